@@ -3,9 +3,8 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
-CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-16 clang-format 2>/dev/null))
 
-.PHONY: help setup build demo test test-thorough zoo test-matrix test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-docs bench-peers gpu format clean
+.PHONY: help setup build demo test test-thorough zoo test-matrix test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-docs bench-peers gpu format lint clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,9 +73,13 @@ test-frameworks: ## Tests with the real Lightning, transformers and Accelerate, 
 gpu: ## On a machine with a GPU: its tests and benchmarks; writes docs/overhead-gpu.md (not in CI)
 	@tools/gpu.sh
 
-format: ## Format the C++ sources in place (clang-format 16)
-	@test -n "$(CLANG_FORMAT)" || { echo "make format needs clang-format: apt-get install clang-format-16" >&2; exit 1; }
-	@find src include -name '*.cpp' -o -name '*.h' | xargs -r $(CLANG_FORMAT) -i
+format: ## Format the sources of both languages in place
+	@tools/setup.sh test
+	@tools/format.sh
+
+lint: ## Check format and lint, as the first step of make test does
+	@tools/setup.sh test
+	@tools/format.sh --check
 
 clean: ## Remove what was built; .venv stays
 	@rm -rf build

@@ -1,9 +1,8 @@
 """The PEP 517 build backend: scikit-build-core, with the torch to build against found first.
 
 pip and uv build in an environment of their own, in which the installed torch is not importable. The extension has to be
-compiled against that very torch, so this module looks for it in the environment that the package goes into. It also checks
-for the compiler and the headers, so that what is missing is reported in one line before anything compiles.
-"""
+compiled against that very torch, so this module looks for it in the environment that the package goes into. It also
+checks for the compiler and the headers, so that what is missing is reported in one line before anything compiles."""
 
 import os
 import pathlib

@@ -1,7 +1,8 @@
-"""What the tests of the gate for gradients on a GPU share; first of all a GPU without a GPU: the C interface of include/finitude/cuda_scan.h over host memory.
+"""What the tests of the gate for gradients on a GPU share; first of all a GPU without a GPU: the C interface of
+include/finitude/cuda_scan.h over host memory.
 
-`finitude._native.open_device_library(path, "cpu")` makes the gate take CPU tensors for tensors on a device, in that process.
-"""
+`finitude._native.open_device_library(path, "cpu")` makes the gate take CPU tensors for tensors on a device, in that
+process."""
 
 import os
 import pathlib
@@ -9,9 +10,9 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).parents[1]
 
-# What a script begins with that trains on the make-believe device. `counts()` tells what was asked of the library since the
-# last call; while it holds, no verdict reaches the host but by a wait. `ahead()` tells what was read while backward ran; where that is
-# lazy it is read as late as the order of the streams allows, else as soon.
+# What a script begins with that trains on the make-believe device. `counts()` tells what was asked of the library since
+# the last call; while it holds, no verdict reaches the host but by a wait. `ahead()` tells what was read while backward
+# ran; where that is lazy it is read as late as the order of the streams allows, else as soon.
 ON_DEVICE = """
 import ctypes, json, torch
 from torch import nn
@@ -73,9 +74,25 @@ def assert_left_alone(result):
 
 
 def build(folder, *, far=0):
-    """Compiles the library for tests; returns its path. far: how far from where it is the memory of tensors is told to be."""
+    """Compiles the library for tests; returns its path. far: how far from where it is the memory of tensors is told to
+    be."""
     out = pathlib.Path(folder, "libfinitude_cuda_host.so")
     sources = [ROOT / "src/sense/cuda_scan_host.cpp", ROOT / "src/sense/multi_scan_plan.cpp"]
-    subprocess.run([os.environ.get("CXX", "c++"), "-std=c++20", "-O1", f"-DFINITUDE_HOST_FAR={far}", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{ROOT}/src",
-                    f"-I{ROOT}/include", *map(str, sources), "-o", str(out)], check=True)
+    subprocess.run(
+        [
+            os.environ.get("CXX", "c++"),
+            "-std=c++20",
+            "-O1",
+            f"-DFINITUDE_HOST_FAR={far}",
+            "-shared",
+            "-fPIC",
+            "-fvisibility=hidden",
+            f"-I{ROOT}/src",
+            f"-I{ROOT}/include",
+            *map(str, sources),
+            "-o",
+            str(out),
+        ],
+        check=True,
+    )
     return str(out)

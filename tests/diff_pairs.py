@@ -1,9 +1,8 @@
 """Pairs of recorded steps that differ in one known place, made by a seeded generator.
 
-Each pair is a small network drawn at random and one change to it. What is right is known by construction: the change goes
-through a mark in the program, and the step is recorded a second time up to that mark, so the number of calls before it is
-known, and with it which call is the first that can differ.
-"""
+Each pair is a small network drawn at random and one change to it. What is right is known by construction: the change
+goes through a mark in the program, and the step is recorded a second time up to that mark, so the number of calls
+before it is known, and with it which call is the first that can differ."""
 
 import contextlib
 import dataclasses
@@ -22,12 +21,12 @@ class Truth:
     """What the comparison has to find: `kind` as in docs/diff.md, or "quiet": no divergence, at most rounding."""
 
     kind: str
-    op: str = ""            # of the call in A, or the first that only one side has
-    arguments: tuple = ()   # (arg, A, B), as the numbers they are
-    name: str = ""          # of the input: "parameter x.weight"; "": data
-    only_a: tuple = ()      # operators that must be named as standing on one side
+    op: str = ""  # of the call in A, or the first that only one side has
+    arguments: tuple = ()  # (arg, A, B), as the numbers they are
+    name: str = ""  # of the input: "parameter x.weight"; "": data
+    only_a: tuple = ()  # operators that must be named as standing on one side
     only_b: tuple = ()
-    behind: int = 0         # calls between the mark and the one that differs: kernels that first ask for memory
+    behind: int = 0  # calls between the mark and the one that differs: kernels that first ask for memory
     anywhere: bool = False  # not the very call at the mark, but one behind it
     rows: tuple = ()
 
@@ -50,7 +49,8 @@ class Reached(Exception):
 
 
 class Program:
-    """One step of a network with random sizes and layers; of the pair `name` A, or B where it is changed. Ends at `stop`."""
+    """One step of a network with random sizes and layers; of the pair `name` A, or B where it is changed. Ends at
+    `stop`."""
 
     def __init__(self, seed, name, changed, stop=None):
         self.name, self.changed, self.stop = name, changed, stop
@@ -150,7 +150,11 @@ class Program:
             if self.is_("drop seed"):
                 torch.manual_seed(999)
         if self.drops[i] and not (here and self.is_("no dropout")):
-            y = self.dropout(y, 0.2) if here and not self.is_("drop p") else F.dropout(y, 0.3 if self.is_("drop p") and here else 0.2)
+            y = (
+                self.dropout(y, 0.2)
+                if here and not self.is_("drop p")
+                else F.dropout(y, 0.3 if self.is_("drop p") and here else 0.2)
+            )
         if self.residuals[i] or (here and self.is_("residual")):
             y = y + x
         if here:
@@ -197,7 +201,9 @@ class Program:
         loss = self.loss()
         loss.backward()
         self.mark("clip")
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip * (2 if self.is_("clip") else 1), foreach=False)
+        torch.nn.utils.clip_grad_norm_(
+            self.model.parameters(), self.clip * (2 if self.is_("clip") else 1), foreach=False
+        )
         self.mark("optimizer")
         self.optimizer.step()
         return loss
@@ -254,12 +260,21 @@ pair("optimizer fused", "optimizer", Truth("quiet", only_b=("aten::_fused_adamw_
 pair("optimizer foreach", "optimizer", Truth("quiet", only_b=("aten::_foreach_add_",)))
 pair("threads", "begin", Truth("quiet"), threads=2)
 pair("nothing", "begin", Truth("quiet"))
-for way, alone in (("fused", "native_dropout"), ("divided at last", "div"), ("in three", "mul"), ("operands turned", "")):
+for way, alone in (
+    ("fused", "native_dropout"),
+    ("divided at last", "div"),
+    ("in three", "mul"),
+    ("operands turned", ""),
+):
     lone = ("aten::" + alone,) if alone else ()
     pair(f"dropout {way}", "drop", Truth("quiet", only_b=lone))
     pair(f"dropout {way}, scale", "scale", Truth("argument", "aten::mul", (("other", 0.5, 0.25),), only_b=lone))
 for way, drawn in (("by rand", "rand_like"), ("by where", "rand")):
-    pair(f"dropout {way}", "drop", Truth("random", "aten::bernoulli_", only_a=("aten::bernoulli_",), only_b=("aten::" + drawn,), behind=1))
+    pair(
+        f"dropout {way}",
+        "drop",
+        Truth("random", "aten::bernoulli_", only_a=("aten::bernoulli_",), only_b=("aten::" + drawn,), behind=1),
+    )
 pair("dropout of a tensor", "drop", Truth("random", "aten::bernoulli_", behind=1))
 pair("dropout by rand, norm eps", "norm", Truth("argument", "aten::native_layer_norm", (("eps", 1e-5, 1e-3),)))
 pair("dropout behind another", "drop", Truth("random", "aten::bernoulli_", only_b=("aten::rand",), behind=1))
@@ -316,8 +331,8 @@ def wrong(name, found, before, program):
     return ""
 
 
-# A run that stays healthy against one whose last step is bad, both with --level trace: the trace of its last whole step against that
-# of the bad one. BAD is where the two differ, in the last step alone.
+# A run that stays healthy against one whose last step is bad, both with --level trace: the trace of its last whole step
+# against that of the bad one. BAD is where the two differ, in the last step alone.
 STEPS = """
 import torch, torch.nn as nn, torch.nn.functional as F
 
@@ -361,8 +376,12 @@ TRACED = {  # kind, operator, argument with both values
 
 def steps(where, seed, bad):
     draw = random.Random(seed)
-    words = {"widths": [draw.choice([5, 8, 12]) for _ in range(draw.randrange(2, 5))], "row": draw.randrange(8),
-             "act": draw.choice(["torch.tanh", "torch.relu", "F.gelu"]), "optimizer": draw.choice(["SGD", "AdamW"])}
+    words = {
+        "widths": [draw.choice([5, 8, 12]) for _ in range(draw.randrange(2, 5))],
+        "row": draw.randrange(8),
+        "act": draw.choice(["torch.tanh", "torch.relu", "F.gelu"]),
+        "optimizer": draw.choice(["SGD", "AdamW"]),
+    }
     return STEPS.format(seed=seed, where=where, bad=bad, **words)
 
 

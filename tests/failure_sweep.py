@@ -1,13 +1,16 @@
-"""Makes one function of ours raise in a run of a program of two bad steps, and says how that run ended: for test_failure_sweep.py."""
+"""Makes one function of ours raise in a run of a program of two bad steps, and says how that run ended: for
+test_failure_sweep.py."""
 
 import pathlib
 
 import helpers
 
 BAD = (3, 5)
-# What calls the rest: how a watched process begins and ends, and the outermost function of each call, which catches what the others raise.
+# What calls the rest: how a watched process begins and ends, and the outermost function of each call, which catches
+# what the others raise.
 OUTSIDE = "start/", "first_run/_cold.py"
-# BREAK: "record" writes down which functions of ours run from the first bad step on; else which one raises ERROR, whenever it is called.
+# BREAK: "record" writes down which functions of ours run from the first bad step on; else which one raises ERROR,
+# whenever it is called.
 PROGRAM = """
 import os, sys
 import torch

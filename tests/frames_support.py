@@ -1,4 +1,5 @@
 """Builds the frame machinery as a bare extension module, and runs loops against it with one step vetoed."""
+
 import atexit
 import os
 import runpy
@@ -16,11 +17,16 @@ from shutil import rmtree, which
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = [*(f"src/bindings/frames_{part}.cpp" for part in ("code", "values", "stand_ins", "layouts", "iterators", "trial", "handed", "memory", "python")),
-         "tests/native/frames_test_module.cpp"]
+PARTS = [
+    *(
+        f"src/bindings/frames_{part}.cpp"
+        for part in ("code", "values", "stand_ins", "layouts", "iterators", "trial", "handed", "memory", "python")
+    ),
+    "tests/native/frames_test_module.cpp",
+]
 
 # What an optimizer's step looks like from the user's side: a Python function outside the user's code.
-LIBRARY = '''
+LIBRARY = """
 class Stepper:
     def __init__(self, native, snapshot, veto, state):
         self.native, self.snapshot, self.veto, self.state = native, snapshot, veto, state
@@ -64,7 +70,7 @@ def drive(function, values):
     for value in values:
         results.append(function(value))
     return results
-'''
+"""
 
 
 class Tensor:
@@ -99,8 +105,16 @@ def build():
     if compiler is None:
         pytest.skip("no C++ compiler")
     launcher = [which("ccache")] if which("ccache") else []
-    flags = ["-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", f"-I{ROOT / 'src'}", f"-I{ROOT / 'include'}",
-             f"-I{sysconfig.get_paths()['include']}"]
+    flags = [
+        "-std=c++20",
+        "-O2",
+        "-DNDEBUG",
+        "-fPIC",
+        "-fvisibility=hidden",
+        f"-I{ROOT / 'src'}",
+        f"-I{ROOT / 'include'}",
+        f"-I{sysconfig.get_paths()['include']}",
+    ]
 
     def compiled(part):
         out = folder / (Path(part).stem + ".o")
@@ -159,6 +173,6 @@ class Run:
 
 def expect_rewound(clean, run, veto):
     assert run.restored, (veto, run.reason)
-    again = clean.log[:clean.marks[veto]] + clean.log[clean.marks[veto - 1]:]
+    again = clean.log[: clean.marks[veto]] + clean.log[clean.marks[veto - 1] :]
     assert run.log == again, veto
     assert run.result == clean.result, veto

@@ -28,10 +28,10 @@ LIMIT = 60  # seconds for one run
 class Result:
     """What a run left behind."""
 
-    code: int      # negative: ended by that signal
+    code: int  # negative: ended by that signal
     out: str
     err: str
-    report: dict   # None: no report was written
+    report: dict  # None: no report was written
     folder: pathlib.Path
 
     @property
@@ -63,7 +63,9 @@ class Result:
     def told(self):
         """All that the run said, for a failed assertion."""
         short = {k: (self.report or {}).get(k) for k in ("outcome", "reason", "watched", "advisories")}
-        sinks = [(a["step"], a["sink"], a["harmless"], a["cause"]["class"]) for a in (self.report or {}).get("alarms", [])]
+        sinks = [
+            (a["step"], a["sink"], a["harmless"], a["cause"]["class"]) for a in (self.report or {}).get("alarms", [])
+        ]
         return f"exit code {self.code}\n{self.out}\n{self.err}\n{sinks}\n{json.dumps(short, indent=1)}"
 
 
@@ -116,8 +118,15 @@ def finitude(folder, *words, env=None, cold=False, limit=LIMIT):
     report = folder / "report.json"
     report.unlink(missing_ok=True)
     if cold:
-        done = subprocess.run([sys.executable, "-m", "finitude", *words], cwd=folder, env=environment(env),
-                              stdin=subprocess.DEVNULL, capture_output=True, timeout=limit, preexec_fn=_interruptible)
+        done = subprocess.run(
+            [sys.executable, "-m", "finitude", *words],
+            cwd=folder,
+            env=environment(env),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=limit,
+            preexec_fn=_interruptible,
+        )
         code, out, err = done.returncode, done.stdout.decode(), done.stderr.decode()
     else:
         code, out, err = _server().run(folder, list(words), env or {})
@@ -126,13 +135,21 @@ def finitude(folder, *words, env=None, cold=False, limit=LIMIT):
 
 
 def plain(folder, *words, env=None, cold=False, limit=LIMIT):
-    """`python *words`, without us: what a watched run is compared with. A script is forked from the server too. limit: of a cold run."""
+    """`python *words`, without us: what a watched run is compared with. A script is forked from the server too. limit:
+    of a cold run."""
     words = list(map(str, words))
     if not cold and words[0].endswith(".py"):
         code, out, err = _server().run(folder, words, env or {}, plain=True)
         return Result(code, out, err, None, pathlib.Path(folder))
-    done = subprocess.run([sys.executable, *words], cwd=folder, env=environment(env), stdin=subprocess.DEVNULL,
-                          capture_output=True, timeout=limit, preexec_fn=_interruptible)
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env=environment(env),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=limit,
+        preexec_fn=_interruptible,
+    )
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode(), None, pathlib.Path(folder))
 
 
@@ -162,8 +179,13 @@ def environment(extra):
 
 class _Server:
     def __init__(self):
-        self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, env=environment(None), text=True)
+        self.process = subprocess.Popen(
+            [sys.executable, os.path.abspath(__file__)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment(None),
+            text=True,
+        )
         atexit.register(self.end)
 
     def run(self, folder, words, env, plain=False):
@@ -211,7 +233,8 @@ def _serve(starter):
 
 
 def _wait(child, starter):
-    """(The exit code of the child, whose whole process group ends with it, None); in a second process (None, its order)."""
+    """(The exit code of the child, whose whole process group ends with it, None); in a second process (None, its
+    order)."""
     until, code = time.monotonic() + LIMIT, "limit"
     while time.monotonic() < until:
         pid, status = os.waitpid(child, os.WNOHANG)
@@ -228,7 +251,7 @@ def _wait(child, starter):
         pass
     if code == "limit":
         os.waitpid(child, 0)
-    while starter.is_waited_for():      # a second process ends with who started it
+    while starter.is_waited_for():  # a second process ends with who started it
         starter.turn()
         time.sleep(0.001)
     return code, None
@@ -236,13 +259,17 @@ def _wait(child, starter):
 
 def _second_processes_from(starter):
     """In a run: its own modules start what they start through the server, the program as ever."""
+
     def by_server(start):
         def call(words, *args, **keywords):
             warm = words[0] == sys.executable and (words[1:3] == ["-m", "finitude"] or words[1].endswith(".py"))
             return start(warm_start.command(starter.name, words) if warm else words, *args, **keywords)
+
         return call
 
-    ours = types.SimpleNamespace(**{**vars(subprocess), "Popen": by_server(subprocess.Popen), "run": by_server(subprocess.run)})
+    ours = types.SimpleNamespace(
+        **{**vars(subprocess), "Popen": by_server(subprocess.Popen), "run": by_server(subprocess.run)}
+    )
     finitude.second_run.process.subprocess = finitude.words.trial.subprocess = ours
 
 
@@ -266,7 +293,7 @@ def _become(order):
         os.dup2(opened, descriptor)
         os.close(opened)
     os.environ.update(order["env"])
-    sys.path[0] = order["folder"]   # `python -m finitude` puts the working directory there
+    sys.path[0] = order["folder"]  # `python -m finitude` puts the working directory there
     before = [] if order["plain"] else ["-m", "finitude"]
     sys.argv = order["words"] if order["plain"] else ["finitude", *order["words"]]
     sys.orig_argv = [sys.executable, *before, *order["words"]]
@@ -274,11 +301,13 @@ def _become(order):
 
 def _program(words, plain):
     """What a process of its own would run."""
+
     def program():
         if plain:
             runpy.run_path(words[0], run_name="__main__")
             return 0
         return finitude.words.cli.main(words)
+
     return program
 
 
@@ -287,6 +316,7 @@ if __name__ == "__main__":
     import forked
     import torch
     import torch._dynamo  # noqa: F401  optimizers pull it in
+
     import finitude.second_run.process
     import finitude.words.cli
     import finitude.words.trial

@@ -6,8 +6,8 @@ import re
 
 import helpers
 
-# One sample of the data set makes the log fail when its turn comes. Before each forward pass the program tells all that a step
-# depends on, so that the step put in place can be seen to be the recorded one.
+# One sample of the data set makes the log fail when its turn comes. Before each forward pass the program tells all that
+# a step depends on, so that the step put in place can be seen to be the recorded one.
 LOADER = """
 import torch
 from torch import nn

@@ -65,4 +65,9 @@ def shuffled(tensor):
 def attention(dtype=torch.float32, heads=4, key_heads=4, rows=5, columns=5):
     generator = torch.Generator().manual_seed(3)
     make = lambda h, n: torch.randn(2, h, n, 8, generator=generator).to(dtype).requires_grad_()
-    return make(heads, rows), make(key_heads, columns), make(key_heads, columns), torch.randn(2, heads, rows, 8, generator=generator).to(dtype)
+    return (
+        make(heads, rows),
+        make(key_heads, columns),
+        make(key_heads, columns),
+        torch.randn(2, heads, rows, 8, generator=generator).to(dtype),
+    )

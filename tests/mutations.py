@@ -1,4 +1,5 @@
-"""Damage for readers of what comes from elsewhere: seeded, so that what a reader falls over can be had again by its number."""
+"""Damage for readers of what comes from elsewhere: seeded, so that what a reader falls over can be had again by its
+number."""
 
 import contextlib
 import copy
@@ -8,8 +9,35 @@ import random
 import resource
 import time
 
-ODD = (None, True, False, 0, -1, 1 << 31, 1 << 63, -(1 << 70), 10**400, 0.5, 1e308, float("nan"), float("-inf"), "", "x", "../../etc/passwd", "/etc/passwd",
-       "NaN", "\x1b[31m\x00\u202e", "y" * 70_000, [], {}, [[]], [{}], {"": None}, "\ud800", "rank-\u00b2")
+ODD = (
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1 << 31,
+    1 << 63,
+    -(1 << 70),
+    10**400,
+    0.5,
+    1e308,
+    float("nan"),
+    float("-inf"),
+    "",
+    "x",
+    "../../etc/passwd",
+    "/etc/passwd",
+    "NaN",
+    "\x1b[31m\x00\u202e",
+    "y" * 70_000,
+    [],
+    {},
+    [[]],
+    [{}],
+    {"": None},
+    "\ud800",
+    "rank-\u00b2",
+)
 
 
 def _nodes(value, found, path=()):
@@ -58,7 +86,7 @@ def text_of(document, draw):
     if what < 0.06:
         return b'{"a":' * 50_000
     if what < 0.12:
-        del data[draw.randrange(len(data) + 1):]
+        del data[draw.randrange(len(data) + 1) :]
     elif what < 0.3 and data:
         for _ in range(draw.choice((1, 3, 20))):
             data[draw.randrange(len(data))] = draw.randrange(256)
@@ -72,17 +100,18 @@ def damaged_bytes(good, draw):
         if not data or what < 0.05:
             data += bytes(draw.randrange(64))
         elif what < 0.15:
-            del data[draw.randrange(len(data)):]
+            del data[draw.randrange(len(data)) :]
         elif what < 0.25:
             at = draw.randrange(len(data))
-            data[at:at] = data[at:at + draw.randrange(32)]
+            data[at:at] = data[at : at + draw.randrange(32)]
         else:
             data[draw.randrange(len(data))] = draw.choice((0, 1, 127, 128, 255, draw.randrange(256)))
     return bytes(data)
 
 
 def tries(count, seed, one):
-    """Calls one(draw) so often. Which try failed is told; none may take seconds, and all together no more than 256 MB of memory."""
+    """Calls one(draw) so often. Which try failed is told; none may take seconds, and all together no more than 256 MB
+    of memory."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number in range(count):
         began = time.monotonic()
@@ -105,4 +134,8 @@ def _told(number, seed):
 
 def tree(folder):
     """Every path below it: what a reader left behind."""
-    return sorted(os.path.relpath(os.path.join(at, name), folder) for at, folders, files in os.walk(folder) for name in folders + files)
+    return sorted(
+        os.path.relpath(os.path.join(at, name), folder)
+        for at, folders, files in os.walk(folder)
+        for name in folders + files
+    )

@@ -14,7 +14,8 @@ NATIVE = pathlib.Path(__file__).resolve().parent / "native"
 
 
 def compiled(source, name):
-    """Compiles tests/native/`source` against this torch into a library called `name`; its path. The folder goes when this process ends."""
+    """Compiles tests/native/`source` against this torch into a library called `name`; its path. The folder goes when
+    this process ends."""
     compiler = os.environ.get("CXX") or shutil.which("c++")
     if compiler is None:
         pytest.skip("no C++ compiler")
@@ -23,8 +24,28 @@ def compiled(source, name):
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     out, object_file = folder / name, folder / "library.o"
     launcher = [shutil.which("ccache")] if shutil.which("ccache") else []
-    subprocess.run([*launcher, compiler, "-std=c++20", "-O0", "-fPIC", "-DNDEBUG", "-D_GLIBCXX_USE_CXX11_ABI=1", "-w", "-isystem",
-                    str(home / "include"), "-isystem", str(home / "include/torch/csrc/api/include"), "-c", str(NATIVE / source),
-                    "-o", str(object_file)], check=True)
-    subprocess.run([compiler, "-shared", str(object_file), "-o", str(out), f"-L{home / 'lib'}", "-ltorch_cpu", "-lc10"], check=True)
+    subprocess.run(
+        [
+            *launcher,
+            compiler,
+            "-std=c++20",
+            "-O0",
+            "-fPIC",
+            "-DNDEBUG",
+            "-D_GLIBCXX_USE_CXX11_ABI=1",
+            "-w",
+            "-isystem",
+            str(home / "include"),
+            "-isystem",
+            str(home / "include/torch/csrc/api/include"),
+            "-c",
+            str(NATIVE / source),
+            "-o",
+            str(object_file),
+        ],
+        check=True,
+    )
+    subprocess.run(
+        [compiler, "-shared", str(object_file), "-o", str(out), f"-L{home / 'lib'}", "-ltorch_cpu", "-lc10"], check=True
+    )
     return str(out)

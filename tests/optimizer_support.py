@@ -1,9 +1,8 @@
 """Trains with an optimizer in this process, watched or not, and compares all that it keeps, bit by bit.
 
-A watched training is given poisoned batches under `--on-alarm skip`; its reference is not watched and says `continue` for
-them. Everything an optimizer keeps is compared after every batch: its state with keys in their order, its groups, its own
-attributes, and the parameters.
-"""
+A watched training is given poisoned batches under `--on-alarm skip`; its reference is not watched and says `continue`
+for them. Everything an optimizer keeps is compared after every batch: its state with keys in their order, its groups,
+its own attributes, and the parameters."""
 
 import contextlib
 import gc
@@ -77,7 +76,8 @@ HOOKS = ("_hooks", "_opt_called", "_profile_name", "_cache")
 
 
 def keeps(optimizer):
-    """What an optimizer keeps, but for the hooks that stand on it, what its schedulers write there, and cached sizes."""
+    """What an optimizer keeps, but for the hooks that stand on it, what its schedulers write there, and cached
+    sizes."""
     return {k: v for k, v in vars(optimizer).items() if not k.endswith(HOOKS) and k != "step"}
 
 
@@ -134,8 +134,8 @@ def poison(out, how):
 
 
 def is_deterministic(make, **how):
-    """Some draw random numbers that no seed reaches, or know parameters by their addresses, which another training cannot have
-    while this one's are there."""
+    """Some draw random numbers that no seed reaches, or know parameters by their addresses, which another training
+    cannot have while this one's are there."""
     kept = []
     return train(make, kept=kept, **how) == train(make, kept=kept, **how)
 
@@ -145,9 +145,9 @@ def train(make, model=Dense, bad=(), skipped=(), how="loss", closure=False, extr
 
     make(params) -> optimizer. extra(optimizer) -> called after each step, not after a batch for which it continues.
     """
-    random.seed(5)      # optimizers of packages draw from all three
+    random.seed(5)  # optimizers of packages draw from all three
     np.random.seed(5)
-    net = model()       # seeds torch
+    net = model()  # seeds torch
     params = list(net.parameters())
     optimizer = make(params)
     after = extra(optimizer) if extra else lambda: None
@@ -156,12 +156,14 @@ def train(make, model=Dense, bad=(), skipped=(), how="loss", closure=False, extr
     digests = []
     for i in range(batches):
         if i not in skipped:
+
             def evaluate():
                 optimizer.zero_grad()
                 out = net(i)
                 loss = poison(out, how) if i in bad else (out - 1).pow(2).mean()
                 loss.backward()
                 return loss
+
             if closure:
                 optimizer.step(evaluate)
             else:

@@ -14,8 +14,14 @@ def plain_runs(folder, jobs):
     """{name: [script, argument ...]} run in `folder`; returns {name: (exit code, stdout)}."""
     folder = pathlib.Path(folder)
     orders = {name: [str(word) for word in words] for name, words in jobs.items()}
-    subprocess.run([sys.executable, os.path.abspath(__file__), str(folder)], input=json.dumps(orders), text=True,
-                   check=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    subprocess.run(
+        [sys.executable, os.path.abspath(__file__), str(folder)],
+        input=json.dumps(orders),
+        text=True,
+        check=True,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     codes = json.loads((folder / "plain.json").read_text())
     return {name: (codes[name], (folder / f"plain-{i}.out").read_text()) for i, name in enumerate(orders)}
 

@@ -1,4 +1,5 @@
-"""A device that is none (tests/native/pretend_device.cpp), compiled once in a process; what a program has to begin with that uses it."""
+"""A device that is none (tests/native/pretend_device.cpp), compiled once in a process; what a program has to begin with
+that uses it."""
 
 import functools
 import os
@@ -36,6 +37,8 @@ def run(folder, body, name="pretend"):
     script = pathlib.Path(folder, "train.py")
     script.write_text(BEGIN.format(library=library(), name=name) + body + END)
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, cwd=folder, env=env)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=300, cwd=folder, env=env
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

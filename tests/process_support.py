@@ -8,13 +8,16 @@ import sys
 import warnings
 
 import jsonschema
+
 from helpers import LIMIT, TRAINING, environment, finitude, plain
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCHEMA = jsonschema.Draft202012Validator(json.loads((ROOT / "docs" / "report.schema.json").read_text()))
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 
-LOOP = TRAINING + """
+LOOP = (
+    TRAINING
+    + """
 import sys
 for i, x in enumerate(batches * 2):
     opt.zero_grad()
@@ -24,6 +27,7 @@ for i, x in enumerate(batches * 2):
     opt.step()
 print("ended", i, finite(), *sys.argv[1:], flush=True)
 """
+)
 
 
 def loop(bad=-1):
@@ -31,13 +35,14 @@ def loop(bad=-1):
 
 
 def lost_its_port(err):
-    """torchrun looks for a free port, lets go of it and hands the number on: until it is bound again anybody may take it
-    (torch.distributed.elastic.utils.distributed.get_free_port says so itself)."""
+    """torchrun looks for a free port, lets go of it and hands the number on: until it is bound again anybody may take
+    it (torch.distributed.elastic.utils.distributed.get_free_port says so itself)."""
     return "EADDRINUSE" in err or "address already in use" in err.lower()
 
 
 def plain_launch(folder, *words):
-    """`python *words` without us. A launcher that fails by itself says nothing of us: it is told of, and started once more."""
+    """`python *words` without us. A launcher that fails by itself says nothing of us: it is told of, and started once
+    more."""
     done = plain(folder, *words)
     if done.code != 0:
         warnings.warn(f"without us: exit code {done.code}\n{done.err[-4000:]}", stacklevel=2)
@@ -66,9 +71,16 @@ def made(folder):
 
 def started(folder, *words, env=None):
     """`finitude run *words`, started and left running."""
-    return subprocess.Popen([sys.executable, "-m", "finitude", "run", "--report", "report.json", *words], cwd=folder,
-                            env=environment(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            text=True, preexec_fn=_hears_signals)
+    return subprocess.Popen(
+        [sys.executable, "-m", "finitude", "run", "--report", "report.json", *words],
+        cwd=folder,
+        env=environment(env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_hears_signals,
+    )
 
 
 def _hears_signals():

@@ -46,7 +46,12 @@ def listed(items):
 
 
 def tensor(storage, sizes, strides=None, offset=0, dtype=6):
-    head = bytes([9, 128 if strides is None else 0, dtype]) + var(storage + 1) + var(len(sizes)) + b"".join(map(var, sizes))
+    head = (
+        bytes([9, 128 if strides is None else 0, dtype])
+        + var(storage + 1)
+        + var(len(sizes))
+        + b"".join(map(var, sizes))
+    )
     return head if strides is None else head + b"".join(map(var, strides)) + var(offset)
 
 
@@ -101,8 +106,8 @@ def fill(storage, content, offset=0):
 
 
 def tape(operators, storages, entries, outcomes=(), settings=(), devices=(), generators=()):
-    """devices: of a tape of version 2, without the CPU; storages then have the number of theirs as a third part (0: the CPU).
-    generators: (number of its device, is the default one) of each."""
+    """devices: of a tape of version 2, without the CPU; storages then have the number of theirs as a third part (0: the
+    CPU). generators: (number of its device, is the default one) of each."""
     data, described = b"", []
     version = 2 if devices else 1
     for origin, content, *where in storages:
@@ -116,10 +121,16 @@ def tape(operators, storages, entries, outcomes=(), settings=(), devices=(), gen
             described.append(head + b"\0")
     body = listed([text(k) + text(v) for k, v in settings])
     if devices:
-        body += listed([text(name) for name in devices]) + listed([bytes([number, default]) for number, default in generators])
+        body += listed([text(name) for name in devices]) + listed(
+            [bytes([number, default]) for number, default in generators]
+        )
     body += listed([text(name) + text(overload) for name, overload in operators])
     body += listed(described) + listed(entries)
-    body += listed([text("value") + text(f"x{i or ''}") + struct.pack("<Q", 0) + value for i, value in enumerate(outcomes)]) + listed([])
-    header = b"FitTape\n" + struct.pack("<IIQQQQQ", version, 64, len(body), checksum(body), len(data), checksum(data), 0)
+    body += listed(
+        [text("value") + text(f"x{i or ''}") + struct.pack("<Q", 0) + value for i, value in enumerate(outcomes)]
+    ) + listed([])
+    header = b"FitTape\n" + struct.pack(
+        "<IIQQQQQ", version, 64, len(body), checksum(body), len(data), checksum(data), 0
+    )
     file = header + struct.pack("<Q", checksum(header)) + body
     return file.ljust(-(-len(file) // 64) * 64, b"\0") + data if data else file

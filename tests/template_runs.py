@@ -28,7 +28,8 @@ MODELS = {
     "plain": "nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1))",
     "dropout": "nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.4), nn.Linear(8, 1))",
     "statistics": "nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))",
-    "wide": "nn.Sequential(nn.Linear(6, 900), nn.Dropout(0.1), nn.Linear(900, 900), nn.BatchNorm1d(900), nn.Linear(900, 1))",
+    "wide": "nn.Sequential(nn.Linear(6, 900), nn.Dropout(0.1), nn.Linear(900, 900), "
+    "nn.BatchNorm1d(900), nn.Linear(900, 1))",
 }
 OPTIMIZERS = {
     "sgd": "torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)",
@@ -37,15 +38,22 @@ OPTIMIZERS = {
 
 
 def script(model="plain", optimizer="sgd", workers=0, shuffle=False, epochs=1):
-    return LOADER.replace("MODEL", MODELS[model]).replace("OPTIMIZER", OPTIMIZERS[optimizer]).replace("WORKERS", str(workers)) \
-        .replace("SHUFFLE", str(shuffle)).replace("EPOCHS", str(epochs))
+    return (
+        LOADER.replace("MODEL", MODELS[model])
+        .replace("OPTIMIZER", OPTIMIZERS[optimizer])
+        .replace("WORKERS", str(workers))
+        .replace("SHUFFLE", str(shuffle))
+        .replace("EPOCHS", str(epochs))
+    )
 
 
 def by_template(got, step, recorded=1):
     """The alarm of that step is explained by the one that was recorded."""
     alarm = got.the_alarm()
     assert (alarm["rerun_by"], alarm["rerun"], alarm["rerun_verified"]) == ("tape", "persistent", True), got.told()
-    assert f"the operators of step {recorded}, recorded as it ran (--tape-every" in alarm["rerun_text"], alarm["rerun_text"]
+    assert f"the operators of step {recorded}, recorded as it ran (--tape-every" in alarm["rerun_text"], alarm[
+        "rerun_text"
+    ]
     assert alarm["step"] == step
     return alarm
 
@@ -62,6 +70,8 @@ def same_birth(got, gate):
     told, was = got.the_alarm(), gate.the_alarm()
     assert told["rerun_by"] == "tape" and was["rerun_by"] in ("rewind", "restart"), got.told()
     assert told["births"] == was["births"]
-    assert told["cause"]["class"] == was["cause"]["class"] and told["sink"] == was["sink"] and told["loss"] == was["loss"]
+    assert (
+        told["cause"]["class"] == was["cause"]["class"] and told["sink"] == was["sink"] and told["loss"] == was["loss"]
+    )
     assert told.get("gradients") == was.get("gradients") and told["path"] == was["path"]
     assert (told["fix"] or {}).get("text") == (was["fix"] or {}).get("text")

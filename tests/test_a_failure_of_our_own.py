@@ -1,12 +1,14 @@
-"""Where we fail while a bad step is being explained, that costs part of the explanation, and is reported; the step is bad all the same, and
-the steps after it are watched as before."""
+"""Where we fail while a bad step is being explained, that costs part of the explanation, and is reported; the step is
+bad all the same, and the steps after it are watched as before."""
 
 import pytest
 
 import helpers
 
 # What fails stands for any place of ours that meets something it does not expect.
-BROKEN = helpers.TRAINING + """
+BROKEN = (
+    helpers.TRAINING
+    + """
 import finitude.second_run.{module} as module
 def broken(*words, **more):
     raise ZeroDivisionError("ours")
@@ -20,6 +22,7 @@ for k, x in enumerate(batches):
     same = all(bool((a == b).all()) for a, b in zip(before, model.parameters()))
     print(k, finite(), "left out" if same else "applied")
 """
+)
 PLACES = [("rewind", "begin"), ("rewind", "_end"), ("shared", "runs_again")]
 NATIVE = BROKEN.replace("import finitude.second_run.{module} as module", "from finitude import _native as module")
 
@@ -27,7 +30,9 @@ NATIVE = BROKEN.replace("import finitude.second_run.{module} as module", "from f
 def _assert_reported(got, steps, error="ZeroDivisionError: ours"):
     assert [a["step"] for a in got.alarms] == steps and got.report["unwatched_from"] is None, got.told()
     assert error in [f["text"] for f in got.report["failures"]], (got.report["failures"], got.told())
-    closing = next(line for line in got.err.splitlines() if " steps watched, " in line and line.startswith("finitude: "))
+    closing = next(
+        line for line in got.err.splitlines() if " steps watched, " in line and line.startswith("finitude: ")
+    )
     assert got.err.count(f"({error})") == 1 and error in closing, got.told()
 
 
@@ -63,17 +68,30 @@ def test_warn_applies_it(tmp_path):
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize("name, policy", [("put_back", "stop"), ("window", "skip"), ("window_verdict", "skip"), ("consume_losses", "skip"),
-                                          ("rewind_end", "skip"), ("trace_start", "stop"), ("counters", "skip")])
+@pytest.mark.parametrize(
+    "name, policy",
+    [
+        ("put_back", "stop"),
+        ("window", "skip"),
+        ("window_verdict", "skip"),
+        ("consume_losses", "skip"),
+        ("rewind_end", "skip"),
+        ("trace_start", "stop"),
+        ("counters", "skip"),
+    ],
+)
 def test_a_failure_of_the_engine_lets_nothing_through(tmp_path, name, policy):
-    """Whatever part of it fails, the weights stay as they are: torch itself says whether gradients are finite where the gate does not."""
+    """Whatever part of it fails, the weights stay as they are: torch itself says whether gradients are finite where the
+    gate does not."""
     got = helpers.run(tmp_path, NATIVE.format(name=name), "--on-alarm", policy)
     last, steps = ("2 True applied", [3]) if policy == "stop" else ("5 True left out", [3, 5])
     assert got.out.splitlines()[-1] == last and got.code == (policy == "stop"), got.told()
     assert [a["step"] for a in got.alarms] == steps or name in ("window", "counters"), got.told()
 
 
-DROPPED = (helpers.TRAINING + """
+DROPPED = (
+    helpers.TRAINING
+    + """
 import finitude.capsules.capsule as module
 def broken(*words, **more):
     raise ZeroDivisionError("ours")
@@ -84,7 +102,8 @@ for k, x in enumerate(batches):
     if not torch.isfinite(model.weight.grad).all(): continue
     opt.step()
 print("ended", finite(), model.weight.sum().item())
-""").replace("ENDLESS_SLOPE", helpers.ENDLESS_SLOPE)
+"""
+).replace("ENDLESS_SLOPE", helpers.ENDLESS_SLOPE)
 
 
 @pytest.mark.fast
@@ -119,6 +138,8 @@ print("ended", all(bool(torch.isfinite(p).all()) for p in model.parameters()))
 @pytest.mark.parametrize("megabytes", [8, 40])
 def test_too_little_memory_for_an_explanation_ends_nothing(tmp_path, megabytes):
     """The program has what it needs; a second run, with all that is recorded, may not."""
-    got = helpers.run(tmp_path, LITTLE_MEMORY.format(megabytes=megabytes), "--on-alarm", "skip", env={"MALLOC_ARENA_MAX": "1"})
+    got = helpers.run(
+        tmp_path, LITTLE_MEMORY.format(megabytes=megabytes), "--on-alarm", "skip", env={"MALLOC_ARENA_MAX": "1"}
+    )
     assert (got.code, got.out) == (0, "ended True\n"), got.told()
     assert [a["step"] for a in got.alarms] == [3, 5] and got.report["unwatched_from"] is None, got.told()

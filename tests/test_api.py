@@ -4,6 +4,7 @@ import json
 import pathlib
 
 import pytest
+
 from helpers import TRAINING, finitude, plain, run, write_script
 
 # Every place of torch that a recorder may stand in for, as objects.
@@ -41,7 +42,9 @@ def script(folder, body, env=None):
 def watched(tmp_path_factory):
     """One program that does several things in turn: starting torch once is enough for all of them."""
     folder = tmp_path_factory.mktemp("api")
-    done = script(folder, """
+    done = script(
+        folder,
+        """
 import json
 out = {}
 before = places()
@@ -64,7 +67,8 @@ out["after handle"] = same(before, places())
 train(2, bad=(1,))
 out["after close nothing is stopped"] = not finite()
 print(json.dumps(out))
-""")
+""",
+    )
     assert done.code == 0, done.err
     return folder, json.loads(done.out), done
 
@@ -95,43 +99,60 @@ def test_each_recorder_writes_its_own_report_once(watched):
 
 
 def test_a_recorder_does_not_count_optimizers_that_were_gone_before(tmp_path):
-    done = script(tmp_path, """
+    done = script(
+        tmp_path,
+        """
 for lr in (0.1, 0.2, 0.3):
     opt = None
     opt = torch.optim.SGD(model.parameters(), lr)
     with finitude.watch(model, opt, on_alarm="raise") as w:
         train(2)
     print(w.report()["watched"]["optimizers"])
-""")
+""",
+    )
     assert done.code == 0 and done.out.split()[1:] == ["1", "1"], done.told()
 
 
-@pytest.mark.parametrize("made", ["before, and not told of", *(pytest.param(m, marks=pytest.mark.thorough) for m in ("before", "behind"))])
+@pytest.mark.parametrize(
+    "made", ["before, and not told of", *(pytest.param(m, marks=pytest.mark.thorough) for m in ("before", "behind"))]
+)
 def test_the_first_step_is_explained_as_it_happens(tmp_path, made):
-    """Nothing could run it again: the program cannot be started anew from here. The next ones are run again in place."""
+    """Nothing could run it again: the program cannot be started anew from here. The next ones are run again in
+    place."""
     watch = "w = finitude.watch(on_alarm='skip')\n"
     begin = TRAINING.replace("opt =", watch + "opt =") if made == "behind" else TRAINING + watch
     if made == "before":
         begin = begin.replace("watch(", "watch(model, opt, ")
-    write_script(tmp_path, "import finitude, json\n" + begin + STEPS + "train(6, bad=(0, 4))\nprint(json.dumps(w.report()['alarms']))\n")
+    write_script(
+        tmp_path,
+        "import finitude, json\n" + begin + STEPS + "train(6, bad=(0, 4))\nprint(json.dumps(w.report()['alarms']))\n",
+    )
     done = plain(tmp_path, "train.py", cold=True)
     alarms = json.loads(done.out)
-    assert [(a["step"], a["rerun_by"], a["births"][0]["source"]) for a in alarms] == \
-        [(0, "trace", "if i in bad: loss = loss * NAN"), (4, "rewind", "if i in bad: loss = loss * NAN")], done.err
+    assert [(a["step"], a["rerun_by"], a["births"][0]["source"]) for a in alarms] == [
+        (0, "trace", "if i in bad: loss = loss * NAN"),
+        (4, "rewind", "if i in bad: loss = loss * NAN"),
+    ], done.err
     for alarm in alarms:
         replayed = finitude(tmp_path, "replay", alarm["capsule"])
         assert replayed.code == 0 and "identical" in replayed.out, replayed.told()
 
 
 def test_options_of_watch_are_checked(tmp_path):
-    got = run(tmp_path, "import finitude, finitude.api as a, finitude.first_run._cold as c\nc.session = None\n"
-                        "try: finitude.watch(on_alarm='skp')\nexcept Exception as e: print(e)")
+    got = run(
+        tmp_path,
+        "import finitude, finitude.api as a, finitude.first_run._cold as c\nc.session = None\n"
+        "try: finitude.watch(on_alarm='skp')\nexcept Exception as e: print(e)",
+    )
     assert "skip" in got.out, got.told()
 
 
 def test_options_of_a_watch_that_is_on_already_are_named(tmp_path):
     """%load_ext finitude has begun one, say."""
-    write_script(tmp_path, "import finitude\nfinitude.watch(runs='here')\nfinitude.watch(runs='here', on_alarm='skip', max_skips=10)")
+    write_script(
+        tmp_path,
+        "import finitude\nfinitude.watch(runs='here')\nfinitude.watch(runs='here', on_alarm='skip', max_skips=10)",
+    )
     done = plain(tmp_path, "train.py")
     assert done.code == 0 and "already watching, and not with on_alarm='skip':" in done.err, done.told()
     again = finitude(tmp_path, "run", "train.py")
@@ -139,19 +160,26 @@ def test_options_of_a_watch_that_is_on_already_are_named(tmp_path):
 
 
 def test_watch_under_finitude_run_returns_the_recorder_of_the_run(tmp_path):
-    got = run(tmp_path, TRAINING + STEPS + """
+    got = run(
+        tmp_path,
+        TRAINING
+        + STEPS
+        + """
 import finitude
 with finitude.watch(model, opt, on_alarm="skip") as w:
     train(3)
 train(3)
 print(w.report()["watched"]["steps"])
-""")
+""",
+    )
     assert got.out == "6\n" and got.watched["steps"] == 6, got.told()
     got.assert_silent()
 
 
 # The logarithm of -1 is NaN with a finite derivative: the loss is bad, the weights are in no danger.
-ALLOW = TRAINING + """
+ALLOW = (
+    TRAINING
+    + """
 import finitude
 finitude.allow({what}, reason="a scheduled dead batch")
 for i, x in enumerate(batches):
@@ -162,6 +190,7 @@ for i, x in enumerate(batches):
     opt.step()
 print("ended")
 """
+)
 
 
 @pytest.mark.parametrize("what", ["op='log'", "op='aten::log'"])
@@ -186,7 +215,9 @@ def test_an_allowed_birth_is_no_alarm_however_often_it_comes(tmp_path):
 
 @pytest.mark.parametrize("known, unknown", [(2, 4), (4, 2)])
 def test_an_allowed_module_is_no_alarm_elsewhere_it_is(tmp_path, known, unknown):
-    text = TRAINING + """
+    text = (
+        TRAINING
+        + """
 import finitude
 class Dead(nn.Module):
     def forward(self, x): return (x * 0 - 1).log()
@@ -204,8 +235,15 @@ for i, x in enumerate(batches):
     net(x, i).mean().backward()
     opt.step()
 """
-    got = run(tmp_path, text.replace("UNKNOWN", str(unknown)).replace("KNOWN", str(known)), "--level", "trace",
-              "--on-alarm", "skip")
+    )
+    got = run(
+        tmp_path,
+        text.replace("UNKNOWN", str(unknown)).replace("KNOWN", str(known)),
+        "--level",
+        "trace",
+        "--on-alarm",
+        "skip",
+    )
     found = [(a["step"], [b["module"] for b in a["births"][:1]]) for a in got.alarms]
     assert found == [(unknown, ["Net.live"])], got.told()
     assert [a["step"] for a in got.advisories("allowed")] == [known], got.told()
@@ -213,9 +251,20 @@ for i, x in enumerate(batches):
 
 def test_an_allowed_tensor_is_silent(tmp_path):
     setting = "model.weight.data[0, 0] = INF\nmodel.weight.register_hook(lambda g: torch.zeros_like(g))\n"
-    loop = "for x in batches:\n    opt.zero_grad()\n    model.bias.pow(2).sum().backward()\n    opt.step()\nprint('ended')\n"
-    allowed = run(tmp_path, TRAINING + "import finitude\n" + setting +
-                  "finitude.allow(tensor=model.weight, reason='an open bound')\n" + loop, "--on-alarm", "raise")
+    loop = (
+        "for x in batches:\n    opt.zero_grad()\n    model.bias.pow(2).sum().backward()\n    "
+        "opt.step()\nprint('ended')\n"
+    )
+    allowed = run(
+        tmp_path,
+        TRAINING
+        + "import finitude\n"
+        + setting
+        + "finitude.allow(tensor=model.weight, reason='an open bound')\n"
+        + loop,
+        "--on-alarm",
+        "raise",
+    )
     assert allowed.out == "ended\n" and not allowed.alarms, allowed.told()
     assert run(tmp_path, TRAINING + setting + loop, "--on-alarm", "raise").the_alarm()["sink"]["kind"] == "parameter"
 
@@ -227,7 +276,10 @@ def test_allow_wants_to_know_what_and_why(tmp_path, call):
 
 
 def test_save_returns_the_tensor_and_its_statistics_are_in_the_report(tmp_path):
-    got = run(tmp_path, TRAINING + """
+    got = run(
+        tmp_path,
+        TRAINING
+        + """
 import finitude
 for i, x in enumerate(batches):
     opt.zero_grad()
@@ -237,18 +289,27 @@ for i, x in enumerate(batches):
     if i == 2: loss = loss * NAN
     loss.backward()
     opt.step()
-""", "--on-alarm", "raise")
+""",
+        "--on-alarm",
+        "raise",
+    )
     assert "scores" in json.dumps(got.the_alarm()), got.told()
 
 
 def test_save_without_a_recorder_returns_the_tensor(watched, tmp_path):
-    got = run(tmp_path, "import finitude, torch, finitude.first_run._cold as c\nc.session = None\n"
-                        "t = torch.ones(3)\nprint(finitude.save('x', t) is t)")
+    got = run(
+        tmp_path,
+        "import finitude, torch, finitude.first_run._cold as c\nc.session = None\n"
+        "t = torch.ones(3)\nprint(finitude.save('x', t) is t)",
+    )
     assert got.out == "True\n"
 
 
 def test_step_runs_the_closure(tmp_path):
-    got = run(tmp_path, TRAINING + """
+    got = run(
+        tmp_path,
+        TRAINING
+        + """
 import finitude
 for x in batches:
     def closure():
@@ -258,13 +319,18 @@ for x in batches:
         opt.step()
         return loss
     assert isinstance(finitude.step(closure), torch.Tensor)
-""")
+""",
+    )
     got.assert_silent()
     assert got.watched["steps"] == 6
 
 
 def test_the_package_can_be_imported_without_torch_being_loaded(tmp_path):
-    got = plain(tmp_path, "-c", "import sys, finitude; print('torch' in sys.modules, finitude.NonFiniteError.__mro__[1].__name__)")
+    got = plain(
+        tmp_path,
+        "-c",
+        "import sys, finitude; print('torch' in sys.modules, finitude.NonFiniteError.__mro__[1].__name__)",
+    )
     assert got.out == "False FloatingPointError\n", got.err
 
 
@@ -278,4 +344,6 @@ def test_no_module_has_the_name_of_something_public():
     import finitude as package_itself
 
     package = pathlib.Path(package_itself.__file__).parent
-    assert not [name for name in package_itself.__all__ if (package / name).exists() or (package / f"{name}.py").exists()]
+    assert not [
+        name for name in package_itself.__all__ if (package / name).exists() or (package / f"{name}.py").exists()
+    ]

@@ -67,8 +67,14 @@ def effort(runs, foreach):
 
 
 def measured(folder):
-    done = subprocess.run([sys.executable, os.path.abspath(__file__)], cwd=folder, capture_output=True, text=True,
-                          env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=120)
+    done = subprocess.run(
+        [sys.executable, os.path.abspath(__file__)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -80,7 +86,6 @@ def test_an_armed_step_costs_at_most_three_plain_ones_and_lists_of_tensors_are_r
     (_, read, copied), (_, read_singly, copied_singly) = found["lists"], found["one by one"]
     assert one_set < read <= 1.05 * read_singly, found
     assert copied < one_set and copied_singly < one_set, found  # nothing bad can come of these steps: ranges prove it
-
 
 
 if __name__ == "__main__":

@@ -81,7 +81,10 @@ def test_a_buffer_refilled_before_backward_is_memory_and_not_data(tmp_path, leve
     alarm = helpers.run(tmp_path, text, "--level", level).the_alarm()
     birth = alarm["births"][0]
     assert (alarm["step"], birth["phase"], alarm["cause"]["class"]) == (2, "memory", "memory-corruption"), alarm
-    assert birth["source"] == "loss = (x @ w).square().mean()   # saved here" and "was finite when aten::mm" in alarm["cause"]["text"]
+    assert (
+        birth["source"] == "loss = (x @ w).square().mean()   # saved here"
+        and "was finite when aten::mm" in alarm["cause"]["text"]
+    )
 
 
 @pytest.mark.parametrize("level", ["gate", "trace"])

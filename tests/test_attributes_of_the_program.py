@@ -1,8 +1,9 @@
-"""Looking at the program's objects leaves them as they are: CPython 3.11 and 3.12 make the dict of an object's attributes for who asks for
-`__dict__`, and every later access goes through it, which is slower."""
+"""Looking at the program's objects leaves them as they are: CPython 3.11 and 3.12 make the dict of an object's
+attributes for who asks for `__dict__`, and every later access goes through it, which is slower."""
+
+import pytest
 
 import helpers
-import pytest
 from helpers import run
 
 pytestmark = pytest.mark.fast

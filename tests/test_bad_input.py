@@ -1,4 +1,5 @@
-"""Programs that are missing, broken, ended early or never train behave as under plain Python, and the report says so."""
+"""Programs that are missing, broken, ended early or never train behave as under plain Python, and the report says
+so."""
 
 import os
 import py_compile
@@ -7,6 +8,7 @@ import sys
 import zipfile
 
 import pytest
+
 from helpers import TRAINING, finitude, plain, run, without_closing_line, write_script
 
 
@@ -28,7 +30,8 @@ WORDS = "import sys; print('out'); print('err', file=sys.stderr)\n"
 NEVER_TRAINS = {
     "prints": WORDS,
     "is empty": "",
-    "has only a comment in another encoding": "# -*- coding: utf-8 -*-\nprint(__file__, __name__, __doc__, sorted(globals()))\n",
+    "has only a comment in another encoding": "# -*- coding: utf-8 -*-\nprint(__file__, __name__, "
+    "__doc__, sorted(globals()))\n",
     "raises": WORDS + "def f():\n    raise ValueError('no such column')\nf()\n",
     "raises from another error": "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise KeyError('k') from e\n",
     "raises a group": "raise ExceptionGroup('several', [ValueError(1), KeyError(2)])\n",
@@ -41,22 +44,26 @@ NEVER_TRAINS = {
     "exits with True": WORDS + "sys.exit(True)\n",
     "raises SystemExit": "raise SystemExit(4)\n",
     "leaves without unwinding": "import os; print('out', flush=True); os._exit(5)\n",
-    "is interrupted": WORDS + "sys.stdout.flush()\nimport os, signal; os.kill(os.getpid(), signal.SIGINT)\nimport time; time.sleep(5)\n",
+    "is interrupted": WORDS
+    + "sys.stdout.flush()\nimport os, signal; os.kill(os.getpid(), signal.SIGINT)\nimport time; time.sleep(5)\n",
     "raises KeyboardInterrupt": "raise KeyboardInterrupt\n",
-    "ends by SIGTERM": "print('out', flush=True)\nimport os, signal; os.kill(os.getpid(), signal.SIGTERM)\nimport time; time.sleep(5)\n",
+    "ends by SIGTERM": "print('out', flush=True)\nimport os, signal; os.kill(os.getpid(), "
+    "signal.SIGTERM)\nimport time; time.sleep(5)\n",
     "handles SIGTERM itself": "import os, signal, sys\nsignal.signal(signal.SIGTERM, lambda *a: sys.exit(9))\n"
-                              "os.kill(os.getpid(), signal.SIGTERM)\nimport time; time.sleep(5)\n",
+    "os.kill(os.getpid(), signal.SIGTERM)\nimport time; time.sleep(5)\n",
     "has an excepthook": "import sys; sys.excepthook = lambda *a: print('mine', a[1]); 1 / 0\n",
     "has exit functions": "import atexit, sys; atexit.register(print, 'late'); sys.exit(2)\n",
     "forks": "import os\npid = os.fork()\nif pid == 0:\n    print('child', flush=True); os._exit(3)\n"
-             "print('parent', os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n",
-    "forks and the child ends as a program does": "import os, sys\npid = os.fork()\nif pid == 0:\n    print('child'); sys.exit(3)\n"
-             "print('parent', os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n",
+    "print('parent', os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n",
+    "forks and the child ends as a program does": "import os, sys\npid = os.fork()\nif pid == 0:\n  "
+    "  print('child'); sys.exit(3)\n"
+    "print('parent', os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n",
     "closes its streams": "import sys; print('out'); sys.stdout.close()\n",
     "reads its arguments": "import sys; print(sys.argv, sys.path[0], sys.flags.optimize)\n",
     "reads its own source": "import inspect, sys; print(inspect.getsource(sys.modules['__main__']))\n",
     "pickles a class of its own": "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))) is A)\n",
-    "starts a thread that prints last": "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.1), print('late'))).start()\n",
+    "starts a thread that prints last": "import threading, time\nthreading.Thread(target=lambda: "
+    "(time.sleep(0.1), print('late'))).start()\n",
 }
 
 
@@ -73,7 +80,7 @@ def test_a_script_that_does_not_exist(tmp_path):
 
 
 def test_a_script_that_may_not_be_opened(tmp_path):
-    (tmp_path / "train.py").symlink_to("train.py")     # a loop of links: not to be opened, even by root
+    (tmp_path / "train.py").symlink_to("train.py")  # a loop of links: not to be opened, even by root
     assert same_as_plain(tmp_path, None).code == 2
 
 
@@ -91,7 +98,11 @@ def test_a_directory_with_a_main_file(tmp_path):
 
 def test_an_archive_with_a_main_file(tmp_path):
     with zipfile.ZipFile(tmp_path / "project.pyz", "w") as made:
-        made.writestr("__main__.py", "import sys, other; print(sys.argv, sys.path[0], __name__, __spec__.name, __file__, repr(__package__), other.x)")
+        made.writestr(
+            "__main__.py",
+            "import sys, other; print(sys.argv, sys.path[0], __name__, __spec__.name, __file__, "
+            "repr(__package__), other.x)",
+        )
         made.writestr("other.py", "x = 1")
     assert "__main__ __main__" in same_as_plain(tmp_path, None, "a", name="project.pyz").out
 
@@ -124,12 +135,20 @@ def test_a_module_that_does_not_exist(tmp_path):
 
 def test_names_and_arguments_in_other_scripts(tmp_path):
     name = "\u0442\u0440\u0435\u043d \u00e4.py"
-    got = same_as_plain(tmp_path, "import sys; print(ascii(sys.argv), ascii(__file__))", "\u65e5\u672c", "\U0001f600",
-                        name=name, env={"PYTHONIOENCODING": "utf-8"})
+    got = same_as_plain(
+        tmp_path,
+        "import sys; print(ascii(sys.argv), ascii(__file__))",
+        "\u65e5\u672c",
+        "\U0001f600",
+        name=name,
+        env={"PYTHONIOENCODING": "utf-8"},
+    )
     assert got.report["script"].endswith(name)
 
 
-TRAIN = TRAINING + """
+TRAIN = (
+    TRAINING
+    + """
 import os, signal, sys
 for i, x in enumerate(batches):
     opt.zero_grad()
@@ -140,6 +159,7 @@ for i, x in enumerate(batches):
         {end}
 print("ended")
 """
+)
 
 ENDS = {
     "an exception": ("raise KeyError('x')", 1),
@@ -161,11 +181,16 @@ def test_a_training_ended_early_reports_what_was_seen(tmp_path, end, code):
 
 
 def test_a_forked_child_that_trains_is_watched_by_itself(tmp_path):
-    got = run(tmp_path, TRAIN.format(end="""
+    got = run(
+        tmp_path,
+        TRAIN.format(
+            end="""
         pid = os.fork()
         if pid == 0:
             (loss_of(x) * NAN).backward(); opt.step(); os._exit(0)   # a child that goes its own way
-        os.waitpid(pid, 0)""".strip()))
+        os.waitpid(pid, 0)""".strip()
+        ),
+    )
     assert (got.code, got.out) == (0, "ended\n"), got.told()
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["action"]) == (3, "stopped") and "what its parent gave it" in alarm["rerun_text"]
@@ -214,7 +239,10 @@ USAGE = {
     "an option without its value": (["run", "--report"], "value"),
     "nothing to run": (["run"], "script.py"),
     "a module without a name": (["run", "-m"], "module"),
-    "a report in folders that are not there": (["run", "--report", "/nowhere/at/all/report.json", "t.py"], "/nowhere/at/all/report.json"),
+    "a report in folders that are not there": (
+        ["run", "--report", "/nowhere/at/all/report.json", "t.py"],
+        "/nowhere/at/all/report.json",
+    ),
     "a config file that is not there": (["run", "--config", "none.toml", "t.py"], "none.toml"),
 }
 
@@ -236,7 +264,11 @@ def test_folders_of_a_report_are_made_below_here_and_one_elsewhere(tmp_path, rep
     assert got.code == 0 and (here / report).is_file(), got.told()
 
 
-VARIABLES = {"FINITUDE_ONALARM": "FINITUDE_ON_ALARM", "FINITUDE_UNDO_MP": "FINITUDE_UNDO_MB", "FINITUDE_on_alarm": "FINITUDE_ON_ALARM"}
+VARIABLES = {
+    "FINITUDE_ONALARM": "FINITUDE_ON_ALARM",
+    "FINITUDE_UNDO_MP": "FINITUDE_UNDO_MB",
+    "FINITUDE_on_alarm": "FINITUDE_ON_ALARM",
+}
 
 
 @pytest.mark.parametrize("name", VARIABLES)
@@ -244,18 +276,25 @@ def test_a_misspelt_variable_is_told_of_with_the_nearest_that_is_known(tmp_path,
     write_script(tmp_path, "print('ran')")
     got = finitude(tmp_path, "run", "--report", "report.json", "train.py", env={name: "skip"})
     lines = [line for line in got.err.splitlines() if name in line]
-    assert got.code == 0 and lines == [f"finitude: warning: the environment variable {name} is not known; did you mean {VARIABLES[name]}?"]
+    assert got.code == 0 and lines == [
+        f"finitude: warning: the environment variable {name} is not known; did you mean {VARIABLES[name]}?"
+    ]
 
 
 def test_variables_of_ours_and_those_like_none_are_not_told_of(tmp_path):
-    write_script(tmp_path, "import subprocess, sys; subprocess.run([sys.executable, '-m', 'finitude', 'run', '-m', 'this'])")
+    write_script(
+        tmp_path, "import subprocess, sys; subprocess.run([sys.executable, '-m', 'finitude', 'run', '-m', 'this'])"
+    )
     env = {"FINITUDE_DEBUG": "1", "FINITUDE_HOME": "x", "FINITUDE_CUDA": "1", "FINITUDE_MAX_SKIPS": "3"}
     got = finitude(tmp_path, "run", "--report", "report.json", "train.py", env=env)
     assert got.code == 0 and "warning" not in got.err, got.told()
 
 
 # `runs` is a folder of where the program was started, wherever it goes.
-CONFIG = "import finitude, os; c = finitude.watch()._session.config; print(c.on_alarm, c.max_skips, os.path.relpath(c.runs), os.path.isabs(c.runs))"
+CONFIG = (
+    "import finitude, os; c = finitude.watch()._session.config; print(c.on_alarm, c.max_skips, "
+    "os.path.relpath(c.runs), os.path.isabs(c.runs))"
+)
 
 
 def test_command_line_wins_over_environment_over_file(tmp_path):
@@ -264,7 +303,7 @@ def test_command_line_wins_over_environment_over_file(tmp_path):
     assert run(tmp_path, CONFIG).out == "warn 3 from-file True\n"
     assert run(tmp_path, CONFIG, env=env).out == "skip 4 from-file True\n"
     assert run(tmp_path, CONFIG, "--on-alarm", "raise", env=env).out == "raise 4 from-file True\n"
-    (tmp_path / "other.toml").write_text('max-skips = 7\n')
+    (tmp_path / "other.toml").write_text("max-skips = 7\n")
     assert run(tmp_path, CONFIG, "--config", "other.toml").out == "stop 7 finitude-runs True\n"
 
 
@@ -286,7 +325,8 @@ def test_a_broken_pyproject_file_of_other_tools_is_their_business(tmp_path):
 
 
 # A debugger or coverage tool set by the script sees the same lines of it as without us, and no healthy step runs ours.
-TRACED = """
+TRACED = (
+    """
 import importlib.util, os, sys
 OURS = importlib.util.find_spec("finitude").submodule_search_locations[0] + os.sep
 lines, ours, step = [], [], 0
@@ -296,7 +336,9 @@ def tracer(frame, event, arg):
     if event in ("line", "call"): lines.append(frame.f_lineno)
     return tracer
 {setter}(tracer)
-""" + TRAINING + """
+"""
+    + TRAINING
+    + """
 def work():
     global step
     for i, x in enumerate(batches):
@@ -309,6 +351,7 @@ work()
 {setter}(None)
 print(lines, [s for s in ours if s > 0])
 """
+)
 
 
 @pytest.mark.parametrize("setter", ["sys.settrace", "sys.setprofile"])
@@ -321,7 +364,9 @@ def test_a_trace_function_sees_the_lines_it_would_see_without_us(tmp_path, sette
 
 
 def test_an_alarm_under_a_trace_function_is_still_explained(tmp_path):
-    text = TRACED.replace("{setter}", "sys.settrace").replace("loss.backward()", "(loss * (NAN if i == 3 else 1)).backward()")
+    text = TRACED.replace("{setter}", "sys.settrace").replace(
+        "loss.backward()", "(loss * (NAN if i == 3 else 1)).backward()"
+    )
     got = run(tmp_path, text)
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun"]) == (3, "persistent") and alarm["births"][0]["line"], got.told()

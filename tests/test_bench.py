@@ -21,17 +21,20 @@ def _estimate(low, value, high):
     return stats.Estimate(value, low, high, 20)
 
 
-@pytest.mark.parametrize("component, paired, limit, verdict", [
-    (0.4, (-0.2, 0.4, 1.0), 1.0, "holds"),
-    (1.1, (0.9, 1.1, 1.3), 1.0, "missed"),        # the pieces alone are too much
-    (0.4, (2.0, 2.5, 3.0), 1.0, "missed"),        # the pairs show what the pieces do not explain
-    (0.4, (-3.0, 0.3, 3.0), 1.0, "undecided"),    # noise
-    (0.4, (-9.0, -5.0, 1.95), 1.0, "undecided"),  # a faster step is noise too, and does not buy anything
-    (0.4, (float("-inf"), 0.4, float("inf")), 1.0, "undecided"),
-    (0.4, (-0.2, 0.4, float("nan")), 1.0, "undecided"),
-    (3.0, (2.0, 3.0, 4.0), None, "-"),
-    (3.0, (-9.0, 3.0, 40.0), None, "undecided"),
-])
+@pytest.mark.parametrize(
+    "component, paired, limit, verdict",
+    [
+        (0.4, (-0.2, 0.4, 1.0), 1.0, "holds"),
+        (1.1, (0.9, 1.1, 1.3), 1.0, "missed"),  # the pieces alone are too much
+        (0.4, (2.0, 2.5, 3.0), 1.0, "missed"),  # the pairs show what the pieces do not explain
+        (0.4, (-3.0, 0.3, 3.0), 1.0, "undecided"),  # noise
+        (0.4, (-9.0, -5.0, 1.95), 1.0, "undecided"),  # a faster step is noise too, and does not buy anything
+        (0.4, (float("-inf"), 0.4, float("inf")), 1.0, "undecided"),
+        (0.4, (-0.2, 0.4, float("nan")), 1.0, "undecided"),
+        (3.0, (2.0, 3.0, 4.0), None, "-"),
+        (3.0, (-9.0, 3.0, 40.0), None, "undecided"),
+    ],
+)
 def test_noise_is_never_passed(component, paired, limit, verdict):
     assert stats.judge(_estimate(component, component, component), _estimate(*paired), limit) == verdict
 
@@ -40,8 +43,10 @@ def test_a_cell_without_pieces_is_undecided():
     assert stats.judge(None, _estimate(0, 0, 0), 1.0) == "undecided"
 
 
-@pytest.mark.parametrize("step_ns, rows, fused, limit", [
-    (5e5, 8, False, None), (5e6, 64, False, 1.0), (5e6, 64, True, 2.0), (5e6, 512, True, 1.0)])
+@pytest.mark.parametrize(
+    "step_ns, rows, fused, limit",
+    [(5e5, 8, False, None), (5e6, 64, False, 1.0), (5e6, 64, True, 2.0), (5e6, 512, True, 1.0)],
+)
 def test_the_exception_needs_few_rows_and_a_fused_optimizer(step_ns, rows, fused, limit):
     assert stats.limit_of(step_ns, rows, fused) == limit
 
@@ -66,8 +71,14 @@ def _worker(tmp_path, **spec):
     env = environment(1)
     if "PYTHONPATH" not in os.environ:
         env.pop("PYTHONPATH")
-    done = subprocess.run([sys.executable, str(ROOT / "bench/overhead/worker.py"), json.dumps(spec)], cwd=tmp_path, env=env,
-                          capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "bench/overhead/worker.py"), json.dumps(spec)],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.strip().splitlines()[-1])
 
@@ -75,8 +86,11 @@ def _worker(tmp_path, **spec):
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bench")
-    return {"tiny-loader": _worker(folder, measure="overhead"), "tiny-list": _worker(folder, measure="overhead", loader=False),
-            "compare-mlp-1": _worker(folder, measure="compare")}
+    return {
+        "tiny-loader": _worker(folder, measure="overhead"),
+        "tiny-list": _worker(folder, measure="overhead", loader=False),
+        "compare-mlp-1": _worker(folder, measure="compare"),
+    }
 
 
 def test_every_step_under_watch_was_watched_and_metered(measured):
@@ -99,8 +113,10 @@ def test_the_pieces_are_not_more_than_the_step(measured):
 
 
 def test_the_arm_of_tape_every_records_its_share(measured, tmp_path):
-    ratios = {arm: stats.pair_ratio(measured["compare-mlp-1"]["cpu"][arm], measured["compare-mlp-1"]["cpu"]["off"]).value
-              for arm in ("tape", "tape-every")}
+    ratios = {
+        arm: stats.pair_ratio(measured["compare-mlp-1"]["cpu"][arm], measured["compare-mlp-1"]["cpu"]["off"]).value
+        for arm in ("tape", "tape-every")
+    }
     assert all(0.5 < ratio < 10 for ratio in ratios.values()), ratios
     code = """if True:
         import pathlib, sys
@@ -121,8 +137,13 @@ def test_the_arm_of_tape_every_records_its_share(measured, tmp_path):
         assert not finitude.native.tape_on()
         finitude.off()
         """
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, env={**environment(1), "PYTHONSAFEPATH": ""}, check=True,
-                   timeout=120)
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=ROOT,
+        env={**environment(1), "PYTHONSAFEPATH": ""},
+        check=True,
+        timeout=120,
+    )
 
 
 def test_the_gate_alone_keeps_nothing_for_a_rewind(tmp_path):
@@ -147,8 +168,13 @@ def test_the_gate_alone_keeps_nothing_for_a_rewind(tmp_path):
         assert [n for _, n in again.values()] == [n for _, n in pieces.values()], again
         finitude.off()
         """
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, env={**environment(1), "PYTHONSAFEPATH": ""}, check=True,
-                   timeout=120)
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=ROOT,
+        env={**environment(1), "PYTHONSAFEPATH": ""},
+        check=True,
+        timeout=120,
+    )
 
 
 def test_what_is_left_after_switching_off_is_found(tmp_path):
@@ -166,8 +192,13 @@ def test_what_is_left_after_switching_off_is_found(tmp_path):
         else:
             sys.exit("not found")
         """
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, env={**environment(1), "PYTHONSAFEPATH": ""}, check=True,
-                   timeout=120)
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=ROOT,
+        env={**environment(1), "PYTHONSAFEPATH": ""},
+        check=True,
+        timeout=120,
+    )
 
 
 def test_a_miss_is_taken_apart_also_where_nothing_was_promised(measured):
@@ -179,8 +210,16 @@ def test_a_miss_is_taken_apart_also_where_nothing_was_promised(measured):
 
 def test_the_page_is_made_of_the_results(measured):
     results = {**measured, "own-mlp-adamw-1": measured["tiny-loader"]}
-    text, missed = page.write(results, {"own-lstm-sgd-1": "exit code 1: why"}, [*results, "own-lstm-sgd-1", "tiny-x"], ["made by `make it`"], "full")
-    assert "Cell own-lstm-sgd-1 failed: exit code 1: why" in text and "own-lstm-sgd-1 failed: exit code 1: why" in missed
+    text, missed = page.write(
+        results,
+        {"own-lstm-sgd-1": "exit code 1: why"},
+        [*results, "own-lstm-sgd-1", "tiny-x"],
+        ["made by `make it`"],
+        "full",
+    )
+    assert (
+        "Cell own-lstm-sgd-1 failed: exit code 1: why" in text and "own-lstm-sgd-1 failed: exit code 1: why" in missed
+    )
     assert "Not measured in this run: tiny-x." in text and "`make it`" in text
     step = stats.median_of(measured["tiny-list"]["cpu"]["off"]).value / 1e3
     assert re.search(rf"\| a list of batches \| {step:.0f} \|", text)
@@ -190,8 +229,7 @@ def test_the_page_is_made_of_the_results(measured):
 
 def test_each_piece_is_timed_by_itself():
     """The page of the pieces is made of what a process of its own has timed."""
-    from bench.pieces import __main__ as pieces
-    from bench.pieces import jumps
+    from bench.pieces import __main__ as pieces, jumps
 
     found = pieces.by_itself("tiny")
     for name, get, _part, _text in pieces.BUDGET:

@@ -6,8 +6,10 @@ import sys
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
-from bench.lines import __main__ as lines  # noqa: E402
-from bench.lines import callgrind  # noqa: E402
+from bench.lines import (
+    __main__ as lines,  # noqa: E402
+    callgrind,  # noqa: E402
+)
 
 WRITTEN = """# callgrind format
 version: 1
@@ -34,13 +36,19 @@ fn=(2)
 
 def test_own_costs_go_to_the_library_and_calls_are_not_counted_twice():
     found = callgrind.by_object(WRITTEN)
-    assert found == {"/lib/libtorch_cpu.so": [157, 20, 10, 4, 3, 2, 1, 1, 0], "/site/finitude/_native.cpython-311.so": [30, 0, 0, 2, 0, 0, 0, 0, 1]}
+    assert found == {
+        "/lib/libtorch_cpu.so": [157, 20, 10, 4, 3, 2, 1, 1, 0],
+        "/site/finitude/_native.cpython-311.so": [30, 0, 0, 2, 0, 0, 0, 0, 1],
+    }
     assert callgrind.misses(found["/lib/libtorch_cpu.so"]) == (157, 9, 2)
 
 
 def test_calls_are_counted_where_the_library_is_ours():
-    text = WRITTEN + "cob=(1)\ncfn=(1)\ncalls=7 0\n* 1\ncfn=(9) 0x1f0\ncalls=300 0\n* 4\ncfn=(9)\ncalls=2 0\n* 4\ncfn=(10) 0x20'2\ncalls=5 0\n* 4\n"
-    assert callgrind.calls_into(text, "_native.") == {0x1f0: 302, 0x20: 5}
+    text = (
+        WRITTEN + "cob=(1)\ncfn=(1)\ncalls=7 0\n* 1\ncfn=(9) 0x1f0\ncalls=300 0\n* 4\ncfn=(9)\ncalls=2 0\n* "
+        "4\ncfn=(10) 0x20'2\ncalls=5 0\n* 4\n"
+    )
+    assert callgrind.calls_into(text, "_native.") == {0x1F0: 302, 0x20: 5}
 
 
 def test_a_file_without_caches_is_refused():

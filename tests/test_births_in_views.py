@@ -1,4 +1,5 @@
-"""Births in the backward of what was written in place through a view: autograd hides the operator's node in CopySlices."""
+"""Births in the backward of what was written in place through a view: autograd hides the operator's node in
+CopySlices."""
 
 import pytest
 

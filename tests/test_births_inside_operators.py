@@ -1,4 +1,5 @@
-"""Births that depend on how an operator works inside: numbers of the program among its operands, kernels that write before they call."""
+"""Births that depend on how an operator works inside: numbers of the program among its operands, kernels that write
+before they call."""
 
 import pytest
 
@@ -17,30 +18,57 @@ for i in range(6):
 """
 
 
-@pytest.mark.parametrize("loss, op", [("total * 1e2", "aten::mul"), ("total / 1e-2", "aten::div"), ("total + total * 1e1 * 1e1", "aten::mul"),
-                                      ("total * 100", "aten::mul"), ("100 * total", "aten::mul")])
+@pytest.mark.parametrize(
+    "loss, op",
+    [
+        ("total * 1e2", "aten::mul"),
+        ("total / 1e-2", "aten::div"),
+        ("total + total * 1e1 * 1e1", "aten::mul"),
+        ("total * 100", "aten::mul"),
+        ("100 * total", "aten::mul"),
+    ],
+)
 def test_a_number_of_the_program_has_no_say_in_the_dtype_of_a_trial(tmp_path, loss, op):
-    """A tensor of float64 without dimensions would have: the product is finite then, as if memory had been corrupted."""
+    """A tensor of float64 without dimensions would have: the product is finite then, as if memory had been
+    corrupted."""
     got = helpers.run(tmp_path, SCALED.format(loss=loss))
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["births"][0]["op"], alarm["births"][0]["source"]) == (3, op, f"loss = {loss}"), got.told()
+    assert (alarm["step"], alarm["births"][0]["op"], alarm["births"][0]["source"]) == (3, op, f"loss = {loss}"), (
+        got.told()
+    )
     assert alarm["cause"]["class"] == "overflow" and alarm["cause"]["confidence"] != "possible", got.told()
 
 
 def test_whole_numbers_take_a_tensor_beyond_its_range_too(tmp_path):
-    got = helpers.run(tmp_path, SCALED.replace("net(torch.randn(4, 3))", "net(rows * 2)").replace("total = net", "rows = torch.randn(4, 3)\n    if i == 3: rows[1] = 3e38\n    total = net", 1)
-                      .replace("if i == 3: total = total + 1e37", "").format(loss="total"))
+    got = helpers.run(
+        tmp_path,
+        SCALED.replace("net(torch.randn(4, 3))", "net(rows * 2)")
+        .replace("total = net", "rows = torch.randn(4, 3)\n    if i == 3: rows[1] = 3e38\n    total = net", 1)
+        .replace("if i == 3: total = total + 1e37", "")
+        .format(loss="total"),
+    )
     alarm = got.the_alarm()
-    assert (alarm["births"][0]["op"], alarm["births"][0]["rows"], alarm["cause"]["class"]) == ("aten::mul", [1], "overflow"), got.told()
+    assert (alarm["births"][0]["op"], alarm["births"][0]["rows"], alarm["cause"]["class"]) == (
+        "aten::mul",
+        [1],
+        "overflow",
+    ), got.told()
 
 
 @pytest.mark.parametrize("factor", ["total * share", "total + share", "share - total", "total / share"])
 def test_a_number_that_python_made_nan_is_data(tmp_path, factor):
     """As a mean of nothing is, or a metric that is not there yet."""
-    got = helpers.run(tmp_path, SCALED.replace("if i == 3: total = total + 1e37", "share = float('nan') if i == 3 else 0.5").format(loss=factor))
+    got = helpers.run(
+        tmp_path,
+        SCALED.replace("if i == 3: total = total + 1e37", "share = float('nan') if i == 3 else 0.5").format(
+            loss=factor
+        ),
+    )
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["births"][0]["source"]) == (3, f"loss = {factor}"), got.told()
-    assert alarm["cause"]["class"] == "bad-data" and "a number that is NaN already" in alarm["cause"]["text"], got.told()
+    assert alarm["cause"]["class"] == "bad-data" and "a number that is NaN already" in alarm["cause"]["text"], (
+        got.told()
+    )
 
 
 POOLED = """
@@ -62,13 +90,22 @@ for i in range(6):
 """
 
 
-@pytest.mark.parametrize("reduce", [
-    '.index_reduce_(0, groups, h, "mean", include_self=False)', '.scatter_reduce_(0, groups[:, None].expand(6, 4), h, "mean", include_self=False)',
-    '.index_add_(0, groups, h)'])
+@pytest.mark.parametrize(
+    "reduce",
+    [
+        '.index_reduce_(0, groups, h, "mean", include_self=False)',
+        '.scatter_reduce_(0, groups[:, None].expand(6, 4), h, "mean", include_self=False)',
+        ".index_add_(0, groups, h)",
+    ],
+)
 def test_what_comes_in_bad_is_followed_through_a_reduction_in_place(tmp_path, reduce):
     got = helpers.run(tmp_path, POOLED.format(reduce=reduce))
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["births"][0]["op"], alarm["births"][0]["source"]) == (3, "aten::div", "mean = x / count"), got.told()
+    assert (alarm["step"], alarm["births"][0]["op"], alarm["births"][0]["source"]) == (
+        3,
+        "aten::div",
+        "mean = x / count",
+    ), got.told()
     assert alarm["cause"]["class"] == "division-by-zero" and len(alarm["births"]) == 1, got.told()
 
 
@@ -101,12 +138,20 @@ def test_what_numpy_made_within_a_function_is_no_data(tmp_path):
     got = helpers.run(tmp_path, BY_NUMPY.replace("WEIGHT", "9"))
     alarm = got.the_alarm()
     birth = alarm["births"][0]
-    assert (birth["phase"], birth["op"], birth["source"]) == ("forward", "aten::lift_fresh", "return torch.from_numpy(np.log(x.numpy()))"), got.told()
+    assert (birth["phase"], birth["op"], birth["source"]) == (
+        "forward",
+        "aten::lift_fresh",
+        "return torch.from_numpy(np.log(x.numpy()))",
+    ), got.told()
     assert alarm["cause"]["class"] == "unknown" and "other code filled" in alarm["cause"]["text"], alarm["cause"]
-    got = helpers.run(tmp_path, BY_NUMPY.replace("WEIGHT", "(2 if i == 3 else 9)").replace("[:, None]", "[:, None] + 0.1"))
+    got = helpers.run(
+        tmp_path, BY_NUMPY.replace("WEIGHT", "(2 if i == 3 else 9)").replace("[:, None]", "[:, None] + 0.1")
+    )
     alarm = got.the_alarm()
     assert (alarm["births"][0]["phase"], alarm["cause"]["class"]) == ("data", "bad-data"), got.told()
-    assert alarm["births"][0]["source"].startswith("weight = torch.from_numpy(") and "NumPy" in alarm["cause"]["text"], alarm["cause"]
+    assert (
+        alarm["births"][0]["source"].startswith("weight = torch.from_numpy(") and "NumPy" in alarm["cause"]["text"]
+    ), alarm["cause"]
 
 
 FROZEN = """
@@ -125,7 +170,11 @@ for i in range(5):
 def test_weights_that_nobody_trains_are_state(tmp_path):
     got = helpers.run(tmp_path, FROZEN)
     alarm = got.the_alarm()
-    assert (alarm["births"][0]["phase"], alarm["births"][0]["line"], alarm["cause"]["class"]) == ("state", 7, "corrupted-state"), got.told()
+    assert (alarm["births"][0]["phase"], alarm["births"][0]["line"], alarm["cause"]["class"]) == (
+        "state",
+        7,
+        "corrupted-state",
+    ), got.told()
     assert "Linear.weight" in alarm["cause"]["text"], alarm["cause"]
 
 
@@ -155,10 +204,26 @@ while i < 6:
 """
 
 
-@pytest.mark.parametrize("norm, scale, shown, phase, line", [
-    ("", "", "weight", "data", "out = net(x)"),
-    ("Norm(), ", " * (torch.tensor([1, 1, 1e20, 1]) if i == 2 else 1)", "square", "state", "self.square.lerp_((x ** 2).mean(0), 0.1)")])
+@pytest.mark.parametrize(
+    "norm, scale, shown, phase, line",
+    [
+        ("", "", "weight", "data", "out = net(x)"),
+        (
+            "Norm(), ",
+            " * (torch.tensor([1, 1, 1e20, 1]) if i == 2 else 1)",
+            "square",
+            "state",
+            "self.square.lerp_((x ** 2).mean(0), 0.1)",
+        ),
+    ],
+)
 def test_a_line_that_only_looks_at_bad_data_is_not_where_it_is_told(tmp_path, norm, scale, shown, phase, line):
-    got = helpers.run(tmp_path, READ_BEFORE.replace("{mark}", "0.5" if norm else "torch.inf").replace("{norm}", norm).replace("{scale}", scale).replace("{shown}", shown))
+    got = helpers.run(
+        tmp_path,
+        READ_BEFORE.replace("{mark}", "0.5" if norm else "torch.inf")
+        .replace("{norm}", norm)
+        .replace("{scale}", scale)
+        .replace("{shown}", shown),
+    )
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["births"][0]["phase"], alarm["births"][0]["source"]) == (3, phase, line), got.told()

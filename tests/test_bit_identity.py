@@ -75,9 +75,20 @@ def convolution_with_batch_norm():
     import torch
     from torch import nn
 
-    model = nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 8, 3),
-                          nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(32, 4))
-    return _classification(model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True), (8, 1, 10, 10))
+    model = nn.Sequential(
+        nn.Conv2d(1, 6, 3),
+        nn.BatchNorm2d(6),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(32, 4),
+    )
+    return _classification(
+        model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True), (8, 1, 10, 10)
+    )
 
 
 @kind()
@@ -229,8 +240,9 @@ def _compiled(backend):
     import torch
 
     model = _perceptron()
-    _, optimizer, step = _classification(torch.compile(model, backend=backend),
-                                         torch.optim.Adam(model.parameters(), lr=1e-2), (16, 12))
+    _, optimizer, step = _classification(
+        torch.compile(model, backend=backend), torch.optim.Adam(model.parameters(), lr=1e-2), (16, 12)
+    )
     return model, optimizer, step
 
 
@@ -251,7 +263,11 @@ def _digest(value):
     import torch
 
     if isinstance(value, torch.Tensor):
-        value = (str(value.dtype), tuple(value.shape), value.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        value = (
+            str(value.dtype),
+            tuple(value.shape),
+            value.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes(),
+        )
     elif isinstance(value, dict):
         value = [(k, _digest(v)) for k, v in value.items()]
     elif isinstance(value, (list, tuple)):
@@ -274,13 +290,20 @@ def _train(name, watched, folder):
         import finitude
         from finitude import _native
 
-        watch = finitude.watch(model, optimizer, runs=str(folder / "runs"), level="gate" if watched is True else watched)
+        watch = finitude.watch(
+            model, optimizer, runs=str(folder / "runs"), level="gate" if watched is True else watched
+        )
     for i in range(steps):
         losses.append(step().detach().clone())
         if i % 10 == 0:
             random.random(), numpy.random.rand()
     if watched:
-        facts = {**_native.counters(), "alarms": len(watch.alarms), "failure": watch.report().get("reason", ""), "taped": _native.tape_on()}
+        facts = {
+            **_native.counters(),
+            "alarms": len(watch.alarms),
+            "failure": watch.report().get("reason", ""),
+            "taped": _native.tape_on(),
+        }
     result = {
         "losses": [_digest(loss) for loss in losses],
         "weights": {k: _digest(v) for k, v in model.named_parameters()},
@@ -300,6 +323,7 @@ def _serve(folder, names):
     import numpy  # noqa: F401
     import torch  # noqa: F401
     import torch._dynamo  # noqa: F401
+
     import finitude.api  # noqa: F401
 
     for name in names:
@@ -317,10 +341,20 @@ def _serve(folder, names):
 
 
 def _run(folder, names):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1",
-                   "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
-    done = subprocess.run([sys.executable, os.path.abspath(__file__), str(folder), *names], cwd=folder, env=environment,
-                          capture_output=True, text=True, timeout=300)
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+    }
+    done = subprocess.run(
+        [sys.executable, os.path.abspath(__file__), str(folder), *names],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     found = {}
     for name in names:
         for watched in WATCHED:

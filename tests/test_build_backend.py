@@ -14,16 +14,24 @@ CALL = "import build_backend; print(build_backend._checked(None)['cmake.define.F
 
 @pytest.fixture(scope="module")
 def isolated(tmp_path_factory):
-    """A venv without torch, and a folder that stands for pip's own build environment: scikit-build-core and no torch."""
+    """A venv without torch, and a folder that stands for pip's own build environment: scikit-build-core and no
+    torch."""
     folder = tmp_path_factory.mktemp("isolated")
     venv.create(folder / "venv", with_pip=False)
     overlay = folder / "overlay"
     overlay.mkdir()
     (overlay / "scikit_build_core").mkdir()
     (overlay / "scikit_build_core/__init__.py").touch()
-    hooks = ("get_requires_for_build_sdist", "build_sdist", "prepare_metadata_for_build_wheel", "build_wheel",
-             "prepare_metadata_for_build_editable", "get_requires_for_build_wheel", "get_requires_for_build_editable",
-             "build_editable")
+    hooks = (
+        "get_requires_for_build_sdist",
+        "build_sdist",
+        "prepare_metadata_for_build_wheel",
+        "build_wheel",
+        "prepare_metadata_for_build_editable",
+        "get_requires_for_build_wheel",
+        "get_requires_for_build_editable",
+        "build_editable",
+    )
     (overlay / "scikit_build_core/build.py").write_text("".join(f"def {h}(*args): return args\n" for h in hooks))
     return folder
 
@@ -33,7 +41,11 @@ def site_packages(folder):
 
 
 def call(folder, **changes):
-    environment = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "CONDA_PREFIX", "CMAKE_ARGS", "CMAKE_PREFIX_PATH")}
+    environment = {
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("VIRTUAL_ENV", "CONDA_PREFIX", "CMAKE_ARGS", "CMAKE_PREFIX_PATH")
+    }
     environment |= {"PYTHONPATH": f"{folder / 'overlay'}:{ROOT / 'cmake'}"} | changes
     return subprocess.run([folder / "venv/bin/python", "-c", CALL], env=environment, capture_output=True, text=True)
 
@@ -67,10 +79,13 @@ def test_an_active_environment_is_found_from_another_python(isolated, tmp_path):
     assert pathlib.Path(ended.stdout.strip()).samefile(purelib)
 
 
-@pytest.mark.parametrize("compiler, named", [
-    ("no-such-compiler", "there is no no-such-compiler"),
-    ("without-headers", "hwy/highway.h"),
-])
+@pytest.mark.parametrize(
+    "compiler, named",
+    [
+        ("no-such-compiler", "there is no no-such-compiler"),
+        ("without-headers", "hwy/highway.h"),
+    ],
+)
 def test_missing_packages_are_named_before_anything_compiles(isolated, tmp_path, compiler, named):
     torch = tmp_path / f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages/torch"
     torch.mkdir(parents=True)

@@ -1,4 +1,5 @@
-"""Programs without an optimizer: a step is an engine call followed by writes to its leaves, or what finitude.step says."""
+"""Programs without an optimizer: a step is an engine call followed by writes to its leaves, or what finitude.step
+says."""
 
 import json
 import textwrap
@@ -24,7 +25,8 @@ for i in range(8):
 UPDATES = {
     "backward": "loss.backward()\nwith torch.no_grad():\n    w -= 0.1 * w.grad\n    w.grad.zero_()",
     "data": "w.grad = None\nloss.backward()\nw.data -= 0.1 * w.grad",
-    "grad": "g, = torch.autograd.grad(loss, [w])\nwith torch.no_grad():\n    momentum.mul_(0.9).add_(g)\n    w.sub_(momentum, alpha=0.1)",
+    "grad": "g, = torch.autograd.grad(loss, [w])\nwith torch.no_grad():\n    "
+    "momentum.mul_(0.9).add_(g)\n    w.sub_(momentum, alpha=0.1)",
 }
 BIRTH = "loss = (1 / x.sum(1) * (x @ w)).pow(2).mean()"
 
@@ -35,7 +37,11 @@ def replayed(run):
 
 
 def script(update, bad=4, guard="pass"):
-    return LOOP.replace("BAD", str(bad)).replace("GUARD", guard).replace("    UPDATE", textwrap.indent(UPDATES[update], "    "))
+    return (
+        LOOP.replace("BAD", str(bad))
+        .replace("GUARD", guard)
+        .replace("    UPDATE", textwrap.indent(UPDATES[update], "    "))
+    )
 
 
 @pytest.mark.parametrize("update", UPDATES)
@@ -51,7 +57,12 @@ def test_a_healthy_program_is_watched_and_trains_to_the_same_bits(tmp_path, upda
 def test_a_bad_step_is_left_out_and_explained(tmp_path, update):
     run = helpers.run(tmp_path, script(update), "--on-alarm", "skip")
     alarm = run.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"], alarm["rerun"]) == (4, "loss", "clean", "persistent"), run.told()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"], alarm["rerun"]) == (
+        4,
+        "loss",
+        "clean",
+        "persistent",
+    ), run.told()
     assert alarm["rerun_by"] == "restart" and alarm["rerun_verified"] and alarm["births"][0]["source"] == BIRTH, alarm
     assert run.code == 0 and run.out == "".join(f"{i} True True\n" for i in range(8)), run.told()
     assert replayed(run) == "identical"
@@ -96,14 +107,20 @@ NUMPY = "w.grad = None\nloss.backward()\nw.data.numpy()[...] -= 0.1 * w.grad.num
 FOREACH = "w.grad = None\nloss.backward()\ntorch._foreach_add_([w.data], [w.grad], alpha=-0.1)"
 
 
-@pytest.mark.parametrize("update, is_told", [(UPDATES["data"], True), (FOREACH, True), (NUMPY, False)], ids=["data", "foreach", "numpy"])
+@pytest.mark.parametrize(
+    "update, is_told", [(UPDATES["data"], True), (FOREACH, True), (NUMPY, False)], ids=["data", "foreach", "numpy"]
+)
 @pytest.mark.parametrize("drops", [True, False], ids=["dropped", "applied"])
 def test_writes_that_leave_no_mark_are_seen_where_an_operator_makes_them(tmp_path, update, is_told, drops):
-    """Under skip what is added is zero. Whether it is added at all is seen; numpy's writes are not, and count as made."""
+    """Under skip what is added is zero. Whether it is added at all is seen; numpy's writes are not, and count as
+    made."""
     lines = update.splitlines()
     guard = ["if loss.isnan() and DROPS: continue".replace("DROPS", str(drops))]
-    text = LOOP.replace("BAD", "4").replace("GUARD", "pass").replace("    UPDATE", textwrap.indent(
-        "\n".join(lines[:2] + guard + lines[2:]), "    "))
+    text = (
+        LOOP.replace("BAD", "4")
+        .replace("GUARD", "pass")
+        .replace("    UPDATE", textwrap.indent("\n".join(lines[:2] + guard + lines[2:]), "    "))
+    )
     run = helpers.run(tmp_path, text, "--on-alarm", "skip")
     assert run.code == 0 and run.out == "".join(f"{i} True True\n" for i in range(8) if i != 4 or not drops), run.told()
     assert (len(run.alarms), run.watched["handled_by_script"]) == ((0, 1) if drops and is_told else (1, 0)), run.told()
@@ -111,12 +128,15 @@ def test_writes_that_leave_no_mark_are_seen_where_an_operator_makes_them(tmp_pat
 
 
 def test_a_program_that_only_looks_at_gradients_is_not_training(tmp_path):
-    run = helpers.run(tmp_path, """
+    run = helpers.run(
+        tmp_path,
+        """
         import torch
         x = torch.zeros(3, requires_grad=True)
         for i in range(20):
             (x.sum() / (0 if i == 15 else 1)).backward()
-        """)
+        """,
+    )
     assert run.report["outcome"] == "unwatched" and not run.alarms, run.told()
 
 
@@ -146,7 +166,12 @@ print(calls, noise, bool(w.isfinite().all()), bool(momentum.isfinite().all()))
 def test_a_closure_is_called_again_and_leaves_nothing_behind(tmp_path):
     run = helpers.run(tmp_path, CLOSURES, "--on-alarm", "skip")
     alarm = run.the_alarm()
-    assert (alarm["step"], alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "persistent", "closure", True), run.told()
+    assert (alarm["step"], alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == (
+        4,
+        "persistent",
+        "closure",
+        True,
+    ), run.told()
     assert alarm["births"][0]["source"] == BIRTH and alarm["weights"] == "clean"
     before, after = helpers.plain(tmp_path, tmp_path / "train.py").out, run.out
     assert after.replace("True True", "") == before.replace("False False", "") and "True True" in after
@@ -155,7 +180,9 @@ def test_a_closure_is_called_again_and_leaves_nothing_behind(tmp_path):
 
 def test_stop_comes_out_of_finitude_step(tmp_path):
     run = helpers.run(tmp_path, CLOSURES)
-    assert run.code == 1 and "NonFiniteError: step 4" in run.err and run.the_alarm()["rerun_by"] == "closure", run.told()
+    assert run.code == 1 and "NonFiniteError: step 4" in run.err and run.the_alarm()["rerun_by"] == "closure", (
+        run.told()
+    )
 
 
 ENDED = "and ended after it had applied this step"
@@ -166,9 +193,13 @@ ENDED = "and ended after it had applied this step"
 def test_a_last_step_that_was_applied_is_told_as_applied(tmp_path, update):
     run = helpers.run(tmp_path, script(update, bad=7))
     alarm = run.the_alarm()
-    assert run.out.splitlines()[-1].startswith("7 False") and run.code == 1 and "NonFiniteError: step 7" in run.err, run.told()
+    assert run.out.splitlines()[-1].startswith("7 False") and run.code == 1 and "NonFiniteError: step 7" in run.err, (
+        run.told()
+    )
     assert (alarm["weights"], alarm["births"][0]["source"]) == ("damaged", BIRTH) and ENDED in alarm["text"], alarm
-    assert "was applied all the same" in run.err and "Weights are damaged" in run.err.replace("\n          ", " "), run.told()
+    assert "was applied all the same" in run.err and "Weights are damaged" in run.err.replace("\n          ", " "), (
+        run.told()
+    )
 
 
 def test_a_last_step_of_zeros_leaves_the_weights_clean(tmp_path):
@@ -185,10 +216,18 @@ def test_a_last_step_that_the_script_drops_is_left_alone(tmp_path):
     assert run.code == 0 and not run.alarms and run.watched["handled_by_script"] == 1, run.told()
 
 
-@pytest.mark.parametrize("policy, guard, told", [("skip", "pass", 1), ("warn", "pass", 1),
-                                                 ("skip", "if not loss.isfinite(): loss.backward(); w.grad.zero_(); continue", 0)])
+@pytest.mark.parametrize(
+    "policy, guard, told",
+    [
+        ("skip", "pass", 1),
+        ("warn", "pass", 1),
+        ("skip", "if not loss.isfinite(): loss.backward(); w.grad.zero_(); continue", 0),
+    ],
+)
 def test_an_exception_long_after_a_bad_step_is_not_about_it(tmp_path, policy, guard, told):
-    run = helpers.run(tmp_path, script("backward", guard=guard) + "raise RuntimeError('something else')\n", "--on-alarm", policy)
+    run = helpers.run(
+        tmp_path, script("backward", guard=guard) + "raise RuntimeError('something else')\n", "--on-alarm", policy
+    )
     assert (run.code, len(run.alarms)) == (1, told), run.told()
     assert not any("RuntimeError" in a["text"] for a in run.alarms), run.told()
 

@@ -1,5 +1,5 @@
-"""Training without an optimizer in code that calls `finitude.watch`, where the program cannot be started again: a bad step is run again in
-place, from where gradients were asked for before, and the first one is traced as it runs."""
+"""Training without an optimizer in code that calls `finitude.watch`, where the program cannot be started again: a bad
+step is run again in place, from where gradients were asked for before, and the first one is traced as it runs."""
 
 import json
 import sys
@@ -35,14 +35,17 @@ train()
 print([p.sum().item() for p in params], [m.sum().item() for m in momenta], velocity.item(), history, torch.rand(()).item())
 """
 UPDATES = {
-    "backward": "loss.backward()\nwith torch.no_grad():\n    for p in params:\n        p -= 0.1 * p.grad\n        p.grad.zero_()",
+    "backward": "loss.backward()\nwith torch.no_grad():\n    for p in params:\n        p -= 0.1 * "
+    "p.grad\n        p.grad.zero_()",
     "data": "net.zero_grad()\nloss.backward()\nfor p in params: p.data.add_(p.grad, alpha=-0.1)",
-    "momentum": "grads = torch.autograd.grad(loss, params)\nwith torch.no_grad():\n    for p, m, g in zip(params, momenta, grads):\n"
-                "        m.mul_(0.9).add_(g)\n        p.sub_(m, alpha=0.01)",
-    "rebinds": "grads = torch.autograd.grad(loss, params)\nvelocity = velocity * 0.9 + grads[0].sum()\nwith torch.no_grad():\n"
-               "    for p, g in zip(params, grads): p.copy_(p - 0.1 * g - 0.001 * velocity)",
+    "momentum": "grads = torch.autograd.grad(loss, params)\nwith torch.no_grad():\n    for p, m, g "
+    "in zip(params, momenta, grads):\n"
+    "        m.mul_(0.9).add_(g)\n        p.sub_(m, alpha=0.01)",
+    "rebinds": "grads = torch.autograd.grad(loss, params)\nvelocity = velocity * 0.9 + "
+    "grads[0].sum()\nwith torch.no_grad():\n"
+    "    for p, g in zip(params, grads): p.copy_(p - 0.1 * g - 0.001 * velocity)",
     "foreach": "for p in params: p.grad = None\nloss.backward()\nwith torch.no_grad():\n"
-               "    torch._foreach_add_(params, [p.grad for p in params], alpha=-0.1)",
+    "    torch._foreach_add_(params, [p.grad for p in params], alpha=-0.1)",
 }
 BIRTH = "loss = (1 / x.sum(1) * net(x)[:, 0]).pow(2).mean()"
 
@@ -66,9 +69,14 @@ def replays(folder, alarm):
 def test_a_bad_step_is_run_again_in_place(tmp_path, update):
     run, report = watched(tmp_path, script(update))
     assert run.code == 0 and "internal failure" not in run.err, run.err
-    alarm, = report["alarms"]
-    assert (alarm["step"], alarm["weights"], alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == \
-        (4, "clean", "persistent", "rewind", True), alarm["rerun_text"]
+    (alarm,) = report["alarms"]
+    assert (alarm["step"], alarm["weights"], alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == (
+        4,
+        "clean",
+        "persistent",
+        "rewind",
+        True,
+    ), alarm["rerun_text"]
     assert (alarm["births"][0]["source"], alarm["cause"]["class"]) == (BIRTH, "division-by-zero"), alarm
     assert run.out.count("True") == 8 and replays(tmp_path, alarm) == "identical", run.out
 
@@ -76,44 +84,59 @@ def test_a_bad_step_is_run_again_in_place(tmp_path, update):
 @pytest.mark.parametrize("update", UPDATES)
 def test_a_second_run_leaves_nothing_behind(tmp_path, update):
     """Where the program drops the step itself it ends as without us, whatever its update adds up."""
-    guarded = UPDATES[update].replace("with torch.no_grad", "if i in BAD: net.zero_grad(); continue\nwith torch.no_grad", 1).replace(
-        "for p in params: p.data", "if i in BAD: continue\nfor p in params: p.data").replace("velocity = vel", "if i in BAD: continue\nvelocity = vel")
+    guarded = (
+        UPDATES[update]
+        .replace("with torch.no_grad", "if i in BAD: net.zero_grad(); continue\nwith torch.no_grad", 1)
+        .replace("for p in params: p.data", "if i in BAD: continue\nfor p in params: p.data")
+        .replace("velocity = vel", "if i in BAD: continue\nvelocity = vel")
+    )
     run, report = watched(tmp_path, script(guarded, policy="stop"))
-    bare = script(guarded).replace("import finitude", "").replace('finitude.watch(net, on_alarm="skip", report="w.json")', "")
+    bare = (
+        script(guarded)
+        .replace("import finitude", "")
+        .replace('finitude.watch(net, on_alarm="skip", report="w.json")', "")
+    )
     (tmp_path / "bare.py").write_text(bare)
     assert run.code == 0 and run.out == helpers.plain(tmp_path, tmp_path / "bare.py").out, run.err
     assert not report["alarms"] and report["watched"]["handled_by_script"] == 1
-    advisory, = report["advisories"]
+    (advisory,) = report["advisories"]
     assert advisory["births"][0]["source"] == BIRTH and advisory["cause"]["class"] == "division-by-zero", report
 
 
 @pytest.mark.parametrize("update", ["backward", "momentum"])
 def test_the_first_step_is_traced_as_it_runs(tmp_path, update):
     run, report = watched(tmp_path, script(update, bad=(0,)))
-    alarm, = report["alarms"]
+    (alarm,) = report["alarms"]
     assert (alarm["step"], alarm["rerun_by"], alarm["births"][0]["source"]) == (0, "trace", BIRTH), alarm
     assert run.code == 0 and replays(tmp_path, alarm) == "identical"
 
 
 def test_several_bad_steps_are_each_run_again(tmp_path):
     run, report = watched(tmp_path, script("momentum", bad=(2, 4, 5)))
-    assert [(a["step"], a["rerun_by"], a["rerun_verified"]) for a in report["alarms"]] == [(n, "rewind", True) for n in (2, 4, 5)], report
+    assert [(a["step"], a["rerun_by"], a["rerun_verified"]) for a in report["alarms"]] == [
+        (n, "rewind", True) for n in (2, 4, 5)
+    ], report
     assert run.code == 0 and run.out.count("True") == 8
 
 
 @pytest.mark.parametrize("policy", ["stop", "warn"])
 def test_other_policies(tmp_path, policy):
     run, report = watched(tmp_path, script("backward", policy=policy))
-    alarm, = report["alarms"]
+    (alarm,) = report["alarms"]
     assert alarm["rerun_by"] == "rewind" and alarm["births"][0]["source"] == BIRTH
-    assert alarm["weights"] == ("damaged" if policy == "warn" else "clean") and run.code == (1 if policy == "stop" else 0)
+    assert alarm["weights"] == ("damaged" if policy == "warn" else "clean") and run.code == (
+        1 if policy == "stop" else 0
+    )
 
 
 @pytest.mark.parametrize("update", UPDATES)
 def test_a_healthy_program_trains_to_the_same_bits(tmp_path, update):
     run, _ = watched(tmp_path, script(update, bad=()))
-    (tmp_path / "bare.py").write_text(script(update, bad=()).replace("import finitude", "").replace(
-        'finitude.watch(net, on_alarm="skip", report="w.json")', ""))
+    (tmp_path / "bare.py").write_text(
+        script(update, bad=())
+        .replace("import finitude", "")
+        .replace('finitude.watch(net, on_alarm="skip", report="w.json")', "")
+    )
     assert run.code == 0 and run.out == helpers.plain(tmp_path, tmp_path / "bare.py").out, run.err
 
 
@@ -145,9 +168,9 @@ for i in range(6):
 
 def test_two_losses_of_one_iteration(tmp_path):
     run, report = watched(tmp_path, GAN)
-    alarm, = report["alarms"]
+    (alarm,) = report["alarms"]
     assert run.code == 0 and run.out.count("True") == 6 and alarm["step"] == 7, run.err
-    if sys.version_info < (3, 11):   # frames of 3.10 go on where they are
+    if sys.version_info < (3, 11):  # frames of 3.10 go on where they are
         assert alarm["rerun_by"] == "none" and "called from" in alarm["rerun_text"]
         return
     assert alarm["rerun_by"] == "rewind" and alarm["births"][0]["source"].startswith("loss_g ="), alarm["rerun_text"]
@@ -172,8 +195,10 @@ for i in range(7):
 def test_new_leaves_in_each_step(tmp_path):
     """Nothing is put back there, and the second run is given the gradients of the step before once more."""
     run, report = watched(tmp_path, REBOUND)
-    alarm, = report["alarms"]
-    assert run.code == 0 and (alarm["step"], alarm["rerun_by"], alarm["weights"]) == (4, "rewind", "damaged"), alarm["rerun_text"]
+    (alarm,) = report["alarms"]
+    assert run.code == 0 and (alarm["step"], alarm["rerun_by"], alarm["weights"]) == (4, "rewind", "damaged"), alarm[
+        "rerun_text"
+    ]
     assert alarm["births"][0]["source"].startswith("loss = "), alarm
 
 

@@ -68,7 +68,13 @@ def test_a_capsule_is_replayed_elsewhere(tmp_path, bad, way):
     assert about["alarm"]["births"][0]["op"] == "aten::log"
     # A step that is run again from the program's start makes its own parameters: nothing was there before.
     inputs = ["tensors.safetensors"] if way == "rewind" else []
-    assert sorted(p.name for p in folder.iterdir()) == ["capsule.json", "start.safetensors", "statistics.bin", "tape.bin", *inputs]
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "capsule.json",
+        "start.safetensors",
+        "statistics.bin",
+        "tape.bin",
+        *inputs,
+    ]
     assert about["alarm"] == {**alarm, "capsule": None}
     (tmp_path / "report.json").rename(tmp_path / "run.json")
     of_the_run = report_lines(helpers.finitude(tmp_path, "report", "run.json", env={"COLUMNS": "80"}).out)
@@ -85,11 +91,15 @@ def test_a_capsule_is_replayed_elsewhere(tmp_path, bad, way):
     code, said = replay("--report", elsewhere)
     assert code == 0 and report_lines(said) == of_the_run and len(of_the_run) > 8 and "born in forward" in said, said
     shown = helpers.finitude(tmp_path, "replay", "--report", str(elsewhere)).out
-    assert report_lines(shown) == of_the_run and report_lines(helpers.finitude(tmp_path, "report", str(elsewhere)).out) == of_the_run
+    assert (
+        report_lines(shown) == of_the_run
+        and report_lines(helpers.finitude(tmp_path, "report", str(elsewhere)).out) == of_the_run
+    )
 
 
 def test_what_schema_1_wrote_is_still_read(tmp_path):
-    """Formats are a promise. The folder was written by the first version, by SCRIPT: tape, tensors, and what --with puts in place."""
+    """Formats are a promise. The folder was written by the first version, by SCRIPT: tape, tensors, and what --with
+    puts in place."""
     folder = tmp_path / "step-000003"
     shutil.copytree(pathlib.Path(__file__).with_name("data") / "capsules" / "schema_1", folder)
     code, said = replay(folder)
@@ -115,7 +125,8 @@ exec chroot "$ROOT" /finitude-replay /capsule
 
 
 def test_where_there_is_nothing_but_the_program_its_libraries_and_the_capsule(tmp_path):
-    """No Python, no libtorch_python, no other file at all is in reach: the root of the file system is a folder without them."""
+    """No Python, no libtorch_python, no other file at all is in reach: the root of the file system is a folder without
+    them."""
     if subprocess.run(["unshare", "-r", "-m", "true"], capture_output=True).returncode != 0:
         pytest.skip("needs user namespaces")
     folder = tmp_path / run(tmp_path).the_alarm()["capsule"]
@@ -125,9 +136,18 @@ def test_where_there_is_nothing_but_the_program_its_libraries_and_the_capsule(tm
     told = subprocess.run(["ldd", PLAYER], capture_output=True, text=True, check=True).stdout
     files = {word for line in told.splitlines() for word in line.split() if word.startswith("/")}
     assert any("torch_cpu" in file for file in files) and not any("python" in os.path.basename(file) for file in files)
-    done = subprocess.run(["unshare", "-r", "-m", "sh", "-c", HIDDEN], capture_output=True, text=True, timeout=120,
-                          env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "FILES": " ".join([*files, "/dev/urandom", "/proc/cpuinfo"]), "ROOT": str(root),
-                               "LIBRARIES": ":".join({os.path.dirname(file) for file in files})})  # beside the program they are no longer
+    done = subprocess.run(
+        ["unshare", "-r", "-m", "sh", "-c", HIDDEN],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "FILES": " ".join([*files, "/dev/urandom", "/proc/cpuinfo"]),
+            "ROOT": str(root),
+            "LIBRARIES": ":".join({os.path.dirname(file) for file in files}),
+        },
+    )  # beside the program they are no longer
     assert done.returncode == 0 and done.stdout.startswith("identical"), done.stdout + done.stderr
 
 
@@ -147,23 +167,31 @@ for i in range(5):
     torch.log(D(fake) * (i != BAD)).mean().backward() if i == BAD else (D(fake) - 1).pow(2).mean().backward()
     opt_g.step()
 """
-CLOSURE = SCRIPT.replace("""        optimizer.zero_grad()
+CLOSURE = SCRIPT.replace(
+    """        optimizer.zero_grad()
         loss = (torch.log(x.sum(1, keepdim=True)) * model(x)).mean()
         loss.backward()
         optimizer.step()
-""", """
+""",
+    """
         def closure():
             optimizer.zero_grad()
             loss = (torch.log(x.sum(1, keepdim=True)) * model(x)).mean()
             loss.backward()
             return loss
         optimizer.step(closure)
-""")
-SEARCH = CLOSURE.replace("torch.optim.Adam(model.parameters(), lr=0.01)", "torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)")
+""",
+)
+SEARCH = CLOSURE.replace(
+    "torch.optim.Adam(model.parameters(), lr=0.01)", "torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)"
+)
 
 
-@pytest.mark.parametrize(("script", "way"), [(ADVERSARIAL, "jump"), (CLOSURE, "closure"), (SEARCH, "closure")],
-                         ids=["over_another_step", "closure", "line_search"])
+@pytest.mark.parametrize(
+    ("script", "way"),
+    [(ADVERSARIAL, "jump"), (CLOSURE, "closure"), (SEARCH, "closure")],
+    ids=["over_another_step", "closure", "line_search"],
+)
 def test_each_way_of_a_second_run_leaves_one(tmp_path, script, way):
     result = run(tmp_path, "--undo-mb", "8", script=script)
     alarm = result.the_alarm()
@@ -200,7 +228,13 @@ def test_who_and_of_which_commit(tmp_path, where):
     home.mkdir()
 
     def git(*words):
-        done = subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", *words], cwd=home, check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            ["git", "-c", "user.name=n", "-c", "user.email=e", *words],
+            cwd=home,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
         return done.stdout.strip()
 
     git("init", "-q", "-b", "team/main")
@@ -234,7 +268,12 @@ def test_redacted(tmp_path):
     folder = tmp_path / result.the_alarm()["capsule"]
     about = json.loads((folder / "capsule.json").read_text())
     text = json.dumps(about)
-    assert about["redacted"] and "torch.log" not in text and "train.py" not in text and not {"environment", "user", "host", "git"} & set(about)
+    assert (
+        about["redacted"]
+        and "torch.log" not in text
+        and "train.py" not in text
+        and not {"environment", "user", "host", "git"} & set(about)
+    )
     assert "history" not in about["alarm"] and not re.search(r'"line"', text)
     ones = [t for t in things(about["alarm"]) if t.get("numel") == 1]
     assert not [t for t in ones if {"min", "max", "absmax"} & set(t)], ones
@@ -272,13 +311,17 @@ def test_the_newest_are_kept(tmp_path):
         if name != "step-other":
             (folder / "capsule.json").write_text("{}")
         os.utime(folder, (1000 + i, 1000 + i))
-    _native.capsules_keep_newest(str(tmp_path), 2, str(tmp_path / names[0]))  # the oldest by its date is the one just written
+    _native.capsules_keep_newest(
+        str(tmp_path), 2, str(tmp_path / names[0])
+    )  # the oldest by its date is the one just written
     kept = sorted(p.name for p in tmp_path.iterdir())
     assert kept == ["notes", names[0], names[3], names[4], "step-000009.partial-12345678", "step-other"]
 
 
 def test_too_large_is_told(tmp_path):
-    large = SCRIPT.replace("loss = (", "loss = 0 * model[0](table).mean() + (").replace("EXTRA = None  # replaced by what a test needs", "table = torch.rand(100_000, 6)")
+    large = SCRIPT.replace("loss = (", "loss = 0 * model[0](table).mean() + (").replace(
+        "EXTRA = None  # replaced by what a test needs", "table = torch.rand(100_000, 6)"
+    )
     result = run(tmp_path, "--capsule-max", "1", script=large)
     assert result.the_alarm()["capsule"] is None
     assert any("reads more than 1 MB" in what for what in result.watched["not_watched"]), result.told()
@@ -289,12 +332,20 @@ def test_the_size_that_bounds_a_capsule_is_told_where_it_does(tmp_path):
     told = []
     session = types.SimpleNamespace(config=types.SimpleNamespace(capsule_max=3), not_watched=told.append)
     (tmp_path / "capsule.json").write_text("{}")
-    for why, folder in (("would take 4 MB", None), ("its folder cannot be written: No space left on device", None), ("", tmp_path), ("", None)):
+    for why, folder in (
+        ("would take 4 MB", None),
+        ("its folder cannot be written: No space left on device", None),
+        ("", tmp_path),
+        ("", None),
+    ):
         capsule._tell(session, {"step": 5}, why, "identical", folder)
     (tmp_path / "capsule.json").write_text('{"start": {}}')
     capsule._tell(session, {"step": 5}, "", "identical", tmp_path)
-    assert told == ["a capsule of step 5: would take 4 MB (--capsule-max 3)", "a capsule of step 5: its folder cannot be written: No space left on device",
-                    "in the capsule of step 5 what `replay --with` needs: it would grow too large by it (--capsule-max 3)"]
+    assert told == [
+        "a capsule of step 5: would take 4 MB (--capsule-max 3)",
+        "a capsule of step 5: its folder cannot be written: No space left on device",
+        "in the capsule of step 5 what `replay --with` needs: it would grow too large by it (--capsule-max 3)",
+    ]
 
 
 FULL = """
@@ -308,14 +359,18 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 
 def test_what_another_program_needs_is_measured_without_what_is_on_the_tape(tmp_path):
     """Weights of 1 MB, which the step reads, and as much in the optimizer's state, which it does not."""
-    wide = SCRIPT.replace("EXTRA = None", "table = nn.Parameter(torch.rand(43_000, 6))").replace("model.parameters(), lr=0.01)", "[*model.parameters(), table], lr=0.01)")
+    wide = SCRIPT.replace("EXTRA = None", "table = nn.Parameter(torch.rand(43_000, 6))").replace(
+        "model.parameters(), lr=0.01)", "[*model.parameters(), table], lr=0.01)"
+    )
     wide = wide.replace("loss = (", "loss = 0 * table.mean() + (").replace("torch.optim.Adam(", "torch.optim.RMSprop(")
-    result = run(tmp_path, "--capsule-max", "3", script=wide)   # in all 1 + 1 MB, and a little
+    result = run(tmp_path, "--capsule-max", "3", script=wide)  # in all 1 + 1 MB, and a little
     assert "start" in json.loads((tmp_path / result.the_alarm()["capsule"] / "capsule.json").read_text()), result.told()
 
 
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path):
-    large = SCRIPT.replace("loss = (", "loss = 0 * model[0](table).mean() + (").replace("EXTRA = None", FULL + "table = torch.rand(10_000, 6)")
+    large = SCRIPT.replace("loss = (", "loss = 0 * model[0](table).mean() + (").replace(
+        "EXTRA = None", FULL + "table = torch.rand(10_000, 6)"
+    )
     result = run(tmp_path, "--on-alarm", "skip", script=large)
     assert result.code == 0 and result.the_alarm()["capsule"] is None, result.told()
     assert any("its folder cannot be written" in what for what in result.watched["not_watched"]), result.told()

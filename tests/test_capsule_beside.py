@@ -16,7 +16,8 @@ from finitude.base import alive
 from finitude.capsules import capsule
 from finitude.program import files
 
-# The loss is bad at the steps in BAD, gradients alone at those in GRADIENTS: of each kind one is run again. AT_ONCE runs right behind a bad step, while its capsule is being written.
+# The loss is bad at the steps in BAD, gradients alone at those in GRADIENTS: of each kind one is run again. AT_ONCE
+# runs right behind a bad step, while its capsule is being written.
 SCRIPT = """
 import glob, os, random, signal, sys, time
 import torch
@@ -51,7 +52,13 @@ END
 
 
 def script(bad=(3,), gradients=(), at_once="pass", state="pass", end=""):
-    return SCRIPT.replace("BAD", repr(tuple(bad))).replace("GRADIENTS", repr(tuple(gradients))).replace("AT_ONCE", at_once).replace("STATE", state).replace("END", end)
+    return (
+        SCRIPT.replace("BAD", repr(tuple(bad)))
+        .replace("GRADIENTS", repr(tuple(gradients)))
+        .replace("AT_ONCE", at_once)
+        .replace("STATE", state)
+        .replace("END", end)
+    )
 
 
 def run(folder, text, *options, **more):
@@ -70,20 +77,30 @@ def test_training_does_not_wait_for_the_writing_and_the_report_knows_what_came_o
     assert "capsule_pending" not in alarm and got.watched["not_watched"] == [], got.told()
     about = about_of(tmp_path, alarm)
     assert about["replay"] == "identical" and about["alarm"] == {**alarm, "capsule": None}
-    assert sorted(p.name for p in (tmp_path / alarm["capsule"]).iterdir()) == \
-        ["capsule.json", "start.safetensors", "statistics.bin", "tape.bin", "tensors.safetensors"]
+    assert sorted(p.name for p in (tmp_path / alarm["capsule"]).iterdir()) == [
+        "capsule.json",
+        "start.safetensors",
+        "statistics.bin",
+        "tape.bin",
+        "tensors.safetensors",
+    ]
     assert helpers.finitude(tmp_path, "replay", alarm["capsule"]).out.startswith("identical")
 
 
 @pytest.mark.parametrize("policy", ["skip", "warn"])
 def test_training_goes_the_way_it_goes_without(tmp_path, policy):
-    end = "print([p.detach().double().sum().item().hex() for p in model.parameters()], drawn, [float(v['exp_avg'].sum()) for v in optimizer.state.values()])"
+    end = (
+        "print([p.detach().double().sum().item().hex() for p in model.parameters()], drawn, "
+        "[float(v['exp_avg'].sum()) for v in optimizer.state.values()])"
+    )
     texts = []
     for options in (["--capsules", "3"], ["--capsules", "0"]):
         folder = tmp_path / options[1]
         folder.mkdir()
         got = helpers.run(folder, script(bad=(2,), gradients=(5,), end=end), "--on-alarm", policy, *options)
-        assert len(list(folder.glob("finitude-runs/*/step-*"))) == ({"skip": 2, "warn": 1}[policy] if options[1] == "3" else 0), got.told()
+        assert len(list(folder.glob("finitude-runs/*/step-*"))) == (
+            {"skip": 2, "warn": 1}[policy] if options[1] == "3" else 0
+        ), got.told()
         texts.append(got.out)
     assert texts[0] == texts[1] and texts[0]
 
@@ -91,8 +108,12 @@ def test_training_goes_the_way_it_goes_without(tmp_path, policy):
 def test_it_holds_what_the_step_began_with_though_training_goes_on(tmp_path):
     """The state of the optimizer is no part of the tape: it is copied while the program waits."""
     safetensors = pytest.importorskip("safetensors.torch")
-    state = "globals().update(kept=[v['exp_avg'].numpy().copy() for v in optimizer.state.values()] if i == 3 else kept)"  # no operator
-    end = "torch.save([torch.as_tensor(k) for k in kept], 'state.pt'); print(kept[0].sum() != optimizer.state[model[0].weight]['exp_avg'].sum().item())"
+    # no operator
+    state = "globals().update(kept=[v['exp_avg'].numpy().copy() for v in optimizer.state.values()] if i == 3 else kept)"
+    end = (
+        "torch.save([torch.as_tensor(k) for k in kept], 'state.pt'); print(kept[0].sum() != "
+        "optimizer.state[model[0].weight]['exp_avg'].sum().item())"
+    )
     got = run(tmp_path, script(state=state, end=end).replace("drawn = []", "drawn, kept = [], None"))
     assert got.out == "True\n", got.told()
     held = safetensors.load_file(tmp_path / got.the_alarm()["capsule"] / "start.safetensors")
@@ -108,19 +129,37 @@ def test_several_at_once_and_only_so_many_stay(tmp_path, keep):
     got = run(tmp_path, script(bad=(3,), gradients=(4,)), "--capsules", str(keep))
     found = sorted(p.name for p in tmp_path.glob("finitude-runs/*/step-*"))
     assert found == ["step-000003", "step-000004"][-keep:], got.told()
-    assert [a["capsule"] and os.path.basename(a["capsule"]) for a in got.alarms] == [None if keep == 1 else "step-000003", "step-000004"]
+    assert [a["capsule"] and os.path.basename(a["capsule"]) for a in got.alarms] == [
+        None if keep == 1 else "step-000003",
+        "step-000004",
+    ]
     assert ["removed by --capsules" in text for text in got.watched["not_watched"]] == [True] * (keep == 1), got.watched
     assert not any("capsule_pending" in a for a in got.alarms)
     assert about_of(tmp_path, got.alarms[1])["replay"] == "identical"
 
 
-@pytest.mark.parametrize("at_once", [
-    "os._exit(7)", "os.kill(os.getpid(), signal.SIGTERM)", "raise ValueError('x')",
-    *(pytest.param(text, marks=pytest.mark.thorough)
-      for text in ("sys.exit(7)", "raise KeyboardInterrupt", "os.kill(os.getpid(), signal.SIGINT); time.sleep(30)"))])
+@pytest.mark.parametrize(
+    "at_once",
+    [
+        "os._exit(7)",
+        "os.kill(os.getpid(), signal.SIGTERM)",
+        "raise ValueError('x')",
+        *(
+            pytest.param(text, marks=pytest.mark.thorough)
+            for text in (
+                "sys.exit(7)",
+                "raise KeyboardInterrupt",
+                "os.kill(os.getpid(), signal.SIGINT); time.sleep(30)",
+            )
+        ),
+    ],
+)
 def test_what_is_under_way_is_finished_however_the_program_ends(tmp_path, at_once):
     got = run(tmp_path, script(at_once=at_once), cold=True)
-    assert got.code != 0 and about_of(tmp_path, got.alarms[0])["replay"] in ("identical", "not tried (the program ended)"), got.told()
+    assert got.code != 0 and about_of(tmp_path, got.alarms[0])["replay"] in (
+        "identical",
+        "not tried (the program ended)",
+    ), got.told()
     assert not any("capsule_pending" in a for a in got.alarms)
     assert not list(tmp_path.glob("finitude-runs/*/*.partial-*"))
 
@@ -128,17 +167,24 @@ def test_what_is_under_way_is_finished_however_the_program_ends(tmp_path, at_onc
 def test_a_child_that_is_forked_meanwhile_disturbs_nothing(tmp_path):
     fork = "pid = os.fork()\n            if pid == 0: os._exit(3)\n            print(os.waitpid(pid, 0)[1] >> 8)"
     got = run(tmp_path, script(at_once=fork))
-    assert got.out == "3\n" and got.code == 0 and about_of(tmp_path, got.the_alarm())["replay"] == "identical", got.told()
+    assert got.out == "3\n" and got.code == 0 and about_of(tmp_path, got.the_alarm())["replay"] == "identical", (
+        got.told()
+    )
 
 
 def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path):
     """A part of a capsule, by a process that is gone; what a living one or another machine's may be writing stays."""
     run(tmp_path, script())
     (runs,) = tmp_path.glob("finitude-runs/*")
-    left = [runs / f"step-000001.partial-{alive.me()['machine']}-4194000-17-0"]   # no process has that number and beginning
+    left = [
+        runs / f"step-000001.partial-{alive.me()['machine']}-4194000-17-0"
+    ]  # no process has that number and beginning
     left[0].mkdir()
     assert files.OF_CAPSULES.search(f"{left[0]}/tape.bin")
-    living = left[0].with_name("step-000001.partial-" + "-".join([*left[0].name.split(".partial-")[1].split("-")[:1], str(os.getpid()), start_ticks(), "0"]))
+    living = left[0].with_name(
+        "step-000001.partial-"
+        + "-".join([*left[0].name.split(".partial-")[1].split("-")[:1], str(os.getpid()), start_ticks(), "0"])
+    )
     elsewhere = left[0].with_name(left[0].name.replace(".partial-", ".partial-f"))
     for folder in (living, elsewhere):
         folder.mkdir()
@@ -175,22 +221,28 @@ threading.Thread(target=interrupt, daemon=True).start()
 
 
 def test_ctrl_c_ends_the_wait_for_room(tmp_path):
-    """The second capsule waits for the memory that the first one holds; whoever presses Ctrl-C then gets the prompt back."""
+    """The second capsule waits for the memory that the first one holds; whoever presses Ctrl-C then gets the prompt
+    back."""
     player = tmp_path / "player.sh"
     player.write_text("#!/bin/sh\nexec sleep 60\n")
     player.chmod(0o755)
     (tmp_path / "began").write_text("")
     text = SLOW.replace("PLAYER)", repr(str(player)) + ")").replace("= PLAYER", "= " + repr(str(player)))
-    body = script(bad=(3,), gradients=(5,), at_once="open('began', 'a').write('-------\\n')").replace("import glob, os, random, signal, sys, time\n",
-                                                                                                   "import glob, os, random, signal, sys, time\n" + text)
+    body = script(bad=(3,), gradients=(5,), at_once="open('began', 'a').write('-------\\n')").replace(
+        "import glob, os, random, signal, sys, time\n", "import glob, os, random, signal, sys, time\n" + text
+    )
     # Together the two are more than a MB, each alone is less.
-    body = body.replace("data = [", "held = torch.rand(170_000)\ndata = [").replace("* model(x)).mean()", "* model(x)).mean() + (held * 0).sum()")
+    body = body.replace("data = [", "held = torch.rand(170_000)\ndata = [").replace(
+        "* model(x)).mean()", "* model(x)).mean() + (held * 0).sum()"
+    )
     began = time.monotonic()
     got = run(tmp_path, body, "--capsule-max", "1", limit=50)
     assert time.monotonic() - began < 40 and "KeyboardInterrupt" in got.err, got.told()
     first, second = got.alarms
     assert second["step"] == 5 and second["capsule"] is None and second["births"], second
-    assert any("step 5: KeyboardInterrupt while it waited for those before" in text for text in got.watched["not_watched"]), got.told()
+    assert any(
+        "step 5: KeyboardInterrupt while it waited for those before" in text for text in got.watched["not_watched"]
+    ), got.told()
 
 
 def test_a_failure_is_told_once_and_training_goes_on(tmp_path):
@@ -199,7 +251,9 @@ def test_a_failure_is_told_once_and_training_goes_on(tmp_path):
     got = run(tmp_path, large.replace("drawn = []", f"drawn = []; table = torch.rand(100_000){FULL}"))
     assert got.out == "trained on 8\n" and got.code == 0 and got.the_alarm()["capsule"] is None, got.told()
     assert got.err.count("step 3 leaves no capsule: its folder cannot be written: File too large") == 1, got.err
-    assert any("a capsule of step 3: its folder cannot be written" in what for what in got.watched["not_watched"]), got.told()
+    assert any("a capsule of step 3: its folder cannot be written" in what for what in got.watched["not_watched"]), (
+        got.told()
+    )
     assert not list(tmp_path.glob("finitude-runs/*/step-*"))
 
 
@@ -220,7 +274,11 @@ def test_what_a_killed_process_was_writing_is_no_capsule_of_the_report(tmp_path)
     there = tmp_path / "step-000002"
     there.mkdir()
     (there / "capsule.json").write_text("{}")
-    alarms = [{"capsule": str(there), "capsule_pending": True}, {"capsule": str(tmp_path / "step-000003"), "capsule_pending": True}, {"capsule": "x"}]
+    alarms = [
+        {"capsule": str(there), "capsule_pending": True},
+        {"capsule": str(tmp_path / "step-000003"), "capsule_pending": True},
+        {"capsule": "x"},
+    ]
     assert [a["capsule"] for a in merge.settled({"alarms": alarms})["alarms"]] == [str(there), None, "x"]
     assert not any("capsule_pending" in a for a in alarms)
 
@@ -234,10 +292,19 @@ def test_check_says_in_a_line_how_it_comes_out(tmp_path):
 
 def test_the_page_of_costs_is_made_of_what_was_measured():
     tool = pathlib.Path(__file__).parents[1] / "tools" / "capsule_cost.py"
-    done = subprocess.run([sys.executable, tool, "--child", "MLP of 7 thousand parameters", "--rounds", "2"], capture_output=True, text=True,
-                          timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, tool, "--child", "MLP of 7 thousand parameters", "--rounds", "2"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     rows = json.loads(done.stdout)
-    assert len(rows) == 2 and all(row[key] > 0 for row in rows for key in ("bytes", "step", "waits", "copy", "plain", "write", "read_back", "replay"))
+    assert len(rows) == 2 and all(
+        row[key] > 0
+        for row in rows
+        for key in ("bytes", "step", "waits", "copy", "plain", "write", "read_back", "replay")
+    )
 
 
 def test_in_a_process_where_nothing_trains_nothing_is_under_way():

@@ -63,7 +63,9 @@ def test_every_reader_finds_a_flipped_bit(made, tmp_path):
         assert checked_json.is_damaged(changed, document), bit
 
 
-@pytest.mark.parametrize("words", [("replay",), ("report",), ("pack",), ("dump",), ("diff", "SOUND"), ("replay", "--with", "train.py")])
+@pytest.mark.parametrize(
+    "words", [("replay",), ("report",), ("pack",), ("dump",), ("diff", "SOUND"), ("replay", "--with", "train.py")]
+)
 def test_the_commands_say_so(made, tmp_path, words):
     data = (made / "capsule.json").read_bytes()
     copy = flipped(made, tmp_path, 8 * (data.index(b'\n "step": 2') + 10))  # 3
@@ -85,7 +87,9 @@ def test_a_report_tells_of_damage_to_the_other_files(made, tmp_path):
     assert helpers.finitude(tmp_path, "report", str(made)).code == 0
 
 
-@pytest.mark.parametrize("file", ["capsule.json", "tape.bin", "tensors.safetensors", "start.safetensors", "statistics.bin"])
+@pytest.mark.parametrize(
+    "file", ["capsule.json", "tape.bin", "tensors.safetensors", "start.safetensors", "statistics.bin"]
+)
 def test_each_command_ends_with_3_over_a_flipped_bit_of_any_file(made, tmp_path, file, capfd):
     """Also where the command itself does not read that file."""
     draw, sound = random.Random(file), (made / file).read_bytes()
@@ -95,7 +99,13 @@ def test_each_command_ends_with_3_over_a_flipped_bit_of_any_file(made, tmp_path,
         data = bytearray(sound)
         data[bit // 8] ^= 1 << bit % 8
         (copy / file).write_bytes(data)
-        for words in (["replay", str(copy)], ["report", str(copy)], ["dump", str(copy)], ["diff", str(copy), str(made)], ["pack", str(copy)]):
+        for words in (
+            ["replay", str(copy)],
+            ["report", str(copy)],
+            ["dump", str(copy)],
+            ["diff", str(copy), str(made)],
+            ["pack", str(copy)],
+        ):
             assert cli.main(words) == 3, (words, bit, capfd.readouterr())
         capfd.readouterr()
     (copy / file).write_bytes(sound)
@@ -117,7 +127,11 @@ def test_the_player_ends_with_3_too(made, tmp_path):
 def test_both_languages_write_the_same_sum(made, tmp_path):
     data = (made / "capsule.json").read_bytes()
     document = json.loads(data)
-    assert document["has_checksum"] is True and len(document["checksum"]) == 16 and not checked_json.is_damaged(data, document)
+    assert (
+        document["has_checksum"] is True
+        and len(document["checksum"]) == 16
+        and not checked_json.is_damaged(data, document)
+    )
     copy = tmp_path / "copy"
     shutil.copytree(made, copy)
     for extra in range(40):  # every length of the last block

@@ -1,9 +1,11 @@
-"""A step that the script itself dropped, and that was run again to explain it, leaves a capsule as one that was stopped does."""
+"""A step that the script itself dropped, and that was run again to explain it, leaves a capsule as one that was stopped
+does."""
 
 import sys
 import textwrap
 
 import pytest
+
 from helpers import ENDLESS_SLOPE, TRAINING, finitude, plain, training, write_script
 
 CHECKED = """
@@ -19,7 +21,7 @@ print("ended", finite(), model.weight.sum().item())
 
 
 def the_advisory(got):
-    advisory, = got.advisories("handled-by-script")
+    (advisory,) = got.advisories("handled-by-script")
     assert got.code == 0 and not got.alarms, got.told()
     return advisory
 
@@ -48,18 +50,25 @@ def test_each_loss_that_was_dropped_in_a_row_is_replayed(tmp_path):
     assert len(told) == 1 and got.watched["handled_by_script"] == 2, got.told()
     replayed = finitude(tmp_path, "replay", told[0]["capsule"], "--step-through")
     logs = [line for line in replayed.out.splitlines() if "aten::log " in line]
-    assert len(logs) == 3 and sum("-Inf" in line for line in logs) == 2 and "5 of 5 results" in replayed.out, replayed.out
+    assert len(logs) == 3 and sum("-Inf" in line for line in logs) == 2 and "5 of 5 results" in replayed.out, (
+        replayed.out
+    )
 
 
 def test_of_a_bad_loss_whose_gradients_were_zeroed_too(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         for i, x in enumerate(batches):
             loss = loss_of(x)
             if i == 3: loss = loss * NAN
             loss.backward()
             if torch.isnan(loss): opt.zero_grad(); continue
             opt.step(); opt.zero_grad()
-    """, "--on-alarm", "stop")
+    """,
+        "--on-alarm",
+        "stop",
+    )
     replayed = finitude(tmp_path, "replay", the_advisory(got)["capsule"])
     assert replayed.code == 0 and "identical: " in replayed.out, replayed.told()
 
@@ -72,9 +81,14 @@ LEAVES = {
 }
 
 
-@pytest.mark.parametrize("leave", ["zeroed to none", "clipped", *(pytest.param(k, marks=pytest.mark.thorough) for k in ("zeroed in place", "kept"))], ids=str)
+@pytest.mark.parametrize(
+    "leave",
+    ["zeroed to none", "clipped", *(pytest.param(k, marks=pytest.mark.thorough) for k in ("zeroed in place", "kept"))],
+    ids=str,
+)
 def test_of_gradients_alone_that_were_not_finite(tmp_path, leave):
-    """The tape ends where backward left them: what the script does to them afterwards is not what a replay is to come to."""
+    """The tape ends where backward left them: what the script does to them afterwards is not what a replay is to come
+    to."""
     program = """
         norm = torch.nn.BatchNorm1d(4)
         for i, x in enumerate(batches):
@@ -103,16 +117,25 @@ def test_of_gradients_alone_that_were_not_finite(tmp_path, leave):
 def test_none_where_capsules_are_not_wanted(tmp_path, leave):
     got = training(tmp_path, CHECKED.format(leave=leave), "--on-alarm", "stop", "--capsules", "0")
     advisory = the_advisory(got)
-    assert advisory["births"] and "capsule" not in advisory and not list(tmp_path.glob("finitude-runs/*/step-*")), advisory
+    assert advisory["births"] and "capsule" not in advisory and not list(tmp_path.glob("finitude-runs/*/step-*")), (
+        advisory
+    )
 
 
 def test_one_that_newer_capsules_push_out_is_named_no_more(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         for i, x in enumerate(batches):
             opt.zero_grad()
             loss = loss_of(x) * (NAN if i in (1, 4) else 1)
             if i == 1 and torch.isnan(loss): continue
             loss.backward()
             opt.step()
-    """, "--on-alarm", "skip", "--capsules", "1")
+    """,
+        "--on-alarm",
+        "skip",
+        "--capsules",
+        "1",
+    )
     assert got.the_alarm()["capsule"] and got.advisories("handled-by-script")[0]["capsule"] is None, got.told()

@@ -1,8 +1,10 @@
-"""The capsule of a step that a second process ran again: what it begins with, and steps that torch's anomaly mode ended in backward."""
+"""The capsule of a step that a second process ran again: what it begins with, and steps that torch's anomaly mode ended
+in backward."""
 
 import sys
 
 import pytest
+
 from helpers import finitude, run, training
 
 LOADED = """
@@ -38,9 +40,21 @@ def ended(request, tmp_path_factory):
 def test_it_names_the_birth_in_backward(ended):
     got, by = ended
     alarm, birth = got.the_alarm(), got.the_alarm()["births"][0]
-    assert got.code == 1 and ("ValueError: gradient" if by == "the script" else "returned nan values in its 0th output") in got.err
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"], alarm["rerun_by"]) == (2, "gradient", "clean", "restart"), got.told()
-    assert (birth["phase"], birth["op"], birth["node"]) == ("backward", "aten::div", "SqrtBackward0") and ".sqrt()" in birth["source"]
+    assert (
+        got.code == 1
+        and ("ValueError: gradient" if by == "the script" else "returned nan values in its 0th output") in got.err
+    )
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"], alarm["rerun_by"]) == (
+        2,
+        "gradient",
+        "clean",
+        "restart",
+    ), got.told()
+    assert (birth["phase"], birth["op"], birth["node"]) == (
+        "backward",
+        "aten::div",
+        "SqrtBackward0",
+    ) and ".sqrt()" in birth["source"]
     assert alarm["rerun_verified"] and alarm["cause"]["class"] == "domain-edge", alarm
     if by == "anomaly mode":
         assert alarm["sink"]["name"] == "output 0 of PowBackward0" and "anomaly mode" in alarm["text"], alarm
@@ -70,7 +84,9 @@ def test_under_the_policy_raise_anomaly_mode_is_an_alarm_without_a_second_run(tm
 
 
 def test_with_several_optimizers_it_is_that_of_the_graph(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         other = nn.Linear(4, 3)
         first = torch.optim.SGD(other.parameters(), lr=0.1)
         torch.autograd.set_detect_anomaly(True)
@@ -80,13 +96,18 @@ def test_with_several_optimizers_it_is_that_of_the_graph(tmp_path):
             opt.zero_grad()
             (model(x) * (i != 3)).pow(2).sum(1).sqrt().mean().backward()
             opt.step()
-    """, "--on-alarm", "stop")
+    """,
+        "--on-alarm",
+        "stop",
+    )
     alarm = got.the_alarm()
     assert (alarm["optimizer"], alarm["step"], alarm["births"][0]["node"]) == ("AdamW", 3, "SqrtBackward0"), got.told()
 
 
 def test_a_derivative_by_autograd_grad_too(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         torch.autograd.set_detect_anomaly(True)
         for i, x in enumerate(batches):
             x = x * (i != 3)
@@ -95,13 +116,19 @@ def test_a_derivative_by_autograd_grad_too(tmp_path):
             opt.zero_grad()
             slope.pow(2).mean().backward()
             opt.step()
-    """, "--on-alarm", "stop")
+    """,
+        "--on-alarm",
+        "stop",
+    )
     alarm = got.the_alarm()
-    assert alarm["step"] == 3 and alarm["births"][0]["phase"] == "backward" and ".sqrt()" in alarm["births"][0]["source"], got.told()
+    assert (
+        alarm["step"] == 3 and alarm["births"][0]["phase"] == "backward" and ".sqrt()" in alarm["births"][0]["source"]
+    ), got.told()
     assert finitude(tmp_path, "replay", alarm["capsule"]).code == 0
 
 
-# Sharpness-aware: an optimizer whose step lets another one step, after a closure that it calls twice. Only where it moved the weights to, a log fails.
+# Sharpness-aware: an optimizer whose step lets another one step, after a closure that it calls twice. Only where it
+# moved the weights to, a log fails.
 AROUND = """
         class Around(torch.optim.Optimizer):
             def __init__(self, params):
@@ -128,7 +155,12 @@ def test_a_step_inside_the_step_of_another_optimizer(tmp_path):
     got = training(tmp_path, AROUND, "--on-alarm", "stop")
     alarm = got.the_alarm()
     birth = alarm["births"][0]
-    assert (alarm["optimizer"], alarm["step"], alarm["rerun_by"], birth["node"]) == ("SGD", 3, "restart", "LogBackward0"), got.told()
+    assert (alarm["optimizer"], alarm["step"], alarm["rerun_by"], birth["node"]) == (
+        "SGD",
+        3,
+        "restart",
+        "LogBackward0",
+    ), got.told()
     assert "torch.log(" in birth["source"], birth
     assert alarm["cause"]["class"] == "log-of-zero", alarm["cause"]
     replayed = finitude(tmp_path, "replay", alarm["capsule"])
@@ -136,7 +168,9 @@ def test_a_step_inside_the_step_of_another_optimizer(tmp_path):
 
 
 def test_one_that_the_script_catches_is_told_of(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         torch.autograd.set_detect_anomaly(True)
         for i, x in enumerate(batches):
             opt.zero_grad()
@@ -145,19 +179,30 @@ def test_one_that_the_script_catches_is_told_of(tmp_path):
             except RuntimeError:
                 continue
             opt.step()
-    """, "--on-alarm", "stop")
+    """,
+        "--on-alarm",
+        "stop",
+    )
     assert got.code == 0 and not got.alarms and got.watched["handled_by_script"] == 2, got.told()
     assert [(a["kind"], a["text"]) for a in got.report["advisories"]] == 2 * [
-        ("handled-by-script", "PowBackward0 gave NaN in backward, which anomaly mode ended; the script caught that")], got.told()
+        ("handled-by-script", "PowBackward0 gave NaN in backward, which anomaly mode ended; the script caught that")
+    ], got.told()
 
 
 def test_an_error_of_other_words_is_no_alarm(tmp_path):
-    got = training(tmp_path, "torch.autograd.set_detect_anomaly(True)\nraise RuntimeError('returned nan values')\n", "--on-alarm", "stop")
+    got = training(
+        tmp_path,
+        "torch.autograd.set_detect_anomaly(True)\nraise RuntimeError('returned nan values')\n",
+        "--on-alarm",
+        "stop",
+    )
     assert got.code == 1 and not got.alarms, got.told()
 
 
 def test_without_an_optimizer_it_is_told_of(tmp_path):
-    got = run(tmp_path, """
+    got = run(
+        tmp_path,
+        """
         import torch
         torch.manual_seed(0)
         torch.autograd.set_detect_anomaly(True)
@@ -166,9 +211,14 @@ def test_without_an_optimizer_it_is_told_of(tmp_path):
             (torch.randn(8, 3) @ w * (i != 4)).pow(2).sum(1).sqrt().mean().backward()
             with torch.no_grad(): w -= 0.01 * w.grad
             w.grad = None
-    """, "--on-alarm", "stop")
+    """,
+        "--on-alarm",
+        "stop",
+    )
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]["name"], alarm["rerun"]) == (4, "output 0 of PowBackward0", "not-run"), got.told()
+    assert (alarm["step"], alarm["sink"]["name"], alarm["rerun"]) == (4, "output 0 of PowBackward0", "not-run"), (
+        got.told()
+    )
     assert alarm["weights"] == "clean" and "returned nan values" in got.err, got.told()
 
 
@@ -180,8 +230,11 @@ def test_a_command_that_does_not_train_is_told_of_once(ended):
 
 @pytest.mark.thorough
 def test_none_is_left_behind_where_the_step_that_was_recorded_is_not_the_one(tmp_path):
-    """The first of two processes finds the step that had ruined the weights; what the second records is named by nobody."""
-    got = run(tmp_path, """
+    """The first of two processes finds the step that had ruined the weights; what the second records is named by
+    nobody."""
+    got = run(
+        tmp_path,
+        """
 import torch
 from torch import nn
 torch.manual_seed(11)
@@ -215,7 +268,8 @@ for i in range(10):
         loss.backward()
         return loss
     opt.step(closure)
-""")
+""",
+    )
     alarm = got.the_alarm()
     assert alarm["births"][0]["op"] == "aten::reciprocal", got.told()
     named = [alarm["capsule"]] if alarm["capsule"] else []

@@ -1,6 +1,8 @@
-"""A bad weight that came to light late: a second process finds the step, and once it is known that step gets its capsule too."""
+"""A bad weight that came to light late: a second process finds the step, and once it is known that step gets its
+capsule too."""
 
 import pytest
+
 from helpers import run
 from replayed_alone import replayed
 
@@ -32,7 +34,9 @@ def test_the_step_that_was_found_has_a_capsule_and_a_fix_tried_on_it(tmp_path):
     got = run(tmp_path, SCRIPT.replace("WHEN", "5"), "--on-alarm", "warn")
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "restart", True), got.told()
-    assert alarm["births"][0]["op"] == "aten::div_" and "model[0].bias.div_(" in alarm["births"][0]["source"], got.told()
+    assert alarm["births"][0]["op"] == "aten::div_" and "model[0].bias.div_(" in alarm["births"][0]["source"], (
+        got.told()
+    )
     assert alarm["fix"]["verified"] and "whole step" in str(alarm["cause"]["experiments"]), got.told()
     assert replayed(got)["step"] == 5
     assert "a capsule of step" not in got.err, got.told()

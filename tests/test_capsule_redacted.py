@@ -13,7 +13,8 @@ from finitude.findings import capsule_alarm
 
 PLAYER = pathlib.Path(_native.__file__).with_name("finitude-replay")
 
-# Numbers that nothing else is likely to come to; a division by a tensor of one element, filled and masked tensors, and few values.
+# Numbers that nothing else is likely to come to; a division by a tensor of one element, filled and masked tensors, and
+# few values.
 SCRIPT = """
 import torch
 torch.manual_seed(1)
@@ -56,11 +57,17 @@ def test_its_report_is_shown(made, tmp_path):
     for told in ("born in forward aten::log", "loss is", "96 zeros", "log-of-zero"):
         assert told in words, shown.out
     assert "train.py" not in words and "finitude replay" not in words and "finitude dump" in words, shown.out
-    alone = subprocess.run([PLAYER, "--report", capsule], capture_output=True, text=True, timeout=60, env={"PATH": "/nowhere"})
+    alone = subprocess.run(
+        [PLAYER, "--report", capsule], capture_output=True, text=True, timeout=60, env={"PATH": "/nowhere"}
+    )
     assert alone.returncode == 0 and "aten::log" in alone.stdout, alone.stderr
     as_json = helpers.finitude(tmp_path, "report", "--json", str(capsule))
     (alarm,) = json.loads(as_json.out)["alarms"]
-    assert alarm["capsule_redacted"] is True and alarm["births"][0]["file"] is None and alarm["births"][0]["op"] == "aten::log"
+    assert (
+        alarm["capsule_redacted"] is True
+        and alarm["births"][0]["file"] is None
+        and alarm["births"][0]["op"] == "aten::log"
+    )
 
 
 def test_the_run_does_not_say_that_it_can_be_replayed(made):
@@ -73,38 +80,73 @@ def test_no_number_in_it_is_a_value(made, tmp_path):
     _, capsule, _ = made
     dumped = helpers.finitude(tmp_path, "dump", str(capsule))
     assert dumped.code == 0, dumped.told()
-    found = [*numbers([json.loads(line) for line in dumped.out.splitlines()]), *numbers(json.loads((capsule / "capsule.json").read_text()))]
+    found = [
+        *numbers([json.loads(line) for line in dumped.out.splitlines()]),
+        *numbers(json.loads((capsule / "capsule.json").read_text())),
+    ]
     assert len(found) > 100
     given_away = [v for v in VALUES if any(abs(n - v) < 1e-6 or abs(n - v * v) < 1e-6 for n in found)]
     assert not given_away
-    ranges = [t for line in dumped.out.splitlines() for t in (lambda op: op["inputs"] + op["outputs"])(json.loads(line)) if t["numel"]]
+    ranges = [
+        t
+        for line in dumped.out.splitlines()
+        for t in (lambda op: op["inputs"] + op["outputs"])(json.loads(line))
+        if t["numel"]
+    ]
     few = [t for t in ranges if 0 < t["numel"] - t["nan"] - t["inf"] - t["zero"] < 8]
     assert few and all(t["min"] is t["max"] is t["absmax"] is None and "sum_sq" not in t for t in few)
     assert any(t["min"] is not None and t["min"] < t["max"] for t in ranges if t["numel"] == 72)  # the weight
 
 
-@pytest.mark.parametrize(("numel", "zero", "low", "high", "kept"), [
-    (100, 0, -1.0, 2.0, True), (1, 0, 0.5, 0.5, False), (7, 0, -1.0, 2.0, False), (100, 93, -1.0, 2.0, False),
-    (100, 0, 0.5, 0.5, False), (100, 50, 0.0, 1.25, False), (100, 0, -1.25, 1.25, False)])
+@pytest.mark.parametrize(
+    ("numel", "zero", "low", "high", "kept"),
+    [
+        (100, 0, -1.0, 2.0, True),
+        (1, 0, 0.5, 0.5, False),
+        (7, 0, -1.0, 2.0, False),
+        (100, 93, -1.0, 2.0, False),
+        (100, 0, 0.5, 0.5, False),
+        (100, 50, 0.0, 1.25, False),
+        (100, 0, -1.25, 1.25, False),
+    ],
+)
 def test_ranges_of_an_alarm(numel, zero, low, high, kept):
-    told = capsule_alarm.without_sources({"numel": numel, "nan": 0, "inf": 0, "zero": zero, "min": low, "max": high, "absmax": high})
+    told = capsule_alarm.without_sources(
+        {"numel": numel, "nan": 0, "inf": 0, "zero": zero, "min": low, "max": high, "absmax": high}
+    )
     assert ("min" in told, "max" in told, "absmax" in told) == (kept,) * 3
 
 
 def test_arguments_and_losses_of_an_alarm_are_not_told():
-    alarm = {"births": [{"op": "aten::pow", "scalars": [{"arg": "exponent", "text": "2.5"}]}], "loss": 0.25,
-             "cause": {"onsets": [{"quantity": "loss", "step": 3, "from": 0.5, "to": 8.0}], "class": "overflow"}}
-    assert capsule_alarm.without_sources(alarm) == {"births": [{"op": "aten::pow"}], "loss": None, "cause": {"class": "overflow"}}
+    alarm = {
+        "births": [{"op": "aten::pow", "scalars": [{"arg": "exponent", "text": "2.5"}]}],
+        "loss": 0.25,
+        "cause": {"onsets": [{"quantity": "loss", "step": 3, "from": 0.5, "to": 8.0}], "class": "overflow"},
+    }
+    assert capsule_alarm.without_sources(alarm) == {
+        "births": [{"op": "aten::pow"}],
+        "loss": None,
+        "cause": {"class": "overflow"},
+    }
 
 
-@pytest.mark.parametrize(("said", "told"), [
-    ("v of layers.0.1.weight at [3, 2] is -0.25: corrupt", "v of layers.0.1.weight at [3, 2] is (left out): corrupt"),
-    ("values from -0.531 to 8.04e-3, grown x60", "values from (left out) to (left out), grown x60"),
-    ("by 4.97e+32 in 3 steps (torch 2.13.0)", "by (left out) in 3 steps (torch 2.13.0)"), ("it was 1e5.", "it was (left out)."),
-    ("float16 at 0.weight, train.py:16, 1.", "float16 at 0.weight, train.py:16, 1.")])
-def test_no_sentence_holds_a_value(said, told):   # src/capture/redact_test.cpp has the same
-    assert capsule_alarm.without_sources({"cause": {"text": said, "experiments": [{"name": said}]}}) == \
-        {"cause": {"text": told, "experiments": [{"name": told}]}}
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "v of layers.0.1.weight at [3, 2] is -0.25: corrupt",
+            "v of layers.0.1.weight at [3, 2] is (left out): corrupt",
+        ),
+        ("values from -0.531 to 8.04e-3, grown x60", "values from (left out) to (left out), grown x60"),
+        ("by 4.97e+32 in 3 steps (torch 2.13.0)", "by (left out) in 3 steps (torch 2.13.0)"),
+        ("it was 1e5.", "it was (left out)."),
+        ("float16 at 0.weight, train.py:16, 1.", "float16 at 0.weight, train.py:16, 1."),
+    ],
+)
+def test_no_sentence_holds_a_value(said, told):  # src/capture/redact_test.cpp has the same
+    assert capsule_alarm.without_sources({"cause": {"text": said, "experiments": [{"name": said}]}}) == {
+        "cause": {"text": told, "experiments": [{"name": told}]}
+    }
 
 
 def test_the_report_of_the_run_keeps_statistics_and_no_value(made):
@@ -116,7 +158,9 @@ def test_the_report_of_the_run_keeps_statistics_and_no_value(made):
         (alarm,) = one["alarms"]
         birth = alarm["births"][0]
         assert (birth["op"], birth["line"] > 0, birth["file"].endswith("train.py")) == ("aten::log", True, True)
-        assert birth["inputs"][0]["zero"] == 96 and one["command"] == [] and alarm["loss"] == "-Infinity"   # no value of the data
+        assert (
+            birth["inputs"][0]["zero"] == 96 and one["command"] == [] and alarm["loss"] == "-Infinity"
+        )  # no value of the data
         assert not {"source", "scalars", "samples"} & birth.keys() and not {"history", "saved"} & alarm.keys()
         given_away = [v for v in VALUES if any(abs(n - v) < 1e-6 or abs(n - v * v) < 1e-6 for n in numbers(one))]
         assert not given_away

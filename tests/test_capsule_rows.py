@@ -7,7 +7,7 @@ import pytest
 
 import helpers
 
-ROWS, WIDTH = 20_000, 100        # 8 MB
+ROWS, WIDTH = 20_000, 100  # 8 MB
 TRAINING = f"""
 import torch
 from torch import nn

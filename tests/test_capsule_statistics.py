@@ -1,11 +1,13 @@
-"""What the traced run saw of each operation lies in the capsule, also of one without values, and is compared where nothing can be played."""
+"""What the traced run saw of each operation lies in the capsule, also of one without values, and is compared where
+nothing can be played."""
 
 import json
 import pathlib
 import re
 
-import helpers
 import pytest
+
+import helpers
 
 DATA = pathlib.Path(__file__).with_name("data")
 SCRIPT = """
@@ -35,7 +37,12 @@ def dumped(folder, path):
 def made(tmp_path_factory):
     """Capsules of one program: with values, without, and of the same program with another number in it, without."""
     found = {}
-    for name, scale, words in (("whole", 1.0, ()), ("redacted", 1.0, ("--redact",)), ("other", 2.0, ("--redact",)), ("none", 1.0, ("--capsule-max", "0"))):
+    for name, scale, words in (
+        ("whole", 1.0, ()),
+        ("redacted", 1.0, ("--redact",)),
+        ("other", 2.0, ("--redact",)),
+        ("none", 1.0, ("--capsule-max", "0")),
+    ):
         folder = tmp_path_factory.mktemp(name)
         alarm = helpers.run(folder, SCRIPT.replace("SCALE", str(scale)), *words).the_alarm()
         found[name] = folder / alarm["capsule"] if alarm["capsule"] else None
@@ -48,7 +55,13 @@ def test_each_operation_with_its_numbers_and_its_line(made, tmp_path):
     (log,) = [op for op in ops if op["op"] == "aten::log"]
     assert log["line"] == 11 and log["file"].endswith("train.py") and log["phase"] == "forward"
     (given,), (out,) = log["inputs"], log["outputs"]
-    assert given["zero"] == out["neg_inf"] > 0 and given["nan"] == 0 and given["min"] == 0 and given["numel"] == 24 and given["dtype"] == "float32"
+    assert (
+        given["zero"] == out["neg_inf"] > 0
+        and given["nan"] == 0
+        and given["min"] == 0
+        and given["numel"] == 24
+        and given["dtype"] == "float32"
+    )
     assert out["max"] < 0 and out["shape"] == [6, 4]
     assert {op["phase"] for op in ops} >= {"forward", "backward"}
     weights = {t.get("text") for op in ops for t in op["inputs"]}
@@ -56,8 +69,9 @@ def test_each_operation_with_its_numbers_and_its_line(made, tmp_path):
     # The same numbers as the report of a run at --level trace tells of its steps.
     traced = helpers.run(tmp_path, SCRIPT.replace("SCALE", "1.0"), "--level", "trace")
     of_report = [op for op in traced.report["trace"]["ops"] if op["op"] == "aten::log"]
-    assert [{k: v for k, v in t.items() if k not in ("storage", "begin", "end")} for t in of_report[-1]["outputs"]] == \
-        [{k: v for k, v in out.items() if k not in ("storage", "begin", "end")}]
+    assert [{k: v for k, v in t.items() if k not in ("storage", "begin", "end")} for t in of_report[-1]["outputs"]] == [
+        {k: v for k, v in out.items() if k not in ("storage", "begin", "end")}
+    ]
 
 
 def test_the_births_of_the_report_are_among_them(made, tmp_path):
@@ -72,9 +86,22 @@ def test_a_redacted_one_keeps_them_without_places_and_arguments(made, tmp_path):
     assert content.startswith(b"FitStat\n") and b"train.py" not in content
     redacted, whole = dumped(tmp_path, made["redacted"]), dumped(tmp_path, made["whole"])
     assert [op["op"] for op in redacted] == [op["op"] for op in whole]
-    computing = ("aten::addmm", "aten::relu", "aten::_softmax", "aten::log", "aten::sum", "aten::mm", "aten::div")  # others may be of memory that nobody wrote
+    computing = (
+        "aten::addmm",
+        "aten::relu",
+        "aten::_softmax",
+        "aten::log",
+        "aten::sum",
+        "aten::mm",
+        "aten::div",
+    )  # others may be of memory that nobody wrote
     assert {op["op"] for op in whole} >= set(computing)
-    shown = [(a, b) for r, w in zip(redacted, whole) if r["op"] in computing for a, b in zip(r["outputs"], w["outputs"], strict=True)]
+    shown = [
+        (a, b)
+        for r, w in zip(redacted, whole)
+        if r["op"] in computing
+        for a, b in zip(r["outputs"], w["outputs"], strict=True)
+    ]
     assert all(a == b for a, b in shown if a["min"] is not None) and sum(a["min"] is not None for a, _ in shown) > 5
     counts = ("numel", "nan", "inf", "zero", "shape", "dtype")
     assert all([a[k] for k in counts] == [b[k] for k in counts] for a, b in shown)
@@ -87,7 +114,9 @@ def test_capsules_without_values_are_compared_by_them(made, tmp_path, one):
     same = helpers.finitude(tmp_path, "diff", "--json", str(made[one]), str(made["redacted"]))
     document = json.loads(same.out)
     assert same.code == 0 and document["by_statistics"] and document["arguments"] == [], same.told()
-    assert document["alignment"]["pairs"] > 15 and document["alignment"]["only_a"] == document["alignment"]["only_b"] == 0
+    assert (
+        document["alignment"]["pairs"] > 15 and document["alignment"]["only_a"] == document["alignment"]["only_b"] == 0
+    )
     parted = helpers.finitude(tmp_path, "diff", "--json", str(made[one]), str(made["other"]))
     found = json.loads(parted.out)["divergence"]
     assert parted.code == 1 and found["kind"] in ("input", "kernel", "operators"), parted.told()

@@ -1,4 +1,5 @@
-"""What a program carries from one step into the next: hidden states, counters of its objects, functions that hold tensors."""
+"""What a program carries from one step into the next: hidden states, counters of its objects, functions that hold
+tensors."""
 
 import pytest
 
@@ -43,7 +44,9 @@ def test_a_program_that_goes_on_finds_the_state_that_it_left(tmp_path, text):
     assert alarm["step"] == 3 and alarm["rerun"] == "persistent" and alarm["rerun_verified"], got.told()
     assert "# birth" in text.splitlines()[alarm["births"][0]["line"]], alarm["births"][0]
     # The same losses as where the program itself leaves that step out.
-    own = text.replace("loss.backward()", "loss.backward() if k != 30 else None").replace("opt.step()", "opt.step() if k != 30 else None")
+    own = text.replace("loss.backward()", "loss.backward() if k != 30 else None").replace(
+        "opt.step()", "opt.step() if k != 30 else None"
+    )
     helpers.write_script(tmp_path, own, "own.py")
     assert got.out == helpers.plain(tmp_path, "own.py").out
 
@@ -51,7 +54,9 @@ def test_a_program_that_goes_on_finds_the_state_that_it_left(tmp_path, text):
 @pytest.mark.fast
 def test_a_state_that_a_step_left_out_has_computed_is_no_bad_batch(tmp_path):
     """The step that reads it has nothing else wrong with it."""
-    text = CARRIED.replace("BAD", "0").replace("out, state = rnn(rows[:, k:k + 10], state)", "out, state = rnn(rows[:, k:k + 10] / (k != 30), state)")
+    text = CARRIED.replace("BAD", "0").replace(
+        "out, state = rnn(rows[:, k:k + 10], state)", "out, state = rnn(rows[:, k:k + 10] / (k != 30), state)"
+    )
     got = helpers.run(tmp_path, text, "--on-alarm", "skip")
     first, second = got.alarms[:2]
     assert (first["step"], second["step"]) == (3, 4) and first["births"][0]["phase"] in ("forward", "data"), got.told()
@@ -98,28 +103,43 @@ def test_what_an_object_counts_is_set_back_where_the_step_depends_on_it(tmp_path
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "rewind", True), got.told()
     assert "what it counts set back" in alarm["rerun_text"] and "# birth" in alarm["births"][0]["source"], got.told()
     # As where the program itself applies no such step, and counts it all the same.
-    own = COUNTED.format(weight=weight, leave_out="trainer.opt.step = (lambda: None) if i == 5 else type(trainer.opt).step.__get__(trainer.opt)")
+    own = COUNTED.format(
+        weight=weight,
+        leave_out="trainer.opt.step = (lambda: None) if i == 5 else type(trainer.opt).step.__get__(trainer.opt)",
+    )
     helpers.write_script(tmp_path, own, "own.py")
     assert (got.code, got.out) == (0, helpers.plain(tmp_path, "own.py").out), got.told()
 
 
 def test_names_and_flags_beside_the_figures_count_nothing(tmp_path):
-    """None, texts and flags that a trainer also has, and of which some become figures meanwhile, do not end the watch."""
+    """None, texts and flags that a trainer also has, and of which some become figures meanwhile, do not end the
+    watch."""
     text = COUNTED.format(weight="self.seen", leave_out="").replace(
-        "self.seen += 1", "self.seen += 1; self.best = self.seen if self.seen == 6 else None; self.late = self.seen > 5")
-    text = text.replace("self.seen, self.log", "self.best, self.last, self.late, self.name = None, None, False, 'run'; self.seen, self.log", 1)
+        "self.seen += 1", "self.seen += 1; self.best = self.seen if self.seen == 6 else None; self.late = self.seen > 5"
+    )
+    text = text.replace(
+        "self.seen, self.log",
+        "self.best, self.last, self.late, self.name = None, None, False, 'run'; self.seen, self.log",
+        1,
+    )
     alarm = helpers.run(tmp_path, text, "--on-alarm", "skip").the_alarm()
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "rewind", True)
 
 
 def test_where_no_count_explains_it_the_program_goes_on_as_it_was(tmp_path):
     """What grows by a factor, set back by as much as it went on, makes another step still."""
-    text = COUNTED.format(weight="self.scale", leave_out="").replace("self.seen += 1", "self.seen += 1; self.scale *= 1.5")
+    text = COUNTED.format(weight="self.scale", leave_out="").replace(
+        "self.seen += 1", "self.seen += 1; self.scale *= 1.5"
+    )
     text = text.replace("self.seen, self.log", "self.scale = 1.0; self.seen, self.log", 1)
     got = helpers.run(tmp_path, text, "--on-alarm", "skip", cold=True)
     alarm = got.the_alarm()
     assert alarm["rerun_by"] == "restart" and alarm["rerun_verified"], got.told()
-    own = text.replace("    trainer.step(x)", "    trainer.opt.step = (lambda: None) if i == 5 else type(trainer.opt).step.__get__(trainer.opt)\n    trainer.step(x)")
+    own = text.replace(
+        "    trainer.step(x)",
+        "    trainer.opt.step = (lambda: None) if i == 5 else "
+        "type(trainer.opt).step.__get__(trainer.opt)\n    trainer.step(x)",
+    )
     helpers.write_script(tmp_path, own, "own.py")
     assert (got.code, got.out) == (0, helpers.plain(tmp_path, "own.py").out), got.told()
 
@@ -145,11 +165,31 @@ print(carried.isnan().any().item(), net.weight.tolist())
 """
 LOSS = "(net(x)[:, 0] - x.sum(1).log()).pow(2).mean()"
 HAD_A_PART = {  # the step, what is done after it, the way of the second run
-    "a sum of losses": (f"    loss = {LOSS}", "carried[0] += loss.detach(); print(carried[0].item() / (i + 1))", "rewind"),
-    "an average that the loss reads": ("    carried.mul_(0.9).add_(x.log().mean(0), alpha=0.1)\n    loss = (net(x - carried)).pow(2).mean()", "", "restart"),
-    "a comparison with it": (f"    loss = {LOSS} * torch.where(carried[0] > 0, 1.0, 2.0)", "carried[0] += loss.detach()", "restart"),
-    "a buffer, which goes back": (f"    net.u.copy_(net.u * x.log().mean().abs())\n    loss = {LOSS} * net.u", "", "rewind"),
-    "a number read of it": (f"    weight = 1.0 if carried[0].item() > 0 else 2.0\n    loss = {LOSS} * weight", "carried[0] += loss.detach()", "restart"),
+    "a sum of losses": (
+        f"    loss = {LOSS}",
+        "carried[0] += loss.detach(); print(carried[0].item() / (i + 1))",
+        "rewind",
+    ),
+    "an average that the loss reads": (
+        "    carried.mul_(0.9).add_(x.log().mean(0), alpha=0.1)\n    loss = (net(x - carried)).pow(2).mean()",
+        "",
+        "restart",
+    ),
+    "a comparison with it": (
+        f"    loss = {LOSS} * torch.where(carried[0] > 0, 1.0, 2.0)",
+        "carried[0] += loss.detach()",
+        "restart",
+    ),
+    "a buffer, which goes back": (
+        f"    net.u.copy_(net.u * x.log().mean().abs())\n    loss = {LOSS} * net.u",
+        "",
+        "rewind",
+    ),
+    "a number read of it": (
+        f"    weight = 1.0 if carried[0].item() > 0 else 2.0\n    loss = {LOSS} * weight",
+        "carried[0] += loss.detach()",
+        "restart",
+    ),
 }
 
 
@@ -159,7 +199,12 @@ def test_memory_that_the_first_run_had_ruined(tmp_path, what):
     step, after, way = HAD_A_PART[what]
     got = helpers.run(tmp_path, WRITTEN.format(step=step, after=after), "--on-alarm", "skip")
     alarm = got.report["alarms"][0]
-    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"], alarm["births"][0]["op"]) == (5, way, True, "aten::log"), got.told()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"], alarm["births"][0]["op"]) == (
+        5,
+        way,
+        True,
+        "aten::log",
+    ), got.told()
     assert ("the step writes carried in place" in alarm["rerun_text"]) == (way == "restart"), alarm["rerun_text"]
     assert alarm["births"][0]["inputs"][0]["nan"] == 0
 

@@ -33,7 +33,9 @@ def test_a_section_has_words_and_a_case(name):
         expected = json.loads((ROOT / "zoo" / "positive" / box.group(2) / "expected.json").read_text())
         assert name in expected["cause"], f"{box.group(2)} is not a case of {name}"
     shown = box.group(3)
-    assert (f"({name})" in shown or name == "unknown") and "born in" in shown, "docs/causes.md is written by `make bench-docs`"
+    assert (f"({name})" in shown or name == "unknown") and "born in" in shown, (
+        "docs/causes.md is written by `make bench-docs`"
+    )
 
 
 @pytest.mark.parametrize("program", sorted(p.name for p in causes_page.EXAMPLES.glob("*.py")))
@@ -46,7 +48,9 @@ def test_a_program_ends_in_the_class_that_it_stands_for(tmp_path, program):
 
 def test_only_the_box_is_written(monkeypatch, tmp_path):
     page = tmp_path / "causes.md"
-    page.write_text("## overflow\n\nWords.\n\n<!-- case: P07_vae -->\n```text\nold\n```\n\n## unknown\n\nOther words.\n")
+    page.write_text(
+        "## overflow\n\nWords.\n\n<!-- case: P07_vae -->\n```text\nold\n```\n\n## unknown\n\nOther words.\n"
+    )
     report = {"alarms": [{"cause": {"class": "overflow"}}]}
     monkeypatch.setattr(causes_page, "PAGE", page)
     monkeypatch.setattr(causes_page, "run", lambda cases, folder: {c.slug: report for c in cases})

@@ -24,7 +24,9 @@ def test_reports_and_capsules_lie_where_the_program_was_started(tmp_path):
     alarm = got.the_alarm()
     runs = list((tmp_path / "kept").glob("*"))
     assert len(runs) == 1 and (runs[0] / "report.html").is_file(), got.told()
-    assert pathlib.Path(alarm["capsule"]).parent == runs[0] and (pathlib.Path(alarm["capsule"]) / "capsule.json").is_file()
+    assert (
+        pathlib.Path(alarm["capsule"]).parent == runs[0] and (pathlib.Path(alarm["capsule"]) / "capsule.json").is_file()
+    )
     assert str(runs[0] / "report.json") in got.err, "a path that still leads there"
 
 

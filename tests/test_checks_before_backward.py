@@ -1,6 +1,7 @@
 """A script that looks at its loss before backward and drops the step: told as an advisory, whichever way it looks."""
 
 import pytest
+
 from helpers import plain, run, training, write_script
 
 LOOP = """
@@ -17,12 +18,29 @@ print("ended", finite())
 """
 
 CHECKS = [
-    "torch.isnan(loss)", "torch.isnan(loss).any()", "loss.isnan()", "loss.isnan().item()", "not torch.isfinite(loss)",
-    "not torch.isfinite(loss).all()", "not loss.isfinite()", "loss != loss", "not loss == loss", "math.isnan(loss.item())",
-    "math.isnan(loss)", "not math.isfinite(float(loss))", "np.isnan(loss.item())", "str(loss.item()) == 'nan'",
-    "torch.isnan(torch.stack([loss, loss])).any()", "not (loss.item() < 1e9)", "torch.isnan(loss.detach())",
-    "not math.isfinite(loss.detach().cpu().item())", "not torch.isfinite(loss.detach()).all()", "math.isnan(loss.detach())",
-    "not loss < 1e9", "math.isnan(loss.detach().tolist())", "np.isnan(loss.detach())",
+    "torch.isnan(loss)",
+    "torch.isnan(loss).any()",
+    "loss.isnan()",
+    "loss.isnan().item()",
+    "not torch.isfinite(loss)",
+    "not torch.isfinite(loss).all()",
+    "not loss.isfinite()",
+    "loss != loss",
+    "not loss == loss",
+    "math.isnan(loss.item())",
+    "math.isnan(loss)",
+    "not math.isfinite(float(loss))",
+    "np.isnan(loss.item())",
+    "str(loss.item()) == 'nan'",
+    "torch.isnan(torch.stack([loss, loss])).any()",
+    "not (loss.item() < 1e9)",
+    "torch.isnan(loss.detach())",
+    "not math.isfinite(loss.detach().cpu().item())",
+    "not torch.isfinite(loss.detach()).all()",
+    "math.isnan(loss.detach())",
+    "not loss < 1e9",
+    "math.isnan(loss.detach().tolist())",
+    "np.isnan(loss.detach())",
     "math.isnan(loss.data.item())",
 ]
 
@@ -61,13 +79,15 @@ def test_with_finite_losses_the_same_checks_are_silent(tmp_path):
 def test_leaving_the_loop_at_the_check_is_told_at_the_end_and_explained(tmp_path):
     text = LOOP.format(fault="* NAN", check="torch.isnan(loss)").replace("continue", "break")
     got = training(tmp_path, text, "--on-alarm", "stop", cold=True)
-    advisory, = got.advisories("handled-by-script")
+    (advisory,) = got.advisories("handled-by-script")
     assert got.code == 0 and not got.alarms and advisory["step"] == 2, got.told()
     assert advisory["births"][0]["op"] == "aten::mul" and "restart" in advisory["text"], got.told()
 
 
 def test_a_function_that_gives_up_and_returns_is_explained_though_its_model_is_gone(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         import math
         def train():
             model = nn.Linear(4, 3)
@@ -80,8 +100,12 @@ def test_a_function_that_gives_up_and_returns_is_explained_though_its_model_is_g
                 loss.backward()
                 opt.step()
         print("gave up at", train())
-        """, "--on-alarm", "stop", cold=True)
-    advisory, = got.advisories("handled-by-script")
+        """,
+        "--on-alarm",
+        "stop",
+        cold=True,
+    )
+    (advisory,) = got.advisories("handled-by-script")
     assert (got.code, got.out) == (0, "gave up at 4\n") and not got.alarms and advisory["step"] == 4, got.told()
     assert advisory["births"][0]["op"] == "aten::div" and "model(x) / " in advisory["births"][0]["source"], got.told()
 
@@ -147,13 +171,17 @@ SIDE = {
             opt.zero_grad(); loss.backward(); opt.step()
         """,
 }
+
+
 @pytest.mark.parametrize("body", SIDE.values(), ids=SIDE)
 def test_a_bad_value_beside_a_step_that_is_taken_is_silent(tmp_path, body):
     training(tmp_path, body, "--on-alarm", "stop").assert_silent()
 
 
 def test_a_check_of_a_loss_that_is_given_to_backward_is_one_alarm(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         for i, x in enumerate(batches):
             loss = loss_of(x)
             if i == 3: loss = loss * NAN
@@ -162,14 +190,19 @@ def test_a_check_of_a_loss_that_is_given_to_backward_is_one_alarm(tmp_path):
             loss.backward()
             after = loss.item(), (loss / 2).item(), torch.isnan(loss)
             opt.step()
-        """, "--on-alarm", "skip")
+        """,
+        "--on-alarm",
+        "skip",
+    )
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun_by"], alarm["births"][0]["op"]) == (3, "rewind", "aten::mul"), got.told()
     assert not got.advisories() and got.watched["handled_by_script"] == 0, got.told()
 
 
 def test_a_check_after_backward_is_told_once(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         for i, x in enumerate(batches):
             loss = loss_of(x)
             if i == 3: loss = loss * NAN
@@ -177,7 +210,10 @@ def test_a_check_after_backward_is_told_once(tmp_path):
             loss.backward()
             if torch.isnan(loss) or math.isnan(loss.item() / 2): continue
             opt.step()
-        """.replace("for i", "import math\n        for i", 1), "--on-alarm", "raise")
+        """.replace("for i", "import math\n        for i", 1),
+        "--on-alarm",
+        "raise",
+    )
     assert len(got.advisories()) == got.watched["handled_by_script"] == 1, got.told()
 
 
@@ -187,7 +223,9 @@ def test_a_model_that_trains_in_evaluation_mode_drops_its_steps_all_the_same(tmp
 
 
 def test_micro_batches_of_which_one_is_dropped(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         opt.zero_grad()
         for i, x in enumerate(batches):
             loss = loss_of(x) / 2
@@ -198,29 +236,41 @@ def test_micro_batches_of_which_one_is_dropped(tmp_path):
                 opt.step()
                 opt.zero_grad()
         print("ended", finite())
-        """, "--on-alarm", "stop")
-    advisory, = got.advisories()
+        """,
+        "--on-alarm",
+        "stop",
+    )
+    (advisory,) = got.advisories()
     assert got.out == "ended True\n" and not got.alarms and advisory["births"][0]["op"] == "aten::mul", got.told()
 
 
 def test_under_a_trace_the_step_needs_no_second_run(tmp_path):
-    got = training(tmp_path, LOOP.format(fault="* NAN", check="torch.isnan(loss)"), "--level", "trace", "--on-alarm", "stop")
+    got = training(
+        tmp_path, LOOP.format(fault="* NAN", check="torch.isnan(loss)"), "--level", "trace", "--on-alarm", "stop"
+    )
     first = got.advisories("handled-by-script")[0]
     assert first["births"][0]["op"] == "aten::mul" and "trace" in first["text"], got.told()
 
 
 def test_a_program_that_logs_a_bad_value_in_each_step_is_not_slowed_for_long(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         for i in range(400):
             loss = loss_of(batches[0])
             (loss * INF).item()
             opt.zero_grad(); loss.backward(); opt.step()
-        """, "--on-alarm", "stop")
+        """,
+        "--on-alarm",
+        "stop",
+    )
     got.assert_silent()
 
 
 def test_scripted_and_vectorised_checks_work_as_ever(tmp_path):
-    got = run(tmp_path, """
+    got = run(
+        tmp_path,
+        """
         import torch, warnings
         warnings.simplefilter("error", UserWarning)
         def bad(x: torch.Tensor) -> torch.Tensor:
@@ -232,7 +282,10 @@ def test_scripted_and_vectorised_checks_work_as_ever(tmp_path):
         for f in (bad, scripted, traced, vmapped):
             print(f(x).tolist(), f(x.half()).tolist())
         print(torch.tensor(float("nan")).item(), torch.tensor(3).item(), torch.tensor(True).item(), torch.tensor(1j).item())
-        """, "--on-alarm", "stop")
+        """,
+        "--on-alarm",
+        "stop",
+    )
     want = "[False, True, True] [False, True, True]\n" * 4 + "nan 3 True 1j\n"
     assert (got.code, got.out) == (0, want), got.told()
 

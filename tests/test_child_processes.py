@@ -4,18 +4,23 @@ import json
 import sys
 
 import pytest
+
 from helpers import TRAINING, finitude, write_script
 from process_support import checked, cold, loop, made
 
 pytestmark = pytest.mark.slow
 
+
 def test_subprocesses_that_train_are_watched_and_others_leave_nothing(tmp_path):
     write_script(tmp_path, loop(4), "child.py")
-    write_script(tmp_path, """
+    write_script(
+        tmp_path,
+        """
     import subprocess, sys
     run = lambda *words: subprocess.run([sys.executable, *words]).returncode
     print(run("child.py"), run("-c", "import torch; print('only imports')"), run("-c", "print('plain')"), flush=True)
-    """)
+    """,
+    )
     got = checked(finitude(tmp_path, "run", "--report", "report.json", "--on-alarm", "skip", "train.py"))
     assert (got.code, got.out) == (0, "ended 11 True\nonly imports\nplain\n0 0 0\n"), got.told()
     assert got.the_alarm()["rerun_by"] == "rewind"
@@ -41,28 +46,41 @@ def train(i, bad):
 
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_multiprocessing(tmp_path, method):
-    write_script(tmp_path, TRAINING + PROCESSES + f"""
+    write_script(
+        tmp_path,
+        TRAINING
+        + PROCESSES
+        + f"""
 if __name__ == "__main__":
     context = mp.get_context("{method}")
     all_of_them = [context.Process(target=train, args=(i, 1)) for i in range(2)]
     for p in all_of_them: p.start(); p.join()
     print([p.exitcode for p in all_of_them])
-""")
+""",
+    )
     got = checked(finitude(tmp_path, "run", "--report", "report.json", "train.py"))
     assert got.code == 0 and got.out == "child 0 True\n[0, 1]\n", got.told()
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun_by"]) == (3, "rewind") and "loss * NAN" in alarm["births"][0]["source"], got.told()
+    assert (alarm["step"], alarm["rerun_by"]) == (3, "rewind") and "loss * NAN" in alarm["births"][0]["source"], (
+        got.told()
+    )
     assert len(made(tmp_path)) == 2 and got.watched["steps"] == 10
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_a_search_of_settings_in_a_pool(tmp_path, method):
-    """pool.map runs list(map(train, settings)): a step goes back within the training of one setting. Nobody could start that process again."""
-    write_script(tmp_path, TRAINING + PROCESSES.replace("def train(i, bad):", "def train(i, bad=2):") + f"""
+    """pool.map runs list(map(train, settings)): a step goes back within the training of one setting. Nobody could start
+    that process again."""
+    write_script(
+        tmp_path,
+        TRAINING
+        + PROCESSES.replace("def train(i, bad):", "def train(i, bad=2):")
+        + f"""
 if __name__ == "__main__":
     with mp.get_context("{method}").Pool(2) as pool:
         pool.map(train, range(4), chunksize=2)
-""")
+""",
+    )
     got = checked(finitude(tmp_path, "run", "--report", "report.json", "--on-alarm", "skip", "train.py"))
     assert sorted(got.out.splitlines()) == [f"child {i} True" for i in range(4)], got.told()
     alarm = got.the_alarm()
@@ -71,17 +89,25 @@ if __name__ == "__main__":
 
 
 def test_torch_multiprocessing_spawn_ends_as_it_would(tmp_path):
-    write_script(tmp_path, TRAINING + PROCESSES + """
+    write_script(
+        tmp_path,
+        TRAINING
+        + PROCESSES
+        + """
 if __name__ == "__main__":
     mp.spawn(train, args=(1,), nprocs=2)
-""")
+""",
+    )
     got = checked(finitude(tmp_path, "run", "--report", "report.json", "train.py"))
     assert got.code == 1 and "ProcessRaisedException" in got.err and "NonFiniteError: step 3" in got.err, got.told()
     assert got.the_alarm()["step"] == 3
 
 
 def test_a_child_that_checks_its_loss_itself_is_explained(tmp_path):
-    write_script(tmp_path, loop(5).replace("    loss.backward()", "    assert loss.isfinite(), 'loss is nan'\n    loss.backward()"))
+    write_script(
+        tmp_path,
+        loop(5).replace("    loss.backward()", "    assert loss.isfinite(), 'loss is nan'\n    loss.backward()"),
+    )
     got = cold(tmp_path, sys.executable, "-u", "train.py")
     assert got.code == 1 and "AssertionError: loss is nan" in got.err, got.told()
     alarm = got.the_alarm()
@@ -97,7 +123,10 @@ def test_a_child_that_gives_up_by_sys_exit_is_explained(tmp_path):
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_data_loader_workers_are_not_watched(tmp_path, method):
-    write_script(tmp_path, TRAINING + f"""
+    write_script(
+        tmp_path,
+        TRAINING
+        + f"""
 import os, sys
 class Data(torch.utils.data.Dataset):
     def __len__(self): return 8
@@ -114,9 +143,10 @@ if __name__ == "__main__":
         loss_of(x).backward()
         opt.step()
         print(watched.sum().item(), native.sum().item(), os.getpid() in pids)
-""")
+""",
+    )
     got = checked(finitude(tmp_path, "run", "--report", "report.json", "train.py"))
-    native = "4.0" if method == "fork" else "0.0"   # a forked worker has what its parent had loaded
+    native = "4.0" if method == "fork" else "0.0"  # a forked worker has what its parent had loaded
     assert (got.code, got.out) == (0, f"0.0 {native} False\n" * 2), got.told()
     got.assert_silent()
     assert made(tmp_path) == {}

@@ -1,10 +1,11 @@
-"""Sizes that change under torch.compile, and all else that calls operators without values: watched or not, the run is the same.
+"""Sizes that change under torch.compile, and all else that calls operators without values: watched or not, the run is
+the same.
 
-One process trains with several backends and settings, first unwatched and then with `finitude.watch` on at each level; the plainest
-program runs under `finitude run` too. Losses and weights are compared bit for bit.
-"""
+One process trains with several backends and settings, first unwatched and then with `finitude.watch` on at each level;
+the plainest program runs under `finitude run` too. Losses and weights are compared bit for bit."""
 
 import pytest
+
 from helpers import plain, run, without_closing_line, write_script
 
 MATRIX = """
@@ -58,8 +59,13 @@ LEVELS = ("gate", "tape", "trace")
 
 
 def matrix(backends, dynamic, levels):
-    return MATRIX.replace("{backends!r}", repr(backends)).replace("{dynamic!r}", repr(dynamic)) \
-        .replace("{levels!r}", repr(levels)).replace("{{", "{").replace("}}", "}")
+    return (
+        MATRIX.replace("{backends!r}", repr(backends))
+        .replace("{dynamic!r}", repr(dynamic))
+        .replace("{levels!r}", repr(levels))
+        .replace("{{", "{")
+        .replace("}}", "}")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -123,4 +129,6 @@ def test_a_bad_step_of_another_size_is_explained(tmp_path, level):
     alarm = got.the_alarm()
     birth = alarm["births"][0]
     assert (got.code, got.out, alarm["step"], alarm["weights"]) == (0, "ended True\n", 4, "clean"), got.told()
-    assert (birth["op"], alarm["cause"]["class"]) == ("aten::log", "log-of-zero") and "torch.log(" in birth["source"], got.told()
+    assert (birth["op"], alarm["cause"]["class"]) == ("aten::log", "log-of-zero") and "torch.log(" in birth["source"], (
+        got.told()
+    )

@@ -1,6 +1,7 @@
 """What is not finite before the first step: corrupted state, or an intended constant that nobody hears of."""
 
 import pytest
+
 from helpers import training
 
 LOOP = """
@@ -45,7 +46,12 @@ GOES_ON = ["a NaN in a parameter", "a NaN in loaded optimizer state"]
 @pytest.mark.parametrize("what", GOES_ON)
 def test_where_training_goes_on_the_first_step_has_one_alarm_and_is_left_out(tmp_path, what):
     setting, kind, name = CORRUPTED[what]
-    got = training(tmp_path, LOOP.format(setting=setting).replace('    opt.step()', '    opt.step()\n    print(i, finite())'), "--on-alarm", "skip")
+    got = training(
+        tmp_path,
+        LOOP.format(setting=setting).replace("    opt.step()", "    opt.step()\n    print(i, finite())"),
+        "--on-alarm",
+        "skip",
+    )
     steps = [a["step"] for a in got.alarms]
     assert steps[0] == 0 and steps.count(0) == 1 and got.alarms[0]["sink"] == {"kind": kind, "name": name}, got.told()
     assert got.out.startswith(f"0 {kind != 'parameter'}\n"), got.told()
@@ -53,18 +59,25 @@ def test_where_training_goes_on_the_first_step_has_one_alarm_and_is_left_out(tmp
 
 
 def test_the_line_that_loaded_optimizer_state_is_told_though_no_operator_wrote_it(tmp_path):
-    setting = LOADED.format(value="NAN").replace("opt.load_state_dict(saved)", 'torch.save(saved, "o.pt")\nsaved = torch.load("o.pt")\n'
-                                                 "opt.load_state_dict(saved)")
+    setting = LOADED.format(value="NAN").replace(
+        "opt.load_state_dict(saved)",
+        'torch.save(saved, "o.pt")\nsaved = torch.load("o.pt")\nopt.load_state_dict(saved)',
+    )
     alarm = training(tmp_path, LOOP.format(setting=setting), "--on-alarm", "stop").the_alarm()
     birth = alarm["births"][0]
-    assert (birth["phase"], birth["source"], alarm["rerun_by"]) == ("state", "opt.load_state_dict(saved)", "restart"), alarm
-    assert (alarm["fix"]["line"], alarm["fix"]["verified"]) == (birth["line"], False) and "checkpoint" in alarm["fix"]["text"]
+    assert (birth["phase"], birth["source"], alarm["rerun_by"]) == ("state", "opt.load_state_dict(saved)", "restart"), (
+        alarm
+    )
+    assert (alarm["fix"]["line"], alarm["fix"]["verified"]) == (birth["line"], False) and "checkpoint" in alarm["fix"][
+        "text"
+    ]
 
 
 INTENDED = {
     "a registered mask of -Inf": "net.register_buffer('mask', torch.full((8, 8), -INF).triu(1))",
     "a registered buffer of NaN that marks what is missing": "net.register_buffer('missing', torch.full((3,), NAN))",
-    "an observer's bounds": "net.register_buffer('low', torch.tensor(INF)); net.register_buffer('high', torch.tensor(-INF))",
+    "an observer's bounds": "net.register_buffer('low', torch.tensor(INF)); "
+    "net.register_buffer('high', torch.tensor(-INF))",
     "a frozen parameter of -Inf": "net.frozen = nn.Parameter(torch.full((3,), -INF), requires_grad=False)",
     "good loaded state": LOADED.format(value="0.5"),
     "nothing": "pass",
@@ -77,11 +90,15 @@ def test_intended_values_at_the_start_are_silent(tmp_path, setting):
 
 
 def test_state_that_is_replaced_before_the_first_step_is_silent(tmp_path):
-    training(tmp_path, LOOP.format(setting="model.weight.data.fill_(NAN); nn.init.zeros_(model.weight)")).assert_silent()
+    training(
+        tmp_path, LOOP.format(setting="model.weight.data.fill_(NAN); nn.init.zeros_(model.weight)")
+    ).assert_silent()
 
 
 def test_a_running_mean_that_a_batch_poisons_later_alarms_even_when_loss_and_gradients_are_finite(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         norm = nn.BatchNorm1d(4)
         net = nn.Sequential(model, norm) if False else model
         net.norm = norm
@@ -91,6 +108,7 @@ def test_a_running_mean_that_a_batch_poisons_later_alarms_even_when_loss_and_gra
                 norm(x * NAN)        # its output is thrown away; its running statistics stay
             loss_of(x).backward()
             opt.step()
-        """)
+        """,
+    )
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["sink"]) == (3, {"kind": "buffer", "name": "norm.running_mean"}), got.told()

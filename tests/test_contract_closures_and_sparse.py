@@ -1,6 +1,7 @@
 """Optimizers that are given a closure, line searches, and sparse gradients."""
 
 import pytest
+
 from helpers import training
 
 LINE_SEARCH = """
@@ -21,7 +22,9 @@ print("ended", bool(torch.isfinite(w).all()), any(v != v or abs(v) == INF for v 
 
 def test_evaluations_of_a_line_search_that_overflow_are_silent(tmp_path):
     # exp overflows at the first trial point, far beyond; the search then comes back.
-    got = training(tmp_path, LINE_SEARCH.format(search="'strong_wolfe'", loss="(w - 200 * (len(values) == 1)).pow(2).exp().sum()"))
+    got = training(
+        tmp_path, LINE_SEARCH.format(search="'strong_wolfe'", loss="(w - 200 * (len(values) == 1)).pow(2).exp().sum()")
+    )
     assert got.out == "ended True True\n", got.told()
     got.assert_silent()
     assert got.watched["steps"] == 3
@@ -30,7 +33,12 @@ def test_evaluations_of_a_line_search_that_overflow_are_silent(tmp_path):
 def test_a_nan_loss_that_a_line_search_returns_alarms(tmp_path):
     got = training(tmp_path, LINE_SEARCH.format(search="None", loss="w.pow(2).sum() * (NAN if i == 1 else 1.0)"))
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["optimizer"], alarm["sink"]["kind"], alarm["weights"]) == (1, "LBFGS", "loss", "clean"), got.told()
+    assert (alarm["step"], alarm["optimizer"], alarm["sink"]["kind"], alarm["weights"]) == (
+        1,
+        "LBFGS",
+        "loss",
+        "clean",
+    ), got.told()
 
 
 SEARCH_STATE = """
@@ -106,14 +114,20 @@ print(net.weight.tolist())
 
 
 def test_a_step_that_clears_the_gradients_at_its_end_is_left_out_once(tmp_path):
-    """Sharpness-aware minimisation: neither loop nor closure clears them, so what the step left out had must not be added to. What its
-    closure computes is the program's forward pass, and no arithmetic of the optimizer."""
+    """Sharpness-aware minimisation: neither loop nor closure clears them, so what the step left out had must not be
+    added to. What its closure computes is the program's forward pass, and no arithmetic of the optimizer."""
     skipped = training(tmp_path, SHARP.format(row=0, left_out=None), "--on-alarm", "skip")
     reference = training(tmp_path, SHARP.format(row=0, left_out=3))
     assert (skipped.code, skipped.out) == (0, reference.out), skipped.told()
     alarm = skipped.the_alarm()
     birth = alarm["births"][0]
-    assert (alarm["step"], alarm["optimizer"], birth["phase"], birth["op"], birth["rows"]) == (3, "Sharp", "forward", "aten::div", [4])
+    assert (alarm["step"], alarm["optimizer"], birth["phase"], birth["op"], birth["rows"]) == (
+        3,
+        "Sharp",
+        "forward",
+        "aten::div",
+        [4],
+    )
     assert alarm["cause"]["class"] == "division-by-zero", alarm["cause"]
 
 
@@ -208,8 +222,14 @@ def test_a_healthy_closure_is_silent(tmp_path):
 
 
 def test_skipping_a_bad_closure_leaves_the_weights_finite(tmp_path):
-    got = training(tmp_path, CLOSURE.format(make="Adam(model.parameters())", bad=3, argument="closure"),
-                   "--on-alarm", "skip", "--level", "trace")
+    got = training(
+        tmp_path,
+        CLOSURE.format(make="Adam(model.parameters())", bad=3, argument="closure"),
+        "--on-alarm",
+        "skip",
+        "--level",
+        "trace",
+    )
     assert (got.code, got.out, got.the_alarm()["step"]) == (0, "ended True\n", 3), got.told()
 
 

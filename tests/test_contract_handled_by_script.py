@@ -1,6 +1,8 @@
-"""Bad gradients that the script itself put right, or a window it never stepped: an advisory, counted, never an alarm."""
+"""Bad gradients that the script itself put right, or a window it never stepped: an advisory, counted, never an
+alarm."""
 
 import pytest
+
 from helpers import training
 
 LOOP = """
@@ -47,11 +49,15 @@ def test_what_the_script_put_right_is_an_advisory_and_counted(tmp_path, fault, t
 INFINITE_ELEMENT = "+ (model.weight[0, 0] - model.weight[0, 0].detach()).sqrt()"
 
 
-@pytest.mark.parametrize("treatment", [
-    "[p.grad.nan_to_num_(0, 0, 0) for p in model.parameters()]",
-    "for p in model.parameters(): p.grad[~torch.isfinite(p.grad)] = 0",
-    "for p in model.parameters(): p.grad = torch.where(torch.isfinite(p.grad), p.grad, 0)",
-], ids=["nan_to_num_", "index", "where"])
+@pytest.mark.parametrize(
+    "treatment",
+    [
+        "[p.grad.nan_to_num_(0, 0, 0) for p in model.parameters()]",
+        "for p in model.parameters(): p.grad[~torch.isfinite(p.grad)] = 0",
+        "for p in model.parameters(): p.grad = torch.where(torch.isfinite(p.grad), p.grad, 0)",
+    ],
+    ids=["nan_to_num_", "index", "where"],
+)
 def test_one_infinite_element_made_zero_among_good_ones_is_not_taken_for_clamping(tmp_path, treatment):
     got = training(tmp_path, LOOP.format(fault=INFINITE_ELEMENT, treatment=treatment), "--on-alarm", "stop")
     assert_handled(got, 2)
@@ -70,7 +76,9 @@ def test_the_advisory_names_the_step(tmp_path):
 
 
 def test_a_skipped_window_at_the_very_end_is_counted_too(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         for i, x in enumerate(batches):
             opt.zero_grad()
             loss = loss_of(x)
@@ -79,7 +87,8 @@ def test_a_skipped_window_at_the_very_end_is_counted_too(tmp_path):
             if i == 5: break
             opt.step()
         print("ended", finite())
-        """)
+        """,
+    )
     assert_handled(got, 1)
 
 
@@ -90,7 +99,9 @@ def test_putting_one_of_two_bad_gradients_right_is_still_an_alarm(tmp_path):
 
 
 def test_zero_grad_without_a_step_clears_the_window(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         for i, x in enumerate(batches):
             if i == 3:
                 (loss_of(x) * NAN).backward()   # a probe whose gradients are thrown away
@@ -98,17 +109,21 @@ def test_zero_grad_without_a_step_clears_the_window(tmp_path):
             loss_of(x).backward()
             opt.step()
         print("ended", finite())
-        """)
+        """,
+    )
     assert_handled(got, 1)
 
 
 def test_without_the_zero_grad_the_same_window_alarms(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         for i, x in enumerate(batches):
             opt.zero_grad()
             if i == 3:
                 (loss_of(x) * NAN).backward()
             loss_of(x).backward()
             opt.step()
-        """)
+        """,
+    )
     assert got.the_alarm()["step"] == 3

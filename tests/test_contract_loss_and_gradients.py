@@ -4,6 +4,7 @@ Each script is a small training with one fault; its twin does nearly the same an
 """
 
 import pytest
+
 from helpers import training
 
 LOOP = """
@@ -36,8 +37,15 @@ def test_the_same_training_without_the_fault_is_silent(tmp_path):
     got = training(tmp_path, loop())
     got.assert_silent()
     assert got.out == "ended True\n"
-    assert got.watched == {"optimizers": 1, "steps": 6, "backward_calls": 6, "gradients_scanned": 12,
-                           "scaler_skips": 0, "handled_by_script": 0, "not_watched": []}
+    assert got.watched == {
+        "optimizers": 1,
+        "steps": 6,
+        "backward_calls": 6,
+        "gradients_scanned": 12,
+        "scaler_skips": 0,
+        "handled_by_script": 0,
+        "not_watched": [],
+    }
 
 
 # What each treatment of the gradients does to an Inf: the first three hide it, so only a look before them can tell.
@@ -53,7 +61,7 @@ CLIPPING = {
     "clip_grad_norm_ of the smallest": "nn.utils.clip_grad_norm_(model.parameters(), 1.0, norm_type=-INF)",
     "clip_grad_norm_ with a text": "nn.utils.clip_grad_norm_(model.parameters(), 1.0, norm_type='inf')",
     "clip_grads_with_norm_": "nn.utils.clip_grads_with_norm_(model.parameters(), 1.0, "
-                             "nn.utils.get_total_norm([p.grad for p in model.parameters()]))",
+    "nn.utils.get_total_norm([p.grad for p in model.parameters()]))",
 }
 
 
@@ -65,20 +73,38 @@ def test_an_infinite_gradient_before_clipping_alarms(tmp_path, treatment):
     assert alarm["weights"] == "clean" and not alarm["harmless"]
 
 
-@pytest.mark.parametrize("treatment", [CLIPPING[k] for k in ("nothing", "clip_grad_value_", "clamp_", "clamp_ of data", "clip_grad_norm_",
-                                                             "clip_grad_norm_ of the largest", "clip_grad_norm_ of the smallest")])
+@pytest.mark.parametrize(
+    "treatment",
+    [
+        CLIPPING[k]
+        for k in (
+            "nothing",
+            "clip_grad_value_",
+            "clamp_",
+            "clamp_ of data",
+            "clip_grad_norm_",
+            "clip_grad_norm_ of the largest",
+            "clip_grad_norm_ of the smallest",
+        )
+    ],
+)
 @pytest.mark.parametrize("way", [["--level", "gate"], ["--level", "trace"], ["--level", "tape"]], ids=" ".join)
 def test_an_infinite_gradient_that_is_clamped_is_born_where_backward_made_it(tmp_path, treatment, way):
     got = training(tmp_path, loop("if i == 2: loss = loss + ENDLESS_SLOPE", treatment), "--on-alarm", "skip", *way)
     alarm = got.the_alarm()
     birth = alarm["births"][0]
-    assert birth["phase"] == "backward" and "ENDLESS" not in birth["source"] and "sqrt" in birth["forward"]["source"], got.told()
+    assert birth["phase"] == "backward" and "ENDLESS" not in birth["source"] and "sqrt" in birth["forward"]["source"], (
+        got.told()
+    )
     assert alarm["cause"]["class"] == "domain-edge", alarm["cause"]
     # What the step comes to is finite with or without a change: nothing there can prove a fix.
     assert not any("whole step" in e["name"] for e in alarm["cause"]["experiments"]) or "clamp" not in treatment
 
 
-@pytest.mark.parametrize("treatment", [CLIPPING[k] for k in ("nothing", "clip_grad_value_", "clip_grad_norm_", "clip_grad_norm_ of what is not zero")])
+@pytest.mark.parametrize(
+    "treatment",
+    [CLIPPING[k] for k in ("nothing", "clip_grad_value_", "clip_grad_norm_", "clip_grad_norm_ of what is not zero")],
+)
 def test_a_nan_gradient_before_clipping_alarms(tmp_path, treatment):
     # 0 times the endless slope: NaN, which no clamp removes.
     got = training(tmp_path, loop("if i == 2: loss = loss + 0 * ENDLESS_SLOPE", treatment))
@@ -86,11 +112,16 @@ def test_a_nan_gradient_before_clipping_alarms(tmp_path, treatment):
     assert (alarm["step"], alarm["sink"]["kind"], alarm["sink"]["name"]) == (2, "gradient", "weight"), got.told()
 
 
-@pytest.mark.parametrize("treatment", [
-    "nn.utils.clip_grad_norm_(model.parameters(), NAN)", "nn.utils.clip_grad_norm_(model.parameters(), torch.tensor(NAN), foreach=False)",
-    "nn.utils.clip_grad_norm_(model.parameters(), -INF)", "nn.utils.clip_grad_value_(model.parameters(), NAN)",
-    "nn.utils.clip_grads_with_norm_(model.parameters(), NAN, torch.tensor(1.0))",
-])
+@pytest.mark.parametrize(
+    "treatment",
+    [
+        "nn.utils.clip_grad_norm_(model.parameters(), NAN)",
+        "nn.utils.clip_grad_norm_(model.parameters(), torch.tensor(NAN), foreach=False)",
+        "nn.utils.clip_grad_norm_(model.parameters(), -INF)",
+        "nn.utils.clip_grad_value_(model.parameters(), NAN)",
+        "nn.utils.clip_grads_with_norm_(model.parameters(), NAN, torch.tensor(1.0))",
+    ],
+)
 def test_finite_gradients_that_clipping_itself_ruins_alarm(tmp_path, treatment):
     got = training(tmp_path, loop(treatment=f"if i == 3: {treatment}"))
     alarm = got.the_alarm()
@@ -105,7 +136,9 @@ def test_every_way_of_clipping_large_finite_gradients_is_silent(tmp_path):
 
 
 def test_a_bad_micro_batch_is_named_even_when_later_ones_are_good(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         for i in range(0, 6, 3):
             opt.zero_grad()
             for k in range(3):
@@ -113,13 +146,16 @@ def test_a_bad_micro_batch_is_named_even_when_later_ones_are_good(tmp_path):
                 if i + k == 4: loss = loss * NAN
                 loss.backward()
             opt.step()
-        """)
+        """,
+    )
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["micro_batch"], alarm["sink"]["kind"]) == (1, 1, "loss"), got.told()
 
 
 def test_what_becomes_of_gradients_after_backward_begins_no_micro_batch(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         for i in range(0, 6, 2):
             opt.zero_grad()
             for k in range(2):
@@ -128,19 +164,25 @@ def test_what_becomes_of_gradients_after_backward_begins_no_micro_batch(tmp_path
                 for p in model.parameters():
                     p.grad.div_(torch.full((), float(i != 4)))
             opt.step()
-        """, "--on-alarm", "stop")
+        """,
+        "--on-alarm",
+        "stop",
+    )
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["births"][0]["op"], alarm["micro_batch"]) == (2, "aten::div_", 1), got.told()
 
 
 def test_accumulation_over_good_micro_batches_is_silent(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         for i in range(0, 6, 3):
             opt.zero_grad()
             for k in range(3):
                 loss_of(batches[i + k]).backward()
             opt.step()
-        """)
+        """,
+    )
     got.assert_silent()
     assert (got.watched["steps"], got.watched["backward_calls"]) == (2, 6)
 
@@ -188,8 +230,11 @@ def test_harmless_alarms_with_good_steps_between_do_not_add_up(tmp_path):
 
 
 def test_a_gradient_at_the_address_of_the_one_before_is_a_new_one(tmp_path):
-    """The hook frees memory of a tensor's size right before the gradient is made, which lies there as the last one did."""
-    got = training(tmp_path, """
+    """The hook frees memory of a tensor's size right before the gradient is made, which lies there as the last one
+    did."""
+    got = training(
+        tmp_path,
+        """
         w, held = nn.Parameter(torch.randn(4)), []
         opt = torch.optim.SGD([w], lr=0.01)
         w.register_hook(lambda g: held.clear())
@@ -203,5 +248,6 @@ def test_a_gradient_at_the_address_of_the_one_before_is_a_new_one(tmp_path):
             again = w.grad._cdata == last
             if again: (w * NAN).sum().backward()
             opt.step()
-        """)
+        """,
+    )
     assert got.the_alarm()["micro_batch"] == 1, got.told()

@@ -1,6 +1,7 @@
 """What is not a sink: a loss without backward, gradients that no optimizer owns, elements that weigh nothing."""
 
 import pytest
+
 from helpers import training
 
 LOOP = """
@@ -51,17 +52,23 @@ def test_a_bad_gradient_that_no_optimizer_owns_is_no_alarm(tmp_path, owner):
 
 
 def test_a_frozen_parameter_gets_no_gradient_and_no_alarm(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         model.bias.requires_grad_(False)
         model.bias.grad = torch.full((3,), NAN)     # left over from before it was frozen, and not used:
         opt = torch.optim.SGD([model.weight], lr=0.1)
-        """ + LOOP.format(extra="pass").replace("\n", "\n" + " " * 8))
+        """
+        + LOOP.format(extra="pass").replace("\n", "\n" + " " * 8),
+    )
     got.assert_no_alarm()
     assert got.out == "ended True\n" and got.watched["gradients_scanned"] == 6
 
 
 def test_a_bad_gradient_of_the_one_owned_parameter_beside_a_frozen_one_alarms(tmp_path):
-    got = training(tmp_path, "model.bias.requires_grad_(False)\n" + LOOP.format(extra="loss = loss + 0 * ENDLESS_SLOPE"))
+    got = training(
+        tmp_path, "model.bias.requires_grad_(False)\n" + LOOP.format(extra="loss = loss + 0 * ENDLESS_SLOPE")
+    )
     assert got.the_alarm()["sink"] == {"kind": "gradient", "name": "weight"}, got.told()
 
 
@@ -77,8 +84,10 @@ print("ended", finite())
 
 
 def test_a_nan_element_of_the_root_with_zero_weight_is_silent(tmp_path):
-    training(tmp_path, VECTOR.format(weights="torch.arange(8) != 5")
-             .replace("torch.arange(8) != 5", "(torch.arange(8) != 5).float()")).assert_silent()
+    training(
+        tmp_path,
+        VECTOR.format(weights="torch.arange(8) != 5").replace("torch.arange(8) != 5", "(torch.arange(8) != 5).float()"),
+    ).assert_silent()
 
 
 def test_a_nan_element_of_the_root_with_weight_alarms(tmp_path):
@@ -87,14 +96,17 @@ def test_a_nan_element_of_the_root_with_weight_alarms(tmp_path):
 
 
 def test_a_grad_argument_that_is_not_finite_is_a_gradient_sink_of_its_own(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         for i, x in enumerate(batches):
             opt.zero_grad()
             weights = torch.ones(8)
             if i == 2: weights[5] = NAN
             (model(x) - 1).pow(2).mean(1).backward(weights)
             opt.step()
-        """)
+        """,
+    )
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["sink"]) == (2, {"kind": "gradient", "name": "grad_output"}), got.told()
 

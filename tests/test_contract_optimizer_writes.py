@@ -94,37 +94,46 @@ def test_large_second_moments_that_fit_are_silent(tmp_path):
 
 
 def test_a_learning_rate_that_is_nan_alarms_at_the_step_that_used_it(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         for i, x in enumerate(batches):
             opt.zero_grad()
             loss_of(x).backward()
             if i == 4: opt.param_groups[0]["lr"] = 0.0 * INF
             opt.step()
-        """)
+        """,
+    )
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (4, "parameter", "damaged"), got.told()
 
 
 def test_a_learning_rate_that_overflows_the_weights_alarms(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         for i, x in enumerate(batches):
             opt.zero_grad()
             loss_of(x, 1000.0).backward()
             if i == 3: opt.param_groups[0]["lr"] = 3e38
             opt.step()
-        """)
+        """,
+    )
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "parameter", "damaged"), got.told()
 
 
 def test_a_learning_rate_that_doubles_many_times_is_silent(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         for i, x in enumerate(batches):
             opt.zero_grad()
             loss_of(x).backward()
             opt.param_groups[0]["lr"] = 1e-9 * 8 ** i
             opt.step()
-        """)
+        """,
+    )
     got.assert_silent()
 
 
@@ -147,7 +156,11 @@ print("ended")
 def test_what_the_very_last_step_wrote_is_looked_at_as_the_program_ends(tmp_path):
     got = training(tmp_path, LAST.format(eps="0.0", after=""), "--on-alarm", "stop")
     alarm, birth = got.the_alarm(), got.the_alarm()["births"][0]
-    assert (alarm["step"], alarm["sink"], alarm["weights"]) == (5, {"kind": "parameter", "name": "weight"}, "damaged"), got.told()
+    assert (alarm["step"], alarm["sink"], alarm["weights"]) == (
+        5,
+        {"kind": "parameter", "name": "weight"},
+        "damaged",
+    ), got.told()
     assert (birth["phase"], birth["op"], birth["source"]) == ("optimizer", "aten::addcdiv_", "opt.step()"), got.told()
     assert got.code == 1 and got.out == "ended\n", got.told()
     training(tmp_path, LAST.format(eps="1e-8", after=""), "--on-alarm", "stop").assert_silent()
@@ -169,5 +182,5 @@ def test_state_that_overflowed_in_the_last_steps_is_told(tmp_path):
     spoil = "next(iter(opt.state.values()))['exp_avg_sq'][0].fill_(INF)"
     got = training(tmp_path, LAST.format(eps="1e-8", after=spoil), "--on-alarm", "stop")
     assert not got.alarms and got.code == 0, got.told()
-    advisory, = got.advisories("optimizer-state-overflow")
+    (advisory,) = got.advisories("optimizer-state-overflow")
     assert "weight.exp_avg_sq overflowed to Inf" in advisory["text"], got.told()

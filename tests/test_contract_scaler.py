@@ -98,10 +98,14 @@ def test_a_scale_that_falls_below_one_alarms(tmp_path):
 
 # No scale is small enough for this derivative, which float16 holds up to 65504.
 def test_a_scaler_that_leaves_out_every_step_is_stopped(tmp_path):
-    fault = "if i > 4: loss = loss + (model.weight - model.weight.detach()).abs().sqrt().sum()"   # finite; its derivative is not, at any scale
+    # finite; its derivative is not, at any scale
+    fault = "if i > 4: loss = loss + (model.weight - model.weight.detach()).abs().sqrt().sum()"
     got = training(tmp_path, loop(scale="4.0", steps=40, fault=fault), "--on-alarm", "skip", "--max-skips", "3")
     assert got.code == 1 and [a["step"] for a in got.alarms] == [5] * 4, got.told()
-    assert "GradScaler skipped 7 steps in a row" in got.alarms[-1]["text"] and "--max-skips lets 3 pass" in got.alarms[-1]["text"], got.told()
+    assert (
+        "GradScaler skipped 7 steps in a row" in got.alarms[-1]["text"]
+        and "--max-skips lets 3 pass" in got.alarms[-1]["text"]
+    ), got.told()
 
 
 NO_SCALE_HELPS = "loss = loss + 1e6 * ((model.weight - model.weight.detach()).half() * 3e4).float().sum() * 1e3  # here"
@@ -115,15 +119,18 @@ def test_what_no_scale_can_hold_is_found_by_a_second_run(tmp_path, level, good):
     alarm = got.the_alarm()
     birth = alarm["births"][0]
     assert (alarm["step"], birth["phase"], birth["op"]) == (good, "backward", "aten::copy_"), got.told()
-    assert birth["source"].endswith("# here") and alarm["rerun_by"] == ("trace" if level == "trace" else "restart"), got.told()
+    assert birth["source"].endswith("# here") and alarm["rerun_by"] == ("trace" if level == "trace" else "restart"), (
+        got.told()
+    )
     assert alarm["cause"]["class"] == "loss-scale-misuse" and "4 skips in a row" in alarm["cause"]["text"], got.told()
     if level == "gate":
         assert alarm["rerun"] == "persistent" and alarm["rerun_verified"] and alarm["capsule"], got.told()
 
 
 def test_a_vetoed_step_leaves_scale_and_stages_so_that_training_goes_on(tmp_path):
-    got = training(tmp_path, loop(fault="if i == 3: loss = loss * NAN", unscale=CLIP),
-                   "--on-alarm", "skip", "--level", "trace")
+    got = training(
+        tmp_path, loop(fault="if i == 3: loss = loss * NAN", unscale=CLIP), "--on-alarm", "skip", "--level", "trace"
+    )
     # As if the loop body had said `continue`: the scaler neither backs off nor counts towards growth.
     assert (got.code, got.out) == (0, "ended True 65536.0\n"), got.told()
     assert got.the_alarm()["step"] == 3
@@ -132,4 +139,6 @@ def test_a_vetoed_step_leaves_scale_and_stages_so_that_training_goes_on(tmp_path
 def test_a_scale_that_has_no_memory_is_not_read(tmp_path):
     text = loop(steps=3, unscale="scaler.unscale_(opt); held = scaler._scale; scaler._scale = mode.from_tensor(held)")
     text = text.replace("    scaler.update()", "    scaler._scale = held\n    scaler.update()")
-    training(tmp_path, "from torch._subclasses.fake_tensor import FakeTensorMode\nmode = FakeTensorMode()\n" + text).assert_silent()
+    training(
+        tmp_path, "from torch._subclasses.fake_tensor import FakeTensorMode\nmode = FakeTensorMode()\n" + text
+    ).assert_silent()

@@ -1,7 +1,8 @@
 """A script that finds the bad value itself and raises: an alarm, and its own exception and exit code are kept."""
 
-import helpers
 import pytest
+
+import helpers
 from helpers import training
 
 LOOP = """
@@ -19,21 +20,43 @@ print("ended", finite())
 
 GUARDS = {
     "assert on the gradient": (
-        "pass", "assert torch.isfinite(model.weight.grad).all(), 'gradient exploded'", "AssertionError: gradient exploded", 1),
+        "pass",
+        "assert torch.isfinite(model.weight.grad).all(), 'gradient exploded'",
+        "AssertionError: gradient exploded",
+        1,
+    ),
     "error_if_nonfinite": (
-        "pass", "nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)",
-        "RuntimeError: The total norm of order 2.0 for gradients from `parameters` is non-finite", 1),
+        "pass",
+        "nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)",
+        "RuntimeError: The total norm of order 2.0 for gradients from `parameters` is non-finite",
+        1,
+    ),
     "isnan check after backward": (
-        "pass", "if torch.isnan(loss): raise ValueError('loss is gone')", "ValueError: loss is gone", 1),
+        "pass",
+        "if torch.isnan(loss): raise ValueError('loss is gone')",
+        "ValueError: loss is gone",
+        1,
+    ),
     "sys.exit after backward": (
-        "pass", "if not math.isfinite(loss): print('stopping', file=sys.stderr); sys.exit(7)", "stopping", 7),
+        "pass",
+        "if not math.isfinite(loss): print('stopping', file=sys.stderr); sys.exit(7)",
+        "stopping",
+        7,
+    ),
 }
 
 # The same guards one line earlier, where detection code of well-known trainings has them.
 EARLY = {
-    "isnan check before backward": ("if torch.isnan(loss): raise ValueError('loss is gone')", "ValueError: loss is gone", 1),
+    "isnan check before backward": (
+        "if torch.isnan(loss): raise ValueError('loss is gone')",
+        "ValueError: loss is gone",
+        1,
+    ),
     "sys.exit before backward": (
-        "if not math.isfinite(loss): print('Loss is nan, stopping', file=sys.stderr); sys.exit(7)", "stopping", 7),
+        "if not math.isfinite(loss): print('Loss is nan, stopping', file=sys.stderr); sys.exit(7)",
+        "stopping",
+        7,
+    ),
 }
 
 
@@ -48,7 +71,9 @@ def test_a_guard_that_raises_is_an_alarm_and_keeps_its_own_end(tmp_path, before,
 
 def test_under_the_policy_raise_nothing_is_run_a_second_time(tmp_path):
     before, after, _, _ = GUARDS["assert on the gradient"]
-    alarm = training(tmp_path, LOOP.format(fault="* NAN", before=before, after=after), "--on-alarm", "raise").the_alarm()
+    alarm = training(
+        tmp_path, LOOP.format(fault="* NAN", before=before, after=after), "--on-alarm", "raise"
+    ).the_alarm()
     assert (alarm["rerun"], alarm["rerun_by"]) == ("not-run", "none")
 
 
@@ -88,8 +113,10 @@ def test_an_exception_that_has_nothing_to_do_with_numbers_is_no_alarm(tmp_path):
 
 def test_an_exception_after_a_bad_window_was_dropped_is_no_alarm(tmp_path):
     # The script threw the bad gradients away and trained on; what ends it later is another matter.
-    got = training(tmp_path, LOOP.format(fault="* NAN", before="if i == 5: raise KeyError('a column')",
-                                         after="if i == 3: continue"))
+    got = training(
+        tmp_path,
+        LOOP.format(fault="* NAN", before="if i == 5: raise KeyError('a column')", after="if i == 3: continue"),
+    )
     assert got.code == 1 and not got.alarms, got.told()
     assert got.watched["handled_by_script"] == 1
 
@@ -150,16 +177,23 @@ def test_values_that_a_library_refuses_are_an_alarm(tmp_path):
     got = training(tmp_path, VALIDATED.format(bad=3), "--on-alarm", "stop")
     alarm = got.the_alarm()
     assert got.code == 1 and "ValueError" in got.err
-    assert (alarm["step"], alarm["births"][0]["op"], alarm["cause"]["class"]) == (3, "aten::sqrt", "negative-domain"), got.told()
+    assert (alarm["step"], alarm["births"][0]["op"], alarm["cause"]["class"]) == (3, "aten::sqrt", "negative-domain"), (
+        got.told()
+    )
 
 
 def test_an_error_that_does_not_speak_of_values_is_no_alarm_whatever_lies_around(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         scores = model(batches[0]).masked_fill(torch.eye(8, 3) > 0, -INF)
         loss_of(batches[0]).backward()
         opt.step()
         raise RuntimeError("the shapes 3 and 4 do not match")
-        """, "--on-alarm", "stop")
+        """,
+        "--on-alarm",
+        "stop",
+    )
     assert got.code == 1 and got.report["outcome"] == "clean", got.told()
 
 
@@ -189,10 +223,19 @@ def steps(optimizer="LBFGS", call="optimizer.step(closure)", activations="pass",
 LOSS = "if torch.isinf(loss): raise ValueError('loss is gone')"
 
 
-@pytest.mark.parametrize("words", [
-    {"optimizer": "Adam", "call": "closure(); optimizer.step()", "loss": LOSS}, {"loss": LOSS},
-    {"optimizer": "Adam", "call": "closure(); optimizer.step()", "activations": "assert torch.isfinite(h).all(), 'not finite'"}],
-    ids=["a check of the loss", "in a closure", "a check of activations"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"optimizer": "Adam", "call": "closure(); optimizer.step()", "loss": LOSS},
+        {"loss": LOSS},
+        {
+            "optimizer": "Adam",
+            "call": "closure(); optimizer.step()",
+            "activations": "assert torch.isfinite(h).all(), 'not finite'",
+        },
+    ],
+    ids=["a check of the loss", "in a closure", "a check of activations"],
+)
 def test_what_was_never_given_to_backward_is_what_a_replay_comes_to(tmp_path, words):
     got = helpers.run(tmp_path, steps(**words))
     alarm = got.the_alarm()
@@ -212,7 +255,9 @@ def test_a_closure_whose_exception_is_caught_leaves_nothing(tmp_path):
 
 
 def test_what_it_raises_for_after_a_step_that_was_applied_is_of_that_step(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         import os
         for i in range(6):
             x = batches[i]
@@ -222,8 +267,22 @@ def test_what_it_raises_for_after_a_step_that_was_applied_is_of_that_step(tmp_pa
             opt.zero_grad()
             (logits / (0.0 if i == 2 else 1.0) - 1).pow(2).mean().backward()
             opt.step()
-    """, "--on-alarm", "warn", "--experiments", "0", "--capsules", "0")
+    """,
+        "--on-alarm",
+        "warn",
+        "--experiments",
+        "0",
+        "--capsules",
+        "0",
+    )
     first, second = got.alarms
     assert (first["step"], second["step"], second["weights"]) == (2, 3, "damaged"), got.told()
-    assert "itself raised ValueError" in second["text"] and "of an earlier step that was applied" in second["cause"]["text"], second["cause"]
-    assert second["cause"]["class"] == "corrupted-state" and second["births"][0]["phase"] == "state" and second["births"][0]["name"], second["births"]
+    assert (
+        "itself raised ValueError" in second["text"]
+        and "of an earlier step that was applied" in second["cause"]["text"]
+    ), second["cause"]
+    assert (
+        second["cause"]["class"] == "corrupted-state"
+        and second["births"][0]["phase"] == "state"
+        and second["births"][0]["name"]
+    ), second["births"]

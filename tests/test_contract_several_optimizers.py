@@ -1,4 +1,5 @@
-"""With several optimizers a bad loss belongs to the first step of one that owns a gradient of it; others answer for their own."""
+"""With several optimizers a bad loss belongs to the first step of one that owns a gradient of it; others answer for
+their own."""
 
 import pytest
 
@@ -53,12 +54,23 @@ def test_the_other_optimizer_is_stopped_for_its_own_bad_gradients(tmp_path):
 
 
 def test_the_second_step_of_an_alternating_pair_is_not_blamed_for_the_loss_of_the_first(tmp_path):
-    # As in adversarial training: the loss of one passes through the parameters of the other, which drops those gradients.
-    got = training(tmp_path, two("pass", """
+    # As in adversarial training: the loss of one passes through the parameters of the other, which drops those
+    # gradients.
+    got = training(
+        tmp_path,
+        two(
+            "pass",
+            """
     (head(model(x)[:, :1].repeat(1, 4)).mean() * (NAN if i == 3 else 1.0)).backward()
     second.step()
     first.zero_grad(); loss_of(x).backward(); first.step()
-    """.strip()), "--on-alarm", "skip", "--level", "trace")
+    """.strip(),
+        ),
+        "--on-alarm",
+        "skip",
+        "--level",
+        "trace",
+    )
     found = [(a["step"], a["optimizer"], a["sink"]["kind"]) for a in got.alarms]
     assert found == [(3, "Adam", "loss")], got.told()
     assert got.out == "ended True\n"
@@ -71,7 +83,9 @@ def test_two_healthy_optimizers_are_silent(tmp_path):
 
 
 def test_two_groups_and_a_group_added_later_are_all_watched(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         head = nn.Linear(3, 1)
         opt = torch.optim.SGD([{"params": [model.weight]}, {"params": [model.bias], "lr": 0.01}], lr=0.1)
         for i, x in enumerate(batches):
@@ -81,13 +95,16 @@ def test_two_groups_and_a_group_added_later_are_all_watched(tmp_path):
             if i == 4: loss = loss + 0 * (head.bias - head.bias.detach()).sqrt().sum()
             loss.backward()
             opt.step()
-        """)
+        """,
+    )
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"], alarm["sink"]["name"]) == (4, "gradient", "head.bias"), got.told()
 
 
 def test_a_second_optimizer_made_later_over_the_same_parameters_is_watched(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         for phase in range(2):
             opt = torch.optim.Adam(model.parameters(), lr=0.01)
             for i, x in enumerate(batches):
@@ -96,7 +113,8 @@ def test_a_second_optimizer_made_later_over_the_same_parameters_is_watched(tmp_p
                 if phase == 1 and i == 2: loss = loss * NAN
                 loss.backward()
                 opt.step()
-        """)
+        """,
+    )
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["optimizer"], got.watched["steps"]) == (2, "Adam", 9), got.told()
 
@@ -122,31 +140,48 @@ def joint(folder, body, *options):
 
 
 def test_one_backward_is_explained_once_and_what_the_loop_does_between_the_steps_is_done_once(tmp_path):
-    got = joint(tmp_path, """
+    got = joint(
+        tmp_path,
+        """
 if i == 2: one = one / (one - one)
 (one + two * one.detach()).backward()
 seen.append(i); first.step(); late.append(i); second.step()
-""", "--on-alarm", "skip")
+""",
+        "--on-alarm",
+        "skip",
+    )
     assert (got.code, got.out) == (0, f"ended True True {ALL} {ALL} [5, 5] True\n"), got.told()
     own, other = got.alarms
-    assert [(a["step"], a["optimizer"], a["sink"]["kind"]) for a in (own, other)] == [(2, "SGD", "loss"), (2, "Adam", "gradient")]
+    assert [(a["step"], a["optimizer"], a["sink"]["kind"]) for a in (own, other)] == [
+        (2, "SGD", "loss"),
+        (2, "Adam", "gradient"),
+    ]
     assert own["rerun_verified"] and own["births"][0]["source"] == "if i == 2: one = one / (one - one)"
-    assert (other["births"], other["cause"], other["rerun"]) == (own["births"], own["cause"], "persistent"), other["rerun_text"]
+    assert (other["births"], other["cause"], other["rerun"]) == (own["births"], own["cause"], "persistent"), other[
+        "rerun_text"
+    ]
     assert "the alarm of SGD at step 2 tells of" in other["rerun_text"] and not got.advisories()
     assert got.err.count("born in forward") == 1
 
 
 def test_two_reasons_in_one_iteration_are_both_found(tmp_path):
     """The second run of the one goes over the step of the other, which was left out and is again."""
-    got = joint(tmp_path, """
+    got = joint(
+        tmp_path,
+        """
 if i == 3: one = one / (one - one)
 if i == 3: two = two + 0 * (head.weight - head.weight.detach()).sqrt().sum()
 one.backward(); two.backward()
 first.step(); seen.append(i); second.step(); late.append(i)
-""", "--on-alarm", "skip")
+""",
+        "--on-alarm",
+        "skip",
+    )
     assert (got.code, got.out) == (0, f"ended True True {ALL} {ALL} [5, 5] True\n"), got.told()
     assert [(a["step"], a["optimizer"], a["rerun"], a["rerun_verified"]) for a in got.alarms] == [
-        (3, "SGD", "persistent", True), (3, "Adam", "persistent", True)], [a["rerun_text"] for a in got.alarms]
+        (3, "SGD", "persistent", True),
+        (3, "Adam", "persistent", True),
+    ], [a["rerun_text"] for a in got.alarms]
     own, other = (a["births"][0] for a in got.alarms)
     assert (own["op"], other["phase"], other["forward"]["op"]) == ("aten::div", "backward", "aten::sqrt"), got.told()
     assert not got.advisories()
@@ -168,8 +203,11 @@ if i % 3 == 2: second.step(); torch.optim.Optimizer.zero_grad(second)
 
 @pytest.mark.parametrize("bad", [2, 3], ids=["before the other step", "after it"])
 def test_gradients_that_a_loss_leaves_in_another_model_are_nobodys_handling(tmp_path, bad):
-    """As in adversarial training: the one whose gradients they are not zeroes them, before the bad step and after it."""
-    got = joint(tmp_path, """
+    """As in adversarial training: the one whose gradients they are not zeroes them, before the bad step and after
+    it."""
+    got = joint(
+        tmp_path,
+        """
 loss = (two + head(x + model(x)[:, :1]).mean()) * (NAN if i == BAD else 1.0)
 loss.backward()
 second.zero_grad()
@@ -179,14 +217,19 @@ second.zero_grad()
 second.step()
 first.step() if not i % 2 else None
 seen.append(i)
-""".replace("BAD", str(bad)), "--on-alarm", "skip")
+""".replace("BAD", str(bad)),
+        "--on-alarm",
+        "skip",
+    )
     assert [(a["step"], a["optimizer"], a["sink"]["kind"]) for a in got.alarms] == [(bad, "SGD", "loss")], got.told()
     assert not got.advisories() and got.watched["handled_by_script"] == 0, got.told()
     assert got.out == f"ended True True {ALL} [] [5, 6] True\n"
 
 
 def test_shared_parameters_after_a_veto_are_nobodys_handling(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         heads = [nn.Linear(3, 1), nn.Linear(3, 1)]
         opts = [torch.optim.SGD([*model.parameters(), *h.parameters()], lr=0.05) for h in heads]
         for i, x in enumerate(batches):
@@ -197,19 +240,31 @@ def test_shared_parameters_after_a_veto_are_nobodys_handling(tmp_path):
                 loss.backward()
                 o.step()
         print("ended", finite())
-        """, "--on-alarm", "skip")
+        """,
+        "--on-alarm",
+        "skip",
+    )
     assert (got.code, got.out, got.the_alarm()["step"]) == (0, "ended True\n", 3), got.told()
-    assert got.the_alarm()["rerun_verified"] and not got.advisories() and got.watched["handled_by_script"] == 0, got.told()
+    assert got.the_alarm()["rerun_verified"] and not got.advisories() and got.watched["handled_by_script"] == 0, (
+        got.told()
+    )
 
 
 def test_the_first_that_owns_a_gradient_of_a_bad_loss_is_told_though_its_own_are_finite(tmp_path):
-    got = joint(tmp_path, """
+    got = joint(
+        tmp_path,
+        """
 if i == 2: one = one * NAN
 (one + two).backward()
 second.step(); first.step()
-""", "--on-alarm", "skip")
+""",
+        "--on-alarm",
+        "skip",
+    )
     assert [(a["step"], a["optimizer"], a["sink"]["kind"], a["harmless"]) for a in got.alarms] == [
-        (2, "Adam", "loss", True), (2, "SGD", "gradient", False)], got.told()
+        (2, "Adam", "loss", True),
+        (2, "SGD", "gradient", False),
+    ], got.told()
     assert all(a["births"][0]["source"] == "if i == 2: one = one * NAN" for a in got.alarms) and not got.advisories()
 
 
@@ -224,29 +279,44 @@ first.step(); seen.append(i)
 
 
 def test_a_second_run_that_would_come_to_a_step_the_first_did_not_take_is_none_in_place(tmp_path):
-    """What it reads from outside has changed meanwhile, so it goes another way: in a copy of the process, which is not gone on from."""
+    """What it reads from outside has changed meanwhile, so it goes another way: in a copy of the process, which is not
+    gone on from."""
     got = joint(tmp_path, ANOTHER_WAY, "--on-alarm", "skip")
     alarm = got.the_alarm()
     assert (got.code, got.out) == (0, f"ended True True {ALL} [0, 4, 5] [5, 6] True\n"), got.told()
-    assert (alarm["step"], alarm["optimizer"], alarm["rerun_by"], alarm["rerun_verified"]) == (3, "SGD", "restart", True), got.told()
+    assert (alarm["step"], alarm["optimizer"], alarm["rerun_by"], alarm["rerun_verified"]) == (
+        3,
+        "SGD",
+        "restart",
+        True,
+    ), got.told()
     assert "the second run would not come back to this step" in alarm["rerun_text"], alarm["rerun_text"]
 
 
 def test_a_second_run_that_comes_to_a_step_the_first_did_not_take_is_told_of(tmp_path):
-    """The same where no copy can tell, as a thread of the program's own would be missing in it. The program goes on from there."""
-    thread = "\nimport threading\nif i == 0: threading.Thread(target=lambda: threading.Event().wait(), daemon=True).start()"
+    """The same where no copy can tell, as a thread of the program's own would be missing in it. The program goes on
+    from there."""
+    thread = (
+        "\nimport threading\nif i == 0: threading.Thread(target=lambda: threading.Event().wait(), daemon=True).start()"
+    )
     got = joint(tmp_path, thread + ANOTHER_WAY, "--on-alarm", "skip")
     assert (got.code, got.out) == (0, f"ended True True {ALL} [0, 3, 4, 5] [5, 6] True\n"), got.told()
     own, again = got.alarms
     assert (own["step"], own["optimizer"], own["rerun_by"]) == (3, "SGD", "restart"), got.told()
     assert "another optimizer stepped first" in own["rerun_text"]
-    assert own["rerun_text"].endswith("the program goes on at a step of Adam that the first run did not take"), own["rerun_text"]
-    assert (again["step"], again["births"]) == (3, own["births"]) and "the alarm of SGD at step 3 tells of" in again["rerun_text"]
+    assert own["rerun_text"].endswith("the program goes on at a step of Adam that the first run did not take"), own[
+        "rerun_text"
+    ]
+    assert (again["step"], again["births"]) == (3, own["births"]) and "the alarm of SGD at step 3 tells of" in again[
+        "rerun_text"
+    ]
     assert not got.advisories()
 
 
 def test_bad_gradients_of_one_backward_at_other_optimizers_name_the_alarm_that_is_explained(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         model = nn.Sequential(model, nn.Linear(3, 2))
         opts = [torch.optim.Adam([p], lr=0.01) for p in model.parameters()]
         for i, x in enumerate(batches):
@@ -254,16 +324,26 @@ def test_bad_gradients_of_one_backward_at_other_optimizers_name_the_alarm_that_i
             for o in opts: o.zero_grad()
             distance.mean().backward()
             for o in opts: o.step()
-        """, "--on-alarm", "skip")
+        """,
+        "--on-alarm",
+        "skip",
+    )
     first, *others = got.alarms
-    assert (first["step"], first["births"][0]["forward"]["op"], [a["rerun"] for a in others]) == (3, "aten::sqrt", ["not-run"] * 3), got.told()
+    assert (first["step"], first["births"][0]["forward"]["op"], [a["rerun"] for a in others]) == (
+        3,
+        "aten::sqrt",
+        ["not-run"] * 3,
+    ), got.told()
     assert {a["cause"]["text"] for a in others} == {
-        "not run again; the same backward left bad gradients of Adam, whose alarm at step 3 (0.weight) is explained"}, others
+        "not run again; the same backward left bad gradients of Adam, whose alarm at step 3 (0.weight) is explained"
+    }, others
 
 
 @pytest.mark.parametrize("cleared", ["opt_d.zero_grad(); opt_g.zero_grad()", "opt_d.zero_grad()", "opt_g.zero_grad()"])
 def test_what_one_backward_left_bad_at_two_optimizers_is_one_bad_step_whenever_they_clear_it(tmp_path, cleared):
-    got = training(tmp_path, f"""
+    got = training(
+        tmp_path,
+        f"""
         d = nn.Linear(3, 1)
         opt_g, opt_d = opt, torch.optim.SGD(d.parameters(), lr=0.1)
         for i, x in enumerate(batches * 2):
@@ -279,5 +359,8 @@ def test_what_one_backward_left_bad_at_two_optimizers_is_one_bad_step_whenever_t
                 continue
             opt_g.step()
             opt_d.zero_grad() if "opt_d" not in "{cleared}" else None
-        """, "--on-alarm", "raise")
+        """,
+        "--on-alarm",
+        "raise",
+    )
     assert (got.code, got.watched["handled_by_script"]) == (0, 2), got.told()

@@ -5,9 +5,12 @@ never given the bad batch. What both print after every iteration are digests of 
 """
 
 import pytest
+
 from helpers import TRAINING, run, training
 
-SCRIPT = TRAINING + """
+SCRIPT = (
+    TRAINING
+    + """
 import hashlib, os, sys
 REFERENCE = bool(os.environ.get("REFERENCE"))
 BAD = (3, 4, 8)
@@ -61,6 +64,7 @@ for i, x in enumerate(batches):
     print(i, digest(net.state_dict()), digest(opt.state_dict()), digest(schedule.state_dict()), digest(average.state_dict()), {rng})
 print("final", digest(net.state_dict()))
 """
+)
 
 OPTIMIZERS = {
     "SGD with momentum": "torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)",
@@ -77,8 +81,16 @@ TRACE = pytest.param("trace", marks=pytest.mark.thorough)
 COLUMNS = ("iteration", "model", "optimizer", "schedule", "average", "generator")
 
 
-def compare(folder, *options, compared=("model", "optimizer"), make=OPTIMIZERS["Adam"], layer="nn.Identity()",
-            extra="pass", rng="0", schedule="StepLR(opt, 2, 0.7)"):
+def compare(
+    folder,
+    *options,
+    compared=("model", "optimizer"),
+    make=OPTIMIZERS["Adam"],
+    layer="nn.Identity()",
+    extra="pass",
+    rng="0",
+    schedule="StepLR(opt, 2, 0.7)",
+):
     """Runs both and compares the named columns, iteration by iteration, and the weights at the end."""
     text = SCRIPT.format(make=make, layer=layer, extra=extra, rng=rng, schedule=schedule)
     reference = run(folder, text, env={"REFERENCE": "1"})
@@ -148,7 +160,9 @@ for epoch in range(3):
 @pytest.mark.parametrize("second", [False, True])
 @pytest.mark.parametrize("level", ["gate", TRACE])
 @pytest.mark.parametrize("first", [5, 3])
-def test_what_moves_once_in_an_epoch_moves_also_where_the_epoch_ends_with_a_skipped_step(tmp_path, level, first, second):
+def test_what_moves_once_in_an_epoch_moves_also_where_the_epoch_ends_with_a_skipped_step(
+    tmp_path, level, first, second
+):
     got = training(tmp_path, PER_EPOCH.format(first=first, second=second), "--on-alarm", "skip", "--level", level)
     left_out = len(range(first, 6))
     moved = [6, 12 - left_out, 18 - 2 * left_out]
@@ -158,13 +172,22 @@ def test_what_moves_once_in_an_epoch_moves_also_where_the_epoch_ends_with_a_skip
 
 @pytest.mark.parametrize("level", ["gate", TRACE])
 def test_the_generator_is_where_it_was_before_the_dropout_of_the_vetoed_step(tmp_path, level):
-    compare(tmp_path, "--level", level, compared=("optimizer", "generator"), layer="nn.Dropout(0.5)",
-            rng="digest(torch.get_rng_state())")
+    compare(
+        tmp_path,
+        "--level",
+        level,
+        compared=("optimizer", "generator"),
+        layer="nn.Dropout(0.5)",
+        rng="digest(torch.get_rng_state())",
+    )
 
 
 def test_a_checkpoint_written_right_after_a_skipped_step_loads_again(tmp_path):
     # Nothing of ours may lie in what the script saves.
-    got = run(tmp_path, TRAINING + """
+    got = run(
+        tmp_path,
+        TRAINING
+        + """
 schedule = torch.optim.lr_scheduler.StepLR(opt, 2, 0.7)
 for i, x in enumerate(batches):
     opt.zero_grad()
@@ -176,13 +199,21 @@ for i, x in enumerate(batches):
     torch.save({"model": model.state_dict(), "opt": opt.state_dict(), "schedule": schedule.state_dict()}, "last.pt")
     loaded = torch.load("last.pt", weights_only=True)
     print(i, sorted(loaded["schedule"]) == sorted(k for k in schedule.state_dict()), "step" in loaded["schedule"])
-""", "--on-alarm", "skip", "--level", "trace")
+""",
+        "--on-alarm",
+        "skip",
+        "--level",
+        "trace",
+    )
     assert got.code == 0 and got.out.splitlines() == [f"{i} True False" for i in range(6)], got.told()
 
 
 def test_gradients_are_given_back_after_a_veto(tmp_path):
     # The script may look at them; they are what backward made, not None.
-    got = run(tmp_path, TRAINING + """
+    got = run(
+        tmp_path,
+        TRAINING
+        + """
 for i, x in enumerate(batches):
     opt.zero_grad()
     loss = loss_of(x)
@@ -190,14 +221,22 @@ for i, x in enumerate(batches):
     loss.backward()
     opt.step()
     print(i, [bool(torch.isnan(p.grad).all()) for p in model.parameters()])
-""", "--on-alarm", "skip", "--level", "trace")
+""",
+        "--on-alarm",
+        "skip",
+        "--level",
+        "trace",
+    )
     assert got.out.splitlines()[2:4] == ["2 [True, True]", "3 [False, False]"], got.told()
     assert len(got.out.splitlines()) == 6
 
 
 def test_stop_and_raise_leave_the_weights_as_before_the_step(tmp_path):
     for policy in ("stop", "raise"):
-        got = run(tmp_path, TRAINING + """
+        got = run(
+            tmp_path,
+            TRAINING
+            + """
 opt = torch.optim.Adam(model.parameters(), lr=0.1)
 for i, x in enumerate(batches):
     opt.zero_grad()
@@ -211,14 +250,20 @@ for i, x in enumerate(batches):
         after = list(model.parameters()), [s["exp_avg"] for s in opt.state.values()]
         print("same", all(torch.equal(a, b) for x, y in zip(before, after) for a, b in zip(x, y, strict=True)))
         break
-""", "--on-alarm", policy)
+""",
+            "--on-alarm",
+            policy,
+        )
         assert (got.code, got.out) == (0, "same True\n"), got.told()
         assert got.the_alarm()["weights"] == "clean"
 
 
 def test_what_the_program_writes_into_buffers_between_two_steps_stays_written(tmp_path):
-    """A mask that prunes, a count of images, a temperature: they are not of the step that is left out. Running statistics are."""
-    text = TRAINING + """
+    """A mask that prunes, a count of images, a temperature: they are not of the step that is left out. Running
+    statistics are."""
+    text = (
+        TRAINING
+        + """
 import os
 from torch.utils.data import DataLoader
 REFERENCE = bool(os.environ.get("REFERENCE"))
@@ -252,6 +297,7 @@ for epoch in range(3):
         net.seen += len(x)
         print(step, {k: v.tolist() for k, v in net.state_dict().items()})
 """
+    )
     got = run(tmp_path, text, "--on-alarm", "skip")
     assert got.code == 0 and [a["step"] for a in got.alarms] == [0, 6, 9, 10], got.told()
     assert got.out == run(tmp_path, text, env={"REFERENCE": "1"}).out

@@ -1,10 +1,11 @@
-"""The gate on a GPU: what tests/test_device_gate.py checks on a make-believe device, with streams, graphs and several dtypes; and that
-nothing waits for the device, by PyTorch's own sync check and by the profiler."""
+"""The gate on a GPU: what tests/test_device_gate.py checks on a make-believe device, with streams, graphs and several
+dtypes; and that nothing waits for the device, by PyTorch's own sync check and by the profiler."""
 
 import textwrap
 
-import device_support
 import pytest
+
+import device_support
 from helpers import run
 
 pytestmark = pytest.mark.cuda
@@ -116,7 +117,9 @@ def test_no_host_sync_with_a_fused_optimizer(tmp_path):
     """
     result = on_gpu(tmp_path, body)
     assert "waits [] True" in result.out, result.told()
-    assert "scans 12" in result.out, "one launch per step, and that one reads only where the norm is not finite: " + result.told()
+    assert "scans 12" in result.out, (
+        "one launch per step, and that one reads only where the norm is not finite: " + result.told()
+    )
     result.assert_silent()
 
 

@@ -1,10 +1,12 @@
-"""Gradients read while backward runs, on a GPU: what tests/test_device_stream.py checks on a make-believe device, with real streams;
-that nothing waits, that the reads do overlap with backward, that no read comes too early and that memory is not kept."""
+"""Gradients read while backward runs, on a GPU: what tests/test_device_stream.py checks on a make-believe device, with
+real streams; that nothing waits, that the reads do overlap with backward, that no read comes too early and that memory
+is not kept."""
 
 import textwrap
 
-import device_support
 import pytest
+
+import device_support
 from helpers import plain, run, write_script
 
 pytestmark = pytest.mark.cuda
@@ -87,7 +89,7 @@ print("ahead", len(ahead), "streams", len(streams), "beside", beside, "scans", s
 def test_reads_overlap_with_backward_and_nothing_waits(tmp_path):
     result = on_gpu(tmp_path, PROFILED)
     assert "waits [] devices True" in result.out, result.told()
-    words = next(l for l in result.out.splitlines() if l.startswith("ahead")).split()
+    words = next(line for line in result.out.splitlines() if line.startswith("ahead")).split()
     n = {k: int(v) for k, v in zip(words[::2], words[1::2])}
     assert n["ahead"] >= 12 * 10 and n["streams"] == 1 and n["scans"] == 12, result.told()
     assert n["beside"] >= n["ahead"] * 3 // 4, "the reads do not run beside backward: " + result.told()
@@ -115,8 +117,14 @@ print("same", watched == plain)
 """
 
 
-@pytest.mark.parametrize("optimizer", ["AdamW(model.parameters(), lr=1e-4, fused=True)", "SGD(model.parameters(), lr=1e-3, momentum=0.9, fused=True)",
-                                       "RMSprop(model.parameters(), lr=1e-4)"])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        "AdamW(model.parameters(), lr=1e-4, fused=True)",
+        "SGD(model.parameters(), lr=1e-3, momentum=0.9, fused=True)",
+        "RMSprop(model.parameters(), lr=1e-4)",
+    ],
+)
 def test_a_vetoed_step_never_happened(tmp_path, optimizer):
     result = on_gpu(tmp_path, TWICE.replace("OPTIMIZER", "torch.optim." + optimizer))
     assert "same True" in result.out, result.told()
@@ -185,7 +193,9 @@ def test_what_is_written_or_replaced_after_backward_is_read_again(tmp_path):
     print("finite", all(bool(torch.isfinite(p).all()) for p in model.parameters()))
     """
     result = on_gpu(tmp_path, body)
-    assert [(a["step"], a["sink"]["name"]) for a in result.alarms] == [(6, "40.weight"), (9, "44.weight")], result.told()
+    assert [(a["step"], a["sink"]["name"]) for a in result.alarms] == [(6, "40.weight"), (9, "44.weight")], (
+        result.told()
+    )
     assert "finite True" in result.out, result.told()
 
 
@@ -229,7 +239,7 @@ def test_memory_is_not_kept(tmp_path):
     print("more", on - off)
     """
     result = on_gpu(tmp_path, body)
-    more = int(next(l for l in result.out.splitlines() if l.startswith("more")).split()[1])
+    more = int(next(line for line in result.out.splitlines() if line.startswith("more")).split()[1])
     assert more <= 3 * (8 << 20), result.told()
 
 

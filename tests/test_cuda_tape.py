@@ -1,5 +1,5 @@
-"""The tape of a step on a GPU: recorded there, replayed there bit by bit, and on the CPU with the same class of failure. What no GPU is
-needed for: tests/test_tape_devices.py."""
+"""The tape of a step on a GPU: recorded there, replayed there bit by bit, and on the CPU with the same class of
+failure. What no GPU is needed for: tests/test_tape_devices.py."""
 
 import pytest
 
@@ -37,7 +37,9 @@ class Recurrent(nn.Module):
 
 
 def cnn():  # No bias before the norm: its gradient is rounding alone, of which AdamW makes a whole update.
-    return nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(288, 4))
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(288, 4)
+    )
 
 
 PROGRAMS = {
@@ -105,7 +107,9 @@ def test_the_same_class_of_failure_on_the_cpu(name, tmp_path):
     (tmp_path / "step.tape").write_bytes(tape)
     code, out, err, _ = _native.replay_command(["--device", "cpu", str(tmp_path / "step.tape")])
     assert code == 0, out + err
-    assert out.startswith("recorded on cuda:0, replayed on the CPU: ") and ("\nsame class of failure" in out or "\nidentical" in out), out
+    assert out.startswith("recorded on cuda:0, replayed on the CPU: ") and (
+        "\nsame class of failure" in out or "\nidentical" in out
+    ), out
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -116,13 +120,25 @@ def test_a_healthy_step_is_close_on_the_cpu(name, tmp_path):
     tape, _ = recorded(name)
     (tmp_path / "step.tape").write_bytes(tape)
     for device in ("cuda", "cpu"):
-        words = ["--device", device, "--save-tensors", str(tmp_path / f"{device}.safetensors"), str(tmp_path / "step.tape")]
+        words = [
+            "--device",
+            device,
+            "--save-tensors",
+            str(tmp_path / f"{device}.safetensors"),
+            str(tmp_path / "step.tape"),
+        ]
         _, out, err, _ = _native.replay_command(words)
         assert (tmp_path / f"{device}.safetensors").exists(), out + err
     there, here = (load_file(tmp_path / f"{device}.safetensors") for device in ("cuda", "cpu"))
     tolerance = 1e-3 if PROGRAMS[name][2] is None else 5e-2
     for key, value in there.items():
-        torch.testing.assert_close(here[key], value, rtol=tolerance, atol=tolerance * max(1e-3, float(value.abs().max())), msg=lambda m, k=key: f"{k}: {m}")
+        torch.testing.assert_close(
+            here[key],
+            value,
+            rtol=tolerance,
+            atol=tolerance * max(1e-3, float(value.abs().max())),
+            msg=lambda m, k=key: f"{k}: {m}",
+        )
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
@@ -162,4 +178,3 @@ def test_generators_of_the_gpu_are_taken_and_put_back():
         assert torch.equal(first, torch.randn(8, device="cuda"))
     finally:
         _native.watch_device_generators([])
-

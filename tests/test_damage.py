@@ -1,4 +1,5 @@
-"""Parameters that are no longer finite although every gradient was: found, put down to the step that wrote them, undone."""
+"""Parameters that are no longer finite although every gradient was: found, put down to the step that wrote them,
+undone."""
 
 import pytest
 
@@ -66,7 +67,11 @@ def test_with_an_undo_copy_a_step_that_the_optimizer_ruined_is_as_if_left_out(tm
     assert (undone.code, undone.out) == (0, reference.out)
     assert undone.out.endswith("True\n")
     assert undone.err.count("undone") == 1, "said once"
-    bad = [e["outcome"].split(": ", 1)[1].split(", ") for e in alarm["cause"]["experiments"] if e["outcome"].startswith("not finite: parameter")]
+    bad = [
+        e["outcome"].split(": ", 1)[1].split(", ")
+        for e in alarm["cause"]["experiments"]
+        if e["outcome"].startswith("not finite: parameter")
+    ]
     assert bad and all(len(names) == len(set(names)) for names in bad), alarm["cause"]["experiments"]
 
 
@@ -90,8 +95,10 @@ def test_without_a_copy_rollback_stops_and_says_what_it_lacks(tmp_path):
 
 
 def test_a_budget_that_is_too_small_is_said_once(tmp_path):
-    big = "model = nn.Linear(600, 600)\nopt = torch.optim.Adam(model.parameters())\n" \
-          "for i in range(3): opt.zero_grad(); loss_of(torch.randn(4, 600)).backward(); opt.step()\n"
+    big = (
+        "model = nn.Linear(600, 600)\nopt = torch.optim.Adam(model.parameters())\n"
+        "for i in range(3): opt.zero_grad(); loss_of(torch.randn(4, 600)).backward(); opt.step()\n"
+    )
     got = training(tmp_path, big, "--undo-mb", "1")
     assert got.code == 0 and got.err.count("copies take 5 MB, --undo-mb gives 1") == 1, got.told()
     assert "copies take" not in training(tmp_path, big, "--undo-mb", "8").err
@@ -174,12 +181,17 @@ def test_the_same_in_single_precision_is_silent(tmp_path):
 
 def test_gradients_that_are_zero_for_a_good_reason_are_silent(tmp_path):
     # Every margin is kept from the fourth step on: the hinge is 0, with a constant beside it.
-    training(tmp_path, """
+    training(
+        tmp_path,
+        """
         for i, x in enumerate(batches):
             opt.zero_grad()
             (torch.relu(model(x) - (1e6 if i >= 3 else -1e3)).mean() + 1).backward()
             opt.step()
-        """, "--on-alarm", "stop").assert_silent()
+        """,
+        "--on-alarm",
+        "stop",
+    ).assert_silent()
     assert not [*tmp_path.glob("finitude-runs/*/step-*")], "a capsule of a step that nothing is wrong with"
 
 
@@ -217,20 +229,45 @@ def restored(folder, fault):
 HALVED = "values = {k: torch.from_numpy(v.numpy().astype('float16')) for k, v in values.items()}; "
 
 
-@pytest.mark.parametrize("fault, held, source", [
-    ('values["out.weight"][0, 3] = float("nan"); restore(values)', "out.weight", "net.load_state_dict(values)"),
-    pytest.param('values["scale"][1] = float("inf"); restore(values)', "scale", "net.load_state_dict(values)", marks=pytest.mark.thorough),
-    pytest.param('values["scale"][:] = float("-inf"); restore(values)', "scale", "net.load_state_dict(values)", marks=pytest.mark.thorough),
-    ('values["scale"] = torch.tensor([1.0, 7e4]); ' + HALVED + "restore(values)", "scale", "net.load_state_dict(values)"),
-    ('net.out.weight.data[0, 0] = float("inf")', "out.weight", None),
-    pytest.param('net.out.weight.data.fill_(float("inf"))', "out.weight", None, marks=pytest.mark.thorough),
-    ('net.scale.data.mul_(float("inf"))', "scale", None),
-], ids=["NaN", "Inf beside one value", "all -Inf", "from half precision", "in place", "filled", "multiplied"])
-def test_a_parameter_that_the_script_ruined_between_two_steps_is_state_of_the_line_that_did(tmp_path, fault, held, source):
+@pytest.mark.parametrize(
+    "fault, held, source",
+    [
+        ('values["out.weight"][0, 3] = float("nan"); restore(values)', "out.weight", "net.load_state_dict(values)"),
+        pytest.param(
+            'values["scale"][1] = float("inf"); restore(values)',
+            "scale",
+            "net.load_state_dict(values)",
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
+            'values["scale"][:] = float("-inf"); restore(values)',
+            "scale",
+            "net.load_state_dict(values)",
+            marks=pytest.mark.thorough,
+        ),
+        (
+            'values["scale"] = torch.tensor([1.0, 7e4]); ' + HALVED + "restore(values)",
+            "scale",
+            "net.load_state_dict(values)",
+        ),
+        ('net.out.weight.data[0, 0] = float("inf")', "out.weight", None),
+        pytest.param('net.out.weight.data.fill_(float("inf"))', "out.weight", None, marks=pytest.mark.thorough),
+        ('net.scale.data.mul_(float("inf"))', "scale", None),
+    ],
+    ids=["NaN", "Inf beside one value", "all -Inf", "from half precision", "in place", "filled", "multiplied"],
+)
+def test_a_parameter_that_the_script_ruined_between_two_steps_is_state_of_the_line_that_did(
+    tmp_path, fault, held, source
+):
     got = restored(tmp_path, fault)
     alarm = got.the_alarm()
     birth = alarm["births"][0]
-    assert (alarm["step"], birth["phase"], birth["name"], alarm["cause"]["class"]) == (5, "state", held, "corrupted-state"), got.told()
+    assert (alarm["step"], birth["phase"], birth["name"], alarm["cause"]["class"]) == (
+        5,
+        "state",
+        held,
+        "corrupted-state",
+    ), got.told()
     assert birth["source"] == (source or fault) and alarm["fix"]["line"] == birth["line"], birth
     assert alarm["action"] == "stopped before the optimizer" and "step 5 stopped before the optimizer" in got.err
     assert alarm["weights"] == "damaged" and replayed(got)["step"] == 5
@@ -240,7 +277,11 @@ def test_a_ruined_running_statistic_is_state_of_the_line_that_loaded_it(tmp_path
     got = restored(tmp_path, 'values["norm.running_mean"][0] = float("nan"); restore(values); net.eval()')
     alarm = got.the_alarm()
     birth = alarm["births"][0]
-    assert (birth["phase"], birth["name"], alarm["cause"]["class"]) == ("state", "norm.running_mean", "corrupted-state"), got.told()
+    assert (birth["phase"], birth["name"], alarm["cause"]["class"]) == (
+        "state",
+        "norm.running_mean",
+        "corrupted-state",
+    ), got.told()
     assert birth["source"] == "net.load_state_dict(values)"
 
 

@@ -1,7 +1,9 @@
 """The gate for gradients on a device, on a make-believe one: what is skipped where, who waits, what is told when."""
 
 import sys
+
 import pytest
+
 from device_support import ON_DEVICE, build
 from helpers import run
 
@@ -55,7 +57,7 @@ print("same", watched == plain, "waits", asked["waits"], "scans", asked["scans"]
 
 
 def words(result):
-    line = next(l for l in result.out.splitlines() if l.startswith("same"))
+    line = next(line for line in result.out.splitlines() if line.startswith("same"))
     parts = line.split()
     return parts[1] == "True", dict(zip(parts[2::2], map(int, parts[3::2])))
 
@@ -70,7 +72,9 @@ def test_fused_steps_are_skipped_on_the_device_and_nobody_waits(tmp_path, librar
     assert asked["waits"] == (0 if name in ("SGD", "Adagrad") else 1), result.told()
     assert asked["scans"] == 10
     alarm = result.the_alarm()
-    assert (alarm["step"], alarm["weights"], alarm["sink"]) == (3, "clean", {"kind": "gradient", "name": "2.bias"}), result.told()
+    assert (alarm["step"], alarm["weights"], alarm["sink"]) == (3, "clean", {"kind": "gradient", "name": "2.bias"}), (
+        result.told()
+    )
     assert alarm["action"] == "the step was left out"
 
 
@@ -181,14 +185,20 @@ def test_other_threads_run_while_the_host_waits(tmp_path, library):
 
 def test_a_device_that_hangs_does_not_keep_the_program(tmp_path, library):
     body = steps(gradient=9).replace("loss = loss_of", "hold(2 if i == 9 else 0); loss = loss_of")
-    result = on_device(library, tmp_path, "import finitude.second_run.late\nfinitude.second_run.late.LIMIT_S = 0.2\n" + body)
+    result = on_device(
+        library, tmp_path, "import finitude.second_run.late\nfinitude.second_run.late.LIMIT_S = 0.2\n" + body
+    )
     assert result.code == 0 and not result.alarms, result.told()
-    assert "the verdicts of the last 1 steps on the GPU, which did not come within 0.2 s" in result.err.replace("\n", " "), result.told()
+    assert "the verdicts of the last 1 steps on the GPU, which did not come within 0.2 s" in result.err.replace(
+        "\n", " "
+    ), result.told()
 
 
 def test_warn_applies_the_step_and_never_waits(tmp_path, library):
     # The last step: the parameters of this device can be read, and the next step would find them damaged.
-    result = on_device(library, tmp_path, "hold(1)\n" + steps(gradient=9) + "print('waits', counts()['waits'])", "--on-alarm", "warn")
+    result = on_device(
+        library, tmp_path, "hold(1)\n" + steps(gradient=9) + "print('waits', counts()['waits'])", "--on-alarm", "warn"
+    )
     assert "left out False" in result.out and "waits 0" in result.out, result.told()
     alarm = result.the_alarm()
     assert (alarm["step"], alarm["weights"], alarm["sink"]["name"]) == (9, "damaged", "0.weight"), result.told()
@@ -201,12 +211,19 @@ def test_a_healthy_run_is_silent_and_never_waits_after_the_first_step(tmp_path, 
 
 
 def test_a_bad_loss_of_finite_gradients_is_harmless(tmp_path, library):
-    body = steps(loss=4).replace("loss.backward()", "(loss_of(x) if i == 4 else loss).backward() if i != 4 else "
-                                 "torch.autograd.backward([loss_of(x), loss.detach().requires_grad_()])")
+    body = steps(loss=4).replace(
+        "loss.backward()",
+        "(loss_of(x) if i == 4 else loss).backward() if i != 4 else "
+        "torch.autograd.backward([loss_of(x), loss.detach().requires_grad_()])",
+    )
     result = on_device(library, tmp_path, body, "--on-alarm", "stop")
     alarm = result.the_alarm()
     assert (alarm["harmless"], alarm["step"], alarm["sink"]["kind"], alarm["action"]) == (
-        True, 4, "loss", "reported, the step is applied"), result.told()
+        True,
+        4,
+        "loss",
+        "reported, the step is applied",
+    ), result.told()
     result = on_device(library, tmp_path, body, "--on-alarm", "skip")
     assert result.the_alarm()["action"] == "the step was left out", result.told()
 
@@ -216,8 +233,12 @@ def test_one_rank_of_several_leaves_no_step_out_alone(tmp_path, library):
     result = on_device(library, tmp_path, alone + steps(gradient=4), "--on-alarm", "skip")
     assert "raised at 5 NonFiniteError True" in result.out, result.told()
     assert result.the_alarm()["action"] == "stopped" and "other ranks may not see it" in result.the_alarm()["text"]
-    result = on_device(library, tmp_path, alone + TWO_CLIPS.replace("torch.nn.utils", "0 and torch.nn.utils"), "--on-alarm", "skip")
-    assert "left out" not in result.out and result.the_alarm()["action"] == "reported, the step is applied", result.told()
+    result = on_device(
+        library, tmp_path, alone + TWO_CLIPS.replace("torch.nn.utils", "0 and torch.nn.utils"), "--on-alarm", "skip"
+    )
+    assert "left out" not in result.out and result.the_alarm()["action"] == "reported, the step is applied", (
+        result.told()
+    )
     assert result.the_alarm()["harmless"] and result.the_alarm()["weights"] == "clean"
 
 
@@ -241,7 +262,9 @@ print("scale", scaler.get_scale(), "flag", "found_inf" in opt.__dict__)
 
 @pytest.mark.parametrize("name", ["AdamW", "SGD momentum"])
 def test_a_scalers_skips_are_normal(tmp_path, library, name):
-    result = on_device(library, tmp_path, SCALED.replace("OPTIMIZER", FUSED[name]).replace("BAD_LOSS", "-1"), "--on-alarm", "stop")
+    result = on_device(
+        library, tmp_path, SCALED.replace("OPTIMIZER", FUSED[name]).replace("BAD_LOSS", "-1"), "--on-alarm", "stop"
+    )
     result.assert_no_alarm()
     assert result.out.count("left out True") == 2 and "scale 256.0 flag False" in result.out, result.told()
     assert (result.watched["scaler_skips"], result.watched["steps"]) == (2, 8), result.told()
@@ -251,7 +274,9 @@ def test_a_scalers_skips_are_normal(tmp_path, library, name):
 @pytest.mark.parametrize("name", ["AdamW", "AdamW subclass"])
 def test_a_scalers_skips_are_normal_in_steps_that_take_no_flag_of_ours(tmp_path, library, name, policy):
     # The first step, a class that may not obey the flag, and a policy that leaves nothing out.
-    body = SCALED.replace("(3, 6)", "(0, 6)").replace("OPTIMIZER", {**FUSED, "AdamW subclass": OTHERS["a subclass"]}[name])
+    body = SCALED.replace("(3, 6)", "(0, 6)").replace(
+        "OPTIMIZER", {**FUSED, "AdamW subclass": OTHERS["a subclass"]}[name]
+    )
     result = on_device(library, tmp_path, body.replace("BAD_LOSS", "-1"), "--on-alarm", policy)
     result.assert_no_alarm()
     assert "scale 256.0 flag False" in result.out, result.told()
@@ -259,7 +284,9 @@ def test_a_scalers_skips_are_normal_in_steps_that_take_no_flag_of_ours(tmp_path,
 
 
 def test_a_bad_unscaled_loss_alarms_under_a_scaler(tmp_path, library):
-    result = on_device(library, tmp_path, SCALED.replace("OPTIMIZER", FUSED["AdamW"]).replace("BAD_LOSS", "3"), "--on-alarm", "skip")
+    result = on_device(
+        library, tmp_path, SCALED.replace("OPTIMIZER", FUSED["AdamW"]).replace("BAD_LOSS", "3"), "--on-alarm", "skip"
+    )
     alarm = result.the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "loss", "clean"), result.told()
 
@@ -281,8 +308,14 @@ print("scans", asked["scans"], "flags", asked["flags"])
 """
 
 
-@pytest.mark.parametrize("clip", ["clip_grad_norm_(model.parameters(), 1.0)", "clip_grad_norm_(model.parameters(), 1.0, norm_type=0)",
-                                  "clip_grad_value_(model.parameters(), 0.5)"])
+@pytest.mark.parametrize(
+    "clip",
+    [
+        "clip_grad_norm_(model.parameters(), 1.0)",
+        "clip_grad_norm_(model.parameters(), 1.0, norm_type=0)",
+        "clip_grad_value_(model.parameters(), 0.5)",
+    ],
+)
 def test_clipping_does_not_hide_which_gradient_was_bad(tmp_path, library, clip):
     body = CLIPPED.replace("CLIP", "torch.nn.utils." + clip)
     result = on_device(library, tmp_path, body.replace("BAD", "4"))
@@ -294,11 +327,20 @@ def test_clipping_does_not_hide_which_gradient_was_bad(tmp_path, library, clip):
     assert "scans 10 flags 10" in healthy.out, healthy.told()
 
 
-@pytest.mark.parametrize("clip", ["clip_grad_norm_(model.parameters(), NAN)", "clip_grad_norm_(model.parameters(), torch.tensor(NAN))",
-                                  "clip_grad_norm_(model.parameters(), -INF)", "clip_grad_value_(model.parameters(), NAN)",
-                                  "clip_grad_value_(model.parameters(), clip_value=NAN)"])
+@pytest.mark.parametrize(
+    "clip",
+    [
+        "clip_grad_norm_(model.parameters(), NAN)",
+        "clip_grad_norm_(model.parameters(), torch.tensor(NAN))",
+        "clip_grad_norm_(model.parameters(), -INF)",
+        "clip_grad_value_(model.parameters(), NAN)",
+        "clip_grad_value_(model.parameters(), clip_value=NAN)",
+    ],
+)
 def test_finite_gradients_that_clipping_itself_ruins_alarm(tmp_path, library, clip):
-    body = CLIPPED.replace("model[2].weight.grad[0, 0] = INF", "pass").replace("    CLIP", "    if i == BAD: torch.nn.utils." + clip)
+    body = CLIPPED.replace("model[2].weight.grad[0, 0] = INF", "pass").replace(
+        "    CLIP", "    if i == BAD: torch.nn.utils." + clip
+    )
     result = on_device(library, tmp_path, body.replace("BAD", "4"))
     alarm = result.the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"]) == (4, "gradient") and "left out True" in result.out, result.told()
@@ -322,9 +364,13 @@ for i, x in enumerate(batches):
 def test_a_bad_loss_counts_once_however_often_gradients_are_clipped(tmp_path, library):
     result = on_device(library, tmp_path, TWO_CLIPS)
     alarm = result.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["action"]) == (4, "loss", "the step was left out"), result.told()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["action"]) == (4, "loss", "the step was left out"), (
+        result.told()
+    )
     assert [line for line in result.out.splitlines() if line.startswith("left out")] == ["left out 4"], result.told()
-    once = TWO_CLIPS.replace("    torch.nn.utils.clip_grad_norm_(model[0].parameters(), 1.0)\n", "").replace("model[2]", "model")
+    once = TWO_CLIPS.replace("    torch.nn.utils.clip_grad_norm_(model[0].parameters(), 1.0)\n", "").replace(
+        "model[2]", "model"
+    )
     result = on_device(library, tmp_path, once)
     assert result.the_alarm()["step"] == 4 and result.out.splitlines().count("left out 4") == 1, result.told()
     assert result.out.count("left out") == 1, result.told()
@@ -341,15 +387,20 @@ print("finite", bool(torch.isfinite(p).all()), counts()["scans"])
 """
 
 
-@pytest.mark.parametrize("gradient", [
-    "p.grad = torch.ones(4, 6).t(); p.grad[5, 3] = NAN",                    # dense, permuted
-    "p.grad = torch.tensor([1.0, 2.0, NAN, 3.0]).expand(6, 4)",             # each element many times
-    "p.grad = torch.ones(25)[1:].view(6, 4); p.grad[5, 3] = INF",           # not aligned to a vector
-    "p.grad = torch.sparse_coo_tensor([[2]], [[1.0, NAN, 1.0, 1.0]], (6, 4))",
-])
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        "p.grad = torch.ones(4, 6).t(); p.grad[5, 3] = NAN",  # dense, permuted
+        "p.grad = torch.tensor([1.0, 2.0, NAN, 3.0]).expand(6, 4)",  # each element many times
+        "p.grad = torch.ones(25)[1:].view(6, 4); p.grad[5, 3] = INF",  # not aligned to a vector
+        "p.grad = torch.sparse_coo_tensor([[2]], [[1.0, NAN, 1.0, 1.0]], (6, 4))",
+    ],
+)
 def test_gradients_of_any_layout(tmp_path, library, gradient):
     result = on_device(library, tmp_path, LAYOUTS.replace("GRADIENT", gradient))
-    scans = 3 if sys.version_info >= (3, 11) else 2  # two steps, and one of them again: elsewhere, where frames cannot be moved
+    scans = (
+        3 if sys.version_info >= (3, 11) else 2
+    )  # two steps, and one of them again: elsewhere, where frames cannot be moved
     assert result.the_alarm()["step"] == 1 and f"finite True {scans}" in result.out, result.told()
 
 

@@ -1,19 +1,23 @@
-"""A bad step of a GPU is run again: on a make-believe device whose memory nobody can read as it is, with the gate's library beside it."""
+"""A bad step of a GPU is run again: on a make-believe device whose memory nobody can read as it is, with the gate's
+library beside it."""
 
 import json
 import pathlib
 import textwrap
 
-import pretend_device
 import pytest
 import torch
+
+import pretend_device
 from device_support import ON_DEVICE, build
 from helpers import finitude, run
 
 FAR = 1 << 62  # as tests/native/pretend_device.cpp has it
 
-pytestmark = pytest.mark.skipif(tuple(map(int, torch.__version__.split(".")[:2])) < (2, 12),
-                                reason="before 2.12 torch tells the handle of a stream of CUDA only")
+pytestmark = pytest.mark.skipif(
+    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 12),
+    reason="before 2.12 torch tells the handle of a stream of CUDA only",
+)
 
 # Trains; at step 3 something is bad. Then once more from the start, with `continue` in that place.
 PROGRAM = """
@@ -51,14 +55,16 @@ OPTIMIZERS = {
 def begin(tmp_path_factory):
     """What a program on that device begins with."""
     folder = tmp_path_factory.mktemp("far")
-    return pretend_device.BEGIN.format(library=pretend_device.library(), name="pretend") + \
-        f'\nassert _native.open_device_library({build(folder, far=FAR)!r}, "pretend") == ""\n'
+    return (
+        pretend_device.BEGIN.format(library=pretend_device.library(), name="pretend")
+        + f'\nassert _native.open_device_library({build(folder, far=FAR)!r}, "pretend") == ""\n'
+    )
 
 
 def training(begin, optimizer, bad):
     text = PROGRAM.replace("OPTIMIZER", OPTIMIZERS[optimizer]).replace("pass  # BAD", bad)
     script = textwrap.dedent(begin + text).strip() + "\n"
-    return script, 1 + script[:script.index(bad)].count("\n")
+    return script, 1 + script[: script.index(bad)].count("\n")
 
 
 LOG = "out = torch.log(out * 0)"
@@ -69,24 +75,41 @@ def test_the_birth_is_named_from_values_copied_off(tmp_path, begin, optimizer, w
     script, line = training(begin, optimizer, LOG)
     result = run(tmp_path, script, "--on-alarm", "skip")
     alarm = result.the_alarm()
-    assert (alarm["step"], alarm["weights"], alarm["rerun"], alarm["rerun_by"]) == (3, "clean", "persistent", way), result.told()
+    assert (alarm["step"], alarm["weights"], alarm["rerun"], alarm["rerun_by"]) == (3, "clean", "persistent", way), (
+        result.told()
+    )
     birth = alarm["births"][0]
-    assert (birth["op"], birth["line"], birth["phase"], len(alarm["births"])) == ("aten::log", line, "forward", 1), birth
+    assert (birth["op"], birth["line"], birth["phase"], len(alarm["births"])) == ("aten::log", line, "forward", 1), (
+        birth
+    )
     assert birth["inputs"][0]["zero"] == 24 and birth["outputs"][0]["neg_inf"] == 24, birth
     assert (alarm["cause"]["class"], alarm["cause"]["confidence"]) == ("log-of-zero", "proven"), alarm["cause"]
     # What is tried on whole steps reads and writes values on the host.
-    assert alarm["fix"]["verified"] is False and "the step was one of pretend:0" in alarm["fix"]["outcome"], alarm["fix"]
-    # Where the host knew at once, everything is as it was before the step. Else the program had gone on by then, its generators too.
+    assert alarm["fix"]["verified"] is False and "the step was one of pretend:0" in alarm["fix"]["outcome"], alarm[
+        "fix"
+    ]
+    # Where the host knew at once, everything is as it was before the step. Else the program had gone on by then, its
+    # generators too.
     assert ("weights True buffers True" in result.out) == (way == "rewind"), result.told()
 
 
 def test_only_the_step_that_was_bad_is_called_the_same(tmp_path, tmp_path_factory, begin):
     """A second process that comes to other values says so."""
-    marker = tmp_path_factory.mktemp("elsewhere") / "ran before"  # what the program made in its own folder the second one does not see
-    bad = f"import os; out = torch.log(out * 0) if not os.path.exists({str(marker)!r}) else out; open({str(marker)!r}, 'w').close()"
+    marker = (
+        tmp_path_factory.mktemp("elsewhere") / "ran before"
+    )  # what the program made in its own folder the second one does not see
+    bad = (
+        f"import os; out = torch.log(out * 0) if not os.path.exists({str(marker)!r}) else out; "
+        f"open({str(marker)!r}, 'w').close()"
+    )
     script, _ = training(begin, "fused", bad)
     alarm = run(tmp_path, script, "--on-alarm", "skip").the_alarm()
-    assert (alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"], alarm["births"]) == ("transient", "restart", False, []), alarm
+    assert (alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"], alarm["births"]) == (
+        "transient",
+        "restart",
+        False,
+        [],
+    ), alarm
 
 
 BIRTHS = {
@@ -112,7 +135,9 @@ def test_every_step_recorded(tmp_path, begin):
     script, line = training(begin, "foreach", LOG)
     result = run(tmp_path, script, "--on-alarm", "skip", "--level", "trace")
     alarm = result.the_alarm()
-    assert (alarm["rerun_by"], alarm["births"][0]["op"], alarm["births"][0]["line"]) == ("trace", "aten::log", line), result.told()
+    assert (alarm["rerun_by"], alarm["births"][0]["op"], alarm["births"][0]["line"]) == ("trace", "aten::log", line), (
+        result.told()
+    )
 
 
 def test_the_capsule_replays_where_there_is_no_such_device(tmp_path, begin):
@@ -122,12 +147,16 @@ def test_the_capsule_replays_where_there_is_no_such_device(tmp_path, begin):
     assert about["replay"] == "identical", about["replay"]
     again = finitude(tmp_path, "replay", alarm["capsule"])
     assert again.code == 0 and "recorded on pretend:0, replayed on the CPU" in again.out, again.told()
-    assert "differs" not in again.out and ("\nidentical" in again.out or "\nsame class of failure" in again.out), again.told()
+    assert "differs" not in again.out and ("\nidentical" in again.out or "\nsame class of failure" in again.out), (
+        again.told()
+    )
 
 
 def test_nothing_is_read_while_a_stream_is_captured(tmp_path, begin):
     """A copy to the host would end the capture."""
-    script, _ = training(begin + "\nimport ctypes\nhost = ctypes.CDLL(LIBRARY)\n".replace("LIBRARY", "_library"), "foreach", "pass")
+    script, _ = training(
+        begin + "\nimport ctypes\nhost = ctypes.CDLL(LIBRARY)\n".replace("LIBRARY", "_library"), "foreach", "pass"
+    )
     library = script.split("open_device_library('")[1].split("'")[0]
     script = script.replace("ctypes.CDLL(_library)", f"ctypes.CDLL({library!r})\nhost.finitude_cuda_host_capture(1)")
     result = run(tmp_path, script, "--on-alarm", "skip", "--level", "trace")
@@ -159,7 +188,9 @@ def test_parameters_that_are_bad_from_the_start(tmp_path, begin):
 
 def test_where_memory_can_be_read_nothing_differs(tmp_path):
     """The gate alone is that of a device."""
-    script = ON_DEVICE.format(library=build(tmp_path)) + """
+    script = (
+        ON_DEVICE.format(library=build(tmp_path))
+        + """
 opt = torch.optim.AdamW(model.parameters(), lr=0.05, fused=True)
 for i, x in enumerate(batches):
     opt.zero_grad()
@@ -167,6 +198,7 @@ for i, x in enumerate(batches):
     loss.backward()
     opt.step()
 """
+    )
     result = run(tmp_path, script, "--on-alarm", "stop")
     alarm = result.the_alarm()
     assert (alarm["step"], alarm["rerun_by"], alarm["births"][0]["op"]) == (4, "restart", "aten::mul"), result.told()

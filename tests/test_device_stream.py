@@ -1,6 +1,8 @@
-"""Gradients read while backward still makes others, on the make-believe device: as early and as late as the order of its streams allows."""
+"""Gradients read while backward still makes others, on the make-believe device: as early and as late as the order of
+its streams allows."""
 
 import pytest
+
 from device_support import ON_DEVICE, build
 from helpers import run
 
@@ -26,7 +28,9 @@ for name, p in model.named_parameters():
     keep_watch(name, p)
 """
 
-TRAIN = MODEL + """
+TRAIN = (
+    MODEL
+    + """
 def train(skip_it):
     for i, p in enumerate(model.parameters()):
         torch.manual_seed(i)
@@ -47,6 +51,7 @@ watched, opt = train(False)
 counted = ahead()
 print("same", watched == train(True)[0], "ahead", counted["ahead"], "scanned", counted["scanned"], "calls", counted["calls"])
 """
+)
 
 OPTIMIZERS = {
     "AdamW": "torch.optim.AdamW(model.parameters(), lr=0.05, fused=True)",
@@ -56,7 +61,7 @@ OPTIMIZERS = {
 
 
 def numbers(result):
-    words = next(l for l in result.out.splitlines() if l.startswith("same")).split()
+    words = next(line for line in result.out.splitlines() if line.startswith("same")).split()
     return words[1] == "True", {k: int(v) for k, v in zip(words[2::2], words[3::2])}
 
 
@@ -70,7 +75,8 @@ def test_what_was_read_ahead_is_part_of_the_verdict(tmp_path, library, name, laz
     assert (alarm["step"], alarm["weights"]) == (5, "clean"), result.told()
     assert alarm["sink"] == {"kind": "gradient", "name": "4.weight"}, result.told()
     assert [g["name"] for g in alarm["gradients"]["bad"]] == ["4.weight"], result.told()
-    # Ten steps of 12 gradients, each read once: all in the first step, which is not known to be the end of a window by then.
+    # Ten steps of 12 gradients, each read once: all in the first step, which is not known to be the end of a window by
+    # then.
     again = 12 if alarm["rerun_by"] == "rewind" else 0  # where the host waited, the bad step ran once more
     assert n["ahead"] + n["scanned"] == 120 + again and n["ahead"] >= 90, result.told()
     assert result.watched["gradients_scanned"] == 2 * 120 - 12, result.told()
@@ -79,7 +85,9 @@ def test_what_was_read_ahead_is_part_of_the_verdict(tmp_path, library, name, laz
 @pytest.mark.parametrize("lazy", [0, 1])
 def test_what_is_written_after_backward_is_read_again(tmp_path, library, lazy):
     between = "model[8].bias.grad.mul_(INF) if i == 7 else None"
-    result = streamed(library, tmp_path, TRAIN.replace("OPTIMIZER", OPTIMIZERS["AdamW"]).replace("BETWEEN", between), lazy)
+    result = streamed(
+        library, tmp_path, TRAIN.replace("OPTIMIZER", OPTIMIZERS["AdamW"]).replace("BETWEEN", between), lazy
+    )
     found = [(a["step"], a["sink"]["name"]) for a in result.alarms]
     assert found[:2] == [(5, "4.weight"), (7, "8.bias")], result.told()
 
@@ -87,11 +95,15 @@ def test_what_is_written_after_backward_is_read_again(tmp_path, library, lazy):
 @pytest.mark.parametrize("lazy", [0, 1])
 def test_a_bad_gradient_that_is_replaced_is_judged_as_it_is_then(tmp_path, library, lazy):
     between = "p = model[4].weight; p.grad = torch.nan_to_num(p.grad)"
-    result = streamed(library, tmp_path, TRAIN.replace("OPTIMIZER", OPTIMIZERS["AdamW"]).replace("BETWEEN", between), lazy)
+    result = streamed(
+        library, tmp_path, TRAIN.replace("OPTIMIZER", OPTIMIZERS["AdamW"]).replace("BETWEEN", between), lazy
+    )
     assert not result.alarms, result.told()
 
 
-LEFT_ALONE = MODEL + """
+LEFT_ALONE = (
+    MODEL
+    + """
 opt = torch.optim.AdamW(model.parameters(), lr=0.05, fused=True)
 read = []
 for i in range(40):
@@ -103,10 +115,11 @@ for i in range(40):
     opt.step()
 print("read", read)
 """
+)
 
 
 def read_of(result):
-    return eval(next(l for l in result.out.splitlines() if l.startswith("read"))[5:])
+    return eval(next(line for line in result.out.splitlines() if line.startswith("read"))[5:])
 
 
 def test_only_the_last_micro_batch_is_read(tmp_path, library):
@@ -116,8 +129,14 @@ def test_only_the_last_micro_batch_is_read(tmp_path, library):
     result.assert_silent()
 
 
-@pytest.mark.parametrize("write", ["[p.grad.mul_(0.5) for p in model.parameters()]", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
-                                   "torch.nn.utils.clip_grad_value_(model.parameters(), 1e9)"])
+@pytest.mark.parametrize(
+    "write",
+    [
+        "[p.grad.mul_(0.5) for p in model.parameters()]",
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+        "torch.nn.utils.clip_grad_value_(model.parameters(), 1e9)",
+    ],
+)
 def test_reads_that_are_of_no_use_become_rare(tmp_path, library, write):
     result = streamed(library, tmp_path, LEFT_ALONE.replace("MICRO", "1").replace("WRITE", write))
     result.assert_silent()
@@ -129,7 +148,9 @@ def test_reads_that_are_of_no_use_become_rare(tmp_path, library, write):
 
 
 def test_a_window_that_is_longer_than_expected_is_judged_whole(tmp_path, library):
-    body = MODEL + """
+    body = (
+        MODEL
+        + """
 opt = torch.optim.AdamW(model.parameters(), lr=0.05, fused=True)
 for i in range(20):
     opt.zero_grad()
@@ -141,12 +162,15 @@ for i in range(20):
     opt.step()
 print("finite", all(bool(torch.isfinite(p).all()) for p in model.parameters()))
 """
+    )
     result = streamed(library, tmp_path, body, 1)
     assert [(a["step"], a["sink"]["name"]) for a in result.alarms] == [(7, "0.bias"), (13, "0.bias")], result.told()
     assert "finite True" in result.out
 
 
-SCALED = MODEL + """
+SCALED = (
+    MODEL
+    + """
 opt = torch.optim.AdamW(model.parameters(), lr=0.05, fused=True)
 scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** 10)
 for i in range(12):
@@ -161,18 +185,27 @@ for i in range(12):
     scaler.update()
 print("finite", all(bool(torch.isfinite(p).all()) for p in model.parameters()), "scale", scaler.get_scale())
 """
+)
 
 
 @pytest.mark.parametrize("unscale", ["True", "False"])
 def test_a_scaler_that_unscales_in_place(tmp_path, library, unscale):
-    result = streamed(library, tmp_path, SCALED.replace("UNSCALE", unscale), 1, options=("--on-alarm", "stop", "--stream-gradients", "on"))
+    result = streamed(
+        library,
+        tmp_path,
+        SCALED.replace("UNSCALE", unscale),
+        1,
+        options=("--on-alarm", "stop", "--stream-gradients", "on"),
+    )
     result.assert_no_alarm()
     assert "finite True scale 256.0" in result.out, result.told()
     assert (result.watched["scaler_skips"], result.watched["steps"]) == (2, 10), result.told()
 
 
 def test_a_gradient_that_a_hook_uses_up_is_not_looked_for(tmp_path, library):
-    body = MODEL + """
+    body = (
+        MODEL
+        + """
 opt = torch.optim.AdamW(model.parameters(), lr=0.05, fused=True)
 def use_up(p):
     with torch.no_grad():
@@ -188,13 +221,16 @@ for i in range(12):
     opt.step()
 print("went on", ahead()["ahead"] > 0)
 """
+    )
     result = streamed(library, tmp_path, body, 1)
     result.assert_silent()
     assert "went on True" in result.out, result.told()
 
 
 def test_a_backward_that_raises_leaves_nothing_behind(tmp_path, library):
-    body = MODEL + """
+    body = (
+        MODEL
+        + """
 import gc
 opt = torch.optim.AdamW(model.parameters(), lr=0.05, fused=True)
 raising = []
@@ -216,13 +252,16 @@ for i in range(12):
         continue
     opt.step()
 """
+    )
     result = streamed(library, tmp_path, body, 1)
     assert "out of luck True" in result.out, result.told()
     assert [a["sink"]["name"] for a in result.alarms] == ["10.weight"], result.told()
 
 
 def test_a_gradient_that_is_part_of_something_larger_is_left_to_the_step(tmp_path, library):
-    body = MODEL + """
+    body = (
+        MODEL
+        + """
 opt = torch.optim.AdamW(model.parameters(), lr=0.05, fused=True)
 flat = torch.zeros(sum(p.numel() for p in model.parameters()))
 at = 0
@@ -237,18 +276,26 @@ for i in range(8):
     opt.step()
 print("ahead", ahead()["ahead"])
 """
+    )
     result = streamed(library, tmp_path, body)
     assert "ahead 0" in result.out and result.the_alarm()["step"] == 5, result.told()
 
 
 @pytest.mark.parametrize("options", [("--stream-gradients", "auto"), ("--stream-gradients", "off")])
 def test_nothing_is_read_ahead_where_it_would_hide_nothing(tmp_path, library, options):
-    result = streamed(library, tmp_path, LEFT_ALONE.replace("MICRO", "1").replace("WRITE", "pass"), options=("--on-alarm", "skip", *options))
+    result = streamed(
+        library,
+        tmp_path,
+        LEFT_ALONE.replace("MICRO", "1").replace("WRITE", "pass"),
+        options=("--on-alarm", "skip", *options),
+    )
     assert not any(read_of(result)), result.told()
 
 
 def test_a_library_that_fails_meanwhile(tmp_path, library):
-    body = MODEL + """
+    body = (
+        MODEL
+        + """
 opt = torch.optim.AdamW(model.parameters(), lr=0.05, fused=True)
 for i in range(10):
     opt.zero_grad()
@@ -260,6 +307,7 @@ for i in range(10):
         model[0].bias.grad[0] = NAN
     opt.step()
 """
+    )
     result = streamed(library, tmp_path, body)
     assert result.code == 0, result.told()
     # Without a root's value nothing more is known of this optimizer; or the step reads all that was not read.
@@ -267,7 +315,9 @@ for i in range(10):
 
 
 def test_watching_ends_in_the_middle(tmp_path, library):
-    body = MODEL + """
+    body = (
+        MODEL
+        + """
 import finitude
 opt = torch.optim.AdamW(model.parameters(), lr=0.05, fused=True)
 for part in range(3):
@@ -282,6 +332,7 @@ for part in range(3):
     opt.step()
     print("none", ahead()["ahead"] == 0)
 """
+    )
     from helpers import plain, write_script
 
     script = write_script(tmp_path, ON_DEVICE.format(library=library) + "_native.set_stream_batch(64)\n" + body)

@@ -26,7 +26,9 @@ def test_the_first_divergence_of_a_seeded_pair(name, tmp_path):
     seed = 100 + list(diff_pairs.PAIRS).index(name)
     a, b, before, program = diff_pairs.make(name, seed, tmp_path, _native)
     code, found = compare(a, b)
-    assert diff_pairs.wrong(name, found, before, program) == "", _native.render_comparison(json.dumps(found), False, 100, False)
+    assert diff_pairs.wrong(name, found, before, program) == "", _native.render_comparison(
+        json.dumps(found), False, 100, False
+    )
     assert code == (diff_pairs.PAIRS[name][1].kind != "quiet")
     # The other way round, and without memory for values: the same verdict.
     assert compare(b, a)[1]["verdict"] == found["verdict"]
@@ -93,9 +95,15 @@ def test_what_is_said_of_numbers_drawn_otherwise(tmp_path):
     assert "random numbers are drawn: by other operators" in text and "in B by aten::rand_like" in text
     a, b, *_ = diff_pairs.make("dropout behind another", 5, tmp_path, _native)
     found = compare(a, b)[1]
-    assert found["divergence"]["generator"] == "elsewhere" and [c["op"] for c in found["divergence"]["only_b"]] == ["aten::rand"]
+    assert found["divergence"]["generator"] == "elsewhere" and [c["op"] for c in found["divergence"]["only_b"]] == [
+        "aten::rand"
+    ]
     text = _native.render_comparison(json.dumps(found), False, 100, False)
-    assert "the generator stood elsewhere" in text and "drawn before in A alone: nothing" in text and "in B alone: aten::rand" in text
+    assert (
+        "the generator stood elsewhere" in text
+        and "drawn before in A alone: nothing" in text
+        and "in B alone: aten::rand" in text
+    )
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +115,9 @@ def capsules(tmp_path_factory):
 def test_as_text_and_json_on_the_command_line(capsules, tmp_path):
     a, b = capsules
     text = helpers.finitude(tmp_path, "diff", a, b)
-    assert text.code == 1 and text.out.startswith("finitude:") and "in parameter, which the step begins with" in text.out, text.told()
+    assert (
+        text.code == 1 and text.out.startswith("finitude:") and "in parameter, which the step begins with" in text.out
+    ), text.told()
     assert "weight" in text.out and "ulp of float32" in text.out
     told = helpers.finitude(tmp_path, "diff", "--json", a, b)
     document = json.loads(told.out)
@@ -145,12 +155,20 @@ def test_what_the_recordings_say_of_themselves(capsules, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(capsules[0], copy)
     about = json.loads((copy / "capsule.json").read_text())
-    about.update(torch="2.99.0", command=["train.py", "--lr", "1"], git={"commit": "abc", "branch": None},
-                 environment={"OMP_NUM_THREADS": "9"}, platform=["not", 3, "text"])
+    about.update(
+        torch="2.99.0",
+        command=["train.py", "--lr", "1"],
+        git={"commit": "abc", "branch": None},
+        environment={"OMP_NUM_THREADS": "9"},
+        platform=["not", 3, "text"],
+    )
     first = json.loads((copy / "capsule.json").read_text())
     for document, lr, scale in ((first, 1e-3, 1024.0), (about, 2e-3, 512.0)):
-        document["start"] = {"optimizers": [{"class": "AdamW", "groups": [{"lr": lr, "eps": 1e-8}], "state": {"w": "x"}}],
-                             "scaler": {"scale": scale}, "schedulers": [{"class": "StepLR", "last_epoch": 3}]}
+        document["start"] = {
+            "optimizers": [{"class": "AdamW", "groups": [{"lr": lr, "eps": 1e-8}], "state": {"w": "x"}}],
+            "scaler": {"scale": scale},
+            "schedulers": [{"class": "StepLR", "last_epoch": 3}],
+        }
     shutil.copytree(copy, tmp_path / "first")
     helpers.put_about(tmp_path / "first", first)
     helpers.put_about(copy, about)
@@ -189,9 +207,16 @@ def script(**words):
     return text
 
 
-@pytest.mark.parametrize(("key", "index", "was", "now"), [
-    ("betas[0]", 0, "0.9", "0.8"), ("betas[1]", 1, "0.999", "0.99"), ("eps", 0, "1e-08", "1e-06"), ("weight_decay", 1, "0.01", "0.2"),
-    ("lr", 1, "0.0", "1e-20")])
+@pytest.mark.parametrize(
+    ("key", "index", "was", "now"),
+    [
+        ("betas[0]", 0, "0.9", "0.8"),
+        ("betas[1]", 1, "0.999", "0.99"),
+        ("eps", 0, "1e-08", "1e-06"),
+        ("weight_decay", 1, "0.01", "0.2"),
+        ("lr", 1, "0.0", "1e-20"),
+    ],
+)
 def test_settings_of_each_group_of_an_optimizer(tmp_path, key, index, was, now):
     name = key.partition("[")[0]
     numbers = {"betas[0]": "(0.8, 0.999)", "betas[1]": "(0.9, 0.99)"}
@@ -199,7 +224,10 @@ def test_settings_of_each_group_of_an_optimizer(tmp_path, key, index, was, now):
     for side, value in (("a", None), ("b", numbers.get(key, now))):
         extra = ["", ""]
         extra[index] = f", {name!r}: {value}" if value else ""
-        groups = f"torch.optim.AdamW([{{'params': model[0].parameters(){extra[0]}}}, {{'params': model[1].parameters(){extra[1]}}}], lr=0.0)"
+        groups = (
+            f"torch.optim.AdamW([{{'params': model[0].parameters(){extra[0]}}}, {{'params': "
+            f"model[1].parameters(){extra[1]}}}], lr=0.0)"
+        )
         (tmp_path / side).mkdir()
         text = script().replace("torch.optim.SGD(model.parameters(), lr=0.0)", groups)
         sides.append(tmp_path / side / helpers.run(tmp_path / side, text).the_alarm()["capsule"])
@@ -255,7 +283,9 @@ def healthy_and_bad(tmp_path_factory):
 def test_a_healthy_trace_against_a_bad_one(where, healthy_and_bad):
     a, b = healthy_and_bad(where, 40 + list(diff_pairs.TRACED).index(where))
     code, found = compare(a, b)
-    assert code == 1 and diff_pairs.wrong_of_traces(where, found) == "", _native.render_comparison(json.dumps(found), False, 100, False)
+    assert code == 1 and diff_pairs.wrong_of_traces(where, found) == "", _native.render_comparison(
+        json.dumps(found), False, 100, False
+    )
     assert compare(b, a)[1]["divergence"]["kind"] == diff_pairs.TRACED[where][0]
     assert found["alignment"]["pairs"] > 20 and (compare(a, a)[0], compare(a, a)[1]["verdict"]) == (0, "same")
 
@@ -284,7 +314,12 @@ def test_nothing_and_too_little_to_compare_are_no_verdict_of_sameness(healthy_an
     # A beginning of a step: what both have is the same, and B alone comes to gradients.
     forward = kept("forward.json", [op for op in ops if op["phase"] == "forward"])
     code, found = compare(forward, a)
-    assert code == 1 and found["verdict"] == "incomplete" and found["unanswered"]["b"] > 0 and found["unanswered"]["a"] == 0
+    assert (
+        code == 1
+        and found["verdict"] == "incomplete"
+        and found["unanswered"]["b"] > 0
+        and found["unanswered"]["a"] == 0
+    )
     text = _native.render_comparison(json.dumps(found), False, 100, False)
     assert text.startswith("finitude:   not known: gradients or NaN") and "no difference" not in text
 
@@ -292,14 +327,20 @@ def test_nothing_and_too_little_to_compare_are_no_verdict_of_sameness(healthy_an
 def test_two_optimizers_come_to_other_weights(tmp_path):
     """What a step leaves in parameters is compared where traces know it, by whichever operators it was computed."""
     reports = []
-    for name, text in (("sgd", "SGD(model.parameters(), lr=0.01)"), ("adam", "AdamW(model.parameters(), lr=0.01)"),
-                       ("loop", "AdamW(model.parameters(), lr=0.01, foreach=False)"), ("foreach", "AdamW(model.parameters(), lr=0.01, foreach=True)")):
+    for name, text in (
+        ("sgd", "SGD(model.parameters(), lr=0.01)"),
+        ("adam", "AdamW(model.parameters(), lr=0.01)"),
+        ("loop", "AdamW(model.parameters(), lr=0.01, foreach=False)"),
+        ("foreach", "AdamW(model.parameters(), lr=0.01, foreach=True)"),
+    ):
         (tmp_path / name).mkdir()
         text = script().replace("SGD(model.parameters(), lr=0.0)", text).replace("range(3)", "range(1)")
         reports.append(tmp_path / f"{name}.json")
         reports[-1].write_text(json.dumps(helpers.run(tmp_path / name, text, "--level", "trace").report))
     code, found = compare(*reports[:2])
-    assert code == 1 and found["verdict"] == "divergence" and found["divergence"]["kind"] == "operators", found["divergence"]
+    assert code == 1 and found["verdict"] == "divergence" and found["divergence"]["kind"] == "operators", found[
+        "divergence"
+    ]
     code, found = compare(*reports[2:])
     assert code == 0 and found["verdict"] in ("same", "noise"), found["divergence"]
     assert found["results"]["compared"] >= 6
@@ -315,7 +356,9 @@ def test_the_capsules_of_two_runs(tmp_path):
         folders.append(folder / alarm["capsule"])
     code, found = compare(*folders)
     there = found["divergence"]
-    assert code == 1 and there["kind"] == "argument" and there["at"]["a"]["op"] == "aten::native_layer_norm", found["divergence"]
+    assert code == 1 and there["kind"] == "argument" and there["at"]["a"]["op"] == "aten::native_layer_norm", found[
+        "divergence"
+    ]
     line = FAILING.strip().splitlines().index("    h = F.layer_norm(h, (8,), eps=EPS)") + 1
     assert (there["at"]["a"]["line"], there["at"]["b"]["line"]) == (line, line)
     # NaN is equal to nothing, and not counted as the same.
@@ -366,12 +409,16 @@ def test_several_losses_of_one_step(tmp_path):
     sides = []
     for name, scale in (("a", 1.5), ("again", 1.5), ("b", 1.75)):
         (tmp_path / name).mkdir()
-        sides.append(tmp_path / name / helpers.run(tmp_path / name, LOSSES.replace("SCALE", str(scale))).the_alarm()["capsule"])
+        sides.append(
+            tmp_path / name / helpers.run(tmp_path / name, LOSSES.replace("SCALE", str(scale))).the_alarm()["capsule"]
+        )
     assert [o["name"] for o in _outcomes(tmp_path, sides[0])].count("loss") == 3
     code, found = compare(*sides[:2])
     assert code == 0 and found["verdict"] == "same" and found["results"]["differing"] == [], found["results"]
     code, found = compare(sides[0], sides[2])
-    assert code == 1 and found["divergence"]["kind"] == "argument" and found["divergence"]["at"]["a"]["op"] == "aten::mul"
+    assert (
+        code == 1 and found["divergence"]["kind"] == "argument" and found["divergence"]["at"]["a"]["op"] == "aten::mul"
+    )
     assert [r["name"] for r in found["results"]["differing"] if r["kind"] == "loss"] == ["loss"], found["results"]
 
 
@@ -379,5 +426,5 @@ def _outcomes(folder, capsule):
     file = folder / "results.safetensors"
     assert helpers.finitude(folder, "replay", str(capsule), "--save-tensors", str(file)).code == 0
     data = file.read_bytes()
-    names = json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
+    names = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     return [{"name": name.partition("#")[0]} for name in names]

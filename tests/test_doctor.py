@@ -6,13 +6,15 @@ import textwrap
 import time
 
 import pytest
+
 from doctor_support import TRAINING, doctor, examine, found
+from finitude.doctor import all_checks, table
 from helpers import finitude, write_script
 
-from finitude.doctor import all_checks, table
-
 ROOT = pathlib.Path(__file__).parents[1]
-HEALTHY = TRAINING + "for _ in range(50):\n    opt.zero_grad()\n    F.cross_entropy(model(x), y).backward()\n    opt.step()\n"
+HEALTHY = (
+    TRAINING + "for _ in range(50):\n    opt.zero_grad()\n    F.cross_entropy(model(x), y).backward()\n    opt.step()\n"
+)
 
 
 def test_there_are_nineteen_and_each_has_its_words():
@@ -39,7 +41,9 @@ def test_every_check_has_a_program_in_which_it_speaks():
 
 def test_the_script_ends_after_its_first_steps_and_leaves_nothing_on_stdout(tmp_path):
     text = HEALTHY + "open('end', 'w')\n"
-    write_script(tmp_path, "print('hello')\nimport atexit\natexit.register(lambda: open('exit', 'w'))\n" + text.lstrip("\n"))
+    write_script(
+        tmp_path, "print('hello')\nimport atexit\natexit.register(lambda: open('exit', 'w'))\n" + text.lstrip("\n")
+    )
     done = finitude(tmp_path, "doctor", "train.py")
     assert (done.code, done.err) == (0, "") and "hello" not in done.out and "nothing found" in done.out
     assert not (tmp_path / "end").exists() and not (tmp_path / "exit").exists()
@@ -52,19 +56,26 @@ def test_what_the_script_prints_can_be_seen(tmp_path):
 
 
 def test_a_script_that_swallows_every_exception_is_ended(tmp_path):
-    text = TRAINING + "while True:\n    try:\n        F.cross_entropy(model(x), y).backward()\n        opt.step()\n    except BaseException:\n        pass\n"
+    text = (
+        TRAINING + "while True:\n    try:\n        F.cross_entropy(model(x), y).backward()\n        "
+        "opt.step()\n    except BaseException:\n        pass\n"
+    )
     begin = time.monotonic()
     code, document, _ = examine(tmp_path, text, "--seconds", "2")
     assert (code, document["looked_at"]) == (0, ["source", "steps"]) and time.monotonic() - begin < 20
 
 
-@pytest.mark.parametrize("body, why", [
-    ("while True:\n    pass\n", "1 s were over"),
-    ("raise ValueError('no data')\n", "ValueError: no data"),
-    ("print('done')\n", "the script ended"),
-    ("import os\nos._exit(3)\n", "ended before anything"),
-    ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", "ended before anything"),
-], ids=["hangs", "raises", "never trains", "leaves", "is killed"])
+@pytest.mark.parametrize(
+    "body, why",
+    [
+        ("while True:\n    pass\n", "1 s were over"),
+        ("raise ValueError('no data')\n", "ValueError: no data"),
+        ("print('done')\n", "the script ended"),
+        ("import os\nos._exit(3)\n", "ended before anything"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", "ended before anything"),
+    ],
+    ids=["hangs", "raises", "never trains", "leaves", "is killed"],
+)
 def test_steps_that_do_not_come_are_told_of(tmp_path, body, why):
     code, document, err = examine(tmp_path, body, "--seconds", "1")
     assert code == 4 and document["findings"] == []
@@ -88,7 +99,8 @@ def test_processes_that_the_script_starts_are_no_clean_bill(tmp_path):
 
 
 def test_programs_of_many_kinds_are_looked_at_without_trouble(tmp_path):
-    """Sparse, nested, complex, meta and vectorised tensors, script functions, checkpoints with a backward of their own."""
+    """Sparse, nested, complex, meta and vectorised tensors, script functions, checkpoints with a backward of their
+    own."""
     body = """
         @torch.jit.script
         def squash(x):
@@ -120,7 +132,9 @@ def test_a_finding_that_is_bad_outweighs_steps_that_do_not_come(tmp_path):
 
 
 def test_source_and_steps_that_say_the_same_are_one_finding(tmp_path):
-    text = TRAINING + """
+    text = (
+        TRAINING
+        + """
 scaler = torch.amp.GradScaler("cpu")
 for _ in range(3):
     opt.zero_grad()
@@ -129,6 +143,7 @@ for _ in range(3):
     scaler.step(opt)
     scaler.update()
 """
+    )
     _, document, _ = examine(tmp_path, text)
     (finding,) = found(document, "P7")
     assert finding["seen_in"] == "steps"
@@ -142,19 +157,23 @@ def test_a_module(tmp_path):
     assert (code, document["looked_at"], document["findings"]) == (0, ["source", "steps"], []), err
 
 
-@pytest.mark.parametrize("words, code, told", [
-    ([], 2, "doctor of what"),
-    (["--stattic", "train.py"], 2, "did you mean --static"),
-    (["--steps", "0", "train.py"], 2, "above 0"),
-    (["--steps"], 2, "needs a value"),
-    (["nowhere.py"], 3, "No such file"),
-    (["-m", "nowhere.at.all"], 3, "no file of the module"),
-    (["wrong.py"], 3, "wrong.py:1: not Python"),
-    (["binary.py"], 3, "not Python"),
-    (["--rules", "nowhere.py", "train.py"], 3, "nowhere.py"),
-    (["--rules", "wrong.py", "train.py"], 3, "SyntaxError"),
-    (["folder"], 3, "holds no report"),
-], ids=lambda w: " ".join(w) if isinstance(w, list) else None)
+@pytest.mark.parametrize(
+    "words, code, told",
+    [
+        ([], 2, "doctor of what"),
+        (["--stattic", "train.py"], 2, "did you mean --static"),
+        (["--steps", "0", "train.py"], 2, "above 0"),
+        (["--steps"], 2, "needs a value"),
+        (["nowhere.py"], 3, "No such file"),
+        (["-m", "nowhere.at.all"], 3, "no file of the module"),
+        (["wrong.py"], 3, "wrong.py:1: not Python"),
+        (["binary.py"], 3, "not Python"),
+        (["--rules", "nowhere.py", "train.py"], 3, "nowhere.py"),
+        (["--rules", "wrong.py", "train.py"], 3, "SyntaxError"),
+        (["folder"], 3, "holds no report"),
+    ],
+    ids=lambda w: " ".join(w) if isinstance(w, list) else None,
+)
 def test_what_cannot_be_done(tmp_path, words, code, told):
     (tmp_path / "wrong.py").write_text("x = = 1\n")
     (tmp_path / "binary.py").write_bytes(b"\0\1\2\xff")
@@ -204,7 +223,13 @@ def test_help_list_and_completion(tmp_path):
 
 def test_the_recipe_and_the_help_work_as_shown(tmp_path):
     page = (ROOT / "docs/recipes/add-a-check.md").read_text()
-    code = "\n".join(line[4:] for line in page.split("    from finitude.doctor")[1].join(["    from finitude.doctor", ""]).split("\n\n1.")[0].splitlines())
+    code = "\n".join(
+        line[4:]
+        for line in page.split("    from finitude.doctor")[1]
+        .join(["    from finitude.doctor", ""])
+        .split("\n\n1.")[0]
+        .splitlines()
+    )
     write_script(tmp_path, code, "rules.py")
     exit_code, document, err = examine(tmp_path, HEALTHY, "--static", "--rules", "rules.py")
     assert exit_code == 0 and found(document, "X1"), err
@@ -217,9 +242,20 @@ def test_a_norm_that_half_precision_got_wrong():
 
     for norm, verdicts in ((0.0, ["warn"]), (1.99e-4, []), (2e-4, [])):
         at = {"file": "/srv/fits/train.py", "line": 3}
-        events = [{"what": "before-clip", "finite": True, "exact": 2e-4, "dtypes": ["float16"], "top": [], "bad": [], **at},
-                  {"what": "clip", "by": "norm", "norm": norm, "max_norm": 1.0, "norm_type": 2.0, "parameters": 1, "gradients": 1, "owned": [1],
-                   **at}]
+        events = [
+            {"what": "before-clip", "finite": True, "exact": 2e-4, "dtypes": ["float16"], "top": [], "bad": [], **at},
+            {
+                "what": "clip",
+                "by": "norm",
+                "norm": norm,
+                "max_norm": 1.0,
+                "norm_type": 2.0,
+                "parameters": 1,
+                "gradients": 1,
+                "owned": [1],
+                **at,
+            },
+        ]
         assert [f.verdict for f in clipping.as_called(Steps({"events": events, "steps": []}))] == verdicts
 
 
@@ -229,17 +265,31 @@ def test_hardware_is_told_from_what_the_steps_saw():
     from finitude.doctor.facts import Steps
 
     def steps(capability, dtype):
-        return Steps({"capability": capability, "device_name": "a card", "layers": [], "steps": [], "events": [],
-                      "autocast": [{"device": "cuda", "dtype": dtype, "at": ["/srv/fits/train.py", 3], "grad": True}]})
+        return Steps(
+            {
+                "capability": capability,
+                "device_name": "a card",
+                "layers": [],
+                "steps": [],
+                "events": [],
+                "autocast": [{"device": "cuda", "dtype": dtype, "at": ["/srv/fits/train.py", 3], "grad": True}],
+            }
+        )
 
     assert [f.verdict for f in hardware.emulated(steps([7, 5], "bfloat16"))] == ["warn"]
     assert [f.verdict for f in precision.float16_without_need(steps([9, 0], "float16"))] == ["warn"]
     card = {"capability": [9, 0], "device_name": "a card", "autocast": [], "events": [], "matmul_precision": "highest"}
-    for products, verdicts in (({"float32": 60, "bfloat16": 40}, ["note"]), ({"float32": 1, "bfloat16": 99}, []), ({}, [])):
+    for products, verdicts in (
+        ({"float32": 60, "bfloat16": 40}, ["note"]),
+        ({"float32": 1, "bfloat16": 99}, []),
+        ({}, []),
+    ):
         assert [f.verdict for f in tf32.unreadable_settings(Steps({**card, "products": products}))] == verdicts
     layer = {"device": "cuda", "dtype": "bfloat16", "at": ["/srv/fits/train.py", 3]}
     for capability, verdicts in (([7, 5], ["warn"]), ([8, 0], [])):
-        assert [f.verdict for f in hardware.emulated(Steps({**card, "capability": capability, "layers": [layer]}))] == verdicts
+        assert [
+            f.verdict for f in hardware.emulated(Steps({**card, "capability": capability, "layers": [layer]}))
+        ] == verdicts
     for capability, dtype in (([9, 0], "bfloat16"), ([7, 5], "float16"), (None, "bfloat16")):
         seen = steps(capability, dtype)
         assert not list(hardware.emulated(seen)) and not list(precision.float16_without_need(seen))

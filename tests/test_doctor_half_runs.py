@@ -1,4 +1,5 @@
-"""What the doctor reads of half precision in a run that is over: the loss scale by step, and a capsule computed in bfloat16."""
+"""What the doctor reads of half precision in a run that is over: the loss scale by step, and a capsule computed in
+bfloat16."""
 
 import json
 import pathlib
@@ -30,6 +31,7 @@ for step in range(14):
 
 def read(path):
     import torch  # noqa: F401  the engine's libraries
+
     from finitude import _native
 
     return _native.read_ring(str(path))["steps"]
@@ -39,8 +41,10 @@ def with_scales(path, steps):
     """Puts records (scale, flags) into a ring that a run has made."""
     data = bytearray(path.read_bytes())
     for n, (scale, flags) in enumerate(steps):
-        upper = struct.unpack("<I", struct.pack("<f", scale))[0] & 0xffff0000
-        words = struct.unpack("<7Q", struct.pack("<QQIIdddQ", n + 1, n, 0, flags | upper, 1.0, 0.1, 1e-3, (n + 1) * 10**6))
+        upper = struct.unpack("<I", struct.pack("<f", scale))[0] & 0xFFFF0000
+        words = struct.unpack(
+            "<7Q", struct.pack("<QQIIdddQ", n + 1, n, 0, flags | upper, 1.0, 0.1, 1e-3, (n + 1) * 10**6)
+        )
         struct.pack_into("<8Q", data, 4096 + 64 * n, *words, check_word(words))
     struct.pack_into("<Q", data, 56, len(steps))
     path.write_bytes(data)
@@ -51,22 +55,27 @@ def test_the_ring_keeps_the_scale_and_what_became_of_each_step(tmp_path):
     (path,) = tmp_path.glob("finitude-runs/*/steps.ring")
     steps = read(path)
     after = [float(line) for line in got.out.split()]
-    assert [s["scale"] for s in steps] == [2.0 ** 20, *after[:-1]], "as it was when the step was taken"
+    assert [s["scale"] for s in steps] == [2.0**20, *after[:-1]], "as it was when the step was taken"
     assert [s["scaler_skip"] for s in steps] == [4 <= i < 7 for i in range(14)]
     assert [s["applied"] for s in steps] == [not 4 <= i < 7 for i in range(14)]
     assert not any(s["vetoed"] or s["alarm"] or s["handled_by_script"] for s in steps)
 
 
 def test_an_alarm_is_in_the_ring(tmp_path):
-    plain = SCALED[:SCALED.index("scaler =")] + """for step in range(6):
+    plain = (
+        SCALED[: SCALED.index("scaler =")]
+        + """for step in range(6):
     optimizer.zero_grad()
     (layer(torch.rand(8, 4)) * (float("nan") if step == 3 else 1)).mean().backward()
     optimizer.step()
 """
+    )
     helpers.run(tmp_path, plain, "--on-alarm", "skip")
     (path,) = tmp_path.glob("finitude-runs/*/steps.ring")
     steps = read(path)
-    assert [(s["alarm"], s["vetoed"], s["applied"]) for s in steps] == [(i == 3, i == 3, i != 3) for i in range(6)], steps
+    assert [(s["alarm"], s["vetoed"], s["applied"]) for s in steps] == [(i == 3, i == 3, i != 3) for i in range(6)], (
+        steps
+    )
     assert not any(s["scaler_skip"] or s["handled_by_script"] or s["scale"] for s in steps)
 
 
@@ -77,14 +86,28 @@ def test_a_ring_without_a_scaler_has_none(ring):  # noqa: F811
 
 FALLING = [(1024.0, APPLIED)] * 30 + [(2.0 ** (9 - i / 2), SKIPPED) for i in range(18)]
 RINGS = {
-    "a scale below 1": ("P10", "bad", "as low as 0.5: no scale makes room", [(2.0 ** (10 - i), SKIPPED) for i in range(12)] + [(4.0, APPLIED)] * 40),
+    "a scale below 1": (
+        "P10",
+        "bad",
+        "as low as 0.5: no scale makes room",
+        [(2.0 ** (10 - i), SKIPPED) for i in range(12)] + [(4.0, APPLIED)] * 40,
+    ),
     "a scale that falls with every step": ("P10", "bad", "the last 18 steps left out", FALLING),
-    "a scale that nothing ever overflows at": ("P6", "note", "nothing is computed in float16", [(2.0 ** (38 + i // 20), APPLIED) for i in range(80)]),
+    "a scale that nothing ever overflows at": (
+        "P6",
+        "note",
+        "nothing is computed in float16",
+        [(2.0 ** (38 + i // 20), APPLIED) for i in range(80)],
+    ),
 }
 SILENT = {
     "a search for the scale": [(2.0 ** (20 - i), SKIPPED) for i in range(10)] + [(1024.0, APPLIED)] * 300,
-    "growth and a skip now and then": [(2.0 ** (15 + i % 3), SKIPPED if i % 100 == 99 else APPLIED) for i in range(400)],
-    "a large scale that overflows at times": [(2.0 ** 41, APPLIED)] * 200 + [(2.0 ** 42, SKIPPED)] + [(2.0 ** 41, APPLIED)] * 200,
+    "growth and a skip now and then": [
+        (2.0 ** (15 + i % 3), SKIPPED if i % 100 == 99 else APPLIED) for i in range(400)
+    ],
+    "a large scale that overflows at times": [(2.0**41, APPLIED)] * 200
+    + [(2.0**42, SKIPPED)]
+    + [(2.0**41, APPLIED)] * 200,
     "a ring of before, without scales": [(0.0, APPLIED)] * 100,
 }
 
@@ -137,19 +160,30 @@ def diagnosed(folder, size, expression, autocast="float16"):
 
 def test_bfloat16_cures_what_left_the_range_of_float16(tmp_path):
     (finding,), alarm, err = diagnosed(tmp_path, "30000", "(h @ h.T) / h.shape[0]")
-    assert finding["verdict"] == "bad" and "with bfloat16 in place of float16 it is finite" in finding["text"], (finding, err)
+    assert finding["verdict"] == "bad" and "with bfloat16 in place of float16 it is finite" in finding["text"], (
+        finding,
+        err,
+    )
     assert finding["evidence"]["replays"]["bfloat16"].startswith("finite in bfloat16")
     assert "bfloat16" in finding["advice"]
 
 
 def test_bfloat16_is_not_tried_where_nothing_is_float16(tmp_path):
     findings, alarm, err = diagnosed(tmp_path, "0", "torch.log(x.sum(1, keepdim=True)) * h", "bfloat16")
-    assert all("bfloat16 in place" not in f["text"] and "bfloat16" not in f["evidence"]["replays"] for f in findings), err
+    assert all("bfloat16 in place" not in f["text"] and "bfloat16" not in f["evidence"]["replays"] for f in findings), (
+        err
+    )
 
 
 def test_replay_in_bfloat16_needs_a_step_with_float16(tmp_path):
-    script = HALF.replace("SIZE", "0").replace("EXPRESSION", "torch.log(x.sum(1, keepdim=True)) * h").replace("AUTOCAST", "bfloat16")
+    script = (
+        HALF.replace("SIZE", "0")
+        .replace("EXPRESSION", "torch.log(x.sum(1, keepdim=True)) * h")
+        .replace("AUTOCAST", "bfloat16")
+    )
     alarm = helpers.run(tmp_path, script).the_alarm()
     told = helpers.finitude(tmp_path, "replay", alarm["capsule"], "--dtype", "bfloat16")
     assert told.code == 4 and "takes the place of float16, which this step does not have" in told.err, told.told()
-    assert json.loads(pathlib.Path(tmp_path, alarm["capsule"], "capsule.json").read_text())["kind"] == "finitude capsule"
+    assert (
+        json.loads(pathlib.Path(tmp_path, alarm["capsule"], "capsule.json").read_text())["kind"] == "finitude capsule"
+    )

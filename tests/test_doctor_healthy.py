@@ -1,16 +1,33 @@
-"""Healthy trainings get no warning: every negative case of the zoo, and ordinary loops of the table of compatibility."""
+"""Healthy trainings get no warning: every negative case of the zoo, and ordinary loops of the table of
+compatibility."""
 
 import pathlib
 
 import pytest
+
 from doctor_support import doctor, found
 
 ROOT = pathlib.Path(__file__).parents[1]
 NEGATIVE = {p.parent.name: p for p in sorted((ROOT / "zoo/negative").glob("*/train.py"))}
-# Nothing in it is ever NaN, which is what the zoo asks; it does not learn either: its loss grows a thousandfold in every step.
+# Nothing in it is ever NaN, which is what the zoo asks; it does not learn either: its loss grows a thousandfold in
+# every step.
 DIVERGES = "I18_saturated_features"
-PROGRAMS = ("accumulation", "averaged_model", "checkpointing", "closure_step", "compiled", "gan_alternating", "lbfgs", "loop_in_thread",
-            "meta_learning", "mixed_precision", "own_optimizer", "persistent_workers", "ppo", "trainer_class")
+PROGRAMS = (
+    "accumulation",
+    "averaged_model",
+    "checkpointing",
+    "closure_step",
+    "compiled",
+    "gan_alternating",
+    "lbfgs",
+    "loop_in_thread",
+    "meta_learning",
+    "mixed_precision",
+    "own_optimizer",
+    "persistent_workers",
+    "ppo",
+    "trainer_class",
+)
 
 
 @pytest.mark.parametrize("name", [n for n in NEGATIVE if n != DIVERGES])

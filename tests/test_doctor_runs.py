@@ -6,28 +6,77 @@ import pathlib
 import struct
 
 import pytest
+
 from doctor_support import TRAINING, doctor, found
 from helpers import run
 
-WATCHED = {"optimizers": 1, "steps": 1000, "backward_calls": 1000, "gradients_scanned": 4000, "scaler_skips": 0, "handled_by_script": 0}
+WATCHED = {
+    "optimizers": 1,
+    "steps": 1000,
+    "backward_calls": 1000,
+    "gradients_scanned": 4000,
+    "scaler_skips": 0,
+    "handled_by_script": 0,
+}
 
 
 def report(folder, alarms=(), advisories=(), **watched):
     path = folder / "made.json"  # the helper that starts us removes report.json
-    document = {"schema": 1, "outcome": "alarm" if alarms else "clean", "reason": "", "watched": {**WATCHED, **watched},
-                "alarms": list(alarms), "advisories": list(advisories)}
+    document = {
+        "schema": 1,
+        "outcome": "alarm" if alarms else "clean",
+        "reason": "",
+        "watched": {**WATCHED, **watched},
+        "alarms": list(alarms),
+        "advisories": list(advisories),
+    }
     path.write_text(json.dumps(document))
     return str(path)
 
 
 def alarm(cause="unknown", op="aten::mul", phase="forward", dtype="float32", largest=1.0, **more):
-    statistic = {"arg": "self", "shape": [2, 2], "dtype": dtype, "min": 0.0, "max": largest, "absmax": largest, "nan": 0, "inf": 0,
-                 "pos_inf": 0, "neg_inf": 0, "zero": 0, "numel": 4}
-    birth = {"phase": phase, "op": op, "file": "/srv/fits/model.py", "line": 7, "source": "y = f(x)", "module": "", "node": "",
-             "inputs": [statistic], "outputs": [], "rows": [1]}
-    return {"step": 400, "micro_batch": 0, "rank": 0, "optimizer": "SGD", "sink": {"kind": "loss", "name": "loss"}, "weights": "clean",
-            "rerun": "persistent", "rerun_by": "rewind", "births": [birth], "fix": None, "capsule": None, "text": "loss is NaN",
-            "cause": {"class": cause, "confidence": "proven", "text": "what happened", "experiments": []}, **more}
+    statistic = {
+        "arg": "self",
+        "shape": [2, 2],
+        "dtype": dtype,
+        "min": 0.0,
+        "max": largest,
+        "absmax": largest,
+        "nan": 0,
+        "inf": 0,
+        "pos_inf": 0,
+        "neg_inf": 0,
+        "zero": 0,
+        "numel": 4,
+    }
+    birth = {
+        "phase": phase,
+        "op": op,
+        "file": "/srv/fits/model.py",
+        "line": 7,
+        "source": "y = f(x)",
+        "module": "",
+        "node": "",
+        "inputs": [statistic],
+        "outputs": [],
+        "rows": [1],
+    }
+    return {
+        "step": 400,
+        "micro_batch": 0,
+        "rank": 0,
+        "optimizer": "SGD",
+        "sink": {"kind": "loss", "name": "loss"},
+        "weights": "clean",
+        "rerun": "persistent",
+        "rerun_by": "rewind",
+        "births": [birth],
+        "fix": None,
+        "capsule": None,
+        "text": "loss is NaN",
+        "cause": {"class": cause, "confidence": "proven", "text": "what happened", "experiments": []},
+        **more,
+    }
 
 
 def check_word(seven):
@@ -42,7 +91,9 @@ def with_steps(path, steps):
     """Puts records (loss, largest gradient, learning rate, applied) into a ring that a run has made."""
     data = bytearray(path.read_bytes())
     for n, (loss, grad, lr, applied) in enumerate(steps):
-        words = struct.unpack("<7Q", struct.pack("<QQIIdddQ", n + 1, n, 0, 1 if applied else 2, loss, grad, lr, (n + 1) * 10**6))
+        words = struct.unpack(
+            "<7Q", struct.pack("<QQIIdddQ", n + 1, n, 0, 1 if applied else 2, loss, grad, lr, (n + 1) * 10**6)
+        )
         struct.pack_into("<8Q", data, 4096 + 64 * n, *words, check_word(words))
     struct.pack_into("<Q", data, 56, len(steps))
     path.write_bytes(data)
@@ -98,9 +149,15 @@ def test_silent_on_a_healthy_report(tmp_path, watched):
 
 
 RINGS = {
-    "gradients that explode": ("P12", [(1.0, 0.1, 1e-3, True)] * 30 + [(2.0, 0.1 * 3.0**i, 1e-3, True) for i in range(12)]),
+    "gradients that explode": (
+        "P12",
+        [(1.0, 0.1, 1e-3, True)] * 30 + [(2.0, 0.1 * 3.0**i, 1e-3, True) for i in range(12)],
+    ),
     "no gradients any more": ("P18", [(1.0, 0.1, 1e-3, True)] * 30 + [(0.7, 0.0, 1e-3, True)] * 25),
-    "more and more steps left out": ("P14", [(1.0, 0.1, 1e-3, True)] * 100 + [(1.0, 0.1, 1e-3, i % 4 > 0) for i in range(100)]),
+    "more and more steps left out": (
+        "P14",
+        [(1.0, 0.1, 1e-3, True)] * 100 + [(1.0, 0.1, 1e-3, i % 4 > 0) for i in range(100)],
+    ),
 }
 
 
@@ -123,7 +180,10 @@ def test_silent_on_a_ring_that_learns(ring, tmp_path):
 
 
 def test_a_real_run_and_its_capsule(tmp_path):
-    text = TRAINING + "x = x * 1e4\nfor _ in range(3):\n    (-torch.log(model(x).softmax(-1))[0, y[0]]).backward()\n    opt.step()\n"
+    text = (
+        TRAINING + "x = x * 1e4\nfor _ in range(3):\n    (-torch.log(model(x).softmax(-1))[0, "
+        "y[0]]).backward()\n    opt.step()\n"
+    )
     text = text.replace("model(x).softmax", "(model(x) * torch.tensor([1.0, 0, 0, 0])).softmax")
     got = run(tmp_path, text)
     assert got.report["outcome"] == "alarm", got.told()
@@ -153,11 +213,20 @@ HOSTILE = {
     "cut off": b'{"schema": 1, "outcome": "al',
     "not an object": b"[1, 2]",
     "deeply nested": b'{"a": ' + b"[" * 100_000,
-    "wrong types": json.dumps({"schema": 1, "outcome": "alarm", "reason": "", "watched": WATCHED, "alarms": [{"step": {}, "births": 7}],
-                               "advisories": "none"}).encode(),
+    "wrong types": json.dumps(
+        {
+            "schema": 1,
+            "outcome": "alarm",
+            "reason": "",
+            "watched": WATCHED,
+            "alarms": [{"step": {}, "births": 7}],
+            "advisories": "none",
+        }
+    ).encode(),
     "no text": b"\xff\xfe\x00",
     "a capsule without an alarm": b'{"kind": "finitude capsule", "schema": 1}',
-    "a capsule with a strange alarm": b'{"kind": "finitude capsule", "schema": 1, "alarm": {"births": [3, {"forward": 1}], "step": "x"}}',
+    "a capsule with a strange alarm": b'{"kind": "finitude capsule", "schema": 1, "alarm": '
+    b'{"births": [3, {"forward": 1}], "step": "x"}}',
 }
 
 
@@ -185,7 +254,9 @@ def test_words_of_a_report_do_not_reach_the_terminal_raw(tmp_path):
 def test_a_redacted_capsule_is_read_without_its_sources(tmp_path):
     one = alarm(cause="log-of-zero", op="aten::log")
     one["births"] = [{k: v for k, v in b.items() if k not in ("file", "source")} for b in one["births"]]
-    (tmp_path / "capsule.json").write_text(json.dumps({"schema": 1, "kind": "finitude capsule", "redacted": True, "alarm": one}))
+    (tmp_path / "capsule.json").write_text(
+        json.dumps({"schema": 1, "kind": "finitude capsule", "redacted": True, "alarm": one})
+    )
     code, document, err = doctor(tmp_path, str(tmp_path))
     assert code == 1 and found(document, "P8", ("bad",)), err
 

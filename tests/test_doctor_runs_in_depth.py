@@ -1,15 +1,24 @@
-"""What the checks tell of a run in depth: experiments of its alarms, descriptions of its capsules, the course of its steps."""
+"""What the checks tell of a run in depth: experiments of its alarms, descriptions of its capsules, the course of its
+steps."""
 
 import json
 import random
 
 import pytest
+
 from doctor_support import TRAINING, doctor, found
 from helpers import finitude, run
 from test_doctor_runs import alarm, report, ring, with_steps  # noqa: F401  ring is a fixture
 
-FLAGS = {"matmul_precision": "highest", "tf32_matmul": False, "tf32_cudnn": True, "deterministic": False, "anomaly_mode": False,
-         "fill_uninitialized_memory": True, "cudnn_benchmark": False}
+FLAGS = {
+    "matmul_precision": "highest",
+    "tf32_matmul": False,
+    "tf32_cudnn": True,
+    "deterministic": False,
+    "anomaly_mode": False,
+    "fill_uninitialized_memory": True,
+    "cudnn_benchmark": False,
+}
 
 
 def with_experiments(one, *experiments):
@@ -21,29 +30,82 @@ def capsule(folder, one=None, **more):
     """A description of a capsule: what the doctor reads of one; without a tape."""
     folder.mkdir(parents=True)
     one = one or alarm()
-    about = {"schema": 1, "kind": "finitude capsule", "step": one["step"], "rank": 0, "optimizer": "SGD", "alarm": one, "files": {},
-             "flags": FLAGS, "start": {"scaler": None}, **more}
+    about = {
+        "schema": 1,
+        "kind": "finitude capsule",
+        "step": one["step"],
+        "rank": 0,
+        "optimizer": "SGD",
+        "alarm": one,
+        "files": {},
+        "flags": FLAGS,
+        "start": {"scaler": None},
+        **more,
+    }
     (folder / "capsule.json").write_text(json.dumps(about))
     return str(folder)
 
 
 FINITE, NOT = "loss and gradients finite", "not finite: loss"
 ALARMS = {
-    "half precision that more precision cures": ("P1", "bad", "in float64 is finite", lambda: with_experiments(
-        alarm(cause="half-precision-overflow", dtype="float16"), ("whole step in float64", FINITE))),
-    "half precision that more precision does not cure": ("P1", "note", "the model or the data", lambda: with_experiments(
-        alarm(cause="half-precision-overflow", dtype="float16"), ("whole step in float64", NOT))),
-    "bfloat16 where the cause is another, cured by precision": ("P1", "warn", "in float64 is finite", lambda: with_experiments(
-        alarm(cause="division-by-zero", dtype="bfloat16"), ("whole step in float64", FINITE))),
-    "what the birth was given, and a remedy": ("P8", "bad", "self 0 to 1", lambda: alarm(cause="log-of-zero", op="aten::log")),
-    "a birth in backward": ("P9", "note", "forward hooks are not called", lambda: alarm(cause="domain-edge", phase="backward")),
+    "half precision that more precision cures": (
+        "P1",
+        "bad",
+        "in float64 is finite",
+        lambda: with_experiments(
+            alarm(cause="half-precision-overflow", dtype="float16"), ("whole step in float64", FINITE)
+        ),
+    ),
+    "half precision that more precision does not cure": (
+        "P1",
+        "note",
+        "the model or the data",
+        lambda: with_experiments(
+            alarm(cause="half-precision-overflow", dtype="float16"), ("whole step in float64", NOT)
+        ),
+    ),
+    "bfloat16 where the cause is another, cured by precision": (
+        "P1",
+        "warn",
+        "in float64 is finite",
+        lambda: with_experiments(alarm(cause="division-by-zero", dtype="bfloat16"), ("whole step in float64", FINITE)),
+    ),
+    "what the birth was given, and a remedy": (
+        "P8",
+        "bad",
+        "self 0 to 1",
+        lambda: alarm(cause="log-of-zero", op="aten::log"),
+    ),
+    "a birth in backward": (
+        "P9",
+        "note",
+        "forward hooks are not called",
+        lambda: alarm(cause="domain-edge", phase="backward"),
+    ),
     "a birth outside of modules": ("P9", "note", "outside of any module", lambda: alarm(cause="log-of-zero")),
-    "samples without which the birth is": ("P11", "note", "single samples make it fail", lambda: with_experiments(
-        alarm(cause="log-of-zero"), ("step up to the birth, sample 1 of 4 replaced by a copy of sample 0", "what is born there is finite"))),
-    "samples without which it is finite": ("P11", "note", "single samples make it fail", lambda: with_experiments(
-        alarm(cause="overflow"), ("whole step, sample 1 of 4 replaced by a copy of sample 0", FINITE))),
-    "other bits when computed again": ("P19", "warn", "other bits in 2 runs", lambda: with_experiments(
-        alarm(), ("whole step, again as it was, 3 times", "other bits in 2 runs"))),
+    "samples without which the birth is": (
+        "P11",
+        "note",
+        "single samples make it fail",
+        lambda: with_experiments(
+            alarm(cause="log-of-zero"),
+            ("step up to the birth, sample 1 of 4 replaced by a copy of sample 0", "what is born there is finite"),
+        ),
+    ),
+    "samples without which it is finite": (
+        "P11",
+        "note",
+        "single samples make it fail",
+        lambda: with_experiments(
+            alarm(cause="overflow"), ("whole step, sample 1 of 4 replaced by a copy of sample 0", FINITE)
+        ),
+    ),
+    "other bits when computed again": (
+        "P19",
+        "warn",
+        "other bits in 2 runs",
+        lambda: with_experiments(alarm(), ("whole step, again as it was, 3 times", "other bits in 2 runs")),
+    ),
 }
 
 
@@ -57,8 +119,14 @@ def test_speaks_of_an_alarm_with(tmp_path, case):
 
 
 def test_a_birth_inside_a_module_and_the_same_bits_are_nothing_to_speak_of(tmp_path):
-    one = with_experiments(alarm(), ("whole step, again as it was, 3 times", "the same bits each time"),
-                           ("whole step, samples 0, 1 of 4 replaced by a copy of sample 3", FINITE + "; none of them alone makes the step fail"))
+    one = with_experiments(
+        alarm(),
+        ("whole step, again as it was, 3 times", "the same bits each time"),
+        (
+            "whole step, samples 0, 1 of 4 replaced by a copy of sample 3",
+            FINITE + "; none of them alone makes the step fail",
+        ),
+    )
     one["births"][0]["module"] = "Net.head"
     assert doctor(tmp_path, report(tmp_path, [one]))[1]["findings"] == []
 
@@ -69,20 +137,39 @@ def test_a_sample_that_fails_again_is_the_data(tmp_path):
         one["births"][0].update(samples=samples, rows=list(range(len(samples))), module="Net")
     code, document, _ = doctor(tmp_path, report(tmp_path, alarms))
     (finding,) = found(document, "P11", ("bad",))
-    assert code == 1 and "sample 17" in finding["text"] and "3, 90" in finding["text"] and finding["evidence"]["samples"] == [17]
+    assert (
+        code == 1
+        and "sample 17" in finding["text"]
+        and "3, 90" in finding["text"]
+        and finding["evidence"]["samples"] == [17]
+    )
     assert len(found(document, "P11", ("note",))) == 3  # each names the samples of its birth
     _, document, _ = doctor(tmp_path, report(tmp_path, alarms[1:]))
     assert not found(document, "P11", ("bad",))
 
 
 CAPSULES = {
-    "ranks with other settings": ("P2", "warn", "tf32_matmul was False", [{}, {"flags": {**FLAGS, "tf32_matmul": True}, "rank": 1}]),
+    "ranks with other settings": (
+        "P2",
+        "warn",
+        "tf32_matmul was False",
+        [{}, {"flags": {**FLAGS, "tf32_matmul": True}, "rank": 1}],
+    ),
     "settings that torch could not tell": ("P2", "warn", "could not tell", [{"flags": {"deterministic": False}}]),
-    "a scale beside bfloat16": ("P6", "note", "bfloat16", [{"start": {"scaler": {"scale": 65536.0}}, "flags": {**FLAGS, "autocast": "bfloat16"}}]),
+    "a scale beside bfloat16": (
+        "P6",
+        "note",
+        "bfloat16",
+        [{"start": {"scaler": {"scale": 65536.0}}, "flags": {**FLAGS, "autocast": "bfloat16"}}],
+    ),
     "anomaly mode": ("P9", "warn", "anomaly mode was on", [{"flags": {**FLAGS, "anomaly_mode": True}}]),
     "a loss scale that has fallen": ("P10", "bad", "fallen to 0.25", [{"start": {"scaler": {"scale": 0.25}}}]),
-    "a scale that nothing lowers": ("P14", "warn", "did not lower it",
-                                    [{"step": 3, "start": {"scaler": {"scale": 1024.0}}}, {"step": 4, "start": {"scaler": {"scale": 1024.0}}}]),
+    "a scale that nothing lowers": (
+        "P14",
+        "warn",
+        "did not lower it",
+        [{"step": 3, "start": {"scaler": {"scale": 1024.0}}}, {"step": 4, "start": {"scaler": {"scale": 1024.0}}}],
+    ),
 }
 
 
@@ -110,7 +197,9 @@ def test_settings_by_their_new_names_can_be_told(tmp_path):
 def test_silent_on_capsules_of_a_healthy_loop(tmp_path):
     folder = tmp_path / "run"
     for i, scale in enumerate((65536.0, 32768.0)):
-        capsule(folder / f"step-{i:06d}", step=i, start={"scaler": {"scale": scale}}, flags={**FLAGS, "autocast": "float16"})
+        capsule(
+            folder / f"step-{i:06d}", step=i, start={"scaler": {"scale": scale}}, flags={**FLAGS, "autocast": "float16"}
+        )
     (folder / "report.json").write_text(open(report(tmp_path)).read())
     (folder / "step-000009.partial-1").mkdir()
     (folder / "step-000010").mkdir()
@@ -119,8 +208,15 @@ def test_silent_on_capsules_of_a_healthy_loop(tmp_path):
     assert (code, document["findings"]) == (0, []), err
 
 
-@pytest.mark.parametrize("more", [{"flags": 7, "start": [1], "files": "x", "step": None, "rank": {}}, {"files": {"tape.bin": {"bytes": "many"}}},
-                                  {"files": {"tape.bin": {"bytes": 1 << 60}}}, {"start": {"scaler": {"scale": "NaN"}}}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"flags": 7, "start": [1], "files": "x", "step": None, "rank": {}},
+        {"files": {"tape.bin": {"bytes": "many"}}},
+        {"files": {"tape.bin": {"bytes": 1 << 60}}},
+        {"start": {"scaler": {"scale": "NaN"}}},
+    ],
+)
 def test_a_strange_description_of_a_capsule_is_borne(tmp_path, more):
     code, document, err = doctor(tmp_path, capsule(tmp_path / "step-000400", **more))
     assert code in (0, 1) and not document["trouble"] and "replay" in err and "Traceback" not in err
@@ -133,8 +229,18 @@ def rings():
     rise = [(1.0, 0.1 * 1.5**i * draw.uniform(0.5, 2), 1e-3, True) for i in range(40)]
     return {
         "gradients that explode with noise": ("P12", "warn", "steps after it had risen to 0.001", warm + rise),
-        "single spikes": ("P13", "note", "2 single steps", [(1.0, 90.0 if i in (50, 200) else g, lr, a) for i, (_, g, lr, a) in enumerate(usual)]),
-        "a tenth left out all the time": ("P14", "warn", "30 of 300 steps", [(*s[:3], i % 10 > 0) for i, s in enumerate(usual)]),
+        "single spikes": (
+            "P13",
+            "note",
+            "2 single steps",
+            [(1.0, 90.0 if i in (50, 200) else g, lr, a) for i, (_, g, lr, a) in enumerate(usual)],
+        ),
+        "a tenth left out all the time": (
+            "P14",
+            "warn",
+            "30 of 300 steps",
+            [(*s[:3], i % 10 > 0) for i, s in enumerate(usual)],
+        ),
     }
 
 
@@ -180,14 +286,18 @@ def test_the_process_is_named(ring, tmp_path):  # noqa: F811
     folder = tmp_path / "rank-3"
     folder.mkdir()
     (folder / "steps.ring").write_bytes(ring.read_bytes())
-    with_steps(folder / "steps.ring", [(1.0, 0.1, 1e-3, True)] * 100 + [(1.0, 0.1, 1e-3, i % 4 > 0) for i in range(100)])
+    with_steps(
+        folder / "steps.ring", [(1.0, 0.1, 1e-3, True)] * 100 + [(1.0, 0.1, 1e-3, i % 4 > 0) for i in range(100)]
+    )
     (finding,) = found(doctor(tmp_path, str(tmp_path))[1], "P14")
     assert finding["text"].startswith("rank-3: ")
 
 
 def test_a_capsule_of_half_precision_is_replayed_in_float32(tmp_path):
-    text = TRAINING + ("scale = 1.0\nfor _ in range(3):\n    h = (model(x).half() * scale)\n    h.float().square().mean().backward()\n"
-                       "    opt.step()\n    scale = 6e4\n    x = x * 1e3\n")
+    text = TRAINING + (
+        "scale = 1.0\nfor _ in range(3):\n    h = (model(x).half() * scale)\n    h.float().square().mean().backward()\n"
+        "    opt.step()\n    scale = 6e4\n    x = x * 1e3\n"
+    )
     got = run(tmp_path, text)
     assert got.report["outcome"] == "alarm", got.told()
     ((directory, *_),) = [list((tmp_path / "finitude-runs").iterdir())]

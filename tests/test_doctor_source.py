@@ -3,6 +3,7 @@
 import textwrap
 
 import pytest
+
 from doctor_support import examine, found, line_of
 
 LOOP = """
@@ -14,31 +15,57 @@ for x, y in loader:
 HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\ntorch.manual_seed(0)\n"
 
 SPEAKS = {
-    "tf32 by old and new names": ("P2", "warn", "torch.set_float32_matmul_precision('high')\n"
-                                  "torch.backends.cuda.matmul.fp32_precision = 'tf32'  # here\n"),
-    "tf32 on and off": ("P2", "warn", "torch.backends.cuda.matmul.allow_tf32 = False\ntorch.set_float32_matmul_precision('high')  # here\n"),
-    "a query that says yes": ("P3", "warn", "dtype = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16  # here\n"),
-    "backward inside autocast": ("P4", "warn", """
+    "tf32 by old and new names": (
+        "P2",
+        "warn",
+        "torch.set_float32_matmul_precision('high')\ntorch.backends.cuda.matmul.fp32_precision = 'tf32'  # here\n",
+    ),
+    "tf32 on and off": (
+        "P2",
+        "warn",
+        "torch.backends.cuda.matmul.allow_tf32 = False\ntorch.set_float32_matmul_precision('high')  # here\n",
+    ),
+    "a query that says yes": (
+        "P3",
+        "warn",
+        "dtype = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16  # here\n",
+    ),
+    "backward inside autocast": (
+        "P4",
+        "warn",
+        """
         for x, y in loader:
             with torch.autocast("cuda", dtype=torch.bfloat16):
                 loss = F.cross_entropy(model(x), y)
                 loss.backward()  # here
-        """),
+        """,
+    ),
     "deprecated names": ("P4", "note", "from torch.cuda.amp import GradScaler as Scaler\nscaler = Scaler()  # here\n"),
-    "float16 by its default and no scaler": ("P5", "warn", """
+    "float16 by its default and no scaler": (
+        "P5",
+        "warn",
+        """
         for x, y in loader:
             with torch.cuda.amp.autocast():  # here
                 loss = F.cross_entropy(model(x), y)
             loss.backward()
-        """),
-    "float16 by a variable and no scaler": ("P5", "warn", """
+        """,
+    ),
+    "float16 by a variable and no scaler": (
+        "P5",
+        "warn",
+        """
         kind = torch.half
         def step(x, y):
             with torch.autocast("cuda", kind):  # here
                 loss = F.cross_entropy(model(x), y)
             loss.backward()
-        """),
-    "a scaler beside bfloat16": ("P6", "note", """
+        """,
+    ),
+    "a scaler beside bfloat16": (
+        "P6",
+        "note",
+        """
         scaler = torch.amp.GradScaler("cuda")  # here
         for x, y in loader:
             with torch.autocast("cuda", dtype=torch.bfloat16):
@@ -46,8 +73,12 @@ SPEAKS = {
             scaler.scale(loss).backward()
             scaler.step(opt)
             scaler.update()
-        """),
-    "clipped while scaled": ("P7", "bad", """
+        """,
+    ),
+    "clipped while scaled": (
+        "P7",
+        "bad",
+        """
         from torch.nn.utils import clip_grad_norm_ as clip
         class Trainer:
             def __init__(self):
@@ -57,8 +88,12 @@ SPEAKS = {
                 clip(model.parameters(), 1.0)  # here
                 self.scaler.step(opt)
                 self.scaler.update()
-        """),
-    "clipped, then unscaled": ("P7", "bad", """
+        """,
+    ),
+    "clipped, then unscaled": (
+        "P7",
+        "bad",
+        """
         scaler = torch.amp.GradScaler("cuda")
         for x, y in loader:
             scaler.scale(F.cross_entropy(model(x), y)).backward()
@@ -66,8 +101,12 @@ SPEAKS = {
             scaler.unscale_(opt)
             scaler.step(opt)
             scaler.update()
-        """),
-    "unscaled twice": ("P7", "bad", """
+        """,
+    ),
+    "unscaled twice": (
+        "P7",
+        "bad",
+        """
         scaler = torch.amp.GradScaler("cuda")
         for x, y in loader:
             scaler.scale(F.cross_entropy(model(x), y)).backward()
@@ -76,35 +115,54 @@ SPEAKS = {
             scaler.unscale_(opt)  # here
             scaler.step(opt)
             scaler.update()
-        """),
+        """,
+    ),
     "float8 on any card": ("P3", "note", "model.cuda()\nw = w.to(torch.float8_e4m3fn)  # here\n"),
-    "numpy without a seed": ("P19", "note", """
+    "numpy without a seed": (
+        "P19",
+        "note",
+        """
         import numpy as np
         for x, y in loader:
             loss = F.cross_entropy(model(x + np.random.rand()), y)  # here
             loss.backward()
-        """),
-    "Python's generator without a seed": ("P19", "note", """
+        """,
+    ),
+    "Python's generator without a seed": (
+        "P19",
+        "note",
+        """
         import random
         for x, y in loader:
             random.shuffle(x)  # here
             loss = F.cross_entropy(model(x), y)
             loss.backward()
-        """),
-    "a scaler that is never updated": ("P7", "warn", """
+        """,
+    ),
+    "a scaler that is never updated": (
+        "P7",
+        "warn",
+        """
         scaler = torch.amp.GradScaler("cuda")
         scaler.scale(loss).backward()
         scaler.step(opt)  # here
-        """),
+        """,
+    ),
     "log of softmax": ("P8", "warn", "logp = torch.log(F.softmax(z, dim=-1))  # here\n"),
     "log of softmax by a variable": ("P8", "warn", "p = z.softmax(-1)\nlogp = p.log()  # here\n"),
     "log of sigmoid": ("P8", "warn", "logp = torch.sigmoid(z).log()  # here\n"),
     "anomaly mode": ("P9", "warn", "torch.autograd.set_detect_anomaly(True)  # here\n"),
     "anomaly mode around the loop": ("P9", "warn", "with torch.autograd.detect_anomaly():  # here\n    train()\n"),
-    "a hook that tests for NaN": ("P9", "note", "def hook(m, i, o):\n    assert not torch.isnan(o).any()\n"
-                                  "model.register_forward_hook(hook)  # here\n"),
-    "autotuning beside determinism": ("P19", "warn", "torch.use_deterministic_algorithms(True)\n"
-                                      "torch.backends.cudnn.benchmark = True  # here\n"),
+    "a hook that tests for NaN": (
+        "P9",
+        "note",
+        "def hook(m, i, o):\n    assert not torch.isnan(o).any()\nmodel.register_forward_hook(hook)  # here\n",
+    ),
+    "autotuning beside determinism": (
+        "P19",
+        "warn",
+        "torch.use_deterministic_algorithms(True)\ntorch.backends.cudnn.benchmark = True  # here\n",
+    ),
     "cublas without its workspace": ("P19", "note", "torch.use_deterministic_algorithms(True)  # here\nmodel.cuda()\n"),
 }
 
@@ -129,8 +187,10 @@ def test_speaks_of_training_that_is_never_seeded(tmp_path):
 SILENT = {
     "a plain loop": LOOP,
     "tf32 by one name": "torch.set_float32_matmul_precision('high')\ntorch.backends.cudnn.allow_tf32 = True\n",
-    "tf32 by two that agree": "torch.set_float32_matmul_precision('high')\ntorch.backends.cuda.matmul.allow_tf32 = True\n",
-    "tf32 by its new names": "torch.backends.cuda.matmul.fp32_precision = 'tf32'\ntorch.backends.cudnn.conv.fp32_precision = 'tf32'\n",
+    "tf32 by two that agree": "torch.set_float32_matmul_precision('high')\ntorch.backends.cuda.matmul.allow_tf32 "
+    "= True\n",
+    "tf32 by its new names": "torch.backends.cuda.matmul.fp32_precision = "
+    "'tf32'\ntorch.backends.cudnn.conv.fp32_precision = 'tf32'\n",
     "a query that tells emulation": "b = torch.cuda.is_bf16_supported(including_emulation=False)\n",
     "autocast as it is meant": """
         scaler = torch.amp.GradScaler("cuda", enabled=fast)
@@ -173,14 +233,17 @@ SILENT = {
                 return model(x)
         loss.backward()
         """,
-    "logarithms that are safe": "a = F.log_softmax(z, -1)\nb = torch.log(x.clamp(min=1e-7))\nc = math.log(sigmoid(3.0))\nd = (p + 1e-8).log()\n",
+    "logarithms that are safe": "a = F.log_softmax(z, -1)\nb = torch.log(x.clamp(min=1e-7))\nc = "
+    "math.log(sigmoid(3.0))\nd = (p + 1e-8).log()\n",
     "a log of something else of that name": "p = z.softmax(-1)\np = p.clamp(min=1e-6)\nlogp = p.log()\n",
-    "a logger": "softmax = make()\nlogger = logging.getLogger()\nlogger.log(softmax)\nrun.log({'loss': 1})\nself.log('sigmoid', sigmoid(x))\n",
+    "a logger": "softmax = make()\nlogger = "
+    "logging.getLogger()\nlogger.log(softmax)\nrun.log({'loss': 1})\nself.log('sigmoid', sigmoid(x))\n",
     "anomaly mode off or as an option": "torch.autograd.set_detect_anomaly(False)\ntorch.autograd.set_detect_anomaly(args.debug)\n"
-                                        "if args.debug:\n    torch.autograd.set_detect_anomaly(True)\n",
+    "if args.debug:\n    torch.autograd.set_detect_anomaly(True)\n",
     "a hook that collects": "model.register_forward_hook(lambda m, i, o: kept.append(o))\n",
-    "determinism as it is meant": "import os\nos.environ['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'\ntorch.use_deterministic_algorithms(True)\n"
-                                  "torch.backends.cudnn.benchmark = False\nmodel.cuda()\n",
+    "determinism as it is meant": "import os\nos.environ['CUBLAS_WORKSPACE_CONFIG'] = "
+    "':4096:8'\ntorch.use_deterministic_algorithms(True)\n"
+    "torch.backends.cudnn.benchmark = False\nmodel.cuda()\n",
     "unscaled for each optimizer, and in branches": """
         scaler = torch.amp.GradScaler("cuda")
         for x, y in loader:
@@ -195,7 +258,8 @@ SILENT = {
             scaler.step(opt)
             scaler.update()
         """,
-    "float8 where the card is asked": "if torch.cuda.get_device_capability() >= (8, 9):\n    w = w.to(torch.float8_e4m3fn)\n",
+    "float8 where the card is asked": "if torch.cuda.get_device_capability() >= (8, 9):\n    w = "
+    "w.to(torch.float8_e4m3fn)\n",
     "generators that are all seeded": """
         import random
         import numpy as np
@@ -227,7 +291,9 @@ def test_silent_on(tmp_path, body):
 def test_what_the_script_imports_from_its_own_folder_is_read_and_never_run(tmp_path):
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts/__init__.py").write_text("from .inner import head\nopen('ran', 'w')\n")
-    (tmp_path / "parts/inner.py").write_text("import torch\n\n\ndef head(z):\n    return torch.log(torch.softmax(z, -1))\n")
+    (tmp_path / "parts/inner.py").write_text(
+        "import torch\n\n\ndef head(z):\n    return torch.log(torch.softmax(z, -1))\n"
+    )
     (tmp_path / "stranger.py").write_text("import torch\ntorch.log(torch.softmax(z, -1))\n")
     code, document, _ = examine(tmp_path, "import json\nfrom parts import head\nopen('ran', 'w')\n", "--static")
     (finding,) = document["findings"]

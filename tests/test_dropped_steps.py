@@ -1,6 +1,7 @@
 """Steps that the script drops itself: a few are its own business, many in a row are a run that has stopped learning."""
 
 import pytest
+
 from helpers import training
 
 LOOP = """
@@ -43,7 +44,9 @@ def test_it_is_explained_and_the_same_bits_come_out(tmp_path):
     got = training(tmp_path, loop(), "--max-skips", "4")
     alarm = got.the_alarm()
     assert alarm["births"][0]["op"] == "aten::mul" and "loss * NAN" in alarm["births"][0]["source"], got.told()
-    assert (alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == ("persistent", "restart", True), alarm["rerun_text"]
+    assert (alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == ("persistent", "restart", True), alarm[
+        "rerun_text"
+    ]
 
 
 def test_under_warn_the_run_goes_on_and_all_are_counted(tmp_path):
@@ -55,7 +58,9 @@ def test_under_warn_the_run_goes_on_and_all_are_counted(tmp_path):
 def test_a_norm_that_overflows_drops_steps_of_finite_gradients(tmp_path):
     got = training(tmp_path, loop(NORM, LARGE, "i > 2"), "--on-alarm", "stop", "--max-skips", "5")
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["cause"]["class"]) == (3, "clipping") and "norm overflowed" in alarm["text"], got.told()
+    assert (alarm["step"], alarm["cause"]["class"]) == (3, "clipping") and "norm overflowed" in alarm["text"], (
+        got.told()
+    )
     assert alarm["births"][0]["source"] == NORM and got.watched["handled_by_script"] == 5, got.told()
 
 
@@ -214,20 +219,29 @@ def test_all_finite_is_not_said_of_a_run_whose_last_steps_were_dropped(tmp_path,
 
 
 def test_nor_of_one_whose_finite_gradients_reach_no_step(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         for i in range(40):
             opt.zero_grad()
             loss_of(batches[i % 6]).backward()
             if i > 5: continue
             opt.step()
-        """, "--on-alarm", "raise")
+        """,
+        "--on-alarm",
+        "raise",
+    )
     got.assert_no_alarm()
     assert "all finite" not in got.err and "applied by no step" in got.err, got.err
 
 
 def test_what_a_function_has_dropped_is_counted_though_its_optimizer_is_gone(tmp_path):
-    body = "def train():\n" + "\n".join("    " + line for line in (
-        "model = nn.Linear(4, 3)\nopt = torch.optim.SGD(model.parameters(), lr=0.1)" + loop(bad="i > 2", steps=9)).splitlines())
+    body = "def train():\n" + "\n".join(
+        "    " + line
+        for line in (
+            "model = nn.Linear(4, 3)\nopt = torch.optim.SGD(model.parameters(), lr=0.1)" + loop(bad="i > 2", steps=9)
+        ).splitlines()
+    )
     body = body.replace("loss = loss_of(x)", "loss = (model(x) - 1).pow(2).mean()").replace("finite()", "'well'")
     got = training(tmp_path, body + "\ntrain()", "--on-alarm", "raise")
     got.assert_no_alarm()
@@ -248,11 +262,15 @@ print("ended", finite())
 
 
 @pytest.mark.parametrize("last, skips, alarms", [(30, "10", 1), (8, "5", 1), (8, "6", 0)])
-def test_a_row_of_losses_that_were_checked_and_dropped_is_an_alarm_though_the_run_went_on(tmp_path, last, skips, alarms):
+def test_a_row_of_losses_that_were_checked_and_dropped_is_an_alarm_though_the_run_went_on(
+    tmp_path, last, skips, alarms
+):
     """It stops nothing: when it is known to be a row the program has a finite loss again."""
     got = training(tmp_path, LONG_ROW.format(last=last), "--on-alarm", "stop", "--max-skips", skips)
     assert (got.code, got.out, got.watched["handled_by_script"]) == (0, "ended True\n", last - 3), got.told()
     assert len(got.alarms) == alarms, got.told()
     for alarm in got.alarms:
-        assert f"dropped {last - 3} steps in a row by itself: the loss was not finite; then it went on" in alarm["text"], alarm["text"]
+        assert (
+            f"dropped {last - 3} steps in a row by itself: the loss was not finite; then it went on" in alarm["text"]
+        ), alarm["text"]
         assert (alarm["step"], alarm["births"][0]["op"], alarm["rerun"]) == (3, "aten::mul", "persistent"), alarm

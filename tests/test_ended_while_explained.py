@@ -1,8 +1,10 @@
-"""The program is ended while a bad step is run again to be explained: the alarm is told all the same, as not run again, and why."""
+"""The program is ended while a bad step is run again to be explained: the alarm is told all the same, as not run again,
+and why."""
 
 import signal
 
 import pytest
+
 from helpers import training
 
 # A second process ends the first one; the loop's iterator cannot be set back, so that there is one.
@@ -77,7 +79,14 @@ def test_a_process_that_is_killed_has_left_the_alarm_for_the_report_of_all(tmp_p
     from helpers import TRAINING, write_script
 
     write_script(tmp_path, TRAINING + inner, "inner.py")
-    got = training(tmp_path, "import subprocess, sys\nprint(subprocess.run([sys.executable, 'inner.py']).returncode)", "--on-alarm", "stop")
+    got = training(
+        tmp_path,
+        "import subprocess, sys\nprint(subprocess.run([sys.executable, 'inner.py']).returncode)",
+        "--on-alarm",
+        "stop",
+    )
     assert got.out == "-9\n"
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun"]) == (3, "not-run") and "the program was ended" in alarm["rerun_text"], got.told()
+    assert (alarm["step"], alarm["rerun"]) == (3, "not-run") and "the program was ended" in alarm["rerun_text"], (
+        got.told()
+    )

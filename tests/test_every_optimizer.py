@@ -5,22 +5,37 @@ import itertools
 
 import pytest
 import torch
+
 from helpers import run
 from optimizer_support import BAD, BATCHES, MODELS, NAN, check, digest, few_objects, is_accepted, watching
 
 pytestmark = pytest.mark.slow  # every mode of a class; of all classes where it is thorough
 
-CLASSES = {name: kind for name, kind in vars(torch.optim).items()
-           if inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer}
+CLASSES = {
+    name: kind
+    for name, kind in vars(torch.optim).items()
+    if inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
+}
 
 # Dense, decoupled, of a closure, of sparse gradients, by the shape of a parameter. The others are of these kinds.
 OF_EACH_KIND = ("SGD", "AdamW", "LBFGS", "SparseAdam", "Adafactor", "Muon")
 
 # What an argument is set to besides its default; of every other argument that is a flag: to the other value.
 VALUES = {
-    "foreach": (False, True), "fused": (True,), "momentum": (0.9,), "weight_decay": (0.1,), "dampening": (0.1,),
-    "lr_decay": (0.1,), "initial_accumulator_value": (0.1,), "momentum_decay": (0.01,), "line_search_fn": ("strong_wolfe",),
-    "lr": (torch.tensor(0.01),), "history_size": (2,), "t0": (2,), "nesterov": (False, True), "adjust_lr_fn": ("match_rms_adamw",),
+    "foreach": (False, True),
+    "fused": (True,),
+    "momentum": (0.9,),
+    "weight_decay": (0.1,),
+    "dampening": (0.1,),
+    "lr_decay": (0.1,),
+    "initial_accumulator_value": (0.1,),
+    "momentum_decay": (0.01,),
+    "line_search_fn": ("strong_wolfe",),
+    "lr": (torch.tensor(0.01),),
+    "history_size": (2,),
+    "t0": (2,),
+    "nesterov": (False, True),
+    "adjust_lr_fn": ("match_rms_adamw",),
 }
 TOGETHER = {"nesterov": {"momentum": 0.9}, "dampening": {"momentum": 0.9}}
 
@@ -51,22 +66,29 @@ def _quick(tmp_path, monkeypatch):
 
 def maker(kind, mode):
     few = {"max_iter": 3} if "max_iter" in inspect.signature(kind).parameters else {}
-    return lambda params: kind(params, **few, **{k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in mode.items()})
+    return lambda params: kind(
+        params, **few, **{k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in mode.items()}
+    )
 
 
 def models_for(make, closure):
-    """The first kind of model that torch trains like this, and the one with sparse gradients; what torch says of others."""
+    """The first kind of model that torch trains like this, and the one with sparse gradients; what torch says of
+    others."""
     said = [(model, is_accepted(make, model, closure=closure)) for model in MODELS]
     accepted = [model for model, why in said if not why]
     return accepted[:1] + [m for m in accepted[1:] if m.sparse], [why for _, why in said if why]
 
 
-@pytest.mark.parametrize("name", [n if n in OF_EACH_KIND else pytest.param(n, marks=pytest.mark.thorough) for n in CLASSES])
+@pytest.mark.parametrize(
+    "name", [n if n in OF_EACH_KIND else pytest.param(n, marks=pytest.mark.thorough) for n in CLASSES]
+)
 def test_a_veto_is_exact_in_every_mode(name):
     kind = CLASSES[name]
     for mode in arguments(kind):
         trained, said = False, []
-        for closure in (False, True) if not mode or name == "LBFGS" else (False,):  # a closure comes the same way in all modes
+        for closure in (
+            (False, True) if not mode or name == "LBFGS" else (False,)
+        ):  # a closure comes the same way in all modes
             models, why = models_for(maker(kind, mode), closure)
             trained, said = trained or bool(models), said + why
             for model in models:
@@ -116,8 +138,22 @@ def test_a_step_that_is_itself_differentiated_is_left_out_of_the_graph(name):
 
 
 def test_the_list_of_classes_is_not_empty_and_has_the_usual_ones():
-    assert {"Adadelta", "Adafactor", "Adagrad", "Adam", "Adamax", "AdamW", "ASGD", "LBFGS", "NAdam", "RAdam", "RMSprop",
-            "Rprop", "SGD", "SparseAdam"} <= set(CLASSES)
+    assert {
+        "Adadelta",
+        "Adafactor",
+        "Adagrad",
+        "Adam",
+        "Adamax",
+        "AdamW",
+        "ASGD",
+        "LBFGS",
+        "NAdam",
+        "RAdam",
+        "RMSprop",
+        "Rprop",
+        "SGD",
+        "SparseAdam",
+    } <= set(CLASSES)
     assert len(arguments(torch.optim.Adam)) >= 20 and {"foreach": False, "amsgrad": True} in arguments(torch.optim.Adam)
 
 
@@ -129,6 +165,7 @@ def scheduled(optimizer):
     def step():
         one.step()
         plateau.step(1.0)
+
     return step
 
 
@@ -144,9 +181,14 @@ def test_the_scripts_own_hooks_see_the_gradients_of_a_vetoed_step(tmp_path):
     # A pre-hook that clips by itself, a post-hook that logs: neither may find None.
     def make(params):
         optimizer = torch.optim.Adam(params, lr=0.01)
-        optimizer.register_step_pre_hook(lambda o, *_: [p.grad.clamp_(-1, 1) for g in o.param_groups for p in g["params"]] and None)
-        optimizer.register_step_post_hook(lambda o, *_: [p.grad.norm() for g in o.param_groups for p in g["params"]] and None)
+        optimizer.register_step_pre_hook(
+            lambda o, *_: [p.grad.clamp_(-1, 1) for g in o.param_groups for p in g["params"]] and None
+        )
+        optimizer.register_step_post_hook(
+            lambda o, *_: [p.grad.norm() for g in o.param_groups for p in g["params"]] and None
+        )
         return optimizer
+
     assert check(make)
 
 
@@ -177,8 +219,15 @@ for i, x in enumerate([torch.randn(8, 4) for _ in range(7)]):
 """
 
 
-@pytest.mark.parametrize("make", ["Muon(net.parameters())", "NAdam(net.parameters(), decoupled_weight_decay=True)",
-                                  "Adafactor(net.parameters())", "ASGD(net.parameters(), t0=2)"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        "Muon(net.parameters())",
+        "NAdam(net.parameters(), decoupled_weight_decay=True)",
+        "Adafactor(net.parameters())",
+        "ASGD(net.parameters(), t0=2)",
+    ],
+)
 def test_the_same_through_the_command_line_with_its_second_runs(tmp_path, make):
     reference = run(tmp_path, SAMPLE.format(make=make), env={"REFERENCE": "1"})
     reference.assert_silent()

@@ -15,19 +15,52 @@ EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
 # Where a half precision is involved its own class wins (1 - p rounds to zero there long before float32 would).
 PROGRAMS = {
     "plain_loop": ("plain_loop.py", [], [], "aten::div", "return rows / length", "Sequential.0", "division-by-zero"),
-    "bare_loop": ("bare_loop.py", [], [], "aten::_softmax", "weights = F.softmax(scores, dim=-1)",
-                  "Model.blocks.0.attention", "fully-masked-softmax"),
+    "bare_loop": (
+        "bare_loop.py",
+        [],
+        [],
+        "aten::_softmax",
+        "weights = F.softmax(scores, dim=-1)",
+        "Model.blocks.0.attention",
+        "fully-masked-softmax",
+    ),
     "gan": ("gan.py", [], [], "aten::div", "spread = x.var(dim=0).sqrt()", "Discriminator.spread", "domain-edge"),
-    "gan-traced": ("gan.py", [], ["--level", "trace"], "aten::div", "spread = x.var(dim=0).sqrt()",
-                   "Discriminator.spread", "domain-edge"),
-    "rnn": ("rnn.py", [], [], "aten::exp", "fading = torch.exp(-rate * gaps[:, t, None])", "Forecaster.memory",
-            "exp-overflow"),
-    "bfloat16": ("mixed_precision.py", [], [], "aten::log",
-                 "return -(labels * torch.log(p) + (1 - labels) * torch.log(rest)).mean()", "HandMade",
-                 "half-precision-underflow"),
-    "float16": ("mixed_precision.py", ["--dtype", "float16"], [], "aten::log",
-                "return -(labels * torch.log(p) + (1 - labels) * torch.log(rest)).mean()", "HandMade",
-                "half-precision-underflow"),
+    "gan-traced": (
+        "gan.py",
+        [],
+        ["--level", "trace"],
+        "aten::div",
+        "spread = x.var(dim=0).sqrt()",
+        "Discriminator.spread",
+        "domain-edge",
+    ),
+    "rnn": (
+        "rnn.py",
+        [],
+        [],
+        "aten::exp",
+        "fading = torch.exp(-rate * gaps[:, t, None])",
+        "Forecaster.memory",
+        "exp-overflow",
+    ),
+    "bfloat16": (
+        "mixed_precision.py",
+        [],
+        [],
+        "aten::log",
+        "return -(labels * torch.log(p) + (1 - labels) * torch.log(rest)).mean()",
+        "HandMade",
+        "half-precision-underflow",
+    ),
+    "float16": (
+        "mixed_precision.py",
+        ["--dtype", "float16"],
+        [],
+        "aten::log",
+        "return -(labels * torch.log(p) + (1 - labels) * torch.log(rest)).mean()",
+        "HandMade",
+        "half-precision-underflow",
+    ),
 }
 
 
@@ -64,8 +97,9 @@ def unkeyed(folder, jobs):
 
 def watched(folder, name, *more):
     script, arguments, options, *_ = PROGRAMS[name]
-    return helpers.finitude(folder, "run", "--report", "report.json", *options, str(EXAMPLES / script), "--hash",
-                            *arguments, *more)
+    return helpers.finitude(
+        folder, "run", "--report", "report.json", *options, str(EXAMPLES / script), "--hash", *arguments, *more
+    )
 
 
 @pytest.fixture(scope="module")

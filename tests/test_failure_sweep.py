@@ -1,5 +1,6 @@
-"""Each function of ours that runs from a bad step on is made to raise, one in each run. Whatever it is: no bad step is applied, the next one is
-left out too, the exit code is what the policy says, the report is there and names the failure."""
+"""Each function of ours that runs from a bad step on is made to raise, one in each run. Whatever it is: no bad step is
+applied, the next one is left out too, the exit code is what the policy says, the report is there and names the
+failure."""
 
 import random
 
@@ -28,19 +29,35 @@ def test_the_functions_are_found(found):
     functions, out = found
     assert len(functions) > 300 and out.startswith("ended"), len(functions)
     files = {name.partition(":")[0] for name in functions}
-    assert {"first_run/session.py", "second_run/rewind.py", "findings/findings.py", "capsules/capsule.py", "findings/report.py"} <= files
+    assert {
+        "first_run/session.py",
+        "second_run/rewind.py",
+        "findings/findings.py",
+        "capsules/capsule.py",
+        "findings/report.py",
+    } <= files
 
 
 def test_a_sample_of_them_fails_one_in_each_run(found, tmp_path):
     functions, out = found
     chosen = random.Random(SEED).sample(functions, SAMPLE)
-    named = [_check(tmp_path, one, ERRORS[k % len(ERRORS)], "stop" if k % 4 == 3 else "skip", out) for k, one in enumerate(chosen)]
+    named = [
+        _check(tmp_path, one, ERRORS[k % len(ERRORS)], "stop" if k % 4 == 3 else "skip", out)
+        for k, one in enumerate(chosen)
+    ]
     assert sum(named) > SAMPLE // 2, list(zip(chosen, named))
 
 
 # Those without which no alarm would be explained, decided or written.
-NEEDED = ["first_run/session.py:on_window", "first_run/session.py:act", "first_run/session.py:_conclude", "second_run/rewind.py:begin",
-          "findings/report.py:write", "findings/report.py:document", "program/discover.py:names"]
+NEEDED = [
+    "first_run/session.py:on_window",
+    "first_run/session.py:act",
+    "first_run/session.py:_conclude",
+    "second_run/rewind.py:begin",
+    "findings/report.py:write",
+    "findings/report.py:document",
+    "program/discover.py:names",
+]
 
 
 @pytest.mark.parametrize("place", NEEDED)

@@ -36,8 +36,15 @@ try:
 finally:
     print("over")
 """
-RUNS = [(-1, (), 8), (-1, ("--level", "trace"), 8), (-1, ("--level", "tape"), 8), (-1, ("--undo-mb", "4"), 8),
-        (5, ("--on-alarm", "skip"), 8), (5, ("--on-alarm", "warn"), 8), (5, ("--on-alarm", "stop"), 5)]
+RUNS = [
+    (-1, (), 8),
+    (-1, ("--level", "trace"), 8),
+    (-1, ("--level", "tape"), 8),
+    (-1, ("--undo-mb", "4"), 8),
+    (5, ("--on-alarm", "skip"), 8),
+    (5, ("--on-alarm", "warn"), 8),
+    (5, ("--on-alarm", "stop"), 5),
+]
 
 
 @pytest.mark.parametrize("bad, options, rows", RUNS, ids=[f"{b} {' '.join(o)}" for b, o, _ in RUNS])

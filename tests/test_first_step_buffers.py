@@ -1,5 +1,5 @@
-"""Running statistics of a first step that is left out go back to what the step began with, whoever gave its batch, also where the program
-has written them itself before."""
+"""Running statistics of a first step that is left out go back to what the step began with, whoever gave its batch, also
+where the program has written them itself before."""
 
 import pytest
 
@@ -25,11 +25,14 @@ for i, x in enumerate(data):
 ONE = "opt.zero_grad(); loss = net(x).pow(2).mean(); loss.backward()"
 STEPS = {
     "plain": ONE,
-    "two forward passes": "opt.zero_grad(); loss = (net(x) - net(x.flip(0))).pow(2).mean() + net(x).mean(); loss.backward()",
+    "two forward passes": "opt.zero_grad(); loss = (net(x) - net(x.flip(0))).pow(2).mean() + "
+    "net(x).mean(); loss.backward()",
     "micro-batches": "opt.zero_grad()\n    for part in x.split(3): net(part).pow(2).mean().backward()",
-    "a penalty of the weights": "opt.zero_grad(); loss = net(x).pow(2).mean() + sum(p.pow(2).sum() for p in net.parameters()); loss.backward()",
+    "a penalty of the weights": "opt.zero_grad(); loss = net(x).pow(2).mean() + sum(p.pow(2).sum() "
+    "for p in net.parameters()); loss.backward()",
     "two models": "opt.zero_grad(); loss = (net(x) - other(x)).pow(2).mean(); loss.backward()",
-    "a target without a graph": "opt.zero_grad()\n    with torch.no_grad(): y = net(x)\n    loss = (net(x) - y).pow(2).mean(); loss.backward()",
+    "a target without a graph": "opt.zero_grad()\n    with torch.no_grad(): y = net(x)\n    loss = "
+    "(net(x) - y).pow(2).mean(); loss.backward()",
 }
 BEFORE = {
     "nothing": "",
@@ -40,7 +43,11 @@ BEFORE = {
 
 
 def program(step="plain", before="nothing", before_optimizer=""):
-    return PROGRAM.replace("STEP", STEPS[step]).replace("BEFORE_OPTIMIZER", before_optimizer).replace("BEFORE", BEFORE[before])
+    return (
+        PROGRAM.replace("STEP", STEPS[step])
+        .replace("BEFORE_OPTIMIZER", before_optimizer)
+        .replace("BEFORE", BEFORE[before])
+    )
 
 
 def lines_of(tmp_path, text, policy="skip"):
@@ -68,7 +75,7 @@ def test_a_forward_pass_of_before_the_optimizer_stays(tmp_path):
 
 
 def test_two_bad_steps_at_the_start(tmp_path):
-    _, lines = lines_of(tmp_path, program().replace('data[0][2] = ', 'data[1][0] = data[0][2] = '))
+    _, lines = lines_of(tmp_path, program().replace("data[0][2] = ", "data[1][0] = data[0][2] = "))
     assert lines[0] == lines[1] == lines[2] != lines[3], lines
 
 
@@ -79,7 +86,7 @@ def test_with_a_loader_the_batch_is_where_the_step_begins(tmp_path):
 
 
 def test_a_healthy_first_step_is_left_alone(tmp_path):
-    text = program(before="calibrated").replace("data[0][2] = float(\"nan\")", "")
+    text = program(before="calibrated").replace('data[0][2] = float("nan")', "")
     run = helpers.run(tmp_path, text)
     run.assert_silent()
     assert run.out == helpers.plain(tmp_path, tmp_path / "train.py").out

@@ -1,11 +1,25 @@
-"""Optimizers that are not torch's: classes of a script, wrappers around others, and packages. The veto is exact for them."""
+"""Optimizers that are not torch's: classes of a script, wrappers around others, and packages. The veto is exact for
+them."""
 
 import pytest
 import torch
-from optimizer_support import BAD, BATCHES, INF, NAN, Dense, check, digest, few_objects, is_accepted, is_deterministic, train, watching
 
 import finitude
 from finitude import _native
+from optimizer_support import (
+    BAD,
+    BATCHES,
+    INF,
+    NAN,
+    Dense,
+    check,
+    digest,
+    few_objects,
+    is_accepted,
+    is_deterministic,
+    train,
+    watching,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -176,9 +190,11 @@ def test_gradients_that_are_there_before_the_closure_are_judged_before_the_step(
         optimizer = SharpFromGradients(params, lr=0.05)
         digests = []
         for i in range(BATCHES):
+
             def evaluate():
                 optimizer.zero_grad()
                 ((net(i) - 1).pow(2).mean() * (NAN if i in bad else 1)).backward()
+
             if i not in skipped:
                 evaluate()
                 optimizer.step(evaluate)
@@ -230,7 +246,7 @@ def test_what_a_closure_computes_is_not_the_arithmetic_of_the_optimizer():
         loss.backward()
         return loss
 
-    with finitude.watch(on_alarm="skip") as watch:   # with second runs
+    with finitude.watch(on_alarm="skip") as watch:  # with second runs
         for zero in (1.0, 1.0, 0.0):
             optimizer.step(evaluate)
     (alarm,) = watch.alarms
@@ -244,12 +260,14 @@ def test_trials_of_a_search_may_overflow_and_a_bad_start_is_undone():
         w = torch.nn.Parameter(torch.tensor([3.0, -2.0]))
         optimizer, values, digests = Search([w]), [], []
         for i in range(4):
+
             def evaluate():
                 optimizer.zero_grad()
                 loss = (w * w).exp().sum() * (NAN if i in bad else 1)
                 loss.backward()
                 values.append(float(loss.detach()))
                 return loss
+
             if i not in skipped:
                 optimizer.step(evaluate)
             digests.append(digest(optimizer, [w]))
@@ -263,7 +281,10 @@ def test_trials_of_a_search_may_overflow_and_a_bad_start_is_undone():
     reference = training(skipped=(0, 2))[0]
     with watching() as watch:
         assert training(bad=(0, 2))[0] == reference
-        assert [(a["step"], a["sink"]["kind"], a["weights"]) for a in watch.alarms] == [(0, "loss", "clean"), (2, "loss", "clean")]
+        assert [(a["step"], a["sink"]["kind"], a["weights"]) for a in watch.alarms] == [
+            (0, "loss", "clean"),
+            (2, "loss", "clean"),
+        ]
 
 
 @pytest.mark.parametrize("policy", ["raise", "stop"])
@@ -357,12 +378,19 @@ def schedule_free(name, **options):
         optimizer = getattr(pytest.importorskip("schedulefree"), name)(params, lr=0.01, **options)
         getattr(optimizer, "train", lambda: None)()
         return optimizer
+
     return make
 
 
 @pytest.mark.parametrize("closure", [False, True])
-@pytest.mark.parametrize("name", ["AdamWScheduleFree", "SGDScheduleFree",
-                                  *(pytest.param(n, marks=pytest.mark.thorough) for n in ("RAdamScheduleFree", "AdamWScheduleFreeClosure"))])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AdamWScheduleFree",
+        "SGDScheduleFree",
+        *(pytest.param(n, marks=pytest.mark.thorough) for n in ("RAdamScheduleFree", "AdamWScheduleFreeClosure")),
+    ],
+)
 def test_schedule_free(name, closure):
     if name.endswith("Closure"):
         closure = True

@@ -1,4 +1,5 @@
-"""torch.backends.*.fp32_precision, of torch 2.9 on: once a program has set one, torch refuses to tell its old name for it."""
+"""torch.backends.*.fp32_precision, of torch 2.9 on: once a program has set one, torch refuses to tell its old name for
+it."""
 
 import pytest
 import torch
@@ -14,7 +15,10 @@ def told():
     return [b.fp32_precision, b.cuda.matmul.fp32_precision, b.cudnn.conv.fp32_precision, b.cudnn.rnn.fp32_precision,
             b.mkldnn.matmul.fp32_precision, b.mkldnn.conv.fp32_precision, b.mkldnn.rnn.fp32_precision]
 """
-BAD = helpers.TRAINING + TOLD + """
+BAD = (
+    helpers.TRAINING
+    + TOLD
+    + """
 SET
 before = told()
 for i in range(5):
@@ -26,6 +30,7 @@ for i in range(5):
 assert told() == before, (told(), before)
 print("ended", finite())
 """
+)
 SETTINGS = [
     'torch.backends.fp32_precision = "ieee"',
     'torch.backends.cuda.matmul.fp32_precision = "tf32"',
@@ -48,9 +53,13 @@ def test_a_bad_step_is_explained_and_the_precision_stays(tmp_path, precision, le
 
 
 def test_a_second_process_records_with_it(tmp_path):
-    text = BAD.replace("SET", SETTINGS[1]).replace("for i in range(5)", "import socket\nonce = socket.socketpair()\nfor i in range(5)")
+    text = BAD.replace("SET", SETTINGS[1]).replace(
+        "for i in range(5)", "import socket\nonce = socket.socketpair()\nfor i in range(5)"
+    )
     alarm = helpers.run(tmp_path, text, cold=True).the_alarm()
-    assert (alarm["rerun_by"], alarm["rerun_verified"], alarm["births"][0]["op"]) == ("restart", True, "aten::mul"), alarm["rerun_text"]
+    assert (alarm["rerun_by"], alarm["rerun_verified"], alarm["births"][0]["op"]) == ("restart", True, "aten::mul"), (
+        alarm["rerun_text"]
+    )
 
 
 def test_a_tape_tells_it_and_a_replay_takes_it_and_puts_it_back():
@@ -64,6 +73,8 @@ def test_a_tape_tells_it_and_a_replay_takes_it_and_puts_it_back():
         tape = _native.tape_take()
         assert "mkldnn.matmul=bf16" in dict(_native.tape_about(tape)["settings"])["fp32_precision"].split()
         torch.backends.mkldnn.matmul.fp32_precision = "ieee"
-        assert _native.tape_play(tape, ["aten"], 0)["identical"] and torch.backends.mkldnn.matmul.fp32_precision == "ieee"
+        assert (
+            _native.tape_play(tape, ["aten"], 0)["identical"] and torch.backends.mkldnn.matmul.fp32_precision == "ieee"
+        )
     finally:
         torch.backends.mkldnn.matmul.fp32_precision = kept

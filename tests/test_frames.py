@@ -1,9 +1,11 @@
 """Where the user's code stands: value stacks, source lines, running modules; and what a look costs."""
+
 import os
 import sys
 import threading
 
 import pytest
+
 from frames_support import built, native  # noqa: F401
 
 pytestmark = pytest.mark.fast

@@ -1,10 +1,12 @@
 """A snapshot prolongs no life that matters, names what it lost, and leaks nothing."""
+
 import gc
 import itertools
 import sys
 import weakref
 
 import pytest
+
 from frames_support import Run, Tensor, built, native  # noqa: F401
 
 pytestmark = pytest.mark.fast
@@ -14,10 +16,21 @@ class Big:
     pass
 
 
-@pytest.mark.parametrize("make", [
-    lambda t: t(), lambda t: [t(), t()], lambda t: {"a": t()}, lambda t: (1, t()), lambda t: [[t()]],
-    lambda t: lambda x=t(): x, lambda t: (lambda x: lambda: x)(t()), lambda t: iter([t()]),
-    lambda t: enumerate((t(),)), lambda t: zip([t()], [1])])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda t: t(),
+        lambda t: [t(), t()],
+        lambda t: {"a": t()},
+        lambda t: (1, t()),
+        lambda t: [[t()]],
+        lambda t: lambda x=t(): x,
+        lambda t: (lambda x: lambda: x)(t()),
+        lambda t: iter([t()]),
+        lambda t: enumerate((t(),)),
+        lambda t: zip([t()], [1]),
+    ],
+)
 @pytest.mark.parametrize("base", [Tensor, Big])
 def test_prolongs_no_life(native, make, base):
     living = []
@@ -81,8 +94,16 @@ def test_dead_values_are_left_unset_and_named(built):
     restored, why, unset = state[3]
     assert restored, why
     assert sorted(unset) == ["loss", "losses"]
-    assert state[2] == [(0, 0), ("tail", 0, 0, 0, 0), (1, 1), ("tail", 0, 0, "lost"), (1, 1),
-                        ("tail", 1, 1, 1, 1), (2, 2), ("tail", 2, 2, 2, 2)]
+    assert state[2] == [
+        (0, 0),
+        ("tail", 0, 0, 0, 0),
+        (1, 1),
+        ("tail", 0, 0, "lost"),
+        (1, 1),
+        ("tail", 1, 1, 1, 1),
+        (2, 2),
+        ("tail", 2, 2, 2, 2),
+    ]
 
 
 def test_a_stand_in_takes_the_place_of_a_dead_value(built):
@@ -140,20 +161,19 @@ def test_counts_of_references_stay_level(native):
     class Watched:
         pass
 
-    objects = [Watched(), Tensor(leaf=True), Tensor(), [1, 2, 3], {"a": 1}, (10 ** 40,), object(), lambda: 3,
-               10 ** 30]
+    objects = [Watched(), Tensor(leaf=True), Tensor(), [1, 2, 3], {"a": 1}, (10**40,), object(), lambda: 3, 10**30]
     objects[2].equal = objects[0]
     a, b, c, d, e, f, g, h, k = objects
     snapshot = native.make()
 
     def generate():
         for i in range(3):
-            yield from zip([i], enumerate([i + 10 ** 20]))
+            yield from zip([i], enumerate([i + 10**20]))
 
     def many(count):
         running = generate()
         next(running)
-        endless, big = itertools.count(10 ** 25), iter(range(10 ** 25, 10 ** 26))
+        endless, big = itertools.count(10**25), iter(range(10**25, 10**26))
         for _ in range(count):
             for _, _ in zip(running and [1], {"k": 2}.items()):
                 x = next(endless), next(big)  # noqa: F841
@@ -172,8 +192,8 @@ def test_counts_of_references_stay_level(native):
 
 def test_restoring_leaks_nothing(built):
     def loop(step, log):
-        keep, x = [1, 2], (10 ** 30,)
-        for i, (y, z) in enumerate(zip([5, 6, 7], iter(range(10 ** 25, 10 ** 25 + 3)))):
+        keep, x = [1, 2], (10**30,)
+        for i, (y, z) in enumerate(zip([5, 6, 7], iter(range(10**25, 10**25 + 3)))):
             x = (z, y)
             step()
         return x, keep

@@ -1,10 +1,12 @@
 """What cannot be rewound is refused with a reason, and the loop then runs on untouched."""
+
 import itertools
 import sys
 import threading
 from functools import reduce
 
 import pytest
+
 from frames_support import Run, build, built, expect_rewound, native  # noqa: F401
 
 pytestmark = pytest.mark.fast
@@ -74,6 +76,7 @@ def listed(step, log):
 
 def sorted_after_drawing(step, log):
     """Its iterator has ended before the first call: where it stands says nothing."""
+
     def key(x):
         step()
         log.append(x)
@@ -134,9 +137,16 @@ def local_generator_over_file(step, log):
 REFUSED = [
     (two_yields, "stands at"),
     (over_file, "_io.TextIOWrapper"),
-    (with_reduce, "reduce"), (with_sorted, "sorted"), (with_filter, "filter"), (listed, "list"), (sorted_after_drawing, "sorted"),
-    (driven, "outside the user's code has moved on"), (own_iterator_class, "Count"),
-    (growing_list, "has changed"), (local_generator_over_file, "_io.TextIOWrapper")]
+    (with_reduce, "reduce"),
+    (with_sorted, "sorted"),
+    (with_filter, "filter"),
+    (listed, "list"),
+    (sorted_after_drawing, "sorted"),
+    (driven, "outside the user's code has moved on"),
+    (own_iterator_class, "Count"),
+    (growing_list, "has changed"),
+    (local_generator_over_file, "_io.TextIOWrapper"),
+]
 
 
 @pytest.mark.parametrize("loop,reason", REFUSED, ids=lambda value: getattr(value, "__name__", None))
@@ -150,6 +160,7 @@ def test_refuses_with_a_reason(built, loop, reason):
 
 def within_a_value(step, log):
     """Steps of one call: what runs them all stands at the same value."""
+
     def train(x, y):
         for i in range(3):
             step()
@@ -177,7 +188,8 @@ def test_within_the_call_for_one_value_it_goes_back(built, direct):
 
 @pytest.mark.parametrize("direct", [False, True], ids=["from Python", "from C"])
 def test_another_call_of_the_same_function(built, direct):
-    """Where a frame can be told at which call it stands (CPython 3.11 and later, calls of Python functions), it goes back to the other one."""
+    """Where a frame can be told at which call it stands (CPython 3.11 and later, calls of Python functions), it goes
+    back to the other one."""
     clean = Run(built, two_sites, -1, direct)
     for veto in range(1, clean.state[0]):
         run = Run(built, two_sites, veto, direct)

@@ -1,9 +1,11 @@
 """Rewind by return: a loop is vetoed at each of its steps in turn, and must run on as if it had not been."""
+
 import asyncio
 import runpy
 import sys
 
 import pytest
+
 from frames_loops import LOOPS, closures, deep_stack, for_enumerate, local_iterator, try_and_with
 from frames_support import Run, built, expect_rewound  # noqa: F401
 
@@ -19,8 +21,9 @@ def test_runs_on_as_the_first_time(built, loop, direct):
         expect_rewound(clean, Run(built, loop, veto, direct), veto)
 
 
-@pytest.mark.parametrize("loop", [for_enumerate, try_and_with, closures, local_iterator, deep_stack],
-                         ids=lambda loop: loop.__name__)
+@pytest.mark.parametrize(
+    "loop", [for_enumerate, try_and_with, closures, local_iterator, deep_stack], ids=lambda loop: loop.__name__
+)
 def test_under_a_tracer(built, loop):
     def trace(frame, event, argument):
         frame.f_locals  # what a debugger reads
@@ -62,7 +65,7 @@ def test_in_a_coroutine_it_goes_back_or_refuses(built):
             assert run.reason and run.log == clean.log and run.result == clean.result
 
 
-MODULE = '''
+MODULE = """
 import math
 total, history = 0, ()
 for epoch in range(2):
@@ -74,7 +77,7 @@ for epoch in range(2):
         step()
         history += (math.floor(total),)
         log.append(history)
-'''
+"""
 
 
 @pytest.mark.parametrize("how", ["runpy", "exec"])
@@ -99,5 +102,5 @@ def test_module_level_script(built, how):
     for veto in range(1, clean[0]):
         state, again = run(veto)
         assert state[3][0], state[3][1]
-        assert state[2] == clean[2][:clean[1][veto]] + clean[2][clean[1][veto - 1]:]
+        assert state[2] == clean[2][: clean[1][veto]] + clean[2][clean[1][veto - 1] :]
         assert again == result

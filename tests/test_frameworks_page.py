@@ -1,4 +1,5 @@
-"""The frameworks' rows of docs/compatibility.md are those of tests/frameworks/rows.json that `make test-frameworks` has proven."""
+"""The frameworks' rows of docs/compatibility.md are those of tests/frameworks/rows.json that `make test-frameworks` has
+proven."""
 
 import json
 import pathlib
@@ -9,8 +10,14 @@ COLUMNS = ("detected", "vetoed", "way", "verified", "line", "effects")
 
 
 def rows_as_markdown(rows):
-    head = "| program | detected | vetoed | second run | bits verified | birth line | a user sees besides |\n" + "|---" * 7 + "|\n"
-    return head + "".join(f"| {row['shape']} | " + " | ".join(row[c] for c in COLUMNS) + " |\n" for row in rows if row["measured"])
+    head = (
+        "| program | detected | vetoed | second run | bits verified | birth line | a user sees besides |\n"
+        + "|---" * 7
+        + "|\n"
+    )
+    return head + "".join(
+        f"| {row['shape']} | " + " | ".join(row[c] for c in COLUMNS) + " |\n" for row in rows if row["measured"]
+    )
 
 
 def test_the_page_shows_what_the_tests_measure():

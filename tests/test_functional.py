@@ -35,11 +35,22 @@ def run(folder, *options, bad=3, guard="pass"):
 def test_a_bad_loss_that_went_into_the_parameters_is_an_alarm_with_its_birth(tmp_path):
     got = run(tmp_path)
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"], alarm["rerun_by"]) == (3, "loss", "damaged", "restart"), got.told()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"], alarm["rerun_by"]) == (
+        3,
+        "loss",
+        "damaged",
+        "restart",
+    ), got.told()
     assert not got.watched["not_watched"], "its capsule comes out as it did"
     replayed = helpers.finitude(tmp_path, "replay", alarm["capsule"])
-    assert replayed.code == 0 and replayed.out.startswith("identical: 1 of 1 results have the same bits"), replayed.told()
-    assert (alarm["births"][0]["source"], alarm["rerun_verified"], alarm["cause"]["class"]) == (BIRTH, True, "division-by-zero"), got.told()
+    assert replayed.code == 0 and replayed.out.startswith("identical: 1 of 1 results have the same bits"), (
+        replayed.told()
+    )
+    assert (alarm["births"][0]["source"], alarm["rerun_verified"], alarm["cause"]["class"]) == (
+        BIRTH,
+        True,
+        "division-by-zero",
+    ), got.told()
     assert got.code == 1 and got.out.splitlines()[-1] == "3 False", got.told()  # stopped at the next derivative
 
 
@@ -58,8 +69,18 @@ def test_what_is_healthy_or_dropped_is_silent(tmp_path, bad, guard):
 
 
 def test_bad_losses_whose_gradients_are_finite_are_told_of_with_their_birth(tmp_path):
-    text = textwrap.dedent(LOOP).replace("BAD", "-1").replace("GUARD", "pass").replace(".mean()\n", ".mean() + EXTRA.log().sum()\n")
-    got = helpers.run(tmp_path, text.replace("for i in", "EXTRA = torch.ones(2)\nfor i in").replace("if i == -1:", "if i == 2:").replace("x[2] = 0", "EXTRA[1] = 0"))
+    text = (
+        textwrap.dedent(LOOP)
+        .replace("BAD", "-1")
+        .replace("GUARD", "pass")
+        .replace(".mean()\n", ".mean() + EXTRA.log().sum()\n")
+    )
+    got = helpers.run(
+        tmp_path,
+        text.replace("for i in", "EXTRA = torch.ones(2)\nfor i in")
+        .replace("if i == -1:", "if i == 2:")
+        .replace("x[2] = 0", "EXTRA[1] = 0"),
+    )
     assert got.code == 0 and not got.alarms and got.out.count("True") == 6, got.told()
     first, last = got.advisories("handled-by-script")
     assert (first["step"], last["step"]) == (2, 5) and first["text"].startswith("3 losses"), got.told()
@@ -74,11 +95,14 @@ def test_the_last_bad_loss_is_told(tmp_path):
 
 
 def test_derivatives_of_inputs_that_were_never_finite_are_nobodys_training(tmp_path):
-    got = helpers.run(tmp_path, """
+    got = helpers.run(
+        tmp_path,
+        """
         import torch
         from torch.func import grad
         rows = torch.randn(6, 3)
         rows[2:] = float("nan")
         print([bool(grad(lambda x: (x * x).sum())(row).isfinite().all()) for row in rows])
-        """)
+        """,
+    )
     got.assert_no_alarm()

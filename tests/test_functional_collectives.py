@@ -1,7 +1,8 @@
-"""What compilers and DTensor call instead of torch.distributed's own functions exchanges values as those do: the rank that made a bad
-value comes first, and the other one names it."""
+"""What compilers and DTensor call instead of torch.distributed's own functions exchanges values as those do: the rank
+that made a bad value comes first, and the other one names it."""
 
 import pytest
+
 from helpers import LIMIT, write_script
 from process_support import TORCHRUN, cold
 
@@ -50,10 +51,18 @@ def test_the_sender_comes_first_and_the_receiver_names_it(tmp_path):
     assert got.code == 0, got.told()
     told = [(a["step"], a["rank"], a["cause"]["class"], a["births"][0]["phase"]) for a in got.alarms]
     steps = (2, 6, 8, 14)
-    assert told == [one for step in steps for one in
-                    ((step, 1, "division-by-zero", "forward"), (step, 0, "other-rank", "communication"))], got.told()
+    assert told == [
+        one
+        for step in steps
+        for one in ((step, 1, "division-by-zero", "forward"), (step, 0, "other-rank", "communication"))
+    ], got.told()
     for sender, receiver in zip(got.alarms[::2], got.alarms[1::2]):
         assert sender["births"][0]["op"] == "aten::div" and "the division" in sender["births"][0]["source"]
         line = sender["births"][0]["line"]
-        assert f"came from rank 1, where aten::div made it at train.py:{line}" in receiver["cause"]["text"], receiver["cause"]
-        assert receiver["fix"] is None or (receiver["fix"]["text"], receiver["fix"]["line"]) == ("see the birth on rank 1", line)
+        assert f"came from rank 1, where aten::div made it at train.py:{line}" in receiver["cause"]["text"], receiver[
+            "cause"
+        ]
+        assert receiver["fix"] is None or (receiver["fix"]["text"], receiver["fix"]["line"]) == (
+            "see the birth on rank 1",
+            line,
+        )

@@ -1,4 +1,5 @@
-"""What a program may be that has no standard error, refuses to fork, or trains with what is not finite on purpose: it ends as without us."""
+"""What a program may be that has no standard error, refuses to fork, or trains with what is not finite on purpose: it
+ends as without us."""
 
 import pytest
 
@@ -52,7 +53,8 @@ MAKES = {
     "AdamW, foreach": "opt = torch.optim.AdamW(model.parameters(), 1e-3, foreach=True)",
     "AdamW, fused": "opt = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)",
     "SGD with momentum": "opt = torch.optim.SGD(model.parameters(), 1e-2, momentum=0.9, weight_decay=0.1)",
-    "a second group": "opt = torch.optim.Adam([{'params': [p for p in model.parameters() if p.requires_grad]}, {'params': [model.mask], 'lr': 0.5}], 1e-3)",
+    "a second group": "opt = torch.optim.Adam([{'params': [p for p in model.parameters() if "
+    "p.requires_grad]}, {'params': [model.mask], 'lr': 0.5}], 1e-3)",
     "a class of its own": "opt = Own(model.parameters())",
 }
 
@@ -69,13 +71,24 @@ def test_a_frozen_parameter_that_holds_inf_is_no_result_of_a_step(tmp_path, name
 
 
 SILENT = {
-    "frozen later": ("opt = torch.optim.AdamW(model.parameters(), 1e-3)", STEP,
-                     "if i == 4: model.out.bias.requires_grad_(False); model.out.bias.grad = None; model.mask.data[0, 0] = 1; model.out.bias.data[0] = 0.0\n"
-                     "    if i == 5: model.mask.data[1, 0] = -INF"),
-    "a search along a line": ("opt = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)", "opt.step(evaluate)", "pass"),
+    "frozen later": (
+        "opt = torch.optim.AdamW(model.parameters(), 1e-3)",
+        STEP,
+        "if i == 4: model.out.bias.requires_grad_(False); model.out.bias.grad = None; "
+        "model.mask.data[0, 0] = 1; model.out.bias.data[0] = 0.0\n"
+        "    if i == 5: model.mask.data[1, 0] = -INF",
+    ),
+    "a search along a line": (
+        "opt = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)",
+        "opt.step(evaluate)",
+        "pass",
+    ),
     "a closure": ("opt = torch.optim.SGD(model.parameters(), 0.1)", "opt.step(evaluate)", "pass"),
-    "a group that comes later": ("opt = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.1)", STEP,
-                                 "if i == 3: opt.add_param_group({'params': [model.mask]})"),
+    "a group that comes later": (
+        "opt = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.1)",
+        STEP,
+        "if i == 3: opt.add_param_group({'params': [model.mask]})",
+    ),
 }
 
 
@@ -94,7 +107,9 @@ def test_a_parameter_that_is_trained_and_begins_with_inf_is_an_alarm(tmp_path):
 
 
 def test_so_is_a_frozen_one_that_the_optimizer_writes(tmp_path):
-    got = helpers.run(tmp_path, _program("opt = Own(model.parameters(), ruins=True); model.mask.data.zero_()"), "--on-alarm", "raise")
+    got = helpers.run(
+        tmp_path, _program("opt = Own(model.parameters(), ruins=True); model.mask.data.zero_()"), "--on-alarm", "raise"
+    )
     assert got.the_alarm()["sink"] == {"kind": "parameter", "name": "mask"} and got.code == 1, got.told()
 
 
@@ -103,10 +118,13 @@ def test_so_is_a_frozen_one_that_the_optimizer_writes(tmp_path):
 STREAMS = {
     "None": "sys.stderr = None",
     "closed": "sys.stderr.close()",
-    "one that fails": "sys.stderr = type('Broken', (), {'write': lambda *_: 1 / 0, 'flush': lambda *_: None, 'closed': False})()",
+    "one that fails": "sys.stderr = type('Broken', (), {'write': lambda *_: 1 / 0, 'flush': lambda "
+    "*_: None, 'closed': False})()",
     "no standard output either": "print('begun', flush=True); sys.stdout = sys.stderr = None",
 }
-LOOP = helpers.TRAINING + """
+LOOP = (
+    helpers.TRAINING
+    + """
 import sys
 {streams}
 for k, x in enumerate(batches):
@@ -117,6 +135,7 @@ for k, x in enumerate(batches):
 if sys.stdout is not None: print("ended", finite())
 sys.exit(5)
 """
+)
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -127,7 +146,9 @@ def test_a_program_without_standard_error(tmp_path, name):
     assert (got.code, got.out) == (plain.code, plain.out) == (5, plain.out), got.told()
     assert got.report["outcome"] == "clean" and got.watched["steps"] == 6, got.told()
     got = helpers.run(tmp_path, LOOP.format(streams=STREAMS[name], bad=3), "--on-alarm", "skip")
-    assert (got.code, got.out) == (5, plain.out) and got.the_alarm()["step"] == 3 and got.the_alarm()["births"], got.told()
+    assert (got.code, got.out) == (5, plain.out) and got.the_alarm()["step"] == 3 and got.the_alarm()["births"], (
+        got.told()
+    )
     got = helpers.run(tmp_path, LOOP.format(streams=STREAMS[name], bad=3), "--on-alarm", "raise")
     assert got.code == 1 and got.the_alarm()["action"] == "stopped", got.told()
 
@@ -156,8 +177,10 @@ def test_a_program_that_does_not_fork(tmp_path, error):
     got = helpers.run(tmp_path, helpers.TRAINING + REFUSES.format(error=error) + BAD_STEP, "--on-alarm", "skip")
     helpers.write_script(tmp_path, helpers.TRAINING + PLAIN, "plain.py")
     assert (got.code, got.out) == (0, helpers.plain(tmp_path, "plain.py").out), got.told()
-    assert [(a["step"], a["rerun"], a["births"][0]["op"]) for a in got.alarms] == \
-        [(2, "persistent", "aten::div"), (4, "persistent", "aten::div")], got.told()
+    assert [(a["step"], a["rerun"], a["births"][0]["op"]) for a in got.alarms] == [
+        (2, "persistent", "aten::div"),
+        (4, "persistent", "aten::div"),
+    ], got.told()
 
 
 CTRL_C = """
@@ -172,7 +195,10 @@ os.register_at_fork({when}=come)
 
 @pytest.mark.parametrize("when", ["before", "after_in_parent"])
 def test_ctrl_c_while_it_forks_is_heard_and_leaves_no_process(tmp_path, when):
-    text = helpers.TRAINING + CTRL_C.format(when=when) + """
+    text = (
+        helpers.TRAINING
+        + CTRL_C.format(when=when)
+        + """
 for k, x in enumerate(batches):
     opt.zero_grad()
     loss = loss_of(x / (0 if k in (2, 4) else 1))
@@ -184,6 +210,7 @@ for k, x in enumerate(batches):
         print("heard at", k, "processes left", len(children))
 print("ended", finite())
 """
+    )
     got = helpers.run(tmp_path, text, "--on-alarm", "skip")
     assert (got.code, got.out) == (0, "heard at 2 processes left 0\nended True\n"), got.told()
     assert [a["step"] for a in got.alarms] == [2, 4] and got.alarms[1]["births"], got.told()

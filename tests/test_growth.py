@@ -15,29 +15,43 @@ def noisy(values):
 
 
 GROWN = {
-    "level, then growth": (noisy([1.0] * 50 + [1.5 ** i for i in range(1, 31)]), 49, 1.5, False),
-    "growth from the first step that is left": (noisy([1.02 ** i for i in range(400)]), 0, 1.02, True),
+    "level, then growth": (noisy([1.0] * 50 + [1.5**i for i in range(1, 31)]), 49, 1.5, False),
+    "growth from the first step that is left": (noisy([1.02**i for i in range(400)]), 0, 1.02, True),
     "few steps": ([2.0, 2.0, 2.0, 20.0, 200.0, 2000.0, 20000.0], 2, 10.0, False),
-    "after a step that was not finite": ([1.0, math.nan] + [1.0] * 10 + [3.0 ** i for i in range(1, 9)], 11, 3.0, False),
+    "after a step that was not finite": ([1.0, math.nan] + [1.0] * 10 + [3.0**i for i in range(1, 9)], 11, 3.0, False),
 }
 
 
 @pytest.mark.parametrize("values, at, factor, older", GROWN.values(), ids=GROWN)
 def test_the_onset(values, at, factor, older):
     found = growth.onset(values)
-    assert found is not None and abs(found[0] - at) <= 2 and found[1] == pytest.approx(factor, rel=0.1) and found[2] is older, found
+    assert (
+        found is not None
+        and abs(found[0] - at) <= 2
+        and found[1] == pytest.approx(factor, rel=0.1)
+        and found[2] is older
+    ), found
 
 
-@pytest.mark.parametrize("values", [
-    [], [1.0] * 30, noisy([1.0] * 100), [0.9 ** i for i in range(60)], [1.0, 1.0, 50.0], noisy([1.0] * 40) + [100.0], [math.nan] * 9,
-    [2.0 ** i for i in range(20)] + [2.0 ** (20 - i) for i in range(20)],
-])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        [1.0] * 30,
+        noisy([1.0] * 100),
+        [0.9**i for i in range(60)],
+        [1.0, 1.0, 50.0],
+        noisy([1.0] * 40) + [100.0],
+        [math.nan] * 9,
+        [2.0**i for i in range(20)] + [2.0 ** (20 - i) for i in range(20)],
+    ],
+)
 def test_what_does_not_grow_has_none(values):
     assert growth.onset(values) is None
 
 
 def test_a_ring_that_is_shorter_than_the_growth():
-    steps = [(900 + i, 1.01 ** i, 2.0, 0.1) for i in range(500)]
+    steps = [(900 + i, 1.01**i, 2.0, 0.1) for i in range(500)]
     (told,) = growth.of_steps(steps)
     assert (told["quantity"], told["step"], told["at_most"], told["steps"]) == ("loss", 900, True, 499)
     assert told["factor_per_step"] == pytest.approx(1.01)
@@ -64,6 +78,12 @@ def test_a_rate_that_rose(tmp_path):
     result = run(tmp_path, PROGRAM.replace("RATE", "1.2"))
     alarm = result.alarms[0]
     told = {one["quantity"]: one for one in alarm["cause"]["onsets"]}
-    assert alarm["cause"]["class"] == "learning-rate" and set(told) == {"loss", "gradient", "learning-rate"}, result.told()
-    assert abs(told["loss"]["step"] - 60) <= 3 and told["learning-rate"]["step"] == 59 and told["loss"]["factor_per_step"] > 3
+    assert alarm["cause"]["class"] == "learning-rate" and set(told) == {"loss", "gradient", "learning-rate"}, (
+        result.told()
+    )
+    assert (
+        abs(told["loss"]["step"] - 60) <= 3
+        and told["learning-rate"]["step"] == 59
+        and told["loss"]["factor_per_step"] > 3
+    )
     assert f"the loss grew since step {told['loss']['step']}, by a factor of" in " ".join(result.err.split())

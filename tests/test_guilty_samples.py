@@ -1,5 +1,5 @@
-"""Which samples of the batch make a step fail, where the rows of the birth are not those of the batch; and which samples of the
-data set they are, where the sampler told."""
+"""Which samples of the batch make a step fail, where the rows of the birth are not those of the batch; and which
+samples of the data set they are, where the sampler told."""
 
 import json
 import pathlib
@@ -37,8 +37,8 @@ for step, (x, length, label) in enumerate(loader):
         optimizer.zero_grad()
 """
 
-# The heads stand beside the batch in the first dimension of the softmax, and the bad sample is taken out by an index afterwards: with
-# another sample in its place the loss would have other shapes.
+# The heads stand beside the batch in the first dimension of the softmax, and the bad sample is taken out by an index
+# afterwards: with another sample in its place the loss would have other shapes.
 ATTENTION = """
 class Reader(nn.Module):
     def __init__(self):
@@ -67,7 +67,9 @@ FOLDED = """flat = torch.log(x.abs() * valid.any(1)[:, None, None]).reshape(-1, 
 
 
 def alarm_of(folder, model, loss, bad, every=1, *options):
-    script = LOADER.replace("MODEL", model.strip()).replace("LOSS", loss).replace("BADLY", bad).replace("EVERY", str(every))
+    script = (
+        LOADER.replace("MODEL", model.strip()).replace("LOSS", loss).replace("BADLY", bad).replace("EVERY", str(every))
+    )
     result = helpers.run(folder, script, *options)
     return result.the_alarm(), result
 
@@ -87,7 +89,9 @@ def test_heads_folded_into_the_batch_and_other_shapes_with_another_sample(tmp_pa
     assert birth["rows_of"] == 4 and birth["samples"] == [9], result.told()
     (samples,) = loaded(alarm, tmp_path)
     assert [samples[row] for row in birth["rows"]] == [9]
-    assert birth["outputs"][0]["rows"] == [2 * birth["rows"][0], 2 * birth["rows"][0] + 1], "those of the tensor stay with it"
+    assert birth["outputs"][0]["rows"] == [2 * birth["rows"][0], 2 * birth["rows"][0] + 1], (
+        "those of the tensor stay with it"
+    )
     (tried,) = searched(alarm)
     assert tried["samples"] == [9] and tried["name"].startswith("step up to the birth, sample "), tried
     shown = " ".join(result.err.split())
@@ -181,17 +185,24 @@ def guilty(folder, take, loss):
 @pytest.mark.parametrize("take", ["data[index]", "data.index_select(0, index)"])
 def test_rows_of_a_batch_that_is_taken_out_of_all_samples_are_those_of_the_batch(tmp_path, take):
     birth, result = guilty(tmp_path, take, ROWS)
-    assert (birth["rows"], birth["rows_in"], birth["rows_of"], birth["samples"]) == ([4], "batch", 8, [17]), result.told()
+    assert (birth["rows"], birth["rows_in"], birth["rows_of"], birth["samples"]) == ([4], "batch", 8, [17]), (
+        result.told()
+    )
     assert "row 4 of the batch = sample 17 of the data set" in " ".join(result.err.split())
 
 
 def test_a_vector_of_features_has_no_rows(tmp_path):
-    result = helpers.training(tmp_path, """
+    result = helpers.training(
+        tmp_path,
+        """
         for x in batches:
             opt.zero_grad()
             (model(x).pow(2).mean() + x[:1].var(0).sum()).backward()
             opt.step()
-    """, "--on-alarm", "stop")
+    """,
+        "--on-alarm",
+        "stop",
+    )
     birth = result.alarms[0]["births"][0]
     assert birth["rows"] == [] and "rows_in" not in birth and "rows_of" not in birth, result.told()
 
@@ -213,13 +224,19 @@ WITHIN = {
     "a token that nobody has counted": (
         "tokens = torch.randint(0, 9, (48, 7)); tokens[29, 4] = 9; data = [tokens]\n"
         "table, counts = torch.randn(10, 6), torch.tensor([3.0] * 9 + [0.0])",
-        "loss = net(table[part[0]] / counts[part[0]][..., None]).pow(2).mean()", "only batch[0][4] replaced"),
+        "loss = net(table[part[0]] / counts[part[0]][..., None]).pow(2).mean()",
+        "only batch[0][4] replaced",
+    ),
     "a column of a table": (
-        "data = [torch.rand(48, 6) + 0.5, torch.rand(48, 2)]; data[0][29, 2] = 0", "loss = net(part[0].log()).mean() * part[1].mean()",
-        "only batch[0][2] replaced"),
+        "data = [torch.rand(48, 6) + 0.5, torch.rand(48, 2)]; data[0][29, 2] = 0",
+        "loss = net(part[0].log()).mean() * part[1].mean()",
+        "only batch[0][2] replaced",
+    ),
     "the second tensor of the batch, of one number a sample": (
-        "data = [torch.rand(48, 6), torch.rand(48) + 0.5]; data[1][29] = 0", "loss = (net(part[0]).squeeze(1) / part[1]).mean()",
-        "only batch[1] replaced"),
+        "data = [torch.rand(48, 6), torch.rand(48) + 0.5]; data[1][29] = 0",
+        "loss = (net(part[0]).squeeze(1) / part[1]).mean()",
+        "only batch[1] replaced",
+    ),
 }
 
 
@@ -234,12 +251,20 @@ def test_what_of_the_sample_it_is_is_told(tmp_path, setting, loss, said):
 
 def test_where_the_whole_sample_is_at_fault_no_element_is_told(tmp_path):
     setting = "data = [torch.rand(48, 6)]; data[0][29] = 0"
-    alarm = helpers.run(tmp_path, ELEMENTS.replace("SETTING", setting).replace("LOSS", "loss = net(part[0] / part[0].sum(1, keepdim=True)).mean()")).the_alarm()
+    alarm = helpers.run(
+        tmp_path,
+        ELEMENTS.replace("SETTING", setting).replace(
+            "LOSS", "loss = net(part[0] / part[0].sum(1, keepdim=True)).mean()"
+        ),
+    ).the_alarm()
     names = [e["name"] for e in alarm["cause"]["experiments"]]
-    assert any("sample 5 of 8 replaced" in name for name in names) and not any("of sample" in name and "only" in name for name in names), names
+    assert any("sample 5 of 8 replaced" in name for name in names) and not any(
+        "of sample" in name and "only" in name for name in names
+    ), names
 
 
-# An adapter is trained on a frozen backbone. No optimizer owns the table of the embedding, and row 0 of it is padding: not a sample.
+# An adapter is trained on a frozen backbone. No optimizer owns the table of the embedding, and row 0 of it is padding:
+# not a sample.
 FROZEN = """
 import torch
 from torch import nn
@@ -274,7 +299,8 @@ def test_rows_of_weights_made_in_the_first_step_are_no_samples(tmp_path):
 
 
 def test_features_that_are_as_many_as_the_batch_are_no_samples(tmp_path):
-    """Eight features first, eight samples beside them: row 2 of what is born is a feature, and no sample is told for it."""
+    """Eight features first, eight samples beside them: row 2 of what is born is a feature, and no sample is told for
+    it."""
     body = """
         data = torch.rand(40, 8) + 0.5
         data[19, 2] = 0
@@ -293,8 +319,11 @@ def test_features_that_are_as_many_as_the_batch_are_no_samples(tmp_path):
 
 
 def test_rows_of_a_weight_that_was_bad_before_the_step_are_no_samples():
-    alarm = {"micro_batch": 0, "cause": {"experiments": []}, "births": [
-        {"phase": phase, "rows": [2], "outputs": [{"shape": [4]}]} for phase in ("state", "forward")]}
+    alarm = {
+        "micro_batch": 0,
+        "cause": {"experiments": []},
+        "births": [{"phase": phase, "rows": [2], "outputs": [{"shape": [4]}]} for phase in ("state", "forward")],
+    }
     samples.name(alarm, {"samples": [[7, 5, 9, 8]]})
     assert [b.get("samples") for b in alarm["births"]] == [None, [9]]
 
@@ -351,18 +380,27 @@ MASKED = """
 """
 
 
-@pytest.mark.parametrize(("loss", "op", "more"), [
-    ("m = s.max(dim=1, keepdim=True).values\n    ((s - m).exp().sum(1).log() + m.squeeze(1)).mean().backward()", "aten::sub", 2),
-    ("(-s.log_softmax(1)[torch.arange(6), 2]).mean().backward()", "aten::_log_softmax", 2),
-])
+@pytest.mark.parametrize(
+    ("loss", "op", "more"),
+    [
+        (
+            "m = s.max(dim=1, keepdim=True).values\n    ((s - m).exp().sum(1).log() + m.squeeze(1)).mean().backward()",
+            "aten::sub",
+            2,
+        ),
+        ("(-s.log_softmax(1)[torch.arange(6), 2]).mean().backward()", "aten::_log_softmax", 2),
+    ],
+)
 def test_rows_of_a_mask_are_not_guilty(tmp_path, loss, op, more):
     """Rows 3 and 5 hold an infinity that is meant, before and after."""
-    body = "model = torch.nn.Linear(4, 3)\nopt = torch.optim.SGD(model.parameters(), lr=0.01)\n" + textwrap.dedent(MASKED).replace("LOSS", loss)
+    body = "model = torch.nn.Linear(4, 3)\nopt = torch.optim.SGD(model.parameters(), lr=0.01)\n" + textwrap.dedent(
+        MASKED
+    ).replace("LOSS", loss)
     result = helpers.training(tmp_path, body, "--on-alarm", "warn")
     birth, cause = result.the_alarm()["births"][0], result.the_alarm()["cause"]
     assert (birth["op"], birth["rows"]) == (op, [2]), result.told()
     assert birth["outputs"][0]["neg_inf"] == more and "x NaN at row 2 " in result.err + " "
-    left_out, = [e for e in cause["experiments"] if e["name"] == "row 2 left out"]
+    (left_out,) = [e for e in cause["experiments"] if e["name"] == "row 2 left out"]
     assert left_out["confirms"] and left_out["outcome"] == "no NaN"
 
 
@@ -391,7 +429,9 @@ def test_a_vector_that_was_written_into_one_row_is_no_batch(tmp_path):
     birth = alarm["births"][0]
     assert (birth["rows"], birth["rows_in"]) == ([4], "output") and "rows_of" not in birth, result.told()
     assert "of the batch" not in result.err
-    assert [e for e in alarm["cause"]["experiments"] if " of 4 of an input replaced by a copy of row " in e["name"]], result.told()
+    assert [e for e in alarm["cause"]["experiments"] if " of 4 of an input replaced by a copy of row " in e["name"]], (
+        result.told()
+    )
 
 
 SAMPLES = """
@@ -421,7 +461,9 @@ SAMPLES = """
 @pytest.mark.parametrize("bad", [[2], [2, 7]])
 def test_a_sample_is_the_row_that_it_is_stacked_to(tmp_path, made, bad):
     """Not a row for each of its six numbers."""
-    result = helpers.training(tmp_path, textwrap.dedent(SAMPLES).replace("BAD", str(bad)).replace("MADE", made), "--on-alarm", "stop")
+    result = helpers.training(
+        tmp_path, textwrap.dedent(SAMPLES).replace("BAD", str(bad)).replace("MADE", made), "--on-alarm", "stop"
+    )
     alarm = result.the_alarm()
     births = alarm["births"]
     assert [birth["rows"] for birth in births] == [[row] for row in bad], result.told()

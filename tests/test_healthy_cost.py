@@ -60,15 +60,17 @@ def fused_adam():
 def clip_norm():
     import torch
 
-    return _simple(lambda optim, p: optim.AdamW(p, lr=1e-3),
-                   lambda model: torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1))
+    return _simple(
+        lambda optim, p: optim.AdamW(p, lr=1e-3), lambda model: torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    )
 
 
 def clip_value():
     import torch
 
-    return _simple(lambda optim, p: optim.AdamW(p, lr=1e-3),
-                   lambda model: torch.nn.utils.clip_grad_value_(model.parameters(), 0.1))
+    return _simple(
+        lambda optim, p: optim.AdamW(p, lr=1e-3), lambda model: torch.nn.utils.clip_grad_value_(model.parameters(), 0.1)
+    )
 
 
 def scheduler_and_accumulation():
@@ -124,7 +126,9 @@ def scaler():
     return optimizer, step
 
 
-KINDS = {f.__name__: f for f in (sgd, adamw, fused_adam, clip_norm, clip_value, scheduler_and_accumulation, loader, scaler)}
+KINDS = {
+    f.__name__: f for f in (sgd, adamw, fused_adam, clip_norm, clip_value, scheduler_and_accumulation, loader, scaler)
+}
 
 
 # -- in the child -----------------------------------------------------------------------------------------------------
@@ -204,6 +208,7 @@ def peak(watched, keep, in_module, folder):
 def _serve(folder):
     import torch
     import torch._dynamo  # noqa: F401
+
     import finitude.api  # noqa: F401
 
     for name, order in json.load(sys.stdin).items():
@@ -224,10 +229,21 @@ def counted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cost")
     orders = {name: ["count", name, "gate"] for name in KINDS}
     orders["traced"] = ["count", "sgd", "trace"]
-    orders |= {"peak-off": ["peak", False, False, True], "peak-kept": ["peak", False, True, True],
-               "peak-module": ["peak", True, False, True], "peak-bare": ["peak", True, False, False]}
-    done = subprocess.run([sys.executable, os.path.abspath(__file__), str(folder)], cwd=folder, input=json.dumps(orders),
-                          env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=400)
+    orders |= {
+        "peak-off": ["peak", False, False, True],
+        "peak-kept": ["peak", False, True, True],
+        "peak-module": ["peak", True, False, True],
+        "peak-bare": ["peak", True, False, False],
+    }
+    done = subprocess.run(
+        [sys.executable, os.path.abspath(__file__), str(folder)],
+        cwd=folder,
+        input=json.dumps(orders),
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
     found = {}
     for name in orders:
         assert (folder / f"{name}.json").exists(), f"{name} did not end well\n{done.stderr}"

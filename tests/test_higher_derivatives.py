@@ -1,6 +1,7 @@
 """A derivative of a derivative is led back to the operation that the program wrote."""
 
 import pytest
+
 from helpers import run
 
 HEAD = """
@@ -45,9 +46,21 @@ def loss_of(out):
 CASES = {
     "determinant": (ENERGY, 9, "4, 3, 3", "out * 0.0", "det"),
     "gradient penalty": (PENALTY, 3, "4, 3", "out * 0.0", "pow"),
-    "grad of grad": (CURVED.replace("TWICE", "vmap(grad(lambda v: grad(bent)(v).sum()))(out).sum()"), 3, "4, 3", "out * 0.0", "pow"),
+    "grad of grad": (
+        CURVED.replace("TWICE", "vmap(grad(lambda v: grad(bent)(v).sum()))(out).sum()"),
+        3,
+        "4, 3",
+        "out * 0.0",
+        "pow",
+    ),
     "hessian": (CURVED.replace("TWICE", "vmap(hessian(bent))(out).sum()"), 3, "4, 3", "out * 0.0", "pow"),
-    "jvp of grad": (CURVED.replace("TWICE", "jvp(grad(bent), (out,), (torch.ones_like(out),))[1].sum()"), 3, "4, 3", "out * 0.0", "pow"),
+    "jvp of grad": (
+        CURVED.replace("TWICE", "jvp(grad(bent), (out,), (torch.ones_like(out),))[1].sum()"),
+        3,
+        "4, 3",
+        "out * 0.0",
+        "pow",
+    ),
 }
 
 
@@ -70,9 +83,13 @@ def test_it_is_led_back_to_the_line_that_was_written(tmp_path, name):
 
 
 def test_a_first_derivative_is_told_as_before(tmp_path):
-    text = HEAD.replace("SIZE", "3") + """
+    text = (
+        HEAD.replace("SIZE", "3")
+        + """
 def loss_of(out):
     return vmap(grad(lambda v: v.pow(0.5).sum()))(out).sum()          # here
-""" + LOOP.replace("SHAPE", "4, 3").replace("SPOILT", "out * 0.0")
+"""
+        + LOOP.replace("SHAPE", "4, 3").replace("SPOILT", "out * 0.0")
+    )
     birth = run(tmp_path, text).the_alarm()["births"][0]
     assert "text" not in (birth.get("forward") or {}) and birth["source"].endswith("# here")

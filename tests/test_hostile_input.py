@@ -1,5 +1,6 @@
-"""Every reader in Python of a file from elsewhere, on thousands of damaged ones: it refuses them in its own way, in bounded time and memory, and leaves
-and reads nothing outside of their folder. What C++ reads has its targets in src (*_fuzz.cpp)."""
+"""Every reader in Python of a file from elsewhere, on thousands of damaged ones: it refuses them in its own way, in
+bounded time and memory, and leaves and reads nothing outside of their folder. What C++ reads has its targets in src
+(*_fuzz.cpp)."""
 
 import contextlib
 import copy
@@ -17,15 +18,17 @@ import mutations
 from finitude import _native
 from finitude.base import config
 from finitude.capsules import capsule, pack, placing, start_check
+from finitude.doctor import after
 from finitude.findings import capsule_alarm, merge
 from finitude.second_run import again
 from finitude.words import offline, trial
-from finitude.doctor import after
 
 DATA = pathlib.Path(__file__).with_name("data")
 CAPSULE = DATA / "capsules" / "schema_1_statistics"
 ABOUT = json.loads((CAPSULE / "capsule.json").read_text())
-REPORTS = [json.loads(path.read_text()) for path in sorted((DATA / "reports").glob("*.json")) if path.name != "hostile.json"]
+REPORTS = [
+    json.loads(path.read_text()) for path in sorted((DATA / "reports").glob("*.json")) if path.name != "hostile.json"
+]
 pytestmark = pytest.mark.slow
 
 
@@ -102,7 +105,11 @@ def archive(about, tape=b"tape " * 4):
 
 def test_archives_whose_sums_are_right_and_whose_description_is_not(tmp_path):
     """Bytes of the format itself: test_pack.py."""
-    small = {"kind": "finitude capsule", "schema": 1, "files": {"tape.bin": {"bytes": 20}, "tensors.safetensors": {"bytes": 0}}}
+    small = {
+        "kind": "finitude capsule",
+        "schema": 1,
+        "files": {"tape.bin": {"bytes": 20}, "tensors.safetensors": {"bytes": 0}},
+    }
     taken = []
 
     def one(draw):
@@ -113,7 +120,13 @@ def test_archives_whose_sums_are_right_and_whose_description_is_not(tmp_path):
             assert mutations.tree(tmp_path) == ["a.zip"]
             return
         taken.append(1)
-        assert mutations.tree(tmp_path) == ["a.zip", "out", "out/capsule.json", "out/tape.bin", "out/tensors.safetensors"]
+        assert mutations.tree(tmp_path) == [
+            "a.zip",
+            "out",
+            "out/capsule.json",
+            "out/tape.bin",
+            "out/tensors.safetensors",
+        ]
         for name in pack.NAMES[:3]:
             (tmp_path / "out" / name).unlink()
         (tmp_path / "out").rmdir()
@@ -128,8 +141,15 @@ def test_folders_that_are_packed(tmp_path):
         put(folder / name, (CAPSULE / name).read_bytes())
 
     def one(draw):
-        put(folder / "capsule.json", mutations.text_of(mutations.damaged(ABOUT, draw) if draw.random() < 0.5 else
-                                                       {**ABOUT, "files": mutations.damaged(ABOUT["files"], draw)}, draw))
+        put(
+            folder / "capsule.json",
+            mutations.text_of(
+                mutations.damaged(ABOUT, draw)
+                if draw.random() < 0.5
+                else {**ABOUT, "files": mutations.damaged(ABOUT["files"], draw)},
+                draw,
+            ),
+        )
         try:
             pack.pack(str(folder), str(tmp_path / "a.zip"))
         except pack.Refused:
@@ -151,14 +171,22 @@ def program():
 def start_of_batches():
     """The golden capsule holds no batch; one in every form that a batch can have."""
     start = copy.deepcopy(ABOUT["start"])
-    start["tensors"].update({"batch.0.x": {"dtype": "float32", "shape": [2, 3]}, "batch.0.y": {"dtype": "int64", "shape": [2]}})
-    tree = {"dict": [["x", {"tensor": "batch.0.x"}], ["more", {"list": [{"array": "batch.0.y"}, {"value": 3}, {"other": "set"}]}]]}
+    start["tensors"].update(
+        {"batch.0.x": {"dtype": "float32", "shape": [2, 3]}, "batch.0.y": {"dtype": "int64", "shape": [2]}}
+    )
+    tree = {
+        "dict": [
+            ["x", {"tensor": "batch.0.x"}],
+            ["more", {"list": [{"array": "batch.0.y"}, {"value": 3}, {"other": "set"}]}],
+        ]
+    }
     start["batches"] = [{"loader": 0, "ahead": 0, "samples": None, "generators": start["generators"], "batch": tree}]
     return start
 
 
 def test_what_is_put_into_a_program(tmp_path):
-    """The start of a capsule.json, with the bytes of tensors that fit or do not: it is refused as a whole, or nothing but a Misfit is raised."""
+    """The start of a capsule.json, with the bytes of tensors that fit or do not: it is refused as a whole, or nothing
+    but a Misfit is raised."""
     why, _, data, _ = _native.capsule_read(str(CAPSULE))
     assert not why
     data = {**data, "batch.0.x": bytes(24), "batch.0.y": bytes(16)}
@@ -204,25 +232,41 @@ def test_what_is_put_into_a_program(tmp_path):
 
 def test_what_a_trial_shows_of_a_capsule(tmp_path):
     def one(draw):
-        put(tmp_path / "capsule.json", mutations.text_of(mutations.damaged({**ABOUT, "start": start_of_batches()}, draw), draw))
+        put(
+            tmp_path / "capsule.json",
+            mutations.text_of(mutations.damaged({**ABOUT, "start": start_of_batches()}, draw), draw),
+        )
         about, why = trial._about(str(tmp_path))
         assert (about is None) == bool(why)
         if about is not None and not trial._why_not(about):
             assert trial._ways(about)
             for verdict in ("fixed", "not fixed"):
-                assert harmless(trial._text(about, {"verdict": verdict, "text": "", "way": "step", "same_birth": False, "birth": None}))
+                assert harmless(
+                    trial._text(
+                        about, {"verdict": verdict, "text": "", "way": "step", "same_birth": False, "birth": None}
+                    )
+                )
 
     mutations.tries(4000, 7, one)
 
 
 def test_runs_of_several_processes(tmp_path):
     """What members left, for the command line and for one report of all."""
-    own = {"outcome": "clean", "reason": "", "alarms": [], "advisories": [], "torch": "", "finitude": "",
-           "watched": {**dict.fromkeys(merge.COUNTS, 0), "not_watched": []}}
+    own = {
+        "outcome": "clean",
+        "reason": "",
+        "alarms": [],
+        "advisories": [],
+        "torch": "",
+        "finitude": "",
+        "watched": {**dict.fromkeys(merge.COUNTS, 0), "not_watched": []},
+    }
     ring = struct.pack("<8s4I5Q", b"FitRing\n", 1, 128, 64, 4096, 0, 0, 0, 0, 7) + bytes(128)
 
     def one(draw):
-        name = draw.choice(["rank-0", "rank-1", "pid-77", "rank-\u00b2", "rank-", "pid-x", "rank-99999999999999999999", "rank-0-2"])
+        name = draw.choice(
+            ["rank-0", "rank-1", "pid-77", "rank-\u00b2", "rank-", "pid-x", "rank-99999999999999999999", "rank-0-2"]
+        )
         folder = tmp_path / "run" / name
         if draw.random() < 0.9:
             put(folder / "report.json", mutations.text_of(mutations.damaged(draw.choice(REPORTS), draw), draw))
@@ -252,18 +296,38 @@ def test_orders_for_a_second_run_and_their_results(tmp_path):
     report = copy.deepcopy(report)
     alarm = report["alarms"][0]
     alarm.update(rerun="not-run", births=[], capsule=None)
-    order = {"step": alarm["step"], "ordinal": 0, "ranks": 2, "capsule": str(tmp_path / "none"), "capsule_told": "none", "seeds": {}}
-    result = {"findings": {"births": [], "cause": None, "fix": None, "path": []}, "step": alarm["step"], "rerun": "persistent", "verified": True,
-              "text": "", "capsule": False, "no_capsule": ""}
+    order = {
+        "step": alarm["step"],
+        "ordinal": 0,
+        "ranks": 2,
+        "capsule": str(tmp_path / "none"),
+        "capsule_told": "none",
+        "seeds": {},
+    }
+    result = {
+        "findings": {"births": [], "cause": None, "fix": None, "path": []},
+        "step": alarm["step"],
+        "rerun": "persistent",
+        "verified": True,
+        "text": "",
+        "capsule": False,
+        "no_capsule": "",
+    }
     folder = tmp_path / "rank-0"
     taken = []
 
     def one(draw):
         which = draw.random() < 0.5
-        put(folder / again.ORDER, mutations.text_of(mutations.damaged(order, draw), draw) if which else json.dumps(order).encode())
+        put(
+            folder / again.ORDER,
+            mutations.text_of(mutations.damaged(order, draw), draw) if which else json.dumps(order).encode(),
+        )
         member = merge.Member(str(folder), copy.deepcopy(report))
         for wanted in again._orders([member], str(tmp_path)):
-            put(pathlib.Path(wanted.result), json.dumps(result).encode() if which else mutations.text_of(mutations.damaged(result, draw), draw))
+            put(
+                pathlib.Path(wanted.result),
+                json.dumps(result).encode() if which else mutations.text_of(mutations.damaged(result, draw), draw),
+            )
             if wanted.take_over("", False):
                 taken.append(1)
                 assert merge.is_report(member.document)
@@ -271,7 +335,12 @@ def test_orders_for_a_second_run_and_their_results(tmp_path):
 
     mutations.tries(3000, 9, one)
     assert len(taken) > 300
-    assert set(mutations.tree(tmp_path)) <= {"rank-0", "rank-0/" + again.ORDER, "rank-0/report.json", "rank-0/report.html"}
+    assert set(mutations.tree(tmp_path)) <= {
+        "rank-0",
+        "rank-0/" + again.ORDER,
+        "rank-0/report.json",
+        "rank-0/report.html",
+    }
 
 
 def test_a_capsule_is_told_what_became_of_its_step(tmp_path):
@@ -310,8 +379,11 @@ def _ring_of_a_run(tmp_path):
 
     folder = tmp_path / "first"
     folder.mkdir()
-    helpers.run(folder, "import torch\nw = torch.ones(2, requires_grad=True)\no = torch.optim.SGD([w], lr=0.1)\n"
-                        "for i in range(3):\n    o.zero_grad()\n    w.sum().backward()\n    o.step()\n")
+    helpers.run(
+        folder,
+        "import torch\nw = torch.ones(2, requires_grad=True)\no = torch.optim.SGD([w], lr=0.1)\n"
+        "for i in range(3):\n    o.zero_grad()\n    w.sum().backward()\n    o.step()\n",
+    )
     return next(folder.rglob("steps.ring")).read_bytes()
 
 
@@ -320,9 +392,12 @@ def test_rings_of_runs_that_left_no_report(tmp_path):
 
     def one(draw):
         data = bytearray(sound)
-        at = draw.randrange(128)   # its header
-        data[at:at + 1] = bytes([draw.randrange(256)])
-        put(tmp_path / "run" / "steps.ring", mutations.damaged_bytes(bytes(data), draw) if draw.random() < 0.3 else bytes(data))
+        at = draw.randrange(128)  # its header
+        data[at : at + 1] = bytes([draw.randrange(256)])
+        put(
+            tmp_path / "run" / "steps.ring",
+            mutations.damaged_bytes(bytes(data), draw) if draw.random() < 0.3 else bytes(data),
+        )
         code, out, err = told(offline.report, [str(tmp_path / "run")])
         assert code in (0, 3) and out + err
 
@@ -339,13 +414,24 @@ restart_args = "--resume {newest:ckpt/*.pt}"
 
 
 def test_settings(tmp_path):
-    """Of a file that was named, what is wrong with it; a pyproject.toml of the directory is also other tools' business."""
+    """Of a file that was named, what is wrong with it; a pyproject.toml of the directory is also other tools'
+    business."""
     refused = []
 
     def one(draw):
         data = mutations.damaged_bytes(TOML, draw)
         if draw.random() < 0.1:
-            data = draw.choice((b"tool = 3", b"[tool]\nfinitude = 3", b"[[tool]]", b"a = " + b"[" * 50_000, b"tool.finitude.on_alarm = [1]", b"\xff\xfe", b"[tool.finitude]\nruns = {}"))
+            data = draw.choice(
+                (
+                    b"tool = 3",
+                    b"[tool]\nfinitude = 3",
+                    b"[[tool]]",
+                    b"a = " + b"[" * 50_000,
+                    b"tool.finitude.on_alarm = [1]",
+                    b"\xff\xfe",
+                    b"[tool.finitude]\nruns = {}",
+                )
+            )
         for name in ("pyproject.toml", "other.toml"):
             put(tmp_path / name, data)
         for file in (None, str(tmp_path / "other.toml")):
@@ -363,12 +449,25 @@ def test_the_commit_of_a_repository_is_a_commit(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("not to be told\n")
     git = tmp_path / "project" / ".git"
-    files = {"HEAD": b"ref: refs/heads/main\n", "refs/heads/main": b"a" * 40 + b"\n", "packed-refs": b"# pack-refs\n" + b"b" * 40 + b" refs/heads/main\n"}
+    files = {
+        "HEAD": b"ref: refs/heads/main\n",
+        "refs/heads/main": b"a" * 40 + b"\n",
+        "packed-refs": b"# pack-refs\n" + b"b" * 40 + b" refs/heads/main\n",
+    }
     for name, data in files.items():
         put(git / name, data)
     assert capsule._git(str(git.parent)) == {"commit": "a" * 40, "branch": "refs/heads/main"}
-    hostile = [b"ref: ../../secret", b"ref: " + str(secret).encode(), b"ref: refs/heads/../../../../secret", b"not to be told", b"ref: \0", b"ref: ", b"ref: " + b"x" * 5000,
-               b"ref: refs", b"\xff\xff"]
+    hostile = [
+        b"ref: ../../secret",
+        b"ref: " + str(secret).encode(),
+        b"ref: refs/heads/../../../../secret",
+        b"not to be told",
+        b"ref: \0",
+        b"ref: ",
+        b"ref: " + b"x" * 5000,
+        b"ref: refs",
+        b"\xff\xff",
+    ]
     known = set()
 
     def one(draw):
@@ -381,7 +480,11 @@ def test_the_commit_of_a_repository_is_a_commit(tmp_path):
         found = capsule._git(str(git.parent))
         assert "not to be told" not in json.dumps(found)
         if found is not None:
-            assert found["commit"] is None or set(found["commit"]) <= set("0123456789abcdef") and len(found["commit"]) in (40, 64)
+            assert (
+                found["commit"] is None
+                or set(found["commit"]) <= set("0123456789abcdef")
+                and len(found["commit"]) in (40, 64)
+            )
             known.add(found["commit"])
         with contextlib.suppress(FileNotFoundError):
             (git / "commondir").unlink()

@@ -23,7 +23,9 @@ def assert_the_very_step_is_put_in_place(captured):
     assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log  train.py:"), same.told()
     assert captured.alarm["step"] > 1
     failed = captured.told[captured.alarm["step"]]
-    assert steps(same.err) == [failed], "weights, buffers, state, generators, rate and batch are those of the recorded step"
+    assert steps(same.err) == [failed], (
+        "weights, buffers, state, generators, rate and batch are those of the recorded step"
+    )
 
 
 def assert_the_guilty_rows_are_samples_of_the_data_set(captured):
@@ -32,7 +34,9 @@ def assert_the_guilty_rows_are_samples_of_the_data_set(captured):
     (samples,) = captured.about["samples"]
     assert len(samples) == 4 and samples[birth["rows"][0]] == 17
     shown = helpers.finitude(captured.folder, "report", str(pathlib.Path(captured.capsule).parent))
-    assert f"row {birth['rows'][0]} of the batch = sample 17 of the data set" in " ".join(shown.out.split()), shown.told()
+    assert f"row {birth['rows'][0]} of the batch = sample 17 of the data set" in " ".join(shown.out.split()), (
+        shown.told()
+    )
 
 
 def test_the_very_step_is_put_in_place(captured):
@@ -49,7 +53,12 @@ def test_workers_of_a_loader(tmp_path):
 def test_a_fix_is_found_to_be_one(captured):
     fixed = captured.with_changes(FIXED, words=["--json"])
     document = json.loads(fixed.out)
-    assert (fixed.code, document["verdict"], document["way"], document["recorded"]["op"]) == (0, "fixed", "batch", "aten::log"), fixed.told()
+    assert (fixed.code, document["verdict"], document["way"], document["recorded"]["op"]) == (
+        0,
+        "fixed",
+        "batch",
+        "aten::log",
+    ), fixed.told()
     assert 0 < document["loss"] < 1e6 and document["grad_absmax"] > 0
     # At the first step of the program, and once more where the program itself had come to that step.
     told = captured.told[captured.alarm["step"]]
@@ -59,9 +68,14 @@ def test_a_fix_is_found_to_be_one(captured):
 
 @pytest.mark.thorough
 def test_variables_may_stand_before_the_command(captured):
-    text = "import os\n" + captured.script.replace(FIXED[0], f"({FIXED[1]} if os.environ.get('EPS') == 'a b' else {FIXED[0]})")
+    text = "import os\n" + captured.script.replace(
+        FIXED[0], f"({FIXED[1]} if os.environ.get('EPS') == 'a b' else {FIXED[0]})"
+    )
     helpers.write_script(captured.folder, text)
-    verdicts = [helpers.finitude(captured.folder, "replay", captured.capsule, "--with", f"{before}train.py").code for before in ("", "EPS='a b' ")]
+    verdicts = [
+        helpers.finitude(captured.folder, "replay", captured.capsule, "--with", f"{before}train.py").code
+        for before in ("", "EPS='a b' ")
+    ]
     assert verdicts == [1, 0]
 
 
@@ -71,15 +85,23 @@ def test_a_change_that_fails_elsewhere_is_none(captured):
     assert "recorded: aten::log" in other.out
 
 
-@pytest.mark.parametrize(("change", "named"), [
-    ((("Linear(6, 8)", "Linear(6, 9)"), ("Norm1d(8)", "Norm1d(9)"), ("Linear(8, 1)", "Linear(9, 1)")),
-     "0.weight is float32 [8, 6] in the capsule and float32 [9, 6] in the program"),
-    ((("nn.BatchNorm1d(8), ", ""),), "the program has no 1.bias, 1.weight, 3.bias, 3.weight"),
-    ((("nn.Linear(8, 1))", "nn.Linear(8, 1), nn.PReLU())"),), "the capsule has no 4.weight"),
-], ids=["shape", "missing", "more"])
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (
+            (("Linear(6, 8)", "Linear(6, 9)"), ("Norm1d(8)", "Norm1d(9)"), ("Linear(8, 1)", "Linear(9, 1)")),
+            "0.weight is float32 [8, 6] in the capsule and float32 [9, 6] in the program",
+        ),
+        ((("nn.BatchNorm1d(8), ", ""),), "the program has no 1.bias, 1.weight, 3.bias, 3.weight"),
+        ((("nn.Linear(8, 1))", "nn.Linear(8, 1), nn.PReLU())"),), "the capsule has no 4.weight"),
+    ],
+    ids=["shape", "missing", "more"],
+)
 def test_what_does_not_fit_is_named(captured, change, named):
     result = captured.with_changes(*change)
-    assert result.code == 4 and named in result.out and "leave the model as recorded for this trial" in result.out, result.told()
+    assert result.code == 4 and named in result.out and "leave the model as recorded for this trial" in result.out, (
+        result.told()
+    )
 
 
 def test_another_optimizer_begins_without_state_and_a_packed_capsule_serves_as_well(captured):
@@ -108,19 +130,24 @@ def test_what_cannot_be_done_is_told(captured, tmp_path):
     assert helpers.finitude(tmp_path, "replay", str(copy), "--with", "x.py", "--threads", "99999").code == 2
     assert helpers.finitude(tmp_path, "replay", str(copy), "--with", "x.py", "--dtype", "float64").code == 2
     (tmp_path / "none.py").write_text("print('nothing trains')\n")
-    strange = tmp_path / "strange"   # as a file from elsewhere may say
+    strange = tmp_path / "strange"  # as a file from elsewhere may say
     shutil.copytree(captured.capsule, strange)
     helpers.put_about(strange, {**captured.about, "flags": {"threads": -3}})
     nothing = helpers.finitude(tmp_path, "replay", str(strange), "--with", "none.py")
     assert nothing.code == 4 and "cannot be told" in nothing.out and "has no torch" not in nothing.out, nothing.told()
     assert "nothing trains" in nothing.err and "Traceback" not in nothing.err, nothing.told()
-    bare = tmp_path / "python3"   # another Python than this one, as where an environment is not active
-    bare.write_text(f"#!/bin/sh\nexec {sys.executable} -S -E \"$@\"\n")
+    bare = tmp_path / "python3"  # another Python than this one, as where an environment is not active
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
     bare.chmod(0o755)
     elsewhere = helpers.finitude(tmp_path, "replay", captured.capsule, "--with", f"{bare} none.py")
-    assert elsewhere.code == 4 and f"{bare} has no torch: without a Python in front, or with {sys.executable}," in elsewhere.out, elsewhere.told()
+    assert (
+        elsewhere.code == 4
+        and f"{bare} has no torch: without a Python in front, or with {sys.executable}," in elsewhere.out
+    ), elsewhere.told()
     for how in ("torch.func.grad(lambda w: (w * w).sum())(w)", "torch.autograd.grad((w * w).sum(), w)[0]"):
-        (tmp_path / "none.py").write_text(f"import torch\nw = torch.ones(3, requires_grad=True)\nfor i in range(3):\n    g = {how}\n")
+        (tmp_path / "none.py").write_text(
+            f"import torch\nw = torch.ones(3, requires_grad=True)\nfor i in range(3):\n    g = {how}\n"
+        )
         by_hand = helpers.finitude(tmp_path, "replay", captured.capsule, "--with", "none.py")
         assert by_hand.code == 4 and "the program has no optimizer" in by_hand.out, by_hand.told()
 
@@ -160,7 +187,7 @@ def test_micro_batches(tmp_path):
     same = captured.with_changes()
     assert same.code == 1 and "the same birth" in same.out, same.told()
     step = captured.alarm["step"]
-    assert steps(same.err) == captured.told[2 * step:2 * step + 2]
+    assert steps(same.err) == captured.told[2 * step : 2 * step + 2]
     assert captured.alarm["births"][0].get("samples") == [11]
     assert captured.with_changes(FIXED).code == 0
 
@@ -188,7 +215,9 @@ class Trainer:
                 self.optimizer.step()
                 self.optimizer.zero_grad()
 """
-TRAINS = MICRO[:MICRO.index("def loss_of")] + """
+TRAINS = (
+    MICRO[: MICRO.index("def loss_of")]
+    + """
 from transformers.trainer import Trainer
 class Mine(Trainer):
     def compute_loss(self, model, inputs):
@@ -197,6 +226,7 @@ class Mine(Trainer):
         return (torch.log(x.sum(1, keepdim=True)) * model(x)).mean()
 Mine(model, optimizer, loader).train()
 """
+)
 
 
 def test_the_batch_that_a_framework_gave(tmp_path):
@@ -214,21 +244,27 @@ def test_the_batch_that_a_framework_gave(tmp_path):
 
 
 # No loader: batches drawn by a generator, or taken by the number of the step.
-BY_HAND = LOADER.replace("for x, y in loader:", "for i in range(16):\n            x, y = BATCH").replace("loader = DataLoader", "unused = DataLoader") \
+BY_HAND = (
+    LOADER.replace("for x, y in loader:", "for i in range(16):\n            x, y = BATCH")
+    .replace("loader = DataLoader", "unused = DataLoader")
     .replace("WORKERS", "0")
+)
 DRAWN = BY_HAND.replace("BATCH", "(lambda at: (X[at], Y[at]))(torch.randint(64, (4,)))")
 COUNTED = BY_HAND.replace("BATCH", "X[4 * i:4 * i + 4].clone(), Y[4 * i:4 * i + 4].clone()")
 
 
-@pytest.mark.parametrize(("script", "way"), [
-    pytest.param(DRAWN, "first", id="drawn", marks=pytest.mark.thorough), pytest.param(COUNTED, "step", id="counted")])
+@pytest.mark.parametrize(
+    ("script", "way"),
+    [pytest.param(DRAWN, "first", id="drawn", marks=pytest.mark.thorough), pytest.param(COUNTED, "step", id="counted")],
+)
 def test_without_a_loader(tmp_path, script, way):
     captured = Captured(tmp_path, script)
     assert captured.alarm["step"] > 1
     result = captured.with_changes(FIXED, words=["--json"])
     document = json.loads(result.out)
     assert (result.code, document["verdict"], document["way"]) == (0, "fixed", way), result.told()
-    # The rate is set where the optimizer steps: a scheduler of the step before still moves what was put in place with the state.
+    # The rate is set where the optimizer steps: a scheduler of the step before still moves what was put in place with
+    # the state.
     assert without_rate(steps(result.err)[-1]) == without_rate(captured.told[captured.alarm["step"]])
     assert captured.with_changes().code == 1
 
@@ -278,7 +314,11 @@ def test_what_depends_on_the_number_of_the_step_is_not_fixed_in_place_of_another
     made = helpers.run(tmp_path, BY_NUMBER.replace("BATCHES", batches).replace("LOG", "torch.log(p)"))
     folder = str(tmp_path / made.the_alarm()["capsule"])
     same = helpers.finitude(tmp_path, "replay", folder, "--with", "train.py")
-    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log") and "count of its steps, 3" in same.out, same.told()
+    assert (
+        same.code == 1
+        and same.out.startswith("not fixed: the same birth  aten::log")
+        and "count of its steps, 3" in same.out
+    ), same.told()
     helpers.write_script(tmp_path, BY_NUMBER.replace("BATCHES", batches).replace("LOG", "torch.log(p.clamp(min=1e-6))"))
     fixed = helpers.finitude(tmp_path, "replay", folder, "--with", "train.py")
     assert fixed.code == 0 and "and so it is as step 3 of the program itself" in fixed.out, fixed.told()
@@ -304,6 +344,7 @@ for i in range(5):
 @pytest.mark.thorough
 def test_a_sparse_gradient_is_seen(tmp_path):
     """Its values are not those of a dense tensor, and are what makes the step bad."""
+
     def sparse(indices, values):
         return torch.sparse_coo_tensor([indices], values, (3,), check_invariants=True)
 

@@ -29,14 +29,24 @@ def test_a_step_without_its_backward_is_not_fixed(captured, zeroed):
 
 def test_where_nobody_looks_at_the_loss_either_nothing_is_said_of_the_fix(captured):
     result = captured.with_changes((STEP, "loss_of(x, y)"))
-    assert result.code == 4 and "cannot be told: the program came to the optimizer's step, but none of its parameters was given a gradient" in result.out, \
-        result.told()
+    assert (
+        result.code == 4
+        and "cannot be told: the program came to the optimizer's step, but none of its parameters was given a gradient"
+        in result.out
+    ), result.told()
 
 
 def test_a_bad_loss_beside_a_sound_one_is_not_left_unsaid(captured):
-    result = captured.with_changes((STEP, "loss = loss_of(x, y)\n            model(x).mean().backward()\n"
-                                          "            if torch.isfinite(loss): loss.backward()"))
-    assert result.code == 1 and "the same birth  aten::log" in result.out and "left the loss out" in result.out, result.told()
+    result = captured.with_changes(
+        (
+            STEP,
+            "loss = loss_of(x, y)\n            model(x).mean().backward()\n"
+            "            if torch.isfinite(loss): loss.backward()",
+        )
+    )
+    assert result.code == 1 and "the same birth  aten::log" in result.out and "left the loss out" in result.out, (
+        result.told()
+    )
 
 
 @pytest.mark.thorough
@@ -47,9 +57,13 @@ def test_a_bad_value_that_is_looked_at_and_was_not_the_recorded_one_is_no_matter
 
 
 def test_parameters_that_were_given_no_gradient_are_named(captured):
-    result = captured.with_changes(FIXED, (STEP, "loss_of(x, y)\n            model[3].bias.sum().backward()"), words=["--json"])
+    result = captured.with_changes(
+        FIXED, (STEP, "loss_of(x, y)\n            model[3].bias.sum().backward()"), words=["--json"]
+    )
     document = json.loads(result.out)
-    assert result.code == 0 and any("no gradient was given to 0.weight, 0.bias" in note for note in document["notes"]), result.told()
+    assert result.code == 0 and any(
+        "no gradient was given to 0.weight, 0.bias" in note for note in document["notes"]
+    ), result.told()
 
 
 # The optimizer is given gradients that no backward wrote.

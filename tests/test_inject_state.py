@@ -82,8 +82,11 @@ for i in range(6):
 """
 
 
-@pytest.mark.parametrize(("held", "code"), [("({'a': (1, None, float('inf'))}, [torch.ones(2)])", 1), ("collections.deque([1])", 4)],
-                         ids=["kept", "not kept"])
+@pytest.mark.parametrize(
+    ("held", "code"),
+    [("({'a': (1, None, float('inf'))}, [torch.ones(2)])", 1), ("collections.deque([1])", 4)],
+    ids=["kept", "not kept"],
+)
 def test_state_of_other_forms_is_kept_or_named(tmp_path, held, code):
     captured = Captured(tmp_path, OWN.replace("HELD", held))
     (told,) = captured.about["start"]["optimizers"]
@@ -93,13 +96,21 @@ def test_state_of_other_forms_is_kept_or_named(tmp_path, held, code):
     if code == 4:
         assert "does not hold all of the optimizer's state: w.held (deque)" in same.out, same.told()
     else:
-        assert told["trees"]["w"]["held"] == {"tuple": [
-            {"dict": [["a", {"tuple": [{"value": 1}, {"value": None}, {"float": "inf"}]}]]}, {"list": [{"tensor": "state.w.held.1.0"}]}]}
+        assert told["trees"]["w"]["held"] == {
+            "tuple": [
+                {"dict": [["a", {"tuple": [{"value": 1}, {"value": None}, {"float": "inf"}]}]]},
+                {"list": [{"tensor": "state.w.held.1.0"}]},
+            ]
+        }
 
 
 def test_what_lies_in_another_order_is_not_looked_for_on_the_tape():
     """That has the bytes of its memory; parameter.w is a name that it may have."""
-    for tensor in (torch.rand(2, 3, 4, 4).to(memory_format=torch.channels_last), torch.rand(3, 2).t(), torch.rand(2, dtype=torch.complex64).conj()):
+    for tensor in (
+        torch.rand(2, 3, 4, 4).to(memory_format=torch.channels_last),
+        torch.rand(3, 2).t(),
+        torch.rand(2, dtype=torch.complex64).conj(),
+    ):
         tensors = stored.Tensors()
         assert tensors.add("parameter.w", tensor) == "ordered.parameter.w" and torch.equal(tensors.files[0][2], tensor)
     assert stored.Tensors().add("parameter.w", torch.rand(2, 3)) == "parameter.w"
@@ -157,7 +168,8 @@ def test_programs_of_several_parts(tmp_path, script):
     assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.told()
 
 
-# Both parts read each other's weights. The bad step is the first or the second of its iteration, and in between the other one steps.
+# Both parts read each other's weights. The bad step is the first or the second of its iteration, and in between the
+# other one steps.
 RIVALS = """
 import torch
 from torch import nn
@@ -185,14 +197,18 @@ WEIGHT = "torch.log(x.sum(1, keepdim=True))"
 def test_another_optimizer_that_steps_in_between_begins_as_it_did(tmp_path, which):
     captured = Captured(tmp_path, RIVALS.replace(f"WEIGHT_{which}", WEIGHT).replace(f"WEIGHT_{3 - which}", "1.0"))
     _, other = captured.about["start"]["optimizers"]
-    assert other["stepped"] == 1 and other["stepped_before"] == (which == 1) and set(other["began"]["state"]) == set(other["state"])
+    assert (
+        other["stepped"] == 1
+        and other["stepped_before"] == (which == 1)
+        and set(other["began"]["state"]) == set(other["state"])
+    )
     assert captured.alarm["step"] == 5
     fixed = captured.with_changes((WEIGHT, "torch.log(x.sum(1, keepdim=True).clamp(min=1e-3))"))
     assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.told()
     assert "and so it is as step 5 of the program itself" in fixed.out, fixed.told()
     same = captured.with_changes()
     assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log"), same.told()
-    if which == 2:   # its step, which is a part of the recorded one, came to the same bits
+    if which == 2:  # its step, which is a part of the recorded one, came to the same bits
         assert steps(same.err)[-1] == captured.told[-1], same.told()
 
 
@@ -224,7 +240,8 @@ def test_what_a_program_computes_before_a_closure(tmp_path):
     assert fixed.code == 0 and fixed.out.startswith("fixed"), fixed.told()
 
 
-# The first step of a program, which is on the tape with all that made the model: its buffers are there as the step left them.
+# The first step of a program, which is on the tape with all that made the model: its buffers are there as the step left
+# them.
 SEEN_FIRST = """
 import torch
 from torch import nn
@@ -271,7 +288,10 @@ CALL = ("(x * w).sum(1)", "((x * w).sum(1) + 0.01)")
 
 @pytest.mark.thorough
 def test_memory_that_nobody_wrote_need_not_come_up(tmp_path):
-    captured = Captured(tmp_path, ASKED_FOR.replace("ORDER", "order = torch.randperm(40)\n    junk = torch.rand(40).double()\n    del junk"))
+    captured = Captured(
+        tmp_path,
+        ASKED_FOR.replace("ORDER", "order = torch.randperm(40)\n    junk = torch.rand(40).double()\n    del junk"),
+    )
     assert captured.about["start"]["unwritten"], "the memory of empty_like lies in the capsule as it was"
     assert captured.with_changes().code == 1
     fixed = captured.with_changes(CALL)
@@ -281,7 +301,10 @@ def test_memory_that_nobody_wrote_need_not_come_up(tmp_path):
 @pytest.mark.thorough
 def test_what_numpy_wrote_there_has_to(tmp_path):
     """Its twin: data that no operator wrote is data all the same."""
-    by_numpy = "order = torch.empty(40, dtype=torch.long); order.numpy()[:] = numpy.random.RandomState(i + SHIFT).permutation(40)"
+    by_numpy = (
+        "order = torch.empty(40, dtype=torch.long); order.numpy()[:] = "
+        "numpy.random.RandomState(i + SHIFT).permutation(40)"
+    )
     captured = Captured(tmp_path, "import numpy\nSHIFT = 0\n" + ASKED_FOR.replace("ORDER", by_numpy))
     assert captured.with_changes(CALL).code == 0
     other = captured.with_changes(CALL, ("SHIFT = 0", "SHIFT = 9"))
@@ -289,10 +312,23 @@ def test_what_numpy_wrote_there_has_to(tmp_path):
 
 
 def test_the_start_of_earlier_versions_is_sound_and_hostile_trees_are_not(tmp_path):
-    told = {"class": "SGD", "ordinal": 0, "failed": True, "parameters": {"w": "parameter.w"}, "buffers": {}, "state": {}, "scalars": {},
-            "groups": [{"lr": 0.1}]}
-    start = {"tensors": {"parameter.w": {"dtype": "float32", "shape": [2]}}, "optimizers": [told], "batches": [], "generators": None,
-             "scaler": None}
+    told = {
+        "class": "SGD",
+        "ordinal": 0,
+        "failed": True,
+        "parameters": {"w": "parameter.w"},
+        "buffers": {},
+        "state": {},
+        "scalars": {},
+        "groups": [{"lr": 0.1}],
+    }
+    start = {
+        "tensors": {"parameter.w": {"dtype": "float32", "shape": [2]}},
+        "optimizers": [told],
+        "batches": [],
+        "generators": None,
+        "scaler": None,
+    }
     assert is_sound(start)
 
     def with_one(**changes):
@@ -300,13 +336,29 @@ def test_the_start_of_earlier_versions_is_sound_and_hostile_trees_are_not(tmp_pa
         other["optimizers"][0].update(changes)
         return other
 
-    assert is_sound(with_one(trees={"w": {"a": {"list": [{"float": "nan"}, {"tuple": []}]}}}, not_kept=["w.b (deque)"], backwards=1, gradients=["w"]))
+    assert is_sound(
+        with_one(
+            trees={"w": {"a": {"list": [{"float": "nan"}, {"tuple": []}]}}},
+            not_kept=["w.b (deque)"],
+            backwards=1,
+            gradients=["w"],
+        )
+    )
     deep = {"value": 1}
     for _ in range(40):
         deep = {"list": [deep]}
-    for changes in ({"trees": {"w": {"a": deep}}}, {"trees": {"w": {"a": {"list": [1]}}}}, {"trees": {"w": []}}, {"trees": []}, {"not_kept": "w"},
-                    {"trees": {"w": {"a": {"float": "1e9"}}}}, {"trees": {"w": {"a": {}}}}, {"backwards": -1}, {"gradients": [1]},
-                    {"stepped": "1"}):
+    for changes in (
+        {"trees": {"w": {"a": deep}}},
+        {"trees": {"w": {"a": {"list": [1]}}}},
+        {"trees": {"w": []}},
+        {"trees": []},
+        {"not_kept": "w"},
+        {"trees": {"w": {"a": {"float": "1e9"}}}},
+        {"trees": {"w": {"a": {}}}},
+        {"backwards": -1},
+        {"gradients": [1]},
+        {"stepped": "1"},
+    ):
         assert not is_sound(with_one(**changes)), changes
     assert not is_sound({**start, "unwritten": [-1]}) and not is_sound({**start, "unwritten": {}})
 
@@ -325,7 +377,8 @@ def test_an_earlier_capsule_still_serves(tmp_path):
     assert captured.with_changes(("torch.log(x.sum(1))", "torch.log(x.sum(1) + 0.01)"), capsule=str(old)).code == 0
 
 
-# The second batch of the step is put together within it, of rows that do not lie together; the first was fetched in the step before.
+# The second batch of the step is put together within it, of rows that do not lie together; the first was fetched in the
+# step before.
 ASKED_AHEAD = """
 import torch
 from torch import nn

@@ -1,4 +1,5 @@
-"""Looking for objects of some classes again and again: what a look at everything finds, at the price of the young ones."""
+"""Looking for objects of some classes again and again: what a look at everything finds, at the price of the young
+ones."""
 
 import gc
 import weakref

@@ -1,8 +1,9 @@
-"""Two optimizers in one iteration: the window of one lies across the step of the other, which is undone and taken again.
+"""Two optimizers in one iteration: the window of one lies across the step of the other, which is undone and taken
+again.
 
-Joint and alternating adversarial loops, several critic steps, functions of their own, shared parameters. Each program says
-at which step its data are bad; what it prints afterwards is compared with the same program leaving that step out itself.
-"""
+Joint and alternating adversarial loops, several critic steps, functions of their own, shared parameters. Each program
+says at which step its data are bad; what it prints afterwards is compared with the same program leaving that step out
+itself."""
 
 import re
 import sys
@@ -132,12 +133,20 @@ def text_of(loop, who, bad=4, skips=False, kind="Adam"):
     return HEAD.format(bad=bad, who=who, skips=skips, kind=kind).lstrip() + textwrap.dedent(LOOPS[loop]) + TAIL
 
 
-# How far back: to where the other optimizer's step returned, behind another call of the same function, which takes nothing
-# back; or over that step.
+# How far back: to where the other optimizer's step returned, behind another call of the same function, which takes
+# nothing back; or over that step.
 BEHIND = "where another optimizer stepped last"
 OVER = "undone and taken again"
-WAYS = [("alternating", "D", BEHIND), ("alternating", "G", OVER), ("joint", "D", BEHIND), ("joint", "G", OVER),
-        ("three_critic_steps", "D", OVER), ("three_critic_steps", "G", OVER), ("functions", "D", OVER), ("functions", "G", OVER)]
+WAYS = [
+    ("alternating", "D", BEHIND),
+    ("alternating", "G", OVER),
+    ("joint", "D", BEHIND),
+    ("joint", "G", OVER),
+    ("three_critic_steps", "D", OVER),
+    ("three_critic_steps", "G", OVER),
+    ("functions", "D", OVER),
+    ("functions", "G", OVER),
+]
 
 
 @pytest.mark.parametrize("loop, who, way", WAYS)
@@ -146,20 +155,32 @@ def test_a_bad_step_behind_another_optimizers_step_is_run_again_in_place(tmp_pat
         pytest.skip("this Python's frames are not made to go on elsewhere")
     got = helpers.run(tmp_path, text_of(loop, who), "--on-alarm", "skip", "--undo-mb", "8")
     alarm = got.alarms[0]
-    assert (alarm["rerun_by"], alarm["rerun"], alarm["rerun_verified"]) == ("jump", "persistent", True), alarm["rerun_text"]
+    assert (alarm["rerun_by"], alarm["rerun"], alarm["rerun_verified"]) == ("jump", "persistent", True), alarm[
+        "rerun_text"
+    ]
     assert way in alarm["rerun_text"]
     birth = alarm["births"][0]
     assert (birth["op"], birth["source"][:11]) == ("aten::div", "return x / "), birth
     assert alarm["weights"] == "clean"
 
 
-@pytest.mark.parametrize("loop, who, kind", [("alternating", "G", "Adam"), ("alternating", "D", "SGD"), ("joint", "G", "AdamW"),
-                                             ("functions", "G", "RMSprop"), ("three_critic_steps", "G", "Adam")])
+@pytest.mark.parametrize(
+    "loop, who, kind",
+    [
+        ("alternating", "G", "Adam"),
+        ("alternating", "D", "SGD"),
+        ("joint", "G", "AdamW"),
+        ("functions", "G", "RMSprop"),
+        ("three_critic_steps", "G", "Adam"),
+    ],
+)
 def test_after_the_jump_nothing_has_been_done_twice(tmp_path, loop, who, kind):
     """Weights of both, running statistics, schedulers and lists: with `warn`, as without us."""
     text = text_of(loop, who, kind=kind)
     got = helpers.run(tmp_path, text, "--on-alarm", "warn", "--undo-mb", "8")
-    in_place = sys.version_info >= (3, 11) or dict(((l, w), way) for l, w, way in WAYS)[loop, who] == OVER   # frames of 3.10 go on where they are
+    in_place = (
+        sys.version_info >= (3, 11) or dict(((loop, w), way) for loop, w, way in WAYS)[loop, who] == OVER
+    )  # frames of 3.10 go on where they are
     assert got.alarms[0]["rerun_by"] == ("jump" if in_place else "restart"), got.alarms[0]["rerun_text"]
     assert got.out == helpers.plain(tmp_path, "train.py").out
 
@@ -200,7 +221,9 @@ def test_parameters_that_two_optimizers_share_go_back_with_the_step_of_the_other
 
 
 def test_without_room_for_copies_the_report_says_so(tmp_path):
-    wide = text_of("functions", "G").replace("nn.Linear(4, 8), nn.Tanh()", "nn.Linear(4, 70000), nn.Linear(70000, 8), nn.Tanh()")
+    wide = text_of("functions", "G").replace(
+        "nn.Linear(4, 8), nn.Tanh()", "nn.Linear(4, 70000), nn.Linear(70000, 8), nn.Tanh()"
+    )
     alarm = helpers.run(tmp_path, wide, "--undo-mb", "1").the_alarm()
     assert alarm["rerun_by"] == "restart" and "copies to go back to take" in alarm["rerun_text"], alarm["rerun_text"]
 
@@ -242,8 +265,10 @@ def test_a_step_that_is_too_short_for_its_copies_makes_none_and_the_report_says_
     """Of a momentum step over a table most is memory traffic, and a copy of table and momentum is more of it."""
     alarm = helpers.run(tmp_path, TIMED.format(rows=40_000, sleep=0)).the_alarm()
     assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("restart", True), alarm["rerun_text"]
-    assert re.search(r"SGD stepped meanwhile; copies to go back to would take \d+ % of the time; --undo-mb keeps them",
-                     alarm["rerun_text"]), alarm["rerun_text"]
+    assert re.search(
+        r"SGD stepped meanwhile; copies to go back to would take \d+ % of the time; --undo-mb keeps them",
+        alarm["rerun_text"],
+    ), alarm["rerun_text"]
 
 
 def test_with_room_given_the_same_step_makes_them_whatever_they_cost(tmp_path):
@@ -259,16 +284,24 @@ def test_a_step_that_is_long_enough_makes_them_unasked(tmp_path):
 @pytest.mark.parametrize("megabytes, way", [(16, "jump"), (3, "restart")])
 def test_copies_stay_within_the_memory_that_is_given(tmp_path, megabytes, way):
     """40,000 rows of 8 floats, as many of momentum and of gradient are 3.8 MB."""
-    text = TIMED.format(rows=40_000, sleep=0).replace("opt_two = torch.optim.SGD", "opt_two = torch.optim.Adagrad") \
+    text = (
+        TIMED.format(rows=40_000, sleep=0)
+        .replace("opt_two = torch.optim.SGD", "opt_two = torch.optim.Adagrad")
         .replace("[*two.parameters(), *head.parameters()], lr=0.01, momentum=0.9", "[*head.parameters()], lr=0.01")
+    )
     alarm = helpers.run(tmp_path, text, "--undo-mb", str(megabytes)).the_alarm()
     assert alarm["rerun_by"] == way, alarm["rerun_text"]
-    assert way == "jump" or "copies to go back to take 4 MB; --undo-mb gives them room" in alarm["rerun_text"], alarm["rerun_text"]
+    assert way == "jump" or "copies to go back to take 4 MB; --undo-mb gives them room" in alarm["rerun_text"], alarm[
+        "rerun_text"
+    ]
 
 
 def test_gradients_that_stand_again_after_a_jump_went_another_way_are_told_of(tmp_path):
-    """The actor's backward adds to what the critic's left: no bad step of its own, and nothing that the script has dropped."""
-    got = helpers.run(tmp_path, textwrap.dedent("""
+    """The actor's backward adds to what the critic's left: no bad step of its own, and nothing that the script has
+    dropped."""
+    got = helpers.run(
+        tmp_path,
+        textwrap.dedent("""
         import numpy as np
         import torch
         from torch import nn
@@ -289,7 +322,10 @@ def test_gradients_that_stand_again_after_a_jump_went_another_way_are_told_of(tm
             loss = -critic(torch.cat([o, actor(o)], 1)).mean()
             actor_opt.zero_grad(); loss.backward(); actor_opt.step()
             alpha_opt.zero_grad(); (alpha * o.mean()).sum().backward(); alpha_opt.step()
-    """), "--on-alarm", "skip")
+    """),
+        "--on-alarm",
+        "skip",
+    )
     alarm = got.the_alarm()
     assert alarm["step"] == 4 and "jump did not reproduce" in alarm["rerun_text"], got.told()
     assert got.watched["handled_by_script"] == 0 and got.report["advisories"] == [], got.told()
@@ -297,7 +333,8 @@ def test_gradients_that_stand_again_after_a_jump_went_another_way_are_told_of(tm
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="this Python's frames are not made to go on elsewhere")
 def test_a_value_without_its_graph_that_was_bad_before_another_optimizers_step(tmp_path):
-    """Where the window begins before that step it is run again as a whole; where the step that computed it was left out, its alarm tells."""
+    """Where the window begins before that step it is run again as a whole; where the step that computed it was left
+    out, its alarm tells."""
     text = HEAD.format(bad=4, who="A", skips=False, kind="SGD").lstrip() + textwrap.dedent("""
         alpha = nn.Parameter(torch.zeros(()))
         opt_a = torch.optim.Adam([alpha], lr=1e-2)
@@ -325,16 +362,27 @@ def test_a_value_without_its_graph_that_was_bad_before_another_optimizers_step(t
     got = helpers.run(tmp_path, text, "--on-alarm", "skip", "--undo-mb", "8")
     alone, first, second = got.alarms
     assert (alone["step"], alone["rerun_by"], alone["rerun_verified"]) == (4, "jump", True), alone["rerun_text"]
-    assert OVER in alone["rerun_text"] and "what it read was bad before that" in alone["rerun_text"], alone["rerun_text"]
-    assert (first["step"], second["step"], second["rerun_by"]) == (6, 6, "jump") and second["births"] == first["births"], got.told()
-    assert second["rerun_text"].endswith("loss is of the step of SGD that was left out, whose alarm at step 6 tells of it"), second["rerun_text"]
+    assert OVER in alone["rerun_text"] and "what it read was bad before that" in alone["rerun_text"], alone[
+        "rerun_text"
+    ]
+    assert (first["step"], second["step"], second["rerun_by"]) == (6, 6, "jump") and second["births"] == first[
+        "births"
+    ], got.told()
+    assert second["rerun_text"].endswith(
+        "loss is of the step of SGD that was left out, whose alarm at step 6 tells of it"
+    ), second["rerun_text"]
     for alarm in got.alarms:
-        assert (alarm["births"][0]["op"], alarm["births"][0]["source"][:11]) == ("aten::div", "return x / "), alarm["births"]
+        assert (alarm["births"][0]["op"], alarm["births"][0]["source"][:11]) == ("aten::div", "return x / "), alarm[
+            "births"
+        ]
 
 
 def test_what_an_object_counts_is_set_back_where_it_tells_which_optimizer_steps(tmp_path):
-    """The generator steps at each fourth count: with the count as the first run left it, it would not step in the second."""
-    text = HEAD.format(bad=4, who="D", skips=False, kind="Adam").lstrip() + textwrap.dedent("""
+    """The generator steps at each fourth count: with the count as the first run left it, it would not step in the
+    second."""
+    text = (
+        HEAD.format(bad=4, who="D", skips=False, kind="Adam").lstrip()
+        + textwrap.dedent("""
         class Loop:
             def __init__(self):
                 self.count, self.rows = 0, []
@@ -367,7 +415,9 @@ def test_what_an_object_counts_is_set_back_where_it_tells_which_optimizer_steps(
         loop = Loop()
         loop.run()
         print(loop.count, loop.rows)
-        """) + TAIL
+        """)
+        + TAIL
+    )
     got = helpers.run(tmp_path, text, "--on-alarm", "warn", "--undo-mb", "8")
     alarm = got.alarms[0]
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "jump", True), alarm["rerun_text"]

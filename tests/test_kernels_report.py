@@ -100,8 +100,12 @@ def test_where_all_is_reached_nothing_is_explained(report):
 
 def test_without_torch_the_page_says_so(report):
     alone = document()
-    alone["benchmarks"] = [run for run in alone["benchmarks"] if run["run_name"].split("/")[0] in
-                           ("plain_read:8", "plain_read:4-pages", "quick", "full", "quick_small", "full_small")]
+    alone["benchmarks"] = [
+        run
+        for run in alone["benchmarks"]
+        if run["run_name"].split("/")[0]
+        in ("plain_read:8", "plain_read:4-pages", "quick", "full", "quick_small", "full_small")
+    ]
     del alone["context"]["torch"]
     text = "\n".join(report.page(report.Results(alone), ""))
     assert "Not measured: built without torch." in text

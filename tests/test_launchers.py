@@ -11,11 +11,11 @@ import sys
 import textwrap
 import time
 
-import finitude
 import pytest
+
+import finitude
 from finitude.start import targets
-from helpers import LIMIT, environment, plain, write_script
-from helpers import finitude as command
+from helpers import LIMIT, environment, finitude as command, plain, write_script
 from process_support import cold, loop, made, started
 
 HOOK = os.path.join(os.path.dirname(finitude.__file__), "_hook")
@@ -27,8 +27,14 @@ def hooked(folder, code, path="", *options, env=None):
     """stdout of `python -c code` with our folder first on PYTHONPATH, as a process that a watched program starts."""
     both = os.pathsep.join(p for p in (HOOK, path) if p)
     family = json.dumps({"directory": str(folder / "run"), "orders": "", "settings": {}})
-    done = subprocess.run([sys.executable, *options, "-c", textwrap.dedent(code)], cwd=folder, capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": both, "FINITUDE_FAMILY": family, **(env or {})}, timeout=LIMIT)
+    done = subprocess.run(
+        [sys.executable, *options, "-c", textwrap.dedent(code)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": both, "FINITUDE_FAMILY": family, **(env or {})},
+        timeout=LIMIT,
+    )
     assert done.stderr == "", done.stderr
     return done.stdout
 
@@ -44,7 +50,9 @@ def test_the_users_own_sitecustomize_is_imported(tmp_path):
     own = tmp_path / "own"
     own.mkdir()
     write_script(own, "import sys\nsys.mine = __file__\n", "sitecustomize.py")
-    code = "import sys, sitecustomize; print(sys.mine == sitecustomize.__file__, __import__('os').path.dirname(sys.mine))"
+    code = (
+        "import sys, sitecustomize; print(sys.mine == sitecustomize.__file__, __import__('os').path.dirname(sys.mine))"
+    )
     assert hooked(tmp_path, code, str(own)).split() == ["True", str(own)]
 
 
@@ -66,13 +74,19 @@ def test_a_failing_sitecustomize_fails_as_without_us(tmp_path):
     write_script(own, "raise ValueError('mine')\n", "sitecustomize.py")
     words = [sys.executable, "-c", "print('goes on')"]
     family = json.dumps({"directory": str(tmp_path), "orders": "", "settings": {}})
-    told = [subprocess.run(words, env={**os.environ, "PYTHONPATH": p, "FINITUDE_FAMILY": family}, capture_output=True, text=True)
-            for p in (str(own), HOOK + os.pathsep + str(own))]
+    told = [
+        subprocess.run(
+            words, env={**os.environ, "PYTHONPATH": p, "FINITUDE_FAMILY": family}, capture_output=True, text=True
+        )
+        for p in (str(own), HOOK + os.pathsep + str(own))
+    ]
     assert told[0].stdout == told[1].stdout == "goes on\n" and told[0].stderr == told[1].stderr != ""
 
 
 def test_a_failed_import_of_torch_may_be_tried_again(tmp_path):
-    (tmp_path / "torch.py").write_text("import os\nif not os.path.exists('now'): raise ImportError('not yet')\nvalue = 1\n")
+    (tmp_path / "torch.py").write_text(
+        "import os\nif not os.path.exists('now'): raise ImportError('not yet')\nvalue = 1\n"
+    )
     code = """
     import sys; sys.path.insert(0, '.')
     try:
@@ -93,9 +107,20 @@ def test_torch_that_never_trains_brings_in_nothing_more(tmp_path):
     """
     first, second = hooked(tmp_path, code).splitlines()
     assert first == "3.0 SourceFileLoader False"
-    light = {"finitude.base", "finitude.base.config", "finitude.base.family", "finitude.base.say", "finitude.errors", "finitude.start",
-             "finitude.start.child", "finitude.start.watched", "finitude.second_run", "finitude.second_run.started", "finitude.program",
-             "finitude.program.ranks"}
+    light = {
+        "finitude.base",
+        "finitude.base.config",
+        "finitude.base.family",
+        "finitude.base.say",
+        "finitude.errors",
+        "finitude.start",
+        "finitude.start.child",
+        "finitude.start.watched",
+        "finitude.second_run",
+        "finitude.second_run.started",
+        "finitude.program",
+        "finitude.program.ranks",
+    }
     assert set(eval(second)) <= light
     assert not (tmp_path / "run").exists()
 
@@ -105,7 +130,7 @@ def test_torch_that_never_trains_brings_in_nothing_more(tmp_path):
 
 TARGETS = {
     "train.py --lr 1": ("script", "train.py"),
-    "train": ("script", "train"),                       # a file here that is not on PATH
+    "train": ("script", "train"),  # a file here that is not on PATH
     "nowhere.py": ("script", "nowhere.py"),
     f"{sys.executable} train.py": ("script", "train.py"),
     f"{sys.executable} -m package.train --lr 1": ("module", "package.train"),
@@ -136,8 +161,9 @@ def test_a_command_line_starts(tmp_path, monkeypatch, line):
     assert (found.kind, found.name) == TARGETS[line]
 
 
-@pytest.mark.parametrize("options, named", [
-    (["-Wdefault::ImportWarning"], ""), (["-X", "importtime", "-I"], "-I"), (["-uES"], "-E -S")])
+@pytest.mark.parametrize(
+    "options, named", [(["-Wdefault::ImportWarning"], ""), (["-X", "importtime", "-I"], "-I"), (["-uES"], "-E -S")]
+)
 def test_only_the_options_that_keep_us_out_are_named(options, named):
     assert named in targets.resolve(sys.executable, [*options, "train.py"]).obstacle
     assert named or not targets.resolve(sys.executable, [*options, "train.py"]).obstacle
@@ -154,8 +180,10 @@ def test_python_with_options_is_watched_and_explained(tmp_path):
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun"], alarm["rerun_by"], alarm["weights"]) == (4, "persistent", "rewind", "clean")
     assert "loss * NAN" in alarm["births"][0]["source"]
-    assert got.err.count("finitude: step 4 stopped") == 1 and got.err.splitlines()[-1].startswith("finitude: 5 steps watched")
-    (name, files), = made(tmp_path).items()
+    assert got.err.count("finitude: step 4 stopped") == 1 and got.err.splitlines()[-1].startswith(
+        "finitude: 5 steps watched"
+    )
+    ((name, files),) = made(tmp_path).items()
     assert name.startswith("pid-") and files == ["report.html", "report.json", "run.json", "step-000004", "steps.ring"]
 
 
@@ -209,7 +237,9 @@ def test_a_command_that_handles_a_signal_decides_how_it_ends(tmp_path):
 
 def test_ctrl_c_on_a_terminal_arrives_once(tmp_path):
     """The terminal sends it to us and to the command: ours is not passed on."""
-    write_script(tmp_path, """
+    write_script(
+        tmp_path,
+        """
     import signal, sys, time
     got = []
     signal.signal(signal.SIGINT, lambda *a: got.append(1))
@@ -217,17 +247,23 @@ def test_ctrl_c_on_a_terminal_arrives_once(tmp_path):
     while not got: time.sleep(0.01)
     time.sleep(0.5)
     sys.exit(10 + len(got))
-    """, "counts.py")
+    """,
+        "counts.py",
+    )
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(tmp_path)
-        os.execve(sys.executable, [sys.executable, "-m", "finitude", "run", sys.executable, "-u", "counts.py"], environment(None))
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "finitude", "run", sys.executable, "-u", "counts.py"],
+            environment(None),
+        )
     seen = b""
     while b"ready" not in seen:
         seen += os.read(terminal, 1000)
     os.write(terminal, b"\x03")
     try:
-        while os.read(terminal, 1000):   # to its end, or nobody could write
+        while os.read(terminal, 1000):  # to its end, or nobody could write
             pass
     except OSError:
         pass
@@ -254,7 +290,7 @@ def test_a_process_killed_while_it_trains_is_told_of(tmp_path):
     write_script(tmp_path, loop() + "import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n")
     got = cold(tmp_path, sys.executable, "-u", "train.py")
     assert got.code == -signal.SIGKILL
-    (name, files), = made(tmp_path).items()
+    ((name, files),) = made(tmp_path).items()
     assert files == ["killed.json", "run.json", "steps.ring"]
     (text,) = got.watched["not_watched"]
     assert "killed by SIGKILL" in text and got.watched["steps"] == 12, got.told()
@@ -286,8 +322,25 @@ print("ended", step)
 def test_accelerate_launch(tmp_path):
     pytest.importorskip("accelerate")
     write_script(tmp_path, ACCELERATE)
-    got = cold(tmp_path, "--on-alarm", "skip", "accelerate", "launch", "--cpu", "--num_processes", "1", "--num_machines", "1",
-               "--mixed_precision", "no", "--dynamo_backend", "no", "train.py", env={"HF_HUB_OFFLINE": "1"}, limit=2 * LIMIT)
+    got = cold(
+        tmp_path,
+        "--on-alarm",
+        "skip",
+        "accelerate",
+        "launch",
+        "--cpu",
+        "--num_processes",
+        "1",
+        "--num_machines",
+        "1",
+        "--mixed_precision",
+        "no",
+        "--dynamo_backend",
+        "no",
+        "train.py",
+        env={"HF_HUB_OFFLINE": "1"},
+        limit=2 * LIMIT,
+    )
     assert got.code == 0 and "ended 7" in got.out, got.told()
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun"], alarm["rerun_verified"]) == (4, "persistent", True), alarm["rerun_text"]

@@ -24,12 +24,20 @@ BROKEN = [
     ("layer_order", {"src/sense/a.h": '#include "explain/rule.h"'}, "src/sense/a.h:1"),
     ("layer_order", {"src/util/a.h": ""}, "src/util/a.h:0"),
     ("layer_order", {"include/finitude/a.h": '\n#include "base/status.h"'}, "include/finitude/a.h:2"),
-    ("python_order", {"python/finitude/program/a.py": "def f():\n    from ..findings import b\n"}, "python/finitude/program/a.py:2"),
+    (
+        "python_order",
+        {"python/finitude/program/a.py": "def f():\n    from ..findings import b\n"},
+        "python/finitude/program/a.py:2",
+    ),
     ("python_order", {"python/finitude/program/a.py": "from .. import api\n"}, "python/finitude/program/a.py:1"),
     (
         "python_order",
-        {"python/finitude/first_run/a.py": "from .b import x\n", "python/finitude/first_run/b.py": "x = 1\n", "python/finitude/first_run/c.py":
-         "from . import d\n", "python/finitude/first_run/d.py": "def f():\n    from .c import y\n"},
+        {
+            "python/finitude/first_run/a.py": "from .b import x\n",
+            "python/finitude/first_run/b.py": "x = 1\n",
+            "python/finitude/first_run/c.py": "from . import d\n",
+            "python/finitude/first_run/d.py": "def f():\n    from .c import y\n",
+        },
         "python/finitude/first_run/c.py:1",
     ),
     ("relative_includes", {"src/sense/a.h": '#include "../base/b.h"'}, "src/sense/a.h:1"),
@@ -84,9 +92,11 @@ FINE = {
     "src/observe/stack_python.cpp": "#include <Python.h>",
     "src/bindings/module.cpp": '#include <torch/extension.h>\n#include "observe/step_torch.h"',
     "src/show/a.cpp": lines(450),
-    "src/recorder/a_torch_test.cpp": '#include <ATen/core/Tensor.h>\n#include "finitude/recorder.h"\n#include "recorder/testing_torch.h"',
+    "src/recorder/a_torch_test.cpp": "#include <ATen/core/Tensor.h>\n#include "
+    '"finitude/recorder.h"\n#include "recorder/testing_torch.h"',
     "include/finitude/a.h": '#include "finitude/status.h"',
-    "python/finitude/first_run/a.py": "from .. import _native\nfrom ..errors import X\nfrom ..program.b import y\nfrom . import c\nfrom ..program import b",
+    "python/finitude/first_run/a.py": "from .. import _native\nfrom ..errors import X\nfrom "
+    "..program.b import y\nfrom . import c\nfrom ..program import b",
     "python/finitude/first_run/c.py": "import finitude",
     "python/finitude/program/b.py": "",
     "python/finitude/program/__main__.py": "from ..watch import a",
@@ -128,8 +138,18 @@ def test_every_cpp_test_is_in_a_target(tmp_path):
     """Asks CMake what it would compile: a test that no target takes would never run."""
     if not shutil.which("cmake") or not shutil.which("ninja"):
         pytest.skip("needs cmake and ninja")
-    configure = ["cmake", "-S", str(ROOT), "-B", str(tmp_path), "-G", "Ninja", "-DFINITUDE_TESTS=ON", "-DFINITUDE_TORCH=ON",
-                 f"-DPython_EXECUTABLE={sys.executable}"]
+    configure = [
+        "cmake",
+        "-S",
+        str(ROOT),
+        "-B",
+        str(tmp_path),
+        "-G",
+        "Ninja",
+        "-DFINITUDE_TESTS=ON",
+        "-DFINITUDE_TORCH=ON",
+        f"-DPython_EXECUTABLE={sys.executable}",
+    ]
     done = subprocess.run(configure, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     commands = json.loads((tmp_path / "compile_commands.json").read_text())

@@ -1,6 +1,7 @@
 """Lines inside functions that torch.jit compiled, forward and backward, and of what torch.jit.trace recorded."""
 
 import pytest
+
 from helpers import run
 
 TRAIN = """
@@ -48,7 +49,12 @@ def test_the_line_inside(tmp_path, how, function, spoilt, step):
     """At first it is interpreted, later it has been optimised and differentiated as a whole."""
     if step == 6 and how == "script of a module" and "log" in function:
         pytest.skip("as in the others")
-    text = TRAIN.replace("FUNCTION", function).replace("SPOILT", spoilt).replace("STEP", str(step)).replace("COMPILE", COMPILED[how])
+    text = (
+        TRAIN.replace("FUNCTION", function)
+        .replace("SPOILT", spoilt)
+        .replace("STEP", str(step))
+        .replace("COMPILE", COMPILED[how])
+    )
     got = run(tmp_path, text)
     alarm = got.the_alarm()
     birth = alarm["births"][0]

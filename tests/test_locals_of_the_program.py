@@ -1,7 +1,8 @@
 """A dict that locals() gave the program is the program's: watched or not, what it says stays as it is."""
 
-import helpers
 import pytest
+
+import helpers
 from helpers import run
 
 pytestmark = pytest.mark.fast
@@ -33,7 +34,9 @@ main()
 """
 
 
-@pytest.mark.parametrize("bad", ["0", "torch.log(torch.full((), float(step == 9)))", "(torch.log(gap * 0) if step == 3 else 0)"])
+@pytest.mark.parametrize(
+    "bad", ["0", "torch.log(torch.full((), float(step == 9)))", "(torch.log(gap * 0) if step == 3 else 0)"]
+)
 def test_it_says_what_it_says_unwatched(tmp_path, bad):
     script = SCRIPT.replace("BAD", bad)
     got = run(tmp_path, script, "--on-alarm", "skip")

@@ -1,4 +1,5 @@
-"""Which line of the data set's own code makes a sample bad, or that it is stored so: the sample is taken out of it once more."""
+"""Which line of the data set's own code makes a sample bad, or that it is stored so: the sample is taken out of it once
+more."""
 
 import pathlib
 import sys
@@ -91,24 +92,60 @@ pathlib.Path("heavy.py").write_text("n = 0\\ndef f():\\n    global n\\n    n += 
 """
 FLAT = "self.values[13] = 0.5"
 MADE = {
-    "a transform of a chain": (COMPOSED + data(FLAT, "row = PIPELINE(self.values[i])"), "return (x - low) / (high - low)", "to_range"),
-    "a lambda": (data(FLAT, "row = (lambda x: (x - x.mean()) / x.std())(self.values[i])"),
-                 "row = (lambda x: (x - x.mean()) / x.std())(self.values[i])", "Data.__getitem__.<locals>.<lambda>"),
-    "an argument that is written in place": (COMPOSED + data(FLAT, "row = self.values[i].copy()", "in_place(row)"), "x /= x.std()", "in_place"),
-    "plain numbers": (data(FLAT, "scale = float(self.values[i].std()) or float('inf')", "row = self.values[i] / scale * scale"),
-                      "row = self.values[i] / scale * scale", "Data.__getitem__"),
-    "a torch operation": (data(FLAT, "x = torch.from_numpy(self.values[i])", "row = x / (x - 0.5)"), "row = x / (x - 0.5)", "Data.__getitem__"),
-    "a mark for what is missing": (data("self.known = [i != 13 for i in range(24)]", "row = self.values[i].copy()",
-                                       "row[1] = row[1] if self.known[i] else np.nan"),
-                                   "row[1] = row[1] if self.known[i] else np.nan", "Data.__getitem__"),
+    "a transform of a chain": (
+        COMPOSED + data(FLAT, "row = PIPELINE(self.values[i])"),
+        "return (x - low) / (high - low)",
+        "to_range",
+    ),
+    "a lambda": (
+        data(FLAT, "row = (lambda x: (x - x.mean()) / x.std())(self.values[i])"),
+        "row = (lambda x: (x - x.mean()) / x.std())(self.values[i])",
+        "Data.__getitem__.<locals>.<lambda>",
+    ),
+    "an argument that is written in place": (
+        COMPOSED + data(FLAT, "row = self.values[i].copy()", "in_place(row)"),
+        "x /= x.std()",
+        "in_place",
+    ),
+    "plain numbers": (
+        data(FLAT, "scale = float(self.values[i].std()) or float('inf')", "row = self.values[i] / scale * scale"),
+        "row = self.values[i] / scale * scale",
+        "Data.__getitem__",
+    ),
+    "a torch operation": (
+        data(FLAT, "x = torch.from_numpy(self.values[i])", "row = x / (x - 0.5)"),
+        "row = x / (x - 0.5)",
+        "Data.__getitem__",
+    ),
+    "a mark for what is missing": (
+        data(
+            "self.known = [i != 13 for i in range(24)]",
+            "row = self.values[i].copy()",
+            "row[1] = row[1] if self.known[i] else np.nan",
+        ),
+        "row[1] = row[1] if self.known[i] else np.nan",
+        "Data.__getitem__",
+    ),
     "a NaN that was filled in before does not count": (
-        data("self.values[:, 0] = np.nan; self.values[13, 1:] = 0.5",
-             "row = self.values[i].copy()", "row[np.isnan(row)] = 0.5", "row = row / row.std() * np.sign(row.std())"),
-        "row = row / row.std() * np.sign(row.std())", "Data.__getitem__"),
-    "the logarithm of zero that NaN comes of later": (LOG + data("self.values[13, 1] = 0", "row = centred(logarithm(self.values[i]))"),
-                                                      "x = np.log(x)", "logarithm"),
-    "after a module that takes long to import": (HEAVY + data(FLAT, "import heavy", "row = self.values[i]", "row = (row - 0.5) / row.std()"),
-                                                 "row = (row - 0.5) / row.std()", "Data.__getitem__"),
+        data(
+            "self.values[:, 0] = np.nan; self.values[13, 1:] = 0.5",
+            "row = self.values[i].copy()",
+            "row[np.isnan(row)] = 0.5",
+            "row = row / row.std() * np.sign(row.std())",
+        ),
+        "row = row / row.std() * np.sign(row.std())",
+        "Data.__getitem__",
+    ),
+    "the logarithm of zero that NaN comes of later": (
+        LOG + data("self.values[13, 1] = 0", "row = centred(logarithm(self.values[i]))"),
+        "x = np.log(x)",
+        "logarithm",
+    ),
+    "after a module that takes long to import": (
+        HEAVY + data(FLAT, "import heavy", "row = self.values[i]", "row = (row - 0.5) / row.std()"),
+        "row = (row - 0.5) / row.std()",
+        "Data.__getitem__",
+    ),
 }
 
 
@@ -118,7 +155,9 @@ def test_the_line_that_makes_it(tmp_path, code, source, function, workers):
     birth, datum, got = told(tmp_path, code, f", num_workers={workers}" if workers else "")
     if sys.version_info < (3, 11):
         function = function.rpartition(".")[2]  # a code object has no longer name there
-    assert (datum["how"], datum["source"], datum["function"], datum["sample"]) == ("made", source, function, 13), got.told()
+    assert (datum["how"], datum["source"], datum["function"], datum["sample"]) == ("made", source, function, 13), (
+        got.told()
+    )
     assert (birth["source"], birth["line"]) == (source, datum["line"]), got.told()
     assert birth["op"] == ("aten::div" if source == "row = x / (x - 0.5)" else ""), "of torch's it is named"
     assert "sample 13 is made" in " ".join(got.err.split()) and source in got.err
@@ -130,26 +169,54 @@ def scaled(row):
 """
 TABLE = "self.table = self.values.tolist(); self.table[13][{at}] = float('nan')"
 STORED = {
-    "a list that goes through a loop in brackets": (PLAIN + data(TABLE.format(at=2), "row = np.float32(scaled(self.table[i]))"), "row[2]"),
-    "a loop in brackets that calls one": (PLAIN + data(TABLE.format(at=3), "row = [scaled(r) for r in self.table[i:i + 1]][0]",
-                                                       "row = np.float32(row)"), "self.table[i:i + 1][0][3]"),
-    "the first of the values of a loop": (PLAIN + data(TABLE.format(at=0), "some = [self.table[i], self.table[0]]",
-                                                       "row = np.float32([scaled(r) for r in some][0])"), "self.table[i][0]"),
-    "a cell of an array": (data("self.values[13, 2] = np.nan", "row = (self.values[i] - 0.5) * 2"), "self.values[i][2]"),
-    "a text that is no number": (data("self.rows = [{'a': '1', 'b': 'nan' if i == 13 else '2'} for i in range(24)]", "row = self.values[i].copy()",
-                                      "row[3] = float(self.rows[i]['b'])"), "self.rows[i]['b']"),
-    "a tensor of torch's own data set": ("""
+    "a list that goes through a loop in brackets": (
+        PLAIN + data(TABLE.format(at=2), "row = np.float32(scaled(self.table[i]))"),
+        "row[2]",
+    ),
+    "a loop in brackets that calls one": (
+        PLAIN + data(TABLE.format(at=3), "row = [scaled(r) for r in self.table[i:i + 1]][0]", "row = np.float32(row)"),
+        "self.table[i:i + 1][0][3]",
+    ),
+    "the first of the values of a loop": (
+        PLAIN
+        + data(
+            TABLE.format(at=0),
+            "some = [self.table[i], self.table[0]]",
+            "row = np.float32([scaled(r) for r in some][0])",
+        ),
+        "self.table[i][0]",
+    ),
+    "a cell of an array": (
+        data("self.values[13, 2] = np.nan", "row = (self.values[i] - 0.5) * 2"),
+        "self.values[i][2]",
+    ),
+    "a text that is no number": (
+        data(
+            "self.rows = [{'a': '1', 'b': 'nan' if i == 13 else '2'} for i in range(24)]",
+            "row = self.values[i].copy()",
+            "row[3] = float(self.rows[i]['b'])",
+        ),
+        "self.rows[i]['b']",
+    ),
+    "a tensor of torch's own data set": (
+        """
 class Data(torch.utils.data.TensorDataset):
     def __init__(self):
         x = torch.rand(24, 4)
         x[13, 1] = torch.nan
         super().__init__(x, torch.rand(24))
-""", "[0][1]"),
-    "below a subset": (data("self.values[13, 2] = np.nan", "row = self.values[i]") + """
+""",
+        "[0][1]",
+    ),
+    "below a subset": (
+        data("self.values[13, 2] = np.nan", "row = self.values[i]")
+        + """
 Whole = Data
 def Data():
     return torch.utils.data.Subset(Whole(), list(range(24)))
-""", "self.values[i][2]"),
+""",
+        "self.values[i][2]",
+    ),
 }
 
 
@@ -161,13 +228,18 @@ def test_it_is_stored_so(tmp_path, code, field):
 
 
 def test_it_is_made_as_the_batch_is_put_together(tmp_path):
-    code = data("self.lengths = [0 if i == 13 else 2 for i in range(24)]", "row = self.values[i], self.lengths[i]") + """
+    code = (
+        data("self.lengths = [0 if i == 13 else 2 for i in range(24)]", "row = self.values[i], self.lengths[i]")
+        + """
 def together(samples):
     rows = np.stack([values * (length / length if length else float("nan")) for (values, length), label in samples])
     return torch.from_numpy(rows), torch.tensor([label for _, label in samples])
 """
+    )
     birth, datum, got = told(tmp_path, code, ", collate_fn=together")
-    assert datum["how"] == "made" and datum["source"].startswith("rows = np.stack(") and "sample" not in datum, got.told()
+    assert datum["how"] == "made" and datum["source"].startswith("rows = np.stack(") and "sample" not in datum, (
+        got.told()
+    )
     assert "every sample is finite as the data set gives it" in datum["text"]
 
 
@@ -188,12 +260,19 @@ def together(samples):
 
 def test_a_loop_over_samples_binds_its_names_anew_and_mends_nothing(tmp_path):
     _, datum, got = told(tmp_path, PADDED + data(FLAT, "row = self.values[i]"), ", collate_fn=together")
-    assert (datum["how"], datum["source"], datum["function"]) == ("made", "return row / np.abs(row).max()", "scaled"), got.told()
+    assert (datum["how"], datum["source"], datum["function"]) == ("made", "return row / np.abs(row).max()", "scaled"), (
+        got.told()
+    )
 
 
 def test_a_sample_that_random_numbers_make(tmp_path):
     """As it was in its batch, where nothing else draws; it is said that it draws."""
-    code = data("self.values[13] = 0.5", "row = self.values[i] + 0", "if random.random() < 0.9:", "    row = row / row.std() * row.std()")
+    code = data(
+        "self.values[13] = 0.5",
+        "row = self.values[i] + 0",
+        "if random.random() < 0.9:",
+        "    row = row / row.std() * row.std()",
+    )
     birth, datum, got = told(tmp_path, code)
     assert datum["how"] == "made" and datum["source"] == "row = row / row.std() * row.std()", got.told()
     assert "random numbers" in datum["text"]
@@ -208,14 +287,21 @@ def test_what_a_file_gives_is_told_as_read(tmp_path):
     assert (datum["how"], datum["source"]) == ("read", "row = np.loadtxt(f'{i}.txt', dtype=np.float32)"), got.told()
 
 
-COUNTS = data("self.values[13] = 0.5; self.taken = []; self.rng = np.random.default_rng(1)",
-              "self.taken.append(i)", "print('taken', i)", "np.random.rand(); random.random(); torch.rand(1); self.rng.random()",
-              "row = self.values[i] / np.ptp(self.values[i]) * np.ptp(self.values[i])").rstrip() + """
+COUNTS = (
+    data(
+        "self.values[13] = 0.5; self.taken = []; self.rng = np.random.default_rng(1)",
+        "self.taken.append(i)",
+        "print('taken', i)",
+        "np.random.rand(); random.random(); torch.rand(1); self.rng.random()",
+        "row = self.values[i] / np.ptp(self.values[i]) * np.ptp(self.values[i])",
+    ).rstrip()
+    + """
 import atexit
 def count():
     print(len(data.taken), random.random(), np.random.rand(), torch.rand(1).item(), data.rng.random())
 atexit.register(count)
 """
+)
 
 
 def test_nothing_is_left_of_taking_it_again(tmp_path):
@@ -223,7 +309,9 @@ def test_nothing_is_left_of_taking_it_again(tmp_path):
     text = PROGRAM.replace("{code}", COUNTS.strip()).replace("{loader}", "")
     explained = helpers.run(tmp_path, text, "--on-alarm", "skip")
     assert explained.alarms[0]["births"][0]["datum"]["how"] == "made"
-    plain = helpers.run(tmp_path, text.replace("/ np.ptp(self.values[i]) * np.ptp(self.values[i])", "* 1"), "--on-alarm", "skip")
+    plain = helpers.run(
+        tmp_path, text.replace("/ np.ptp(self.values[i]) * np.ptp(self.values[i])", "* 1"), "--on-alarm", "skip"
+    )
     assert not plain.alarms
     assert explained.out == plain.out
 
@@ -231,8 +319,13 @@ def test_nothing_is_left_of_taking_it_again(tmp_path):
 def test_a_debugger_keeps_its_trace(tmp_path):
     """No lines then; the sample and that it is bad again are known all the same."""
     code, source, function = MADE["a transform of a chain"]
-    text = "import sys\nseen = set()\ndef watch(frame, event, arg):\n    seen.add(frame.f_code.co_name)\n    return None\nsys.settrace(watch)\n"
-    got = helpers.run(tmp_path, text + PROGRAM.replace("{code}", code.strip()).replace("{loader}", ""), "--on-alarm", "skip")
+    text = (
+        "import sys\nseen = set()\ndef watch(frame, event, arg):\n    "
+        "seen.add(frame.f_code.co_name)\n    return None\nsys.settrace(watch)\n"
+    )
+    got = helpers.run(
+        tmp_path, text + PROGRAM.replace("{code}", code.strip()).replace("{loader}", ""), "--on-alarm", "skip"
+    )
     datum = got.alarms[0]["births"][0]["datum"]
     assert (datum["how"], datum["sample"], "line" in datum) == ("unknown", 13, False), got.told()
 
@@ -251,7 +344,11 @@ class Data(torch.utils.data.IterableDataset):
 
 @pytest.mark.parametrize("workers", ["", ", num_workers=1"])
 def test_a_tape_of_the_step_tells_the_row_and_the_sample_too(tmp_path, workers):
-    code = data("self.values = torch.from_numpy(self.values); self.values[13] = 0", "row = self.values[i]", "row = row / row.sum()")
+    code = data(
+        "self.values = torch.from_numpy(self.values); self.values[13] = 0",
+        "row = self.values[i]",
+        "row = row / row.sum()",
+    )
     got = helpers.run(tmp_path, PROGRAM.replace("{code}", code.strip()).replace("{loader}", workers), "--level", "tape")
     birth = got.the_alarm()["births"][0]
     assert got.the_alarm()["rerun_by"] == "tape" and birth["phase"] == "data", got.told()
@@ -270,13 +367,26 @@ def one_ahead(loader):
 """
 
 
-@pytest.mark.parametrize("shuffle, bad, taken", [(True, 13, "batch"), (False, 13, "x, y"), (False, 23, "batch")],
-                         ids=["drawn", "in order, taken apart", "in the last batch"])
+@pytest.mark.parametrize(
+    "shuffle, bad, taken",
+    [(True, 13, "batch"), (False, 13, "x, y"), (False, 23, "batch")],
+    ids=["drawn", "in order, taken apart", "in the last batch"],
+)
 def test_a_loader_that_is_asked_one_batch_ahead_gave_it_in_the_window_before(tmp_path, shuffle, bad, taken):
-    text = PROGRAM.replace("{code}", AHEAD + data("pass", "row = self.values[i]", f"if i == {bad}: row = row / np.float32(0) * 0"))
-    text = text.replace("shuffle=True{loader}", f"shuffle={shuffle}").replace("for x, y in DataLoader(", f"for {taken} in one_ahead(DataLoader(") \
-        .replace("):\n        loss", ")):\n        loss" if taken == "x, y" else ")):\n        x, y = batch\n        loss")
+    text = PROGRAM.replace(
+        "{code}", AHEAD + data("pass", "row = self.values[i]", f"if i == {bad}: row = row / np.float32(0) * 0")
+    )
+    text = (
+        text.replace("shuffle=True{loader}", f"shuffle={shuffle}")
+        .replace("for x, y in DataLoader(", f"for {taken} in one_ahead(DataLoader(")
+        .replace(
+            "):\n        loss", ")):\n        loss" if taken == "x, y" else ")):\n        x, y = batch\n        loss"
+        )
+    )
     alarm = helpers.run(tmp_path, text).the_alarm()
     birth = alarm["births"][0]
-    assert (birth["phase"], birth["samples"], birth["datum"]["how"]) == ("data", [bad], "made"), (birth, alarm["rerun_text"])
+    assert (birth["phase"], birth["samples"], birth["datum"]["how"]) == ("data", [bad], "made"), (
+        birth,
+        alarm["rerun_text"],
+    )
     assert birth["source"].startswith(f"if i == {bad}: row = row / np.float32(0)"), birth

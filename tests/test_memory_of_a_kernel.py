@@ -1,6 +1,8 @@
-"""Operators such as gather work in memory of their own, which holds at first what chance left there: no verdict may depend on that."""
+"""Operators such as gather work in memory of their own, which holds at first what chance left there: no verdict may
+depend on that."""
 
 import pytest
+
 from helpers import run
 
 # Sigmoid gates that are 0 for one row, of which the largest are taken and divided by their sum: 0 / 0 in any format.

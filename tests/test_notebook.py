@@ -1,9 +1,10 @@
 """Finitude in a notebook, run by a real Jupyter kernel."""
 
 import pytest
+
 from helpers import TRAINING, environment
 
-nbformat = pytest.importorskip("nbformat")   # the version matrix runs without Jupyter
+nbformat = pytest.importorskip("nbformat")  # the version matrix runs without Jupyter
 NotebookClient = pytest.importorskip("nbclient").NotebookClient
 pytestmark = pytest.mark.slow
 
@@ -22,8 +23,9 @@ print("ended", finite())
 def run(folder, *cells):
     """The outputs of each cell; a cell that raises does not stop those after it."""
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c.strip("\n")) for c in cells])
-    client = NotebookClient(book, timeout=60, kernel_name="python3", allow_errors=True,
-                            resources={"metadata": {"path": str(folder)}})
+    client = NotebookClient(
+        book, timeout=60, kernel_name="python3", allow_errors=True, resources={"metadata": {"path": str(folder)}}
+    )
     client.execute(env=environment({"IPYTHONDIR": str(folder / "ipython")}))
     return [cell.outputs for cell in book.cells]
 
@@ -44,9 +46,16 @@ def pages(outputs):
 def by_extension(tmp_path_factory):
     folder = tmp_path_factory.mktemp("notebook")
     return folder, run(
-        folder, "%load_ext finitude", TRAINING, LOOP.replace("BAD", "None"), LOOP.replace("BAD", "4"), LOOP.replace("BAD", "3"), LOOP.replace("BAD", "0"),
+        folder,
+        "%load_ext finitude",
+        TRAINING,
+        LOOP.replace("BAD", "None"),
+        LOOP.replace("BAD", "4"),
+        LOOP.replace("BAD", "3"),
+        LOOP.replace("BAD", "0"),
         "%unload_ext finitude\nprint(finite())\nprint(torch.autograd._engine_run_backward.__module__)",
-        LOOP.replace("BAD", "2"))
+        LOOP.replace("BAD", "2"),
+    )
 
 
 def test_a_healthy_cell_shows_nothing_more(by_extension):
@@ -56,10 +65,12 @@ def test_a_healthy_cell_shows_nothing_more(by_extension):
     assert streams(healthy) == "".join(f"step {i}\n" for i in range(6)) + "ended True\n"
 
 
-@pytest.mark.parametrize("cell, bad, way", [(3, 4, "run again in place"), (4, 3, "run again in place"), (5, 0, "every op was recorded")])
+@pytest.mark.parametrize(
+    "cell, bad, way", [(3, 4, "run again in place"), (4, 3, "run again in place"), (5, 0, "every op was recorded")]
+)
 def test_a_bad_step_stops_its_cell_and_its_report_is_shown_below(by_extension, cell, bad, way):
     outputs = by_extension[1][cell]
-    assert streams(outputs) == "".join(f"step {i}\n" for i in range(bad + 1))   # the second run prints nothing
+    assert streams(outputs) == "".join(f"step {i}\n" for i in range(bad + 1))  # the second run prints nothing
     (error,) = errors(outputs)
     assert error.ename == "NonFiniteError"
     (page,) = pages(outputs)
@@ -80,7 +91,8 @@ def test_unloading_leaves_nothing_behind(by_extension):
 
 def test_what_a_cell_has_shown_and_cleared_stays_as_it_was(tmp_path):
     loop = "from IPython.display import clear_output\n" + LOOP.replace('    print("step", i)\n', "").replace(
-        "    opt.step()\n", "    opt.step()\n    clear_output(wait=True)\n    print('after', i)\n")
+        "    opt.step()\n", "    opt.step()\n    clear_output(wait=True)\n    print('after', i)\n"
+    )
     *_, outputs = run(tmp_path, "%load_ext finitude", TRAINING, loop.replace("BAD", "4"))
     assert streams(outputs) == "after 3\n" and len(pages(outputs)) == len(errors(outputs)) == 1
     assert "by rewind" in pages(outputs)[0]["text/plain"]
@@ -88,11 +100,18 @@ def test_what_a_cell_has_shown_and_cleared_stays_as_it_was(tmp_path):
 
 def test_watch_in_a_cell(tmp_path):
     setup, empty, trained, shown, closed = run(
-        tmp_path, TRAINING, "import finitude\nwatch = finitude.watch(model, opt, on_alarm='skip')\nwatch",
-        LOOP.replace("BAD", "4"), "watch", "watch.close()")
+        tmp_path,
+        TRAINING,
+        "import finitude\nwatch = finitude.watch(model, opt, on_alarm='skip')\nwatch",
+        LOOP.replace("BAD", "4"),
+        "watch",
+        "watch.close()",
+    )
     assert "no step yet" in pages(empty)[0]["text/html"]
     assert not errors(trained) and streams(trained) == "".join(f"step {i}\n" for i in range(6)) + "ended True\n"
     (page,) = pages(trained)
     assert "step 4 skipped" in page["text/plain"] and "loss * NAN" in page["text/html"]
     assert pages(shown)[0]["text/html"].startswith("<iframe")
-    assert streams(closed, "stderr").splitlines()[-1].startswith("finitude: 6 steps watched")  # its capsule may have been waited for
+    assert (
+        streams(closed, "stderr").splitlines()[-1].startswith("finitude: 6 steps watched")
+    )  # its capsule may have been waited for

@@ -9,7 +9,8 @@ import pytest
 
 import helpers
 
-# The process is killed by one that it forked, some time after the first alarm was told. Each pass of the loop meets a bad step.
+# The process is killed by one that it forked, some time after the first alarm was told. Each pass of the loop meets a
+# bad step.
 KILLED = """
 import itertools, os, signal, sys, time, torch
 me, killer = os.getpid(), os.fork()
@@ -57,8 +58,20 @@ def test_nothing_that_was_told_is_lost(tmp_path, seed):
         folder = tmp_path / str(number)
         folder.mkdir()
         after = draw.random() ** 3 * 0.25
-        got = helpers.run(folder, killed(after, how), "--on-alarm", policy, "--runs", "runs", "--max-skips", "100000",
-                          "--experiments", "0", "--capsules", draw.choice(["0", "2"]))
+        got = helpers.run(
+            folder,
+            killed(after, how),
+            "--on-alarm",
+            policy,
+            "--runs",
+            "runs",
+            "--max-skips",
+            "100000",
+            "--experiments",
+            "0",
+            "--capsules",
+            draw.choice(["0", "2"]),
+        )
         assert got.code == -how or how == signal.SIGTERM, (number, got.told())
         told = told_steps(got.err)
         assert told and got.report is not None, (number, how, policy, got.err)
@@ -106,7 +119,9 @@ def test_a_run_that_goes_on_is_shown_by_each_word(tmp_path):
 
 
 def test_a_run_without_an_alarm_that_goes_on(tmp_path):
-    got = helpers.run(tmp_path, RUNNING.replace("ALARM_AT", "-1").replace('["report", "--json"]', '["report"]'), "--runs", "runs")
+    got = helpers.run(
+        tmp_path, RUNNING.replace("ALARM_AT", "-1").replace('["report", "--json"]', '["report"]'), "--runs", "runs"
+    )
     assert got.code == 0 and "running" in got.out.split("report 0", 1)[0], got.told()
     assert "is running: there is no report yet" in got.out, got.told()
 
@@ -130,7 +145,7 @@ def test_what_another_run_left_is_kept_or_its_end_is_said(tmp_path):
     from finitude.base import alive
 
     me = alive.me()
-    suffix = f".partial-{me['machine']}-4194000-17-0"   # no process of ours has that number and that beginning
+    suffix = f".partial-{me['machine']}-4194000-17-0"  # no process of ours has that number and that beginning
     whole, part = (capsule.with_name(f"step-00000{n}{suffix}") for n in (7, 8))
     capsule.rename(whole)
     part.mkdir()
@@ -157,13 +172,25 @@ def test_a_full_disk_is_reported_once_and_the_program_goes_on(tmp_path):
     """/dev/full is where the report is to go."""
     full = tmp_path / "r.json"
     full.symlink_to("/dev/full")
-    got = helpers.finitude(tmp_path, "run", "--report", str(full), "--runs", "runs", "--on-alarm", "skip",
-                           str(helpers.write_script(tmp_path, PART + "print('done')\n")))
+    got = helpers.finitude(
+        tmp_path,
+        "run",
+        "--report",
+        str(full),
+        "--runs",
+        "runs",
+        "--on-alarm",
+        "skip",
+        str(helpers.write_script(tmp_path, PART + "print('done')\n")),
+    )
     assert got.code == 0 and got.out == "done\n" and got.err.count("cannot write") == 1, got.told()
 
 
 def test_a_failure_in_the_last_explanation_loses_nothing(tmp_path):
-    fails = "from finitude.second_run import rest\ndef fails(*_): raise MemoryError('none left')\nrest.Rest.explain = fails\n"
+    fails = (
+        "from finitude.second_run import rest\ndef fails(*_): raise MemoryError('none "
+        "left')\nrest.Rest.explain = fails\n"
+    )
     got = helpers.run(tmp_path, fails + PART, "--on-alarm", "skip")
     assert got.code == 0 and "none left" in got.err, got.told()
     assert got.the_alarm()["cause"]["class"] == "log-of-zero" and "under_way" not in got.report
@@ -181,7 +208,11 @@ def test_level_trace_keeps_its_trace_and_has_a_capsule_and_a_fix_that_was_tried(
     assert helpers.finitude(tmp_path, "replay", alarm["capsule"]).out.startswith("identical")
 
 
-@pytest.mark.parametrize(("options", "said"), [(["rollback"], True), (["rollback", "--undo-mb", "64"], False), (["skip"], False)])
+@pytest.mark.parametrize(
+    ("options", "said"), [(["rollback"], True), (["rollback", "--undo-mb", "64"], False), (["skip"], False)]
+)
 def test_rollback_without_a_copy_is_said_at_the_start(tmp_path, options, said):
-    got = helpers.run(tmp_path, "print('begun', flush=True)\n" + PART.replace("i == 1", "False"), "--on-alarm", *options)
+    got = helpers.run(
+        tmp_path, "print('begun', flush=True)\n" + PART.replace("i == 1", "False"), "--on-alarm", *options
+    )
     assert got.code == 0 and ("has no copies to go back to" in got.err) == said, got.told()

@@ -1,10 +1,12 @@
-"""One finding is explained once, and what ends a program says why: repeats, the last line of a log, patches, names of enumerations."""
+"""One finding is explained once, and what ends a program says why: repeats, the last line of a log, patches, names of
+enumerations."""
 
 import json
 import subprocess
 
-import helpers
 import pytest
+
+import helpers
 from helpers import training
 
 HARMLESS = """
@@ -23,7 +25,9 @@ def test_a_harmless_finding_is_explained_once(tmp_path, good):
     got = training(tmp_path, HARMLESS.format(steps=12, good=good), "--on-alarm", "stop")
     first, *others = got.alarms
     assert first["births"] and first["harmless"] and first["rerun_by"] != "none", got.told()
-    assert len(others) >= 5 and all(a["repeat_of"] == first["step"] and a["rerun_by"] == "none" and not a["births"] for a in others), got.told()
+    assert len(others) >= 5 and all(
+        a["repeat_of"] == first["step"] and a["rerun_by"] == "none" and not a["births"] for a in others
+    ), got.told()
     assert {a["cause"]["class"] for a in others} == {first["cause"]["class"]} and not any(a["capsule"] for a in others)
     assert got.err.count("born in forward") == 1 and "as step 0" in got.err, got.err
 
@@ -48,7 +52,9 @@ for i in range(20):
 def test_one_divergence_is_one_story(tmp_path):
     got = training(tmp_path, DIVERGED, "--on-alarm", "skip")
     assert [a["step"] for a in got.alarms] == list(range(3, 14)), got.told()
-    assert [a.get("repeat_of") for a in got.alarms] == [None] + [3] * 10 and sum(bool(a["capsule"]) for a in got.alarms) == 1
+    assert [a.get("repeat_of") for a in got.alarms] == [None] + [3] * 10 and sum(
+        bool(a["capsule"]) for a in got.alarms
+    ) == 1
     assert len(got.err.splitlines()) < 75, got.err
     (tmp_path / "kept.json").write_text(json.dumps(got.report))
     shown = helpers.finitude(tmp_path, "report", "kept.json")
@@ -57,21 +63,32 @@ def test_one_divergence_is_one_story(tmp_path):
 
 
 def test_another_finding_in_between_is_explained(tmp_path):
-    got = training(tmp_path, DIVERGED.replace("loss = loss * NAN", "loss = loss * (NAN if i != 5 else INF)").replace("range(20)", "range(8)"),
-                   "--on-alarm", "skip")
+    got = training(
+        tmp_path,
+        DIVERGED.replace("loss = loss * NAN", "loss = loss * (NAN if i != 5 else INF)").replace(
+            "range(20)", "range(8)"
+        ),
+        "--on-alarm",
+        "skip",
+    )
     assert [a.get("repeat_of") for a in got.alarms] == [None, 3, None, 3, 3], got.told()
     assert got.alarms[2]["births"] and got.alarms[2]["loss"] == "Infinity", got.told()
 
 
 def test_steps_that_fail_by_samples_of_their_own_are_each_explained(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         for i in range(9):
             x = batches[i % 6].abs()
             if i in (3, 6): x[i % 4] = 0
             opt.zero_grad()
             (model(x).sum(1) * torch.log(x.sum(1))).mean().backward()
             opt.step()
-        """, "--on-alarm", "skip")
+        """,
+        "--on-alarm",
+        "skip",
+    )
     assert [(a["step"], a["births"][0]["rows"]) for a in got.alarms] == [(3, [3]), (6, [2])], got.told()
 
 
@@ -99,7 +116,11 @@ def test_the_exception_carries_step_place_cause_and_report(tmp_path):
         assert part in line, line
 
 
-ENDS = {"as it is": lambda text: text, "no newline at the end": lambda text: text.rstrip("\n"), "CRLF": lambda text: text.replace("\n", "\r\n")}
+ENDS = {
+    "as it is": lambda text: text,
+    "no newline at the end": lambda text: text.rstrip("\n"),
+    "CRLF": lambda text: text.replace("\n", "\r\n"),
+}
 
 
 @pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS)
@@ -108,29 +129,49 @@ def test_the_fix_is_a_patch_that_applies(tmp_path, ends, command):
     (tmp_path / "lib").mkdir()
     text = "import torch\n\n\ndef weights(x):\n    return torch.log(x.sum(1, keepdim=True))\n"
     (tmp_path / "lib" / "mine.py").write_bytes(ends(text).encode())
-    got = helpers.run(tmp_path, LOG.replace("import torch\n", "import torch\n    from lib import mine\n", 1).replace(
-        "torch.log(x.sum(1, keepdim=True))", "mine.weights(x)"))
+    got = helpers.run(
+        tmp_path,
+        LOG.replace("import torch\n", "import torch\n    from lib import mine\n", 1).replace(
+            "torch.log(x.sum(1, keepdim=True))", "mine.weights(x)"
+        ),
+    )
     fix = got.the_alarm()["fix"]
     assert fix["verified"] and fix["diff"].startswith("--- ./lib/mine.py\n+++ ./lib/mine.py\n@@ "), fix
-    subprocess.run(command + ["--binary"] * (command[0] == "patch"), cwd=tmp_path, input=fix["diff"].encode(), check=True, capture_output=True)
+    subprocess.run(
+        command + ["--binary"] * (command[0] == "patch"),
+        cwd=tmp_path,
+        input=fix["diff"].encode(),
+        check=True,
+        capture_output=True,
+    )
     assert b"clamp" in (tmp_path / "lib" / "mine.py").read_bytes()
     assert fix["diff"].splitlines()[0] in got.err.splitlines(), got.err
 
 
 def test_the_patch_is_whole_in_the_terminal_and_in_html(tmp_path):
-    long = "torch.log(x.sum(1, keepdim=True)) + torch.zeros(8, 1) + torch.zeros(8, 1) + torch.zeros(8, 1) + torch.zeros(8, 1)"
+    long = (
+        "torch.log(x.sum(1, keepdim=True)) + torch.zeros(8, 1) + torch.zeros(8, 1) + "
+        "torch.zeros(8, 1) + torch.zeros(8, 1)"
+    )
     got = helpers.run(tmp_path, LOG.replace("torch.log(x.sum(1, keepdim=True))", long), "--runs", "runs")
     diff = got.the_alarm()["fix"]["diff"]
     assert diff in got.err, got.err
-    page, = (tmp_path / "runs").rglob("report.html")
+    (page,) = (tmp_path / "runs").rglob("report.html")
     assert "\n+    weight = torch.log(" in page.read_text()
 
 
 def test_dtypes_and_layouts_are_named(tmp_path):
-    got = helpers.run(tmp_path, LOG.replace("torch.log(x.sum(1, keepdim=True))", "torch.log_softmax(x * float('inf'), 1, dtype=torch.float64)[:, :1]"))
+    got = helpers.run(
+        tmp_path,
+        LOG.replace(
+            "torch.log(x.sum(1, keepdim=True))", "torch.log_softmax(x * float('inf'), 1, dtype=torch.float64)[:, :1]"
+        ),
+    )
     given = {s["arg"]: s["text"] for b in got.the_alarm()["births"] for s in b.get("scalars", [])}
     assert not any(key == "dtype" and value.isdigit() for key, value in given.items()), given
-    told = helpers.run(tmp_path, """
+    told = helpers.run(
+        tmp_path,
+        """
         import torch
         layer = torch.nn.Linear(4, 2)
         opt = torch.optim.SGD(layer.parameters(), lr=0.01)
@@ -138,21 +179,34 @@ def test_dtypes_and_layouts_are_named(tmp_path):
             x = torch.ones(8, 4, dtype=torch.float64).to(torch.float32, memory_format=torch.contiguous_format)
             layer(x).mean().backward()
             opt.step()
-        """, "--level", "trace")
+        """,
+        "--level",
+        "trace",
+    )
     ops = told.report["trace"]["ops"]
-    words = {(s["arg"], s["text"]) for op in ops for s in op.get("scalars", []) if s["arg"] in ("dtype", "memory_format", "layout")}
+    words = {
+        (s["arg"], s["text"])
+        for op in ops
+        for s in op.get("scalars", [])
+        if s["arg"] in ("dtype", "memory_format", "layout")
+    }
     assert ("dtype", "float32") in words and not any(text.isdigit() for _, text in words), words
 
 
 def test_advisories_are_counted_beside_alarms(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         for i, x in enumerate(batches):
             opt.zero_grad()
             loss = loss_of(x) * (1e30 if i == 2 else NAN if i == 4 else 1)
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             opt.step()
-        """, "--on-alarm", "raise")
+        """,
+        "--on-alarm",
+        "raise",
+    )
     assert [a["kind"] for a in got.advisories()] == ["clipping"] and "1 alarm, 1 advisory" in got.err, got.err
 
 
@@ -173,17 +227,26 @@ SCALED = "scaler.scale(loss).backward(); scaler.step(opt); scaler.update()"
 @pytest.mark.parametrize("policy", ["stop", "skip", "warn", "raise"])
 @pytest.mark.parametrize("scaled", [False, True], ids=["plain", "scaled"])
 def test_running_statistics_that_stay_nan_are_named(tmp_path, policy, scaled):
-    body = BUFFERS.format(scaler="scaler = torch.amp.GradScaler('cpu', init_scale=4.0)" if scaled else "", step=SCALED if scaled else PLAIN)
+    body = BUFFERS.format(
+        scaler="scaler = torch.amp.GradScaler('cpu', init_scale=4.0)" if scaled else "",
+        step=SCALED if scaled else PLAIN,
+    )
     got = training(tmp_path, body, "--on-alarm", policy)
     alarm = got.alarms[0]
     assert [b["name"] for b in alarm["buffers"]] == ["1.running_mean", "1.running_var"], got.told()
     assert {b["put_back"] for b in alarm["buffers"]} == {policy != "warn"} and "running_mean" in got.err, got.told()
     if policy == "warn":
-        assert alarm["weights"] == ("clean" if scaled else "damaged") and "not put back" in " ".join(got.err.split()), got.told()
-        assert not scaled or "GradScaler" in alarm["action"] and "weights are damaged" not in got.err.lower(), got.told()
+        assert alarm["weights"] == ("clean" if scaled else "damaged") and "not put back" in " ".join(got.err.split()), (
+            got.told()
+        )
+        assert not scaled or "GradScaler" in alarm["action"] and "weights are damaged" not in got.err.lower(), (
+            got.told()
+        )
 
 
 def test_a_finite_loss_leaves_no_word_of_buffers(tmp_path):
-    got = training(tmp_path, BUFFERS.format(scaler="", step=PLAIN).replace("INF if i == 2 else 1", "1"), "--on-alarm", "stop")
+    got = training(
+        tmp_path, BUFFERS.format(scaler="", step=PLAIN).replace("INF if i == 2 else 1", "1"), "--on-alarm", "stop"
+    )
     got.assert_silent()
     assert "buffers" not in json.dumps(got.report)

@@ -1,4 +1,5 @@
-"""Queues and connections that the program holds: a second run in place takes nothing out of them and puts nothing in twice."""
+"""Queues and connections that the program holds: a second run in place takes nothing out of them and puts nothing in
+twice."""
 
 import subprocess
 import sys
@@ -26,10 +27,13 @@ def main(channel):
 
 if __name__ == "__main__":
 """
-LOOP = MAIN.replace("AFTER", "") + """
+LOOP = (
+    MAIN.replace("AFTER", "")
+    + """
     MAKE
     main(channel)
 """
+)
 CHANNELS = {
     "threads": ("channel = queue.Queue()", "channel.get_nowait()", "channel.put(1)"),
     "joinable": ("channel = multiprocessing.get_context('spawn').JoinableQueue()", "channel.get()", "channel.put(1)"),
@@ -115,13 +119,17 @@ OWN_PUT = """class Own(multiprocessing.queues.SimpleQueue):
 
 @pytest.mark.parametrize("when, rerun_by", [("i != 5", "rewind"), ("i == 5", "restart")])
 def test_a_simple_queue_with_methods_of_its_own_is_known_by_its_pipe(tmp_path, when, rerun_by):
-    text = "import multiprocessing.queues\n" + LOOP.replace("MAKE", OWN_PUT).replace("BEFORE", f"if {when}: channel.put(1); channel.get()")
+    text = "import multiprocessing.queues\n" + LOOP.replace("MAKE", OWN_PUT).replace(
+        "BEFORE", f"if {when}: channel.put(1); channel.get()"
+    )
     run = helpers.run(tmp_path, text, "--on-alarm", "skip")
     assert run.the_alarm()["rerun_by"] == rerun_by, run.told()
     assert (f"rewind: channel {WHY}" in run.the_alarm()["rerun_text"]) is (rerun_by == "restart")
 
 
-CHILD = MAIN.replace("BEFORE", "").replace("AFTER", 'channel.put("done")') + """
+CHILD = (
+    MAIN.replace("BEFORE", "").replace("AFTER", 'channel.put("done")')
+    + """
     context = multiprocessing.get_context("METHOD")
     q = context.Queue()
     p = context.Process(target=main, args=(q,))
@@ -129,6 +137,7 @@ CHILD = MAIN.replace("BEFORE", "").replace("AFTER", 'channel.put("done")') + """
     p.join()
     print("ended", p.exitcode)
 """
+)
 
 
 @pytest.mark.slow
@@ -143,8 +152,8 @@ def test_a_process_that_is_to_put_its_result_into_a_queue_is_explained(tmp_path,
 def test_queues_are_the_programs_own_again_without_us():
     import queue
 
-    from finitude.program import one_way
     from finitude.first_run import install
+    from finitude.program import one_way
 
     before = queue.Queue.__dict__["get"]
     install.install()

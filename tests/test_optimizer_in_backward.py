@@ -1,21 +1,22 @@
 """Each parameter has an optimizer of its own that steps inside backward, as soon as its gradient is there.
 
-One backward is one alarm. Where its loss is bad, no step inside it is taken: as if the loop had said `continue`. Where a
-gradient turns bad on the way, that step and those that follow in this backward are left out; those before it were taken.
-"""
+One backward is one alarm. Where its loss is bad, no step inside it is taken: as if the loop had said `continue`. Where
+a gradient turns bad on the way, that step and those that follow in this backward are left out; those before it were
+taken."""
 
 import textwrap
 
 import pytest
 import torch
+from torch.optim.lr_scheduler import StepLR
+
 from helpers import TRAINING, run
 from optimizer_support import BAD, BATCHES, NAN, Dense, digest, few_objects, watching
-from torch.optim.lr_scheduler import StepLR
 
 
 def training(kind, bad=(), bad_gradient=(), skipped=(), half_skipped=(), schedule=False, accumulate=False):
-    """Digests after every batch. bad_gradient: of the first layer, whose gradients come last; half_skipped: batches whose
-    steps of the first layer are left out by the hook itself."""
+    """Digests after every batch. bad_gradient: of the first layer, whose gradients come last; half_skipped: batches
+    whose steps of the first layer are left out by the hook itself."""
     net = Dense()
     params = list(net.parameters())
     optimizers = {p: kind([p], lr=0.01) for p in params}
@@ -90,8 +91,9 @@ def test_a_bad_loss_is_one_alarm_and_no_step_of_its_backward_is_taken(kind, sche
     reference = training(kind, skipped=BAD, schedule=schedule)
     with watching() as watch:
         assert training(kind, bad=BAD, schedule=schedule) == reference
-        assert [(a["step"], a["micro_batch"], a["sink"]["kind"], a["weights"]) for a in watch.alarms] == \
-            [(i, 0, "loss", "clean") for i in BAD]
+        assert [(a["step"], a["micro_batch"], a["sink"]["kind"], a["weights"]) for a in watch.alarms] == [
+            (i, 0, "loss", "clean") for i in BAD
+        ]
         assert not watch.report()["advisories"] and watch.report()["watched"]["steps"] == 4 * BATCHES
 
 
@@ -101,7 +103,9 @@ def test_a_gradient_that_turns_bad_stops_its_own_step_and_those_that_follow(kind
     reference = training(kind, half_skipped=BAD)
     with watching() as watch:
         assert training(kind, bad_gradient=BAD) == reference
-        assert [(a["step"], a["sink"]["kind"], a["weights"]) for a in watch.alarms] == [(i, "gradient", "clean") for i in BAD]
+        assert [(a["step"], a["sink"]["kind"], a["weights"]) for a in watch.alarms] == [
+            (i, "gradient", "clean") for i in BAD
+        ]
         assert not watch.report()["advisories"]
 
 
@@ -122,7 +126,9 @@ def test_raise_comes_out_of_backward_before_any_step():
         assert len(watch.alarms) == 1
 
 
-SCRIPT = TRAINING + """
+SCRIPT = (
+    TRAINING
+    + """
 model = nn.Sequential(nn.Linear(4, 3), nn.Softmax(1), nn.Linear(3, 1, bias=False))
 opts = {p: torch.optim.Adam([p], lr=0.01) for p in model.parameters()}
 def hook(p):
@@ -137,6 +143,7 @@ for i, x in enumerate(batches):
     print(i)
 print("ended", finite(), sorted({int(s["step"]) for o in opts.values() for s in o.state.values()}))
 """
+)
 
 
 @pytest.mark.parametrize("level", ["gate", "trace"])
@@ -144,7 +151,11 @@ def test_through_the_command_line_the_step_is_explained_and_training_goes_on(tmp
     got = run(tmp_path, SCRIPT, "--on-alarm", "skip", "--level", level)
     assert (got.code, got.out) == (0, "0\n1\n2\n3\n4\n5\nended True [5]\n"), got.told()
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["rerun_by"]) == (3, "loss", {"gate": "restart"}.get(level, level))
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["rerun_by"]) == (
+        3,
+        "loss",
+        {"gate": "restart"}.get(level, level),
+    )
     assert alarm["births"][0]["op"] == "aten::log" and alarm["cause"]["class"] == "log-of-zero", got.told()
 
 
@@ -157,7 +168,10 @@ def test_stop_ends_the_program_out_of_backward(tmp_path):
 @pytest.mark.fast
 def test_the_program_is_looked_through_once_for_all_of_them(tmp_path):
     """Not once for each optimizer: of a large model they are hundreds."""
-    got = run(tmp_path, TRAINING + textwrap.dedent("""
+    got = run(
+        tmp_path,
+        TRAINING
+        + textwrap.dedent("""
         from finitude.program import streams
         calls, original = [], streams._reached
         streams._reached = lambda: calls.append(1) or original()
@@ -169,6 +183,7 @@ def test_the_program_is_looked_through_once_for_all_of_them(tmp_path):
         for p in net.parameters(): p.register_post_accumulate_grad_hook(step)
         for x in batches: net(x).pow(2).mean().backward()
         print(len(calls))
-    """))
+    """),
+    )
     assert got.code == 0 and not got.alarms and int(got.out) <= 2, got.told()
     assert got.watched["steps"] == 6 * 60, got.told()

@@ -1,7 +1,9 @@
-"""Where an optimizer of the program's own computes: its methods are phase optimizer, whoever calls them; functions that are handed one are not."""
+"""Where an optimizer of the program's own computes: its methods are phase optimizer, whoever calls them; functions that
+are handed one are not."""
+
+import pytest
 
 import helpers
-import pytest
 
 # A two-step optimizer divides by the norm of gradients that are all zero in step 2.
 TWO_STEPS = """
@@ -41,12 +43,18 @@ for i in range(5):
 """
 
 
-@pytest.mark.parametrize(("climb", "phase", "comment"), [("optimizer.climb()", "optimizer", "# there"), ("climb(optimizer)", "forward", "# handed")])
+@pytest.mark.parametrize(
+    ("climb", "phase", "comment"),
+    [("optimizer.climb()", "optimizer", "# there"), ("climb(optimizer)", "forward", "# handed")],
+)
 def test_a_method_of_an_optimizer_is_the_optimizer(tmp_path, climb, phase, comment):
     got = helpers.run(tmp_path, TWO_STEPS.replace("CLIMB", climb))
     alarm = got.the_alarm()
     birth = alarm["births"][0]
     assert (alarm["step"], birth["phase"], birth["op"]) == (2, phase, "aten::div"), got.told()
-    assert birth["source"].endswith(comment) and alarm["cause"]["class"] in ("optimizer-arithmetic", "division-by-zero"), got.told()
+    assert birth["source"].endswith(comment) and alarm["cause"]["class"] in (
+        "optimizer-arithmetic",
+        "division-by-zero",
+    ), got.told()
     if phase == "optimizer":
         assert "climb of the optimizer" in alarm["cause"]["text"], got.told()

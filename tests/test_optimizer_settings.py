@@ -24,11 +24,18 @@ def bad_step(folder, setting, loss=LOSS):
 
 
 def test_the_group_and_its_settings_are_told(tmp_path):
-    alarm = bad_step(tmp_path, '"eps": 0.0', "(head(body(torch.randn(8, 6))) * 0).sum() + body(torch.randn(8, 6)).sum()")
+    alarm = bad_step(
+        tmp_path, '"eps": 0.0', "(head(body(torch.randn(8, 6))) * 0).sum() + body(torch.randn(8, 6)).sum()"
+    )
     assert alarm["sink"] == {"kind": "parameter", "name": "head.weight"}  # both modules have a weight
     assert alarm["births"][0]["phase"] == "optimizer" and alarm["births"][0]["name"] == "head.weight"
     text = alarm["cause"]["text"]
-    assert alarm["cause"]["class"] == "optimizer-arithmetic" and "parameter group 1 of 2" in text and "eps 0" in text and "lr 0.002" in text, text
+    assert (
+        alarm["cause"]["class"] == "optimizer-arithmetic"
+        and "parameter group 1 of 2" in text
+        and "eps 0" in text
+        and "lr 0.002" in text
+    ), text
 
 
 def test_a_decay_of_one_is_named(tmp_path):
@@ -59,11 +66,36 @@ for step in range(400):
 """
 GROW = {
     "a rate": ("SGD(model.parameters(), lr=1.2)", "{}", "learning-rate", "lower the learning rate"),
-    "a negative decay": ("SGD(model.parameters(), lr=0.1)", "{'weight_decay': -30.0}", "optimizer-arithmetic", "set weight_decay to 0 or above"),
-    "momentum beyond 1": ("SGD(model.parameters(), lr=0.1)", "{'momentum': 2.0}", "optimizer-arithmetic", "set momentum below 1"),
-    "decay and rate": ("AdamW(model.parameters(), lr=0.1)", "{'weight_decay': 50.0}", "learning-rate", "less than 2 / lr"),
-    "decay of the gradient": ("SGD(model.parameters(), lr=0.1)", "{'weight_decay': 30.0}", "learning-rate", "less than 2 / lr"),
-    "usual decay and momentum": ("SGD(model.parameters(), lr=1.2)", "{'weight_decay': 0.01, 'momentum': 0.9}", "learning-rate", "lower the learning rate"),
+    "a negative decay": (
+        "SGD(model.parameters(), lr=0.1)",
+        "{'weight_decay': -30.0}",
+        "optimizer-arithmetic",
+        "set weight_decay to 0 or above",
+    ),
+    "momentum beyond 1": (
+        "SGD(model.parameters(), lr=0.1)",
+        "{'momentum': 2.0}",
+        "optimizer-arithmetic",
+        "set momentum below 1",
+    ),
+    "decay and rate": (
+        "AdamW(model.parameters(), lr=0.1)",
+        "{'weight_decay': 50.0}",
+        "learning-rate",
+        "less than 2 / lr",
+    ),
+    "decay of the gradient": (
+        "SGD(model.parameters(), lr=0.1)",
+        "{'weight_decay': 30.0}",
+        "learning-rate",
+        "less than 2 / lr",
+    ),
+    "usual decay and momentum": (
+        "SGD(model.parameters(), lr=1.2)",
+        "{'weight_decay': 0.01, 'momentum': 0.9}",
+        "learning-rate",
+        "lower the learning rate",
+    ),
 }
 
 

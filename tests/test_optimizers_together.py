@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+
 from helpers import TRAINING, environment, plain, run, without_closing_line, write_script
 from optimizer_support import BAD, BATCHES, NAN, Dense, digest, few_objects, watching
 
@@ -73,9 +74,12 @@ def test_what_a_bad_step_of_another_optimizer_left_is_not_told_as_a_bad_checkpoi
                 optimizer.zero_grad()
                 ((net(i) - 1).pow(2).mean() * (NAN if i == 1 else 1)).backward()
                 optimizer.step()
-        at_start, = [a for a in watch.alarms if a["cause"]["class"] == "corrupted-state"]
+        (at_start,) = [a for a in watch.alarms if a["cause"]["class"] == "corrupted-state"]
         assert (at_start["step"], at_start["optimizer"]) == (0, "Adam")
-        assert "before the first step of Adam: step 1 of SGD, which was bad, has been applied before" in at_start["cause"]["text"]
+        assert (
+            "before the first step of Adam: step 1 of SGD, which was bad, has been applied before"
+            in at_start["cause"]["text"]
+        )
 
 
 @pytest.mark.usefixtures("quick")
@@ -95,7 +99,9 @@ def test_a_parameter_in_two_optimizers_is_kept_from_both(parts, clip):
 def test_clamping_hides_a_bad_gradient_from_neither(last):
     # Infinite before it is clamped to a finite value: both have to know, whichever was made last.
     params = [torch.nn.Parameter(torch.ones(3))]
-    made = [getattr(torch.optim, name)(params, lr=0.1) for name in (("Adam", "SGD") if last == "SGD" else ("SGD", "Adam"))]
+    made = [
+        getattr(torch.optim, name)(params, lr=0.1) for name in (("Adam", "SGD") if last == "SGD" else ("SGD", "Adam"))
+    ]
     with watching() as watch:
         for i in range(3):
             for o in made:
@@ -126,7 +132,9 @@ def scaled(bad=(), skipped=(), foreach=None):
             for o in optimizers:
                 scaler.step(o)
             scaler.update()
-        digests.append([digest(o, g) for o, g in zip(optimizers, groups)] + [scaler.get_scale(), scaler._get_growth_tracker()])
+        digests.append(
+            [digest(o, g) for o, g in zip(optimizers, groups)] + [scaler.get_scale(), scaler._get_growth_tracker()]
+        )
     return digests
 
 
@@ -137,7 +145,9 @@ def test_a_scaler_with_two_optimizers_stays_as_it_was():
         assert scaled() == plain and not watch.alarms
     with watching() as watch:
         assert scaled(bad=BAD) == reference
-        assert [(a["step"], a["optimizer"], a["sink"]["kind"]) for a in watch.alarms] == [(i, "SGD", "loss") for i in BAD]
+        assert [(a["step"], a["optimizer"], a["sink"]["kind"]) for a in watch.alarms] == [
+            (i, "SGD", "loss") for i in BAD
+        ]
 
 
 SHARDED = """
@@ -186,9 +196,18 @@ def _ranks(folder, text, *options, **env):
     """The same program as two ranks on this machine: exit codes and what each printed."""
     write_script(folder, text)
     (folder / "meet").unlink(missing_ok=True)
-    started = [subprocess.Popen([sys.executable, "-m", "finitude", "run", *options, "train.py"], cwd=folder, text=True,
-                                env={**environment(env), "RANK": str(rank), "WORLD_SIZE": "2"}, stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in (0, 1)]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "finitude", "run", *options, "train.py"],
+            cwd=folder,
+            text=True,
+            env={**environment(env), "RANK": str(rank), "WORLD_SIZE": "2"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for rank in (0, 1)
+    ]
     try:
         said = [p.communicate(timeout=120) for p in started]
     finally:
@@ -206,7 +225,9 @@ def test_a_sharded_optimizer_on_two_ranks(tmp_path):
     assert all("ZeroRedundancyOptimizer" in err or "2 alarms" in err or "loss is NaN" in err for err in got[2]), got[2]
 
 
-COMPILED = TRAINING + """
+COMPILED = (
+    TRAINING
+    + """
 import hashlib, os
 REFERENCE, BAD = bool(os.environ.get("REFERENCE")), {bad}
 opt = torch.optim.{make}
@@ -220,6 +241,7 @@ for i, x in enumerate(batches * 2):
     step()
     if i not in BAD: print(i, hashlib.sha256(repr((show(model.state_dict()), show(opt.state_dict()))).encode()).hexdigest())
 """
+)
 
 
 def words(err):
@@ -228,12 +250,15 @@ def words(err):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("backend", "make"), [
-    ("inductor", "Adam(model.parameters(), lr=0.01)"),
-    pytest.param("eager", "SGD(model.parameters(), lr=0.1, momentum=0.9)", marks=pytest.mark.thorough),
-    pytest.param("inductor", "SGD(model.parameters(), lr=0.1, momentum=0.9)", marks=pytest.mark.thorough),
-    pytest.param("eager", "Adam(model.parameters(), lr=0.01)", marks=pytest.mark.thorough),
-])
+@pytest.mark.parametrize(
+    ("backend", "make"),
+    [
+        ("inductor", "Adam(model.parameters(), lr=0.01)"),
+        pytest.param("eager", "SGD(model.parameters(), lr=0.1, momentum=0.9)", marks=pytest.mark.thorough),
+        pytest.param("inductor", "SGD(model.parameters(), lr=0.1, momentum=0.9)", marks=pytest.mark.thorough),
+        pytest.param("eager", "Adam(model.parameters(), lr=0.01)", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_compiled_step_is_left_out(tmp_path, backend, make):
     bad = "(0, 5, 6)"
     text = COMPILED.format(make=make, backend=backend, bad=bad, fullgraph=False)
@@ -241,7 +266,8 @@ def test_a_compiled_step_is_left_out(tmp_path, backend, make):
     plainly = plain(tmp_path, "train.py", env={"REFERENCE": "1"}, cold=True)
     reference = run(tmp_path, text, cold=True, limit=240, env={"REFERENCE": "1"})
     reference.assert_silent()
-    # With a break of the graph the compiler may fuse otherwise, and round otherwise: only op by op the bits are the same.
+    # With a break of the graph the compiler may fuse otherwise, and round otherwise: only op by op the bits are the
+    # same.
     assert words(without_closing_line(reference.err)) == words(plainly.err)
     assert backend != "eager" or plainly.out == reference.out
     got = run(tmp_path, text, "--on-alarm", "skip", cold=True, limit=240)

@@ -1,8 +1,10 @@
-"""A script that catches our exception, wraps it or ends for it: the step was told of, and what it left behind is no news."""
+"""A script that catches our exception, wraps it or ends for it: the step was told of, and what it left behind is no
+news."""
 
 import sys
 
 import pytest
+
 from helpers import training
 
 LOOP = """
@@ -57,7 +59,9 @@ def test_a_script_that_ends_for_our_exception_has_one_alarm(tmp_path, loop, does
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="no groups of exceptions")
 def test_a_group_of_exceptions_is_looked_into(tmp_path):
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         import asyncio
         async def train():
             for i, x in enumerate(batches):
@@ -68,20 +72,30 @@ def test_a_group_of_exceptions_is_looked_into(tmp_path):
             async with asyncio.TaskGroup() as group:
                 group.create_task(train())
         asyncio.run(main())
-        """, "--on-alarm", "stop")
+        """,
+        "--on-alarm",
+        "stop",
+    )
     assert got.the_alarm()["step"] == 3, got.told()
 
 
 def test_a_skipped_step_that_the_script_then_gives_up_for_has_one_alarm(tmp_path):
-    got = training(tmp_path, LOOP.format(bad="(3,)", does="raise").replace(
-        "loss = step(i, x)", "loss = step(i, x)\n        if not torch.isfinite(loss): raise ValueError('loss is nan')"),
-        "--on-alarm", "skip")
+    got = training(
+        tmp_path,
+        LOOP.format(bad="(3,)", does="raise").replace(
+            "loss = step(i, x)",
+            "loss = step(i, x)\n        if not torch.isfinite(loss): raise ValueError('loss is nan')",
+        ),
+        "--on-alarm",
+        "skip",
+    )
     assert got.the_alarm()["step"] == 3, got.told()
 
 
 # The twins: our exception was caught, and it is the next step that the script gives up for.
 NEW = {
-    "a guard after backward": "loss = loss * NAN; loss.backward(); assert torch.isfinite(model.weight.grad).all(), 'gradients'",
+    "a guard after backward": "loss = loss * NAN; loss.backward(); assert "
+    "torch.isfinite(model.weight.grad).all(), 'gradients'",
     "a guard before backward": "loss = loss * NAN; assert torch.isfinite(loss), 'loss is nan'",
     "a guard of gradients": """
         loss.register_hook(lambda g: g * NAN)
@@ -92,7 +106,9 @@ NEW = {
 @pytest.mark.parametrize("zeroes", ["opt.zero_grad()", "pass"], ids=["zeroed", "not zeroed"])
 @pytest.mark.parametrize("guarded", NEW.values(), ids=NEW)
 def test_a_new_bad_step_after_ours_was_caught_is_an_alarm_of_its_own(tmp_path, guarded, zeroes):
-    got = training(tmp_path, f"""
+    got = training(
+        tmp_path,
+        f"""
         for i, x in enumerate(batches):
             loss = loss_of(x)
             if i < 3:
@@ -103,14 +119,25 @@ def test_a_new_bad_step_after_ours_was_caught_is_an_alarm_of_its_own(tmp_path, g
                 continue
             {guarded.replace(chr(10), chr(10) + "    ")}
             opt.step()
-        """, "--on-alarm", "stop")
+        """,
+        "--on-alarm",
+        "stop",
+    )
     assert got.code == 1 and "AssertionError" in got.err, got.told()
     assert [a["step"] for a in got.alarms] == [2, 3], got.told()
 
 
 def test_a_retry_in_the_handler_that_is_bad_too_is_an_alarm_of_its_own(tmp_path):
-    got = training(tmp_path, LOOP.format(bad="(3,)", does="""
+    got = training(
+        tmp_path,
+        LOOP.format(
+            bad="(3,)",
+            does="""
         opt.zero_grad()
         again = loss_of(x) / 0
-        if not torch.isfinite(again): raise ValueError('again')"""), "--on-alarm", "stop")
+        if not torch.isfinite(again): raise ValueError('again')""",
+        ),
+        "--on-alarm",
+        "stop",
+    )
     assert got.code == 1 and [a["step"] for a in got.alarms] == [3, 4], got.told()

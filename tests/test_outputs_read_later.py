@@ -1,7 +1,8 @@
-"""What a step computed is read again after it: predictions that are counted, a hidden state that is carried on. A second run in place
-begins behind that step, and needs the values."""
+"""What a step computed is read again after it: predictions that are counted, a hidden state that is carried on. A
+second run in place begins behind that step, and needs the values."""
 
 import pytest
+
 from helpers import plain, run, training
 
 HEAD = """
@@ -15,7 +16,9 @@ net = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 5))
 opt = torch.optim.SGD(net.parameters(), lr=0.1)
 """
 
-COUNTED = HEAD + """
+COUNTED = (
+    HEAD
+    + """
 def train():
     right = total = 0
     for i, (inputs, targets) in enumerate(loader):
@@ -31,14 +34,18 @@ def train():
         print(i, right, total)
 train()
 """
+)
 
 
-@pytest.mark.parametrize(("outputs", "logits"), [
-    ("net(inputs)", "outputs"),
-    ("(net(inputs), inputs.sum())", "outputs[0]"),
-    ('{"logits": net(inputs), "names": ["a", "b"], "nested": (net(inputs), 1)}', 'outputs["logits"]'),
-    ('[net(inputs), net(inputs)]', 'outputs[1]'),
-])
+@pytest.mark.parametrize(
+    ("outputs", "logits"),
+    [
+        ("net(inputs)", "outputs"),
+        ("(net(inputs), inputs.sum())", "outputs[0]"),
+        ('{"logits": net(inputs), "names": ["a", "b"], "nested": (net(inputs), 1)}', 'outputs["logits"]'),
+        ("[net(inputs), net(inputs)]", "outputs[1]"),
+    ],
+)
 def test_predictions_are_counted_after_the_step(tmp_path, outputs, logits):
     script = COUNTED.replace("OUTPUTS", outputs).replace("LOGITS", logits)
     got = run(tmp_path, script, "--on-alarm", "skip")
@@ -46,7 +53,9 @@ def test_predictions_are_counted_after_the_step(tmp_path, outputs, logits):
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (6, "rewind", True), alarm["rerun_text"]
     assert (alarm["births"][0]["op"], alarm["births"][0]["rows"]) == ("aten::div", [2]), got.told()
     told, expected = got.out.splitlines(), plain(tmp_path, "train.py").out.splitlines()
-    assert told[:7] == expected[:7] and [line.split()[2] for line in told] == [line.split()[2] for line in expected], got.told()
+    assert told[:7] == expected[:7] and [line.split()[2] for line in told] == [line.split()[2] for line in expected], (
+        got.told()
+    )
 
 
 CARRIED = """
@@ -102,12 +111,16 @@ def test_what_is_larger_than_outputs_are_lives_no_longer(tmp_path, columns, more
     """2 MB of outputs are held until the next step; 4 MB are not."""
     script = LARGE.replace("COLUMNS", str(columns))
     got = run(tmp_path, script)
-    assert [int(line) for line in got.out.split()] == [int(line) + more for line in plain(tmp_path, "train.py").out.split()], got.told()
+    assert [int(line) for line in got.out.split()] == [
+        int(line) + more for line in plain(tmp_path, "train.py").out.split()
+    ], got.told()
 
 
 def test_a_path_in_a_name_that_is_read_after_the_step_is_kept(tmp_path):
     """A class of Python with slots only (pathlib.Path): what it holds is in sight, and may be held."""
-    got = training(tmp_path, """
+    got = training(
+        tmp_path,
+        """
         import pathlib
         for i, x in enumerate(batches):
             folder = pathlib.Path(f"part-{i}")
@@ -115,9 +128,14 @@ def test_a_path_in_a_name_that_is_read_after_the_step_is_kept(tmp_path):
             (loss_of(x) * (NAN if i == 3 else 1)).backward()
             opt.step()
             print(folder.name)
-    """, "--on-alarm", "skip")
+    """,
+        "--on-alarm",
+        "skip",
+    )
     alarm = got.the_alarm()
-    assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("rewind", True) and got.out.split() == [f"part-{i}" for i in range(6)], got.told()
+    assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("rewind", True) and got.out.split() == [
+        f"part-{i}" for i in range(6)
+    ], got.told()
 
 
 OF_ANOTHER = """

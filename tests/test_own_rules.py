@@ -58,7 +58,9 @@ def with_rules(folder, text, program=PROGRAM, **more):
 def test_a_rule_is_heard_and_its_experiments_prove_it(tmp_path):
     done = with_rules(tmp_path, GATE)
     cause = cause_of(done)
-    assert (cause["class"], cause["rule"], cause["confidence"]) == ("user:gate-closed", "gate-closed", "proven"), done.told()
+    assert (cause["class"], cause["rule"], cause["confidence"]) == ("user:gate-closed", "gate-closed", "proven"), (
+        done.told()
+    )
     assert cause["text"].startswith("1 gate closed to exactly 0 at y = y * torch.reciprocal(gate)")
     own = [e for e in cause["experiments"] if not e["name"].startswith("whole step")]
     assert [(e["outcome"], e["confirms"]) for e in own] == [("finite", True), ("still Inf", True)]
@@ -73,7 +75,9 @@ def test_without_it_the_built_in_rules_speak_and_say_so(tmp_path):
 
 def test_the_higher_score_wins_and_equal_ones_go_to_ours(tmp_path):
     assert cause_of(with_rules(tmp_path, GATE.replace("+ 50", "- 600")))["class"] == "division-by-zero"
-    weak = GATE.replace('assert birth.in_dtype("float64") is True', 'assert birth.in_dtype("float64", finite=True) is False')
+    weak = GATE.replace(
+        'assert birth.in_dtype("float64") is True', 'assert birth.in_dtype("float64", finite=True) is False'
+    )
     contradicted = cause_of(with_rules(tmp_path, weak.replace("+ 50", "+ 100")))
     assert contradicted["class"] == "division-by-zero", "a contradicted experiment costs 150"
 
@@ -97,13 +101,19 @@ def test_it_is_heard_in_a_second_process(tmp_path):
     assert (alarm["cause"]["class"], alarm["rerun_by"]) == ("user:gate-closed", "restart"), done.told()
 
 
-@pytest.mark.parametrize("body, said", [
-    ("    return 1 / 0", "failed (ZeroDivisionError"),
-    ("    return 'because'", "answers str, not a finitude.Cause"),
-    ("    return finitude.Cause('my-class', 'text')", "answers the class 'my-class'; one of your own begins with 'user:'"),
-    ("    return finitude.Cause('overflow', '')", "answers without a text"),
-    ("    return birth.no_such_thing", "failed (AttributeError"),
-])
+@pytest.mark.parametrize(
+    "body, said",
+    [
+        ("    return 1 / 0", "failed (ZeroDivisionError"),
+        ("    return 'because'", "answers str, not a finitude.Cause"),
+        (
+            "    return finitude.Cause('my-class', 'text')",
+            "answers the class 'my-class'; one of your own begins with 'user:'",
+        ),
+        ("    return finitude.Cause('overflow', '')", "answers without a text"),
+        ("    return birth.no_such_thing", "failed (AttributeError"),
+    ],
+)
 def test_a_broken_rule_is_named_once_and_harms_nothing(tmp_path, body, said):
     text = f"import finitude\n@finitude.rule('mine')\ndef mine(birth):\n{body}\n"
     helpers.write_script(tmp_path, text, "my_rules.py")
@@ -123,8 +133,12 @@ def test_a_file_that_cannot_be_loaded_is_named_and_the_run_goes_on(tmp_path):
 
 def test_several_files_and_the_configuration_key(tmp_path):
     helpers.write_script(tmp_path, GATE, "one.py")
-    helpers.write_script(tmp_path, "import finitude\n@finitude.rule('two')\ndef two(birth):\n    return finitude.Cause('user:two', 'text', "
-                         "score=finitude.rules.ORIGIN, unambiguous=True)\n", "two.py")
+    helpers.write_script(
+        tmp_path,
+        "import finitude\n@finitude.rule('two')\ndef two(birth):\n    return finitude.Cause('user:two', 'text', "
+        "score=finitude.rules.ORIGIN, unambiguous=True)\n",
+        "two.py",
+    )
     both = cause_of(helpers.run(tmp_path, PROGRAM, "--rules", "one.py", "--rules=two.py"))
     assert (both["class"], both["confidence"]) == ("user:two", "likely")
     (tmp_path / "finitude.toml").write_text('rules = ["one.py", "two.py"]\n')
@@ -139,6 +153,13 @@ def test_the_classes_are_those_of_the_schema():
 
 def test_the_scale_is_that_of_the_engine():
     header = (pathlib.Path(__file__).parents[1] / "src" / "explain" / "evidence.h").read_text()
-    for name, value in (("Origin", rules.ORIGIN), ("OneMeaning", rules.ONE_MEANING), ("Setting", rules.SETTING), ("Point", rules.POINT),
-                        ("Range", rules.RANGE), ("Infinities", rules.INFINITIES), ("SinkOnly", rules.SINK_ONLY)):
+    for name, value in (
+        ("Origin", rules.ORIGIN),
+        ("OneMeaning", rules.ONE_MEANING),
+        ("Setting", rules.SETTING),
+        ("Point", rules.POINT),
+        ("Range", rules.RANGE),
+        ("Infinities", rules.INFINITIES),
+        ("SinkOnly", rules.SINK_ONLY),
+    ):
         assert f"kScore{name} = {value};" in header

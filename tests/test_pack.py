@@ -24,7 +24,11 @@ def about(**sizes):
     return json.dumps({"kind": "finitude capsule", "schema": 1, "files": files}).encode()
 
 
-GOOD = {"capsule.json": about(tape_bin=len(TAPE), tensors_safetensors=len(TENSORS)), "tape.bin": TAPE, "tensors.safetensors": TENSORS}
+GOOD = {
+    "capsule.json": about(tape_bin=len(TAPE), tensors_safetensors=len(TENSORS)),
+    "tape.bin": TAPE,
+    "tensors.safetensors": TENSORS,
+}
 
 
 def folder_of(path, files):
@@ -54,7 +58,9 @@ def test_what_comes_back_is_what_was_put_in(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["step-1 \u00fc", "a.zip", "back"])
 
 
-@pytest.mark.parametrize("change", ["no tape", "another size", "a link", "no json", "json of something else", "a file too many"])
+@pytest.mark.parametrize(
+    "change", ["no tape", "another size", "a link", "no json", "json of something else", "a file too many"]
+)
 def test_what_is_not_the_folder_of_a_capsule_is_not_packed(tmp_path, change):
     folder = folder_of(tmp_path / "step-1", GOOD)
     if change == "no tape":
@@ -114,14 +120,15 @@ def damaged(good, draw):
     data = bytearray(good)
     for _ in range(draw.choice((1, 1, 3))):
         if not data or draw.random() < 0.1:
-            del data[draw.randrange(len(data) + 1):]
+            del data[draw.randrange(len(data) + 1) :]
         else:
             data[draw.randrange(len(data))] = draw.randrange(256)
     return data
 
 
 def test_damaged_archives_are_refused_or_come_out_as_they_were(tmp_path):
-    """Any byte may have any value: nothing else is raised, nothing stays, and nothing false comes out unnoticed by zip's sums."""
+    """Any byte may have any value: nothing else is raised, nothing stays, and nothing false comes out unnoticed by
+    zip's sums."""
     draw, good, wrong = random.Random(5), archive_of(ITEMS), 0
     for _ in range(500):
         (tmp_path / "a.zip").write_bytes(damaged(good, draw))
@@ -140,7 +147,11 @@ def test_damaged_archives_are_refused_or_come_out_as_they_were(tmp_path):
 
 def test_twenty_thousand_damaged_archives():
     """The same without a folder, of a small one: most of its bytes are those of the format."""
-    small = {"capsule.json": about(tape_bin=20, tensors_safetensors=0), "tape.bin": b"tape " * 4, "tensors.safetensors": b""}
+    small = {
+        "capsule.json": about(tape_bin=20, tensors_safetensors=0),
+        "tape.bin": b"tape " * 4,
+        "tensors.safetensors": b"",
+    }
     draw, good, wrong = random.Random(6), archive_of(small.items()), 0
     for _ in range(20_000):
         came = {}
@@ -182,15 +193,23 @@ def test_a_packed_capsule_is_replayed_and_compared_as_it_is(tmp_path):
     again = helpers.finitude(tmp_path, "replay", "bad step.zip")
     assert again.code == 0 and again.out.startswith("identical"), again.told()
     assert helpers.finitude(tmp_path, "diff", folder, "bad step.zip").code == 0
-    alone = subprocess.run([pathlib.Path(_native.__file__).with_name("finitude-replay"), tmp_path / "bad step.zip"], capture_output=True, text=True)
+    alone = subprocess.run(
+        [pathlib.Path(_native.__file__).with_name("finitude-replay"), tmp_path / "bad step.zip"],
+        capture_output=True,
+        text=True,
+    )
     assert alone.returncode == 3 and "is a packed capsule: `finitude unpack`" in alone.stderr, alone.stderr
     made = helpers.finitude(tmp_path, "unpack", "bad step.zip")
     assert (made.code, made.out) == (0, "bad step\n") and (tmp_path / "bad step" / "tape.bin").is_file(), made.told()
     assert helpers.finitude(tmp_path, "replay", "bad step").code == 0
     # A packed capsule is packed anew; nothing else is overwritten, and what cannot be written is told by its own name.
     (tmp_path / "folder").mkdir()
-    for name, code, told in (("bad step.zip", 0, ""), ("train.py", 4, "cannot write train.py: it is there already"),
-                             ("folder", 4, "cannot write folder: it is a folder"), ("nowhere/a.zip", 4, "cannot write nowhere/a.zip: No such file")):
+    for name, code, told in (
+        ("bad step.zip", 0, ""),
+        ("train.py", 4, "cannot write train.py: it is there already"),
+        ("folder", 4, "cannot write folder: it is a folder"),
+        ("nowhere/a.zip", 4, "cannot write nowhere/a.zip: No such file"),
+    ):
         made = helpers.finitude(tmp_path, "pack", folder, name)
         assert made.code == code and told in made.err and ".partial-" not in made.err, made.told()
     assert (tmp_path / "train.py").read_text().startswith("import torch") and not [*tmp_path.glob("*.partial-*")]
@@ -198,11 +217,19 @@ def test_a_packed_capsule_is_replayed_and_compared_as_it_is(tmp_path):
     assert made.code == 4 and "cannot write nowhere/a: No such file" in made.err, made.told()
 
 
-@pytest.mark.parametrize(("words", "code"), [
-    (["pack"], 2), (["pack", "a", "b", "c"], 2), (["pack", "--fast", "a"], 2), (["pack", "not-there"], 3),
-    (["unpack", "not-there.zip"], 3), (["unpack", "train.py"], 3), (["unpack", "a.zip", "--max-mb", "many"], 2),
-    (["replay", "bad.zip"], 3),
-])
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["pack"], 2),
+        (["pack", "a", "b", "c"], 2),
+        (["pack", "--fast", "a"], 2),
+        (["pack", "not-there"], 3),
+        (["unpack", "not-there.zip"], 3),
+        (["unpack", "train.py"], 3),
+        (["unpack", "a.zip", "--max-mb", "many"], 2),
+        (["replay", "bad.zip"], 3),
+    ],
+)
 def test_what_cannot_be_done_is_told(tmp_path, words, code):
     (tmp_path / "train.py").write_text("pass\n")
     (tmp_path / "bad.zip").write_bytes(archive_of(HOSTILE["a path upwards"]))
@@ -212,8 +239,12 @@ def test_what_cannot_be_done_is_told(tmp_path, words, code):
 
 
 def test_report_shows_the_alarm_of_a_capsule_from_its_folder_and_packed(tmp_path):
-    run = helpers.training(tmp_path, "opt.zero_grad(); loss = (model(batches[0]) - INF + INF).mean(); loss.backward(); opt.step()",
-                           "--on-alarm", "stop")
+    run = helpers.training(
+        tmp_path,
+        "opt.zero_grad(); loss = (model(batches[0]) - INF + INF).mean(); loss.backward(); opt.step()",
+        "--on-alarm",
+        "stop",
+    )
     folder = run.the_alarm()["capsule"]
     packed = str(tmp_path / "a.zip")
     pack.pack(folder, packed)
@@ -221,7 +252,9 @@ def test_report_shows_the_alarm_of_a_capsule_from_its_folder_and_packed(tmp_path
     for path in (folder, packed):
         shown = helpers.finitude(tmp_path, "report", path)
         assert shown.code == 0 and "train.py:" in shown.out, shown.err
-        assert shown.out.splitlines()[0] in run.err.splitlines() and "step 0 was applied all the same" in shown.out, run.err
+        assert shown.out.splitlines()[0] in run.err.splitlines() and "step 0 was applied all the same" in shown.out, (
+            run.err
+        )
         document = json.loads(helpers.finitude(tmp_path, "report", path, "--json").out)
         (alarm,) = document["alarms"]
         assert alarm["capsule"] == path
@@ -231,16 +264,22 @@ def test_report_shows_the_alarm_of_a_capsule_from_its_folder_and_packed(tmp_path
     assert "applied all the same" in (tmp_path / "page.html").read_text()
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "nonsense", '{"kind": "finitude capsule"}',
-                                  '{"kind": "finitude capsule", "alarm": {"step": []}}'])
+@pytest.mark.parametrize(
+    "text",
+    ["{}", "[]", "nonsense", '{"kind": "finitude capsule"}', '{"kind": "finitude capsule", "alarm": {"step": []}}'],
+)
 def test_report_of_a_folder_that_is_no_capsule_is_an_input_error(tmp_path, text):
     shown = helpers.finitude(folder_of(tmp_path / "bad", {"capsule.json": text.encode()}).parent, "report", "bad")
     assert (shown.code, shown.out) == (3, "") and shown.err.startswith("finitude: ") and "Traceback" not in shown.err
 
 
 def real_capsule(folder):
-    script = "import torch\nw = torch.nn.Parameter(torch.rand(6))\noptimizer = torch.optim.SGD([w], lr=0.1)\nfor i in range(3):\n" \
-        "    optimizer.zero_grad()\n    torch.log((torch.rand(4, 6) * w * (i != 1)).sum(1)).mean().backward()\n    optimizer.step()\n"
+    script = (
+        "import torch\nw = torch.nn.Parameter(torch.rand(6))\noptimizer = torch.optim.SGD([w], "
+        "lr=0.1)\nfor i in range(3):\n"
+        "    optimizer.zero_grad()\n    torch.log((torch.rand(4, 6) * w * (i != "
+        "1)).sum(1)).mean().backward()\n    optimizer.step()\n"
+    )
     return folder / helpers.run(folder, script).the_alarm()["capsule"]
 
 
@@ -250,8 +289,10 @@ def test_what_is_damaged_is_neither_packed_nor_unpacked(tmp_path, name):
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     done = helpers.finitude(tmp_path, "pack", str(folder), "a.zip")
-    assert done.code == 3 and f"{name} is damaged: its checksum differs" in done.err and not (tmp_path / "a.zip").exists(), done.told()
-    pack.pack(str(folder), str(tmp_path / "a.zip"))   # as one made elsewhere
+    assert (
+        done.code == 3 and f"{name} is damaged: its checksum differs" in done.err and not (tmp_path / "a.zip").exists()
+    ), done.told()
+    pack.pack(str(folder), str(tmp_path / "a.zip"))  # as one made elsewhere
     done = helpers.finitude(tmp_path, "unpack", "a.zip", "back")
     assert done.code == 3 and f"{name} is damaged" in done.err and not (tmp_path / "back").exists(), done.told()
     done = helpers.finitude(tmp_path, "replay", str(folder))

@@ -16,7 +16,7 @@ from finitude.base import plain_file
 CAPSULE = pathlib.Path(__file__).with_name("data") / "capsules" / "schema_1_statistics"
 PLAYER = os.path.join(os.path.dirname(_native.__file__), "finitude-replay")
 LIMIT = 20
-OF_ONE = {"list": ("0",), "doctor": ("1", "3")}   # it shows the others; it looks at what else of a capsule is there
+OF_ONE = {"list": ("0",), "doctor": ("1", "3")}  # it shows the others; it looks at what else of a capsule is there
 
 
 def odd(folder, kind):
@@ -71,10 +71,18 @@ def test_every_word_refuses_it(place, kind):
     calls = [[word, at] for word in ("report", "dump", "replay", "pack", "unpack", "doctor") for at in (path, run)]
     calls += [["diff", path, path], ["list", "runs"]]
     calls += [[word, at] for at in capsules for word in ("report", "replay", "pack", "dump", "doctor")]
-    text = "import sys\nfrom finitude.words import cli\nfor words in [w.split('|') for w in sys.argv[1:]]:\n" \
-           "    print('\\ncode of', words[0], cli.main(words), flush=True)\n"
-    done = subprocess.run([sys.executable, "-c", text, *("|".join(map(str, words)) for words in calls)], text=True,
-                          capture_output=True, timeout=LIMIT * 3, cwd=place, env=helpers.environment(None))
+    text = (
+        "import sys\nfrom finitude.words import cli\nfor words in [w.split('|') for w in sys.argv[1:]]:\n"
+        "    print('\\ncode of', words[0], cli.main(words), flush=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", text, *("|".join(map(str, words)) for words in calls)],
+        text=True,
+        capture_output=True,
+        timeout=LIMIT * 3,
+        cwd=place,
+        env=helpers.environment(None),
+    )
     codes = [line.split()[2:] for line in done.stdout.splitlines() if line.startswith("code of ")]
     assert len(codes) == len(calls), done.stdout + done.stderr
     wrong = [(words, code) for words, (_, code) in zip(calls, codes) if code not in OF_ONE.get(words[0], ("3",))]

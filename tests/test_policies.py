@@ -3,9 +3,12 @@
 import json
 
 import pytest
+
 from helpers import TRAINING, run
 
-LOOP = TRAINING + """
+LOOP = (
+    TRAINING
+    + """
 import math
 for i, x in enumerate(batches * 3):
     opt.zero_grad()
@@ -16,6 +19,7 @@ for i, x in enumerate(batches * 3):
     print(i)
 print("ended", finite())
 """
+)
 
 
 def loop(*bad):
@@ -28,7 +32,7 @@ def test_stop_explains_the_step_and_raises_out_of_step(tmp_path):
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun"], alarm["rerun_by"], alarm["weights"]) == (4, "persistent", "rewind", "clean")
     assert "loss * NAN" in alarm["births"][0]["source"]
-    trace = got.err[got.err.index("Traceback"):].splitlines()
+    trace = got.err[got.err.index("Traceback") :].splitlines()
     assert trace[-1].startswith("finitude.errors.NonFiniteError: ") or trace[-1].startswith("finitude.NonFiniteError: ")
     assert any("opt.step()" in line for line in trace)
 
@@ -85,9 +89,11 @@ def test_max_skips_of_zero_stops_at_the_first(tmp_path):
 
 
 def test_numbers_that_make_a_step_bad_are_not_drawn_for_ever(tmp_path):
-    """The weight of the last noise level is 0 / 0. The two steps after the first bad one draw the same levels, as a loop that said
-    `continue` would; the one after those draws on."""
-    got = run(tmp_path, """
+    """The weight of the last noise level is 0 / 0. The two steps after the first bad one draw the same levels, as a
+    loop that said `continue` would; the one after those draws on."""
+    got = run(
+        tmp_path,
+        """
         import torch
         from torch.utils.data import DataLoader
         torch.manual_seed(0)
@@ -101,7 +107,10 @@ def test_numbers_that_make_a_step_bad_are_not_drawn_for_ever(tmp_path):
             loss = ((snr[t].clamp(max=0.5) / snr[t]).mean() * (net(x) - x).pow(2)).mean()
             opt.zero_grad(); loss.backward(); opt.step()
         print(seen)
-    """, "--on-alarm", "skip")
+    """,
+        "--on-alarm",
+        "skip",
+    )
     assert got.code == 0, got.told()
     seen = json.loads(got.out)
     bad = [i for i, t in enumerate(seen) if 8 in t]
@@ -139,12 +148,30 @@ print("ended", all(p.isfinite().all().item() for p in model.parameters()))
 
 def test_every_bad_step_that_can_be_run_again_in_place_is_explained(tmp_path):
     """The second fails as the first did, on another sample; the third at another line."""
-    got = run(tmp_path, SEVERAL.replace("LOOP", "for STEP in range(len(batches)):\n    step(batches[STEP])"), "--on-alarm", "skip")
+    got = run(
+        tmp_path,
+        SEVERAL.replace("LOOP", "for STEP in range(len(batches)):\n    step(batches[STEP])"),
+        "--on-alarm",
+        "skip",
+    )
     first, second, third = got.alarms
     assert got.code == 0 and got.out == "ended True\n", got.told()
-    assert [(a["step"], a["rerun_by"], a["rerun_verified"], a["births"][0]["op"], a["births"][0]["rows"], a["cause"]["class"])
-            for a in (first, second)] == [(step, "rewind", True, "aten::log", [row], "log-of-zero") for step, row in ((3, 2), (9, 5))]
-    assert (third["step"], third["births"][0]["op"], third["cause"]["class"]) == (12, "aten::sqrt", "negative-domain"), third
+    assert [
+        (
+            a["step"],
+            a["rerun_by"],
+            a["rerun_verified"],
+            a["births"][0]["op"],
+            a["births"][0]["rows"],
+            a["cause"]["class"],
+        )
+        for a in (first, second)
+    ] == [(step, "rewind", True, "aten::log", [row], "log-of-zero") for step, row in ((3, 2), (9, 5))]
+    assert (third["step"], third["births"][0]["op"], third["cause"]["class"]) == (
+        12,
+        "aten::sqrt",
+        "negative-domain",
+    ), third
     assert "step 9: loss is Inf, the step was left out; born as in step 3: aten::log at train.py:" in got.err, got.err
     assert ", row 5\n" in got.err and got.err.count("born in forward") == 2, got.err
     assert all(a["capsule"] and a["fix"]["verified"] for a in got.alarms), got.told()
@@ -166,12 +193,18 @@ def test_steps_that_cannot_be_run_again_in_place_name_the_one_before_that_failed
     got = run(tmp_path, SEVERAL.replace("LOOP", "list(map(step, batches))"), "--on-alarm", "skip")
     first, second = got.alarms
     assert first["births"] and first["rerun_by"] == "restart", got.told()
-    assert (second["rerun_by"], second["rerun_verified"], second["cause"]["class"]) == ("restart", True, "log-of-zero"), second
+    assert (second["rerun_by"], second["rerun_verified"], second["cause"]["class"]) == (
+        "restart",
+        True,
+        "log-of-zero",
+    ), second
     assert "a second process is started for the first of its kind" in second["rerun_text"], second["rerun_text"]
 
 
 def test_a_program_that_does_not_end_by_itself_is_not_started_once_more_for_a_later_step(tmp_path):
-    got = run(tmp_path, SEVERAL.replace("LOOP", "list(map(step, batches))\nraise RuntimeError('done')"), "--on-alarm", "skip")
+    got = run(
+        tmp_path, SEVERAL.replace("LOOP", "list(map(step, batches))\nraise RuntimeError('done')"), "--on-alarm", "skip"
+    )
     second = got.alarms[1]
     assert (second["rerun_by"], second["cause"]["class"], second["births"]) == ("none", "unknown", []), second
     assert second["cause"]["text"] == "not run again; step 3 failed at the same loss and is explained"
@@ -182,7 +215,13 @@ def test_only_the_same_sink_of_the_same_optimizer_counts_as_alike():
     from finitude.second_run.shared import NOT_RUN, Told
 
     def alarm(step, name, births=()):
-        return {"step": step, "optimizer": "SGD", "sink": {"kind": "gradient", "name": name}, "births": list(births), "cause": {"class": "unknown", "text": NOT_RUN}}
+        return {
+            "step": step,
+            "optimizer": "SGD",
+            "sink": {"kind": "gradient", "name": name},
+            "births": list(births),
+            "cause": {"class": "unknown", "text": NOT_RUN},
+        }
 
     told = Told()
     told.point_back(0, alarm(3, "weight", [{"op": "aten::log", "outputs": []}]))
@@ -196,7 +235,9 @@ def test_only_the_same_sink_of_the_same_optimizer_counts_as_alike():
     assert other["cause"]["text"] == "what wrote weight was not seen"
 
 
-CATCH = TRAINING + """
+CATCH = (
+    TRAINING
+    + """
 import finitude
 caught = []
 for i, x in enumerate(batches):
@@ -211,6 +252,7 @@ for i, x in enumerate(batches):
 print([type(e) is finitude.NonFiniteError for e in caught], [e.report["step"] for e in caught],
       [e.report["sink"]["kind"] for e in caught], finite())
 """
+)
 
 
 @pytest.mark.parametrize("policy", ["stop", "raise"])
@@ -223,7 +265,10 @@ def test_the_error_is_a_floating_point_error_with_the_report_and_comes_again_whe
 @pytest.mark.parametrize("policy", ["stop", "raise"])
 def test_buffers_are_put_back_before_the_error_is_raised(tmp_path, policy):
     # A script that catches it and writes a last checkpoint must not save poisoned running statistics.
-    got = run(tmp_path, TRAINING + """
+    got = run(
+        tmp_path,
+        TRAINING
+        + """
 net = nn.Sequential(nn.BatchNorm1d(4), model)
 opt = torch.optim.SGD(net.parameters(), lr=0.1)
 for i, x in enumerate(batches):
@@ -235,7 +280,10 @@ for i, x in enumerate(batches):
     except FloatingPointError:
         print(i, [k for k, v in net.state_dict().items() if not torch.equal(v, before[k])])
         break
-""", "--on-alarm", policy)
+""",
+        "--on-alarm",
+        policy,
+    )
     assert (got.code, got.out) == (0, "3 []\n"), got.told()
 
 
@@ -247,7 +295,9 @@ def test_a_stopped_run_looks_like_an_unwatched_one_up_to_the_alarm(tmp_path):
 
 
 def test_what_the_second_run_prints_is_not_seen(tmp_path):
-    text = loop(4).replace("opt.zero_grad()", "opt.zero_grad(); print('in', i, flush=True); sys.stderr.write('to stderr\\n')")
+    text = loop(4).replace(
+        "opt.zero_grad()", "opt.zero_grad(); print('in', i, flush=True); sys.stderr.write('to stderr\\n')"
+    )
     got = run(tmp_path, "import sys" + text)
     assert got.out.splitlines() == [line for i in range(5) for line in (f"in {i}", str(i))][:9], got.told()
     assert got.err.count("to stderr") == 5 and got.alarms[0]["rerun_by"] == "rewind"
@@ -256,12 +306,17 @@ def test_what_the_second_run_prints_is_not_seen(tmp_path):
 def test_bad_steps_like_those_before_take_a_line_each_and_many_are_only_counted(tmp_path):
     got = run(tmp_path, loop(*range(2, 18)).replace("batches * 3", "batches * 6"), "--on-alarm", "warn")
     assert len(got.alarms) == 34
-    again = [line for line in got.err.splitlines() if line.startswith("finitude: step ") and "loss is NaN, reported" in line]
+    again = [
+        line for line in got.err.splitlines() if line.startswith("finitude: step ") and "loss is NaN, reported" in line
+    ]
     assert len(again) == 10 and again[-1].endswith("further ones are only counted"), got.err
 
 
 def test_weights_that_are_damaged_are_not_said_to_be_safe(tmp_path):
-    got = run(tmp_path, TRAINING + """
+    got = run(
+        tmp_path,
+        TRAINING
+        + """
 class Root(torch.optim.SGD):
     def step(self, closure=None):
         super().step(closure)
@@ -274,7 +329,10 @@ for x in batches:
     loss = loss_of(x)
     loss.backward()
     opt.step()
-""", "--on-alarm", "skip")
+""",
+        "--on-alarm",
+        "skip",
+    )
     assert {a["weights"] for a in got.alarms} == {"damaged"}, got.told()
     assert "not in danger" not in got.err and got.alarms[0]["step"] == 2
 
@@ -282,7 +340,9 @@ for x in batches:
 def test_a_report_lists_a_thousand_alarms_and_counts_the_rest(tmp_path):
     got = run(tmp_path, loop(*range(2, 18)).replace("batches * 3", "batches * 170"), "--on-alarm", "warn")
     assert len(got.alarms) == 1000 and "1018 alarms" in got.err, got.err[-500:]
-    assert [a["text"] for a in got.advisories("alarms-left-out")] == ["18 alarms more than a report holds are not listed"]
+    assert [a["text"] for a in got.advisories("alarms-left-out")] == [
+        "18 alarms more than a report holds are not listed"
+    ]
 
 
 STREAMS = {
@@ -294,9 +354,17 @@ STREAMS = {
 
 @pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
 def test_a_stream_of_the_scripts_own_gets_the_words_of_a_step_once(tmp_path, stream):
-    text = "import io, sys\n" + stream + loop(4).replace("for i, x", "sys.stdout = own\nfor i, x").replace(
-        'print("ended"', "sys.stdout = sys.__stdout__\nown.seek(0)\n"
-        'print(own.read().split() == [str(n) for n in range(18)])\nprint("ended"')
+    text = (
+        "import io, sys\n"
+        + stream
+        + loop(4)
+        .replace("for i, x", "sys.stdout = own\nfor i, x")
+        .replace(
+            'print("ended"',
+            "sys.stdout = sys.__stdout__\nown.seek(0)\n"
+            'print(own.read().split() == [str(n) for n in range(18)])\nprint("ended"',
+        )
+    )
     got = run(tmp_path, text, "--on-alarm", "skip")
     assert (got.code, got.out) == (0, "True\nended True\n"), got.told()
     assert got.the_alarm()["rerun_by"] == "rewind"
@@ -311,7 +379,9 @@ def test_a_step_after_an_applied_one_is_bad_for_the_weights_it_began_with(tmp_pa
     assert (first["step"], first["cause"]["class"], then["step"]) == (3, "domain-edge", 4), got.told()
     assert then["rerun_by"] == ("rewind" if in_place else "restart") and then["weights"] == "damaged", got.told()
     assert then["births"][0]["phase"] == "state" and then["cause"]["class"] == "corrupted-state", got.told()
-    assert "weight h" in then["cause"]["text"] and "before the step began" in then["cause"]["text"], then["cause"]["text"]
+    assert "weight h" in then["cause"]["text"] and "before the step began" in then["cause"]["text"], then["cause"][
+        "text"
+    ]
 
 
 HEAD_OF_WARN = """
@@ -351,5 +421,10 @@ for n in range(3):
 def test_an_alarm_that_is_not_run_again_names_one_of_its_kind_at_another_optimizer(tmp_path):
     got = run(tmp_path, FOLDS, "--on-alarm", "skip")
     first, *others = got.alarms
-    assert first["births"] and [a["rerun"] for a in others] == ["persistent", "not-run"], got.told()      # the second when the program had ended
-    assert others[1]["cause"]["text"] == "not run again, as few steps of a kind are; that a loss of SGD was bad at its step 2 is explained"
+    assert first["births"] and [a["rerun"] for a in others] == ["persistent", "not-run"], (
+        got.told()
+    )  # the second when the program had ended
+    assert (
+        others[1]["cause"]["text"]
+        == "not run again, as few steps of a kind are; that a loss of SGD was bad at its step 2 is explained"
+    )

@@ -10,14 +10,35 @@ from finitude.selftest.options import HELP as SELFTEST
 from finitude.words.table import HELP, OPTIONS, REPLAY_OPTIONS, WORDS
 
 ROOT = pathlib.Path(__file__).parents[1]
-KNOWN = {"run": (*OPTIONS, "-m"), "replay": REPLAY_OPTIONS, "doctor": (*DOCTOR, "-m"), "unpack": ("--max-mb",),
-         "selftest": ("-m", *re.findall("--[a-z-]+", SELFTEST)), "report": ("--html", "--json"),
-         "diff": ("--json", "--threads", "--allow", "--library", "--import", "--memory-mb")}
+KNOWN = {
+    "run": (*OPTIONS, "-m"),
+    "replay": REPLAY_OPTIONS,
+    "doctor": (*DOCTOR, "-m"),
+    "unpack": ("--max-mb",),
+    "selftest": ("-m", *re.findall("--[a-z-]+", SELFTEST)),
+    "report": ("--html", "--json"),
+    "diff": ("--json", "--threads", "--allow", "--library", "--import", "--memory-mb"),
+}
 OPTION = r"(?:--?[a-z][a-z-]*|[A-Z][A-Z.|_]*|\[[^\]]*\]|[\w./*]+\.py)"
 COMMAND = re.compile(rf"(?<![\w./-])finitude ([a-z]+)((?:[ =]+{OPTION})*)")
 # What follows the name in sentences that name no command; another one is added here.
-NO_WORDS = {"again", "capsule", "did", "finds", "gets", "is", "knows", "needs", "package", "raises", "ranks", "recorded", "trace",
-            "was", "witness"}
+NO_WORDS = {
+    "again",
+    "capsule",
+    "did",
+    "finds",
+    "gets",
+    "is",
+    "knows",
+    "needs",
+    "package",
+    "raises",
+    "ranks",
+    "recorded",
+    "trace",
+    "was",
+    "witness",
+}
 
 
 def strings():
@@ -73,13 +94,16 @@ def test_what_a_report_prints_is_done(tmp_path):
         got = helpers.run(tmp_path, SCRIPT, f"--runs={runs}")
         capsule = got.the_alarm()["capsule"]
         told = helpers.finitude(tmp_path, "report", "--", str(pathlib.Path(capsule).parent)).out + got.err
-        joined = re.sub(r"\n\s+", "", told)   # lines end inside of paths
+        joined = re.sub(r"\n\s+", "", told)  # lines end inside of paths
         printed = re.findall(r"finitude ?(replay|dump|diff|report) ?(?:-- ?'([^']*step-\d+)'|(/\S*?step-\d+))", joined)
         assert printed or " " in runs, told
         commands = {f"finitude {word} -- '{quoted or plain}'" for word, quoted, plain in printed if " " not in runs}
         commands |= {f"finitude {word} -- '{capsule}'" for word in ("replay", "report", "dump")}
-        commands |= {f"finitude diff -- '{capsule}' '{capsule}'", f"finitude pack -- '{capsule}' p{len(runs)}.zip",
-                     f"finitude list -- '{runs}'"}
+        commands |= {
+            f"finitude diff -- '{capsule}' '{capsule}'",
+            f"finitude pack -- '{capsule}' p{len(runs)}.zip",
+            f"finitude list -- '{runs}'",
+        }
         for command in commands:
             done = helpers.finitude(tmp_path, *shlex.split(command)[1:])
             assert done.code == 0, (command, done.told())

@@ -11,6 +11,7 @@ import types
 
 import pytest
 import torch  # noqa: F401  its libraries
+
 from finitude import _native
 from finitude.second_run import again
 from helpers import LIMIT, finitude, write_script
@@ -64,9 +65,12 @@ def torchrun(folder, text, *options, env=None):
 
 def assert_explained_in_place(own, other):
     """All ranks ran the step again in lock-step: the one that made the value explains it, the other names that rank."""
-    assert [(a["rerun_by"], a["rerun"], a["rerun_verified"]) for a in (own, other)] == [("rewind", "persistent", True)] * 2, \
-        [a["rerun_text"] for a in (own, other)]
-    assert (own["rank"], own["births"][0]["source"][-10:]) == (1, "loss * NAN") and "on all ranks together" in own["rerun_text"]
+    assert [(a["rerun_by"], a["rerun"], a["rerun_verified"]) for a in (own, other)] == [
+        ("rewind", "persistent", True)
+    ] * 2, [a["rerun_text"] for a in (own, other)]
+    assert (own["rank"], own["births"][0]["source"][-10:]) == (1, "loss * NAN") and "on all ranks together" in own[
+        "rerun_text"
+    ]
     assert (other["cause"]["class"], other["births"][0]["phase"]) == ("other-rank", "communication")
     assert "came from rank 1" in other["cause"]["text"]
 
@@ -97,20 +101,35 @@ def test_ranks_under_torchrun_train_as_without_us(tmp_path):
 
 def test_every_rank_leaves_the_same_step_out(tmp_path):
     """One rank's loss is NaN, which is every rank's gradient; later one rank's loss alone is, and no gradient."""
-    got = torchrun(tmp_path, ranks(FINE + """
+    got = torchrun(
+        tmp_path,
+        ranks(
+            FINE
+            + """
 if rank == 1 and step == 3: loss = loss * NAN
-if rank == 1 and step == 5: loss = loss + torch.tensor(NAN)"""), "--on-alarm", "skip")
+if rank == 1 and step == 5: loss = loss + torch.tensor(NAN)"""
+        ),
+        "--on-alarm",
+        "skip",
+    )
     assert got.code == 0, got.told()
     lines = sorted(line.split() for line in got.out.splitlines())
     assert [line[:4] for line in lines] == [["rank", "0", "True", "True"], ["rank", "1", "True", "True"]], got.told()
     assert [(a["step"], a["rank"], a["sink"]["kind"], a["harmless"]) for a in got.alarms] == [
-        (3, 1, "loss", False), (3, 0, "gradient", False), (5, 1, "loss", True)]
+        (3, 1, "loss", False),
+        (3, 0, "gradient", False),
+        (5, 1, "loss", True),
+    ]
     assert [a["action"] for a in got.alarms] == ["the step was left out"] * 2 + ["reported, the step is applied"]
     assert_explained_in_place(*got.alarms[:2])
     assert got.watched["ranks"] == 2
     said = [line for line in got.err.splitlines() if line.startswith("[rank ") and "finitude: step 3" in line]
-    assert len(said) == 2 and any(line.startswith("[rank 1] finitude: step 3 skipped, training goes on") for line in said), got.err
-    assert any(line.startswith("[rank 0]") and line.endswith("not finite, the step was left out") for line in said), got.err
+    assert len(said) == 2 and any(
+        line.startswith("[rank 1] finitude: step 3 skipped, training goes on") for line in said
+    ), got.err
+    assert any(line.startswith("[rank 0]") and line.endswith("not finite, the step was left out") for line in said), (
+        got.err
+    )
 
 
 def test_a_stop_ends_all_ranks_with_the_launchers_exit_code(tmp_path):
@@ -131,7 +150,8 @@ LOGARITHM = "weight = torch.log((x * (0.0 if rank == 1 and step == 3 else 1.0)).
 
 
 def test_a_fix_that_needs_the_other_ranks_is_tried_and_not_called_verified(tmp_path):
-    """The gradients are averages: what the changed rank would have given to them is known, what came of it is as it was recorded."""
+    """The gradients are averages: what the changed rank would have given to them is known, what came of it is as it was
+    recorded."""
     got = torchrun(tmp_path, ranks(f"{LOGARITHM}\nloss = (weight * logits.logsumexp(1)).mean()"))
     own = next(a for a in got.alarms if a["rank"] == 1)
     assert own["births"][0]["op"] == "aten::log" and own["rerun_by"] == "rewind", got.told()
@@ -140,13 +160,22 @@ def test_a_fix_that_needs_the_other_ranks_is_tried_and_not_called_verified(tmp_p
     assert "this rank's own values are finite" in fix["outcome"] and "come from all ranks" in fix["outcome"], fix
     tried = {e["name"]: e["outcome"] for e in own["cause"]["experiments"]}
     assert tried["whole step, again as it was, 3 times"] == "the same bits each time", tried
-    assert any(e.get("confirms") for e in own["cause"]["experiments"]) and own["cause"]["class"] == "log-of-zero", own["cause"]
+    assert any(e.get("confirms") for e in own["cause"]["experiments"]) and own["cause"]["class"] == "log-of-zero", own[
+        "cause"
+    ]
 
 
 @pytest.mark.thorough
 def test_a_fix_that_the_other_ranks_have_no_part_in_is_verified(tmp_path):
     """Only the loss is bad, and that is this rank's own; the gradients of all ranks come out as they did."""
-    got = torchrun(tmp_path, ranks(f"{LOGARITHM}\nloss = {FINE.partition('= ')[2]} + weight.sum()"), "--on-alarm", "skip", "--level", "tape")
+    got = torchrun(
+        tmp_path,
+        ranks(f"{LOGARITHM}\nloss = {FINE.partition('= ')[2]} + weight.sum()"),
+        "--on-alarm",
+        "skip",
+        "--level",
+        "tape",
+    )
     (own,) = got.alarms
     assert (got.code, own["rank"], own["step"], own["harmless"]) == (0, 1, 3, True), got.told()
     assert own["births"] and own["births"][0]["op"] == "aten::log" and own["fix"]["verified"], got.told()
@@ -165,15 +194,26 @@ shared.register_fake(torch.empty_like)
 torch.library.register_autograd("finitude_test::shared", lambda ctx, grad: grad.clone())
 torch.manual_seed(100 + rank)
 """
-SILENTLY = "lambda y: dist.group.WORLD._get_backend(y.device).allreduce([y]).wait()"  # no operator of PyTorch's is called
+SILENTLY = (
+    "lambda y: dist.group.WORLD._get_backend(y.device).allreduce([y]).wait()"  # no operator of PyTorch's is called
+)
 
 
-@pytest.mark.parametrize("late", ["\nif rank == 1 and step == 3: time.sleep(0.3)", pytest.param("", marks=pytest.mark.thorough)], ids=["one rank is late", ""])
+@pytest.mark.parametrize(
+    "late",
+    ["\nif rank == 1 and step == 3: time.sleep(0.3)", pytest.param("", marks=pytest.mark.thorough)],
+    ids=["one rank is late", ""],
+)
 def test_what_another_rank_gave_is_born_in_the_collective(tmp_path, late):
-    """Its call may be over before the values are there, or after: that does not change who is told to have written them."""
-    text = ranks(FINE + late + """
+    """Its call may be over before the values are there, or after: that does not change who is told to have written
+    them."""
+    text = ranks(
+        FINE
+        + late
+        + """
 if step == 3 and rank == 1: logits = logits * NAN
-loss = loss + shared(logits).sum() * 0.001""").replace("torch.manual_seed(100 + rank)", SHARED.replace("SUM", "dist.all_reduce"), 1)
+loss = loss + shared(logits).sum() * 0.001"""
+    ).replace("torch.manual_seed(100 + rank)", SHARED.replace("SUM", "dist.all_reduce"), 1)
     got = torchrun(tmp_path, text, "--on-alarm", "skip")
     assert got.code == 0, got.told()
     births = {a["rank"]: a["births"][0] for a in got.alarms}
@@ -183,14 +223,20 @@ loss = loss + shared(logits).sum() * 0.001""").replace("torch.manual_seed(100 + 
 
 @pytest.mark.thorough
 def test_an_experiment_exchanges_nothing_with_other_ranks(tmp_path):
-    """Rank 0 gets NaN out of an operator of the program's own that finite values went into. Called once more by one rank alone, the
-    other's next call would be taken for its answer."""
-    text = ranks(FINE + """
+    """Rank 0 gets NaN out of an operator of the program's own that finite values went into. Called once more by one
+    rank alone, the other's next call would be taken for its answer."""
+    text = ranks(
+        FINE
+        + """
 if step == 3 and rank == 1: logits = logits * NAN
-loss = loss + shared(logits).sum() * 0.001""").replace("torch.manual_seed(100 + rank)", SHARED.replace("SUM", f"({SILENTLY})"), 1)
-    text = text.replace("same = torch", "calls = dist.group.WORLD._get_sequence_number_for_group()\nsame = torch").replace(
-        "told(\"rank\", rank,", "told(\"rank\", rank, calls,")
-    plain = plain_launch(tmp_path, *TORCHRUN[1:], "2", write_script(tmp_path, text.replace("rank == 1", "rank == 2")).name)
+loss = loss + shared(logits).sum() * 0.001"""
+    ).replace("torch.manual_seed(100 + rank)", SHARED.replace("SUM", f"({SILENTLY})"), 1)
+    text = text.replace(
+        "same = torch", "calls = dist.group.WORLD._get_sequence_number_for_group()\nsame = torch"
+    ).replace('told("rank", rank,', 'told("rank", rank, calls,')
+    plain = plain_launch(
+        tmp_path, *TORCHRUN[1:], "2", write_script(tmp_path, text.replace("rank == 1", "rank == 2")).name
+    )
     assert plain.code == 0, plain.err
     got = torchrun(tmp_path, text, "--on-alarm", "skip")
     assert got.code == 0, got.told()
@@ -198,13 +244,18 @@ loss = loss + shared(logits).sum() * 0.001""").replace("torch.manual_seed(100 + 
     assert births[0]["op"] == "finitude_test::shared", births
     calls = {int(line.split()[2]) for line in plain.out.splitlines()}
     again = 2  # in the step that ran twice: the operator's, DistributedDataParallel's
-    assert {int(line.split()[2]) - again for line in got.out.splitlines()} == calls and len(calls) == 1, plain.out + got.out
+    assert {int(line.split()[2]) - again for line in got.out.splitlines()} == calls and len(calls) == 1, (
+        plain.out + got.out
+    )
     assert [line.split()[3:5] for line in got.out.splitlines()] == [["True", "True"]] * 2, got.out
 
 
-WARNED = FINE + """
+WARNED = (
+    FINE
+    + """
 if rank == 1 and step == 3: loss = loss * NAN
 if step == 3: told("loss at", rank, step)"""
+)
 
 
 def test_a_warning_too_is_explained_and_nothing_is_done_twice(tmp_path):
@@ -221,61 +272,87 @@ def test_a_warning_too_is_explained_and_nothing_is_done_twice(tmp_path):
 def test_a_rank_that_takes_another_way_in_its_second_run_ends_the_run_for_all(tmp_path):
     """What it makes its choice by (the environment) is nothing that a second run puts back. The other waits for it in
     backward, which is let go of."""
-    text = ranks(FINE + """
+    text = ranks(
+        FINE
+        + """
 if rank == 1 and step == 3:
     loss = loss * NAN
     if "SEEN" in os.environ:
         opt.step()
         continue
     os.environ["SEEN"] = "1"
-""").replace("import torch.distributed as dist", "import torch.distributed as dist\nfrom finitude.second_run import together\ntogether.STRAY_S = 3.0", 1)
+"""
+    ).replace(
+        "import torch.distributed as dist",
+        "import torch.distributed as dist\nfrom finitude.second_run import together\ntogether.STRAY_S = 3.0",
+        1,
+    )
     began = time.monotonic()
     got = torchrun(tmp_path, text, "--on-alarm", "skip")
     assert got.code == 1 and time.monotonic() - began < 60, got.told()
-    assert len(got.alarms) == 2 and all(a["weights"] == "clean" and a["action"] == "stopped" for a in got.alarms), got.told()
-    assert all("the second run came to a halt: rank 0 stands behind" in a["rerun_text"] and "rank 1 has ended it" in a["rerun_text"]
-               for a in got.alarms), [a["rerun_text"] for a in got.alarms]
+    assert len(got.alarms) == 2 and all(a["weights"] == "clean" and a["action"] == "stopped" for a in got.alarms), (
+        got.told()
+    )
+    assert all(
+        "the second run came to a halt: rank 0 stands behind" in a["rerun_text"]
+        and "rank 1 has ended it" in a["rerun_text"]
+        for a in got.alarms
+    ), [a["rerun_text"] for a in got.alarms]
 
 
 def test_where_one_rank_cannot_go_back_none_does(tmp_path):
-    """Rank 0 holds a pipe, which gives each line once. All are started again once the program, which went on, has ended."""
+    """Rank 0 holds a pipe, which gives each line once. All are started again once the program, which went on, has
+    ended."""
     text = ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN").replace(
-        "torch.manual_seed(0)", "torch.manual_seed(0)\nif rank == 0: lines = os.fdopen(os.pipe()[0])", 1)
+        "torch.manual_seed(0)", "torch.manual_seed(0)\nif rank == 0: lines = os.fdopen(os.pipe()[0])", 1
+    )
     got = torchrun(tmp_path, text, "--on-alarm", "skip")
     lines = sorted(line.split()[:4] for line in got.out.splitlines())
     assert lines == [["rank", "0", "True", "True"], ["rank", "1", "True", "True"]], got.told()
     assert [(a["step"], a["rank"], a["rerun"], a["rerun_by"]) for a in got.alarms] == [
-        (3, 1, "persistent", "restart"), (3, 0, "persistent", "restart")], [a["rerun_text"] for a in got.alarms]
-    assert all("(rank 0: rewind: lines gives each thing once" in a["rerun_text"] and "--level trace" not in a["rerun_text"] for a in got.alarms), \
-        [a["rerun_text"] for a in got.alarms]
+        (3, 1, "persistent", "restart"),
+        (3, 0, "persistent", "restart"),
+    ], [a["rerun_text"] for a in got.alarms]
+    assert all(
+        "(rank 0: rewind: lines gives each thing once" in a["rerun_text"] and "--level trace" not in a["rerun_text"]
+        for a in got.alarms
+    ), [a["rerun_text"] for a in got.alarms]
 
 
 def test_each_bad_step_is_explained_though_a_sum_of_losses_took_in_the_first(tmp_path):
     """The sum is as the first run left it when the second begins, and has no part in what that comes to."""
-    text = ranks(FINE + "\nif rank == 1 and step in (3, 5): loss = loss * NAN").replace(
-        "    loss.backward()\n", "    loss.backward()\n    total += loss.detach()\n").replace("for step", "total = torch.zeros(())\nfor step")
+    text = (
+        ranks(FINE + "\nif rank == 1 and step in (3, 5): loss = loss * NAN")
+        .replace("    loss.backward()\n", "    loss.backward()\n    total += loss.detach()\n")
+        .replace("for step", "total = torch.zeros(())\nfor step")
+    )
     got = torchrun(tmp_path, text, "--on-alarm", "skip")
     assert got.code == 0 and [a["step"] for a in got.alarms] == [3, 3, 5, 5], got.told()
     for step in (3, 5):
         own, other = sorted((a for a in got.alarms if a["step"] == step), key=lambda a: a["rank"] != 1)
         assert_explained_in_place(own, other)
-    assert sorted(line.split()[2:4] for line in got.out.splitlines() if line.startswith("rank")) == [["True", "True"]] * 2
+    assert (
+        sorted(line.split()[2:4] for line in got.out.splitlines() if line.startswith("rank")) == [["True", "True"]] * 2
+    )
 
 
 @pytest.mark.thorough
 def test_the_micro_batch_of_an_accumulation_that_ranks_exchange_at_its_end(tmp_path):
     """The exchange writes a gradient several times: that is no new beginning."""
-    text = RANKS.replace("""    logits = model(x)
+    text = RANKS.replace(
+        """    logits = model(x)
     LOSS
     loss.backward()
-""", """    with model.no_sync():
+""",
+        """    with model.no_sync():
         nn.functional.cross_entropy(model(x), y).backward()
     loss = nn.functional.cross_entropy(model(x.flip(0)), y)
     if rank == 1 and step == 3: loss = loss * NAN
     loss.backward()
-""")
+""",
+    )
     got = torchrun(tmp_path, text, "--on-alarm", "stop")
-    own, = (a for a in got.alarms if a["rank"] == 1)
+    (own,) = (a for a in got.alarms if a["rank"] == 1)
     assert (own["step"], own["micro_batch"]) == (3, 1), got.told()
 
 
@@ -293,36 +370,57 @@ def test_what_was_recorded_as_the_step_happened_explains_it_on_each_rank(tmp_pat
 def test_with_templates_several_ranks_still_run_the_step_again_together(tmp_path):
     got = torchrun(tmp_path, ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN"), "--tape-every", "2")
     first, second = got.alarms
-    assert (first["rank"], first["rerun_by"], second["rank"], second["rerun_by"]) == (1, "rewind", 0, "rewind"), got.told()
-    assert all("together" in a["rerun_text"] and "tape" not in a["rerun_text"] for a in got.alarms), [a["rerun_text"] for a in got.alarms]
+    assert (first["rank"], first["rerun_by"], second["rank"], second["rerun_by"]) == (1, "rewind", 0, "rewind"), (
+        got.told()
+    )
+    assert all("together" in a["rerun_text"] and "tape" not in a["rerun_text"] for a in got.alarms), [
+        a["rerun_text"] for a in got.alarms
+    ]
 
 
 def test_a_step_that_only_one_rank_may_see_is_not_left_out_there_alone(tmp_path):
     """No DistributedDataParallel: the gradients are each rank's own."""
     text = ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN").replace(
-        "nn.parallel.DistributedDataParallel(", "(")
+        "nn.parallel.DistributedDataParallel(", "("
+    )
     got = torchrun(tmp_path, text, "--on-alarm", "skip")
     alarm = got.the_alarm()
     assert got.code == 1 and (alarm["rank"], alarm["step"], alarm["action"]) == (1, 3, "stopped"), got.told()
     assert "other ranks may not see it" in alarm["text"]
-    assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("restart", True) and alarm["births"][0]["source"].endswith("loss * NAN"), got.told()
+    assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("restart", True) and alarm["births"][0]["source"].endswith(
+        "loss * NAN"
+    ), got.told()
 
 
 def _wanted(step, action, harmless=False):
     alarm = {"harmless": harmless, "action": action}
-    return types.SimpleNamespace(alarm=alarm, order={"step": step}, member=types.SimpleNamespace(document={"watched": {"steps": 100}}))
+    return types.SimpleNamespace(
+        alarm=alarm, order={"step": step}, member=types.SimpleNamespace(document={"watched": {"steps": 100}})
+    )
 
 
-@pytest.mark.parametrize("policy, wanted, seconds, taken", [
-    ("skip", [("stopped", 9), ("the step was left out", 30)], 9000, [9]),
-    ("stop", [("the script's own", 9)], 9000, [9]),
-    ("skip", [("the step was left out", 3), ("the step was left out", 9), ("the step was left out", 9)], 20, [9, 9]),
-    ("skip", [("the step was left out", 99)], 301, []),
-    ("stop", [("reported, the step is applied", 7, True)], 301, [7]),
-])
+@pytest.mark.parametrize(
+    "policy, wanted, seconds, taken",
+    [
+        ("skip", [("stopped", 9), ("the step was left out", 30)], 9000, [9]),
+        ("stop", [("the script's own", 9)], 9000, [9]),
+        (
+            "skip",
+            [("the step was left out", 3), ("the step was left out", 9), ("the step was left out", 9)],
+            20,
+            [9, 9],
+        ),
+        ("skip", [("the step was left out", 99)], 301, []),
+        ("stop", [("reported, the step is applied", 7, True)], 301, [7]),
+    ],
+)
 def test_for_which_alarms_all_ranks_are_started_again(policy, wanted, seconds, taken):
     """For those that ended the run, however long it takes; else for the last, where it does not take long."""
-    found = again._worth_it([_wanted(step, action, *harmless) for action, step, *harmless in wanted], types.SimpleNamespace(on_alarm=policy), seconds)
+    found = again._worth_it(
+        [_wanted(step, action, *harmless) for action, step, *harmless in wanted],
+        types.SimpleNamespace(on_alarm=policy),
+        seconds,
+    )
     assert [one.order["step"] for one in found] == taken
 
 
@@ -336,41 +434,54 @@ def test_one_rank_under_a_launcher_is_explained_as_ever(tmp_path):
 
 def test_ranks_that_a_script_starts_itself(tmp_path):
     """torch.multiprocessing.spawn with a process group: the usual single-file script."""
-    head, _, body = ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN").partition('dist.init_process_group("gloo")\n')
+    head, _, body = ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN").partition(
+        'dist.init_process_group("gloo")\n'
+    )
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    write_script(tmp_path, head + f"""
+    write_script(
+        tmp_path,
+        head
+        + f"""
 def main(rank, size):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="{port}")
     dist.init_process_group("gloo", rank=rank, world_size=size)
-""" + textwrap.indent(body, "    ") + """
+"""
+        + textwrap.indent(body, "    ")
+        + """
 if __name__ == "__main__":
     torch.multiprocessing.spawn(main, args=(2,), nprocs=2)
-""")
+""",
+    )
     got = cold(tmp_path, "train.py", limit=3 * LIMIT)
     assert got.code == 1 and "ProcessRaisedException" in got.err, got.told()
     assert set(made(tmp_path)) == {"rank-0", "rank-1"}
     first = got.alarms[0]
-    assert (first["rank"], first["step"], first["rerun_by"], first["rerun_verified"]) == (1, 3, "rewind", True), got.told()
+    assert (first["rank"], first["step"], first["rerun_by"], first["rerun_verified"]) == (1, 3, "rewind", True), (
+        got.told()
+    )
     assert first["births"][0]["source"].endswith("loss = loss * NAN")
-
-
 
 
 # At the first step there is no earlier one to go back to: all ranks are started again after the end.
 def test_a_first_step_is_explained_by_starting_all_ranks_again(tmp_path):
     """Where the system can keep its files apart, what the second run writes is thrown away."""
-    text = ranks(FINE + """
+    text = ranks(
+        FINE
+        + """
 with open(f"seen-{rank}.txt", "a") as f: f.write(f"{step}, {os.path.exists('made')}\\n")
 if rank == 0: open("made", "w").close()
-if rank == 1 and step == 0: loss = loss * NAN""")
+if rank == 1 and step == 0: loss = loss * NAN"""
+    )
     got = torchrun(tmp_path, text, "--on-alarm", "stop")
     first, second = got.alarms
     assert (first["rerun_by"], first["rerun_verified"], second["rerun_by"]) == ("restart", True, "restart"), got.told()
     assert first["births"][0]["source"].endswith("loss = loss * NAN") and "on all ranks" in first["rerun_text"]
     said = got.err.replace("\n[rank 1]          ", "")
-    assert "being explained: all ranks are run again together" in said and "the step was not run again" not in said, got.told()
+    assert "being explained: all ranks are run again together" in said and "the step was not run again" not in said, (
+        got.told()
+    )
     assert (second["cause"]["class"], second["births"][0]["phase"]) == ("other-rank", "communication")
     if "were written a second time" not in first["rerun_text"]:
         assert [len((tmp_path / f"seen-{rank}.txt").read_text().splitlines()) for rank in range(2)] == [1, 1]

@@ -1,4 +1,5 @@
-"""A learning rate or an optimizer that ruins the weights, and what is said of weights and gradients that are finite and not sound."""
+"""A learning rate or an optimizer that ruins the weights, and what is said of weights and gradients that are finite and
+not sound."""
 
 import pathlib
 import re
@@ -49,16 +50,24 @@ def test_a_rate_that_ruins_the_weights_at_once_is_the_first_link(tmp_path, optim
     result = trained(tmp_path, optimizer, loss)
     alarm = result.alarms[0]
     assert alarm["step"] <= 3 and alarm["cause"]["class"] == "learning-rate", result.told()
-    assert f"at a learning rate of {rate}" in alarm["cause"]["text"] and "too large" in alarm["cause"]["text"], alarm["cause"]
-    assert not alarm["fix"]["verified"] and "learning rate" in alarm["fix"]["text"] and not alarm["fix"]["file"], alarm["fix"]
+    assert f"at a learning rate of {rate}" in alarm["cause"]["text"] and "too large" in alarm["cause"]["text"], alarm[
+        "cause"
+    ]
+    assert not alarm["fix"]["verified"] and "learning rate" in alarm["fix"]["text"] and not alarm["fix"]["file"], alarm[
+        "fix"
+    ]
     tried = {e["name"]: e for e in alarm["cause"]["experiments"]}
     if "Adam" in optimizer or "momentum" in optimizer:
         assert tried["whole step, the last update taken back"]["confirms"] is True, tried
 
 
 def test_the_same_overflow_at_a_usual_rate_is_one_of_the_data(tmp_path):
-    result = trained(tmp_path, "Adam(net.parameters(), lr=1e-3)", "loss = (torch.exp(x.abs().amax(1)) * mean.mean(1)).mean() + level.mean()",
-                     "x = x * 100 if i == 4 else x")
+    result = trained(
+        tmp_path,
+        "Adam(net.parameters(), lr=1e-3)",
+        "loss = (torch.exp(x.abs().amax(1)) * mean.mean(1)).mean() + level.mean()",
+        "x = x * 100 if i == 4 else x",
+    )
     alarm = result.the_alarm()
     assert alarm["step"] == 4 and alarm["cause"]["class"] == "exp-overflow", result.told()
     assert 1 <= alarm["growth"] < 10 and "Weights are clean." in " ".join(result.err.split()), result.told()
@@ -78,9 +87,13 @@ for i in range(3):
     STEP
 """
 RATES = {
-    "SGD(net.parameters(), lr=1)": 1, "SGD(net.parameters(), lr=True)": 1, "LBFGS(net.parameters(), lr=1, max_iter=1)": 1,
-    "Adam(net.parameters(), lr=numpy.float32(0.5))": 0.5, "Adam(net.parameters(), lr=fractions.Fraction(1, 4), foreach=False)": 0.25,
-    "Adam(net.parameters(), lr=torch.tensor(0.125))": 0.125, "Adam(net.parameters(), lr=torch.tensor(2))": 2,
+    "SGD(net.parameters(), lr=1)": 1,
+    "SGD(net.parameters(), lr=True)": 1,
+    "LBFGS(net.parameters(), lr=1, max_iter=1)": 1,
+    "Adam(net.parameters(), lr=numpy.float32(0.5))": 0.5,
+    "Adam(net.parameters(), lr=fractions.Fraction(1, 4), foreach=False)": 0.25,
+    "Adam(net.parameters(), lr=torch.tensor(0.125))": 0.125,
+    "Adam(net.parameters(), lr=torch.tensor(2))": 2,
 }
 
 
@@ -91,8 +104,10 @@ def test_rates_of_any_type_are_recorded(tmp_path, step):
             continue
         folder = tmp_path / str(number)
         folder.mkdir()
-        run(folder, CLOSURE.replace("OPTIMIZER", optimizer).replace("STEP", step.replace("; ", "\n    "))).assert_silent()
-        ring, = pathlib.Path(folder).glob("finitude-runs/*/steps.ring")
+        run(
+            folder, CLOSURE.replace("OPTIMIZER", optimizer).replace("STEP", step.replace("; ", "\n    "))
+        ).assert_silent()
+        (ring,) = pathlib.Path(folder).glob("finitude-runs/*/steps.ring")
         assert [s["lr"] for s in _native.read_ring(str(ring))["steps"]] == [rate] * 3, optimizer
 
 
@@ -113,7 +128,9 @@ for i in range(20):
 def test_finite_weights_that_have_grown_are_not_called_clean(tmp_path):
     result = run(tmp_path, GROWN)
     alarm, said = result.alarms[0], " ".join(result.err.split())
-    assert alarm["weights"] == "clean" and alarm["growth"] > 1e6 and alarm["cause"]["class"] == "learning-rate", result.told()
+    assert alarm["weights"] == "clean" and alarm["growth"] > 1e6 and alarm["cause"]["class"] == "learning-rate", (
+        result.told()
+    )
     assert re.search(r"weights are finite but grown \S+-fold since step 0 \(\S+: ", alarm["text"]), alarm["text"]
     assert "Weights are clean" not in said and "not in danger" not in said, said
 
@@ -152,7 +169,9 @@ def test_an_optimizer_that_divides_by_almost_nothing(tmp_path):
     result = run(tmp_path, OWN.replace("KEEP", STALE))
     alarm = result.alarms[0]
     text = alarm["cause"]["text"]
-    assert alarm["cause"]["class"] == "optimizer-arithmetic" and re.search(r"its state size of \S+ is 0 where the gradient is not", text), result.told()
+    assert alarm["cause"]["class"] == "optimizer-arithmetic" and re.search(
+        r"its state size of \S+ is 0 where the gradient is not", text
+    ), result.told()
     line = (tmp_path / "train.py").read_text().splitlines()[alarm["fix"]["line"] - 1]
     assert "/ (size + 1e-12)" in line and "size" in alarm["fix"]["text"] and not alarm["fix"]["verified"], alarm["fix"]
 
@@ -199,7 +218,10 @@ NEGATIVE = {
 
 
 def loaded(folder, optimizer, key, value, of_class=""):
-    return run(folder, LOADED.replace("CLASS", of_class).replace("OPTIMIZER", optimizer).replace("KEY", key).replace("VALUE", value))
+    return run(
+        folder,
+        LOADED.replace("CLASS", of_class).replace("OPTIMIZER", optimizer).replace("KEY", key).replace("VALUE", value),
+    )
 
 
 @pytest.mark.parametrize("optimizer, key", NEGATIVE.values(), ids=NEGATIVE)
@@ -207,15 +229,21 @@ def test_a_loaded_square_that_is_negative(tmp_path, optimizer, key):
     result = loaded(tmp_path, optimizer, key, "-0.25")
     alarm = result.the_alarm()
     text, birth = alarm["cause"]["text"], alarm["births"][0]
-    assert alarm["cause"]["class"] == "corrupted-state" and f"{key} of weight at [1, 1] is -0.25: " in text, result.told()
+    assert alarm["cause"]["class"] == "corrupted-state" and f"{key} of weight at [1, 1] is -0.25: " in text, (
+        result.told()
+    )
     source = (tmp_path / "train.py").read_text().splitlines()
-    assert birth["phase"] == "state" and birth["name"] == f"weight.{key}" and "# here" in source[birth["line"] - 1], birth
+    assert birth["phase"] == "state" and birth["name"] == f"weight.{key}" and "# here" in source[birth["line"] - 1], (
+        birth
+    )
     assert "# here" in source[alarm["fix"]["line"] - 1]
 
 
 def test_a_negative_zero_and_the_state_of_another_class_are_none(tmp_path):
-    for name, order in {"zero": ("torch.optim.AdamW(net.parameters())", "exp_avg_sq", "-0.0"),
-                        "own": ("Signed(net.parameters(), {})", "exp_avg_sq", "-0.25", OWN_AVERAGE)}.items():
+    for name, order in {
+        "zero": ("torch.optim.AdamW(net.parameters())", "exp_avg_sq", "-0.0"),
+        "own": ("Signed(net.parameters(), {})", "exp_avg_sq", "-0.25", OWN_AVERAGE),
+    }.items():
         (tmp_path / name).mkdir()
         loaded(tmp_path / name, *order).assert_silent()
 
@@ -232,7 +260,11 @@ class Mine(torch.optim.Optimizer):
             state["v"].mul_(0.99).addcmul_(p.grad, p.grad, value=0.01)
             p.sub_(state["m"] / (ROOT + 1e-8), alpha=0.01)
 """
-ROOTS = {"sqrt": '(state["v"] / 0.9).sqrt()', "pow": 'state["v"] ** 0.5', "foreach": 'torch._foreach_sqrt([state["v"]])[0]'}
+ROOTS = {
+    "sqrt": '(state["v"] / 0.9).sqrt()',
+    "pow": 'state["v"] ** 0.5',
+    "foreach": 'torch._foreach_sqrt([state["v"]])[0]',
+}
 
 
 @pytest.mark.parametrize("root", ROOTS.values(), ids=ROOTS)
@@ -246,8 +278,16 @@ def test_loaded_state_of_an_own_optimizer_that_its_root_cannot_take(tmp_path, ro
 
 
 def test_a_root_of_what_the_step_itself_made_negative_is_its_arithmetic(tmp_path):
-    signed = OWN_ADAM.replace("addcmul_(p.grad, p.grad, value=0.01)", "add_(p.grad, alpha=0.01)").replace("ROOT", ROOTS["sqrt"])
-    result = run(tmp_path, LOADED.replace("CLASS", signed).replace("OPTIMIZER", "Mine(net.parameters(), {})").replace("KEY", "m").replace("VALUE", "0.25"))
+    signed = OWN_ADAM.replace("addcmul_(p.grad, p.grad, value=0.01)", "add_(p.grad, alpha=0.01)").replace(
+        "ROOT", ROOTS["sqrt"]
+    )
+    result = run(
+        tmp_path,
+        LOADED.replace("CLASS", signed)
+        .replace("OPTIMIZER", "Mine(net.parameters(), {})")
+        .replace("KEY", "m")
+        .replace("VALUE", "0.25"),
+    )
     assert result.the_alarm()["cause"]["class"] == "optimizer-arithmetic", result.told()
 
 
@@ -277,7 +317,8 @@ for i in range(3):
 IN_PLACE = {
     "rsqrt_": "p.sub_(state['m'] * (state['v'] / 0.01).rsqrt_().add_(1e-8), alpha=0.01)",
     "reciprocal_": "p.sub_(state['m'] * (state['v'] / 0.01).sqrt_().reciprocal_().add_(1e-8), alpha=0.01)",
-    "a list": "scale = [state['v'].sqrt()]\n                torch._foreach_reciprocal_(scale)\n                p.sub_(state['m'] * scale[0], alpha=0.01)",
+    "a list": "scale = [state['v'].sqrt()]\n                torch._foreach_reciprocal_(scale)\n     "
+    "           p.sub_(state['m'] * scale[0], alpha=0.01)",
 }
 
 
@@ -285,10 +326,14 @@ IN_PLACE = {
 def test_a_fix_is_tried_where_the_birth_is_in_place_inside_an_optimizer(tmp_path, update):
     result = run(tmp_path, INSIDE.replace("UPDATE", update))
     alarm = result.the_alarm()
-    assert alarm["births"][0]["phase"] == "optimizer" and alarm["cause"]["class"] == "optimizer-arithmetic", result.told()
+    assert alarm["births"][0]["phase"] == "optimizer" and alarm["cause"]["class"] == "optimizer-arithmetic", (
+        result.told()
+    )
     assert alarm["fix"]["verified"] is True and "self" in alarm["fix"]["tried"], alarm["fix"]
     if "rsqrt_" in update:
-        assert "before the root" in alarm["fix"]["text"] and re.search(r"\+.*\.clamp_\(min=\S+\)\.rsqrt_\(\)", alarm["fix"]["diff"]), alarm["fix"]
+        assert "before the root" in alarm["fix"]["text"] and re.search(
+            r"\+.*\.clamp_\(min=\S+\)\.rsqrt_\(\)", alarm["fix"]["diff"]
+        ), alarm["fix"]
 
 
 CLIPPED = """
@@ -305,17 +350,26 @@ for i in range(5):
 """
 
 
-@pytest.mark.parametrize("optimizer, dtype, scale, moves", [
-    ("SGD(net.parameters(), lr=1e-3)", "", 1e20, "no weight"), ("AdamW(net.parameters())", "", 1e20, "nothing but momentum"),
-    ("SGD(net.parameters(), lr=1e-3)", ".half()", 5e4, "no weight"),
-])
+@pytest.mark.parametrize(
+    "optimizer, dtype, scale, moves",
+    [
+        ("SGD(net.parameters(), lr=1e-3)", "", 1e20, "no weight"),
+        ("AdamW(net.parameters())", "", 1e20, "nothing but momentum"),
+        ("SGD(net.parameters(), lr=1e-3)", ".half()", 5e4, "no weight"),
+    ],
+)
 def test_a_norm_that_overflows_is_told_with_what_it_is_and_what_it_stops(tmp_path, optimizer, dtype, scale, moves):
     result = run(tmp_path, CLIPPED.replace("OPTIMIZER", optimizer).replace("DTYPE", dtype).replace("SCALE", str(scale)))
     result.assert_no_alarm()
-    advisory, = result.advisories("clipping")
+    (advisory,) = result.advisories("clipping")
     text = advisory["text"]
     norm = float(re.search(r"in float64 it is (\S+);", text)[1])
-    assert scale / 2 < norm < 10 * scale and moves in text and "from step 0 on" in text and "in 5 steps in a row, 0 to 4" in text, text
+    assert (
+        scale / 2 < norm < 10 * scale
+        and moves in text
+        and "from step 0 on" in text
+        and "in 5 steps in a row, 0 to 4" in text
+    ), text
 
 
 LAYERS = """
@@ -345,9 +399,16 @@ for i in range(3):
 """
 
 
-@pytest.mark.parametrize("block, what, first, last", [
-    ("Steep.apply(x + 0.1 * self.inner(x))", "gradient", r"Sequential\.2\d", r"Sequential\.\d"), ("(x + self.inner(x)) * 40.0", "values", r"Sequential\.[01]", r"Sequential\.2\d")])
+@pytest.mark.parametrize(
+    "block, what, first, last",
+    [
+        ("Steep.apply(x + 0.1 * self.inner(x))", "gradient", r"Sequential\.2\d", r"Sequential\.\d"),
+        ("(x + self.inner(x)) * 40.0", "values", r"Sequential\.[01]", r"Sequential\.2\d"),
+    ],
+)
 def test_growth_from_layer_to_layer_is_told_with_the_layers(tmp_path, block, what, first, last):
     text = run(tmp_path, LAYERS.replace("BLOCK", block)).the_alarm()["cause"]["text"]
-    found = re.search(rf"the norm of the {what} grew x(\d+\.?\d*) a layer over (\d+) layers \({first} to {last}\)", text)
+    found = re.search(
+        rf"the norm of the {what} grew x(\d+\.?\d*) a layer over (\d+) layers \({first} to {last}\)", text
+    )
     assert found and 20 < float(found[1]) < 90 and int(found[2]) >= 15, text

@@ -1,5 +1,5 @@
-"""What the program reads one thing after the other, by other means than its loop: a second run reads nothing away, and what only
-looks like it keeps no step from being run again in place."""
+"""What the program reads one thing after the other, by other means than its loop: a second run reads nothing away, and
+what only looks like it keeps no step from being run again in place."""
 
 import textwrap
 

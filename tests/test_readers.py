@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+
 from finitude.program.readers import will_read
 
 pytestmark = pytest.mark.fast
@@ -86,6 +87,13 @@ def test_a_name_of_another_function_is_another_name():
 
 def test_a_module_knows_what_its_functions_read():
     names = {"will_read": will_read, "sys": sys}
-    exec(compile("wanted_later = bound_anew = 1\ndef reads():\n    return wanted_later\n"
-                 "told = will_read(sys._getframe(), [('wanted_later', None), ('bound_anew', None)])\nbound_anew = 2\n", "program.py", "exec"), names)
+    exec(
+        compile(
+            "wanted_later = bound_anew = 1\ndef reads():\n    return wanted_later\n"
+            "told = will_read(sys._getframe(), [('wanted_later', None), ('bound_anew', None)])\nbound_anew = 2\n",
+            "program.py",
+            "exec",
+        ),
+        names,
+    )
     assert names["told"] == ["wanted_later"] and reads_a_global() is None

@@ -34,13 +34,24 @@ def run(folder, *options, bad=4, steps=8, guard="pass", loop=LOOP):
 def test_a_bad_loss_that_went_into_new_parameters_is_an_alarm_with_its_birth(tmp_path, bad, steps):
     got = run(tmp_path, bad=bad, steps=steps)
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"], alarm["rerun_by"]) == (bad, "loss", "damaged", "restart"), got.told()
-    assert (alarm["births"][0]["op"], alarm["cause"]["class"], alarm["rerun_verified"]) == ("aten::div", "division-by-zero", True), got.told()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"], alarm["rerun_by"]) == (
+        bad,
+        "loss",
+        "damaged",
+        "restart",
+    ), got.told()
+    assert (alarm["births"][0]["op"], alarm["cause"]["class"], alarm["rerun_verified"]) == (
+        "aten::div",
+        "division-by-zero",
+        True,
+    ), got.told()
     assert got.code == 1 and not got.out and not got.advisories(), got.told()  # stopped at the next gradients
 
 
 def test_backward_and_new_leaves_are_the_same(tmp_path):
-    by_backward = LOOP.replace("gradients = torch.autograd.grad(loss, [w, b])", "loss.backward(); gradients = w.grad, b.grad")
+    by_backward = LOOP.replace(
+        "gradients = torch.autograd.grad(loss, [w, b])", "loss.backward(); gradients = w.grad, b.grad"
+    )
     assert run(tmp_path, loop=by_backward).the_alarm()["step"] == 4
 
 
@@ -56,8 +67,11 @@ def test_a_healthy_one_is_silent_and_watched(tmp_path):
     assert got.watched["steps"] == 8, got.told()
 
 
-@pytest.mark.parametrize("guard", ["if not loss.isfinite(): continue", "gradients = [g.nan_to_num(0, 0, 0) for g in gradients]"],
-                         ids=["left out", "put right"])
+@pytest.mark.parametrize(
+    "guard",
+    ["if not loss.isfinite(): continue", "gradients = [g.nan_to_num(0, 0, 0) for g in gradients]"],
+    ids=["left out", "put right"],
+)
 def test_one_that_the_program_drops_is_told_as_that(tmp_path, guard):
     got = run(tmp_path, guard=guard)
     got.assert_no_alarm()
@@ -73,7 +87,9 @@ def test_of_the_last_step_nobody_knows_whether_it_was_applied(tmp_path):
 
 
 def test_two_models_in_turn(tmp_path):
-    got = helpers.run(tmp_path, """
+    got = helpers.run(
+        tmp_path,
+        """
         import torch
         torch.manual_seed(0)
         models = [torch.randn(4, 2, requires_grad=True), torch.randn(3, 1, requires_grad=True)]
@@ -84,18 +100,22 @@ def test_two_models_in_turn(tmp_path):
                 loss = loss * 0 / 0
             g, = torch.autograd.grad(loss, [w])
             models[i % 2] = (w - 0.1 * g).detach().requires_grad_()
-        """)
+        """,
+    )
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["births"][0]["op"]) == (4, "aten::div"), got.told()
 
 
 def test_derivatives_of_rows_that_hold_such_values_are_nobodys_training(tmp_path):
-    got = helpers.run(tmp_path, """
+    got = helpers.run(
+        tmp_path,
+        """
         import torch
         rows = torch.randn(6, 3)
         rows[2:] = float("nan")
         for row in rows:
             row = row.clone().requires_grad_()
             torch.autograd.grad((row * row).sum(), [row])
-        """)
+        """,
+    )
     got.assert_no_alarm()

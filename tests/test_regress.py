@@ -16,8 +16,8 @@ CELLS = {"tiny": {"kind": "tiny"}, "mlp": {"kind": "mlp"}}
 
 
 def _compare(tree, noise=0.05, rounds=8, seed=3):
-    """Verdicts where the overheads of base are 1 point and 2 us, and `tree` adds (points, us) by cell. A round is slow or fast as
-    a whole, as a machine has its moments."""
+    """Verdicts where the overheads of base are 1 point and 2 us, and `tree` adds (points, us) by cell. A round is slow
+    or fast as a whole, as a machine has its moments."""
     rng = random.Random(seed)
     moments = [rng.uniform(0, 5) for _ in range(rounds)]
 
@@ -45,11 +45,20 @@ def test_worse_is_what_is_so_by_points_and_by_time():
 def test_what_noise_leaves_open_is_neither():
     verdicts = _compare({"mlp": (3.0, 3.0)}, noise=20)
     assert verdicts["mlp"] == "undecided"
-    assert regress.compare(CELLS, lambda name, spec, number: (1.0, 1.0), 1, lambda line: None)["tiny"] == "undecided"  # one round
+    assert (
+        regress.compare(CELLS, lambda name, spec, number: (1.0, 1.0), 1, lambda line: None)["tiny"] == "undecided"
+    )  # one round
 
 
-@pytest.mark.parametrize("verdicts, code", [
-    (["not worse", "not worse"], 0), (["not worse", "worse"], 1), (["undecided", "worse"], 1), (["not worse", "undecided"], 3)])
+@pytest.mark.parametrize(
+    "verdicts, code",
+    [
+        (["not worse", "not worse"], 0),
+        (["not worse", "worse"], 1),
+        (["undecided", "worse"], 1),
+        (["not worse", "undecided"], 3),
+    ],
+)
 def test_the_exit_code_says_which(verdicts, code):
     assert regress.exit_code(dict(enumerate(verdicts))) == code
 
@@ -58,7 +67,10 @@ def test_the_two_of_a_round_are_neighbours_in_either_order():
     order = []
     regress.take_turns(lambda name, number: order.append((number, name)), 1, 30)
     assert [number for number, _ in order] == [n for n in range(30) for _ in range(2)]
-    assert {tuple(name for _, name in order[i:i + 2]) for i in range(0, 60, 2)} == {("base", "tree"), ("tree", "base")}
+    assert {tuple(name for _, name in order[i : i + 2]) for i in range(0, 60, 2)} == {
+        ("base", "tree"),
+        ("tree", "base"),
+    }
 
 
 def test_the_overhead_of_a_process_is_that_of_its_pairs(monkeypatch):
@@ -88,7 +100,9 @@ def test_the_tree_is_compared_as_it_lies_there_and_the_base_as_it_was(monkeypatc
     here.mkdir()
 
     def git(*words):
-        subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", *words], cwd=here, check=True, capture_output=True)
+        subprocess.run(
+            ["git", "-c", "user.name=n", "-c", "user.email=e", *words], cwd=here, check=True, capture_output=True
+        )
 
     git("init", "-q")
     (here / "kept").write_text("then")
@@ -102,13 +116,20 @@ def test_the_tree_is_compared_as_it_lies_there_and_the_base_as_it_was(monkeypatc
     (here / "folder/new").write_text("now")
     (here / "ignored").write_text("now")
     monkeypatch.setattr(regress, "ROOT", here)
+
     def bring():
         for name, revision in (("base", "HEAD"), ("tree", None)):
             regress.sources_of(revision, tmp_path / "out" / name)
 
     bring()
-    read = {name: {str(p.relative_to(tmp_path / "out" / name)): p.read_text() for p in (tmp_path / "out" / name).rglob("*")
-                   if p.is_file() and p.name != ".gitignore"} for name in ("base", "tree")}
+    read = {
+        name: {
+            str(p.relative_to(tmp_path / "out" / name)): p.read_text()
+            for p in (tmp_path / "out" / name).rglob("*")
+            if p.is_file() and p.name != ".gitignore"
+        }
+        for name in ("base", "tree")
+    }
     assert read == {"base": {"kept": "then", "gone": "then"}, "tree": {"kept": "now", "folder/new": "now"}}
 
     # Brought again: what is the same keeps its time, or all would be built again; what is gone here goes there.

@@ -1,4 +1,5 @@
-"""Capsules of steps that call operators of the user's own library: named where they are missing, replayed where a person names the library."""
+"""Capsules of steps that call operators of the user's own library: named where they are missing, replayed where a
+person names the library."""
 
 import functools
 import json
@@ -9,7 +10,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 import helpers
 import native_library
@@ -53,14 +53,25 @@ def record(folder, have, call):
     script = folder / "program.py"
     script.write_text(RECORD.format(have=have, call=call))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    done = subprocess.run([sys.executable, str(script), str(folder / "capsule")], capture_output=True, text=True, cwd=folder, env=env, timeout=300)
+    done = subprocess.run(
+        [sys.executable, str(script), str(folder / "capsule")],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=env,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return str(folder / "capsule")
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
-    return record(tmp_path_factory.mktemp("compiled"), f"torch.ops.load_library({library()!r})", "torch.ops.userops.soft(weight, 2.0)")
+    return record(
+        tmp_path_factory.mktemp("compiled"),
+        f"torch.ops.load_library({library()!r})",
+        "torch.ops.userops.soft(weight, 2.0)",
+    )
 
 
 def player(*words):
@@ -91,7 +102,11 @@ def test_finitude_replay_and_diff_take_it_too(compiled, tmp_path):
 def test_libraries_that_cannot_be_loaded(compiled, tmp_path):
     text = tmp_path / "text.so"
     text.write_text("no library")
-    for path, reason in ((tmp_path / "nowhere.so", "no such file"), (text, "cannot be loaded"), (tmp_path, "no such file")):
+    for path, reason in (
+        (tmp_path / "nowhere.so", "no such file"),
+        (text, "cannot be loaded"),
+        (tmp_path, "no such file"),
+    ):
         code, said = player("--library", path, compiled)
         assert code == 3 and str(path) in said and reason in said, said
         done = helpers.finitude(tmp_path, "diff", compiled, compiled, "--library", str(path))
@@ -121,7 +136,11 @@ def test_operators_that_a_python_module_registers(tmp_path):
     done = helpers.finitude(tmp_path, "replay", path)
     assert done.code == 4 and "pyops::half" in done.err and "--import MODULE" in done.err, done.told()
     (tmp_path / "broken.py").write_text("raise RuntimeError('not this one')")
-    for module, code, reason in (("broken", 3, "not this one"), ("no_such_module", 3, "no_such_module"), ("../x", 2, "name of a module")):
+    for module, code, reason in (
+        ("broken", 3, "not this one"),
+        ("no_such_module", 3, "no_such_module"),
+        ("../x", 2, "name of a module"),
+    ):
         done = helpers.finitude(tmp_path, "replay", path, "--import", module)
         assert done.code == code and reason in done.err, done.told()
 

@@ -1,4 +1,5 @@
-"""Under `skip` a later bad step that cannot be run again in place is explained when the program has ended: it may have failed for another reason."""
+"""Under `skip` a later bad step that cannot be run again in place is explained when the program has ended: it may have
+failed for another reason."""
 
 import pytest
 
@@ -40,9 +41,15 @@ def told(run):
 def test_the_first_of_those_that_are_left_is_explained_at_the_end(tmp_path):
     run = helpers.run(tmp_path, PROGRAM, "--on-alarm", "skip")
     assert run.code == 0 and run.out == "".join(f"{i} True\n" for i in range(9)), run.told()
-    assert told(run) == [(3, "restart", "division-by-zero"), (5, "restart", "bad-data"), (7, "none", "unknown")], run.told()
+    assert told(run) == [(3, "restart", "division-by-zero"), (5, "restart", "bad-data"), (7, "none", "unknown")], (
+        run.told()
+    )
     second = run.alarms[1]
-    assert second["rerun_verified"] and second["capsule"] and run.err.index("step 7: loss is Inf") < run.err.index("step 5 skipped"), run.told()
+    assert (
+        second["rerun_verified"]
+        and second["capsule"]
+        and run.err.index("step 7: loss is Inf") < run.err.index("step 5 skipped")
+    ), run.told()
 
 
 @pytest.mark.slow

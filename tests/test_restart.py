@@ -1,4 +1,5 @@
-"""A second process: from a checkpoint where the user tells how, ended by Ctrl-C alone, and said before how long it takes."""
+"""A second process: from a checkpoint where the user tells how, ended by Ctrl-C alone, and said before how long it
+takes."""
 
 import os
 import pathlib
@@ -70,9 +71,16 @@ def test_without_a_checkpoint_it_begins_at_the_start_and_says_so(tmp_path):
 def test_ctrl_c_ends_the_second_process_alone_and_the_alarm_is_reported(tmp_path):
     """It is told before how long the second run will take: as long as the first, which was more than three seconds."""
     helpers.write_script(tmp_path, SAVES)
-    process = subprocess.Popen([sys.executable, "-m", "finitude", "run", "--report", "report.json", "train.py", "--pause", "0.6"],
-                               cwd=tmp_path, env=helpers.environment(None), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, preexec_fn=helpers._interruptible)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "finitude", "run", "--report", "report.json", "train.py", "--pause", "0.6"],
+        cwd=tmp_path,
+        env=helpers.environment(None),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=helpers._interruptible,
+    )
     told = ""
     while "Ctrl-C leaves this out" not in told:
         line = process.stderr.readline()
@@ -92,7 +100,9 @@ def test_ctrl_c_ends_the_second_process_alone_and_the_alarm_is_reported(tmp_path
 
 def test_what_a_second_process_has_started_ends_with_it(tmp_path):
     """It ends without a word, as its program would not; what it has started would wait for it for good."""
-    got = helpers.run(tmp_path, """
+    got = helpers.run(
+        tmp_path,
+        """
         import subprocess, torch
         helper = subprocess.Popen(["sleep", "47.11"])
         w = torch.nn.Parameter(torch.zeros(2))
@@ -100,7 +110,10 @@ def test_what_a_second_process_has_started_ends_with_it(tmp_path):
         (w / w).sum().backward()
         opt.step()
         helper.kill()
-        """, "--on-alarm", "skip")
+        """,
+        "--on-alarm",
+        "skip",
+    )
     assert (got.code, got.the_alarm()["rerun_by"]) == (0, "restart"), got.told()
     left = [p for p in pathlib.Path("/proc").glob("[0-9]*/cmdline") if _reads(p) == b"sleep\x0047.11\x00"]
     assert not left, left

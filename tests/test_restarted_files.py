@@ -1,8 +1,8 @@
-"""What a second process does to files is kept apart from what the first did: by the system, or where it overlays no directories by the
-process's own functions. Then a program comes to its step again though it makes folders and locks that are there by now."""
+"""What a second process does to files is kept apart from what the first did: by the system, or where it overlays no
+directories by the process's own functions. Then a program comes to its step again though it makes folders and locks
+that are there by now."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -58,7 +58,8 @@ print(base.execute("select count(*), max(i) from step").fetchone(), open("latest
 # A comma means something to overlayfs: such a folder is not overlaid anywhere.
 @pytest.mark.parametrize("name", ["here", "here,too"])
 def test_a_second_process_finds_no_file_of_the_first_and_leaves_none(tmp_path, name):
-    """Folders, locks, checkpoints in rotation, files replaced, a database: all as in a run without us, where the weights do not tell."""
+    """Folders, locks, checkpoints in rotation, files replaced, a database: all as in a run without us, where the
+    weights do not tell."""
     here, plain = tmp_path / name, tmp_path / "plain"
     for folder in (here, plain):
         folder.mkdir()
@@ -67,10 +68,20 @@ def test_a_second_process_finds_no_file_of_the_first_and_leaves_none(tmp_path, n
     (here / "about").mkdir()
     got = helpers.run(here, KEEPS_FILES, "--on-alarm", "skip", "--runs", "about")
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun_by"], alarm["rerun"], alarm["rerun_verified"]) == (5, "restart", "persistent", True), got.told()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun"], alarm["rerun_verified"]) == (
+        5,
+        "restart",
+        "persistent",
+        True,
+    ), got.told()
     assert "written a second time" not in alarm["rerun_text"], alarm["rerun_text"]
-    expected = [line.split(",")[0] if line[0].isdigit() else line for line in helpers.plain(plain, "train.py").out.splitlines()]
-    found = [line.split(",")[0] if line[0].isdigit() else line.replace("'about', ", "").replace("'report.json', ", "") for line in got.out.splitlines()]
+    expected = [
+        line.split(",")[0] if line[0].isdigit() else line for line in helpers.plain(plain, "train.py").out.splitlines()
+    ]
+    found = [
+        line.split(",")[0] if line[0].isdigit() else line.replace("'about', ", "").replace("'report.json', ", "")
+        for line in got.out.splitlines()
+    ]
     assert got.code == 0 and found == expected and expected[-1] == "(9, 8) 8", got.told()
 
 
@@ -79,16 +90,28 @@ def test_temporary_files_may_lie_below_the_folder_of_the_script(tmp_path):
     for name in ("here", "about"):
         (tmp_path / name).mkdir()
     helpers.write_script(tmp_path, KEEPS_FILES)
-    got = helpers.finitude(tmp_path / "here", "run", "--report", "report.json", str(tmp_path / "train.py"), env={"TMPDIR": str(tmp_path / "about")}, cold=True)
+    got = helpers.finitude(
+        tmp_path / "here",
+        "run",
+        "--report",
+        "report.json",
+        str(tmp_path / "train.py"),
+        env={"TMPDIR": str(tmp_path / "about")},
+        cold=True,
+    )
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "restart", True), got.told()
-    assert "written a second time" not in alarm["rerun_text"] and not list((tmp_path / "about").glob("finitude-*")), alarm["rerun_text"]
+    assert "written a second time" not in alarm["rerun_text"] and not list((tmp_path / "about").glob("finitude-*")), (
+        alarm["rerun_text"]
+    )
 
 
 def test_what_is_written_twice_all_the_same_is_named_and_nothing_else(tmp_path):
     tmp_path = tmp_path / "here,too"
     tmp_path.mkdir()
-    text = KEEPS_FILES.replace('    os.close(os.open("out/lock"', '    os.system("echo x >> told.txt")\n    os.close(os.open("out/lock"')
+    text = KEEPS_FILES.replace(
+        '    os.close(os.open("out/lock"', '    os.system("echo x >> told.txt")\n    os.close(os.open("out/lock"'
+    )
     got = helpers.run(tmp_path, text)
     alarm = got.the_alarm()
     assert alarm["rerun_verified"] and alarm["rerun_by"] == "restart", got.told()
@@ -145,8 +168,13 @@ print(json.dumps(said))
 
 def test_functions_of_a_process_that_is_to_leave_files_alone(tmp_path):
     helpers.write_script(tmp_path, ALONE, "alone.py")
-    done = subprocess.run([sys.executable, "-c", "import torch, runpy; runpy.run_path('alone.py')"], cwd=tmp_path, capture_output=True, text=True,
-                          env=helpers.environment({}))
+    done = subprocess.run(
+        [sys.executable, "-c", "import torch, runpy; runpy.run_path('alone.py')"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=helpers.environment({}),
+    )
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["gone"] == [False, False, [], True, True, True, True]
@@ -156,14 +184,20 @@ def test_functions_of_a_process_that_is_to_leave_files_alone(tmp_path):
     assert said["renamed"] == [False, "aA", ["b.txt", "in"]] or said["renamed"] == [False, "aA", ["in", "b.txt"]]
     assert said["new"] == [["f.txt"], ["b.txt", "g.txt", "in"], True]
     assert said["removed"] == [False, True] and said["empty"] == [[], False]
-    assert said["after"] == {"before/a.txt": "a", "before/b.txt": "b", "first/d.txt": "d", "first/in/c.txt": "c", "child.txt": "child"}
+    assert said["after"] == {
+        "before/a.txt": "a",
+        "before/b.txt": "b",
+        "first/d.txt": "d",
+        "first/in/c.txt": "c",
+        "child.txt": "child",
+    }
     assert said["left"] == ["alone.py", "before", "child.txt", "first"]
 
 
 def test_where_too_many_files_are_to_be_looked_at_it_is_said_what_may_be(tmp_path, monkeypatch):
     from finitude.second_run import apart
 
-    monkeypatch.setattr(apart, "_open_for_writing", lambda: ())   # the tests' own server has some open
+    monkeypatch.setattr(apart, "_open_for_writing", lambda: ())  # the tests' own server has some open
 
     def said(held):
         (tmp_path / "scratch").mkdir()
@@ -176,7 +210,11 @@ def test_where_too_many_files_are_to_be_looked_at_it_is_said_what_may_be(tmp_pat
         __import__("shutil").rmtree(tmp_path / "scratch")
         return words
 
-    assert said(False) == said(True).replace("True", "False") == "written a second time, or changed meanwhile: new-False"
+    assert (
+        said(False) == said(True).replace("True", "False") == "written a second time, or changed meanwhile: new-False"
+    )
     monkeypatch.setattr(apart, "_MOST_FILES", 0)
     assert said(False) == f"files that it writes below {tmp_path} were written a second time"
-    assert said(True) == f"files that it writes by other means than Python's below {tmp_path} were written a second time"
+    assert (
+        said(True) == f"files that it writes by other means than Python's below {tmp_path} were written a second time"
+    )

@@ -1,4 +1,5 @@
-"""Which sample a row is where the program's own collate function sorts the samples, draws, or leaves their order alone."""
+"""Which sample a row is where the program's own collate function sorts the samples, draws, or leaves their order
+alone."""
 
 import pytest
 
@@ -128,12 +129,21 @@ for (x,) in DataLoader(TensorDataset(data), 8):
 
 
 @pytest.mark.parametrize("options", [[], ["--experiments", "0"]], ids=["tried", "not tried"])
-@pytest.mark.parametrize("order, taken", [
-    ("torch.randperm(8)", "x[order]"), ("torch.from_numpy(np.random.permutation(8))", "x[order]"), ("np.random.permutation(8)", "x[order]"),
-    ("torch.randperm(8)", "x.index_select(0, order)"), ("torch.arange(8)", "x.index_select(1, torch.randperm(6))")])
+@pytest.mark.parametrize(
+    "order, taken",
+    [
+        ("torch.randperm(8)", "x[order]"),
+        ("torch.from_numpy(np.random.permutation(8))", "x[order]"),
+        ("np.random.permutation(8)", "x[order]"),
+        ("torch.randperm(8)", "x.index_select(0, order)"),
+        ("torch.arange(8)", "x.index_select(1, torch.randperm(6))"),
+    ],
+)
 def test_shuffled_by_the_step(tmp_path, order, taken, options):
     """Without an experiment it is not known which sample a row is, and none is named."""
-    got = helpers.run(tmp_path, SHUFFLED.replace("ORDER", order).replace("TAKEN", taken), "--on-alarm", "skip", *options)
+    got = helpers.run(
+        tmp_path, SHUFFLED.replace("ORDER", order).replace("TAKEN", taken), "--on-alarm", "skip", *options
+    )
     alarm = got.the_alarm()
     kept = "select(1" in taken
     assert alarm["step"] == 5 and alarm["cause"]["class"] == "division-by-zero", got.told()

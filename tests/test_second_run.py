@@ -154,8 +154,9 @@ BARE = {
 
 LOOPS = {**LOADERS, **BARE}
 # A restart is a process of its own and the same for all loops: a few of each sort are enough at step 0.
-CASES = [(name, 5) for name in LOOPS] + [(name, 0) for name in ("two_workers", "shuffled_epochs", "range",
-                                                                 "while_true_prefetched")]
+CASES = [(name, 5) for name in LOOPS] + [
+    (name, 0) for name in ("two_workers", "shuffled_epochs", "range", "while_true_prefetched")
+]
 
 
 def script_of(name, bad, head=HEAD):
@@ -176,7 +177,7 @@ def plain(tmp_path_factory):
 def up_to_the_first_nan(out):
     lines = out.splitlines(keepends=True)
     bad = next(i for i, line in enumerate(lines) if "nan" in line)
-    return "".join(lines[:bad + 1]), int(lines[bad].split()[1])
+    return "".join(lines[: bad + 1]), int(lines[bad].split()[1])
 
 
 @pytest.mark.parametrize("name, bad", CASES)
@@ -185,7 +186,7 @@ def test_the_second_run_finds_the_birth_and_prints_nothing(tmp_path, plain, name
     assert code == 0, out
     printed, step = up_to_the_first_nan(out)
     if name == "accumulating_two":  # only the second of two losses is printed, so one more step may pass before a NaN
-        printed, step = "".join(out.splitlines(keepends=True)[:bad + 1]), bad
+        printed, step = "".join(out.splitlines(keepends=True)[: bad + 1]), bad
     assert step == bad or name == "shuffled_epochs"
 
     run = helpers.run(tmp_path, script_of(name, bad), name=f"{name}.py")
@@ -343,7 +344,9 @@ def test_after_a_step_left_out_the_programs_own_objects_were_written_once(tmp_pa
     assert watched.out == helpers.plain(tmp_path, "reference.py").out
 
 
-KILLED = helpers.TRAINING + """
+KILLED = (
+    helpers.TRAINING
+    + """
 import os, signal
 for i in range(40):
     opt.zero_grad()
@@ -352,6 +355,7 @@ for i in range(40):
     if i == 29:
         os.kill(os.getpid(), signal.SIGKILL)
 """
+)
 
 
 def test_the_last_steps_of_a_killed_run_can_be_read(tmp_path):
@@ -366,7 +370,9 @@ def test_the_last_steps_of_a_killed_run_can_be_read(tmp_path):
 
 
 def test_what_torch_func_differentiates_is_explained(tmp_path):
-    got = helpers.run(tmp_path, """
+    got = helpers.run(
+        tmp_path,
+        """
         import torch
         from torch.func import grad
 
@@ -382,7 +388,8 @@ def test_what_torch_func_differentiates_is_explained(tmp_path):
             opt.zero_grad()
             loss.backward()
             opt.step()
-        """)
+        """,
+    )
     alarm = got.the_alarm()
     birth = alarm["births"][0]
     assert (birth["op"], birth["source"]) == ("aten::sqrt", "return torch.sqrt(p - c).sum()")
@@ -391,7 +398,9 @@ def test_what_torch_func_differentiates_is_explained(tmp_path):
 
 
 def test_a_step_behind_one_that_was_left_out_is_run_again_from_there(tmp_path):
-    got = helpers.run(tmp_path, """
+    got = helpers.run(
+        tmp_path,
+        """
         import torch
         from torch import nn
 
@@ -407,6 +416,9 @@ def test_a_step_behind_one_that_was_left_out_is_run_again_from_there(tmp_path):
             opt.zero_grad()
             loss.backward()
             opt.step()
-        """, "--on-alarm", "skip")
+        """,
+        "--on-alarm",
+        "skip",
+    )
     found = [(a["step"], a["sink"]["kind"], a["rerun_by"], a["rerun_verified"]) for a in got.alarms]
     assert found == [(4, "loss", "rewind", True), (5, "gradient", "rewind", True)], got.told()

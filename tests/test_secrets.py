@@ -6,13 +6,56 @@ import pytest
 import helpers
 from finitude.base import secrets
 
-HIDDEN = ["--api-key", "abc123xyz", "--hf_token=tok-a-zzzz", "--password", "1234", "wandb.api_key=deadbeef",
-          "postgres://u:hunter2@h/db", "--url=redis://:hunter3@h", "--dbPassword", "foo99bar", "--awsSecretAccessKey", "qqqq",
-          "hf_abcdefghijklmnop", "KEY=zz99zz99"]
-VALUES = ["abc123xyz", "tok-a-zzzz", "1234", "deadbeef", "hunter2", "hunter3", "foo99bar", "qqqq", "hf_abcdefghijklmnop",
-          "zz99zz99"]
-KEPT = ["--max-tokens", "512", "--tokenizer", "gpt2", "--num-keys", "8", "--key-dim", "64", "--lr", "0.1", "--author", "me",
-        "--monkey", "george", "--key", "5", "http://host:80/path", "--token", "--verbose", "-v"]
+HIDDEN = [
+    "--api-key",
+    "abc123xyz",
+    "--hf_token=tok-a-zzzz",
+    "--password",
+    "1234",
+    "wandb.api_key=deadbeef",
+    "postgres://u:hunter2@h/db",
+    "--url=redis://:hunter3@h",
+    "--dbPassword",
+    "foo99bar",
+    "--awsSecretAccessKey",
+    "qqqq",
+    "hf_abcdefghijklmnop",
+    "KEY=zz99zz99",
+]
+VALUES = [
+    "abc123xyz",
+    "tok-a-zzzz",
+    "1234",
+    "deadbeef",
+    "hunter2",
+    "hunter3",
+    "foo99bar",
+    "qqqq",
+    "hf_abcdefghijklmnop",
+    "zz99zz99",
+]
+KEPT = [
+    "--max-tokens",
+    "512",
+    "--tokenizer",
+    "gpt2",
+    "--num-keys",
+    "8",
+    "--key-dim",
+    "64",
+    "--lr",
+    "0.1",
+    "--author",
+    "me",
+    "--monkey",
+    "george",
+    "--key",
+    "5",
+    "http://host:80/path",
+    "--token",
+    "--verbose",
+    "-v",
+]
 SCRIPT = """
 import sys, torch
 torch.manual_seed(0)
@@ -29,38 +72,49 @@ for i in range(3):
 def test_words_of_a_command_line():
     told = " ".join(secrets.masked_words(HIDDEN))
     assert not [value for value in VALUES if value in told], told
-    assert all(name in told for name in ("--api-key", "--hf_token=", "wandb.api_key=", "postgres://u:", "@h/db", "KEY="))
+    assert all(
+        name in told for name in ("--api-key", "--hf_token=", "wandb.api_key=", "postgres://u:", "@h/db", "KEY=")
+    )
     assert secrets.masked_words(KEPT) == KEPT
 
 
-@pytest.mark.parametrize(("line", "told"), [
-    ('login(token="abc-def-ghi", user="me")', 'login(token="***", user="me")'),
-    ("x = attend(query, key=value_of)", "x = attend(query, key=value_of)"),
-    ('db = "mysql://root:pw@host/x"', 'db = "mysql://root:***@host/x"'),
-    ("loss = torch.log(p)", "loss = torch.log(p)"),
-    ('headers = {"token": "abc-def", "lr": "0.1"}', 'headers = {"token": "***", "lr": "0.1"}'),
-    ('os.environ["HF_TOKEN"] = "abc-def"', 'os.environ["HF_TOKEN"] = "***"'),
-    ("os.environ.setdefault('HF_TOKEN', 'abc-def')", "os.environ.setdefault('HF_TOKEN', '***')"),
-    ('password = "two words"', 'password = "***"'),
-    ('API_KEY: str = f"abc{x}"', 'API_KEY: str = f"***"'),
-    ('secret = """abc', 'secret = """***"""'),
-    ('p.add_argument("--token", type=str, default="abc-def")', 'p.add_argument("--token", type=str, default="***")'),
-    ('x = table["token"] + other["lr"]', 'x = table["token"] + other["lr"]'),
-    ('loss = f(key="k", value="v")', 'loss = f(key="***", value="v")'),
-    ('u = "https://abcdef0123@host/x"', 'u = "https://***@host/x"'),
-])
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('login(token="abc-def-ghi", user="me")', 'login(token="***", user="me")'),
+        ("x = attend(query, key=value_of)", "x = attend(query, key=value_of)"),
+        ('db = "mysql://root:pw@host/x"', 'db = "mysql://root:***@host/x"'),
+        ("loss = torch.log(p)", "loss = torch.log(p)"),
+        ('headers = {"token": "abc-def", "lr": "0.1"}', 'headers = {"token": "***", "lr": "0.1"}'),
+        ('os.environ["HF_TOKEN"] = "abc-def"', 'os.environ["HF_TOKEN"] = "***"'),
+        ("os.environ.setdefault('HF_TOKEN', 'abc-def')", "os.environ.setdefault('HF_TOKEN', '***')"),
+        ('password = "two words"', 'password = "***"'),
+        ('API_KEY: str = f"abc{x}"', 'API_KEY: str = f"***"'),
+        ('secret = """abc', 'secret = """***"""'),
+        (
+            'p.add_argument("--token", type=str, default="abc-def")',
+            'p.add_argument("--token", type=str, default="***")',
+        ),
+        ('x = table["token"] + other["lr"]', 'x = table["token"] + other["lr"]'),
+        ('loss = f(key="k", value="v")', 'loss = f(key="***", value="v")'),
+        ('u = "https://abcdef0123@host/x"', 'u = "https://***@host/x"'),
+    ],
+)
 def test_lines_of_a_program(line, told):
     assert secrets.masked_source(line) == told
 
 
-@pytest.mark.parametrize(("word", "told"), [
-    ('{"api_key": "two words", "lr": 0.1}', '{"api_key": "***", "lr": 0.1}'),
-    ("{'api_key': 'abc'}", "{'api_key': '***'}"),
-    ("postgres://me:a/b@c@host/db", "postgres://me:***@host/db"),
-    ("https://abcdef0123456789@github.com/me/x", "https://***@github.com/me/x"),
-    ("https://reader@host/x", "https://reader@host/x"),
-    ("http://host:8080/pkg@v1", "http://host:8080/pkg@v1"),
-])
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ('{"api_key": "two words", "lr": 0.1}', '{"api_key": "***", "lr": 0.1}'),
+        ("{'api_key': 'abc'}", "{'api_key': '***'}"),
+        ("postgres://me:a/b@c@host/db", "postgres://me:***@host/db"),
+        ("https://abcdef0123456789@github.com/me/x", "https://***@github.com/me/x"),
+        ("https://reader@host/x", "https://reader@host/x"),
+        ("http://host:8080/pkg@v1", "http://host:8080/pkg@v1"),
+    ],
+)
 def test_one_word_of_a_command_line(word, told):
     assert secrets.masked_words([word]) == [told]
 

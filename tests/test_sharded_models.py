@@ -1,4 +1,5 @@
-"""Models whose parameters lie on several ranks: FSDP of both kinds, tensor parallel. What this rank holds of a gradient is what it reads."""
+"""Models whose parameters lie on several ranks: FSDP of both kinds, tensor parallel. What this rank holds of a gradient
+is what it reads."""
 
 import json
 import pathlib
@@ -6,6 +7,7 @@ import subprocess
 
 import pytest
 import torch  # noqa: F401  its libraries
+
 from finitude import _native
 from helpers import LIMIT, write_script
 from process_support import TORCHRUN, cold
@@ -46,20 +48,26 @@ MESH = """
 from torch.distributed.device_mesh import init_device_mesh
 mesh = init_device_mesh("cpu", (dist.get_world_size(),))
 """
-FSDP2 = MESH + """
+FSDP2 = (
+    MESH
+    + """
 from torch.distributed.fsdp import fully_shard
 model = MLP()
 for part in (model.up, model.down, model):
     fully_shard(part, mesh=mesh)
 """
+)
 FSDP1 = """
 from torch.distributed.fsdp import FullyShardedDataParallel
 model = FullyShardedDataParallel(MLP(), device_id=torch.device("cpu"))
 """
-TENSOR_PARALLEL = MESH + """
+TENSOR_PARALLEL = (
+    MESH
+    + """
 from torch.distributed.tensor.parallel import parallelize_module, ColwiseParallel, RowwiseParallel
 model = parallelize_module(MLP(), mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
 """
+)
 KINDS = {"fsdp2": FSDP2, "fsdp1": FSDP1, "tensor parallel": TENSOR_PARALLEL}
 
 
@@ -67,7 +75,11 @@ def program(kind, bad):
     """Of tensor parallel all ranks have the same batch, of the others each its own."""
     if kind == "tensor parallel":
         bad = bad.partition(" and ")[0]
-    return PROGRAM.replace("MAKE", KINDS[kind]).replace("SEED", "7" if kind == "tensor parallel" else "100 + rank").replace("BAD", bad)
+    return (
+        PROGRAM.replace("MAKE", KINDS[kind])
+        .replace("SEED", "7" if kind == "tensor parallel" else "100 + rank")
+        .replace("BAD", bad)
+    )
 
 
 def run(folder, text, *options):
@@ -92,7 +104,9 @@ def test_a_bad_step_is_left_out_on_all_ranks_explained_and_replayed(tmp_path, ki
         assert other["births"][0]["op"] == "aten::div"
     else:
         assert (other["sink"]["kind"], other["cause"]["class"]) == ("gradient", "other-rank"), other["births"]
-        assert "came from rank 1" in other["cause"]["text"] and {b["phase"] for b in other["births"]} == {"communication"}
+        assert "came from rank 1" in other["cause"]["text"] and {b["phase"] for b in other["births"]} == {
+            "communication"
+        }
     for alarm in got.alarms:
         folder = pathlib.Path(got.folder, alarm["capsule"])
         about = json.loads((folder / "capsule.json").read_text())

@@ -1,12 +1,14 @@
-"""What a handler of a signal of the program's raises while a step is explained is the program's: it is raised out of `optimizer.step`, the
-explanation gives way, and the steps after it are watched as before."""
+"""What a handler of a signal of the program's raises while a step is explained is the program's: it is raised out of
+`optimizer.step`, the explanation gives way, and the steps after it are watched as before."""
 
 import pytest
 
 import helpers
 
 # The signal comes while our function runs, once; an OSError is what code of ours is likely to catch.
-PROGRAM = helpers.TRAINING + """
+PROGRAM = (
+    helpers.TRAINING
+    + """
 import fcntl, os, signal, termios
 import finitude.{module} as module
 there, here = os.pipe()
@@ -29,6 +31,7 @@ for k, x in enumerate(batches):
         print("heard at", k, e, finite())
 print("ended", model.weight.sum().item(), signal.getsignal(signal.SIGUSR1) is hear)
 """
+)
 PLAIN = """
 for k, x in enumerate(batches):
     opt.zero_grad()
@@ -36,23 +39,39 @@ for k, x in enumerate(batches):
     if k not in (2, 4): opt.step()
 print("ended", model.weight.sum().item(), True)
 """
-PLACES = [("second_run.rewind", "begin"), ("second_run.rewind", "_end"), ("findings.findings", "analyse"), ("program.discover", "names"),
-          ("capsules.capsule", "write"), ("first_run.ends", "begin")]
+PLACES = [
+    ("second_run.rewind", "begin"),
+    ("second_run.rewind", "_end"),
+    ("findings.findings", "analyse"),
+    ("program.discover", "names"),
+    ("capsules.capsule", "write"),
+    ("first_run.ends", "begin"),
+]
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place[1])
 def test_its_exception_reaches_the_program(tmp_path, place):
-    got = helpers.run(tmp_path, PROGRAM.format(module=place[0], name=place[1], error="TimeoutError", times=1), "--on-alarm", "skip")
+    got = helpers.run(
+        tmp_path, PROGRAM.format(module=place[0], name=place[1], error="TimeoutError", times=1), "--on-alarm", "skip"
+    )
     helpers.write_script(tmp_path, helpers.TRAINING + PLAIN, "plain.py")
-    assert got.out == "heard at 2 watchdog True\n" + helpers.plain(tmp_path, "plain.py").out and got.code == 0, got.told()
+    assert got.out == "heard at 2 watchdog True\n" + helpers.plain(tmp_path, "plain.py").out and got.code == 0, (
+        got.told()
+    )
     assert [a["step"] for a in got.alarms] == [2, 4] and got.alarms[1]["births"], got.told()
     assert got.report["failures"] == [] and got.report["unwatched_from"] is None, got.report["failures"]
-    assert got.alarms[0]["births"] or "TimeoutError, raised by a handler of a signal" in got.alarms[0]["rerun_text"], got.told()
+    assert got.alarms[0]["births"] or "TimeoutError, raised by a handler of a signal" in got.alarms[0]["rerun_text"], (
+        got.told()
+    )
 
 
-@pytest.mark.parametrize("error, code", [("class Own(BaseException): pass", 1), ("Own = SystemExit", 1), ("Own = KeyboardInterrupt", -2)])
+@pytest.mark.parametrize(
+    "error, code", [("class Own(BaseException): pass", 1), ("Own = SystemExit", 1), ("Own = KeyboardInterrupt", -2)]
+)
 def test_one_that_ends_the_program_is_its_end(tmp_path, error, code):
-    text = PROGRAM.format(module="findings.findings", name="analyse", error="Own", times=1).replace("except Own as e", "except ZeroDivisionError as e")
+    text = PROGRAM.format(module="findings.findings", name="analyse", error="Own", times=1).replace(
+        "except Own as e", "except ZeroDivisionError as e"
+    )
     got = helpers.run(tmp_path, text.replace("import fcntl", f"{error}\nimport fcntl", 1))
     assert got.code == code and "NonFiniteError" not in got.err and got.out == "", got.told()
     assert got.the_alarm()["step"] == 2 and got.the_alarm()["weights"] == "clean", got.told()
@@ -61,11 +80,16 @@ def test_one_that_ends_the_program_is_its_end(tmp_path, error, code):
 def test_a_handler_that_raises_nothing_interrupts_nothing(tmp_path):
     text = PROGRAM.format(module="findings.findings", name="analyse", error="TimeoutError", times=0)
     got = helpers.run(tmp_path, text, "--on-alarm", "skip")
-    assert got.out.startswith("ended") and got.out.endswith("True\n") and all(a["births"] for a in got.alarms), got.told()
+    assert got.out.startswith("ended") and got.out.endswith("True\n") and all(a["births"] for a in got.alarms), (
+        got.told()
+    )
 
 
-# Within the second run in place the program itself runs: what lies in a pipe tells it from the first, and the process from its rehearsal.
-IN_PLACE = helpers.TRAINING + """
+# Within the second run in place the program itself runs: what lies in a pipe tells it from the first, and the process
+# from its rehearsal.
+IN_PLACE = (
+    helpers.TRAINING
+    + """
 import fcntl, os, signal, termios
 def hear(*_): raise TimeoutError("watchdog")
 signal.signal(signal.SIGUSR1, hear)
@@ -85,6 +109,7 @@ except TimeoutError as e:
     print("heard", finite())
 {more}
 """
+)
 
 
 def test_within_a_second_run_in_place_the_program_hears_it_and_ends_well(tmp_path):
@@ -95,7 +120,10 @@ def test_within_a_second_run_in_place_the_program_hears_it_and_ends_well(tmp_pat
 
 
 def test_and_the_steps_that_follow_are_watched(tmp_path):
-    more = "for k in range(4):\n    opt.zero_grad()\n    (loss_of(batches[k]) * (NAN if k == 2 else 1)).backward()\n    opt.step()\nprint(finite())"
+    more = (
+        "for k in range(4):\n    opt.zero_grad()\n    (loss_of(batches[k]) * (NAN if k == 2 else "
+        "1)).backward()\n    opt.step()\nprint(finite())"
+    )
     got = helpers.run(tmp_path, IN_PLACE.format(more=more), "--on-alarm", "skip")
     assert (got.code, got.out) == (0, "heard True\nTrue\n"), got.told()
     assert len(got.alarms) == 2 and got.alarms[0]["rerun"] == "not-run", got.told()
@@ -103,7 +131,9 @@ def test_and_the_steps_that_follow_are_watched(tmp_path):
 
 def test_what_a_handler_writes_during_a_second_run_stays(tmp_path):
     """As a scheduler of jobs asks a training to stop: the second run is put back, that is not."""
-    text = IN_PLACE.replace('def hear(*_): raise TimeoutError("watchdog")', "state = {{'stop': False}}\ndef hear(*_): state['stop'] = True")
+    text = IN_PLACE.replace(
+        'def hear(*_): raise TimeoutError("watchdog")', "state = {{'stop': False}}\ndef hear(*_): state['stop'] = True"
+    )
     got = helpers.run(tmp_path, text.format(more="print(state, finite())"), "--on-alarm", "skip")
     assert (got.code, got.out) == (0, "{'stop': True} True\n"), got.told()
     assert got.alarms[0]["rerun"] == "persistent" and len(got.alarms) == 2, got.told()

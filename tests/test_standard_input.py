@@ -26,8 +26,15 @@ ROWS = "".join("0 0 0\n" if i == 5 else f"{i} 2 {i % 3}\n" for i in range(9))
 
 def _run(folder, options, **given):
     helpers.write_script(folder, READS)
-    done = subprocess.run([sys.executable, "-m", "finitude", "run", "--report", "report.json", *options, "train.py"], cwd=folder,
-                          env=helpers.environment(None), capture_output=True, text=True, timeout=120, **given)
+    done = subprocess.run(
+        [sys.executable, "-m", "finitude", "run", "--report", "report.json", *options, "train.py"],
+        cwd=folder,
+        env=helpers.environment(None),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **given,
+    )
     (alarm,) = json.loads((folder / "report.json").read_text())["alarms"]
     assert "over" in done.stdout and alarm["step"] == 5, done.stderr
     return alarm
@@ -36,10 +43,14 @@ def _run(folder, options, **given):
 def test_a_file_is_opened_anew_where_the_program_found_it(tmp_path):
     (tmp_path / "rows.txt").write_text("x y z\n" + ROWS)
     with open(tmp_path / "rows.txt", "rb", buffering=0) as file:
-        file.readline()   # as a shell's `read` does before it starts the program
+        file.readline()  # as a shell's `read` does before it starts the program
         alarm = _run(tmp_path, ["--on-alarm", "skip"], stdin=file)
-        assert file.read() == b""   # shared with the program, which read it to its end; the second process has not moved it
-    assert (alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == ("persistent", "restart", True), alarm["rerun_text"]
+        assert (
+            file.read() == b""
+        )  # shared with the program, which read it to its end; the second process has not moved it
+    assert (alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == ("persistent", "restart", True), alarm[
+        "rerun_text"
+    ]
     assert alarm["births"][0]["op"] == "aten::div"
 
 
@@ -50,7 +61,9 @@ def test_what_a_pipe_gave_is_gone_and_the_report_says_so(tmp_path):
 
 
 def test_nothing_is_said_of_it_where_it_holds_nothing(tmp_path):
-    helpers.write_script(tmp_path, READS.replace("for line in sys.stdin", "for line in open('rows.txt')") + "sys.exit(0)\n")
+    helpers.write_script(
+        tmp_path, READS.replace("for line in sys.stdin", "for line in open('rows.txt')") + "sys.exit(0)\n"
+    )
     (tmp_path / "rows.txt").write_text(ROWS)
     got = helpers.finitude(tmp_path, "run", "--report", "report.json", "--on-alarm", "skip", "train.py", cold=True)
     assert got.the_alarm()["rerun_by"] == "restart" and "standard input" not in got.the_alarm()["rerun_text"]

@@ -1,25 +1,74 @@
-"""What a capsule says of the start of its step is checked before it is used: whatever it says, nothing but Misfit comes of it."""
+"""What a capsule says of the start of its step is checked before it is used: whatever it says, nothing but Misfit comes
+of it."""
 
 import copy
 import json
 import random
 
 import torch
+
 from finitude.capsules import placing
 from finitude.capsules.start_check import is_sound
 
 START = {
-    "tensors": {"parameter.w": {"dtype": "float32", "shape": [2, 3]}, "batch.0.0": {"dtype": "int64", "shape": [2]},
-                "state.w.exp_avg": {"dtype": "float32", "shape": [2, 3]}, "generators.step": {"dtype": "uint8", "shape": [9]}},
-    "optimizers": [{"class": "Adam", "ordinal": 0, "failed": True, "parameters": {"w": "parameter.w"}, "buffers": {},
-                    "state": {"w": {"exp_avg": "state.w.exp_avg"}}, "scalars": {"w": {"step": 3}}, "groups": [{"lr": 0.1, "initial_lr": 0.2}]}],
-    "batches": [{"loader": 0, "ahead": 0, "samples": [4, 5], "generators": "generators.step",
-                 "batch": {"list": [{"tensor": "batch.0.0"}, {"dict": [["name", {"value": "a"}], ["o", {"object": [["x", {"value": 1}]], "class": "C"}]]}]}}],
-    "generators": "generators.step", "schedulers": [], "scaler": {"scale": 2.0, "growth_tracker": 1},
+    "tensors": {
+        "parameter.w": {"dtype": "float32", "shape": [2, 3]},
+        "batch.0.0": {"dtype": "int64", "shape": [2]},
+        "state.w.exp_avg": {"dtype": "float32", "shape": [2, 3]},
+        "generators.step": {"dtype": "uint8", "shape": [9]},
+    },
+    "optimizers": [
+        {
+            "class": "Adam",
+            "ordinal": 0,
+            "failed": True,
+            "parameters": {"w": "parameter.w"},
+            "buffers": {},
+            "state": {"w": {"exp_avg": "state.w.exp_avg"}},
+            "scalars": {"w": {"step": 3}},
+            "groups": [{"lr": 0.1, "initial_lr": 0.2}],
+        }
+    ],
+    "batches": [
+        {
+            "loader": 0,
+            "ahead": 0,
+            "samples": [4, 5],
+            "generators": "generators.step",
+            "batch": {
+                "list": [
+                    {"tensor": "batch.0.0"},
+                    {"dict": [["name", {"value": "a"}], ["o", {"object": [["x", {"value": 1}]], "class": "C"}]]},
+                ]
+            },
+        }
+    ],
+    "generators": "generators.step",
+    "schedulers": [],
+    "scaler": {"scale": 2.0, "growth_tracker": 1},
 }
 DATA = {"parameter.w": bytes(24), "state.w.exp_avg": bytes(24), "batch.0.0": bytes(16), "generators.step": bytes(9)}
-VALUES = [None, True, -1, 0, 3, 1 << 60, 1.5, float("nan"), "", "parameter.w", "batch.0.0", "float64", [], {}, [1], {"tensor": "x"}, {"value": []},
-          {"list": [{"value": 1}]}, "x" * 5000]
+VALUES = [
+    None,
+    True,
+    -1,
+    0,
+    3,
+    1 << 60,
+    1.5,
+    float("nan"),
+    "",
+    "parameter.w",
+    "batch.0.0",
+    "float64",
+    [],
+    {},
+    [1],
+    {"tensor": "x"},
+    {"value": []},
+    {"list": [{"value": 1}]},
+    "x" * 5000,
+]
 
 
 class Thing:

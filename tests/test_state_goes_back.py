@@ -89,7 +89,9 @@ for x in bar(torch.ones(5, 3, 2) * torch.tensor([1., 1, 1, 0, 1])[:, None, None]
 
 def test_a_generator_goes_on_with_the_figures_that_the_first_run_left_it(tmp_path):
     """A progress bar's: when it was drawn last."""
-    text = BAR.replace("        yield row\n", "        begun = time.monotonic()\n        yield row\n        print(begun < started)\n")
+    text = BAR.replace(
+        "        yield row\n", "        begun = time.monotonic()\n        yield row\n        print(begun < started)\n"
+    )
     got = helpers.run(tmp_path, text, "--on-alarm", "skip")
     assert got.the_alarm()["rerun_by"] == "rewind", got.told()
     assert got.out == helpers.plain(tmp_path, "train.py").out, got.told()

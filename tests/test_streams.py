@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch  # noqa: F401  its libraries
+
 from finitude import _native  # noqa: F401
 from helpers import run, write_script
 
@@ -47,26 +48,59 @@ STREAM = """class Source:
 SOURCES = {
     "numpy in a global name": ("rng = np.random.default_rng(3)", "", ROUNDS + NUMPY),
     "numpy in a local name": ("", "rng = np.random.default_rng(3)", ROUNDS + NUMPY),
-    "numpy's old one": ("", "rng = np.random.RandomState(3)", ROUNDS + "torch.from_numpy(rng.randn(5, 7)).float()[:, [0, 1, 2, 3, 4, 5, 6, 6]]"),
-    "numpy's global one, pairs": ("np.random.seed(3)", "", ROUNDS + "torch.from_numpy(np.random.randn(5, 7)).float()[:, [0, 1, 2, 3, 4, 5, 6, 6]]"),
+    "numpy's old one": (
+        "",
+        "rng = np.random.RandomState(3)",
+        ROUNDS + "torch.from_numpy(rng.randn(5, 7)).float()[:, [0, 1, 2, 3, 4, 5, 6, 6]]",
+    ),
+    "numpy's global one, pairs": (
+        "np.random.seed(3)",
+        "",
+        ROUNDS + "torch.from_numpy(np.random.randn(5, 7)).float()[:, [0, 1, 2, 3, 4, 5, 6, 6]]",
+    ),
     "another kind of numpy's": ("", "rng = np.random.Generator(np.random.Philox(3))", ROUNDS + NUMPY),
     "random.Random": ("rng = random.Random(3)", "", ROUNDS + GAUSS),
     "random's own, pairs": ("rng = random\nrandom.seed(3)", "", ROUNDS + GAUSS),
-    "torch's in an attribute": (STREAM + "torch.randn(5, 8, generator=self.rng)", "it = Source(torch.Generator().manual_seed(3))", ROUNDS + "it.batch()"),
-    "numpy's in an attribute": (STREAM + NUMPY.replace("rng", "self.rng"), "it = [Source(np.random.default_rng(3))]", ROUNDS + "it[0].batch()"),
-    "in a generator that drives the loop": ("""def stream(n):
+    "torch's in an attribute": (
+        STREAM + "torch.randn(5, 8, generator=self.rng)",
+        "it = Source(torch.Generator().manual_seed(3))",
+        ROUNDS + "it.batch()",
+    ),
+    "numpy's in an attribute": (
+        STREAM + NUMPY.replace("rng", "self.rng"),
+        "it = [Source(np.random.default_rng(3))]",
+        ROUNDS + "it[0].batch()",
+    ),
+    "in a generator that drives the loop": (
+        """def stream(n):
     rng = np.random.default_rng(3)
     for i in range(n):
-        yield i, """ + NUMPY, "", "for step, x in stream(10):"),
-    "torch's in such a generator": ("""def stream(n):
+        yield i, """
+        + NUMPY,
+        "",
+        "for step, x in stream(10):",
+    ),
+    "torch's in such a generator": (
+        """def stream(n):
     g = torch.Generator().manual_seed(3)
     for i in range(n):
-        yield i, torch.randn(5, 8, generator=g)""", "", "for step, x in stream(10):"),
-    "in a closure": ("""def source():
+        yield i, torch.randn(5, 8, generator=g)""",
+        "",
+        "for step, x in stream(10):",
+    ),
+    "in a closure": (
+        """def source():
     rng = np.random.default_rng(3)
-    return lambda: """ + NUMPY, "draw = source()", ROUNDS + "draw()"),
-    "made after the first steps": ("", "rng = np.random.default_rng(1)",
-                                   ROUNDS.replace("x =", "if step == 4: rng = np.random.default_rng(3)\n        x =") + NUMPY),
+    return lambda: """
+        + NUMPY,
+        "draw = source()",
+        ROUNDS + "draw()",
+    ),
+    "made after the first steps": (
+        "",
+        "rng = np.random.default_rng(1)",
+        ROUNDS.replace("x =", "if step == 4: rng = np.random.default_rng(3)\n        x =") + NUMPY,
+    ),
 }
 
 
@@ -88,20 +122,52 @@ def test_the_second_run_draws_the_numbers_of_the_first(tmp_path, source):
     assert log["inputs"][0]["min"] == pytest.approx(smallest - largest, abs=1e-6), (log, lines[6])
 
 
-@pytest.mark.parametrize("what,text", [
-    ("x, y, p came out with other values", program("import os", "", ROUNDS + "torch.frombuffer(bytearray(os.urandom(40)), dtype=torch.uint8).view(5, 8) / 255")),
-    ("other random numbers were drawn", program(STREAM + NUMPY.replace("rng", "self.rng"), """it = Source(np.random.default_rng(3))""",
-                                                ROUNDS.replace("x =", "it.rng = np.random.default_rng(7) if step == 4 else it.rng\n        x =") +
-                                                "it.batch().mul_(1.0)")),
-])
+@pytest.mark.parametrize(
+    "what,text",
+    [
+        (
+            "x, y, p came out with other values",
+            program(
+                "import os",
+                "",
+                ROUNDS + "torch.frombuffer(bytearray(os.urandom(40)), dtype=torch.uint8).view(5, 8) / 255",
+            ),
+        ),
+        (
+            "other random numbers were drawn",
+            program(
+                STREAM + NUMPY.replace("rng", "self.rng"),
+                """it = Source(np.random.default_rng(3))""",
+                ROUNDS.replace("x =", "it.rng = np.random.default_rng(7) if step == 4 else it.rng\n        x =")
+                + "it.batch().mul_(1.0)",
+            ),
+        ),
+    ],
+)
 def test_a_run_on_other_data_is_not_the_same_step(tmp_path, what, text):
-    text = text.replace("x - x.amax()", "p - p").replace("nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)", "nn.Linear(8, 1)")
+    text = text.replace("x - x.amax()", "p - p").replace(
+        "nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)", "nn.Linear(8, 1)"
+    )
     got = run(tmp_path, text, "--on-alarm", "skip")  # all gradients are NaN, in both runs
-    assert f"rewind did not reproduce the step: {what}" in got.alarms[0]["rerun_text"], json.dumps(got.alarms[0], indent=1)
-    assert got.alarms[0]["rerun_by"] == "restart" and got.alarms[0]["rerun_verified"] == ("urandom" not in text), got.alarms[0]["rerun_text"]
-    watched = text.rsplit("main()", 1)[0] + "import finitude\nwith finitude.watch(on_alarm='skip', report='w.json'): main()\n"
-    subprocess.run([sys.executable, write_script(tmp_path, watched)], cwd=tmp_path, check=True, capture_output=True,
-                   env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)})
+    assert f"rewind did not reproduce the step: {what}" in got.alarms[0]["rerun_text"], json.dumps(
+        got.alarms[0], indent=1
+    )
+    assert got.alarms[0]["rerun_by"] == "restart" and got.alarms[0]["rerun_verified"] == ("urandom" not in text), (
+        got.alarms[0]["rerun_text"]
+    )
+    watched = (
+        text.rsplit("main()", 1)[0] + "import finitude\nwith finitude.watch(on_alarm='skip', report='w.json'): main()\n"
+    )
+    subprocess.run(
+        [sys.executable, write_script(tmp_path, watched)],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+    )
     alone = json.loads((tmp_path / "w.json").read_text())["alarms"][0]  # which cannot be started again
-    assert (alone["rerun_by"], alone["rerun_verified"]) == ("rewind", False) and f"it failed again, but {what}" in alone["rerun_text"], alone
+    assert (alone["rerun_by"], alone["rerun_verified"]) == (
+        "rewind",
+        False,
+    ) and f"it failed again, but {what}" in alone["rerun_text"], alone
     assert ("it failed again, on other data (x, y, p)" in got.alarms[0]["rerun_text"]) == ("urandom" in text)

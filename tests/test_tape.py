@@ -56,8 +56,14 @@ def test_the_same_bits_without_python(tapes, name):
     assert code == 0 and said.startswith("identical"), said
 
 
-@pytest.mark.parametrize("name", ["transformer with SDPA, clipping, AdamW foreach", "CNN with BatchNorm and dropout, Adam",
-                                  "LSTM of two layers with dropout, RMSprop"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "transformer with SDPA, clipping, AdamW foreach",
+        "CNN with BatchNorm and dropout, Adam",
+        "LSTM of two layers with dropout, RMSprop",
+    ],
+)
 def test_two_threads(name):
     torch.set_num_threads(2)
     try:
@@ -99,9 +105,12 @@ def test_one_bit_of_an_input_is_noticed(tapes):
     _native.tape_start()
     loss, found = step()
     _native.tape_stop()
-    # What is read at the end is what an input held: nobody wrote it during the step, so the tape takes this for its content.
+    # What is read at the end is what an input held: nobody wrote it during the step, so the tape takes this for its
+    # content.
     batch = [c.cell_contents for c in step.__closure__ if callable(c.cell_contents)][0].__closure__
-    x = next(c.cell_contents for c in batch if isinstance(c.cell_contents, torch.Tensor) and c.cell_contents.shape == (8, 16))
+    x = next(
+        c.cell_contents for c in batch if isinstance(c.cell_contents, torch.Tensor) and c.cell_contents.shape == (8, 16)
+    )
     x.view(torch.int32)[0, 0] ^= 1
     _native.tape_outcome("loss", "loss", loss)
     for key, tensor in found.items():
@@ -170,8 +179,13 @@ def test_memory_is_freed_as_always_while_recording():
 
 def test_files_that_are_no_tape(tapes, tmp_path):
     tape = tapes("MLP, SGD with momentum")[0]
-    cases = {"empty": b"", "text": b"hello", "cut": tape[:-1], "damaged": tape[:100] + b"\0\0\0" + tape[103:],
-             "later": tape[:8] + b"\2" + tape[9:]}
+    cases = {
+        "empty": b"",
+        "text": b"hello",
+        "cut": tape[:-1],
+        "damaged": tape[:100] + b"\0\0\0" + tape[103:],
+        "later": tape[:8] + b"\2" + tape[9:],
+    }
     for name, content in cases.items():
         file = tmp_path / name
         file.write_bytes(content)
@@ -197,7 +211,10 @@ def test_what_version_1_wrote_is_still_read():
     about = _native.tape_about(tape)
     assert (about["calls"], about["outcomes"], about["input_bytes"], about["gaps"]) == (8, 2, 12, [])
     played = _native.tape_play(tape, ["aten"], 0)
-    assert played["why_not"] == "" and [(kind, name) for kind, name, _ in played["outcomes"]] == [("loss", "loss"), ("value", "gradient")]
+    assert played["why_not"] == "" and [(kind, name) for kind, name, _ in played["outcomes"]] == [
+        ("loss", "loss"),
+        ("value", "gradient"),
+    ]
 
 
 def test_what_version_1_with_notes_wrote_is_still_read():
@@ -209,7 +226,10 @@ def test_what_version_1_with_notes_wrote_is_still_read():
     assert log == ("aten::log", "/project/train.py", 4, "logp = torch.log(w)", False)
     assert ("aten::div", "/project/train.py", 4, "logp = torch.log(w)", True) in about["lines"], "the node of the log"
     played = _native.tape_play(tape, ["aten"], 0)
-    assert played["why_not"] == "" and [(kind, name) for kind, name, _ in played["outcomes"]] == [("loss", "loss"), ("gradient", "w")]
+    assert played["why_not"] == "" and [(kind, name) for kind, name, _ in played["outcomes"]] == [
+        ("loss", "loss"),
+        ("gradient", "w"),
+    ]
 
 
 def test_notes_can_be_left_out():
@@ -225,5 +245,7 @@ def test_notes_can_be_left_out():
 
 def test_the_table_in_docs_is_of_these_programs():
     page = pathlib.Path(__file__).parents[1].joinpath("docs", "replay.md").read_text()
-    rows = [[cell.strip() for cell in row.strip("|\n").split("|")] for row in page.splitlines() if row.startswith("| ")][1:]
+    rows = [
+        [cell.strip() for cell in row.strip("|\n").split("|")] for row in page.splitlines() if row.startswith("| ")
+    ][1:]
     assert {row[0]: row[4:] for row in rows} == dict.fromkeys(tape_programs.PROGRAMS, ["=", "="])

@@ -1,5 +1,6 @@
-"""Tapes of a GPU, played on a machine that has none: made by hand or recorded on the CPU and moved, for no GPU is here. What is
-recorded of a device is tested on one that is none (tests/native/pretend_device.cpp). With a GPU: tests/test_cuda_tape.py."""
+"""Tapes of a GPU, played on a machine that has none: made by hand or recorded on the CPU and moved, for no GPU is here.
+What is recorded of a device is tested on one that is none (tests/native/pretend_device.cpp). With a GPU:
+tests/test_cuda_tape.py."""
 
 import math
 import pathlib
@@ -22,7 +23,11 @@ def play(tape, device=""):
 def test_what_exists_on_cuda_only_is_named(tmp_path):
     made = Made()
     x = made.given(torch.ones(4))
-    made.call("aten::_cudnn_rnn_flatten_weight", [t.values(x), *[t.integer(1)] * 6, t.boolean(False), t.boolean(False)], [made.result(torch.ones(4))])
+    made.call(
+        "aten::_cudnn_rnn_flatten_weight",
+        [t.values(x), *[t.integer(1)] * 6, t.boolean(False), t.boolean(False)],
+        [made.result(torch.ones(4))],
+    )
     made.outcome(x)
     assert play(made.bytes())["missing"] == ["aten::_cudnn_rnn_flatten_weight (exists on CUDA only)"]
     (tmp_path / "a.tape").write_bytes(made.bytes())
@@ -43,16 +48,21 @@ def test_the_script_of_a_birth_in_an_operator_of_cuda_says_where_it_runs(tmp_pat
     huge = q.detach() * 1e30
     made = Made()
     out, sums, seed = made.result(q), made.result(torch.empty(2, 4, 5)), made.result(torch.empty((), dtype=torch.int64))
-    made.call("aten::_scaled_dot_product_flash_attention", [made.given(huge), made.given(k.detach() * 1e30), made.given(v), t.number(0),
-                                                            *[t.boolean(False)] * 2, NONE],
-              [out, sums, UNDEFINED, UNDEFINED, t.integer(5), t.integer(5), seed, UNDEFINED, UNDEFINED])
+    made.call(
+        "aten::_scaled_dot_product_flash_attention",
+        [made.given(huge), made.given(k.detach() * 1e30), made.given(v), t.number(0), *[t.boolean(False)] * 2, NONE],
+        [out, sums, UNDEFINED, UNDEFINED, t.integer(5), t.integer(5), seed, UNDEFINED, UNDEFINED],
+    )
     made.outcome(out)
     (tmp_path / "a.tape").write_bytes(made.bytes())
     words = ["--script", str(tmp_path / "birth.py"), str(tmp_path / "a.tape")]
     code, said, err, _ = _native.replay_command(words)
     assert code == 0 and said.endswith(f"written: {tmp_path / 'birth.py'}\n"), said + err
     text = (tmp_path / "birth.py").read_text()
-    assert "The operator is one of cuda:0: move the tensors there" in text and "_scaled_dot_product_flash_attention" in text
+    assert (
+        "The operator is one of cuda:0: move the tensors there" in text
+        and "_scaled_dot_product_flash_attention" in text
+    )
     assert _native.replay_command(["--device", "cuda", *words])[0] == 2
 
 
@@ -60,8 +70,11 @@ def test_attention_with_a_dropout_is_told(tmp_path):
     q, k, v, _ = attention()
     made = Made()
     out, sums, seed = made.result(q), made.result(torch.empty(2, 4, 5)), made.result(torch.empty((), dtype=torch.int64))
-    made.call("aten::_scaled_dot_product_flash_attention", [*(made.given(x) for x in (q, k, v)), t.number(0.5), *[t.boolean(False)] * 2, NONE],
-              [out, sums, UNDEFINED, UNDEFINED, t.integer(5), t.integer(5), seed, UNDEFINED, UNDEFINED])
+    made.call(
+        "aten::_scaled_dot_product_flash_attention",
+        [*(made.given(x) for x in (q, k, v)), t.number(0.5), *[t.boolean(False)] * 2, NONE],
+        [out, sums, UNDEFINED, UNDEFINED, t.integer(5), t.integer(5), seed, UNDEFINED, UNDEFINED],
+    )
     made.outcome(out)
     assert "a dropout whose mask no other device can make" in play(made.bytes())["why_not"]
 
@@ -73,12 +86,18 @@ def test_a_step_moved_to_a_gpu_replays_on_the_cpu(name, tmp_path):
     tape, _, _ = tape_programs.record(_native, name)
     moved = _native.tape_moved(tape, "cuda:0", ["state"])
     about = _native.tape_about(moved)
-    assert about["devices"] == ["cpu", "cuda:0"] and {device for kind, _, device in about["where"] if kind == "state"} <= {"cpu"}
+    assert about["devices"] == ["cpu", "cuda:0"] and {
+        device for kind, _, device in about["where"] if kind == "state"
+    } <= {"cpu"}
     played = play(moved)
     assert played["identical"], played
     (tmp_path / "moved.tape").write_bytes(moved)
     code, out, _, _ = _native.replay_command([str(tmp_path / "moved.tape")])
-    assert code == 0 and out.startswith("recorded on cuda:0, replayed on the CPU, since this torch has no cuda: ") and "\nidentical: " in out
+    assert (
+        code == 0
+        and out.startswith("recorded on cuda:0, replayed on the CPU, since this torch has no cuda: ")
+        and "\nidentical: " in out
+    )
     code, out, _, _ = _native.replay_command(["--device", "cpu", str(tmp_path / "moved.tape")])
     assert code == 0 and out.startswith("recorded on cuda:0, replayed on the CPU: ")
     code, out, err, _ = _native.replay_command(["--device", "cuda", str(tmp_path / "moved.tape")])
@@ -122,11 +141,11 @@ def test_how_far_a_replay_is_from_the_recording_is_told(tmp_path):
     tape = bytearray(_native.tape_moved(_native.tape_take(), "cuda:0", []))
     at = tape.find(struct.pack("<3f", 1, 1, math.inf))
     assert at > 0
-    tape[at:at + 4] = struct.pack("<f", 1 + 2**-23)
+    tape[at : at + 4] = struct.pack("<f", 1 + 2**-23)
     body, data = struct.unpack_from("<Q", tape, 16)[0], struct.unpack_from("<Q", tape, 32)[0]
     begin = -(-(64 + body) // 64) * 64
-    struct.pack_into("<Q", tape, 24, t.checksum(bytes(tape[64:64 + body])))
-    struct.pack_into("<Q", tape, 40, t.checksum(bytes(tape[begin:begin + data])))
+    struct.pack_into("<Q", tape, 24, t.checksum(bytes(tape[64 : 64 + body])))
+    struct.pack_into("<Q", tape, 40, t.checksum(bytes(tape[begin : begin + data])))
     struct.pack_into("<Q", tape, 56, t.checksum(bytes(tape[:56])))
     (tmp_path / "a.tape").write_bytes(tape)
     code, out, err, _ = _native.replay_command([str(tmp_path / "a.tape")])
@@ -135,10 +154,15 @@ def test_how_far_a_replay_is_from_the_recording_is_told(tmp_path):
 
 
 def test_a_tape_of_version_2_is_still_read():
-    """Recorded on a device that is none, with a dropout whose mask is on the tape; the generator of that device counts as Philox."""
+    """Recorded on a device that is none, with a dropout whose mask is on the tape; the generator of that device counts
+    as Philox."""
     tape = pathlib.Path(__file__).with_name("data").joinpath("tapes", "version_2.tape").read_bytes()
     about = _native.tape_about(tape)
-    assert tape[8] == 2 and about["devices"] == ["cpu", "pretend:0"] and about["generators"] == [("cpu", True), ("pretend:0", True)]
+    assert (
+        tape[8] == 2
+        and about["devices"] == ["cpu", "pretend:0"]
+        and about["generators"] == [("cpu", True), ("pretend:0", True)]
+    )
     assert (about["outcomes"], about["fills"], about["gaps"]) == (9, 2, [])
     played = play(tape)
     assert played["why_not"] == "" and played["otherwise"] == {"aten::native_dropout": "as recorded"}
@@ -173,7 +197,8 @@ assert there["identical"] and there["otherwise"] == {"aten::native_dropout": "as
 
 
 def test_a_step_on_a_device_is_recorded_and_replayed_there_and_on_the_cpu(tmp_path):
-    """Its memory is at addresses that nobody can read: all of it came by copies, also from the thread that computes backward."""
+    """Its memory is at addresses that nobody can read: all of it came by copies, also from the thread that computes
+    backward."""
     pretend_device.run(tmp_path, STEP)
     tape = (tmp_path / "step.tape").read_bytes()
     about = _native.tape_about(tape)
@@ -231,19 +256,24 @@ _native.tape_stop()
 assert _native.tape_outcome("value", "total", total)
 open("step.tape", "wb").write(_native.tape_take())
 """
-    pretend_device.run(tmp_path, body.replace("_native.set_tape_level", "_native.set_on(True)\n_native.set_tape_level", 1))
+    pretend_device.run(
+        tmp_path, body.replace("_native.set_tape_level", "_native.set_on(True)\n_native.set_tape_level", 1)
+    )
     about = _native.tape_about((tmp_path / "step.tape").read_bytes())
     assert "draws_left_out" not in dict(about["settings"]) and about["gaps"] == []
 
 
 def test_a_device_that_was_renamed_to_what_no_tape_can_name(tmp_path):
     """torch allows an underscore in it."""
-    body = STEP.replace("pretend:0", "my_npu:0") + """
+    body = (
+        STEP.replace("pretend:0", "my_npu:0")
+        + """
 one = torch.Generator(device="my_npu")
 _native.watch_device_generators([one])
 taken = _native.take_generators()
 assert _native.Generators.from_bytes(taken.bytes()) == taken
 """
+    )
     pretend_device.run(tmp_path, body, name="my_npu")
     tape = (tmp_path / "step.tape").read_bytes()
     assert _native.tape_about(tape)["devices"] == ["cpu", "privateuseone:0"] and play(tape)["identical"]

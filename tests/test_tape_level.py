@@ -1,7 +1,9 @@
-"""--level tape: every step is recorded as it runs, and a bad one is explained without running the program's code again."""
+"""--level tape: every step is recorded as it runs, and a bad one is explained without running the program's code
+again."""
+
+import pytest
 
 import helpers
-import pytest
 from replayed_alone import replayed
 
 TAPE = ("--level", "tape")
@@ -71,7 +73,9 @@ def test_data_that_come_only_once(tmp_path):
     replayed(got)
 
 
-LOADER = helpers.TRAINING + """
+LOADER = (
+    helpers.TRAINING
+    + """
 from torch.utils.data import DataLoader, Dataset
 class Rows(Dataset):
     def __len__(self): return 48
@@ -89,6 +93,7 @@ for epoch in range(2):
     with torch.no_grad():
         print("epoch", epoch, finite(), float(model(torch.ones(2, 4)).sum()))
 """
+)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -105,7 +110,9 @@ def test_a_loader_and_skip(tmp_path, workers):
     assert first["births"][0]["samples"] == [21] and first["cause"]["class"] == was["cause"]["class"]
 
 
-ACCUMULATED = helpers.TRAINING + """
+ACCUMULATED = (
+    helpers.TRAINING
+    + """
 for step in range(4):
     opt.zero_grad()
     for part in range(3):
@@ -115,6 +122,7 @@ for step in range(4):
         loss.backward()
     opt.step()
 """
+)
 
 
 def test_accumulation(tmp_path):
@@ -123,7 +131,9 @@ def test_accumulation(tmp_path):
     replayed(got)
 
 
-SCALED = helpers.TRAINING + """
+SCALED = (
+    helpers.TRAINING
+    + """
 scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
 for i in range(6):
     opt.zero_grad()
@@ -138,6 +148,7 @@ for i in range(6):
     scaler.update()
 print("ended", finite(), scaler.get_scale())
 """
+)
 
 
 def test_a_scaler_with_autocast(tmp_path):
@@ -147,7 +158,9 @@ def test_a_scaler_with_autocast(tmp_path):
     replayed(got)
 
 
-FAULTY = helpers.TRAINING + """
+FAULTY = (
+    helpers.TRAINING
+    + """
 class Root(nn.Module):
     def forward(self, x):
         return x.sqrt()
@@ -162,6 +175,7 @@ for i in range(5):
     loss.backward()
     opt.step()
 """
+)
 
 
 def test_a_birth_in_backward_is_told_as_with_a_second_run(tmp_path):
@@ -171,12 +185,17 @@ def test_a_birth_in_backward_is_told_as_with_a_second_run(tmp_path):
     for key in ("phase", "op", "source", "module", "node", "rows", "inputs", "outputs"):
         assert alarm["births"][0].get(key) == gate["births"][0].get(key), key
     assert alarm["births"][0]["phase"] == "backward" and alarm["births"][0]["module"] == "Root"
-    assert alarm["cause"]["class"] == gate["cause"]["class"] and alarm["cause"]["confidence"] == gate["cause"]["confidence"]
+    assert (
+        alarm["cause"]["class"] == gate["cause"]["class"]
+        and alarm["cause"]["confidence"] == gate["cause"]["confidence"]
+    )
     assert (alarm["fix"] or {}).get("text") == (gate["fix"] or {}).get("text")
     replayed(got)
 
 
-LOOP = helpers.TRAINING + """
+LOOP = (
+    helpers.TRAINING
+    + """
 for i in range(5):
     opt.zero_grad()
     loss = loss_of(batches[i])
@@ -185,10 +204,14 @@ for i in range(5):
     opt.step()
     print(i)
 """
+)
 
 
-EVALUATED = LOOP.replace("print(i)", """with torch.no_grad():
-        total = sum(float(model(torch.randn(16, 4)).mean()) for _ in range(20))""")
+EVALUATED = LOOP.replace(
+    "print(i)",
+    """with torch.no_grad():
+        total = sum(float(model(torch.randn(16, 4)).mean()) for _ in range(20))""",
+)
 
 
 def test_evaluation_between_steps(tmp_path):
@@ -197,9 +220,12 @@ def test_evaluation_between_steps(tmp_path):
     replayed(got)
 
 
-WHOLE_SET = "import numpy\n" + LOOP.replace("print(i)", """with torch.no_grad():  # memory that no operator made
+WHOLE_SET = "import numpy\n" + LOOP.replace(
+    "print(i)",
+    """with torch.no_grad():  # memory that no operator made
         for _ in range(8):
-            model(torch.from_numpy(numpy.ones((50000, 4), dtype=numpy.float32)))""")
+            model(torch.from_numpy(numpy.ones((50000, 4), dtype=numpy.float32)))""",
+)
 
 
 def test_a_step_that_reads_too_much_is_told_by_the_next_way(tmp_path):
@@ -209,7 +235,9 @@ def test_a_step_that_reads_too_much_is_told_by_the_next_way(tmp_path):
     assert alarm["births"][0]["op"] == "aten::mul"
 
 
-GAN = helpers.TRAINING + """
+GAN = (
+    helpers.TRAINING
+    + """
 critic = nn.Linear(3, 1)
 second = torch.optim.Adam(critic.parameters(), lr=1e-3)
 def noise(i):
@@ -227,6 +255,7 @@ for i in range(5):
     two.backward()
     opt.step()
 """
+)
 
 
 @pytest.mark.parametrize(("bad", "source"), [("first", "two * NAN"), ("second", "one * NAN")])
@@ -262,13 +291,21 @@ def test_the_first_step(tmp_path):
 
 
 def test_a_script_that_raises_by_itself(tmp_path):
-    got = helpers.run(tmp_path, LOOP.replace("    loss.backward()", "    if not torch.isfinite(loss): raise ValueError(i)\n    loss.backward()"), *TAPE)
+    got = helpers.run(
+        tmp_path,
+        LOOP.replace(
+            "    loss.backward()", "    if not torch.isfinite(loss): raise ValueError(i)\n    loss.backward()"
+        ),
+        *TAPE,
+    )
     taped(got, "aten::mul", "loss * NAN", 2)
     assert got.code == 1 and "ValueError: 2" in got.err, got.told()
 
 
 # An operator of the program's own is not called by a replay: its code is not ours to run.
-OWN = helpers.TRAINING + """
+OWN = (
+    helpers.TRAINING
+    + """
 library = torch.library.Library("mine", "DEF")
 library.define("twice(Tensor x) -> Tensor")
 calls = []
@@ -284,6 +321,7 @@ for i in range(5):
     loss.backward()
     opt.step()
 """
+)
 
 
 def test_an_operator_of_the_programs_own_is_left_to_the_next_way(tmp_path):
@@ -294,7 +332,10 @@ def test_an_operator_of_the_programs_own_is_left_to_the_next_way(tmp_path):
 
 
 def test_a_healthy_run_says_what_it_says_alone(tmp_path):
-    text = LOOP.replace("i == 2", "i == 99") + "\nimport hashlib\nprint(hashlib.sha256(model.weight.detach().numpy().tobytes()).hexdigest())\n"
+    text = (
+        LOOP.replace("i == 2", "i == 99")
+        + "\nimport hashlib\nprint(hashlib.sha256(model.weight.detach().numpy().tobytes()).hexdigest())\n"
+    )
     got = helpers.run(tmp_path, text, *TAPE)
     got.assert_silent()
     alone = helpers.plain(tmp_path, "train.py")
@@ -302,7 +343,9 @@ def test_a_healthy_run_says_what_it_says_alone(tmp_path):
 
 
 # Its memory is given another size behind the back of every operator.
-SHRUNK = helpers.TRAINING + """
+SHRUNK = (
+    helpers.TRAINING
+    + """
 kept = None
 for i in range(5):
     big = torch.rand(1 << 24)
@@ -318,6 +361,7 @@ for i in range(5):
     kept = big
     opt.step()
 """
+)
 
 
 def test_memory_that_shrank_since_it_was_read_is_not_read_beyond_its_end(tmp_path):

@@ -1,4 +1,5 @@
-"""What a tape asks for that cannot be is told: no memory outside of what it declares, no operator that it may not call."""
+"""What a tape asks for that cannot be is told: no memory outside of what it declares, no operator that it may not
+call."""
 
 import struct
 
@@ -74,20 +75,26 @@ def test_only_operators_that_may_be_called():
 FULL = [("aten::full", "")]
 
 
-@pytest.mark.parametrize(("position", "numbers", "what"), [
-    (2, [-100, -1, 12, 13, 20, 45, 200, 1000, 1 << 40], "dtype"), (3, [-1, 8, 100, 1 << 40], "layout")])
+@pytest.mark.parametrize(
+    ("position", "numbers", "what"),
+    [(2, [-100, -1, 12, 13, 20, 45, 200, 1000, 1 << 40], "dtype"), (3, [-1, 8, 100, 1 << 40], "layout")],
+)
 def test_numbers_of_dtypes_and_layouts_that_there_are_not(position, numbers, what):
     """Kernels index tables with them."""
     for number in numbers:
         args = [t.values(t.integer(2)), t.number(1.0), *[t.NONE] * 4]
         args[position] = t.integer(number)
-        assert f"names a {what} that there is not" in why(FULL, [t.made(8)], [t.call(0, args, [t.tensor(0, [2])])]), number
+        assert f"names a {what} that there is not" in why(FULL, [t.made(8)], [t.call(0, args, [t.tensor(0, [2])])]), (
+            number
+        )
 
 
 @pytest.mark.parametrize("number", [-1, 4, 77, 1 << 33])
 def test_numbers_of_memory_formats_that_there_are_not(number):
     args = [t.tensor(0, [2, 2]), t.integer(number)]
-    assert "names a memory format that there is not" in why([("aten::clone", "")], [X, t.made(16)], [t.call(0, args, [Y])])
+    assert "names a memory format that there is not" in why(
+        [("aten::clone", "")], [X, t.made(16)], [t.call(0, args, [Y])]
+    )
 
 
 def test_every_dtype_in_between_is_an_answer():
@@ -97,8 +104,17 @@ def test_every_dtype_in_between_is_an_answer():
         play(FULL, [t.made(8)], [t.call(0, args, [t.tensor(0, [2])])])
 
 
-@pytest.mark.parametrize("name", [("_print", ""), ("from_file", ""), ("from_file", "out"), ("_cufft_clear_plan_cache", ""), ("_assert_scalar", ""),
-                                  ("_cufft_set_plan_cache_max_size", "")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        ("_print", ""),
+        ("from_file", ""),
+        ("from_file", "out"),
+        ("_cufft_clear_plan_cache", ""),
+        ("_assert_scalar", ""),
+        ("_cufft_set_plan_cache_max_size", ""),
+    ],
+)
 def test_operators_that_act_outside_are_not_called(name, capfd):
     """They print, read a file, or set something in the process; none computes with tensors alone."""
     played = play([(f"aten::{name[0]}", name[1])], [], [t.call(0, [t.string("hello")], [])])
@@ -130,20 +146,45 @@ ONE, TWO_LONGS = t.tensor(1, [1], dtype=4), t.tensor(1, [2], dtype=4)
 TRUSTING = {  # operators whose kernels of torch look at no number of an argument: what they are given
     "max_pool2d_with_indices_backward": (
         [floats(1), longs(FAR), floats(1, 2, 3, 4)],
-        [t.tensor(0, [1, 1, 1]), t.tensor(2, [1, 2, 2]), pair(2), pair(2), pair(0), pair(1), t.boolean(False), t.tensor(1, [1, 1, 1], dtype=4)]),
+        [
+            t.tensor(0, [1, 1, 1]),
+            t.tensor(2, [1, 2, 2]),
+            pair(2),
+            pair(2),
+            pair(0),
+            pair(1),
+            t.boolean(False),
+            t.tensor(1, [1, 1, 1], dtype=4),
+        ],
+    ),
     "adaptive_max_pool2d_backward": (
-        [floats(1), longs(-FAR), floats(1, 2, 3, 4)], [t.tensor(0, [1, 1, 1]), t.tensor(2, [1, 2, 2]), t.tensor(1, [1, 1, 1], dtype=4)]),
+        [floats(1), longs(-FAR), floats(1, 2, 3, 4)],
+        [t.tensor(0, [1, 1, 1]), t.tensor(2, [1, 2, 2]), t.tensor(1, [1, 1, 1], dtype=4)],
+    ),
     "_ctc_loss": (
         [floats(*[-1] * 6), longs(FAR, 1)],
-        [t.tensor(0, [2, 1, 3]), t.tensor(1, [1, 2], dtype=4), t.values(t.integer(2)), t.values(t.integer(2)), t.integer(0), t.boolean(False)]),
+        [
+            t.tensor(0, [2, 1, 3]),
+            t.tensor(1, [1, 2], dtype=4),
+            t.values(t.integer(2)),
+            t.values(t.integer(2)),
+            t.integer(0),
+            t.boolean(False),
+        ],
+    ),
     "segment_reduce": (
         [floats(1, 2, 3), longs(100000, 5)],
-        [t.tensor(0, [3]), t.string("sum"), TWO_LONGS, t.NONE, t.NONE, t.integer(0), t.boolean(True), t.NONE]),
+        [t.tensor(0, [3]), t.string("sum"), TWO_LONGS, t.NONE, t.NONE, t.integer(0), t.boolean(True), t.NONE],
+    ),
     "_convert_indices_from_coo_to_csr": ([floats(1), longs(FAR)], [ONE, t.integer(4), t.boolean(False)]),
-    "_convert_indices_from_csr_to_coo": ([floats(1), longs(0, FAR)], [TWO_LONGS, TWO_LONGS, t.boolean(False), t.boolean(False)]),
+    "_convert_indices_from_csr_to_coo": (
+        [floats(1), longs(0, FAR)],
+        [TWO_LONGS, TWO_LONGS, t.boolean(False), t.boolean(False)],
+    ),
     "linalg_lu_solve": (
         [floats(1, 0, 0, 1), t.given(struct.pack("<2i", 1 << 30, 1))],
-        [t.tensor(0, [2, 2]), t.tensor(1, [2], dtype=3), t.tensor(0, [2, 2]), t.boolean(True), t.boolean(False)]),
+        [t.tensor(0, [2, 2]), t.tensor(1, [2], dtype=3), t.tensor(0, [2, 2]), t.boolean(True), t.boolean(False)],
+    ),
 }
 
 
@@ -157,8 +198,11 @@ def test_numbers_that_a_kernel_would_take_for_granted(name):
 @pytest.mark.parametrize("index", [-1, 2, FAR])
 def test_a_sparse_tensor_with_elements_outside(index):
     matrix = t.sparse([2, 2], t.tensor(1, [2, 1], dtype=4), t.tensor(0, [1]))
-    reason = why([("aten::mm", "")], [floats(1, 2, 3, 4), longs(0, index), t.made(16)],
-                 [t.call(0, [matrix, t.tensor(0, [2, 2])], [t.tensor(2, [2, 2])])])
+    reason = why(
+        [("aten::mm", "")],
+        [floats(1, 2, 3, 4), longs(0, index), t.made(16)],
+        [t.call(0, [matrix, t.tensor(0, [2, 2])], [t.tensor(2, [2, 2])])],
+    )
     assert "elements outside of it" in reason
 
 
@@ -175,15 +219,24 @@ def test_settings_are_checked_and_put_back():
     import torch
 
     before = torch.get_num_threads(), torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
-    settings = [("threads", "100000000"), ("threads", "-1"), ("default_dtype", "4"), ("default_dtype", "7"), ("unheard", "of"),
-                ("deterministic", "1"), ("matmul_precision", "none")]
+    settings = [
+        ("threads", "100000000"),
+        ("threads", "-1"),
+        ("default_dtype", "4"),
+        ("default_dtype", "7"),
+        ("unheard", "of"),
+        ("deterministic", "1"),
+        ("matmul_precision", "none"),
+    ]
     play(MUL, [X, t.made(16)], square(t.tensor(0, [2, 2])), [Y], settings=settings)
     assert before == (torch.get_num_threads(), torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled())
 
 
 def test_what_a_tape_says_is_no_command_to_a_terminal(tmp_path):
     said = "1 x \x1b]0;title\x07 \x9b2J \x7f caf\u00e9"
-    (tmp_path / "a.tape").write_bytes(t.tape(MUL, [X, t.made(16)], square(t.tensor(0, [2, 2])), [Y], [("collectives", said)]))
+    (tmp_path / "a.tape").write_bytes(
+        t.tape(MUL, [X, t.made(16)], square(t.tensor(0, [2, 2])), [Y], [("collectives", said)])
+    )
     _, out, err, _ = _native.replay_command([str(tmp_path / "a.tape")])
     assert "(1 x \\x1b]0;title\\x07 \\x9b2J \\x7f caf\u00e9)\n" in out and not err, out
 

@@ -1,7 +1,8 @@
 """--tape-every N, where the recorded step does not stand for the bad one: it is passed over, and the reason told."""
 
-import helpers
 import pytest
+
+import helpers
 from template_runs import EVERY, by_template, passed_over, same_birth, script
 
 
@@ -16,10 +17,13 @@ def test_a_batch_of_another_shape_is_passed_over(tmp_path):
 
 
 def test_another_number_of_batches_is_passed_over(tmp_path):
-    text = script().replace("for i, (x, y) in enumerate(loader):", """it = iter(loader)
+    text = script().replace(
+        "for i, (x, y) in enumerate(loader):",
+        """it = iter(loader)
     for i in range(4):
         x, y = next(it)
-        if i == 3: x, y = next(it)""")
+        if i == 3: x, y = next(it)""",
+    )
     passed_over(helpers.run(tmp_path, text, *EVERY), "it took 1 batches of its loader, this step 2")
 
 
@@ -41,7 +45,9 @@ for i, (x,) in enumerate(DataLoader(TensorDataset(data), batch_size=8)):
 
 
 @pytest.mark.parametrize("weight", ["1.5", "(1.5 + i / 10)"])
-@pytest.mark.parametrize("reduced", ["sum", "max"])  # the kernel of the second reads the largest and calls fill_ with that number
+@pytest.mark.parametrize(
+    "reduced", ["sum", "max"]
+)  # the kernel of the second reads the largest and calls fill_ with that number
 def test_a_number_in_the_program(tmp_path, weight, reduced):
     text = SCHEDULE.replace("WEIGHT", weight).replace("REDUCED", reduced)
     got = helpers.run(tmp_path, text, *EVERY)
@@ -53,18 +59,26 @@ def test_a_number_in_the_program(tmp_path, weight, reduced):
 
 
 def test_where_all_is_nan_the_operations_have_to_be_the_same(tmp_path):
-    text = script().replace("x * 0 if", "-x if").replace("torch.log(x)", "(torch.log if i < 4 else torch.sqrt)(x + model[0].bias[:1])")
+    text = (
+        script()
+        .replace("x * 0 if", "-x if")
+        .replace("torch.log(x)", "(torch.log if i < 4 else torch.sqrt)(x + model[0].bias[:1])")
+    )
     alarm = passed_over(helpers.run(tmp_path, text, *EVERY), "this step's loss was computed by other operations")
     assert alarm["births"][0]["op"] == "aten::sqrt", alarm["births"]
 
 
 def test_a_batch_that_the_step_writes_into_is_passed_over(tmp_path):
-    passed_over(helpers.run(tmp_path, script().replace("optimizer.zero_grad()", "x.mul_(2); optimizer.zero_grad()"), *EVERY),
-                "this step wrote into its batch")
+    passed_over(
+        helpers.run(tmp_path, script().replace("optimizer.zero_grad()", "x.mul_(2); optimizer.zero_grad()"), *EVERY),
+        "this step wrote into its batch",
+    )
 
 
 # What comes of no loader is as it was recorded.
-LISTED = helpers.TRAINING + """
+LISTED = (
+    helpers.TRAINING
+    + """
 for i in range(6):
     opt.zero_grad()
     x = batches[i]
@@ -73,6 +87,7 @@ for i in range(6):
     loss.backward()
     opt.step()
 """
+)
 
 
 def test_data_of_no_loader_are_passed_over(tmp_path):
@@ -81,25 +96,43 @@ def test_data_of_no_loader_are_passed_over(tmp_path):
 
 
 def test_batches_that_are_fetched_ahead_are_passed_over(tmp_path):
-    text = script().replace("for i, (x, y) in enumerate(loader):", """it = iter(loader)
+    text = script().replace(
+        "for i, (x, y) in enumerate(loader):",
+        """it = iter(loader)
     ahead = next(it)
     for i in range(5):
-        (x, y), ahead = ahead, next(it)""")
-    assert passed_over(helpers.run(tmp_path, text, *EVERY), "it comes out with other bits")["births"][0]["op"] == "aten::log"
+        (x, y), ahead = ahead, next(it)""",
+    )
+    assert (
+        passed_over(helpers.run(tmp_path, text, *EVERY), "it comes out with other bits")["births"][0]["op"]
+        == "aten::log"
+    )
 
 
 def test_a_step_that_reads_too_much_is_no_template(tmp_path):
     text = script("wide").replace("loss.backward()", "loss.backward(); big = torch.rand(1 << 19); (big * 2).sum()")
-    text = text.replace("        optimizer.zero_grad()\n", "        optimizer.zero_grad()\n        import numpy\n        for _ in range(3): "
-                        "torch.from_numpy(numpy.ones(1 << 18, dtype='f4')).sum()\n")
+    text = text.replace(
+        "        optimizer.zero_grad()\n",
+        "        optimizer.zero_grad()\n        import numpy\n        for _ in range(3): "
+        "torch.from_numpy(numpy.ones(1 << 18, dtype='f4')).sum()\n",
+    )
     passed_over(helpers.run(tmp_path, text, *EVERY, "--capsule-max", "1"), "the step reads more than 1 MB")
 
 
 def test_an_operator_of_the_programs_own_is_left_to_the_next_way(tmp_path):
-    text = script().replace("model =", """library = torch.library.Library("mine", "DEF")
+    text = (
+        script()
+        .replace(
+            "model =",
+            """library = torch.library.Library("mine", "DEF")
 library.define("twice(Tensor x) -> Tensor")
 library.impl("twice", lambda x: x * 2, "CPU")
-model =""").replace("torch.log(x)", "torch.log(torch.ops.mine.twice(x))")
+model =""",
+        )
+        .replace("torch.log(x)", "torch.log(torch.ops.mine.twice(x))")
+    )
     alarm = helpers.run(tmp_path, text, *EVERY).the_alarm()
     assert alarm["births"][0]["op"] == "aten::log"
-    assert alarm["rerun_by"] == "tape" or "operators of other libraries: mine::twice" in alarm["rerun_text"], alarm["rerun_text"]
+    assert alarm["rerun_by"] == "tape" or "operators of other libraries: mine::twice" in alarm["rerun_text"], alarm[
+        "rerun_text"
+    ]

@@ -1,7 +1,9 @@
-"""--tape-every N: one healthy step in N is recorded, and a bad one is explained by its operators where its bits come out."""
+"""--tape-every N: one healthy step in N is recorded, and a bad one is explained by its operators where its bits come
+out."""
+
+import pytest
 
 import helpers
-import pytest
 from replayed_alone import replayed
 from template_runs import EVERY, LOADER, MODELS, OPTIMIZERS, by_template, same_birth, script
 
@@ -12,7 +14,9 @@ def test_a_loader(tmp_path, model, optimizer):
     text = script(model, optimizer)
     got = helpers.run(tmp_path, text, *EVERY)
     birth = by_template(got, 4)["births"][0]
-    assert (birth["op"], birth["rows"], birth["samples"]) == ("aten::log", [1], [33]) and "torch.log(x)" in birth["source"], birth
+    assert (birth["op"], birth["rows"], birth["samples"]) == ("aten::log", [1], [33]) and "torch.log(x)" in birth[
+        "source"
+    ], birth
     gate = helpers.run(tmp_path, text)
     same_birth(got, gate)
     assert got.out == gate.out
@@ -21,8 +25,14 @@ def test_a_loader(tmp_path, model, optimizer):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_shuffled_loader_in_a_later_epoch(tmp_path, workers):
-    text = script("dropout", "adam", workers, True, 4).replace("i == 33", "i == 33 and late").replace("class Rows", "late = False\nclass Rows")
-    text = text.replace("    for i, (x", "    late = epoch == 3\n    for i, (x")  # workers are forked anew in each epoch
+    text = (
+        script("dropout", "adam", workers, True, 4)
+        .replace("i == 33", "i == 33 and late")
+        .replace("class Rows", "late = False\nclass Rows")
+    )
+    text = text.replace(
+        "    for i, (x", "    late = epoch == 3\n    for i, (x"
+    )  # workers are forked anew in each epoch
     got = helpers.run(tmp_path, text, *EVERY)
     alarm = got.the_alarm()
     assert alarm["rerun_by"] == "tape" and "recorded as it ran (--tape-every" in alarm["rerun_text"], got.told()
@@ -31,7 +41,11 @@ def test_a_shuffled_loader_in_a_later_epoch(tmp_path, workers):
 
 
 def test_the_first_step_of_an_epoch(tmp_path):
-    text = script("dropout", "sgd", 0, False, 2).replace("i == 33", "i == 3 and EPOCH").replace("    for i, (x", "    EPOCH = epoch\n    for i, (x")
+    text = (
+        script("dropout", "sgd", 0, False, 2)
+        .replace("i == 33", "i == 3 and EPOCH")
+        .replace("    for i, (x", "    EPOCH = epoch\n    for i, (x")
+    )
     got = helpers.run(tmp_path, text.replace("class Rows", "EPOCH = 0\nclass Rows"), *EVERY)
     assert by_template(got, 6)["births"][0]["samples"] == [3], got.told()
     replayed(got)
@@ -40,12 +54,17 @@ def test_the_first_step_of_an_epoch(tmp_path):
 def test_a_bad_step_that_is_recorded_itself_is_told_by_its_own_tape(tmp_path):
     got = helpers.run(tmp_path, script().replace("i == 33", "i == 9"), *EVERY)
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun_by"]) == (1, "tape") and "its operators were recorded as it ran (--tape-every 16)" in alarm["rerun_text"], got.told()
+    assert (alarm["step"], alarm["rerun_by"]) == (
+        1,
+        "tape",
+    ) and "its operators were recorded as it ran (--tape-every 16)" in alarm["rerun_text"], got.told()
     replayed(got)
 
 
 # Drawn by operators: the random numbers are those of the step, so the template has its data anew.
-DRAWN = helpers.TRAINING + """
+DRAWN = (
+    helpers.TRAINING
+    + """
 for i in range(6):
     opt.zero_grad()
     x = torch.randn(8, 4) - 1.5
@@ -54,6 +73,7 @@ for i in range(6):
     opt.step()
     print(float(loss))
 """
+)
 
 
 def test_data_that_are_drawn_are_drawn_again(tmp_path):
@@ -64,7 +84,9 @@ def test_data_that_are_drawn_are_drawn_again(tmp_path):
             assert alarm["rerun_by"] == "tape" and alarm["births"][0]["op"] == "aten::sqrt", got.told()
 
 
-FILLED = helpers.TRAINING + """
+FILLED = (
+    helpers.TRAINING
+    + """
 from torch.utils.data import DataLoader, TensorDataset
 data = torch.rand(40, 4) + 0.5
 data[33] = 0
@@ -87,6 +109,7 @@ for (x,) in DataLoader(TensorDataset(data), batch_size=8):
     nn.utils.clip_grad_norm_(net.parameters(), 1.0)
     opt.step()
 """
+)
 
 
 def test_checkpoints_that_put_generators_back(tmp_path):
@@ -95,25 +118,36 @@ def test_checkpoints_that_put_generators_back(tmp_path):
     replayed(got)
 
 
-CLOSURE = LOADER.replace("""\
+CLOSURE = LOADER.replace(
+    """\
         optimizer.zero_grad()
         loss = ((model(torch.log(x)) - y) ** 2).mean()
         loss.backward()
         optimizer.step()
-""", """\
+""",
+    """\
         def closure():
             optimizer.zero_grad()
             loss = ((model(torch.log(x)) - y) ** 2).mean()
             loss.backward()
             return loss
         loss = optimizer.step(closure)
-""")
+""",
+)
 
 
-@pytest.mark.parametrize(("optimizer", "way"), [("SGD(model.parameters(), lr=0.01)", "tape"), ("LBFGS(model.parameters(), max_iter=3)", "closure")])
+@pytest.mark.parametrize(
+    ("optimizer", "way"),
+    [("SGD(model.parameters(), lr=0.01)", "tape"), ("LBFGS(model.parameters(), max_iter=3)", "closure")],
+)
 def test_closures(tmp_path, optimizer, way):
-    text = CLOSURE.replace("MODEL", MODELS["plain"]).replace("OPTIMIZER", f"torch.optim.{optimizer}").replace("WORKERS", "0") \
-        .replace("SHUFFLE", "False").replace("EPOCHS", "1")
+    text = (
+        CLOSURE.replace("MODEL", MODELS["plain"])
+        .replace("OPTIMIZER", f"torch.optim.{optimizer}")
+        .replace("WORKERS", "0")
+        .replace("SHUFFLE", "False")
+        .replace("EPOCHS", "1")
+    )
     alarm = helpers.run(tmp_path, text, *EVERY).the_alarm()
     assert (alarm["rerun_by"], alarm["births"][0]["op"], alarm["step"]) == (way, "aten::log", 4), alarm["rerun_text"]
 
@@ -225,31 +259,49 @@ def test_words_a_recurrent_layer_and_autocast(tmp_path):
     same_birth(got, gate)
 
 
-ACCUMULATED = LOADER.replace("        optimizer.zero_grad()\n", "").replace("        optimizer.step()\n", """\
+ACCUMULATED = LOADER.replace("        optimizer.zero_grad()\n", "").replace(
+    "        optimizer.step()\n",
+    """\
         if i % 2 == 1:
             optimizer.step()
             optimizer.zero_grad(set_to_none=False)
-""")
+""",
+)
 
 
 def test_accumulation(tmp_path):
-    text = ACCUMULATED.replace("MODEL", MODELS["dropout"]).replace("OPTIMIZER", OPTIMIZERS["sgd"]).replace("WORKERS", "0") \
-        .replace("SHUFFLE", "False").replace("EPOCHS", "1")
+    text = (
+        ACCUMULATED.replace("MODEL", MODELS["dropout"])
+        .replace("OPTIMIZER", OPTIMIZERS["sgd"])
+        .replace("WORKERS", "0")
+        .replace("SHUFFLE", "False")
+        .replace("EPOCHS", "1")
+    )
     alarm = by_template(helpers.run(tmp_path, text, *EVERY), 2)
     assert alarm["micro_batch"] == 0 and alarm["births"][0]["samples"] == [33], alarm
 
 
-SCALED = LOADER.replace("loss.backward()", "scaler.scale(loss).backward()").replace("optimizer.step()", "scaler.step(optimizer); scaler.update()") \
+SCALED = (
+    LOADER.replace("loss.backward()", "scaler.scale(loss).backward()")
+    .replace("optimizer.step()", "scaler.step(optimizer); scaler.update()")
     .replace("loader =", "scaler = torch.amp.GradScaler('cpu', init_scale=64.0, growth_interval=2)\nloader =")
+)
 
 
 def test_a_scaler_whose_scale_grows(tmp_path):
-    text = SCALED.replace("MODEL", MODELS["plain"]).replace("OPTIMIZER", OPTIMIZERS["adam"]).replace("WORKERS", "0") \
-        .replace("SHUFFLE", "False").replace("EPOCHS", "1")
+    text = (
+        SCALED.replace("MODEL", MODELS["plain"])
+        .replace("OPTIMIZER", OPTIMIZERS["adam"])
+        .replace("WORKERS", "0")
+        .replace("SHUFFLE", "False")
+        .replace("EPOCHS", "1")
+    )
     by_template(helpers.run(tmp_path, text, *EVERY), 4)
 
 
-GAN = helpers.TRAINING + """
+GAN = (
+    helpers.TRAINING
+    + """
 from torch.utils.data import DataLoader, TensorDataset
 critic = nn.Linear(3, 1)
 second = torch.optim.Adam(critic.parameters(), lr=1e-3)
@@ -265,6 +317,7 @@ for i, (x,) in enumerate(DataLoader(TensorDataset(data), batch_size=8)):
     two.backward()
     opt.step()
 """
+)
 
 
 @pytest.mark.parametrize("bad", ["first", "second"])
@@ -296,7 +349,10 @@ print(torch.rand(3).tolist())
 
 @pytest.mark.parametrize("every", ["1", *(pytest.param(n, marks=pytest.mark.thorough) for n in ("2", "5"))])
 def test_a_healthy_run_says_what_it_says_alone(tmp_path, every):
-    text = script("statistics", "adam", 0, True, 2).replace("i == 33", "i == 99").replace("nn.ReLU()", "nn.Dropout(0.3)") + HASHED
+    text = (
+        script("statistics", "adam", 0, True, 2).replace("i == 33", "i == 99").replace("nn.ReLU()", "nn.Dropout(0.3)")
+        + HASHED
+    )
     got = helpers.run(tmp_path, text, "--tape-every", every)
     got.assert_silent()
     alone = helpers.plain(tmp_path, "train.py", cold=True)
@@ -304,17 +360,29 @@ def test_a_healthy_run_says_what_it_says_alone(tmp_path, every):
 
 
 # Says after each step what is recorded, and which of the tensors of the step before are there still.
-WATCHED = LOADER.replace("        print(epoch, i, float(loss))\n", """\
+WATCHED = (
+    LOADER.replace(
+        "        print(epoch, i, float(loss))\n",
+        """\
         states.append((_native.tape_on(), _native.trace_on()))
         kept = [weakref.ref(x.untyped_storage()), weakref.ref(loss), weakref.ref(x)]
         del x, y, loss
         print(i, [r() is not None for r in kept][1:])
-""").replace("import torch\n", "import torch, weakref\nfrom finitude import _native\nstates = []\n", 1) + "print(states)\n"
+""",
+    ).replace("import torch\n", "import torch, weakref\nfrom finitude import _native\nstates = []\n", 1)
+    + "print(states)\n"
+)
 
 
 def test_between_templates_nothing_is_recorded_and_nothing_held(tmp_path):
-    text = WATCHED.replace("MODEL", MODELS["plain"]).replace("OPTIMIZER", OPTIMIZERS["sgd"]).replace("WORKERS", "0") \
-        .replace("SHUFFLE", "False").replace("EPOCHS", "1").replace("i == 33", "i == 99")
+    text = (
+        WATCHED.replace("MODEL", MODELS["plain"])
+        .replace("OPTIMIZER", OPTIMIZERS["sgd"])
+        .replace("WORKERS", "0")
+        .replace("SHUFFLE", "False")
+        .replace("EPOCHS", "1")
+        .replace("i == 33", "i == 99")
+    )
     got, gate = (helpers.run(tmp_path, text, *options) for options in (("--tape-every", "3"), ()))
     *lines, states = got.out.splitlines()
     # The window that follows step 0 is recorded, and the one that follows step 3.
@@ -323,10 +391,13 @@ def test_between_templates_nothing_is_recorded_and_nothing_held(tmp_path):
 
 
 def test_a_template_keeps_no_parameters(tmp_path):
-    text = script("wide").replace("i == 33", "i == 99") + """
+    text = (
+        script("wide").replace("i == 33", "i == 99")
+        + """
 from finitude import _native
 print(_native.template_step(optimizer), _native.template_bytes(optimizer))
 """
+    )
     step, kept = helpers.run(tmp_path, text, *EVERY).out.split()[-2:]
     assert step == "1" and 0 <= int(kept) < 1000, (step, kept)
 

@@ -1,7 +1,8 @@
-"""Tensors that are not plain ones, and operators that are called to be written down: whatever level watches, the program is the same.
+"""Tensors that are not plain ones, and operators that are called to be written down: whatever level watches, the
+program is the same.
 
-One program puts all of them into the steps of a training, first unwatched and then with `finitude.watch` on at each level.
-"""
+One program puts all of them into the steps of a training, first unwatched and then with `finitude.watch` on at each
+level."""
 
 from helpers import plain, run, write_script
 

@@ -1,6 +1,7 @@
 """What a step reads of the one before though nobody holds it any more: a second run reads the same."""
 
 import pytest
+
 from helpers import run
 
 pytestmark = pytest.mark.fast

@@ -1,4 +1,5 @@
-"""Several threads of a process that train, each a model of its own: none is touched for the sake of another's bad step."""
+"""Several threads of a process that train, each a model of its own: none is touched for the sake of another's bad
+step."""
 
 import pytest
 
@@ -48,19 +49,30 @@ def test_a_bad_step_in_one_thread_leaves_the_other_as_it_is(tmp_path, on_alarm):
 
 @pytest.mark.fast
 def test_threads_one_after_the_other_are_still_run_again_in_place(tmp_path):
-    text = TWO.replace("for t in threads: t.start()\nfor t in threads: t.join()", "for t in threads: t.start(); t.join()")
+    text = TWO.replace(
+        "for t in threads: t.start()\nfor t in threads: t.join()", "for t in threads: t.start(); t.join()"
+    )
     got = helpers.run(tmp_path, text.replace("BAD", "x[3] = 0"), "--on-alarm", "skip")
     alarm = got.the_alarm()
-    assert alarm["rerun_by"] == "rewind" and alarm["rerun_verified"] and alarm["births"][0]["op"] == "aten::log", got.told()
+    assert alarm["rerun_by"] == "rewind" and alarm["rerun_verified"] and alarm["births"][0]["op"] == "aten::log", (
+        got.told()
+    )
 
 
 def test_the_second_process_tells_optimizers_by_their_threads(tmp_path):
     """What is made first in the second process was made second in the first one."""
     begin = "import os, threading\nswapped = 'BEGUN' in os.environ  # inherited\nos.environ['BEGUN'] = '1'\n"
-    text = TWO.replace("import threading\n", begin).replace("sums, first =", "other, sums, first = threading.Event(),", 1)
+    text = TWO.replace("import threading\n", begin).replace(
+        "sums, first =", "other, sums, first = threading.Event(),", 1
+    )
     text = text.replace("    opt = ", "    if (k == 0) == swapped: other.wait()\n    opt = ", 1)
     text = text.replace("    for i in range(200):\n", "    other.set()\n    for i in range(200):\n")
     got = helpers.run(tmp_path, text.replace("BAD", "x[3] = 0"), "--on-alarm", "skip")
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun_by"], alarm["rerun"], alarm["rerun_verified"]) == (117, "restart", "persistent", True), got.told()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun"], alarm["rerun_verified"]) == (
+        117,
+        "restart",
+        "persistent",
+        True,
+    ), got.told()
     assert alarm["births"][0]["op"] == "aten::log", got.told()

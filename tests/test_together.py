@@ -5,6 +5,7 @@ import time
 
 import pytest
 import torch.distributed as dist
+
 from finitude.second_run import together
 
 
@@ -95,7 +96,7 @@ def test_a_store_that_is_gone_is_a_no(votes):
         def __getattr__(self, name):
             raise RuntimeError("Connection reset by peer")
 
-    vote, = votes(1)
+    (vote,) = votes(1)
     vote.store = Gone()
     assert "could not agree (Connection reset by peer)" in vote.cast("", "rewind") and not vote.goes
 
@@ -156,7 +157,10 @@ def test_where_none_gets_any_further_all_are_let_out(votes, stands, monkeypatch)
     while not all(vote.parted for vote in two) and time.monotonic() < limit:
         time.sleep(0.01)
     for vote in two:
-        assert vote.parted == "the second run came to a halt: rank 0 stands behind 7 operations, rank 1 stands behind 7 operations"
+        assert (
+            vote.parted
+            == "the second run came to a halt: rank 0 stands behind 7 operations, rank 1 stands behind 7 operations"
+        )
         vote.leave("let out")
 
 

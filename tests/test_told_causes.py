@@ -1,4 +1,5 @@
-"""What a zero, an infinity or a bit pattern comes of, in the words of the report; and rows that are samples, or are not."""
+"""What a zero, an infinity or a bit pattern comes of, in the words of the report; and rows that are samples, or are
+not."""
 
 import pytest
 
@@ -53,48 +54,77 @@ def test_eigenvalues_of_a_covariance_of_few_samples(tmp_path, manner):
 
 
 def test_an_indefinite_matrix_is_not_singular(tmp_path):
-    _, cause, text, _ = told(tmp_path, """s = model(x) + model(x).t() + (-30 if step == 3 else 30) * torch.eye(8)
-loss = torch.linalg.eigvalsh(s).log().sum()""")
+    _, cause, text, _ = told(
+        tmp_path,
+        """s = model(x) + model(x).t() + (-30 if step == 3 else 30) * torch.eye(8)
+loss = torch.linalg.eigvalsh(s).log().sum()""",
+    )
     assert cause == "log-of-negative" and "singular" not in text, text
 
 
-@pytest.mark.parametrize("count", ["mask.sum()", "mask.float().sum()", "mask.float().mean() * 8", "mask.count_nonzero()"])
+@pytest.mark.parametrize(
+    "count", ["mask.sum()", "mask.float().sum()", "mask.float().mean() * 8", "mask.count_nonzero()"]
+)
 def test_a_mask_that_selects_nothing(tmp_path, count):
-    _, cause, text, fix = told(tmp_path, f"""mask = (y > 0) & (step != 3)
-loss = (model(x).sum(1) * mask).sum() / ({count})""")
+    _, cause, text, fix = told(
+        tmp_path,
+        f"""mask = (y > 0) & (step != 3)
+loss = (model(x).sum(1) * mask).sum() / ({count})""",
+    )
     assert cause == "division-by-zero" and "over nothing" in text, text
     assert "nothing is selected" in fix
 
 
 def test_a_sample_for_which_a_mask_selects_nothing(tmp_path):
-    alarm, cause, text, _ = told(tmp_path, """mask = (torch.arange(8) < (step != 3) * 8 + torch.arange(8)[:, None]).float()
-loss = ((model(x) * mask).sum(1) / mask.sum(1)).pow(2).mean()""")
+    alarm, cause, text, _ = told(
+        tmp_path,
+        """mask = (torch.arange(8) < (step != 3) * 8 + torch.arange(8)[:, None]).float()
+loss = ((model(x) * mask).sum(1) / mask.sum(1)).pow(2).mean()""",
+    )
     assert cause == "division-by-zero" and "the mask selects no element" in text, text
     assert alarm["births"][0]["rows"] == [0]
 
 
 NORMALISED = {
-    "weight_norm": ("model = nn.utils.parametrizations.weight_norm(nn.Linear(4, 8))", "model.parametrizations.weight.original1[2] = 0"),
-    "spectral_norm": ("model = nn.utils.parametrizations.spectral_norm(nn.Linear(4, 8))", "model.parametrizations.weight.original.zero_()"),
+    "weight_norm": (
+        "model = nn.utils.parametrizations.weight_norm(nn.Linear(4, 8))",
+        "model.parametrizations.weight.original1[2] = 0",
+    ),
+    "spectral_norm": (
+        "model = nn.utils.parametrizations.spectral_norm(nn.Linear(4, 8))",
+        "model.parametrizations.weight.original.zero_()",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", NORMALISED)
 def test_a_weight_of_zeros_that_is_normalised(tmp_path, name):
     model, spoil = NORMALISED[name]
-    alarm, cause, text, fix = told(tmp_path, f"""if step == 3:
+    alarm, cause, text, fix = told(
+        tmp_path,
+        f"""if step == 3:
     with torch.no_grad(): {spoil}
-loss = model(x).pow(2).mean()""", model)
-    assert cause == "division-by-zero" and "is divided by its own norm" in text and "parametrizations.weight.original" in text, text
+loss = model(x).pow(2).mean()""",
+        model,
+    )
+    assert (
+        cause == "division-by-zero"
+        and "is divided by its own norm" in text
+        and "parametrizations.weight.original" in text
+    ), text
     assert "F.normalize" not in fix and "instead of zeros" in fix
     assert "samples" not in alarm["births"][0], "rows of a weight are no samples"
 
 
 def test_an_output_of_a_layer_is_not_its_bias(tmp_path):
     """addmm begins its result with a copy of the bias."""
-    _, cause, text, fix = told(tmp_path, """h = model(x * (torch.arange(8) != 3 * (step == 3) + 9 * (step != 3))[:, None])
-loss = (h / h.sum(1, keepdim=True)).pow(2).mean()""", """model = nn.Linear(4, 8)
-nn.init.zeros_(model.bias).requires_grad_(False)""")
+    _, cause, text, fix = told(
+        tmp_path,
+        """h = model(x * (torch.arange(8) != 3 * (step == 3) + 9 * (step != 3))[:, None])
+loss = (h / h.sum(1, keepdim=True)).pow(2).mean()""",
+        """model = nn.Linear(4, 8)
+nn.init.zeros_(model.bias).requires_grad_(False)""",
+    )
     assert cause == "division-by-zero" and "bias" not in text and "sample 3 of the batch" in text, text
     assert "nn.init" not in fix
 
@@ -107,18 +137,26 @@ FEATURES = {
 
 @pytest.mark.parametrize("name", FEATURES)
 def test_features_are_no_samples_of_the_data_set(tmp_path, name):
-    alarm, _, text, _ = told(tmp_path, f"""h = model(x)
+    alarm, _, text, _ = told(
+        tmp_path,
+        f"""h = model(x)
 if step == 3: h = h * torch.tensor([1., 1, 1, 0, 1, 1, 0, 1])
-{FEATURES[name]}""")
+{FEATURES[name]}""",
+    )
     birth = alarm["births"][0]
     assert birth["rows"] == [3, 6] and birth["rows_in"] == "output", birth
-    assert not any("samples" in b for b in alarm["births"]) and not any("samples" in e for e in alarm["cause"]["experiments"])
+    assert not any("samples" in b for b in alarm["births"]) and not any(
+        "samples" in e for e in alarm["cause"]["experiments"]
+    )
     assert "sample" not in text
 
 
 def test_rows_that_are_samples_are_called_so(tmp_path):
-    alarm, _, text, _ = told(tmp_path, """h = model(x)
-loss = -torch.log(h.sum(1).sigmoid() * (1 if step < 3 else y)).mean()""")
+    alarm, _, text, _ = told(
+        tmp_path,
+        """h = model(x)
+loss = -torch.log(h.sum(1).sigmoid() * (1 if step < 3 else y)).mean()""",
+    )
     rows = alarm["births"][0]["rows"]
     assert rows and len(alarm["births"][0]["samples"]) == len(rows)
     assert f"at sample{'s' if len(rows) > 1 else ''} {', '.join(map(str, rows))} of the batch" in text, text
@@ -162,27 +200,43 @@ def test_rows_are_samples_where_the_loader_gave_as_many(tmp_path, frames, row, w
     alarm = helpers.run(tmp_path, CLIPS.replace("FRAMES", str(frames)), "--on-alarm", "stop").the_alarm()
     told = [e["name"] for e in alarm["cause"]["experiments"] if "replaced by a copy of" in e["name"]]
     assert told and told[0].startswith(f"whole step, {word} {row} of {4 * frames} "), told
-    assert f" copy of {word} " in told[0] and f"at {word} {row}" in alarm["cause"]["text"], (told, alarm["cause"]["text"])
+    assert f" copy of {word} " in told[0] and f"at {word} {row}" in alarm["cause"]["text"], (
+        told,
+        alarm["cause"]["text"],
+    )
     assert alarm["births"][0].get("samples") == ([9] if word == "sample" else None)
 
 
 def test_bits_that_are_read_as_floats(tmp_path):
-    alarm, cause, text, fix = told(tmp_path, """words = x.view(torch.int32).clone()
+    alarm, cause, text, fix = told(
+        tmp_path,
+        """words = x.view(torch.int32).clone()
 if step == 3: words[2, 1] = -1
 floats = words.view(torch.float32)
-loss = model(floats).pow(2).mean()""")
+loss = model(floats).pow(2).mean()""",
+    )
     assert cause == "bad-data" and "takes the bits of integers for float32" in text, text
     assert alarm["births"][0]["source"].startswith("floats =") and alarm["births"][0]["op"] == "aten::view"
     assert ".to(torch.float32)" in fix
 
 
-@pytest.mark.parametrize("kind, largest, cause", [("half", 6e4, "half-precision-overflow"), ("float", 2e38, "overflow")])
+@pytest.mark.parametrize(
+    "kind, largest, cause", [("half", 6e4, "half-precision-overflow"), ("float", 2e38, "overflow")]
+)
 def test_a_product_that_a_bias_is_added_to(tmp_path, kind, largest, cause):
     """It is the factor that is scaled down, and its rows that are left out, not the bias."""
-    alarm, told_cause, _, _ = told(tmp_path, f"""big = torch.ones(8, 4); big[5] = {largest} if step == 3 else 1
-loss = nn.functional.linear(big.{kind}(), model.weight.abs().{kind}() + 1, model.bias.{kind}()).float().mean()""", "model = nn.Linear(4, 3)")
+    alarm, told_cause, _, _ = told(
+        tmp_path,
+        f"""big = torch.ones(8, 4); big[5] = {largest} if step == 3 else 1
+loss = nn.functional.linear(big.{kind}(), model.weight.abs().{kind}() + 1, model.bias.{kind}()).float().mean()""",
+        "model = nn.Linear(4, 3)",
+    )
     first = [(e["name"].split(" ")[0], e.get("confirms")) for e in alarm["cause"]["experiments"][:3]]
-    assert (told_cause, alarm["cause"]["confidence"], first) == (cause, "proven", [("addmm", True), ("mat1", True), ("row", True)]), alarm["cause"]
+    assert (told_cause, alarm["cause"]["confidence"], first) == (
+        cause,
+        "proven",
+        [("addmm", True), ("mat1", True), ("row", True)],
+    ), alarm["cause"]
 
 
 CRF = """
@@ -222,7 +276,13 @@ for step in range(5):
 
 @pytest.mark.parametrize("single", [False, True])
 def test_labels_that_a_mask_forbids(tmp_path, single):
-    script = CRF.replace("torch.stack([model(torch.randn(4, 4), t) for t in tags]).mean()", "model(torch.randn(4, 4), tags[1])") if single else CRF
+    script = (
+        CRF.replace(
+            "torch.stack([model(torch.randn(4, 4), t) for t in tags]).mean()", "model(torch.randn(4, 4), tags[1])"
+        )
+        if single
+        else CRF
+    )
     alarm = helpers.run(tmp_path, script).the_alarm()
     cause = alarm["cause"]
     assert cause["class"] == "log-of-zero" and "a mask (forbid) forbids" in cause["text"], cause
@@ -230,16 +290,22 @@ def test_labels_that_a_mask_forbids(tmp_path, single):
 
 
 def test_exponentials_less_their_largest_over_a_masked_row(tmp_path):
-    _, cause, text, _ = told(tmp_path, """s = model(x).masked_fill((torch.arange(8) == 2)[:, None] & (step == 3), float("-inf"))
+    _, cause, text, _ = told(
+        tmp_path,
+        """s = model(x).masked_fill((torch.arange(8) == 2)[:, None] & (step == 3), float("-inf"))
 w = (s - s.max(1, keepdim=True).values).exp()
-loss = (w / w.sum(1, keepdim=True)).pow(2).mean()""")
+loss = (w / w.sum(1, keepdim=True)).pow(2).mean()""",
+    )
     assert cause == "fully-masked-softmax" and "1 row of 8 elements" in text, text
 
 
 def test_the_log_of_a_mask_does_harm_only_where_nothing_is_left(tmp_path):
-    _, cause, text, _ = told(tmp_path, """keep = (torch.arange(8) <= torch.arange(8)[:, None]).float()
+    _, cause, text, _ = told(
+        tmp_path,
+        """keep = (torch.arange(8) <= torch.arange(8)[:, None]).float()
 if step == 3: keep[5] = 0
-loss = (model(x) + keep.log()).softmax(1).pow(2).mean()""")
+loss = (model(x) + keep.log()).softmax(1).pow(2).mean()""",
+    )
     assert cause == "log-of-zero" and "_softmax" in text and "makes NaN of them at row 5" in text, text
 
 
@@ -264,4 +330,6 @@ for step in range(5):
 def test_what_a_checkpoint_computes_again_is_born_in_an_operation(tmp_path):
     alarm = helpers.run(tmp_path, CHECKPOINT).the_alarm()
     assert alarm["births"][0]["op"] == "aten::pow" and alarm["cause"]["class"] == "negative-domain"
-    assert len(alarm["births"]) > 1 and all(b["op"] for b in alarm["births"]), [(b["op"], b["line"]) for b in alarm["births"]]
+    assert len(alarm["births"]) > 1 and all(b["op"] for b in alarm["births"]), [
+        (b["op"], b["line"]) for b in alarm["births"]
+    ]

@@ -4,6 +4,7 @@ import re
 import textwrap
 
 import pytest
+
 from helpers import run, write_script
 from plain_runs import plain_runs
 
@@ -222,7 +223,10 @@ def test_a_bad_step_is_stopped_and_explained(tmp_path, plain, name):
     assert alarm["step"] == (0 if name in FIRST_STEP else STEP), got.told()
     assert alarm["births"] and alarm["births"][0]["source"] == BIRTH, (alarm["rerun_text"], alarm["births"], got.told())
     assert alarm["births"][0]["op"] == "aten::div" and alarm["cause"]["class"] == "division-by-zero", alarm["cause"]
-    assert alarm["rerun_by"] == ("restart" if name in FIRST_STEP | {"ppo_checked"} else "rewind") and alarm["rerun_verified"], alarm["rerun_text"]
+    assert (
+        alarm["rerun_by"] == ("restart" if name in FIRST_STEP | {"ppo_checked"} else "rewind")
+        and alarm["rerun_verified"]
+    ), alarm["rerun_text"]
     assert re.findall("weights .*", got.out)[-1] == re.findall("weights .*", plain[f"{name} before"][1])[-1]
 
 

@@ -3,6 +3,7 @@
 import textwrap
 
 import pytest
+
 from helpers import run
 
 HEAD = """
@@ -98,7 +99,9 @@ def test_a_bad_step_is_called_again(tmp_path, name, bad):
     assert (alarm["step"], alarm["weights"]) == (bad, "clean"), got.told()
     assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("closure", True), alarm["rerun_text"]
     assert alarm["births"][0]["source"] == BIRTH and alarm["cause"]["class"] == "division-by-zero"
-    assert all(b["phase"] != "data" for b in alarm["births"]), alarm["births"]   # as a norm that clipping has of the first run
+    assert all(b["phase"] != "data" for b in alarm["births"]), alarm[
+        "births"
+    ]  # as a norm that clipping has of the first run
     # The second call printed, logged and counted nothing.
     printed = [line for line in got.out.splitlines() if line.startswith("call")]
     assert printed == [f"call {i + 1}" for i in range(len(printed))], got.out
@@ -107,7 +110,10 @@ def test_a_bad_step_is_called_again(tmp_path, name, bad):
 
 
 def test_after_a_skipped_step_the_loop_goes_on_as_if_nothing_was_called_twice(tmp_path):
-    text = program("finitude_step", 3) + "print(calls, [int(m.num_batches_tracked) for m in model if hasattr(m, 'num_batches_tracked')])\n"
+    text = (
+        program("finitude_step", 3)
+        + "print(calls, [int(m.num_batches_tracked) for m in model if hasattr(m, 'num_batches_tracked')])\n"
+    )
     got = run(tmp_path, text, "--on-alarm", "skip")
     assert got.code == 0 and got.the_alarm()["rerun_by"] == "closure", got.told()
     # A vetoed step's batch does not count in the running statistics.
@@ -132,30 +138,39 @@ def test_a_batch_that_was_changed_in_place_is_not_taken_for_the_same(tmp_path):
 
 
 def test_a_unit_that_raises_is_explained_before_anything_is_torn_down(tmp_path):
-    text = program("finitude_step", 5).replace("    loss.backward()\n", "    if not loss.isfinite():\n        raise ValueError('bad')\n"
-                                               "    loss.backward()\n")
+    text = program("finitude_step", 5).replace(
+        "    loss.backward()\n", "    if not loss.isfinite():\n        raise ValueError('bad')\n    loss.backward()\n"
+    )
     got = run(tmp_path, text)
     alarm = got.the_alarm()
     assert got.code == 1 and "ValueError: bad" in got.err and alarm["action"] == "the script's own exception"
-    assert (alarm["step"], alarm["rerun_by"]) == (5, "closure") and alarm["births"][0]["source"] == BIRTH, alarm["rerun_text"]
+    assert (alarm["step"], alarm["rerun_by"]) == (5, "closure") and alarm["births"][0]["source"] == BIRTH, alarm[
+        "rerun_text"
+    ]
 
 
 def test_a_second_call_that_goes_another_way_is_told(tmp_path):
     """It depends on something that no snapshot holds: a file."""
-    text = program("finitude_step", 5).replace("    loss = loss_of(x)\n", """
+    text = program("finitude_step", 5).replace(
+        "    loss = loss_of(x)\n",
+        """
     import os
     loss = loss_of(x if not os.path.exists("once") else x + 1)
     if len(calls) == 6:
         open("once", "w").close()
-""")
+""",
+    )
     got = run(tmp_path, text)
     alarm = got.the_alarm()
-    assert alarm["rerun_by"] != "closure" and "closure: loss or gradients came out with other bits" in alarm["rerun_text"]
+    assert (
+        alarm["rerun_by"] != "closure" and "closure: loss or gradients came out with other bits" in alarm["rerun_text"]
+    )
 
 
 @pytest.mark.parametrize("draws", [False, True])
 def test_a_first_step_that_a_generator_of_the_programs_own_stands_by(tmp_path, draws):
-    """It is known once an optimizer has stepped: where the first step's second call draws from it, it began elsewhere."""
+    """It is known once an optimizer has stepped: where the first step's second call draws from it, it began
+    elsewhere."""
     loop = """
 own = torch.Generator()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
@@ -164,7 +179,8 @@ for i in torch.randperm(8, generator=own).tolist():
     optimizer.step()
 """
     text = HEAD.replace("batches[BAD][5] = 0", "for batch in batches: batch[5] = 0") + loop.replace(
-        "DRAWN", "* (1 + 0 * torch.rand(1, generator=own))" if draws else "")
+        "DRAWN", "* (1 + 0 * torch.rand(1, generator=own))" if draws else ""
+    )
     alarm = run(tmp_path, text, "--on-alarm", "skip", "--max-skips", "20").alarms[0]
     assert (alarm["step"], alarm["rerun_by"]) == (0, "restart" if draws else "closure"), alarm["rerun_text"]
     assert ("other random numbers were drawn" in alarm["rerun_text"]) == draws
@@ -172,7 +188,10 @@ for i in torch.randperm(8, generator=own).tolist():
 
 def test_clipping_takes_the_norm_of_the_gradients_that_the_second_call_made(tmp_path):
     """Not that of the first, which is NaN: a step that is finite eagerly would be called bad again."""
-    got = run(tmp_path, HEAD.replace("batches[BAD][5] = 0", "at = [0]") + textwrap.dedent("""
+    got = run(
+        tmp_path,
+        HEAD.replace("batches[BAD][5] = 0", "at = [0]")
+        + textwrap.dedent("""
         def backend(graph, inputs):
             return lambda *a: tuple(out * (float("nan") if at[0] == 3 else 1.0) for out in graph(*a))
 
@@ -187,14 +206,17 @@ def test_clipping_takes_the_norm_of_the_gradients_that_the_second_call_made(tmp_
             finitude.step(lambda: scaled(x))
             nn.utils.clip_grad_norm_(model.parameters(), 0.1)
             optimizer.step()
-    """))
+    """),
+    )
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun"]) == (3, "closure", "order-dependent"), got.told()
     assert "only when compiled" in alarm["rerun_text"], alarm["rerun_text"]
 
 
 def test_data_given_to_the_unit_is_named(tmp_path):
-    got = run(tmp_path, """
+    got = run(
+        tmp_path,
+        """
         import torch
         from finitude.first_run import _cold
         torch.manual_seed(0)
@@ -213,8 +235,11 @@ def test_data_given_to_the_unit_is_named(tmp_path):
             opt.zero_grad()
             _cold.session.units.call(training_step, ({"x": torch.randn(6, 4), "teacher": teacher},))  # as from a framework's hook
             opt.step()
-        """)
+        """,
+    )
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun_by"], alarm["cause"]["class"]) == (2, "closure", "zero-times-infinity"), got.told()
+    assert (alarm["step"], alarm["rerun_by"], alarm["cause"]["class"]) == (2, "closure", "zero-times-infinity"), (
+        got.told()
+    )
     assert "the infinities come with batch[teacher]; aten::nan_to_num at train.py:" in alarm["cause"]["text"]
     assert alarm["births"][0]["source"].endswith("# here") and alarm["births"][0]["phase"] == "backward"

@@ -1,6 +1,8 @@
-"""A value that is not finite and that ends the program through a check of somebody else's: the program's own, SciPy's, NumPy's, Python's."""
+"""A value that is not finite and that ends the program through a check of somebody else's: the program's own, SciPy's,
+NumPy's, Python's."""
 
 import pytest
+
 from helpers import run
 
 TRAINING = """
@@ -40,41 +42,88 @@ for step in range(4):
 # name: (lines of the step, the exception, a part of the line of the birth, the operator)
 REFUSED = {
     "scipy, of a value that has no name any more": (
-        "rows, _ = assign(torch.log(width * torch.ones(3)).detach().neg().numpy())", "ValueError", "torch.log(width", "aten::log"),
+        "rows, _ = assign(torch.log(width * torch.ones(3)).detach().neg().numpy())",
+        "ValueError",
+        "torch.log(width",
+        "aten::log",
+    ),
     "an assertion without words on what nobody trains": (
-        "goal = frozen(x / width)\n    assert torch.isfinite(goal).all()", "AssertionError", "x / width", "aten::div"),
+        "goal = frozen(x / width)\n    assert torch.isfinite(goal).all()",
+        "AssertionError",
+        "x / width",
+        "aten::div",
+    ),
     "numpy's, on an array that the step has handed over": (
-        "gram = (out / width).detach().numpy()\n    np.linalg.eigvalsh(gram.T @ gram + 0 * gram[0, 0])", None, "out / width", "aten::div"),
+        "gram = (out / width).detach().numpy()\n    np.linalg.eigvalsh(gram.T @ gram + 0 * gram[0, 0])",
+        None,
+        "out / width",
+        "aten::div",
+    ),
     "a number made an integer": (
-        "share = (width.sum() / width.sum()).item()\n    out = out * (1 + int(10 * share))", "ValueError", "width.sum() / width.sum()", "aten::div"),
+        "share = (width.sum() / width.sum()).item()\n    out = out * (1 + int(10 * share))",
+        "ValueError",
+        "width.sum() / width.sum()",
+        "aten::div",
+    ),
     "the program's own exception, in a function, by a flag": (
-        "refuse_bad(values=out.detach() * width / width)", "RuntimeError", "width / width", "aten::div"),
+        "refuse_bad(values=out.detach() * width / width)",
+        "RuntimeError",
+        "width / width",
+        "aten::div",
+    ),
     "an attribute of an object": (
         "held = Holder()\n    held.scores = frozen(x).sub(99 * (1 - width)).sqrt() if step == {bad} else frozen(x)\n"
-        "    if held.scores.isnan().any(): raise SystemExit('no scores')", "no scores", "sqrt()", "aten::sqrt"),
+        "    if held.scores.isnan().any(): raise SystemExit('no scores')",
+        "no scores",
+        "sqrt()",
+        "aten::sqrt",
+    ),
     "a distribution, which compares its own argument": (
-        "torch.distributions.Normal(out * width / width, F.softplus(out) + 1e-3)", "ValueError", "width / width", "aten::div"),
+        "torch.distributions.Normal(out * width / width, F.softplus(out) + 1e-3)",
+        "ValueError",
+        "width / width",
+        "aten::div",
+    ),
     "an exit": (
-        "goal = frozen(x).div(width)\n    if bool((goal != goal).any()) or goal.isinf().any(): sys.exit(5)", "", "div(width)", "aten::div"),
+        "goal = frozen(x).div(width)\n    if bool((goal != goal).any()) or goal.isinf().any(): sys.exit(5)",
+        "",
+        "div(width)",
+        "aten::div",
+    ),
     "raised again as another": (
-        "try:\n        np.random.default_rng(0).choice(8, p=(width[:, 0] / width.sum()).double().numpy())\n    except ValueError as e:\n"
-        "        raise KeyError('no choice') from e", "KeyError", "width[:, 0] / width.sum()", "aten::div"),
+        "try:\n        np.random.default_rng(0).choice(8, p=(width[:, 0] / "
+        "width.sum()).double().numpy())\n    except ValueError as e:\n"
+        "        raise KeyError('no choice') from e",
+        "KeyError",
+        "width[:, 0] / width.sum()",
+        "aten::div",
+    ),
 }
 
 
 # The others are of the same kinds.
-OFTEN = ["scipy, of a value that has no name any more", "an assertion without words on what nobody trains", "a number made an integer",
-         "a distribution, which compares its own argument", "the program's own exception, in a function, by a flag", "raised again as another"]
+OFTEN = [
+    "scipy, of a value that has no name any more",
+    "an assertion without words on what nobody trains",
+    "a number made an integer",
+    "a distribution, which compares its own argument",
+    "the program's own exception, in a function, by a flag",
+    "raised again as another",
+]
 
 
-@pytest.mark.parametrize("body, error, source, op", [
-    pytest.param(*REFUSED[name], id=name, marks=() if name in OFTEN else pytest.mark.thorough) for name in REFUSED])
+@pytest.mark.parametrize(
+    "body, error, source, op",
+    [pytest.param(*REFUSED[name], id=name, marks=() if name in OFTEN else pytest.mark.thorough) for name in REFUSED],
+)
 def test_it_is_an_alarm_with_the_birth_of_the_value(tmp_path, body, error, source, op):
     if "scipy" in body or "assign" in body:
         pytest.importorskip("scipy")
     got = run(tmp_path, TRAINING.format(bad=2, body=body.format(bad=2)), "--experiments", "0")
     alarm = got.the_alarm()
-    assert got.code == (5 if error == "" else 1) and (error or "") in got.err and "NonFiniteError" not in got.err, got.told()
+    assert got.code == (5 if error == "" else 1) and (error or "") in got.err and "NonFiniteError" not in got.err, (
+        got.told()
+    )
     assert alarm["step"] == 2 and alarm["births"], got.told()
     assert (alarm["births"][0]["op"], source in alarm["births"][0]["source"]) == (op, True), got.told()
 
@@ -89,10 +138,13 @@ def test_an_array_that_numpy_made_bad_is_named_with_the_line(tmp_path):
 
 # Whatever lies around, what ends the program has nothing to do with it.
 INNOCENT = {
-    "a key": "marks = torch.full((8, 8), float('-inf')).triu(1)\n    padded = torch.full((8, 2), float('nan'))\n    if step == {bad}: raise KeyError('column')",
+    "a key": "marks = torch.full((8, 8), float('-inf')).triu(1)\n    padded = torch.full((8, 2), "
+    "float('nan'))\n    if step == {bad}: raise KeyError('column')",
     "a shape": "padded = torch.full((8, 5), float('nan'))\n    if step == {bad}: padded.view(7, 3)",
-    "a check of a shape": "padded = torch.full((8, 5), float('nan'))\n    assert step != {bad} or padded.shape[1] == 4, 'width'",
-    "a mask is read": "marks = torch.full((8, 8), float('-inf')).triu(1)\n    if step == {bad}: marks + torch.ones(7, 7)",
+    "a check of a shape": "padded = torch.full((8, 5), float('nan'))\n    assert step != {bad} or "
+    "padded.shape[1] == 4, 'width'",
+    "a mask is read": "marks = torch.full((8, 8), float('-inf')).triu(1)\n    if step == {bad}: "
+    "marks + torch.ones(7, 7)",
 }
 
 
@@ -101,11 +153,17 @@ def test_a_program_that_dies_of_something_else_gets_no_cause(tmp_path, body):
     got = run(tmp_path, TRAINING.format(bad=-1, body=body.format(bad=2)))
     assert got.code == 1 and not got.alarms and got.report["outcome"] == "clean", got.told()
     told = got.advisories()
-    assert len(told) == ("nan" in body) and all(a["kind"] == "not-finite-at-the-end" and not a["births"] for a in told), got.told()
+    assert len(told) == ("nan" in body) and all(
+        a["kind"] == "not-finite-at-the-end" and not a["births"] for a in told
+    ), got.told()
     assert ("all finite" in got.err) == (not told), got.err
     assert not told or "padded holds" in got.err.splitlines()[-1] or "padded holds" in got.err, got.err
 
 
 def test_checks_that_find_nothing_are_silent(tmp_path):
-    lines = "\n    ".join(body.format(bad=-1) for name, (body, *_) in REFUSED.items() if "scipy" not in name and "raised again" not in name)
+    lines = "\n    ".join(
+        body.format(bad=-1)
+        for name, (body, *_) in REFUSED.items()
+        if "scipy" not in name and "raised again" not in name
+    )
     run(tmp_path, TRAINING.format(bad=-1, body=lines)).assert_silent()

@@ -7,6 +7,7 @@ import sys
 
 import jsonschema
 import pytest
+
 from helpers import finitude, plain, write_script
 
 SCHEMA = json.loads((pathlib.Path(__file__).parents[1] / "docs/report.schema.json").read_text())
@@ -44,7 +45,9 @@ def test_a_torch_out_of_range(tmp_path, version):
     told_in_one_line(tmp_path, watched(tmp_path), f"torch {version} ", "2.7 to 2.13")
 
 
-@pytest.mark.parametrize("error", ["ImportError('no\\n\\n  module')", "OSError('libcudart.so: cannot open')", "RuntimeError()"])
+@pytest.mark.parametrize(
+    "error", ["ImportError('no\\n\\n  module')", "OSError('libcudart.so: cannot open')", "RuntimeError()"]
+)
 def test_a_torch_that_cannot_be_imported(tmp_path, error):
     write_script(tmp_path, NEEDS_NO_TORCH)
     other_torch(tmp_path, f"raise {error}\n")

@@ -1,5 +1,6 @@
-"""Parameters that the program itself writes after a step: a second run in place would begin with what the first has written, and write
-it once more. It is not taken for the same step, and the weights are as they were when the step was stopped."""
+"""Parameters that the program itself writes after a step: a second run in place would begin with what the first has
+written, and write it once more. It is not taken for the same step, and the weights are as they were when the step was
+stopped."""
 
 import pytest
 
@@ -47,14 +48,21 @@ def test_a_stopped_step_leaves_the_weights_as_they_were(tmp_path, bad, shrink):
     alarm = got.the_alarm()
     before, stopped = got.out.splitlines()[-2:]
     assert before.split(" ", 1)[1] == stopped.split(" ", 1)[1], got.out
-    assert (alarm["weights"], alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == ("clean", "persistent", "restart", True), got.told()
+    assert (alarm["weights"], alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == (
+        "clean",
+        "persistent",
+        "restart",
+        True,
+    ), got.told()
     assert "the program itself writes weight" in alarm["rerun_text"], alarm["rerun_text"]
 
 
 @pytest.mark.fast
 def test_what_goes_on_goes_on_with_the_weights_of_the_first_run(tmp_path):
     got = _run(tmp_path, WHOLE, "--on-alarm", "skip")
-    own = DECAYED.replace("BAD", WHOLE).replace("SHRINK", BY_HAND).replace("opt.step()", "opt.step() if k != 4 else None")
+    own = (
+        DECAYED.replace("BAD", WHOLE).replace("SHRINK", BY_HAND).replace("opt.step()", "opt.step() if k != 4 else None")
+    )
     helpers.write_script(tmp_path, own, "own.py")
     assert got.out == helpers.plain(tmp_path, "own.py").out, got.told()
 
@@ -162,6 +170,11 @@ def test_a_second_process_leaves_out_what_the_first_run_left_out(tmp_path, polic
     assert got.code == 0 and got.out.count("stopped") == (2 if policy == "stop" else 0), got.told()
     first, second = got.alarms
     for alarm, step, word in ((first, 3, "# first"), (second, 6, "# second")):
-        assert (alarm["step"], alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == (step, "persistent", "restart", True), got.told()
+        assert (alarm["step"], alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == (
+            step,
+            "persistent",
+            "restart",
+            True,
+        ), got.told()
         line = (alarm["births"][0].get("forward") or alarm["births"][0])["line"]
         assert word in TWICE.splitlines()[line], alarm["births"][0]

@@ -43,7 +43,8 @@ def explained(result):
 OPEN = "high[19, ::2] = float('inf')"  # no upper bound
 
 DROPPED = {
-    "where": "above = (value - high) ** 2\nloss = torch.where(value > high, above, torch.zeros_like(value)).sum(1).mean()",
+    "where": "above = (value - high) ** 2\nloss = torch.where(value > high, above, "
+    "torch.zeros_like(value)).sum(1).mean()",
     "index": "above = (value - high) ** 2\nloss = value.mean() + above[torch.isfinite(high)].mean()",
     "another power, masked_fill": "above = (value - high).abs() ** 3\nloss = above.masked_fill(value < high, 0).mean()",
 }
@@ -61,10 +62,14 @@ def test_an_infinity_that_the_program_drops_is_not_bad_data(tmp_path, name):
 def test_an_infinity_that_a_mask_is_multiplied_on_is_not_bad_data(tmp_path):
     result, _ = run(tmp_path, "loss = ((value - high).pow(2) * keep).mean()", table=OPEN + "\nkeep[19, ::2] = 0")
     birth, cause, _ = explained(result)
-    assert (birth["phase"], birth["op"], cause["class"]) == ("forward", "aten::mul", "zero-times-infinity"), result.told()
+    assert (birth["phase"], birth["op"], cause["class"]) == ("forward", "aten::mul", "zero-times-infinity"), (
+        result.told()
+    )
 
 
-@pytest.mark.parametrize("lines", ["loss = (value - high).pow(2).mean()", "loss = ((value - high).pow(2) * keep).mean()"])
+@pytest.mark.parametrize(
+    "lines", ["loss = (value - high).pow(2).mean()", "loss = ((value - high).pow(2) * keep).mean()"]
+)
 def test_an_infinity_that_nothing_drops_is_bad_data(tmp_path, lines):
     result, _ = run(tmp_path, lines, table=OPEN + "\nkeep[18] = 0")
     birth, cause, _ = explained(result)
@@ -72,7 +77,10 @@ def test_an_infinity_that_nothing_drops_is_bad_data(tmp_path, lines):
 
 
 def test_the_double_where_is_silent(tmp_path):
-    lines = "over = torch.where(value > high, value - high, torch.zeros_like(value))\nloss = (over ** 2).sum(1).mean() + value.mean()"
+    lines = (
+        "over = torch.where(value > high, value - high, torch.zeros_like(value))\nloss = (over "
+        "** 2).sum(1).mean() + value.mean()"
+    )
     run(tmp_path, lines, table=OPEN)[0].assert_silent()
 
 
@@ -93,7 +101,9 @@ ARITHMETIC = {
 def test_what_a_filter_wrote_is_taken_out_where_it_comes_out(tmp_path, name):
     result, _ = run(tmp_path, FILTER + ARITHMETIC[name])
     birth, cause, fix = explained(result)
-    assert birth["phase"] == "forward" and cause["class"] in ("zero-times-infinity", "infinity-minus-infinity"), result.told()
+    assert birth["phase"] == "forward" and cause["class"] in ("zero-times-infinity", "infinity-minus-infinity"), (
+        result.told()
+    )
     assert "written by aten::masked_fill" in cause["text"], cause["text"]
     assert fix["verified"] and "masked_fill" in fix["text"] and "before any arithmetic" in fix["text"], fix
     assert "gather" in (tmp_path / "train.py").read_text().splitlines()[fix["line"] - 1], fix
@@ -102,10 +112,27 @@ def test_what_a_filter_wrote_is_taken_out_where_it_comes_out(tmp_path, name):
 TYPED = {  # lines, what is written, into the batch or a gradient; the line, the cause
     "an input": ("loss = (value - low).pow(2).mean()", "x[3, 0] = float('inf')", "pass", "data", "bad-data"),
     "a target": ("loss = F.mse_loss(value, low)", "low[2] = float('inf')", "pass", "data", "bad-data"),
-    "before a normalisation": ("loss = F.batch_norm(x, None, None, training=True).mul(value).mean()", "x[3, 0] = float('-inf')", "pass", "data",
-                               "bad-data"),
-    "a gradient": ("loss = value.mean()", "pass", "if step == 2: layer.weight.grad.fill_(float('inf'))", "forward", "wrong-backward"),
-    "an element of one": ("loss = value.mean()", "pass", "if step == 2: layer.weight.grad[0, 0] = float('nan')", "data", "wrong-backward"),
+    "before a normalisation": (
+        "loss = F.batch_norm(x, None, None, training=True).mul(value).mean()",
+        "x[3, 0] = float('-inf')",
+        "pass",
+        "data",
+        "bad-data",
+    ),
+    "a gradient": (
+        "loss = value.mean()",
+        "pass",
+        "if step == 2: layer.weight.grad.fill_(float('inf'))",
+        "forward",
+        "wrong-backward",
+    ),
+    "an element of one": (
+        "loss = value.mean()",
+        "pass",
+        "if step == 2: layer.weight.grad[0, 0] = float('nan')",
+        "data",
+        "wrong-backward",
+    ),
 }
 
 
@@ -126,8 +153,11 @@ def test_a_mask_that_is_typed_in_is_silent(tmp_path):
 
 
 def test_a_list_that_holds_nan_is_no_data_pipeline(tmp_path):
-    result, _ = run(tmp_path, "score = torch.tensor([1.0 if step < 2 or i != 5 else float('nan') for i in range(8)])\n"
-                              "loss = (value.mean(1) * score).mean()")
+    result, _ = run(
+        tmp_path,
+        "score = torch.tensor([1.0 if step < 2 or i != 5 else float('nan') for i in range(8)])\n"
+        "loss = (value.mean(1) * score).mean()",
+    )
     birth, cause, fix = explained(result)
     assert cause["class"] == "bad-data" and "data pipeline" not in fix["text"] and "nansum" in fix["text"], (birth, fix)
 
@@ -170,7 +200,9 @@ def test_of_a_long_batch_the_guilty_target_is_named_and_notes_for_backward_are_n
     cause, birth = alarm["cause"], alarm["births"][0]
     assert "sample 33 has a target of 30 for an input of 24" in cause["text"], cause["text"]
     assert len(birth["outputs"]) == 1 and birth["outputs"][0]["pos_inf"] == 1, birth["outputs"]
-    assert [e["outcome"] for e in cause["experiments"] if "confirms" in e][:2] == ["still Inf", "still Inf"], cause["experiments"]
+    assert [e["outcome"] for e in cause["experiments"] if "confirms" in e][:2] == ["still Inf", "still Inf"], cause[
+        "experiments"
+    ]
 
 
 def test_statistics_that_a_normalisation_keeps_are_not_told(tmp_path):
@@ -199,7 +231,10 @@ def test_the_biased_form_is_what_is_tried(tmp_path):
 
 
 def test_softplus_is_named_only_where_it_fits_and_as_what_was_not_tried(tmp_path):
-    for lines, named in (("loss = torch.exp(value * 0 + x).mean()", False), ("loss = torch.log1p(torch.exp(value * 0 + x)).mean()", True)):
+    for lines, named in (
+        ("loss = torch.exp(value * 0 + x).mean()", False),
+        ("loss = torch.log1p(torch.exp(value * 0 + x)).mean()", True),
+    ):
         result, _ = run(tmp_path, lines, "x[3] = 99")
         _, cause, fix = explained(result)
         assert cause["class"] == "exp-overflow" and "clamp" in fix["text"] and "clamped" in fix["tried"], fix
@@ -207,8 +242,10 @@ def test_softplus_is_named_only_where_it_fits_and_as_what_was_not_tried(tmp_path
 
 
 def test_rounding_of_the_coarser_format_is_no_change(tmp_path):
-    lines = "a = (20 * x + 0.01 * value).half() * 32\nside = a - (20 * x).half() * 32\n" \
-            "loss = (side.float() + (a * keep.half()).pow(2).float()).mean()"
+    lines = (
+        "a = (20 * x + 0.01 * value).half() * 32\nside = a - (20 * x).half() * 32\n"
+        "loss = (side.float() + (a * keep.half()).pow(2).float()).mean()"
+    )
     result, _ = run(tmp_path, lines, "keep[3] = 1", table="keep = keep / 10")
     _, cause, fix = explained(result)
     assert cause["class"] == "half-precision-overflow", result.told()
@@ -225,14 +262,26 @@ LIMITS = {  # a value that is 0 / 0 where x is 0, and its limit
 
 @pytest.mark.parametrize("quotient", LIMITS)
 def test_a_quotient_gets_its_limit(tmp_path, quotient):
-    result, _ = run(tmp_path, f"gain = {quotient.replace('tanh', 'torch.tanh')}\nloss = (gain * value).mean()", "x[3] = 0")
+    result, _ = run(
+        tmp_path, f"gain = {quotient.replace('tanh', 'torch.tanh')}\nloss = (gain * value).mean()", "x[3] = 0"
+    )
     _, cause, fix = explained(result)
-    assert cause["class"] == "division-by-zero" and f"tends to {LIMITS[quotient]}:" in cause["text"], (cause["text"], cause["experiments"])
+    assert cause["class"] == "division-by-zero" and f"tends to {LIMITS[quotient]}:" in cause["text"], (
+        cause["text"],
+        cause["experiments"],
+    )
     assert fix["verified"] and f"its limit {LIMITS[quotient]} " in fix["tried"], fix
 
 
-@pytest.mark.parametrize("quotient", ["x.abs() / x", "(x - 1) * x / x.sum(1, keepdim=True)", "x.sum(1, keepdim=True) / (x != 0).sum(1, keepdim=True)"])
+@pytest.mark.parametrize(
+    "quotient",
+    ["x.abs() / x", "(x - 1) * x / x.sum(1, keepdim=True)", "x.sum(1, keepdim=True) / (x != 0).sum(1, keepdim=True)"],
+)
 def test_no_limit_is_told_where_there_is_none_or_the_fix_gives_it(tmp_path, quotient):
-    result, _ = run(tmp_path, f"gain = {quotient}\nloss = (gain * value).mean()", "x[3] = 0" if "abs" not in quotient else "x[3] = 0; x[4] = -1")
+    result, _ = run(
+        tmp_path,
+        f"gain = {quotient}\nloss = (gain * value).mean()",
+        "x[3] = 0" if "abs" not in quotient else "x[3] = 0; x[4] = -1",
+    )
     _, cause, fix = explained(result)
     assert cause["class"] == "division-by-zero" and "limit" not in cause["text"] + fix["text"], (cause, fix)

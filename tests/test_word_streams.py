@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+
 from helpers import environment, training
 
 ALARM = "for x in batches[:2]: opt.zero_grad(); (loss_of(x) * NAN).backward(); opt.step()"
@@ -21,13 +22,23 @@ def bad_run(tmp_path_factory):
 
 def word(folder, *words, out="/dev/full", err=None, closed=()):
     """(exit code, standard error). closed: descriptors that are closed before it begins."""
+
     def close():
         for descriptor in closed:
             os.close(descriptor)
 
     with open(out, "w") as stdout, open(err or os.devnull, "w") as stderr:
-        done = subprocess.run([sys.executable, "-m", "finitude", *words], cwd=folder, env=environment(None), stdin=subprocess.DEVNULL,
-                              stdout=stdout, stderr=stderr if err else subprocess.PIPE, text=True, timeout=60, preexec_fn=close)
+        done = subprocess.run(
+            [sys.executable, "-m", "finitude", *words],
+            cwd=folder,
+            env=environment(None),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr if err else subprocess.PIPE,
+            text=True,
+            timeout=60,
+            preexec_fn=close,
+        )
     return done.returncode, done.stderr
 
 
@@ -37,14 +48,19 @@ def test_a_full_disk_is_told_in_a_line(bad_run, words):
     assert word(folder, *words, capsule) == (4, f"finitude: cannot write to standard output: {FULL}\n")
 
 
-@pytest.mark.parametrize("words", [["--help"], ["list", "finitude-runs"], ["doctor", "--static", "train.py"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["--help"], ["list", "finitude-runs"], ["doctor", "--static", "train.py"]], ids=" ".join
+)
 def test_so_it_is_of_few_words(bad_run, words):
     assert word(bad_run[0], *words) == (4, f"finitude: cannot write to standard output: {FULL}\n")
 
 
 def test_so_is_an_output_that_is_closed(bad_run):
     folder, capsule = bad_run
-    assert word(folder, "report", capsule, closed=[1]) == (4, "finitude: cannot write to standard output: Bad file descriptor\n")
+    assert word(folder, "report", capsule, closed=[1]) == (
+        4,
+        "finitude: cannot write to standard output: Bad file descriptor\n",
+    )
 
 
 @pytest.mark.parametrize("nowhere", [{"err": "/dev/full"}, {"closed": [2]}], ids=str)
@@ -54,14 +70,22 @@ def test_what_cannot_be_said_does_not_change_the_exit_code(bad_run, nowhere):
 
 
 def test_a_word_is_interrupted_while_the_engine_computes(tmp_path):
-    large = "model = nn.Linear(512, 2048); opt = torch.optim.SGD(model.parameters(), lr=0.1); batches = [torch.randn(512, 512)] * 2\n" + ALARM
+    large = (
+        "model = nn.Linear(512, 2048); opt = torch.optim.SGD(model.parameters(), lr=0.1); batches = "
+        "[torch.randn(512, 512)] * 2\n" + ALARM
+    )
     capsule = training(tmp_path, large, "--on-alarm", "stop", "--experiments", "0").the_alarm()["capsule"]
     packed, scratch = tmp_path / "bad.zip", tmp_path / "scratch"
     scratch.mkdir()
     assert word(tmp_path, "pack", capsule, str(packed), out=os.devnull)[0] == 0
-    process = subprocess.Popen([sys.executable, "-m", "finitude", "replay", "--times", "900", str(packed)], stdout=subprocess.DEVNULL,
-                               stderr=subprocess.PIPE, text=True, env={**environment(None), "TMPDIR": str(scratch)},
-                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "finitude", "replay", "--times", "900", str(packed)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**environment(None), "TMPDIR": str(scratch)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     while not list(scratch.glob("finitude-*/2")):  # the third word, unpacked, and then played for longer than a minute
         assert process.poll() is None, process.communicate()
         time.sleep(0.1)

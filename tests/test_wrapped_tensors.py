@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from device_support import ON_DEVICE, build
 from finitude import _native
 from helpers import run
@@ -31,7 +32,9 @@ class Held(torch.Tensor):
             return args[0]
         return tree_map(lambda v: Held(v) if isinstance(v, torch.Tensor) else v, result)
 """
-TRAINING = HELD + """
+TRAINING = (
+    HELD
+    + """
 torch.manual_seed(0)
 weight = nn.Parameter(Held(torch.randn(4, 3)))
 opt = torch.optim.SGD([weight], lr=0.1)
@@ -44,6 +47,7 @@ for step in range(6):
     opt.step()
 print("finite", bool(weight.inner.isfinite().all()))
 """
+)
 
 
 def test_a_bad_step_is_left_out(tmp_path):
@@ -55,8 +59,14 @@ def test_a_bad_step_is_left_out(tmp_path):
 
 
 def test_a_gradient_alone_is_seen(tmp_path):
-    got = run(tmp_path, TRAINING.replace("    loss.backward()", "    loss.backward()\n    if step == 3: weight.grad.inner[1, 2] = float('inf')")
-              .replace("SCALE", "1"), "--on-alarm", "skip")
+    got = run(
+        tmp_path,
+        TRAINING.replace(
+            "    loss.backward()", "    loss.backward()\n    if step == 3: weight.grad.inner[1, 2] = float('inf')"
+        ).replace("SCALE", "1"),
+        "--on-alarm",
+        "skip",
+    )
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"]) == (3, "gradient") and "finite True" in got.out, got.told()
     assert got.watched["gradients_scanned"] >= 6
@@ -69,7 +79,7 @@ def test_a_healthy_run_is_silent(tmp_path):
 
 
 def test_what_cannot_be_read_is_named(tmp_path):
-    silent = TRAINING.replace("    def __tensor_flatten__(self):\n        return [\"inner\"], None\n", "")
+    silent = TRAINING.replace('    def __tensor_flatten__(self):\n        return ["inner"], None\n', "")
     assert silent != TRAINING
     got = run(tmp_path, silent.replace("SCALE", "2"))
     assert got.code == 0 and not got.alarms, got.told()
@@ -78,8 +88,11 @@ def test_what_cannot_be_read_is_named(tmp_path):
 
 
 def test_on_a_gpu_a_rank_does_not_leave_a_step_out_by_itself(tmp_path):
-    """A fused kernel that reads found_inf would: it is asked for only where every parameter is whole, but for the first step, before there is state."""
-    body = HELD + """
+    """A fused kernel that reads found_inf would: it is asked for only where every parameter is whole, but for the first
+    step, before there is state."""
+    body = (
+        HELD
+        + """
 bare = lambda t: t.inner if isinstance(t, Held) else t
 weight = nn.Parameter(WEIGHT)
 opt = torch.optim.SGD([weight], lr=0.1, momentum=0.9, fused=True)
@@ -94,6 +107,7 @@ for step in range(6):
     asked.append(hasattr(opt, "found_inf"))
 print("flags", any(asked), "waits", counts()["waits"], "finite", bool(bare(weight).isfinite().all()))
 """
+    )
     device = ON_DEVICE.format(library=build(tmp_path))
     whole = run(tmp_path, device + body.replace("WEIGHT", "torch.randn(4, 3)"), "--on-alarm", "skip")
     assert "flags True waits 1 finite True" in whole.out, whole.told()
@@ -127,7 +141,7 @@ def test_a_class_that_does_not_tell_is_left_alone():
     silent, two = Silent(torch.ones(2)), Two(torch.ones(2))
     two.other = torch.ones(2)
     assert _native.local_of(silent) is silent and _native.local_of(two) is two
-    with pytest.raises(KeyError, match="mine"):   # what the program raises meanwhile is not lost
+    with pytest.raises(KeyError, match="mine"):  # what the program raises meanwhile is not lost
         try:
             raise KeyError("mine")
         finally:

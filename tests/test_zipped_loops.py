@@ -1,5 +1,5 @@
-"""Loops over `zip`, `map` and what itertools has like them, which keep the iterators they draw from in a tuple: a second run in place puts those back, or leaves alone
-what one of them reads once."""
+"""Loops over `zip`, `map` and what itertools has like them, which keep the iterators they draw from in a tuple: a
+second run in place puts those back, or leaves alone what one of them reads once."""
 
 import pytest
 
@@ -37,8 +37,13 @@ for round in LOOP_AROUND:
         print(loss.item())
 print("end")
 """
-IN_MEMORY = ["zip(X, Y)", "map(lambda x, y: (x, y), X, Y)", "(both for _, both in enumerate(zip(X, Y)))", "pairs()",
-             "zip(map(torch.clone, X), reversed(Y))"]
+IN_MEMORY = [
+    "zip(X, Y)",
+    "map(lambda x, y: (x, y), X, Y)",
+    "(both for _, both in enumerate(zip(X, Y)))",
+    "pairs()",
+    "zip(map(torch.clone, X), reversed(Y))",
+]
 READ_ONCE = ["zip(map(json.loads, open('rows.txt')), Y)", "zip(Once(X), Y)", "map(lambda x, y: (x, y), Once(X), Y)"]
 
 
@@ -46,14 +51,21 @@ def ran(folder, loop, around="range(1)"):
     text = PROGRAM.replace("LOOP_AROUND", around).replace("LOOP", loop)
     got = helpers.run(folder, text, "--on-alarm", "skip", "--capsules", "0", "--experiments", "0")
     plain = helpers.plain(folder, "train.py").out.splitlines()
-    assert got.code == 0 and len(got.out.splitlines()) == len(plain) and got.out.splitlines()[:3] == plain[:3], got.told()
+    assert got.code == 0 and len(got.out.splitlines()) == len(plain) and got.out.splitlines()[:3] == plain[:3], (
+        got.told()
+    )
     return got.alarms[0]
 
 
 @pytest.mark.parametrize("loop", IN_MEMORY)
 def test_what_lies_in_memory_is_drawn_from_again(tmp_path, loop):
     alarm = ran(tmp_path, loop)
-    assert (alarm["step"], alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == (3, "persistent", "rewind", True), alarm["rerun_text"]
+    assert (alarm["step"], alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == (
+        3,
+        "persistent",
+        "rewind",
+        True,
+    ), alarm["rerun_text"]
 
 
 def test_a_loop_around_it_that_has_not_moved_is_no_reason_against_it(tmp_path):

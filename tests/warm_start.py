@@ -1,9 +1,9 @@
-"""Second processes of a run that the server of `helpers` forked: forked from that server too, and not started with an import of torch.
+"""Second processes of a run that the server of `helpers` forked: forked from that server too, and not started with an
+import of torch.
 
-The run still starts a process (this file, as a program that imports nothing of ours), with the namespaces, streams and directory that
-it gives a second process. It hands them to the server over a socket, waits for what the server forks, and ends as that ends. Who kills
-this process kills the fork: the server sees the socket close.
-"""
+The run still starts a process (this file, as a program that imports nothing of ours), with the namespaces, streams and
+directory that it gives a second process. It hands them to the server over a socket, waits for what the server forks,
+and ends as that ends. Who kills this process kills the fork: the server sees the socket close."""
 
 import array
 import json
@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 
-_MOST = 1 << 20                 # bytes of an order
+_MOST = 1 << 20  # bytes of an order
 _NAMESPACES = ("user", "mnt")
 
 
@@ -25,7 +25,7 @@ class Starter:
         self._socket.bind(self.name)
         self._socket.listen(8)
         self._socket.setblocking(False)
-        self._running = {}      # process: connection
+        self._running = {}  # process: connection
 
     def turn(self):
         try:
@@ -58,7 +58,7 @@ class Starter:
 
     def _answer(self, child, code):
         connection = self._running.pop(child)
-        _kill(child)            # what it has started
+        _kill(child)  # what it has started
         try:
             connection.send(str(code).encode())
         except OSError:
@@ -89,7 +89,7 @@ def become(order):
     os.setsid()
     *streams, directory, user, mount = order["descriptors"]
     libc = ctypes.CDLL(None, use_errno=True)
-    for descriptor, name in ((user, "user"), (mount, "mnt")):   # the rights over the second come with the first
+    for descriptor, name in ((user, "user"), (mount, "mnt")):  # the rights over the second come with the first
         if os.readlink(f"/proc/self/fd/{descriptor}") != os.readlink(f"/proc/self/ns/{name}"):
             assert libc.setns(descriptor, 0) == 0, os.strerror(ctypes.get_errno())
     os.fchdir(directory)
@@ -110,7 +110,13 @@ def command(name, words):
 def _main():
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.connect("\0" + sys.argv[1])
-    descriptors = [0, 1, 2, os.open(".", os.O_RDONLY | os.O_DIRECTORY), *(os.open(f"/proc/self/ns/{n}", os.O_RDONLY) for n in _NAMESPACES)]
+    descriptors = [
+        0,
+        1,
+        2,
+        os.open(".", os.O_RDONLY | os.O_DIRECTORY),
+        *(os.open(f"/proc/self/ns/{n}", os.O_RDONLY) for n in _NAMESPACES),
+    ]
     order = json.dumps({"words": sys.argv[2:], "env": dict(os.environ)}).encode()
     connection.sendmsg([order], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))])
     code = int(connection.recv(64) or b"1")

@@ -1,9 +1,10 @@
-"""Writes docs/capsule-cost.md: what a capsule costs a program that trains on. usage: capsule_cost.py [--rounds N] [--out FILE]
+"""Writes docs/capsule-cost.md: what a capsule costs a program that trains on. usage: capsule_cost.py [--rounds N]
+[--out FILE]
 
-In turns, in one process: a step is recorded and written as a capsule beside the program; the same bytes are written plainly, header and
-tensors in the safetensors format, straight from the live tensors, while as much memory is taken as the capsule holds. Neither is synced
-to the disk. Which of the two comes first alternates. Medians, of ratios the median of pairs with the quartiles.
-"""
+In turns, in one process: a step is recorded and written as a capsule beside the program; the same bytes are written
+plainly, header and tensors in the safetensors format, straight from the live tensors, while as much memory is taken as
+the capsule holds. Neither is synced to the disk. Which of the two comes first alternates. Medians, of ratios the median
+of pairs with the quartiles."""
 
 import argparse
 import datetime
@@ -48,8 +49,11 @@ def wide(width, layers):
 
 
 # Adam holds as much again twice.
-PROGRAMS = {"MLP of 25 million parameters": wide(2048, 6), "transformer of 4 layers, dropout": replay_cost.PROGRAMS["transformer of 4 layers, dropout"],
-            "MLP of 7 thousand parameters": replay_cost.PROGRAMS["MLP of 7 thousand parameters"]}
+PROGRAMS = {
+    "MLP of 25 million parameters": wide(2048, 6),
+    "transformer of 4 layers, dropout": replay_cost.PROGRAMS["transformer of 4 layers, dropout"],
+    "MLP of 7 thousand parameters": replay_cost.PROGRAMS["MLP of 7 thousand parameters"],
+}
 
 
 def plain_write(path, tensors, header):
@@ -58,11 +62,12 @@ def plain_write(path, tensors, header):
         for t in tensors:
             rest = memoryview(t.detach().reshape(-1).numpy()).cast("B")
             while len(rest):
-                rest = rest[f.write(rest):]
+                rest = rest[f.write(rest) :]
 
 
 def remove(path):
-    """At once, so that the next one writes into memory that the machine has at hand: a virtual one is given the rest page by page."""
+    """At once, so that the next one writes into memory that the machine has at hand: a virtual one is given the rest
+    page by page."""
     shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
 
 
@@ -74,6 +79,7 @@ def seconds(call, *words):
 
 def child(name, rounds, folder):
     import torch
+
     from finitude import _native
     from finitude.capsules import capsule
 
@@ -104,13 +110,21 @@ def child(name, rounds, folder):
             _native.tape_name(p, "parameter", key)
             _native.tape_outcome("gradient", key, p.grad)
         began = time.perf_counter()
-        why = _native.capsule_write_beside(path, "{}", 4 << 30, False, capsule.REPLAY_BELOW, None, state, capsule.PLAYER)
+        why = _native.capsule_write_beside(
+            path, "{}", 4 << 30, False, capsule.REPLAY_BELOW, None, state, capsule.PLAYER
+        )
         waited = time.perf_counter() - began
         assert not why and _native.capsules_wait(300), why
-        done, = _native.capsules_done()
+        (done,) = _native.capsules_done()
         assert not done["why_not"] and done["replayed"] in ("identical", "not tried"), done
-        return {"bytes": done["bytes"], "step": stepped, "waits": waited, "write": done["write_seconds"],
-                "read_back": done["write_seconds"] + done["check_seconds"], "replay": done["replay_seconds"]}
+        return {
+            "bytes": done["bytes"],
+            "step": stepped,
+            "waits": waited,
+            "write": done["write_seconds"],
+            "read_back": done["write_seconds"] + done["check_seconds"],
+            "replay": done["replay_seconds"],
+        }
 
     def plain(path):
         copies = []
@@ -142,8 +156,22 @@ def cells(name, rows):
     # What a file costs that a capsule has four of drowns the bytes of a small one.
     large = middle["bytes"] > 1 << 20
     size = f"{middle['bytes'] / 2**20:.1f}" if large else f"{middle['bytes'] / 2**20:.2f}"
-    return " | ".join([f"| {name}", size, ms("step"), ms("waits"), ms("copy"), ratio("waits", "copy") if large else "", ms("plain"), ms("write"),
-                       ratio("write", "plain") if large else "", ms("read_back"), ratio("read_back", "plain") if large else "", ms("replay") + " |\n"])
+    return " | ".join(
+        [
+            f"| {name}",
+            size,
+            ms("step"),
+            ms("waits"),
+            ms("copy"),
+            ratio("waits", "copy") if large else "",
+            ms("plain"),
+            ms("write"),
+            ratio("write", "plain") if large else "",
+            ms("read_back"),
+            ratio("read_back", "plain") if large else "",
+            ms("replay") + " |\n",
+        ]
+    )
 
 
 def main():
@@ -159,10 +187,21 @@ def main():
         return
     lines, load = [], os.getloadavg()[0]
     for name in PROGRAMS:
-        done = subprocess.run([sys.executable, __file__, "--child", name, "--rounds", str(words.rounds)], check=True, stdout=subprocess.PIPE,
-                              text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        done = subprocess.run(
+            [sys.executable, __file__, "--child", name, "--rounds", str(words.rounds)],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
         lines.append(cells(name, json.loads(done.stdout)))
-    head = HEAD.format(rounds=words.rounds, torch=importlib.metadata.version("torch"), machine=replay_cost.machine(), load=load, date=datetime.date.today())
+    head = HEAD.format(
+        rounds=words.rounds,
+        torch=importlib.metadata.version("torch"),
+        machine=replay_cost.machine(),
+        load=load,
+        date=datetime.date.today(),
+    )
     pathlib.Path(words.out).write_text(head + "".join(lines), encoding="utf-8")
 
 

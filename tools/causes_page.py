@@ -1,11 +1,12 @@
-"""Puts what `finitude run` prints of a zoo case, or of a program of examples/causes, into docs/causes.md, for every cause class.
+"""Puts what `finitude run` prints of a zoo case, or of a program of examples/causes, into docs/causes.md, for every
+cause class.
 
-    python tools/causes_page.py [CLASS...]     runs the cases and rewrites the boxes; exit code 1 where a report says another class
-"""
+python tools/causes_page.py [CLASS...]     runs the cases and rewrites the boxes; exit code 1 where a report says
+another class"""
 
 import os
 
-os.environ["OMP_NUM_THREADS"] = "1"      # before torch is imported
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 
 import json
 import pathlib
@@ -19,7 +20,9 @@ ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 PAGE = ROOT / "docs" / "causes.md"
 EXAMPLES = ROOT / "examples" / "causes"
-BOX = re.compile(r"(<!-- case: (\S+) -->\n```text\n)(.*?)(```)", re.S)   # a slug of the zoo, or the name of a file of examples/causes
+BOX = re.compile(
+    r"(<!-- case: (\S+) -->\n```text\n)(.*?)(```)", re.S
+)  # a slug of the zoo, or the name of a file of examples/causes
 SECTION = re.compile(r"^## (\S+)$", re.M)
 WIDTH = 110
 
@@ -31,8 +34,8 @@ def sections(text):
 
 
 def excerpt(report, cause):
-    """The first alarm of that class (another rank's may come before it) as the terminal shows it, without the lines about how the
-    run ended."""
+    """The first alarm of that class (another rank's may come before it) as the terminal shows it, without the lines
+    about how the run ended."""
     from finitude import _native
 
     alarm = next((a for a in report["alarms"] if a["cause"]["class"] == cause), report["alarms"][0])
@@ -48,8 +51,12 @@ def run(cases, folder):
 
     runner.import_once()
     ended = {}
-    runner.execute([(case, pathlib.Path(folder), case.expected.get("cold", False)) for case in cases], 1, 120,
-                   lambda one: ended.__setitem__(one.case.slug, one.report()))
+    runner.execute(
+        [(case, pathlib.Path(folder), case.expected.get("cold", False)) for case in cases],
+        1,
+        120,
+        lambda one: ended.__setitem__(one.case.slug, one.report()),
+    )
     return ended
 
 
@@ -60,8 +67,21 @@ def run_example(name, folder):
     own = pathlib.Path(folder, program.stem)
     own.mkdir()
     shutil.copy(program, own)
-    subprocess.run([sys.executable, "-m", "finitude", "run", "--report", "report.json", *(words[1].split() if words else ()), name],
-                   cwd=own, capture_output=True, timeout=300)
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "finitude",
+            "run",
+            "--report",
+            "report.json",
+            *(words[1].split() if words else ()),
+            name,
+        ],
+        cwd=own,
+        capture_output=True,
+        timeout=300,
+    )
     return json.loads((own / "report.json").read_text())
 
 
@@ -91,7 +111,9 @@ def main(wanted):
             wrong += 1
             print(f"{slug} was to show {name}, its report says {found}")
             continue
-        text = BOX.sub(lambda m: m.group(1) + excerpt(report, name) + m.group(4) if m.group(2) == slug else m.group(0), text)
+        text = BOX.sub(
+            lambda m: m.group(1) + excerpt(report, name) + m.group(4) if m.group(2) == slug else m.group(0), text
+        )
     PAGE.write_text(text)
     print(f"docs/causes.md: {len(chosen) - wrong} cases")
     return 1 if wrong else 0

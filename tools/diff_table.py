@@ -1,6 +1,6 @@
 """Counts how often `finitude diff` names the right first divergence of seeded pairs (tests/diff_pairs.py).
 
-    python tools/diff_table.py [SEEDS] [FIRST]     prints a Markdown table: SEEDS networks a pair, seeds from FIRST on
+python tools/diff_table.py [SEEDS] [FIRST]     prints a Markdown table: SEEDS networks a pair, seeds from FIRST on
 """
 
 import json

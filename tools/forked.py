@@ -26,12 +26,12 @@ def exit_code(program):
         return 1
 
 
-_PERTURB = -6    # M_PERTURB of glibc's mallopt
+_PERTURB = -6  # M_PERTURB of glibc's mallopt
 
 
 def fill_memory(byte):
-    """From here on freed memory is filled with that byte, and what is handed out with its complement, here and in processes that this one
-    starts. 0: it holds what chance left there. Does nothing without glibc."""
+    """From here on freed memory is filled with that byte, and what is handed out with its complement, here and in
+    processes that this one starts. 0: it holds what chance left there. Does nothing without glibc."""
     if byte and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         libc.mallopt(_PERTURB, byte)
         os.environ["MALLOC_PERTURB_"] = str(byte)

@@ -1,12 +1,14 @@
-"""Writes cmake/hot_functions.ld: the functions of ours that every healthy step runs. usage: hot_functions.py [--steps N] [--check]
+"""Writes cmake/hot_functions.ld: the functions of ours that every healthy step runs. usage: hot_functions.py [--steps
+N] [--check]
 
-Linked one behind the other they lie on a few pages; strewn over the 4 MB of the extension they would lie on eighty, and so many entries
-of the address translation are what the program then has to look up again. Counted by valgrind's callgrind in real steps, so the list is
-made anew where what a step runs has changed much; a name that is missing or gone costs a page and nothing else. Needs valgrind and a
-build in build/, whose library has its symbols (the installed one is stripped).
+Linked one behind the other they lie on a few pages; strewn over the 4 MB of the extension they would lie on eighty, and
+so many entries of the address translation are what the program then has to look up again. Counted by valgrind's
+callgrind in real steps, so the list is made anew where what a step runs has changed much; a name that is missing or
+gone costs a page and nothing else. Needs valgrind and a build in build/, whose library has its symbols (the installed
+one is stripped).
 
---check says how many pages of our code one step of the installed build touches, by the kernel's marks, and writes nothing.
-"""
+--check says how many pages of our code one step of the installed build touches, by the kernel's marks, and writes
+nothing."""
 
 import argparse
 import bisect
@@ -43,11 +45,34 @@ INSERT BEFORE .text;
 def counted(kind, batches, steps, folder):
     """The calls of each address in our library, of so many steps."""
     out = pathlib.Path(folder, f"{kind}-{batches}.out")
-    env = {**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
-    done = subprocess.run(["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", machine.python(), str(ROOT / "bench/lines/steps.py"),
-                           kind, "all", str(steps), batches], env=env, capture_output=True, text=True)
+    env = {
+        **os.environ,
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONSAFEPATH": "1",
+    }
+    done = subprocess.run(
+        [
+            "valgrind",
+            "--tool=callgrind",
+            f"--callgrind-out-file={out}",
+            machine.python(),
+            str(ROOT / "bench/lines/steps.py"),
+            kind,
+            "all",
+            str(steps),
+            batches,
+        ],
+        env=env,
+        capture_output=True,
+        text=True,
+    )
     if done.returncode != 0:
-        raise SystemExit(f"hot_functions: {kind}: exit code {done.returncode}: {(done.stderr.strip().splitlines() or ['nothing'])[-1]}")
+        raise SystemExit(
+            f"hot_functions: {kind}: exit code {done.returncode}: "
+            f"{(done.stderr.strip().splitlines() or ['nothing'])[-1]}"
+        )
     return callgrind.calls_into(out.read_text(errors="replace"), "_native.")
 
 
@@ -55,7 +80,9 @@ def symbols():
     libraries = sorted((ROOT / "build").glob("cp3*/_native*.so"), key=lambda p: p.stat().st_mtime)
     if not libraries:
         raise SystemExit("hot_functions: there is no build/cp3*/_native*.so; run make build")
-    listed = subprocess.run(["nm", "--defined-only", str(libraries[-1])], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["nm", "--defined-only", str(libraries[-1])], capture_output=True, text=True, check=True
+    ).stdout
     found = collections.defaultdict(list)
     for line in listed.splitlines():
         words = line.split(" ", 2)
@@ -71,12 +98,11 @@ def pattern(name):
 
 
 def touched(steps=10):
-    """Pages of our library's code that one step of a small model reads, the median of some steps: the kernel marks what is referenced
-    (proc(5), clear_refs and smaps)."""
+    """Pages of our library's code that one step of a small model reads, the median of some steps: the kernel marks what
+    is referenced (proc(5), clear_refs and smaps)."""
     import statistics
 
     import torch
-
     from bench.overhead import arms, models, worker
 
     def marked():
@@ -114,7 +140,9 @@ def touched(steps=10):
 def main():
     parser = argparse.ArgumentParser(description="Writes cmake/hot_functions.ld.")
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--check", action="store_true", help="say how many pages of our code a step touches, and write nothing")
+    parser.add_argument(
+        "--check", action="store_true", help="say how many pages of our code a step touches, and write nothing"
+    )
     options = parser.parse_args()
     if options.check:
         touched()

@@ -1,9 +1,9 @@
-"""Writes docs/replay-cost.md: what a replay costs beside the step that it replays. usage: replay_cost.py [--rounds N] [--out FILE]
+"""Writes docs/replay-cost.md: what a replay costs beside the step that it replays. usage: replay_cost.py [--rounds N]
+[--out FILE]
 
-Time: step (forward and backward) and replay in one process, in turns; the median of the ratios of neighbours, with the quartiles.
-Memory: the largest resident size of a process that takes two steps, less its size when torch was imported, beside that of
-finitude-replay, less its size with a tape of one call.
-"""
+Time: step (forward and backward) and replay in one process, in turns; the median of the ratios of neighbours, with the
+quartiles. Memory: the largest resident size of a process that takes two steps, less its size when torch was imported,
+beside that of finitude-replay, less its size with a tape of one call."""
 
 import argparse
 import datetime
@@ -41,7 +41,10 @@ def resident_mb():
 def mlp():
     from torch import nn
 
-    return nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 2048), nn.GELU(), nn.Linear(2048, 10)), (256, 512)
+    return nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 2048), nn.GELU(), nn.Linear(2048, 10)), (
+        256,
+        512,
+    )
 
 
 def cnn():
@@ -50,7 +53,12 @@ def cnn():
     def block(a, b):
         return nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU(), nn.MaxPool2d(2))
 
-    return nn.Sequential(block(3, 32), block(32, 64), block(64, 128), nn.Flatten(), nn.Linear(2048, 10)), (64, 3, 32, 32)
+    return nn.Sequential(block(3, 32), block(32, 64), block(64, 128), nn.Flatten(), nn.Linear(2048, 10)), (
+        64,
+        3,
+        32,
+        32,
+    )
 
 
 def transformer():
@@ -66,8 +74,12 @@ def small():
     return nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10)), (32, 32)
 
 
-PROGRAMS = {"MLP of 5.3 million parameters": mlp, "CNN with BatchNorm": cnn, "transformer of 4 layers, dropout": transformer,
-            "MLP of 7 thousand parameters": small}
+PROGRAMS = {
+    "MLP of 5.3 million parameters": mlp,
+    "CNN with BatchNorm": cnn,
+    "transformer of 4 layers, dropout": transformer,
+    "MLP of 7 thousand parameters": small,
+}
 
 
 def a_step(name):
@@ -145,8 +157,13 @@ def child_tape(name, file):
 
 def ask(*words):
     """The answer of this file in a process of its own."""
-    done = subprocess.run([sys.executable, __file__, *map(str, words)], check=True, capture_output=True, text=True,
-                          env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        [sys.executable, __file__, *map(str, words)],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     return json.loads(done.stdout or "null")
 
 
@@ -171,12 +188,19 @@ def row(name, rounds, folder):
     quarter = len(ratios) // 4
     step, replay = (statistics.median(pair[i] for pair in timed["pairs"]) for i in (0, 1))
     memory = f"{replay_mb / step_mb:.2f}" if step_mb > 8 else ""
-    return (f"| {name} | {timed['calls']} | {step:.2f} | {replay:.2f} | {statistics.median(ratios):.2f} ({ratios[quarter]:.2f} to "
-            f"{ratios[-1 - quarter]:.2f}) | {step_mb:.0f} | {replay_mb:.0f} | {memory} |\n")
+    return (
+        f"| {name} | {timed['calls']} | {step:.2f} | {replay:.2f} | {statistics.median(ratios):.2f} "
+        f"({ratios[quarter]:.2f} to "
+        f"{ratios[-1 - quarter]:.2f}) | {step_mb:.0f} | {replay_mb:.0f} | {memory} |\n"
+    )
 
 
 def machine():
-    names = [line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("model name")]
+    names = [
+        line.split(":", 1)[1].strip()
+        for line in open("/proc/cpuinfo", encoding="utf-8")
+        if line.startswith("model name")
+    ]
     return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"
 
 
@@ -201,7 +225,12 @@ def main():
     else:
         with tempfile.TemporaryDirectory() as folder:
             rows = [row(name, words.rounds, pathlib.Path(folder)) for name in PROGRAMS]
-        table = HEAD.format(rounds=words.rounds, torch=importlib.metadata.version("torch"), machine=machine(), date=datetime.date.today()) + "".join(rows)
+        table = HEAD.format(
+            rounds=words.rounds,
+            torch=importlib.metadata.version("torch"),
+            machine=machine(),
+            date=datetime.date.today(),
+        ) + "".join(rows)
         pathlib.Path(words.out).write_text(table, encoding="utf-8")
 
 

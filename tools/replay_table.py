@@ -1,7 +1,7 @@
 """Writes docs/replay.md: which programs come out of a replay with the same bits. usage: replay_table.py [OUT]
 
-Run it with the Python that finitude is installed for. A program that does not replay is listed as such; the exit code is 1.
-"""
+Run it with the Python that finitude is installed for. A program that does not replay is listed as such; the exit code
+is 1."""
 
 import pathlib
 import subprocess
@@ -46,8 +46,11 @@ def played(name, folder):
     outside = subprocess.run([PLAYER, file], capture_output=True, check=False).returncode == 0
     file.unlink()
     words = {True: "=", False: "differs"}
-    return (f"| {name} | {about['calls']} | {about['input_bytes']} | {sum(seen.values())} | {words[inside]} | {words[outside]} |",
-            inside and outside)
+    return (
+        f"| {name} | {about['calls']} | {about['input_bytes']} | {sum(seen.values())} | "
+        f"{words[inside]} | {words[outside]} |",
+        inside and outside,
+    )
 
 
 def main(out):

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Every test: set-up, the C++ core under ASan+UBSan, its kernels and what threads share as they are released and under TSan, the
+# Every test: set-up, format and lint, the C++ core under ASan+UBSan, its kernels and what threads share as they are released and under TSan, the
 # extension, the C++ API, then pytest by label.
 # A step that fails does not keep the later ones from running; the last line counts what the test programs reported.
-step_total=14
+step_total=15
 . "$(dirname "${BASH_SOURCE[0]}")/build.sh"
 results=$root/build/results
 broken=()  # RESULT=TITLE of the steps that failed, where RESULT.xml holds their tests
@@ -63,6 +63,7 @@ started=$SECONDS
 rm -rf "$results"
 mkdir -p "$results"
 setup test || exit 1
+attempt lint "format and lint" tools/format.sh --check
 native_suite asan "C++ core under ASan and UBSan"
 native_suite kernels "kernels and ring as released"
 native_suite tsan "ring and event sink under TSan"

@@ -26,7 +26,10 @@ BEGIN, END = "<!-- table: written by tools/test_matrix.py -->", "<!-- end of tab
 DEFAULT_PAIRS = ("3.10:2.13.0", "3.12:2.13.0", "3.13:2.13.0", "3.11:2.7.1")
 TORCH_DEPENDENCIES = "filelock typing_extensions sympy networkx jinja2 fsspec numpy setuptools".split()
 BUILD_JOBS = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "2")  # a torch file takes about 1 GB to compile
-TEST_DEPENDENCIES = "safetensors scikit-build-core pytest pytest-xdist hypothesis jsonschema scikit-learn tqdm tomli;python_version<'3.11'".split()
+TEST_DEPENDENCIES = (
+    "safetensors scikit-build-core pytest pytest-xdist hypothesis jsonschema "
+    "scikit-learn tqdm tomli;python_version<'3.11'"
+).split()
 
 
 def find_python(version):
@@ -47,12 +50,15 @@ def run(title, command, log, **options):
         out.write(f"\n$ {' '.join(map(str, command))}\n")
         out.flush()
         code = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT, **options).returncode
-    print(f"    {title}: {'done' if code == 0 else f'failed (exit {code})'}, {time.monotonic() - started:.0f} s", flush=True)
+    print(
+        f"    {title}: {'done' if code == 0 else f'failed (exit {code})'}, {time.monotonic() - started:.0f} s",
+        flush=True,
+    )
     return code == 0
 
 
 def try_pair(python, version, torch, folder):
-    """"tested", "compiled" (it builds and imports, but a test fails) or a reason that starts with "failed"."""
+    """ "tested", "compiled" (it builds and imports, but a test fails) or a reason that starts with "failed"."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "log.txt"
     log.write_text("")
@@ -72,7 +78,9 @@ def try_pair(python, version, torch, folder):
     stubs = folder / "stubs"
     shutil.rmtree(stubs, ignore_errors=True)
     made = stub_libraries.make_stubs(torch_folder, stubs)
-    for library in made:  # where torch's own libraries look too: programs of the tests are started without LD_LIBRARY_PATH
+    for (
+        library
+    ) in made:  # where torch's own libraries look too: programs of the tests are started without LD_LIBRARY_PATH
         shutil.copy(stubs / library, torch_folder / "lib" / library)
     print(f"    stand-ins for {len(made)} CUDA libraries", flush=True)
 
@@ -89,8 +97,20 @@ def try_pair(python, version, torch, folder):
     load = [venv_python, "-c", "import torch, finitude._native"]
     if not run("import", load, log, env=environment):
         return "failed: import"
-    tests = [venv_python, "-m", "pytest", "-q", "-m", "fast", "-p", "no:cacheprovider", "-n", str(os.cpu_count()),
-             "--dist", "loadscope"]
+    tests = [
+        venv_python,
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "fast",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        str(os.cpu_count()),
+        "--dist",
+        "loadscope",
+    ]
     passed = run("fast tests", tests, log, env=environment)
     print(f"    {log.read_text().splitlines()[-1]}", flush=True)  # pytest's own count
     return "tested" if passed else "compiled"

@@ -1,12 +1,19 @@
 """The cases on disk: a folder with train.py and expected.json each, and where in the source the truth lies."""
+
 import ast
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
-SETS = {"zoo": "the zoo", "acceptance": "acceptance scenarios", "idiom": "false-alarm idioms", "twin": "their twins",
-        "own-first": "own, first half", "own-second": "own, second half"}
+SETS = {
+    "zoo": "the zoo",
+    "acceptance": "acceptance scenarios",
+    "idiom": "false-alarm idioms",
+    "twin": "their twins",
+    "own-first": "own, first half",
+    "own-second": "own, second half",
+}
 
 
 @dataclass
@@ -15,7 +22,7 @@ class Case:
     slug: str
     script: Path
     expected: dict
-    lines: frozenset       # lines of the birth statement (of train.py, or of its variant)
+    lines: frozenset  # lines of the birth statement (of train.py, or of its variant)
 
     @property
     def set(self):
@@ -77,6 +84,7 @@ def load(root=ROOT):
 
 
 def choose(text="", sets=""):
-    """The cases whose folder name contains `text`, of the sets named in a comma-separated list (all, if it is empty)."""
+    """The cases whose folder name contains `text`, of the sets named in a comma-separated list (all, if it is
+    empty)."""
     wanted = sets.split(",") if sets else list(SETS)
     return [case for case in load() if text in case.slug and case.set in wanted]

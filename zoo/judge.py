@@ -1,4 +1,5 @@
 """Judges one report (schema 1) against what a case expects, column by column, and sums a run up."""
+
 import os
 
 COLUMNS = ("verdict", "step", "sink", "phase", "op", "line", "cause", "rows", "weights", "exit")
@@ -29,6 +30,7 @@ def first_alarm(report):
 
 def fitting_advisory(report, expected):
     """The advisory that comes nearest: one at the expected step, with the cause that is looked for."""
+
     def rank(advisory):
         cause = (advisory.get("cause") or {}).get("class")
         return cause not in expected["cause"], advisory.get("step") != expected.get("step")
@@ -42,8 +44,16 @@ def judge_finding(finding, case, marks, got):
     birth = (finding.get("births") or [{}])[0]
     sink = (finding.get("sink") or {}).get("kind")
     cause = (finding.get("cause") or {}).get("class")
-    got.update(step=finding.get("step"), sink=sink, phase=birth.get("phase"), op=birth.get("op"),
-               line=birth.get("line"), cause=cause, rows=birth.get("rows"), weights=finding.get("weights"))
+    got.update(
+        step=finding.get("step"),
+        sink=sink,
+        phase=birth.get("phase"),
+        op=birth.get("op"),
+        line=birth.get("line"),
+        cause=cause,
+        rows=birth.get("rows"),
+        weights=finding.get("weights"),
+    )
     fix = finding.get("fix") or {}
     # How far the fix got: told, not scored, since whether one can be verified is no matter of right or wrong.
     got["fix"] = "verified" if fix.get("verified") else "tried" if fix.get("tried") else "untried" if fix else "none"
@@ -65,7 +75,8 @@ def judge_finding(finding, case, marks, got):
 
 
 def weights_expected(expected):
-    """Stopped by the gate means clean; where the optimizer itself made the value, or nothing was in danger, a case says."""
+    """Stopped by the gate means clean; where the optimizer itself made the value, or nothing was in danger, a case
+    says."""
     if "weights" in expected:
         return expected["weights"]
     gated = set(expected.get("sink", [])) <= {"loss", "gradient"} and not expected.get("harmless")
@@ -128,8 +139,10 @@ def summarise(results):
     summary["alarms"] = (sum(bool(r["marks"]["verdict"]) for r in must), len(must))
     told = [r for r in positives if r["case"].expected["expect"] == "advisory"]
     summary["advisories"] = (sum(bool(r["marks"]["verdict"]) for r in told), len(told))
-    summary["silent"] = (sum(bool(r["marks"]["verdict"]) and bool(r["marks"]["exit"]) for r in negatives),
-                         len(negatives))
+    summary["silent"] = (
+        sum(bool(r["marks"]["verdict"]) and bool(r["marks"]["exit"]) for r in negatives),
+        len(negatives),
+    )
     summary["fixes"] = (sum(r["got"].get("fix") == "verified" for r in positives), len(positives))
     summary["false_alarms"] = sum(false_alarm(r) for r in results)
     return summary
@@ -141,8 +154,13 @@ def share(pair):
 
 def passes(summary):
     """All alarms, no false alarm, every benign run watched and untouched, lines and causes above their bars."""
-    return (share(summary["alarms"]) == 1.0 and summary["false_alarms"] == 0 and share(summary["silent"]) == 1.0
-            and share(summary["line"]) >= 0.95 and share(summary["cause"]) >= 0.85)
+    return (
+        share(summary["alarms"]) == 1.0
+        and summary["false_alarms"] == 0
+        and share(summary["silent"]) == 1.0
+        and share(summary["line"]) >= 0.95
+        and share(summary["cause"]) >= 0.85
+    )
 
 
 def story(report):

@@ -5,9 +5,10 @@ tracer is what TensorFlow, JAX and most home-made tools do: it stops at the firs
 output is not. Both run in a fork of this process, as `zoo.plain` does, and are judged on alarm, step and line; neither
 names a cause.
 """
+
 import os
 
-os.environ["OMP_NUM_THREADS"] = "1"      # before torch is imported
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 
 import argparse
 import json
@@ -32,10 +33,11 @@ class Steps:
     def __init__(self):
         self.done = {}
         from torch.optim import optimizer
+
         optimizer.register_optimizer_step_pre_hook(self.begin)
         optimizer.register_optimizer_step_post_hook(self.count)
 
-    def begin(self, own, *_):                # returns nothing: what a hook returns would replace the arguments of step
+    def begin(self, own, *_):  # returns nothing: what a hook returns would replace the arguments of step
         self.done.setdefault(id(own), 0)
 
     def count(self, own, *_):
@@ -55,6 +57,7 @@ def line_in(script):
 def anomaly(script, tell, steps):
     """Anomaly mode: the line is the innermost one of the script in the traceback of the forward call."""
     import torch
+
     with warnings.catch_warnings(record=True) as said, torch.autograd.set_detect_anomaly(True):
         warnings.simplefilter("always")
         try:
@@ -102,7 +105,7 @@ def child(name, script, pipe):
     try:
         PEERS[name](script, pipe.send, Steps())
     except BaseException:
-        pipe.send(None)                  # the script's own error: the peer said nothing
+        pipe.send(None)  # the script's own error: the peer said nothing
 
 
 def observe(name, script, limit=60):
@@ -121,9 +124,11 @@ def judge(told, case):
     """Marks as those of zoo.judge: alarm, step and line; of a silent case only whether it stayed silent."""
     if not case.positive:
         return {"verdict": told is None}
-    return {"verdict": told is not None,
-            "step": told is not None and case.expected["step"] in told["steps"],
-            "line": told is not None and told["line"] in case.lines}
+    return {
+        "verdict": told is not None,
+        "step": told is not None and case.expected["step"] in told["steps"],
+        "line": told is not None and told["line"] in case.lines,
+    }
 
 
 def main(argv=None):
@@ -134,15 +139,29 @@ def main(argv=None):
     options = p.parse_args(argv)
     import torch
     import torch._dynamo  # noqa: F401
+
     torch.set_num_threads(1)
     rows = []
     for case in cases.choose(options.filter, options.set):
         said = {name: observe(name, case.script) for name in PEERS}
-        row = {"id": case.id, "slug": case.slug, "set": case.set, "expect": case.expected["expect"],
-               "said": said, "marks": {name: judge(told, case) for name, told in said.items()}}
+        row = {
+            "id": case.id,
+            "slug": case.slug,
+            "set": case.set,
+            "expect": case.expected["expect"],
+            "said": said,
+            "marks": {name: judge(told, case) for name, told in said.items()},
+        }
         rows.append(row)
-        print(case.slug, *(f"{name}: {told and (told['steps'], told['op'], told['line'])} {row['marks'][name]}"
-                           for name, told in said.items()), sep="   ", flush=True)
+        print(
+            case.slug,
+            *(
+                f"{name}: {told and (told['steps'], told['op'], told['line'])} {row['marks'][name]}"
+                for name, told in said.items()
+            ),
+            sep="   ",
+            flush=True,
+        )
     if options.json:
         Path(options.json).write_text(json.dumps({"schema": 1, "cases": rows}, indent=1) + "\n")
     return 0

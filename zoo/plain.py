@@ -1,12 +1,12 @@
 """The truth about a case without finitude: python -m zoo.plain [--filter SUBSTR] [--variant-seeds 3]
 
 Runs the script alone, and its variants, and looks at losses, gradients, parameters, optimizer state and buffers around
-every optimizer step. Says the first bad step, what was bad there, and which ops of that step made it. Nothing of ours is
-imported, so that what `expected.json` declares of a variant can be held against a second opinion.
-"""
+every optimizer step. Says the first bad step, what was bad there, and which ops of that step made it. Nothing of ours
+is imported, so that what `expected.json` declares of a variant can be held against a second opinion."""
+
 import os
 
-os.environ["OMP_NUM_THREADS"] = "1"      # before torch is imported
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 
 import argparse
 import gc
@@ -29,8 +29,10 @@ class Witness:
     def __init__(self, script, tell):
         self.script, self.tell = str(script), tell
         self.losses, self.bad_losses, self.steps, self.phase, self.made = 0, [], {}, "forward", []
-        self.bad_from_the_start = None       # buffers that hold NaN before the first step, by intent or until they are filled
-        self.skips = 0                       # steps in a row that a loss scaler left out
+        self.bad_from_the_start = (
+            None  # buffers that hold NaN before the first step, by intent or until they are filled
+        )
+        self.skips = 0  # steps in a row that a loss scaler left out
 
     def install(self):
         import torch
@@ -55,7 +57,8 @@ class Witness:
         optimizer.register_optimizer_step_post_hook(self.after_step)
 
     def watch_scaler(self, scaler):
-        """A scaler leaves bad steps out before the optimizer hears of them: a bad loss shows here, and so does a streak."""
+        """A scaler leaves bad steps out before the optimizer hears of them: a bad loss shows here, and so does a
+        streak."""
         plain_step, plain_update = scaler.step, scaler.update
 
         def step(own, optimizer, *rest, **named):
@@ -69,8 +72,14 @@ class Witness:
         def update(own, *rest, **named):
             plain_update(own, *rest, **named)
             if self.skips > 20 or self.skips and own.get_scale() < 1:
-                self.tell({"step": max(self.steps.values(), default=0), "kinds": {"gradient"}, "made": set(self.made),
-                           "micro_batch": 0})
+                self.tell(
+                    {
+                        "step": max(self.steps.values(), default=0),
+                        "kinds": {"gradient"},
+                        "made": set(self.made),
+                        "micro_batch": 0,
+                    }
+                )
                 os._exit(0)
 
         scaler.step, scaler.update = step, update
@@ -97,8 +106,14 @@ class Witness:
 
     def end_if(self, kinds, optimizer):
         if kinds:
-            self.tell({"step": self.steps.get(id(optimizer), 0), "kinds": kinds, "made": set(self.made),
-                       "micro_batch": self.bad_losses[0] if self.bad_losses else 0})
+            self.tell(
+                {
+                    "step": self.steps.get(id(optimizer), 0),
+                    "kinds": kinds,
+                    "made": set(self.made),
+                    "micro_batch": self.bad_losses[0] if self.bad_losses else 0,
+                }
+            )
             os._exit(0)
 
     def line(self):
@@ -110,15 +125,17 @@ class Witness:
 
 def bad(value):
     import torch
+
     if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
         return False
     value = value.detach().coalesce().values() if value.is_sparse else value.detach()
-    return not (value.float() if value.element_size() == 1 else value).isfinite().all()     # float8 cannot be asked
+    return not (value.float() if value.element_size() == 1 else value).isfinite().all()  # float8 cannot be asked
 
 
 def buffers():
     import torch
-    modules = [o for o in gc.get_objects() if issubclass(type(o), torch.nn.Module)]     # isinstance asks dead proxies
+
+    modules = [o for o in gc.get_objects() if issubclass(type(o), torch.nn.Module)]  # isinstance asks dead proxies
     return [b for m in modules for b in m.buffers(recurse=False) if b.is_floating_point()]
 
 
@@ -154,7 +171,7 @@ def child(script, compiled, pipe):
     witness = Witness(script, pipe.send)
     witness.install()
     try:
-        if compiled:                     # a mode of ours would keep it from being compiled
+        if compiled:  # a mode of ours would keep it from being compiled
             runpy.run_path(str(script), run_name="__main__")
         else:
             with ops_that_made_it(witness):
@@ -180,13 +197,13 @@ def objections(told, expected):
     """Where a plain run contradicts the expectation; an empty list where it does not."""
     if "error" in told:
         return [told["error"]]
-    if expected["expect"] == "silent" or "sink" not in expected:   # ruined by finite values: nothing is bad anywhere
+    if expected["expect"] == "silent" or "sink" not in expected:  # ruined by finite values: nothing is bad anywhere
         return [f"step {told['step']} is bad: {sorted(told['kinds'])}"] if told["kinds"] else []
     out = []
     wanted, seen = set(expected["sink"]), told["kinds"]
     if told["step"] != expected["step"]:
         out.append(f"first bad step {told['step']}, declared {expected['step']}")
-    exact = wanted <= CLASSIC            # later sinks follow from these, so that parameters may be bad as well as state
+    exact = wanted <= CLASSIC  # later sinks follow from these, so that parameters may be bad as well as state
     if not wanted & seen or exact and seen != wanted or bool(expected.get("harmless")) != (seen == {"loss"}):
         out.append(f"bad there: {sorted(seen)}, declared {sorted(wanted)}")
     if "micro_batch" in expected and told["micro_batch"] != expected["micro_batch"]:
@@ -197,8 +214,11 @@ def objections(told, expected):
 def births(told, case):
     """The ops of a plain run that are the truth about the case: those of the declared statement, or of its backward."""
     ops = {plain_op(op) for op in case.expected.get("ops", [])}
-    return {(phase, op, line) for phase, op, line in told.get("made", ())
-            if line in case.lines or phase == "backward" and plain_op(op) in ops}
+    return {
+        (phase, op, line)
+        for phase, op, line in told.get("made", ())
+        if line in case.lines or phase == "backward" and plain_op(op) in ops
+    }
 
 
 def compare(case, told, folder, seed):
@@ -220,6 +240,7 @@ def main(argv=None):
     options = p.parse_args(argv)
     import torch
     import torch._dynamo  # noqa: F401
+
     torch.set_num_threads(1)
     contradicted = 0
     for case in cases.choose(options.filter, options.set):

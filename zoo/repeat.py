@@ -55,9 +55,7 @@ def main(argv=None):
     p.add_argument("--jobs", type=int, default=2)
     p.add_argument("--limit", type=float, default=120)
     options = p.parse_args(argv)
-    chosen = sample(
-        [c for c in cases.choose(options.filter, options.set) if c.positive], options.sample, options.seed
-    )
+    chosen = sample([c for c in cases.choose(options.filter, options.set) if c.positive], options.sample, options.seed)
     folder, began = Path(tempfile.mkdtemp(prefix="finitude-repeat-")), time.monotonic()
     told, late = {case.slug: [] for case in chosen}, []
     try:
@@ -68,11 +66,7 @@ def main(argv=None):
             if run.timed_out:
                 late.append(run.case.slug)
 
-        runs = [
-            (case, folder / str(i), False, FILLS[i % len(FILLS)])
-            for case in chosen
-            for i in range(options.times)
-        ]
+        runs = [(case, folder / str(i), False, FILLS[i % len(FILLS)]) for case in chosen for i in range(options.times)]
         runner.execute(runs, options.jobs, options.limit, on_end)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -83,8 +77,7 @@ def main(argv=None):
             print(f"    {fill:3}  {one}")
     print(
         f"{len(chosen)} cases, {options.times} times each in {time.monotonic() - began:.0f} s: "
-        f"{len(changing)} changed"
-        + (f"; past the time limit: {', '.join(sorted(set(late)))}" if late else "")
+        f"{len(changing)} changed" + (f"; past the time limit: {', '.join(sorted(set(late)))}" if late else "")
     )
     return 1 if changing or late or not chosen else 0
 

@@ -3,9 +3,10 @@
 torch and finitude are imported once; each case is a fork of that process, so that a run of the zoo takes minutes and
 not an hour. Nothing but imports happens before a fork: no op, no thread.
 """
+
 import os
 
-os.environ["OMP_NUM_THREADS"] = "1"      # before torch is imported
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 
 import argparse
 import json
@@ -30,23 +31,36 @@ class Run:
     """One case in a process group of its own, forked (warm) or started afresh (cold)."""
 
     def __init__(self, case, folder, cold, fill=0):
-        """fill: what memory that nobody has written holds, in the process and those that it starts (see forked.fill_memory); 0: chance."""
+        """fill: what memory that nobody has written holds, in the process and those that it starts (see
+        forked.fill_memory); 0: chance."""
         self.case, self.cold, self.fill = case, cold, fill
         self.folder = Path(folder) / f"{case.slug}.{'cold' if cold else 'warm'}"
         self.work = self.folder / "work"
         self.work.mkdir(parents=True)
         self.report_file = self.folder / "report.json"
-        self.arguments = ["run", "--report", str(self.report_file), "--runs", str(self.folder / "runs"),
-                          str(case.script)]
+        self.arguments = [
+            "run",
+            "--report",
+            str(self.report_file),
+            "--runs",
+            str(self.folder / "runs"),
+            str(case.script),
+        ]
         self.started = time.monotonic()
         self.exit_code, self.seconds, self.timed_out = None, None, False
         self.pid = self.start_cold() if cold else self.start_warm()
 
     def start_cold(self):
         with open(self.folder / "stdout", "wb") as out, open(self.folder / "stderr", "wb") as err:
-            self.process = subprocess.Popen([sys.executable, "-m", "finitude", *self.arguments], cwd=self.work,
-                                            stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=child_environment(),
-                                            start_new_session=True)
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "finitude", *self.arguments],
+                cwd=self.work,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=child_environment(),
+                start_new_session=True,
+            )
         return self.process.pid
 
     def start_warm(self):
@@ -71,7 +85,7 @@ class Run:
         if code is None:
             return False
         self.exit_code = code
-        self.kill()                       # whatever the case left running
+        self.kill()  # whatever the case left running
         return True
 
     def kill(self):
@@ -116,6 +130,7 @@ def forked_child(run):
 
     def program():
         import finitude.words.cli
+
         return finitude.words.cli.main(list(run.arguments))
 
     return forked.end(forked.exit_code(program))
@@ -142,14 +157,16 @@ def import_once():
     """What every case needs; imports only."""
     import torch
     import torch._dynamo  # noqa: F401
+
     import finitude
     import finitude.words.cli  # noqa: F401
+
     return torch.__version__, getattr(finitude, "__version__", "?")
 
 
 def cold_sample(chosen, seed):
-    """A seeded tenth of the cases, at least one, and those that compile: a fork may hide what that starts with. (A second
-    process is a fresh interpreter in a forked run, too.)"""
+    """A seeded tenth of the cases, at least one, and those that compile: a fork may hide what that starts with. (A
+    second process is a fresh interpreter in a forked run, too.)"""
     if seed == "off" or not chosen:
         return []
     sample = random.Random(f"cold/{seed}").sample(chosen, -(-len(chosen) // 10))
@@ -157,12 +174,32 @@ def cold_sample(chosen, seed):
 
 
 def as_json(summary, results, ok):
-    rows = [{"id": r["case"].id, "slug": r["case"].slug, "set": r["case"].set, "expect": r["case"].expected["expect"],
-             "marks": r["marks"], "got": r["got"], "cold_agrees": r["cold"], "seconds": round(r["seconds"], 2),
-             "timed_out": r["timed_out"], "stories": r.get("stories"), "note": r["note"]} for r in results]
-    return {"schema": 1, "columns": list(COLUMNS), "pass": ok, "summary": summary,
-            "sets": {name: summarise(some) for name in cases.SETS
-                     if (some := [r for r in results if r["case"].set == name])}, "cases": rows}
+    rows = [
+        {
+            "id": r["case"].id,
+            "slug": r["case"].slug,
+            "set": r["case"].set,
+            "expect": r["case"].expected["expect"],
+            "marks": r["marks"],
+            "got": r["got"],
+            "cold_agrees": r["cold"],
+            "seconds": round(r["seconds"], 2),
+            "timed_out": r["timed_out"],
+            "stories": r.get("stories"),
+            "note": r["note"],
+        }
+        for r in results
+    ]
+    return {
+        "schema": 1,
+        "columns": list(COLUMNS),
+        "pass": ok,
+        "summary": summary,
+        "sets": {
+            name: summarise(some) for name in cases.SETS if (some := [r for r in results if r["case"].set == name])
+        },
+        "cases": rows,
+    }
 
 
 def parse(argv):
@@ -172,11 +209,16 @@ def parse(argv):
     p.add_argument("--jobs", type=int, default=2)
     p.add_argument("--limit", type=float, default=60, metavar="SECONDS", help="time limit of one case")
     p.add_argument("--cold", action="store_true", help="a fresh process for every case, no forks")
-    p.add_argument("--cold-sample", default="0", metavar="SEED",
-                   help="seed of the tenth that also runs in a fresh process, besides every case with compiled code; "
-                        "'off' for none")
-    p.add_argument("--metamorphic", action="store_true",
-                   help="score variants: names renamed, lines moved, seeds and sizes changed")
+    p.add_argument(
+        "--cold-sample",
+        default="0",
+        metavar="SEED",
+        help="seed of the tenth that also runs in a fresh process, besides every case with compiled code; "
+        "'off' for none",
+    )
+    p.add_argument(
+        "--metamorphic", action="store_true", help="score variants: names renamed, lines moved, seeds and sizes changed"
+    )
     p.add_argument("--variant-seed", type=int, default=0, help="another number, other names, lines and seeds")
     p.add_argument("--json", metavar="OUT")
     p.add_argument("--keep", metavar="DIR", help="leave reports and outputs of all cases here")
@@ -211,9 +253,20 @@ def main(argv=None):
             marks, got = judge(report, run.exit_code, case)
             note = "time limit" if run.timed_out else run.last_words() if report is None else ""
             twin = ended.get((case.slug, True)) if case in also_cold else None
-            results.append({"case": case, "marks": marks, "got": got, "seconds": run.seconds, "note": note,
-                            "timed_out": run.timed_out, "cold": agree(report, twin.report()) if twin else None,
-                            "stories": [story(report), story(twin.report()), twin.exit_code, twin.last_words()] if twin else None})
+            results.append(
+                {
+                    "case": case,
+                    "marks": marks,
+                    "got": got,
+                    "seconds": run.seconds,
+                    "note": note,
+                    "timed_out": run.timed_out,
+                    "cold": agree(report, twin.report()) if twin else None,
+                    "stories": [story(report), story(twin.report()), twin.exit_code, twin.last_words()]
+                    if twin
+                    else None,
+                }
+            )
         summary = summarise(results)
         ok = passes(summary) and all(r["cold"] is not False for r in results)
         print(table.render(results, summary, ok))

@@ -1,4 +1,6 @@
-"""The score table of a run of the zoo; as Markdown, beside the peers, with python -m zoo.table SCORE.json [PEERS.json]."""
+"""The score table of a run of the zoo; as Markdown, beside the peers, with python -m zoo.table SCORE.json
+[PEERS.json]."""
+
 import json
 import sys
 from pathlib import Path
@@ -45,18 +47,56 @@ def render(results, summary, ok):
         right, of = summary[key]
         return f"{name} {right}/{of} ({100 * share(summary[key]):.1f} %)"
 
-    lines.append(", ".join([part("alarms", "alarms"), f"false alarms {summary['false_alarms']}",
-                            part("silent", "silent"), part("advisories", "advisories"), part("steps", "step")]))
-    lines.append(", ".join([part("lines", "line"), part("causes", "cause"), part("sinks", "sink"),
-                            part("phases", "phase"), part("ops", "op"), part("rows", "rows"), part("weights", "weights"), part("verified fixes", "fixes"),
-                            f"cold agrees {sum(cold)}/{len(cold)}"]))
+    lines.append(
+        ", ".join(
+            [
+                part("alarms", "alarms"),
+                f"false alarms {summary['false_alarms']}",
+                part("silent", "silent"),
+                part("advisories", "advisories"),
+                part("steps", "step"),
+            ]
+        )
+    )
+    lines.append(
+        ", ".join(
+            [
+                part("lines", "line"),
+                part("causes", "cause"),
+                part("sinks", "sink"),
+                part("phases", "phase"),
+                part("ops", "op"),
+                part("rows", "rows"),
+                part("weights", "weights"),
+                part("verified fixes", "fixes"),
+                f"cold agrees {sum(cold)}/{len(cold)}",
+            ]
+        )
+    )
     lines.append("PASS" if ok else "FAIL (needs alarms 100 %, false alarms 0, silent 100 %, lines 95 %, causes 85 %)")
     return "\n".join(lines)
 
 
-SHOWN = {"alarms": "alarms", "silent": "silent", "step": "step", "phase": "phase", "op": "op", "line": "line",
-         "cause": "cause", "rows": "rows"}
-REACH = {"alarms": 1.0, "silent": 1.0, "step": 1.0, "phase": 0.97, "op": 0.95, "line": 0.95, "cause": 0.92, "rows": 0.90}
+SHOWN = {
+    "alarms": "alarms",
+    "silent": "silent",
+    "step": "step",
+    "phase": "phase",
+    "op": "op",
+    "line": "line",
+    "cause": "cause",
+    "rows": "rows",
+}
+REACH = {
+    "alarms": 1.0,
+    "silent": 1.0,
+    "step": 1.0,
+    "phase": 0.97,
+    "op": 0.95,
+    "line": 0.95,
+    "cause": 0.92,
+    "rows": 0.90,
+}
 
 
 def markdown_row(title, summary):
@@ -79,6 +119,7 @@ def markdown(score, peers=None):
 
 def peer_row(name, rows):
     """A peer names no phase, cause or rows; a case that wants an advisory is not counted as an alarm."""
+
     def count(kept, mark):
         marks = [row["marks"][name][mark] for row in rows if kept(row)]
         return f"{sum(marks)}/{len(marks)}"

@@ -1,4 +1,5 @@
 """The score table as Markdown, and the judging of the peers."""
+
 import json
 
 import pytest
@@ -11,8 +12,18 @@ CASES = cases.load()
 
 def summed(marks_of):
     """The JSON of a run in which every case has the marks that `marks_of` gives it."""
-    results = [{"case": case, "marks": {**dict.fromkeys(judge.COLUMNS), **marks_of(case)}, "got": {"verdict": "clean"},
-                "cold": None, "seconds": 1.0, "timed_out": False, "note": ""} for case in CASES]
+    results = [
+        {
+            "case": case,
+            "marks": {**dict.fromkeys(judge.COLUMNS), **marks_of(case)},
+            "got": {"verdict": "clean"},
+            "cold": None,
+            "seconds": 1.0,
+            "timed_out": False,
+            "note": "",
+        }
+        for case in CASES
+    ]
     return as_json(judge.summarise(results), results, True)
 
 
@@ -29,7 +40,9 @@ def cells(row):
 
 @pytest.mark.fast
 def test_a_line_for_each_set_and_one_for_all():
-    score = summed(lambda case: {"verdict": True, "exit": True, "step": case.set != "twin", "rows": "rows" in case.expected})
+    score = summed(
+        lambda case: {"verdict": True, "exit": True, "step": case.set != "twin", "rows": "rows" in case.expected}
+    )
     lines = table.markdown(score).splitlines()
     assert cells(lines[0]) == ["cases", *table.SHOWN.values()]
     by_title = {cells(line)[0]: cells(line) for line in lines[2:]}
@@ -46,7 +59,10 @@ def test_a_line_for_each_set_and_one_for_all():
 @pytest.mark.fast
 @pytest.mark.parametrize("right", [True, False])
 def test_a_peer_is_judged_on_alarm_silence_step_and_line(right):
-    rows = [{"expect": case.expected["expect"], "marks": {"somebody": peers.judge(told(case, right), case)}} for case in CASES]
+    rows = [
+        {"expect": case.expected["expect"], "marks": {"somebody": peers.judge(told(case, right), case)}}
+        for case in CASES
+    ]
     row = cells(table.peer_row("somebody", rows))
     alarms = len([case for case in CASES if case.expected["expect"] == "alarm"])
     positive = len([case for case in CASES if case.positive])

@@ -1,4 +1,5 @@
 """The variants of zoo cases: what they change, what they must leave alone, and what a case has to declare."""
+
 import ast
 import json
 import os
@@ -71,20 +72,29 @@ def test_a_varied_source_differs_in_what_is_declared_and_in_nothing_else(case):
         same_seed = variants.vary(unseeded)[0]
         assert seeds(same_seed) == seeds(old)
         assert numbers(ast.parse(same_seed)) != numbers(ast.parse(old))
-    called = [sorted(getattr(n.func, "attr", getattr(n.func, "id", "")) for n in ast.walk(ast.parse(s))
-                     if isinstance(n, ast.Call)) for s in (old, new)]
+    called = [
+        sorted(
+            getattr(n.func, "attr", getattr(n.func, "id", ""))
+            for n in ast.walk(ast.parse(s))
+            if isinstance(n, ast.Call)
+        )
+        for s in (old, new)
+    ]
     assert called[0] == called[1], "a variation changes numbers, not what is computed"
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize("replacements, problem", [
-    ([["randn(9, 9)", "randn(8, 8)"]], "occurs 0 times, not 1"),
-    ([["randn(4, 3)", "randn(5, 3)"]], "occurs 2 times, not 1"),
-    ([["randn(4, 3)", "randn(5, 3)", 3]], "occurs 2 times, not 3"),
-    ([["zeros(4)", "zeros(4)"]], "changes nothing"),
-    ([["zeros(4)", "zeros(\n4)"]], "moves lines"),
-    ([["zeros(4)", "zeros(5)"], ["x = zeros(4)", "x = zeros(6)"]], "overlaps"),
-])
+@pytest.mark.parametrize(
+    "replacements, problem",
+    [
+        ([["randn(9, 9)", "randn(8, 8)"]], "occurs 0 times, not 1"),
+        ([["randn(4, 3)", "randn(5, 3)"]], "occurs 2 times, not 1"),
+        ([["randn(4, 3)", "randn(5, 3)", 3]], "occurs 2 times, not 3"),
+        ([["zeros(4)", "zeros(4)"]], "changes nothing"),
+        ([["zeros(4)", "zeros(\n4)"]], "moves lines"),
+        ([["zeros(4)", "zeros(5)"], ["x = zeros(4)", "x = zeros(6)"]], "overlaps"),
+    ],
+)
 def test_a_replacement_that_does_not_fit_is_an_error(replacements, problem):
     source = "x = zeros(4)\na = randn(4, 3)\nb = randn(4, 3)\n"
     with pytest.raises(ValueError, match=problem):
@@ -101,9 +111,11 @@ def test_replacements_apply_to_the_original_text_at_once():
 
 @pytest.mark.fast
 def test_all_ways_to_seed_are_found_and_nothing_else():
-    source = ("torch.manual_seed(0)\nnp.random.seed(1)\nrandom.seed(a=2)\ng = torch.Generator().manual_seed(3)\n"
-              "r = np.random.default_rng(seed=4)\ntorch.cuda.manual_seed_all(5); q = random.Random(6)\n"
-              "s = np.random.RandomState(7)\nmanual_seed(8)\ntorch.manual_seed(step)\nseeds = 9\nplant(10)\n")
+    source = (
+        "torch.manual_seed(0)\nnp.random.seed(1)\nrandom.seed(a=2)\ng = torch.Generator().manual_seed(3)\n"
+        "r = np.random.default_rng(seed=4)\ntorch.cuda.manual_seed_all(5); q = random.Random(6)\n"
+        "s = np.random.RandomState(7)\nmanual_seed(8)\ntorch.manual_seed(step)\nseeds = 9\nplant(10)\n"
+    )
     assert sorted(seeds(source)) == list(range(9))
     changed = variants.change_seeds(source, lambda old: old + 1000)
     assert sorted(seeds(changed)) == list(range(1000, 1009))
@@ -146,9 +158,15 @@ def test_variants_move_and_rename_but_mean_the_same(tmp_path):
 @pytest.mark.fast
 def test_a_renamed_script_prints_what_the_varied_one_prints(tmp_path):
     case = BY_ID["N41"]
-    outputs = [subprocess.run([sys.executable, str(other.script)], capture_output=True, check=True,
-                              env={**os.environ, "OMP_NUM_THREADS": "1"}).stdout
-               for other in (variants.plain_variant(case, tmp_path / "a"), variants.variant(case, tmp_path / "b"))]
+    outputs = [
+        subprocess.run(
+            [sys.executable, str(other.script)],
+            capture_output=True,
+            check=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        ).stdout
+        for other in (variants.plain_variant(case, tmp_path / "a"), variants.variant(case, tmp_path / "b"))
+    ]
     assert outputs[0] == outputs[1] != b""
 
 
@@ -167,6 +185,11 @@ def test_the_plain_witness_contradicts_a_false_declaration():
 @pytest.mark.fast
 def test_the_plain_witness_imports_nothing_of_ours():
     code = "import sys, zoo.plain; print(json.dumps([m for m in sys.modules if m.startswith('finitude')]))"
-    run = subprocess.run([sys.executable, "-c", "import json; " + code], cwd=cases.ROOT.parent, capture_output=True,
-                         text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", "import json; " + code],
+        cwd=cases.ROOT.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert json.loads(run.stdout) == []

@@ -1,4 +1,6 @@
-"""The zoo as tests: one run of the runner, one test per case, and the reach of the whole; and tests of the judge itself."""
+"""The zoo as tests: one run of the runner, one test per case, and the reach of the whole; and tests of the judge
+itself."""
+
 import json
 import subprocess
 import sys
@@ -14,8 +16,9 @@ BY_SLUG = {case.slug: case for case in CASES}
 @pytest.fixture(scope="session")
 def score(tmp_path_factory):
     out = tmp_path_factory.mktemp("zoo") / "score.json"
-    run = subprocess.run([sys.executable, "-m", "zoo.runner", "--json", str(out)], cwd=cases.ROOT.parent,
-                         capture_output=True, text=True)
+    run = subprocess.run(
+        [sys.executable, "-m", "zoo.runner", "--json", str(out)], cwd=cases.ROOT.parent, capture_output=True, text=True
+    )
     assert out.exists(), run.stdout + run.stderr
     return json.loads(out.read_text())
 
@@ -41,7 +44,7 @@ def test_reach(score):
 def test_the_zoo_is_whole():
     assert len(BY_SLUG) == len(CASES)
     count = {name: len([case for case in CASES if case.set == name]) for name in cases.SETS}
-    assert sum(count.values()) == len(CASES) and count["zoo"] == 100 + 2     # two cases come in two forms
+    assert sum(count.values()) == len(CASES) and count["zoo"] == 100 + 2  # two cases come in two forms
     assert count["own-first"] >= 20 and count["own-second"] >= 20
     for case in CASES:
         assert case.set == "zoo" or case.expected["source"]
@@ -54,10 +57,19 @@ def test_the_zoo_is_whole():
 def good_report(case):
     """What a faultless tool would say."""
     e = case.expected
-    birth = {"phase": e["phase"][0], "op": (e.get("ops") or ["aten::none"])[0], "file": str(case.script),
-             "line": min(case.lines), "rows": e.get("rows", [])}
-    finding = {"step": e["step"], "micro_batch": e.get("micro_batch", 0), "births": [birth],
-               "cause": {"class": e["cause"][0]}}
+    birth = {
+        "phase": e["phase"][0],
+        "op": (e.get("ops") or ["aten::none"])[0],
+        "file": str(case.script),
+        "line": min(case.lines),
+        "rows": e.get("rows", []),
+    }
+    finding = {
+        "step": e["step"],
+        "micro_batch": e.get("micro_batch", 0),
+        "births": [birth],
+        "cause": {"class": e["cause"][0]},
+    }
     if e["expect"] == "advisory":
         return {"schema": 1, "outcome": "clean", "alarms": [], "advisories": [finding]}
     finding.update(sink={"kind": e["sink"][0]}, weights=(e.get("weights") or ["clean"])[0])
@@ -86,20 +98,30 @@ def test_judge_accepts_the_truth():
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize("column, change", [
-    ("step", lambda a: a.update(step=a["step"] + 1)),
-    ("sink", lambda a: a["sink"].update(kind="nowhere")),
-    ("phase", lambda a: a["births"][0].update(phase="nowhen")),
-    ("op", lambda a: a["births"][0].update(op="aten::view")),
-    ("line", lambda a: a["births"][0].update(line=100000)),
-    ("line", lambda a: a["births"][0].update(file="/elsewhere/train.py")),
-    ("cause", lambda a: a["cause"].update({"class": "unknown"})),
-    ("rows", lambda a: a["births"][0].update(rows=[99])),
-    ("weights", lambda a: a.update(weights="burnt")),
-])
+@pytest.mark.parametrize(
+    "column, change",
+    [
+        ("step", lambda a: a.update(step=a["step"] + 1)),
+        ("sink", lambda a: a["sink"].update(kind="nowhere")),
+        ("phase", lambda a: a["births"][0].update(phase="nowhen")),
+        ("op", lambda a: a["births"][0].update(op="aten::view")),
+        ("line", lambda a: a["births"][0].update(line=100000)),
+        ("line", lambda a: a["births"][0].update(file="/elsewhere/train.py")),
+        ("cause", lambda a: a["cause"].update({"class": "unknown"})),
+        ("rows", lambda a: a["births"][0].update(rows=[99])),
+        ("weights", lambda a: a.update(weights="burnt")),
+    ],
+)
 def test_judge_sees_each_fault(column, change):
-    case = next(c for c in CASES if c.positive and c.expected["expect"] == "alarm" and c.expected.get("ops")
-                and "rows" in c.expected and not c.expected.get("harmless"))
+    case = next(
+        c
+        for c in CASES
+        if c.positive
+        and c.expected["expect"] == "alarm"
+        and c.expected.get("ops")
+        and "rows" in c.expected
+        and not c.expected.get("harmless")
+    )
     report = good_report(case)
     change(report["alarms"][0])
     marks = result(case, report, 1)["marks"]
@@ -117,8 +139,16 @@ def test_forward_line_of_a_backward_birth_counts():
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize("report", [None, {}, {"schema": 2}, {"schema": 1, "outcome": "unwatched", "alarms": []},
-                                    {"schema": 1, "outcome": "alarm", "alarms": [{"step": 0}]}])
+@pytest.mark.parametrize(
+    "report",
+    [
+        None,
+        {},
+        {"schema": 2},
+        {"schema": 1, "outcome": "unwatched", "alarms": []},
+        {"schema": 1, "outcome": "alarm", "alarms": [{"step": 0}]},
+    ],
+)
 def test_a_benign_run_passes_only_when_watched_and_silent(report):
     case = next(c for c in CASES if not c.positive)
     assert result(case, report, 0)["marks"]["verdict"] is False
@@ -152,9 +182,12 @@ def test_the_score_does_not_move_with_names_lines_seeds_and_sizes():
     assert code == 0, said
 
 
-# The cases whose operators hand out most memory of their own, and some by lot; of all of them ten times in test-thorough.
+# The cases whose operators hand out most memory of their own, and some by lot; of all of them ten times in
+# test-thorough.
 @pytest.mark.slow
-@pytest.mark.parametrize("which", [("--filter", "half", "--sample", "2"), ("--sample", "3")], ids=["half precision", "by lot"])
+@pytest.mark.parametrize(
+    "which", [("--filter", "half", "--sample", "2"), ("--sample", "3")], ids=["half precision", "by lot"]
+)
 def test_a_case_is_explained_alike_each_time(which):
     code, said = run_tool("zoo.repeat", *which, "--times", "3")
     assert code == 0, said

@@ -1,4 +1,5 @@
 """Metamorphic variants of a case: names renamed, lines moved, seeds and sizes changed; the truth moves along."""
+
 import ast
 import builtins
 import random
@@ -28,12 +29,17 @@ def bound_names(tree):
             fixed.add(node.arg)
         elif isinstance(node, ast.ExceptHandler) and node.name:
             fixed.add(node.name)
-        elif isinstance(node, ast.JoinedStr):      # positions inside f-strings are not those of the file before 3.12
+        elif isinstance(node, ast.JoinedStr):  # positions inside f-strings are not those of the file before 3.12
             fixed.update(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
         if isinstance(node, ast.ClassDef):
             for item in node.body:
-                fixed.update(n.id for n in ast.walk(item) if isinstance(item, (ast.Assign, ast.AnnAssign))
-                             and isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+                fixed.update(
+                    n.id
+                    for n in ast.walk(item)
+                    if isinstance(item, (ast.Assign, ast.AnnAssign))
+                    and isinstance(n, ast.Name)
+                    and isinstance(n.ctx, ast.Store)
+                )
                 if isinstance(item, ast.FunctionDef):
                     fixed.add(item.name)
     private = {name for name in names if name.startswith("__")}
@@ -63,9 +69,9 @@ def rename(source, rng):
     for line, column, name in sorted(edits, reverse=True):
         text = lines[line - 1]
         old = name.encode()
-        if text[column:column + len(old)] != old:
+        if text[column : column + len(old)] != old:
             raise ValueError(f"line {line}: {name} is not at column {column}")
-        lines[line - 1] = text[:column] + fresh[name].encode() + text[column + len(old):]
+        lines[line - 1] = text[:column] + fresh[name].encode() + text[column + len(old) :]
     return b"\n".join(lines).decode()
 
 

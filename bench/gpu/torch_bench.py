@@ -1,9 +1,9 @@
-"""What the gate costs on a GPU beside what users would pick instead: torch_bench.py OUT.json, run by `make gpu`. The file is written anew
-after each row, so that a run which is cut short leaves what it had.
+"""What the gate costs on a GPU beside what users would pick instead: torch_bench.py OUT.json, run by `make gpu`. The
+file is written anew after each row, so that a run which is cut short leaves what it had.
 
-Kernels: times between two events on the device, medians with the 10th and 90th percentile. Steps: blocks of steps with the recorder on
-and off in turn, in random order, host clock between two synchronisations; medians of the ratios of neighbouring blocks.
-"""
+Kernels: times between two events on the device, medians with the 10th and 90th percentile. Steps: blocks of steps with
+the recorder on and off in turn, in random order, host clock between two synchronisations; medians of the ratios of
+neighbouring blocks."""
 
 import ctypes
 import json
@@ -23,7 +23,12 @@ FLOAT = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}  # finitude::sen
 
 
 class Tensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("numel", ctypes.c_uint64), ("dtype", ctypes.c_uint32), ("ahead", ctypes.c_uint32)]
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("numel", ctypes.c_uint64),
+        ("dtype", ctypes.c_uint32),
+        ("ahead", ctypes.c_uint32),
+    ]
 
 
 class Scanner:
@@ -45,7 +50,11 @@ class Scanner:
 
 def spread(values):
     values = sorted(values)
-    return {"median": statistics.median(values), "low": values[len(values) // 10], "high": values[len(values) * 9 // 10]}
+    return {
+        "median": statistics.median(values),
+        "low": values[len(values) // 10],
+        "high": values[len(values) * 9 // 10],
+    }
 
 
 def kernel(run, repeats=60):
@@ -104,14 +113,30 @@ class Block(nn.Module):
 
 
 def models():
-    yield "MLP 784-512-512-10 b64", nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)), (64, 784)
+    yield (
+        "MLP 784-512-512-10 b64",
+        nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)),
+        (64, 784),
+    )
     yield "transformer 6x384 T=256 b4", nn.Sequential(*[Block(384) for _ in range(6)]), (4, 256, 384)
-    yield "transformer 12x1024 T=512 b8 bfloat16", nn.Sequential(*[Block(1024) for _ in range(12)]).bfloat16(), (8, 512, 1024)
+    yield (
+        "transformer 12x1024 T=512 b8 bfloat16",
+        nn.Sequential(*[Block(1024) for _ in range(12)]).bfloat16(),
+        (8, 512, 1024),
+    )
 
 
 def large_models():
-    yield "transformer 12x1024 T=512 b8 bfloat16", nn.Sequential(*[Block(1024) for _ in range(12)]).bfloat16(), (8, 512, 1024)
-    yield "transformer 24x2048 T=512 b4 bfloat16", nn.Sequential(*[Block(2048) for _ in range(24)]).bfloat16(), (4, 512, 2048)
+    yield (
+        "transformer 12x1024 T=512 b8 bfloat16",
+        nn.Sequential(*[Block(1024) for _ in range(12)]).bfloat16(),
+        (8, 512, 1024),
+    )
+    yield (
+        "transformer 24x2048 T=512 b4 bfloat16",
+        nn.Sequential(*[Block(2048) for _ in range(24)]).bfloat16(),
+        (4, 512, 2048),
+    )
 
 
 SECONDS_PER_ROW, FEWEST_BLOCKS = 6, 9
@@ -140,6 +165,7 @@ def steps(model, shape, make, clip, options=None, base=None):
     ratios, controls, off_us, first_us = [], [], [], []
     until = time.monotonic() + SECONDS_PER_ROW
     while time.monotonic() < until or len(ratios) < FEWEST_BLOCKS:
+
         def on(how):
             if how is None:
                 return block(n)
@@ -147,6 +173,7 @@ def steps(model, shape, make, clip, options=None, base=None):
                 first_us.append(block(1))  # it is traced, because nothing can start this program again
                 block(2)
                 return block(n)
+
         order = [lambda: on(options or {}), lambda: on(base), lambda: on(base)]
         keys = [0, 1, 2]
         random.shuffle(keys)
@@ -154,8 +181,13 @@ def steps(model, shape, make, clip, options=None, base=None):
         ratios.append(times[0] / times[1])
         controls.append(times[2] / times[1])
         off_us.append(times[1])
-    return {"blocks": len(ratios), "step_us": statistics.median(off_us), "first_us": statistics.median(first_us),
-            "ratio": spread(ratios), "control": spread(controls)}
+    return {
+        "blocks": len(ratios),
+        "step_us": statistics.median(off_us),
+        "first_us": statistics.median(first_us),
+        "ratio": spread(ratios),
+        "control": spread(controls),
+    }
 
 
 def main(path):
@@ -165,15 +197,26 @@ def main(path):
 
     if not torch.cuda.is_available():
         sys.exit("torch finds no GPU")
-    out = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "python": platform.python_version(),
-           "kernels": [], "steps": [], "streamed": []}
+    out = {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "kernels": [],
+        "steps": [],
+        "streamed": [],
+    }
     for name, gradients in gradient_sets():
         size = sum(g.numel() * g.element_size() for g in gradients)
         for contender, run in contenders(gradients):
-            out["kernels"].append({"set": name, "bytes": size, "tensors": len(gradients), "what": contender, "us": kernel(run)})
+            out["kernels"].append(
+                {"set": name, "bytes": size, "tensors": len(gradients), "what": contender, "us": kernel(run)}
+            )
         write()
-    optimizers = {"AdamW fused": lambda p: torch.optim.AdamW(p, lr=1e-6, fused=True), "AdamW foreach": lambda p: torch.optim.AdamW(p, lr=1e-6),
-                  "SGD fused": lambda p: torch.optim.SGD(p, lr=1e-9, momentum=0.9, fused=True)}
+    optimizers = {
+        "AdamW fused": lambda p: torch.optim.AdamW(p, lr=1e-6, fused=True),
+        "AdamW foreach": lambda p: torch.optim.AdamW(p, lr=1e-6),
+        "SGD fused": lambda p: torch.optim.SGD(p, lr=1e-9, momentum=0.9, fused=True),
+    }
     for name, model, shape in models():
         for optimizer, make in optimizers.items():
             for clip in (False, True) if optimizer == "AdamW fused" else (False,):
@@ -181,8 +224,12 @@ def main(path):
                 out["steps"].append({"model": name, "optimizer": optimizer + (", clipped" if clip else ""), **row})
                 write()
     for name, model, shape in large_models():
-        row = steps(model, shape, optimizers["AdamW fused"], False, {"stream_gradients": "on"}, {"stream_gradients": "off"})
-        out["streamed"].append({"model": name, "bytes": sum(p.numel() * p.element_size() for p in model.parameters()), **row})
+        row = steps(
+            model, shape, optimizers["AdamW fused"], False, {"stream_gradients": "on"}, {"stream_gradients": "off"}
+        )
+        out["streamed"].append(
+            {"model": name, "bytes": sum(p.numel() * p.element_size() for p in model.parameters()), **row}
+        )
         write()
 
 

@@ -26,7 +26,8 @@ STATES = ("off", "gate", "all")
 
 
 def geometry():
-    """valgrind's words for L1 and L2 of this machine, whose sets must be a power of two; L2 is what it calls the last level."""
+    """valgrind's words for L1 and L2 of this machine, whose sets must be a power of two; L2 is what it calls the last
+    level."""
     words = []
     for option, index, fallback in (("I1", 1, "32768,8,64"), ("D1", 0, "32768,8,64"), ("LL", 2, "1048576,16,64")):
         folder = pathlib.Path(f"/sys/devices/system/cpu/cpu0/cache/index{index}")
@@ -42,11 +43,35 @@ def geometry():
 
 def count(kind, state, steps, folder):
     out = pathlib.Path(folder, f"{kind}-{state}-{steps}.out")
-    env = {**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
-    done = subprocess.run(["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "--cache-sim=yes", *geometry(), machine.python(),
-                           str(ROOT / "bench/lines/steps.py"), kind, state, str(steps)], env=env, capture_output=True, text=True)
+    env = {
+        **os.environ,
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONSAFEPATH": "1",
+    }
+    done = subprocess.run(
+        [
+            "valgrind",
+            "--tool=callgrind",
+            f"--callgrind-out-file={out}",
+            "--cache-sim=yes",
+            *geometry(),
+            machine.python(),
+            str(ROOT / "bench/lines/steps.py"),
+            kind,
+            state,
+            str(steps),
+        ],
+        env=env,
+        capture_output=True,
+        text=True,
+    )
     if done.returncode != 0:
-        raise SystemExit(f"bench.lines: {kind} {state}: exit code {done.returncode}: {(done.stderr.strip().splitlines() or ['nothing'])[-1]}")
+        raise SystemExit(
+            f"bench.lines: {kind} {state}: exit code {done.returncode}: "
+            f"{(done.stderr.strip().splitlines() or ['nothing'])[-1]}"
+        )
     return callgrind.by_object(out.read_text(errors="replace"))
 
 
@@ -64,24 +89,46 @@ def per_step(few, many, steps):
 
 def page(found):
     """found: {(kind, state): per_step}."""
-    out = ["# What a watched step displaces", "",
-           "Our own code takes [as long as the meter says](overhead-pieces.md), and pairs of steps with and without it differ by more where the",
-           "step is small. This page counts why: the lines of the caches that we take are lines that the program has to fetch again.", "",
-           *machine.lines("make bench-lines"), f"- valgrind's callgrind, {' '.join(geometry())}", "",
-           "**How.** Every load, store and instruction of AdamW foreach steps is counted by valgrind, which simulates the caches: exact, and the",
-           "same on a busy machine, but a simulation (least recently used, nothing fetched ahead, AVX2 kernels). A line has 64 bytes.", "",
-           "| step of | watched | instructions | ours | the program's more | lines from beyond L1 | ours | the program's more | lines from beyond "
-           "L2 | ours | the program's more |", "|" + "---|" * 11]
+    out = [
+        "# What a watched step displaces",
+        "",
+        "Our own code takes [as long as the meter says](overhead-pieces.md), and pairs of steps "
+        "with and without it differ by more where the",
+        "step is small. This page counts why: the lines of the caches that we take are lines that "
+        "the program has to fetch again.",
+        "",
+        *machine.lines("make bench-lines"),
+        f"- valgrind's callgrind, {' '.join(geometry())}",
+        "",
+        "**How.** Every load, store and instruction of AdamW foreach steps is counted by valgrind, "
+        "which simulates the caches: exact, and the",
+        "same on a busy machine, but a simulation (least recently used, nothing fetched ahead, AVX2 "
+        "kernels). A line has 64 bytes.",
+        "",
+        "| step of | watched | instructions | ours | the program's more | lines from beyond L1 | "
+        "ours | the program's more | lines from beyond "
+        "L2 | ours | the program's more |",
+        "|" + "---|" * 11,
+    ]
     text = lambda x: f"{x / 1000:.1f}k" if abs(x) >= 10000 else f"{x:.0f}"  # noqa: E731
     for kind in dict.fromkeys(k for k, _ in found):
         base = found[kind, "off"]["program"]
         for state in STATES:
             ours, program = found[kind, state]["ours"], found[kind, state]["program"]
-            cells = [c for i in range(3) for c in (text(ours[i] + program[i]), text(ours[i]), text(program[i] - base[i]))]
+            cells = [
+                c for i in range(3) for c in (text(ours[i] + program[i]), text(ours[i]), text(program[i] - base[i]))
+            ]
             out.append(f"| {MODEL_TEXT[kind]} | {state} | " + " | ".join(cells) + " |")
-    out += ["", "*The program's more* is what its own code pays beside ours: Python's and torch's functions that we call, and, in the",
-            "last column, what of its code and data has gone from L2 by the time it is needed again. A step whose own lines just fit into L2",
-            "(the first model) pays most for that; one that goes through more memory than L2 holds fetches its lines anew anyway.", ""]
+    out += [
+        "",
+        "*The program's more* is what its own code pays beside ours: Python's and torch's functions "
+        "that we call, and, in the",
+        "last column, what of its code and data has gone from L2 by the time it is needed again. A "
+        "step whose own lines just fit into L2",
+        "(the first model) pays most for that; one that goes through more memory than L2 holds "
+        "fetches its lines anew anyway.",
+        "",
+    ]
     return "\n".join(out)
 
 
@@ -98,7 +145,11 @@ def main(argv=None):
         for number, done in enumerate(concurrent.futures.as_completed(running), 1):
             counts[running[done]] = done.result()
             print(f"[{number} of {len(jobs)}] {' '.join(map(str, running[done]))}", flush=True)
-    found = {(kind, state): per_step(*(counts[kind, state, n] for n in STEPS[kind]), STEPS[kind]) for kind in STEPS for state in STATES}
+    found = {
+        (kind, state): per_step(*(counts[kind, state, n] for n in STEPS[kind]), STEPS[kind])
+        for kind in STEPS
+        for state in STATES
+    }
     pathlib.Path(options.out).write_text(page(found))
     print(f"wrote {options.out}")
 

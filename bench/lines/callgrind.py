@@ -8,10 +8,13 @@ _NAMED = re.compile(r"\((\d+)\)(?: (.*))?")
 
 
 def by_object(text):
-    """{library: [events in the order of COUNTED]} of a callgrind.out file. What a call costs inclusively is left out."""
+    """{library: [events in the order of COUNTED]} of a callgrind.out file. What a call costs inclusively is left
+    out."""
     events = next((line.split()[1:] for line in text.splitlines() if line.startswith("events:")), [])
     if tuple(events) != COUNTED:
-        raise ValueError(f"counted {' '.join(events) or 'nothing'}, wanted {' '.join(COUNTED)}: was --cache-sim=yes given?")
+        raise ValueError(
+            f"counted {' '.join(events) or 'nothing'}, wanted {' '.join(COUNTED)}: was --cache-sim=yes given?"
+        )
     names, costs = {}, collections.defaultdict(lambda: [0] * len(COUNTED))
     current, of_call = "", False
 
@@ -39,7 +42,8 @@ def by_object(text):
 
 
 def calls_into(text, part):
-    """{address: calls} of the functions of the library whose file name begins with `part`, which valgrind knows by address alone."""
+    """{address: calls} of the functions of the library whose file name begins with `part`, which valgrind knows by
+    address alone."""
     names, calls = {"ob": {}, "fn": {}}, collections.Counter()
     current = called = function = ""
 

@@ -1,4 +1,5 @@
-"""python bench/lines/steps.py KIND off|gate|all STEPS [list|loader]: that many steps of one model, for valgrind to count."""
+"""python bench/lines/steps.py KIND off|gate|all STEPS [list|loader]: that many steps of one model, for valgrind to
+count."""
 
 import os
 import pathlib
@@ -8,7 +9,6 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 import torch  # noqa: E402
-
 from bench.overhead import arms, models, worker  # noqa: E402
 
 

@@ -17,13 +17,16 @@ import sys
 import tempfile
 import time
 
-from . import cells as cells_of
-from . import machine, page
+from . import cells as cells_of, machine, page
 
 ROOT = machine.ROOT
 # Memory that was freed is kept by the process: else every step fetches it from the system anew, is slower for it, and
 # any ratio looks better.
-MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 34), "MALLOC_TOP_PAD_": str(1 << 26)}
+MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
+    "MALLOC_TOP_PAD_": str(1 << 26),
+}
 
 
 def package_files():
@@ -46,7 +49,13 @@ def key():
 def environment(threads):
     """Of a worker, which runs in another directory."""
     paths = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
-    return {**os.environ, **MALLOC, "OMP_NUM_THREADS": str(threads), "PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    return {
+        **os.environ,
+        **MALLOC,
+        "OMP_NUM_THREADS": str(threads),
+        "PYTHONSAFEPATH": "1",
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
 
 
 def run_cell(spec, timeout, env=None):
@@ -71,7 +80,8 @@ def run_cell(spec, timeout, env=None):
 
 
 def told_of(folder, names, facts):
-    """The lines about machine and versions; cells that were measured at another revision or day are named with theirs."""
+    """The lines about machine and versions; cells that were measured at another revision or day are named with
+    theirs."""
     others = {}
     for name in names:
         path = folder / f"{name}.json"
@@ -98,8 +108,11 @@ def measure(cells, folder, scale, fresh, tell=print, facts=()):
         tell(f"{len(results)} of {len(cells)} cells were measured before (--fresh measures them again)")
     left = sum(c.seconds * scale + cells_of.START_SECONDS for c in todo)
     for number, cell in enumerate(todo, 1):
-        tell(f"[{number} of {len(todo)}] {cell.name}, about {left / 60:.1f} min left, load {machine.load():.1f} ... ", end="",
-             flush=True)
+        tell(
+            f"[{number} of {len(todo)}] {cell.name}, about {left / 60:.1f} min left, load {machine.load():.1f} ... ",
+            end="",
+            flush=True,
+        )
         started = time.monotonic()
         peers = ROOT / "build/bench-peers"
         spec = cell.worker_spec(scale, peers=str(peers) if peers.exists() else "", seed=number)
@@ -112,7 +125,9 @@ def measure(cells, folder, scale, fresh, tell=print, facts=()):
         results[cell.name] = result
         path = folder / f"{cell.name}.json"
         temporary = path.with_suffix(".new")
-        temporary.write_text(json.dumps({"key": wanted, "scale": round(scale, 3), "result": result, "facts": list(facts)}))
+        temporary.write_text(
+            json.dumps({"key": wanted, "scale": round(scale, 3), "result": result, "facts": list(facts)})
+        )
         temporary.replace(path)
         tell(f"{time.monotonic() - started:.0f} s")
     return results, failed
@@ -121,16 +136,22 @@ def measure(cells, folder, scale, fresh, tell=print, facts=()):
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m bench.overhead", description=__doc__.split("\n\n")[1])
     parser.add_argument("--quick", action="store_true", help="some cells, at most 3 minutes")
-    parser.add_argument("--only", default="", metavar="REGEX", help="cells whose name matches; writes no page unless --out is given")
+    parser.add_argument(
+        "--only", default="", metavar="REGEX", help="cells whose name matches; writes no page unless --out is given"
+    )
     parser.add_argument("--fresh", action="store_true", help="measure everything again")
-    parser.add_argument("--page-only", action="store_true", help="measure nothing; the page of what was measured before")
+    parser.add_argument(
+        "--page-only", action="store_true", help="measure nothing; the page of what was measured before"
+    )
     parser.add_argument("--minutes", type=float, default=None, help="how long it may take")
     parser.add_argument("--out", default=None, metavar="FILE", help="docs/overhead.md")
     options = parser.parse_args(argv)
 
     mode = "quick" if options.quick else "full"
     cells = cells_of.quick() if options.quick else cells_of.full()
-    seconds = 60 * options.minutes if options.minutes else cells_of.QUICK_SECONDS if options.quick else cells_of.FULL_SECONDS
+    seconds = (
+        60 * options.minutes if options.minutes else cells_of.QUICK_SECONDS if options.quick else cells_of.FULL_SECONDS
+    )
     scale = cells_of.scale_for(cells, seconds)
     if options.only:
         cells = [c for c in cells if re.search(options.only, c.name)]
@@ -139,8 +160,11 @@ def main(argv=None):
     facts_file = folder / "measured-on.json"  # no cell's name
     if options.page_only:
         facts = json.loads(facts_file.read_text())
-        results = {c.name: json.loads((folder / f"{c.name}.json").read_text())["result"] for c in cells
-                   if (folder / f"{c.name}.json").exists()}
+        results = {
+            c.name: json.loads((folder / f"{c.name}.json").read_text())["result"]
+            for c in cells
+            if (folder / f"{c.name}.json").exists()
+        }
         failed = {}
     else:
         started, facts = time.monotonic(), machine.lines(command)
@@ -149,7 +173,9 @@ def main(argv=None):
             facts_file.write_text(json.dumps(facts))
         results, failed = measure(cells, folder, scale, options.fresh, facts=facts)
         print(f"{len(results)} cells in {(time.monotonic() - started) / 60:.1f} min")
-    text, missed = page.write(results, failed, [c.name for c in cells], told_of(folder, [c.name for c in cells], facts), mode)
+    text, missed = page.write(
+        results, failed, [c.name for c in cells], told_of(folder, [c.name for c in cells], facts), mode
+    )
     out = pathlib.Path(options.out) if options.out else None if options.only else ROOT / "docs/overhead.md"
     if out is None:
         print(text)

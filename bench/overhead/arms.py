@@ -42,7 +42,7 @@ class Finitude:
         self.native, self.install, self.cold, self.job = _native, install, _cold, job
         self.watch = api.watch(job.model, job.optimizer, runs=str(folder), report="")
         self.session = _cold.session
-        self.refused = ""     # why no copies are taken of two optimizers in one iteration; "": they are
+        self.refused = ""  # why no copies are taken of two optimizers in one iteration; "": they are
         self.off()
 
     def decide_on_copies(self):
@@ -50,7 +50,8 @@ class Finitude:
         self.refused = self.native.jump_refused()
 
     def on(self, undo_mb=0, gate_only=False, trace=False, tape=False, tape_every=0, copies=False):
-        """tape_every: one step in so many is recorded, 0 for each. copies: those for the jump are taken whatever was decided about them."""
+        """tape_every: one step in so many is recorded, 0 for each. copies: those for the jump are taken whatever was
+        decided about them."""
         from finitude.second_run import rewind
 
         self.install.install()
@@ -103,7 +104,7 @@ class Arm:
     """What is on during a stretch of steps. The loop calls these where they are not None."""
 
     begin = check_loss = check_gradients = end = None  # with the batch, with the loss, after backward, after the step
-    steps = None                                       # steps in a stretch; None: as many as the others
+    steps = None  # steps in a stretch; None: as many as the others
 
     def planned(self, steps):
         """How many steps the stretches of the others have."""
@@ -127,8 +128,9 @@ class Off(Arm):
 
 class On(Arm):
     """finitude on. metered: its pieces are timed in place, step by step; a step in which the system gave the CPU to
-    somebody else is left out of them, not of the step's own time. long: each step is long enough that this happens in nearly
-    all of them, and seldom within a piece of ours: then none is left out, and the median takes no notice of the few."""
+    somebody else is left out of them, not of the step's own time. long: each step is long enough that this happens in
+    nearly all of them, and seldom within a piece of ours: then none is left out, and the median takes no notice of the
+    few."""
 
     def __init__(self, finitude, metered=False, long=False, **options):
         self.finitude, self.options, self.metered, self.long, self.pieces = finitude, options, metered, long, []
@@ -174,7 +176,7 @@ class Traced(On):
 
     def __init__(self, finitude, **options):
         super().__init__(finitude, **options)
-        self.effort = []     # of each stretch, the steps that warm up left out
+        self.effort = []  # of each stretch, the steps that warm up left out
 
     def timed(self):
         self.begun = self.finitude.native.trace_effort()
@@ -221,18 +223,21 @@ def call_through(native):
                     result = hook(1, 2, 3)
                     if result is not None:
                         break
+
         return run
 
     def backward(function):
         def run(count):
             for _ in range(count):
                 function((), (), False, False, (), allow_unreachable=True, accumulate_grad=True)
+
         return run
 
     def clip(function):
         def run(count):
             for _ in range(count):
                 function([], 1.0, None, False)
+
         return run
 
     class Plain:
@@ -246,9 +251,13 @@ def call_through(native):
         def run(count):
             for _ in zip(range(count), source):
                 pass
+
         return run
 
-    loader_iter, loader_next = dataloader.DataLoader.__dict__["__iter__"], dataloader._BaseDataLoaderIter.__dict__["__next__"]
+    loader_iter, loader_next = (
+        dataloader.DataLoader.__dict__["__iter__"],
+        dataloader._BaseDataLoaderIter.__dict__["__next__"],
+    )
     native.configure(None, native.nothing, native.nothing)
     Ours = type("Ours", (Plain,), {"__next__": native.loader_methods(loader_iter, Plain.__dict__["__next__"])[1]})
     found = {

@@ -1,4 +1,5 @@
-"""What people use instead, each as its own description says to use it. Every one only looks; none finds anything here."""
+"""What people use instead, each as its own description says to use it. Every one only looks; none finds anything
+here."""
 
 import copy
 import importlib.util
@@ -68,8 +69,8 @@ class Capture(Arm):
 
 
 class ForwardHooks(Arm):
-    """The forward-hook detector of Emmimal/pytorch-nan-detector with its defaults, written anew from its description: every
-    module, inputs and outputs, NaN and Inf; then the gradient norm of every parameter."""
+    """The forward-hook detector of Emmimal/pytorch-nan-detector with its defaults, written anew from its description:
+    every module, inputs and outputs, NaN and Inf; then the gradient norm of every parameter."""
 
     def __init__(self, job):
         self.model, self.lock, self.handles, self.batch, self.milliseconds = job.model, threading.Lock(), [], 0, []
@@ -99,8 +100,11 @@ class ForwardHooks(Arm):
             started = time.perf_counter()
             with self.lock:
                 batch = self.batch
-            bad = [bool(torch.isnan(t).any().item()) or bool(torch.isinf(t).any().item())
-                   for value in (inputs, output) for t in self._tensors(value)]
+            bad = [
+                bool(torch.isnan(t).any().item()) or bool(torch.isinf(t).any().item())
+                for value in (inputs, output)
+                for t in self._tensors(value)
+            ]
             if any(bad):
                 raise FoundBad(f"{name} in batch {batch}")
             with self.lock:
@@ -148,7 +152,8 @@ class EveryOp(Arm):
 
 
 class DebugUnderflowOverflow(Arm):
-    """transformers.debug_utils.DebugUnderflowOverflow; it offers no way to take its hooks out again, so that is done here."""
+    """transformers.debug_utils.DebugUnderflowOverflow; it offers no way to take its hooks out again, so that is done
+    here."""
 
     def __init__(self, job):
         from transformers.debug_utils import DebugUnderflowOverflow as Tool
@@ -166,17 +171,26 @@ class DebugUnderflowOverflow(Arm):
 
 
 class Msprobe(Arm):
-    """mindstudio-probe, task statistics, level L1: every call of the API, forward and backward, to a dump. It patches the
-    process for good when it is imported, so it is measured after everything else, never between."""
+    """mindstudio-probe, task statistics, level L1: every call of the API, forward and backward, to a dump. It patches
+    the process for good when it is imported, so it is measured after everything else, never between."""
 
     def __init__(self, job, folder):
         from msprobe.pytorch import PrecisionDebugger
 
         config = folder / "msprobe.json"
-        config.write_text(json.dumps({
-            "task": "statistics", "dump_path": str(folder / "dump"), "rank": [], "step": [], "level": "L1",
-            "async_dump": False, "statistics": {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"},
-        }))
+        config.write_text(
+            json.dumps(
+                {
+                    "task": "statistics",
+                    "dump_path": str(folder / "dump"),
+                    "rank": [],
+                    "step": [],
+                    "level": "L1",
+                    "async_dump": False,
+                    "statistics": {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"},
+                }
+            )
+        )
         self.debugger, self.model = PrecisionDebugger(config_path=str(config)), job.model
 
     def begin(self, x, y):

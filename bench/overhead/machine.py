@@ -59,7 +59,8 @@ def lines(command):
     return [
         f"- date: {datetime.date.today().isoformat()}; command: `{command}`",
         f"- machine: {model}, {os.cpu_count()} CPUs, {simd}, {_cache()}"
-        + (f", {int(memory) >> 20} GB" if memory else "") + f"; {platform.system()} {platform.release()}",
+        + (f", {int(memory) >> 20} GB" if memory else "")
+        + f"; {platform.system()} {platform.release()}",
         f"- finitude {version}, revision {revision()}; " + ", ".join(f"{k} {v}" for k, v in versions().items()),
     ]
 

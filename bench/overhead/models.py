@@ -108,10 +108,20 @@ class Gan(nn.Module):
         def down(a, b):
             return nn.Conv2d(a, b, 4, 2, 1, bias=False), nn.BatchNorm2d(b), nn.LeakyReLU(0.2)
 
-        self.g = nn.Sequential(*up(noise, 4 * width), *up(4 * width, 2 * width, stride=2, padding=1),
-                               *up(2 * width, width, stride=2, padding=1), nn.ConvTranspose2d(width, 1, 4, 2, 1), nn.Tanh())
-        self.d = nn.Sequential(nn.Conv2d(1, width, 4, 2, 1), nn.LeakyReLU(0.2), *down(width, 2 * width), *down(2 * width, 4 * width),
-                               nn.Conv2d(4 * width, 1, 4))
+        self.g = nn.Sequential(
+            *up(noise, 4 * width),
+            *up(4 * width, 2 * width, stride=2, padding=1),
+            *up(2 * width, width, stride=2, padding=1),
+            nn.ConvTranspose2d(width, 1, 4, 2, 1),
+            nn.Tanh(),
+        )
+        self.d = nn.Sequential(
+            nn.Conv2d(1, width, 4, 2, 1),
+            nn.LeakyReLU(0.2),
+            *down(width, 2 * width),
+            *down(2 * width, 4 * width),
+            nn.Conv2d(4 * width, 1, 4),
+        )
 
     def losses(self, x, z):
         """Of the discriminator and of the generator, each a function without arguments."""
@@ -139,9 +149,9 @@ def _loss(model, x, y):
 
 @dataclasses.dataclass
 class Kind:
-    make: object        # () -> module
-    batch: object       # () -> (x, y)
-    ready: int = 16     # batches that lie ready
+    make: object  # () -> module
+    batch: object  # () -> (x, y)
+    ready: int = 16  # batches that lie ready
 
 
 # What they are called, and how many rows pass through each weight: cells.py
@@ -165,7 +175,8 @@ OPTIMIZERS = {
 
 
 class Job:
-    """A model with its optimizer and batches. loader: a DataLoader over batches that lie ready; else the list itself."""
+    """A model with its optimizer and batches. loader: a DataLoader over batches that lie ready; else the list
+    itself."""
 
     def __init__(self, kind, optimizer, loader=True, half=False):
         torch.manual_seed(0)

@@ -1,4 +1,5 @@
-"""docs/overhead.md, from the results of the cells. Figures are computed here from what the workers timed; none is typed in."""
+"""docs/overhead.md, from the results of the cells. Figures are computed here from what the workers timed; none is typed
+in."""
 
 import statistics
 
@@ -61,7 +62,11 @@ class Own:
         over = 100 / self.step_ns
         part = lambda pieces: (e := stats.in_place(result, pieces)) and e.scaled(over)  # noqa: E731
         self.gate, self.all = part(stats.GATE), part(stats.GATE + stats.REWIND + stats.OTHER)
-        self.paired, self.wall, self.control = _paired(result, "on"), _paired(result, "on", clock="wall"), _paired(result, "control")
+        self.paired, self.wall, self.control = (
+            _paired(result, "on"),
+            _paired(result, "on", clock="wall"),
+            _paired(result, "control"),
+        )
         rows = 10**9 if self.spec.get("half") or self.spec.get("undo_mb") else ROWS[self.spec["kind"]]
         self.few_rows = rows < stats.FEW_ROWS and "fused" in self.spec["optimizer"]
         plain = not (self.spec.get("half") or self.spec.get("undo_mb"))
@@ -72,17 +77,38 @@ class Own:
         """What the exception is explained by: the time that reading the gradients takes, as a rate."""
         read = stats.in_place(self.result, ("gradients",))
         rate = self.result["gradient_bytes"] / read.value
-        return (f"{self.result['gradient_bytes'] / 1e6:.1f} MB of gradients read at {rate:.0f} GB/s are "
-                f"{100 * read.value / self.step_ns:.2f} % of a step of {self.step_ns / 1e6:.2f} ms")
+        return (
+            f"{self.result['gradient_bytes'] / 1e6:.1f} MB of gradients read at {rate:.0f} GB/s are "
+            f"{100 * read.value / self.step_ns:.2f} % of a step of {self.step_ns / 1e6:.2f} ms"
+        )
 
     def row(self):
-        return [MODEL_TEXT[self.spec["kind"]], OPTIMIZER_TEXT[self.spec["optimizer"]], f"{self.step_ns / 1e6:.3g}",
-                f"{self.result['gradient_bytes'] / 1e6:.2g}", _percent(self.gate), _percent(self.all), _interval(self.paired),
-                _interval(self.wall), _interval(self.control), self.verdict + (" (2 %)" if self.limit == 2.0 else "")]
+        return [
+            MODEL_TEXT[self.spec["kind"]],
+            OPTIMIZER_TEXT[self.spec["optimizer"]],
+            f"{self.step_ns / 1e6:.3g}",
+            f"{self.result['gradient_bytes'] / 1e6:.2g}",
+            _percent(self.gate),
+            _percent(self.all),
+            _interval(self.paired),
+            _interval(self.wall),
+            _interval(self.control),
+            self.verdict + (" (2 %)" if self.limit == 2.0 else ""),
+        ]
 
 
-OWN_HEAD = ("model", "optimizer", "step, ms", "gradients, MB", "gate %, by pieces", "all %, by pieces", "all %, pairs, CPU",
-            "pairs, wall", "control", "verdict")
+OWN_HEAD = (
+    "model",
+    "optimizer",
+    "step, ms",
+    "gradients, MB",
+    "gate %, by pieces",
+    "all %, by pieces",
+    "all %, pairs, CPU",
+    "pairs, wall",
+    "control",
+    "verdict",
+)
 
 
 def _order(result):
@@ -91,7 +117,9 @@ def _order(result):
 
 
 def _own_section(results, threads):
-    found = sorted((r for n, r in results.items() if n.startswith("own-") and r["spec"]["threads"] == threads), key=_order)
+    found = sorted(
+        (r for n, r in results.items() if n.startswith("own-") and r["spec"]["threads"] == threads), key=_order
+    )
     return [Own(r) for r in found]
 
 
@@ -103,10 +131,13 @@ def _fixed_rows(results):
         r = results[name]
         step = statistics.median(r["cpu"]["off"])
         gate, everything = stats.in_place(r, stats.GATE), stats.in_place(r, stats.GATE + stats.REWIND)
-        us = lambda e: "-" if e is None else f"{e.value / 1e3:+.1f} [{e.low / 1e3:+.1f}, {e.high / 1e3:+.1f}]"  # noqa: E731
+        us = lambda e: "-" if e is None else (f"{e.value / 1e3:+.1f} [{e.low / 1e3:+.1f}, {e.high / 1e3:+.1f}]")  # noqa: E731
         difference = lambda arm: us(stats.pair_difference(r["cpu"][arm], r["cpu"]["off"]) if arm in r["cpu"] else None)  # noqa: E731
         said = []
-        for figure, arm, limit, what in ((gate, "gate", stats.GATE_US, "gate"), (everything, "on", stats.REWIND_US, "with rewind")):
+        for figure, arm, limit, what in (
+            (gate, "gate", stats.GATE_US, "gate"),
+            (everything, "on", stats.REWIND_US, "with rewind"),
+        ):
             if figure is None or arm not in r["cpu"]:
                 said.append("undecided")
                 continue
@@ -115,15 +146,27 @@ def _fixed_rows(results):
             said.append(verdict)
             if verdict != "holds":
                 verdicts.append(f"fixed cost, {text}, {what}: {verdict} ({figure.value / 1e3:.1f} us, goal {limit:g})")
-        rows.append([text, f"{step / 1e3:.0f}", "-" if gate is None else f"{gate.value / 1e3:.2f}", difference("gate"), said[0],
-                     "-" if everything is None else f"{everything.value / 1e3:.2f}", difference("on"), said[1], difference("control")])
+        rows.append(
+            [
+                text,
+                f"{step / 1e3:.0f}",
+                "-" if gate is None else f"{gate.value / 1e3:.2f}",
+                difference("gate"),
+                said[0],
+                "-" if everything is None else f"{everything.value / 1e3:.2f}",
+                difference("on"),
+                said[1],
+                difference("control"),
+            ]
+        )
     return rows, verdicts
 
 
 def _piece_rows(results):
     rows = []
     order = [("tiny-list", "tiny, list"), ("tiny-loader", "tiny, DataLoader")] + [
-        (f"own-{kind}-adamw-1", MODEL_TEXT[kind]) for kind in ROWS if kind != "tiny"]
+        (f"own-{kind}-adamw-1", MODEL_TEXT[kind]) for kind in ROWS if kind != "tiny"
+    ]
     for name, text in order:
         if name not in results or not results[name].get("pieces"):
             continue
@@ -133,20 +176,33 @@ def _piece_rows(results):
             e = stats.median_of(one[piece][0] for one in r["pieces"])
             cells.append(f"{e.value:.0f}" if e.value < 10000 else f"{e.value / 1e3:.0f}k")
         reach = sum(r["call_through"][k] for k in ("hook", "backward")) + (
-            r["call_through"]["loader"] if r["spec"].get("loader", True) else 0)
+            r["call_through"]["loader"] if r["spec"].get("loader", True) else 0
+        )
         rows.append([text, f"{reach:.0f}", *cells])
     return ("step of", "reached from torch", *stats.GATE, *stats.REWIND), rows
 
 
 def _compare_rows(results, threads):
-    columns = sorted((r for n, r in results.items() if n.startswith("compare-") and r["spec"]["threads"] == threads), key=_order)
-    names = [("on", "**finitude**"), ("loss-check", "loss check, `isfinite(loss).item()`"),
-             ("error-if-nonfinite", "`clip_grad_norm_(error_if_nonfinite=True)`"),
-             ("isfinite-loop", "`isfinite(p.grad).all()` per parameter"), ("capture", "gradient check with capture (NaNCapture)"),
-             ("forward-hooks", "forward-hook detector"), ("anomaly", "`set_detect_anomaly(True)`"),
-             ("every-op", "TorchDispatchMode, every op"), ("underflow-overflow", "transformers DebugUnderflowOverflow"),
-             ("msprobe", "msprobe statistics L1 (not interleaved)"), ("tape", "finitude `--level tape`"), ("tape-every", "finitude `--tape-every 10`"), ("trace", "finitude `--level trace`"),
-             ("armed", "finitude, an armed step"), ("control", "control (nothing)")]
+    columns = sorted(
+        (r for n, r in results.items() if n.startswith("compare-") and r["spec"]["threads"] == threads), key=_order
+    )
+    names = [
+        ("on", "**finitude**"),
+        ("loss-check", "loss check, `isfinite(loss).item()`"),
+        ("error-if-nonfinite", "`clip_grad_norm_(error_if_nonfinite=True)`"),
+        ("isfinite-loop", "`isfinite(p.grad).all()` per parameter"),
+        ("capture", "gradient check with capture (NaNCapture)"),
+        ("forward-hooks", "forward-hook detector"),
+        ("anomaly", "`set_detect_anomaly(True)`"),
+        ("every-op", "TorchDispatchMode, every op"),
+        ("underflow-overflow", "transformers DebugUnderflowOverflow"),
+        ("msprobe", "msprobe statistics L1 (not interleaved)"),
+        ("tape", "finitude `--level tape`"),
+        ("tape-every", "finitude `--tape-every 10`"),
+        ("trace", "finitude `--level trace`"),
+        ("armed", "finitude, an armed step"),
+        ("control", "control (nothing)"),
+    ]
     alone = {}
     for name, r in results.items():
         if name.startswith("alone-") and threads == 1:
@@ -159,7 +215,11 @@ def _compare_rows(results, threads):
                 e = stats.pair_ratio(r["cpu"][arm], r["cpu"]["off"])
                 cells.append(f"{e.value:.3f} [{e.low:.3f}, {e.high:.3f}]")
             elif found := alone.get((arm, r["spec"]["kind"])):
-                ratios = [statistics.median(x["cpu"][arm]) / statistics.median(x["cpu"]["off"]) for x in found if arm in x["cpu"]]
+                ratios = [
+                    statistics.median(x["cpu"][arm]) / statistics.median(x["cpu"]["off"])
+                    for x in found
+                    if arm in x["cpu"]
+                ]
                 notes += [why for x in found for why in x["missing"].values()]
                 cells.append(", ".join(f"{x:.2f}" for x in ratios) or "-")
             else:
@@ -192,25 +252,63 @@ def _why_traced(traced, columns):
         ops, read, copied = r["effort"][arm]
         step = statistics.median(r["cpu"]["off"])
         more = statistics.median(r["cpu"][arm]) - step
-        rows.append([kind, str(threads), "`--level trace`" if arm == "trace" else "an armed step", f"{e.value:.2f}", f"{step / 1e6:.3g}",
-                     f"{more / 1e6:.3g}", f"{ops:.0f}", f"{read / 1e6:.0f}", f"{copied / 1e6:.0f}", f"{(read + 2 * copied) / more:.0f}"])
+        rows.append(
+            [
+                kind,
+                str(threads),
+                "`--level trace`" if arm == "trace" else "an armed step",
+                f"{e.value:.2f}",
+                f"{step / 1e6:.3g}",
+                f"{more / 1e6:.3g}",
+                f"{ops:.0f}",
+                f"{read / 1e6:.0f}",
+                f"{copied / 1e6:.0f}",
+                f"{(read + 2 * copied) / more:.0f}",
+            ]
+        )
     if not rows:
         return []
-    return ["A trace reads what each operation made, once, and copies what an operation is about to overwrite, unless the ranges of what "
-            "it reads prove its result finite, so that it can be tried again if its result is bad. A step that does little work per byte (the optimizer's operations most of "
-            "all: each reads and writes every parameter) pays for that with the same memory traffic once more. "
-            "[kernels](kernels.md) has what this machine reads at best.", ""] + _table(
-        ("model", "threads", "what", "times", "step, ms", "more, ms", "ops", "read, MB", "copied, MB", "GB/s (a copy counts twice)"), rows)
+    return [
+        "A trace reads what each operation made, once, and copies what an operation is about to "
+        "overwrite, unless the ranges of what "
+        "it reads prove its result finite, so that it can be tried again if its result is bad. A "
+        "step that does little work per byte (the optimizer's operations most of "
+        "all: each reads and writes every parameter) pays for that with the same memory traffic once more. "
+        "[kernels](kernels.md) has what this machine reads at best.",
+        "",
+    ] + _table(
+        (
+            "model",
+            "threads",
+            "what",
+            "times",
+            "step, ms",
+            "more, ms",
+            "ops",
+            "read, MB",
+            "copied, MB",
+            "GB/s (a copy counts twice)",
+        ),
+        rows,
+    )
 
 
-TRIED = ("**What was tried.** A snapshot of the stack that looks only at what has changed (kept, revision 7fab2fb), and asking memory four "
-         "pages ahead in the quick scan (kept, revision d15a2e5); `make bench-pieces` and `make bench-sense` at these revisions and the ones "
-         "before tell what each is worth. The functions that a step runs lie together (kept: "
-         "`tools/hot_functions.py --check` counts their pages). What is left is the number of cold pages: fewer would mean not to look at a gradient's header, a loss or a local "
-         "name, and so to miss what was written there. Pairs of the tiny step show more than the pieces do: our code also pushes "
-         "the program's jumps out of what the processor remembers ([overhead-pieces](overhead-pieces.md#what-the-meter-does-not-see) has a "
-         "measurement of that alone). Fetching ahead of time the lines of our code or of the snapshot's own state, and calls "
-         "without the linker's table, made no difference that could be told from noise, and are not kept.")
+TRIED = (
+    "**What was tried.** A snapshot of the stack that looks only at what has changed (kept, "
+    "revision 7fab2fb), and asking memory four "
+    "pages ahead in the quick scan (kept, revision d15a2e5); `make bench-pieces` and `make "
+    "bench-sense` at these revisions and the ones "
+    "before tell what each is worth. The functions that a step runs lie together (kept: "
+    "`tools/hot_functions.py --check` counts their pages). What is left is the number of cold "
+    "pages: fewer would mean not to look at a gradient's header, a loss or a local "
+    "name, and so to miss what was written there. Pairs of the tiny step show more than the pieces "
+    "do: our code also pushes "
+    "the program's jumps out of what the processor remembers "
+    "([overhead-pieces](overhead-pieces.md#what-the-meter-does-not-see) has a "
+    "measurement of that alone). Fetching ahead of time the lines of our code or of the snapshot's "
+    "own state, and calls "
+    "without the linker's table, made no difference that could be told from noise, and are not kept."
+)
 
 
 def _why(cells, fixed, results):
@@ -220,42 +318,86 @@ def _why(cells, fixed, results):
     if not cold or not (missed or fixed):
         return []
     page_ns = statistics.median(cold)
-    out = ["## Why not", "", f"One load from a page of memory that nothing has touched since 64 MB of other memory went by takes {page_ns:.0f} ns "
-           "on this machine (cache and address translation both miss; `bench.pieces` measures it). That is what a training step "
-           "leaves behind. [overhead-pieces](overhead-pieces.md) has the same code on warm caches beside it in place: "
-           "what is below is mostly the number of places that have to be looked at: "
-           "the parameters and their gradients' headers, the loss, the optimizer's groups, the user's local names, the batch, "
-           "three random generators, and our own state.", ""]
+    out = [
+        "## Why not",
+        "",
+        "One load from a page of memory that nothing has touched since 64 MB of other memory went "
+        f"by takes {page_ns:.0f} ns "
+        "on this machine (cache and address translation both miss; `bench.pieces` measures it). "
+        "That is what a training step "
+        "leaves behind. [overhead-pieces](overhead-pieces.md) has the same code on warm caches beside it in place: "
+        "what is below is mostly the number of places that have to be looked at: "
+        "the parameters and their gradients' headers, the loss, the optimizer's groups, the user's "
+        "local names, the batch, "
+        "three random generators, and our own state.",
+        "",
+    ]
     rows = []
     for c in missed:
-        read, rest = stats.in_place(c.result, ("gradients",)), stats.in_place(c.result, tuple(p for p in stats.GATE + stats.REWIND if p != "gradients"))
+        read, rest = (
+            stats.in_place(c.result, ("gradients",)),
+            stats.in_place(c.result, tuple(p for p in stats.GATE + stats.REWIND if p != "gradients")),
+        )
         share = 100 / c.step_ns
-        rows.append([MODEL_TEXT[c.spec["kind"]], OPTIMIZER_TEXT[c.spec["optimizer"]], str(c.spec["threads"]),
-                     f"{c.result['gradient_bytes'] / 1e6:.1f} MB in {read.value / 1e3:.0f} us, {c.result['gradient_bytes'] / read.value:.0f} GB/s",
-                     f"{read.value * share:.2f}", f"{rest.value / 1e3:.0f} us, as {rest.value / page_ns:.0f} cold pages", f"{rest.value * share:.2f}",
-                     "-" if c.limit is None else f"{c.limit:g}"])
+        rows.append(
+            [
+                MODEL_TEXT[c.spec["kind"]],
+                OPTIMIZER_TEXT[c.spec["optimizer"]],
+                str(c.spec["threads"]),
+                f"{c.result['gradient_bytes'] / 1e6:.1f} MB in {read.value / 1e3:.0f} us, "
+                f"{c.result['gradient_bytes'] / read.value:.0f} GB/s",
+                f"{read.value * share:.2f}",
+                f"{rest.value / 1e3:.0f} us, as {rest.value / page_ns:.0f} cold pages",
+                f"{rest.value * share:.2f}",
+                "-" if c.limit is None else f"{c.limit:g}",
+            ]
+        )
     out += _table(("model", "optimizer", "threads", "one read of the gradients", "%", "all else", "%", "goal, %"), rows)
     return [*out, "", TRIED, ""]
 
 
 def _extra_rows(results):
     rows = []
-    for name, text in (("half-mlp", "bfloat16 parameters: all that the optimizer wrote is read"),
-                       ("half-gpt-toy", "bfloat16 parameters: all that the optimizer wrote is read"),
-                       ("undo-mlp", "`--undo-mb`: the copy, and all that was written is read"),
-                       ("undo-gpt-toy", "`--undo-mb`: the copy, and all that was written is read")):
+    for name, text in (
+        ("half-mlp", "bfloat16 parameters: all that the optimizer wrote is read"),
+        ("half-gpt-toy", "bfloat16 parameters: all that the optimizer wrote is read"),
+        ("undo-mlp", "`--undo-mb`: the copy, and all that was written is read"),
+        ("undo-gpt-toy", "`--undo-mb`: the copy, and all that was written is read"),
+    ):
         if name in results:
             own = Own(results[name])
             part = {p: stats.in_place(own.result, (p,)) for p in ("written", "undo")}
             cell = lambda e: "-" if e is None else f"{100 * e.value / own.step_ns:.2f}"  # noqa: E731
-            rows.append([MODEL_TEXT[own.spec["kind"]], text, f"{own.step_ns / 1e6:.3g}", cell(part["written"]), cell(part["undo"]),
-                         _percent(own.all), _interval(own.paired), _interval(own.control)])
-    return ("model", "what", "step, ms", "reading it, %", "copy, %", "all %, by pieces", "all %, pairs, CPU", "control"), rows
+            rows.append(
+                [
+                    MODEL_TEXT[own.spec["kind"]],
+                    text,
+                    f"{own.step_ns / 1e6:.3g}",
+                    cell(part["written"]),
+                    cell(part["undo"]),
+                    _percent(own.all),
+                    _interval(own.paired),
+                    _interval(own.control),
+                ]
+            )
+    return (
+        "model",
+        "what",
+        "step, ms",
+        "reading it, %",
+        "copy, %",
+        "all %, by pieces",
+        "all %, pairs, CPU",
+        "control",
+    ), rows
 
 
 def _gan_rows(results):
     rows = []
-    for name, text in (("gan-alternating", "D steps, then G's loss, G steps"), ("gan-joint", "both losses, then D and G step")):
+    for name, text in (
+        ("gan-alternating", "D steps, then G's loss, G steps"),
+        ("gan-joint", "both losses, then D and G step"),
+    ):
         if name not in results:
             continue
         r = results[name]
@@ -263,10 +405,28 @@ def _gan_rows(results):
         copy = stats.in_place({**r, "pieces": r["copy_pieces"]}, ("undo",)) if r.get("copy_pieces") else None
         everything = stats.in_place(r, stats.GATE + stats.REWIND + stats.OTHER)
         share = lambda e: "-" if e is None else f"{100 * e.value / step:.2f}"  # noqa: E731
-        rows.append([text, f"{step / 1e6:.3g}", share(copy), "no" if r["refused"] else "yes", share(everything),
-                     _interval(_paired(r, "on")), _interval(_paired(r, "copies")), _interval(_paired(r, "control"))])
-    return ("a DCGAN for 32 x 32, b32, 1 thread", "iteration, ms", "copies, %", "taken", "all %, by pieces", "all %, pairs, CPU",
-            "with the copies, pairs", "control"), rows
+        rows.append(
+            [
+                text,
+                f"{step / 1e6:.3g}",
+                share(copy),
+                "no" if r["refused"] else "yes",
+                share(everything),
+                _interval(_paired(r, "on")),
+                _interval(_paired(r, "copies")),
+                _interval(_paired(r, "control")),
+            ]
+        )
+    return (
+        "a DCGAN for 32 x 32, b32, 1 thread",
+        "iteration, ms",
+        "copies, %",
+        "taken",
+        "all %, by pieces",
+        "all %, pairs, CPU",
+        "with the copies, pairs",
+        "control",
+    ), rows
 
 
 def _memory_rows(results):
@@ -283,12 +443,16 @@ def _memory_rows(results):
 
 
 def write(results, failed, names, facts, mode):
-    """(the page, what was not reached). `names`: the cells of this mode, of which some may have failed. `facts`: the lines of
-    machine.py as they were when it was measured."""
+    """(the page, what was not reached). `names`: the cells of this mode, of which some may have failed. `facts`: the
+    lines of machine.py as they were when it was measured."""
     missed = []
-    out = [INTRODUCTION.format(machine="\n".join(facts), points=f"{stats.CHECK_POINTS:g}",
-                               mode="- mode: quick, some of the cells, with wide intervals" if mode == "quick"
-                               else "- mode: full")]
+    out = [
+        INTRODUCTION.format(
+            machine="\n".join(facts),
+            points=f"{stats.CHECK_POINTS:g}",
+            mode="- mode: quick, some of the cells, with wide intervals" if mode == "quick" else "- mode: full",
+        )
+    ]
     own = {threads: _own_section(results, threads) for threads in (1, 2)}
     cells = own[1] + own[2]
     decided = [c for c in cells if c.all is not None]
@@ -297,32 +461,57 @@ def write(results, failed, names, facts, mode):
     if decided:
         middle = statistics.median(c.all.value for c in decided)
         state = "holds" if middle <= stats.MEDIAN_PERCENT else "missed"
-        goals.append([f"median over the table, by pieces, at most {stats.MEDIAN_PERCENT:g} %", f"{middle:.2f} %", state])
+        goals.append(
+            [f"median over the table, by pieces, at most {stats.MEDIAN_PERCENT:g} %", f"{middle:.2f} %", state]
+        )
         if state != "holds":
             missed.append(f"median over the table: {middle:.2f} %, goal {stats.MEDIAN_PERCENT:g}")
         counted = [c for c in decided if c.limit is not None]
         said = {v: sum(c.verdict == v for c in counted) for v in ("holds", "missed", "undecided")}
         worst = max(counted, key=lambda c: c.all.value / c.limit, default=None)
         if worst is not None:
-            goals.append([f"each step over 1 ms at most {stats.CELL_PERCENT:g} % ({stats.FEW_ROWS_PERCENT:g} % with fewer than "
-                          f"{stats.FEW_ROWS} rows per weight and a fused optimizer), and the pairs agree",
-                          f"{said['holds']} hold, {said['missed']} missed, {said['undecided']} undecided; largest {worst.all.value:.2f} % "
-                          f"({MODEL_TEXT[worst.spec['kind']]}, {OPTIMIZER_TEXT[worst.spec['optimizer']]}, {worst.spec['threads']} threads)",
-                          "missed" if said["missed"] else "undecided" if said["undecided"] else "holds"])
+            goals.append(
+                [
+                    f"each step over 1 ms at most {stats.CELL_PERCENT:g} % "
+                    f"({stats.FEW_ROWS_PERCENT:g} % with fewer than "
+                    f"{stats.FEW_ROWS} rows per weight and a fused optimizer), and the pairs agree",
+                    f"{said['holds']} hold, {said['missed']} missed, {said['undecided']} undecided; "
+                    f"largest {worst.all.value:.2f} % "
+                    f"({MODEL_TEXT[worst.spec['kind']]}, {OPTIMIZER_TEXT[worst.spec['optimizer']]}, "
+                    f"{worst.spec['threads']} threads)",
+                    "missed" if said["missed"] else "undecided" if said["undecided"] else "holds",
+                ]
+            )
         for c in counted:
             if c.verdict != "holds":
-                missed.append(f"{c.spec['kind']} {c.spec['optimizer']} {c.spec['threads']} threads: {c.verdict} (pieces "
-                              f"{c.all.value:.2f} %, pairs {_interval(c.paired)}, control {_interval(c.control)})")
+                missed.append(
+                    f"{c.spec['kind']} {c.spec['optimizer']} {c.spec['threads']} threads: {c.verdict} (pieces "
+                    f"{c.all.value:.2f} %, pairs {_interval(c.paired)}, control {_interval(c.control)})"
+                )
     fixed, fixed_missed = _fixed_rows(results)
     if fixed:
-        goals.append([f"fixed cost at most {stats.GATE_US:g} us for the gate, {stats.REWIND_US:g} us with what a rewind needs",
-                      "; ".join(f"{r[2]} and {r[5]} us ({r[0]})" for r in fixed),
-                      "holds" if not fixed_missed else "undecided" if not any("missed" in m for m in fixed_missed) else "missed"])
+        goals.append(
+            [
+                f"fixed cost at most {stats.GATE_US:g} us for the gate, {stats.REWIND_US:g} us with "
+                "what a rewind needs",
+                "; ".join(f"{r[2]} and {r[5]} us ({r[0]})" for r in fixed),
+                "holds"
+                if not fixed_missed
+                else "undecided"
+                if not any("missed" in m for m in fixed_missed)
+                else "missed",
+            ]
+        )
     missed += fixed_missed
     memory_rows, memory_missed = _memory_rows(results)
     if memory_rows:
-        goals.append([f"memory at most {stats.MEMORY_MB} MB", f"largest {max((r[3] for r in memory_rows), key=float)} MB",
-                      "missed" if memory_missed else "holds"])
+        goals.append(
+            [
+                f"memory at most {stats.MEMORY_MB} MB",
+                f"largest {max((r[3] for r in memory_rows), key=float)} MB",
+                "missed" if memory_missed else "holds",
+            ]
+        )
     missed += memory_missed
     compare = {threads: _compare_rows(results, threads) for threads in (1, 2)}
     traced = _traced_verdicts(compare[1][3] + compare[2][3])
@@ -330,27 +519,58 @@ def write(results, failed, names, facts, mode):
         of_arm = [t for t in traced if t[2] == arm]
         if of_arm:
             states = {t[4] for t in of_arm}
-            goals.append([f"{text} at most {stats.TRACED:g} times a step", f"{min(t[3].value for t in of_arm):.2f} to "
-                          f"{max(t[3].value for t in of_arm):.2f}", "missed" if "missed" in states else
-                          "undecided" if "undecided" in states else "holds"])
-            missed += [f"{text}, {t[0]}, {t[1]} threads: {t[4]} ({t[3].value:.2f} [{t[3].low:.2f}, {t[3].high:.2f}])"
-                       for t in of_arm if t[4] != "holds"]
+            goals.append(
+                [
+                    f"{text} at most {stats.TRACED:g} times a step",
+                    f"{min(t[3].value for t in of_arm):.2f} to {max(t[3].value for t in of_arm):.2f}",
+                    "missed" if "missed" in states else "undecided" if "undecided" in states else "holds",
+                ]
+            )
+            missed += [
+                f"{text}, {t[0]}, {t[1]} threads: {t[4]} ({t[3].value:.2f} [{t[3].low:.2f}, {t[3].high:.2f}])"
+                for t in of_arm
+                if t[4] != "holds"
+            ]
     out += _table(("goal", "found", "verdict"), goals)
     for threads in (1, 2):
         if own[threads]:
             out += [f"## finitude on, {threads} thread{'s' if threads > 1 else ''}", ""]
             out += _table(OWN_HEAD, [c.row() for c in own[threads]])
             few = [c for c in own[threads] if c.few_rows and c.all is not None]
-            out += [f"Few rows per weight ({MODEL_TEXT[c.spec['kind']]}, {OPTIMIZER_TEXT[c.spec['optimizer']]}): {c.bytes_text()}."
-                    for c in few] + ([""] if few else [])
+            out += [
+                f"Few rows per weight ({MODEL_TEXT[c.spec['kind']]}, "
+                f"{OPTIMIZER_TEXT[c.spec['optimizer']]}): {c.bytes_text()}."
+                for c in few
+            ] + ([""] if few else [])
     if fixed:
-        out += ["## The fixed cost", "", "A step so small that nothing else shows: 4 parameters, microseconds of CPU time per step.", ""]
-        out += _table(("batches from", "step, us", "gate, by pieces", "gate, pairs", "goal 4 us", "all, by pieces", "all, pairs",
-                       "goal 8 us", "control"), fixed)
+        out += [
+            "## The fixed cost",
+            "",
+            "A step so small that nothing else shows: 4 parameters, microseconds of CPU time per step.",
+            "",
+        ]
+        out += _table(
+            (
+                "batches from",
+                "step, us",
+                "gate, by pieces",
+                "gate, pairs",
+                "goal 4 us",
+                "all, by pieces",
+                "all, pairs",
+                "goal 8 us",
+                "control",
+            ),
+            fixed,
+        )
     head, rows = _piece_rows(results)
     if rows:
-        out += ["## The pieces in place", "", "Nanoseconds per step of AdamW foreach, one thread, inside real steps: caches as the "
-                "step leaves them.", ""]
+        out += [
+            "## The pieces in place",
+            "",
+            "Nanoseconds per step of AdamW foreach, one thread, inside real steps: caches as the step leaves them.",
+            "",
+        ]
         out += _table(head, rows)
     for threads in (1, 2):
         head, rows, notes, columns = compare[threads]
@@ -362,9 +582,15 @@ def write(results, failed, names, facts, mode):
         out += ["## What costs more, where it is asked for", ""] + _table(head, rows)
     head, rows = _gan_rows(results)
     if rows:
-        out += ["## Two optimizers in one iteration", "", "For a jump ([limits](limits.md)) an optimizer that steps behind another one "
-                "is copied before, parameters and state, while that costs at most 1 % of the time: the third column is what it "
-                "costs, the fourth whether they are taken.", ""] + _table(head, rows)
+        out += [
+            "## Two optimizers in one iteration",
+            "",
+            "For a jump ([limits](limits.md)) an optimizer that steps behind another one "
+            "is copied before, parameters and state, while that costs at most 1 % of the time: the "
+            "third column is what it "
+            "costs, the fourth whether they are taken.",
+            "",
+        ] + _table(head, rows)
     if memory_rows:
         out += ["## Memory", "", "The most that a process held, in MB, over the same steps with and without.", ""]
         out += _table(("model", "without", "with", "more", "goal 64 MB"), memory_rows)
@@ -377,9 +603,15 @@ def write(results, failed, names, facts, mode):
     out += why + ((["## Why not", ""] if not why else []) + traced_why if traced_why else [])
     if absent:
         out.append(f"Not measured in this run: {', '.join(absent)}.")
-    switched_off = [n for n, r in results.items() if (r.get("watched") or {}).get("failure") or (r.get("watched") or {}).get("alarms")]
+    switched_off = [
+        n
+        for n, r in results.items()
+        if (r.get("watched") or {}).get("failure") or (r.get("watched") or {}).get("alarms")
+    ]
     if switched_off:
-        out.append(f"Switched itself off or alarmed, so that its figures mean nothing: {', '.join(sorted(switched_off))}.")
+        out.append(
+            f"Switched itself off or alarmed, so that its figures mean nothing: {', '.join(sorted(switched_off))}."
+        )
         missed.append("not watching healthily in " + ", ".join(sorted(switched_off)))
     if missed:
         out += ["## Not reached", "", *(f"- {line}" for line in missed), ""]

@@ -1,12 +1,12 @@
 """python -m bench.overhead.regress BASE [--seconds N] [--rounds N] [--only REGEX] [--folder DIR]
 
-Compares the overhead of this working tree with that of another revision. Both are built the same way, in folders of their own;
-then processes of the two take turns, in random order, each measuring its own overhead in pairs. What is compared is the
-overhead, not the step, so a process that ran in a slow moment does not count as a change.
+Compares the overhead of this working tree with that of another revision. Both are built the same way, in folders of
+their own; then processes of the two take turns, in random order, each measuring its own overhead in pairs. What is
+compared is the overhead, not the step, so a process that ran in a slow moment does not count as a change.
 
-Exit code 1 where the tree is worse: the interval of the difference lies above 0.3 points of the step and above 0.3 us. 3 where
-noise leaves that open in some cell (more --rounds decide it), 0 where no cell is worse, 2 where the command line is wrong.
-"""
+Exit code 1 where the tree is worse: the interval of the difference lies above 0.3 points of the step and above 0.3 us.
+3 where noise leaves that open in some cell (more --rounds decide it), 0 where no cell is worse, 2 where the command
+line is wrong."""
 
 import argparse
 import contextlib
@@ -20,8 +20,7 @@ import subprocess
 import sys
 import tempfile
 
-from . import __main__ as overhead
-from . import machine, stats
+from . import __main__ as overhead, machine, stats
 
 ROOT = machine.ROOT
 CELLS = {
@@ -41,8 +40,9 @@ def _run(*words, **options):
 
 
 def sources_of(revision, folder):
-    """The tree of a revision; of the working tree, with what is changed and new in it, where revision is None. What lies in the
-    folder from another time is brought up to date, and stays untouched where it is the same, so that it is not built again."""
+    """The tree of a revision; of the working tree, with what is changed and new in it, where revision is None. What
+    lies in the folder from another time is brought up to date, and stays untouched where it is the same, so that it is
+    not built again."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         fresh = pathlib.Path(temporary) / "tree" if revision else ROOT
@@ -69,9 +69,28 @@ def build(folder):
     """Builds the extension of that tree beside its Python files; the folder to put on PYTHONPATH."""
     build_folder = folder.parent / f"{folder.name}-build"
     environment = {**os.environ, "CCACHE_BASEDIR": str(folder.parent), "CCACHE_NOHASHDIR": "1"}
-    _run("cmake", "-S", str(folder), "-B", str(build_folder), "-G", "Ninja", "-DFINITUDE_TORCH=ON",
-         f"-DPython_EXECUTABLE={sys.executable}", "--log-level=WARNING", env=environment)
-    _run("cmake", "--build", str(build_folder), "--target", "_native", f"-j{min(2, os.cpu_count() or 1)}", env=environment)
+    _run(
+        "cmake",
+        "-S",
+        str(folder),
+        "-B",
+        str(build_folder),
+        "-G",
+        "Ninja",
+        "-DFINITUDE_TORCH=ON",
+        f"-DPython_EXECUTABLE={sys.executable}",
+        "--log-level=WARNING",
+        env=environment,
+    )
+    _run(
+        "cmake",
+        "--build",
+        str(build_folder),
+        "--target",
+        "_native",
+        f"-j{min(2, os.cpu_count() or 1)}",
+        env=environment,
+    )
     for library in build_folder.glob("_native*.so"):
         shutil.copy2(library, folder / "python/finitude")
     return folder / "python"
@@ -88,7 +107,7 @@ def process(python_path, spec):
 
 
 def verdict(points, microseconds):
-    """"worse", "not worse", or "undecided", of the Estimates of a difference: worse is what is so by both measures."""
+    """ "worse", "not worse", or "undecided", of the Estimates of a difference: worse is what is so by both measures."""
     if points.low > POINTS and microseconds.low > MICROSECONDS:
         return "worse"
     if points.high <= POINTS or microseconds.high <= MICROSECONDS:
@@ -97,8 +116,8 @@ def verdict(points, microseconds):
 
 
 def take_turns(run, seed, rounds):
-    """{"base": [...], "tree": [...]}: what run(name, round) returned. The two of a round come one after the other, in random
-    order, so that a difference is one between neighbours in time."""
+    """{"base": [...], "tree": [...]}: what run(name, round) returned. The two of a round come one after the other, in
+    random order, so that a difference is one between neighbours in time."""
     rng = random.Random(seed)
     found = {"base": [], "tree": []}
     for number in range(rounds):
@@ -117,8 +136,10 @@ def compare(cells, run, rounds, tell=print):
         verdicts[cell] = verdict(points, us)
         middle = [tuple(stats.median_of(v[i] for v in found[n]).value for i in (0, 1)) for n in ("base", "tree")]
         text = [f"{percent:+.2f} % {time:+.2f} us" for percent, time in middle]
-        tell(f"{cell:12} {text[0]:>22} {text[1]:>22}  {points.value:+.2f} [{points.low:+.2f}, {points.high:+.2f}], "
-             f"{us.value:+.2f} [{us.low:+.2f}, {us.high:+.2f}]  {verdicts[cell]}")
+        tell(
+            f"{cell:12} {text[0]:>22} {text[1]:>22}  {points.value:+.2f} [{points.low:+.2f}, {points.high:+.2f}], "
+            f"{us.value:+.2f} [{us.low:+.2f}, {us.high:+.2f}]  {verdicts[cell]}"
+        )
     return verdicts
 
 
@@ -133,13 +154,17 @@ def main(argv=None):
     parser.add_argument("--seconds", type=float, default=6, help="of one process (6)")
     parser.add_argument("--rounds", type=int, default=6, help="pairs of processes per cell (6)")
     parser.add_argument("--only", default="", metavar="REGEX", help="cells whose name matches: " + ", ".join(CELLS))
-    parser.add_argument("--folder", metavar="DIR", help="build there and leave it: the next call builds only what has changed")
+    parser.add_argument(
+        "--folder", metavar="DIR", help="build there and leave it: the next call builds only what has changed"
+    )
     options = parser.parse_args(argv)
     cells = {n: c for n, c in CELLS.items() if re.search(options.only, n)}
     if not cells:
         parser.error(f"no cell matches {options.only}; there are {', '.join(CELLS)}")
     with contextlib.ExitStack() as stack:
-        folder = pathlib.Path(options.folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="finitude-regress-")))
+        folder = pathlib.Path(
+            options.folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="finitude-regress-"))
+        )
         folder = folder.resolve()
         paths = {}
         for name, revision in (("base", options.base), ("tree", None)):
@@ -148,8 +173,17 @@ def main(argv=None):
             paths[name] = build(folder / name)
 
         def run(name, spec, number):
-            return process(paths[name], {"measure": "overhead", "threads": 1, "seconds": options.seconds, "seed": number,
-                                         "meter": False, **spec})
+            return process(
+                paths[name],
+                {
+                    "measure": "overhead",
+                    "threads": 1,
+                    "seconds": options.seconds,
+                    "seed": number,
+                    "meter": False,
+                    **spec,
+                },
+            )
 
         return exit_code(compare(cells, run, options.rounds, functools.partial(print, flush=True)))
 

@@ -54,19 +54,24 @@ def in_place(result, pieces):
     loader = through["loader"] if result["spec"].get("loader", True) else 0
     reach = 0.0
     if "hook" in pieces:
-        reach += through["hook"] + through["backward"] + (through["clip"] if result["spec"]["optimizer"].endswith("clip") else 0)
+        reach += (
+            through["hook"]
+            + through["backward"]
+            + (through["clip"] if result["spec"]["optimizer"].endswith("clip") else 0)
+        )
     if "loader" in pieces:
         reach += loader
     return median_of(sum(one[p][0] for p in pieces) + reach for one in result["pieces"])
 
 
-# -- what has to hold ---------------------------------------------------------------------------------------------------
+# -- what has to hold
+# ---------------------------------------------------------------------------------------------------
 
-MEDIAN_PERCENT = 0.5       # component figure, median over the table
-CELL_PERCENT = 1.0         # of each cell whose step is longer than a millisecond
-FEW_ROWS_PERCENT = 2.0     # of cells that do little work per weight with a fused optimizer
+MEDIAN_PERCENT = 0.5  # component figure, median over the table
+CELL_PERCENT = 1.0  # of each cell whose step is longer than a millisecond
+FEW_ROWS_PERCENT = 2.0  # of cells that do little work per weight with a fused optimizer
 FEW_ROWS = 100
-CHECK_POINTS = 1.5         # the pairs' upper bound may be that far above the component figure
+CHECK_POINTS = 1.5  # the pairs' upper bound may be that far above the component figure
 GATE_US, REWIND_US = 4.0, 8.0
 MEMORY_MB = 64
 TRACED = 2.0
@@ -79,7 +84,7 @@ def limit_of(step_ns, rows, fused):
 
 
 def judge(component, paired, limit):
-    """"holds", "missed", "undecided", or "-" where nothing was promised. component and paired: Estimates in percent.
+    """ "holds", "missed", "undecided", or "-" where nothing was promised. component and paired: Estimates in percent.
 
     The component figure is compared with the limit; the pairs are the check of the component figure, and where their
     noise leaves more room than CHECK_POINTS above it the cell is undecided, whatever else it shows.

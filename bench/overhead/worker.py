@@ -18,13 +18,15 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 import torch  # noqa: E402
+from bench.overhead import (  # noqa: E402
+    arms as arms_of,  # noqa: E402
+    contenders,
+    models,
+)
 
-from bench.overhead import arms as arms_of  # noqa: E402
-from bench.overhead import contenders, models  # noqa: E402
-
-STRETCH_NS = 30e6    # steps of one arm before another has its turn
+STRETCH_NS = 30e6  # steps of one arm before another has its turn
 MOST_STEPS = 200
-TAPE_EVERY = 10              # steps, of which one is recorded; more of them cost less
+TAPE_EVERY = 10  # steps, of which one is recorded; more of them cost less
 
 
 def train(job, turns):
@@ -59,7 +61,8 @@ def train(job, turns):
 
 
 def train_two(job, turns):
-    """Two optimizers in one iteration. joint: both losses, then both backwards, then both steps; else one after the other."""
+    """Two optimizers in one iteration. joint: both losses, then both backwards, then both steps; else one after the
+    other."""
     model, of_g, of_d, batches = job.model, job.optimizer, job.second, job.batches
     total, left = 0.0, 1
     while True:
@@ -219,9 +222,15 @@ def compare(spec, job, folder):
     finitude.on()
     warm_up(job, seconds=0)
     finitude.off()
-    arms = {"off": arms_of.Off(), "control": arms_of.Off(), "on": arms_of.On(finitude),
-            "tape": arms_of.On(finitude, tape=True), "tape-every": arms_of.TapeEvery(finitude, TAPE_EVERY),
-            "trace": arms_of.Traced(finitude, trace=True), "armed": arms_of.Armed(finitude)}
+    arms = {
+        "off": arms_of.Off(),
+        "control": arms_of.Off(),
+        "on": arms_of.On(finitude),
+        "tape": arms_of.On(finitude, tape=True),
+        "tape-every": arms_of.TapeEvery(finitude, TAPE_EVERY),
+        "trace": arms_of.Traced(finitude, trace=True),
+        "armed": arms_of.Armed(finitude),
+    }
     missing = {}
     for name, (_, make) in contenders.IN_PROCESS.items():
         missing[name] = contenders.why_not(name)
@@ -234,13 +243,16 @@ def compare(spec, job, folder):
                 arms.pop(name, None)
     result = _measured(spec, job, finitude, arms, ns, None)
     result["missing"] = {name: why for name, why in missing.items() if why}
-    result["effort"] = {name: [statistics.median(column) / (arms[name].steps or result["steps"]) for column in zip(*arms[name].effort)]
-                        for name in ("trace", "armed")}
+    result["effort"] = {
+        name: [statistics.median(column) / (arms[name].steps or result["steps"]) for column in zip(*arms[name].effort)]
+        for name in ("trace", "armed")
+    }
     return result
 
 
 def _tried(job, arm):
     """Two steps with it on, so that what it does once is not measured."""
+
     class Two(WarmUp):
         def next(self):
             left, *_ = super().next()
@@ -291,8 +303,8 @@ def memory(spec, job, folder):
 
 
 def cold_page():
-    """Nanoseconds of one load from a page that a step's worth of other memory has pushed out of the caches; None in a finitude
-    that has no such trial."""
+    """Nanoseconds of one load from a page that a step's worth of other memory has pushed out of the caches; None in a
+    finitude that has no such trial."""
     from finitude import _native
 
     try:
@@ -319,7 +331,9 @@ def main(spec):
     folder = pathlib.Path(spec["folder"])
     job = models.Job(spec["kind"], spec["optimizer"], loader=spec.get("loader", True), half=spec.get("half", False))
     job.joint = spec.get("joint", False)
-    result = {"overhead": overhead, "compare": compare, "alone": alone, "memory": memory}[spec["measure"]](spec, job, folder)
+    result = {"overhead": overhead, "compare": compare, "alone": alone, "memory": memory}[spec["measure"]](
+        spec, job, folder
+    )
     if spec["kind"] == "tiny":
         result["cold_page_ns"] = cold_page()
     result["spec"] = spec

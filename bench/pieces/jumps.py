@@ -1,12 +1,12 @@
 """What code costs that is not there: how much longer the rest of a step takes because some other code ran within it.
 
-A processor remembers where the jumps that it has taken lately lead to. A step of torch has more of them than it can remember, so every
-jump of somebody else's, taken once a step, costs a second time when the program comes to the one that had to make room for it. The
-engine's meter sees the first of the two only. Here a function that consists of nothing but jumps, or of nothing but instructions that do
-nothing, is called before `optimizer.step` of a small MLP: what it takes itself, and what the step takes more beside that.
+A processor remembers where the jumps that it has taken lately lead to. A step of torch has more of them than it can
+remember, so every jump of somebody else's, taken once a step, costs a second time when the program comes to the one
+that had to make room for it. The engine's meter sees the first of the two only. Here a function that consists of
+nothing but jumps, or of nothing but instructions that do nothing, is called before `optimizer.step` of a small MLP:
+what it takes itself, and what the step takes more beside that.
 
-x86-64 only: the functions are made of bytes.
-"""
+x86-64 only: the functions are made of bytes."""
 
 import ctypes
 import mmap
@@ -17,11 +17,15 @@ import time
 
 LINE, PAGE = 64, 4096
 STEPS, ROUNDS = 200, 12
-NOTHING = bytes([0x0F, 0x1F, 0x84, 0, 0, 0, 0, 0])   # one instruction of eight bytes
+NOTHING = bytes([0x0F, 0x1F, 0x84, 0, 0, 0, 0, 0])  # one instruction of eight bytes
 RETURN, JUMP = b"\xc3", b"\xe9"
 # name, instructions of code lines, jumps, pages that they lie in
-TRIALS = (("nothing: a function that returns", 0, 0), ("600 lines of code without a jump", 600, 0), ("600 jumps in 10 pages", 0, 10),
-          ("600 jumps in 100 pages", 0, 100))
+TRIALS = (
+    ("nothing: a function that returns", 0, 0),
+    ("600 lines of code without a jump", 600, 0),
+    ("600 jumps in 10 pages", 0, 10),
+    ("600 jumps in 100 pages", 0, 100),
+)
 JUMPS = 600
 
 
@@ -36,11 +40,11 @@ def _code(lines, pages):
     size = max(pages * PAGE, (lines + 1) * LINE, PAGE)
     code = bytearray(RETURN * size)
     if not pages:
-        code[:lines * LINE] = NOTHING * (lines * LINE // len(NOTHING))
+        code[: lines * LINE] = NOTHING * (lines * LINE // len(NOTHING))
         return code
     order = [0, *random.Random(1).sample(range(1, size // LINE), JUMPS - 1)]
     for a, b in zip(order, order[1:]):
-        code[a * LINE:a * LINE + 5] = JUMP + (b * LINE - (a * LINE + 5)).to_bytes(4, "little", signed=True)
+        code[a * LINE : a * LINE + 5] = JUMP + (b * LINE - (a * LINE + 5)).to_bytes(4, "little", signed=True)
     return code
 
 
@@ -49,7 +53,8 @@ def why_not():
 
 
 def measure():
-    """[(what was called, its own microseconds, those that the step took more beside them)], medians over rounds in random order."""
+    """[(what was called, its own microseconds, those that the step took more beside them)], medians over rounds in
+    random order."""
     import torch
 
     torch.manual_seed(0)
@@ -84,10 +89,16 @@ def measure():
 
 def table():
     """Lines of the page."""
-    out = ["## What the meter does not see", "",
-           "Before `optimizer.step` of an MLP 8-8-2 a function is called that does nothing but what is said here: the microseconds that it "
-           "takes, and those by which all else of the step takes longer. Our code consists of jumps to a good part, most of them run once or "
-           "a few times in a step; pairs of steps with and without us see both.", ""]
+    out = [
+        "## What the meter does not see",
+        "",
+        "Before `optimizer.step` of an MLP 8-8-2 a function is called that does nothing but what is "
+        "said here: the microseconds that it "
+        "takes, and those by which all else of the step takes longer. Our code consists of jumps to "
+        "a good part, most of them run once or "
+        "a few times in a step; pairs of steps with and without us see both.",
+        "",
+    ]
     if why_not():
         return [*out, why_not(), ""]
     out += ["| called | itself, us | the rest of the step, us |", "|---|---|---|"]

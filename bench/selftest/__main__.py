@@ -3,9 +3,10 @@
 Puts NaN, Inf and -Inf into five programs at random places, one place a run, and counts how often the recorder finds the
 birth exactly there. Writes docs/selftest.md below its line of dashes.
 """
+
 import os
 
-os.environ["OMP_NUM_THREADS"] = "1"      # before torch is imported
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 
 import argparse
 import collections
@@ -60,7 +61,10 @@ def told(result):
     from finitude.selftest import command
 
     said = "; ".join(f"{what}: put in {put}, found {found}" for what, (put, found) in result["differences"].items())
-    text = f"{result['value']}, {command.in_words(result['place'])}: {result['verdict']}{' (' + said + ')' if said else ''} {result['words']}"
+    text = (
+        f"{result['value']}, {command.in_words(result['place'])}: "
+        f"{result['verdict']}{' (' + said + ')' if said else ''} {result['words']}"
+    )
     return text.replace(f"{PROGRAMS[0].parent}/", "").rstrip()
 
 
@@ -69,12 +73,19 @@ def row(name, results, harmless, offered):
 
     by_phase = collections.Counter(r["place"]["phase"] for r in results)
     exact = sum(r["verdict"] == verdict.FOUND for r in results)
-    lines = sum(r["verdict"] == verdict.FOUND or r["verdict"] == verdict.ELSEWHERE and not {"line", "birth"} & set(r["differences"])
-                for r in results)
+    lines = sum(
+        r["verdict"] == verdict.FOUND
+        or r["verdict"] == verdict.ELSEWHERE
+        and not {"line", "birth"} & set(r["differences"])
+        for r in results
+    )
     reruns = collections.Counter(r["alarm"]["rerun_by"] for r in results if r["alarm"])
     ways = ", ".join(f"{way} {n}" for way, n in sorted(reruns.items()))
-    return f"| {name} | {offered} | {len(results)} | " + " / ".join(str(by_phase[p]) for p in PHASES[:3]) + \
-        f" | {lines} | {exact} | {harmless} | {ways} |"
+    return (
+        f"| {name} | {offered} | {len(results)} | "
+        + " / ".join(str(by_phase[p]) for p in PHASES[:3])
+        + f" | {lines} | {exact} | {harmless} | {ways} |"
+    )
 
 
 def page(rows, results, options):
@@ -83,18 +94,31 @@ def page(rows, results, options):
     from finitude.selftest import verdict
 
     exact = sum(r["verdict"] == verdict.FOUND for r in results)
-    lines = sum(r["verdict"] == verdict.FOUND or r["verdict"] == verdict.ELSEWHERE and not {"line", "birth"} & set(r["differences"])
-                for r in results)
+    lines = sum(
+        r["verdict"] == verdict.FOUND
+        or r["verdict"] == verdict.ELSEWHERE
+        and not {"line", "birth"} & set(r["differences"])
+        for r in results
+    )
     wrong = [f"- {told(r)}" for r in results if r["verdict"] != verdict.FOUND]
-    return "\n".join([
-        f"{len(results)} places, seed {options.seed}, step {STEP}; torch {torch.__version__}, {platform.machine()}, "
-        f"{os.cpu_count()} cores, {datetime.date.today().isoformat()}.", "",
-        f"**Line exact: {lines} of {len(results)} ({100 * lines / max(1, len(results)):.1f} %). Line, operation, module, phase and step "
-        f"exact: {exact} ({100 * exact / max(1, len(results)):.1f} %).**", "",
-        "| program | places in the step | tried | forward / backward / optimizer | line exact | all exact | drawn, but harmless | run again by |",
-        "|---|---|---|---|---|---|---|---|", *rows, "",
-        *(["What was not exact:", "", *wrong, ""] if wrong else []),
-    ])
+    return "\n".join(
+        [
+            f"{len(results)} places, seed {options.seed}, step {STEP}; torch {torch.__version__}, "
+            f"{platform.machine()}, "
+            f"{os.cpu_count()} cores, {datetime.date.today().isoformat()}.",
+            "",
+            f"**Line exact: {lines} of {len(results)} ({100 * lines / max(1, len(results)):.1f} %). "
+            "Line, operation, module, phase and step "
+            f"exact: {exact} ({100 * exact / max(1, len(results)):.1f} %).**",
+            "",
+            "| program | places in the step | tried | forward / backward / optimizer | line exact | "
+            "all exact | drawn, but harmless | run again by |",
+            "|---|---|---|---|---|---|---|---|",
+            *rows,
+            "",
+            *(["What was not exact:", "", *wrong, ""] if wrong else []),
+        ]
+    )
 
 
 def main(argv=None):
@@ -111,7 +135,9 @@ def main(argv=None):
     folder = tempfile.mkdtemp()  # no TemporaryDirectory: a forked program would remove it as it ends
     try:
         for script in programs:
-            results, harmless, offered = tried(script, options.places // len(programs), options.seed, os.path.join(folder, script.stem))
+            results, harmless, offered = tried(
+                script, options.places // len(programs), options.seed, os.path.join(folder, script.stem)
+            )
             rows.append(row(script.stem, results, harmless, offered))
             all_results += results
             print(rows[-1], *(f"    {told(r)}" for r in results if r["verdict"] != "found"), sep="\n", flush=True)

@@ -13,6 +13,7 @@ def import_once():
     """Imports only: no op, no thread."""
     import torch  # noqa: F401
     import torch._dynamo  # noqa: F401
+
     import finitude  # noqa: F401
     import finitude.selftest.__main__  # noqa: F401
 

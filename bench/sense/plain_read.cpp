@@ -38,8 +38,7 @@ std::uint64_t read_all(const void* data, std::size_t bytes) {
       __builtin_prefetch(reinterpret_cast<const void*>(address - in_page + 4 * 4096 + in_page / 4), 0, 2);
     }
 #pragma GCC unroll 16
-    for (int i = 0; i < kChains; ++i)
-      sums[i] = hn::Xor(sums[i], load(at + static_cast<std::size_t>(i) * vector));
+    for (int i = 0; i < kChains; ++i) sums[i] = hn::Xor(sums[i], load(at + static_cast<std::size_t>(i) * vector));
   }
   for (; bytes >= vector; bytes -= vector, at += vector) sums[0] = hn::Xor(sums[0], load(at));
 #pragma GCC unroll 16

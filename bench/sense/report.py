@@ -109,7 +109,11 @@ def percent(share, timing):
 
 
 def scan_table(results, threads):
-    head = "| bytes | plain read GB/s | " + " | ".join(f"{what} {dtype}" for dtype in DTYPES for what in ("quick", "full")) + " |"
+    head = (
+        "| bytes | plain read GB/s | "
+        + " | ".join(f"{what} {dtype}" for dtype in DTYPES for what in ("quick", "full"))
+        + " |"
+    )
     yield head
     yield "|" + "---|" * (head.count("|") - 1)
     for size in results.sizes:
@@ -178,9 +182,8 @@ def why_full(results, dtype, threads, size, least):
         return "not measured on this instruction set"
     cost = (full.median - bare.median) / full.median
     bare_share = results.share("full_unsquared", dtype, threads, size)
-    return (
-        f"without the sum of squares: {100 * bare_share:.0f} %; that sum is {100 * cost:.0f} % of its time"
-        + ("" if bare_share >= least else ", and the counts and extremes alone miss the aim too")
+    return f"without the sum of squares: {100 * bare_share:.0f} %; that sum is {100 * cost:.0f} % of its time" + (
+        "" if bare_share >= least else ", and the counts and extremes alone miss the aim too"
     )
 
 
@@ -194,7 +197,10 @@ def why_quick_large(results, dtype, threads, size, least):
     own_bytes = f"a plain read in the scan's own order: {100 * own_share:.0f} %"
     if own_share < least:
         return own_bytes + "; the order costs it, not the work"
-    return own_bytes + f"; spread of the scan's repetitions: {100 * results.timings['quick', dtype, threads, size].spread:.0f} %"
+    return (
+        own_bytes
+        + f"; spread of the scan's repetitions: {100 * results.timings['quick', dtype, threads, size].spread:.0f} %"
+    )
 
 
 def why_quick_cached(results, dtype, threads, size, least):
@@ -234,7 +240,10 @@ def not_reached(results):
     if not rows:
         yield "Every aim is reached."
         return
-    yield "Each cell below its aim, the interval that its share lies in (95 %), and the reason, by an experiment of the same run."
+    yield (
+        "Each cell below its aim, the interval that its share lies in (95 %), and the reason, by "
+        "an experiment of the same run."
+    )
     yield ""
     yield "| cell | aim | share of plain read | why |"
     yield "|---|---|---|---|"
@@ -275,15 +284,20 @@ def page(results, notes):
     )
     yield ""
     yield (
-        f"Medians of {results.repetitions} repetitions in random order, all in one process on the same memory (one thread by its "
+        f"Medians of {results.repetitions} repetitions in random order, all in one process on the "
+        "same memory (one thread by its "
         "own CPU clock, two threads by the wall clock); in brackets half "
-        "the range between the quartiles in per cent of the median. Plain read: the fastest of several ways to read the memory "
-        "and do nothing with it, chosen for each size (4 or 8 vectors at a time, `ahead`: with prefetches, `pages`: one "
-        "at each step, of the page four pages ahead, `narrow`: 32-byte vectors, `shared`: by two threads). A table cell is plain-read time over scan time, in per cent."
+        "the range between the quartiles in per cent of the median. Plain read: the fastest of "
+        "several ways to read the memory "
+        "and do nothing with it, chosen for each size (4 or 8 vectors at a time, `ahead`: with "
+        "prefetches, `pages`: one "
+        "at each step, of the page four pages ahead, `narrow`: 32-byte vectors, `shared`: by two "
+        "threads). A table cell is plain-read time over scan time, in per cent."
     )
     yield ""
     yield (
-        "`quick`: is anything NaN or Inf, and the largest magnitude. `full`: all counts, extremes, sum of squares (in float64; "
+        "`quick`: is anything NaN or Inf, and the largest magnitude. `full`: all counts, extremes, "
+        "sum of squares (in float64; "
         "of 16-bit formats sixteen at a time in float32 first)."
     )
     for threads in (1, 2):

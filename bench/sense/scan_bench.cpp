@@ -35,8 +35,7 @@ void read_pieces(void* context) noexcept {
 void add_read(const ReadVariant& variant, int threads, std::size_t bytes) {
   const std::string name = std::string("plain_read:") + variant.name;
   const void* data = memory();
-  add(name, sense::DType::kOther, threads, bytes,
-      [=] { benchmark::DoNotOptimize(variant.read(data, bytes)); });
+  add(name, sense::DType::kOther, threads, bytes, [=] { benchmark::DoNotOptimize(variant.read(data, bytes)); });
   if (threads == 1) return;
   add(name + "-shared", sense::DType::kOther, threads, bytes, [=] {
     SharedRead job{static_cast<const std::uint8_t*>(data), bytes, std::max(bytes / 64, std::size_t{64} << 10),
@@ -133,12 +132,10 @@ void add_scans() {
     add("full", sense::DType::kFloat32, 1, bytes,
         [=] { benchmark::DoNotOptimize(sense::full_scan(data, bytes / 4, sense::DType::kFloat32)); });
   }
-  add_small("quick", [](const void* data, std::size_t numel) {
-    return sense::quick_scan(data, numel, sense::DType::kFloat32);
-  });
-  add_small("full", [](const void* data, std::size_t numel) {
-    return sense::full_scan(data, numel, sense::DType::kFloat32);
-  });
+  add_small("quick",
+            [](const void* data, std::size_t numel) { return sense::quick_scan(data, numel, sense::DType::kFloat32); });
+  add_small("full",
+            [](const void* data, std::size_t numel) { return sense::full_scan(data, numel, sense::DType::kFloat32); });
 }
 
 }  // namespace finitude::bench

@@ -3,8 +3,7 @@
 #include <cstring>
 
 // As in src/sense/kernels.cpp.
-#define HWY_DISABLED_TARGETS \
-  (HWY_AVX3_DL | HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#define HWY_DISABLED_TARGETS (HWY_AVX3_DL | HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "sense/unsquared.cpp"
 #include "hwy/foreach_target.h"

@@ -14,8 +14,8 @@ namespace finitude::bench {
 inline constexpr std::size_t kSizes[] = {std::size_t{4} << 10,  std::size_t{64} << 10, std::size_t{512} << 10,
                                          std::size_t{1} << 20,  std::size_t{4} << 20,  std::size_t{16} << 20,
                                          std::size_t{64} << 20, std::size_t{256} << 20};
-inline constexpr sense::DType kDTypes[] = {sense::DType::kFloat32, sense::DType::kBFloat16,
-                                           sense::DType::kFloat16, sense::DType::kFloat64};
+inline constexpr sense::DType kDTypes[] = {sense::DType::kFloat32, sense::DType::kBFloat16, sense::DType::kFloat16,
+                                           sense::DType::kFloat64};
 
 // The same memory for everything, so that no contender is lucky with its pages: ordinary values, of magnitude
 // about 1 in float32 and float64 and finite and normal in each format of kDTypes. Writable because torch's

@@ -14,24 +14,24 @@ namespace finitude {
 
 // Memory that the step reads, as it was when the step began.
 struct CapsuleInput {
-  std::string kind, name;        // "parameter", "head.weight"; empty: nobody named it
+  std::string kind, name;  // "parameter", "head.weight"; empty: nobody named it
   std::uint64_t size_bytes = 0;
 };
 
 // One call of an operator, in the order in which they are issued.
 struct CapsuleCall {
-  std::string op;                // "aten::log", without overload
-  std::string file;              // of the program; empty: not known
+  std::string op;    // "aten::log", without overload
+  std::string file;  // of the program; empty: not known
   std::int64_t line = 0;
-  std::string source;            // text of that line
+  std::string source;  // text of that line
 };
 
 struct Capsule {
   std::int64_t step = 0;
-  std::string optimizer;         // its class
+  std::string optimizer;  // its class
   std::string torch, created, machine;
-  bool redacted = false;         // no values: it cannot be replayed
-  std::string replay;            // how a replay came out when it was written: "identical", what went wrong, "not tried"
+  bool redacted = false;  // no values: it cannot be replayed
+  std::string replay;     // how a replay came out when it was written: "identical", what went wrong, "not tried"
   Alarm alarm;
   std::vector<std::pair<std::string, std::string>> settings;  // of torch, that kernels read
   std::vector<CapsuleInput> inputs;
@@ -39,7 +39,8 @@ struct Capsule {
   std::vector<std::pair<std::string, std::string>> outcomes;  // (kind, name) of what a replay is compared by
 };
 
-// Checks sizes and checksums; bounded by the size of the files. The inputs' values are not kept. Any thread; no exception leaves.
+// Checks sizes and checksums; bounded by the size of the files. The inputs' values are not kept. Any thread; no
+// exception leaves.
 FINITUDE_API Result<Capsule> read_capsule(const std::string& folder);
 
 }  // namespace finitude

@@ -1,5 +1,5 @@
-// Watches a training loop of a C++ program on libtorch. A step whose loss or gradients are not finite is kept from the optimizer,
-// run a second time under a trace, explained, reported, and left behind as a capsule.
+// Watches a training loop of a C++ program on libtorch. A step whose loss or gradients are not finite is kept from the
+// optimizer, run a second time under a trace, explained, reported, and left behind as a capsule.
 //
 //   finitude::Recorder recorder;
 //   recorder.watch(optimizer, *net);
@@ -45,31 +45,34 @@ namespace finitude {
 
 // What is done about a bad step. The words are those of `finitude run --on-alarm`.
 enum class OnAlarm : std::uint8_t {
-  kStop,   // left out and explained; the status of the step is not ok. Where only the loss is bad: as kWarn, up to max_skips in a row
+  kStop,   // left out and explained; the status of the step is not ok. Where only the loss is bad: as kWarn, up to
+           // max_skips in a row
   kSkip,   // left out and explained; training goes on, and stops after max_skips in a row
   kWarn,   // explained and applied
   kRaise,  // as kStop, but not run a second time
 };
 
 struct RecorderOptions {
-  bool on = true;  // false, or FINITUDE=0 in the environment: steps are taken as without a recorder, and nothing is said or written
+  bool on = true;  // false, or FINITUDE=0 in the environment: steps are taken as without a recorder, and nothing is
+                   // said or written
   OnAlarm on_alarm = OnAlarm::kStop;
   std::uint32_t max_skips = 10;
   std::string runs = "finitude-runs";  // each run gets a folder there; empty: nothing is written but `report`
   std::string report;                  // a further place for report.json; empty: none
   std::uint32_t capsules = 8;          // of a run, the newest; 0: none
   std::uint64_t capsule_max_bytes = std::uint64_t{2} << 30;  // of inputs that a capsule may hold
-  bool redact = false;                 // capsules with statistics instead of values; docs/capsules.md
-  double experiments = 60;             // seconds that trying the fix on the captured step may take, at most 20 times that step; 0: none
-  // Lines from the program's debug information, read by addr2line in a process of its own, and only when a step is explained.
-  // Without it, or where there is none, the innermost FINITUDE_HERE is the line.
+  bool redact = false;  // capsules with statistics instead of values; docs/capsules.md
+  double experiments =
+      60;  // seconds that trying the fix on the captured step may take, at most 20 times that step; 0: none
+  // Lines from the program's debug information, read by addr2line in a process of its own, and only when a step is
+  // explained. Without it, or where there is none, the innermost FINITUDE_HERE is the line.
   bool debug_lines = true;
   std::function<void(std::string_view text)> say;  // gets what is meant for people; empty: stderr
 };
 
-// The defaults, or `base`, with what FINITUDE_ON_ALARM, FINITUDE_MAX_SKIPS, FINITUDE_RUNS, FINITUDE_REPORT, FINITUDE_CAPSULES,
-// FINITUDE_CAPSULE_MAX (MB), FINITUDE_EXPERIMENTS (seconds), FINITUDE_REDACT and FINITUDE in the environment say. Fails where one
-// of them cannot be understood.
+// The defaults, or `base`, with what FINITUDE_ON_ALARM, FINITUDE_MAX_SKIPS, FINITUDE_RUNS, FINITUDE_REPORT,
+// FINITUDE_CAPSULES, FINITUDE_CAPSULE_MAX (MB), FINITUDE_EXPERIMENTS (seconds), FINITUDE_REDACT and FINITUDE in the
+// environment say. Fails where one of them cannot be understood.
 FINITUDE_API Result<RecorderOptions> options_from_environment(RecorderOptions base = {});
 
 struct StepResult {
@@ -82,12 +85,13 @@ struct StepResult {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-// One per program is the usual, or one per thread that trains: its functions belong to that thread. At most one of a process
-// explains a step at a time; a step that goes bad meanwhile is stopped all the same, and not explained. None of its functions
-// throws: after a failure of its own it says so once and does nothing but what the loop would do without it (is_on()). What
-// the closures and optimizers throw passes through. On or off, healthy training is bit-identical. Where training goes on after a bad
-// step (kSkip, kWarn) its capsule is written, read back and replayed beside it, by a thread of its own: step() waits until its bytes are
-// copied, the report names it as capsule_pending until it is there, and the end of the program waits for it.
+// One per program is the usual, or one per thread that trains: its functions belong to that thread. At most one of a
+// process explains a step at a time; a step that goes bad meanwhile is stopped all the same, and not explained. None of
+// its functions throws: after a failure of its own it says so once and does nothing but what the loop would do without
+// it (is_on()). What the closures and optimizers throw passes through. On or off, healthy training is bit-identical.
+// Where training goes on after a bad step (kSkip, kWarn) its capsule is written, read back and replayed beside it, by a
+// thread of its own: step() waits until its bytes are copied, the report names it as capsule_pending until it is there,
+// and the end of the program waits for it.
 class FINITUDE_API Recorder {
  public:
   explicit Recorder(RecorderOptions options = {});
@@ -95,9 +99,9 @@ class FINITUDE_API Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // Names for the optimizer's parameters, and the buffers that a step may change: those of `model`, or as listed. More than one
-  // call adds. An optimizer that was never named is watched from its first step all the same.
-  // The optimizer has to outlive the recorder or forget(); of tensors no reference is kept.
+  // Names for the optimizer's parameters, and the buffers that a step may change: those of `model`, or as listed. More
+  // than one call adds. An optimizer that was never named is watched from its first step all the same. The optimizer
+  // has to outlive the recorder or forget(); of tensors no reference is kept.
   void watch(torch::optim::Optimizer& optimizer);  // numbers for names, no buffers
   void watch(torch::optim::Optimizer& optimizer, const torch::nn::Module& model);
   void watch(torch::optim::Optimizer& optimizer, const NamedTensors& parameters);
@@ -106,16 +110,16 @@ class FINITUDE_API Recorder {
   // A CPU generator of the program's own that steps draw from; the default one always counts.
   void watch(const at::Generator& generator);
 
-  // One step: calls `closure`, which computes all of it (zero_grad, forward, backward) and returns the loss; looks at the loss and
-  // at every gradient that the optimizer owns; then calls optimizer.step(), or leaves it out. To explain a bad step `closure` is
-  // called once more, with generators, buffers and gradients as they were at first: it must compute the same, and may ask
-  // running_again(). After a step that was left out, parameters, optimizer state, buffers and generators are those of before the
-  // call. For LBFGS, optimizer.step(closure) is called, and what it leaves is judged. A step within the closure of another is
-  // taken, not judged, and not taken again in a second run.
+  // One step: calls `closure`, which computes all of it (zero_grad, forward, backward) and returns the loss; looks at
+  // the loss and at every gradient that the optimizer owns; then calls optimizer.step(), or leaves it out. To explain a
+  // bad step `closure` is called once more, with generators, buffers and gradients as they were at first: it must
+  // compute the same, and may ask running_again(). After a step that was left out, parameters, optimizer state, buffers
+  // and generators are those of before the call. For LBFGS, optimizer.step(closure) is called, and what it leaves is
+  // judged. A step within the closure of another is taken, not judged, and not taken again in a second run.
   [[nodiscard]] StepResult step(torch::optim::Optimizer& optimizer, const std::function<at::Tensor()>& closure);
 
-  // For loops that cannot hand over a closure: judges loss and gradients as they are. The caller steps where `applied`. There is
-  // no second run, so that the report says what is bad, but not why.
+  // For loops that cannot hand over a closure: judges loss and gradients as they are. The caller steps where `applied`.
+  // There is no second run, so that the report says what is bad, but not why.
   [[nodiscard]] StepResult gate(torch::optim::Optimizer& optimizer, const at::Tensor& loss);
 
   // Inside a closure. Of several losses (micro-batches): each, before its backward.
@@ -136,8 +140,8 @@ class FINITUDE_API Recorder {
   // The same in words.
   std::string report_text() const;
 
-  // Waits for capsules that are still being written, writes report.json and report.html and says the closing line. Once; steps after it
-  // are not watched.
+  // Waits for capsules that are still being written, writes report.json and report.html and says the closing line.
+  // Once; steps after it are not watched.
   Status finish();
 
  private:

@@ -13,8 +13,8 @@ namespace finitude {
 
 // Where an operation stands in the user's code. Empty texts and line 0: not known.
 struct Place {
-  std::string op;      // innermost dispatcher op, without overload: "aten::log"
-  std::string file;    // absolute
+  std::string op;    // innermost dispatcher op, without overload: "aten::log"
+  std::string file;  // absolute
   std::int64_t line = 0;
   std::string source;  // text of that line
   std::string module;  // "Classifier.head"
@@ -23,8 +23,8 @@ struct Place {
 struct Birth {
   std::string phase;  // forward, backward, optimizer, data, state, communication, memory
   Place place;
-  std::string node;   // of a backward birth: "LogBackward0"
-  Place forward;      // of a backward birth: the forward op that the node belongs to
+  std::string node;                // of a backward birth: "LogBackward0"
+  Place forward;                   // of a backward birth: the forward op that the node belongs to
   std::vector<std::int64_t> rows;  // of the output's first dimension, that hold a bad value
 };
 
@@ -60,7 +60,7 @@ struct Alarm {
   std::vector<Birth> births;  // the first is the culprit
   Cause cause;
   Fix fix;
-  std::string capsule;  // empty: none
+  std::string capsule;           // empty: none
   bool capsule_pending = false;  // it is being written beside the program that the report is of
 };
 

@@ -47,10 +47,10 @@ FINITUDE_API Health reference_scan(const void* data, std::size_t numel, DType dt
 // `sizes`/`strides` in elements, `ndim` of each; any layout, also overlapping, negative-free and zero strides
 // (an expanded dimension is counted as often as it repeats). Dense inner runs go through the kernels; threads
 // share the long ones.
-FINITUDE_API Health full_scan_strided(const void* data, const std::int64_t* sizes, const std::int64_t* strides, int ndim,
-                         DType dtype, Threads threads = {}) noexcept;
-FINITUDE_API Quick quick_scan_strided(const void* data, const std::int64_t* sizes, const std::int64_t* strides, int ndim,
-                         DType dtype, Threads threads = {}) noexcept;
+FINITUDE_API Health full_scan_strided(const void* data, const std::int64_t* sizes, const std::int64_t* strides,
+                                      int ndim, DType dtype, Threads threads = {}) noexcept;
+FINITUDE_API Quick quick_scan_strided(const void* data, const std::int64_t* sizes, const std::int64_t* strides,
+                                      int ndim, DType dtype, Threads threads = {}) noexcept;
 
 // Index (row-major) of the first NaN or Inf of contiguous memory, or numel if there is none.
 FINITUDE_API std::size_t first_non_finite(const void* data, std::size_t numel, DType dtype) noexcept;

@@ -5,9 +5,9 @@
 
 namespace finitude {
 
-// While one lives, what its thread computes belongs to this place. Scopes nest: the innermost is the line of the report, all of
-// them together are its "module" (Net.head). Two writes to thread-local memory, at any time, in any thread; beyond 64 nested ones
-// the inner are not told.
+// While one lives, what its thread computes belongs to this place. Scopes nest: the innermost is the line of the
+// report, all of them together are its "module" (Net.head). Two writes to thread-local memory, at any time, in any
+// thread; beyond 64 nested ones the inner are not told.
 class FINITUDE_API Scope {
  public:
   struct Site {
@@ -30,6 +30,6 @@ class FINITUDE_API Scope {
 // FINITUDE_HERE("head"): from this line to the end of the block. The name is a string literal.
 // Any number of them may stand on a line.
 #define FINITUDE_HERE(name) FINITUDE_HERE_AS(name, __COUNTER__)
-#define FINITUDE_HERE_AS(name, id)                                                                                      \
-  static constexpr ::finitude::Scope::Site FINITUDE_JOIN(finitude_site_, id){name, __FILE__, __LINE__, ""};             \
+#define FINITUDE_HERE_AS(name, id)                                                                          \
+  static constexpr ::finitude::Scope::Site FINITUDE_JOIN(finitude_site_, id){name, __FILE__, __LINE__, ""}; \
   const ::finitude::Scope FINITUDE_JOIN(finitude_scope_, id)(&FINITUDE_JOIN(finitude_site_, id))

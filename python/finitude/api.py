@@ -13,13 +13,12 @@ from .first_run.session import Session
 from .program import cells
 from .start import child
 
-
-_begun = None    # the session that `watch` began last
+_begun = None  # the session that `watch` began last
 
 
 class Watch:
-    """A recorder that is on. Context manager; `close` takes every hook out and writes the report once. The end of the program closes one
-    that nobody has."""
+    """A recorder that is on. Context manager; `close` takes every hook out and writes the report once. The end of the
+    program closes one that nobody has."""
 
     def __init__(self, session, owner):
         self._session, self._owner = session, owner
@@ -102,15 +101,20 @@ def _name_unused(session, options):
     if session.start is not None or not options:
         return
     wanted = config.load(options)
-    if unused := [f"{key}={value!r}" for key, value in options.items() if getattr(session.config, key) != getattr(wanted, key)]:
-        say(f"finitude: already watching, and not with {', '.join(unused)}: close that watch first (%unload_ext finitude)\n")
+    if unused := [
+        f"{key}={value!r}" for key, value in options.items() if getattr(session.config, key) != getattr(wanted, key)
+    ]:
+        say(
+            f"finitude: already watching, and not with {', '.join(unused)}: close that watch first "
+            "(%unload_ext finitude)\n"
+        )
 
 
 def step(closure):
     """Runs one training step given as a closure; a bad step can then be run again by calling it once more.
 
-    With an optimizer, in the closure or behind it, the closure is part of the step that the optimizer takes. Without one the
-    closure is the step, with the writes to the parameters in it."""
+    With an optimizer, in the closure or behind it, the closure is part of the step that the optimizer takes. Without
+    one the closure is the step, with the writes to the parameters in it."""
     session = _cold.session
     if session is None:
         return closure()

@@ -1,6 +1,6 @@
 """The one exception that finitude raises into a training program, and one that never gets that far."""
 
-MOST_LINKS = 256   # of a chain of exceptions
+MOST_LINKS = 256  # of a chain of exceptions
 
 
 class NonFiniteError(FloatingPointError):
@@ -15,8 +15,8 @@ class NonFiniteError(FloatingPointError):
 
 
 def raised_from_ours(error):
-    """Is it a NonFiniteError, or does it say of itself that it stems from one: `raise ... from`, an exception group? What was merely
-    raised while one was handled (`__context__`) may be about another step."""
+    """Is it a NonFiniteError, or does it say of itself that it stems from one: `raise ... from`, an exception group?
+    What was merely raised while one was handled (`__context__`) may be about another step."""
     seen, todo = set(), [error]
     while todo and len(seen) < MOST_LINKS:
         error = todo.pop()
@@ -37,4 +37,5 @@ class Reached(BaseException):
 
 
 class GivesWay(BaseException):
-    """A handler of a signal of the program's raised while we explained a step (program/signals.py). Never leaves finitude."""
+    """A handler of a signal of the program's raised while we explained a step (program/signals.py). Never leaves
+    finitude."""

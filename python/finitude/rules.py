@@ -7,9 +7,8 @@
         birth.clamped("self", min=1e-6)
         return finitude.Cause("user:gate-saturated", "the gate closed to exactly 0", fix="gate.clamp(min=1e-6)")
 
-A rule is asked of every alarm that was run again, beside the built-in ones; the highest score wins, as between those. It
-costs nothing before. One that raises is left out and named on stderr once; training and report go on.
-"""
+A rule is asked of every alarm that was run again, beside the built-in ones; the highest score wins, as between those.
+It costs nothing before. One that raises is left out and named on stderr once; training and report go on."""
 
 import dataclasses
 import importlib.util
@@ -24,14 +23,38 @@ from .base.say import say
 ORIGIN, ONE_MEANING, SETTING, POINT, RANGE, INFINITIES, SINK_ONLY = 1000, 900, 800, 700, 600, 500, 300
 
 CLASSES = (
-    "log-of-zero", "log-of-negative", "exp-overflow", "overflow", "division-by-zero", "zero-times-infinity",
-    "infinity-minus-infinity", "underflow", "variance-of-one", "domain-edge", "negative-domain", "fully-masked-softmax",
-    "degenerate-linalg", "infeasible-ctc", "half-precision-overflow", "half-precision-underflow", "loss-scale-misuse",
-    "exploding-gradient", "learning-rate", "optimizer-arithmetic", "clipping", "sticky-state", "corrupted-state", "bad-data",
-    "wrong-backward", "uninitialised-memory", "memory-corruption", "other-rank", "collective-overflow",
+    "log-of-zero",
+    "log-of-negative",
+    "exp-overflow",
+    "overflow",
+    "division-by-zero",
+    "zero-times-infinity",
+    "infinity-minus-infinity",
+    "underflow",
+    "variance-of-one",
+    "domain-edge",
+    "negative-domain",
+    "fully-masked-softmax",
+    "degenerate-linalg",
+    "infeasible-ctc",
+    "half-precision-overflow",
+    "half-precision-underflow",
+    "loss-scale-misuse",
+    "exploding-gradient",
+    "learning-rate",
+    "optimizer-arithmetic",
+    "clipping",
+    "sticky-state",
+    "corrupted-state",
+    "bad-data",
+    "wrong-backward",
+    "uninitialised-memory",
+    "memory-corruption",
+    "other-rank",
+    "collective-overflow",
 )
 _OWN_CLASS = re.compile(r"user:[a-z0-9]+(-[a-z0-9]+)*$")
-_rules = {}     # name -> function, in order of entry
+_rules = {}  # name -> function, in order of entry
 _silenced = set()
 
 
@@ -39,11 +62,10 @@ _silenced = set()
 class Cause:
     """What a rule answers.
 
-    cause_class: one of CLASSES, or one of your own that begins with "user:". text: one sentence with the numbers that show
-    it. fix: what to write instead, or "". score: on the scale above. confidence: None: as the experiments say ("proven":
-    two or more, all as predicted; "likely": one, or none and `unambiguous`; "possible": one contradicted). A word lowers
-    it, and never raises it.
-    """
+    cause_class: one of CLASSES, or one of your own that begins with "user:". text: one sentence with the numbers that
+    show it. fix: what to write instead, or "". score: on the scale above. confidence: None: as the experiments say
+    ("proven": two or more, all as predicted; "likely": one, or none and `unambiguous`; "possible": one contradicted). A
+    word lowers it, and never raises it."""
 
     cause_class: str
     text: str
@@ -56,11 +78,10 @@ class Cause:
 class Birth:
     """The evidence, as in the report (docs/report.schema.json), and experiments on it.
 
-    op, phase, node, module, file, line, source, rows: where it was born. inputs, outputs, scalars: of `first`, the op that
-    turned finite values into a non-finite one (the birth itself, where nothing before it was bad). history: of the last
-    good steps. Every experiment runs that op once more with one thing changed; it returns True if it came out as the cause
-    predicts, False if not, and None if it cannot be tried here.
-    """
+    op, phase, node, module, file, line, source, rows: where it was born. inputs, outputs, scalars: of `first`, the op
+    that turned finite values into a non-finite one (the birth itself, where nothing before it was bad). history: of the
+    last good steps. Every experiment runs that op once more with one thing changed; it returns True if it came out as
+    the cause predicts, False if not, and None if it cannot be tried here."""
 
     def __init__(self, evidence, probe):
         self.as_reported, self.history = evidence["birth"], evidence["history"]
@@ -75,8 +96,18 @@ class Birth:
         """Statistics of the tensor argument of that name: min, max, absmax, nan, inf, zero, numel, shape, dtype. Zeros
         where there is none, so that comparisons are false."""
         found = next((i for i in self.inputs if i.get("arg") == arg), None)
-        return found or {"arg": arg, "min": 0.0, "max": 0.0, "absmax": 0.0, "nan": 0, "inf": 0, "zero": 0, "numel": 0,
-                         "shape": [], "dtype": "other"}
+        return found or {
+            "arg": arg,
+            "min": 0.0,
+            "max": 0.0,
+            "absmax": 0.0,
+            "nan": 0,
+            "inf": 0,
+            "zero": 0,
+            "numel": 0,
+            "shape": [],
+            "dtype": "other",
+        }
 
     def scalar(self, arg):
         """The text of the argument of that name that is no tensor, or None."""
@@ -101,13 +132,18 @@ class Birth:
 
     def replaced(self, arg, old, new, finite=True):
         """Elements of arg that equal `old` become `new`; NaN and Inf match themselves."""
-        return self._try(f"{old:g} in {arg} replaced by {new:g}", {"replace_arg": arg, "replace_from": float(old),
-                                                                   "replace_to": float(new)}, finite)
+        return self._try(
+            f"{old:g} in {arg} replaced by {new:g}",
+            {"replace_arg": arg, "replace_from": float(old), "replace_to": float(new)},
+            finite,
+        )
 
     def without_rows(self, rows=None, finite=True):
         """rows: None: those of the birth."""
         rows = list(self.rows or [] if rows is None else rows)
-        return self._try(f"rows {', '.join(map(str, rows[:8]))} left out", {"drop_rows": rows}, finite) if rows else None
+        return (
+            self._try(f"rows {', '.join(map(str, rows[:8]))} left out", {"drop_rows": rows}, finite) if rows else None
+        )
 
     def again(self, finite=False):
         return self._try("again as it was", {"again": True}, finite)
@@ -157,8 +193,14 @@ def _asked(name, function):
             if problem := _problem(cause):
                 _complain(name, problem)
                 return None
-            return {"class": cause.cause_class, "text": cause.text, "fix": cause.fix, "score": int(cause.score),
-                    "confidence": cause.confidence, "unambiguous": bool(cause.unambiguous)}
+            return {
+                "class": cause.cause_class,
+                "text": cause.text,
+                "fix": cause.fix,
+                "score": int(cause.score),
+                "confidence": cause.confidence,
+                "unambiguous": bool(cause.unambiguous),
+            }
         except Exception as e:
             _complain(name, f"failed ({type(e).__name__}: {e})")
             return None

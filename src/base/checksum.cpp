@@ -29,7 +29,8 @@ std::size_t blocks(const unsigned char* p, std::size_t size_bytes, std::uint64_t
 }
 
 // What `lanes` hold after the whole blocks, and the less than a block behind them.
-std::uint64_t finish(const std::uint64_t* lanes, const unsigned char* tail, std::size_t tail_bytes, std::size_t size_bytes) noexcept {
+std::uint64_t finish(const std::uint64_t* lanes, const unsigned char* tail, std::size_t tail_bytes,
+                     std::size_t size_bytes) noexcept {
   std::uint64_t sum = mix(lanes[0]) ^ mix(lanes[1] + 1) ^ mix(lanes[2] + 2) ^ mix(lanes[3] + 3);
   for (std::size_t i = 0; i < tail_bytes; i += 8) {
     std::uint64_t w = 0;

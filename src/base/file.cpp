@@ -18,8 +18,7 @@ Status read_file(const std::string& path, std::string* bytes, std::uint64_t most
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file)
-    return Status(std::string("cannot be opened") +
-                  (errno != 0 ? std::string(": ") + std::strerror(errno) : ""));
+    return Status(std::string("cannot be opened") + (errno != 0 ? std::string(": ") + std::strerror(errno) : ""));
   const std::uint64_t size_bytes = std::filesystem::file_size(path, error);
   if (error) return Status("is no plain file");
   if (size_bytes > most) return Status("is larger than " + std::to_string(most >> 20) + " MiB");
@@ -29,8 +28,7 @@ Status read_file(const std::string& path, std::string* bytes, std::uint64_t most
     return Status("does not fit into memory: it is said to have " + std::to_string(size_bytes >> 20) + " MiB");
   }
   file.read(bytes->data(), static_cast<std::streamsize>(size_bytes));
-  return static_cast<std::uint64_t>(file.gcount()) == size_bytes ? Status()
-                                                                 : Status("cannot be read to its end");
+  return static_cast<std::uint64_t>(file.gcount()) == size_bytes ? Status() : Status("cannot be read to its end");
 }
 
 Status write_whole(const std::string& path, const std::vector<std::string_view>& parts) {

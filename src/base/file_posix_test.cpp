@@ -67,7 +67,8 @@ TEST(File, ADeviceAndAFolderAreRefused) {
   std::string bytes;
   EXPECT_EQ(read_file("/dev/zero", &bytes).why(), "is no plain file");
   EXPECT_EQ(read_file("/tmp", &bytes).why(), "is a folder");
-  EXPECT_THAT(read_file("/tmp/finitude-there-is-none", &bytes).why(), testing::StartsWith("cannot be opened: No such file"));
+  EXPECT_THAT(read_file("/tmp/finitude-there-is-none", &bytes).why(),
+              testing::StartsWith("cannot be opened: No such file"));
 }
 
 TEST(File, LargerThanAllowedIsRefusedBeforeItIsRead) {

@@ -1,5 +1,6 @@
-// A global object that is made when the library is loaded and never destroyed: hooks and threads may use it while the process ends.
-// Unlike with a local static, using it asks no question whether it is there, which healthy steps would ask a hundred times each.
+// A global object that is made when the library is loaded and never destroyed: hooks and threads may use it while the
+// process ends. Unlike with a local static, using it asks no question whether it is there, which healthy steps would
+// ask a hundred times each.
 #pragma once
 
 #include <new>

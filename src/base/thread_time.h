@@ -1,4 +1,5 @@
-// Processor time that the calling thread has used: on a busy machine a piece of work is interrupted for longer than it takes.
+// Processor time that the calling thread has used: on a busy machine a piece of work is interrupted for longer than it
+// takes.
 #pragma once
 
 #include <time.h>

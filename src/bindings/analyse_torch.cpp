@@ -93,41 +93,54 @@ replay::LastUpdate ask_last_update(const py::object& last) {
 
 constexpr int kMoreReplays = 2;  // of a step that came out with other bits, to see whether that is chance
 
-// The trace gets its values from a replay of the tape. told: why_not, or "" and the verdict on the step. False: it has none.
-// is_own: the tape is that of the step; else that of one before it, and no other bits will do.
+// The trace gets its values from a replay of the tape. told: why_not, or "" and the verdict on the step. False: it has
+// none. is_own: the tape is that of the step; else that of one before it, and no other bits will do.
 bool fill_from(capture::Tape* tape, bool is_own, observe::Tracer& tracer, record::Trace* trace, json* told) {
   std::string why;
   replay::Played played;
-  if (tape == nullptr) why = "nothing was recorded";
-  else if (!tape->gaps.empty()) why = tape->gaps.front();
-  else if (trace->truncated) why = "the step has too many operations";
-  else if (tape->outcomes.empty()) why = "the step came to nothing that a replay could be compared with";
+  if (tape == nullptr)
+    why = "nothing was recorded";
+  else if (!tape->gaps.empty())
+    why = tape->gaps.front();
+  else if (trace->truncated)
+    why = "the step has too many operations";
+  else if (tape->outcomes.empty())
+    why = "the step came to nothing that a replay could be compared with";
   bool varies = false;
   if (why.empty()) {
     replay::tell_lines(*trace, tape);
     played = replay::see_again(*tape, tracer, trace);
-    if (!played.missing.empty()) why = "operators of other libraries: " + played.missing.front();
-    else if (!played.why_not.empty()) why = played.why_not;
-    else if (trace->truncated) why = "the step has too many operations";
+    if (!played.missing.empty())
+      why = "operators of other libraries: " + played.missing.front();
+    else if (!played.why_not.empty())
+      why = played.why_not;
+    else if (trace->truncated)
+      why = "the step has too many operations";
   }
   for (int i = 0; is_own && i < kMoreReplays && why.empty() && !played.identical() && !varies; ++i) {
     const replay::Played again = replay::play(*tape, {});
     for (std::size_t o = 0; o < again.outcomes.size(); ++o) varies |= again.outcomes[o].got != played.outcomes[o].got;
   }
-  if (why.empty() && !played.identical() && !varies) why = is_own ? "a replay of the recorded step comes out with other bits" : "it comes out with other bits";
-  *told = {{"why_not", why}, {"verified", played.identical()}, {"verdict", varies ? "order-dependent" : "persistent"},
-           {"bad_again", !played.bad().empty()}, {"refused", tape == nullptr ? std::vector<std::string>() : tape->refused}};
+  if (why.empty() && !played.identical() && !varies)
+    why = is_own ? "a replay of the recorded step comes out with other bits" : "it comes out with other bits";
+  *told = {{"why_not", why},
+           {"verified", played.identical()},
+           {"verdict", varies ? "order-dependent" : "persistent"},
+           {"bad_again", !played.bad().empty()},
+           {"refused", tape == nullptr ? std::vector<std::string>() : tape->refused}};
   return why.empty();
 }
 
-// Gradients as a backward left them are sinks where nothing else of the step is bad: the script has clamped them since, and a
-// clamp is no veto. Those of the last backward, which added up what the others left. True: they are the sinks.
+// Gradients as a backward left them are sinks where nothing else of the step is bad: the script has clamped them since,
+// and a clamp is no veto. Those of the last backward, which added up what the others left. True: they are the sinks.
 bool settle_gradients(record::Trace* trace) {
   std::uint64_t last = 0;
   bool others = false;
   for (const record::Sink& sink : trace->sinks) {
-    if (sink.kind == kLeftByBackward) last = std::max<std::uint64_t>(last, sink.at_end_order);
-    else others |= !sink.value.health.ok();
+    if (sink.kind == kLeftByBackward)
+      last = std::max<std::uint64_t>(last, sink.at_end_order);
+    else
+      others |= !sink.value.health.ok();
   }
   std::erase_if(trace->sinks, [&](const record::Sink& sink) {
     return sink.kind == kLeftByBackward && (others || sink.at_end_order != last);
@@ -141,7 +154,8 @@ bool settle_gradients(record::Trace* trace) {
   return kept;
 }
 
-// Of memory that the program began with (a sink of kind "start"), which call made it, and whether anything has written it since.
+// Of memory that the program began with (a sink of kind "start"), which call made it, and whether anything has written
+// it since.
 json take_start(record::Trace* trace) {
   json told;
   for (const record::Sink& sink : trace->sinks) {
@@ -159,11 +173,11 @@ json take_start(record::Trace* trace) {
 
 // Locates and explains the trace taken so far. JSON: births, cause, fix, path, absorbed; ops if asked for.
 // swallowed: where nothing bad reached a sink, the overflows that arithmetic took in are the births.
-// seconds: the most that experiments with the whole step may take; 0: none are made. last_update: tells what the optimizer
-// did last, where it is known; None: it is not. several_ranks: what exchanges values with the others is not tried again.
-// refused: the program ended by an exception about a value that no name is left for; without another sink, the last that was seen is one.
-// Of a sketch, the values are those of a replay of the tape: "tape" says how that came out, and nothing else is said where it
-// did not come to the step.
+// seconds: the most that experiments with the whole step may take; 0: none are made. last_update: tells what the
+// optimizer did last, where it is known; None: it is not. several_ranks: what exchanges values with the others is not
+// tried again. refused: the program ended by an exception about a value that no name is left for; without another sink,
+// the last that was seen is one. Of a sketch, the values are those of a replay of the tape: "tape" says how that came
+// out, and nothing else is said where it did not come to the step.
 std::string analyse(const std::string& history_json, std::size_t want_ops, bool swallowed, double seconds,
                     const py::object& last_update, bool several_ranks, bool refused) {
   observe::Tracer& tracer = observe::Tracer::get();
@@ -181,7 +195,8 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
   {
     py::gil_scoped_release release;
     json of_tape;
-    if (sketch && !fill_from(tape, is_own, tracer, &trace, &of_tape)) return json{{"tape", of_tape}}.dump(-1, ' ', false, json::error_handler_t::replace);
+    if (sketch && !fill_from(tape, is_own, tracer, &trace, &of_tape))
+      return json{{"tape", of_tape}}.dump(-1, ' ', false, json::error_handler_t::replace);
     json start = take_start(&trace);
     const bool clamped = settle_gradients(&trace);
     if (refused && std::ranges::all_of(trace.sinks, [](const record::Sink& sink) { return sink.value.health.ok(); }))
@@ -195,7 +210,8 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
     options.seconds = seconds;
     std::optional<replay::TorchStepLab> step;
     options.step = [&]() -> replay::StepLab* {
-      if (clamped) return nullptr;  // what the step comes to is finite, whatever is changed in it: no experiment could fail
+      if (clamped)
+        return nullptr;  // what the step comes to is finite, whatever is changed in it: no experiment could fail
       if (recorded == nullptr) return nullptr;
       if (last_update.is_none()) return &step.emplace(*recorded, trace);
       return &step.emplace(*recorded, trace, [&] { return ask_last_update(last_update); });

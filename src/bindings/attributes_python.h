@@ -1,5 +1,6 @@
-// Attributes of the program's objects, looked at without `__dict__`: CPython 3.11 and 3.12 keep attributes without one, and once it
-// has been made, every access of the program's to them is slower for good. Nor is __getattr__ called, which may be anything.
+// Attributes of the program's objects, looked at without `__dict__`: CPython 3.11 and 3.12 keep attributes without one,
+// and once it has been made, every access of the program's to them is slower for good. Nor is __getattr__ called, which
+// may be anything.
 #pragma once
 
 #include <Python.h>

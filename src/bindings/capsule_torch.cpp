@@ -14,7 +14,8 @@ namespace {
 
 namespace py = pybind11;
 
-// [(name, word of safetensors for its dtype, tensor, contiguous and on the CPU)] -> tensors of a file; they point into those.
+// [(name, word of safetensors for its dtype, tensor, contiguous and on the CPU)] -> tensors of a file; they point into
+// those.
 std::vector<capture::NamedTensor> start_tensors(const py::list& list) {
   std::vector<capture::NamedTensor> tensors;
   for (const py::handle& item : list) {
@@ -22,7 +23,9 @@ std::vector<capture::NamedTensor> start_tensors(const py::list& list) {
     if (!THPVariable_Check(entry[2].ptr())) throw py::type_error("not a tensor");
     const at::Tensor& t = THPVariable_Unpack(entry[2].ptr());
     if (!t.device().is_cpu() || !t.is_contiguous()) throw py::value_error("not contiguous on the CPU");
-    tensors.push_back({entry[0].cast<std::string>(), entry[1].cast<std::string>(), t.sizes().vec(),
+    tensors.push_back({entry[0].cast<std::string>(),
+                       entry[1].cast<std::string>(),
+                       t.sizes().vec(),
                        {static_cast<const char*>(t.const_data_ptr()), t.nbytes()}});
   }
   return tensors;
@@ -35,8 +38,8 @@ nlohmann::json about_of(const std::string& text) {
 }
 
 // The tape in hand as a capsule. Ends the recording. start: see start_tensors. (why not, how a replay came out).
-py::tuple capsule_write(const std::string& folder, const std::string& about_text, std::uint64_t max_bytes,
-                        bool redact, std::uint64_t replay_below, const py::object& line_of, const py::list& start) {
+py::tuple capsule_write(const std::string& folder, const std::string& about_text, std::uint64_t max_bytes, bool redact,
+                        std::uint64_t replay_below, const py::object& line_of, const py::list& start) {
   std::vector<capture::NamedTensor> held = start_tensors(start);
   nlohmann::json about = about_of(about_text);
   replay::Kept kept;
@@ -44,7 +47,8 @@ py::tuple capsule_write(const std::string& folder, const std::string& about_text
     const replay::LineText text = line_text(line_of);
     const py::gil_scoped_release release;
     try {
-      kept = replay::keep_tape(take_tape(), folder, std::move(about), {max_bytes, redact}, replay_below, text, std::move(held));
+      kept = replay::keep_tape(take_tape(), folder, std::move(about), {max_bytes, redact}, replay_below, text,
+                               std::move(held));
     } catch (const std::exception& e) {
       kept.why_not = e.what();
     }
@@ -52,11 +56,13 @@ py::tuple capsule_write(const std::string& folder, const std::string& about_text
   return py::make_tuple(kept.why_not, kept.replayed);
 }
 
-// The same beside the program: waits until the bytes of the step are copied. Why nothing is written, or "". What comes of it is
-// told by capsules_done. Raises what a handler of a signal raises while it waits, as Ctrl-C does; then nothing is written.
-std::string capsule_write_beside(const std::string& folder, const std::string& about_text, std::uint64_t max_bytes, bool redact,
-                                 std::uint64_t replay_below, const py::object& line_of, const py::list& start, const std::string& player,
-                                 const std::string& runs, std::uint32_t keep) {
+// The same beside the program: waits until the bytes of the step are copied. Why nothing is written, or "". What comes
+// of it is told by capsules_done. Raises what a handler of a signal raises while it waits, as Ctrl-C does; then nothing
+// is written.
+std::string capsule_write_beside(const std::string& folder, const std::string& about_text, std::uint64_t max_bytes,
+                                 bool redact, std::uint64_t replay_below, const py::object& line_of,
+                                 const py::list& start, const std::string& player, const std::string& runs,
+                                 std::uint32_t keep) {
   std::vector<capture::NamedTensor> held = start_tensors(start);
   nlohmann::json about = about_of(about_text);
   const replay::LineText text = line_text(line_of);
@@ -70,7 +76,8 @@ std::string capsule_write_beside(const std::string& folder, const std::string& a
   {
     const py::gil_scoped_release release;
     try {
-      why = replay::keep_tape_beside(take_tape(), beside, std::move(about), {max_bytes, redact}, replay_below, text, std::move(held));
+      why = replay::keep_tape_beside(take_tape(), beside, std::move(about), {max_bytes, redact}, replay_below, text,
+                                     std::move(held));
     } catch (const std::exception& e) {
       why = e.what();
     }
@@ -117,14 +124,15 @@ py::list capsules_done() {
 void define_capsules(py::module_& m) {
   m.def("capsule_write", &capsule_write, py::arg("folder"), py::arg("about"), py::arg("max_bytes"), py::arg("redact"),
         py::arg("replay_below"), py::arg("line_of"), py::arg("start") = py::list());
-  m.def("capsule_write_beside", &capsule_write_beside, py::arg("folder"), py::arg("about"), py::arg("max_bytes"), py::arg("redact"),
-        py::arg("replay_below"), py::arg("line_of"), py::arg("start") = py::list(), py::arg("player") = "", py::arg("runs") = "",
-        py::arg("keep") = 0);
+  m.def("capsule_write_beside", &capsule_write_beside, py::arg("folder"), py::arg("about"), py::arg("max_bytes"),
+        py::arg("redact"), py::arg("replay_below"), py::arg("line_of"), py::arg("start") = py::list(),
+        py::arg("player") = "", py::arg("runs") = "", py::arg("keep") = 0);
   // What has come of them since it was asked last.
   m.def("capsules_done", &capsules_done);
   // At most so long. True: none is under way any more.
-  m.def("capsules_wait", [](double seconds) { return capture::CapsuleQueue::get().wait(seconds); },
-        py::call_guard<py::gil_scoped_release>());
+  m.def(
+      "capsules_wait", [](double seconds) { return capture::CapsuleQueue::get().wait(seconds); },
+      py::call_guard<py::gil_scoped_release>());
   m.def("capsules_give_up", [] { capture::CapsuleQueue::get().give_up(); });
   m.def("capsules_keep_newest", &capture::keep_newest, py::call_guard<py::gil_scoped_release>());
   m.def("capsules_settle_left_behind", &settle_left_behind);
@@ -138,7 +146,8 @@ void define_capsules(py::module_& m) {
     py::dict tensors;
     if (!status.ok()) return py::make_tuple(status.why(), "", tensors, py::list());
     for (const auto& [name, content] : start) tensors[py::str(name)] = py::bytes(content);
-    return py::make_tuple("", about.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace), tensors, inputs_of(tape));
+    return py::make_tuple("", about.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace), tensors,
+                          inputs_of(tape));
   });
 }
 

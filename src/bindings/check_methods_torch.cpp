@@ -24,18 +24,37 @@ struct Way {
 };
 
 constexpr std::array kWays{
-    Way{"isnan"}, Way{"isinf"}, Way{"isposinf"}, Way{"isneginf"}, Way{"isfinite"},
-    Way{"isnan", true}, Way{"isinf", true}, Way{"isposinf", true}, Way{"isneginf", true}, Way{"isfinite", true},
-    Way{"item"}, Way{"tolist"}, Way{"numpy"}, Way{"__float__"}, Way{"__int__"},
-    Way{"__lt__"}, Way{"__le__"}, Way{"__gt__"}, Way{"__ge__"},
-    Way{"__eq__", false, Looks::kAtItself}, Way{"__ne__", false, Looks::kAtItself},
-    Way{"eq", false, Looks::kAtItself}, Way{"ne", false, Looks::kAtItself},
-    Way{"eq", true, Looks::kAtItself}, Way{"ne", true, Looks::kAtItself},
-    Way{"detach", false, Looks::kToCopy}, Way{"detach", true, Looks::kToCopy},
+    Way{"isnan"},
+    Way{"isinf"},
+    Way{"isposinf"},
+    Way{"isneginf"},
+    Way{"isfinite"},
+    Way{"isnan", true},
+    Way{"isinf", true},
+    Way{"isposinf", true},
+    Way{"isneginf", true},
+    Way{"isfinite", true},
+    Way{"item"},
+    Way{"tolist"},
+    Way{"numpy"},
+    Way{"__float__"},
+    Way{"__int__"},
+    Way{"__lt__"},
+    Way{"__le__"},
+    Way{"__gt__"},
+    Way{"__ge__"},
+    Way{"__eq__", false, Looks::kAtItself},
+    Way{"__ne__", false, Looks::kAtItself},
+    Way{"eq", false, Looks::kAtItself},
+    Way{"ne", false, Looks::kAtItself},
+    Way{"eq", true, Looks::kAtItself},
+    Way{"ne", true, Looks::kAtItself},
+    Way{"detach", false, Looks::kToCopy},
+    Way{"detach", true, Looks::kToCopy},
 };
 
 struct Place {
-  PyMethodDef* table = nullptr;  // torch's, where it leads to us
+  PyMethodDef* table = nullptr;                    // torch's, where it leads to us
   PyCFunction of_torch = nullptr, ours = nullptr;  // kept: a call may be under way while torch's is put back
 };
 
@@ -65,8 +84,10 @@ void look(PyObject* self, PyObject* args) noexcept {
   if (way.looks == Looks::kAtItself && argument(args, way.is_function ? 1 : 0) != value) return;
   const at::Tensor* tensor = plain_tensor(value);
   if (tensor == nullptr) return;
-  if (way.looks == Looks::kToCopy) value_copied(*tensor);
-  else value_checked(*tensor);
+  if (way.looks == Looks::kToCopy)
+    value_copied(*tensor);
+  else
+    value_checked(*tensor);
 }
 
 template <std::size_t i>
@@ -78,7 +99,8 @@ PyObject* without_arguments(PyObject* self, PyObject* nothing) {
 template <std::size_t i>
 PyObject* with_arguments(PyObject* self, PyObject* args, PyObject* kwargs) {
   look<i>(self, args);
-  return reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void (*)()>(places[i].of_torch))(self, args, kwargs);
+  return reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void (*)()>(places[i].of_torch))(self, args,
+                                                                                                     kwargs);
 }
 
 PyObject* data_of(PyObject* self, void* closure) {
@@ -123,7 +145,8 @@ void put_all(PyObject* methods, PyObject* functions, std::index_sequence<i...>) 
 void put_data(PyObject* methods) {
   PyObject* found = PyObject_GetAttrString(methods, "data");
   PyGetSetDef* table = nullptr;
-  if (found != nullptr && Py_IS_TYPE(found, &PyGetSetDescr_Type)) table = reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
+  if (found != nullptr && Py_IS_TYPE(found, &PyGetSetDescr_Type))
+    table = reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
   PyErr_Clear();
   Py_XDECREF(found);
   if (data_place.table != nullptr || table == nullptr || table->get == nullptr || table->get == &data_of) return;

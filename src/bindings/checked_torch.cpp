@@ -22,7 +22,8 @@ namespace finitude::bindings {
 namespace {
 
 constexpr std::int64_t kMostElements = 4096;  // of a loss that is no scalar
-constexpr std::uint32_t kMostLooks = 4096;     // at values that are not finite, in a run: a program may log one in each step
+constexpr std::uint32_t kMostLooks =
+    4096;  // at values that are not finite, in a run: a program may log one in each step
 constexpr std::size_t kMostKept = 16;
 
 struct Range {
@@ -44,11 +45,11 @@ struct Checks {
   std::mutex mutex;                      // guards the three below
   std::vector<CheckedLoss> checked;
   std::vector<Detached> copies;
-  std::vector<Range> given;              // graphs of the last bad roots
-  std::vector<CheckedLoss> dropped;      // with the GIL held
+  std::vector<Range> given;               // graphs of the last bad roots
+  std::vector<CheckedLoss> dropped;       // with the GIL held
   std::uint64_t more = 0, last_more = 0;  // bad values past those in `checked`; the end of the last one's graph
-  // Weak references to the modules whose parameters an optimizer steps, by its ordinal, where some of them trained as it stepped for
-  // the first time. With the GIL held.
+  // Weak references to the modules whose parameters an optimizer steps, by its ordinal, where some of them trained as
+  // it stepped for the first time. With the GIL held.
   std::unordered_map<std::uint32_t, std::vector<PyObject*>> modules;
 };
 
@@ -113,14 +114,15 @@ const OptimizerEntry* owner_of(const CheckedLoss& loss) {
 // Module.training, read without running code of the program's. False as well: there is none.
 bool is_training(PyObject* module) noexcept {
   PyObject* attributes = PyObject_GenericGetDict(module, nullptr);
-  const bool is = attributes != nullptr && PyDict_Check(attributes) && PyDict_GetItemString(attributes, "training") == Py_True;
+  const bool is =
+      attributes != nullptr && PyDict_Check(attributes) && PyDict_GetItemString(attributes, "training") == Py_True;
   Py_XDECREF(attributes);
   PyErr_Clear();
   return is;
 }
 
-// A loss that is computed while its model evaluates, Module.eval(), is no step of the training that was dropped: an evaluation that
-// nobody has put under torch.no_grad.
+// A loss that is computed while its model evaluates, Module.eval(), is no step of the training that was dropped: an
+// evaluation that nobody has put under torch.no_grad.
 bool is_evaluated(const CheckedLoss& loss) {
   const OptimizerEntry* entry = owner_of(loss);
   const auto found = entry != nullptr ? checks().modules.find(entry->ordinal) : checks().modules.end();
@@ -175,11 +177,13 @@ void note_checked(const at::Tensor& value) noexcept {
 // Rare: a copy without a graph is made of a value that is not finite.
 void note_copied(const at::Tensor& value) noexcept {
   Checks& c = checks();
-  if (!c.on.load(std::memory_order_relaxed) || !live().on || c.copied.load(std::memory_order_relaxed) >= kMostKept) return;
+  if (!c.on.load(std::memory_order_relaxed) || !live().on || c.copied.load(std::memory_order_relaxed) >= kMostKept)
+    return;
   try {
     observe::TensorView v;
     Detached copy;
-    if (!observe::view_of(*value.unsafeGetTensorImpl(), &v) || !describe(value, v, &copy.of) || is_evaluated(copy.of)) return;
+    if (!observe::view_of(*value.unsafeGetTensorImpl(), &v) || !describe(value, v, &copy.of) || is_evaluated(copy.of))
+      return;
     copy.data = v.data;
     const std::lock_guard lock(c.mutex);
     c.copies.push_back(std::move(copy));
@@ -213,9 +217,10 @@ PyObject* as_list(const std::vector<CheckedLoss>& losses) {
   for (const CheckedLoss& loss : losses) {
     const OptimizerEntry* entry = owner_of(loss);
     if (entry == nullptr || list == nullptr) continue;
-    PyObject* one = Py_BuildValue("{s:d,s:K,s:s,s:I,s:K}", "value", loss.value, "sum", static_cast<unsigned long long>(loss.sum),
-                                  "optimizer", entry->class_name.c_str(), "ordinal", static_cast<unsigned>(entry->ordinal),
-                                  "step", static_cast<unsigned long long>(entry->step));
+    PyObject* one =
+        Py_BuildValue("{s:d,s:K,s:s,s:I,s:K}", "value", loss.value, "sum", static_cast<unsigned long long>(loss.sum),
+                      "optimizer", entry->class_name.c_str(), "ordinal", static_cast<unsigned>(entry->ordinal), "step",
+                      static_cast<unsigned long long>(entry->step));
     if (one == nullptr || PyList_Append(list, one) != 0) Py_CLEAR(list);
     Py_XDECREF(one);
   }
@@ -313,11 +318,13 @@ void watch_checks(bool on) {
 }
 
 void value_checked(const at::Tensor& value) noexcept {
-  if (is_looked_at(value) && is_bad(value, kMostElements)) [[unlikely]] note_checked(value);
+  if (is_looked_at(value) && is_bad(value, kMostElements)) [[unlikely]]
+    note_checked(value);
 }
 
 void value_copied(const at::Tensor& value) noexcept {
-  if (value.requires_grad() && !value.is_leaf() && is_bad(value, 1)) [[unlikely]] note_copied(value);
+  if (value.requires_grad() && !value.is_leaf() && is_bad(value, 1)) [[unlikely]]
+    note_copied(value);
 }
 
 bool any_checked() noexcept {

@@ -1,14 +1,16 @@
-// Losses that the script itself finds to be bad and then drops before backward is called: `if torch.isnan(loss): continue`.
+// Losses that the script itself finds to be bad and then drops before backward is called: `if torch.isnan(loss):
+// continue`.
 //
-// Python code looks at a value through one of a few methods and functions of torch (check_methods_torch.h): isnan, isfinite,
-// a comparison, the reading of one element (item, float, math.isnan). What looks at loss.detach() looks at the loss. Only a value
-// that is not finite is noted. What becomes of it is seen at the next outermost backward: where its whole graph was made after
-// the value's, the script has dropped the step that the value belongs to. A value that is only logged, or a term that is not
-// added, lies next to a graph that is used. What a model in evaluation mode computes is no step.
+// Python code looks at a value through one of a few methods and functions of torch (check_methods_torch.h): isnan,
+// isfinite, a comparison, the reading of one element (item, float, math.isnan). What looks at loss.detach() looks at
+// the loss. Only a value that is not finite is noted. What becomes of it is seen at the next outermost backward: where
+// its whole graph was made after the value's, the script has dropped the step that the value belongs to. A value that
+// is only logged, or a term that is not added, lies next to a graph that is used. What a model in evaluation mode
+// computes is no step.
 #pragma once
 
-#include <Python.h>
 #include <ATen/core/Tensor.h>
+#include <Python.h>
 
 #include <cstdint>
 #include <vector>
@@ -18,21 +20,22 @@ namespace finitude::bindings {
 // A value that is not finite, is part of a graph and was looked at by the script.
 struct CheckedLoss {
   double value = 0;
-  std::uint64_t sum = 0;                      // checksum of its bytes
+  std::uint64_t sum = 0;                        // checksum of its bytes
   std::uint64_t first_node = 0, last_node = 0;  // the range of autograd sequence numbers of its graph
   std::vector<const c10::TensorImpl*> leaves;
-  at::Tensor held;                            // only while a trace is taken: it becomes a sink once it is dropped
+  at::Tensor held;  // only while a trace is taken: it becomes a sink once it is dropped
 };
 
 // From here on such checks are noted, or are not. GIL held.
 void watch_checks(bool on);
 
-// The program is about to look at this tensor, or to make a copy of it that has no graph. It has memory of its own. GIL held.
+// The program is about to look at this tensor, or to make a copy of it that has no graph. It has memory of its own. GIL
+// held.
 void value_checked(const at::Tensor& value) noexcept;
 void value_copied(const at::Tensor& value) noexcept;
 
-// Before the notes of an outermost backward (or GradScaler.scale), given its roots, a tensor or a tuple: settles which values
-// were dropped. With the GIL held, and only where any_checked() says so.
+// Before the notes of an outermost backward (or GradScaler.scale), given its roots, a tensor or a tuple: settles which
+// values were dropped. With the GIL held, and only where any_checked() says so.
 void settle_checks(PyObject* roots);
 bool any_checked() noexcept;
 

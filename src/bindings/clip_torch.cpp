@@ -21,7 +21,8 @@ namespace {
 
 // By the number of the optimizer. Of those few whose norm overflowed.
 std::unordered_map<std::uint32_t, double>& norms() {
-  static auto* const all = new std::unordered_map<std::uint32_t, double>();  // leaked on purpose: may be used until the process is gone
+  static auto* const all =
+      new std::unordered_map<std::uint32_t, double>();  // leaked on purpose: may be used until the process is gone
   return *all;
 }
 
@@ -41,7 +42,8 @@ void note_overflow(PyObject* parameters, double in_float64) {
   }
 }
 
-// The `norm_type` with which the running clip_grad_norm_ made its norm; 0 where another function calls, with a norm of its own.
+// The `norm_type` with which the running clip_grad_norm_ made its norm; 0 where another function calls, with a norm of
+// its own.
 // (_get_total_norm takes whatever float() takes.)
 double norm_type_of_caller() {
   RawFrame* frame = current_frame();
@@ -67,7 +69,8 @@ double norm_type_of_caller() {
   return value;
 }
 
-// The norm of these gradients, of type 2, with squares and sum in float64; 0 where that is not known or overflows as well.
+// The norm of these gradients, of type 2, with squares and sum in float64; 0 where that is not known or overflows as
+// well.
 double norm_in_float64(PyObject* parameters) {
   double squares = 0;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); ++i) {
@@ -106,8 +109,8 @@ bool was_poisoned(PyObject* parameters) {
   return false;
 }
 
-// What is known of the gradients of `list` once they are clipped. finite: their norm was, so that no element was larger than it.
-// true_norm: of an overflowed one, in float64; 0: not known.
+// What is known of the gradients of `list` once they are clipped. finite: their norm was, so that no element was larger
+// than it. true_norm: of an overflowed one, in float64; 0: not known.
 void note_clipped(PyObject* list, bool finite, bool overflowed, double norm, double true_norm) {
   Live& l = live();
   if (finite && was_poisoned(list)) {
@@ -158,7 +161,8 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
     const bool proves = keeps_finite(args[1]);
     as_guest([&] { before_device_write(args[0], proves && norm_type_of_caller() > 0 ? args[2] : nullptr); });
     PyObject* result = PyObject_Vectorcall(original_clip, args, static_cast<size_t>(nargs), kwnames);
-    if (result != nullptr && proves) as_guest([&] { after_device_write(args[0]); });  // else they are looked at once more at the step
+    if (result != nullptr && proves)
+      as_guest([&] { after_device_write(args[0]); });  // else they are looked at once more at the step
     return result;
   }
   bool finite = false, overflowed = false;
@@ -170,7 +174,8 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
     if (l.on && nargs >= 3 && THPVariable_Check(args[2]) &&
         observe::view_of(*THPVariable_Unpack(args[2]).unsafeGetTensorImpl(), &v)) {
       const sense::Quick q = observe::quick(v);
-      // Norms of a type above 0 are NaN or Inf as soon as one element is. Type 0 counts, and the negative ones lose an Inf.
+      // Norms of a type above 0 are NaN or Inf as soon as one element is. Type 0 counts, and the negative ones lose an
+      // Inf.
       overflowed = q.bad;
       finite = !q.bad && norm_type_of_caller() > 0;
       norm = q.absmax;

@@ -5,7 +5,8 @@
 
 namespace finitude::bindings {
 
-// The norm of the gradients of that optimizer as it is in float64, where the last clipping of them overflowed; 0: not known.
+// The norm of the gradients of that optimizer as it is in float64, where the last clipping of them overflowed; 0: not
+// known.
 double overflowed_norm(const OptimizerEntry& entry);
 
 }  // namespace finitude::bindings

@@ -19,11 +19,16 @@ decide::Policy policy_of(const std::string& name) {
 
 const char* word(decide::Action action) {
   switch (action) {
-    case decide::Action::kApply: return "warn";
-    case decide::Action::kSkip: return "skip";
-    case decide::Action::kRollBack: return "rollback";
-    case decide::Action::kStop: return "stop";
-    case decide::Action::kRaise: return "raise";
+    case decide::Action::kApply:
+      return "warn";
+    case decide::Action::kSkip:
+      return "skip";
+    case decide::Action::kRollBack:
+      return "rollback";
+    case decide::Action::kStop:
+      return "stop";
+    case decide::Action::kRaise:
+      return "raise";
   }
   return "stop";
 }
@@ -74,24 +79,24 @@ void define_core(py::module_& m) {
       .def(py::init([](const std::string& policy, std::uint32_t max_skips) {
         return decide::PolicyMachine(policy_of(policy), max_skips);
       }))
-      .def("on_alarm", [](decide::PolicyMachine& self, std::uint32_t optimizer, std::uint64_t step, bool harmless) {
-        return word(self.on_alarm(optimizer, step, harmless));
-      })
+      .def("on_alarm", [](decide::PolicyMachine& self, std::uint32_t optimizer, std::uint64_t step,
+                          bool harmless) { return word(self.on_alarm(optimizer, step, harmless)); })
       .def("in_a_row", &decide::PolicyMachine::in_a_row);
   py::class_<decide::SecondRuns>(m, "SecondRuns")
       .def(py::init([](const std::string& policy) { return decide::SecondRuns(policy_of(policy)); }))
-      .def("take", [](decide::SecondRuns& self, const std::string& sink, bool harmless, bool has_allowances, bool is_traced) {
-        return self.take(sink_of(sink), harmless, has_allowances, is_traced);
-      })
+      .def("take", [](decide::SecondRuns& self, const std::string& sink, bool harmless, bool has_allowances,
+                      bool is_traced) { return self.take(sink_of(sink), harmless, has_allowances, is_traced); })
       .def("take_in_place", &decide::SecondRuns::take_in_place)
       .def("in_place_only", &decide::SecondRuns::in_place_only)
       .def("end_in_place", &decide::SecondRuns::end_in_place);
   py::class_<decide::ScalerSkips>(m, "ScalerSkips")
       .def(py::init<>())
-      .def("on_skip", [](decide::ScalerSkips& self, std::uint32_t optimizer, std::uint64_t step, const py::object& scale) {
-        const auto verdict = self.on_skip(optimizer, step, scale.is_none() ? std::nullopt : std::optional(scale.cast<double>()));
-        return py::make_tuple(verdict.alarm, verdict.in_a_row);
-      })
+      .def("on_skip",
+           [](decide::ScalerSkips& self, std::uint32_t optimizer, std::uint64_t step, const py::object& scale) {
+             const auto verdict =
+                 self.on_skip(optimizer, step, scale.is_none() ? std::nullopt : std::optional(scale.cast<double>()));
+             return py::make_tuple(verdict.alarm, verdict.in_a_row);
+           })
       .def("in_a_row", &decide::ScalerSkips::in_a_row);
   m.def("read_ring", &read_ring);
 }

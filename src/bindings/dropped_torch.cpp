@@ -13,11 +13,12 @@ namespace finitude::bindings {
 namespace {
 
 struct Drops {
-  std::uint32_t limit = 0;       // so many in a row are asked about; 0: none
-  std::uint64_t unapplied = 0;   // windows since the last step that was applied, of any optimizer
+  std::uint32_t limit = 0;                    // so many in a row are asked about; 0: none
+  std::uint64_t unapplied = 0;                // windows since the last step that was applied, of any optimizer
   std::uint64_t counted_at = 0, told_at = 0;  // the last backward that counted there, and that counted a bad one
-  std::uint64_t told_loss = 0;   // whose bad gradients were counted last: one optimizer may clear its own long after another
-  bool due = false;              // some row has grown
+  std::uint64_t told_loss =
+      0;             // whose bad gradients were counted last: one optimizer may clear its own long after another
+  bool due = false;  // some row has grown
   OptimizerEntry* begins = nullptr;  // with what the last backward has left here, a row may begin
 };
 
@@ -25,8 +26,8 @@ Drops the_drops;
 
 bool is_alive(const OptimizerEntry& entry) { return PyWeakref_GetObject(entry.ref) == entry.self; }
 
-// The last backward after which one of the optimizers that step the same parameters was applied: a program may change from one to
-// another, and never step the first again.
+// The last backward after which one of the optimizers that step the same parameters was applied: a program may change
+// from one to another, and never step the first again.
 std::uint64_t last_applied(const OptimizerEntry& entry) {
   std::uint64_t last = entry.drops.applied_at;
   const auto& owner = live().owner;
@@ -73,19 +74,21 @@ PyObject* watch_drops(PyObject*, PyObject* limit) {
   Py_RETURN_NONE;
 }
 
-// open_drops() -> [(ordinal, class, step, in a row, not told of yet, is the last one a norm, are gradients bad now)] of all optimizers,
-// also of those that are gone.
+// open_drops() -> [(ordinal, class, step, in a row, not told of yet, is the last one a norm, are gradients bad now)] of
+// all optimizers, also of those that are gone.
 PyObject* open_drops(PyObject*, PyObject*) {
   PyObject* list = PyList_New(0);
   for (const auto& entry : live().optimizers) {
     if (list == nullptr) break;
     settle(*entry);
-    const bool is_bad = std::any_of(entry->marks.begin(), entry->marks.end(),
-                                    [](const GradMark& mark) { return mark.state > GradMark::kClean && mark.told == 0; });
-    PyObject* one = Py_BuildValue("(IsKIIOO)", static_cast<unsigned>(entry->ordinal), entry->class_name.c_str(),
-                                  static_cast<unsigned long long>(entry->step), static_cast<unsigned>(entry->drops.length),
-                                  static_cast<unsigned>(entry->drops.untold), entry->drops.is_norm ? Py_True : Py_False,
-                                  is_bad ? Py_True : Py_False);
+    const bool is_bad = std::any_of(entry->marks.begin(), entry->marks.end(), [](const GradMark& mark) {
+      return mark.state > GradMark::kClean && mark.told == 0;
+    });
+    PyObject* one =
+        Py_BuildValue("(IsKIIOO)", static_cast<unsigned>(entry->ordinal), entry->class_name.c_str(),
+                      static_cast<unsigned long long>(entry->step), static_cast<unsigned>(entry->drops.length),
+                      static_cast<unsigned>(entry->drops.untold), entry->drops.is_norm ? Py_True : Py_False,
+                      is_bad ? Py_True : Py_False);
     if (one == nullptr || PyList_Append(list, one) != 0) Py_CLEAR(list);
     Py_XDECREF(one);
   }
@@ -95,10 +98,12 @@ PyObject* open_drops(PyObject*, PyObject*) {
 // unapplied() -> how many windows have ended without a step since the last that was applied.
 PyObject* unapplied(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(the_drops.unapplied); }
 
-// take_norm_drops(optimizer) -> how many windows before the one that is open were dropped for a norm that overflowed, once.
+// take_norm_drops(optimizer) -> how many windows before the one that is open were dropped for a norm that overflowed,
+// once.
 PyObject* take_norm_drops(PyObject*, PyObject* optimizer) {
   OptimizerEntry* entry = find_entry(optimizer);
-  const std::uint32_t count = entry != nullptr && entry->drops.untold > entry->dropped ? entry->drops.untold - entry->dropped : 0;
+  const std::uint32_t count =
+      entry != nullptr && entry->drops.untold > entry->dropped ? entry->drops.untold - entry->dropped : 0;
   if (count != 0) entry->drops.untold = entry->dropped;
   return PyLong_FromUnsignedLong(count);
 }
@@ -111,12 +116,9 @@ PyObject* add_handled(PyObject*, PyObject* count) {
 }
 
 PyMethodDef methods[] = {
-    {"watch_drops", watch_drops, METH_O, nullptr},
-    {"open_drops", open_drops, METH_NOARGS, nullptr},
-    {"unapplied", unapplied, METH_NOARGS, nullptr},
-    {"take_norm_drops", take_norm_drops, METH_O, nullptr},
-    {"add_handled", add_handled, METH_O, nullptr},
-    {nullptr, nullptr, 0, nullptr},
+    {"watch_drops", watch_drops, METH_O, nullptr},  {"open_drops", open_drops, METH_NOARGS, nullptr},
+    {"unapplied", unapplied, METH_NOARGS, nullptr}, {"take_norm_drops", take_norm_drops, METH_O, nullptr},
+    {"add_handled", add_handled, METH_O, nullptr},  {nullptr, nullptr, 0, nullptr},
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A trace and a tape of the first step, for programs in which nothing could run it again (see first_step.py): on from before it begins until
-// it is over. GIL held for all of it.
+// A trace and a tape of the first step, for programs in which nothing could run it again (see first_step.py): on from
+// before it begins until it is over. GIL held for all of it.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -141,8 +141,8 @@ std::vector<Instruction> decode(const unsigned char* bytes, int units, std::vect
 
 struct Flow {
   const std::vector<Instruction>& code;
-  std::vector<int> index;       // by unit: position in `code`, -1 not the start of an instruction
-  std::vector<int> depth;       // by position, -1 not reached
+  std::vector<int> index;  // by unit: position in `code`, -1 not the start of an instruction
+  std::vector<int> depth;  // by position, -1 not reached
   std::vector<int> work;
   bool sound = true;
 
@@ -169,13 +169,17 @@ struct Flow {
       const int target = op_jump_target(step.op, step.argument, step.next);
       if (target >= 0) {
         const int effect = op_stack_effect(step.op, step.argument, true);
-        if (effect == INT_MAX) sound = false;
-        else reach(target, depth[at] + effect);
+        if (effect == INT_MAX)
+          sound = false;
+        else
+          reach(target, depth[at] + effect);
       }
       if (op_never_falls_through(step.op)) continue;
       const int effect = op_stack_effect(step.op, step.argument, false);
-      if (effect == INT_MAX) sound = false;
-      else reach(step.next, depth[at] + effect);
+      if (effect == INT_MAX)
+        sound = false;
+      else
+        reach(step.next, depth[at] + effect);
     }
   }
 };
@@ -281,16 +285,18 @@ bool analyse(CodeInfo* info) {
   const auto units = static_cast<std::size_t>(PyBytes_GET_SIZE(bytes) / 2);
   if (units > 0 && units <= kMaxUnits) {
     info->sites.resize(units);
-    const auto code = decode(reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(bytes)),
-                             static_cast<int>(units), &info->sites);
+    const auto code =
+        decode(reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(bytes)), static_cast<int>(units), &info->sites);
     Flow flow{code, std::vector<int>(units, -1), std::vector<int>(code.size(), -1), {}};
     for (std::size_t at = 0; at < code.size(); ++at) flow.index[code[at].unit] = static_cast<int>(at);
     flow.reach(0, code_entry_depth(info->code));
     flow.run();
     reach_handlers(code_handlers(info->code), &flow);
     flow.run();
-    if (flow.sound) fill_sites(flow, info->code->co_stacksize, info);
-    else info->sites.clear();
+    if (flow.sound)
+      fill_sites(flow, info->code->co_stacksize, info);
+    else
+      info->sites.clear();
   }
   Py_DECREF(bytes);
   return !info->sites.empty();
@@ -310,7 +316,8 @@ FrameId frame_id(CodeInfo* info, int unit) {
     frame.site = static_cast<int>(at);
 #if PY_VERSION_HEX >= 0x030b0000
     int line = 0;
-    PyCode_Addr2Location(info->code, static_cast<int>(at) * 2, &line, &frame.column, &frame.end_line, &frame.end_column);
+    PyCode_Addr2Location(info->code, static_cast<int>(at) * 2, &line, &frame.column, &frame.end_line,
+                         &frame.end_column);
 #endif
     t.frames.push_back(std::move(frame));
     info->frames[at] = static_cast<FrameId>(t.frames.size());

@@ -13,24 +13,24 @@
 namespace finitude::bindings {
 
 struct CodeInfo {
-  PyCodeObject* code = nullptr;       // owned, for good
-  std::string file;                   // absolute
+  PyCodeObject* code = nullptr;  // owned, for good
+  std::string file;              // absolute
   std::string function;
-  bool library = false;               // not the user's: torch, the standard library, finitude
-  bool module_call = false;           // nn.Module._call_impl
-  bool optimized = false;             // a function: its names live in fast slots, not in a dict
+  bool library = false;      // not the user's: torch, the standard library, finitude
+  bool module_call = false;  // nn.Module._call_impl
+  bool optimized = false;    // a function: its names live in fast slots, not in a dict
   int fast_count = 0;
-  std::vector<std::int32_t> frames;   // by code unit: 1 + index into frame_at, 0 not looked up yet
+  std::vector<std::int32_t> frames;  // by code unit: 1 + index into frame_at, 0 not looked up yet
 
   // Filled by analyse(), by code unit.
   struct Site {
-    std::int16_t start = -1;          // unit of the instruction this unit belongs to
-    std::int16_t depth = -1;          // values on the stack before it, -1 unknown
-    std::int16_t survivors = -1;      // of those, the ones that outlive a call that it makes
-    std::int16_t callable = -1;       // index on the stack of what it calls, -1 not a call
+    std::int16_t start = -1;      // unit of the instruction this unit belongs to
+    std::int16_t depth = -1;      // values on the stack before it, -1 unknown
+    std::int16_t survivors = -1;  // of those, the ones that outlive a call that it makes
+    std::int16_t callable = -1;   // index on the stack of what it calls, -1 not a call
     bool callable_or_next = false;
     bool in_loop = false;
-    bool draws = false;               // takes the next value from the iterator on top of the stack
+    bool draws = false;  // takes the next value from the iterator on top of the stack
   };
   bool analysed = false;
   std::vector<Site> sites;

@@ -1,11 +1,12 @@
-// C code that calls back for each value of an iterator that it was given, list(map(train, settings)): at which value it stands.
+// C code that calls back for each value of an iterator that it was given, list(map(train, settings)): at which value it
+// stands.
 #include "bindings/frames_memory.h"
 
 namespace finitude::bindings {
 namespace {
 
-// Those among the arguments of the call that a frame waits in. None where a function is among them too: it may be called for values
-// that were drawn before (sorted(values, key=...)). False: there are none.
+// Those among the arguments of the call that a frame waits in. None where a function is among them too: it may be
+// called for values that were drawn before (sorted(values, key=...)). False: there are none.
 template <typename Visit>
 bool handed_iterators(RawFrame* frame, CodeInfo* info, Visit visit) {
   if (frame_stack_depth(frame) >= 0) return false;  // Python code called
@@ -16,8 +17,10 @@ bool handed_iterators(RawFrame* frame, CodeInfo* info, Visit visit) {
   bool any = false;
   for (int i = callee + 1; i < site->depth; ++i) {
     if (stack[i] == nullptr) continue;
-    if (type_info(Py_TYPE(stack[i])).layout >= 0) any = true;
-    else if (PyCallable_Check(stack[i]) != 0) return false;
+    if (type_info(Py_TYPE(stack[i])).layout >= 0)
+      any = true;
+    else if (PyCallable_Check(stack[i]) != 0)
+      return false;
   }
   for (int i = callee + 1; any && i < site->depth; ++i) {
     if (stack[i] != nullptr && type_info(Py_TYPE(stack[i])).layout >= 0) visit(stack[i]);
@@ -47,7 +50,8 @@ void FrameMemory::remember_handed(RawFrame* frame, FrameState* state) {
   for (PyObject* iterator : state->handed) keeper.discard(iterator);
   state->handed.clear();
   // Held: none that comes later stands at its address.
-  state->handed_at = handed_at(frame, state->info, [&](PyObject* iterator) { state->handed.push_back(Py_NewRef(iterator)); });
+  state->handed_at =
+      handed_at(frame, state->info, [&](PyObject* iterator) { state->handed.push_back(Py_NewRef(iterator)); });
 }
 
 bool FrameMemory::handed_stand(const FrameState& state, RawFrame* frame) {

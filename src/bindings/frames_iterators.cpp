@@ -29,7 +29,11 @@ std::uint64_t position_of(PyObject* iterator, int nesting) {
   };
   for (int i = 0; fields[i] != 0; ++i) {
     switch (fields[i]) {
-      case 'n': case 's': case 'o': sum = mixed(sum, reinterpret_cast<std::uintptr_t>(words[i])); break;
+      case 'n':
+      case 's':
+      case 'o':
+        sum = mixed(sum, reinterpret_cast<std::uintptr_t>(words[i]));
+        break;
       case 'p': {
         if (words[i] == nullptr) break;  // enumerate's, which counts in a machine word as long as that goes
         int overflow = 0;
@@ -42,7 +46,8 @@ std::uint64_t position_of(PyObject* iterator, int nesting) {
         if (words[i] == nullptr || !PyList_CheckExact(words[i])) return 0;
         sum = mixed(sum, static_cast<std::uint64_t>(PyList_GET_SIZE(words[i])));
         break;
-      case 'i': case 'I':
+      case 'i':
+      case 'I':
         if (!inner(words[i])) return 0;
         break;
       case 't':
@@ -51,13 +56,15 @@ std::uint64_t position_of(PyObject* iterator, int nesting) {
           if (!inner(PyTuple_GET_ITEM(words[i], k))) return 0;
         }
         break;
-      case 'd': case 'c': {
+      case 'd':
+      case 'c': {
         const std::int64_t digits = digits_of(words, i, fields[i]);
         if (digits < 0) return 0;
         sum = mixed(mixed(sum, static_cast<std::uint64_t>(digits)), words[i + 1] != nullptr);
         break;
       }
-      default: break;
+      default:
+        break;
     }
   }
   return sum | 1;
@@ -117,7 +124,9 @@ bool FrameMemory::remember_fields(PyObject* object, int index, std::string* why)
   };
   for (int i = 0; fields[i] != 0; ++i) {
     switch (fields[i]) {
-      case 'n': records_[index].words[i] = reinterpret_cast<std::int64_t>(words[i]); break;
+      case 'n':
+        records_[index].words[i] = reinterpret_cast<std::int64_t>(words[i]);
+        break;
       case 'a':
         if (words[i] == nullptr || !PyList_CheckExact(words[i])) return false;
         records_[index].words[i] = PyList_GET_SIZE(words[i]);
@@ -126,17 +135,18 @@ bool FrameMemory::remember_fields(PyObject* object, int index, std::string* why)
         Py_XINCREF(words[i]);
         records_[index].objects[i] = words[i];
         break;
-      case 's': case 'o':
+      case 's':
+      case 'o':
         // Mostly the same iterator as last time, over the same list: then it need not be looked into again.
-        if (static_cast<std::size_t>(index) < old_records_.size() &&
-            old_records_[index].source.object == words[i]) {
+        if (static_cast<std::size_t>(index) < old_records_.size() && old_records_[index].source.object == words[i]) {
           std::swap(records_[index].source, old_records_[index].source);
         }
         keeper.keep(words[i], &records_[index].source);
         records_[index].source_shape = fields[i] == 's' ? shape_of(words[i]) : 0;
         strong &= words[i] == nullptr || records_[index].source.held == Held::kStrong;
         break;
-      case 'i': case 'I':
+      case 'i':
+      case 'I':
         records_[index].words[i] = words[i] != nullptr;
         if (words[i] != nullptr && !inner(words[i])) return false;
         break;
@@ -153,12 +163,15 @@ bool FrameMemory::remember_fields(PyObject* object, int index, std::string* why)
           if (!inner(item)) return false;
         }
         break;
-      case 'd': case 'c':
+      case 'd':
+      case 'c':
         records_[index].words[i] = digits_of(words, i, fields[i]);
         if (records_[index].words[i] >= 0) break;
         *why = cannot("stands at a position that is too long to be noted", object);
         return false;
-      case 'r': records_[index].words[i] = words[i] != nullptr; break;
+      case 'r':
+        records_[index].words[i] = words[i] != nullptr;
+        break;
       case 'f': {
         Value function;
         keeper.keep(words[i], &function);
@@ -166,7 +179,8 @@ bool FrameMemory::remember_fields(PyObject* object, int index, std::string* why)
         keeper.forget(&function);
         break;
       }
-      default: break;
+      default:
+        break;
     }
   }
   records_[index].strong = strong;
@@ -174,7 +188,8 @@ bool FrameMemory::remember_fields(PyObject* object, int index, std::string* why)
 }
 
 bool FrameMemory::remember_generator(PyObject* object, int index, std::string* why) {
-  // Weakly, even where everything else may be held for long: letting go of a generator runs its finally clauses, which must not come late.
+  // Weakly, even where everything else may be held for long: letting go of a generator runs its finally clauses, which
+  // must not come late.
   records_[index].strong = keeper.keep_all;
   if (!keeper.keep_all) records_[index].ref = PyWeakref_NewRef(object, nullptr);
   if (!keeper.keep_all && records_[index].ref == nullptr) {
@@ -183,9 +198,14 @@ bool FrameMemory::remember_generator(PyObject* object, int index, std::string* w
     return false;
   }
   switch (generator_state(object)) {
-    case GeneratorState::kRunning: records_[index].kind = IteratorRecord::Kind::kRunning; return true;
-    case GeneratorState::kFinished: *why = cannot("has ended", object); return false;
-    case GeneratorState::kSuspended: break;
+    case GeneratorState::kRunning:
+      records_[index].kind = IteratorRecord::Kind::kRunning;
+      return true;
+    case GeneratorState::kFinished:
+      *why = cannot("has ended", object);
+      return false;
+    case GeneratorState::kSuspended:
+      break;
   }
   records_[index].kind = IteratorRecord::Kind::kGenerator;
   FrameState* state = spare_state();
@@ -214,13 +234,16 @@ bool FrameMemory::iterator_fits(int index, PyObject* live, PyObject** target, st
     return false;
   }
   switch (record.kind) {
-    case IteratorRecord::Kind::kExternal: return true;
-    case IteratorRecord::Kind::kFields: return fields_fit(index, *target, why);
+    case IteratorRecord::Kind::kExternal:
+      return true;
+    case IteratorRecord::Kind::kFields:
+      return fields_fit(index, *target, why);
     case IteratorRecord::Kind::kRunning:
       if (*target == live && generator_state(*target) == GeneratorState::kRunning) return true;
       *why = "the generator that was running is another one now";
       return false;
-    case IteratorRecord::Kind::kGenerator: break;
+    case IteratorRecord::Kind::kGenerator:
+      break;
   }
   const FrameState& state = *record.state;
   if (generator_state(*target) != GeneratorState::kSuspended) {
@@ -241,8 +264,7 @@ bool FrameMemory::hides_nothing(PyObject* iterator) {
     const TypeInfo type = type_info(Py_TYPE(iterator));
     if (type.generator || type.external || Py_TYPE(iterator) == &PyMap_Type) return true;
     // enumerate counts only once the value is there; zip and filter hold values meanwhile.
-    if (Py_TYPE(iterator) != &PyEnum_Type || type.layout < 0 || words_of(iterator)[1] == nullptr)
-      return false;
+    if (Py_TYPE(iterator) != &PyEnum_Type || type.layout < 0 || words_of(iterator)[1] == nullptr) return false;
     iterator = words_of(iterator)[1];
   }
   return false;
@@ -270,9 +292,11 @@ bool FrameMemory::fields_fit(int index, PyObject* target, std::string* why) cons
         *why = cannot("would have to give a value once more that is gone", target);
         return false;
       case 'a':
-        if (words[i] == nullptr || !PyList_CheckExact(words[i]) || PyList_GET_SIZE(words[i]) < record.words[i]) return false;
+        if (words[i] == nullptr || !PyList_CheckExact(words[i]) || PyList_GET_SIZE(words[i]) < record.words[i])
+          return false;
         break;
-      case 'i': case 'I':
+      case 'i':
+      case 'I':
         if (record.words[i] == 0) break;
         if (!iterator_fits(child, words[i], &inner, why)) return false;
         if (fields[i] == 'i' && inner != words[i]) {
@@ -294,7 +318,8 @@ bool FrameMemory::fields_fit(int index, PyObject* target, std::string* why) cons
           child = records_[child].end;
         }
         break;
-      default: break;
+      default:
+        break;
     }
   }
   return true;
@@ -316,7 +341,9 @@ void FrameMemory::put_fields(int index, PyObject* target) {
   int child = index + 1;
   for (int i = 0; fields[i] != 0; ++i) {
     switch (fields[i]) {
-      case 'n': words[i] = reinterpret_cast<PyObject*>(record.words[i]); break;
+      case 'n':
+        words[i] = reinterpret_cast<PyObject*>(record.words[i]);
+        break;
       case 'a': {
         const Py_ssize_t size = PyList_GET_SIZE(words[i]);
         PyObject* later = PyList_GetSlice(words[i], record.words[i], size);
@@ -324,11 +351,15 @@ void FrameMemory::put_fields(int index, PyObject* target) {
         keeper.discard(later);  // let go of when the frames are whole again
         break;
       }
-      case 'p': put_slot(&words[i], record.objects[i]); break;
-      case 's': case 'o':
+      case 'p':
+        put_slot(&words[i], record.objects[i]);
+        break;
+      case 's':
+      case 'o':
         put_slot(&words[i], record.source.object == nullptr ? nullptr : recall(record.source, words[i]));
         break;
-      case 'i': case 'I': {
+      case 'i':
+      case 'I': {
         PyObject* inner = record.words[i] == 0 ? nullptr : iterator_target(records_[child], words[i]);
         if (inner != nullptr) {
           put_iterator(child, inner);
@@ -347,14 +378,18 @@ void FrameMemory::put_fields(int index, PyObject* target) {
           child = records_[child].end;
         }
         break;
-      case 'd': case 'c': put_digits(words, i, fields[i], record.words[i]); break;
+      case 'd':
+      case 'c':
+        put_digits(words, i, fields[i], record.words[i]);
+        break;
       case 'r': {
         PyObject* given = record.words[i] == 0 ? nullptr : given_by_digits(words, i - 1, fields[i - 1]);
         put_slot(&words[i], given);
         Py_XDECREF(given);
         break;
       }
-      default: break;
+      default:
+        break;
     }
   }
 }

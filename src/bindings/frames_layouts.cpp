@@ -1,5 +1,5 @@
-// The layouts, as Objects/*.c and Modules/itertoolsmodule.c of CPython 3.10 to 3.13 declare them. None is trusted by that: each has to
-// pass a trial on its sample first (frames_trial.cpp).
+// The layouts, as Objects/*.c and Modules/itertoolsmodule.c of CPython 3.10 to 3.13 declare them. None is trusted by
+// that: each has to pass a trial on its sample first (frames_trial.cpp).
 #include "bindings/frames_layouts.h"
 
 #include <algorithm>
@@ -75,7 +75,7 @@ class Digits {
     count = several_ ? PyTuple_GET_SIZE(pools) : reinterpret_cast<Py_ssize_t>(words[at + 2]);
   }
 
-  Py_ssize_t count = -1;   // -1: there are none to read
+  Py_ssize_t count = -1;  // -1: there are none to read
   Py_ssize_t& operator[](Py_ssize_t i) { return digits_[i]; }
   PyObject* pool(Py_ssize_t i) const { return several_ ? PyTuple_GET_ITEM(pools_, i) : pools_; }
   Py_ssize_t base(Py_ssize_t i) const { return std::max<Py_ssize_t>(1, PyTuple_GET_SIZE(pool(i))); }

@@ -21,7 +21,7 @@ namespace finitude::bindings {
 // A layout has one of s, o, d and c at most.
 struct Layout {
   const char* fields;
-  const char* sample;   // an iterator of that type that gives at least three values
+  const char* sample;  // an iterator of that type that gives at least three values
 };
 
 extern const Layout kLayouts[];

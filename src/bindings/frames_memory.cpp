@@ -98,9 +98,7 @@ int surviving_depth(RawFrame* frame, CodeInfo* info) {
 
 std::uint64_t fingerprint(RawFrame* frame, CodeInfo* info) {
   std::uint64_t sum = 0xcbf29ce484222325ull;
-  const auto mix = [&](PyObject* object) {
-    sum = (sum ^ reinterpret_cast<std::uintptr_t>(object)) * 0x100000001b3ull;
-  };
+  const auto mix = [&](PyObject* object) { sum = (sum ^ reinterpret_cast<std::uintptr_t>(object)) * 0x100000001b3ull; };
   for (int i = 0; i < info->fast_count; ++i) mix(*variable_at(frame, info->code, i));
   const int depth = surviving_depth(frame, info);
   for (int i = 0; i < depth; ++i) mix(frame_stack(frame)[i]);
@@ -120,8 +118,7 @@ void FrameMemory::begin() {
 void FrameMemory::finish() {
   for (IteratorRecord& record : old_records_) drop_record(&record);
   old_records_.clear();
-  for (std::size_t i = generator_states_used_; i < generator_states_.size(); ++i)
-    forget(generator_states_[i].get());
+  for (std::size_t i = generator_states_used_; i < generator_states_.size(); ++i) forget(generator_states_[i].get());
   keeper.flush();
 }
 
@@ -147,8 +144,7 @@ void FrameMemory::forget_all() {
 }
 
 FrameState* FrameMemory::spare_state() {
-  if (generator_states_used_ == generator_states_.size())
-    generator_states_.push_back(std::make_unique<FrameState>());
+  if (generator_states_used_ == generator_states_.size()) generator_states_.push_back(std::make_unique<FrameState>());
   return generator_states_[generator_states_used_++].get();
 }
 
@@ -258,10 +254,10 @@ bool FrameMemory::remember_value(PyObject* object, Value* value, bool on_stack, 
       if (type.generator && !ended) {
         PyObject* weak = PyWeakref_NewRef(object, nullptr);
         RawFrame* frame = generator_frame(object);
-        if (weak == nullptr) PyErr_Clear();
+        if (weak == nullptr)
+          PyErr_Clear();
         else
-          doubts_.push_back(
-              {weak, fingerprint(frame, code_info(frame_code(frame))) + frame_site(frame), reason});
+          doubts_.push_back({weak, fingerprint(frame, code_info(frame_code(frame))) + frame_site(frame), reason});
       }
       doubtful = true;
     }

@@ -18,7 +18,7 @@
 namespace finitude::bindings {
 
 struct NamedValue {
-  PyObject* name = nullptr;      // owned
+  PyObject* name = nullptr;  // owned
   Settled settled;
   Value value;
 };
@@ -27,28 +27,28 @@ struct NamedValue {
 struct ExitMark {
   std::size_t slot = 0;
   const void* function = nullptr;
-  PyObject* manager = nullptr;   // addresses, not references
+  PyObject* manager = nullptr;  // addresses, not references
   PyTypeObject* type = nullptr;
 };
 
 struct FrameState {
   CodeInfo* info = nullptr;
-  int unit = 0;                  // code unit that was being executed
+  int unit = 0;  // code unit that was being executed
   int blocks = 0;
-  bool user = false;             // only these keep names and stack
-  bool waits_in_python = false;  // the call that it waits in is one of Python code by Python code
-  int return_offset = 0;         // of that call
-  std::uint64_t fingerprint = 0; // of a library frame whose call sits in a loop; 0: not in a loop
-  PyObject* dict = nullptr;      // address of the dict that holds the names, where it is not fast slots
+  bool user = false;              // only these keep names and stack
+  bool waits_in_python = false;   // the call that it waits in is one of Python code by Python code
+  int return_offset = 0;          // of that call
+  std::uint64_t fingerprint = 0;  // of a library frame whose call sits in a loop; 0: not in a loop
+  PyObject* dict = nullptr;       // address of the dict that holds the names, where it is not fast slots
   std::vector<Value> fast, stack;
-  std::vector<Settled> settled;         // of `fast`
-  std::vector<std::uint8_t> cells;      // which of `fast` may stand in a cell
+  std::vector<Settled> settled;     // of `fast`
+  std::vector<std::uint8_t> cells;  // which of `fast` may stand in a cell
   std::vector<NamedValue> names;
-  std::uint64_t names_version = 0;      // of that dict when all of it was remembered; 0: never
-  std::vector<std::uint32_t> unsettled; // among names, what has to be looked at though the dict has not changed
+  std::uint64_t names_version = 0;       // of that dict when all of it was remembered; 0: never
+  std::vector<std::uint32_t> unsettled;  // among names, what has to be looked at though the dict has not changed
   std::vector<ExitMark> exits;
-  std::vector<PyObject*> handed;        // owned: iterators given to C code that waits in a call of one of their values
-  std::uint64_t handed_at = 0;          // where they stood; 0: there are none, or it cannot be told
+  std::vector<PyObject*> handed;  // owned: iterators given to C code that waits in a call of one of their values
+  std::uint64_t handed_at = 0;    // where they stood; 0: there are none, or it cannot be told
 };
 
 // One iterator; the ones it draws from follow it in the list, up to `end`.
@@ -56,14 +56,14 @@ struct IteratorRecord {
   enum class Kind : std::uint8_t { kFields, kGenerator, kRunning, kExternal } kind = Kind::kFields;
   std::int8_t layout = -1;
   bool strong = false;
-  PyObject* object = nullptr;    // address
-  PyObject* ref = nullptr;       // owned: the iterator when strong, or a weak reference to it, or null
-  std::int64_t words[kMaxFields] = {};    // positions, by field; for an inner iterator 1 where there was one
-  PyObject* objects[kMaxFields] = {};     // owned; positions that are Python integers
-  Value source;                  // what it runs over
+  PyObject* object = nullptr;           // address
+  PyObject* ref = nullptr;              // owned: the iterator when strong, or a weak reference to it, or null
+  std::int64_t words[kMaxFields] = {};  // positions, by field; for an inner iterator 1 where there was one
+  PyObject* objects[kMaxFields] = {};   // owned; positions that are Python integers
+  Value source;                         // what it runs over
   std::uint64_t source_shape = 0;
   int end = 0;
-  FrameState* state = nullptr;   // of a suspended generator
+  FrameState* state = nullptr;  // of a suspended generator
 };
 
 // A generator in a local name that draws from what cannot be set back: harmless while it stands still.
@@ -78,10 +78,11 @@ class FrameMemory {
   Keeper keeper;
 
   // ---- taking ----
-  void begin();                                          // of a new snapshot; drops nothing yet
-  void finish();                                         // lets go of what the new snapshot does not hold
+  void begin();   // of a new snapshot; drops nothing yet
+  void finish();  // lets go of what the new snapshot does not hold
   bool remember(RawFrame* frame, FrameState* state, std::string* why);
-  // Does this frame wait for C code that was given iterators and calls back for their values (list(map(train, settings)))?
+  // Does this frame wait for C code that was given iterators and calls back for their values (list(map(train,
+  // settings)))?
   static bool hands_iterators(RawFrame* frame, CodeInfo* info);
   void remember_handed(RawFrame* frame, FrameState* state);
   void forget(FrameState* state);

@@ -62,9 +62,8 @@ bool calls_once(PyObject* callee) {
   }
   // functools.partial and lru_cache hand on a single call, as does any class with a __call__ in Python.
   const char* name = Py_TYPE(callee)->tp_name;
-  return std::strcmp(name, "functools.partial") == 0 ||
-         std::strcmp(name, "functools._lru_cache_wrapper") == 0 || std::strcmp(name, "method-wrapper") == 0 ||
-         python_method(Py_TYPE(callee), "__call__");
+  return std::strcmp(name, "functools.partial") == 0 || std::strcmp(name, "functools._lru_cache_wrapper") == 0 ||
+         std::strcmp(name, "method-wrapper") == 0 || python_method(Py_TYPE(callee), "__call__");
 }
 
 // Is C code that keeps values of its own between this frame and the next one in?
@@ -83,8 +82,7 @@ bool hidden_state(RawFrame* frame, CodeInfo* info, RawFrame* inner, std::string*
     if (calls_once(culprit)) return false;
     // A builtin that draws from the generator which runs the step: all that matters is in the generator.
     for (int i = site->survivors; frame_is_generator(inner) && i < site->depth; ++i) {
-      if (stack[i] != nullptr && is_generator(stack[i]) &&
-          generator_state(stack[i]) == GeneratorState::kRunning)
+      if (stack[i] != nullptr && is_generator(stack[i]) && generator_state(stack[i]) == GeneratorState::kRunning)
         return false;
     }
   }
@@ -167,12 +165,15 @@ bool StackSnapshot::Impl::remember_all() {
     const int unit = frame_site(frame);
     FrameState& state = *frames[used++];
     if (seat.unit != unit) seat.hands = used > 1 && FrameMemory::hands_iterators(frame, seat.info);
-    if (seat.library && state.info == seat.info && state.unit == unit && seat.unit == unit && !seat.in_loop && !seat.hands) continue;
+    if (seat.library && state.info == seat.info && state.unit == unit && seat.unit == unit && !seat.in_loop &&
+        !seat.hands)
+      continue;
     if (state.info != seat.info || seat.library) memory.forget(&state);
     state.info = seat.info;
     state.unit = seat.unit = unit;
     state.user = !seat.library;
-    if (state.user) state.waits_in_python = frame_stack_depth(frame) >= 0, state.return_offset = frame_return_offset(frame);
+    if (state.user)
+      state.waits_in_python = frame_stack_depth(frame) >= 0, state.return_offset = frame_return_offset(frame);
     state.fingerprint = 0;
     if (seat.hands || state.handed_at != 0) memory.remember_handed(frame, &state);
     if (state.user) {
@@ -233,7 +234,8 @@ bool StackSnapshot::Impl::compare(std::string* why, std::vector<RawFrame*>* live
       return false;
     }
     if (moved) *jumps = true;
-    if (i > 0 && !FrameMemory::handed_stand(state, frame) && hidden_state(frame, state.info, (*live)[i - 1], why)) return false;
+    if (i > 0 && !FrameMemory::handed_stand(state, frame) && hidden_state(frame, state.info, (*live)[i - 1], why))
+      return false;
     if (state.fingerprint != 0 && fingerprint(frame, state.info) != state.fingerprint) {
       *why = "a loop outside the user's code has moved on (" + place(*state.info, unit) + ")";
       return false;
@@ -425,7 +427,8 @@ bool in_method_of_optimizer() noexcept {
     walk([&](RawFrame* frame, CodeInfo* info) {
       if (info->library) return true;
       PyObject* self = optimizer_type != nullptr && info->optimized ? frame_first_argument(frame) : nullptr;
-      found = self != nullptr && PyType_IsSubtype(Py_TYPE(self), optimizer_type) != 0 && is_method(Py_TYPE(self), frame_code(frame));
+      found = self != nullptr && PyType_IsSubtype(Py_TYPE(self), optimizer_type) != 0 &&
+              is_method(Py_TYPE(self), frame_code(frame));
       return false;
     });
   } catch (const std::exception&) {

@@ -19,24 +19,24 @@ namespace finitude::bindings {
 struct FrameRules {
   // Folders whose code is not the user's: torch, finitude, the standard library. site-packages below them is.
   std::vector<std::string> library_prefixes;
-  PyTypeObject* tensor_type = nullptr;             // torch.Tensor's base; subclasses count
-  std::vector<PyTypeObject*> external_iterators;   // positions that the caller sets back; subclasses count
-  PyTypeObject* optimizer_type = nullptr;          // torch.optim.Optimizer; subclasses count
-  std::vector<PyObject*> module_calls;             // code objects of nn.Module._call_impl
+  PyTypeObject* tensor_type = nullptr;            // torch.Tensor's base; subclasses count
+  std::vector<PyTypeObject*> external_iterators;  // positions that the caller sets back; subclasses count
+  PyTypeObject* optimizer_type = nullptr;         // torch.optim.Optimizer; subclasses count
+  std::vector<PyObject*> module_calls;            // code objects of nn.Module._call_impl
 };
 void set_frame_rules(const FrameRules& rules) noexcept;
 
 struct SnapshotOptions {
-  KeepStrong keep_strong = nullptr;  // null: every tensor is remembered by weak reference
+  KeepStrong keep_strong = nullptr;     // null: every tensor is remembered by weak reference
   MakeStandIn make_stand_in = nullptr;  // null: a name whose tensor died is left unset
   void* context = nullptr;
-  bool keep_all = false;             // everything is held, until clear() or the next take()
+  bool keep_all = false;  // everything is held, until clear() or the next take()
 };
 
 struct RewindVerdict {
   bool possible = false;
-  bool jumps = false;                // it would go on at another call than the present one
-  std::string reason;                // why not
+  bool jumps = false;  // it would go on at another call than the present one
+  std::string reason;  // why not
   explicit operator bool() const { return possible; }
 };
 
@@ -72,10 +72,12 @@ void user_stack(std::vector<record::Frame>* out, int max_frames) noexcept;
 int user_stack_ids(FrameId* out, int max_frames) noexcept;
 // Line of the innermost user frame, 0 where there is none.
 int snapshot_user_line(std::string* file, std::string* function) noexcept;
-// {name: value} of a function's frame object, new reference; null with a Python error. Before 3.13 `f_locals` is one dict for a frame,
-// which locals() has given to the program as well, and which keeps what is in it: this reads the slots and leaves it alone.
+// {name: value} of a function's frame object, new reference; null with a Python error. Before 3.13 `f_locals` is one
+// dict for a frame, which locals() has given to the program as well, and which keeps what is in it: this reads the
+// slots and leaves it alone.
 PyObject* function_names(PyObject* frame);
-// What the user's running frames draw from without a name for it: the iterators of their loops, on the value stack; borrowed.
+// What the user's running frames draw from without a name for it: the iterators of their loops, on the value stack;
+// borrowed.
 void running_iterators(std::vector<PyObject*>* out) noexcept;
 // Is the innermost user frame a method of an optimizer? Not a function that is given one.
 bool in_method_of_optimizer() noexcept;

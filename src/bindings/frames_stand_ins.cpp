@@ -7,7 +7,7 @@
 namespace finitude::bindings {
 namespace {
 
-constexpr Py_ssize_t kMostParts = 16;   // of a container that is made anew
+constexpr Py_ssize_t kMostParts = 16;  // of a container that is made anew
 constexpr int kDeepestParts = 2;
 
 // A tuple, list or dict with equals of what the dead one held.
@@ -24,10 +24,13 @@ class Rebuilt final : public Substitute {
   }
   PyObject* make() const override {
     const auto count = static_cast<Py_ssize_t>(parts_.size());
-    PyObject* made = type_ == &PyDict_Type ? PyDict_New() : type_ == &PyList_Type ? PyList_New(count) : PyTuple_New(count);
+    PyObject* made = type_ == &PyDict_Type   ? PyDict_New()
+                     : type_ == &PyList_Type ? PyList_New(count)
+                                             : PyTuple_New(count);
     for (Py_ssize_t i = 0; made != nullptr && i < count; ++i) {
       PyObject* part = parts_[static_cast<std::size_t>(i)].get();
-      if (part == nullptr || (type_ == &PyDict_Type && PyDict_SetItem(made, keys_[static_cast<std::size_t>(i)], part) != 0)) {
+      if (part == nullptr ||
+          (type_ == &PyDict_Type && PyDict_SetItem(made, keys_[static_cast<std::size_t>(i)], part) != 0)) {
         Py_CLEAR(made);
       } else if (type_ == &PyList_Type) {
         PyList_SET_ITEM(made, i, Py_NewRef(part));
@@ -48,13 +51,19 @@ class Rebuilt final : public Substitute {
 
 bool Keeper::stand_in_for(PyObject* object, int depth, StandIn* out) const {
   switch (type_info(Py_TYPE(object)).value) {
-    case TypeClass::kPlain: out->object = Py_NewRef(object); return true;
+    case TypeClass::kPlain:
+      out->object = Py_NewRef(object);
+      return true;
     case TypeClass::kTensor:
-      if (value_may_stay(object)) out->object = Py_NewRef(object);
-      else make_stand_in(object, context, out);
+      if (value_may_stay(object))
+        out->object = Py_NewRef(object);
+      else
+        make_stand_in(object, context, out);
       return !out->empty();
-    case TypeClass::kContainer: return depth < kDeepestParts && stand_in_for_all(object, depth, out);
-    default: return false;
+    case TypeClass::kContainer:
+      return depth < kDeepestParts && stand_in_for_all(object, depth, out);
+    default:
+      return false;
   }
 }
 

@@ -45,8 +45,10 @@ void set_types(TypeRules rules) {
     Py_XDECREF(done);
     for (int i = 0; i < kLayoutCount; ++i) {
       samples[i] = PyRun_String(kLayouts[i].sample, Py_eval_input, names, names);
-      if (samples[i] == nullptr) PyErr_Clear();
-      else if (size_fits(Py_TYPE(samples[i]), kLayouts[i].fields)) rules.layouts[i] = Py_TYPE(samples[i]);
+      if (samples[i] == nullptr)
+        PyErr_Clear();
+      else if (size_fits(Py_TYPE(samples[i]), kLayouts[i].fields))
+        rules.layouts[i] = Py_TYPE(samples[i]);
     }
     // All are on trial together, since one draws from another; those that fail are then struck off.
     set_type_rules(rules);

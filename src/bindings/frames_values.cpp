@@ -12,9 +12,9 @@ namespace finitude::bindings {
 namespace {
 
 constexpr std::size_t kMaxTypes = 16384;
-constexpr int kMaxElements = 64;   // looked at in one container
+constexpr int kMaxElements = 64;  // looked at in one container
 constexpr int kMaxDepth = 2;
-constexpr std::uint8_t kLookEvery = 8;   // takes: what an element of a container holds may have changed
+constexpr std::uint8_t kLookEvery = 8;  // takes: what an element of a container holds may have changed
 
 struct TypeTable {
   std::vector<std::pair<PyTypeObject*, TypeInfo>> slots{1024};
@@ -34,9 +34,9 @@ std::size_t slot_of(const TypeTable& t, PyTypeObject* type) {
 
 bool is_plain_type(PyTypeObject* type) {
   return type == &PyLong_Type || type == &PyFloat_Type || type == &PyUnicode_Type || type == &PyBool_Type ||
-         type == &PyBytes_Type || type == &PyComplex_Type || type == Py_TYPE(Py_None) ||
-         type == &PyModule_Type || type == &PyCode_Type || type == &PyRange_Type ||
-         type == Py_TYPE(Py_Ellipsis) || PyType_IsSubtype(type, &PyType_Type);
+         type == &PyBytes_Type || type == &PyComplex_Type || type == Py_TYPE(Py_None) || type == &PyModule_Type ||
+         type == &PyCode_Type || type == &PyRange_Type || type == Py_TYPE(Py_Ellipsis) ||
+         PyType_IsSubtype(type, &PyType_Type);
 }
 
 // Does the class itself say how its instances are made, by a function of Python?
@@ -53,7 +53,9 @@ bool is_made_in_python(PyObject* new_of_class) {
 bool has_slots_only(PyTypeObject* type) {
   bool own_new = false;
   for (PyTypeObject* base = type; base != &PyBaseObject_Type; base = base->tp_base) {
-    if (base == nullptr || (base->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 || base->tp_dictoffset != 0 || base->tp_dict == nullptr) return false;
+    if (base == nullptr || (base->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 || base->tp_dictoffset != 0 ||
+        base->tp_dict == nullptr)
+      return false;
     PyObject* made = PyDict_GetItemString(base->tp_dict, "__new__");
     if (made != nullptr && !is_made_in_python(made)) return false;
     own_new = own_new || made != nullptr;
@@ -66,8 +68,8 @@ bool is_container(PyTypeObject* type) {
   for (PyTypeObject* base : {&PyList_Type, &PyTuple_Type, &PyDict_Type, &PySet_Type, &PyFrozenSet_Type}) {
     if (PyType_IsSubtype(type, base)) return true;
   }
-  if (type == &PySlice_Type || type == &PyDictKeys_Type || type == &PyDictValues_Type ||
-      type == &PyDictItems_Type || type == &PyListIter_Type || type == &PyTupleIter_Type)
+  if (type == &PySlice_Type || type == &PyDictKeys_Type || type == &PyDictValues_Type || type == &PyDictItems_Type ||
+      type == &PyListIter_Type || type == &PyTupleIter_Type)
     return true;
   return has_slots_only(type);
 }
@@ -75,8 +77,8 @@ bool is_container(PyTypeObject* type) {
 bool is_stream(PyTypeObject* type) {
   for (; type != nullptr; type = type->tp_base) {
     const std::string_view name = type->tp_name;
-    if (name == "torch._C.Generator" || name == "_random.Random" || name.ends_with("numpy.random._generator.Generator") ||
-        name.ends_with("numpy.random.mtrand.RandomState"))
+    if (name == "torch._C.Generator" || name == "_random.Random" ||
+        name.ends_with("numpy.random._generator.Generator") || name.ends_with("numpy.random.mtrand.RandomState"))
       return true;
   }
   return false;
@@ -93,19 +95,25 @@ TypeInfo classify(const TypeTable& t, PyTypeObject* type) {
   for (std::size_t i = 0; i < t.rules.layouts.size(); ++i) {
     if (t.rules.layouts[i] == type) info.layout = static_cast<std::int8_t>(i);
   }
-  if (t.rules.tensor != nullptr && PyType_IsSubtype(type, t.rules.tensor)) info.value = TypeClass::kTensor;
-  else if (is_plain_type(type)) info.value = TypeClass::kPlain;
-  else if (type == &PyFunction_Type) info.value = TypeClass::kFunction;
-  else if (type == &PyCFunction_Type) info.value = TypeClass::kBuiltin;
-  else if (type == &PyFrame_Type || type == &PyTraceBack_Type || type == &PyCell_Type ||
-           type == &PyCapsule_Type || (type->tp_flags & Py_TPFLAGS_BASE_EXC_SUBCLASS) != 0)
+  if (t.rules.tensor != nullptr && PyType_IsSubtype(type, t.rules.tensor))
+    info.value = TypeClass::kTensor;
+  else if (is_plain_type(type))
+    info.value = TypeClass::kPlain;
+  else if (type == &PyFunction_Type)
+    info.value = TypeClass::kFunction;
+  else if (type == &PyCFunction_Type)
+    info.value = TypeClass::kBuiltin;
+  else if (type == &PyFrame_Type || type == &PyTraceBack_Type || type == &PyCell_Type || type == &PyCapsule_Type ||
+           (type->tp_flags & Py_TPFLAGS_BASE_EXC_SUBCLASS) != 0)
     info.value = TypeClass::kOpaque;
   else if (type_has_weakrefs(type) && type != &PySet_Type && type != &PyFrozenSet_Type)
     info.value = TypeClass::kWeak;
   else if ((type->tp_flags & Py_TPFLAGS_HAVE_GC) == 0)
     info.value = TypeClass::kPlain;  // holds no other object
-  else if (is_container(type)) info.value = TypeClass::kContainer;
-  else info.value = TypeClass::kOpaque;
+  else if (is_container(type))
+    info.value = TypeClass::kContainer;
+  else
+    info.value = TypeClass::kOpaque;
   return info;
 }
 
@@ -147,7 +155,7 @@ struct Look {
   int left = kMaxElements;
   int depth = 0;
   std::uint64_t marks = 0xcbf29ce484222325ull;
-  PyObject* witness = nullptr;   // the first tensor that must not be kept alive
+  PyObject* witness = nullptr;  // the first tensor that must not be kept alive
 
   void into(PyObject* object) {
     if (Py_TYPE(object)->tp_traverse != nullptr) Py_TYPE(object)->tp_traverse(object, &Look::visit, this);
@@ -159,8 +167,7 @@ struct Look {
     if (depth == 0) marks = (marks ^ reinterpret_cast<std::uintptr_t>(element)) * 0x100000001b3ull;
     switch (type_info(Py_TYPE(element)).value) {
       case TypeClass::kTensor:
-        if (witness == nullptr && (keep_strong == nullptr || !keep_strong(element, context)))
-          witness = element;
+        if (witness == nullptr && (keep_strong == nullptr || !keep_strong(element, context))) witness = element;
         break;
       case TypeClass::kContainer:
       case TypeClass::kWeak:
@@ -171,7 +178,8 @@ struct Look {
           --depth;
         }
         break;
-      default: break;
+      default:
+        break;
     }
     return 0;
   }
@@ -191,7 +199,8 @@ void set_type_rules(const TypeRules& rules) {
 
 void forget_types() {
   TypeTable& t = types();
-  std::vector<std::pair<PyTypeObject*, TypeInfo>> held(t.slots.size());  // the last reference to a class may run code of the program's
+  std::vector<std::pair<PyTypeObject*, TypeInfo>> held(
+      t.slots.size());  // the last reference to a class may run code of the program's
   held.swap(t.slots);
   t.used = 0;
   for (auto& entry : held) Py_CLEAR(entry.first);
@@ -249,13 +258,16 @@ bool Keeper::unchanged(PyObject* object, Value* value) {
     case Held::kStrong:
       if (value->size < 0) return true;
       break;
-    case Held::kWeak: return value->size < 0 && weak_is(value->ref, object);
+    case Held::kWeak:
+      return value->size < 0 && weak_is(value->ref, object);
     case Held::kWitness:
       // Another one may have come to stand there, about the same witness: what was made of the first is no equal of it.
       if (weak_object(value->ref) == nullptr || !value->stand_in.empty()) return false;
       break;
-    case Held::kInPlace: return value->marks == reinterpret_cast<std::uintptr_t>(Py_TYPE(object));
-    default: return false;
+    case Held::kInPlace:
+      return value->marks == reinterpret_cast<std::uintptr_t>(Py_TYPE(object));
+    default:
+      return false;
   }
   return value->contents != 0 && element_count(object) == value->size && contents_of(object) == value->contents &&
          ++value->age < kLookEvery;
@@ -292,19 +304,30 @@ void Keeper::keep_new(PyObject* object, Value* value) {
     met = met || info.stream;
     if (keep_all) {
       strong = true;
-      if (info.value == TypeClass::kContainer) value->size = element_count(object), value->contents = contents_of(object);
+      if (info.value == TypeClass::kContainer)
+        value->size = element_count(object), value->contents = contents_of(object);
     } else {
       switch (info.value) {
-        case TypeClass::kPlain: strong = true; break;
-        case TypeClass::kFunction: strong = function_is_plain(object), weak = !strong; break;
-        case TypeClass::kBuiltin: strong = builtin_is_plain(object), weak = !strong; break;
+        case TypeClass::kPlain:
+          strong = true;
+          break;
+        case TypeClass::kFunction:
+          strong = function_is_plain(object), weak = !strong;
+          break;
+        case TypeClass::kBuiltin:
+          strong = builtin_is_plain(object), weak = !strong;
+          break;
         case TypeClass::kTensor:
           value->size = 0;  // asked about again at every take: what a tensor is part of changes
           strong = value_may_stay(object), weak = !strong;
           if (weak && make_stand_in != nullptr) make_stand_in(object, context, &value->stand_in);
           break;
-        case TypeClass::kWeak: strong = value_may_stay(object), weak = !strong; break;
-        case TypeClass::kContainer: strong = look_into(object, value); break;
+        case TypeClass::kWeak:
+          strong = value_may_stay(object), weak = !strong;
+          break;
+        case TypeClass::kContainer:
+          strong = look_into(object, value);
+          break;
         case TypeClass::kOpaque:
           value->held = Held::kInPlace;
           value->marks = reinterpret_cast<std::uintptr_t>(Py_TYPE(object));
@@ -317,8 +340,10 @@ void Keeper::keep_new(PyObject* object, Value* value) {
       value->held = Held::kStrong;
     } else if (weak) {
       value->ref = PyWeakref_NewRef(object, nullptr);
-      if (value->ref != nullptr) value->held = Held::kWeak;
-      else PyErr_Clear();
+      if (value->ref != nullptr)
+        value->held = Held::kWeak;
+      else
+        PyErr_Clear();
     }
   }
   discard(before);
@@ -348,7 +373,8 @@ bool Keeper::look_into(PyObject* object, Value* value) {
 
 namespace {
 
-// The container that was looked into, if it still stands there and holds what it held. A list may have got longer since.
+// The container that was looked into, if it still stands there and holds what it held. A list may have got longer
+// since.
 PyObject* witnessed(const Value& value, PyObject* live) {
   if (weak_object(value.ref) == nullptr || live == nullptr || live != value.object) return nullptr;
   const Py_ssize_t count = element_count(live);
@@ -369,7 +395,8 @@ PyObject* witnessed(const Value& value, PyObject* live) {
 
 PyObject* recall(const Value& value, PyObject* live) {
   switch (value.held) {
-    case Held::kStrong: return value.ref;
+    case Held::kStrong:
+      return value.ref;
     case Held::kWeak: {
       PyObject* object = weak_object(value.ref);
       return object != nullptr ? object : value.stand_in.get();
@@ -380,9 +407,11 @@ PyObject* recall(const Value& value, PyObject* live) {
       return object != nullptr || (live == value.object && !PyTuple_CheckExact(live)) ? object : value.stand_in.get();
     }
     case Held::kInPlace:
-      return live != nullptr && live == value.object &&
-                     value.marks == reinterpret_cast<std::uintptr_t>(Py_TYPE(live)) ? live : nullptr;
-    default: return nullptr;
+      return live != nullptr && live == value.object && value.marks == reinterpret_cast<std::uintptr_t>(Py_TYPE(live))
+                 ? live
+                 : nullptr;
+    default:
+      return nullptr;
   }
 }
 

@@ -1,6 +1,6 @@
 // How one value of the user's program is remembered: firmly where that prolongs nothing that matters,
-// otherwise by weak reference, so that a snapshot keeps no graph and nothing large alive. What has died by then is made anew of the
-// parts that were firmly kept.
+// otherwise by weak reference, so that a snapshot keeps no graph and nothing large alive. What has died by then is made
+// anew of the parts that were firmly kept.
 #pragma once
 
 #include <Python.h>
@@ -11,78 +11,80 @@
 namespace finitude::bindings {
 
 enum class TypeClass : std::uint8_t {
-  kPlain,       // immutable and free of references: numbers, text, types, modules, code
-  kFunction,    // plain unless it closes over values or has defaults
-  kBuiltin,     // plain unless it is bound to an object
+  kPlain,     // immutable and free of references: numbers, text, types, modules, code
+  kFunction,  // plain unless it closes over values or has defaults
+  kBuiltin,   // plain unless it is bound to an object
   kTensor,
-  kWeak,        // anything else that can be referenced weakly
-  kContainer,   // cannot; what it holds decides
-  kOpaque,      // cannot, and may hold anything (an exception, a capsule): trusted only where it still stands
+  kWeak,       // anything else that can be referenced weakly
+  kContainer,  // cannot; what it holds decides
+  kOpaque,     // cannot, and may hold anything (an exception, a capsule): trusted only where it still stands
 };
 
 struct TypeInfo {
   TypeClass value = TypeClass::kOpaque;
-  bool generator = false;        // generators and coroutines
-  bool external = false;         // an iterator whose position the caller handles
-  bool iterates = false;         // has a next
-  bool stream = false;           // of random numbers: torch's, numpy's and Python's generators of them
-  std::int8_t layout = -1;       // iterators of known layout: index into the layout table
+  bool generator = false;   // generators and coroutines
+  bool external = false;    // an iterator whose position the caller handles
+  bool iterates = false;    // has a next
+  bool stream = false;      // of random numbers: torch's, numpy's and Python's generators of them
+  std::int8_t layout = -1;  // iterators of known layout: index into the layout table
 };
 
 enum class Held : std::uint8_t {
-  kUnbound,     // there was no value
+  kUnbound,  // there was no value
   kStrong,
   kWeak,
-  kWitness,     // a container that holds a weakly kept tensor: known again by address, size and that tensor
-  kIterator,    // its iterator record knows
-  kInPlace,     // nothing is held; it stays if an object of that type still stands there at that address
-  kNothing,     // cannot be brought back
+  kWitness,   // a container that holds a weakly kept tensor: known again by address, size and that tensor
+  kIterator,  // its iterator record knows
+  kInPlace,   // nothing is held; it stays if an object of that type still stands there at that address
+  kNothing,   // cannot be brought back
 };
 
 // What an equal of a dead value is made of, where that is more than a few bits. To destroy it may run Python code.
 class Substitute {
  public:
   virtual ~Substitute() = default;
-  virtual PyObject* make() const = 0;                    // new reference, or null with an error
+  virtual PyObject* make() const = 0;  // new reference, or null with an error
 };
 
-// What to give back once a weakly kept tensor has died: an equal of it, or how to make one, which costs a healthy step less.
+// What to give back once a weakly kept tensor has died: an equal of it, or how to make one, which costs a healthy step
+// less.
 struct StandIn {
-  mutable PyObject* object = nullptr;                    // owned
-  Substitute* substitute = nullptr;                      // owned
-  PyObject* (*make)(const StandIn& of) = nullptr;        // new reference, or null with an error
-  std::uint64_t bits[2] = {};                            // the rest is for `make`
+  mutable PyObject* object = nullptr;              // owned
+  Substitute* substitute = nullptr;                // owned
+  PyObject* (*make)(const StandIn& of) = nullptr;  // new reference, or null with an error
+  std::uint64_t bits[2] = {};                      // the rest is for `make`
   std::int32_t dtype = 0, dims = 0;
 
   bool empty() const { return object == nullptr && substitute == nullptr && make == nullptr; }
-  PyObject* get() const;                                 // borrowed; null where none can be made
-  void drop();                                           // frees what it owns, which may run Python code
+  PyObject* get() const;  // borrowed; null where none can be made
+  void drop();            // frees what it owns, which may run Python code
 };
 
 struct Value {
-  PyObject* object = nullptr;    // its address; not a reference
-  PyObject* ref = nullptr;       // owned: the object, or a weak reference to it or to the witness
+  PyObject* object = nullptr;  // its address; not a reference
+  PyObject* ref = nullptr;     // owned: the object, or a weak reference to it or to the witness
   StandIn stand_in;
-  std::uint64_t marks = 0;       // kWitness: hash of the addresses it held; kInPlace: address of the type
-  Py_ssize_t size = -1;          // containers: number of elements when looked into
-  std::uint64_t contents = 0;    // containers: which elements these were; 0: not known
-  std::int32_t iterator = -1;    // index of the iterator record, -1 none
+  std::uint64_t marks = 0;     // kWitness: hash of the addresses it held; kInPlace: address of the type
+  Py_ssize_t size = -1;        // containers: number of elements when looked into
+  std::uint64_t contents = 0;  // containers: which elements these were; 0: not known
+  std::int32_t iterator = -1;  // index of the iterator record, -1 none
   Held held = Held::kUnbound;
-  std::uint8_t age = 0;          // takes since the container was last looked into
+  std::uint8_t age = 0;  // takes since the container was last looked into
 };
 
 // What need not be looked into again while it still stands where it stood: one cache line instead of the object's, its
 // type's and its Value's. Between two steps the caches are the model's, and every line costs a trip to memory.
 struct Settled {
-  PyObject* object = nullptr;    // its address; not a reference
-  PyObject* proof = nullptr;     // the object where it is held, else its weak reference; null: look again. Borrowed.
+  PyObject* object = nullptr;  // its address; not a reference
+  PyObject* proof = nullptr;   // the object where it is held, else its weak reference; null: look again. Borrowed.
 
   bool still(PyObject* now) const;
 };
 // Of a value as just remembered. Iterators move, containers and tensors change: those are never settled.
 Settled settled(const Value& value);
 
-// Asked for every tensor and every object that could be kept weakly: may the snapshot keep it alive? Must not run Python code.
+// Asked for every tensor and every object that could be kept weakly: may the snapshot keep it alive? Must not run
+// Python code.
 using KeepStrong = bool (*)(PyObject* object, void* context);
 
 // Asked for every tensor kept weakly: fills in a cheap equal that keeps nothing large alive, or leaves `out` as it is.
@@ -92,7 +94,7 @@ using MakeStandIn = void (*)(PyObject* tensor, void* context, StandIn* out);
 struct TypeRules {
   PyTypeObject* tensor = nullptr;
   std::vector<PyTypeObject*> external;
-  std::vector<PyTypeObject*> layouts;     // by index: the iterator type with that layout
+  std::vector<PyTypeObject*> layouts;  // by index: the iterator type with that layout
 };
 void set_type_rules(const TypeRules& rules);
 // Lets go of the classes that were met; what is met again is looked at anew. Needs the GIL.
@@ -110,14 +112,18 @@ class Keeper {
   KeepStrong keep_strong = nullptr;
   MakeStandIn make_stand_in = nullptr;
   void* context = nullptr;
-  bool keep_all = false;         // holds whatever it is given
+  bool keep_all = false;  // holds whatever it is given
 
   void keep(PyObject* object, Value* value);
   // Would keep() find what it found the last time? Looks at the object's own memory only, not at what it holds.
   static bool unchanged(PyObject* object, Value* value);
   void forget(Value* value);
-  void discard(PyObject* owned) { if (owned != nullptr) dropped_.push_back(owned); }
-  void discard(StandIn&& owned) { if (!owned.empty()) dropped_stand_ins_.push_back(owned); }
+  void discard(PyObject* owned) {
+    if (owned != nullptr) dropped_.push_back(owned);
+  }
+  void discard(StandIn&& owned) {
+    if (!owned.empty()) dropped_stand_ins_.push_back(owned);
+  }
   void flush();
 
  private:
@@ -125,9 +131,7 @@ class Keeper {
   bool look_into(PyObject* object, Value* value);
   bool stand_in_for(PyObject* object, int depth, StandIn* out) const;
   bool stand_in_for_all(PyObject* container, int depth, StandIn* out) const;
-  bool value_may_stay(PyObject* object) const {
-    return keep_strong != nullptr && keep_strong(object, context);
-  }
+  bool value_may_stay(PyObject* object) const { return keep_strong != nullptr && keep_strong(object, context); }
 
   std::vector<PyObject*> dropped_;
   std::vector<StandIn> dropped_stand_ins_;
@@ -137,8 +141,8 @@ class Keeper {
 // container that could not be referenced is recognised only there.
 PyObject* recall(const Value& value, PyObject* live);
 
-// A list as long as it was: what was added to it is added again. Of a comprehension's, which lies nowhere but on the stack, just
-// below its iterator; one below something else is the program's, and about to have a method called.
+// A list as long as it was: what was added to it is added again. Of a comprehension's, which lies nowhere but on the
+// stack, just below its iterator; one below something else is the program's, and about to have a method called.
 void shorten(PyObject* list, Py_ssize_t size);
 
 }  // namespace finitude::bindings

@@ -74,18 +74,21 @@ void make_room(DeviceGate& gate, DeviceGate::Part& part) {
   }
 }
 
-std::vector<DeviceGate::BadTensor> bad_tensors(const DeviceGate::Late::Scan& scan, const finitude_cuda_summary& summary) {
+std::vector<DeviceGate::BadTensor> bad_tensors(const DeviceGate::Late::Scan& scan,
+                                               const finitude_cuda_summary& summary) {
   if (scan.known) return scan.bad;
   std::vector<DeviceGate::BadTensor> bad;
   if (summary.bad_tensors == 0) return bad;
   std::vector<finitude_cuda_health> rows(scan.indices.size());
   const OnDevice on(scan.device);
-  if (device_settings().api.fetch(scan.list, scan.ticket, rows.data(), static_cast<std::uint32_t>(rows.size())) == FINITUDE_CUDA_OK) {
+  if (device_settings().api.fetch(scan.list, scan.ticket, rows.data(), static_cast<std::uint32_t>(rows.size())) ==
+      FINITUDE_CUDA_OK) {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       if ((rows[i].nan | rows[i].pos_inf | rows[i].neg_inf) != 0) bad.push_back({scan.indices[i], rows[i]});
     }
   } else if (summary.first_bad < scan.indices.size()) {
-    bad.push_back({scan.indices[summary.first_bad], {summary.nan, summary.pos_inf, summary.neg_inf, summary.absmax, summary.sum_sq}});
+    bad.push_back({scan.indices[summary.first_bad],
+                   {summary.nan, summary.pos_inf, summary.neg_inf, summary.absmax, summary.sum_sq}});
   }
   return bad;
 }
@@ -97,7 +100,9 @@ ValueRead read_flag(DeviceGate& gate, const at::Tensor& flag) {
     if (part.device != flag.device() || flag.numel() != 1 || !stretch_of(flag, &memory)) continue;
     make_room(gate, part);
     const OnDevice on(part.device);
-    if (device_settings().api.scan_value(part.list, current_stream(part.device), &memory, &read.ticket) != FINITUDE_CUDA_OK) continue;
+    if (device_settings().api.scan_value(part.list, current_stream(part.device), &memory, &read.ticket) !=
+        FINITUDE_CUDA_OK)
+      continue;
     part.newest = read.ticket;
     read.list = part.list;
     break;
@@ -180,7 +185,8 @@ std::size_t steps_under_way() {
     DeviceGate& gate = *entry->device;
     for (const DeviceGate::Part& part : gate.parts) {
       const OnDevice on(part.device);
-      const int status = gate.in_order && !gate.late.empty() ? device_settings().api.query(part.list) : FINITUDE_CUDA_OK;
+      const int status =
+          gate.in_order && !gate.late.empty() ? device_settings().api.query(part.list) : FINITUDE_CUDA_OK;
       if (status == FINITUDE_CUDA_DEVICE) device_failed(gate, part.list);
     }
     if (gate.in_order) steps += gate.late.size();
@@ -214,7 +220,8 @@ void register_device(OptimizerEntry& entry, bool takes_flag, bool sgd) {
     if (!THPVariable_Check(p)) return;
     const c10::TensorImpl& parameter = *THPVariable_Unpack(p).unsafeGetTensorImpl();
     any = any || is_watched_device(parameter);
-    // A shard (DTensor): the ranks would no longer agree on which steps were applied, and a plain flag beside it is refused.
+    // A shard (DTensor): the ranks would no longer agree on which steps were applied, and a plain flag beside it is
+    // refused.
     takes_flag = takes_flag && !parameter.is_python_dispatch();
   });
   if (!any) return;
@@ -233,7 +240,9 @@ void register_device(OptimizerEntry& entry, bool takes_flag, bool sgd) {
   if (!entry.device->in_order || entry.device->flag.defined() || !takes_flag || entry.device->parts.size() != 1) return;
   entry.device->flag = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(entry.device->parts[0].device));
   entry.device->flag_object = THPVariable_Wrap(entry.device->flag);
-  if (!entry.device->flag.device().is_cpu()) entry.device->flag_stream = c10::impl::VirtualGuardImpl(entry.device->flag.device().type()).getStream(entry.device->flag.device()).id();
+  if (!entry.device->flag.device().is_cpu())
+    entry.device->flag_stream =
+        c10::impl::VirtualGuardImpl(entry.device->flag.device().type()).getStream(entry.device->flag.device()).id();
 }
 
 void leave_devices(bool forget) noexcept {
@@ -377,8 +386,10 @@ void scan_before_clip(const std::vector<Owned>& found, PyObject* norm) {
       ok = ok && scan_part(gate, part, options);
     }
     gate.norm_on = norm_device;
-    if (ok) live().counters.gradients_scanned += gate.taken;
-    else gate.seen.clear();
+    if (ok)
+      live().counters.gradients_scanned += gate.taken;
+    else
+      gate.seen.clear();
   }
 }
 

@@ -28,8 +28,8 @@ struct DeviceSettings {
 
 DeviceSettings& device_settings();
 
-// Torch's own guard around calls of the library: going back to a device that has no context yet, it makes none there, as
-// cudaSetDevice would. Throws nothing: where CUDA has failed, the library's call says so.
+// Torch's own guard around calls of the library: going back to a device that has no context yet, it makes none there,
+// as cudaSetDevice would. Throws nothing: where CUDA has failed, the library's call says so.
 class OnDevice {
  public:
   explicit OnDevice(c10::Device device) noexcept {
@@ -48,7 +48,8 @@ void* handle_of(const c10::Stream& stream);
 void* current_stream(c10::Device device);
 // What a scan reads of a gradient. False: no stretch of memory of which every element belongs to it.
 bool stretch_of(const at::Tensor& gradient, finitude_cuda_tensor* tensor);
-// Before a call that gives out a ticket on this list: a verdict that nobody has read yet must not lose its place in the ring.
+// Before a call that gives out a ticket on this list: a verdict that nobody has read yet must not lose its place in the
+// ring.
 void make_room(DeviceGate& gate, DeviceGate::Part& part);
 // The library failed: this optimizer's device part is not looked at any more.
 void device_failed(DeviceGate& gate, const finitude_cuda_list* list);
@@ -59,7 +60,8 @@ struct ValueRead {
 };
 ValueRead read_flag(DeviceGate& gate, const at::Tensor& flag);
 // The bad ones of a scan that is done; only the first where later scans wrote over the rest.
-std::vector<DeviceGate::BadTensor> bad_tensors(const DeviceGate::Late::Scan& scan, const finitude_cuda_summary& summary);
+std::vector<DeviceGate::BadTensor> bad_tensors(const DeviceGate::Late::Scan& scan,
+                                               const finitude_cuda_summary& summary);
 bool scan_part(DeviceGate& gate, DeviceGate::Part& part, const finitude_cuda_options& options);
 // Is the current stream of one of the devices being captured into a graph? Notes that it was left alone.
 bool is_device_capturing(DeviceGate& gate);

@@ -90,8 +90,7 @@ PyObject* guarded_step(PyObject* original, PyObject* const* args, Py_ssize_t nar
   l.step_serial = outside;
   --l.steps_open;
   --entry->in_step;
-  const bool closure = std::exchange(entry->closure_open, false),
-             leaving = std::exchange(entry->is_leaving, false);
+  const bool closure = std::exchange(entry->closure_open, false), leaving = std::exchange(entry->is_leaving, false);
   if (result == nullptr) {
     release_undo(*entry);
     return leaving ? loss_of_raised() : nullptr;

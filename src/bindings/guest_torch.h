@@ -11,8 +11,8 @@
 
 namespace finitude::bindings {
 
-// Runs what is ours of a hook: an exception of it switches us off, and does not reach the program, to whose C it would be the end.
-// False: there was one.
+// Runs what is ours of a hook: an exception of it switches us off, and does not reach the program, to whose C it would
+// be the end. False: there was one.
 template <typename Part>
 bool as_guest(const Part& part) {
   try {

@@ -14,8 +14,8 @@
 namespace finitude::bindings {
 namespace {
 
-bool wants_all = true;      // the Python side wants to be told of every call, not only of bad ones
-std::uint64_t calls = 0;    // before the one under way
+bool wants_all = true;    // the Python side wants to be told of every call, not only of bad ones
+std::uint64_t calls = 0;  // before the one under way
 RngState step_rng;
 bool keeps_buffers = false;  // as each call returns: the next window begins with them
 bool keeps_start = false;    // and it can be run again from there
@@ -24,7 +24,7 @@ constexpr std::size_t kGivenBytes = 48u << 20;
 
 // What the last call handed out (autograd.grad), while windows are kept: a second run gets it once more.
 struct Given {
-  PyObject* gradients = nullptr;         // a tuple; null: none, or too large
+  PyObject* gradients = nullptr;  // a tuple; null: none, or too large
   std::vector<std::uint32_t> versions;
 };
 
@@ -37,7 +37,8 @@ void keep_given(PyObject* result) {
   if (!PyTuple_Check(result) || PyTuple_GET_SIZE(result) == 0) return;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result); ++i) {
     PyObject* one = PyTuple_GET_ITEM(result, i);
-    const bool is_tensor = THPVariable_Check(one) && THPVariable_Unpack(one).defined() && !THPVariable_Unpack(one).is_inference();
+    const bool is_tensor =
+        THPVariable_Check(one) && THPVariable_Unpack(one).defined() && !THPVariable_Unpack(one).is_inference();
     if (!is_tensor && one != Py_None) return;
     given.versions.push_back(is_tensor ? static_cast<std::uint32_t>(THPVariable_Unpack(one)._version()) : 0);
     // With a graph (create_graph) it would hold all of that.
@@ -52,7 +53,8 @@ PyObject* hand_given(PyObject*, PyObject*) {
   if (given.gradients == nullptr) Py_RETURN_NONE;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given.gradients); ++i) {
     PyObject* one = PyTuple_GET_ITEM(given.gradients, i);
-    if (one != Py_None && THPVariable_Unpack(one)._version() != given.versions[static_cast<std::size_t>(i)]) Py_RETURN_NONE;
+    if (one != Py_None && THPVariable_Unpack(one)._version() != given.versions[static_cast<std::size_t>(i)])
+      Py_RETURN_NONE;
   }
   return Py_NewRef(given.gradients);
 }
@@ -116,7 +118,8 @@ PyObject* hand_reset(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
-// hand_keep(buffers, start): what is noted as each call returns: buffers, or all that the window that begins there needs to be run again.
+// hand_keep(buffers, start): what is noted as each call returns: buffers, or all that the window that begins there
+// needs to be run again.
 PyObject* hand_keep(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (nargs != 2) {
     PyErr_SetString(PyExc_TypeError, "hand_keep(buffers, start)");
@@ -160,12 +163,17 @@ PyObject* hand_restore(PyObject*, PyObject*) {
 }
 
 PyMethodDef methods[] = {
-    {"hand_calls", hand_calls, METH_NOARGS, nullptr},     {"hand_watch", hand_watch, METH_O, nullptr},
-    {"hand_reset", hand_reset, METH_NOARGS, nullptr},     {"hand_take", hand_take, METH_NOARGS, nullptr},
-    {"hand_restore", hand_restore, METH_NOARGS, nullptr}, {"hand_first", hand_first, METH_O, nullptr},
+    {"hand_calls", hand_calls, METH_NOARGS, nullptr},
+    {"hand_watch", hand_watch, METH_O, nullptr},
+    {"hand_reset", hand_reset, METH_NOARGS, nullptr},
+    {"hand_take", hand_take, METH_NOARGS, nullptr},
+    {"hand_restore", hand_restore, METH_NOARGS, nullptr},
+    {"hand_first", hand_first, METH_O, nullptr},
     {"hand_keep", reinterpret_cast<PyCFunction>(hand_keep), METH_FASTCALL, nullptr},
-    {"hand_given", hand_given, METH_NOARGS, nullptr},     {"hand_lost", hand_lost, METH_NOARGS, nullptr},
-    {"hand_put_back", hand_put_back, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr},
+    {"hand_given", hand_given, METH_NOARGS, nullptr},
+    {"hand_lost", hand_lost, METH_NOARGS, nullptr},
+    {"hand_put_back", hand_put_back, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
 };
 
 }  // namespace
@@ -177,7 +185,8 @@ bool accumulates(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
     if (PyTuple_GET_ITEM(kwnames, i) == name) return args[nargs + i] == Py_True;
   }
   for (Py_ssize_t i = 0; i < count; ++i) {
-    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), "accumulate_grad") == 0) return args[nargs + i] == Py_True;
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), "accumulate_grad") == 0)
+      return args[nargs + i] == Py_True;
   }
   return false;
 }

@@ -165,8 +165,7 @@ std::unique_ptr<at::ObserverContext> begin_op(const at::RecordFunction& fn) {
     for_each_tensor(inputs[i], [&](const at::Tensor& t) {
       if (!t.defined()) return;
       context->read.push_back(memory_of(*t.unsafeGetTensorImpl()));
-      if (info.is_op && i < 64 && ((info.writes >> i) & 1) != 0)
-        context->written.push_back(t.unsafeGetTensorImpl());
+      if (info.is_op && i < 64 && ((info.writes >> i) & 1) != 0) context->written.push_back(t.unsafeGetTensorImpl());
     });
   }
   context->open = open.get();
@@ -190,10 +189,10 @@ void ask(const observe::OpInfo& info, const std::vector<std::uint64_t>& makes,
   const std::uint64_t step = furthest_step();
   if (!on || step < first_step || step > last_step) return;
   try {
-    const py::object answer = py::handle(decide)(
-        info.name, phase_word(node != nullptr),
-        node != nullptr ? py::object(py::str(node->node)) : py::object(py::none()),
-        node != nullptr ? node->node_key : 0, makes, numels, runs.load());
+    const py::object answer =
+        py::handle(decide)(info.name, phase_word(node != nullptr),
+                           node != nullptr ? py::object(py::str(node->node)) : py::object(py::none()),
+                           node != nullptr ? node->node_key : 0, makes, numels, runs.load());
     if (answer.is_none()) return;
     const auto [result, element, value] = answer.cast<std::tuple<std::size_t, std::int64_t, double>>();
     if (result < results.size()) overwrite(*results[result], element, value);
@@ -282,11 +281,10 @@ void start(const py::object& function, std::uint64_t first, std::uint64_t last) 
   first_step = first;
   last_step = last;
   on = true;
-  handle =
-      at::addGlobalCallback(at::RecordFunctionCallback(&on_start, &on_end)
-                                .needsInputs(true)
-                                .needsOutputs(true)
-                                .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+  handle = at::addGlobalCallback(at::RecordFunctionCallback(&on_start, &on_end)
+                                     .needsInputs(true)
+                                     .needsOutputs(true)
+                                     .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
 }
 
 py::list steps() {
@@ -307,8 +305,7 @@ void define_inject(py::module_& m) {
   m.def("inject_stop", &stop);
   m.def("inject_steps", &steps);
   m.def("inject_write", [](py::handle t, std::int64_t element, double value) {
-    return THPVariable_Check(t.ptr()) &&
-           overwrite(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl(), element, value);
+    return THPVariable_Check(t.ptr()) && overwrite(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl(), element, value);
   });
 }
 

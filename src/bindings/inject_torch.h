@@ -6,12 +6,13 @@
 namespace finitude::bindings {
 
 // _native.inject_start(decide, first, last)
-//     From now on `decide` is called at the end of every operator while the optimizer that is furthest has taken `first`
-//     to `last` steps. It gets (op, phase, node, node_key, makes, results, run):
+//     From now on `decide` is called at the end of every operator while the optimizer that is furthest has taken
+//     `first` to `last` steps. It gets (op, phase, node, node_key, makes, results, run):
 //     - phase: "forward", "backward", "optimizer", "data", by what the engine calls;
 //     - node: the name of the backward node that the op runs in, or None; node_key: its number;
 //     - makes: numbers of the nodes that this op has made;
-//     - results: for each tensor that it gave or wrote, the number of elements; 0: it has no floating-point memory of its
+//     - results: for each tensor that it gave or wrote, the number of elements; 0: it has no floating-point memory of
+//     its
 //       own that this very op has computed (a view, an op inside of this one did);
 //     - run: changes when a step is run again under the tracer.
 //     Its answer is None, or (result, element, value): that element is overwritten.

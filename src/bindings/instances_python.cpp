@@ -13,7 +13,8 @@ namespace py = pybind11;
 namespace finitude::bindings {
 namespace {
 
-// By the order of inheritance alone: isinstance would ask an object's __class__, and issubclass a metaclass, which may run code.
+// By the order of inheritance alone: isinstance would ask an object's __class__, and issubclass a metaclass, which may
+// run code.
 bool is_any_of(PyTypeObject* type, const py::tuple& classes) {
   for (const py::handle wanted : classes) {
     if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(wanted.ptr())) != 0) return true;
@@ -44,13 +45,13 @@ void for_each(const py::tuple& classes, int generation, const Found& found) {
   }
 }
 
-// What the last look at everything found, as weak references. Until the collector next moves objects to its oldest generation, all that
-// came since is in the young ones, which hold some thousand objects: a program that makes hundreds of optimizers is looked at
-// as a whole once, not hundreds of times.
+// What the last look at everything found, as weak references. Until the collector next moves objects to its oldest
+// generation, all that came since is in the young ones, which hold some thousand objects: a program that makes hundreds
+// of optimizers is looked at as a whole once, not hundreds of times.
 struct LastLook {
   py::object classes;
-  py::object collections;           // of all but the youngest generation, by then
-  std::vector<py::object> known;    // weak references
+  py::object collections;         // of all but the youngest generation, by then
+  std::vector<py::object> known;  // weak references
 };
 
 void remember(PyObject* object, LastLook* last, py::list* found) {
@@ -113,10 +114,12 @@ py::list instances_again(const py::tuple& classes) {
 
 void define_instances(py::module_& m) {
   m.def("instances", &instances, py::arg("classes"),
-        "Every object of one of `classes`, or a class derived from it, that the garbage collector tracks; by inheritance alone: runs no "
+        "Every object of one of `classes`, or a class derived from it, that the garbage collector tracks; by "
+        "inheritance alone: runs no "
         "code of theirs.");
   m.def("instances_again", &instances_again, py::arg("classes"),
-        "The same, for a tuple that is asked about again and again, of classes that can be referenced weakly: quick as long as the collector "
+        "The same, for a tuple that is asked about again and again, of classes that can be referenced weakly: quick as "
+        "long as the collector "
         "has not looked through more than its youngest objects since.");
 }
 

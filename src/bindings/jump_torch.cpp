@@ -54,7 +54,7 @@ struct Jumps {
   const OptimizerEntry* last = nullptr;
   std::vector<std::unique_ptr<Past>> pasts;
   std::vector<std::unique_ptr<Over>> over;
-  std::string refused;            // why copies are no longer taken
+  std::string refused;  // why copies are no longer taken
   Clock::time_point began;
   Clock::duration spent{};
   std::uint64_t copies = 0;
@@ -140,8 +140,10 @@ void copy_before_jump(OptimizerEntry& entry) {
   const auto began = base::thread_time();
   const std::size_t room = j.budget - std::min(used, j.budget);
   past->taken = past->copy.take(entry.self, room, true);
-  if (past->taken) count_time(base::thread_time() - began);
-  else if (past->copy.needed() > room) refuse("copies to go back to take " + megabytes(used + past->copy.needed()) + "; --undo-mb gives them room");
+  if (past->taken)
+    count_time(base::thread_time() - began);
+  else if (past->copy.needed() > room)
+    refuse("copies to go back to take " + megabytes(used + past->copy.needed()) + "; --undo-mb gives them room");
 }
 
 void note_applied(OptimizerEntry& entry) {
@@ -190,10 +192,10 @@ std::string undo_obstacle(std::uint64_t since) {
   for (const OptimizerEntry* entry : stepped_since(since)) {
     const Past& past = *past_of(*entry);
     if (past.copied > since && past.before_copied <= since && past.copy.is_taken()) continue;
-    const std::string why = !j.refused.empty()  ? j.refused
-                            : j.budget == 0     ? "no copies to go back to are kept"
-                            : past.copied == 0  ? "its step is not one that can be undone"
-                                                : "only a later one of its steps could be undone";
+    const std::string why = !j.refused.empty() ? j.refused
+                            : j.budget == 0    ? "no copies to go back to are kept"
+                            : past.copied == 0 ? "its step is not one that can be undone"
+                                               : "only a later one of its steps could be undone";
     return entry->class_name + " stepped meanwhile; " + why;
   }
   return {};

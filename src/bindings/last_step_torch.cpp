@@ -32,9 +32,9 @@ struct Named {
 };
 
 struct LastStep {
-  bool kept = false;       // wanted
-  bool any = false;        // there is one
-  bool trained = false;    // a backward ran in it
+  bool kept = false;     // wanted
+  bool any = false;      // there is one
+  bool trained = false;  // a backward ran in it
   record::Trace trace;
   std::unordered_map<c10::StorageImpl*, Named> names;
 };
@@ -45,7 +45,9 @@ LastStep& last() {
 }
 
 record::Origin origin_of_kind(const std::string& kind) {
-  return kind == "parameter" ? record::Origin::kParameter : kind == "buffer" ? record::Origin::kBuffer : record::Origin::kOptimizerState;
+  return kind == "parameter" ? record::Origin::kParameter
+         : kind == "buffer"  ? record::Origin::kBuffer
+                             : record::Origin::kOptimizerState;
 }
 
 void name_memory(py::handle given, const std::string& kind, const std::string& name) {
@@ -54,7 +56,8 @@ void name_memory(py::handle given, const std::string& kind, const std::string& n
   const at::Tensor& t = local_of(THPVariable_Unpack(given.ptr()));
   if (!observe::place_of(*t.unsafeGetTensorImpl(), &v) || v.storage == nullptr) return;
   const auto owner = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(v.storage);
-  last().names.insert_or_assign(v.storage, Named{c10::weak_intrusive_ptr<c10::StorageImpl>(owner), origin_of_kind(kind), name});
+  last().names.insert_or_assign(v.storage,
+                                Named{c10::weak_intrusive_ptr<c10::StorageImpl>(owner), origin_of_kind(kind), name});
 }
 
 }  // namespace
@@ -93,7 +96,8 @@ void define_last_step(py::module_& m) {
   });
   m.def("keeps_last_step", &keeps_last_step);
   // Memory that is gone is forgotten: many optimizers may be made, one after the other.
-  m.def("last_step_forget_gone", [] { std::erase_if(last().names, [](const auto& n) { return n.second.memory.expired(); }); });
+  m.def("last_step_forget_gone",
+        [] { std::erase_if(last().names, [](const auto& n) { return n.second.memory.expired(); }); });
   m.def("last_step_name", &name_memory);
   // The ops of it as JSON; empty where there is none.
   m.def("last_step_ops", [](std::size_t most) -> std::string {

@@ -1,5 +1,6 @@
-// The trace of the last step that went well, kept where a report is to show it: with --level trace a healthy step would else leave
-// nothing that it could be compared with. One trace is held beside the one that is being taken. GIL held for all of it.
+// The trace of the last step that went well, kept where a report is to show it: with --level trace a healthy step would
+// else leave nothing that it could be compared with. One trace is held beside the one that is being taken. GIL held for
+// all of it.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -1,4 +1,5 @@
-// How a step on a device is decided: which way it can be left out, the optimizer's flag, and the verdict that comes later.
+// How a step on a device is decided: which way it can be left out, the optimizer's flag, and the verdict that comes
+// later.
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <pybind11/pybind11.h>
@@ -48,7 +49,8 @@ struct Groups {
 
 Groups look_at_groups(OptimizerEntry& entry) {
   static PyObject *kGroups = interned("param_groups"), *kParams = interned("params"), *kFused = interned("fused"),
-                  *kDifferentiable = interned("differentiable"), *kMomentum = interned("momentum"), *kState = interned("state");
+                  *kDifferentiable = interned("differentiable"), *kMomentum = interned("momentum"),
+                  *kState = interned("state");
   Groups result;
   DeviceGate& gate = *entry.device;
   PyObject* groups = PyObject_GetAttr(entry.self, kGroups);
@@ -103,18 +105,20 @@ bool clip_saw_all(OptimizerEntry& entry) {
     const at::Tensor* gradient = gradient_of(p);
     if (gradient == nullptr) return;
     const c10::TensorImpl* impl = gradient->unsafeGetTensorImpl();
-    ok = ok && index < gate.seen.size() && gate.seen[index].grad == impl && gate.seen[index].version == version_of(*impl);
+    ok = ok && index < gate.seen.size() && gate.seen[index].grad == impl &&
+         gate.seen[index].version == version_of(*impl);
     ++same;
   });
   return ok && same == gate.taken;
 }
 
 std::uint32_t devices_in_use(const DeviceGate& gate) {
-  return static_cast<std::uint32_t>(
-      std::count_if(gate.parts.begin(), gate.parts.end(), [](const DeviceGate::Part& p) { return !p.tensors.empty(); }));
+  return static_cast<std::uint32_t>(std::count_if(gate.parts.begin(), gate.parts.end(),
+                                                  [](const DeviceGate::Part& p) { return !p.tensors.empty(); }));
 }
 
-// Lets the device get there while other threads of the program run: a data loader's, which pins memory, has work to do meanwhile.
+// Lets the device get there while other threads of the program run: a data loader's, which pins memory, has work to do
+// meanwhile.
 void wait_without_gil(DeviceGate& gate) {
   struct Scan {
     c10::Device device;
@@ -133,7 +137,8 @@ void wait_without_gil(DeviceGate& gate) {
   }
 }
 
-// The host waits for the device, and everything is as it would be on the CPU. `flag`: another's, read with the gradients.
+// The host waits for the device, and everything is as it would be on the CPU. `flag`: another's, read with the
+// gradients.
 void wait_for_verdict(OptimizerEntry& entry, WindowVerdict* verdict, bool from_clip, const ValueRead& flag) {
   const std::shared_ptr<DeviceGate> kept = entry.device;
   DeviceGate& gate = *kept;
@@ -160,12 +165,14 @@ void wait_for_verdict(OptimizerEntry& entry, WindowVerdict* verdict, bool from_c
   entry.norm_overflow = entry.norm_overflow || (norm_not_finite && verdict->bad_gradients == 0);
   resolve_losses(entry, true);
   finitude_cuda_summary summary{};
-  verdict->scaler_skip = flag.list != nullptr && api.wait(flag.list, flag.ticket, &summary) == FINITUDE_CUDA_OK && summary.value > 0;
+  verdict->scaler_skip =
+      flag.list != nullptr && api.wait(flag.list, flag.ticket, &summary) == FINITUDE_CUDA_OK && summary.value > 0;
 }
 
 std::size_t gated_optimizers() {
   std::size_t n = 0;
-  for (const auto& entry : live().optimizers) n += entry->device != nullptr && PyWeakref_GetObject(entry->ref) == entry->self;
+  for (const auto& entry : live().optimizers)
+    n += entry->device != nullptr && PyWeakref_GetObject(entry->ref) == entry->self;
   return n;
 }
 
@@ -198,7 +205,8 @@ bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late
   facts.vetoes = device_settings().policy != decide::Policy::kWarn;
   facts.devices = devices_in_use(gate);
   facts.has_cpu_gradients = gate.cpu_gradients;
-  if (gate.takes_flag && gate.flag.defined() && gate.parts.size() == 1 && may_be_late && facts.vetoes && facts.can_scan) {
+  if (gate.takes_flag && gate.flag.defined() && gate.parts.size() == 1 && may_be_late && facts.vetoes &&
+      facts.can_scan) {
     const Groups groups = look_at_groups(entry);
     facts.kernel_takes_flag = groups.fused;
     facts.every_state_exists = groups.with_state;
@@ -209,7 +217,8 @@ bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late
     facts.has_foreign_flag = true;
     if (THPVariable_Check(there)) {
       const at::Tensor& t = foreign = THPVariable_Unpack(there);
-      facts.foreign_flag_fits = t.dim() == 0 && t.scalar_type() == at::kFloat && t.device() == gate.parts.front().device;
+      facts.foreign_flag_fits =
+          t.dim() == 0 && t.scalar_type() == at::kFloat && t.device() == gate.parts.front().device;
       if (facts.foreign_flag_fits) flag = static_cast<float*>(t.data_ptr());
     }
   }
@@ -221,7 +230,8 @@ bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late
     return false;
   }
   const bool joint = way == decide::Way::kFlag && facts.has_foreign_flag;
-  const bool counted = way == decide::Way::kFlag && decide::counts_loss(device_settings().policy) && gated_optimizers() == 1;
+  const bool counted =
+      way == decide::Way::kFlag && decide::counts_loss(device_settings().policy) && gated_optimizers() == 1;
   const bool from_clip = !joint && clip_saw_all(entry);
   for (DeviceGate::Part& part : gate.parts) {
     if (part.tensors.empty()) continue;
@@ -244,7 +254,8 @@ bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late
   }
   if (!from_clip) live().counters.gradients_scanned += gate.taken;
   prepare_stream(entry);
-  // Where our flag is not joined to a GradScaler's, what that one holds tells an overflow of the scale from a bad gradient.
+  // Where our flag is not joined to a GradScaler's, what that one holds tells an overflow of the scale from a bad
+  // gradient.
   const ValueRead flag_read = foreign.defined() && !joint ? read_flag(gate, foreign) : ValueRead();
   gate.seen.clear();
   if (way == decide::Way::kWait) {
@@ -252,7 +263,8 @@ bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late
     return false;
   }
   if (way == decide::Way::kFlag && !joint && there != gate.flag_object) {
-    if (PyObject_SetAttrString(entry.self, "found_inf", gate.flag_object) != 0) {  // an optimizer that takes no attributes
+    if (PyObject_SetAttrString(entry.self, "found_inf", gate.flag_object) !=
+        0) {  // an optimizer that takes no attributes
       PyErr_Clear();
       wait_for_verdict(entry, verdict, from_clip, flag_read);
       return false;
@@ -288,12 +300,13 @@ bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late
 void record(const OptimizerEntry& entry, const DeviceGate::Late& late, bool left_out, double loss, double absmax) {
   if (!live().ring) return;
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  live().ring->push({late.step, entry.ordinal, left_out ? record::kStepVetoed | record::kStepAlarm : record::kStepApplied, loss, absmax,
-                     late.lr, static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count())});
+  live().ring->push({late.step, entry.ordinal,
+                     left_out ? record::kStepVetoed | record::kStepAlarm : record::kStepApplied, loss, absmax, late.lr,
+                     static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count())});
 }
 
-PyObject* told(const OptimizerEntry& entry, const DeviceGate::Late& late, const decide::LateVerdict& verdict, double loss, std::uint32_t micro_batch,
-               const std::vector<BadTensor>& bad) {
+PyObject* told(const OptimizerEntry& entry, const DeviceGate::Late& late, const decide::LateVerdict& verdict,
+               double loss, std::uint32_t micro_batch, const std::vector<BadTensor>& bad) {
   PyObject* gradients = PyList_New(0);
   for (const BadTensor& b : bad) {
     PyObject* item = Py_BuildValue("(IKK)", b.index, static_cast<unsigned long long>(b.health.nan),
@@ -302,12 +315,15 @@ PyObject* told(const OptimizerEntry& entry, const DeviceGate::Late& late, const 
     Py_XDECREF(item);
   }
   using Kind = decide::LateVerdict::Kind;
-  const char* kind = verdict.kind == Kind::kAlarm ? "alarm" : verdict.kind == Kind::kScalerSkip ? "scaler-skip" : "healthy";
-  return Py_BuildValue("{s:s,s:I,s:K,s:s,s:s,s:O,s:O,s:O,s:d,s:I,s:N}", "optimizer", entry.class_name.c_str(), "ordinal",
-                       entry.ordinal, "step", static_cast<unsigned long long>(late.step), "kind", kind,
-                       "sink", decide::report_word(verdict.sink).data(), "harmless", verdict.harmless ? Py_True : Py_False,
-                       "left_out", verdict.left_out ? Py_True : Py_False, "norm_overflow",
-                       verdict.norm_overflow ? Py_True : Py_False, "loss", loss, "micro_batch", micro_batch, "gradients", gradients);
+  const char* kind = verdict.kind == Kind::kAlarm        ? "alarm"
+                     : verdict.kind == Kind::kScalerSkip ? "scaler-skip"
+                                                         : "healthy";
+  return Py_BuildValue("{s:s,s:I,s:K,s:s,s:s,s:O,s:O,s:O,s:d,s:I,s:N}", "optimizer", entry.class_name.c_str(),
+                       "ordinal", entry.ordinal, "step", static_cast<unsigned long long>(late.step), "kind", kind,
+                       "sink", decide::report_word(verdict.sink).data(), "harmless",
+                       verdict.harmless ? Py_True : Py_False, "left_out", verdict.left_out ? Py_True : Py_False,
+                       "norm_overflow", verdict.norm_overflow ? Py_True : Py_False, "loss", loss, "micro_batch",
+                       micro_batch, "gradients", gradients);
 }
 
 }  // namespace
@@ -325,7 +341,8 @@ bool is_device_capturing(DeviceGate& gate) {
     const int device = part.device.has_index() ? part.device.index() : 0;
     const OnDevice on(part.device);
     if (settings.api.capturing(device, current_stream(part.device)) == 0) continue;
-    if (!settings.captures_told && settings.trouble.empty()) settings.trouble = "steps captured into a CUDA graph, and their replays";
+    if (!settings.captures_told && settings.trouble.empty())
+      settings.trouble = "steps captured into a CUDA graph, and their replays";
     settings.captures_told = true;
     return true;
   }
@@ -393,9 +410,11 @@ bool tell_late(OptimizerEntry& entry, bool wait) {
       facts.loss_bad = facts.loss_bad || is_bad;
     }
     finitude_cuda_summary flag{};
-    const int flag_status = front.flag_list != nullptr ? read(front.flag_list, front.flag_ticket, &flag) : FINITUDE_CUDA_OK;
+    const int flag_status =
+        front.flag_list != nullptr ? read(front.flag_list, front.flag_ticket, &flag) : FINITUDE_CUDA_OK;
     if (flag_status == FINITUDE_CUDA_NOT_READY) return true;
-    facts.foreign_flag = facts.foreign_flag || front.foreign_is_set || (flag_status == FINITUDE_CUDA_OK && flag.value > 0);
+    facts.foreign_flag =
+        facts.foreign_flag || front.foreign_is_set || (flag_status == FINITUDE_CUDA_OK && flag.value > 0);
     const decide::LateVerdict verdict = decide::judge_late(facts);
     const DeviceGate::Late late = front;
     gate.late.pop_front();

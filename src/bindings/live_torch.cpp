@@ -92,9 +92,12 @@ void note_thread(OptimizerEntry& entry) {
   constexpr std::size_t kMostThreads = 64;
   Live& l = live();
   entry.thread = this_thread();
-  if (entry.thread == l.step_thread) [[likely]] return;
-  if (std::find(l.threads.begin(), l.threads.end(), entry.thread) != l.threads.end()) l.threads_take_turns = true;
-  else if (l.threads.size() < kMostThreads) l.threads.push_back(entry.thread);
+  if (entry.thread == l.step_thread) [[likely]]
+    return;
+  if (std::find(l.threads.begin(), l.threads.end(), entry.thread) != l.threads.end())
+    l.threads_take_turns = true;
+  else if (l.threads.size() < kMostThreads)
+    l.threads.push_back(entry.thread);
   l.step_thread = entry.thread;
 }
 
@@ -154,7 +157,8 @@ std::optional<double> whole_number(const c10::TensorImpl& tensor, const char* da
   if (type == caffe2::TypeMeta::Make<std::int32_t>()) return read(std::int32_t{});
   if (type == caffe2::TypeMeta::Make<std::int16_t>()) return read(std::int16_t{});
   if (type == caffe2::TypeMeta::Make<std::int8_t>()) return read(std::int8_t{});
-  if (type == caffe2::TypeMeta::Make<std::uint8_t>() || type == caffe2::TypeMeta::Make<bool>()) return read(std::uint8_t{});
+  if (type == caffe2::TypeMeta::Make<std::uint8_t>() || type == caffe2::TypeMeta::Make<bool>())
+    return read(std::uint8_t{});
   return std::nullopt;
 }
 
@@ -162,7 +166,9 @@ std::optional<double> whole_number(const c10::TensorImpl& tensor, const char* da
 
 std::optional<double> number_on_cpu(PyObject* value) {
   observe::TensorView v;
-  if (!THPVariable_Check(value) || !observe::view_of(*THPVariable_Unpack(value).unsafeGetTensorImpl(), &v) || v.numel != 1) return std::nullopt;
+  if (!THPVariable_Check(value) || !observe::view_of(*THPVariable_Unpack(value).unsafeGetTensorImpl(), &v) ||
+      v.numel != 1)
+    return std::nullopt;
   if (v.dtype == sense::DType::kOther) return whole_number(*THPVariable_Unpack(value).unsafeGetTensorImpl(), v.data);
   const sense::Health h = observe::full(v);
   return h.nan ? NAN : h.inf() ? INFINITY : h.max;
@@ -187,7 +193,8 @@ bool is_found_inf(PyObject* optimizer) {
   return found;
 }
 
-// A backward pass has raised: of anomaly mode the Python side finds out whether it was for a derivative that gave NaN. The error stays.
+// A backward pass has raised: of anomaly mode the Python side finds out whether it was for a derivative that gave NaN.
+// The error stays.
 void tell_raised() {
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);
@@ -206,7 +213,8 @@ void tell_raised() {
   PyErr_Restore(type, value, trace);
 }
 
-// torch.autograd._engine_run_backward(tensors, grad_tensors, retain, create, inputs, allow_unreachable=, accumulate_grad=)
+// torch.autograd._engine_run_backward(tensors, grad_tensors, retain, create, inputs, allow_unreachable=,
+// accumulate_grad=)
 PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   const Metered hook(Piece::kHook);
   Live& l = live();
@@ -248,7 +256,8 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   }
   --engine_depth;
   if (outermost && result != nullptr) as_guest(after_backward);
-  if (result != nullptr && PyErr_Occurred() != nullptr) Py_CLEAR(result);  // of a signal handler of the program, in on_left_bad
+  if (result != nullptr && PyErr_Occurred() != nullptr)
+    Py_CLEAR(result);  // of a signal handler of the program, in on_left_bad
   if (outermost && result != nullptr && l.on && !tell_dropped()) Py_CLEAR(result);
   if (outermost && result == nullptr && torch::autograd::AnomalyMode::is_enabled()) tell_raised();
   return result;
@@ -257,7 +266,7 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
 PyObject* engine_run_backward(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   const Live& l = live();
   return l.on && !in_backward() && l.optimizers.empty() ? backward_by_hand(&run_backward, args, nargs, kwnames)
-                                                      : run_backward(self, args, nargs, kwnames);
+                                                        : run_backward(self, args, nargs, kwnames);
 }
 
 // The step is not taken: counted, and its window closed.
@@ -290,8 +299,8 @@ PyObject* tell_armed(PyObject* optimizer) {
   Py_RETURN_NONE;
 }
 
-// The arguments with the closure replaced by one that judges what it evaluated. What is computed in it is forward; what the optimizer computes
-// itself is told by its methods on the stack. The guard around the step puts the phase back.
+// The arguments with the closure replaced by one that judges what it evaluated. What is computed in it is forward; what
+// the optimizer computes itself is told by its methods on the stack. The guard around the step puts the phase back.
 PyObject* begin_closure(OptimizerEntry& entry, PyObject* args, PyObject* kwargs) {
   if (!entry.in_torch) observe::Tracer::thread_phase() = record::Phase::kForward;
   PyObject* r = call_cold("on_closure", entry.self, args, kwargs);
@@ -336,7 +345,8 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     veto(*entry);
     Py_RETURN_NONE;
   }
-  if (entry->device && !tell_late(*entry, false)) return nullptr;  // an earlier step was bad, and the policy ends the program
+  if (entry->device && !tell_late(*entry, false))
+    return nullptr;  // an earlier step was bad, and the policy ends the program
   if (!entry->device && is_found_inf(optimizer)) return leave_to_scaler(*entry);
   WindowVerdict verdict;
   if (!judge_window(*entry, &verdict, l.closure_depth == 0)) {
@@ -347,16 +357,20 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   const double lr = verdict.lr;
   if (verdict.needs_cold || bad_start || l.closure_depth > 0) {
     PyObject* r = call_cold("on_window", optimizer);
-    if (r == nullptr && units_run_again()) return nullptr;  // the second run has got as far as it was to go
+    if (r == nullptr && units_run_again()) return nullptr;            // the second run has got as far as it was to go
     const bool again = r != nullptr && r != Py_None && r != Py_True;  // the same step runs a second time
-    if (again) close_window(*entry);
-    else if (r != Py_None) leave_out(*entry, verdict, lr, record::kStepVetoed | record::kStepAlarm);
+    if (again)
+      close_window(*entry);
+    else if (r != Py_None)
+      leave_out(*entry, verdict, lr, record::kStepVetoed | record::kStepAlarm);
     if (r == nullptr) return nullptr;  // NonFiniteError, out of optimizer.step
     const bool vetoed = r != Py_None;
     Py_DECREF(r);
     if (vetoed) {
-      if (in_backward()) l.left_out_serial = l.backward_serial;
-      else if (!again) snapshot_window(*entry);  // the next window starts where the call that is left out returns
+      if (in_backward())
+        l.left_out_serial = l.backward_serial;
+      else if (!again)
+        snapshot_window(*entry);  // the next window starts where the call that is left out returns
       if (!again) tape_window_begins();
       veto(*entry);
       Py_RETURN_NONE;

@@ -27,12 +27,14 @@ PyObject* copy_of_indices(PyObject* index) {
   return PyList_AsTuple(index);
 }
 
-// Iterators that make a batch in this process now, and of what: one, or some where a data set draws from a loader of its own.
+// Iterators that make a batch in this process now, and of what: one, or some where a data set draws from a loader of
+// its own.
 struct Fetch {
   const PyObject* iterator;  // not held: it is only compared
   PyObject* indices;
 };
-constexpr std::size_t kMostFetches = 16;  // those of fetches that raised are among them, until their iterator fetches again
+constexpr std::size_t kMostFetches =
+    16;  // those of fetches that raised are among them, until their iterator fetches again
 
 std::vector<Fetch>& fetches() {
   static auto* const list = new std::vector<Fetch>();
@@ -78,8 +80,10 @@ PyObject* take_task(PyObject* iterator, PyObject* tasks) {
   static PyObject* const in_order = named("_in_order");
   PyObject* number = own_attribute(iterator, received);
   PyObject* ordered = own_attribute(iterator, in_order);
-  PyObject* key = number != nullptr && PyLong_Check(number) ? PyLong_FromLongLong(PyLong_AsLongLong(number) - 1) : nullptr;
-  PyObject* found = key != nullptr && ordered != Py_False ? PyDict_GetItemWithError(tasks, key) : nullptr;  // else they come as they are done
+  PyObject* key =
+      number != nullptr && PyLong_Check(number) ? PyLong_FromLongLong(PyLong_AsLongLong(number) - 1) : nullptr;
+  PyObject* found = key != nullptr && ordered != Py_False ? PyDict_GetItemWithError(tasks, key)
+                                                          : nullptr;  // else they come as they are done
   Py_XINCREF(found);
   if (key != nullptr && PyDict_DelItem(tasks, key) != 0) PyErr_Clear();
   Py_XDECREF(key);

@@ -1,5 +1,5 @@
-// Of which samples of its data set a DataLoader made a batch. Iterators with workers ask for several ahead and give them later. With
-// the GIL held; an error that is set goes.
+// Of which samples of its data set a DataLoader made a batch. Iterators with workers ask for several ahead and give
+// them later. With the GIL held; an error that is set goes.
 #pragma once
 
 #include <Python.h>

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kMaxEvents = 4096;
 constexpr std::size_t kMaxSpare = 16;
-constexpr std::size_t kSumBytes = 512;   // read of one tensor, some here and some there: each place costs a cache miss
+constexpr std::size_t kSumBytes = 512;  // read of one tensor, some here and some there: each place costs a cache miss
 constexpr std::size_t kSumStretch = 128;
 constexpr int kMaxDepth = 6;
 constexpr int kMaxTensors = 256;
@@ -38,7 +38,8 @@ void walk(PyObject* object, const BatchPath& path, int depth, Walk* w) {
   if (object == nullptr || depth > kMaxDepth || w->left <= 0) return;
   if (PyTuple_Check(object) || PyList_Check(object)) {
     const Py_ssize_t n = PySequence_Fast_GET_SIZE(object);
-    for (Py_ssize_t i = 0; i < n && w->left > 0; ++i) walk(PySequence_Fast_GET_ITEM(object, i), {&path, i, nullptr}, depth + 1, w);
+    for (Py_ssize_t i = 0; i < n && w->left > 0; ++i)
+      walk(PySequence_Fast_GET_ITEM(object, i), {&path, i, nullptr}, depth + 1, w);
   } else if (PyDict_Check(object)) {
     PyObject *key, *value;
     Py_ssize_t pos = 0;
@@ -56,33 +57,39 @@ struct BatchSum {
 
 BatchSum sum_of(PyObject* batch) {
   BatchSum sum;
-  for_each_tensor(batch, [](PyObject* t, const BatchPath&, void* data) {
-    observe::TensorView v;
-    if (!observe::view_of(*THPVariable_Unpack(t).unsafeGetTensorImpl(), &v)) return;
-    auto* out = static_cast<BatchSum*>(data);
-    const auto size_bytes = static_cast<std::size_t>(v.end - v.begin);
-    const auto seed = out->sum + static_cast<std::uint64_t>(v.numel);
-    out->size_bytes += size_bytes;
-    if (size_bytes <= kSumBytes) {
-      out->sum = base::checksum(v.data, size_bytes, seed);
-      return;
-    }
-    // First, last, and evenly in between: what changes a batch in place changes it all over.
-    constexpr std::size_t kStretches = kSumBytes / kSumStretch;
-    char sample[kSumBytes];
-    for (std::size_t i = 0; i < kStretches; ++i) {
-      const std::size_t at = (size_bytes - kSumStretch) / (kStretches - 1) * i;
-      std::memcpy(sample + i * kSumStretch, v.data + at, kSumStretch);
-    }
-    out->sum = base::checksum(sample, kSumBytes, seed);
-  }, &sum);
+  for_each_tensor(
+      batch,
+      [](PyObject* t, const BatchPath&, void* data) {
+        observe::TensorView v;
+        if (!observe::view_of(*THPVariable_Unpack(t).unsafeGetTensorImpl(), &v)) return;
+        auto* out = static_cast<BatchSum*>(data);
+        const auto size_bytes = static_cast<std::size_t>(v.end - v.begin);
+        const auto seed = out->sum + static_cast<std::uint64_t>(v.numel);
+        out->size_bytes += size_bytes;
+        if (size_bytes <= kSumBytes) {
+          out->sum = base::checksum(v.data, size_bytes, seed);
+          return;
+        }
+        // First, last, and evenly in between: what changes a batch in place changes it all over.
+        constexpr std::size_t kStretches = kSumBytes / kSumStretch;
+        char sample[kSumBytes];
+        for (std::size_t i = 0; i < kStretches; ++i) {
+          const std::size_t at = (size_bytes - kSumStretch) / (kStretches - 1) * i;
+          std::memcpy(sample + i * kSumStretch, v.data + at, kSumStretch);
+        }
+        out->sum = base::checksum(sample, kSumBytes, seed);
+      },
+      &sum);
   return sum;
 }
 
 void name_for_trace(PyObject* batch) {
-  for_each_tensor(batch, [](PyObject* t, const BatchPath& path, void*) {
-    observe::Tracer::get().name_batch(*THPVariable_Unpack(t).unsafeGetTensorImpl(), path.text());
-  }, nullptr);
+  for_each_tensor(
+      batch,
+      [](PyObject* t, const BatchPath& path, void*) {
+        observe::Tracer::get().name_batch(*THPVariable_Unpack(t).unsafeGetTensorImpl(), path.text());
+      },
+      nullptr);
 }
 
 // null: of what is in a batch nothing can be taken out, or it is of a class that may do something else then.
@@ -255,7 +262,8 @@ PyObject* LoaderLog::replay(LoaderEvent::Kind kind, PyObject* owner, bool* match
     return nullptr;
   }
   LoaderEvent& e = events_[position_];
-  const bool fits = e.owner == owner && (kind == LoaderEvent::kIter ? e.kind == LoaderEvent::kIter : e.kind != LoaderEvent::kIter);
+  const bool fits =
+      e.owner == owner && (kind == LoaderEvent::kIter ? e.kind == LoaderEvent::kIter : e.kind != LoaderEvent::kIter);
   if (!fits) {
     diverged_ = "the second run used its loaders in another order";
     return nullptr;
@@ -263,7 +271,8 @@ PyObject* LoaderLog::replay(LoaderEvent::Kind kind, PyObject* owner, bool* match
   *matched = true;
   ++position_;
   if (e.result != nullptr && e.kind == LoaderEvent::kNext) put_content_back(e.result, e.content);
-  if (e.result != nullptr && e.kind == LoaderEvent::kNext && sum_of(e.result).sum != e.sum) diverged_ = "a batch was changed in place";
+  if (e.result != nullptr && e.kind == LoaderEvent::kNext && sum_of(e.result).sum != e.sum)
+    diverged_ = "a batch was changed in place";
   restore_rng(*e.after);
   if (e.kind == LoaderEvent::kNext && observe::Tracer::get().on()) name_for_trace(e.result);
   Py_XINCREF(e.result);
@@ -272,7 +281,8 @@ PyObject* LoaderLog::replay(LoaderEvent::Kind kind, PyObject* owner, bool* match
 
 PyObject* LoaderLog::given_again(LoaderEvent::Kind kind, PyObject* owner, bool* matched) {
   PyObject* result = nullptr;
-  if (!as_guest([&] { result = replay(kind, owner, matched); })) diverged_ = "a batch of the first run could not be given again";
+  if (!as_guest([&] { result = replay(kind, owner, matched); }))
+    diverged_ = "a batch of the first run could not be given again";
   return result;
 }
 
@@ -313,7 +323,8 @@ void LoaderLog::note_next(PyObject* iterator, PyObject* batch) {
     return;
   }
   const BatchSum sum = sum_of(batch);
-  events_.push_back({LoaderEvent::kNext, iterator, batch, rng_now(), sum.sum, sum.size_bytes, c10::GradMode::is_enabled()});
+  events_.push_back(
+      {LoaderEvent::kNext, iterator, batch, rng_now(), sum.sum, sum.size_bytes, c10::GradMode::is_enabled()});
   Py_INCREF(iterator);
   Py_INCREF(batch);
   size_bytes_ += sum.size_bytes;

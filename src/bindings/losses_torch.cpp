@@ -33,8 +33,10 @@ void collect_leaves(const at::Tensor& root, std::unordered_set<const c10::Tensor
   std::unordered_set<const torch::autograd::Node*> seen;
   std::vector<const torch::autograd::Node*> todo;
   const auto fn = root.grad_fn();
-  if (fn) todo.push_back(fn.get());
-  else leaves->insert(root.unsafeGetTensorImpl());
+  if (fn)
+    todo.push_back(fn.get());
+  else
+    leaves->insert(root.unsafeGetTensorImpl());
   while (!todo.empty() && seen.size() < kMaxNodes) {
     const auto* node = todo.back();
     todo.pop_back();
@@ -119,7 +121,8 @@ void note_root(PyObject* object, PyObject* grad, bool scaled) {
   }
   observe::TensorView g;
   note.grad_bad = grad != nullptr && THPVariable_Check(grad) &&
-                  observe::view_of(*local_of(THPVariable_Unpack(grad)).unsafeGetTensorImpl(), &g) && observe::quick(g).bad;
+                  observe::view_of(*local_of(THPVariable_Unpack(grad)).unsafeGetTensorImpl(), &g) &&
+                  observe::quick(g).bad;
   if (note.bad) {
     collect_leaves(root, &note.leaves);
     note_given(root);
@@ -149,7 +152,8 @@ void note_roots(PyObject* roots, PyObject* grads) {
   }
   const Py_ssize_t n = PyTuple_GET_SIZE(roots);
   for (Py_ssize_t i = 0; i < n; ++i) {
-    PyObject* grad = grads != nullptr && PyTuple_Check(grads) && PyTuple_GET_SIZE(grads) == n ? PyTuple_GET_ITEM(grads, i) : nullptr;
+    PyObject* grad =
+        grads != nullptr && PyTuple_Check(grads) && PyTuple_GET_SIZE(grads) == n ? PyTuple_GET_ITEM(grads, i) : nullptr;
     note_root(PyTuple_GET_ITEM(roots, i), grad, false);
   }
 }

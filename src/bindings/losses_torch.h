@@ -1,4 +1,5 @@
-// What backward is called on: each root is read once, and noted for the step that answers for it. All with the GIL held.
+// What backward is called on: each root is read once, and noted for the step that answers for it. All with the GIL
+// held.
 #pragma once
 
 #include <Python.h>

@@ -10,8 +10,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kNames[Meter::kPieces] = {"program", "hook", "loss", "gradients", "verdict", "ring", "buffer check",
-                                                "rng", "buffers", "frames", "loader", "written", "undo"};
+constexpr const char* kNames[Meter::kPieces] = {"program", "hook",         "loss", "gradients", "verdict",
+                                                "ring",    "buffer check", "rng",  "buffers",   "frames",
+                                                "loader",  "written",      "undo"};
 
 struct Started {
   std::uint64_t tick = 0;

@@ -71,10 +71,12 @@ extern Meter meter;
 class Metered {
  public:
   explicit Metered(Piece piece) noexcept : counts_(meter.on) {
-    if (counts_) [[unlikely]] before_ = meter.enter(piece);
+    if (counts_) [[unlikely]]
+      before_ = meter.enter(piece);
   }
   ~Metered() {
-    if (counts_) [[unlikely]] meter.leave(before_);
+    if (counts_) [[unlikely]]
+      meter.leave(before_);
   }
   Metered(const Metered&) = delete;
   Metered& operator=(const Metered&) = delete;

@@ -9,24 +9,24 @@
 
 #include "bindings/analyse_python.h"
 #include "bindings/checked_torch.h"
+#include "bindings/clip_torch.h"
+#include "bindings/compare_python.h"
 #include "bindings/core_python.h"
+#include "bindings/device_python.h"
+#include "bindings/first_step_torch.h"
 #include "bindings/frames_values.h"
 #include "bindings/guard_torch.h"
 #include "bindings/hand_torch.h"
 #include "bindings/inject_torch.h"
-#include "bindings/device_python.h"
 #include "bindings/instances_python.h"
 #include "bindings/jump_torch.h"
-#include "bindings/first_step_torch.h"
 #include "bindings/last_step_torch.h"
-#include "bindings/clip_torch.h"
 #include "bindings/loader_torch.h"
-#include "bindings/own_rules_python.h"
 #include "bindings/meter.h"
+#include "bindings/own_rules_python.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/shared_torch.h"
 #include "bindings/stack_torch.h"
-#include "bindings/compare_python.h"
 #include "bindings/tape_level_torch.h"
 #include "bindings/tape_python.h"
 #include "bindings/template_in_hand_torch.h"
@@ -38,11 +38,11 @@
 #include "bindings/wrapped_torch.h"
 #include "bindings/written_torch.h"
 #include "capture/own_checksum.h"
+#include "finitude/scan.h"
 #include "observe/effort.h"
 #include "observe/held_values_torch.h"
 #include "observe/tracer_torch.h"
 #include "observe/write_watch_torch.h"
-#include "finitude/scan.h"
 #include "show/capsule_ops.h"
 #include "show/capsule_report.h"
 #include "show/json_file.h"
@@ -206,14 +206,16 @@ py::list history(std::uint32_t ordinal) {
   return out;
 }
 
-// ring_steps(ordinal): (step, loss, gradient absmax, learning rate) of all applied steps of that optimizer that the ring still holds.
+// ring_steps(ordinal): (step, loss, gradient absmax, learning rate) of all applied steps of that optimizer that the
+// ring still holds.
 py::list ring_steps(std::uint32_t ordinal) {
   record::RingContents ring;
   std::string error;
   py::list out;
   if (!live().ring || !live().ring->on() || !record::read_ring(live().ring->bytes(), &ring, &error)) return out;
   for (const record::StepRecord& step : ring.records)
-    if (step.optimizer == ordinal && (step.flags & record::kStepApplied) != 0) out.append(py::make_tuple(step.step, step.loss, step.grad_absmax, step.lr));
+    if (step.optimizer == ordinal && (step.flags & record::kStepApplied) != 0)
+      out.append(py::make_tuple(step.step, step.loss, step.grad_absmax, step.lr));
   return out;
 }
 
@@ -285,8 +287,8 @@ PYBIND11_MODULE(_native, m) {
     forget_window_start();
     loader_log().forget();
   });
-  // The watch is over. What is still held of the program would outlive the interpreter: files that it leaves open would never be
-  // written out, as a class that is kept keeps its methods, and these the module that it stands in.
+  // The watch is over. What is still held of the program would outlive the interpreter: files that it leaves open would
+  // never be written out, as a class that is kept keeps its methods, and these the module that it stands in.
   m.def("let_go", [] {
     forget_window_start();
     loader_log().forget();
@@ -303,7 +305,9 @@ PYBIND11_MODULE(_native, m) {
   m.def("ring_steps", &ring_steps);
   m.def("window_verdict", &window_verdict);
   m.def("open_ring", &open_ring);
-  m.def("let_go_of_ring", [] { if (live().ring) live().ring->let_go(); });
+  m.def("let_go_of_ring", [] {
+    if (live().ring) live().ring->let_go();
+  });
   define_core(m);
   define_device(m);
   define_units(m);
@@ -321,7 +325,10 @@ PYBIND11_MODULE(_native, m) {
   m.def("leave_closure", [] { --live().closure_depth; });
   m.def("wake_on_backward", [] { live().wake_on_backward = true; });
   m.def("gradients_are_sinks", [](bool on) { live().gradients_are_sinks = on; });
-  m.def("count_step", [](py::handle o) { ++entry_of(o).step; ++live().counters.steps; });
+  m.def("count_step", [](py::handle o) {
+    ++entry_of(o).step;
+    ++live().counters.steps;
+  });
 
   m.attr("ROTATION") = kRotation;
   m.def("set_undo_budget", &set_undo_budget);
@@ -380,13 +387,17 @@ PYBIND11_MODULE(_native, m) {
   m.def("watch_device_generators", [](const py::list& list) {
     std::vector<at::Generator> generators;
     for (const py::handle& item : list) {
-      if (THPGenerator_Check(item.ptr()) && !THPGenerator_Unwrap(item.ptr()).device().is_cpu()) generators.push_back(THPGenerator_Unwrap(item.ptr()));
+      if (THPGenerator_Check(item.ptr()) && !THPGenerator_Unwrap(item.ptr()).device().is_cpu())
+        generators.push_back(THPGenerator_Unwrap(item.ptr()));
     }
     watch_device_generators(std::move(generators));
   });
   m.def("set_python_random", [](py::handle r) { set_python_random(r.ptr()); });
 
-  m.def("trace_stop", [] { observe::Tracer::get().stop(); observe::Tracer::thread_phase() = record::Phase::kForward; });
+  m.def("trace_stop", [] {
+    observe::Tracer::get().stop();
+    observe::Tracer::thread_phase() = record::Phase::kForward;
+  });
   m.def("trace_clear", [] { observe::Tracer::get().clear(); });
   m.def("trace_effort", [] {  // (ops, bytes read, bytes copied) of all traces of this process
     const observe::Effort& e = observe::effort();
@@ -395,7 +406,9 @@ PYBIND11_MODULE(_native, m) {
   m.def("trace_on", [] { return observe::Tracer::get().on(); });
   m.def("trace_length", [] { return observe::Tracer::get().num_ops(); });
   m.def("unread_class", &unread_class);
-  m.def("local_of", [](const at::Tensor& t) { return local_of(t); });  // the shard of a DTensor that lies here; else the tensor itself
+  m.def("local_of", [](const at::Tensor& t) {
+    return local_of(t);
+  });  // the shard of a DTensor that lies here; else the tensor itself
   m.def("trace_name", [](const at::Tensor& given, const std::string& origin, const std::string& name) {
     const at::Tensor& t = local_of(given);
     if (TemplateInHand* const hand = template_in_hand()) return hand->name_in_trace(t, origin_of(origin), name);
@@ -430,7 +443,8 @@ PYBIND11_MODULE(_native, m) {
     nlohmann::json about, ops;
     const std::string why = show::ops_of_capsule(folder, about, ops);
     std::string lines;
-    for (const nlohmann::json& op : ops) lines += op.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
+    for (const nlohmann::json& op : ops)
+      lines += op.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
     return std::make_pair(lines, why);
   });
   // report_of_capsule(text of capsule.json, folder) -> (text of a report, "") or ("", why there is none)

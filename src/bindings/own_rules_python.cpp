@@ -66,8 +66,7 @@ bool expect(OwnProbe& own, const std::string& name, const py::dict& told, bool f
 }
 
 json link(const record::Op& op) {
-  json out = {
-      {"op", op.name}, {"inputs", json::array()}, {"outputs", json::array()}, {"scalars", json::array()}};
+  json out = {{"op", op.name}, {"inputs", json::array()}, {"outputs", json::array()}, {"scalars", json::array()}};
   for (const auto& use : op.inputs) out["inputs"].push_back(show::statistics(use));
   for (const auto& use : op.outputs) out["outputs"].push_back(show::statistics(use));
   for (const auto& s : op.scalars) {
@@ -130,8 +129,7 @@ class OwnRule : public explain::Rule {
   }
 
  private:
-  explain::Finding finding_of(const explain::Scene& scene, const explain::Probe& probe,
-                              const py::dict& answer) const {
+  explain::Finding finding_of(const explain::Scene& scene, const explain::Probe& probe, const py::dict& answer) const {
     int score = explain::kScorePoint;
     std::string cause, text, fix, confidence;
     bool unambiguous = false;
@@ -141,8 +139,7 @@ class OwnRule : public explain::Rule {
     take(answer, "score", &score);
     take(answer, "confidence", &confidence);
     take(answer, "unambiguous", &unambiguous);
-    explain::Finding result =
-        explain::finding(scene, cause, std::clamp(score, 0, explain::kScoreOrigin), text, fix);
+    explain::Finding result = explain::finding(scene, cause, std::clamp(score, 0, explain::kScoreOrigin), text, fix);
     probe.conclude(result, unambiguous);
     if (!confidence.empty()) result.confidence = weaker(confidence, result.confidence);
     return result;
@@ -153,8 +150,7 @@ class OwnRule : public explain::Rule {
 };
 
 std::vector<std::unique_ptr<OwnRule>>& rules() {
-  static auto* instance =
-      new std::vector<std::unique_ptr<OwnRule>>();  // leaked: the interpreter may be gone before us
+  static auto* instance = new std::vector<std::unique_ptr<OwnRule>>();  // leaked: the interpreter may be gone before us
   return *instance;
 }
 

@@ -17,9 +17,9 @@ namespace finitude::bindings {
 // "score", "confidence" (or None), "unambiguous". It must not raise: what does counts as None.
 void define_own_rules(pybind11::module_& m);
 
-// They compete with ours by score: where one is above `best`, what the built-in rules found, it takes its place. Between
-// equal scores ours win, and among themselves the one that was entered first. Returns the name of the rule that won, or "".
-// Takes the GIL, which the caller must not hold.
+// They compete with ours by score: where one is above `best`, what the built-in rules found, it takes its place.
+// Between equal scores ours win, and among themselves the one that was entered first. Returns the name of the rule that
+// won, or "". Takes the GIL, which the caller must not hold.
 std::string ask_own_rules(const explain::Evidence& evidence, explain::Finding* best);
 
 }  // namespace finitude::bindings

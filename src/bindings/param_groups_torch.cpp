@@ -7,7 +7,8 @@
 namespace finitude::bindings {
 namespace {
 
-// fractions.Fraction, decimal.Decimal, a scalar of NumPy: to ask one runs no code of the program. Another class may run its own.
+// fractions.Fraction, decimal.Decimal, a scalar of NumPy: to ask one runs no code of the program. Another class may run
+// its own.
 bool is_library_number(PyObject* value) {
   PyTypeObject* const type = Py_TYPE(value);
   if (type->tp_as_number == nullptr || type->tp_as_number->nb_float == nullptr) return false;
@@ -38,8 +39,10 @@ std::optional<double> number_of(PyObject* value) {
 ParamGroups::ParamGroups(PyObject* optimizer) {
   static PyObject* const name = PyUnicode_InternFromString("param_groups");
   groups_ = PyObject_GetAttr(optimizer, name);
-  if (groups_ == nullptr) PyErr_Clear();
-  else if (!PyList_Check(groups_)) Py_CLEAR(groups_);
+  if (groups_ == nullptr)
+    PyErr_Clear();
+  else if (!PyList_Check(groups_))
+    Py_CLEAR(groups_);
 }
 
 PyObject* ParamGroups::params_of(PyObject* group) {

@@ -1,4 +1,5 @@
-// The parameters of an optimizer: read anew at every step, as programs add groups and replace parameters. With the GIL held.
+// The parameters of an optimizer: read anew at every step, as programs add groups and replace parameters. With the GIL
+// held.
 #pragma once
 
 #include <Python.h>
@@ -23,14 +24,15 @@ class ParamGroups {
     for (Py_ssize_t g = 0; groups_ != nullptr && index < most && g < PyList_GET_SIZE(groups_); ++g) {
       PyObject* params = params_of(PyList_GET_ITEM(groups_, g));
       if (params == nullptr) return false;
-      for (Py_ssize_t i = 0; index < most && i < PyList_GET_SIZE(params); ++i) visit(index++, PyList_GET_ITEM(params, i));
+      for (Py_ssize_t i = 0; index < most && i < PyList_GET_SIZE(params); ++i)
+        visit(index++, PyList_GET_ITEM(params, i));
     }
     return groups_ != nullptr;
   }
 
  private:
   static PyObject* params_of(PyObject* group);  // borrowed; null: not a dict with a list of them
-  PyObject* groups_;  // a list, or null
+  PyObject* groups_;                            // a list, or null
 };
 
 template <typename Visit>

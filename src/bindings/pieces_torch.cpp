@@ -1,5 +1,5 @@
-// Single pieces of a healthy step, called again and again, for bench/pieces. Real code on real state; nothing else calls
-// this.
+// Single pieces of a healthy step, called again and again, for bench/pieces. Real code on real state; nothing else
+// calls this.
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -89,8 +89,8 @@ bool of_tensor(const std::string& name, PyObject* object, long count, double* ns
   return true;
 }
 
-// One load from a page that nothing has touched since 64 MB went through the caches, each load waiting for the one before: what
-// a step leaves to the code that runs after it. The mean of `count` times 256 loads.
+// One load from a page that nothing has touched since 64 MB went through the caches, each load waiting for the one
+// before: what a step leaves to the code that runs after it. The mean of `count` times 256 loads.
 double cold_page(long count) {
   constexpr std::size_t kPages = 256, kPage = 4096, kSwept = 64u << 20;
   std::vector<char> swept(kSwept), pages((kPages + 1) * kPage);
@@ -147,8 +147,8 @@ PyObject* time_piece(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "sOl", &name, &object, &count)) return nullptr;
   double ns = 0;
   OptimizerEntry* entry = find_entry(object);
-  const bool known = (entry != nullptr && of_optimizer(name, *entry, count, &ns)) || of_tensor(name, object, count, &ns) ||
-                     of_process(name, object, count, &ns);
+  const bool known = (entry != nullptr && of_optimizer(name, *entry, count, &ns)) ||
+                     of_tensor(name, object, count, &ns) || of_process(name, object, count, &ns);
   if (!known) return PyErr_Format(PyExc_ValueError, "no piece %s of this object", name);
   if (PyErr_Occurred() != nullptr) return nullptr;
   return PyFloat_FromDouble(ns);
@@ -168,7 +168,9 @@ PyObject* time_call(PyObject*, PyObject* args) {
   const auto nargs = static_cast<std::size_t>(PyTuple_GET_SIZE(arguments) - named);
   bool failed = false;
   const double ns = time_of(count, [&] {
-    PyObject* result = failed ? nullptr : PyObject_Vectorcall(callable, stack.data() + 1, nargs | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
+    PyObject* result =
+        failed ? nullptr
+               : PyObject_Vectorcall(callable, stack.data() + 1, nargs | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
     failed = result == nullptr;
     Py_XDECREF(result);
   });

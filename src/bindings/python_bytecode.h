@@ -1,4 +1,5 @@
-// What the instructions of CPython 3.10 to 3.13 do to the stack and where they go on: every difference between the versions.
+// What the instructions of CPython 3.10 to 3.13 do to the stack and where they go on: every difference between the
+// versions.
 #pragma once
 
 #include <Python.h>
@@ -56,73 +57,110 @@ inline int op_stack_effect(int op, int argument, bool jump) {
 // Code unit that `op` may jump to, or -1. `next` is the unit after the instruction and its cache entries.
 inline int op_jump_target(int op, int argument, int next) {
   switch (op) {
-    case FOR_ITER: case JUMP_FORWARD:
+    case FOR_ITER:
+    case JUMP_FORWARD:
 #if PY_VERSION_HEX < 0x030b0000
-    case SETUP_FINALLY: case SETUP_WITH: case SETUP_ASYNC_WITH:
+    case SETUP_FINALLY:
+    case SETUP_WITH:
+    case SETUP_ASYNC_WITH:
       return next + argument;
-    case JUMP_IF_FALSE_OR_POP: case JUMP_IF_TRUE_OR_POP: case JUMP_ABSOLUTE: case POP_JUMP_IF_FALSE:
-    case POP_JUMP_IF_TRUE: case JUMP_IF_NOT_EXC_MATCH:
+    case JUMP_IF_FALSE_OR_POP:
+    case JUMP_IF_TRUE_OR_POP:
+    case JUMP_ABSOLUTE:
+    case POP_JUMP_IF_FALSE:
+    case POP_JUMP_IF_TRUE:
+    case JUMP_IF_NOT_EXC_MATCH:
       return argument;
 #elif PY_VERSION_HEX < 0x030c0000
-    case SEND: case JUMP_IF_FALSE_OR_POP: case JUMP_IF_TRUE_OR_POP: case POP_JUMP_FORWARD_IF_FALSE:
-    case POP_JUMP_FORWARD_IF_TRUE: case POP_JUMP_FORWARD_IF_NONE: case POP_JUMP_FORWARD_IF_NOT_NONE:
+    case SEND:
+    case JUMP_IF_FALSE_OR_POP:
+    case JUMP_IF_TRUE_OR_POP:
+    case POP_JUMP_FORWARD_IF_FALSE:
+    case POP_JUMP_FORWARD_IF_TRUE:
+    case POP_JUMP_FORWARD_IF_NONE:
+    case POP_JUMP_FORWARD_IF_NOT_NONE:
       return next + argument;
-    case JUMP_BACKWARD: case JUMP_BACKWARD_NO_INTERRUPT: case POP_JUMP_BACKWARD_IF_FALSE:
-    case POP_JUMP_BACKWARD_IF_TRUE: case POP_JUMP_BACKWARD_IF_NONE: case POP_JUMP_BACKWARD_IF_NOT_NONE:
+    case JUMP_BACKWARD:
+    case JUMP_BACKWARD_NO_INTERRUPT:
+    case POP_JUMP_BACKWARD_IF_FALSE:
+    case POP_JUMP_BACKWARD_IF_TRUE:
+    case POP_JUMP_BACKWARD_IF_NONE:
+    case POP_JUMP_BACKWARD_IF_NOT_NONE:
       return next - argument;
 #else
-    case SEND: case POP_JUMP_IF_FALSE: case POP_JUMP_IF_TRUE: case POP_JUMP_IF_NONE:
+    case SEND:
+    case POP_JUMP_IF_FALSE:
+    case POP_JUMP_IF_TRUE:
+    case POP_JUMP_IF_NONE:
     case POP_JUMP_IF_NOT_NONE:
       return next + argument;
-    case JUMP_BACKWARD: case JUMP_BACKWARD_NO_INTERRUPT:
+    case JUMP_BACKWARD:
+    case JUMP_BACKWARD_NO_INTERRUPT:
       return next - argument;
 #endif
-    default: return -1;
+    default:
+      return -1;
   }
 }
 
 inline bool op_never_falls_through(int op) {
   switch (op) {
-    case RETURN_VALUE: case RAISE_VARARGS: case RERAISE: case JUMP_FORWARD:
+    case RETURN_VALUE:
+    case RAISE_VARARGS:
+    case RERAISE:
+    case JUMP_FORWARD:
 #if PY_VERSION_HEX < 0x030b0000
     case JUMP_ABSOLUTE:
 #else
-    case JUMP_BACKWARD: case JUMP_BACKWARD_NO_INTERRUPT:
+    case JUMP_BACKWARD:
+    case JUMP_BACKWARD_NO_INTERRUPT:
 #endif
 #ifdef RETURN_CONST
     case RETURN_CONST:
 #endif
       return true;
-    default: return false;
+    default:
+      return false;
   }
 }
 
 // How a call instruction uses the stack: the values it takes, and where among them the callable lies.
 struct CallShape {
-  int taken = -1;      // -1: not a call
-  int callable = 0;    // offset from the lowest value taken
+  int taken = -1;        // -1: not a call
+  int callable = 0;      // offset from the lowest value taken
   bool or_next = false;  // a null there means that the callable is the next one up
 };
 
 inline CallShape op_call_shape(int op, int argument) {
   switch (op) {
 #if PY_VERSION_HEX < 0x030b0000
-    case CALL_FUNCTION: return {argument + 1, 0, false};
-    case CALL_METHOD: return {argument + 2, 0, true};
-    case CALL_FUNCTION_KW: return {argument + 2, 0, false};
-    case CALL_FUNCTION_EX: return {2 + (argument & 1), 0, false};
+    case CALL_FUNCTION:
+      return {argument + 1, 0, false};
+    case CALL_METHOD:
+      return {argument + 2, 0, true};
+    case CALL_FUNCTION_KW:
+      return {argument + 2, 0, false};
+    case CALL_FUNCTION_EX:
+      return {2 + (argument & 1), 0, false};
 #elif PY_VERSION_HEX < 0x030d0000
-    case CALL: return {argument + 2, 0, true};
-    case CALL_FUNCTION_EX: return {3 + (argument & 1), 0, true};
+    case CALL:
+      return {argument + 2, 0, true};
+    case CALL_FUNCTION_EX:
+      return {3 + (argument & 1), 0, true};
 #ifdef PRECALL
-    case PRECALL: return {argument + 2, 0, true};
+    case PRECALL:
+      return {argument + 2, 0, true};
 #endif
 #else
-    case CALL: return {argument + 2, 0, false};
-    case CALL_KW: return {argument + 3, 0, false};
-    case CALL_FUNCTION_EX: return {3 + (argument & 1), 0, false};
+    case CALL:
+      return {argument + 2, 0, false};
+    case CALL_KW:
+      return {argument + 3, 0, false};
+    case CALL_FUNCTION_EX:
+      return {3 + (argument & 1), 0, false};
 #endif
-    default: return {};
+    default:
+      return {};
   }
 }
 

@@ -1,5 +1,5 @@
-// Every difference between the frame, generator and weak reference layouts of CPython 3.10 to 3.13 (bytecode: python_bytecode.h).
-// Other files go through these functions; none of them names a private field.
+// Every difference between the frame, generator and weak reference layouts of CPython 3.10 to 3.13 (bytecode:
+// python_bytecode.h). Other files go through these functions; none of them names a private field.
 #pragma once
 
 #include <Python.h>
@@ -57,7 +57,8 @@ inline int frame_site(RawFrame* frame) {
 #endif
 }
 
-// Where the interpreter goes on when a call of Python by Python returns: so many units behind that place (3.12 and later).
+// Where the interpreter goes on when a call of Python by Python returns: so many units behind that place (3.12 and
+// later).
 inline int frame_return_offset([[maybe_unused]] RawFrame* frame) {
 #if PY_VERSION_HEX >= 0x030c0000
   return frame->return_offset;
@@ -69,7 +70,8 @@ inline int frame_return_offset([[maybe_unused]] RawFrame* frame) {
 // The call that a frame waits in (Python called by Python) returns to another place, where this code waited with as
 // many values on its stack and with that offset. In 3.10 the interpreter keeps the place to itself, in a variable of C.
 inline constexpr bool kFramesCanJump = PY_VERSION_HEX >= 0x030b0000;
-inline void set_frame_site([[maybe_unused]] RawFrame* frame, [[maybe_unused]] int unit, [[maybe_unused]] int return_offset) {
+inline void set_frame_site([[maybe_unused]] RawFrame* frame, [[maybe_unused]] int unit,
+                           [[maybe_unused]] int return_offset) {
 #if PY_VERSION_HEX >= 0x030d0000
   frame->instr_ptr = _PyCode_CODE(frame_code(frame)) + unit;
 #elif PY_VERSION_HEX >= 0x030b0000
@@ -98,8 +100,7 @@ inline bool frame_is_visible(RawFrame* frame) {
   if (frame->f_executable == nullptr || !PyCode_Check(frame->f_executable)) return false;
 #endif
 #if PY_VERSION_HEX >= 0x030b0000
-  return frame->owner == FRAME_OWNED_BY_GENERATOR ||
-         frame_site(frame) >= frame_code(frame)->_co_firsttraceable;
+  return frame->owner == FRAME_OWNED_BY_GENERATOR || frame_site(frame) >= frame_code(frame)->_co_firsttraceable;
 #else
   return frame->f_lasti >= 0;
 #endif
@@ -149,8 +150,7 @@ inline int code_fast_count(PyCodeObject* code) {
 #if PY_VERSION_HEX >= 0x030b0000
   return code->co_nlocalsplus;
 #else
-  return static_cast<int>(code->co_nlocals + PyTuple_GET_SIZE(code->co_cellvars) +
-                          PyTuple_GET_SIZE(code->co_freevars));
+  return static_cast<int>(code->co_nlocals + PyTuple_GET_SIZE(code->co_cellvars) + PyTuple_GET_SIZE(code->co_freevars));
 #endif
 }
 
@@ -183,8 +183,8 @@ inline PyObject* frame_first_argument(RawFrame* frame) {
 #if PY_VERSION_HEX >= 0x030b0000
   if (value != nullptr && fast_is_cell(code, 0) && PyCell_Check(value)) value = PyCell_GET(value);
 #else
-  for (Py_ssize_t i = 0;
-       value == nullptr && code->co_cell2arg != nullptr && i < PyTuple_GET_SIZE(code->co_cellvars); ++i) {
+  for (Py_ssize_t i = 0; value == nullptr && code->co_cell2arg != nullptr && i < PyTuple_GET_SIZE(code->co_cellvars);
+       ++i) {
     PyObject* cell = code->co_cell2arg[i] == 0 ? frame_fast(frame)[code->co_nlocals + i] : nullptr;
     if (cell != nullptr && PyCell_Check(cell)) value = PyCell_GET(cell);
   }
@@ -305,8 +305,7 @@ inline std::uint64_t dict_version(PyObject* dict) {
 inline bool type_iterates(PyTypeObject* type) {
   static const iternextfunc absent = [] {
     PyObject* plain = PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){}", "plain");
-    const iternextfunc next =
-        plain == nullptr ? nullptr : reinterpret_cast<PyTypeObject*>(plain)->tp_iternext;
+    const iternextfunc next = plain == nullptr ? nullptr : reinterpret_cast<PyTypeObject*>(plain)->tp_iternext;
     PyErr_Clear();
     Py_XDECREF(plain);
     return next;
@@ -316,14 +315,14 @@ inline bool type_iterates(PyTypeObject* type) {
 
 // Fields behind the object header, one letter a word; the letters are explained in frames_layouts.h.
 #if PY_VERSION_HEX >= 0x030c0000
-inline constexpr const char* kRangeIteratorFields = "nnn";      // start, step, len
+inline constexpr const char* kRangeIteratorFields = "nnn";  // start, step, len
 inline constexpr const char* kLongRangeIteratorFields = "ppp";
 #else
-inline constexpr const char* kRangeIteratorFields = "nnnn";     // index, start, step, len
+inline constexpr const char* kRangeIteratorFields = "nnnn";  // index, start, step, len
 inline constexpr const char* kLongRangeIteratorFields = "pppp";
 #endif
 #if PY_VERSION_HEX >= 0x030b0000
-inline constexpr const char* kEnumerateFields = "ni-p-";        // index, iterator, result, long index, one
+inline constexpr const char* kEnumerateFields = "ni-p-";  // index, iterator, result, long index, one
 #else
 inline constexpr const char* kEnumerateFields = "ni-p";
 #endif

@@ -24,35 +24,36 @@ struct WindowStart {
   OptimizerEntry* entry = nullptr;  // whose step it was
   RngState rng;
   BufferSnapshot buffers;
-  // As they were when the last batch was fetched before the step built a graph, where the program had written some of them since.
+  // As they were when the last batch was fetched before the step built a graph, where the program had written some of
+  // them since.
   std::unique_ptr<BufferSnapshot> at_batch;
-  bool has_batch = false;           // at_batch is of this window
-  std::uint64_t unbuilt = 0;        // the next autograd node, as long as no graph was built
+  bool has_batch = false;     // at_batch is of this window
+  std::uint64_t unbuilt = 0;  // the next autograd node, as long as no graph was built
   StackSnapshot stack;
-  std::string stack_problem;        // why `stack` was not taken
-  std::size_t batches = 0;          // position in the loader log
-  std::uint64_t node = 0;           // the first autograd node after it
-  std::uint64_t loss = 0;           // the last loss noted before it
-  std::uint64_t serial = 0;         // of the step that ended the window before
-  std::uint64_t left_out = 0;       // steps that had been left out by then
-  std::uint64_t windows = 0;        // of any optimizer, that were closed by then
+  std::string stack_problem;   // why `stack` was not taken
+  std::size_t batches = 0;     // position in the loader log
+  std::uint64_t node = 0;      // the first autograd node after it
+  std::uint64_t loss = 0;      // the last loss noted before it
+  std::uint64_t serial = 0;    // of the step that ended the window before
+  std::uint64_t left_out = 0;  // steps that had been left out by then
+  std::uint64_t windows = 0;   // of any optimizer, that were closed by then
   bool taken = false;
 };
 
 // One per optimizer, as another may step before it does again. The last to be taken stands first.
 struct Starts {
   std::vector<std::unique_ptr<WindowStart>> list;
-  BufferSnapshot buffers;           // what is watched; also the copies as long as there is no start
-  bool at_batch = false;            // they are those of when a loader gave a batch, or a first graph was begun
-  bool is_coming = false;           // a first step has been seen: nothing more is looked at before it
-  std::uint64_t backwards = 0;      // that had begun by then
+  BufferSnapshot buffers;       // what is watched; also the copies as long as there is no start
+  bool at_batch = false;        // they are those of when a loader gave a batch, or a first graph was begun
+  bool is_coming = false;       // a first step has been seen: nothing more is looked at before it
+  std::uint64_t backwards = 0;  // that had begun by then
 };
 
 base::Immortal<Starts> the_starts;
 Starts& starts() { return *the_starts; }
 
-constexpr std::size_t kMaxStarts = 8;                  // where each parameter has an optimizer there are hundreds
-constexpr std::size_t kMaxBatches = 128;               // that a start may make the log of batches hold on to
+constexpr std::size_t kMaxStarts = 8;     // where each parameter has an optimizer there are hundreds
+constexpr std::size_t kMaxBatches = 128;  // that a start may make the log of batches hold on to
 constexpr std::size_t kMaxBatchBytes = 64u << 20;
 
 WindowStart* start_of(const OptimizerEntry* entry) {
@@ -136,7 +137,7 @@ PyObject* text_or_none(const std::string& text) {
 // The start that the next second run goes back to, and why the others were passed over.
 struct Way {
   const WindowStart* start = nullptr;
-  bool jumps = false;       // over another optimizer's step, or to behind another call than the present one
+  bool jumps = false;  // over another optimizer's step, or to behind another call than the present one
   std::string why_not;
 };
 
@@ -186,7 +187,8 @@ Way find_way(PyObject* optimizer, long tries) {
   if (own == nullptr && (entry == nullptr || entry->step == 0)) {
     way.why_not = "this is the first step: there is no earlier step to return to";
   } else if (way.why_not.empty()) {
-    way.why_not = list.empty() ? "nothing is kept any more of when it stepped last" : "no other start of the step is known";
+    way.why_not =
+        list.empty() ? "nothing is kept any more of when it stepped last" : "no other start of the step is known";
   }
   return way;
 }
@@ -229,8 +231,8 @@ OptimizerEntry& nobody() {
   return *entry;
 }
 
-// rewind_by_hand(may_jump) -> None, or why the window that the engine call under way ends cannot be run again by returning from it.
-// may_jump: to behind another call than that, where what it returns is of no account.
+// rewind_by_hand(may_jump) -> None, or why the window that the engine call under way ends cannot be run again by
+// returning from it. may_jump: to behind another call than that, where what it returns is of no account.
 PyObject* rewind_by_hand(PyObject*, PyObject* may_jump) {
   const WindowStart* start = start_of(&nobody());
   bool jumps = false;
@@ -288,8 +290,8 @@ PyObject* rewind_end(PyObject*, PyObject* is_back) {
   return PyUnicode_FromString(why);
 }
 
-// rewind_undo() -> True: names, iterators, generators and buffers are those of before rewind_begin. For a second run that
-// went another way than the first: what the script goes on with has to be the first.
+// rewind_undo() -> True: names, iterators, generators and buffers are those of before rewind_begin. For a second run
+// that went another way than the first: what the script goes on with has to be the first.
 PyObject* rewind_undo(PyObject*, PyObject*) {
   BeforeSecondRun& before = before_second_run();
   restore_rng(before.rng);
@@ -306,9 +308,9 @@ PyObject* rewind_forget(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
-// put_back(ready): buffers as at the start of the window, or with what the program itself had written into them by the time that a
-// loader gave the batch; generators as right after the last batch was fetched. Where no loader was seen and the batch did not lie
-// ready the generators stay: going back would draw the same bad batch again.
+// put_back(ready): buffers as at the start of the window, or with what the program itself had written into them by the
+// time that a loader gave the batch; generators as right after the last batch was fetched. Where no loader was seen and
+// the batch did not lie ready the generators stay: going back would draw the same bad batch again.
 PyObject* put_back(PyObject*, PyObject* ready) {
   if (last_start() != nullptr) {
     WindowStart& start = *starts().list.front();
@@ -317,8 +319,10 @@ PyObject* put_back(PyObject*, PyObject* ready) {
   } else {
     starts().buffers.restore();
   }
-  if (const RngState* state = loader_log().last_fetch()) restore_rng(*state);
-  else if (PyObject_IsTrue(ready) == 1 && last_start() != nullptr) restore_rng(last_start()->rng);
+  if (const RngState* state = loader_log().last_fetch())
+    restore_rng(*state);
+  else if (PyObject_IsTrue(ready) == 1 && last_start() != nullptr)
+    restore_rng(last_start()->rng);
   Py_RETURN_NONE;
 }
 
@@ -338,12 +342,14 @@ PyMethodDef methods[] = {
 
 }  // namespace
 
-BufferSnapshot& buffer_snapshot() { return last_start() != nullptr ? starts().list.front()->buffers : starts().buffers; }
+BufferSnapshot& buffer_snapshot() {
+  return last_start() != nullptr ? starts().list.front()->buffers : starts().buffers;
+}
 
 namespace {
 
-// No step has told yet how the window of the first one began: its first batch does. One with a backward before it is a further
-// micro-batch of the same step.
+// No step has told yet how the window of the first one began: its first batch does. One with a backward before it is a
+// further micro-batch of the same step.
 void first_batch_given() {
   Starts& s = starts();
   if (s.at_batch && s.backwards != live().backward_serial) return;

@@ -34,7 +34,8 @@ void watch_buffers(const std::vector<at::Tensor>& buffers);
 void first_step_is_ahead();
 // The first step is about to be judged. `node`: where its graph began, unless backward has gone through it.
 void first_step_comes(std::uint64_t node = UINT64_MAX);
-// A loader has given a batch: if no graph was built in this window yet, that step begins with the buffers that there are now.
+// A loader has given a batch: if no graph was built in this window yet, that step begins with the buffers that there
+// are now.
 void batch_given();
 
 }  // namespace finitude::bindings

@@ -52,13 +52,14 @@ void add(const StackEntry& entry, std::vector<record::Frame>* out) {
   out->push_back(std::move(frame));
 }
 
-// Formulas are written in Python that has no file: "def sqrt(self): ... def backward(grad_output): ...", overloads as "mul_0", and
-// helpers as "AD_sum_backward".
+// Formulas are written in Python that has no file: "def sqrt(self): ... def backward(grad_output): ...", overloads as
+// "mul_0", and helpers as "AD_sum_backward".
 std::string formula_at(const SourceRange& range) {
   if (!range.source()) return {};
   if (const auto place = range.file_line_col(); place && !std::get<0>(*place).starts_with('<')) return {};
   const std::string text = range.source()->text_str().str().substr(0, range.start());
-  for (std::size_t at = text.rfind("def "); at != std::string::npos; at = at == 0 ? std::string::npos : text.rfind("def ", at - 1)) {
+  for (std::size_t at = text.rfind("def "); at != std::string::npos;
+       at = at == 0 ? std::string::npos : text.rfind("def ", at - 1)) {
     const std::size_t begin = at + 4, end = text.find('(', begin);
     if (end == std::string::npos) continue;
     std::string name = text.substr(begin, end - begin);

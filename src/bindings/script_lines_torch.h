@@ -10,7 +10,8 @@ namespace finitude::bindings {
 
 // Appends what tells the place in such a function from others, where this thread is in one.
 void add_script_key(std::string* bytes) noexcept;
-// Of which operator TorchScript's own formula for a derivative computes this thread's place: "sqrt"; empty: it is in none.
+// Of which operator TorchScript's own formula for a derivative computes this thread's place: "sqrt"; empty: it is in
+// none.
 std::string script_derivative() noexcept;
 // The user's lines of such functions that this thread is in, innermost first; at most `most`. The GIL is held.
 std::vector<record::Frame> script_frames(std::size_t most) noexcept;

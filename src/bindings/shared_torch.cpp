@@ -168,7 +168,8 @@ void tell_others(OptimizerEntry& entry, std::uint32_t number) {
       }
       const at::Tensor* grad = gradient_of(p);
       if (mark.told == 0 || grad == nullptr) return;
-      if (grad->unsafeGetTensorImpl() != mark.grad) {  // a second run went another way, and the first one's gradients stand there again
+      if (grad->unsafeGetTensorImpl() !=
+          mark.grad) {  // a second run went another way, and the first one's gradients stand there again
         GradMark now = judge(*grad);
         if (now.state <= GradMark::kClean) return;
         now.told = mark.told;

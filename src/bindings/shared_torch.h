@@ -6,9 +6,9 @@
 
 namespace finitude::bindings {
 
-// judge() of the gradient of parameter `index`, into its mark: what an alarm said of a gradient stays said while it stays
-// bad, also where a backward has added to it since, or where a step that was left out gave it back.
-// False: its values cannot be read here.
+// judge() of the gradient of parameter `index`, into its mark: what an alarm said of a gradient stays said while it
+// stays bad, also where a backward has added to it since, or where a step that was left out gave it back. False: its
+// values cannot be read here.
 bool judge_again(OptimizerEntry& entry, std::size_t index, const at::Tensor& gradient, bool after_backward);
 // After a look at the gradients: since when some are bad, and, where the last loss is bad itself, whose are.
 void note_bad_marks(OptimizerEntry& entry, bool loss_is_bad);
@@ -19,8 +19,8 @@ bool stands_elsewhere(const OptimizerEntry& entry);
 // The same of one loss.
 bool stands_elsewhere(const OptimizerEntry& entry, const LossNote& note);
 
-// An alarm (its number, from 1) tells of this optimizer's window: its bad gradients, and those of the same backward at others,
-// are known.
+// An alarm (its number, from 1) tells of this optimizer's window: its bad gradients, and those of the same backward at
+// others, are known.
 void tell_others(OptimizerEntry& entry, std::uint32_t number);
 
 // Before the window of one optimizer runs again: what is known of the windows of all others. After it: as it was, but

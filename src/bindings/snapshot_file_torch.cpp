@@ -71,7 +71,8 @@ std::string rng_bytes(const RngState& state) {
   }
   for (std::size_t i = 0; i < state.devices.size() && all.devices.size() < capture::kMaxGenerators; ++i) {
     const DeviceRng& one = state.devices[i];
-    if (std::string device = device_of_generator(i); !device.empty()) all.devices.push_back({std::move(device), one.taken, one.seed, one.offset});
+    if (std::string device = device_of_generator(i); !device.empty())
+      all.devices.push_back({std::move(device), one.taken, one.seed, one.offset});
   }
   return capture::write_generators(all);
 }

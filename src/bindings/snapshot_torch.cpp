@@ -72,7 +72,8 @@ std::ptrdiff_t engine_offset() noexcept {
       auto* impl = at::check_generator<at::CPUGeneratorImpl>(generator);
       const at::mt19937_data_pod wanted = impl->engine().data();
       const char* const begin = reinterpret_cast<const char*>(impl);
-      for (std::size_t at = 0; at + sizeof(wanted) <= sizeof(at::CPUGeneratorImpl); at += alignof(at::mt19937_data_pod)) {
+      for (std::size_t at = 0; at + sizeof(wanted) <= sizeof(at::CPUGeneratorImpl);
+           at += alignof(at::mt19937_data_pod)) {
         const auto* found = reinterpret_cast<const at::mt19937_data_pod*>(begin + at);
         if (found->seed_ == wanted.seed_ && found->left_ == wanted.left_ && found->next_ == wanted.next_ &&
             found->state_ == wanted.state_) {
@@ -139,8 +140,10 @@ void take_twister(const char* memory, std::size_t words, std::size_t position, T
   state->taken = memory != nullptr;
   if (!state->taken) return;
   char* copy = reinterpret_cast<char*>(state->bytes.data());
-  if (known && same_words(memory + words, copy + words)) std::memcpy(copy + position, memory + position, 4);
-  else std::memcpy(copy, memory, state->bytes.size());
+  if (known && same_words(memory + words, copy + words))
+    std::memcpy(copy + position, memory + position, 4);
+  else
+    std::memcpy(copy, memory, state->bytes.size());
 }
 
 void restore_twister(char* memory, const TwisterRng& state) noexcept {
@@ -153,11 +156,14 @@ void watch_generators(std::vector<at::Generator> generators) { own_generators() 
 
 void watch_device_generators(std::vector<at::Generator> generators) { device_generators() = std::move(generators); }
 
-std::string device_of_generator(std::size_t index) { return index < device_generators().size() ? observe::device_name(device_generators()[index].device()) : ""; }
+std::string device_of_generator(std::size_t index) {
+  return index < device_generators().size() ? observe::device_name(device_generators()[index].device()) : "";
+}
 
 void take_rng(RngState* state) noexcept {
   const Metered rng(Piece::kRng);
-  static const at::Generator& of_cpu = at::detail::getDefaultCPUGenerator();  // the one object for the life of the process
+  static const at::Generator& of_cpu =
+      at::detail::getDefaultCPUGenerator();  // the one object for the life of the process
   take_generator(of_cpu, &state->torch_cpu);
   state->own.resize(own_generators().size());
   for (std::size_t i = 0; i < state->own.size(); ++i) {
@@ -180,7 +186,8 @@ void restore_rng(const RngState& state) noexcept {
   for (std::size_t i = 0; i < state.own.size(); ++i) {
     for (std::size_t k = 0; k < own_generators().size(); ++k) {  // one out of a capsule is known by its place
       const at::Generator& own = own_generators()[k];
-      if (state.own[i].of == nullptr ? i == k : state.own[i].of == own.unsafeGetGeneratorImpl()) restore_generator(own, state.own[i]);
+      if (state.own[i].of == nullptr ? i == k : state.own[i].of == own.unsafeGetGeneratorImpl())
+        restore_generator(own, state.own[i]);
     }
   }
   restore_streams(state.streams);
@@ -205,8 +212,8 @@ bool BufferSnapshot::turned_nan() const noexcept {
   return observe::BufferSnapshot::turned_nan();
 }
 
-// The program has a new source of random numbers, which has drawn nothing since. One that gets one with every step is not
-// searched through every time: what the rest has drawn shows when a second run has drawn others.
+// The program has a new source of random numbers, which has drawn nothing since. One that gets one with every step is
+// not searched through every time: what the rest has drawn shows when a second run has drawn others.
 void watch_new_stream(RngState* state) {
   static std::uint64_t searches = 0, next = 0;
   if (live().windows_closed < next) return;

@@ -2,9 +2,9 @@
 // batches: loader_torch.h.) All with the GIL held.
 #pragma once
 
-#include <Python.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
+#include <Python.h>
 
 #include <array>
 #include <cstdint>
@@ -21,13 +21,14 @@ namespace finitude::bindings {
 // A torch.Generator of the CPU: what its get_state() holds, without the tensor that get_state() makes.
 struct TorchRng {
   bool taken = false;
-  const void* of = nullptr;               // of the program's own: whose, an address to know it again by
-  std::optional<float> next_float;        // the second of a pair of normal numbers, not yet asked for
+  const void* of = nullptr;         // of the program's own: whose, an address to know it again by
+  std::optional<float> next_float;  // the second of a pair of normal numbers, not yet asked for
   std::optional<double> next_double;
   at::mt19937_data_pod engine;
 };
 
-// struct mt19937_state of numpy: uint32 key[624], int pos. struct RandomObject of CPython: int index, uint32 state[624].
+// struct mt19937_state of numpy: uint32 key[624], int pos. struct RandomObject of CPython: int index, uint32
+// state[624].
 struct TwisterRng {
   bool taken = false;
   std::array<std::uint8_t, 625 * 4> bytes;
@@ -39,16 +40,16 @@ struct DeviceRng {
   std::uint64_t seed = 0, offset = 0;
 };
 
-// 8 KB that are filled in place; nothing is allocated unless the program has generators of its own. All words of a Mersenne
-// Twister change together, every 624 draws or by seeding: where the first few are those that a state holds already, only
-// the position is taken.
+// 8 KB that are filled in place; nothing is allocated unless the program has generators of its own. All words of a
+// Mersenne Twister change together, every 624 draws or by seeding: where the first few are those that a state holds
+// already, only the position is taken.
 struct RngState {
   TorchRng torch_cpu;
-  TwisterRng python;                      // random's
-  TwisterRng numpy;                       // numpy.random's global one; not taken before numpy is imported
-  std::vector<TorchRng> own;              // the program's own torch.Generator objects, as watched
-  std::vector<StreamState> streams;       // the program's own of numpy's and Python's; not part of what a capsule holds
-  std::vector<DeviceRng> devices;         // of GPUs, as watched
+  TwisterRng python;                 // random's
+  TwisterRng numpy;                  // numpy.random's global one; not taken before numpy is imported
+  std::vector<TorchRng> own;         // the program's own torch.Generator objects, as watched
+  std::vector<StreamState> streams;  // the program's own of numpy's and Python's; not part of what a capsule holds
+  std::vector<DeviceRng> devices;    // of GPUs, as watched
 };
 
 void take_rng(RngState* state) noexcept;

@@ -22,7 +22,8 @@ constexpr int kMaxFrames = 32;
 // Batches are small beside the model; what is larger is remembered weakly like any activation.
 constexpr std::size_t kStrongBytes = 48u << 20;
 
-// Outputs that are read after the step as well (what is predicted, a hidden state that is carried on) are smaller still.
+// Outputs that are read after the step as well (what is predicted, a hidden state that is carried on) are smaller
+// still.
 constexpr std::size_t kOutputBytes = 2u << 20;
 
 struct Budget {
@@ -144,7 +145,9 @@ std::string module_name() {
   thread_local std::vector<PyObject*> selves;
   current_module_self(&selves);
   // torch.compile's wrapper is not of the user's making: the module inside it is the one they know.
-  const auto wraps = [](PyObject* self) { return std::string_view(Py_TYPE(self)->tp_name).ends_with("OptimizedModule"); };
+  const auto wraps = [](PyObject* self) {
+    return std::string_view(Py_TYPE(self)->tp_name).ends_with("OptimizedModule");
+  };
   while (selves.size() > 1 && wraps(selves.back())) selves.pop_back();
   if (selves.empty()) return {};
   std::string name = Py_TYPE(selves.back())->tp_name;
@@ -209,15 +212,14 @@ PyObject* names_of_function(PyObject*, PyObject* frame) {
 }
 
 // position_is_known(object): is it an iterator of CPython's own whose position a snapshot notes and puts back?
-PyObject* position_is_known(PyObject*, PyObject* object) { return PyBool_FromLong(type_info(Py_TYPE(object)).layout >= 0); }
+PyObject* position_is_known(PyObject*, PyObject* object) {
+  return PyBool_FromLong(type_info(Py_TYPE(object)).layout >= 0);
+}
 
 PyMethodDef methods[] = {
-    {"position_is_known", position_is_known, METH_O, nullptr},
-    {"function_names", names_of_function, METH_O, nullptr},
-    {"set_places", set_places, METH_VARARGS, nullptr},
-    {"unset_names", unset_names, METH_NOARGS, nullptr},
-    {"running_iterators", running, METH_NOARGS, nullptr},
-    {nullptr, nullptr, 0, nullptr},
+    {"position_is_known", position_is_known, METH_O, nullptr}, {"function_names", names_of_function, METH_O, nullptr},
+    {"set_places", set_places, METH_VARARGS, nullptr},         {"unset_names", unset_names, METH_NOARGS, nullptr},
+    {"running_iterators", running, METH_NOARGS, nullptr},      {nullptr, nullptr, 0, nullptr},
 };
 
 }  // namespace

@@ -17,7 +17,8 @@
 namespace finitude::bindings {
 namespace {
 
-// One lock for all. Held by backward's threads without the GIL and by the program's with it; nothing that takes the GIL is done under it.
+// One lock for all. Held by backward's threads without the GIL and by the program's with it; nothing that takes the GIL
+// is done under it.
 std::mutex& lock_of_streams() {
   static auto* mutex = new std::mutex();
   return *mutex;
@@ -36,7 +37,8 @@ Streams& streams() {
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction&) { return nullptr; }
 
-// An AccumulateGrad node has returned, its tensor's hooks included; those that hang on the node itself (DDP's) come after this.
+// An AccumulateGrad node has returned, its tensor's hooks included; those that hang on the node itself (DDP's) come
+// after this.
 void on_end(const at::RecordFunction& fn, at::ObserverContext*) {
   // Most nodes end here. These have the largest sequence number, so that the engine runs them as soon as it can.
   if (fn.seqNr() != -1 || !streams().any.load(std::memory_order_acquire)) return;
@@ -57,17 +59,19 @@ void on_end(const at::RecordFunction& fn, at::ObserverContext*) {
   }
 }
 
-// What the version of a gradient speaks for: all of its memory, and memory that is no part of something larger, such as a bucket of
-// DDP's or a flat buffer, which is written as a whole and leaves this tensor's version as it is.
+// What the version of a gradient speaks for: all of its memory, and memory that is no part of something larger, such as
+// a bucket of DDP's or a flat buffer, which is written as a whole and leaves this tensor's version as it is.
 bool is_whole(const at::Tensor& gradient, const finitude_cuda_tensor& stretch) {
-  if (stretch.numel == 0 || stretch.dtype == static_cast<std::uint32_t>(sense::DType::kOther) || gradient.is_sparse()) return false;
+  if (stretch.numel == 0 || stretch.dtype == static_cast<std::uint32_t>(sense::DType::kOther) || gradient.is_sparse())
+    return false;
   const c10::StorageImpl& storage = *gradient.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
   return storage.data_ptr().get() == stretch.data && storage.nbytes() == stretch.numel * gradient.itemsize();
 }
 
 decide::GradientId id_of(const at::Tensor& gradient, const finitude_cuda_tensor& stretch) {
   const c10::TensorImpl& impl = *gradient.unsafeGetTensorImpl();
-  return {&impl, impl.unsafe_storage().unsafeGetStorageImpl(), stretch.data, stretch.numel * gradient.itemsize(), version_of(impl)};
+  return {&impl, impl.unsafe_storage().unsafeGetStorageImpl(), stretch.data, stretch.numel * gradient.itemsize(),
+          version_of(impl)};
 }
 
 }  // namespace
@@ -80,12 +84,14 @@ void AheadReader::prepare(PyObject* optimizer, std::uint32_t parameters, std::ui
     if (device_settings().api.passed(list_) == FINITUDE_CUDA_OK) gone.swap(orphans_);
     if (parameters <= stream_.room() && bytes <= bytes_ && largest <= largest_) return;
   }
-  for_each_parameter(optimizer, [&](std::uint32_t index, PyObject* p) {  // may run Python code, which may wait for another thread
-    if (THPVariable_Check(p)) index_of.emplace(THPVariable_Unpack(p).unsafeGetTensorImpl(), index);
-  });
+  for_each_parameter(optimizer,
+                     [&](std::uint32_t index, PyObject* p) {  // may run Python code, which may wait for another thread
+                       if (THPVariable_Check(p)) index_of.emplace(THPVariable_Unpack(p).unsafeGetTensorImpl(), index);
+                     });
   const std::lock_guard lock(lock_of_streams());
   if (list_ == nullptr || given_up_) return;
-  const std::uint64_t asked = device_settings().batch_bytes, all = std::max(bytes, bytes_), one = std::max(largest, largest_);
+  const std::uint64_t asked = device_settings().batch_bytes, all = std::max(bytes, bytes_),
+                      one = std::max(largest, largest_);
   const std::uint64_t batch = asked != 0 ? asked : decide::batch_bytes_of(all);
   const OnDevice on(device_);
   stream_.reserve(0, batch);  // what was read ahead may be gone
@@ -131,7 +137,8 @@ void AheadReader::written(const at::Tensor& parameter, const at::Tensor& gradien
 
 void AheadReader::end_backward() noexcept {
   Storages gone;
-  void* caller = nullptr;  // the legacy stream where its handle is not told: it waits for nothing that it would not do anyway
+  void* caller =
+      nullptr;  // the legacy stream where its handle is not told: it waits for nothing that it would not do anyway
   try {
     caller = current_stream(device_);
   } catch (const std::exception&) {
@@ -210,14 +217,16 @@ void end_streams() noexcept {
 
 }  // namespace
 
-StreamedBackward::StreamedBackward(bool on, bool may_read) noexcept : on_(on && streams().observer != at::INVALID_CALLBACK_HANDLE) {
+StreamedBackward::StreamedBackward(bool on, bool may_read) noexcept
+    : on_(on && streams().observer != at::INVALID_CALLBACK_HANDLE) {
   if (!on_) return;
   Streams& all = streams();
   try {
     std::vector<std::shared_ptr<AheadReader>> active;
     for (const auto& entry : live().optimizers) {
       if (!entry->device || !entry->device->reader || PyWeakref_GetObject(entry->ref) != entry->self) continue;
-      const bool last = may_read && !entry->is_inner && entry->device->in_order && entry->backwards + 1 == entry->predicted;
+      const bool last =
+          may_read && !entry->is_inner && entry->device->in_order && entry->backwards + 1 == entry->predicted;
       entry->device->reader->begin_backward(last);
       if (entry->device->reader->is_active()) active.push_back(entry->device->reader);
     }
@@ -240,14 +249,16 @@ void end_stream_window(OptimizerEntry& entry) {
 void prepare_stream(OptimizerEntry& entry) {
   DeviceGate& gate = *entry.device;
   const DeviceSettings& settings = device_settings();
-  if (gate.parts.size() != 1 || !gate.in_order || !decide::wants_streaming(settings.streaming, gate.bytes, settings.several_ranks)) {
+  if (gate.parts.size() != 1 || !gate.in_order ||
+      !decide::wants_streaming(settings.streaming, gate.bytes, settings.several_ranks)) {
     return;
   }
   if (!gate.reader) gate.reader = std::make_shared<AheadReader>(gate.parts[0].device, gate.parts[0].list);
   gate.reader->prepare(entry.self, static_cast<std::uint32_t>(entry.marks.size()), gate.bytes, gate.largest);
   Streams& all = streams();
   if (all.observer != at::INVALID_CALLBACK_HANDLE) return;
-  all.observer = at::addGlobalCallback(at::RecordFunctionCallback(&on_start, &on_end).scopes({at::RecordScope::BACKWARD_FUNCTION}));
+  all.observer = at::addGlobalCallback(
+      at::RecordFunctionCallback(&on_start, &on_end).scopes({at::RecordScope::BACKWARD_FUNCTION}));
 }
 
 void stop_streams() noexcept {

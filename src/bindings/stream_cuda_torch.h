@@ -1,9 +1,10 @@
-// Gradients on a device, read while backward is still making others: an observer of autograd's AccumulateGrad nodes collects them, and
-// decide/gradient_stream.h says which are read when. The step reads only what was not, or what changed since.
+// Gradients on a device, read while backward is still making others: an observer of autograd's AccumulateGrad nodes
+// collects them, and decide/gradient_stream.h says which are read when. The step reads only what was not, or what
+// changed since.
 #pragma once
 
-#include <Python.h>
 #include <ATen/core/Tensor.h>
+#include <Python.h>
 #include <c10/core/StorageImpl.h>
 
 #include <cstdint>
@@ -20,21 +21,27 @@ struct OptimizerEntry;
 
 // Of one optimizer whose gradients lie on one device.
 //
-// Memory. PyTorch's caching allocator hands a block out again on the host's clock: at once, to whatever is allocated next on the stream
-// that the block was allocated on; kernels on that one stream come in the right order by themselves. Another stream, as the one that
-// reads ahead, is not known to it. Storage::record_stream would tell it, and is not used: the allocator then keeps each block that is
-// freed until an event on our stream has passed, so that a script that sets its gradients to None while the host is a step ahead
-// would need a second set of gradients. Instead:
-//  - From a read's launch until the stream that wrote the gradient has been made to wait for it, a strong reference keeps the storage (not
-//    the tensor: who accumulates asks for references to that). That is one batch for each of four streams at the most, within a backward.
-//  - A storage that is let go of afterwards, by anybody, goes to a stream that is behind ours. The block belongs to the stream that
-//    wrote the gradient, or was allocated on another one; then the engine has called record_stream on it for the writing stream when
-//    the gradient crossed over, and the allocator waits for that stream; or the script itself allocated the gradient, and orders the two
-//    streams after backward by itself: by the stream that called backward, which waits for us as well.
-//  - Where the program has let go of a storage before that, it is kept until the device is seen to be past all reads (`orphans`).
-// What is left: a storage that is emptied in place (resize_(0), as FSDP does) while it is being read; a script that orders a third stream
-// behind backward's from inside of a hook and lets go of the gradient on that one after backward. The read then sees memory that is used
-// for something else: its result is not asked for, as the gradient is gone, and it writes nothing.
+// Memory. PyTorch's caching allocator hands a block out again on the host's clock: at once, to whatever is allocated
+// next on the stream that the block was allocated on; kernels on that one stream come in the right order by themselves.
+// Another stream, as the one that reads ahead, is not known to it. Storage::record_stream would tell it, and is not
+// used: the allocator then keeps each block that is freed until an event on our stream has passed, so that a script
+// that sets its gradients to None while the host is a step ahead would need a second set of gradients. Instead:
+//  - From a read's launch until the stream that wrote the gradient has been made to wait for it, a strong reference
+//  keeps the storage (not
+//    the tensor: who accumulates asks for references to that). That is one batch for each of four streams at the most,
+//    within a backward.
+//  - A storage that is let go of afterwards, by anybody, goes to a stream that is behind ours. The block belongs to the
+//  stream that
+//    wrote the gradient, or was allocated on another one; then the engine has called record_stream on it for the
+//    writing stream when the gradient crossed over, and the allocator waits for that stream; or the script itself
+//    allocated the gradient, and orders the two streams after backward by itself: by the stream that called backward,
+//    which waits for us as well.
+//  - Where the program has let go of a storage before that, it is kept until the device is seen to be past all reads
+//  (`orphans`).
+// What is left: a storage that is emptied in place (resize_(0), as FSDP does) while it is being read; a script that
+// orders a third stream behind backward's from inside of a hook and lets go of the gradient on that one after backward.
+// The read then sees memory that is used for something else: its result is not asked for, as the gradient is gone, and
+// it writes nothing.
 class AheadReader final : decide::ReadAhead {
  public:
   AheadReader(c10::Device device, finitude_cuda_list* list) : device_(device), list_(list) {}
@@ -42,7 +49,8 @@ class AheadReader final : decide::ReadAhead {
   ~AheadReader() = default;
 
   c10::Device device() const noexcept { return device_; }
-  // Makes room for these gradients, and learns whose they are. GIL held, no backward under way. Costs a comparison where nothing grew.
+  // Makes room for these gradients, and learns whose they are. GIL held, no backward under way. Costs a comparison
+  // where nothing grew.
   void prepare(PyObject* optimizer, std::uint32_t parameters, std::uint64_t bytes, std::uint64_t largest);
   void begin_backward(bool last);
   bool is_active();
@@ -82,8 +90,8 @@ class AheadReader final : decide::ReadAhead {
   Storages orphans_;  // the program has let go of them
 };
 
-// Around an outermost backward, GIL held; the end also where it failed. `on`: there is a device that is watched. `may_read`: not where
-// what backward makes is judged at once, or for a second time.
+// Around an outermost backward, GIL held; the end also where it failed. `on`: there is a device that is watched.
+// `may_read`: not where what backward makes is judged at once, or for a second time.
 class StreamedBackward {
  public:
   StreamedBackward(bool on, bool may_read) noexcept;

@@ -32,7 +32,8 @@ PyObject* gauss_name() {
 }
 
 std::optional<double> next_gauss(PyObject* random) {
-  const ErrorAside aside;  // a snapshot may be taken while an exception of the program's, or of ours for it, is under way
+  const ErrorAside
+      aside;  // a snapshot may be taken while an exception of the program's, or of ours for it, is under way
   PyObject* value = own_attribute(random, gauss_name());
   std::optional<double> found;
   if (value != nullptr && PyFloat_Check(value)) found = PyFloat_AS_DOUBLE(value);

@@ -1,4 +1,5 @@
-// A tensor on a device as the library wants it: the stretch of memory that it is, and the streams that work on it by their handles.
+// A tensor on a device as the library wants it: the stretch of memory that it is, and the streams that work on it by
+// their handles.
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstdint>
@@ -13,7 +14,8 @@ namespace {
 
 c10::Stream torch_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
 
-// c10::Stream tells its handle since torch 2.12; before, a C function of libtorch_cuda does, for the current stream only.
+// c10::Stream tells its handle since torch 2.12; before, a C function of libtorch_cuda does, for the current stream
+// only.
 template <typename Stream>
 void* native_handle_of(const Stream& stream) {
   if constexpr (requires { stream.native_handle(); }) {
@@ -44,8 +46,9 @@ bool stretch_of(const at::Tensor& gradient, finitude_cuda_tensor* tensor) {
   }
   const c10::TensorImpl& impl = *gradient.unsafeGetTensorImpl();
   if (impl.layout() != c10::kStrided || impl.is_python_dispatch() || !impl.has_storage()) return false;
-  if (impl.key_set().has_any(c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
-                                                  c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::BatchedNestedTensor}))) {
+  if (impl.key_set().has_any(
+          c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
+                               c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::BatchedNestedTensor}))) {
     return false;
   }
   *tensor = {};
@@ -55,12 +58,15 @@ bool stretch_of(const at::Tensor& gradient, finitude_cuda_tensor* tensor) {
     std::int64_t distinct = 1;
     stretch = 1;
     for (std::int64_t d = 0; d < impl.dim(); ++d) {
-      const std::int64_t size = impl.sizes()[static_cast<std::size_t>(d)], stride = impl.strides()[static_cast<std::size_t>(d)];
+      const std::int64_t size = impl.sizes()[static_cast<std::size_t>(d)],
+                         stride = impl.strides()[static_cast<std::size_t>(d)];
       if (stride != 0) distinct *= size;
       stretch += (size - 1) * stride;
     }
-    if (impl.numel() == 0) stretch = 0;
-    else if (distinct != stretch) return false;
+    if (impl.numel() == 0)
+      stretch = 0;
+    else if (distinct != stretch)
+      return false;
   }
   if (stretch == 0) return true;
   const auto* base = static_cast<const char*>(impl.unsafe_storage().unsafeGetStorageImpl()->data_ptr().get());

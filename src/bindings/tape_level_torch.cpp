@@ -20,16 +20,16 @@ namespace {
 constexpr std::uint32_t kMaxCarried = 16;  // steps of others that one tape goes on through
 
 struct TapeLevel {
-  std::size_t max_bytes = 0;      // 0: off
-  std::uint64_t since = 0;        // the last loss that was noted before the tape began
-  std::uint32_t carried = 0;      // steps that were applied since
-  bool lost = false;              // switched off because of a device
-  std::uint64_t every = 0;        // 0: each step is recorded, and there are no templates
-  std::uint64_t steps = 0;        // that were applied
-  std::size_t wanted = 0;         // templates of this round that are yet to be recorded: one of each optimizer
-  bool step_under_way = false;    // and is not recorded
-  bool is_over = false;           // a step inside backward was applied: the next tape begins when that ends
-  RngState generators;            // as the tape began with them
+  std::size_t max_bytes = 0;    // 0: off
+  std::uint64_t since = 0;      // the last loss that was noted before the tape began
+  std::uint32_t carried = 0;    // steps that were applied since
+  bool lost = false;            // switched off because of a device
+  std::uint64_t every = 0;      // 0: each step is recorded, and there are no templates
+  std::uint64_t steps = 0;      // that were applied
+  std::size_t wanted = 0;       // templates of this round that are yet to be recorded: one of each optimizer
+  bool step_under_way = false;  // and is not recorded
+  bool is_over = false;         // a step inside backward was applied: the next tape begins when that ends
+  RngState generators;          // as the tape began with them
 };
 
 base::Immortal<TapeLevel> the_level;
@@ -40,7 +40,9 @@ bool others_run() { return second_run_under_way() || units_run_again(); }
 // Gradients of another optimizer were made in a window of its own that is still open.
 bool other_window_open(const OptimizerEntry& entry) {
   for (const auto& other : live().optimizers) {
-    if (other.get() != &entry && other->touched != 0 && !other->is_inner && PyWeakref_GetObject(other->ref) == other->self) return true;
+    if (other.get() != &entry && other->touched != 0 && !other->is_inner &&
+        PyWeakref_GetObject(other->ref) == other->self)
+      return true;
   }
   return false;
 }
@@ -56,7 +58,9 @@ void pause(bool on) {
 
 }  // namespace
 
-bool tape_records_template() noexcept { return level().every != 0 && is_recording() && !level().step_under_way && !others_run(); }
+bool tape_records_template() noexcept {
+  return level().every != 0 && is_recording() && !level().step_under_way && !others_run();
+}
 
 void set_tape_level(std::size_t max_bytes, std::uint64_t every) noexcept {
   level().max_bytes = max_bytes;
@@ -102,15 +106,18 @@ void begin_tape() {
   pause(false);
   tracer.clear();
   tracer.start(&places(), /*sketch=*/true);  // before the recorder, which asks it for the op that has begun
-  if (recorder.on()) recorder.restart();
-  else recorder.start(l.max_bytes, &places(), /*every_step=*/true);
+  if (recorder.on())
+    recorder.restart();
+  else
+    recorder.start(l.max_bytes, &places(), /*every_step=*/true);
   if (l.every != 0) template_begins();
 }
 
 }  // namespace
 
 void tape_window_begins() {
-  if (level().every == 0 || is_recording()) begin_tape();  // of a round of templates the next step that is applied is the next
+  if (level().every == 0 || is_recording())
+    begin_tape();  // of a round of templates the next step that is applied is the next
 }
 
 void tape_step_is_good(const OptimizerEntry& entry) {
@@ -169,7 +176,8 @@ void define_tape_level(pybind11::module_& m) {
     const OptimizerEntry* entry = find_entry(optimizer.ptr());
     if (level().max_bytes == 0) return level().lost ? "what runs on a device is not recorded" : "nothing was recorded";
     if (entry == nullptr || !is_recording() || level().step_under_way) return "the step was not recorded";
-    if (entry->touched != 0 && entry->touched <= level().since) return "another optimizer has stepped since this window began";
+    if (entry->touched != 0 && entry->touched <= level().since)
+      return "another optimizer has stepped since this window began";
     return "";
   });
 }

@@ -1,13 +1,14 @@
-// --level tape: the operators of every step are recorded as it runs, without their values; where it goes bad, its tape is
-// played instead of running the program's code again.
+// --level tape: the operators of every step are recorded as it runs, without their values; where it goes bad, its tape
+// is played instead of running the program's code again.
 #pragma once
 
 #include "bindings/live_torch.h"
 
 namespace finitude::bindings {
 
-// max_bytes: of what a step reads; a step that reads more has no tape. 0: off, and what is recorded is dropped. every: not 0, one
-// step in so many is recorded, and becomes a template where it is good (template_tape_torch.h). GIL held, as for all below.
+// max_bytes: of what a step reads; a step that reads more has no tape. 0: off, and what is recorded is dropped. every:
+// not 0, one step in so many is recorded, and becomes a template where it is good (template_tape_torch.h). GIL held, as
+// for all below.
 void set_tape_level(std::size_t max_bytes, std::uint64_t every = 0) noexcept;
 
 // The tape of the window in hand is dropped and another one begins here. Nothing where a second run is under way.

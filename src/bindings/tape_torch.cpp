@@ -42,14 +42,15 @@ capture::Tape parsed(const std::string& bytes) {
   return tape;
 }
 
-// As if the step had been recorded on that device: all memory of it but what has one of these kinds, what `device` arguments name,
-// and its default generator. For tests of replays of what no machine at hand can record.
+// As if the step had been recorded on that device: all memory of it but what has one of these kinds, what `device`
+// arguments name, and its default generator. For tests of replays of what no machine at hand can record.
 void move_to(capture::Tape& tape, const std::string& device, const std::vector<std::string>& kinds_that_stay) {
   if (!capture::is_device_name(device)) throw py::value_error("no name of a device: " + device);
   tape.devices.push_back(device);
   const auto number = static_cast<std::uint8_t>(tape.devices.size() - 1);
   for (capture::Storage& storage : tape.storages) {
-    if (std::find(kinds_that_stay.begin(), kinds_that_stay.end(), storage.kind) == kinds_that_stay.end()) storage.device = number;
+    if (std::find(kinds_that_stay.begin(), kinds_that_stay.end(), storage.kind) == kinds_that_stay.end())
+      storage.device = number;
   }
   const auto rename = [&](auto& self, std::vector<capture::Value>& values) -> void {
     for (capture::Value& value : values) {
@@ -77,20 +78,18 @@ py::dict played_dict(const replay::Played& played) {
 
 py::dict tensors_dict(const std::vector<replay::NamedTensor>& tensors) {
   py::dict d;
-  for (const auto& t : tensors)
-    d[py::str(t.name)] = py::reinterpret_steal<py::object>(THPVariable_Wrap(t.tensor));
+  for (const auto& t : tensors) d[py::str(t.name)] = py::reinterpret_steal<py::object>(THPVariable_Wrap(t.tensor));
   return d;
 }
 
-// The command `finitude replay` with these words: (exit code, stdout, stderr, what --stop-at or --break came to: None or the
-// inputs and the outputs of that call).
+// The command `finitude replay` with these words: (exit code, stdout, stderr, what --stop-at or --break came to: None
+// or the inputs and the outputs of that call).
 py::tuple replay_command(const std::vector<std::string>& words) {
   cli::ReplayOptions options;
   std::string out, err, why = cli::parse_replay(words, &options);
   if (words == std::vector<std::string>{"--help"})
     return py::make_tuple(0, cli::replay_usage("finitude replay"), "", py::none());
-  if (!why.empty())
-    return py::make_tuple(2, "", why + "\n(finitude replay --help shows the options)\n", py::none());
+  if (!why.empty()) return py::make_tuple(2, "", why + "\n(finitude replay --help shows the options)\n", py::none());
   cli::StoppedCall stopped;
   int code = 0;
   {
@@ -99,15 +98,15 @@ py::tuple replay_command(const std::vector<std::string>& words) {
     code = cli::run_replay(options, to(&out), to(&err), &stopped);
   }
   if (!stopped.stopped) return py::make_tuple(code, out, err, py::none());
-  return py::make_tuple(code, out, err,
-                        py::make_tuple(tensors_dict(stopped.inputs), tensors_dict(stopped.outputs)));
+  return py::make_tuple(code, out, err, py::make_tuple(tensors_dict(stopped.inputs), tensors_dict(stopped.outputs)));
 }
 
 }  // namespace
 
 void put_statistics_in_hand(const record::Trace& trace) {
   statistics_in_hand().clear();
-  if (linked() || observe::TapeRecorder::get().has_any()) statistics_in_hand() = capture::write_statistics(trace, false);
+  if (linked() || observe::TapeRecorder::get().has_any())
+    statistics_in_hand() = capture::write_statistics(trace, false);
 }
 
 capture::Tape take_tape() {
@@ -128,7 +127,8 @@ replay::LineText line_text(const py::object& line_of) {
 py::list inputs_of(const capture::Tape& tape) {
   py::list list;
   for (const auto& storage : tape.storages) {
-    if (storage.origin == capture::Storage::kInput) list.append(py::make_tuple(storage.kind, storage.name, py::bytes(storage.bytes)));
+    if (storage.origin == capture::Storage::kInput)
+      list.append(py::make_tuple(storage.kind, storage.name, py::bytes(storage.bytes)));
   }
   for (const auto& entry : tape.entries) {
     if (entry.kind == capture::Entry::kFill) list.append(py::make_tuple("filled", "", py::bytes(entry.bytes)));
@@ -176,8 +176,10 @@ void define_tape(py::module_& m) {
   m.def("tape_name", [](py::handle t, const std::string& kind, const std::string& name) {
     if (!THPVariable_Check(t.ptr())) return;
     const at::Tensor& local = local_of(THPVariable_Unpack(t.ptr()));
-    if (TemplateInHand* const hand = template_in_hand()) hand->name_on_tape(local, kind, name);
-    else TapeRecorder::get().name_storage(*local.unsafeGetTensorImpl(), kind, name);
+    if (TemplateInHand* const hand = template_in_hand())
+      hand->name_on_tape(local, kind, name);
+    else
+      TapeRecorder::get().name_storage(*local.unsafeGetTensorImpl(), kind, name);
   });
   // What a replay has to come to. False: the tape does not touch this tensor.
   m.def("tape_outcome", [](const std::string& kind, const std::string& name, py::handle t) {
@@ -213,11 +215,12 @@ void define_tape(py::module_& m) {
         return played_dict(played);
       },
       py::arg("tape"), py::arg("namespaces"), py::arg("threads"), py::arg("device") = "");
-  m.def("tape_moved", [](const std::string& bytes, const std::string& device, const std::vector<std::string>& kinds_that_stay) {
-    capture::Tape tape = parsed(bytes);
-    move_to(tape, device, kinds_that_stay);
-    return py::bytes(capture::write_tape(tape));
-  });
+  m.def("tape_moved",
+        [](const std::string& bytes, const std::string& device, const std::vector<std::string>& kinds_that_stay) {
+          capture::Tape tape = parsed(bytes);
+          move_to(tape, device, kinds_that_stay);
+          return py::bytes(capture::write_tape(tape));
+        });
   // The same of a capsule, into a new folder: "" or why not.
   m.def("capsule_moved", [](const std::string& folder, const std::string& to, const std::string& device) {
     nlohmann::json about;

@@ -25,9 +25,11 @@ using capture::Entry;
 using observe::TapeRecorder;
 
 // The content that an input has in the step that is open; false where it cannot be told.
-bool put_content(const OpenWindow& window, const TapeRecorder::Input& input, capture::StorageId id, TemplateInHand* hand) {
+bool put_content(const OpenWindow& window, const TapeRecorder::Input& input, capture::StorageId id,
+                 TemplateInHand* hand) {
   capture::Storage& storage = hand->tape()->storages[id];
-  const auto begin = static_cast<std::int64_t>(storage.traced_begin), size = static_cast<std::int64_t>(storage.size_bytes);
+  const auto begin = static_cast<std::int64_t>(storage.traced_begin),
+             size = static_cast<std::int64_t>(storage.size_bytes);
   const bool is_kept = storage.bytes.size() == storage.size_bytes;
   const auto memory = input.memory.lock();
   if (!memory || memory->data_ptr().get() == nullptr) return is_kept;
@@ -46,9 +48,11 @@ bool put_content(const OpenWindow& window, const TapeRecorder::Input& input, cap
 
 // Batches by position: "" or why they are not of the form that the template knows.
 std::string put_batches(const Template& t, const std::vector<const LoaderEvent*>& batches,
-                        const std::unordered_map<std::uint32_t, capture::StorageId>& ids, capture::Tape* tape, TemplateInHand* hand) {
+                        const std::unordered_map<std::uint32_t, capture::StorageId>& ids, capture::Tape* tape,
+                        TemplateInHand* hand) {
   if (batches.size() != t.batches)
-    return "it took " + std::to_string(t.batches) + " batches of its loader, this step " + std::to_string(batches.size());
+    return "it took " + std::to_string(t.batches) + " batches of its loader, this step " +
+           std::to_string(batches.size());
   std::unordered_set<capture::StorageId> begun;
   for (const BatchPiece& piece : t.pieces) {
     const auto id = ids.find(piece.number);
@@ -68,16 +72,20 @@ std::string put_batches(const Template& t, const std::vector<const LoaderEvent*>
     const auto first = static_cast<std::int64_t>(storage.traced_begin);
     if (begun.insert(id->second).second) {
       storage.bytes.assign(static_cast<std::size_t>(storage.size_bytes), '\0');
-      storage.misaligned = static_cast<std::uint8_t>((reinterpret_cast<std::uintptr_t>(v.data) + static_cast<std::uintptr_t>(first - piece.begin)) & 63);
+      storage.misaligned = static_cast<std::uint8_t>(
+          (reinterpret_cast<std::uintptr_t>(v.data) + static_cast<std::uintptr_t>(first - piece.begin)) & 63);
     }
-    const std::int64_t from = std::max(piece.begin, first), to = std::min(piece.end, first + static_cast<std::int64_t>(storage.bytes.size()));
-    if (from < to) std::copy(v.data + (from - piece.begin), v.data + (to - piece.begin), storage.bytes.begin() + (from - first));
+    const std::int64_t from = std::max(piece.begin, first),
+                       to = std::min(piece.end, first + static_cast<std::int64_t>(storage.bytes.size()));
+    if (from < to)
+      std::copy(v.data + (from - piece.begin), v.data + (to - piece.begin), storage.bytes.begin() + (from - first));
   }
   return "";
 }
 
 // The generators stand where they stood in this step; where none of it tells, as they were recorded.
-void put_generators(const Template& t, const OpenWindow& window, const std::vector<const LoaderEvent*>& batches, capture::Tape* tape) {
+void put_generators(const Template& t, const OpenWindow& window, const std::vector<const LoaderEvent*>& batches,
+                    capture::Tape* tape) {
   std::vector<std::pair<std::size_t, std::string>> states;
   std::vector<std::size_t> unknown;
   std::size_t number = 0;
@@ -99,7 +107,8 @@ void put_generators(const Template& t, const OpenWindow& window, const std::vect
       stand = *found;
     }
     const RngState& state = stand.batch == kStart ? *window.rng : *batches[stand.batch]->after;
-    const auto own = std::find_if(state.own.begin(), state.own.end(), [&](const TorchRng& one) { return one.of == stand.of; });
+    const auto own =
+        std::find_if(state.own.begin(), state.own.end(), [&](const TorchRng& one) { return one.of == stand.of; });
     if (stand.of != nullptr && own == state.own.end()) continue;
     std::string bytes = tape_state(stand.of == nullptr ? state.torch_cpu : *own);
     if (!bytes.empty()) states.emplace_back(i, std::move(bytes));
@@ -111,8 +120,8 @@ void put_generators(const Template& t, const OpenWindow& window, const std::vect
 }
 
 // What the step that is open came to, as far as it can be told: "" or why not.
-std::string put_outcomes(const Template& t, const OptimizerEntry& entry, const std::vector<const LossNote*>& losses, capture::Tape* tape,
-                         TemplateInHand* hand) {
+std::string put_outcomes(const Template& t, const OptimizerEntry& entry, const std::vector<const LossNote*>& losses,
+                         capture::Tape* tape, TemplateInHand* hand) {
   std::vector<const at::Tensor*> gradients;
   for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) { gradients.push_back(gradient_of(p)); });
   std::size_t loss = 0;
@@ -169,12 +178,14 @@ std::string bind_template(const OptimizerEntry& entry) {
   std::vector<const LossNote*> losses;
   if (!open_window(&window)) return "nothing is kept of where this step began";
   if (in_backward()) return "this step is taken inside backward";
-  // Gradients that another optimizer's backward left to this one are on no tape of it: where they were not dropped, the bits are others.
+  // Gradients that another optimizer's backward left to this one are on no tape of it: where they were not dropped, the
+  // bits are others.
   if (!losses_since(window.loss, &losses)) return "this step has a loss that was made by a closure";
   if (losses.size() != t.losses.size())
     return "it has " + std::to_string(t.losses.size()) + " losses, this step " + std::to_string(losses.size());
   for (std::size_t i = 0; i < losses.size(); ++i) {
-    if (losses[i]->bad && graph_of_loss(losses[i]->serial) != t.losses[i]) return "this step's loss was computed by other operations";
+    if (losses[i]->bad && graph_of_loss(losses[i]->serial) != t.losses[i])
+      return "this step's loss was computed by other operations";
   }
   const std::vector<const LoaderEvent*> batches = loader_log().batches_since(window.batches);
 
@@ -193,13 +204,16 @@ std::string bind_template(const OptimizerEntry& entry) {
   for (const BatchPiece& piece : t.pieces) in_batch.insert(piece.number);
   for (const TapeRecorder::Input& input : t.inputs) {
     const auto id = ids.find(input.number);
-    if (id == ids.end() || in_batch.contains(input.number) || tape->storages[id->second].origin != capture::Storage::kInput) continue;
+    if (id == ids.end() || in_batch.contains(input.number) ||
+        tape->storages[id->second].origin != capture::Storage::kInput)
+      continue;
     if (!put_content(window, input, id->second, hand.get())) return "what it reads is not there any more";
   }
   put_generators(t, window, batches, tape);
   if (std::string why = put_outcomes(t, entry, losses, tape, hand.get()); !why.empty()) return why;
   const auto is_loss = [](const record::Sink& sink) { return sink.kind == "loss"; };
-  if (hand->trace.sinks.size() != losses.size() || !std::ranges::all_of(hand->trace.sinks, is_loss)) return "its losses are not in its trace";
+  if (hand->trace.sinks.size() != losses.size() || !std::ranges::all_of(hand->trace.sinks, is_loss))
+    return "its losses are not in its trace";
   keep_bad_losses(losses, &hand->trace);
   take_template_in_hand(std::move(hand));
   return "";

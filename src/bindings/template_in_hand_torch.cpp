@@ -65,7 +65,9 @@ void TemplateInHand::add_sink(const std::string& kind, const std::string& name, 
   const c10::StorageImpl* const memory = observe::tape_storage(*tensor.unsafeGetTensorImpl());
   for (const auto& [index, value] : outcomes_) {
     const capture::Outcome& outcome = tape_->outcomes[index];
-    if (outcome.kind != kind || observe::tape_storage(*value.unsafeGetTensorImpl()) != memory || outcome.value.tensors.size() != 1) continue;
+    if (outcome.kind != kind || observe::tape_storage(*value.unsafeGetTensorImpl()) != memory ||
+        outcome.value.tensors.size() != 1)
+      continue;
     const capture::TensorRef& ref = outcome.value.tensors[0];
     const capture::Storage& storage = tape_->storages[ref.storage];
     if (storage.traced >= trace.storages.size()) break;
@@ -73,7 +75,8 @@ void TemplateInHand::add_sink(const std::string& kind, const std::string& name, 
     record::TensorUse use = observe::Eye(known, 0).see(*tensor.unsafeGetTensorImpl(), observe::Look::kFresh).use;
     const std::int64_t span = use.end - use.begin;
     use.storage = storage.traced;
-    use.begin = ref.offset * static_cast<std::int64_t>(capture::item_bytes(ref.dtype)) + static_cast<std::int64_t>(storage.traced_begin);
+    use.begin = ref.offset * static_cast<std::int64_t>(capture::item_bytes(ref.dtype)) +
+                static_cast<std::int64_t>(storage.traced_begin);
     use.end = use.begin + span;
     trace.sinks.push_back({kind, name, std::move(use), record::kNone, 0});
     return;

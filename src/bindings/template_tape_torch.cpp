@@ -62,8 +62,10 @@ std::uint64_t shape_of(const at::Tensor& root) {
     const std::string name = node->name();
     mix(base::checksum(name.data(), name.size(), 1));
     for (const auto& edge : node->next_edges()) {
-      if (edge.function) meet(edge.function.get());
-      else mix(~std::uint64_t{0});
+      if (edge.function)
+        meet(edge.function.get());
+      else
+        mix(~std::uint64_t{0});
     }
   }
   return shape;
@@ -88,7 +90,8 @@ std::unordered_set<const c10::StorageImpl*> had_anew(const BufferSnapshot& buffe
   return found;
 }
 
-void find_pieces(const std::vector<const LoaderEvent*>& batches, Template* t, std::unordered_set<const c10::StorageImpl*>* anew) {
+void find_pieces(const std::vector<const LoaderEvent*>& batches, Template* t,
+                 std::unordered_set<const c10::StorageImpl*>* anew) {
   for (std::size_t i = 0; i < batches.size(); ++i) {
     const std::vector<at::Tensor> tensors = tensors_in(batches[i]->result);
     for (std::size_t k = 0; k < tensors.size(); ++k) {
@@ -100,7 +103,8 @@ void find_pieces(const std::vector<const LoaderEvent*>& batches, Template* t, st
     }
   }
   for (const LoaderEvent* batch : batches) {
-    for (const at::Tensor& tensor : tensors_in(batch->result)) anew->insert(observe::tape_storage(*tensor.unsafeGetTensorImpl()));
+    for (const at::Tensor& tensor : tensors_in(batch->result))
+      anew->insert(observe::tape_storage(*tensor.unsafeGetTensorImpl()));
   }
 }
 
@@ -123,7 +127,8 @@ std::string fill(const OptimizerEntry& entry, std::uint64_t since, Template* t) 
   if (!losses_since(since, &losses) || losses.empty()) return "it has no loss of its own";
   bool any = false;
   for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
-    if (const at::Tensor* grad = gradient_of(p)) any |= recorder.add_outcome("gradient", std::to_string(index), *grad, false);
+    if (const at::Tensor* grad = gradient_of(p))
+      any |= recorder.add_outcome("gradient", std::to_string(index), *grad, false);
   });
   for (const at::Tensor& buffer : window.buffers->watched()) {
     if (!recorder.add_outcome("buffer", std::to_string(t->buffers.size()), buffer, false)) continue;
@@ -142,7 +147,8 @@ std::string fill(const OptimizerEntry& entry, std::uint64_t since, Template* t) 
   for (const auto& [key, value] : t->raw.settings) {
     if (key == "collectives") return "other ranks gave it values";
   }
-  const auto told = std::count_if(t->raw.outcomes.begin(), t->raw.outcomes.end(), [](const auto& o) { return o.kind == "loss"; });
+  const auto told =
+      std::count_if(t->raw.outcomes.begin(), t->raw.outcomes.end(), [](const auto& o) { return o.kind == "loss"; });
   if (static_cast<std::size_t>(told) != t->losses.size()) return "its loss was made by what is not recorded";
   t->trace = observe::Tracer::get().take_trace();
   return t->trace.truncated ? "it has too many operations" : "";
@@ -152,9 +158,12 @@ std::string fill(const OptimizerEntry& entry, std::uint64_t since, Template* t) 
 
 std::vector<at::Tensor> tensors_in(PyObject* batch) {
   std::vector<at::Tensor> tensors;
-  for_each_tensor(batch, [](PyObject* t, const BatchPath&, void* data) {
-    static_cast<std::vector<at::Tensor>*>(data)->push_back(THPVariable_Unpack(t));
-  }, &tensors);
+  for_each_tensor(
+      batch,
+      [](PyObject* t, const BatchPath&, void* data) {
+        static_cast<std::vector<at::Tensor>*>(data)->push_back(THPVariable_Unpack(t));
+      },
+      &tensors);
   return tensors;
 }
 
@@ -208,7 +217,9 @@ void keep_template(const OptimizerEntry& entry, std::uint64_t since) {
   TapeRecorder::get().clear();
   auto& all = templates();
   // A step that cannot serve does not take the place of one that can.
-  if (const auto before = all.find(entry.ordinal); before != all.end() && before->second.why_not.empty() && !t.why_not.empty()) return;
+  if (const auto before = all.find(entry.ordinal);
+      before != all.end() && before->second.why_not.empty() && !t.why_not.empty())
+    return;
   if (all.size() >= kMaxTemplates && !all.contains(entry.ordinal)) all.erase(all.begin());
   all[entry.ordinal] = std::move(t);
 }

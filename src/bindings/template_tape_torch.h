@@ -1,6 +1,6 @@
-// The template tape: one healthy step in N is recorded, and the tape stays without the values that a later step has anew. Where that
-// goes bad, the tape is played on what it began with: its parameters and buffers, its batches by position, its generators. GIL held
-// for all of it.
+// The template tape: one healthy step in N is recorded, and the tape stays without the values that a later step has
+// anew. Where that goes bad, the tape is played on what it began with: its parameters and buffers, its batches by
+// position, its generators. GIL held for all of it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,13 +23,13 @@ inline constexpr std::size_t kStart = static_cast<std::size_t>(-1);
 
 // A recording that may become a template begins, or begins anew.
 void template_begins();
-// A loss was handed over: by which operations it was computed is kept, where a template may be asked for it. Where all is NaN, its bits
-// and those of the gradients prove little.
+// A loss was handed over: by which operations it was computed is kept, where a template may be asked for it. Where all
+// is NaN, its bits and those of the gradients prove little.
 void template_loss_given(std::uint64_t serial, const at::Tensor& root, bool is_bad);
 // A loader has given a batch for training, and the generators are as they were right after.
 void template_batch_given();
-// The step of `entry` is about to be applied: what was recorded is its template from here on, in place of the one before, and the
-// recording ends. since: as LossNote::serial, of the last loss before the recording.
+// The step of `entry` is about to be applied: what was recorded is its template from here on, in place of the one
+// before, and the recording ends. since: as LossNote::serial, of the last loss before the recording.
 void keep_template(const OptimizerEntry& entry, std::uint64_t since);
 void drop_templates() noexcept;
 
@@ -47,7 +47,7 @@ class WithoutTemplate {
 
 // Memory that a tensor of a batch lay in.
 struct BatchPiece {
-  capture::StorageId number = 0;  // RawTape::storages
+  capture::StorageId number = 0;      // RawTape::storages
   std::size_t batch = 0, tensor = 0;  // positions: of the batch in the window, of the tensor in the batch
   std::int64_t begin = 0, end = 0;    // bytes of the storage
   c10::ScalarType dtype{};
@@ -85,8 +85,8 @@ std::vector<at::Tensor> tensors_in(PyObject* batch);
 bool losses_since(std::uint64_t serial, std::vector<const LossNote*>* losses);
 // By which operations that loss was computed, told by their graph; 0: not known.
 std::uint64_t graph_of_loss(std::uint64_t serial) noexcept;
-// Puts the template of this optimizer in the place of the step that it is about to take: "" or why not. Until the findings are
-// there, what is named, and what the step came to, is told of that tape.
+// Puts the template of this optimizer in the place of the step that it is about to take: "" or why not. Until the
+// findings are there, what is named, and what the step came to, is told of that tape.
 std::string bind_template(const OptimizerEntry& entry);
 
 void define_template_tape(pybind11::module_& m);

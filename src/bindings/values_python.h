@@ -1,5 +1,5 @@
-// What a tensor holds, for the Python side: statistics(t) -> dict or None, checksum(t) -> int, is_finite(t) -> bool. Wherever its memory
-// is; a device is waited for.
+// What a tensor holds, for the Python side: statistics(t) -> dict or None, checksum(t) -> int, is_finite(t) -> bool.
+// Wherever its memory is; a device is waited for.
 #pragma once
 
 #include <pybind11/pybind11.h>

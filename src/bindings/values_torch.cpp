@@ -14,7 +14,8 @@ namespace py = pybind11;
 namespace finitude::bindings {
 namespace {
 
-// Of a sparse tensor its values, duplicates summed as optimizers do; else the tensor. Those of a device would be waited for.
+// Of a sparse tensor its values, duplicates summed as optimizers do; else the tensor. Those of a device would be waited
+// for.
 at::Tensor values_of(const at::Tensor& t) {
   if (!t.defined() || !t.is_sparse() || !t.is_cpu()) return t;
   const at::NoGradGuard no_grad;

@@ -19,7 +19,8 @@ namespace {
 bool is_of_other_training(const OptimizerEntry& entry, const LossNote& note) noexcept {
   const Live& l = live();
   if (!l.threads_take_turns || note.thread == entry.thread) return false;
-  return std::any_of(l.optimizers.begin(), l.optimizers.end(), [&](const auto& other) { return other->thread == note.thread; });
+  return std::any_of(l.optimizers.begin(), l.optimizers.end(),
+                     [&](const auto& other) { return other->thread == note.thread; });
 }
 
 }  // namespace
@@ -43,7 +44,8 @@ bool owns(OptimizerEntry& entry, const LossNote& note) {
   for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
     owned |= THPVariable_Check(p) && note.leaves.contains(THPVariable_Unpack(p).unsafeGetTensorImpl());
   });
-  // The leaves may be stand-ins for the parameters, whose gradients are handed on after backward: FSDP2 gathers whole ones of its shards.
+  // The leaves may be stand-ins for the parameters, whose gradients are handed on after backward: FSDP2 gathers whole
+  // ones of its shards.
   return owned || (!is_clean && std::none_of(note.leaves.begin(), note.leaves.end(),
                                              [](const c10::TensorImpl* leaf) { return live().owner.contains(leaf); }));
 }
@@ -52,8 +54,8 @@ decide::Verdict verdict_of(OptimizerEntry& entry, bool buffers_turned_nan) {
   std::vector<decide::LossFact> losses;
   for (const LossNote& note : live().losses) {
     if (!in_window(entry, note)) continue;
-    losses.push_back({note.bad && !note.consumed, owns(entry, note), note.grad_bad, was_bad_at(entry, note),
-                      micro_batch_of(note)});
+    losses.push_back(
+        {note.bad && !note.consumed, owns(entry, note), note.grad_bad, was_bad_at(entry, note), micro_batch_of(note)});
   }
   decide::WindowFacts facts;
   facts.losses = losses;

@@ -46,7 +46,8 @@ namespace {
 // Is this element of the gradient not zero now?
 bool element_set(const at::Tensor& grad, std::int64_t index) {
   observe::TensorView v;
-  if (index < 0 || !observe::view_of(*grad.unsafeGetTensorImpl(), &v) || !v.contiguous || index >= v.numel) return false;
+  if (index < 0 || !observe::view_of(*grad.unsafeGetTensorImpl(), &v) || !v.contiguous || index >= v.numel)
+    return false;
   const std::int64_t item = static_cast<std::int64_t>(grad.itemsize());
   return sense::full_scan(v.data + index * item, 1, v.dtype).zero == 0;
 }
@@ -64,8 +65,8 @@ OptimizerEntry::Probe probe_of(PyObject* parameter) {
 
 enum class Wrote { kNo, kYes, kUnknown };  // unknown: its first few parameters have no gradients
 
-// Counts the backward calls of this window that wrote gradients of this optimizer, by its first few parameters. Those before it had
-// any (an optimizer that is made early and steps late) were none of its.
+// Counts the backward calls of this window that wrote gradients of this optimizer, by its first few parameters. Those
+// before it had any (an optimizer that is made early and steps late) were none of its.
 Wrote count_backward(OptimizerEntry& entry, const ParamGroups& groups) {
   bool touched = false, any = false, had = false;
   groups.for_first(OptimizerEntry::kProbes, [&](std::uint32_t index, PyObject* p) {
@@ -108,9 +109,9 @@ bool scan_all(OptimizerEntry& entry, const ParamGroups& groups) {
 
 }  // namespace
 
-// Accumulation adds to what the backward before left, by as many writes as it takes (DistributedDataParallel's are several); gradients
-// that were zeroed or replaced since begin the count anew. A gradient that is gone by now may be followed by one at its address, which
-// is not to pass for it.
+// Accumulation adds to what the backward before left, by as many writes as it takes (DistributedDataParallel's are
+// several); gradients that were zeroed or replaced since begin the count anew. A gradient that is gone by now may be
+// followed by one at its address, which is not to pass for it.
 void before_backward() {
   for (const auto& entry : live().optimizers) {
     entry->begins_anew = false;
@@ -125,7 +126,8 @@ void before_backward() {
     }
     groups.for_first(OptimizerEntry::kProbes, [&](std::uint32_t index, PyObject* p) {
       const OptimizerEntry::Probe now = probe_of(p), before = entry->probes[index];
-      entry->begins_anew = entry->begins_anew || (before.grad != nullptr && (now.grad != before.grad || now.version != before.version));
+      entry->begins_anew =
+          entry->begins_anew || (before.grad != nullptr && (now.grad != before.grad || now.version != before.version));
     });
   }
 }
@@ -141,11 +143,12 @@ void after_backward() {
   PyObject* left_bad = nullptr;
   const std::uint64_t thread = this_thread();
   // What another thread trains is in the middle of a step of its own.
-  const bool apart = l.threads_take_turns &&
-                     std::any_of(l.optimizers.begin(), l.optimizers.end(), [&](const auto& e) { return e->thread == thread; });
+  const bool apart = l.threads_take_turns && std::any_of(l.optimizers.begin(), l.optimizers.end(),
+                                                         [&](const auto& e) { return e->thread == thread; });
   // Marks are valid only for gradients that no later backward touched.
   for (const auto& entry : l.optimizers) {
-    if (PyWeakref_GetObject(entry->ref) != entry->self || (apart && entry->thread != 0 && entry->thread != thread)) continue;
+    if (PyWeakref_GetObject(entry->ref) != entry->self || (apart && entry->thread != 0 && entry->thread != thread))
+      continue;
     const ParamGroups groups(entry->self);
     const Wrote wrote = count_backward(*entry, groups);
     is_known = is_known || wrote == Wrote::kYes;
@@ -170,8 +173,10 @@ void after_backward() {
     const bool expected = entry->backwards == entry->predicted && !entry->clip_proves && !entry->is_inner;
     bool any_bad = false;
     const bool traced = observe::Tracer::get().on() && !observe::Tracer::get().sketches();
-    if (loss_bad || was_bad || expected || traced || l.gradients_are_sinks) any_bad = scan_all(*entry, groups);
-    else if (!entry->marks.empty()) std::fill(entry->marks.begin(), entry->marks.end(), GradMark());
+    if (loss_bad || was_bad || expected || traced || l.gradients_are_sinks)
+      any_bad = scan_all(*entry, groups);
+    else if (!entry->marks.empty())
+      std::fill(entry->marks.begin(), entry->marks.end(), GradMark());
     Dropped dropped = entry->norm_overflow ? Dropped::kNorm : Dropped::kFinite;
     bool is_gone = entry->begins_anew;
     const std::uint64_t bad_since = entry->bad_since;
@@ -189,14 +194,17 @@ void after_backward() {
       entry->norm_overflow = false;
     }
     if (l.gradients_are_sinks) gradients_to_tracer(*entry, "gradient");
-    if (l.gradients_are_sinks && any_bad && left_bad == nullptr) left_bad = entry->self;
-    else if (traced && any_bad) gradients_to_tracer(*entry, kLeftByBackward);
+    if (l.gradients_are_sinks && any_bad && left_bad == nullptr)
+      left_bad = entry->self;
+    else if (traced && any_bad)
+      gradients_to_tracer(*entry, kLeftByBackward);
     if (any_bad) note_bad_marks(*entry, loss_bad);
     if (any_bad) note_left_bad(*entry);
   }
   if (!is_known) micro_batch = guessed;
   for (auto& note : l.losses) {
-    if (note.micro_batch == static_cast<std::uint32_t>(-1) && (!apart || note.thread == thread)) note.micro_batch = micro_batch;
+    if (note.micro_batch == static_cast<std::uint32_t>(-1) && (!apart || note.thread == thread))
+      note.micro_batch = micro_batch;
   }
   if (observe::Tracer::get().on()) {
     observe::Tracer::get().set_micro_batch(micro_batch + 1);
@@ -236,7 +244,8 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
       const GradMark before = mark;
       seen += judge_again(entry, index, *grad, false);
       if (before.state > GradMark::kClean && mark.state == GradMark::kClean) {
-        const bool clamped = before.state == GradMark::kInfinite && before.grad == impl && element_set(*grad, before.first_bad);
+        const bool clamped =
+            before.state == GradMark::kInfinite && before.grad == impl && element_set(*grad, before.first_bad);
         (clamped ? verdict->clamped : verdict->laundered) += clamped || before.told == 0;
         if (clamped) {
           mark.state = GradMark::kInfinite;
@@ -265,14 +274,16 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
     }
   };
   look_at_losses();
-  const bool rare = !ok || verdict->laundered != 0 || entry.written_bad || buffer_snapshot().turned_nan() || rewind_wants(entry) ||
-                    any_dropped_check() || units_run_again() || is_target(entry, entry.step) || (l.target_written && entry.step > 0 && is_target(entry, entry.step - 1));
+  const bool rare = !ok || verdict->laundered != 0 || entry.written_bad || buffer_snapshot().turned_nan() ||
+                    rewind_wants(entry) || any_dropped_check() || units_run_again() || is_target(entry, entry.step) ||
+                    (l.target_written && entry.step > 0 && is_target(entry, entry.step - 1));
   if (device != nullptr) {
     settle_device(entry, verdict, may_be_late && !rare && !bad_loss && verdict->bad_gradients == 0);
     look_at_losses();
     verdict->scaler_skip = verdict->scaler_skip && !bad_loss;
   }
-  const bool zero = loss_set && verdict->bad_gradients == 0 && verdict->grad_absmax == 0 && !verdict->late && !verdict->unknown;
+  const bool zero =
+      loss_set && verdict->bad_gradients == 0 && verdict->grad_absmax == 0 && !verdict->late && !verdict->unknown;
   const bool news = zero && entry.had_gradient && !entry.vanished;
   entry.vanished |= news;
   entry.had_gradient |= verdict->grad_absmax > 0;
@@ -315,7 +326,8 @@ void record_step(const OptimizerEntry& entry, const WindowVerdict& verdict, doub
     if (note.serial > entry.window_start) loss = note.value;
   }
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  live().ring->push({entry.step, entry.ordinal, flags | record::loss_scale_flags(live().loss_scale), loss, verdict.grad_absmax, lr,
+  live().ring->push({entry.step, entry.ordinal, flags | record::loss_scale_flags(live().loss_scale), loss,
+                     verdict.grad_absmax, lr,
                      static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count())});
 }
 
@@ -339,8 +351,8 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   note_learned(entry, verdict.grad_absmax != 0 || verdict.late || verdict.unknown);
   if (!verdict.late) record_step(entry, verdict, lr, record::kStepApplied);
   // The optimizer's own arithmetic can make a NaN here; a healthy step of a torch.optim class is not looked at again.
-  const bool odd = !(std::isfinite(lr)) || (entry.lr > 0 && lr > 2 * entry.lr) || entry.step < 2 ||
-                   verdict.grad_absmax > 1.8e19;
+  const bool odd =
+      !(std::isfinite(lr)) || (entry.lr > 0 && lr > 2 * entry.lr) || entry.step < 2 || verdict.grad_absmax > 1.8e19;
   entry.lr = lr;
   ++entry.step;
   begin_trace_of_target(entry);

@@ -7,19 +7,19 @@
 namespace finitude::bindings {
 
 struct WindowVerdict {
-  bool needs_cold = false;          // something non-finite, or a rare event the Python side must hear of
+  bool needs_cold = false;  // something non-finite, or a rare event the Python side must hear of
   double grad_absmax = 0;
-  double lr = 0;                    // of the first group; what it was, where there is none
+  double lr = 0;  // of the first group; what it was, where there is none
   std::uint32_t bad_gradients = 0;
-  std::uint32_t laundered = 0;      // bad after backward, finite now because the script zeroed or replaced them
-  bool late = false;                // what the device found will be known later
-  bool scaler_skip = false;         // a GradScaler's flag on the device is set, and no loss is bad
-  bool unknown = false;             // what lies on a device was not looked at
-  std::uint32_t clamped = 0;        // infinite after backward, finite but not zero now
+  std::uint32_t laundered = 0;  // bad after backward, finite now because the script zeroed or replaced them
+  bool late = false;            // what the device found will be known later
+  bool scaler_skip = false;     // a GradScaler's flag on the device is set, and no loss is bad
+  bool unknown = false;         // what lies on a device was not looked at
+  std::uint32_t clamped = 0;    // infinite after backward, finite but not zero now
 };
 
-// The kind of a sink that is one only where nothing else of the step is bad: a gradient as backward left it, before the script
-// clamped it.
+// The kind of a sink that is one only where nothing else of the step is bad: a gradient as backward left it, before the
+// script clamped it.
 inline constexpr char kLeftByBackward[] = "gradient before clamping";
 // After it: the scan of optimizers whose window is expected to be complete.
 void before_backward();
@@ -45,7 +45,8 @@ void close_window(OptimizerEntry& entry);
 // A bound of clipping that leaves finite gradients finite: a number that is not NaN and not negative. A tensor is not
 // asked, it might have to be waited for.
 bool keeps_finite(PyObject* bound);
-// torch.nn.utils.clip_grad._clip_grads_with_norm_: a finite norm proves the gradients finite; else they are scanned now.
+// torch.nn.utils.clip_grad._clip_grads_with_norm_: a finite norm proves the gradients finite; else they are scanned
+// now.
 PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 // Scans the gradients of these parameters (an iterable of tensors) before something rewrites them.
 void scan_before_write(PyObject* parameters);

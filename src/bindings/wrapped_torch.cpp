@@ -26,13 +26,15 @@ base::Immortal<std::string> the_unread;  // class of the first tensor that could
 
 bool holds_values(PyObject* object) {
   return object != nullptr && THPVariable_Check(object) && THPVariable_Unpack(object).defined() &&
-         (at::isFloatingType(THPVariable_Unpack(object).scalar_type()) || at::isComplexType(THPVariable_Unpack(object).scalar_type()));
+         (at::isFloatingType(THPVariable_Unpack(object).scalar_type()) ||
+          at::isComplexType(THPVariable_Unpack(object).scalar_type()));
 }
 
 // The one attribute of floating point among those that __tensor_flatten__ names. New reference, or null.
 PyObject* name_in(PyObject* object) {
   PyObject* told = PyObject_CallMethod(object, "__tensor_flatten__", nullptr);
-  PyObject* names = told != nullptr && PyTuple_Check(told) && PyTuple_GET_SIZE(told) == 2 ? PyTuple_GET_ITEM(told, 0) : nullptr;
+  PyObject* names =
+      told != nullptr && PyTuple_Check(told) && PyTuple_GET_SIZE(told) == 2 ? PyTuple_GET_ITEM(told, 0) : nullptr;
   PyObject* list = names != nullptr ? PySequence_List(names) : nullptr;
   PyObject* found = nullptr;
   int count = 0;
@@ -59,7 +61,8 @@ const Form* form_of(PyObject* object) {
   if (const auto known = all.find(type); known != all.end()) return &known->second;
   if (all.size() >= kMaxClasses) return nullptr;
   auto* type_object = reinterpret_cast<PyObject*>(type);
-  Form form{Py_NewRef(type_object), PyObject_HasAttrString(type_object, "__tensor_flatten__") ? name_in(object) : nullptr,
+  Form form{Py_NewRef(type_object),
+            PyObject_HasAttrString(type_object, "__tensor_flatten__") ? name_in(object) : nullptr,
             PyObject_HasAttrString(type_object, "trigger_wait") != 0};
   PyErr_Clear();
   return &all.emplace(type, form).first->second;

@@ -25,7 +25,8 @@ PyObject* state_of(PyObject* optimizer) {
   return state;
 }
 
-// state[parameter], borrowed, or null. A tensor's hash is its address (torch.Tensor.__hash__, which is Python): that is not called.
+// state[parameter], borrowed, or null. A tensor's hash is its address (torch.Tensor.__hash__, which is Python): that is
+// not called.
 PyObject* state_of(PyObject* state, PyObject* parameter) {
   auto* type = reinterpret_cast<PyObject*>(Py_TYPE(parameter));
   if (type != ParameterClass && type != THPVariableClass) return PyDict_GetItem(state, parameter);
@@ -60,7 +61,8 @@ bool is_bad(const at::Tensor& tensor, std::int64_t first, std::int64_t last) {
   return first < last && sense::quick_scan(v.data + first * item, static_cast<std::size_t>(last - first), v.dtype).bad;
 }
 
-// torch.optim skips a parameter that has no gradient: what a frozen one holds, a mask of -Inf perhaps, is no result of a step.
+// torch.optim skips a parameter that has no gradient: what a frozen one holds, a mask of -Inf perhaps, is no result of
+// a step.
 bool is_no_result(const OptimizerEntry& entry, PyObject* parameter) {
   return entry.in_torch && !THPVariable_Unpack(parameter).requires_grad() && gradient_of(parameter) == nullptr;
 }
@@ -100,8 +102,10 @@ void SliceScan::visit(PyObject* parameter) {
   bad_ = bad_ || is_bad(p, first, last);
   for_each_state_tensor(state_, parameter, [&](const at::Tensor& t) {
     const bool same_size = static_cast<std::uint64_t>(t.numel()) == numel;
-    if (same_size) bad_ = bad_ || is_bad(t, first, last);
-    else if (first == 0) bad_ = bad_ || is_bad(t);  // a step count, a factored moment
+    if (same_size)
+      bad_ = bad_ || is_bad(t, first, last);
+    else if (first == 0)
+      bad_ = bad_ || is_bad(t);  // a step count, a factored moment
   });
 }
 
@@ -133,7 +137,8 @@ bool UndoCopy::add_plain_attributes(PyObject* attributes) {
   PyObject *key, *value;
   Py_ssize_t pos = 0;
   while (plain != nullptr && PyDict_Next(attributes, &pos, &key, &value)) {
-    const bool is_plain = value == Py_None || PyBool_Check(value) || PyLong_CheckExact(value) || PyFloat_CheckExact(value);
+    const bool is_plain =
+        value == Py_None || PyBool_Check(value) || PyLong_CheckExact(value) || PyFloat_CheckExact(value);
     if (is_plain && PyDict_SetItem(plain, key, value) != 0) Py_CLEAR(plain);
   }
   if (plain != nullptr) attributes_.emplace_back(Py_NewRef(attributes), plain);
@@ -151,8 +156,8 @@ bool UndoCopy::add(const at::Tensor& given) {
 }
 
 bool UndoCopy::add_container(PyObject* container) {
-  PyObject* copy = PyDict_Check(container) ? PyDict_Copy(container)
-                                           : PyList_GetSlice(container, 0, PyList_GET_SIZE(container));
+  PyObject* copy =
+      PyDict_Check(container) ? PyDict_Copy(container) : PyList_GetSlice(container, 0, PyList_GET_SIZE(container));
   if (copy != nullptr) containers_.emplace_back(Py_NewRef(container), copy);
   return copy != nullptr;
 }
@@ -187,8 +192,8 @@ bool UndoCopy::add_optimizer(PyObject* optimizer) {
   bool ok = state != nullptr && add_value(state, kDepth);
   Py_XDECREF(state);
   ok = ok && for_each_parameter(optimizer, [&](std::uint32_t, PyObject* p) {
-    if (ok && is_outer && THPVariable_Check(p)) ok = add(THPVariable_Unpack(p));
-  });
+         if (ok && is_outer && THPVariable_Check(p)) ok = add(THPVariable_Unpack(p));
+       });
   PyObject* groups = ok ? PyObject_GetAttrString(optimizer, "param_groups") : nullptr;
   for (Py_ssize_t i = 0; ok && groups != nullptr && PyList_Check(groups) && i < PyList_GET_SIZE(groups); ++i) {
     PyObject* group = PyList_GET_ITEM(groups, i);

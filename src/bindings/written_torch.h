@@ -1,7 +1,7 @@
 // What an optimizer wrote into parameters and its state: looked at, and with a memory budget undone.
 //
-// Looked at right after the step where its arithmetic may overflow or a copy to go back to exists; else one slice of all
-// bytes per step, so that everything is seen within kRotation steps at 1/kRotation of the cost.
+// Looked at right after the step where its arithmetic may overflow or a copy to go back to exists; else one slice of
+// all bytes per step, so that everything is seen within kRotation steps at 1/kRotation of the cost.
 #pragma once
 
 #include "bindings/live_torch.h"
@@ -28,9 +28,9 @@ class SliceScan {
   bool bad_ = false;
 };
 
-// Parameters, state, groups and attributes of an optimizer, and of those that it holds, as they were before a step. What
-// its dicts and lists hold is remembered, and the bytes of the tensors in them.
-// One copy per optimizer, made anew before each step: costs one read and one write of those bytes.
+// Parameters, state, groups and attributes of an optimizer, and of those that it holds, as they were before a step.
+// What its dicts and lists hold is remembered, and the bytes of the tensors in them. One copy per optimizer, made anew
+// before each step: costs one read and one write of those bytes.
 class UndoCopy {
  public:
   ~UndoCopy() { forget(); }

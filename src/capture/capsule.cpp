@@ -32,9 +32,8 @@ constexpr std::size_t kInline = 64;  // bytes of an unnamed input that stay in t
 constexpr std::uint64_t kMaxAbout = std::uint64_t{256} << 20, kMaxFile = std::uint64_t{1} << 40;
 
 const char* safetensors_dtype(std::uint8_t dtype) {
-  static constexpr const char* kNames[] = {"U8",    "I8",    "I16",   "I32", "I64",   "F16",
-                                           "F32",   "F64",   nullptr, "C64", nullptr, "BOOL",
-                                           nullptr, nullptr, nullptr, "BF16"};
+  static constexpr const char* kNames[] = {"U8",    "I8",  "I16",   "I32",  "I64",   "F16",   "F32",   "F64",
+                                           nullptr, "C64", nullptr, "BOOL", nullptr, nullptr, nullptr, "BF16"};
   return dtype < std::size(kNames) ? kNames[dtype] : nullptr;
 }
 
@@ -82,8 +81,7 @@ std::vector<NamedTensor> take_tensors(Tape& tape, std::vector<std::string>& cont
     Storage& storage = tape.storages[id];
     if (!is_held(storage)) continue;
     if (storage.name.empty() && storage.bytes.size() <= kInline) continue;
-    std::string key =
-        storage.name.empty() ? "input." + std::to_string(id) : storage.kind + "." + storage.name;
+    std::string key = storage.name.empty() ? "input." + std::to_string(id) : storage.kind + "." + storage.name;
     if (!keys.insert(key).second) keys.insert(key += "#" + std::to_string(id));
     storage.external = key;
     contents.push_back(std::move(storage.bytes));
@@ -97,8 +95,8 @@ std::vector<NamedTensor> take_tensors(Tape& tape, std::vector<std::string>& cont
   return tensors;
 }
 
-Status write_part(const fs::path& path, const std::vector<std::string_view>& parts, const CapsuleHooks& hooks, json* entry,
-                  CapsuleTimes* times) {
+Status write_part(const fs::path& path, const std::vector<std::string_view>& parts, const CapsuleHooks& hooks,
+                  json* entry, CapsuleTimes* times) {
   CheckedFile file;
   Status status = write_checked(path.string(), parts, hooks.cancelled, &file,
                                 hooks.trains_on ? ReadBackBy::kTheSame : ReadBackBy::kAnotherThread);
@@ -109,8 +107,8 @@ Status write_part(const fs::path& path, const std::vector<std::string_view>& par
   return status;
 }
 
-Status write_tensors(const fs::path& path, const std::vector<NamedTensor>& tensors, const CapsuleHooks& hooks, json* entry,
-                     CapsuleTimes* times) {
+Status write_tensors(const fs::path& path, const std::vector<NamedTensor>& tensors, const CapsuleHooks& hooks,
+                     json* entry, CapsuleTimes* times) {
   const std::string header = safetensors_header(tensors);
   std::vector<std::string_view> parts{header};
   for (const NamedTensor& tensor : tensors) parts.push_back(tensor.bytes);
@@ -127,7 +125,8 @@ Status write_about(const fs::path& path, const json& about, const CapsuleHooks& 
 std::vector<NamedTensor> not_on_tape(std::vector<NamedTensor> start, const Tape& tape) {
   std::map<std::string, std::size_t> sizes;  // of two of one name the first has it in the file
   for (const Storage& storage : tape.storages) {
-    if (is_held(storage) && !storage.name.empty()) sizes.try_emplace(storage.kind + "." + storage.name, storage.size_bytes);
+    if (is_held(storage) && !storage.name.empty())
+      sizes.try_emplace(storage.kind + "." + storage.name, storage.size_bytes);
   }
   std::set<std::string_view> names;
   std::vector<NamedTensor> rest;
@@ -139,8 +138,9 @@ std::vector<NamedTensor> not_on_tape(std::vector<NamedTensor> start, const Tape&
   return rest;
 }
 
-// Which of the fills of the tape are memory as it was handed out: what lies there by chance comes up in no other run. Its file does not tell. Nor
-// need those come up that no call reads, as results of the step that it did not see being written: another program is to come to others.
+// Which of the fills of the tape are memory as it was handed out: what lies there by chance comes up in no other run.
+// Its file does not tell. Nor need those come up that no call reads, as results of the step that it did not see being
+// written: another program is to come to others.
 json unwritten_fills(const Tape& tape) {
   json found = json::array();
   std::set<StorageId> read;
@@ -157,7 +157,8 @@ json unwritten_fills(const Tape& tape) {
 }
 
 // *about_written: what its capsule.json holds.
-Status write_parts(const fs::path& at, CapsuleDraft draft, const CapsuleHooks& hooks, CapsuleTimes* times, json* about_written) {
+Status write_parts(const fs::path& at, CapsuleDraft draft, const CapsuleHooks& hooks, CapsuleTimes* times,
+                   json* about_written) {
   json& about = draft.about;
   json statistics = json::object();
   if (draft.redact) statistics = redact(draft.tape);
@@ -165,19 +166,24 @@ Status write_parts(const fs::path& at, CapsuleDraft draft, const CapsuleHooks& h
   const std::vector<NamedTensor> tensors = take_tensors(draft.tape, contents);
   json files = json::object();
   if (!draft.start.empty()) {
-    if (Status status = write_tensors(at / kStartFile, draft.start, hooks, &files[kStartFile], times); !status.ok()) return status;
+    if (Status status = write_tensors(at / kStartFile, draft.start, hooks, &files[kStartFile], times); !status.ok())
+      return status;
   }
   if (!tensors.empty()) {
-    if (Status status = write_tensors(at / kTensorFile, tensors, hooks, &files[kTensorFile], times); !status.ok()) return status;
+    if (Status status = write_tensors(at / kTensorFile, tensors, hooks, &files[kTensorFile], times); !status.ok())
+      return status;
   }
   const std::string bytes = write_tape(draft.tape);
   Tape understood;
-  if (Status status = read_tape(bytes, &understood); !status.ok()) return Status("cannot be written: its tape " + status.why());
+  if (Status status = read_tape(bytes, &understood); !status.ok())
+    return Status("cannot be written: its tape " + status.why());
   if (Status status = write_part(at / kTapeFile, {bytes}, hooks, &files[kTapeFile], times); !status.ok()) return status;
   if (const std::string& seen = draft.tape.statistics; !seen.empty()) {
     record::Trace trace;
-    if (Status status = read_statistics(seen, &trace); !status.ok()) return Status("cannot be written: its statistics " + status.why());
-    if (Status status = write_part(at / kStatisticsFile, {seen}, hooks, &files[kStatisticsFile], times); !status.ok()) return status;
+    if (Status status = read_statistics(seen, &trace); !status.ok())
+      return Status("cannot be written: its statistics " + status.why());
+    if (Status status = write_part(at / kStatisticsFile, {seen}, hooks, &files[kStatisticsFile], times); !status.ok())
+      return status;
   }
   about["schema"] = kCapsuleSchema;
   about["redacted"] = draft.redact;
@@ -188,7 +194,8 @@ Status write_parts(const fs::path& at, CapsuleDraft draft, const CapsuleHooks& h
   return status;
 }
 
-// The folder has its name and is whole. How a replay came out is put into its capsule.json, which is replaced in one step.
+// The folder has its name and is whole. How a replay came out is put into its capsule.json, which is replaced in one
+// step.
 void try_replay(const fs::path& folder, json about, const CapsuleHooks& hooks, CapsuleTimes* times) {
   about["replay"] = hooks.tried(folder.string());
   const fs::path beside = folder / (std::string(kAboutFile) + ".replayed");
@@ -208,7 +215,8 @@ Status read_part(const FileSource& source, const json& files, const char* name, 
   }
   const std::uint64_t size = (*entry)["bytes"].get<std::uint64_t>();
   // No more than it is said to have: a damaged file may be of any size.
-  if (Status status = source(name, std::min(size, kMaxFile), bytes); !status.ok()) return Status(std::string(name) + " " + status.why());
+  if (Status status = source(name, std::min(size, kMaxFile), bytes); !status.ok())
+    return Status(std::string(name) + " " + status.why());
   const json& sum = (*entry)["checksum"];
   if (bytes->size() != size || !sum.is_string() ||
       sum.get<std::string>() != hex(base::checksum(bytes->data(), bytes->size()))) {
@@ -227,7 +235,8 @@ Status read_about(const FileSource& source, json* about) {
   *about = json::parse(
       bytes, [&](int depth, json::parse_event_t, json&) { return !(deep |= depth > 64); }, false);
   if (deep || !about->is_object()) return Status("is no capsule: capsule.json is not its JSON");
-  if (const Status status = check_own_checksum(bytes, *about); !status.ok()) return Status("is no sound capsule: capsule.json " + status.why());
+  if (const Status status = check_own_checksum(bytes, *about); !status.ok())
+    return Status("is no sound capsule: capsule.json " + status.why());
   const auto schema = about->find("schema");
   if (schema == about->end() || !schema->is_number_integer())
     return Status("is no capsule: capsule.json has no schema");
@@ -236,8 +245,7 @@ Status read_about(const FileSource& source, json* about) {
                   std::to_string(kCapsuleSchema));
   }
   const auto files = about->find("files");
-  if (files == about->end() || !files->is_object())
-    return Status("is no capsule: capsule.json lists no files");
+  if (files == about->end() || !files->is_object()) return Status("is no capsule: capsule.json lists no files");
   return {};
 }
 
@@ -261,8 +269,7 @@ Status read_tensors(const FileSource& source, const json& files, const char* nam
 std::uint64_t capsule_bytes(const Tape& tape) {
   std::uint64_t sum = (1 << 16) + tape.statistics.size();
   for (const Storage& storage : tape.storages) sum += storage.bytes.size();
-  for (const Entry& entry : tape.entries)
-    sum += entry.bytes.size() + 64 * (entry.args.size() + entry.results.size());
+  for (const Entry& entry : tape.entries) sum += entry.bytes.size() + 64 * (entry.args.size() + entry.results.size());
   for (const Outcome& outcome : tape.outcomes) sum += outcome.sample.size();
   return sum;
 }
@@ -273,7 +280,8 @@ std::uint64_t CapsuleDraft::bytes() const {
   return sum;
 }
 
-Status draft_capsule(Tape tape, json about, const CapsuleOptions& options, std::vector<NamedTensor> start, CapsuleDraft* draft) {
+Status draft_capsule(Tape tape, json about, const CapsuleOptions& options, std::vector<NamedTensor> start,
+                     CapsuleDraft* draft) {
   if (!options.redact) keep_parts(tape);
   const std::uint64_t of_statistics = tape.statistics.size();
   std::uint64_t size = capsule_bytes(tape);
@@ -289,7 +297,8 @@ Status draft_capsule(Tape tape, json about, const CapsuleOptions& options, std::
     start.clear();
     about.erase("start");
   }
-  if (const auto told = about.find("start"); told != about.end() && told->is_object()) (*told)["unwritten"] = unwritten_fills(tape);
+  if (const auto told = about.find("start"); told != about.end() && told->is_object())
+    (*told)["unwritten"] = unwritten_fills(tape);
   draft->start = std::move(start);
   draft->tape = std::move(tape);
   draft->about = std::move(about);
@@ -306,7 +315,8 @@ void CapsuleDraft::let_go_of_start() {
 Status write_capsule(const std::string& folder, CapsuleDraft draft, const CapsuleHooks& hooks, CapsuleTimes* times) {
   CapsuleTimes unused;
   if (times == nullptr) times = &unused;
-  // Next to it, so that giving it its name is one step. Two processes cannot take the same: the folder itself is the lock.
+  // Next to it, so that giving it its name is one step. Two processes cannot take the same: the folder itself is the
+  // lock.
   std::string temporary;
   if (Status status = make_partial(folder, &temporary); !status.ok()) return status;
   const fs::path final_path(folder);
@@ -334,7 +344,8 @@ Status write_capsule(const std::string& folder, CapsuleDraft draft, const Capsul
   return status;
 }
 
-Status write_capsule(const std::string& folder, Tape tape, json about, const CapsuleOptions& options, std::vector<NamedTensor> start) {
+Status write_capsule(const std::string& folder, Tape tape, json about, const CapsuleOptions& options,
+                     std::vector<NamedTensor> start) {
   CapsuleDraft draft;
   const Status status = draft_capsule(std::move(tape), std::move(about), options, std::move(start), &draft);
   return status.ok() ? write_capsule(folder, std::move(draft)) : status;
@@ -364,8 +375,7 @@ Status read_capsule_from(const FileSource& source, json* about, Tape* tape, Tens
   const json& files = (*about)["files"];
   std::string bytes;
   if (Status status = read_part(source, files, kTapeFile, &bytes); !status.ok()) return status;
-  if (Status status = read_tape(bytes, tape); !status.ok())
-    return Status(std::string(kTapeFile) + " " + status.why());
+  if (Status status = read_tape(bytes, tape); !status.ok()) return Status(std::string(kTapeFile) + " " + status.why());
   std::vector<NamedTensor> tensors;
   if (start != nullptr && files.contains(kStartFile)) {
     if (Status status = read_tensors(source, files, kStartFile, &bytes, &tensors); !status.ok()) return status;

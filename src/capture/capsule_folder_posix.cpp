@@ -49,7 +49,8 @@ std::string machine() {
   if (boot.empty() || space.empty() || link("/proc/self") != std::to_string(getpid())) return "0";
   const std::string both = boot + " " + space;
   char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(base::checksum(both.data(), both.size())));
+  std::snprintf(text, sizeof text, "%016llx",
+                static_cast<unsigned long long>(base::checksum(both.data(), both.size())));
   return text;
 }
 
@@ -98,7 +99,8 @@ bool is_left_behind(const std::string& name) {
   if (here == "0" || !rest.starts_with(here + "-")) return false;
   rest.remove_prefix(here.size() + 1);
   std::uint64_t process = 0, start = 0, number = 0;
-  if (!read_number(&rest, &process) || !read_number(&rest, &start) || !read_number(&rest, &number) || !rest.empty()) return false;
+  if (!read_number(&rest, &process) || !read_number(&rest, &start) || !read_number(&rest, &number) || !rest.empty())
+    return false;
   if (process == 0 || process > 0x7fffffff || start == 0) return false;
   if (kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH) return true;
   const auto now = start_of(static_cast<long>(process));
@@ -107,13 +109,16 @@ bool is_left_behind(const std::string& name) {
 
 namespace {
 
-void settle(const fs::path& folder, const std::function<bool(const std::string&)>& is_whole, std::vector<LeftBehind>* found) {
+void settle(const fs::path& folder, const std::function<bool(const std::string&)>& is_whole,
+            std::vector<LeftBehind>* found) {
   std::error_code error;
   if (is_whole && is_whole(folder.string())) {
     const std::string name = folder.filename().string();
     const fs::path kept = folder.parent_path() / name.substr(0, name.rfind(kPartial));
-    if (!fs::exists(fs::symlink_status(kept, error))) fs::rename(folder, kept, error);
-    else return;  // it stays under the name that it has
+    if (!fs::exists(fs::symlink_status(kept, error)))
+      fs::rename(folder, kept, error);
+    else
+      return;  // it stays under the name that it has
     if (!error) found->push_back({folder.string(), kept.string()});
     return;
   }
@@ -122,17 +127,21 @@ void settle(const fs::path& folder, const std::function<bool(const std::string&)
 
 }  // namespace
 
-std::vector<LeftBehind> settle_left_behind(const std::string& runs, const std::function<bool(const std::string&)>& is_whole) noexcept try {
+std::vector<LeftBehind> settle_left_behind(const std::string& runs,
+                                           const std::function<bool(const std::string&)>& is_whole) noexcept try {
   std::vector<LeftBehind> found;
   std::size_t seen = 0;
   const std::function<void(const fs::path&, int)> look = [&](const fs::path& folder, int levels) {
     std::error_code error;
-    for (fs::directory_iterator it(folder, error), end; !error && it != end && seen < kMostEntries; it.increment(error), ++seen) {
+    for (fs::directory_iterator it(folder, error), end; !error && it != end && seen < kMostEntries;
+         it.increment(error), ++seen) {
       std::error_code unknown;
       if (it->is_symlink(unknown) || !it->is_directory(unknown)) continue;
       const std::string name = it->path().filename().string();
-      if (is_left_behind(name)) settle(it->path(), is_whole, &found);
-      else if (levels > 1 && !name.starts_with("step-")) look(it->path(), levels - 1);
+      if (is_left_behind(name))
+        settle(it->path(), is_whole, &found);
+      else if (levels > 1 && !name.starts_with("step-"))
+        look(it->path(), levels - 1);
     }
   };
   if (!runs.empty()) look(runs, kLevels);

@@ -74,8 +74,14 @@ TEST_F(CapsuleFolders, OfThoseWhoAreGoneAndOfNobodyElse) {
   // Of another machine or container, of a form that does not tell, of nobody.
   std::string elsewhere = name(left);
   elsewhere[at + 9] = elsewhere[at + 9] == '0' ? '1' : '0';
-  const std::string others[] = {elsewhere, "step-000001.partial-1234abcd", "step-000001.partial-0-1-2-3", "step-000001", "notes" + machine + "-1-2-3",
-                                "step-1" + machine + "-0-0-0", "step-1" + machine + "-99999999999-5-0", "step-1" + machine + "-7-5-0x",
+  const std::string others[] = {elsewhere,
+                                "step-000001.partial-1234abcd",
+                                "step-000001.partial-0-1-2-3",
+                                "step-000001",
+                                "notes" + machine + "-1-2-3",
+                                "step-1" + machine + "-0-0-0",
+                                "step-1" + machine + "-99999999999-5-0",
+                                "step-1" + machine + "-7-5-0x",
                                 "step-1" + machine + "-7-5"};
   for (const std::string& other : others) {
     EXPECT_FALSE(is_left_behind(other)) << other;

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <iterator>
 
-#include "base/edits.h"
 #include "base/checksum.h"
+#include "base/edits.h"
 #include "capture/step_statistics.h"
 #include "capture/tape_file.h"
 #include "capture/testing.h"
@@ -21,7 +21,8 @@ using Files = std::map<std::string, std::string>;
 
 std::string sum_of(const std::string& bytes) {
   char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(base::checksum(bytes.data(), bytes.size())));
+  std::snprintf(text, sizeof text, "%016llx",
+                static_cast<unsigned long long>(base::checksum(bytes.data(), bytes.size())));
   return text;
 }
 
@@ -29,7 +30,10 @@ std::string sum_of(const std::string& bytes) {
 std::string about_of(const Files& files) {
   json list = json::object();
   for (const auto& [name, bytes] : files) list[name] = {{"bytes", bytes.size()}, {"checksum", sum_of(bytes)}};
-  return json{{"schema", 1}, {"kind", "finitude capsule"}, {"files", list}, {"step", 3},
+  return json{{"schema", 1},
+              {"kind", "finitude capsule"},
+              {"files", list},
+              {"step", 3},
               {"start", {{"tensors", {{"state.w.exp_avg", {{"dtype", "float32"}, {"shape", {2}}}}}}}}}
       .dump();
 }
@@ -90,7 +94,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
   check(files, std::string(reinterpret_cast<const char*>(input), size));
   check(files, finitude::base::edited(about, input, size));
   // Of the other files one: each has a target of its own.
-  const auto& [name, bytes] = *std::next(files.begin(), static_cast<std::ptrdiff_t>((size == 0 ? 0 : input[size - 1]) % files.size()));
+  const auto& [name, bytes] =
+      *std::next(files.begin(), static_cast<std::ptrdiff_t>((size == 0 ? 0 : input[size - 1]) % files.size()));
   Files damaged = files;
   damaged[name] = finitude::base::edited(bytes, input, size);
   check(damaged, about_of(damaged));

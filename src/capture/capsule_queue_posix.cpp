@@ -24,16 +24,18 @@ namespace {
 
 constexpr int kNicer = 5;  // than the threads that train, where processors are short
 
-// On every processor that a thread of this process runs on, nicer than they are. A thread that was bound to one of them, as OpenMP may
-// have bound the one that trains, begins its own on that same one.
+// On every processor that a thread of this process runs on, nicer than they are. A thread that was bound to one of
+// them, as OpenMP may have bound the one that trains, begins its own on that same one.
 void stand_back() {
 #ifdef __linux__
   cpu_set_t all;
   CPU_ZERO(&all);
   std::error_code error;
-  for (std::filesystem::directory_iterator it("/proc/self/task", error), end; !error && it != end; it.increment(error)) {
+  for (std::filesystem::directory_iterator it("/proc/self/task", error), end; !error && it != end;
+       it.increment(error)) {
     cpu_set_t one;
-    if (sched_getaffinity(static_cast<pid_t>(std::atoi(it->path().filename().c_str())), sizeof one, &one) == 0) CPU_OR(&all, &all, &one);
+    if (sched_getaffinity(static_cast<pid_t>(std::atoi(it->path().filename().c_str())), sizeof one, &one) == 0)
+      CPU_OR(&all, &all, &one);
   }
   if (CPU_COUNT(&all) != 0) sched_setaffinity(0, sizeof all, &all);
   const auto self = static_cast<id_t>(syscall(SYS_gettid));
@@ -49,7 +51,8 @@ CapsuleQueue& CapsuleQueue::get() {
   CapsuleQueue* queue = of_this_process.load();
   const int process = getpid();
   while (queue == nullptr || queue->process_ != process) {
-    auto* const mine = new CapsuleQueue(process);  // never destroyed: its thread may outlast main. Its parent's is left as it is
+    auto* const mine =
+        new CapsuleQueue(process);  // never destroyed: its thread may outlast main. Its parent's is left as it is
     if (of_this_process.compare_exchange_strong(queue, mine)) return *mine;
     delete mine;
   }
@@ -133,7 +136,8 @@ CapsuleDone CapsuleQueue::write(CapsuleJob job) noexcept {
         return done.replayed;
       };
     }
-    done.why_not = given_up_ ? "was given up" : write_capsule(job.folder, std::move(job.draft), hooks, &done.times).why();
+    done.why_not =
+        given_up_ ? "was given up" : write_capsule(job.folder, std::move(job.draft), hooks, &done.times).why();
     const std::string parent = std::filesystem::path(job.folder).parent_path().string();
     if (done.why_not.empty() && job.keep != 0) keep_newest(parent, job.keep, job.folder);
     if (!given_up_) done.left_behind = settle_left_behind(job.runs, is_whole_capsule);
@@ -149,7 +153,8 @@ std::vector<CapsuleDone> CapsuleQueue::take_done(const std::function<bool(const 
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!mine) return std::exchange(done_, {});
   std::vector<CapsuleDone> taken;
-  const auto others = std::stable_partition(done_.begin(), done_.end(), [&](const CapsuleDone& done) { return !mine(done.folder); });
+  const auto others =
+      std::stable_partition(done_.begin(), done_.end(), [&](const CapsuleDone& done) { return !mine(done.folder); });
   std::move(others, done_.end(), std::back_inserter(taken));
   done_.erase(others, done_.end());
   return taken;

@@ -17,11 +17,11 @@ namespace finitude::capture {
 
 struct CapsuleJob {
   std::string folder;
-  CapsuleDraft draft;                                     // let go of its start
-  std::string replayed = "not tried";                     // how a replay came out before
-  std::function<std::string(const std::string&)> tried;   // CapsuleHooks::tried
-  std::string runs;                                       // what others left behind below it is settled; empty: nothing is
-  std::uint32_t keep = 0;                                 // so many capsules stay in its folder; 0: all
+  CapsuleDraft draft;                                    // let go of its start
+  std::string replayed = "not tried";                    // how a replay came out before
+  std::function<std::string(const std::string&)> tried;  // CapsuleHooks::tried
+  std::string runs;        // what others left behind below it is settled; empty: nothing is
+  std::uint32_t keep = 0;  // so many capsules stay in its folder; 0: all
 };
 
 struct CapsuleDone {
@@ -31,15 +31,15 @@ struct CapsuleDone {
   std::vector<LeftBehind> left_behind;  // by others, and settled
 };
 
-// Any thread may call it. The thread of its own is there as long as there is something to write, takes no signal, and is nicer than the
-// program's. A forked process has a queue of its own, which is empty.
+// Any thread may call it. The thread of its own is there as long as there is something to write, takes no signal, and
+// is nicer than the program's. A forked process has a queue of its own, which is empty.
 class CapsuleQueue {
  public:
   static CapsuleQueue& get();
 
-  // Waits while those before it hold so much memory that with this one it would be more than most_bytes. interrupted: asked ten times a
-  // second meanwhile, without a lock; true ends the wait, and this one is not written. False then. Throws where no thread can be had; then
-  // nothing is under way.
+  // Waits while those before it hold so much memory that with this one it would be more than most_bytes. interrupted:
+  // asked ten times a second meanwhile, without a lock; true ends the wait, and this one is not written. False then.
+  // Throws where no thread can be had; then nothing is under way.
   bool add(CapsuleJob job, std::uint64_t most_bytes, const std::function<bool()>& interrupted = {});
   // What has come of those whose folder is one of these, since it was asked last; all of them without.
   std::vector<CapsuleDone> take_done(const std::function<bool(const std::string& folder)>& mine = {});

@@ -37,7 +37,10 @@ class CapsuleQueues : public ::testing::Test {
     std::string table(bytes, 'x');
     CapsuleJob job;
     job.folder = folder(number);
-    EXPECT_EQ(draft_capsule(whole_tape(), {{"step", number}}, {}, {{"table", "U8", {static_cast<std::int64_t>(bytes)}, table}}, &job.draft).why(), "");
+    EXPECT_EQ(draft_capsule(whole_tape(), {{"step", number}}, {},
+                            {{"table", "U8", {static_cast<std::int64_t>(bytes)}, table}}, &job.draft)
+                  .why(),
+              "");
     job.draft.let_go_of_start();
     table.assign(bytes, 'y');
     return job;
@@ -168,7 +171,9 @@ TEST_F(CapsuleQueues, AForkedProcessHasItsOwn) {
     return std::string("identical");
   };
   queue().add(std::move(first), 1 << 30);
-  while (!begun) std::this_thread::sleep_for(1ms);  // gcc's ASan keeps locks of its own over fork, which a thread that begins or writes has
+  while (!begun)
+    std::this_thread::sleep_for(
+        1ms);  // gcc's ASan keeps locks of its own over fork, which a thread that begins or writes has
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {

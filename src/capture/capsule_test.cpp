@@ -61,9 +61,9 @@ TEST_F(Capsule, ComesBackAsItWas) {
   EXPECT_EQ(tape.storages[0].external, "parameter.weight");
   EXPECT_EQ(tape.storages[3].bytes, "87654321");
   EXPECT_EQ(tape.entries.size(), whole_tape().entries.size());
-  EXPECT_NE(content("tensors.safetensors")
-                .find(R"("parameter.weight":{"data_offsets":[0,16],"dtype":"F32","shape":[2,2]})"),
-            std::string::npos);
+  EXPECT_NE(
+      content("tensors.safetensors").find(R"("parameter.weight":{"data_offsets":[0,16],"dtype":"F32","shape":[2,2]})"),
+      std::string::npos);
 }
 
 TEST_F(Capsule, StatisticsAreAFileOfTheirOwn) {
@@ -115,9 +115,7 @@ TEST_F(Capsule, NamesThatAreTheSameStayApart) {
 TEST_F(Capsule, NoneIsLeftWhereItCannotBeWritten) {
   EXPECT_EQ(write_capsule(folder_, whole_tape(), {}, {.max_bytes = 10}).why(), "would take 1 MB");
   EXPECT_NE(
-      write_capsule((root_ / "no" / "such" / "folder").string(), whole_tape(), nlohmann::json::object(), {})
-          .why(),
-      "");
+      write_capsule((root_ / "no" / "such" / "folder").string(), whole_tape(), nlohmann::json::object(), {}).why(), "");
   EXPECT_EQ(entries(), 0u);
   ASSERT_EQ(write_capsule(folder_, whole_tape(), {{"step", 1}}, {}).why(), "");
   EXPECT_EQ(write_capsule(folder_, whole_tape(), {{"step", 2}}, {}).why(), "is there already");
@@ -143,10 +141,10 @@ TEST_F(Capsule, ADamagedOneIsTold) {
     EXPECT_EQ(why(), "");
   }
   const std::string about = content("capsule.json");
-  for (const char* wrong : {"", "{", "[]", "{}", R"({"schema": "1"})", R"({"schema": 2, "files": {}})",
-                            R"({"schema": 1})", R"({"schema": 1, "files": {"tape.bin": 1}})",
-                            R"({"schema": 1, "files": {"tape.bin": {"bytes": "x"}}})",
-                            R"({"schema": 1, "files": {"tape.bin": {"bytes": 9, "checksum": []}}})"}) {
+  for (const char* wrong :
+       {"", "{", "[]", "{}", R"({"schema": "1"})", R"({"schema": 2, "files": {}})", R"({"schema": 1})",
+        R"({"schema": 1, "files": {"tape.bin": 1}})", R"({"schema": 1, "files": {"tape.bin": {"bytes": "x"}}})",
+        R"({"schema": 1, "files": {"tape.bin": {"bytes": 9, "checksum": []}}})"}) {
     put("capsule.json", wrong);
     EXPECT_NE(why(), "") << wrong;
   }
@@ -188,10 +186,9 @@ TEST_F(Capsule, TheStartOfTheStep) {
   const Tape tape = whole_tape();
   const std::string on_tape = tape.storages[0].kind + "." + tape.storages[0].name;
   const std::string same_size = std::string(tape.storages[0].bytes.size(), '?');
-  const std::vector<NamedTensor> start = {
-      {on_tape, "U8", {static_cast<std::int64_t>(same_size.size())}, same_size},
-      {"state.weight.exp_avg", "F32", {2}, "12345678"},
-      {"state.weight.exp_avg", "F32", {2}, "87654321"}};  // a name comes once
+  const std::vector<NamedTensor> start = {{on_tape, "U8", {static_cast<std::int64_t>(same_size.size())}, same_size},
+                                          {"state.weight.exp_avg", "F32", {2}, "12345678"},
+                                          {"state.weight.exp_avg", "F32", {2}, "87654321"}};  // a name comes once
   ASSERT_EQ(write_capsule(folder_, tape, {{"start", {{"x", 1}}}}, {}, start).why(), "");
   nlohmann::json about;
   Tape read;
@@ -212,7 +209,9 @@ TEST_F(Capsule, TheStartIsLeftOutWhereItIsTooLarge) {
   const std::vector<NamedTensor> start = {{"state.weight.exp_avg", "U8", {1 << 20}, large}};
   for (const bool redact : {false, true}) {
     fs::remove_all(folder_);
-    ASSERT_EQ(write_capsule(folder_, whole_tape(), {{"start", 1}}, {.max_bytes = 1 << 20, .redact = redact}, start).why(), "");
+    ASSERT_EQ(
+        write_capsule(folder_, whole_tape(), {{"start", 1}}, {.max_bytes = 1 << 20, .redact = redact}, start).why(),
+        "");
     EXPECT_FALSE(fs::exists(fs::path(folder_) / "start.safetensors"));
     EXPECT_EQ(content("capsule.json").find("\"start\""), std::string::npos);
   }
@@ -223,8 +222,7 @@ TEST_F(Capsule, RedactedOnesHoldNoValue) {
   const float secret[4] = {1.5f, -2.25f, 0, 42.125f};
   tape.storages[0].bytes.assign(reinterpret_cast<const char*>(secret), sizeof secret);
   tape.entries[3].args[1].real = 1234.5678;
-  ASSERT_EQ(write_capsule(folder_, tape, nlohmann::json::object(), {.max_bytes = 1, .redact = true}).why(),
-            "");
+  ASSERT_EQ(write_capsule(folder_, tape, nlohmann::json::object(), {.max_bytes = 1, .redact = true}).why(), "");
   EXPECT_FALSE(fs::exists(fs::path(folder_) / "tensors.safetensors"));
   const std::string bytes = content("tape.bin");
   EXPECT_EQ(bytes.find(std::string(reinterpret_cast<const char*>(secret), 8)), std::string::npos);

@@ -22,14 +22,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kWritten = std::size_t{4} << 20;    // bytes given to the system at once
-constexpr std::size_t kReadBack = std::size_t{1} << 18;   // bytes read back at once: they stay in the cache of the processor
+constexpr std::size_t kWritten = std::size_t{4} << 20;  // bytes given to the system at once
+constexpr std::size_t kReadBack = std::size_t{1}
+                                  << 18;  // bytes read back at once: they stay in the cache of the processor
 constexpr std::uint64_t kAlone = std::uint64_t{4} << 20;  // a smaller file is not worth a second thread
 constexpr std::uint64_t kOver = ~std::uint64_t{0};
 
 class Descriptor {
  public:
-  explicit Descriptor(const std::string& path) : number_(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {}
+  explicit Descriptor(const std::string& path)
+      : number_(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {}
   ~Descriptor() {
     if (number_ >= 0) close(number_);
   }
@@ -77,10 +79,12 @@ class ReadBack {
         in_part_ = 0;
         continue;
       }
-      const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>({kReadBack, part.size() - in_part_, end - at_}));
+      const auto wanted =
+          static_cast<std::size_t>(std::min<std::uint64_t>({kReadBack, part.size() - in_part_, end - at_}));
       const ssize_t got = pread(descriptor_, piece_.get(), wanted, static_cast<off_t>(at_));
       if (got < 0 && errno == EINTR) continue;
-      if (got <= 0 || std::memcmp(piece_.get(), part.data() + in_part_, static_cast<std::size_t>(got)) != 0) same_ = false;
+      if (got <= 0 || std::memcmp(piece_.get(), part.data() + in_part_, static_cast<std::size_t>(got)) != 0)
+        same_ = false;
       if (!same_) break;
       sum_.add(piece_.get(), static_cast<std::size_t>(got));
       at_ += static_cast<std::uint64_t>(got);
@@ -101,7 +105,8 @@ class ReadBack {
   bool same_ = true;
 };
 
-// Runs where a processor has nothing else to do: beside it a thread gets what is left, and never takes the half of one from the writer.
+// Runs where a processor has nothing else to do: beside it a thread gets what is left, and never takes the half of one
+// from the writer.
 void run_on_what_is_left() {
 #ifdef __linux__
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 19);
@@ -153,8 +158,8 @@ class Follower {
 
 }  // namespace
 
-Status write_checked(const std::string& path, const std::vector<std::string_view>& parts, const std::atomic<bool>* cancelled,
-                     CheckedFile* file, ReadBackBy by) {
+Status write_checked(const std::string& path, const std::vector<std::string_view>& parts,
+                     const std::atomic<bool>* cancelled, CheckedFile* file, ReadBackBy by) {
   *file = {};
   std::uint64_t size = 0;
   for (const std::string_view part : parts) size += part.size();
@@ -165,7 +170,8 @@ Status write_checked(const std::string& path, const std::vector<std::string_view
   const auto began = Clock::now();
   {
     std::unique_ptr<Follower> follower;
-    if (by == ReadBackBy::kAnotherThread && size > kAlone && std::thread::hardware_concurrency() > 1) follower = std::make_unique<Follower>(&reader);
+    if (by == ReadBackBy::kAnotherThread && size > kAlone && std::thread::hardware_concurrency() > 1)
+      follower = std::make_unique<Follower>(&reader);
     for (const std::string_view part : parts) {
       for (std::size_t at = 0; at < part.size(); at += kWritten) {
         if (cancelled != nullptr && *cancelled) return Status("was given up");
@@ -177,7 +183,8 @@ Status write_checked(const std::string& path, const std::vector<std::string_view
     }
     written = Clock::now();
   }
-  if (!reader.up_to(file->bytes, std::atomic<bool>(false))) return Status("cannot be written: what was read back is something else");
+  if (!reader.up_to(file->bytes, std::atomic<bool>(false)))
+    return Status("cannot be written: what was read back is something else");
   file->checksum = reader.checksum();
   const bool arrived = descriptor.closed();
   if (!arrived) return failed(errno);

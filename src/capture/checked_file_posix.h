@@ -19,12 +19,13 @@ struct CheckedFile {
 
 enum class ReadBackBy : std::uint8_t {
   kAnotherThread,  // of a large file, while it is written: soonest done
-  kTheSame,        // afterwards: whoever computes beside it keeps the other processors, and the writing itself is a plain one
+  kTheSame,  // afterwards: whoever computes beside it keeps the other processors, and the writing itself is a plain one
 };
 
-// Writes a new file out of its parts, reads it back through the page cache and holds it against them, byte by byte. The reason is worded to follow the name of the
-// file; the file stays in any case. cancelled: ends it early; may be null. Throws where memory is short.
-Status write_checked(const std::string& path, const std::vector<std::string_view>& parts, const std::atomic<bool>* cancelled,
-                     CheckedFile* file, ReadBackBy by = ReadBackBy::kAnotherThread);
+// Writes a new file out of its parts, reads it back through the page cache and holds it against them, byte by byte. The
+// reason is worded to follow the name of the file; the file stays in any case. cancelled: ends it early; may be null.
+// Throws where memory is short.
+Status write_checked(const std::string& path, const std::vector<std::string_view>& parts,
+                     const std::atomic<bool>* cancelled, CheckedFile* file, ReadBackBy by = ReadBackBy::kAnotherThread);
 
 }  // namespace finitude::capture

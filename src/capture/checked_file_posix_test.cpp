@@ -40,7 +40,8 @@ class CheckedFiles : public ::testing::Test {
 
 TEST_F(CheckedFiles, HoldWhatTheirPartsHold) {
   // Small ones, and those that a second thread reads back, cut at and beside the pieces that are written and read.
-  for (const std::size_t size : {0, 1, 31, 4095, 1 << 18, (1 << 18) + 1, (4 << 20) - 1, (4 << 20) + 1, (9 << 20) + 77}) {
+  for (const std::size_t size :
+       {0, 1, 31, 4095, 1 << 18, (1 << 18) + 1, (4 << 20) - 1, (4 << 20) + 1, (9 << 20) + 77}) {
     const std::string whole = bytes(size);
     for (const std::size_t cut : {std::size_t{0}, std::size_t{13}, size / 2, size}) {
       const std::size_t first = std::min(cut, size);
@@ -48,7 +49,8 @@ TEST_F(CheckedFiles, HoldWhatTheirPartsHold) {
       for (const ReadBackBy by : {ReadBackBy::kAnotherThread, ReadBackBy::kTheSame}) {
         fs::remove(path_);
         CheckedFile file;
-        ASSERT_EQ(write_checked(path_, {view.substr(0, first), {}, view.substr(first)}, nullptr, &file, by).why(), "") << size;
+        ASSERT_EQ(write_checked(path_, {view.substr(0, first), {}, view.substr(first)}, nullptr, &file, by).why(), "")
+            << size;
         EXPECT_EQ(file.bytes, size);
         EXPECT_EQ(file.checksum, base::checksum(whole.data(), whole.size())) << size << " " << cut;
         EXPECT_TRUE(content() == whole) << size;

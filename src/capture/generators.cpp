@@ -97,8 +97,7 @@ bool read_generators(std::string_view bytes, Generators* generators) {
   read_torch(in, &generators->torch);
   read_twister(in, &generators->python);
   read_twister(in, &generators->numpy);
-  for (std::uint64_t n = in.var(kMaxGenerators); n > 0 && in.ok(); --n)
-    read_torch(in, &generators->own.emplace_back());
+  for (std::uint64_t n = in.var(kMaxGenerators); n > 0 && in.ok(); --n) read_torch(in, &generators->own.emplace_back());
   for (std::uint64_t n = version == kVersionWithDevices ? in.var(kMaxGenerators) : 0; n > 0 && in.ok(); --n) {
     DeviceGenerator& one = generators->devices.emplace_back();
     one.device = in.text();

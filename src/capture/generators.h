@@ -20,7 +20,7 @@ struct TorchGenerator {
   std::uint64_t seed = 0;
   std::uint32_t left = 1, next = 0;  // left 1..624; next 0..624, and together at most 625
   bool seeded = false;
-  std::optional<float> next_float;    // the second of a pair of normal numbers
+  std::optional<float> next_float;  // the second of a pair of normal numbers
   std::optional<double> next_double;
   std::array<std::uint32_t, kTwisterWords> words{};
 };
@@ -33,7 +33,7 @@ struct Twister {
 
 // A torch.Generator of a GPU: Philox numbers are counted, so this is all of it.
 struct DeviceGenerator {
-  std::string device;                          // "cuda:0"
+  std::string device;  // "cuda:0"
   bool known = false;
   std::uint64_t seed = 0, offset = 0;  // offset: a multiple of 4
 };

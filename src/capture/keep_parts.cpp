@@ -14,7 +14,8 @@ namespace {
 constexpr std::uint64_t kPerFill = 64;
 
 bool is_worth_it(const Storage& storage) {
-  if (storage.origin != Storage::kInput || storage.parts.empty() || !storage.kind.empty() || !storage.name.empty()) return false;
+  if (storage.origin != Storage::kInput || storage.parts.empty() || !storage.kind.empty() || !storage.name.empty())
+    return false;
   if (storage.bytes.size() != storage.size_bytes) return false;
   std::uint64_t kept = 0, before = 0;
   for (const ByteRange& part : storage.parts) {
@@ -37,7 +38,8 @@ void keep_parts(Tape& tape) {
       fill.kind = Entry::kFill;
       fill.number = id;
       fill.offset = part.begin;
-      fill.bytes = storage.bytes.substr(static_cast<std::size_t>(part.begin), static_cast<std::size_t>(part.end - part.begin));
+      fill.bytes =
+          storage.bytes.substr(static_cast<std::size_t>(part.begin), static_cast<std::size_t>(part.end - part.begin));
     }
     storage.origin = Storage::kBlank;
     storage.bytes = {};

@@ -62,7 +62,8 @@ class Linker {
         place.entry.number = static_cast<std::uint32_t>(in.var(raw_.storages.size()));
         place.entry.offset = in.var();
         place.entry.bytes = in.text();
-        if (const std::uint64_t made = in.var(kNotTraced); made != 0) place.entry.traced = static_cast<std::uint32_t>(made - 1);
+        if (const std::uint64_t made = in.var(kNotTraced); made != 0)
+          place.entry.traced = static_cast<std::uint32_t>(made - 1);
         if (in.ok()) places_.push_back(std::move(place));
         return;
       }
@@ -159,8 +160,7 @@ class Linker {
     auto place = places_.end();
     for (const std::size_t other : call.inside) {
       bool reads = false;
-      for_each_tensor(calls_[other].args,
-                      [&](const TensorRef& t) { reads |= has(call.produced, t.storage); });
+      for_each_tensor(calls_[other].args, [&](const TensorRef& t) { reads |= has(call.produced, t.storage); });
       if (!reads) continue;
       place = std::find_if(places_.begin(), places_.end(), [&](const Place& p) { return p.call == other; });
       break;
@@ -174,17 +174,19 @@ class Linker {
     return call.written.empty() && record::allocates(raw_.operators[call.op].name.name);
   }
 
-  // Memory that was asked for inside, and into which no call that is on the tape wrote, this one's kernel filled itself: so
-  // do operators of the user's own libraries. It made it, then.
+  // Memory that was asked for inside, and into which no call that is on the tape wrote, this one's kernel filled
+  // itself: so do operators of the user's own libraries. It made it, then.
   void take_over(Call& call, const std::vector<StorageId>& shown) {
     std::erase_if(call.inside, [&](std::size_t other) {
       Call& theirs = calls_[other];
       if (!only_allocates(theirs)) return false;
-      if (std::none_of(theirs.produced.begin(), theirs.produced.end(), [&](StorageId id) { return has(shown, id); })) return false;
+      if (std::none_of(theirs.produced.begin(), theirs.produced.end(), [&](StorageId id) { return has(shown, id); }))
+        return false;
       for (const StorageId id : theirs.produced) made_.erase(id);
       theirs.produced.clear();
       theirs.kept = false;
-      const auto place = std::find_if(places_.rbegin(), places_.rend(), [&](const Place& p) { return p.call == other; });
+      const auto place =
+          std::find_if(places_.rbegin(), places_.rend(), [&](const Place& p) { return p.call == other; });
       if (place != places_.rend()) places_.erase(std::next(place).base());
       return true;
     });
@@ -197,8 +199,9 @@ class Linker {
     return std::find(list.begin(), list.end(), id) != list.end();
   }
 
-  // Threads that compute something of their own (a loader, another model) were recorded with the step, each in the middle of
-  // what it did. Kept are those that lead to an outcome, by memory that they made or wrote; without outcomes, all.
+  // Threads that compute something of their own (a loader, another model) were recorded with the step, each in the
+  // middle of what it did. Kept are those that lead to an outcome, by memory that they made or wrote; without outcomes,
+  // all.
   void keep_threads_of_outcomes() {
     std::unordered_map<std::uint64_t, std::unordered_set<StorageId>> touched;  // by thread
     std::unordered_map<StorageId, std::unordered_set<std::uint64_t>> writers;
@@ -219,7 +222,8 @@ class Linker {
         if (kept_threads_.insert(thread).second) found.push_back(thread);
       }
     };
-    for (const Outcome& outcome : raw_.outcomes) for_each_tensor(outcome.value, [&](const TensorRef& t) { keep(t.storage); });
+    for (const Outcome& outcome : raw_.outcomes)
+      for_each_tensor(outcome.value, [&](const TensorRef& t) { keep(t.storage); });
     if (found.empty()) {
       for (const auto& [thread, storages] : touched) kept_threads_.insert(thread);
     }
@@ -265,8 +269,7 @@ class Linker {
       for_each_tensor(entry.results, use);
       tape.entries.push_back(std::move(entry));
     }
-    std::erase_if(tape.entries,
-                  [&](const Entry& e) { return e.kind == Entry::kFill && !used.contains(e.number); });
+    std::erase_if(tape.entries, [&](const Entry& e) { return e.kind == Entry::kFill && !used.contains(e.number); });
     for (const Outcome& outcome : tape.outcomes) for_each_tensor(outcome.value, use);
     number_storages(used, tape);
     tape.gaps = std::move(raw_.gaps);
@@ -276,8 +279,7 @@ class Linker {
   // Only the lines that calls on the tape come from.
   std::uint32_t use_place(std::uint32_t place, Tape& tape) {
     if (place == kNoPlace) return kNoPlace;
-    const auto [found, is_new] =
-        places_used_.try_emplace(place, static_cast<std::uint32_t>(tape.places.size()));
+    const auto [found, is_new] = places_used_.try_emplace(place, static_cast<std::uint32_t>(tape.places.size()));
     if (is_new) tape.places.push_back(std::move(raw_.places[place]));
     return found->second;
   }

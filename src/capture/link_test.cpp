@@ -93,7 +93,8 @@ TEST(Link, AWrapperIsLeftOutForWhatItCalls) {
 // An operator of a user's library asks for memory and fills it by a pointer, which nobody sees.
 TEST(Link, WhoFillsMemoryThatWasAskedForInsideMadeIt) {
   RawBuilder b;
-  const auto own = b.op("my::soft"), empty = b.op("aten::empty_like"), zero = b.op("aten::zero_", 1), zeros = b.op("aten::zeros_like");
+  const auto own = b.op("my::soft"), empty = b.op("aten::empty_like"), zero = b.op("aten::zero_", 1),
+             zeros = b.op("aten::zeros_like");
   const StorageId x = b.storage(8, "abcdefgh");
   const auto asks = [&](std::uint32_t outer_op, bool writes) {
     const auto outer = b.start(outer_op, {tensor_value(x, {2})});
@@ -104,8 +105,8 @@ TEST(Link, WhoFillsMemoryThatWasAskedForInsideMadeIt) {
     b.end(outer, {tensor_value(y, {2})});
   };
   asks(own, false);
-  asks(zeros, true);  // what writes it is on the tape
-  asks(empty, false); // hands on what it is given
+  asks(zeros, true);   // what writes it is on the tape
+  asks(empty, false);  // hands on what it is given
   EXPECT_EQ(names(link(std::move(b.raw))), (Names{"my::soft", "aten::empty_like", "aten::zero_", "aten::empty_like"}));
 }
 

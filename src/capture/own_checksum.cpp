@@ -9,7 +9,8 @@ namespace finitude::capture {
 namespace {
 
 constexpr const char* kSum = "checksum";
-constexpr const char* kHasSum = "has_checksum";  // stands before it: without it a damaged name of the last member would hide it
+constexpr const char* kHasSum =
+    "has_checksum";  // stands before it: without it a damaged name of the last member would hide it
 
 std::string end_of(std::string_view before) {
   return ",\n \"" + std::string(kSum) + "\": \"" + hex(base::checksum(before.data(), before.size())) + "\"\n}\n";

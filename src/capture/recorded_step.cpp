@@ -16,7 +16,8 @@ std::string capsule_in(const std::string& folder) {
   for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     std::error_code unknown;
     const std::string name = it->path().filename().string();
-    const bool is_one = name.find(".partial-") == std::string::npos && std::filesystem::exists(it->path() / "capsule.json", unknown);
+    const bool is_one =
+        name.find(".partial-") == std::string::npos && std::filesystem::exists(it->path() / "capsule.json", unknown);
     if (is_one && (first.empty() || name < first)) first = name;
   }
   return first;
@@ -36,7 +37,8 @@ Status read_recorded_step(const std::string& path, nlohmann::json* about, Tape* 
   std::string bytes;
   if (const Status status = base::read_file(path, &bytes); !status.ok()) return status;
   if (bytes.starts_with("PK\x03\x04")) return Status("is a packed capsule: `finitude unpack` makes its folder again");
-  if (std::filesystem::path(path).filename() == "capsule.json") return Status("is a part of a capsule: name the folder that it lies in");
+  if (std::filesystem::path(path).filename() == "capsule.json")
+    return Status("is a part of a capsule: name the folder that it lies in");
   if (const Status status = read_tape(bytes, tape); !status.ok()) return status;
   for (const Storage& storage : tape->storages) {
     if (storage.origin == Storage::kInput && !storage.external.empty() && storage.bytes.empty())

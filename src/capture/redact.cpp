@@ -37,7 +37,8 @@ json statistics_of(const Storage& storage, std::uint8_t dtype) {
   if (scan_dtype(dtype) == sense::DType::kOther || storage.bytes.empty()) return found;
   const sense::Health health = sense::full_scan(storage.bytes.data(), numel, scan_dtype(dtype));
   found.update({{"numel", numel}, {"nan", health.nan}, {"inf", health.inf()}, {"zero", health.zero}});
-  if (health.finite() != 0 && !record::range_gives_values_away(health)) found.update({{"min", health.min}, {"max", health.max}});
+  if (health.finite() != 0 && !record::range_gives_values_away(health))
+    found.update({{"min", health.min}, {"max", health.max}});
   return found;
 }
 
@@ -52,17 +53,22 @@ void forget(std::vector<Value>& values) {
 
 // Without a sum of squares nobody can tell whether all have one magnitude: where that may be, the range goes too.
 bool may_give_values_away(const json& told) {
-  const auto number = [&](const char* key) { return told.contains(key) && told[key].is_number() ? told[key].get<double>() : 0; };
+  const auto number = [&](const char* key) {
+    return told.contains(key) && told[key].is_number() ? told[key].get<double>() : 0;
+  };
   if (!told.contains("numel")) return false;
-  const double low = number("min"), high = number("max"), values = number("numel") - number("nan") - number("inf") - number("zero");
+  const double low = number("min"), high = number("max"),
+               values = number("numel") - number("nan") - number("inf") - number("zero");
   return values < static_cast<double>(record::kFewestValues) || low == high || low == -high || low == 0 || high == 0;
 }
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_of_name(char c) { return is_digit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c & 0x80) != 0; }
+bool is_of_name(char c) {
+  return is_digit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c & 0x80) != 0;
+}
 
-// The end of a number with a fraction or an exponent that begins there; `at` where none does. Counts are none, and neither are parts of
-// names (layers.0.1.weight) or versions (2.13.0).
+// The end of a number with a fraction or an exponent that begins there; `at` where none does. Counts are none, and
+// neither are parts of names (layers.0.1.weight) or versions (2.13.0).
 std::size_t end_of_number(const std::string& text, std::size_t at) {
   const auto digits = [&](std::size_t from) {
     while (from < text.size() && is_digit(text[from])) ++from;
@@ -74,10 +80,12 @@ std::size_t end_of_number(const std::string& text, std::size_t at) {
   std::size_t end = whole;
   if (end + 1 < text.size() && text[end] == '.' && is_digit(text[end + 1])) end = digits(end + 1);
   if (end < text.size() && (text[end] == 'e' || text[end] == 'E')) {
-    const std::size_t sign = end + 1, power = sign + (sign < text.size() && (text[sign] == '+' || text[sign] == '-') ? 1 : 0);
+    const std::size_t sign = end + 1,
+                      power = sign + (sign < text.size() && (text[sign] == '+' || text[sign] == '-') ? 1 : 0);
     if (digits(power) > power) end = digits(power);
   }
-  const bool goes_on = end < text.size() && (is_of_name(text[end]) || (text[end] == '.' && end + 1 < text.size() && is_of_name(text[end + 1])));
+  const bool goes_on = end < text.size() && (is_of_name(text[end]) ||
+                                             (text[end] == '.' && end + 1 < text.size() && is_of_name(text[end + 1])));
   return end == whole || goes_on ? at : end;
 }
 
@@ -100,7 +108,8 @@ std::string without_numbers(const std::string& text) {
 // python/finitude/findings/capsule_alarm.py does the same.
 void redact_alarm(json& alarm) {
   if (alarm.is_object()) {
-    for (const char* key : {"source", "file", "line", "saved", "diff", "samples", "history", "scalars", "onsets"}) alarm.erase(key);
+    for (const char* key : {"source", "file", "line", "saved", "diff", "samples", "history", "scalars", "onsets"})
+      alarm.erase(key);
     if (may_give_values_away(alarm)) {
       for (const char* key : {"min", "max", "absmax", "mean", "sum_sq"}) alarm.erase(key);
     }
@@ -112,7 +121,8 @@ void redact_alarm(json& alarm) {
   }
   if (!alarm.is_structured()) return;
   for (const char* key : {"text", "tried", "name", "reason", "rerun_text"}) {
-    if (alarm.is_object() && alarm.contains(key) && alarm[key].is_string()) alarm[key] = without_numbers(alarm[key].get_ref<const std::string&>());
+    if (alarm.is_object() && alarm.contains(key) && alarm[key].is_string())
+      alarm[key] = without_numbers(alarm[key].get_ref<const std::string&>());
   }
   for (json& item : alarm) redact_alarm(item);
 }
@@ -126,8 +136,7 @@ json redact(Tape& tape) {
   for (StorageId id = 0; id < tape.storages.size(); ++id) {
     Storage& storage = tape.storages[id];
     if (storage.origin == Storage::kInput && dtypes.contains(id)) {
-      found[storage.name.empty() ? "input." + std::to_string(id) : storage.name] =
-          statistics_of(storage, dtypes[id]);
+      found[storage.name.empty() ? "input." + std::to_string(id) : storage.name] = statistics_of(storage, dtypes[id]);
     }
     storage.bytes.clear();
   }

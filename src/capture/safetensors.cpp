@@ -39,8 +39,7 @@ bool whole(const json& value, std::uint64_t most, std::uint64_t* number) {
 
 Status read_one(const std::string& name, const json& entry, std::string_view data, NamedTensor* tensor) {
   const std::string what = "has a tensor that cannot be: ";
-  if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") ||
-      !entry.contains("data_offsets")) {
+  if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") || !entry.contains("data_offsets")) {
     return Status(what + "its entry is not complete");
   }
   const json &dtype = entry["dtype"], &shape = entry["shape"], &offsets = entry["data_offsets"];
@@ -72,10 +71,9 @@ Status read_one(const std::string& name, const json& entry, std::string_view dat
 
 std::size_t safetensors_item_bytes(std::string_view dtype) noexcept {
   static constexpr std::pair<std::string_view, std::size_t> kDTypes[] = {
-      {"BOOL", 1},        {"U8", 1},          {"I8", 1},      {"F8_E5M2", 1}, {"F8_E4M3", 1},
-      {"F8_E5M2FNUZ", 1}, {"F8_E4M3FNUZ", 1}, {"F8_E8M0", 1}, {"I16", 2},     {"U16", 2},
-      {"F16", 2},         {"BF16", 2},        {"I32", 4},     {"U32", 4},     {"F32", 4},
-      {"C64", 8},         {"F64", 8},         {"I64", 8},     {"U64", 8}};
+      {"BOOL", 1},    {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"F8_E5M2FNUZ", 1}, {"F8_E4M3FNUZ", 1},
+      {"F8_E8M0", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},     {"BF16", 2},    {"I32", 4},         {"U32", 4},
+      {"F32", 4},     {"C64", 8}, {"F64", 8}, {"I64", 8},     {"U64", 8}};
   for (const auto& [name, bytes] : kDTypes) {
     if (name == dtype) return bytes;
   }
@@ -86,9 +84,8 @@ std::string safetensors_header(const std::vector<NamedTensor>& tensors) {
   json header = json::object();
   std::size_t offset = 0;
   for (const NamedTensor& tensor : tensors) {
-    header[tensor.name] = {{"dtype", tensor.dtype},
-                           {"shape", tensor.shape},
-                           {"data_offsets", {offset, offset + tensor.bytes.size()}}};
+    header[tensor.name] = {
+        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + tensor.bytes.size()}}};
     offset += tensor.bytes.size();
   }
   std::string text = header.dump(-1, ' ', true, json::error_handler_t::replace);
@@ -116,8 +113,7 @@ Status read_safetensors(std::string_view file, std::vector<NamedTensor>* tensors
     tensors->push_back(std::move(tensor));
   }
   std::sort(tensors->begin(), tensors->end(), [](const NamedTensor& a, const NamedTensor& b) {
-    return a.bytes.data() != b.bytes.data() ? a.bytes.data() < b.bytes.data()
-                                            : a.bytes.size() < b.bytes.size();
+    return a.bytes.data() != b.bytes.data() ? a.bytes.data() < b.bytes.data() : a.bytes.size() < b.bytes.size();
   });
   const char* at = data.data();
   for (const NamedTensor& tensor : *tensors) {

@@ -37,18 +37,18 @@ TEST(Safetensors, ComesBackAsItWas) {
 
 TEST(Safetensors, AFileOfTheReferenceWriterIsRead) {
   // As safetensors 0.4 wrote {"x": float32 [2]} with metadata.
-  EXPECT_EQ(why(R"({"__metadata__":{"format":"pt"},"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}   )",
-                "12345678"),
-            "");
+  EXPECT_EQ(
+      why(R"({"__metadata__":{"format":"pt"},"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}   )", "12345678"),
+      "");
 }
 
 TEST(Safetensors, WhatCannotBeIsTold) {
   const std::string x = R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
   EXPECT_EQ(why("{\"x\":" + x + "}", "12345678"), "");
-  EXPECT_NE(why("{\"x\":" + x + "}", "1234567"), "");                   // cut
-  EXPECT_NE(why("{\"x\":" + x + "}", "123456789"), "");                 // something behind
-  EXPECT_NE(why("{\"x\":" + x + ",\"x\":" + x + "}", "12345678"), "");  // a name twice
-  EXPECT_NE(why("{\"x\":" + x + ",\"y\":" + x + "}", "12345678"), "");  // overlap
+  EXPECT_NE(why("{\"x\":" + x + "}", "1234567"), "");                                                // cut
+  EXPECT_NE(why("{\"x\":" + x + "}", "123456789"), "");                                              // something behind
+  EXPECT_NE(why("{\"x\":" + x + ",\"x\":" + x + "}", "12345678"), "");                               // a name twice
+  EXPECT_NE(why("{\"x\":" + x + ",\"y\":" + x + "}", "12345678"), "");                               // overlap
   EXPECT_NE(why(R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", "123456789abc"), "");  // a hole
   EXPECT_NE(why(R"({"x":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", "12345678"), "");
   EXPECT_NE(why(R"({"x":{"dtype":"F31","shape":[2],"data_offsets":[0,8]}})", "12345678"), "");

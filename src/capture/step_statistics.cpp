@@ -42,7 +42,9 @@ class Budget {
   std::uint64_t bytes_ = kMostStatisticsMemory, parts_ = kMostStatisticsParts;
 };
 
-std::uint64_t memory_of(const TensorUse& use) { return sizeof use + 8 * (use.shape.size() + use.bad_rows.size()) + use.arg.size(); }
+std::uint64_t memory_of(const TensorUse& use) {
+  return sizeof use + 8 * (use.shape.size() + use.bad_rows.size()) + use.arg.size();
+}
 
 // Of everything that a use may add to the tables: its tensor, that one's storage.
 constexpr std::uint64_t kBesideUse = sizeof(TensorUse) + sizeof(record::Storage) + 256;
@@ -93,7 +95,8 @@ class Writer {
     for (const std::string* tensor : tensors_.all()) tensors += *tensor;
     std::string body;
     WireWriter out(&body);
-    out.u8(static_cast<std::uint8_t>((trace_.truncated || num_ops_ < trace_.ops.size() ? kTruncated : 0) | (redact_ ? kRedacted : 0)));
+    out.u8(static_cast<std::uint8_t>((trace_.truncated || num_ops_ < trace_.ops.size() ? kTruncated : 0) |
+                                     (redact_ ? kRedacted : 0)));
     out.var(texts_.all().size());
     for (const std::string* one : texts_.all()) out.text(*one);
     const auto list = [&](std::uint64_t count, const std::string& bytes) {
@@ -116,7 +119,8 @@ class Writer {
   std::uint64_t memory_of_stack(std::uint32_t id) const {
     if (id >= trace_.stacks.size()) return 0;
     const record::Stack& stack = trace_.stacks[id];
-    return stack.module.size() + (stack.frames.empty() ? 0 : stack.frames[0].file.size() + stack.frames[0].function.size());
+    return stack.module.size() +
+           (stack.frames.empty() ? 0 : stack.frames[0].file.size() + stack.frames[0].function.size());
   }
   std::size_t ops_that_fit() {
     for (std::size_t i = 0; i < trace_.ops.size(); ++i) {
@@ -184,7 +188,8 @@ class Writer {
   void put(WireWriter& out, const Op& op) {
     const auto told = [&](std::uint32_t other) { return other < num_ops_ ? other : kNone; };
     std::uint8_t bits = 0;
-    for (std::size_t i = 0; i < std::size(kOpBits); ++i) bits |= static_cast<std::uint8_t>((op.*kOpBits[i] ? 1 : 0) << i);
+    for (std::size_t i = 0; i < std::size(kOpBits); ++i)
+      bits |= static_cast<std::uint8_t>((op.*kOpBits[i] ? 1 : 0) << i);
     out.var(text(op.name));
     out.u8(static_cast<std::uint8_t>(op.phase));
     out.u8(bits);
@@ -236,11 +241,13 @@ class Reader {
     each(sizeof(record::Stack) + sizeof(record::Frame), [&] { stack(); });
     each(sizeof(record::Storage), [&] {
       record::Storage& storage = trace_.storages.emplace_back();
-      storage.origin = static_cast<record::Origin>(below(static_cast<std::uint64_t>(record::Origin::kConstant) + 1, in_.u8()));
+      storage.origin =
+          static_cast<record::Origin>(below(static_cast<std::uint64_t>(record::Origin::kConstant) + 1, in_.u8()));
       storage.name = text();
     });
     each(sizeof(TensorUse), [&] { tensors_.push_back(tensor()); });
-    each(sizeof(Op), [&] { op(); }, &num_ops_);
+    each(
+        sizeof(Op), [&] { op(); }, &num_ops_);
     each(sizeof(record::Sink), [&] {
       record::Sink& sink = trace_.sinks.emplace_back();
       sink.kind = text();
@@ -321,13 +328,15 @@ class Reader {
     return t;
   }
   void counts(sense::Health& h) {
-    for (std::uint64_t* count : {&h.numel, &h.nan, &h.pos_inf, &h.neg_inf, &h.zero, &h.subnormal}) *count = in_.var(kMostNumber);
+    for (std::uint64_t* count : {&h.numel, &h.nan, &h.pos_inf, &h.neg_inf, &h.zero, &h.subnormal})
+      *count = in_.var(kMostNumber);
     for (double* real : {&h.min, &h.max, &h.sum_sq}) *real = in_.f64();
     h.absmax = std::max(std::abs(h.min), std::abs(h.max));
     // None is above 2^63, so no sum of two wraps around.
     const bool add_up = h.nan <= h.numel && h.pos_inf <= h.numel - h.nan && h.neg_inf <= h.numel - h.nan - h.pos_inf &&
                         h.zero <= h.finite() && h.subnormal <= h.finite() - h.zero;
-    if (!add_up || h.numel == 0 || !std::isfinite(h.min) || !std::isfinite(h.max) || h.min > h.max || !(h.sum_sq >= 0)) in_.fail();
+    if (!add_up || h.numel == 0 || !std::isfinite(h.min) || !std::isfinite(h.max) || h.min > h.max || !(h.sum_sq >= 0))
+      in_.fail();
   }
   TensorUse use() {
     const std::uint64_t at = below(tensors_.size(), in_.var());
@@ -393,9 +402,11 @@ Status read_statistics(std::string_view bytes, Trace* trace, bool* redacted) {
   if (in.raw(kStatisticsMagic.size()) != kStatisticsMagic) return Status("are no statistics of a step");
   const std::uint64_t version = in.u64(), size = in.u64(), sum = in.u64();
   const std::size_t told = bytes.size() - in.left();
-  if (in.u64() != base::checksum(bytes.data(), told) || !in.ok()) return Status("are damaged: the checksum of their header differs");
+  if (in.u64() != base::checksum(bytes.data(), told) || !in.ok())
+    return Status("are damaged: the checksum of their header differs");
   if (version != (kStatisticsVersion | std::uint64_t{kStatisticsHeaderBytes} << 32))
-    return Status("are of version " + std::to_string(version & 0xffffffff) + "; this program reads " + std::to_string(kStatisticsVersion));
+    return Status("are of version " + std::to_string(version & 0xffffffff) + "; this program reads " +
+                  std::to_string(kStatisticsVersion));
   const std::string_view body = in.raw(size);
   if (!in.ok() || !in.at_end() || sum != base::checksum(body.data(), body.size()))
     return Status("are damaged: their checksum differs");

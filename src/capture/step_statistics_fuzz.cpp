@@ -1,5 +1,5 @@
-// Fuzzing the reader of statistics: bytes become a body whose checksums fit. What is read refers to nothing that is not there, and is
-// written and read again the same.
+// Fuzzing the reader of statistics: bytes become a body whose checksums fit. What is read refers to nothing that is not
+// there, and is written and read again the same.
 #include <cstdio>
 #include <cstdlib>
 
@@ -34,10 +34,12 @@ void check(const std::string& file) {
   bool fine = true;
   for (std::size_t i = 0; i < trace.ops.size(); ++i) {
     const record::Op& op = trace.ops[i];
-    fine &= exists(op.stack, trace.stacks.size()) && exists(op.parent, i) && exists(op.node, trace.ops.size()) && exists(op.forward, trace.ops.size());
+    fine &= exists(op.stack, trace.stacks.size()) && exists(op.parent, i) && exists(op.node, trace.ops.size()) &&
+            exists(op.forward, trace.ops.size());
     for (const auto* uses : {&op.inputs, &op.outputs}) {
       for (const record::TensorUse& use : *uses) {
-        fine &= exists(use.storage, trace.storages.size()) && use.begin <= use.end && use.health.non_finite() <= use.health.numel;
+        fine &= exists(use.storage, trace.storages.size()) && use.begin <= use.end &&
+                use.health.non_finite() <= use.health.numel;
       }
     }
   }

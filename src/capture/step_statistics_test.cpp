@@ -40,7 +40,8 @@ Trace kept() {
 
 std::uint32_t number_of(const Trace& trace, const std::string& storage) {
   const auto named = [&](const record::Storage& s) { return s.name == storage; };
-  return static_cast<std::uint32_t>(std::find_if(trace.storages.begin(), trace.storages.end(), named) - trace.storages.begin());
+  return static_cast<std::uint32_t>(std::find_if(trace.storages.begin(), trace.storages.end(), named) -
+                                    trace.storages.begin());
 }
 
 TEST(StepStatistics, ComeBackAsTheyWere) {
@@ -69,7 +70,8 @@ TEST(StepStatistics, ComeBackAsTheyWere) {
 
 TEST(StepStatistics, WithoutArgumentsAndPlacesWhereRedacted) {
   const std::string bytes = write_statistics(sample_trace(), true);
-  for (const char* told : {"/home", "train.py", "forward", "1e-08", "mean", "eps"}) EXPECT_EQ(bytes.find(told), std::string::npos) << told;
+  for (const char* told : {"/home", "train.py", "forward", "1e-08", "mean", "eps"})
+    EXPECT_EQ(bytes.find(told), std::string::npos) << told;
   Trace read;
   bool redacted = false;
   ASSERT_EQ(read_statistics(bytes, &read, &redacted).why(), "");
@@ -92,9 +94,10 @@ TEST(StepStatistics, RedactedRangesThatWouldBeValuesAreLeftOut) {
     std::uint64_t numel, zero;
     double min, max, sum_sq;
     bool told;
-  } const cases[] = {{100, 2, -1.5, 3, 90, true},  {8, 0, -1.5, 3, 20, true},    {7, 0, -1.5, 3, 20, false},     {1, 0, 3, 3, 9, false},
-                     {100, 93, -1.5, 3, 20, false}, {100, 0, 3, 3, 900, false},   {100, 50, 0, 3, 450, false},    {100, 0, -3, 3, 900, false},
-                     {100, 0, -3, 3, 899, true},    {100, 100, 0, 0, 0, true}};
+  } const cases[] = {{100, 2, -1.5, 3, 90, true}, {8, 0, -1.5, 3, 20, true},     {7, 0, -1.5, 3, 20, false},
+                     {1, 0, 3, 3, 9, false},      {100, 93, -1.5, 3, 20, false}, {100, 0, 3, 3, 900, false},
+                     {100, 50, 0, 3, 450, false}, {100, 0, -3, 3, 900, false},   {100, 0, -3, 3, 899, true},
+                     {100, 100, 0, 0, 0, true}};
   for (const auto& one : cases) {
     Trace t = sample_trace();
     sense::Health& h = t.ops[0].inputs[0].health = many;

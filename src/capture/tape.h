@@ -75,11 +75,11 @@ struct Storage {
   std::uint8_t misaligned = 0;  // address modulo 64: kernels may take other ways on other alignments
   std::string kind, name;       // "parameter", "head.weight"; empty: nobody named it
   std::string bytes;            // `size_bytes` of them, of a kInput
-  std::string
-      external;  // of a kInput: not empty where the file of the tape leaves its bytes to another, by this key
-  // Of `bytes`, in order and apart: those that the step reads; empty: all. Only in the process that recorded it: see keep_parts().
+  std::string external;  // of a kInput: not empty where the file of the tape leaves its bytes to another, by this key
+  // Of `bytes`, in order and apart: those that the step reads; empty: all. Only in the process that recorded it: see
+  // keep_parts().
   std::vector<ByteRange> parts;
-  std::uint8_t device = 0;      // where it lay: index into Tape::devices
+  std::uint8_t device = 0;  // where it lay: index into Tape::devices
   // As Entry::traced: record::Trace::storages, and where in that storage this one begins, in bytes.
   std::uint32_t traced = kNotTraced;
   std::uint64_t traced_begin = 0;
@@ -109,8 +109,8 @@ struct Entry {
   // node, and the line that of the forward call which the node belongs to.
   std::uint32_t place = kNoPlace;
   bool of_backward = false;
-  // The op of the trace taken along with the tape, record::Trace::ops; of a kFill that which handed out memory that nobody
-  // wrote since. kNotTraced: none. Only of a tape in the process that recorded it: its file does not tell.
+  // The op of the trace taken along with the tape, record::Trace::ops; of a kFill that which handed out memory that
+  // nobody wrote since. kNotTraced: none. Only of a tape in the process that recorded it: its file does not tell.
   std::uint32_t traced = kNotTraced;
 };
 
@@ -153,9 +153,11 @@ struct Tape {
   std::vector<Place> places;
   // "cpu" first, then what else memory lay on, as torch calls it: "cuda:0".
   std::vector<std::string> devices{"cpu"};
-  // Of the traced run of the same step, as write_statistics gives them; a file of their own beside the tape's. Empty: there are none.
+  // Of the traced run of the same step, as write_statistics gives them; a file of their own beside the tape's. Empty:
+  // there are none.
   std::string statistics;
-  std::vector<GeneratorHome> generators;  // by number; those that it does not tell are of the CPU, number 0 its default one
+  std::vector<GeneratorHome>
+      generators;  // by number; those that it does not tell are of the CPU, number 0 its default one
 
   const std::string* setting(const std::string& name) const {
     for (const auto& [key, value] : settings) {

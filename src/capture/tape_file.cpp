@@ -100,11 +100,9 @@ Storage read_storage(WireReader& in, std::string_view data, bool tells_device, s
   if (where == kElsewhere) storage.external = in.text();
   if (where != kHere) return storage;
   const std::uint64_t offset = in.var();
-  if (storage.origin != Storage::kInput || offset > data.size() || storage.size_bytes > data.size() - offset)
-    in.fail();
+  if (storage.origin != Storage::kInput || offset > data.size() || storage.size_bytes > data.size() - offset) in.fail();
   if (in.ok())
-    storage.bytes =
-        data.substr(static_cast<std::size_t>(offset), static_cast<std::size_t>(storage.size_bytes));
+    storage.bytes = data.substr(static_cast<std::size_t>(offset), static_cast<std::size_t>(storage.size_bytes));
   return storage;
 }
 
@@ -219,8 +217,7 @@ Status read_tape(std::string_view bytes, Tape* tape) {
     return Status("is a tape of version " + std::to_string(number) + "; this program reads versions up to " +
                   std::to_string(kTapeVersion));
   }
-  if (header.u64() != base::checksum(bytes.data(), kTapeHeaderBytes - 8) ||
-      version >> 32 != kTapeHeaderBytes) {
+  if (header.u64() != base::checksum(bytes.data(), kTapeHeaderBytes - 8) || version >> 32 != kTapeHeaderBytes) {
     return Status("has a damaged header");
   }
   const std::string_view rest = bytes.substr(kTapeHeaderBytes);
@@ -236,8 +233,7 @@ Status read_tape(std::string_view bytes, Tape* tape) {
   const std::size_t notes_begin = aligned(data.empty() ? body_end : aligned(body_end) + data.size());
   if (notes_bytes != 0 && (notes_begin > bytes.size() || notes_bytes > bytes.size() - notes_begin))
     return Status("is cut off");
-  if (body_sum != base::checksum(body.data(), body.size()) ||
-      data_sum != base::checksum(data.data(), data.size())) {
+  if (body_sum != base::checksum(body.data(), body.size()) || data_sum != base::checksum(data.data(), data.size())) {
     return Status("is damaged: a checksum differs");
   }
   *tape = {};

@@ -70,7 +70,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
     std::string body = sound->substr(kTapeHeaderBytes, static_cast<std::size_t>(header.u64()));
     for (std::size_t i = 0; i + 1 < size; i += 2)
       body[(input[i] * 7 + i) % body.size()] = static_cast<char>(input[i + 1]);
-    check(file_of(body, std::string_view(*sound).substr(sound->size() - 16), sound == &of_cpu ? kTapeVersionOnCpu : kTapeVersion));
+    check(file_of(body, std::string_view(*sound).substr(sound->size() - 16),
+                  sound == &of_cpu ? kTapeVersionOnCpu : kTapeVersion));
   }
   check_notes(bytes);
   static const std::string notes = write_notes(sample_tape_with_notes()).substr(8);

@@ -105,8 +105,7 @@ TEST_P(TapeMutations, AHundredThousandAreRead) {
   for (int round = 0; round < 100'000; ++round) {
     std::string changed = file;
     for (std::uint64_t n = 1 + random() % 4; n > 0; --n) {
-      changed[kTapeHeaderBytes + random() % body_bytes] =
-          static_cast<char>(random() % 3 == 0 ? 0xff : random());
+      changed[kTapeHeaderBytes + random() % body_bytes] = static_cast<char>(random() % 3 == 0 ? 0xff : random());
     }
     std::string sums = changed.substr(0, 24);
     WireWriter out(&sums);

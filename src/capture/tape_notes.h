@@ -1,5 +1,6 @@
 // What is known of a tape beside what a replay needs: the lines of the program that its calls come from,
-// which outcomes were non-finite, and some of their values. A part of the file of its own, which readers that do not know it leave alone.
+// which outcomes were non-finite, and some of their values. A part of the file of its own, which readers that do not
+// know it leave alone.
 #pragma once
 
 #include <string>

@@ -86,8 +86,7 @@ TEST(TapeNotes, MutationsAreBounded) {
     WireWriter(&changed).u64(base::checksum(parts.data(), parts.size()));
     Tape tape = sample_tape();
     accepted += read_notes(changed + parts, &tape);
-    for (const Entry& entry : tape.entries)
-      ASSERT_TRUE(entry.place == kNoPlace || entry.place < tape.places.size());
+    for (const Entry& entry : tape.entries) ASSERT_TRUE(entry.place == kNoPlace || entry.place < tape.places.size());
   }
   EXPECT_GT(accepted, 100u);
   EXPECT_LT(accepted, 50'000u);

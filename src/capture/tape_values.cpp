@@ -112,7 +112,8 @@ bool is_device_name(std::string_view name) noexcept {
   if (!std::all_of(type.begin(), type.end(), [](char c) { return c >= 'a' && c <= 'z'; })) return false;
   if (type.size() == name.size()) return true;
   const std::string_view index = name.substr(type.size() + 1);
-  return !index.empty() && index.size() <= 3 && std::all_of(index.begin(), index.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return !index.empty() && index.size() <= 3 &&
+         std::all_of(index.begin(), index.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
 const std::string& main_device(const Tape& tape) noexcept {
@@ -135,8 +136,7 @@ void write_tensor(WireWriter& out, const TensorParts& tensor) {
     for (std::size_t d = 0; d < tensor.ndim; ++d) out.var(static_cast<std::uint64_t>(tensor.strides[d]));
     out.var(static_cast<std::uint64_t>(tensor.offset));
   }
-  if (tensor.storage == kNoStorage)
-    out.text({static_cast<const char*>(tensor.constant), tensor.constant_bytes});
+  if (tensor.storage == kNoStorage) out.text({static_cast<const char*>(tensor.constant), tensor.constant_bytes});
 }
 
 void write_value(WireWriter& out, const Value& value) {

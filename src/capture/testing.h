@@ -54,8 +54,7 @@ class RawBuilder {
     return static_cast<StorageId>(raw.storages.size()) - 1;
   }
   std::uint64_t start(std::uint32_t op, const std::vector<Value>& args, std::uint64_t thread = 1,
-                      std::uint32_t place = kNoPlace, bool of_backward = false,
-                      std::uint32_t traced = kNotTraced) {
+                      std::uint32_t place = kNoPlace, bool of_backward = false, std::uint32_t traced = kNotTraced) {
     WireWriter out(&raw.events);
     out.u8(static_cast<std::uint8_t>(RawEvent::kStart));
     out.var(thread);
@@ -142,9 +141,8 @@ inline Tape sample_tape() {
   sparse.sizes = {5, 2};
   sparse.coalesced = true;
   sparse.tensors = {tensor_value(1, {1, 2}).tensors[0], tensor_value(2, {2, 2}).tensors[0]};
-  foreach_add.args = {
-      list_value({tensor_value(2, {4}, 0), tensor_value(1, {3, 2}, 5)}),  other, complex, text, sparse,
-      list_value({int_value(-7), int_value(1) /* two */, list_value({})})};
+  foreach_add.args = {list_value({tensor_value(2, {4}, 0), tensor_value(1, {3, 2}, 5)}),  other, complex, text, sparse,
+                      list_value({int_value(-7), int_value(1) /* two */, list_value({})})};
   foreach_add.args[0].items[1].tensors[0].strides = {1, 3};
   tape.entries = {random, fill, mul, foreach_add};
   tape.outcomes = {{"loss", "loss", tensor_value(2, {2, 2}), 0x1234567890abcdefu, {}}};

@@ -26,9 +26,7 @@ class WireWriter {
     var((static_cast<std::uint64_t>(value) << 1) ^ static_cast<std::uint64_t>(value >> 63));
   }
   void f64(double value) { u64(std::bit_cast<std::uint64_t>(value)); }
-  void raw(const void* data, std::size_t size_bytes) {
-    bytes_.append(static_cast<const char*>(data), size_bytes);
-  }
+  void raw(const void* data, std::size_t size_bytes) { bytes_.append(static_cast<const char*>(data), size_bytes); }
   void text(std::string_view value) {
     var(value.size());
     raw(value.data(), value.size());

@@ -27,7 +27,8 @@ constexpr const char* kAbout =
     "  {} dump report.json | head                  the ops of a step run with --level trace, or of a capsule\n"
     "  {} diff a.json b.json                       where two such steps part\n";
 constexpr const char* kExits =
-    "Exit codes: 0 done, 1 what diff compares parts, 2 usage, 3 the input is unreadable or corrupt, 4 it cannot be done here.\n"
+    "Exit codes: 0 done, 1 what diff compares parts, 2 usage, 3 the input is unreadable or corrupt, 4 it cannot be "
+    "done here.\n"
     "What a report says is never an exit code: a report of an alarm is shown with 0.";
 
 std::string with_program(std::string text, const std::string& program) {
@@ -86,7 +87,8 @@ void describe(CLI::App& app, Words& words) {
   CLI::App* list = app.add_subcommand("list", "list the reports below a folder of runs, newest first");
   list->add_option("DIR", words.folder, "the folder that --runs named")->default_val("finitude-runs");
   CLI::App* diff = app.add_subcommand("diff", "say where two traced steps part, and why");
-  diff->add_option("A", words.diff.a, "a report made with --level trace, a run's folder with one, or the folder of a capsule");
+  diff->add_option("A", words.diff.a,
+                   "a report made with --level trace, a run's folder with one, or the folder of a capsule");
   diff->add_option("B", words.diff.b, "the other");
   diff->add_flag("--json", words.diff.json, "the whole outcome as JSON");
   diff->add_flag("--no-colour,--no-color", words.no_colour, "no colours, also on a terminal");
@@ -97,9 +99,8 @@ int command(const CLI::App& chosen, const Words& words, Console console, const s
   const std::string name = chosen.get_name();
   if (const std::vector<std::string> extra = chosen.remaining(); !extra.empty()) {
     // A misspelt option explains more than the words that came to stand free because of it.
-    const auto option = std::find_if(extra.begin(), extra.end(), [](const std::string& word) {
-      return word.size() > 1 && word[0] == '-';
-    });
+    const auto option = std::find_if(extra.begin(), extra.end(),
+                                     [](const std::string& word) { return word.size() > 1 && word[0] == '-'; });
     if (option != extra.end())
       return usage(console, program, name + " has no option " + *option + meant(*option, options_of(chosen)));
     return usage(console, program,
@@ -122,8 +123,8 @@ void Console::complain(const std::string& what) const {
   err << "finitude: " << show::printable(what, screen.unicode) << '\n';
 }
 
-int run(const std::string& program, const std::vector<std::string>& args, std::ostream& out,
-        std::ostream& err, const Screen& screen) {
+int run(const std::string& program, const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
+        const Screen& screen) {
   const Console console{out, err, screen};
   try {
     CLI::App app(with_program(kAbout, program), program);
@@ -162,12 +163,11 @@ int run(const std::string& program, const std::vector<std::string>& args, std::o
 int main(int argc, char** argv) {
   std::string program = argc > 0 && argv[0] ? argv[0] : "";
   program = program.substr(program.rfind('/') + 1);
-  const bool plain = std::all_of(program.begin(), program.end(), [](unsigned char c) {
-    return std::isalnum(c) || c == '-' || c == '_' || c == '.';
-  });
+  const bool plain = std::all_of(program.begin(), program.end(),
+                                 [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; });
   if (program.empty() || !plain) program = "finitude";
-  const int code = run(program, std::vector<std::string>(argv + std::min(argc, 1), argv + argc), std::cout,
-                       std::cerr, screen_of_stdout());
+  const int code = run(program, std::vector<std::string>(argv + std::min(argc, 1), argv + argc), std::cout, std::cerr,
+                       screen_of_stdout());
   std::cout.flush();
   if (std::cout) return code;
   std::cerr << program << ": cannot write to standard output\n";

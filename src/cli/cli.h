@@ -19,7 +19,7 @@ struct Screen {
 int main(int argc, char** argv);
 
 // The same with its surroundings given; `program` is the name shown in usage, `args` come without it.
-int run(const std::string& program, const std::vector<std::string>& args, std::ostream& out,
-        std::ostream& err, const Screen& screen);
+int run(const std::string& program, const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
+        const Screen& screen);
 
 }  // namespace finitude::cli

@@ -37,9 +37,7 @@ Ran ran(const std::vector<std::string>& args) {
   return {code, out.str(), err.str()};
 }
 
-std::string sample_path(const std::string& name) {
-  return (show::samples_folder() / (name + ".json")).string();
-}
+std::string sample_path(const std::string& name) { return (show::samples_folder() / (name + ".json")).string(); }
 
 class Folder : public ::testing::Test {
  protected:
@@ -74,8 +72,8 @@ TEST(Nearest, OnlyWhatIsNear) {
 TEST(Usage, HelpTeachesAndVersionIsShort) {
   const Ran help = ran({"--help"});
   EXPECT_EQ(help.code, kDone);
-  for (const char* part : {"finitude-offline list finitude-runs", "--html report.html", "Exit codes",
-                           "report", "dump", "list"}) {
+  for (const char* part :
+       {"finitude-offline list finitude-runs", "--html report.html", "Exit codes", "report", "dump", "list"}) {
     EXPECT_THAT(help.out, HasSubstr(part));
   }
   EXPECT_EQ(ran({"report", "--help"}).code, kDone);
@@ -120,8 +118,7 @@ TEST_F(Folder, ReportAsTextPageAndJson) {
   const Ran json = ran({"report", "--json", sample_path("hostile")});
   EXPECT_EQ(nlohmann::json::parse(json.out), show::sample("hostile"));
   for (const char c : json.out) ASSERT_LT(static_cast<unsigned char>(c), 0x7f);
-  EXPECT_EQ(ran({"report", sample_path("clean"), "--html", (path_ / "no" / "where.html").string()}).code,
-            kCannotHere);
+  EXPECT_EQ(ran({"report", sample_path("clean"), "--html", (path_ / "no" / "where.html").string()}).code, kCannotHere);
 }
 
 TEST_F(Folder, ReportOfARunsFolder) {

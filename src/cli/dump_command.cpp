@@ -1,5 +1,5 @@
-// `dump FILE`: each op of a recorded step, in a report or a capsule, as one JSON line; a file of JSON lines is checked and passed
-// through.
+// `dump FILE`: each op of a recorded step, in a report or a capsule, as one JSON line; a file of JSON lines is checked
+// and passed through.
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -68,8 +68,7 @@ int dump_command(const std::string& file, const Console& console) {
   }
   const auto trace = report.find("trace");
   if (trace == report.end()) {
-    console.complain(file +
-                     " holds no trace: record one with `finitude run --level trace --report FILE ...`");
+    console.complain(file + " holds no trace: record one with `finitude run --level trace --report FILE ...`");
     return kCannotHere;
   }
   for (const nlohmann::json& op : (*trace)["ops"]) console.out << one_line(op);

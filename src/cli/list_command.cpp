@@ -26,12 +26,10 @@ struct Found {
 };
 
 std::string time_text(fs::file_time_type time) {
-  const auto system =
-      std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::file_clock::to_sys(time));
+  const auto system = std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::file_clock::to_sys(time));
   const std::time_t seconds = std::chrono::system_clock::to_time_t(system);
   char out[32] = "";
-  if (const std::tm* local = std::localtime(&seconds))
-    std::strftime(out, sizeof out, "%Y-%m-%d %H:%M", local);
+  if (const std::tm* local = std::localtime(&seconds)) std::strftime(out, sizeof out, "%Y-%m-%d %H:%M", local);
   return out;
 }
 
@@ -49,8 +47,7 @@ std::vector<Found> json_files(const std::string& folder, bool& all_seen, std::er
     }
     std::error_code ignored;
     if (walk.depth() >= kDeepest) walk.disable_recursion_pending();
-    if (walk->path().extension() != ".json" || !walk->is_regular_file(ignored) || walk->is_symlink(ignored))
-      continue;
+    if (walk->path().extension() != ".json" || !walk->is_regular_file(ignored) || walk->is_symlink(ignored)) continue;
     found.push_back({walk->path().string(), walk->last_write_time(ignored)});
   }
   error.clear();
@@ -71,9 +68,8 @@ int list_command(const std::string& folder, const Console& console) {
     console.complain(folder + " cannot be read: " + error.message());
     return kUnreadable;
   }
-  std::sort(files.begin(), files.end(), [](const Found& a, const Found& b) {
-    return a.time != b.time ? a.time > b.time : a.path < b.path;
-  });
+  std::sort(files.begin(), files.end(),
+            [](const Found& a, const Found& b) { return a.time != b.time ? a.time > b.time : a.path < b.path; });
   std::size_t listed = 0;
   for (const Found& file : files) {
     nlohmann::json report;
@@ -81,15 +77,13 @@ int list_command(const std::string& folder, const Console& console) {
     const bool named_report = fs::path(file.path).filename() == "report.json";
     if (!reason.empty() && !named_report) continue;  // some other JSON, such as a capsule's
     const std::string line = reason.empty() ? show::summary(report) : "unreadable: it " + reason;
-    console.out << time_text(file.time) << "  "
-                << show::printable(line + "  " + file.path, console.screen.unicode) << '\n';
+    console.out << time_text(file.time) << "  " << show::printable(line + "  " + file.path, console.screen.unicode)
+                << '\n';
     ++listed;
   }
-  if (listed == 0)
-    console.err << "no report below " << show::printable(folder, console.screen.unicode) << '\n';
+  if (listed == 0) console.err << "no report below " << show::printable(folder, console.screen.unicode) << '\n';
   if (!all_seen)
-    console.complain("only the first " + std::to_string(kMaxEntries) + " entries of " + folder +
-                     " were looked at");
+    console.complain("only the first " + std::to_string(kMaxEntries) + " entries of " + folder + " were looked at");
   return kDone;
 }
 

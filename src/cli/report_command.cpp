@@ -28,11 +28,11 @@ int report_command(const ReportWords& words, const Console& console) {
     // ASCII only: a C1 control character inside a string must not reach a terminal.
     console.out << report.dump(2, ' ', true, nlohmann::json::error_handler_t::replace) << '\n';
   } else if (words.html.empty()) {
-    console.out << show::terminal(report,
-                                  {console.screen.colour, console.screen.width, console.screen.unicode});
+    console.out << show::terminal(report, {console.screen.colour, console.screen.width, console.screen.unicode});
   }
   if (!show::is_capsule_folder(words.file)) return kDone;
-  const std::vector<std::string> damage = capture::capsule_damage(words.file);  // of its files that a report does not read
+  const std::vector<std::string> damage =
+      capture::capsule_damage(words.file);  // of its files that a report does not read
   for (const std::string& why : damage) console.complain(words.file + ": " + why);
   return damage.empty() ? kDone : kUnreadable;
 }

@@ -61,8 +61,8 @@ std::map<std::string, std::string> part(const json& from, const char* name) {
   return out;
 }
 
-void add_maps(const char* group, const std::map<std::string, std::string>& a, const std::map<std::string, std::string>& b,
-              std::vector<AboutDifference>* out) {
+void add_maps(const char* group, const std::map<std::string, std::string>& a,
+              const std::map<std::string, std::string>& b, std::vector<AboutDifference>* out) {
   std::set<std::string> keys;
   for (const auto& [key, value] : a) keys.insert(key);
   for (const auto& [key, value] : b) keys.insert(key);
@@ -85,7 +85,8 @@ void leaves(const json& from, const std::string& way, std::map<std::string, std:
   }
 }
 
-// What drives the update: classes and settings of the optimizers, as the step began. Their state is compared where it is read.
+// What drives the update: classes and settings of the optimizers, as the step began. Their state is compared where it
+// is read.
 std::map<std::string, std::string> update_of(const json& about) {
   std::map<std::string, std::string> out;
   if (!about.is_object() || !about.contains("start") || !about["start"].is_object()) return out;
@@ -110,7 +111,8 @@ std::map<std::string, std::string> update_of(const json& about) {
 std::vector<AboutDifference> about_differences(const json& a, const Settings& settings_a, const json& b,
                                                const Settings& settings_b) {
   std::vector<AboutDifference> out;
-  std::map<std::string, std::string> set_a(settings_a.begin(), settings_a.end()), set_b(settings_b.begin(), settings_b.end());
+  std::map<std::string, std::string> set_a(settings_a.begin(), settings_a.end()),
+      set_b(settings_b.begin(), settings_b.end());
   set_a.erase("torch");  // told by capsule.json
   set_b.erase("torch");
   if (!set_a.empty() && !set_b.empty()) add_maps("settings", set_a, set_b, &out);
@@ -121,7 +123,8 @@ std::vector<AboutDifference> about_differences(const json& a, const Settings& se
   for (const char* name : {"flags", "seeds", "environment"}) {
     if (both_tell(a, b, name)) add_maps(name, part(a, name), part(b, name), &out);
   }
-  if (const auto of_a = update_of(a), of_b = update_of(b); !of_a.empty() && !of_b.empty()) add_maps("update", of_a, of_b, &out);
+  if (const auto of_a = update_of(a), of_b = update_of(b); !of_a.empty() && !of_b.empty())
+    add_maps("update", of_a, of_b, &out);
   return out;
 }
 

@@ -125,8 +125,7 @@ class Aligner {
   // Nothing tells them apart and they are long: cut both into as many pieces, and each with its own.
   void by_blocks(const Part& p) {
     std::size_t pieces = 2;
-    while ((p.m() / pieces + 1) * (p.n() / pieces + 1) > limits_.cells && pieces < std::min(p.m(), p.n()))
-      pieces *= 2;
+    while ((p.m() / pieces + 1) * (p.n() / pieces + 1) > limits_.cells && pieces < std::min(p.m(), p.n())) pieces *= 2;
     pieces = std::min(pieces, std::min(p.m(), p.n()));
     // The work of all tables together stays within a few of the largest.
     while (pieces < std::min(p.m(), p.n()) && (p.m() / pieces + 1) * (p.n() / pieces + 1) * pieces > 4 * limits_.cells)
@@ -162,8 +161,7 @@ class Aligner {
           best = above[j] - 1;
           way = kSkipA;
         }
-        if (const int alike = likeness(a_[p.a + i - 1], b_[p.b + j - 1]);
-            alike >= 0 && above[j - 1] + alike >= best) {
+        if (const int alike = likeness(a_[p.a + i - 1], b_[p.b + j - 1]); alike >= 0 && above[j - 1] + alike >= best) {
           best = above[j - 1] + alike;
           way = kPair;
         }

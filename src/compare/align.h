@@ -9,13 +9,13 @@ namespace finitude::compare {
 
 // What the alignment knows of a call.
 struct Key {
-  std::uint64_t name = 0;      // the operator; only calls of one name are paired
-  std::uint64_t form = 0;      // name, dtypes, shapes, named memory that it reads: all that is known before values
+  std::uint64_t name = 0;  // the operator; only calls of one name are paired
+  std::uint64_t form = 0;  // name, dtypes, shapes, named memory that it reads: all that is known before values
   std::uint64_t dtypes = 0, shapes = 0, memory = 0, scalars = 0, place = 0;
-  std::uint64_t values = 0;    // checksum of what came out; 0: not known
-  std::uint64_t reads = 0;     // checksum of what it reads; 0: not known
-  double taken = 0;            // magnitude of what it reads; 0: not known
-  double magnitude = 0;        // of what came out; 0: not known. Rounding leaves it nearly as it is
+  std::uint64_t values = 0;  // checksum of what came out; 0: not known
+  std::uint64_t reads = 0;   // checksum of what it reads; 0: not known
+  double taken = 0;          // magnitude of what it reads; 0: not known
+  double magnitude = 0;      // of what came out; 0: not known. Rounding leaves it nearly as it is
 };
 
 inline constexpr std::uint32_t kGap = 0xffffffff;

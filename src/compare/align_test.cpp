@@ -52,7 +52,8 @@ const AlignLimits kWays[] = {{}, {16, 4000}, {16, 2}, {1, 0}};
 std::size_t longest(const std::vector<int>& a, const std::vector<int>& b) {
   std::vector<std::size_t> above(b.size() + 1, 0), row(b.size() + 1, 0);
   for (const int x : a) {
-    for (std::size_t j = 1; j <= b.size(); ++j) row[j] = x == b[j - 1] ? above[j - 1] + 1 : std::max(above[j], row[j - 1]);
+    for (std::size_t j = 1; j <= b.size(); ++j)
+      row[j] = x == b[j - 1] ? above[j - 1] + 1 : std::max(above[j], row[j - 1]);
     std::swap(above, row);
   }
   return above[b.size()];
@@ -108,7 +109,8 @@ TEST(Align, OfManyCallsIsBounded) {
   std::vector<Key> a;
   for (int i = 0; i < 100'000; ++i) a.push_back(key(random() % 40, random() % 30));
   std::vector<Key> b = a;
-  for (int i = 0; i < 200; ++i) b.insert(b.begin() + static_cast<std::ptrdiff_t>(random() % b.size()), key(500, static_cast<std::uint64_t>(i)));
+  for (int i = 0; i < 200; ++i)
+    b.insert(b.begin() + static_cast<std::ptrdiff_t>(random() % b.size()), key(500, static_cast<std::uint64_t>(i)));
   const auto seconds = [](const auto& work) {
     const auto began = std::chrono::steady_clock::now();
     work();

@@ -12,8 +12,8 @@ namespace finitude::compare {
 
 struct PlayedOptions {
   std::vector<std::string> namespaces{"aten"};
-  int threads = 0;                                      // 0: as many as each had
-  std::uint64_t max_bytes = std::uint64_t{1} << 30;     // of values of A that are held; beyond, statistics only
+  int threads = 0;                                   // 0: as many as each had
+  std::uint64_t max_bytes = std::uint64_t{1} << 30;  // of values of A that are held; beyond, statistics only
 };
 
 struct Compared {
@@ -22,7 +22,7 @@ struct Compared {
   std::vector<Pair> pairs;        // by row
   std::vector<Distance> results;  // by result of A, where B has one of that kind and name at the same place
   bool reproduced_a = true, reproduced_b = true;  // replayed with the bits that were recorded
-  std::uint64_t values_left_out = 0;  // tensors that were compared by their statistics for want of memory
+  std::uint64_t values_left_out = 0;              // tensors that were compared by their statistics for want of memory
 };
 
 // Why a tape cannot be played here, with its letter, or empty. Each is played once for statistics and

@@ -1,7 +1,7 @@
 #include "compare/capsules.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ constexpr std::uint32_t kOutputs = 1U << 30;  // slots of outputs count from her
 struct Played {
   const Tape& tape;
   std::vector<std::uint32_t> call_of_entry;
-  std::vector<Slots> slots;  // by call
+  std::vector<Slots> slots;                                // by call
   std::unordered_map<std::uint32_t, OperatorFacts> facts;  // by operator of the tape
   explicit Played(const Tape& t) : tape(t), call_of_entry(calls_by_entry(t)) {}
 
@@ -36,7 +36,8 @@ struct Played {
     const auto known = facts.find(number);
     if (known != facts.end()) return known->second;
     const capture::Operator& op = tape.operators.at(number);
-    return facts.emplace(number, facts_of(c10::Dispatcher::singleton().findSchemaOrThrow(op.name.c_str(), op.overload.c_str())))
+    return facts
+        .emplace(number, facts_of(c10::Dispatcher::singleton().findSchemaOrThrow(op.name.c_str(), op.overload.c_str())))
         .first->second;
   }
 };
@@ -179,7 +180,10 @@ void check_steady(const at::Tensor& tensor, Tensor* known) {
 class Keeper : public replay::PlayObserver {
  public:
   Keeper(Played& played, Compared& compared, Values& values)
-      : played_(played), compared_(compared), values_(values), plan_(plan_of(compared.rows, compared.a.calls.size(), true)) {}
+      : played_(played),
+        compared_(compared),
+        values_(values),
+        plan_(plan_of(compared.rows, compared.a.calls.size(), true)) {}
 
   void before(const replay::PlayedCall& at) override {
     const std::uint32_t call = played_.call_of_entry[at.index];
@@ -187,7 +191,8 @@ class Keeper : public replay::PlayObserver {
     Call &mine = compared_.a.calls[call], &other = compared_.b.calls[plan_.partner[call]];
     const std::vector<at::Tensor> arguments = flat(at.arguments);
     for (std::size_t k = 0; k < std::min(mine.inputs.size(), other.inputs.size()); ++k) {
-      if (worth(mine.inputs[k], other.inputs[k])) keep(key_of(call, k), arguments.at(played_.slots[call].inputs[k]), mine.inputs[k]);
+      if (worth(mine.inputs[k], other.inputs[k]))
+        keep(key_of(call, k), arguments.at(played_.slots[call].inputs[k]), mine.inputs[k]);
     }
   }
   bool after(const replay::PlayedCall& at) override {
@@ -222,7 +227,10 @@ class Keeper : public replay::PlayObserver {
 class Comparer : public replay::PlayObserver {
  public:
   Comparer(Played& played, Compared& compared, const Values& values)
-      : played_(played), compared_(compared), values_(values), plan_(plan_of(compared.rows, compared.b.calls.size(), false)),
+      : played_(played),
+        compared_(compared),
+        values_(values),
+        plan_(plan_of(compared.rows, compared.b.calls.size(), false)),
         same_(same_results(compared.a, compared.b)) {}
 
   void before(const replay::PlayedCall& at) override {
@@ -271,16 +279,18 @@ class Comparer : public replay::PlayObserver {
     for (std::size_t i = 0; i < same_.size(); ++i) {
       const Result& other = compared_.a.results[i];
       if (same_[i] != index || other.value.shape != mine.value.shape) continue;
-      if (other.value.element.number == Number::kOther || other.value.element.reals != mine.value.element.reals) continue;
-      if (const at::Tensor* kept = values_.find(key_of(compared_.a.calls.size(), i)); kept != nullptr && mine.value.has_checksum)
+      if (other.value.element.number == Number::kOther || other.value.element.reals != mine.value.element.reals)
+        continue;
+      if (const at::Tensor* kept = values_.find(key_of(compared_.a.calls.size(), i));
+          kept != nullptr && mine.value.has_checksum)
         compared_.results[i] = between(*kept, tensor, other.value, mine.value);
     }
   }
 
  private:
   // B's call on A's inputs: with the same outcome as A's it is no cause of what differs behind it.
-  void try_on(const replay::PlayedCall& at, std::uint32_t call, std::uint32_t other, const std::vector<at::Tensor>& arguments,
-              std::vector<at::Tensor> swapped, Pair& pair) {
+  void try_on(const replay::PlayedCall& at, std::uint32_t call, std::uint32_t other,
+              const std::vector<at::Tensor>& arguments, std::vector<at::Tensor> swapped, Pair& pair) {
     const OperatorFacts& facts = played_.facts_at(at.index);
     const Call &cb = compared_.b.calls[call], &ca = compared_.a.calls[other];
     try {

@@ -120,8 +120,8 @@ Distance distance(const sense::Health& a, Number of_a, const sense::Health& b, N
   out.max_rel = values.max_rel;
   out.a = values.a;
   out.b = values.b;
-  out.differing = std::max<std::uint64_t>({out.nan_in_one + out.nan_in_both + out.infinite, values.differing,
-                                           apart(a.zero, b.zero)});
+  out.differing = std::max<std::uint64_t>(
+      {out.nan_in_one + out.nan_in_both + out.infinite, values.differing, apart(a.zero, b.zero)});
   out.known = ranged || out.differing != 0;  // as many values of each kind says nothing of the values
   return out;
 }

@@ -27,9 +27,14 @@ json tensor(const Tensor& t) {
 }
 
 json distance(const Distance& d) {
-  json out = {{"exact", d.exact},           {"dtype", info(d.number).name}, {"elements", d.elements},
-              {"differing", d.differing},   {"max_ulps", d.max_ulps},       {"max_abs", number(d.max_abs)},
-              {"max_rel", number(d.max_rel)}, {"relative", number(d.relative())}};
+  json out = {{"exact", d.exact},
+              {"dtype", info(d.number).name},
+              {"elements", d.elements},
+              {"differing", d.differing},
+              {"max_ulps", d.max_ulps},
+              {"max_abs", number(d.max_abs)},
+              {"max_rel", number(d.max_rel)},
+              {"relative", number(d.relative())}};
   if (d.nan_in_one != 0) out["nan_in_one"] = d.nan_in_one;
   if (d.nan_in_both != 0) out["nan_in_both"] = d.nan_in_both;
   if (d.infinite != 0) out["infinite"] = d.infinite;
@@ -84,14 +89,17 @@ std::uint32_t first_of(const Sides& s, const Root& r, bool of_a) {
 
 // Where it stood on the two sides as the numbers were drawn.
 const char* generator(const Sides& s, const Root& r) {
-  const bool both = r.row < s.rows.size() && s.rows[r.row].a != kGap && s.rows[r.row].b != kGap && s.a.calls[s.rows[r.row].a].random;
-  const std::uint32_t a = both ? s.rows[r.row].a : first_of(s, r, true), b = both ? s.rows[r.row].b : first_of(s, r, false);
+  const bool both =
+      r.row < s.rows.size() && s.rows[r.row].a != kGap && s.rows[r.row].b != kGap && s.a.calls[s.rows[r.row].a].random;
+  const std::uint32_t a = both ? s.rows[r.row].a : first_of(s, r, true),
+                      b = both ? s.rows[r.row].b : first_of(s, r, false);
   if (a == kGap || b == kGap || s.a.calls[a].random_state == 0 || s.b.calls[b].random_state == 0) return "unknown";
   return r.elsewhere ? "elsewhere" : "same";
 }
 
 json root(const Sides& s, const Root& r) {
-  json out = {{"kind", word(r.kind)}, {"level", word(r.level)}, {"distance", distance(r.distance)}, {"bound", number(r.bound)}};
+  json out = {
+      {"kind", word(r.kind)}, {"level", word(r.level)}, {"distance", distance(r.distance)}, {"bound", number(r.bound)}};
   out["at"] = row(s, r.row);
   if (r.seen_at != r.row && r.seen_at < s.rows.size()) out["seen_at"] = row(s, r.seen_at);
   if (!r.arguments.empty()) {
@@ -150,7 +158,10 @@ json stretches(const Sides& s, const Judgement& j, const Unanswered& u) {
       if (s.rows[r].b != kGap && ++in_b <= kMaxCalls) only_b.push_back(call(s.b, s.rows[r].b));
     }
     if (out.size() < kMaxListed)
-      out.push_back({{"calls_a", in_a}, {"calls_b", in_b}, {"only_a", only_a}, {"only_b", only_b},
+      out.push_back({{"calls_a", in_a},
+                     {"calls_b", in_b},
+                     {"only_a", only_a},
+                     {"only_b", only_b},
                      {"effect", word(open && effect != Level::kDiffers ? Level::kUnknown : effect)}});
   }
   return out;
@@ -216,12 +227,21 @@ json document(const Sides& s, const Judgement& j, const Unanswered& u) {
   }
   out["further"] = json::array();
   for (const Root& r : j.roots) {
-    if (&r != first && r.level == Level::kDiffers && out["further"].size() < kMaxCalls) out["further"].push_back(root(s, r));
+    if (&r != first && r.level == Level::kDiffers && out["further"].size() < kMaxCalls)
+      out["further"].push_back(root(s, r));
   }
-  out["alignment"] = {{"calls_a", s.a.calls.size()}, {"calls_b", s.b.calls.size()}, {"pairs", pairs}, {"only_a", only_a},
-                      {"only_b", only_b}, {"same", j.same}, {"noise", j.noise}, {"differ", j.differ}, {"unknown", j.unknown},
+  out["alignment"] = {{"calls_a", s.a.calls.size()},
+                      {"calls_b", s.b.calls.size()},
+                      {"pairs", pairs},
+                      {"only_a", only_a},
+                      {"only_b", only_b},
+                      {"same", j.same},
+                      {"noise", j.noise},
+                      {"differ", j.differ},
+                      {"unknown", j.unknown},
                       {"same_nan", j.same_nan}};
-  out["unanswered"] = {{"a", u.in_a}, {"b", u.in_b}, {"few", u.few}, {"first", u.rows.empty() ? json() : row(s, u.rows.front())}};
+  out["unanswered"] = {
+      {"a", u.in_a}, {"b", u.in_b}, {"few", u.few}, {"first", u.rows.empty() ? json() : row(s, u.rows.front())}};
   out["unaligned"] = stretches(s, j, u);
   out["arguments"] = json::array();
   for (const std::size_t r : j.arguments) {
@@ -232,13 +252,15 @@ json document(const Sides& s, const Judgement& j, const Unanswered& u) {
       item["arguments"].push_back({{"arg", x.arg}, {"a", x.text}, {"b", y.text}});
     out["arguments"].push_back(item);
   }
-  out["other_dtype"] = {{"pairs", j.other_dtype.size()}, {"first", j.other_dtype.empty() ? json() : row(s, j.other_dtype[0])}};
+  out["other_dtype"] = {{"pairs", j.other_dtype.size()},
+                        {"first", j.other_dtype.empty() ? json() : row(s, j.other_dtype[0])}};
   out["both_non_finite"] = j.both_nan < s.rows.size() ? row(s, j.both_nan) : json();
   out["one_non_finite"] = j.one_nan < s.rows.size() ? row(s, j.one_nan) : json();
   out["inputs"] = inputs(s);
   out["results"] = results(s);
   out["about"] = json::array();
-  for (const AboutDifference& d : s.about) out["about"].push_back({{"group", d.group}, {"key", d.key}, {"a", d.a}, {"b", d.b}});
+  for (const AboutDifference& d : s.about)
+    out["about"].push_back({{"group", d.group}, {"key", d.key}, {"a", d.a}, {"b", d.b}});
   out["reproduced"] = {{"a", s.reproduced_a}, {"b", s.reproduced_b}};
   out["values_left_out"] = s.values_left_out;
   out["by_statistics"] = s.by_statistics;

@@ -19,7 +19,8 @@ bool common(const std::vector<std::uint64_t>& a, const std::vector<std::uint64_t
     for (std::int64_t k = -d; k <= d; k += 2) {
       const bool down = k == -d || (k != d && at(k - 1) < at(k + 1));
       std::int64_t i = d == 0 ? 0 : down ? at(k + 1) : at(k - 1) + 1;
-      while (i < m && i - k < n && i - k >= 0 && a[static_cast<std::size_t>(i)] == b[static_cast<std::size_t>(i - k)]) ++i;
+      while (i < m && i - k < n && i - k >= 0 && a[static_cast<std::size_t>(i)] == b[static_cast<std::size_t>(i - k)])
+        ++i;
       at(k) = static_cast<std::int32_t>(i);
       if (i >= m && i - k >= n) {
         done = true;
@@ -30,7 +31,9 @@ bool common(const std::vector<std::uint64_t>& a, const std::vector<std::uint64_t
   std::int64_t i = m, j = n;
   for (std::int64_t round = d - 1; round >= 0; --round) {
     // Values of round - 1, on its diagonals -(round) .. round; outside of what was reached they are 0.
-    const auto before = [&](std::int64_t k) { return history[static_cast<std::size_t>(round)][static_cast<std::size_t>(k + round)]; };
+    const auto before = [&](std::int64_t k) {
+      return history[static_cast<std::size_t>(round)][static_cast<std::size_t>(k + round)];
+    };
     const std::int64_t k = i - j;
     std::int64_t from_i = 0, from_j = 0;
     if (round != 0) {
@@ -54,9 +57,8 @@ Places longest_rising(const Places& pairs) {
   std::vector<std::size_t> ends, before(pairs.size());  // ends[l]: the pair with the least end of a selection of l + 1
   constexpr std::size_t kStart = static_cast<std::size_t>(-1);
   for (std::size_t p = 0; p < pairs.size(); ++p) {
-    const auto place = std::lower_bound(ends.begin(), ends.end(), pairs[p].second, [&](std::size_t e, std::uint32_t y) {
-      return pairs[e].second < y;
-    });
+    const auto place = std::lower_bound(ends.begin(), ends.end(), pairs[p].second,
+                                        [&](std::size_t e, std::uint32_t y) { return pairs[e].second < y; });
     before[p] = place == ends.begin() ? kStart : *(place - 1);
     if (place == ends.end()) {
       ends.push_back(p);

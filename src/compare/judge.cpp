@@ -32,10 +32,12 @@ class Judge {
       if (paired(r)) look(r);
     }
     for (std::size_t i = 0; i < std::min(results.size(), others_.size()); ++i) {
-      if (others_[i] == kNone || level(results[i], 0) == Level::kUnknown || level(results[i], 0) == Level::kSame) continue;
+      if (others_[i] == kNone || level(results[i], 0) == Level::kUnknown || level(results[i], 0) == Level::kSame)
+        continue;
       origin(a_.results[i].value, b_.results[others_[i]].value, results[i], rows_.size(), Level::kDiffers);
     }
-    std::stable_sort(out_.roots.begin(), out_.roots.end(), [](const Root& x, const Root& y) { return x.seen_at < y.seen_at; });
+    std::stable_sort(out_.roots.begin(), out_.roots.end(),
+                     [](const Root& x, const Root& y) { return x.seen_at < y.seen_at; });
     return std::move(out_);
   }
 
@@ -73,7 +75,8 @@ class Judge {
       to.holds_nan |= d.nan_in_both != 0;
       const double explained = noise.bound(d.scale);
       const Level l = ta.shape == tb.shape ? level(d, explained) : Level::kDiffers;
-      if (l < to.out || (l == to.out && !(d.broken() && !to.worst.broken()) && d.relative() <= to.worst.relative())) continue;
+      if (l < to.out || (l == to.out && !(d.broken() && !to.worst.broken()) && d.relative() <= to.worst.relative()))
+        continue;
       to.out = l;
       to.worst = d;
       to.bound = explained;
@@ -103,7 +106,10 @@ class Judge {
   }
 
   void count(std::size_t r, Level out, bool dtype) {
-    (out == Level::kSame ? out_.same : out == Level::kNoise ? out_.noise : out == Level::kDiffers ? out_.differ : out_.unknown)++;
+    (out == Level::kSame      ? out_.same
+     : out == Level::kNoise   ? out_.noise
+     : out == Level::kDiffers ? out_.differ
+                              : out_.unknown)++;
     if (dtype) out_.other_dtype.push_back(r);
   }
 
@@ -133,7 +139,8 @@ class Judge {
     if (worst.broken() && !broken && out_.one_nan == kNowhere) out_.one_nan = r;
     // Traces do not say where the generator stood.
     const bool told = ca.random_state != 0 && cb.random_state != 0;
-    if (ca.random && cb.random && (ca.random_state != cb.random_state || (arguments.empty() && (!told || !one_form(ca, cb))))) {
+    if (ca.random && cb.random &&
+        (ca.random_state != cb.random_state || (arguments.empty() && (!told || !one_form(ca, cb))))) {
       root.kind = Root::kRandom;
       root.level = Level::kDiffers;
       root.elsewhere = ca.random_state != cb.random_state;
@@ -250,10 +257,11 @@ class Judge {
   // multiplies before it divides. Nothing that the step came to hangs on it then.
   bool heals(std::size_t row) {
     if (row >= rows_.size() || !paired(row)) return false;
-    return heals(a_, readers_a_, row_of_a_, rows_[row].a, true) && heals(b_, readers_b_, row_of_b_, rows_[row].b, false);
+    return heals(a_, readers_a_, row_of_a_, rows_[row].a, true) &&
+           heals(b_, readers_b_, row_of_b_, rows_[row].b, false);
   }
-  bool heals(const Run& run, const std::vector<std::vector<std::uint32_t>>& readers, const std::vector<std::size_t>& row_of,
-             std::uint32_t from, bool of_a) const {
+  bool heals(const Run& run, const std::vector<std::vector<std::uint32_t>>& readers,
+             const std::vector<std::size_t>& row_of, std::uint32_t from, bool of_a) const {
     std::set<std::uint32_t> seen{from};
     std::vector<std::uint32_t> left{from};
     while (!left.empty()) {
@@ -282,7 +290,8 @@ class Judge {
     }
     return true;
   }
-  // What comes of both calls of a row is the same, or what they read of that one. NaN and Inf, which swallow all, tell nothing.
+  // What comes of both calls of a row is the same, or what they read of that one. NaN and Inf, which swallow all, tell
+  // nothing.
   bool agree_again(std::size_t r, const Call& reader, std::uint32_t of, bool of_a) const {
     const CameTo& to = came_to_[r];
     if (!to.both_nan && (to.out == Level::kSame || to.out == Level::kNoise)) return true;
@@ -291,13 +300,17 @@ class Judge {
     for (std::size_t k = 0; k < reader.inputs.size(); ++k) {
       const Tensor& t = reader.inputs[k];
       if (t.source != of && std::find(t.beneath.begin(), t.beneath.end(), of) == t.beneath.end()) continue;
-      if (k >= in.size() || k >= others.size() || t.shape != others[k].shape || in[k].nan_in_both != 0 || swallowed(t, others[k])) return false;
+      if (k >= in.size() || k >= others.size() || t.shape != others[k].shape || in[k].nan_in_both != 0 ||
+          swallowed(t, others[k]))
+        return false;
       const Level l = level(in[k], own_bound(in[k]));
       if (l != Level::kSame && l != Level::kNoise) return false;
     }
     return true;
   }
-  static bool swallowed(const Tensor& ta, const Tensor& tb) { return ta.health.non_finite() != 0 && tb.health.non_finite() != 0; }
+  static bool swallowed(const Tensor& ta, const Tensor& tb) {
+    return ta.health.non_finite() != 0 && tb.health.non_finite() != 0;
+  }
   bool result_agrees(std::size_t of, bool of_a) const {
     for (std::size_t i = 0; i < std::min(results_->size(), others_.size()); ++i) {
       if (others_[i] == kNone || (of_a ? i : others_[i]) != of) continue;
@@ -382,9 +395,9 @@ class Judge {
   const std::vector<Distance>* results_ = nullptr;
   std::vector<std::vector<std::uint32_t>> readers_a_, readers_b_;
   std::vector<std::uint32_t> others_;
-  std::vector<CameTo> came_to_;  // by row
+  std::vector<CameTo> came_to_;   // by row
   std::set<std::size_t> healed_;  // rows of one side whose difference was made good
-  bool meaningful_ = false;  // a root that rounding does not explain was met
+  bool meaningful_ = false;       // a root that rounding does not explain was met
   Judgement out_;
 };
 
@@ -406,7 +419,8 @@ const Root* Judgement::first_noise() const {
   return nullptr;
 }
 
-// An argument may say the dtype of another one (`input_dtype`): where the sides compute in different ones, that is no difference beside it.
+// An argument may say the dtype of another one (`input_dtype`): where the sides compute in different ones, that is no
+// difference beside it.
 static bool says_dtype(const std::string& arg) { return arg == "dtype" || arg.ends_with("_dtype"); }
 static bool read_other_dtypes(const Call& a, const Call& b) {
   for (std::size_t k = 0; k < std::min(a.inputs.size(), b.inputs.size()); ++k) {
@@ -419,7 +433,8 @@ std::vector<std::pair<Scalar, Scalar>> other_arguments(const Call& a, const Call
   std::vector<std::pair<Scalar, Scalar>> other;
   const bool other_dtypes = read_other_dtypes(a, b);
   const auto find = [](const Call& call, const std::string& arg) {
-    const auto found = std::find_if(call.scalars.begin(), call.scalars.end(), [&](const Scalar& s) { return s.arg == arg; });
+    const auto found =
+        std::find_if(call.scalars.begin(), call.scalars.end(), [&](const Scalar& s) { return s.arg == arg; });
     return found == call.scalars.end() ? Scalar{arg, ""} : *found;
   };
   // Of two forms of one operator each has arguments that the other knows nothing of.
@@ -436,7 +451,7 @@ std::vector<std::pair<Scalar, Scalar>> other_arguments(const Call& a, const Call
 }
 
 std::string_view word(Root::Kind kind) noexcept {
-  static constexpr std::array<std::string_view, 7> kWords = {"kernel", "argument", "random", "operators",
+  static constexpr std::array<std::string_view, 7> kWords = {"kernel", "argument", "random",    "operators",
                                                              "input",  "wiring",   "non-finite"};
   return kWords[kind];
 }

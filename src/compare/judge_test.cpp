@@ -102,18 +102,28 @@ TEST(Judge, AnOperatorThatOneSideHasAlone) {
 
 // What a log of zero covers up is no less different for that.
 TEST(Judge, InfinityMakesNothingGood) {
-  const compare::Run a = Chain(1).call("aten::exp", 2).call("aten::sin", 3).call("aten::log", INFINITY).call("aten::neg", INFINITY).run;
-  const compare::Run b = Chain(1).call("aten::exp", 2).call("aten::add", 5).call("aten::sin", 9).call("aten::log", INFINITY).call("aten::neg", INFINITY).run;
+  const compare::Run a =
+      Chain(1).call("aten::exp", 2).call("aten::sin", 3).call("aten::log", INFINITY).call("aten::neg", INFINITY).run;
+  const compare::Run b = Chain(1)
+                             .call("aten::exp", 2)
+                             .call("aten::add", 5)
+                             .call("aten::sin", 9)
+                             .call("aten::log", INFINITY)
+                             .call("aten::neg", INFINITY)
+                             .run;
   ASSERT_NE(judged(a, b).first(), nullptr);
   EXPECT_EQ(judged(a, b).first()->kind, Root::kOperators);
 }
 
 // x is scaled, then halved; or halved, then scaled.
 TEST(Judge, WhatIsMadeGoodIsNoDivergence) {
-  const compare::Run a = Chain(1).call("aten::exp", 2).call("aten::div", 8).call("aten::mul", 4).call("aten::sin", 3).run;
-  const compare::Run b = Chain(1).call("aten::exp", 2).call("aten::mul", 1).call("aten::div", 4).call("aten::sin", 3).run;
+  const compare::Run a =
+      Chain(1).call("aten::exp", 2).call("aten::div", 8).call("aten::mul", 4).call("aten::sin", 3).run;
+  const compare::Run b =
+      Chain(1).call("aten::exp", 2).call("aten::mul", 1).call("aten::div", 4).call("aten::sin", 3).run;
   EXPECT_EQ(judged(a, b).first(), nullptr);
-  const compare::Run c = Chain(1).call("aten::exp", 2).call("aten::mul", 1).call("aten::div", 4.5).call("aten::sin", 3.5).run;
+  const compare::Run c =
+      Chain(1).call("aten::exp", 2).call("aten::mul", 1).call("aten::div", 4.5).call("aten::sin", 3.5).run;
   ASSERT_NE(judged(a, c).first(), nullptr);
   EXPECT_EQ(judged(a, c).first()->kind, Root::kOperators);
 }

@@ -21,8 +21,8 @@ bool any_word(std::string_view name, const Test& test) {
 bool contracts(std::string_view name) {
   return any_word(name, [](std::string_view w) {
     return w.ends_with("mm") || w.ends_with("mv") || w.ends_with("dot") || w.starts_with("conv") || w == "thnn" ||
-           w == "matmul" || w == "linear" || w == "bilinear" || w == "einsum" || w == "attention" ||
-           w == "lstm" || w == "gru" || w == "rnn" || w == "cdist";
+           w == "matmul" || w == "linear" || w == "bilinear" || w == "einsum" || w == "attention" || w == "lstm" ||
+           w == "gru" || w == "rnn" || w == "cdist";
   });
 }
 

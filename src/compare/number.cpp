@@ -75,9 +75,7 @@ Element element_of_name(std::string_view dtype) noexcept {
   return {Number::kOther, 1, "other"};
 }
 
-double epsilon(Number number) noexcept {
-  return is_float(number) ? std::ldexp(1.0, -info(number).mantissa_bits) : 0;
-}
+double epsilon(Number number) noexcept { return is_float(number) ? std::ldexp(1.0, -info(number).mantissa_bits) : 0; }
 
 Number coarser(Number a, Number b) noexcept {
   if (!is_float(a)) return b;
@@ -126,8 +124,8 @@ std::int64_t place(double value, Number number) noexcept {
     if (e <= format.max_exponent) {
       // In steps of the format at this exponent; exact but for the rounding that is meant.
       const double steps = std::nearbyint(std::ldexp(magnitude, bits - e));
-      at = std::min(infinity, static_cast<std::int64_t>(steps) +
-                                  (static_cast<std::int64_t>(e - format.min_exponent) << bits));
+      at = std::min(infinity,
+                    static_cast<std::int64_t>(steps) + (static_cast<std::int64_t>(e - format.min_exponent) << bits));
     }
   }
   return value < 0 ? -at : at;

@@ -11,7 +11,19 @@
 namespace finitude::compare {
 
 // The formats that are compared element by element. A complex tensor is its 2 * numel reals.
-enum class Number : std::uint8_t { kFloat64, kFloat32, kFloat16, kBFloat16, kUInt8, kInt8, kInt16, kInt32, kInt64, kBool, kOther };
+enum class Number : std::uint8_t {
+  kFloat64,
+  kFloat32,
+  kFloat16,
+  kBFloat16,
+  kUInt8,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kBool,
+  kOther
+};
 
 struct NumberInfo {
   std::string_view name;

@@ -30,7 +30,9 @@ TEST(Ulps, ZerosDenormalsAndSigns) {
   EXPECT_EQ(ulps(0.0, -0.0, Number::kFloat32), 0u);
   EXPECT_EQ(ulps(0.0, least, Number::kFloat32), 1u);
   EXPECT_EQ(ulps(-least, least, Number::kFloat32), 2u);
-  EXPECT_EQ(ulps(std::numeric_limits<float>::min(), std::nextafter(std::numeric_limits<float>::min(), 0.0f), Number::kFloat32), 1u);
+  EXPECT_EQ(ulps(std::numeric_limits<float>::min(), std::nextafter(std::numeric_limits<float>::min(), 0.0f),
+                 Number::kFloat32),
+            1u);
   EXPECT_EQ(ulps(0x1p-24, 0.0, Number::kFloat16), 1u);
   EXPECT_EQ(ulps(0x1p-133, 0.0, Number::kBFloat16), 1u);
   EXPECT_EQ(ulps(std::numeric_limits<double>::denorm_min(), 0.0, Number::kFloat64), 1u);
@@ -75,7 +77,7 @@ TEST(Ulps, OfHalvesAreDifferencesOfTheirBits) {
 }
 
 TEST(Ulps, RoundsToNearestEvenFirst) {
-  EXPECT_EQ(ulps(1.0 + 0x1p-8, 1.0, Number::kBFloat16), 0u);   // halfway, to even
+  EXPECT_EQ(ulps(1.0 + 0x1p-8, 1.0, Number::kBFloat16), 0u);    // halfway, to even
   EXPECT_EQ(ulps(1.0 + 0x1.8p-7, 1.0, Number::kBFloat16), 2u);  // halfway between 1 and 2 steps: to even
   EXPECT_EQ(ulps(1.0 + 0x1.01p-8, 1.0, Number::kBFloat16), 1u);
   EXPECT_EQ(place(65520.0, Number::kFloat16), place(kInf, Number::kFloat16));  // rounds over the largest
@@ -116,8 +118,8 @@ TEST(Distance, TellsRowsAndTheWorst) {
 TEST(Distance, OtherFormatsInTheCoarserOne) {
   const std::uint16_t half[] = {0x3f80, 0x3dcd};  // 1 and 0.1 in bfloat16
   const float single[] = {1.0f, 0.1f};
-  const Distance d = distance(reinterpret_cast<const char*>(half), Number::kBFloat16, reinterpret_cast<const char*>(single),
-                              Number::kFloat32, 2);
+  const Distance d = distance(reinterpret_cast<const char*>(half), Number::kBFloat16,
+                              reinterpret_cast<const char*>(single), Number::kFloat32, 2);
   EXPECT_EQ(d.number, Number::kBFloat16);
   EXPECT_EQ(d.differing, 0u);
   EXPECT_EQ(level(d, 0), Level::kSame);
@@ -125,7 +127,8 @@ TEST(Distance, OtherFormatsInTheCoarserOne) {
 
 TEST(Distance, OfLargeIntegersIsExact) {
   const std::int64_t a[] = {(1LL << 60) + 1}, b[] = {1LL << 60};
-  const Distance d = distance(reinterpret_cast<const char*>(a), Number::kInt64, reinterpret_cast<const char*>(b), Number::kInt64, 1);
+  const Distance d =
+      distance(reinterpret_cast<const char*>(a), Number::kInt64, reinterpret_cast<const char*>(b), Number::kInt64, 1);
   EXPECT_EQ(d.differing, 1u);
   EXPECT_EQ(level(d, 1e30), Level::kDiffers);
 }

@@ -93,7 +93,8 @@ void fill_in(const Run& a, const Run& b, const std::vector<Row>& rows, std::vect
   const std::vector<std::uint32_t> others = same_results(a, b);
   results.resize(a.results.size());
   for (std::size_t i = 0; i < others.size(); ++i) {
-    if (others[i] != kNone && !results[i].known) results[i] = by_statistics(a.results[i].value, b.results[others[i]].value);
+    if (others[i] != kNone && !results[i].known)
+      results[i] = by_statistics(a.results[i].value, b.results[others[i]].value);
   }
   pairs.resize(rows.size());
   for (std::size_t r = 0; r < rows.size(); ++r) {

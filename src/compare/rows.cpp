@@ -10,13 +10,15 @@
 namespace finitude::compare {
 namespace {
 
-constexpr int kRounds = 4;             // taking one pair apart may leave another without support
+constexpr int kRounds = 4;                // taking one pair apart may leave another without support
 constexpr std::size_t kMostAlike = 64;    // calls of one operator and form that are tried for one
 constexpr std::size_t kMostTensors = 16;  // of a call that are looked through: lists of tensors go by position anyway
 
 class Rows {
  public:
-  Rows(const Run& a, Run& b) : a_(a), b_(b), keys_a_(keys_of(a)), keys_b_(keys_of(b)) { rows_ = align(keys_a_, keys_b_); }
+  Rows(const Run& a, Run& b) : a_(a), b_(b), keys_a_(keys_of(a)), keys_b_(keys_of(b)) {
+    rows_ = align(keys_a_, keys_b_);
+  }
 
   std::vector<Row> take(std::vector<Pair>* pairs) {
     readers_a_ = readers_of(a_);
@@ -142,8 +144,8 @@ class Rows {
   // Of what does not mind the order of its first two operands.
   static bool commutes(std::string_view op) {
     static constexpr std::array<std::string_view, 12> kStems = {
-        "aten::add", "aten::mul", "aten::multiply", "aten::maximum", "aten::minimum", "aten::fmax",
-        "aten::fmin", "aten::eq", "aten::ne", "aten::logical_and", "aten::logical_or", "aten::bitwise_and"};
+        "aten::add",  "aten::mul", "aten::multiply", "aten::maximum",     "aten::minimum",    "aten::fmax",
+        "aten::fmin", "aten::eq",  "aten::ne",       "aten::logical_and", "aten::logical_or", "aten::bitwise_and"};
     return std::find(kStems.begin(), kStems.end(), stem_of(op)) != kStems.end();
   }
 

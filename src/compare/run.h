@@ -17,17 +17,17 @@ inline constexpr std::uint32_t kNone = 0xffffffff;
 struct Tensor {
   Element element;
   std::vector<std::int64_t> shape;
-  sense::Health health;          // of the reals; integers are counted as numbers too where values are known
-  std::uint64_t checksum = 0;    // of the values in row-major order
+  sense::Health health;        // of the reals; integers are counted as numbers too where values are known
+  std::uint64_t checksum = 0;  // of the values in row-major order
   bool has_checksum = false;
-  std::string arg;               // name in the schema
-  std::string name;              // of the memory where no call wrote it: "parameter fc.weight"; may be empty
-  std::uint32_t storage = kNone; // which memory; kNone: not known
-  std::int64_t begin = 0, end = 0;  // bytes of it
-  std::uint32_t source = kNone;  // of an input: the call that wrote it last; kNone: it came from outside
+  std::string arg;                     // name in the schema
+  std::string name;                    // of the memory where no call wrote it: "parameter fc.weight"; may be empty
+  std::uint32_t storage = kNone;       // which memory; kNone: not known
+  std::int64_t begin = 0, end = 0;     // bytes of it
+  std::uint32_t source = kNone;        // of an input: the call that wrote it last; kNone: it came from outside
   std::vector<std::uint32_t> beneath;  // of an input: earlier calls that wrote parts of it
-  bool used = true;              // of an output: something reads it later
-  bool unsteady = false;         // other bits when the same tape was played again
+  bool used = true;                    // of an output: something reads it later
+  bool unsteady = false;               // other bits when the same tape was played again
 
   std::uint64_t numel() const noexcept {
     std::uint64_t n = 1;
@@ -63,7 +63,8 @@ struct Result {
 struct Run {
   std::vector<Call> calls;
   std::vector<Result> results;
-  bool results_are_all = true;     // there are none that the recording does not name: a trace knows no loss and no gradient as such
+  bool results_are_all =
+      true;  // there are none that the recording does not name: a trace knows no loss and no gradient as such
   std::vector<std::string> notes;  // what is not in it
 
   bool says_results() const noexcept { return results_are_all && !results.empty(); }

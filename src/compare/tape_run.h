@@ -9,8 +9,8 @@
 
 namespace finitude::compare {
 
-// Calls of a run by entry of the tape: calls and memory that no operator wrote; kNone for the rest. The rows that are read of a table
-// are one call.
+// Calls of a run by entry of the tape: calls and memory that no operator wrote; kNone for the rest. The rows that are
+// read of a table are one call.
 std::vector<std::uint32_t> calls_by_entry(const capture::Tape& tape);
 
 inline constexpr const char* kMemory = "(memory)";  // as the operator of memory that no operator wrote

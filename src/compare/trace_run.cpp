@@ -75,7 +75,8 @@ Call call(const json& op) {
   out.of_gradient = text(part(op, "phase")) == "backward";
   for (const json& t : part(op, "inputs")) {
     // A number that the program wrote down is an argument, as it is on tapes.
-    if (const double value = real(part(t, "max")); part(t, "constant") == true && count(part(t, "nan")) + count(part(t, "inf")) == 0) {
+    if (const double value = real(part(t, "max"));
+        part(t, "constant") == true && count(part(t, "nan")) + count(part(t, "inf")) == 0) {
       out.scalars.push_back({text(part(t, "arg")), number_text(value)});
     } else {
       out.inputs.push_back(tensor(t));

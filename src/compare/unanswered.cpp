@@ -19,9 +19,12 @@ class Side {
   bool lacks_answer(std::uint32_t call) const {
     const Call& c = run_.calls[call];
     if (paired_[call] || c.fresh || answered_[call]) return false;
-    const auto is_read_by = [&](const auto& what) { return std::any_of(readers_[call].begin(), readers_[call].end(), what); };
+    const auto is_read_by = [&](const auto& what) {
+      return std::any_of(readers_[call].begin(), readers_[call].end(), what);
+    };
     if (run_.says_results()) return is_read_by([&](std::uint32_t reader) { return reader >= run_.calls.size(); });
-    const bool loss = is_read_by([&](std::uint32_t reader) { return reader < run_.calls.size() && takes_form(run_.calls[reader]); });
+    const bool loss =
+        is_read_by([&](std::uint32_t reader) { return reader < run_.calls.size() && takes_form(run_.calls[reader]); });
     return std::any_of(c.outputs.begin(), c.outputs.end(), [&](const Tensor& t) {
       return t.health.nan != 0 || (is_float(t.element.number) && (loss || c.of_gradient || !has_backward_));
     });

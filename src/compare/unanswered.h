@@ -1,5 +1,5 @@
-// Calls of one side alone that lead to what its step comes to, where nothing of the other side stands against that. Whatever
-// else is equal, of such two runs nobody can say that they are the same.
+// Calls of one side alone that lead to what its step comes to, where nothing of the other side stands against that.
+// Whatever else is equal, of such two runs nobody can say that they are the same.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 namespace finitude::compare {
 
 struct Unanswered {
-  std::vector<std::size_t> rows;     // of such calls: they make a loss, a gradient, a NaN or a result
-  std::size_t in_a = 0, in_b = 0;    // how many of them
-  bool few = false;                  // less than half of the calls of the shorter run have a partner, and no result tells more
+  std::vector<std::size_t> rows;   // of such calls: they make a loss, a gradient, a NaN or a result
+  std::size_t in_a = 0, in_b = 0;  // how many of them
+  bool few = false;  // less than half of the calls of the shorter run have a partner, and no result tells more
   bool any() const noexcept { return few || !rows.empty(); }
 };
 

@@ -31,7 +31,8 @@ Run chain(std::initializer_list<const char*> ops, bool backward) {
 }
 
 TEST(Unanswered, AChainThatACallOfBothReadsIsAnswered) {
-  const compare::Run a = chain({"aten::exp", "aten::log"}, true), b = chain({"aten::exp", "aten::clone", "aten::log"}, true);
+  const compare::Run a = chain({"aten::exp", "aten::log"}, true),
+                     b = chain({"aten::exp", "aten::clone", "aten::log"}, true);
   EXPECT_FALSE(unanswered(a, b, {{0, 0}, {kGap, 1}, {1, 2}}).any());
 }
 
@@ -58,7 +59,8 @@ TEST(Unanswered, WhatIsOnlyLookedAtBesideATrainingStepIsNoOutcome) {
 }
 
 TEST(Unanswered, OfARunWithoutABackwardItIs) {
-  EXPECT_TRUE(unanswered(chain({"aten::exp"}, false), chain({"aten::exp", "aten::log"}, false), {{0, 0}, {kGap, 1}}).any());
+  EXPECT_TRUE(
+      unanswered(chain({"aten::exp"}, false), chain({"aten::exp", "aten::log"}, false), {{0, 0}, {kGap, 1}}).any());
 }
 
 TEST(Unanswered, FewPairs) {

@@ -136,11 +136,14 @@ torch::jit::Stack with_tensors(c10::ArrayRef<c10::IValue> values, const std::vec
 std::vector<at::Tensor> outputs_of(const Slots& slots, const std::vector<at::Tensor>& arguments,
                                    const std::vector<at::Tensor>& results) {
   std::vector<at::Tensor> outputs;
-  for (const Slots::Output& output : slots.outputs) outputs.push_back((output.of_result ? results : arguments).at(output.at));
+  for (const Slots::Output& output : slots.outputs)
+    outputs.push_back((output.of_result ? results : arguments).at(output.at));
   return outputs;
 }
 
-at::Tensor plain(const at::Tensor& tensor) { return observe::on_host(tensor).resolve_conj().resolve_neg().contiguous(); }
+at::Tensor plain(const at::Tensor& tensor) {
+  return observe::on_host(tensor).resolve_conj().resolve_neg().contiguous();
+}
 
 void measure(const at::Tensor& tensor, Tensor* out) {
   const at::Tensor t = tensor.is_conj() || tensor.is_neg() || !tensor.device().is_cpu() ? plain(tensor) : tensor;

@@ -6,7 +6,8 @@ Way choose_way(const DeviceStep& step) noexcept {
   if (!step.can_scan || step.capturing) return Way::kOut;
   if (step.wants_answer) return Way::kWait;
   if (!step.vetoes) return Way::kWatch;
-  // With a CPU part the kernel for that part has a flag of its own; several devices would each need the others' verdict.
+  // With a CPU part the kernel for that part has a flag of its own; several devices would each need the others'
+  // verdict.
   const bool one_place = step.devices == 1 && !step.has_cpu_gradients;
   const bool flag_is_ours = !step.has_foreign_flag || step.foreign_flag_fits;
   return one_place && step.kernel_takes_flag && step.every_state_exists && flag_is_ours ? Way::kFlag : Way::kWait;
@@ -23,7 +24,8 @@ LateVerdict judge_late(const LateFacts& facts) noexcept {
   } else {
     verdict.left_out = facts.foreign_flag;  // the kernel obeys the scaler's flag without us
   }
-  // "a GradScaler skip with a finite unscaled loss, Inf or NaN gradients: normal". "A non-finite unscaled loss alarms at once".
+  // "a GradScaler skip with a finite unscaled loss, Inf or NaN gradients: normal". "A non-finite unscaled loss alarms
+  // at once".
   if (facts.foreign_flag && !facts.loss_bad) {
     verdict.kind = LateVerdict::Kind::kScalerSkip;
     return verdict;

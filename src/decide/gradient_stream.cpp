@@ -29,7 +29,8 @@ void GradientStream::written(std::uint32_t gradient, const GradientId& id, Lane 
   if (one.pause != 0) return;
   if (one.state != State::kNone && one.id == id) return;  // backward passed by and wrote nothing
   one.state = State::kNone;
-  // Written a second time in one backward, as below a checkpoint: a third may follow. Its entry in a batch is one without a state now.
+  // Written a second time in one backward, as below a checkpoint: a third may follow. Its entry in a batch is one
+  // without a state now.
   if (one.backward == backward_) return;
   Batch* batch = batch_of(lane);
   if (batch == nullptr || batch->count == kMostTensors) return;
@@ -41,8 +42,8 @@ void GradientStream::written(std::uint32_t gradient, const GradientId& id, Lane 
   if (batch->bytes >= batch_bytes_ || batch->count == kMostTensors) send(*batch);
 }
 
-// The lane has work of its own to do between two of its batches, so that the one before has long been read: to wait for it here costs
-// nothing, and no more than one batch's memory is kept for a lane.
+// The lane has work of its own to do between two of its batches, so that the one before has long been read: to wait for
+// it here costs nothing, and no more than one batch's memory is kept for a lane.
 void GradientStream::settle(Batch& batch) {
   if (batch.held_count == 0) return;
   device_.join(batch.lane);
@@ -56,8 +57,10 @@ void GradientStream::send(Batch& batch) {
   for (std::uint32_t i = 0; i < batch.count; ++i) {
     const std::uint32_t gradient = batch.gradients[i];
     if (ones_[gradient].state != State::kCollected) continue;
-    if (device_.hold(gradient)) batch.held[count++] = gradient;
-    else ones_[gradient].state = State::kNone;
+    if (device_.hold(gradient))
+      batch.held[count++] = gradient;
+    else
+      ones_[gradient].state = State::kNone;
   }
   batch.count = 0;
   batch.bytes = 0;
@@ -110,7 +113,8 @@ void GradientStream::end_window() noexcept {
   for (One& one : ones_) {
     if (one.pause != 0) --one.pause;
     if (one.was_read) {
-      one.failures = one.was_used ? 0 : static_cast<std::uint8_t>(std::min<std::uint32_t>(one.failures + 1u, kMostFailures));
+      one.failures =
+          one.was_used ? 0 : static_cast<std::uint8_t>(std::min<std::uint32_t>(one.failures + 1u, kMostFailures));
       one.pause = one.was_used ? 0 : static_cast<std::uint8_t>(1u << (one.failures - 1));
     }
     one.was_read = one.was_used = false;

@@ -1,10 +1,11 @@
-// Gradients read as backward produces them: which are collected into a batch, when a batch is sent off, how long its memory is kept, and
-// whose result still stands when the step asks. Decisions only: what they are carried out with is the caller's ReadAhead, and memory is
-// compared by address, never followed.
+// Gradients read as backward produces them: which are collected into a batch, when a batch is sent off, how long its
+// memory is kept, and whose result still stands when the step asks. Decisions only: what they are carried out with is
+// the caller's ReadAhead, and memory is compared by address, never followed.
 //
-// A gradient is collected when backward has accumulated it, on the lane (a stream) that wrote it. A full batch is read beside what the
-// lane does next. A result stands for a gradient where that is still the same tensor on the same memory with the same version: then
-// nothing was written to it since before the read was given to the device. All else is read by the step.
+// A gradient is collected when backward has accumulated it, on the lane (a stream) that wrote it. A full batch is read
+// beside what the lane does next. A result stands for a gradient where that is still the same tensor on the same memory
+// with the same version: then nothing was written to it since before the read was given to the device. All else is read
+// by the step.
 #pragma once
 
 #include <array>
@@ -41,7 +42,8 @@ class ReadAhead {
   ~ReadAhead() = default;
 };
 
-// One optimizer's gradients on one device. Not thread safe: backward's threads and the program's take turns by the caller's lock.
+// One optimizer's gradients on one device. Not thread safe: backward's threads and the program's take turns by the
+// caller's lock.
 class GradientStream {
  public:
   static constexpr std::uint32_t kLanes = 4;         // a gradient on a further one is left to the step
@@ -62,14 +64,16 @@ class GradientStream {
   bool is_active() const noexcept { return active_; }
   // Backward has written this gradient, and nothing that `lane` is given later writes it.
   void written(std::uint32_t gradient, const GradientId& id, Lane lane);
-  // Also where it failed. `caller`: the stream of the thread that called backward, which waits for backward's own streams already.
+  // Also where it failed. `caller`: the stream of the thread that called backward, which waits for backward's own
+  // streams already.
   void end_backward(Lane caller);
 
   // Does what was read ahead of this gradient stand?
   bool stands(std::uint32_t gradient, const GradientId& id) const noexcept;
   // It was made use of in the place of a read.
   void used(std::uint32_t gradient) noexcept;
-  // The step is decided. A gradient whose result was of no use is left alone for a window, for 2, 4 ... 64 where it goes on like that.
+  // The step is decided. A gradient whose result was of no use is left alone for a window, for 2, 4 ... 64 where it
+  // goes on like that.
   void end_window() noexcept;
 
  private:
@@ -79,11 +83,11 @@ class GradientStream {
     State state = State::kNone;
     bool was_read = false, was_used = false;  // in this window
     std::uint8_t failures = 0, pause = 0;
-    std::uint64_t backward = 0;    // that it was collected in last
+    std::uint64_t backward = 0;  // that it was collected in last
   };
   struct Batch {
     Lane lane = nullptr;
-    bool open = false;             // the lane has been seen in this backward
+    bool open = false;  // the lane has been seen in this backward
     std::uint64_t bytes = 0;
     std::uint32_t count = 0;
     std::array<std::uint32_t, kMostTensors> gradients;
@@ -102,7 +106,8 @@ class GradientStream {
   bool active_ = false;
 };
 
-// Is there anything to hide? Where all gradients together are read in less time than it takes to start a few reads, there is not.
+// Is there anything to hide? Where all gradients together are read in less time than it takes to start a few reads,
+// there is not.
 enum class Streaming : std::uint8_t { kOff, kAuto, kOn };
 inline constexpr std::uint64_t kLeastToStream = std::uint64_t{256} << 20;  // bytes of gradients of an optimizer
 bool wants_streaming(Streaming mode, std::uint64_t gradient_bytes, bool several_ranks) noexcept;

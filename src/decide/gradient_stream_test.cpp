@@ -31,7 +31,8 @@ struct Script : ReadAhead {
 int streams[8];
 Lane lane(int i) { return &streams[i]; }
 GradientId id(std::uintptr_t tensor, std::uint32_t version = 0, std::uint64_t bytes = 10) {
-  return {reinterpret_cast<void*>(tensor), reinterpret_cast<void*>(tensor + 1), reinterpret_cast<void*>(tensor + 2), bytes, version};
+  return {reinterpret_cast<void*>(tensor), reinterpret_cast<void*>(tensor + 1), reinterpret_cast<void*>(tensor + 2),
+          bytes, version};
 }
 
 struct GradientStreamTest : ::testing::Test {
@@ -171,11 +172,13 @@ TEST(GradientStreaming, IsForWhatTakesTimeToRead) {
   EXPECT_EQ(batch_bytes_of(kMany), kMany / 16);
 }
 
-// ---- streams, events and an allocator, as a partial order ---------------------------------------------------------------------------
-// Each stream has a vector clock: what is known to be over before its next operation. Memory is given away again as PyTorch's caching
-// allocator does: to the next tensor of the stream that it was allocated on, at once, but for what other streams used, whose work up to
-// the time when it was let go of has to be over (the engine's record_stream). Checked in every order that the events allow:
-// nothing is written to memory that may still be read, and a result that the step takes is of the bits that the gradient has then.
+// ---- streams, events and an allocator, as a partial order
+// --------------------------------------------------------------------------- Each stream has a vector clock: what is
+// known to be over before its next operation. Memory is given away again as PyTorch's caching allocator does: to the
+// next tensor of the stream that it was allocated on, at once, but for what other streams used, whose work up to the
+// time when it was let go of has to be over (the engine's record_stream). Checked in every order that the events allow:
+// nothing is written to memory that may still be read, and a result that the step takes is of the bits that the
+// gradient has then.
 
 constexpr int kStreams = 3, kSide = kStreams;
 using Clock = std::array<std::uint64_t, kStreams + 1>;
@@ -196,7 +199,8 @@ struct Storage {
   World& world;
   int pool, address;
   std::set<int> used_on;
-  bool own = false;  // made by the script, which orders the streams that use it itself: after backward, by the stream that called it
+  bool own = false;  // made by the script, which orders the streams that use it itself: after backward, by the stream
+                     // that called it
 };
 
 struct Gradient {
@@ -253,8 +257,8 @@ struct World : ReadAhead {
   GradientId id_of(std::uint32_t g) const {
     const Gradient& gradient = gradients[g];
     const Storage* s = gradient.storage.get();
-    return {reinterpret_cast<void*>(gradient.tensor), s, reinterpret_cast<void*>(static_cast<std::uintptr_t>(s->address) + 1), 10,
-            gradient.version};
+    return {reinterpret_cast<void*>(gradient.tensor), s,
+            reinterpret_cast<void*>(static_cast<std::uintptr_t>(s->address) + 1), 10, gradient.version};
   }
 
   bool hold(std::uint32_t g) override {
@@ -281,7 +285,8 @@ struct World : ReadAhead {
   }
   void let_go(const std::uint32_t* list, std::uint32_t n) override {
     for (std::uint32_t i = 0; i < n; ++i) {
-      if (held[list[i]].use_count() == 1) orphans.push_back(held[list[i]]);  // as the gate does: kept until the device has passed
+      if (held[list[i]].use_count() == 1)
+        orphans.push_back(held[list[i]]);  // as the gate does: kept until the device has passed
       held[list[i]].reset();
     }
   }
@@ -346,14 +351,20 @@ TEST(GradientStreamOrder, EveryVerdictIsOfTheFinalBitsAndNoMemoryIsWrittenUnderA
         Gradient& gradient = world.gradients[g];
         if (gradient.storage == nullptr) continue;
         switch (dice(12)) {
-          case 0: gradient = {}; continue;
+          case 0:
+            gradient = {};
+            continue;
           case 1:
             gradient = {world.allocate(caller), ++world.serial, 0};
             gradient.storage->own = true;
             world.write(*gradient.storage, caller);
             break;
-          case 2: ++gradient.version; world.write(*gradient.storage, caller); break;
-          default: break;
+          case 2:
+            ++gradient.version;
+            world.write(*gradient.storage, caller);
+            break;
+          default:
+            break;
         }
       }
       // The step.
@@ -369,7 +380,8 @@ TEST(GradientStreamOrder, EveryVerdictIsOfTheFinalBitsAndNoMemoryIsWrittenUnderA
         ++standing;
         stream.used(g);
         const Moment seen = world.slot_of_write[g];
-        ASSERT_TRUE(seen.stream == last.stream && seen.time == last.time) << "seed " << seed << ": judged by other bits";
+        ASSERT_TRUE(seen.stream == last.stream && seen.time == last.time)
+            << "seed " << seed << ": judged by other bits";
         ASSERT_TRUE(world.is_before(world.slot_read[g], world.clocks[static_cast<std::size_t>(caller)]));
       }
       stream.end_window();

@@ -28,12 +28,22 @@ Action PolicyMachine::on_alarm(std::uint32_t optimizer, std::uint64_t step, bool
   const bool too_many = row.length > max_skips_;
   Action action = Action::kStop;
   switch (policy_) {
-    case Policy::kWarn: action = Action::kApply; break;
-    case Policy::kSkip: action = too_many ? Action::kStop : Action::kSkip; break;
-    case Policy::kRollback: action = too_many ? Action::kStop : Action::kRollBack; break;
+    case Policy::kWarn:
+      action = Action::kApply;
+      break;
+    case Policy::kSkip:
+      action = too_many ? Action::kStop : Action::kSkip;
+      break;
+    case Policy::kRollback:
+      action = too_many ? Action::kStop : Action::kRollBack;
+      break;
     // "stop and raise then act as warn, up to --max-skips in a row".
-    case Policy::kStop: action = harmless && !too_many ? Action::kApply : Action::kStop; break;
-    case Policy::kRaise: action = harmless && !too_many ? Action::kApply : Action::kRaise; break;
+    case Policy::kStop:
+      action = harmless && !too_many ? Action::kApply : Action::kStop;
+      break;
+    case Policy::kRaise:
+      action = harmless && !too_many ? Action::kApply : Action::kRaise;
+      break;
   }
   row.applied = action == Action::kApply;
   return action;

@@ -73,8 +73,8 @@ class SecondRuns {
   // True: explain it, and it is counted.
   bool take(SinkKind sink, bool harmless, bool has_allowances, bool is_traced) noexcept;
 
-  // Of an alarm that take() has refused. True: explain it all the same where that costs a step or two, and it is counted. The step may
-  // have failed for another reason than the one before it, on other samples.
+  // Of an alarm that take() has refused. True: explain it all the same where that costs a step or two, and it is
+  // counted. The step may have failed for another reason than the one before it, on other samples.
   bool take_in_place() noexcept;
   // Is the one that was counted last of that sort?
   bool in_place_only() const noexcept { return in_place_only_; }

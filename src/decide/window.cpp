@@ -6,12 +6,17 @@ namespace finitude::decide {
 
 std::string_view report_word(SinkKind kind) noexcept {
   switch (kind) {
-    case SinkKind::kLoss: return "loss";
+    case SinkKind::kLoss:
+      return "loss";
     case SinkKind::kGradient:
-    case SinkKind::kGradOutput: return "gradient";
-    case SinkKind::kParameter: return "parameter";
-    case SinkKind::kState: return "state";
-    case SinkKind::kBuffer: return "buffer";
+    case SinkKind::kGradOutput:
+      return "gradient";
+    case SinkKind::kParameter:
+      return "parameter";
+    case SinkKind::kState:
+      return "state";
+    case SinkKind::kBuffer:
+      return "buffer";
   }
   return "gradient";
 }

@@ -28,12 +28,12 @@ struct WindowFacts {
   std::span<const LossFact> losses;  // in the order of their backwards
   std::uint32_t bad_gradients = 0;   // not finite before clipping
   std::uint32_t clean_gradients = 0;
-  std::uint32_t parameters = 0;      // those without a gradient too
-  std::uint32_t laundered = 0;       // bad after backward; zeroed, replaced or taken away by the script since
-  std::uint32_t clamped = 0;         // infinite after backward; finite but not zero now. May be part of bad_gradients
-  std::uint32_t dropped = 0;         // how often bad gradients were thrown away before the window's last backward
-  bool norm_overflow = false;        // the norm for clipping overflowed though every gradient was finite
-  bool buffers_turned_nan = false;   // read only where no gradient and no owned loss is bad
+  std::uint32_t parameters = 0;     // those without a gradient too
+  std::uint32_t laundered = 0;      // bad after backward; zeroed, replaced or taken away by the script since
+  std::uint32_t clamped = 0;        // infinite after backward; finite but not zero now. May be part of bad_gradients
+  std::uint32_t dropped = 0;        // how often bad gradients were thrown away before the window's last backward
+  bool norm_overflow = false;       // the norm for clipping overflowed though every gradient was finite
+  bool buffers_turned_nan = false;  // read only where no gradient and no owned loss is bad
 };
 
 inline constexpr std::size_t kNoLoss = static_cast<std::size_t>(-1);
@@ -41,12 +41,12 @@ inline constexpr std::size_t kNoLoss = static_cast<std::size_t>(-1);
 struct Verdict {
   enum class Kind : std::uint8_t { kNothing, kAlarm, kHandledByScript };
   Kind kind = Kind::kNothing;
-  SinkKind sink = SinkKind::kLoss;       // kAlarm
-  bool harmless = false;                 // kAlarm: only the loss is bad, the weights are not in danger
-  std::size_t loss = kNoLoss;            // kAlarm at a loss: its index in WindowFacts::losses
-  std::uint32_t micro_batch = 0;         // kAlarm
-  std::uint32_t times = 0;               // kHandledByScript: windows that the script put right
-  bool norm_overflow_advisory = false;   // due beside any of the kinds
+  SinkKind sink = SinkKind::kLoss;      // kAlarm
+  bool harmless = false;                // kAlarm: only the loss is bad, the weights are not in danger
+  std::size_t loss = kNoLoss;           // kAlarm at a loss: its index in WindowFacts::losses
+  std::uint32_t micro_batch = 0;        // kAlarm
+  std::uint32_t times = 0;              // kHandledByScript: windows that the script put right
+  bool norm_overflow_advisory = false;  // due beside any of the kinds
 };
 
 Verdict judge(const WindowFacts& facts) noexcept;

@@ -37,9 +37,10 @@ void tell_by_parts(Finding& finding, const Evidence& evidence) {
     const Trial trial = evidence.lab->run(id, variant);
     if (!trial.ran) continue;
     const std::string now = flaw_of(trial.outputs);
-    Experiment experiment{plain_name(op.name) + " by plain operations", now.empty() ? "finite: the " + was + " comes of how its kernel computes it"
-                                                                        : now == was ? "still " + now
-                                                                                     : now + " where it made " + was};
+    Experiment experiment{plain_name(op.name) + " by plain operations",
+                          now.empty()  ? "finite: the " + was + " comes of how its kernel computes it"
+                          : now == was ? "still " + now
+                                       : now + " where it made " + was};
     experiment.predicted = false;
     finding.experiments.push_back(std::move(experiment));
     return;

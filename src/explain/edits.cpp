@@ -42,7 +42,8 @@ std::vector<record::OpId> calls_like(const record::Trace& trace, record::OpId ca
     const record::Op& other = trace.ops[id];
     if (id == call || other.is_node || other.name != op.name) continue;
     const auto* place = line_around(trace, id);
-    if (place && place->line == line->line && place->file == line->file && place->site == line->site) calls.push_back(id);
+    if (place && place->line == line->line && place->file == line->file && place->site == line->site)
+      calls.push_back(id);
   }
   return calls;
 }
@@ -61,9 +62,7 @@ Edits::Edits(const Scene& scene, record::OpId call) : scene_(scene), call_(call)
   if (call < scene.trace.ops.size()) calls_ = calls_like(scene.trace, call);
 }
 
-const record::Op* Edits::call() const {
-  return call_ < scene_.trace.ops.size() ? &scene_.trace.ops[call_] : nullptr;
-}
+const record::Op* Edits::call() const { return call_ < scene_.trace.ops.size() ? &scene_.trace.ops[call_] : nullptr; }
 
 sense::DType Edits::dtype_of(std::string_view arg) const {
   const record::Op* op = call();
@@ -104,15 +103,20 @@ Edits& Edits::clamp(std::string_view arg, double min, double max) {
   return *this;
 }
 
-Edits& Edits::at_least(std::string_view arg, double min) { return clamp(arg, min, std::numeric_limits<double>::infinity()); }
+Edits& Edits::at_least(std::string_view arg, double min) {
+  return clamp(arg, min, std::numeric_limits<double>::infinity());
+}
 
-Edits& Edits::at_most(std::string_view arg, double max) { return clamp(arg, -std::numeric_limits<double>::infinity(), max); }
+Edits& Edits::at_most(std::string_view arg, double max) {
+  return clamp(arg, -std::numeric_limits<double>::infinity(), max);
+}
 
 Edits& Edits::between(std::string_view arg, double min, double max) { return clamp(arg, min, max); }
 
 Edits& Edits::inside(std::string_view arg, double low, double high) {
   const sense::DType dtype = dtype_of(arg);
-  const double margin = dtype == sense::DType::kOther ? 1e-6 : std::max(1e-6, in_two_digits(4 * sense::info(dtype).epsilon));
+  const double margin =
+      dtype == sense::DType::kOther ? 1e-6 : std::max(1e-6, in_two_digits(4 * sense::info(dtype).epsilon));
   if (!std::isfinite(high)) return at_least(arg, low + margin);
   return between(arg, low + margin, high - margin);
 }
@@ -124,7 +128,9 @@ Edits& Edits::replaced(std::string_view arg, double from, double to) {
   edit.from = from;
   edit.to = to;
   edit.text = figure(from) + " in " + edit.arg + " replaced by " + figure(to);
-  if (from == 0) edit.code = writes(arg) ? ".masked_fill_({x} == 0, " + figure(to) + ")" : "torch.where({x} == 0, " + figure(to) + ", {x})";
+  if (from == 0)
+    edit.code =
+        writes(arg) ? ".masked_fill_({x} == 0, " + figure(to) + ")" : "torch.where({x} == 0, " + figure(to) + ", {x})";
   if (std::isnan(from) && !writes(arg)) edit.code = "torch.where(torch.isnan({x}), " + figure(to) + ", {x})";
   add(std::move(edit));
   return *this;
@@ -192,7 +198,8 @@ void also_at_other_births(Finding& finding, const Evidence& evidence) {
     const record::OpId call = birth.forward != kNone && birth.kind == "backward" ? birth.forward : birth.op;
     if (call >= trace.ops.size() || trace.ops[call].name != trace.ops[known.front()].name) continue;
     for (const record::OpId id : calls_like(trace, call)) {
-      if (std::find(known.begin(), known.end(), id) == known.end() && std::find(more.begin(), more.end(), id) == more.end())
+      if (std::find(known.begin(), known.end(), id) == known.end() &&
+          std::find(more.begin(), more.end(), id) == more.end())
         more.push_back(id);
     }
   }
@@ -216,13 +223,15 @@ bool is_birth(const Evidence& evidence, record::OpId call) {
       if (id == call) return true;
     return false;
   };
-  return std::ranges::any_of(evidence.located.births, [&](const locate::Birth& b) { return within(b.op) || within(b.forward); });
+  return std::ranges::any_of(evidence.located.births,
+                             [&](const locate::Birth& b) { return within(b.op) || within(b.forward); });
 }
 
 std::string numbered(const std::vector<std::size_t>& numbers, std::size_t of) {
   constexpr std::size_t kShown = 3;
   std::string text = numbers.size() == 1 ? "call " : "calls ";
-  for (std::size_t i = 0; i < std::min(numbers.size(), kShown); ++i) text += (i ? ", " : "") + std::to_string(numbers[i] + 1);
+  for (std::size_t i = 0; i < std::min(numbers.size(), kShown); ++i)
+    text += (i ? ", " : "") + std::to_string(numbers[i] + 1);
   if (numbers.size() > kShown) text += " and " + std::to_string(numbers.size() - kShown) + " more";
   return text + " of the " + std::to_string(of) + " from that line";
 }

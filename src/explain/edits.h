@@ -30,7 +30,8 @@ class Edits {
   // Infinities become the largest finite number of the format.
   Edits& bounded(std::string_view arg);
   Edits& left_out(double fill = 0, std::string switch_on = {});
-  // What to write in the program where the edit before this one is the fix, and how it is called, where that is not empty.
+  // What to write in the program where the edit before this one is the fix, and how it is called, where that is not
+  // empty.
   Edits& advised(std::string advice, std::string text = {});
   Edits& computed_in(sense::DType dtype);
 
@@ -55,8 +56,8 @@ class Edits {
 // the others.
 void also_at_other_births(Finding& finding, const Evidence& evidence);
 
-// Of `wide`, edits of all calls from one expression (the stages of a solver, the layers of a loop), where not all of them went wrong:
-// the same edits of those that did, after the others.
+// Of `wide`, edits of all calls from one expression (the stages of a solver, the layers of a loop), where not all of
+// them went wrong: the same edits of those that did, after the others.
 void also_at_guilty_calls(Finding& finding, const std::vector<replay::Edit>& wide, const Evidence& evidence);
 
 }  // namespace finitude::explain

@@ -81,9 +81,7 @@ Operand operand(const record::Op& op, std::string_view arg, std::size_t place) {
   return {};
 }
 
-bool is_integral(const Operand& operand) {
-  return operand.tensor && operand.tensor->dtype == sense::DType::kOther;
-}
+bool is_integral(const Operand& operand) { return operand.tensor && operand.tensor->dtype == sense::DType::kOther; }
 
 bool is_constant(const record::Trace& trace, const Operand& operand) {
   if (operand.scalar) return operand.scalar->number.has_value();
@@ -169,7 +167,8 @@ Scene::Scene(const Evidence& e) : evidence(e), trace(e.trace), birth(birth_of(e)
     if (const auto* use = bad_input(*from)) {
       const BadOrigin origin = bad_origin(trace, start, *use);
       const auto& meant = e.located.meant.ops;
-      if (origin.op != kNone && !origin.intended && std::ranges::find(meant, origin.op) == meant.end()) culprit = origin.op;
+      if (origin.op != kNone && !origin.intended && std::ranges::find(meant, origin.op) == meant.end())
+        culprit = origin.op;
     } else if (backward && bad_output(*from)) {
       culprit = start;
     }
@@ -182,7 +181,8 @@ bool Scene::forward_bad() const { return forward && (bad_input(*forward) || bad_
 // Whose derivative it is, as the program wrote it: of a derivative of a derivative, the call below both.
 const record::Op* Scene::written_forward() const {
   const record::Op* call = backward && culprit == birth.op && node && is_builtin_node(*node) ? forward : nullptr;
-  for (int depth = 0; call && call->stack == kNone && depth < 8; ++depth) {  // what a node computes anew has a line of its own
+  for (int depth = 0; call && call->stack == kNone && depth < 8;
+       ++depth) {  // what a node computes anew has a line of its own
     const record::Op* around = op_at(trace, call->node);
     const record::Op* below = around && is_builtin_node(*around) ? op_at(trace, around->forward) : nullptr;
     if (!below) break;
@@ -201,8 +201,7 @@ const record::Frame* Scene::frame() const {
   return nullptr;
 }
 
-Finding finding(const Scene& scene, std::string_view cause_class, int score, std::string text,
-                std::string fix) {
+Finding finding(const Scene& scene, std::string_view cause_class, int score, std::string text, std::string fix) {
   Finding result;
   result.cause_class = cause_class;
   result.confidence = "possible";

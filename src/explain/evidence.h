@@ -42,9 +42,7 @@ struct Operand {
   const record::TensorUse* tensor = nullptr;
   const record::ScalarUse* scalar = nullptr;
 
-  explicit operator bool() const {
-    return tensor != nullptr || (scalar != nullptr && scalar->number.has_value());
-  }
+  explicit operator bool() const { return tensor != nullptr || (scalar != nullptr && scalar->number.has_value()); }
   double min() const;
   double max() const;
   double absmax() const;
@@ -52,9 +50,8 @@ struct Operand {
   std::uint64_t numel() const;
   bool has_inf() const;
   bool has_nan() const;
-  bool has(
-      double value) const;     // as far as range and counts tell: exact for 0, at the ends of the range else
-  sense::DType dtype() const;  // kOther for a number
+  bool has(double value) const;  // as far as range and counts tell: exact for 0, at the ends of the range else
+  sense::DType dtype() const;    // kOther for a number
 };
 
 // By schema name; where the trace has no name for it, by its place among the tensor inputs.
@@ -97,11 +94,11 @@ struct Scene {
 };
 
 // A finding with the place to mend filled in and confidence still to be judged (Probe::close).
-Finding finding(const Scene& scene, std::string_view cause_class, int score, std::string text,
-                std::string fix);
+Finding finding(const Scene& scene, std::string_view cause_class, int score, std::string text, std::string fix);
 
-const record::Frame* top_frame(const record::Trace& trace, std::uint32_t stack);  // the innermost user frame; null where none is known
-std::string at_line(const record::Trace& trace, const record::Op& op);            // " at model.py:12", or empty
+const record::Frame* top_frame(const record::Trace& trace,
+                               std::uint32_t stack);  // the innermost user frame; null where none is known
+std::string at_line(const record::Trace& trace, const record::Op& op);             // " at model.py:12", or empty
 void mend_at(const record::Trace& trace, const record::Op& op, Finding* finding);  // at that line, where it is known
 
 // "hidden in forward by aten::where at model.py:12, but its gradient is multiplied by it": empty when nothing
@@ -110,8 +107,8 @@ std::string hidden_by(const Scene& scene);
 
 std::string figure(double value);                                 // "65504", "1.2e-08", "-Inf"
 std::string counted(std::uint64_t n, std::string_view singular);  // "1 zero", "3 zeros", "2 entries"
-std::string zeros_of(const Operand& operand);     // "3 zeros among 32 values", "an integer zero"
-std::string at_rows(const locate::Birth& birth);  // " at rows 4, 9, 31", or empty
+std::string zeros_of(const Operand& operand);                     // "3 zeros among 32 values", "an integer zero"
+std::string at_rows(const locate::Birth& birth);                  // " at rows 4, 9, 31", or empty
 std::string dtype_name(sense::DType dtype);
 
 }  // namespace finitude::explain

@@ -16,7 +16,8 @@ namespace {
 Finding unknown(const Evidence& evidence) {
   const Scene scene(evidence);
   if (scene.op && plain_name(scene.op->name) == "lift_fresh") {
-    return finding(scene, "unknown", 0, "memory that other code filled (NumPy, an extension), where no operation is seen",
+    return finding(scene, "unknown", 0,
+                   "memory that other code filled (NumPy, an extension), where no operation is seen",
                    "check what that code is given, and for what of it its result is not finite");
   }
   std::string text = "no rule explains this birth";

@@ -304,8 +304,7 @@ TEST(Explain, SenselessTracesAreSurvived) {
     if (pick(2)) b.lab = &lab;
     const Finding f = b.explained();
     EXPECT_FALSE(f.cause_class.empty());
-    EXPECT_TRUE(f.confidence == "proven" || f.confidence == "likely" || f.confidence == "possible")
-        << f.confidence;
+    EXPECT_TRUE(f.confidence == "proven" || f.confidence == "likely" || f.confidence == "possible") << f.confidence;
   }
 }
 

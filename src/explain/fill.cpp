@@ -25,8 +25,10 @@ void blame(Finding& finding, const replay::FillTrial& trial, const record::Trace
     // What was predicted of another cause says nothing of this one.
     for (Experiment& e : finding.experiments) e.predicted = e.confirms = false;
     finding.cause_class = kClass;
-    finding.text = trial.op + " hands out memory with whatever it held before, and it is read before anything is written; with zeros there "
-                   "the step is finite";
+    finding.text =
+        trial.op +
+        " hands out memory with whatever it held before, and it is read before anything is written; with zeros there "
+        "the step is finite";
     finding.fix_text = "initialise it (torch.zeros, nn.init, copy_) before the first read";
     finding.fix_file.clear();
     finding.fix_line = 0;
@@ -35,7 +37,8 @@ void blame(Finding& finding, const replay::FillTrial& trial, const record::Trace
       finding.fix_file = frame->file;
       finding.fix_line = frame->line;
     }
-    if (const record::OpId cut = trace != nullptr ? cut_off_in(*trace, trial.made) : record::kNone; cut != record::kNone) {
+    if (const record::OpId cut = trace != nullptr ? cut_off_in(*trace, trial.made) : record::kNone;
+        cut != record::kNone) {
       tell_cut_off(*trace, cut, trial.made, &finding);
       finding.text += "; with zeros there the step is finite";
     }
@@ -48,7 +51,8 @@ void blame(Finding& finding, const replay::FillTrial& trial, const record::Trace
 void judge_fill(Finding& finding, const replay::FillTrial& trial, const record::Trace* trace) {
   const bool decides = trial.zeros.ran && trial.zeros.bad.empty() && !(trial.nans.ran && trial.nans.bad.empty());
   if (decides) blame(finding, trial, trace);
-  const std::string memory = "whole step, " + counted(trial.bytes, "byte") + " of " + trial.op + " that nobody had written filled with ";
+  const std::string memory =
+      "whole step, " + counted(trial.bytes, "byte") + " of " + trial.op + " that nobody had written filled with ";
   const auto add = [&](const char* what, const replay::StepTrial& one) {
     if (!one.ran) return;
     std::string outcome = one.bad.empty() ? "loss and gradients finite" : "not finite: " + one.bad.front();

@@ -17,7 +17,9 @@ replay::StepTrial ran(std::vector<std::string> bad = {}, std::string difference 
   return trial;
 }
 
-replay::FillTrial filled(replay::StepTrial zeros, replay::StepTrial nans) { return {std::move(zeros), std::move(nans), 0, "aten::empty", 12}; }
+replay::FillTrial filled(replay::StepTrial zeros, replay::StepTrial nans) {
+  return {std::move(zeros), std::move(nans), 0, "aten::empty", 12};
+}
 
 Finding overflow() {
   Finding finding;
@@ -61,8 +63,9 @@ TEST(Fill, OneExperimentIsNoProof) {
 
 TEST(Fill, WhereItDoesNotDecideTheFindingStays) {
   const record::Trace trace = one_allocation();
-  const replay::FillTrial cases[] = {filled(ran({"loss"}, "the same bits as it was"), ran({"loss"})), filled(ran({"loss"}), ran({"loss"})),
-                                     filled(ran(), ran()), filled({}, ran({"loss"}))};
+  const replay::FillTrial cases[] = {filled(ran({"loss"}, "the same bits as it was"), ran({"loss"})),
+                                     filled(ran({"loss"}), ran({"loss"})), filled(ran(), ran()),
+                                     filled({}, ran({"loss"}))};
   for (const replay::FillTrial& trial : cases) {
     Finding finding = overflow();
     judge_fill(finding, trial, &trace);
@@ -85,7 +88,9 @@ TEST(Fill, WithoutSuchMemoryNothingIsSaid) {
 
 TEST(ByParts, TellsWhetherTheKernelMakesIt) {
   const std::pair<std::vector<double>, const char*> cases[] = {
-      {{0.5, 0.5}, "finite: the NaN comes of how its kernel computes it"}, {{kNaN, 0.5}, "still NaN"}, {{kInf, 0.5}, "Inf where it made NaN"}};
+      {{0.5, 0.5}, "finite: the NaN comes of how its kernel computes it"},
+      {{kNaN, 0.5}, "still NaN"},
+      {{kInf, 0.5}, "Inf where it made NaN"}};
   for (const auto& [values, outcome] : cases) {
     TraceBuilder b;
     b.born(b.op("aten::gelu", {{"self", b.tensor({1, 2})}}, {b.tensor({kNaN, 0.5})}));

@@ -33,7 +33,8 @@ std::string outcome_of(const StepTrial& trial) {
   if (!trial.bad.empty()) return "not finite: " + listed(trial.bad);
   if (!trial.given.empty())
     return "cannot be told from one rank's tape: this rank's own values are finite, " +
-           (trial.given.size() == 1 ? trial.given.front() + " comes" : counted(trial.given.size(), "gradient") + " come") +
+           (trial.given.size() == 1 ? trial.given.front() + " comes"
+                                    : counted(trial.given.size(), "gradient") + " come") +
            " from all ranks as recorded";
   if (!trial.difference.empty()) return "finite, but it also changes what was finite: " + trial.difference;
   return "loss and gradients finite, " +
@@ -60,8 +61,10 @@ std::string elements_words(const std::vector<replay::GuiltyElement>& elements) {
       places += (count ? ", " : "") + first.input + place_words(elements[i]);
     if (first.input.empty()) {
       const std::string of = unnamed++ == 0 ? "an input" : "another";
-      if (places.empty()) places = of;
-      else places = (out.empty() ? count > 1 ? "elements " : "element " : "") + places + " of " + of;
+      if (places.empty())
+        places = of;
+      else
+        places = (out.empty() ? count > 1 ? "elements " : "element " : "") + places + " of " + of;
     }
     out += (out.empty() ? "" : i < elements.size() ? ", " : " and ") + places;
   }
@@ -70,7 +73,8 @@ std::string elements_words(const std::vector<replay::GuiltyElement>& elements) {
 
 // Causes of which one wants to know whether older weights would have done.
 bool weights_may_have_grown(const std::string& cause_class) {
-  return cause_class == "learning-rate" || cause_class == "exploding-gradient" || cause_class == "overflow" || cause_class == "exp-overflow";
+  return cause_class == "learning-rate" || cause_class == "exploding-gradient" || cause_class == "overflow" ||
+         cause_class == "exp-overflow";
 }
 
 struct Limit {
@@ -78,8 +82,8 @@ struct Limit {
   std::vector<double> values;  // by element that was NaN; empty: there is no limit, or it could not be tried
 };
 
-// Two steps towards the zero, from each side on which there are such values, have to agree, and so has a step in another direction
-// where there are several zeros: the quotient may depend on the way.
+// Two steps towards the zero, from each side on which there are such values, have to agree, and so has a step in
+// another direction where there are several zeros: the quotient may depend on the way.
 Limit find_limit(replay::StepLab& lab, const replay::Beside& beside) {
   constexpr double kNear = 1e-5, kFar = 1e-3;
   const double side = beside.above ? 1 : -1;
@@ -88,7 +92,8 @@ Limit find_limit(replay::StepLab& lab, const replay::Beside& beside) {
   replay::Beside another_way = beside;
   another_way.uneven = true;
   const std::vector<double> uneven = lab.beside(another_way, side * kNear);
-  Limit found{"beside the zero, " + figure(side * kNear) + " and " + figure(side * kFar) + " in its place, in float64", {}};
+  Limit found{"beside the zero, " + figure(side * kNear) + " and " + figure(side * kFar) + " in its place, in float64",
+              {}};
   if (near.size() != far.size() || near.size() != other.size() || near.size() != uneven.size()) return found;
   for (std::size_t i = 0; i < near.size(); ++i) {
     const double scale = std::max(1.0, std::abs(near[i]));
@@ -104,7 +109,8 @@ Limit find_limit(replay::StepLab& lab, const replay::Beside& beside) {
 
 class Trials {
  public:
-  Trials(Finding& finding, replay::StepLab& lab, const TimeBudget& budget, const record::Trace* trace, const StepHistory* history)
+  Trials(Finding& finding, replay::StepLab& lab, const TimeBudget& budget, const record::Trace* trace,
+         const StepHistory* history)
       : finding_(finding), lab_(lab), budget_(budget), trace_(trace), history_(history) {}
 
   bool float32_fails() const { return float32_fails_; }
@@ -124,8 +130,9 @@ class Trials {
     fix();
     if (allows(3 * step)) {
       const int same = lab_.again(3);
-      if (!is_over("whole step, again as it was, 3 times")) add("whole step, again as it was, 3 times",
-          same == 3 ? "the same bits each time" : "other bits in " + counted(3 - same, "run"), same == 3);
+      if (!is_over("whole step, again as it was, 3 times"))
+        add("whole step, again as it was, 3 times",
+            same == 3 ? "the same bits each time" : "other bits in " + counted(3 - same, "run"), same == 3);
     }
     as_it_is("whole step in float64", 4 * step, [&] {
       Edit edit;
@@ -177,7 +184,8 @@ class Trials {
     finding_.text += "; beside the zero the quotient tends to " + what + ": that is its limit there";
     const std::string otherwise = "a clamp or an epsilon in the denominator alone makes 0 of it";
     if (low != high) {
-      finding_.fix_text += "; but " + otherwise + ": add the epsilon to what numerator and denominator are both computed from";
+      finding_.fix_text +=
+          "; but " + otherwise + ": add the epsilon to what numerator and denominator are both computed from";
       return;
     }
     Edit edit;
@@ -208,8 +216,10 @@ class Trials {
         finding_.fix_tried = edit.text;
         finding_.fix_outcome = std::move(outcome);
         finding_.fix_edit = edit;
-        if (!edit.advice.empty()) finding_.fix_text = edit.advice;
-        else if (finding_.fix_is_no_edit) finding_.fix_text += " (not tried here); tried: " + edit.text;
+        if (!edit.advice.empty())
+          finding_.fix_text = edit.advice;
+        else if (finding_.fix_is_no_edit)
+          finding_.fix_text += " (not tried here); tried: " + edit.text;
         if (!edit.file.empty()) finding_.fix_file = edit.file, finding_.fix_line = edit.line;
         return;
       }
@@ -227,15 +237,18 @@ class Trials {
     if (!allows(4 * lab_.step_seconds())) return;
     // Half of what is left: the others tell as much.
     const replay::GuiltyRows found = lab_.guilty_rows(finding_.rows, finding_.born_in, (limit_ - spent()) / 2);
-    const std::string searched = "whole step, rows of its inputs replaced in turn, " + counted(static_cast<std::size_t>(found.replays), "trial");
+    const std::string searched =
+        "whole step, rows of its inputs replaced in turn, " + counted(static_cast<std::size_t>(found.replays), "trial");
     if (found.replays > 0 && is_over(searched)) return;
     if (!found.ran || found.guilty.empty()) {
-      if (found.replays > 0) add(searched, found.why_not.empty() ? "no row is found that makes the step fail" : found.why_not, std::nullopt);
+      if (found.replays > 0)
+        add(searched, found.why_not.empty() ? "no row is found that makes the step fail" : found.why_not, std::nullopt);
       return;
     }
     finding_.batch_rows = found.rows;
     finding_.of_batch = found.of_batch;
-    if (!found.more && !found.together && found.one_by_one && static_cast<std::int64_t>(found.guilty.size()) < found.rows)
+    if (!found.more && !found.together && found.one_by_one &&
+        static_cast<std::int64_t>(found.guilty.size()) < found.rows)
       finding_.guilty = found.guilty;
     std::string which;
     constexpr std::size_t kShown = 8;
@@ -247,11 +260,12 @@ class Trials {
     const std::string fails = found.up_to_birth ? "makes it fail" : "makes the step fail";
     const bool of_samples = found.of_samples && finding_.is_row_a_sample(found.rows);
     const std::string one = of_samples ? "sample" : "row";
-    add(std::string(what) + ", " + one + (found.guilty.size() > 1 ? "s " : " ") + which + " of " + std::to_string(found.rows) +
-            (found.of_samples ? "" : " of an input") + " replaced by a copy of " + one + " " + std::to_string(found.filler),
+    add(std::string(what) + ", " + one + (found.guilty.size() > 1 ? "s " : " ") + which + " of " +
+            std::to_string(found.rows) + (found.of_samples ? "" : " of an input") + " replaced by a copy of " + one +
+            " " + std::to_string(found.filler),
         std::string(found.more ? "still not finite: there are more of them" : well) +
-            (found.together ? "; none of them alone " + fails
-             : !found.one_by_one ? "; so many are not tried one by one"
+            (found.together            ? "; none of them alone " + fails
+             : !found.one_by_one       ? "; so many are not tried one by one"
              : found.guilty.size() > 1 ? "; each of them alone " + fails
                                        : ""),
         std::nullopt);
@@ -263,18 +277,21 @@ class Trials {
   }
 
   // What of the one guilty sample it is: the token of a text, the column of a table.
-  void elements(const replay::GuiltyRows& found, const std::string& one, const char* what, const char* well, const std::string& fails) {
+  void elements(const replay::GuiltyRows& found, const std::string& one, const char* what, const char* well,
+                const std::string& fails) {
     if (found.elements.empty()) return;
     const std::string which = elements_words(found.elements);
     const bool several = found.elements.size() > 1;
     add(std::string(what) + ", of " + one + std::to_string(found.guilty.front()) + " only " + which + " replaced by " +
             (several ? "those of " : "that of ") + one + std::to_string(found.filler),
-        std::string(well) + (!several ? "" : found.elements_together ? "; none of them alone " + fails : "; each of them alone " + fails),
+        std::string(well) + (!several                  ? ""
+                             : found.elements_together ? "; none of them alone " + fails
+                                                       : "; each of them alone " + fails),
         std::nullopt);
   }
 
-  // Did the last update lead to it, or would the same batch have failed before? One update further back may be needed: what
-  // is not finite either says nothing against a learning rate that is too high.
+  // Did the last update lead to it, or would the same batch have failed before? One update further back may be needed:
+  // what is not finite either says nothing against a learning rate that is too high.
   void earlier_weights() {
     const double each = 2 * lab_.step_seconds();
     UpdateTrials trials;
@@ -288,7 +305,8 @@ class Trials {
       const StepTrial trial = lab_.after_share_of_update(share);
       if (!trial.ran && is_over(name)) return;
       if (!trial.ran) {
-        if (weights_may_have_grown(finding_.cause_class) && !trial.why_not.empty()) add(name, "not tried: " + trial.why_not, std::nullopt);
+        if (weights_may_have_grown(finding_.cause_class) && !trial.why_not.empty())
+          add(name, "not tried: " + trial.why_not, std::nullopt);
         return;
       }
       add(name, trial.bad.empty() ? "loss and gradients finite" : "not finite: " + listed(trial.bad), std::nullopt);

@@ -71,7 +71,8 @@ Finding with_edits(std::size_t count) {
   return finding;
 }
 
-// Gradients that are averaged over ranks are on the tape as they were recorded, bad: no change of one rank reaches them.
+// Gradients that are averaged over ranks are on the tape as they were recorded, bad: no change of one rank reaches
+// them.
 TEST(Fix, WhatOtherRanksGaveIsNeitherHeldAgainstAFixNorVerified) {
   StepTrial trial = ran();
   trial.given = {"gradient of weight", "gradient of bias"};
@@ -82,7 +83,8 @@ TEST(Fix, WhatOtherRanksGaveIsNeitherHeldAgainstAFixNorVerified) {
   try_on_step(finding, lab, {});
   EXPECT_FALSE(finding.fix_verified);
   EXPECT_EQ(finding.fix_outcome,
-            "cannot be told from one rank's tape: this rank's own values are finite, 2 gradients come from all ranks as recorded");
+            "cannot be told from one rank's tape: this rank's own values are finite, 2 gradients come from all ranks "
+            "as recorded");
 }
 
 TEST(Fix, AQuotientOfZerosGetsItsLimitWhereItHasOneThatIsNotZero) {
@@ -100,7 +102,8 @@ TEST(Fix, AQuotientOfZerosGetsItsLimitWhereItHasOneThatIsNotZero) {
   EXPECT_EQ(sine.fix_edit->to, 1);
   EXPECT_NE(sine.text.find("tends to 1"), std::string::npos) << sine.text;
   EXPECT_NE(sine.fix_text.find("its limit"), std::string::npos) << sine.fix_text;
-  for (const auto none : {+[](double v) { return std::fabs(v) / v; }, +[](double v) { return 1 / v; }, +[](double) { return 0.0; }})
+  for (const auto none :
+       {+[](double v) { return std::fabs(v) / v; }, +[](double v) { return 1 / v; }, +[](double) { return 0.0; }})
     EXPECT_EQ(fix_of(none).fix_tried, "edit 0");
 }
 
@@ -135,7 +138,7 @@ TEST(Fix, TheFirstVerifiedEditIsTheFix) {
   EXPECT_EQ(finding.fix_edit->text, "edit 1");
   ASSERT_GE(finding.experiments.size(), 3u);
   EXPECT_EQ(finding.experiments[0].outcome, "not finite: loss");
-  EXPECT_FALSE(finding.experiments[0].predicted);  // says nothing against the cause
+  EXPECT_FALSE(finding.experiments[0].predicted);                                    // says nothing against the cause
   EXPECT_TRUE(finding.experiments[2].predicted && finding.experiments[2].confirms);  // again as it was
 }
 
@@ -213,7 +216,9 @@ TEST(Fix, GuiltySamplesAreTold) {
   step.rows.filler = 5;
   step.rows.guilty = {3, 9};
   try_on_step(finding, step, {});
-  const auto told = [&](const Experiment& e) { return e.name == "whole step, samples 3, 9 of 32 replaced by a copy of sample 5"; };
+  const auto told = [&](const Experiment& e) {
+    return e.name == "whole step, samples 3, 9 of 32 replaced by a copy of sample 5";
+  };
   const auto found = std::find_if(finding.experiments.begin(), finding.experiments.end(), told);
   ASSERT_NE(found, finding.experiments.end());
   EXPECT_EQ(found->outcome, "loss and gradients finite; each of them alone makes the step fail");
@@ -232,7 +237,9 @@ TEST(Fix, RowsOfWhichALoaderPutSeveralForEachSampleAreNoSamples) {
   step.rows.filler = 5;
   step.rows.guilty = {7};
   try_on_step(finding, step, {});
-  const auto told = [&](const Experiment& e) { return e.name == "whole step, row 7 of 24 replaced by a copy of row 5"; };
+  const auto told = [&](const Experiment& e) {
+    return e.name == "whole step, row 7 of 24 replaced by a copy of row 5";
+  };
   const auto found = std::find_if(finding.experiments.begin(), finding.experiments.end(), told);
   ASSERT_NE(found, finding.experiments.end());
   EXPECT_EQ(found->of_rows, 0);
@@ -245,7 +252,9 @@ TEST(Fix, WhatWasJudgedIsToldWhereItWasTheBirthOnly) {
   step.rows.rows = 4;
   step.rows.guilty = {1};
   try_on_step(finding, step, {});
-  const auto told = [&](const Experiment& e) { return e.name == "step up to the birth, sample 1 of 4 replaced by a copy of sample 0"; };
+  const auto told = [&](const Experiment& e) {
+    return e.name == "step up to the birth, sample 1 of 4 replaced by a copy of sample 0";
+  };
   const auto found = std::find_if(finding.experiments.begin(), finding.experiments.end(), told);
   ASSERT_NE(found, finding.experiments.end());
   EXPECT_EQ(found->outcome, "what is born there is finite");
@@ -266,7 +275,8 @@ TEST(Fix, RowsOfAnInputThatNeedNotBeTheBatchAreNoSamples) {
   ASSERT_NE(found, finding.experiments.end());
   EXPECT_TRUE(found->rows.empty());
   EXPECT_FALSE(finding.of_batch);
-  EXPECT_NE(named("whole step, of row 3 only elements [6], [7] of an input, [0] of another and mask[2] replaced by those of row 0"),
+  EXPECT_NE(named("whole step, of row 3 only elements [6], [7] of an input, [0] of another and mask[2] replaced by "
+                  "those of row 0"),
             finding.experiments.end());
 }
 
@@ -339,7 +349,8 @@ TEST(Fix, TwoExpressionsOfOneLineAreNotMendedTogether) {
   EXPECT_EQ(finding.edits.front().ops, (std::vector<record::OpId>{call, again}));
 }
 
-// A loop comes to the same expression again and again: the change of the line is tried first, then that of the calls that went wrong.
+// A loop comes to the same expression again and again: the change of the line is tried first, then that of the calls
+// that went wrong.
 TEST(Fix, OfTheCallsOfOneExpressionThoseThatWentWrongAreTriedApart) {
   for (const bool all : {true, false}) {
     TraceBuilder b;

@@ -18,18 +18,18 @@ constexpr double kGrown = 10;           // times
 constexpr double kRuined = 1000;        // times
 constexpr double kOutOfProportion = 2;  // a usual update is a hundredth of the weights
 
-// Classes of an operation that met values out of its range or at a point where it has none: weights can lead to them. The others have a
-// cause outside of the weights, or one that outranks them.
+// Classes of an operation that met values out of its range or at a point where it has none: weights can lead to them.
+// The others have a cause outside of the weights, or one that outranks them.
 bool may_follow_from_weights(const std::string& cause_class) {
-  return one_of(cause_class, {"exp-overflow", "overflow", "exploding-gradient", "log-of-zero", "log-of-negative", "negative-domain",
-                              "division-by-zero", "domain-edge", "underflow", "zero-times-infinity", "infinity-minus-infinity",
-                              "degenerate-linalg", "unknown", "learning-rate"});
+  return one_of(cause_class, {"exp-overflow", "overflow", "exploding-gradient", "log-of-zero", "log-of-negative",
+                              "negative-domain", "division-by-zero", "domain-edge", "underflow", "zero-times-infinity",
+                              "infinity-minus-infinity", "degenerate-linalg", "unknown", "learning-rate"});
 }
 
 void blame_rate(Finding& finding, const StepHistory& history, const std::string& evidence) {
   const std::string outlier = outlier_before(history);
-  finding.text = (outlier.empty() ? "the updates are too large: " : outlier + ". Its update was too large: ") + evidence +
-                 ". What follows from that: " + finding.text;
+  finding.text = (outlier.empty() ? "the updates are too large: " : outlier + ". Its update was too large: ") +
+                 evidence + ". What follows from that: " + finding.text;
   finding.cause_class = outlier.empty() ? kRate : kOutlier;
   finding.fix_text = outlier.empty() ? "lower the learning rate, or add warm-up" : kOutlierFix;
   finding.fix_file.clear();  // the line of the birth is not where the learning rate is set
@@ -66,14 +66,17 @@ std::string outlier_before(const StepHistory& history) {
     for (std::size_t i = 0; i < at; ++i) largest = std::max(largest, std::fabs(all[i]));
     return largest;
   };
-  const auto is_usual = [&](const std::vector<double>& all, std::size_t at) { return std::fabs(all[at]) <= kUsual * largest_before(all, at); };
+  const auto is_usual = [&](const std::vector<double>& all, std::size_t at) {
+    return std::fabs(all[at]) <= kUsual * largest_before(all, at);
+  };
   for (std::size_t i = kBefore + 1; i < loss.size(); ++i) {
     const double usual = largest_before(loss, i);
     if (!(usual > 0 && std::fabs(loss[i]) >= kJump * usual)) continue;
     const std::size_t since = loss.size() - i;
     if (since > kSince || !is_usual(gradient, i - 1) || (!rates.empty() && !is_usual(rates, i - 1))) return "";
-    return "the loss " + (since == 1 ? "of the step before" : std::to_string(since) + " steps before") + " was " + figure(loss[i]) + " after " +
-           figure(loss[i - 1]) + ", while gradients and learning rate had been as usual: what that step was given is out of proportion";
+    return "the loss " + (since == 1 ? "of the step before" : std::to_string(since) + " steps before") + " was " +
+           figure(loss[i]) + " after " + figure(loss[i - 1]) +
+           ", while gradients and learning rate had been as usual: what that step was given is out of proportion";
   }
   return "";
 }
@@ -108,8 +111,9 @@ void judge_grown_weights(Finding& finding, const StepHistory& history, const rec
   const auto grown = growth(history, trace);
   if (!grown || grown->to < kRuined * grown->from) return;
   if (finding.cause_class == kOutlier && !outlier_before(history).empty()) return;  // says so already
-  blame_rate(finding, history, "weights grew from " + figure(grown->from) + " to " + figure(grown->to) + " since the first step" +
-                          rates_of(history, kFewSteps));
+  blame_rate(finding, history,
+             "weights grew from " + figure(grown->from) + " to " + figure(grown->to) + " since the first step" +
+                 rates_of(history, kFewSteps));
   finding.edits.clear();
   finding.confidence = "likely";
 }
@@ -119,7 +123,8 @@ bool may_be_rate(const Finding& finding, const StepHistory& history, const recor
   return finding.cause_class == kRate || ratio >= kOutOfProportion || grown_in_few_steps(history, trace);
 }
 
-void judge_last_update(Finding& finding, const StepHistory& history, const record::Trace& trace, const UpdateTrials& trials) {
+void judge_last_update(Finding& finding, const StepHistory& history, const record::Trace& trace,
+                       const UpdateTrials& trials) {
   if (!is_finite(trials.without) || !may_be_rate(finding, history, trace, trials.ratio)) return;
   if (finding.cause_class != kRate && (finding.cause_class != kOutlier || outlier_before(history).empty())) {
     const auto grown = grown_in_few_steps(history, trace);
@@ -127,13 +132,14 @@ void judge_last_update(Finding& finding, const StepHistory& history, const recor
     std::string text;
     if (is_large) text += "the last one was " + times(trials.ratio) + " as large as the weights before it";
     if (grown) {
-      text += std::string(is_large ? ", and " : "") + "weights grew from " + figure(grown->from) + " to " + figure(grown->to) + " in " +
-              counted(grown->steps, "step");
+      text += std::string(is_large ? ", and " : "") + "weights grew from " + figure(grown->from) + " to " +
+              figure(grown->to) + " in " + counted(grown->steps, "step");
     }
     blame_rate(finding, history, text + rates_of(history, grown ? grown->steps : 1));
   }
   for (Experiment& e : finding.experiments) {
-    if (e.name.find("the last update") != std::string::npos) e.predicted = e.confirms = e.outcome == "loss and gradients finite";
+    if (e.name.find("the last update") != std::string::npos)
+      e.predicted = e.confirms = e.outcome == "loss and gradients finite";
   }
   finding.confidence = is_finite(trials.smaller) ? "proven" : "likely";  // one experiment is no proof
   finding.fix_tried = is_finite(trials.smaller) ? "the last update 10 times smaller" : "the last update taken back";

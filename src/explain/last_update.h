@@ -9,11 +9,13 @@
 
 namespace finitude::explain {
 
-// The step whose loss rose by orders of magnitude, though neither the rate nor the gradient of the step before it were beyond what had
-// been usual, as a sentence: then no update has done it, but what that step was given. "": there is none.
+// The step whose loss rose by orders of magnitude, though neither the rate nor the gradient of the step before it were
+// beyond what had been usual, as a sentence: then no update has done it, but what that step was given. "": there is
+// none.
 std::string outlier_before(const StepHistory& history);
 inline constexpr const char* kOutlierFix =
-    "look at the batch of that step, and clip gradients (torch.nn.utils.clip_grad_norm_), so that one batch cannot take the weights away";
+    "look at the batch of that step, and clip gradients (torch.nn.utils.clip_grad_norm_), so that one batch cannot "
+    "take the weights away";
 
 // Weights that became many times as large within the first steps of a run.
 struct WeightGrowth {
@@ -28,8 +30,8 @@ double parameters_now(const record::Trace& trace);
 // " at a learning rate of 0.5", of the last `steps` applied steps; empty where it is not known.
 std::string rates_of(const StepHistory& history, std::size_t steps);
 
-// Weights that became a thousand times as large since the start are the first link of what they overflow in, however many steps it took: a
-// change of that operation would not keep the run alive.
+// Weights that became a thousand times as large since the start are the first link of what they overflow in, however
+// many steps it took: a change of that operation would not keep the run alive.
 void judge_grown_weights(Finding& finding, const StepHistory& history, const record::Trace& trace);
 
 // The last update, as far as it is known.
@@ -38,12 +40,13 @@ struct UpdateTrials {
   replay::StepTrial without, smaller;  // what the step came to without it, and with a tenth of it
 };
 
-// Whether the step without its last update would settle that the cause is the learning rate: the update is out of proportion to the
-// weights, or they grew many times within few steps.
+// Whether the step without its last update would settle that the cause is the learning rate: the update is out of
+// proportion to the weights, or they grew many times within few steps.
 bool may_be_rate(const Finding& finding, const StepHistory& history, const record::Trace& trace, double ratio);
 
-// Where that step is finite the cause is the learning rate, and the overflow or singular point that the step met first is its sign. A fix
-// of that operation is withdrawn.
-void judge_last_update(Finding& finding, const StepHistory& history, const record::Trace& trace, const UpdateTrials& trials);
+// Where that step is finite the cause is the learning rate, and the overflow or singular point that the step met first
+// is its sign. A fix of that operation is withdrawn.
+void judge_last_update(Finding& finding, const StepHistory& history, const record::Trace& trace,
+                       const UpdateTrials& trials);
 
 }  // namespace finitude::explain

@@ -39,8 +39,10 @@ TEST(LastUpdate, OneThatIsOutOfProportionIsTheFirstLink) {
   EXPECT_EQ(finding.cause_class, "learning-rate");
   EXPECT_EQ(finding.confidence, "proven");
   EXPECT_FALSE(finding.fix_verified || finding.fix_line != 0 || finding.experiments[0].predicted);
-  EXPECT_EQ(finding.text, "the updates are too large: the last one was 45 times as large as the weights before it at a learning rate of 10. "
-                          "What follows from that: exp of 145 is beyond float32");
+  EXPECT_EQ(finding.text,
+            "the updates are too large: the last one was 45 times as large as the weights before it at a learning rate "
+            "of 10. "
+            "What follows from that: exp of 145 is beyond float32");
 }
 
 TEST(LastUpdate, AUsualOneIsNot) {
@@ -48,7 +50,8 @@ TEST(LastUpdate, AUsualOneIsNot) {
   StepHistory history;
   history.loss = {3, 2, 1};
   history.param_absmax = {1, 1.2};
-  for (const auto& trials : {UpdateTrials{0.01, trial_ran(), trial_ran()}, UpdateTrials{45, trial_ran({"loss"}), trial_ran()}, UpdateTrials{45, {}, {}}}) {
+  for (const auto& trials : {UpdateTrials{0.01, trial_ran(), trial_ran()},
+                             UpdateTrials{45, trial_ran({"loss"}), trial_ran()}, UpdateTrials{45, {}, {}}}) {
     Finding finding = clamped("exp-overflow");
     judge_last_update(finding, history, trace, trials);
     EXPECT_EQ(finding.cause_class, "exp-overflow");

@@ -17,10 +17,10 @@ namespace {
 
 constexpr int kMaxOps = 8192;
 constexpr std::size_t kFewestLayers = 3;
-constexpr double kGrows = 1.5;       // a layer
-constexpr double kGrowth = 1e3;      // in all
-constexpr std::size_t kSparse = 3;   // of so many layers one grows
-constexpr double kOneLayer = 0.6;    // of the growth in a single layer: that one is named
+constexpr double kGrows = 1.5;      // a layer
+constexpr double kGrowth = 1e3;     // in all
+constexpr std::size_t kSparse = 3;  // of so many layers one grows
+constexpr double kOneLayer = 0.6;   // of the growth in a single layer: that one is named
 
 struct Layer {
   std::string name;
@@ -32,7 +32,8 @@ std::string_view layer_of(std::string_view module) {
   for (std::size_t begin = 0; begin < module.size();) {
     const std::size_t end = std::min(module.find('.', begin), module.size());
     const std::string_view part = module.substr(begin, end - begin);
-    if (!part.empty() && std::ranges::all_of(part, [](unsigned char c) { return std::isdigit(c) != 0; })) return module.substr(0, end);
+    if (!part.empty() && std::ranges::all_of(part, [](unsigned char c) { return std::isdigit(c) != 0; }))
+      return module.substr(0, end);
     begin = end + 1;
   }
   return module;
@@ -40,10 +41,12 @@ std::string_view layer_of(std::string_view module) {
 
 std::string_view module_of(const record::Trace& trace, const record::Op& op) {
   const record::Op* at = &op;
-  if (op.phase == record::Phase::kBackward && op.node < trace.ops.size() && trace.ops[op.node].forward < trace.ops.size())
+  if (op.phase == record::Phase::kBackward && op.node < trace.ops.size() &&
+      trace.ops[op.node].forward < trace.ops.size())
     at = &trace.ops[trace.ops[op.node].forward];
   for (int depth = 0; depth < 16; ++depth) {
-    if (at->stack < trace.stacks.size() && !trace.stacks[at->stack].module.empty()) return trace.stacks[at->stack].module;
+    if (at->stack < trace.stacks.size() && !trace.stacks[at->stack].module.empty())
+      return trace.stacks[at->stack].module;
     if (at->parent >= trace.ops.size()) return {};
     at = &trace.ops[at->parent];
   }
@@ -54,8 +57,8 @@ double norm_of(const record::TensorUse& use) {
   return record::has_range(use.health) && use.health.ok() ? std::sqrt(use.health.sum_sq) : 0;
 }
 
-// From the birth towards the beginning of the pass along the largest operand that the pass itself computed; then turned round, in the
-// order in which they ran.
+// From the birth towards the beginning of the pass along the largest operand that the pass itself computed; then turned
+// round, in the order in which they ran.
 std::vector<Layer> layers_before(const Scene& s, record::OpId from) {
   const record::Phase phase = s.trace.ops[from].phase;
   std::vector<Layer> layers;
@@ -71,7 +74,8 @@ std::vector<Layer> layers_before(const Scene& s, record::OpId from) {
     if (!largest) break;
     const double size = norm_of(*largest);
     const std::string_view name = layer_of(module_of(s.trace, s.trace.ops[made_by]));
-    if (!name.empty() && size > 0 && (layers.empty() || layers.back().name != name)) layers.push_back({std::string(name), size});
+    if (!name.empty() && size > 0 && (layers.empty() || layers.back().name != name))
+      layers.push_back({std::string(name), size});
     reader = made_by;
   }
   std::ranges::reverse(layers);
@@ -104,8 +108,9 @@ void tell_layers(Finding& finding, const Evidence& evidence) {
   const auto factor = [&](std::size_t i) { return layers[i].size / layers[i - 1].size; };
   const std::size_t steepest = *std::ranges::max_element(grew, {}, factor);
   finding.text += std::string("; the norm of the ") + (backward ? "gradient" : "values") + " grew " +
-                  times(std::exp(whole / static_cast<double>(grew.size()))) + " a layer over " + std::to_string(grew.size()) + " layers (" +
-                  layers[grew.front()].name + " to " + layers[grew.back()].name + "), from " + figure(first.size) + " to " + figure(last.size);
+                  times(std::exp(whole / static_cast<double>(grew.size()))) + " a layer over " +
+                  std::to_string(grew.size()) + " layers (" + layers[grew.front()].name + " to " +
+                  layers[grew.back()].name + "), from " + figure(first.size) + " to " + figure(last.size);
   if (std::log(factor(steepest)) >= kOneLayer * whole)
     finding.text += ", most of it in " + layers[steepest].name + " (" + times(factor(steepest)) + ")";
 }

@@ -11,7 +11,9 @@ namespace {
 std::string told(const std::vector<double>& sizes, const std::string& stack) {
   TraceBuilder b;
   record::TensorUse at = b.tensor({1, 1});
-  const auto in_module = [&](record::OpId id, std::size_t layer) { b.trace.stacks[b.trace.ops[id].stack].module = stack + std::to_string(layer); };
+  const auto in_module = [&](record::OpId id, std::size_t layer) {
+    b.trace.stacks[b.trace.ops[id].stack].module = stack + std::to_string(layer);
+  };
   std::size_t layer = 0;
   for (const double size : sizes) {
     const auto next = b.tensor({size, size});
@@ -26,7 +28,8 @@ std::string told(const std::vector<double>& sizes, const std::string& stack) {
 
 TEST(Layers, TheFactorOfALayerAndWhichTheyAre) {
   const std::string text = told({1, 60, 3600, 216000, 1.3e7, 1e15}, "Net.blocks.");
-  EXPECT_NE(text.find("; the norm of the values grew x1e+03 a layer over 5 layers (Net.blocks.1 to Net.blocks.5), from 1.41421 to 1.414e+15"),
+  EXPECT_NE(text.find("; the norm of the values grew x1e+03 a layer over 5 layers (Net.blocks.1 to Net.blocks.5), from "
+                      "1.41421 to 1.414e+15"),
             std::string::npos)
       << text;
 }
@@ -39,7 +42,8 @@ TEST(Layers, OneThatDoesMostOfItIsNamed) {
 TEST(Layers, NothingIsSaidWhereNothingGrew) {
   EXPECT_EQ(told({1e20, 1e19, 1e20, 1e19, 1e20}, "Net.").find("a layer"), std::string::npos);
   EXPECT_EQ(told({1, 1e12}, "Net.").find("a layer"), std::string::npos);
-  EXPECT_EQ(told({1, 60, 3600, 216000, 1.3e7}, "Net.blocks.3.").find("a layer"), std::string::npos);  // all of them in one block
+  EXPECT_EQ(told({1, 60, 3600, 216000, 1.3e7}, "Net.blocks.3.").find("a layer"),
+            std::string::npos);  // all of them in one block
 }
 
 }  // namespace

@@ -17,7 +17,9 @@ using record::Trace;
 
 constexpr int kNothingSteps = 12;
 
-bool scatters(const std::string& name) { return one_of(name, {"scatter_add", "index_add", "scatter_reduce", "bincount"}); }
+bool scatters(const std::string& name) {
+  return one_of(name, {"scatter_add", "index_add", "scatter_reduce", "bincount"});
+}
 
 // Where all are of one sign, their sum is zero only if every one of them is.
 bool of_one_sign(const TensorUse& use) { return use.health.ok() && (use.health.min >= 0 || use.health.max <= 0); }
@@ -35,7 +37,8 @@ const TensorUse* summand(const Op& op) {
 const TensorUse* same_zeros(const Op& op) {
   if (is_carrier(op)) return carried(op);
   const Operand other = operand(op, "other", 1);
-  const bool scaled = one_of(plain_name(op.name), {"div", "mul", "true_divide"}) && other.numel() <= 1 && other.zeros() == 0;
+  const bool scaled =
+      one_of(plain_name(op.name), {"div", "mul", "true_divide"}) && other.numel() <= 1 && other.zeros() == 0;
   return scaled ? operand(op, "self", 0).tensor : nullptr;
 }
 
@@ -66,7 +69,8 @@ std::optional<Nothing> judged(const Trace& trace, OpId made) {
   if (name == "bincount") return Nothing::kInGroup;
   if (!from) return std::nullopt;
   const bool numbers = from->dtype != sense::DType::kOther;
-  if (scatters(name)) return !numbers || (from->health.ok() && from->health.min > 0) ? std::optional(Nothing::kInGroup) : std::nullopt;
+  if (scatters(name))
+    return !numbers || (from->health.ok() && from->health.min > 0) ? std::optional(Nothing::kInGroup) : std::nullopt;
   if (name == "count_nonzero") return comes_of_mask(trace, made, *from) ? Nothing::kSelected : Nothing::kZeros;
   if (from->shape.empty() || (numbers && (!of_one_sign(*from) || from->health.zero == 0))) return std::nullopt;
   if (comes_of_mask(trace, made, *from)) return Nothing::kSelected;
@@ -77,7 +81,8 @@ std::optional<Nothing> judged(const Trace& trace, OpId made) {
     if (std::any_of(trace.ops[product].inputs.begin(), trace.ops[product].inputs.end(), masks)) return Nothing::kLeft;
   }
   // Zeros that arithmetic was rounded to have rules of their own.
-  if (from->health.zero != from->health.numel || edge_origin(trace, made, *from, 0).kind != EdgeKind::kGiven) return std::nullopt;
+  if (from->health.zero != from->health.numel || edge_origin(trace, made, *from, 0).kind != EdgeKind::kGiven)
+    return std::nullopt;
   return Nothing::kZeros;
 }
 
@@ -110,9 +115,11 @@ std::optional<Nothing> sum_of_nothing(const Trace& trace, OpId reader, const Ten
 std::string told(Nothing nothing, bool one_of_several) {
   switch (nothing) {
     case Nothing::kSelected:
-      return std::string(": a count or mean over nothing") + (one_of_several ? "; for some of them" : ";") + " the mask selects no element";
+      return std::string(": a count or mean over nothing") + (one_of_several ? "; for some of them" : ";") +
+             " the mask selects no element";
     case Nothing::kLeft:
-      return std::string(": a sum of what a mask leaves") + (one_of_several ? "; for some of them" : ";") + " it leaves nothing";
+      return std::string(": a sum of what a mask leaves") + (one_of_several ? "; for some of them" : ";") +
+             " it leaves nothing";
     case Nothing::kInGroup:
       return ": a count over nothing; some group has no member";
     case Nothing::kZeros:

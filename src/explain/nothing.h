@@ -1,4 +1,5 @@
-// A denominator that is zero because there was nothing to sum up: a mask that selects no element, a group with no member.
+// A denominator that is zero because there was nothing to sum up: a mask that selects no element, a group with no
+// member.
 #pragma once
 
 #include <optional>

@@ -25,20 +25,20 @@ bool overlaps(const TensorUse& written, const TensorUse& use) {
 bool wrote(const Op& op, const TensorUse& use) {
   const auto hits = [&](const TensorUse& written) { return overlaps(written, use); };
   if (std::any_of(op.outputs.begin(), op.outputs.end(), hits)) return true;
-  return std::any_of(op.inputs.begin(), op.inputs.end(),
-                     [&](const TensorUse& in) { return in.written && hits(in); });
+  return std::any_of(op.inputs.begin(), op.inputs.end(), [&](const TensorUse& in) { return in.written && hits(in); });
 }
 
 bool has(const TensorUse& use, double edge) { return Operand{&use, nullptr}.has(edge); }
 
-// Handed out by an op of the trace and not written since, as the result that mv makes and gives to addmv_ with beta 0: what it
-// holds is chance.
+// Handed out by an op of the trace and not written since, as the result that mv makes and gives to addmv_ with beta 0:
+// what it holds is chance.
 bool unwritten(const Trace& trace, OpId reader, const TensorUse& use) {
   const OpId made = producer(trace, reader, use);
   if (made != kNone) return trace.ops[made].allocates;
   const auto end = trace.ops.begin() + std::min<std::ptrdiff_t>(reader, std::ssize(trace.ops));
   return std::any_of(trace.ops.begin(), end, [&](const Op& op) {
-    return op.allocates && std::any_of(op.outputs.begin(), op.outputs.end(), [&](const TensorUse& out) { return overlaps(out, use); });
+    return op.allocates &&
+           std::any_of(op.outputs.begin(), op.outputs.end(), [&](const TensorUse& out) { return overlaps(out, use); });
   });
 }
 
@@ -49,8 +49,7 @@ const TensorUse* richest(const Trace& trace, OpId id, double edge) {
   double best_share = 0;
   for (const auto& use : op.inputs) {
     if (use.dtype == sense::DType::kOther || !has(use, edge) || (use.written && unwritten(trace, id, use))) continue;
-    const double share =
-        edge == 0 ? double(use.health.zero) / double(std::max<std::uint64_t>(use.health.numel, 1)) : 1;
+    const double share = edge == 0 ? double(use.health.zero) / double(std::max<std::uint64_t>(use.health.numel, 1)) : 1;
     if (!best || share > best_share) best = &use, best_share = share;
   }
   return best;
@@ -95,8 +94,7 @@ Step step_sum(const Trace& trace, const Op& op, const std::string& name, double 
     const bool left = is_constant(trace, self);
     const Operand& variable = left ? other : self;
     const Operand& fixed = left ? self : other;
-    const double value =
-        constant(trace, fixed).value_or(1);  // integers do not show: 1 is what is subtracted from
+    const double value = constant(trace, fixed).value_or(1);  // integers do not show: 1 is what is subtracted from
     if (is_constant(trace, fixed) && std::fabs(value) == 1 && variable.tensor && has(*variable.tensor, value))
       return through(variable.tensor, value, EdgeKind::kCancelled);
   }
@@ -117,7 +115,8 @@ bool times_nothing(const Trace& trace, const Op& op) {
 
 // Whole numbers and masks, whose values are not known: times one that is not 0 nothing becomes smaller.
 bool times_integers(const Op& op) {
-  return std::any_of(op.inputs.begin(), op.inputs.end(), [](const TensorUse& use) { return use.dtype == sense::DType::kOther; });
+  return std::any_of(op.inputs.begin(), op.inputs.end(),
+                     [](const TensorUse& use) { return use.dtype == sense::DType::kOther; });
 }
 
 Step step_back(const Trace& trace, OpId id, double edge) {
@@ -129,11 +128,7 @@ Step step_back(const Trace& trace, OpId id, double edge) {
     if (from && has(*from, edge)) return through(from, edge, EdgeKind::kGiven);
     const bool rounded =
         from && from->health.ok() && from->dtype != result_dtype(op) && from->dtype != sense::DType::kOther;
-    return {nullptr, 0,
-            !rounded    ? EdgeKind::kGiven
-            : edge == 0 ? EdgeKind::kUnderflow
-                        : EdgeKind::kSaturated,
-            0};
+    return {nullptr, 0, !rounded ? EdgeKind::kGiven : edge == 0 ? EdgeKind::kUnderflow : EdgeKind::kSaturated, 0};
   }
   if (one_of(name, {"exp", "exp2", "softplus"})) {
     const bool finite = self && !self.has_inf();
@@ -164,12 +159,11 @@ Step step_back(const Trace& trace, OpId id, double edge) {
     if (self.zeros() > 0) return through(self.tensor, 0, EdgeKind::kGiven);
     return {nullptr, 0, bad_input(op) ? EdgeKind::kGiven : EdgeKind::kUnderflow, 0};
   }
-  if (one_of(name, {"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "matmul", "linear", "sum", "mean",
-                    "cumsum", "logsumexp"}))
+  if (one_of(name, {"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "matmul", "linear", "sum", "mean", "cumsum",
+                    "logsumexp"}))
     return through(richest(trace, id, 0), 0, EdgeKind::kCancelled);
   if (one_of(name, {"norm", "linalg_vector_norm"})) return through(richest(trace, id, 0), 0, EdgeKind::kUnderflow);
-  if (one_of(name, {"sqrt", "abs", "amax", "amin", "max", "min", "maximum", "minimum", "relu", "threshold",
-                    "where"}))
+  if (one_of(name, {"sqrt", "abs", "amax", "amin", "max", "min", "maximum", "minimum", "relu", "threshold", "where"}))
     return through(richest(trace, id, 0), 0, EdgeKind::kGiven);
   return {};
 }
@@ -199,18 +193,21 @@ bool cannot_be_source(const Op& op, const TensorUse& use) {
 bool writes_all(const Op& inner, const Op& around) {
   for (const auto& written : inner.outputs)
     for (const auto& given : around.outputs)
-      if (written.storage == given.storage && written.dense && written.begin <= given.begin && written.end >= given.end) return true;
+      if (written.storage == given.storage && written.dense && written.begin <= given.begin && written.end >= given.end)
+        return true;
   return false;
 }
 
-// Makes memory, or a start value in it, for the op around it, which then writes it itself: the fill inside a sum or a dot product,
-// the copy of the bias inside addmm, that of `self` inside scatter. A copy inside clone or reshape is all that those do.
+// Makes memory, or a start value in it, for the op around it, which then writes it itself: the fill inside a sum or a
+// dot product, the copy of the bias inside addmm, that of `self` inside scatter. A copy inside clone or reshape is all
+// that those do.
 bool only_begins(const Trace& trace, OpId id, const TensorUse& use) {
   const std::string made_by = plain_name(trace.ops[id].name);
   const bool copies = made_by == "copy";
   if (!trace.ops[id].allocates && !copies && !one_of(made_by, {"fill", "zero"})) return false;
   const OpId parent = trace.ops[id].parent;
-  if (parent >= id || trace.ops[parent].is_node || trace.ops[parent].allocates || !wrote(trace.ops[parent], use)) return false;
+  if (parent >= id || trace.ops[parent].is_node || trace.ops[parent].allocates || !wrote(trace.ops[parent], use))
+    return false;
   const Op& around = trace.ops[parent];
   if (copies && (is_carrier(around) || !writes_all(trace.ops[id], around))) return false;
   const std::string name = plain_name(around.name);
@@ -219,12 +216,13 @@ bool only_begins(const Trace& trace, OpId id, const TensorUse& use) {
 }
 
 bool same_values(const sense::Health& a, const sense::Health& b) {
-  return a.nan == b.nan && a.pos_inf == b.pos_inf && a.neg_inf == b.neg_inf && a.zero == b.zero && a.min == b.min && a.max == b.max &&
-         a.sum_sq == b.sum_sq;
+  return a.nan == b.nan && a.pos_inf == b.pos_inf && a.neg_inf == b.neg_inf && a.zero == b.zero && a.min == b.min &&
+         a.max == b.max && a.sum_sq == b.sum_sq;
 }
 
-// A copy with which an operator ends, as gather does with indices of many dimensions: its source is memory of that operator's own, which
-// the kernel wrote after the last operator inside that did. What lay there before is whatever the memory held.
+// A copy with which an operator ends, as gather does with indices of many dimensions: its source is memory of that
+// operator's own, which the kernel wrote after the last operator inside that did. What lay there before is whatever the
+// memory held.
 bool brings_unseen(const Trace& trace, OpId id) {
   const Op& copy = trace.ops[id];
   const TensorUse* from = plain_name(copy.name) == "copy" ? carried(copy) : nullptr;
@@ -245,8 +243,7 @@ OpId last_writer(const Trace& trace, OpId reader, const TensorUse& use, bool of_
   for (OpId id = reader; id-- > 0;) {
     const Op& op = trace.ops[id];
     if (op.is_node || op.is_view) continue;
-    if (reader < trace.ops.size() && op.end_order > trace.ops[reader].end_order)
-      continue;  // it encloses the reader
+    if (reader < trace.ops.size() && op.end_order > trace.ops[reader].end_order) continue;  // it encloses the reader
     if (!wrote(op, use) || (of_bad_value && cannot_be_source(op, use)) || only_begins(trace, id, use)) continue;
     const bool is_part = op.parent < id && !trace.ops[op.parent].is_node && wrote(trace.ops[op.parent], use);
     return is_part && brings_unseen(trace, id) ? op.parent : id;
@@ -256,9 +253,7 @@ OpId last_writer(const Trace& trace, OpId reader, const TensorUse& use, bool of_
 
 }  // namespace
 
-OpId producer(const Trace& trace, OpId reader, const TensorUse& use) {
-  return last_writer(trace, reader, use, false);
-}
+OpId producer(const Trace& trace, OpId reader, const TensorUse& use) { return last_writer(trace, reader, use, false); }
 
 OpId bad_producer(const Trace& trace, OpId reader, const TensorUse& use) {
   return last_writer(trace, reader, use, true);
@@ -296,8 +291,8 @@ BadOrigin bad_origin(const Trace& trace, OpId reader, const TensorUse& use) {
     const OpId made = last_writer(trace, reader, *at, true);
     if (made == kNone) {
       origin.storage = at->storage;
-      origin.intended = at->storage < trace.storages.size() &&
-                        trace.storages[at->storage].origin == record::Origin::kConstant;
+      origin.intended =
+          at->storage < trace.storages.size() && trace.storages[at->storage].origin == record::Origin::kConstant;
       return origin;
     }
     const Op& op = trace.ops[made];
@@ -324,14 +319,12 @@ EdgeOrigin edge_origin(const Trace& trace, OpId reader, const TensorUse& use, do
     const OpId made = producer(trace, reader, *at);
     if (made == kNone) return {};
     const Op& op = trace.ops[made];
-    if (edge == 0 && plain_name(op.name) == "div")
-      over_own_sum = over_own_sum || divides_by_own_sum(trace, made, op);
+    if (edge == 0 && plain_name(op.name) == "div") over_own_sum = over_own_sum || divides_by_own_sum(trace, made, op);
     const Step step = step_back(trace, made, edge);
     origin.op = made;
     origin.half = sense::is_half(result_dtype(op));
     if (!step.next) {
-      const bool probability =
-          step.kind == EdgeKind::kUnderflow && (over_own_sum || of_log_probability(trace, made));
+      const bool probability = step.kind == EdgeKind::kUnderflow && (over_own_sum || of_log_probability(trace, made));
       origin.kind = probability ? EdgeKind::kSaturated : step.kind;
       origin.epsilon = step.epsilon;
       return origin;

@@ -41,7 +41,6 @@ struct EdgeOrigin {
   bool half = false;   // the op's result is in half precision
   double epsilon = 0;  // kEpsilonLost
 };
-EdgeOrigin edge_origin(const record::Trace& trace, record::OpId reader, const record::TensorUse& use,
-                       double edge);
+EdgeOrigin edge_origin(const record::Trace& trace, record::OpId reader, const record::TensorUse& use, double edge);
 
 }  // namespace finitude::explain

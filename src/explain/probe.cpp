@@ -24,7 +24,8 @@ std::string outcome_of(const Trial& trial, bool expect_finite) {
   return (expect_finite ? "not finite: " : "still ") + what;
 }
 
-// What is judged are results that are used, not notes that the operator keeps for its backward: a kernel may not have written all of them.
+// What is judged are results that are used, not notes that the operator keeps for its backward: a kernel may not have
+// written all of them.
 void keep_results(const record::Trace& trace, record::OpId op, Trial* trial) {
   if (trial->outputs.size() != trace.ops[op].outputs.size()) return;
   std::vector<sense::Health> kept;
@@ -55,12 +56,8 @@ bool Probe::record(std::string name, const Variant& variant, bool expect_finite,
   return confirms;
 }
 
-bool Probe::finite_if(std::string name, const Variant& variant) {
-  return record(std::move(name), variant, true);
-}
-bool Probe::still_bad(std::string name, const Variant& variant) {
-  return record(std::move(name), variant, false);
-}
+bool Probe::finite_if(std::string name, const Variant& variant) { return record(std::move(name), variant, true); }
+bool Probe::still_bad(std::string name, const Variant& variant) { return record(std::move(name), variant, false); }
 
 void Probe::clamped(std::string_view arg, double min) {
   Variant variant;
@@ -80,8 +77,7 @@ void Probe::zeros_replaced(std::string_view arg) {
 void Probe::in_float64(bool helps) {
   Variant variant;
   variant.compute_dtype = sense::DType::kFloat64;
-  const std::string name =
-      op_ < scene_.trace.ops.size() ? plain_name(scene_.trace.ops[op_].name) : std::string();
+  const std::string name = op_ < scene_.trace.ops.size() ? plain_name(scene_.trace.ops[op_].name) : std::string();
   record(name + " in float64", variant, helps);
 }
 
@@ -89,8 +85,7 @@ void Probe::without_rows() {
   const auto& rows = scene_.birth.rows;
   if (rows.empty() || scene_.birth.rows_of != 0 || op_ != scene_.birth.op || op_ >= scene_.trace.ops.size()) return;
   const auto* bad = bad_output(scene_.trace.ops[op_]);
-  if (!bad || bad->shape.empty() ||
-      rows.size() >= static_cast<std::size_t>(std::max<std::int64_t>(bad->shape[0], 0)))
+  if (!bad || bad->shape.empty() || rows.size() >= static_cast<std::size_t>(std::max<std::int64_t>(bad->shape[0], 0)))
     return;
   // The list may go on: rows that stay in would speak against the cause.
   const auto* read = bad_input(scene_.trace.ops[op_]);
@@ -122,8 +117,6 @@ void Probe::conclude(Finding& finding, bool unambiguous) const {
     finding.confidence = !all.empty() || unambiguous ? "likely" : "possible";
 }
 
-void conclude(Finding& finding, bool unambiguous) {
-  finding.confidence = unambiguous ? "likely" : "possible";
-}
+void conclude(Finding& finding, bool unambiguous) { finding.confidence = unambiguous ? "likely" : "possible"; }
 
 }  // namespace finitude::explain

@@ -77,8 +77,7 @@ const record::Frame* comes_out_at(const record::Trace& trace, OpId made, OpId re
 }
 
 std::string place(const record::Frame* frame) {
-  return frame ? frame->file.substr(frame->file.rfind('/') + 1) + ":" + std::to_string(frame->line)
-               : std::string();
+  return frame ? frame->file.substr(frame->file.rfind('/') + 1) + ":" + std::to_string(frame->line) : std::string();
 }
 
 }  // namespace
@@ -91,9 +90,7 @@ std::optional<PutIn> put_in(const Scene& s) {
     for (const TensorUse& use : s.trace.ops[id].inputs) {
       const auto way = infinite(use) ? follow(s, id, use) : std::nullopt;
       if (!way) continue;
-      const double value = way->read->health.pos_inf == 0   ? -INFINITY
-                           : way->read->health.neg_inf == 0 ? INFINITY
-                                                            : 0;
+      const double value = way->read->health.pos_inf == 0 ? -INFINITY : way->read->health.neg_inf == 0 ? INFINITY : 0;
       if (!found) found = PutIn{way->by, way->carried_by, way->made, {}, value};
       if (found->value != value) found->value = 0;
       const std::pair<OpId, std::string> reader{way->reader, way->read->arg};

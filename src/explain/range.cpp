@@ -11,14 +11,10 @@ namespace finitude::explain {
 
 namespace {
 
-bool floating(const record::TensorUse& use) {
-  return use.dtype != sense::DType::kOther && use.health.numel > 0;
-}
+bool floating(const record::TensorUse& use) { return use.dtype != sense::DType::kOther && use.health.numel > 0; }
 
 // Of a whole number in place of a tensor (`x * 10`) the trace has the range, of tensors of them it has none.
-bool ranged(const record::TensorUse& use) {
-  return floating(use) || (use.health.numel == 1 && use.health.absmax > 0);
-}
+bool ranged(const record::TensorUse& use) { return floating(use) || (use.health.numel == 1 && use.health.absmax > 0); }
 
 double largest_of(const record::Op& op) {
   double largest = 0;
@@ -55,9 +51,9 @@ double bound(const record::Op& op, const std::string& name) {
   if (one_of(name, {"sum", "mean", "cumsum", "nansum", "scatter_add", "index_add"})) return count * a;
   if (one_of(name, {"pow", "float_power"})) {
     const Operand exponent = operand(op, "exponent", 1), base = operand(op, "self", 0);
-    return base && exponent ? std::pow(std::max(base.absmax(), 1e-300),
-                                       base.absmax() < 1 ? exponent.min() : exponent.max())
-                            : a * a;
+    return base && exponent
+               ? std::pow(std::max(base.absmax(), 1e-300), base.absmax() < 1 ? exponent.min() : exponent.max())
+               : a * a;
   }
   if (one_of(name, {"prod", "cumprod"})) return std::pow(a, count);
   return product * std::max(a, 1.0) * 4 * count;  // contractions, squares summed, norms, losses
@@ -66,7 +62,8 @@ double bound(const record::Op& op, const std::string& name) {
 // copy_ also lists its target, whose old contents do not matter.
 bool casts_integers(const record::Op& op) {
   if (!is_carrier(op) || op.inputs.empty()) return false;
-  const auto source = std::find_if(op.inputs.begin(), op.inputs.end(), [](const auto& use) { return use.arg == "src"; });
+  const auto source =
+      std::find_if(op.inputs.begin(), op.inputs.end(), [](const auto& use) { return use.arg == "src"; });
   return (source != op.inputs.end() ? *source : op.inputs.front()).dtype == sense::DType::kOther;
 }
 

@@ -22,7 +22,8 @@ struct RangeExcess {
 // enough that the result, or an intermediate one, can exceed the limit. Nothing otherwise.
 std::optional<RangeExcess> find_excess(const record::Op& op);
 
-// The name of the first argument that a call computes with, or "": copy_ also lists its target, whose old values do not matter.
+// The name of the first argument that a call computes with, or "": copy_ also lists its target, whose old values do not
+// matter.
 std::string first_read(const record::Op& op);
 
 // The same, but of a product that adds something (addmm, of a linear layer with a bias) the first factor.

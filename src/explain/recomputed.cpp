@@ -27,7 +27,9 @@ const Frame* called_at(const record::Trace& trace, OpId cut) {
   if (first == nullptr) return anew != nullptr ? &anew->front() : nullptr;
   if (anew == nullptr || anew->front().line == first->front().line) return &first->front();
   std::size_t i = 0;
-  while (i + 1 < first->size() && i < anew->size() && (*first)[i].function == (*anew)[i].function && (*first)[i].file == (*anew)[i].file) ++i;
+  while (i + 1 < first->size() && i < anew->size() && (*first)[i].function == (*anew)[i].function &&
+         (*first)[i].file == (*anew)[i].file)
+    ++i;
   return &(*first)[i];
 }
 
@@ -35,7 +37,8 @@ const Frame* called_at(const record::Trace& trace, OpId cut) {
 
 OpId cut_off_in(const record::Trace& trace, OpId made) {
   if (made >= trace.ops.size() || !trace.ops[made].allocates) return kNone;
-  for (OpId id = trace.ops[made].parent, depth = 0; id < trace.ops.size() && depth < 16; id = trace.ops[id].parent, ++depth) {
+  for (OpId id = trace.ops[made].parent, depth = 0; id < trace.ops.size() && depth < 16;
+       id = trace.ops[id].parent, ++depth) {
     const Op& op = trace.ops[id];
     if (op.failed && !op.is_node && op.phase == record::Phase::kBackward) return id;
   }
@@ -43,10 +46,12 @@ OpId cut_off_in(const record::Trace& trace, OpId made) {
 }
 
 void tell_cut_off(const record::Trace& trace, OpId cut, OpId made, Finding* finding) {
-  finding->text = "the recomputation of torch.utils.checkpoint ended inside of " + trace.ops[cut].name + ", before that wrote the memory that it had from " +
-                  trace.ops[made].name + ", and backward reads it";
-  finding->fix_text = "this is a bug of torch, not of this line: until it is mended there, give checkpoint use_reentrant=True, or train under "
-                      "`with torch.utils.checkpoint.set_checkpoint_early_stop(False):`";
+  finding->text = "the recomputation of torch.utils.checkpoint ended inside of " + trace.ops[cut].name +
+                  ", before that wrote the memory that it had from " + trace.ops[made].name + ", and backward reads it";
+  finding->fix_text =
+      "this is a bug of torch, not of this line: until it is mended there, give checkpoint use_reentrant=True, or "
+      "train under "
+      "`with torch.utils.checkpoint.set_checkpoint_early_stop(False):`";
   finding->edits.clear();
   if (const Frame* frame = called_at(trace, cut)) {
     finding->fix_file = frame->file;

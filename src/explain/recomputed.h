@@ -1,4 +1,5 @@
-// What torch.utils.checkpoint computes anew in backward, and ends by an exception as soon as it has all that backward needs.
+// What torch.utils.checkpoint computes anew in backward, and ends by an exception as soon as it has all that backward
+// needs.
 #pragma once
 
 #include "explain/explain.h"
@@ -6,8 +7,8 @@
 
 namespace finitude::explain {
 
-// The operator of such a computation in which it ended, where `made` handed out memory for it: nothing has written that memory then.
-// kNone: there is none.
+// The operator of such a computation in which it ended, where `made` handed out memory for it: nothing has written that
+// memory then. kNone: there is none.
 record::OpId cut_off_in(const record::Trace& trace, record::OpId made);
 
 // Says so in the finding, with the line that calls for the checkpoint.

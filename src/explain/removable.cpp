@@ -33,8 +33,7 @@ std::vector<Value> ancestry(const record::Trace& trace, OpId reader, const Tenso
 }
 
 bool same(const Value& a, const Value& b) {
-  return a.made == b.made && a.use->storage == b.use->storage && a.use->begin < b.use->end &&
-         b.use->begin < a.use->end;
+  return a.made == b.made && a.use->storage == b.use->storage && a.use->begin < b.use->end && b.use->begin < a.use->end;
 }
 
 }  // namespace
@@ -62,8 +61,7 @@ std::optional<replay::Beside> common_zeros(const Scene& s, OpId division, const 
       if (known == found.zeros.ops.end()) {
         found.zeros.ops.push_back(value.reader);
         found.zeros.args.push_back(value.use->arg);
-      } else if (found.zeros.args[static_cast<std::size_t>(known - found.zeros.ops.begin())] !=
-                 value.use->arg) {
+      } else if (found.zeros.args[static_cast<std::size_t>(known - found.zeros.ops.begin())] != value.use->arg) {
         return std::nullopt;  // x / x: one argument of a call is replaced
       }
     }

@@ -16,7 +16,8 @@ bool says(const std::string& text, const std::string& words) { return text.find(
 // Eigenvalues of X^T X, of a [3, n] by a [n, 3] matrix; then their logarithm.
 Finding log_of_eigenvalues(double smallest, std::int64_t n) {
   B b;
-  const auto product = B::shaped(b.tensor({1, 0, 0, 0, 1, 0, 0, 0, 0}), {3, 3}), matrix = B::shaped(b.tensor({1, 0, 0, 0, 1, 0, 0, 0, 0}), {3, 3});
+  const auto product = B::shaped(b.tensor({1, 0, 0, 0, 1, 0, 0, 0, 0}), {3, 3}),
+             matrix = B::shaped(b.tensor({1, 0, 0, 0, 1, 0, 0, 0, 0}), {3, 3});
   const auto thin = B::shaped(b.tensor(std::vector<double>(static_cast<std::size_t>(3 * n), 1)), {3, n});
   const auto values = b.tensor({smallest, 0.5, 1});
   b.op("aten::mm", {{"self", thin}, {"mat2", B::shaped(thin, {n, 3})}}, {product});
@@ -33,7 +34,7 @@ TEST(DegenerateLinalg, LogOfEigenvaluesThatAreZeroUpToRounding) {
     EXPECT_TRUE(says(f.text, "eigenvalues of a matrix that is singular")) << f.text;
     EXPECT_TRUE(says(f.text, "rank is at most 2")) << f.text;
   }
-  EXPECT_FALSE(says(log_of_eigenvalues(0, 5).text, "rank"));  // wide enough
+  EXPECT_FALSE(says(log_of_eigenvalues(0, 5).text, "rank"));              // wide enough
   EXPECT_EQ(log_of_eigenvalues(-0.1, 5).cause_class, "log-of-negative");  // indefinite, not singular
 }
 
@@ -48,7 +49,8 @@ TEST(DegenerateLinalg, LogOfADeterminantOrOfValuesThatWereScaled) {
     return b.explained();
   };
   EXPECT_EQ(log_of_det(-1e-6).cause_class, "degenerate-linalg");
-  EXPECT_TRUE(says(log_of_det(-1e-6).text, "log of the determinant of a matrix that is singular")) << log_of_det(-1e-6).text;
+  EXPECT_TRUE(says(log_of_det(-1e-6).text, "log of the determinant of a matrix that is singular"))
+      << log_of_det(-1e-6).text;
   EXPECT_EQ(log_of_det(-1).cause_class, "log-of-negative");
   B b;
   const auto values = b.tensor({-1e-8, 1}), share = b.tensor({-5e-9, 0.5});
@@ -75,7 +77,8 @@ TEST(DegenerateLinalg, RootOfASingularValueInBackward) {
 // x / sum(m), where the sum is filled with zero before its kernel adds up.
 record::TensorUse summed(B& b, const record::TensorUse& of, const std::vector<double>& sum) {
   const auto out = b.tensor(sum);
-  const auto outer = b.op("aten::sum", {{"self", of}}, {out}), fill = b.op("aten::fill_", {{"self", out}}, {out}, {B::scalar("value", 0)});
+  const auto outer = b.op("aten::sum", {{"self", of}}, {out}),
+             fill = b.op("aten::fill_", {{"self", out}}, {out}, {B::scalar("value", 0)});
   b.trace.ops[fill].parent = outer;
   std::swap(b.trace.ops[fill].end_order, b.trace.ops[outer].end_order);
   return out;
@@ -94,7 +97,8 @@ TEST(DivisionByZero, AMaskThatSelectsNothing) {
   EXPECT_TRUE(says(f.fix_text, "nothing is selected")) << f.fix_text;
   B rows;  // two rows of three, of which one is masked
   const auto mask = B::shaped(rows.tensor({1, 0, 1, 0, 0, 0}), {2, 3});
-  rows.born(rows.op("aten::div", {{"self", rows.tensor({4, 0})}, {"other", summed(rows, mask, {2, 0})}}, {rows.tensor({2, kNaN})}));
+  rows.born(rows.op("aten::div", {{"self", rows.tensor({4, 0})}, {"other", summed(rows, mask, {2, 0})}},
+                    {rows.tensor({2, kNaN})}));
   EXPECT_TRUE(says(rows.explained().text, "the mask selects no element")) << rows.explained().text;
   B product;  // exp(x) * mask
   const auto kept = product.tensor({0, 0});
@@ -137,7 +141,8 @@ TEST(DivisionByZero, AWeightByItsOwnNorm) {
 
 TEST(DivisionByZero, AWeightByItsLargestSingularValue) {
   B b;
-  const auto weight = b.tensor({0, 0}, DType::kFloat32, Origin::kParameter, "head.weight"), sigma = b.tensor({0}), product = b.tensor({0, 0});
+  const auto weight = b.tensor({0, 0}, DType::kFloat32, Origin::kParameter, "head.weight"), sigma = b.tensor({0}),
+             product = b.tensor({0, 0});
   b.op("aten::mv", {{"self", weight}, {"vec", b.tensor({1, 1})}}, {product});
   const auto dot = b.op("aten::dot", {{"self", b.tensor({1, 1})}, {"tensor", product}}, {sigma});
   for (const char* inside : {"aten::empty", "aten::fill_"}) {
@@ -171,7 +176,8 @@ TEST(FullyMaskedSoftmax, WrittenByHand) {
 
 TEST(ImpossibleEvent, TheScoreOfAForbiddenPathLessTheTotal) {
   const auto loss = [](B& b, Origin origin, bool total) {
-    const auto forbid = b.tensor({0, -kInf}, DType::kFloat32, origin, "crf.forbid"), scores = b.tensor({1, -kInf}), gold = b.tensor({-kInf});
+    const auto forbid = b.tensor({0, -kInf}, DType::kFloat32, origin, "crf.forbid"), scores = b.tensor({1, -kInf}),
+               gold = b.tensor({-kInf});
     b.op("aten::add", {{"self", b.tensor({1, 1})}, {"other", forbid}}, {scores});
     b.op("aten::index", {{"self", scores}}, {gold});
     const auto all = b.tensor({3}), each = b.tensor({kInf});

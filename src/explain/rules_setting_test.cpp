@@ -52,14 +52,12 @@ TEST(DegenerateLinalg, EqualEigenvaluesInBackward) {
   B b;
   const auto eigh = b.op("aten::_linalg_eigh", {{"A", b.tensor({1, 0, 0, 1})}}, {b.tensor({1, 1})});
   b.begin_node("LinalgEighBackward0", eigh);
-  b.born(
-      b.op("aten::div_", {{"self", b.tensor({0, 1})}, {"other", b.tensor({0, 1})}}, {b.tensor({kNaN, 1})}));
+  b.born(b.op("aten::div_", {{"self", b.tensor({0, 1})}, {"other", b.tensor({0, 1})}}, {b.tensor({kNaN, 1})}));
   EXPECT_EQ(b.explained().cause_class, "degenerate-linalg");
   B twin;
   const auto norm = twin.op("aten::linalg_vector_norm", {{"self", twin.tensor({0, 0})}}, {twin.tensor({0})});
   twin.begin_node("LinalgVectorNormBackward0", norm);
-  twin.born(
-      twin.op("aten::div", {{"self", twin.tensor({0})}, {"other", twin.tensor({0})}}, {twin.tensor({kNaN})}));
+  twin.born(twin.op("aten::div", {{"self", twin.tensor({0})}, {"other", twin.tensor({0})}}, {twin.tensor({kNaN})}));
   EXPECT_FALSE(twin.speaks("degenerate-linalg"));
   EXPECT_EQ(twin.explained().cause_class, "domain-edge");
 }
@@ -92,7 +90,8 @@ TEST(DivisionByZero, ARootIsASpreadOrANormOnlyByWhatItIsTakenOf) {
   EXPECT_NE(told("aten::var", "aten::relu").find("a spread of zero"), std::string::npos);
   EXPECT_NE(told("aten::mean", "aten::square").find("a spread of zero"), std::string::npos);
   EXPECT_NE(told("aten::sum", "aten::pow").find("the norm of a zero vector"), std::string::npos);
-  for (const auto& [reduces, squares] : {std::pair{"aten::cumprod", "aten::rsub"}, {"aten::sum", "aten::relu"}, {"aten::mean", "aten::relu"}}) {
+  for (const auto& [reduces, squares] :
+       {std::pair{"aten::cumprod", "aten::rsub"}, {"aten::sum", "aten::relu"}, {"aten::mean", "aten::relu"}}) {
     const std::string text = told(reduces, squares);
     EXPECT_EQ(text.find("spread"), std::string::npos) << text;
     EXPECT_EQ(text.find("norm"), std::string::npos) << text;
@@ -124,9 +123,8 @@ TEST(DivisionByZero, AZeroThatWasAskedForHasNotUnderflowed) {
 
 TEST(InfeasibleCtc, LossAndNotItsTable) {
   B b;
-  b.born(b.op(
-      "aten::_ctc_loss", {{"log_probs", b.tensor({-1, -2})}}, {b.tensor({1, kInf}), b.tensor({-kInf, 0})},
-      {{"input_lengths", "[6, 6]", std::nullopt, false}, {"target_lengths", "[2, 7]", std::nullopt, false}}));
+  b.born(b.op("aten::_ctc_loss", {{"log_probs", b.tensor({-1, -2})}}, {b.tensor({1, kInf}), b.tensor({-kInf, 0})},
+              {{"input_lengths", "[6, 6]", std::nullopt, false}, {"target_lengths", "[2, 7]", std::nullopt, false}}));
   const Finding f = b.explained();
   EXPECT_EQ(f.cause_class, "infeasible-ctc");
   EXPECT_NE(f.text.find("sample 1 has a target of 7 for an input of 6"), std::string::npos) << f.text;
@@ -146,7 +144,8 @@ TEST(HalfOverflow, ProductCastAndMaskConstant) {
   EXPECT_EQ(cast.explained().cause_class, "half-precision-overflow");
 
   B copied;  // into memory of the format: what is cast is not called self there
-  copied.born(copied.op("aten::copy_", {{"self", copied.tensor({1}, kHalf)}, {"src", copied.tensor({1e5})}}, {copied.tensor({kInf}, kHalf)}));
+  copied.born(copied.op("aten::copy_", {{"self", copied.tensor({1}, kHalf)}, {"src", copied.tensor({1e5})}},
+                        {copied.tensor({kInf}, kHalf)}));
   const Finding into = copied.explained();
   ASSERT_FALSE(into.edits.empty());
   EXPECT_EQ(into.edits.front().arg, "src");
@@ -175,8 +174,7 @@ TEST(HalfUnderflow, LostEpsilonAndClampThatDoesNothing) {
   const auto v = b.tensor({0, 1}, kHalf), with_eps = b.tensor({0, 1}, kHalf), root = b.tensor({0, 1}, kHalf);
   b.op("aten::add", {{"self", v}, {"other", b.number(1e-12)}}, {with_eps});
   b.op("aten::sqrt", {{"self", with_eps}}, {root});
-  b.born(
-      b.op("aten::div", {{"self", b.tensor({0, 1}, kHalf)}, {"other", root}}, {b.tensor({kNaN, 1}, kHalf)}));
+  b.born(b.op("aten::div", {{"self", b.tensor({0, 1}, kHalf)}, {"other", root}}, {b.tensor({kNaN, 1}, kHalf)}));
   const Finding f = b.explained();
   EXPECT_EQ(f.cause_class, "half-precision-underflow");
   EXPECT_NE(f.text.find("1e-12"), std::string::npos) << f.text;
@@ -189,15 +187,13 @@ TEST(HalfUnderflow, LostEpsilonAndClampThatDoesNothing) {
   clamp.op("aten::neg", {{"self", bounded}}, {negated});
   const auto log = clamp.op("aten::log1p", {{"self", negated}}, {out});
   clamp.begin_node("Log1PBackward0", log);
-  clamp.born(clamp.op("aten::div",
-                      {{"self", clamp.tensor({0, 1}, bf16)}, {"other", clamp.tensor({0, .5}, bf16)}},
+  clamp.born(clamp.op("aten::div", {{"self", clamp.tensor({0, 1}, bf16)}, {"other", clamp.tensor({0, .5}, bf16)}},
                       {clamp.tensor({kNaN, 2}, bf16)}));
   EXPECT_EQ(clamp.explained().cause_class, "half-precision-underflow");
   B twin;  // a count of zero is zero in any format
   const auto count = twin.tensor({0}, kHalf);
   twin.op("aten::eq", {{"self", twin.tensor({3}, kHalf)}}, {count});
-  twin.born(twin.op("aten::div", {{"self", twin.tensor({0}, kHalf)}, {"other", count}},
-                    {twin.tensor({kNaN}, kHalf)}));
+  twin.born(twin.op("aten::div", {{"self", twin.tensor({0}, kHalf)}, {"other", count}}, {twin.tensor({kNaN}, kHalf)}));
   EXPECT_EQ(twin.explained().cause_class, "division-by-zero");
 }
 
@@ -236,13 +232,12 @@ TEST(OptimizerArithmetic, ZeroOverZeroAndAnOverflowedMoment) {
   B moment;
   moment.phase = Phase::kOptimizer;
   const auto g = moment.tensor({4e22});
-  moment.born(moment.op("aten::_foreach_addcmul_",
-                        {{"self", moment.tensor({0})}, {"tensor1", g}, {"tensor2", g}},
+  moment.born(moment.op("aten::_foreach_addcmul_", {{"self", moment.tensor({0})}, {"tensor1", g}, {"tensor2", g}},
                         {moment.tensor({kInf})}));
   EXPECT_EQ(moment.explained().cause_class, "optimizer-arithmetic");
   B twin;  // the same division in forward
-  twin.born(twin.op("aten::div", {{"self", twin.tensor({0, 1})}, {"other", twin.tensor({0, 1})}},
-                    {twin.tensor({kNaN, 1})}));
+  twin.born(
+      twin.op("aten::div", {{"self", twin.tensor({0, 1})}, {"other", twin.tensor({0, 1})}}, {twin.tensor({kNaN, 1})}));
   EXPECT_FALSE(twin.speaks("optimizer-arithmetic"));
 }
 
@@ -278,7 +273,8 @@ TEST(MemoryCorruption, SharedMemoryWrittenByOtherCode) {
   for (const bool read_finite : {true, false}) {
     B b;
     const auto staged = b.tensor({2, 3});
-    const auto forward = b.op("aten::mul", {{"self", read_finite ? staged : B::holding(staged, {kNaN, 3})}}, {b.tensor({4, 9})});
+    const auto forward =
+        b.op("aten::mul", {{"self", read_finite ? staged : B::holding(staged, {kNaN, 3})}}, {b.tensor({4, 9})});
     b.begin_node("MulBackward0", forward);
     const auto reader = b.op("aten::mul", {{"other", B::holding(staged, {kNaN, 3})}}, {b.tensor({kNaN, 1})});
     auto& birth = b.born(reader);
@@ -286,7 +282,8 @@ TEST(MemoryCorruption, SharedMemoryWrittenByOtherCode) {
     birth.first_reader = reader;
     const Finding found = b.explained();
     EXPECT_EQ(found.cause_class, "memory-corruption");
-    EXPECT_EQ(found.text.find("was finite when aten::mul at model.py:1 read it") != std::string::npos, read_finite) << found.text;
+    EXPECT_EQ(found.text.find("was finite when aten::mul at model.py:1 read it") != std::string::npos, read_finite)
+        << found.text;
   }
 }
 
@@ -352,7 +349,8 @@ TEST(BadData, NumberOfTheScriptThatIsNan) {
     EXPECT_EQ(b.speaks("bad-data"), !std::isfinite(number)) << number;
     if (std::isnan(number)) {
       EXPECT_EQ(b.explained().cause_class, "bad-data");
-      EXPECT_NE(b.explained().text.find("a number that is NaN already (other)"), std::string::npos) << b.explained().text;
+      EXPECT_NE(b.explained().text.find("a number that is NaN already (other)"), std::string::npos)
+          << b.explained().text;
     }
   }
 }
@@ -362,7 +360,8 @@ TEST(BadData, NumberOfTheScriptThatIsInfinite) {
   for (const double x : {2.0, 0.0}) {
     B b;
     const auto other = b.tensor({kInf}, DType::kFloat64, Origin::kConstant);
-    b.born(b.op("aten::mul_", {{"self", b.tensor({1, x})}, {"other", other}}, {b.tensor({kInf, x == 0 ? kNaN : kInf})}));
+    b.born(
+        b.op("aten::mul_", {{"self", b.tensor({1, x})}, {"other", other}}, {b.tensor({kInf, x == 0 ? kNaN : kInf})}));
     EXPECT_EQ(b.explained().cause_class, x == 0 ? "zero-times-infinity" : "bad-data") << b.explained().text;
   }
 }
@@ -378,7 +377,8 @@ TEST(BadData, NumberThatAnIndexPutWrites) {
   birth.first_reader = put;
   const Finding finding = b.explained();
   EXPECT_EQ(finding.cause_class, "bad-data");
-  EXPECT_NE(finding.text.find("aten::index_put_ is given a number that is NaN already (values)"), std::string::npos) << finding.text;
+  EXPECT_NE(finding.text.find("aten::index_put_ is given a number that is NaN already (values)"), std::string::npos)
+      << finding.text;
 }
 
 // pad = full(nan); h = addmm(bias, pad, w)
@@ -388,7 +388,8 @@ TEST(BadData, NanThatTheProgramWroteAsPadding) {
     const auto pad = b.tensor({mark, mark});
     const auto full = b.op("aten::full", {}, {pad}, {TraceBuilder::scalar("fill_value", mark)});
     const auto x = TraceBuilder::holding(pad, {1, mark});
-    const auto id = b.op("aten::addmm", {{"self", b.tensor({1, 1})}, {"mat1", x}, {"mat2", b.tensor({1, 2})}}, {b.tensor({1, kNaN})});
+    const auto id = b.op("aten::addmm", {{"self", b.tensor({1, 1})}, {"mat1", x}, {"mat2", b.tensor({1, 2})}},
+                         {b.tensor({1, kNaN})});
     b.born(std::isnan(mark) ? full : id).first_reader = std::isnan(mark) ? id : record::kNone;  // as locate has it
     EXPECT_EQ(b.speaks("bad-data"), std::isnan(mark)) << "an infinity may be a mask";
     TableLab lab;

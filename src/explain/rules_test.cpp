@@ -114,13 +114,13 @@ TEST(Underflow, LikelihoodLoggedAndKernelDivided) {
   const auto e = inverse.tensor({0, 0});
   inverse.op("aten::exp", {{"self", inverse.tensor({-20000, -400})}}, {e});
   inverse.born(inverse.op("aten::log", {{"self", e}}, {inverse.tensor({-kInf, -kInf})}));
-  EXPECT_EQ(inverse.explained().fix_text.find("the log of an exponential is its exponent: leave both out"), 0u) << inverse.explained().fix_text;
+  EXPECT_EQ(inverse.explained().fix_text.find("the log of an exponential is its exponent: leave both out"), 0u)
+      << inverse.explained().fix_text;
   B kernel;
   const auto k = kernel.tensor({1, 0}), ku = kernel.tensor({1, 0});
   kernel.op("aten::exp", {{"self", kernel.tensor({0, -400})}}, {k});
   kernel.op("aten::mv", {{"self", k}, {"vec", kernel.tensor({1, 1})}}, {ku});
-  kernel.born(
-      kernel.op("aten::div", {{"self", kernel.tensor({1, 1})}, {"other", ku}}, {kernel.tensor({1, kInf})}));
+  kernel.born(kernel.op("aten::div", {{"self", kernel.tensor({1, 1})}, {"other", ku}}, {kernel.tensor({1, kInf})}));
   EXPECT_EQ(kernel.explained().cause_class, "underflow");
 }
 
@@ -143,8 +143,7 @@ TEST(Underflow, SilentOnAZeroThatWasGiven) {
 
 TEST(DivisionByZero, FloatsAndIntegersAlike) {
   B b;
-  b.born(
-      b.op("aten::div", {{"self", b.tensor({0, 1})}, {"other", b.tensor({0, 2})}}, {b.tensor({kNaN, 0.5})}));
+  b.born(b.op("aten::div", {{"self", b.tensor({0, 1})}, {"other", b.tensor({0, 2})}}, {b.tensor({kNaN, 0.5})}));
   EXPECT_EQ(b.explained().cause_class, "division-by-zero");
   B count;
   count.born(count.op("aten::div", {{"self", count.tensor({3})}, {"other", count.tensor({0}, DType::kOther)}},
@@ -185,8 +184,8 @@ TEST(EmptyMean, IgnoredTargetsAndEmptyTensors) {
   mean.born(mean.op("aten::mean", {{"self", mean.tensor({})}}, {mean.tensor({kNaN})}));
   EXPECT_EQ(mean.explained().cause_class, "division-by-zero");
   B twin;
-  twin.born(twin.op("aten::nll_loss_forward", {{"self", twin.tensor({-kInf, -2})}},
-                    {twin.tensor({kInf}), twin.tensor({2})}));
+  twin.born(
+      twin.op("aten::nll_loss_forward", {{"self", twin.tensor({-kInf, -2})}}, {twin.tensor({kInf}), twin.tensor({2})}));
   EXPECT_FALSE(twin.speaks("empty-mean"));
 }
 
@@ -214,11 +213,12 @@ TEST(NegativeDomain, CancellationIsNamedAndZeroIsInside) {
   EXPECT_EQ(f.cause_class, "negative-domain");
   EXPECT_NE(f.text.find("cancellation"), std::string::npos) << f.text;
   B power;
-  power.born(power.op("aten::pow", {{"self", power.tensor({-2})}}, {power.tensor({kNaN})},
-                      {B::scalar("exponent", 0.5)}));
+  power.born(
+      power.op("aten::pow", {{"self", power.tensor({-2})}}, {power.tensor({kNaN})}, {B::scalar("exponent", 0.5)}));
   EXPECT_EQ(power.explained().cause_class, "negative-domain");
   B powers;
-  powers.born(powers.op("aten::pow", {{"self", powers.tensor({-2, 3})}, {"exponent", powers.tensor({0.5, 2})}}, {powers.tensor({kNaN, 9})}));
+  powers.born(powers.op("aten::pow", {{"self", powers.tensor({-2, 3})}, {"exponent", powers.tensor({0.5, 2})}},
+                        {powers.tensor({kNaN, 9})}));
   EXPECT_EQ(powers.explained().cause_class, "negative-domain");
   B twin;
   twin.born(twin.op("aten::sqrt", {{"self", twin.tensor({0, 1})}}, {twin.tensor({0, 1})}));
@@ -254,8 +254,7 @@ TEST(DomainEdge, PoleInForwardButNotAGradientThatOverflowed) {
   B twin;
   const auto mm = twin.op("aten::mm", {{"self", twin.tensor({1, 2})}}, {twin.tensor({1, 2})});
   twin.begin_node("MmBackward0", mm);
-  twin.born(twin.op("aten::mm", {{"self", twin.tensor({1e30})}, {"mat2", twin.tensor({1e30})}},
-                    {twin.tensor({kInf})}));
+  twin.born(twin.op("aten::mm", {{"self", twin.tensor({1e30})}, {"mat2", twin.tensor({1e30})}}, {twin.tensor({kInf})}));
   EXPECT_FALSE(twin.speaks("domain-edge"));
   EXPECT_EQ(twin.explained().cause_class, "overflow");
 }
@@ -263,7 +262,8 @@ TEST(DomainEdge, PoleInForwardButNotAGradientThatOverflowed) {
 TEST(DomainEdge, GammaAtANegativeWholeNumber) {
   for (const double value : {kInf, kNaN}) {  // lgamma's and digamma's
     B b;
-    b.born(b.op(std::isnan(value) ? "aten::digamma" : "aten::lgamma", {{"self", b.tensor({-2, 3})}}, {b.tensor({value, 1})}));
+    b.born(b.op(std::isnan(value) ? "aten::digamma" : "aten::lgamma", {{"self", b.tensor({-2, 3})}},
+                {b.tensor({value, 1})}));
     TableLab lab;
     lab.answers = {{"clamp", {1, 1}}, {"float64", {value, 1}}};
     b.lab = &lab;
@@ -290,9 +290,7 @@ TEST(ExpOverflow, ForwardAndHiddenByWhere) {
   const auto exp = hidden.op("aten::exp", {{"self", hidden.tensor({120, 0})}}, {e});
   const auto where = hidden.op("aten::where", {}, {hidden.tensor({120, 0})});
   hidden.begin_node("ExpBackward0", exp);
-  hidden
-      .born(
-          hidden.op("aten::mul", {{"self", hidden.tensor({0, 1})}, {"other", e}}, {hidden.tensor({kNaN, 1})}))
+  hidden.born(hidden.op("aten::mul", {{"self", hidden.tensor({0, 1})}, {"other", e}}, {hidden.tensor({kNaN, 1})}))
       .absorbed_by = where;
   const Finding f = hidden.explained();
   EXPECT_EQ(f.cause_class, "exp-overflow");
@@ -304,12 +302,10 @@ TEST(ExpOverflow, ForwardAndHiddenByWhere) {
 
 TEST(Overflow, ProductsButNotSmallOperands) {
   B b;
-  b.born(
-      b.op("aten::mm", {{"self", b.tensor({1e25, 1})}, {"mat2", b.tensor({1e20, 1})}}, {b.tensor({kInf})}));
+  b.born(b.op("aten::mm", {{"self", b.tensor({1e25, 1})}, {"mat2", b.tensor({1e20, 1})}}, {b.tensor({kInf})}));
   EXPECT_EQ(b.explained().cause_class, "overflow");
   B twin;
-  twin.born(
-      twin.op("aten::mul", {{"self", twin.tensor({2})}, {"other", twin.tensor({3})}}, {twin.tensor({kInf})}));
+  twin.born(twin.op("aten::mul", {{"self", twin.tensor({2})}, {"other", twin.tensor({3})}}, {twin.tensor({kInf})}));
   EXPECT_FALSE(twin.speaks("overflow"));
 }
 
@@ -317,8 +313,7 @@ TEST(LearningRate, NotANumberAndExplosion) {
   B nan;
   nan.phase = Phase::kOptimizer;
   nan.history.lr_now = kNaN;
-  nan.born(
-      nan.op("aten::add_", {{"self", nan.tensor({1})}}, {nan.tensor({kNaN})}, {B::scalar("alpha", kNaN)}));
+  nan.born(nan.op("aten::add_", {{"self", nan.tensor({1})}}, {nan.tensor({kNaN})}, {B::scalar("alpha", kNaN)}));
   EXPECT_EQ(nan.explained().cause_class, "learning-rate");
   B b;
   b.history.loss = {9, 5e3, 3e12};
@@ -327,9 +322,11 @@ TEST(LearningRate, NotANumberAndExplosion) {
   b.born(b.op("aten::mm", {{"self", b.tensor({1e25})}, {"mat2", b.tensor({1e20})}}, {b.tensor({kInf})}));
   EXPECT_EQ(b.explained().cause_class, "learning-rate");
   const auto told = [&b] { return b.explained().text; };
-  EXPECT_NE(told().find("loss 9 to 3e+12 over the last 2 steps, weights 1 to 400000 at a learning rate of 0.5; "), std::string::npos);
+  EXPECT_NE(told().find("loss 9 to 3e+12 over the last 2 steps, weights 1 to 400000 at a learning rate of 0.5; "),
+            std::string::npos);
   b.history.learning_rate = {.1, .3, .4};  // the steps that were taken; 0.5 is set, and has moved nothing
-  EXPECT_NE(told().find("over the last 2 steps, weights 1 to 400000 at learning rates from 0.3 to 0.4; "), std::string::npos);
+  EXPECT_NE(told().find("over the last 2 steps, weights 1 to 400000 at learning rates from 0.3 to 0.4; "),
+            std::string::npos);
   b.history.param_absmax = {1, 1, 1};  // the loss grew, the weights did not: the data did
   EXPECT_FALSE(b.speaks("learning-rate"));
 }
@@ -346,9 +343,10 @@ TEST(LearningRate, OneStepOutOfProportionIsNoRate) {
   };
   const std::vector<double> outlier = {3, 2, 2, 1, 9e12}, usual = {2, 2, 1, 1, 4e13}, rates = {.1, .1, .1, .1, .1};
   EXPECT_EQ(cause_of(outlier, usual, rates), "exploding-gradient");
-  EXPECT_EQ(cause_of({3, 2, 2, 1, 9e12, 1e20}, {2, 2, 1, 1, 4e13, 1e21}, {}), "exploding-gradient");  // and what became of its update
-  EXPECT_EQ(cause_of(outlier, {2, 2, 1, 9e5, 4e13}, rates), "learning-rate");                          // an update was large before
-  EXPECT_EQ(cause_of(outlier, usual, {.1, .1, .1, 5, 5}), "learning-rate");                            // or the rate rose
+  EXPECT_EQ(cause_of({3, 2, 2, 1, 9e12, 1e20}, {2, 2, 1, 1, 4e13, 1e21}, {}),
+            "exploding-gradient");                                             // and what became of its update
+  EXPECT_EQ(cause_of(outlier, {2, 2, 1, 9e5, 4e13}, rates), "learning-rate");  // an update was large before
+  EXPECT_EQ(cause_of(outlier, usual, {.1, .1, .1, 5, 5}), "learning-rate");    // or the rate rose
   EXPECT_EQ(cause_of({3, 40, 900, 2e4, 9e12}, {2, 50, 800, 9e4, 4e13}, rates), "learning-rate");
 }
 
@@ -362,11 +360,11 @@ TEST(LearningRate, AJumpOfTheScheduleAndWhatGrewSince) {
   };
   const std::vector<double> jump = {.01, .011, .012, .013, 1.3, 1.4}, grew = {4, 5, 4, 4, 5, 60};
   EXPECT_EQ(cause_of(jump, grew), "learning-rate");
-  EXPECT_EQ(cause_of(jump, {4, 5, 4, 4, 5, 6}), "exp-overflow");                        // nothing grew
-  EXPECT_EQ(cause_of(jump, {4, 5, 4, 4, 60, 60}), "exp-overflow");                      // it had grown with the old weights
-  EXPECT_EQ(cause_of({.01, .02, .03, .04, .05, .06}, grew), "exp-overflow");            // warm-up
-  EXPECT_EQ(cause_of({0, 1e-8, 1e-3, 1e-3, 1e-3, 1e-3}, grew), "exp-overflow");         // the start of one
-  EXPECT_EQ(cause_of({1.3, .013, .012, .011, 1.3, 1.4}, grew), "exp-overflow");         // a restart of the schedule
+  EXPECT_EQ(cause_of(jump, {4, 5, 4, 4, 5, 6}), "exp-overflow");                 // nothing grew
+  EXPECT_EQ(cause_of(jump, {4, 5, 4, 4, 60, 60}), "exp-overflow");               // it had grown with the old weights
+  EXPECT_EQ(cause_of({.01, .02, .03, .04, .05, .06}, grew), "exp-overflow");     // warm-up
+  EXPECT_EQ(cause_of({0, 1e-8, 1e-3, 1e-3, 1e-3, 1e-3}, grew), "exp-overflow");  // the start of one
+  EXPECT_EQ(cause_of({1.3, .013, .012, .011, 1.3, 1.4}, grew), "exp-overflow");  // a restart of the schedule
   std::vector<double> long_ago = jump, calm = grew;
   long_ago.insert(long_ago.end(), 20, 1.4);
   calm.insert(calm.end(), 20, 4);
@@ -401,8 +399,7 @@ TEST(ZeroTimesInfinity, IntendedInfinityOnly) {
                     {flag.tensor({kNaN})}));
   EXPECT_EQ(flag.explained().cause_class, "zero-times-infinity");
   B twin;
-  twin.born(twin.op("aten::mul", {{"self", twin.tensor({kNaN})}, {"other", twin.tensor({0})}},
-                    {twin.tensor({kNaN})}));
+  twin.born(twin.op("aten::mul", {{"self", twin.tensor({kNaN})}, {"other", twin.tensor({0})}}, {twin.tensor({kNaN})}));
   EXPECT_FALSE(twin.speaks("zero-times-infinity"));
 }
 
@@ -411,8 +408,8 @@ TEST(InfinityMinusInfinity, SignsMatter) {
   b.born(b.op("aten::add", {{"self", b.tensor({kInf})}, {"other", b.tensor({-kInf})}}, {b.tensor({kNaN})}));
   EXPECT_EQ(b.explained().cause_class, "infinity-minus-infinity");
   B twin;
-  twin.born(twin.op("aten::add", {{"self", twin.tensor({kInf})}, {"other", twin.tensor({kInf})}},
-                    {twin.tensor({kNaN})}));
+  twin.born(
+      twin.op("aten::add", {{"self", twin.tensor({kInf})}, {"other", twin.tensor({kInf})}}, {twin.tensor({kNaN})}));
   EXPECT_FALSE(twin.speaks("infinity-minus-infinity"));
 }
 

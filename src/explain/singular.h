@@ -25,8 +25,8 @@ struct Point {
 // Reads the op's own statistics; nothing where the op is not of such a family, or no operand is at its point.
 std::optional<Point> find_point(const record::Op& op);
 
-// "the derivative of sqrt", "the second derivative of linalg_det": of what the program wrote, where the node that the birth lies in is
-// known to be the derivative of that; else empty.
+// "the derivative of sqrt", "the second derivative of linalg_det": of what the program wrote, where the node that the
+// birth lies in is known to be the derivative of that; else empty.
 std::string derivative_of(const Scene& scene);
 // Is the birth in the derivative of a derivative?
 bool is_of_higher_order(const Scene& scene);

@@ -47,7 +47,9 @@ OpId decomposition(const Trace& trace, OpId made) {
 }
 
 // Moves a value by no more than a bound that it is clamped to.
-bool keeps_order(const std::string& name) { return one_of(name, {"clamp", "clamp_min", "clamp_max", "clip", "relu", "abs"}); }
+bool keeps_order(const std::string& name) {
+  return one_of(name, {"clamp", "clamp_min", "clamp_max", "clip", "relu", "abs"});
+}
 
 // C = X^T X / n: what it is a product of limits the rank.
 std::int64_t rank_by_making(const Trace& trace, OpId reader, const TensorUse& matrix) {
@@ -88,7 +90,9 @@ std::optional<Spectrum> spectrum_of(const Trace& trace, OpId reader, const Tenso
       const TensorUse* values = matrix ? values_of(op, *matrix, *at) : nullptr;
       if (!values || !values->health.ok() || values->health.numel == 0) return std::nullopt;
       Spectrum found;
-      found.kind = is_determinant(name) ? Spectrum::kDeterminant : is_singular_values(name) ? Spectrum::kSingularValues : Spectrum::kEigenvalues;
+      found.kind = is_determinant(name)       ? Spectrum::kDeterminant
+                   : is_singular_values(name) ? Spectrum::kSingularValues
+                                              : Spectrum::kEigenvalues;
       found.smallest = values->health.min;
       found.largest = values->health.absmax;
       found.size = matrix->shape.back();
@@ -105,7 +109,9 @@ std::optional<Spectrum> spectrum_of(const Trace& trace, OpId reader, const Tenso
     }
     const Operand other = operand(op, "other", 1);  // as of a spectrum that is made to sum to 1
     const bool scaled = one_of(name, {"div", "mul", "true_divide"}) && other && other.numel() <= 1 && other.min() > 0;
-    const TensorUse* from = is_carrier(op) ? carried(op) : keeps_order(name) || scaled ? operand(op, "self", 0).tensor : nullptr;
+    const TensorUse* from = is_carrier(op)                ? carried(op)
+                            : keeps_order(name) || scaled ? operand(op, "self", 0).tensor
+                                                          : nullptr;
     if (!from) return std::nullopt;
     at = from, reader = made;
   }
@@ -122,8 +128,9 @@ std::string told(const Spectrum& spectrum, sense::DType dtype) {
   else
     text += "the smallest is " + figure(spectrum.smallest) + ", the largest " + figure(spectrum.largest);
   if (spectrum.rank_at_most > 0)
-    text += "; it is made of " + std::to_string(spectrum.rank_at_most) + " vectors in " + std::to_string(spectrum.size) +
-            " dimensions, so that its rank is at most " + std::to_string(spectrum.rank_at_most);
+    text += "; it is made of " + std::to_string(spectrum.rank_at_most) + " vectors in " +
+            std::to_string(spectrum.size) + " dimensions, so that its rank is at most " +
+            std::to_string(spectrum.rank_at_most);
   return text;
 }
 

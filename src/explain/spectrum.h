@@ -1,5 +1,5 @@
-// Eigenvalues, singular values and the determinant of a matrix that is singular: what a log, a root or a division then reads at zero, or beyond
-// it by rounding.
+// Eigenvalues, singular values and the determinant of a matrix that is singular: what a log, a root or a division then
+// reads at zero, or beyond it by rounding.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ namespace finitude::explain {
 
 struct Spectrum {
   enum Kind { kEigenvalues, kSingularValues, kDeterminant } kind = kEigenvalues;
-  double smallest = 0, largest = 0;   // the largest by magnitude; of the entries, for a determinant
-  double rounding = 0;                // what the decomposition cannot tell from zero
-  std::int64_t size = 0;              // of the matrix
-  std::int64_t rank_at_most = 0;      // a product of thin factors; 0: nothing in its making limits the rank
+  double smallest = 0, largest = 0;  // the largest by magnitude; of the entries, for a determinant
+  double rounding = 0;               // what the decomposition cannot tell from zero
+  std::int64_t size = 0;             // of the matrix
+  std::int64_t rank_at_most = 0;     // a product of thin factors; 0: nothing in its making limits the rank
 
   // The smallest is zero up to rounding. Where it is further below, the matrix is not singular but indefinite.
   bool singular() const { return smallest <= 0 && smallest >= -rounding; }

@@ -76,9 +76,7 @@ class TraceBuilder {
     use.shape = std::move(shape);
     return use;
   }
-  record::TensorUse number(double value) {
-    return tensor({value}, sense::DType::kFloat64, record::Origin::kConstant);
-  }
+  record::TensorUse number(double value) { return tensor({value}, sense::DType::kFloat64, record::Origin::kConstant); }
   record::TensorUse integer() {  // a Python int as PyTorch hands it to an op: no statistics
     auto use = tensor({}, sense::DType::kOther, record::Origin::kConstant);
     use.shape = {};
@@ -95,8 +93,7 @@ class TraceBuilder {
     op.phase = phase;
     op.node = node_;
     op.parent = node_;
-    op.stack =
-        phase == record::Phase::kBackward ? record::kNone : line(static_cast<int>(trace.ops.size()) + 1);
+    op.stack = phase == record::Phase::kBackward ? record::kNone : line(static_cast<int>(trace.ops.size()) + 1);
     for (auto& argument : inputs) {
       argument.use.arg = argument.name;
       op.inputs.push_back(std::move(argument.use));
@@ -164,7 +161,7 @@ class TableLab : public Lab {
 
   Trial run(record::OpId, const Variant& variant) override {
     ++runs;
-    const std::string key = variant.compute_dtype ? std::string(sense::info(*variant.compute_dtype).name)
+    const std::string key = variant.compute_dtype          ? std::string(sense::info(*variant.compute_dtype).name)
                             : !variant.clamp_arg.empty()   ? "clamp"
                             : !variant.replace_arg.empty() ? "replace"
                             : !variant.scale_arg.empty()   ? "scale"

@@ -1,5 +1,5 @@
-// Dimension 0 is followed forward through the step, for each view of each memory: is there anything of the data in it, and is it
-// still the dimension that it was there?
+// Dimension 0 is followed forward through the step, for each view of each memory: is there anything of the data in it,
+// and is it still the dimension that it was there?
 #include "locate/batch_rows.h"
 
 #include <algorithm>
@@ -61,7 +61,7 @@ std::vector<std::int64_t> dims(const record::ScalarUse& scalar, std::size_t rank
 
 // Exchanges dimension 0 for another.
 bool exchanges(const Op& op) {
-  constexpr std::array<std::string_view, 9> kMoves = {"t",       "numpy_T",  "transpose", "permute", "movedim",
+  constexpr std::array<std::string_view, 9> kMoves = {"t",        "numpy_T",  "transpose", "permute", "movedim",
                                                       "moveaxis", "swapaxes", "swapdims",  "rot90"};
   if (!listed(kMoves, op) || op.inputs.empty()) return false;
   const std::size_t rank = op.inputs[0].shape.size();
@@ -78,13 +78,17 @@ bool exchanges(const Op& op) {
 
 // Puts the elements of dimension 0 in another order, or leaves that dimension out.
 bool loses(const Op& op) {
-  constexpr std::array<std::string_view, 19> kReductions = {"sum",  "mean", "nansum", "nanmean", "std",   "var",    "std_mean",
-                                                            "var_mean", "amax", "amin", "max", "min", "prod", "norm",
-                                                            "linalg_vector_norm", "logsumexp", "median", "argmax", "argmin"};
+  constexpr std::array<std::string_view, 19> kReductions = {
+      "sum",    "mean",   "nansum", "nanmean", "std",  "var",  "std_mean",           "var_mean",
+      "amax",   "amin",   "max",    "min",     "prod", "norm", "linalg_vector_norm", "logsumexp",
+      "median", "argmax", "argmin"};
   constexpr std::array<std::string_view, 3> kOrders = {"flip", "roll", "sort"};
-  if ((!listed(kReductions, op) && !listed(kOrders, op)) || op.inputs.empty() || op.inputs[0].shape.empty()) return false;
+  if ((!listed(kReductions, op) && !listed(kOrders, op)) || op.inputs.empty() || op.inputs[0].shape.empty())
+    return false;
   const std::size_t rank = op.inputs[0].shape.size();
-  if (std::ranges::any_of(op.outputs, [&](const auto& out) { return out.shape.size() == rank; }) && listed(kReductions, op)) return false;  // keepdim
+  if (std::ranges::any_of(op.outputs, [&](const auto& out) { return out.shape.size() == rank; }) &&
+      listed(kReductions, op))
+    return false;  // keepdim
   return std::ranges::any_of(op.scalars, [&](const auto& scalar) {
     if (scalar.arg != "dim" && scalar.arg != "dims") return false;
     const std::vector<std::int64_t> found = dims(scalar, rank);
@@ -92,20 +96,24 @@ bool loses(const Op& op) {
   });
 }
 
-// Takes as many rows as there were, as a list of numbers says (x[torch.randperm(len(x))]). Two lists pick elements, row by row.
+// Takes as many rows as there were, as a list of numbers says (x[torch.randperm(len(x))]). Two lists pick elements, row
+// by row.
 bool may_shuffle(const Op& op) {
   if (base_name(op.name) != "index" && base_name(op.name) != "index_select") return false;
   if (op.inputs.size() != 2 || op.outputs.empty()) return false;
   const TensorUse &self = op.inputs[0], &index = op.inputs[1], &out = op.outputs[0];
-  if (base_name(op.name) == "index_select" &&
-      std::ranges::any_of(op.scalars, [&](const auto& s) { return s.arg == "dim" && dims(s, self.shape.size()) != std::vector<std::int64_t>{0}; }))
+  if (base_name(op.name) == "index_select" && std::ranges::any_of(op.scalars, [&](const auto& s) {
+        return s.arg == "dim" && dims(s, self.shape.size()) != std::vector<std::int64_t>{0};
+      }))
     return false;
-  return index.shape.size() == 1 && first_size(self) > 1 && first_size(self) == first_size(out) && first_size(index) == first_size(out);
+  return index.shape.size() == 1 && first_size(self) > 1 && first_size(self) == first_size(out) &&
+         first_size(index) == first_size(out);
 }
 
 // The rows of a product are those of its left factor.
 bool is_left_only(const Op& op) {
-  constexpr std::array<std::string_view, 8> kProducts = {"mm", "bmm", "matmul", "mv", "addmm", "addmv", "linear", "baddbmm"};
+  constexpr std::array<std::string_view, 8> kProducts = {"mm",    "bmm",   "matmul", "mv",
+                                                         "addmm", "addmv", "linear", "baddbmm"};
   return listed(kProducts, op);
 }
 
@@ -117,7 +125,8 @@ bool is_number(const TensorUse& use) {
 class Follow {
  public:
   // In the order in which they ended: what an operator makes in others is its own result at last.
-  explicit Follow(const record::Trace& trace) : trace_(trace), whole_(trace.storages.size()), known_(trace.storages.size()) {
+  explicit Follow(const record::Trace& trace)
+      : trace_(trace), whole_(trace.storages.size()), known_(trace.storages.size()) {
     for (const Op& op : trace_.ops) {
       const bool part_of_view = op.parent < trace_.ops.size() && trace_.ops[op.parent].is_view;
       if (!op.is_node && !op.allocates && !part_of_view) ops_.push_back(&op);

@@ -87,18 +87,21 @@ void describe_origin(const record::Trace& trace, const Flow& flow, const Event& 
   birth->phase = Phase::kData;
 }
 
-// Whether a vector of `size` has a number for each sample: then something with more dimensions has that many rows, or a loader gave as
-// many. The elements of one sample, or of all gradients in a row, are no rows.
+// Whether a vector of `size` has a number for each sample: then something with more dimensions has that many rows, or a
+// loader gave as many. The elements of one sample, or of all gradients in a row, are no rows.
 bool has_samples(const record::Trace& trace, std::int64_t size) {
   const auto of = [&](const record::TensorUse& use, std::size_t least) {
     if (use.shape.size() < least || use.shape[0] != size) return false;
     const Origin origin = use.storage < trace.storages.size() ? trace.storages[use.storage].origin : Origin::kUnknown;
-    return origin == Origin::kBatch || (use.shape.size() > 1 && origin != Origin::kParameter && origin != Origin::kOptimizerState);
+    return origin == Origin::kBatch ||
+           (use.shape.size() > 1 && origin != Origin::kParameter && origin != Origin::kOptimizerState);
   };
   const auto first_ops = std::views::take(trace.ops, kMaxSampleSearch);
   return std::ranges::any_of(first_ops, [&](const Op& op) {
     if (op.is_view || op.phase == Phase::kBackward || op.phase == Phase::kOptimizer) return false;
-    const auto any = [&](const auto& uses) { return std::ranges::any_of(uses, [&](const auto& use) { return of(use, 1); }); };
+    const auto any = [&](const auto& uses) {
+      return std::ranges::any_of(uses, [&](const auto& use) { return of(use, 1); });
+    };
     return any(op.inputs) || any(op.outputs);
   });
 }
@@ -127,7 +130,9 @@ void set_place_in_stack(const record::Trace& trace, const Event& event, Birth* b
   for (OpId id = from; id < trace.ops.size() && id - from < kMaxSampleSearch; ++id) {
     const Op& op = trace.ops[id];
     const bool stacks = base_name(op.name) == "stack";
-    if (op.is_view || (!stacks && base_name(op.name) != "cat") || op.outputs.size() != 1 || op.outputs[0].shape.size() < 2) continue;
+    if (op.is_view || (!stacks && base_name(op.name) != "cat") || op.outputs.size() != 1 ||
+        op.outputs[0].shape.size() < 2)
+      continue;
     const std::vector<std::int64_t>& made = op.outputs[0].shape;
     std::vector<std::int64_t> rows;
     std::int64_t row = 0;
@@ -138,7 +143,8 @@ void set_place_in_stack(const record::Trace& trace, const Event& event, Birth* b
       if (whole && !part.health.ok()) rows.push_back(row);
       row += stacks ? 1 : part.shape[0];
     }
-    if (rows.empty() || row != made[0] || op.inputs.size() != static_cast<std::size_t>(row)) continue;  // or along another dimension
+    if (rows.empty() || row != made[0] || op.inputs.size() != static_cast<std::size_t>(row))
+      continue;  // or along another dimension
     birth->rows = std::move(rows);
     birth->rows_of = row;
     return;
@@ -183,7 +189,8 @@ Birth describe(const record::Trace& trace, const Flow& flow, EventId id, std::ui
   const OpId near = event.op != kNone ? event.op : event.first_reader;
   if (near != kNone) birth.phase = trace.ops[near].phase;
   // Found by backward: the forward op that it belongs to read the same memory, at a line that the engine has not.
-  if (event.first_reader != kNone && birth.phase == Phase::kBackward) set_node(trace, trace.ops[event.first_reader].node, &birth);
+  if (event.first_reader != kNone && birth.phase == Phase::kBackward)
+    set_node(trace, trace.ops[event.first_reader].node, &birth);
   return birth;
 }
 

@@ -72,8 +72,7 @@ bool Contents::same_view(LayerId layer, const record::TensorUse& use) const {
   const EventId event = layers[layer].event;
   if (event == kNone || event >= geometry.size() || geometry[event] == nullptr || use.dense) return false;
   const record::TensorUse& other = *geometry[event];
-  return other.begin == use.begin && other.end == use.end && other.dtype == use.dtype &&
-         other.shape == use.shape;
+  return other.begin == use.begin && other.end == use.end && other.dtype == use.dtype && other.shape == use.shape;
 }
 
 void Contents::write_bad(const record::TensorUse& use, EventId event, Kinds kinds, Labels label) {
@@ -145,21 +144,18 @@ void Contents::write_clean(const record::TensorUse& use) {
   spans.emplace_hint(next, begin, Span{end, kNone});
 }
 
-Found Contents::read(const record::TensorUse& use, Kinds kinds, std::uint32_t input,
-                     std::vector<Source>* out) {
+Found Contents::read(const record::TensorUse& use, Kinds kinds, std::uint32_t input, std::vector<Source>* out) {
   Spans& spans = spans_[use.storage];
   Found found;
   const std::size_t first_source = out->size();
   const auto add = [&](LayerId layer, bool top_only) {
     const Layer& top = layers[layer];
-    const Labels labels =
-        top_only ? ((top.kinds & kinds) != 0 ? top.label : Labels{0}) : labels_of(top, kinds);
+    const Labels labels = top_only ? ((top.kinds & kinds) != 0 ? top.label : Labels{0}) : labels_of(top, kinds);
     if (labels == 0) return;
     out->push_back({layer, input, kinds, labels, top_only});
     found.labels |= labels;
     for (int k = 0; k < 3; ++k) {
-      if (top_only ? (top.kinds >> k & 1) != 0 : top.labels[k] != 0)
-        found.kinds |= static_cast<Kinds>(1 << k);
+      if (top_only ? (top.kinds >> k & 1) != 0 : top.labels[k] != 0) found.kinds |= static_cast<Kinds>(1 << k);
     }
   };
   auto it = spans.upper_bound(use.begin);
@@ -187,8 +183,7 @@ Found Contents::read(const record::TensorUse& use, Kinds kinds, std::uint32_t in
   add(all, false);
   // Spans whose bad values are of other kinds must not be lost with the range.
   for (auto s = first; s != it; ++s) {
-    if (s->second.top != kNone && labels_of(layers[s->second.top], kinds) == 0)
-      all = join(all, s->second.top);
+    if (s->second.top != kNone && labels_of(layers[s->second.top], kinds) == 0) all = join(all, s->second.top);
   }
   layers[all].open |= found.unwritten;  // made just now: no one else holds it
   const std::int64_t begin = first->first;

@@ -100,8 +100,7 @@ TEST(Dataflow, ColumnsThatAreNotDenseDoNotHideWhatLiesBetween) {
 
 TEST(Dataflow, AColumnWrittenTwiceHoldsTheSecondValue) {
   TraceBuilder b;
-  const Tensor m = b.storage(Origin::kUnknown, {3, 4}), x = b.storage(), bad = b.storage(),
-               loss = b.storage();
+  const Tensor m = b.storage(Origin::kUnknown, {3, 4}), x = b.storage(), bad = b.storage(), loss = b.storage();
   b.op("aten::zeros").out(m);
   const OpId first = b.op("aten::log_").inout(m.column(1), kClean).out(m.column(1), kNanValue).end();
   const OpId second = b.op("aten::log").in(x).out(bad, kNanValue).end();
@@ -134,10 +133,7 @@ TEST(Dataflow, AKindOfValueIsExplainedByThatKindOnly) {
                out = b.storage();
   const OpId exp = b.op("aten::exp").in(x).out(i, kInfValue).end();
   b.op("aten::sqrt").in(x).out(n, kNanValue);
-  b.op("aten::cat")
-      .in(i, kInfValue, "tensors")
-      .in(n, kNanValue, "tensors")
-      .out(both, {.nan = 1, .pos_inf = 1});
+  b.op("aten::cat").in(i, kInfValue, "tensors").in(n, kNanValue, "tensors").out(both, {.nan = 1, .pos_inf = 1});
   b.op("aten::index_select").in(both, {.nan = 1, .pos_inf = 1}).out(out, kInfValue);
   b.sink("loss", out, kInfValue);
   // cat holds both kinds, so its own sources are both followed; index_select took the infinity.
@@ -247,8 +243,8 @@ TEST(Dataflow, AKernelThatReadsBackWhatItWroteItself) {
   }
 }
 
-// Memory that NumPy shares with a tensor: forward read it finite, backward finds it bad, and no op wrote it. What forward itself
-// read bad in the end was in the batch; bytes that forward did not read may have been bad all along.
+// Memory that NumPy shares with a tensor: forward read it finite, backward finds it bad, and no op wrote it. What
+// forward itself read bad in the end was in the batch; bytes that forward did not read may have been bad all along.
 TEST(Dataflow, WhatForwardFoundFiniteCameIntoMemoryAfterIt) {
   enum class Between { kNothing, kBadRead, kOtherPart };
   for (const Between between : {Between::kNothing, Between::kBadRead, Between::kOtherPart}) {

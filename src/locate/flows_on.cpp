@@ -25,8 +25,7 @@ bool is_within(const record::Trace& trace, OpId inner, OpId outer) {
 OpId called_by_program(const record::Trace& trace, OpId id) {
   for (int depth = 0; depth < 64; ++depth) {
     const OpId parent = trace.ops[id].parent;
-    if (parent >= id || trace.ops[parent].is_node || trace.ops[parent].name.find("::") == std::string::npos)
-      break;
+    if (parent >= id || trace.ops[parent].is_node || trace.ops[parent].name.find("::") == std::string::npos) break;
     id = parent;
   }
   return id;
@@ -41,14 +40,12 @@ bool flows_on(const record::Trace& trace, OpId id, std::size_t output) {
   if (use.storage == kNone || called == id) return true;
   const auto is_it = [&](const TensorUse& other) { return overlaps(use, other); };
   if (std::ranges::any_of(trace.ops[called].outputs, is_it)) return true;
-  if (std::ranges::any_of(trace.sinks, [&](const record::Sink& sink) { return is_it(sink.value); }))
-    return true;
+  if (std::ranges::any_of(trace.sinks, [&](const record::Sink& sink) { return is_it(sink.value); })) return true;
   for (OpId at = id + 1; at < trace.ops.size(); ++at) {
     const Op& op = trace.ops[at];
     if (op.is_node || !std::ranges::any_of(op.inputs, is_it)) continue;
     const OpId forward = op.node < trace.ops.size() ? trace.ops[op.node].forward : kNone;
-    if (op.allocates || is_within(trace, at, id) || (forward != kNone && is_within(trace, forward, called)))
-      continue;
+    if (op.allocates || is_within(trace, at, id) || (forward != kNone && is_within(trace, forward, called))) continue;
     return true;
   }
   return false;

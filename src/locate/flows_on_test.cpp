@@ -15,8 +15,7 @@ using testing::TraceBuilder;
 TEST(FlowsOn, NotesThatOnlyTheOwnNodeReadsDoNot) {
   for (const bool read : {false, true}) {
     TraceBuilder b;
-    const Tensor x = b.storage(), loss = b.storage(), alphas = b.storage(), gradient = b.storage(),
-                 other = b.storage();
+    const Tensor x = b.storage(), loss = b.storage(), alphas = b.storage(), gradient = b.storage(), other = b.storage();
     OpId inner, outer;
     {
       auto call = b.op("aten::ctc_loss");

@@ -18,8 +18,7 @@ std::uint64_t repeats(const record::TensorUse& in, const record::TensorUse& out)
 
 bool is_mask_like(const sense::Health& h, record::Origin origin) noexcept {
   if (h.nan != 0 || h.inf() == 0) return false;
-  if (origin != record::Origin::kUnknown && origin != record::Origin::kBuffer &&
-      origin != record::Origin::kBatch)
+  if (origin != record::Origin::kUnknown && origin != record::Origin::kBuffer && origin != record::Origin::kBatch)
     return false;
   if (h.finite() == 0) return origin != record::Origin::kBatch;
   if (h.min == h.max) return true;

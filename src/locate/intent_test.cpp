@@ -23,9 +23,7 @@ constexpr Values kAllMinusInf{.neg_inf = 4, .min = 0, .max = 0};
 
 struct Masked : TraceBuilder {
   Tensor scores = storage(), masked = storage();
-  Masked(Values after = kMinusInfValue) {
-    op("aten::masked_fill").in(scores).number(-INFINITY).out(masked, after);
-  }
+  Masked(Values after = kMinusInfValue) { op("aten::masked_fill").in(scores).number(-INFINITY).out(masked, after); }
 };
 
 TEST(Intent, AMaskThatEndsInSoftmaxIsNoBirth) {
@@ -129,13 +127,12 @@ TEST(Intent, MasksFromOutsideAndDataFromOutside) {
     bool intended;
   };
   for (const Case& c :
-       {Case{Origin::kBuffer, mask, true}, Case{Origin::kBatch, mask, true},
-        Case{Origin::kUnknown, mask, true}, Case{Origin::kParameter, mask, false},
-        Case{Origin::kOptimizerState, mask, false}, Case{Origin::kBatch, one_or_zero, true},
-        Case{Origin::kBuffer, log_probabilities, true}, Case{Origin::kUnknown, log_probabilities, true},
-        Case{Origin::kBatch, log_probabilities, false}, Case{Origin::kBatch, features, false},
-        Case{Origin::kBuffer, features, false}, Case{Origin::kConstant, features, true},
-        Case{Origin::kBuffer, broken_mask, false}}) {
+       {Case{Origin::kBuffer, mask, true}, Case{Origin::kBatch, mask, true}, Case{Origin::kUnknown, mask, true},
+        Case{Origin::kParameter, mask, false}, Case{Origin::kOptimizerState, mask, false},
+        Case{Origin::kBatch, one_or_zero, true}, Case{Origin::kBuffer, log_probabilities, true},
+        Case{Origin::kUnknown, log_probabilities, true}, Case{Origin::kBatch, log_probabilities, false},
+        Case{Origin::kBatch, features, false}, Case{Origin::kBuffer, features, false},
+        Case{Origin::kConstant, features, true}, Case{Origin::kBuffer, broken_mask, false}}) {
     TraceBuilder b;
     const Tensor x = b.storage(c.origin), y = b.storage(), z = b.storage();
     b.op("aten::slice")
@@ -283,11 +280,8 @@ TEST(Intent, ANumberThatWentThroughTheHostKeepsItsCause) {
 TEST(Intent, ZeroTimesAnInfiniteNumberIsABirth) {
   TraceBuilder b;
   const Tensor x = b.storage(), y = b.storage();
-  const OpId mul = b.op("aten::mul")
-                       .in(x, {.min = 0, .max = 0, .zero = 4})
-                       .number(INFINITY, "other")
-                       .out(y, kNanValue)
-                       .end();
+  const OpId mul =
+      b.op("aten::mul").in(x, {.min = 0, .max = 0, .zero = 4}).number(INFINITY, "other").out(y, kNanValue).end();
   b.sink("loss", y, kNanValue);
   const Located found = locate(b.trace);
   ASSERT_EQ(found.births.size(), 1u);
@@ -335,11 +329,8 @@ TEST(Intent, HealthyIdiomsGiveNoBirth) {
   {  // degree^-1/2 of an isolated node, replaced afterwards
     TraceBuilder b;
     const Tensor d = b.storage(), r = b.storage(), f = b.storage();
-    const OpId pow = b.op("aten::pow")
-                         .in(d, {.min = 0, .max = 3, .zero = 1})
-                         .number(-0.5, "exponent")
-                         .out(r, kInfValue)
-                         .end();
+    const OpId pow =
+        b.op("aten::pow").in(d, {.min = 0, .max = 3, .zero = 1}).number(-0.5, "exponent").out(r, kInfValue).end();
     b.op("aten::masked_fill").in(r, kInfValue).number(0).out(f);
     b.sink("gradient", f, kClean);
     const Located found = locate(b.trace);

@@ -23,13 +23,17 @@ using record::TensorUse;
 
 constexpr std::uint32_t kNumber = kNone;       // Source::input of a number that came through the host
 constexpr std::uint32_t kMaxNesting = 10'000;  // deeper chains of parents are not followed
-constexpr int kReaderDepth = 16;  // layers looked through for the first reader of what came from outside
+constexpr int kReaderDepth = 16;               // layers looked through for the first reader of what came from outside
 
 class Sweep {
  public:
   Sweep(const record::Trace& trace, const Meant& meant)
-      : trace_(trace), meant_(meant), contents_(trace.storages.size()), storages_(trace.storages.size()),
-        seen_(trace.storages.size()), has_children_(trace.ops.size()) {}
+      : trace_(trace),
+        meant_(meant),
+        contents_(trace.storages.size()),
+        storages_(trace.storages.size()),
+        seen_(trace.storages.size()),
+        has_children_(trace.ops.size()) {}
 
   Flow run() &&;
 
@@ -41,7 +45,7 @@ class Sweep {
     Kinds before_kinds = 0;
     std::uint32_t first_write = kNone;  // moment
     std::uint32_t first_seen = kNone;   // moment
-    std::uint32_t made_empty = kNone;   // moment when it was handed out without any bytes yet, to be resized by a kernel
+    std::uint32_t made_empty = kNone;  // moment when it was handed out without any bytes yet, to be resized by a kernel
     bool seen_forward = false;
   };
 
@@ -157,7 +161,8 @@ OpId Sweep::raw_writer(OpId reader, const TensorUse& use, std::uint32_t since) c
   std::uint32_t depth = 0;
   for (OpId id = parent_of(reader); id != kNone && depth < kMaxNesting; id = parent_of(id), ++depth) {
     const Op& op = trace_.ops[id];
-    if (is_dispatcher_op(op) && (flow_.timeline.start[id] < since || std::ranges::any_of(op.inputs, is_part))) return id;
+    if (is_dispatcher_op(op) && (flow_.timeline.start[id] < since || std::ranges::any_of(op.inputs, is_part)))
+      return id;
   }
   return kNone;
 }
@@ -260,8 +265,8 @@ void Sweep::start(OpId id) {
   }
 }
 
-// A part of an operator of PyTorch's own may make anew what that was given: logsumexp of a row of -Inf is the logarithm of a sum of zeros.
-// What explains the bad values that the operator around `id` read, or nothing.
+// A part of an operator of PyTorch's own may make anew what that was given: logsumexp of a row of -Inf is the logarithm
+// of a sum of zeros. What explains the bad values that the operator around `id` read, or nothing.
 Range Sweep::given_around(OpId id) const {
   for (OpId at = parent_of(id); at != kNone; at = parent_of(at)) {
     if (!is_dispatcher_op(trace_.ops[at]) || !trace_.ops[at].name.starts_with("aten::")) break;
@@ -270,8 +275,8 @@ Range Sweep::given_around(OpId id) const {
   return {};
 }
 
-// Are the bad values of this output of `id` what ops inside it wrote? Then those are to be followed. by_number: one of them wrote a
-// number and had read nothing bad.
+// Are the bad values of this output of `id` what ops inside it wrote? Then those are to be followed. by_number: one of
+// them wrote a number and had read nothing bad.
 bool Sweep::explained_inside(OpId id, const TensorUse& use, Kinds kinds, Labels* labels, bool* by_number) {
   std::vector<Source> sources;
   contents_.read(use, kinds, 0, &sources);
@@ -281,7 +286,8 @@ bool Sweep::explained_inside(OpId id, const TensorUse& use, Kinds kinds, Labels*
     *labels |= source.labels & static_cast<Labels>(~kUninit);
     // A bundle has no event of its own; it was made by reading many writes at once.
     if (layer.event != kNone && flow_.events[layer.event].moment < flow_.timeline.start[id]) continue;
-    *by_number |= layer.event != kNone && flow_.events[layer.event].from == Event::From::kOp && flow_.events[layer.event].num_sources == 0;
+    *by_number |= layer.event != kNone && flow_.events[layer.event].from == Event::From::kOp &&
+                  flow_.events[layer.event].num_sources == 0;
     for (int k = 0; k < 3; ++k) {
       if ((layer.labels[k] & ~kUninit) != 0) inside |= static_cast<Kinds>(1 << k);
     }

@@ -23,9 +23,9 @@ struct Event {
   From from = From::kOp;
   Kinds kinds = 0;
   Labels label = 0;
-  bool birth = false;    // nothing before it explains it
+  bool birth = false;       // nothing before it explains it
   bool into_state = false;  // a birth: brought into a parameter, optimizer state or buffer from outside
-  bool assumed = false;  // the values after the op are not known; counts only if a reader finds them bad
+  bool assumed = false;     // the values after the op are not known; counts only if a reader finds them bad
   record::OpId op = record::kNone;
   record::StorageId storage = record::kNone;
   const record::TensorUse* use = nullptr;  // what was written, or read first; owned by the trace

@@ -13,7 +13,8 @@ using testing::kMinusInfValue;
 using testing::Tensor;
 using testing::TraceBuilder;
 
-// logsumexp of a row that is all -Inf: the logarithm of a sum of zeros. Where that row was bad already, its part makes nothing new.
+// logsumexp of a row that is all -Inf: the logarithm of a sum of zeros. Where that row was bad already, its part makes
+// nothing new.
 Located log_of_sum(TraceBuilder& b, bool given) {
   const Tensor x = b.storage(Origin::kBatch), h = b.storage(), sum = b.storage(), out = b.storage();
   b.op("aten::log").in(x).out(h, given ? kMinusInfValue : kClean).end();

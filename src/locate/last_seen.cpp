@@ -14,9 +14,8 @@ using record::OpId;
 using record::TensorUse;
 
 const TensorUse* with(const std::vector<TensorUse>& uses, Kinds kinds) {
-  const auto found = std::ranges::find_if(uses, [&](const TensorUse& use) {
-    return use.storage != kNone && (kinds_of(use.health) & kinds) != 0;
-  });
+  const auto found = std::ranges::find_if(
+      uses, [&](const TensorUse& use) { return use.storage != kNone && (kinds_of(use.health) & kinds) != 0; });
   return found == uses.end() ? nullptr : &*found;
 }
 

@@ -18,10 +18,10 @@ using record::TensorUse;
 // Of the operators that give finite values where they read others, those by which a program says so. An
 // activation does it by chance.
 bool drops(const Op& op) {
-  constexpr std::array kDrops = {
-      "where",     "masked_fill", "masked_select", "masked_scatter", "index",   "index_select",
-      "index_put", "gather",      "take",          "minimum",        "maximum", "fmin",
-      "fmax",      "clamp",       "clamp_min",     "clamp_max",      "clip",    "nan_to_num"};
+  constexpr std::array kDrops = {"where",        "masked_fill", "masked_select", "masked_scatter", "index",
+                                 "index_select", "index_put",   "gather",        "take",           "minimum",
+                                 "maximum",      "fmin",        "fmax",          "clamp",          "clamp_min",
+                                 "clamp_max",    "clip",        "nan_to_num"};
   return std::ranges::find(kDrops, base_name(op.name)) != kDrops.end();
 }
 
@@ -57,8 +57,7 @@ bool masked_by_product(const record::Trace& trace, const Birth& birth) {
 const TensorUse* infinite_data(const record::Trace& trace, const Birth& birth) {
   if (birth.kind != "data" || birth.rows_of != 0) return nullptr;
   if (birth.op != kNone) {
-    const bool handed_over =
-        birth.op < trace.ops.size() && base_name(trace.ops[birth.op].name) == "lift_fresh";
+    const bool handed_over = birth.op < trace.ops.size() && base_name(trace.ops[birth.op].name) == "lift_fresh";
     if (!handed_over || trace.ops[birth.op].outputs.empty()) return nullptr;
     const TensorUse& out = trace.ops[birth.op].outputs.front();
     return only_infinities(out) ? &out : nullptr;

@@ -20,8 +20,8 @@ struct Builder : TraceBuilder {
   OpId unary(const std::string& name, const Tensor& in, Values vin, const Tensor& out, Values vout) {
     return op(name).in(in, vin).out(out, vout).end();
   }
-  OpId binary(const std::string& name, const Tensor& a, Values va, const Tensor& b, Values vb,
-              const Tensor& out, Values vout) {
+  OpId binary(const std::string& name, const Tensor& a, Values va, const Tensor& b, Values vb, const Tensor& out,
+              Values vout) {
     return op(name).in(a, va).in(b, vb, "other").out(out, vout).end();
   }
 };
@@ -77,8 +77,7 @@ TEST(Meant, AnInfinityOfTheBatchThatAMaskIsMultipliedOnIsBornInTheProduct) {
 TEST(Meant, AnInfinityThatIsTypedIntoDataIsBornThere) {
   for (const bool mask : {false, true}) {
     Builder b;
-    const Tensor x = b.storage(Origin::kUnknown, {4, 2}), w = b.storage(),
-                 y = b.storage(Origin::kUnknown, {4, 2});
+    const Tensor x = b.storage(Origin::kUnknown, {4, 2}), w = b.storage(), y = b.storage(Origin::kUnknown, {4, 2});
     const Tensor one = x.part(6, 1);
     const Values infinite = mask ? Values{.neg_inf = 1, .min = 0, .max = 0, .zero = 7} : Values{.pos_inf = 1};
     b.op("aten::randn").out(x).end();

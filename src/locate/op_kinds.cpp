@@ -9,8 +9,7 @@ namespace finitude::locate {
 namespace {
 
 // Sorted, for binary search.
-constexpr auto kCasts =
-    std::to_array<std::string_view>({"_to_copy", "clone", "contiguous", "copy", "to", "type_as"});
+constexpr auto kCasts = std::to_array<std::string_view>({"_to_copy", "clone", "contiguous", "copy", "to", "type_as"});
 
 constexpr auto kMoves = std::to_array<std::string_view>({"_cat",
                                                          "_index_put_impl",
@@ -79,35 +78,34 @@ constexpr auto kMoves = std::to_array<std::string_view>({"_cat",
                                                          "vstack",
                                                          "where"});
 
-constexpr auto kSelects =
-    std::to_array<std::string_view>({"amax",        "amin",           "clamp",
-                                     "clamp_max",   "clamp_min",      "clip",
-                                     "cummax",      "cummin",         "fill_diagonal",
-                                     "fmax",        "fmin",           "gather",
-                                     "hardtanh",    "index",          "index_copy",
-                                     "index_fill",  "index_put",      "index_select",
-                                     "masked_fill", "masked_scatter", "masked_select",
-                                     "max",         "maximum",        "min",
-                                     "minimum",     "nan_to_num",     "nanmean",
-                                     "nanmedian",   "nanquantile",    "nansum",
-                                     "narrow",      "nll_loss",       "nll_loss_forward",
-                                     "put",         "relu",           "relu6",
-                                     "scatter",     "select_scatter", "slice_scatter",
-                                     "sort",        "take",           "take_along_dim",
-                                     "threshold",   "topk",           "tril",
-                                     "triu",        "where",          "xlogy"});
+constexpr auto kSelects = std::to_array<std::string_view>({"amax",        "amin",           "clamp",
+                                                           "clamp_max",   "clamp_min",      "clip",
+                                                           "cummax",      "cummin",         "fill_diagonal",
+                                                           "fmax",        "fmin",           "gather",
+                                                           "hardtanh",    "index",          "index_copy",
+                                                           "index_fill",  "index_put",      "index_select",
+                                                           "masked_fill", "masked_scatter", "masked_select",
+                                                           "max",         "maximum",        "min",
+                                                           "minimum",     "nan_to_num",     "nanmean",
+                                                           "nanmedian",   "nanquantile",    "nansum",
+                                                           "narrow",      "nll_loss",       "nll_loss_forward",
+                                                           "put",         "relu",           "relu6",
+                                                           "scatter",     "select_scatter", "slice_scatter",
+                                                           "sort",        "take",           "take_along_dim",
+                                                           "threshold",   "topk",           "tril",
+                                                           "triu",        "where",          "xlogy"});
 
 constexpr auto kFillers =
-    std::to_array<std::string_view>({"bernoulli", "cauchy", "copy", "exponential", "fill", "geometric",
-                                     "log_normal", "normal", "random", "uniform", "zero"});
+    std::to_array<std::string_view>({"bernoulli", "cauchy", "copy", "exponential", "fill", "geometric", "log_normal",
+                                     "normal", "random", "uniform", "zero"});
 
 constexpr auto kMonotones = std::to_array<std::string_view>(
-    {"_logsumexp", "amax", "amin", "cumsum", "exp", "exp2", "expm1", "log", "log10", "log1p", "log2",
-     "log_softmax", "logcumsumexp", "logsumexp", "mean", "sinh", "softplus", "sqrt", "sum"});
+    {"_logsumexp", "amax", "amin", "cumsum", "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "log_softmax",
+     "logcumsumexp", "logsumexp", "mean", "sinh", "softplus", "sqrt", "sum"});
 
 static_assert(std::ranges::is_sorted(kMonotones));
-static_assert(std::ranges::is_sorted(kCasts) && std::ranges::is_sorted(kMoves) &&
-              std::ranges::is_sorted(kSelects) && std::ranges::is_sorted(kFillers));
+static_assert(std::ranges::is_sorted(kCasts) && std::ranges::is_sorted(kMoves) && std::ranges::is_sorted(kSelects) &&
+              std::ranges::is_sorted(kFillers));
 
 bool listed(const auto& names, std::string_view name) { return std::ranges::binary_search(names, name); }
 
@@ -134,8 +132,7 @@ Kinds kinds_of_text(std::string_view text) {
 }  // namespace
 
 Kinds kinds_of(const sense::Health& health) noexcept {
-  return static_cast<Kinds>((health.nan ? kNan : 0) | (health.pos_inf ? kPosInf : 0) |
-                            (health.neg_inf ? kNegInf : 0));
+  return static_cast<Kinds>((health.nan ? kNan : 0) | (health.pos_inf ? kPosInf : 0) | (health.neg_inf ? kNegInf : 0));
 }
 
 Kinds kinds_of(const record::ScalarUse& scalar) noexcept {
@@ -153,9 +150,7 @@ std::string_view base_name(std::string_view name) noexcept {
   return name;
 }
 
-bool is_dispatcher_op(const record::Op& op) noexcept {
-  return !op.is_node && op.name.find("::") != std::string::npos;
-}
+bool is_dispatcher_op(const record::Op& op) noexcept { return !op.is_node && op.name.find("::") != std::string::npos; }
 
 bool is_cast(const record::Op& op) noexcept { return listed(kCasts, base_name(op.name)); }
 
@@ -166,9 +161,7 @@ bool is_move(const record::Op& op) noexcept {
 
 bool is_select(const record::Op& op) noexcept { return listed(kSelects, base_name(op.name)); }
 
-bool is_monotone(const record::Op& op) noexcept {
-  return listed(kMonotones, base_name(op.name)) || is_cast(op);
-}
+bool is_monotone(const record::Op& op) noexcept { return listed(kMonotones, base_name(op.name)) || is_cast(op); }
 
 bool is_item(const record::Op& op) noexcept {
   const auto name = base_name(op.name);
@@ -187,8 +180,7 @@ bool is_list_op(const record::Op& op) noexcept {
 bool is_overwritten(const record::Op& op, const record::TensorUse& input) noexcept {
   if (!input.written) return false;
   const std::string_view arg = input.arg;
-  if (arg == "out" || (arg.size() == 4 && arg.starts_with("out") && arg[3] >= '0' && arg[3] <= '9'))
-    return true;
+  if (arg == "out" || (arg.size() == 4 && arg.starts_with("out") && arg[3] >= '0' && arg[3] <= '9')) return true;
   return (arg == "self" || arg.empty()) && op.name.ends_with('_') && listed(kFillers, base_name(op.name));
 }
 

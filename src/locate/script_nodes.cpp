@@ -35,7 +35,8 @@ std::string node_name(std::string_view op) {
 }
 
 bool shares(const TensorUse& use, const std::vector<const TensorUse*>& known) {
-  return use.storage != kNone && std::ranges::any_of(known, [&](const TensorUse* other) { return other->storage == use.storage; });
+  return use.storage != kNone &&
+         std::ranges::any_of(known, [&](const TensorUse* other) { return other->storage == use.storage; });
 }
 
 class Splitter {
@@ -48,7 +49,8 @@ class Splitter {
     const auto count = static_cast<OpId>(trace_.ops.size());
     for (OpId id = 0; id < count; ++id) {
       const Op& op = trace_.ops[id];
-      if (op.is_node || op.node >= count || op.stack >= trace_.stacks.size() || trace_.ops[op.node].forward != kNone) continue;
+      if (op.is_node || op.node >= count || op.stack >= trace_.stacks.size() || trace_.ops[op.node].forward != kNone)
+        continue;
       const std::string derivative = trace_.stacks[op.stack].statement_context;
       if (derivative.empty()) continue;
       const OpId forward = forward_of(id, derivative);
@@ -100,7 +102,8 @@ class Splitter {
 }  // namespace
 
 void split_script_nodes(record::Trace* trace) {
-  if (std::ranges::any_of(trace->stacks, [](const record::Stack& stack) { return !stack.statement_context.empty(); })) Splitter(trace).run();
+  if (std::ranges::any_of(trace->stacks, [](const record::Stack& stack) { return !stack.statement_context.empty(); }))
+    Splitter(trace).run();
 }
 
 }  // namespace finitude::locate

@@ -24,7 +24,7 @@ class Search {
   EventId pop() { return head_ < queue_.size() ? queue_[head_++] : record::kNone; }
 
   bool seen(EventId event) const { return seen_[event]; }
-  EventId next(EventId event) const { return next_[event]; }  // one step towards the start; kNone: read there
+  EventId next(EventId event) const { return next_[event]; }    // one step towards the start; kNone: read there
   const std::vector<EventId>& queue() const { return queue_; }  // everything reached so far
 
  private:

@@ -1,5 +1,5 @@
-// Which bytes the forward pass found finite when it last read them. What backward reads there was saved for it: bad values in
-// such bytes, written by no traced op, came in after forward had used them.
+// Which bytes the forward pass found finite when it last read them. What backward reads there was saved for it: bad
+// values in such bytes, written by no traced op, came in after forward had used them.
 #pragma once
 
 #include <cstdint>

@@ -68,8 +68,8 @@ void Slicer::add(EventId id, std::uint32_t sink, std::optional<Birth> birth) {
 }
 
 // Where a NaN comes from that an op read and took for a number of the program: the call that wrote it. kNone: the op at
-// `id` did not make its NaN of such a one. An infinity may be a mask that arithmetic respects, so what makes NaN of it is the
-// birth; a NaN goes through any arithmetic as it is, so whoever wrote it is. `path`: what lies between the two.
+// `id` did not make its NaN of such a one. An infinity may be a mask that arithmetic respects, so what makes NaN of it
+// is the birth; a NaN goes through any arithmetic as it is, so whoever wrote it is. `path`: what lies between the two.
 EventId Slicer::mark_behind(EventId id, std::vector<OpId>* path) const {
   const Event& event = flow_.events[id];
   if (!event.birth || event.from != Event::From::kOp || (event.kinds & kNan) == 0) return kNone;
@@ -78,13 +78,17 @@ EventId Slicer::mark_behind(EventId id, std::vector<OpId>* path) const {
   return first_write_behind(id, kNan, path);
 }
 
-// The same of infinities, where the op at `id` is none that a mask is for: a sum of products with the weights, a normalisation. `id` may
-// also be where a loss became infinite. What wrote them put a number over a part of other data, as no mask is made.
+// The same of infinities, where the op at `id` is none that a mask is for: a sum of products with the weights, a
+// normalisation. `id` may also be where a loss became infinite. What wrote them put a number over a part of other data,
+// as no mask is made.
 EventId Slicer::infinity_behind(EventId id, std::vector<OpId>* path) const {
   const Event& event = flow_.events[id];
-  if (event.from != Event::From::kOp || event.op >= trace_.ops.size() || trace_.ops[event.op].phase != Phase::kForward) return kNone;
+  if (event.from != Event::From::kOp || event.op >= trace_.ops.size() || trace_.ops[event.op].phase != Phase::kForward)
+    return kNone;
   const EventId wrote = first_write_behind(id, kPosInf | kNegInf, path);
-  if (wrote == kNone || !overwrites_data(trace_, flow_.events[wrote].op, event.op) || is_of_model(flow_.events[wrote].op)) return kNone;
+  if (wrote == kNone || !overwrites_data(trace_, flow_.events[wrote].op, event.op) ||
+      is_of_model(flow_.events[wrote].op))
+    return kNone;
   const bool infinite_loss = !event.birth && (event.kinds & kNan) == 0;
   if (!infinite_loss && !spreads(trace_.ops[event.op])) return kNone;
   return std::ranges::any_of(*path, [&](OpId op) { return is_for_masks(trace_.ops[op]); }) ? kNone : wrote;
@@ -105,7 +109,8 @@ EventId Slicer::first_write_behind(EventId id, Kinds kinds, std::vector<OpId>* p
   EventId first = kNone;
   for (const EventId at : search.queue()) {
     const Event& wrote = flow_.events[at];
-    if (wrote.from == Event::From::kOp && (wrote.kinds & kinds) != 0 && is_move(trace_.ops[wrote.op])) first = std::min(first, at);
+    if (wrote.from == Event::From::kOp && (wrote.kinds & kinds) != 0 && is_move(trace_.ops[wrote.op]))
+      first = std::min(first, at);
   }
   if (first != kNone) *path = path_from(flow_, search, first);
   return first;
@@ -119,8 +124,9 @@ bool Slicer::is_of_model(OpId writer) const {
   return in_module || std::ranges::any_of(wrote.inputs, of_weights);
 }
 
-// As describe(), but where the op at `id` only passed on a NaN that the program had written, the birth is that write: of data,
-// or of the forward pass where it went into something that the model had computed. Its path leads to the op at `id`.
+// As describe(), but where the op at `id` only passed on a NaN that the program had written, the birth is that write:
+// of data, or of the forward pass where it went into something that the model had computed. Its path leads to the op at
+// `id`.
 Birth Slicer::described(EventId id, std::uint32_t sink) {
   std::vector<OpId> path;
   EventId mark = kNone;
@@ -142,17 +148,21 @@ Birth Slicer::described(EventId id, std::uint32_t sink) {
   const auto& whole = flow_.events[mark].use->shape;
   const auto& read = flow_.events[id].use->shape;
   birth.rows.clear();
-  const auto has_rows_of_read = [&](const auto& use) { return use.storage == flow_.events[mark].storage && !use.shape.empty() && use.shape[0] == read[0]; };
-  const bool over_part = whole.empty() && !read.empty() && std::ranges::any_of(trace_.ops[reader].inputs, has_rows_of_read);
-  if (over_part || (!whole.empty() && !read.empty() && whole[0] == read[0])) birth.rows = describe(trace_, flow_, id, sink).rows;
+  const auto has_rows_of_read = [&](const auto& use) {
+    return use.storage == flow_.events[mark].storage && !use.shape.empty() && use.shape[0] == read[0];
+  };
+  const bool over_part =
+      whole.empty() && !read.empty() && std::ranges::any_of(trace_.ops[reader].inputs, has_rows_of_read);
+  if (over_part || (!whole.empty() && !read.empty() && whole[0] == read[0]))
+    birth.rows = describe(trace_, flow_, id, sink).rows;
   birth.path = std::move(path);
   birth.path.push_back(reader);
   return birth;
 }
 
 // The loss is fine and yet a gradient computation made something bad of a finite gradient and a bad value of
-// the forward pass: that is where it was born. The forward value was hidden there, which is half the story. A copy makes nothing
-// of what it is given: it may bring home what other ranks sent, which no thread of backward's wrote.
+// the forward pass: that is where it was born. The forward value was hidden there, which is half the story. A copy
+// makes nothing of what it is given: it may bring home what other ranks sent, which no thread of backward's wrote.
 bool Slicer::crosses(const Event& event, Labels labels) const {
   return !loss_is_bad_ && event.from == Event::From::kOp && trace_.ops[event.op].phase == Phase::kBackward &&
          trace_.ops[event.op].name != "aten::copy_" && (labels & kAnyDamage) == kDamaged;
@@ -174,8 +184,7 @@ void Slicer::slice(std::uint32_t sink) {
       continue;
     }
     Labels mask = worth_following(labels);
-    if (!loss_is_bad_ && event.label == kDamagedGradient && (labels & kDamagedGradient) != 0)
-      mask = kDamagedGradient;
+    if (!loss_is_bad_ && event.label == kDamagedGradient && (labels & kDamagedGradient) != 0) mask = kDamagedGradient;
     search_.follow(reads_of(id), mask, id);
   }
 }
@@ -220,7 +229,8 @@ void Slicer::slice_intended(std::uint32_t sink) {
 // Did the backward op work for the very forward op that made the bad value (exp saving its own infinity), or did
 // that value travel on in the forward pass and some later op saved it? Then its maker is the only birth.
 bool Slicer::belongs(const Birth& crossing, const Birth& maker) const {
-  for (OpId id = crossing.forward, depth = 0; id < trace_.ops.size() && depth < 64; id = trace_.ops[id].parent, ++depth) {
+  for (OpId id = crossing.forward, depth = 0; id < trace_.ops.size() && depth < 64;
+       id = trace_.ops[id].parent, ++depth) {
     if (id == maker.op) return true;
   }
   for (OpId id = maker.op, depth = 0; id < trace_.ops.size() && depth < 64; id = trace_.ops[id].parent, ++depth) {
@@ -242,13 +252,11 @@ void Slicer::explain_crossings() {
     Search behind(flow_);
     behind.follow(reads_of(id), kAnyDamage, kNone);
     for (EventId at = behind.pop(); at != kNone; at = behind.pop()) {
-      if (!flow_.events[at].birth)
-        behind.follow(reads_of(at), worth_following(labels_of(flow_, reads_of(at))), at);
+      if (!flow_.events[at].birth) behind.follow(reads_of(at), worth_following(labels_of(flow_, reads_of(at))), at);
     }
     EventId creator = kNone;
     for (const EventId at : behind.queue()) {
-      if (flow_.events[at].birth && (creator == kNone || when(flow_, at) < when(flow_, creator)))
-        creator = at;
+      if (flow_.events[at].birth && (creator == kNone || when(flow_, at) < when(flow_, creator))) creator = at;
     }
     if (creator != kNone) {
       birth.absorbed_by = find_absorber(trace_, flow_, creator, flow_.events[id].moment);
@@ -351,9 +359,11 @@ Located locate(const record::Trace& trace) {
   Located again = Slicer(trace, meant).run();
   if (again.births.empty()) return found;
   // What hid it in forward.
-  const auto hid = std::ranges::find_if(found.births, [](const Birth& birth) { return birth.kind == "data" && birth.absorbed_by != kNone; });
+  const auto hid = std::ranges::find_if(
+      found.births, [](const Birth& birth) { return birth.kind == "data" && birth.absorbed_by != kNone; });
   for (Birth& birth : again.births)
-    if (hid != found.births.end() && birth.kind == "backward" && birth.absorbed_by == kNone) birth.absorbed_by = hid->absorbed_by;
+    if (hid != found.births.end() && birth.kind == "backward" && birth.absorbed_by == kNone)
+      birth.absorbed_by = hid->absorbed_by;
   again.meant = meant;
   return again;
 }

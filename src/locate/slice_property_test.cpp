@@ -44,14 +44,12 @@ struct Machine {
   }
   Values values(const Tensor& t) const {
     Values v;
-    for (std::int64_t i = 0; i < t.numel(); ++i)
-      v.nan += bad[t.storage][static_cast<std::size_t>(t.begin / 4 + i)];
+    for (std::int64_t i = 0; i < t.numel(); ++i) v.nan += bad[t.storage][static_cast<std::size_t>(t.begin / 4 + i)];
     return v;
   }
   bool is_bad(const Tensor& t) const { return values(t).nan != 0; }
   void set(const Tensor& t, const std::vector<bool>& flags) {
-    for (std::size_t i = 0; i < flags.size(); ++i)
-      bad[t.storage][static_cast<std::size_t>(t.begin / 4) + i] = flags[i];
+    for (std::size_t i = 0; i < flags.size(); ++i) bad[t.storage][static_cast<std::size_t>(t.begin / 4) + i] = flags[i];
   }
   std::vector<bool> get(const Tensor& t) const {
     const auto begin = bad[t.storage].begin() + t.begin / 4;
@@ -206,8 +204,7 @@ TEST(SliceProperty, AnyTraceThatTheReaderAcceptsIsLocated) {
   for (int round = 0; round < 4000; ++round) {
     std::string text = good;
     for (int edits = 0; edits < 3; ++edits) {
-      const std::size_t at =
-          text.find_first_of("0123456789", m.rng() % text.size());  // ids, spans, counts, ranks
+      const std::size_t at = text.find_first_of("0123456789", m.rng() % text.size());  // ids, spans, counts, ranks
       if (at == std::string::npos) continue;
       text[at] = static_cast<char>('0' + m.below(10));
       if (m.below(4) == 0) text.insert(at, 1, static_cast<char>('1' + m.below(9)));

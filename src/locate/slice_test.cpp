@@ -24,8 +24,8 @@ struct Builder : TraceBuilder {
   OpId unary(const std::string& name, const Tensor& in, Values vin, const Tensor& out, Values vout) {
     return op(name).in(in, vin).out(out, vout).end();
   }
-  OpId binary(const std::string& name, const Tensor& a, Values va, const Tensor& b, Values vb,
-              const Tensor& out, Values vout) {
+  OpId binary(const std::string& name, const Tensor& a, Values va, const Tensor& b, Values vb, const Tensor& out,
+              Values vout) {
     return op(name).in(a, va).in(b, vb, "other").out(out, vout).end();
   }
 };
@@ -232,8 +232,7 @@ TEST(Slice, WithABadLossTheForwardBirthExplainsTheGradientsToo) {
 TEST(Slice, BackwardBirthFromFiniteValues) {
   Builder b;
   const Tensor x = b.storage(), s = b.storage(), g = b.storage(), gx = b.storage();
-  const OpId sqrt =
-      b.unary("aten::sqrt", x, {.min = 0, .max = 1, .zero = 1}, s, {.min = 0, .max = 1, .zero = 1});
+  const OpId sqrt = b.unary("aten::sqrt", x, {.min = 0, .max = 1, .zero = 1}, s, {.min = 0, .max = 1, .zero = 1});
   OpId node, div;
   {
     auto call = b.node("SqrtBackward0");
@@ -336,10 +335,9 @@ TEST(Slice, AnInfiniteCoefficientInTheOptimizerIsNobodysMask) {
 }
 
 TEST(Slice, StateDataAndCarriedGradientBirths) {
-  for (const auto& [origin, kind] :
-       {std::pair(Origin::kParameter, "state"), std::pair(Origin::kBuffer, "state"),
-        std::pair(Origin::kOptimizerState, "state"), std::pair(Origin::kBatch, "data"),
-        std::pair(Origin::kUnknown, "data"), std::pair(Origin::kGradient, "backward")}) {
+  for (const auto& [origin, kind] : {std::pair(Origin::kParameter, "state"), std::pair(Origin::kBuffer, "state"),
+                                     std::pair(Origin::kOptimizerState, "state"), std::pair(Origin::kBatch, "data"),
+                                     std::pair(Origin::kUnknown, "data"), std::pair(Origin::kGradient, "backward")}) {
     Builder b;
     const Tensor x = b.storage(origin), t = x, y = b.storage();
     b.op("aten::t").in(x, kNanValue).out(t, kNanValue).view();

@@ -30,9 +30,7 @@ struct Tensor {
     for (const auto d : shape) n *= d;
     return n;
   }
-  Tensor part(std::int64_t first, std::int64_t count) const {
-    return {storage, {count}, begin + 4 * first, 0};
-  }
+  Tensor part(std::int64_t first, std::int64_t count) const { return {storage, {count}, begin + 4 * first, 0}; }
   Tensor column(std::int64_t index) const {  // of a matrix: not dense
     return {storage, {shape[0]}, begin + 4 * index, begin + 4 * (index + (shape[0] - 1) * shape[1] + 1)};
   }
@@ -55,8 +53,7 @@ inline record::TensorUse use_of(const Tensor& t, const Values& v, std::string ar
   use.health.min = v.min;
   use.health.max = v.max;
   use.health.absmax = std::max(std::abs(v.min), std::abs(v.max));
-  use.health.sum_sq =
-      static_cast<double>(use.health.finite() - v.zero) * use.health.absmax * use.health.absmax;
+  use.health.sum_sq = static_cast<double>(use.health.finite() - v.zero) * use.health.absmax * use.health.absmax;
   if (!use.health.ok()) use.first_bad = 0;
   use.arg = std::move(arg);
   use.written = written;

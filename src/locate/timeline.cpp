@@ -42,8 +42,7 @@ Timeline make_timeline(const record::Trace& trace) {
 std::uint32_t Timeline::sink_moment(std::uint32_t at_end_order) const {
   if (at_end_order == record::kNone) return static_cast<std::uint32_t>(moments.size());
   const auto it = std::ranges::lower_bound(end_orders_, at_end_order);
-  return it == end_orders_.begin() ? 0
-                                   : end_moments_[static_cast<std::size_t>(it - end_orders_.begin()) - 1] + 1;
+  return it == end_orders_.begin() ? 0 : end_moments_[static_cast<std::size_t>(it - end_orders_.begin()) - 1] + 1;
 }
 
 }  // namespace finitude::locate

@@ -43,7 +43,8 @@ OpId reinterpreted(const record::Trace& trace, OpId reader, const TensorUse& use
     const Op& op = trace.ops[id];
     if (!op.is_view || op.inputs.empty() || op.outputs.empty()) continue;
     const TensorUse &from = op.inputs.front(), &to = op.outputs.front();
-    const bool same = to.storage == use.storage && from.storage == use.storage && to.begin < use.end && use.begin < to.end;
+    const bool same =
+        to.storage == use.storage && from.storage == use.storage && to.begin < use.end && use.begin < to.end;
     if (same && from.dtype == sense::DType::kOther && to.dtype == use.dtype) return id;
   }
   return kNone;

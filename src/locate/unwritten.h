@@ -6,14 +6,18 @@
 
 namespace finitude::locate {
 
-// An activation that a checkpoint computes again is kept by a hook, which ends the last of those operators by an exception as soon as
-// all are there: its result is used, and the trace has none. The last such operator that began before anything had seen the memory
+// An activation that a checkpoint computes again is kept by a hook, which ends the last of those operators by an
+// exception as soon as all are there: its result is used, and the trace has none. The last such operator that began
+// before anything had seen the memory
 // (`first_seen`, a moment); kNone: none.
-record::OpId interrupted_writer(const record::Trace& trace, const Timeline& timeline, record::OpId reader, std::uint32_t first_seen);
+record::OpId interrupted_writer(const record::Trace& trace, const Timeline& timeline, record::OpId reader,
+                                std::uint32_t first_seen);
 
-// A kernel of PyTorch's own may hand memory to an operator that nobody had before (`first_seen`, a moment) it began: its result, not yet
-// written, as an input (interpolate of channels_last). The innermost such operator around the reader; kNone: none.
-record::OpId owner_of_result(const record::Trace& trace, const Timeline& timeline, record::OpId reader, std::uint32_t first_seen);
+// A kernel of PyTorch's own may hand memory to an operator that nobody had before (`first_seen`, a moment) it began:
+// its result, not yet written, as an input (interpolate of channels_last). The innermost such operator around the
+// reader; kNone: none.
+record::OpId owner_of_result(const record::Trace& trace, const Timeline& timeline, record::OpId reader,
+                             std::uint32_t first_seen);
 
 // The view through which integers are read as floats: their bits are what they are, and no operator made a NaN of them.
 record::OpId reinterpreted(const record::Trace& trace, record::OpId reader, const record::TensorUse& use);

@@ -45,8 +45,8 @@ TEST(Unwritten, ByAnOperatorThatACheckpointInterrupted) {
   EXPECT_EQ(locate(twin.trace).births.at(0).op, record::kNone);
 }
 
-// A kernel that wants its result in another order of memory makes a copy of what is not written yet, and copies it back. Has an operator
-// of PyTorch's own begun by then, so did its result.
+// A kernel that wants its result in another order of memory makes a copy of what is not written yet, and copies it
+// back. Has an operator of PyTorch's own begun by then, so did its result.
 Located resized(TraceBuilder& b, const char* by, bool bad_before) {
   const Tensor x = b.storage(Origin::kBatch), y = b.storage(), out = b.storage(), copy = b.storage();
   b.op("aten::log").in(x).out(y, bad_before ? kNanValue : kClean).end();

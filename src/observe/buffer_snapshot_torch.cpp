@@ -30,8 +30,10 @@ void BufferSnapshot::watch(const std::vector<at::Tensor>& buffers) {
     if (!t.defined() || !place_of(*t.unsafeGetTensorImpl(), &v)) continue;
     if (v.on_device) {
       const c10::weak_intrusive_ptr<c10::TensorImpl> there(t.getIntrusivePtr());
-      const bool is_known = std::any_of(on_devices_.begin(), on_devices_.end(), [&](const There& one) { return one.tensor == there; });
-      if (at::Tensor copy = is_known ? at::Tensor() : copied_there(t); copy.defined()) on_devices_.emplace_back(t, std::move(copy));
+      const bool is_known =
+          std::any_of(on_devices_.begin(), on_devices_.end(), [&](const There& one) { return one.tensor == there; });
+      if (at::Tensor copy = is_known ? at::Tensor() : copied_there(t); copy.defined())
+        on_devices_.emplace_back(t, std::move(copy));
       continue;
     }
     if (!v.contiguous) continue;
@@ -67,12 +69,16 @@ void BufferSnapshot::copy_there(bool back) noexcept {
     auto tensor = one.tensor.lock();
     if (!tensor || !one.copy.defined()) continue;
     at::Tensor buffer(std::move(tensor));
-    if (buffer.sizes() != one.copy.sizes() || buffer.scalar_type() != one.copy.scalar_type() || buffer.device() != one.copy.device()) continue;
+    if (buffer.sizes() != one.copy.sizes() || buffer.scalar_type() != one.copy.scalar_type() ||
+        buffer.device() != one.copy.device())
+      continue;
     buffers.push_back(std::move(buffer));
     copies.push_back(one.copy);
   }
-  if (back) copy_all(buffers, copies);
-  else copy_all(copies, buffers);
+  if (back)
+    copy_all(buffers, copies);
+  else
+    copy_all(copies, buffers);
 }
 
 bool BufferSnapshot::turned_nan() const noexcept {
@@ -116,9 +122,14 @@ void BufferSnapshot::put_into(const c10::StorageImpl& memory, std::int64_t begin
   for (const Item& item : items_) {
     const auto tensor = item.tensor.lock();
     TensorView v;
-    if (!tensor || !view_of(*tensor, &v) || v.storage != &memory || static_cast<std::size_t>(v.end - v.begin) != item.size_bytes) continue;
-    const std::int64_t from = std::max(v.begin, begin), to = std::min(v.end, begin + static_cast<std::int64_t>(content->size()));
-    if (from < to) std::memcpy(content->data() + (from - begin), bytes_.data() + item.offset + (from - v.begin), static_cast<std::size_t>(to - from));
+    if (!tensor || !view_of(*tensor, &v) || v.storage != &memory ||
+        static_cast<std::size_t>(v.end - v.begin) != item.size_bytes)
+      continue;
+    const std::int64_t from = std::max(v.begin, begin),
+                       to = std::min(v.end, begin + static_cast<std::int64_t>(content->size()));
+    if (from < to)
+      std::memcpy(content->data() + (from - begin), bytes_.data() + item.offset + (from - v.begin),
+                  static_cast<std::size_t>(to - from));
   }
 }
 

@@ -11,16 +11,18 @@
 
 namespace finitude::observe {
 
-// Copies of the watched buffers. `watch` keeps weak references only. Those on a device are copied there, in the order of its current
-// stream: nothing waits. Not while that is captured into a graph.
+// Copies of the watched buffers. `watch` keeps weak references only. Those on a device are copied there, in the order
+// of its current stream: nothing waits. Not while that is captured into a graph.
 struct BufferSnapshot {
   // Adds those that are not watched yet, with a copy of what they hold now.
   void watch(const std::vector<at::Tensor>& buffers);
   void take() noexcept;
   void restore() noexcept;
-  // A buffer holds NaN now and held none when the copy was taken. Of those on a device nothing is told: that would wait.
+  // A buffer holds NaN now and held none when the copy was taken. Of those on a device nothing is told: that would
+  // wait.
   bool turned_nan() const noexcept;
-  // Has a buffer been written since, by what counts its writes (the kernels of batch norm do not)? Of those on a device nothing is told.
+  // Has a buffer been written since, by what counts its writes (the kernels of batch norm do not)? Of those on a device
+  // nothing is told.
   bool written_since() const noexcept;
   // Do all buffers hold what was copied? Of those on a device nothing is told.
   bool is_current() const noexcept;

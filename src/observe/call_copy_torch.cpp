@@ -44,8 +44,8 @@ at::DataPtr memory_for(std::size_t bytes) {
 // A copy with the same geometry in memory of the CPU; from there it is made without any operator call.
 at::Tensor raw_copy(const at::Tensor& t, const TensorView& v) {
   const auto span = static_cast<std::size_t>(v.end - v.begin);
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<std::int64_t>(span),
-                                                       memory_for(span), nullptr, false);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), static_cast<std::int64_t>(span), memory_for(span), nullptr, false);
   count(&effort().copied_bytes, v.end - v.begin);
   if (!copy_to(v, storage->mutable_data())) return {};
   at::Tensor copy = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
@@ -69,13 +69,25 @@ std::string digits(double number) {
 void free_spare_copies() noexcept { spare_blocks().clear(); }
 
 std::string text_of(const c10::IValue& v, std::optional<double>* number) {
-  if (v.isDouble()) { *number = v.toDouble(); return digits(v.toDouble()); }
-  if (v.isInt()) { *number = static_cast<double>(v.toInt()); return std::to_string(v.toInt()); }
+  if (v.isDouble()) {
+    *number = v.toDouble();
+    return digits(v.toDouble());
+  }
+  if (v.isInt()) {
+    *number = static_cast<double>(v.toInt());
+    return std::to_string(v.toInt());
+  }
   if (v.isBool()) return v.toBool() ? "True" : "False";
   if (v.isScalar()) {
     const c10::Scalar s = v.toScalar();
-    if (s.isFloatingPoint()) { *number = s.toDouble(); return digits(s.toDouble()); }
-    if (s.isIntegral(true)) { *number = static_cast<double>(s.toLong()); return std::to_string(s.toLong()); }
+    if (s.isFloatingPoint()) {
+      *number = s.toDouble();
+      return digits(s.toDouble());
+    }
+    if (s.isIntegral(true)) {
+      *number = static_cast<double>(s.toLong());
+      return std::to_string(s.toLong());
+    }
     return "complex";
   }
   if (v.isNone()) return "None";
@@ -180,7 +192,8 @@ std::shared_ptr<CapturedCall> HeldCall::finish(const std::string& op, const char
       call->args.emplace_back(std::move(list));
     } else {
       c10::List<std::optional<at::Tensor>> list;
-      for (const Tensor& t : arg.tensors) list.push_back(t.impl != nullptr ? std::optional<at::Tensor>(copy_of(t)) : std::nullopt);
+      for (const Tensor& t : arg.tensors)
+        list.push_back(t.impl != nullptr ? std::optional<at::Tensor>(copy_of(t)) : std::nullopt);
       call->args.emplace_back(std::move(list));
     }
   }

@@ -44,8 +44,8 @@ class HeldCall {
  private:
   struct Tensor {
     const c10::TensorImpl* impl = nullptr;  // null: undefined
-    at::Tensor copy;                     // of what may change
-    std::optional<WeakTensor> original;  // of what may not
+    at::Tensor copy;                        // of what may change
+    std::optional<WeakTensor> original;     // of what may not
     const char* data = nullptr;
   };
   struct Arg {

@@ -24,8 +24,8 @@ namespace {
 // Whatever the program is inside of (autocast, a dispatch mode, torch.func): a copy is a copy.
 struct PlainDispatch {
   const at::DisableRecordFunctionGuard unobserved;
-  const c10::impl::ForceDispatchKeyGuard plain{c10::default_included_set,
-                                               c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView};
+  const c10::impl::ForceDispatchKeyGuard plain{
+      c10::default_included_set, c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView};
   const at::NoGradGuard no_grad;
 };
 
@@ -152,7 +152,9 @@ at::Tensor on_host(const at::Tensor& tensor) noexcept try {
 }
 
 void wait_for_device(const c10::Device& device) noexcept try {
-  if (!device.is_cpu() && !captures(device)) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.has_index() ? device.index() : c10::DeviceIndex{0});
+  if (!device.is_cpu() && !captures(device))
+    c10::impl::VirtualGuardImpl(device.type())
+        .synchronizeDevice(device.has_index() ? device.index() : c10::DeviceIndex{0});
 } catch (...) {
 }
 

@@ -19,19 +19,20 @@ namespace finitude::observe {
 namespace {
 
 constexpr std::size_t kMostCopies = 8;
-constexpr std::size_t kMostBytes = 64u << 20;   // of all copies, but for one
-constexpr std::uint64_t kMostOps = 200'000;     // of what comes before a first step: a long evaluation is not slowed down to its end
+constexpr std::size_t kMostBytes = 64u << 20;  // of all copies, but for one
+constexpr std::uint64_t kMostOps =
+    200'000;  // of what comes before a first step: a long evaluation is not slowed down to its end
 
 struct BegunWith {
-  std::uint64_t node;    // the next autograd node of that thread
+  std::uint64_t node;  // the next autograd node of that thread
   BufferSnapshot buffers;
 };
 
 struct Coming {
   std::mutex mutex;
-  BufferSnapshot buffers;             // what is looked at
-  std::vector<BegunWith> copies;           // where a graph began with other buffers than the one before
-  std::uint64_t thread = 0;           // that builds graphs
+  BufferSnapshot buffers;                 // what is looked at
+  std::vector<BegunWith> copies;          // where a graph began with other buffers than the one before
+  std::uint64_t thread = 0;               // that builds graphs
   std::uint64_t first_node = UINT64_MAX;  // that backward has gone through
   std::uint64_t ops = 0;
 };
@@ -62,7 +63,8 @@ void look_at_graph(const at::RecordFunction& fn) {
   Coming& c = coming();
   if (fn.scope() == at::RecordScope::BACKWARD_FUNCTION) {
     const std::lock_guard<std::mutex> lock(c.mutex);
-    if (fn.seqNr() >= 0 && fn.forwardThreadId() == c.thread) c.first_node = std::min(c.first_node, static_cast<std::uint64_t>(fn.seqNr()));
+    if (fn.seqNr() >= 0 && fn.forwardThreadId() == c.thread)
+      c.first_node = std::min(c.first_node, static_cast<std::uint64_t>(fn.seqNr()));
     return;
   }
   if (ops_open > 1) return;
@@ -77,7 +79,8 @@ void look_at_graph(const at::RecordFunction& fn) {
   const std::uint64_t thread = at::RecordFunction::currentThreadId();
   if (c.copies.empty()) c.thread = thread;
   if (thread != c.thread || (!c.copies.empty() && c.copies.back().buffers.is_current())) return;
-  const std::size_t most = std::clamp(kMostBytes / std::max<std::size_t>(1, c.buffers.size_bytes()), std::size_t{1}, kMostCopies);
+  const std::size_t most =
+      std::clamp(kMostBytes / std::max<std::size_t>(1, c.buffers.size_bytes()), std::size_t{1}, kMostCopies);
   if (c.copies.size() >= most) c.copies.erase(c.copies.begin());
   c.copies.push_back({at::sequence_number::peek(), c.buffers});
   c.copies.back().buffers.take();
@@ -108,8 +111,8 @@ void first_forward_begins(const BufferSnapshot& buffers) {
   if (coming_handle != 0) return;
   c.ops = 0;
   coming_handle = at::addGlobalCallback(at::RecordFunctionCallback(&on_op_begins, &on_op_ends)
-                                     .needsInputs(true)
-                                     .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+                                            .needsInputs(true)
+                                            .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
 }
 
 std::optional<BufferSnapshot> first_forward_over(std::uint64_t node) {

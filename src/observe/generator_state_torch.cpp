@@ -12,9 +12,8 @@ namespace finitude::observe {
 namespace {
 
 at::CPUGeneratorImpl* cpu(const at::Generator& generator) {
-  return generator.defined() && generator.device().is_cpu()
-             ? at::check_generator<at::CPUGeneratorImpl>(generator)
-             : nullptr;
+  return generator.defined() && generator.device().is_cpu() ? at::check_generator<at::CPUGeneratorImpl>(generator)
+                                                            : nullptr;
 }
 
 // Seed and offset are all that there is to it. Both are on the host.

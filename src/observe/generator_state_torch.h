@@ -1,5 +1,5 @@
-// The whole state of a generator as bytes, taken and put back without a tensor: of the CPU its Mersenne Twister, of CUDA the seed
-// and the offset of Philox.
+// The whole state of a generator as bytes, taken and put back without a tensor: of the CPU its Mersenne Twister, of
+// CUDA the seed and the offset of Philox.
 #pragma once
 
 #include <ATen/core/Generator.h>

@@ -1,8 +1,8 @@
 #include "observe/gradient_look_torch.h"
 
+#include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/Functions.h>
 
 #include "finitude/scan.h"
 #include "observe/tensor_view_torch.h"
@@ -10,7 +10,9 @@
 namespace finitude::observe {
 
 std::uint32_t version_of(const c10::TensorImpl& impl) {
-  return const_cast<c10::TensorImpl&>(impl).is_inference() ? 0 : const_cast<c10::TensorImpl&>(impl).version_counter().current_version();
+  return const_cast<c10::TensorImpl&>(impl).is_inference()
+             ? 0
+             : const_cast<c10::TensorImpl&>(impl).version_counter().current_version();
 }
 
 GradMark judge_gradient(const at::Tensor& grad) {
@@ -33,7 +35,8 @@ GradMark judge_gradient(const at::Tensor& grad) {
   if (q.bad) {
     mark.state = full(v).nan ? GradMark::kNaN : GradMark::kInfinite;
     if (v.contiguous) {
-      mark.first_bad = static_cast<std::int64_t>(sense::first_non_finite(v.data, static_cast<std::size_t>(v.numel), v.dtype));
+      mark.first_bad =
+          static_cast<std::int64_t>(sense::first_non_finite(v.data, static_cast<std::size_t>(v.numel), v.dtype));
     }
   }
   return mark;

@@ -45,9 +45,9 @@ std::vector<Count>& counts() {
   return *list;
 }
 
-std::mutex writing;                 // one thread puts back, the others wait to read
-at::CallbackHandle held_handle = 0;      // with the GIL held
-thread_local bool puts_back = false;   // the operator that puts back
+std::mutex writing;                   // one thread puts back, the others wait to read
+at::CallbackHandle held_handle = 0;   // with the GIL held
+thread_local bool puts_back = false;  // the operator that puts back
 
 void put_value_back(const Held& one) {
   const at::NoGradGuard no_grad;
@@ -87,7 +87,8 @@ std::unique_ptr<at::ObserverContext> on_reading_op(const at::RecordFunction& fn)
 }
 
 void remember_count(const at::Tensor& tensor) {
-  if (tensor.defined() && !tensor.is_inference()) counts().push_back({tensor, static_cast<std::uint32_t>(tensor._version())});
+  if (tensor.defined() && !tensor.is_inference())
+    counts().push_back({tensor, static_cast<std::uint32_t>(tensor._version())});
 }
 
 }  // namespace
@@ -104,7 +105,8 @@ void hold_values(const std::vector<at::Tensor>& tensors, const std::vector<at::T
     remember_count(tensor);
   }
   for (const at::Tensor& tensor : counted) remember_count(tensor);
-  held_handle = at::addGlobalCallback(at::RecordFunctionCallback(&on_reading_op).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  held_handle = at::addGlobalCallback(
+      at::RecordFunctionCallback(&on_reading_op).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
 }
 
 void release_values() {

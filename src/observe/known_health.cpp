@@ -30,7 +30,8 @@ void KnownHealth::put(std::uint64_t generation, const Region& region, const sens
   std::lock_guard<std::mutex> lock(mutex_);
   enter(generation);
   std::vector<Entry>& of_storage = entries_[region.storage];
-  std::erase_if(of_storage, [&](const Entry& e) { return e.region.begin == region.begin && e.region.end == region.end; });
+  std::erase_if(of_storage,
+                [&](const Entry& e) { return e.region.begin == region.begin && e.region.end == region.end; });
   if (of_storage.size() >= kPerStorage) of_storage.erase(of_storage.begin());
   of_storage.push_back({region, health});
 }

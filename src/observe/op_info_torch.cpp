@@ -25,8 +25,9 @@ bool is_range(std::string_view name) {
 
 // In-place ops whose result does not depend on what the destination held.
 bool fills(std::string_view name) {
-  for (std::string_view op : {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_",
-                              "log_normal_", "cauchy_", "geometric_", "set_", "eye_", "_foreach_copy_", "_foreach_zero_"}) {
+  for (std::string_view op :
+       {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_",
+        "cauchy_", "geometric_", "set_", "eye_", "_foreach_copy_", "_foreach_zero_"}) {
     if (name.starts_with("aten::") && name.substr(6) == op) return true;
   }
   return false;
@@ -70,7 +71,8 @@ const OpInfo& op_info(const at::RecordFunction& fn) {
   const char* name = fn.name();
   std::lock_guard<std::mutex> lock(mutex);
   // operator_name() copies two strings. The name of an operator lies in its schema and stays there.
-  if (const auto known = by_address.find(name); known != by_address.end() && known->second->name == name) return *known->second;
+  if (const auto known = by_address.find(name); known != by_address.end() && known->second->name == name)
+    return *known->second;
   const auto op = fn.operator_name();
   if (!op) {  // the text of a range lives inside the event: its address says nothing
     auto& slot = by_name[name];

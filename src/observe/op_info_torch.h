@@ -11,19 +11,19 @@
 namespace finitude::observe {
 
 struct OpInfo {
-  bool is_op = false;              // has a schema; else a custom Function or a plain range
-  bool transparent = false;        // not recorded: its children stand for it
-  std::string name;                // without overload
+  bool is_op = false;        // has a schema; else a custom Function or a plain range
+  bool transparent = false;  // not recorded: its children stand for it
+  std::string name;          // without overload
   std::vector<std::string> args, returns;
-  std::uint64_t writes = 0;        // bit i: argument i is written
-  std::uint64_t overwrites = 0;    // bit i: argument i is written without being read
-  bool may_view = false;           // outputs may alias inputs unwritten
+  std::uint64_t writes = 0;      // bit i: argument i is written
+  std::uint64_t overwrites = 0;  // bit i: argument i is written without being read
+  bool may_view = false;         // outputs may alias inputs unwritten
   bool allocates = false;
   bool random = false;
-  bool composite = false;          // one kernel for all devices: it computes by calling other operators
+  bool composite = false;  // one kernel for all devices: it computes by calling other operators
   // Learned: what it writes is written by operators inside of it.
   mutable std::atomic<bool> by_parts{false};
-  bool from_host = false;          // hands over memory that host code filled (torch.tensor)
+  bool from_host = false;  // hands over memory that host code filled (torch.tensor)
 };
 
 // Cached by the address of the name, checked by its text. Any thread.

@@ -33,14 +33,16 @@ bool for_each_tensor(const c10::IValue& value, const Use& use) {
   return true;
 }
 
-// Of a sparse tensor the values, which lie in memory as those of a dense one do; of any other itself. Calls no operator.
+// Of a sparse tensor the values, which lie in memory as those of a dense one do; of any other itself. Calls no
+// operator.
 inline at::Tensor with_memory(const at::Tensor& t) {
   using c10::DispatchKey;
   if (!t.defined()) return t;
   const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
   const c10::DispatchKeySet keys = impl.key_set();
   if (!is_concrete(impl)) return t;  // a wrapper has the keys of what it wraps
-  if (keys.has(DispatchKey::SparseCPU) || keys.has(DispatchKey::SparseCUDA)) return static_cast<const at::SparseTensorImpl&>(impl).values();
+  if (keys.has(DispatchKey::SparseCPU) || keys.has(DispatchKey::SparseCUDA))
+    return static_cast<const at::SparseTensorImpl&>(impl).values();
   if (keys.has(DispatchKey::SparseCsrCPU) || keys.has(DispatchKey::SparseCsrCUDA))
     return static_cast<const at::SparseCsrTensorImpl&>(impl).values();
   return t;

@@ -10,8 +10,11 @@
 namespace finitude::observe {
 namespace {
 
-void find_bad_rows(const TensorView& v, std::int64_t item_bytes, bool nan_only, std::size_t most, record::TensorUse* use) {
-  if (v.contiguous) use->first_bad = static_cast<std::int64_t>(sense::first_non_finite(v.data, static_cast<std::size_t>(v.numel), v.dtype));
+void find_bad_rows(const TensorView& v, std::int64_t item_bytes, bool nan_only, std::size_t most,
+                   record::TensorUse* use) {
+  if (v.contiguous)
+    use->first_bad =
+        static_cast<std::int64_t>(sense::first_non_finite(v.data, static_cast<std::size_t>(v.numel), v.dtype));
   const std::int64_t rows = v.sizes.empty() ? 0 : v.sizes[0];
   const std::int64_t row = rows > 0 ? v.numel / rows : 0;
   const auto health_of_row = [&](std::int64_t i) {
@@ -86,7 +89,9 @@ sense::Health Written::health_now() const noexcept {
     v.end = input.use.end;
     v.on_device = true;
     HostBytes host;
-    return host.read(&v) ? sense::full_scan_strided(v.data, sizes.data(), strides.data(), static_cast<int>(sizes.size()), dtype) : sense::Health();
+    return host.read(&v)
+               ? sense::full_scan_strided(v.data, sizes.data(), strides.data(), static_cast<int>(sizes.size()), dtype)
+               : sense::Health();
   }
   return sense::full_scan_strided(data, sizes.data(), strides.data(), static_cast<int>(sizes.size()), dtype);
 }
@@ -98,7 +103,12 @@ KnownHealth::Region Written::region() const noexcept {
 Written written_by(const c10::TensorImpl& impl, const record::SeenTensor& seen) {
   TensorView v;
   place_of(impl, &v);
-  return {seen, v.data, v.on_device ? v.storage : nullptr, {v.sizes.begin(), v.sizes.end()}, {v.strides.begin(), v.strides.end()}, v.dtype};
+  return {seen,
+          v.data,
+          v.on_device ? v.storage : nullptr,
+          {v.sizes.begin(), v.sizes.end()},
+          {v.strides.begin(), v.strides.end()},
+          v.dtype};
 }
 
 }  // namespace finitude::observe

@@ -17,9 +17,9 @@ namespace finitude::observe {
 using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
 enum class Look {
-  kNo,      // its values are of no interest
-  kKnown,   // what an earlier scan found will do, where nothing wrote since
-  kFresh,   // as it is now
+  kNo,     // its values are of no interest
+  kKnown,  // what an earlier scan found will do, where nothing wrote since
+  kFresh,  // as it is now
 };
 
 class Eye {
@@ -27,8 +27,8 @@ class Eye {
   // `generation` of the trace; 0: nothing is remembered.
   Eye(KnownHealth& known, std::uint64_t generation) : known_(known), generation_(generation) {}
 
-  // Of an op that read infinities: they may be meant, a mask, and go on through it. What it makes NaN is bad all the same, so that
-  // where there is NaN only those rows are listed.
+  // Of an op that read infinities: they may be meant, a mask, and go on through it. What it makes NaN is bad all the
+  // same, so that where there is NaN only those rows are listed.
   void reads_infinities() { after_infinities_ = true; }
   // Of an op that read NaN: the rows of what it makes explain nothing, and a few of them are listed.
   void reads_nan() { most_rows_ = record::kMaxBadRows; }
@@ -47,7 +47,7 @@ class Eye {
 // the tensor for that long.
 struct Written {
   record::SeenTensor input;
-  const char* data = nullptr;  // an address of the device's, where it has one
+  const char* data = nullptr;             // an address of the device's, where it has one
   c10::StorageImpl* elsewhere = nullptr;  // whose memory that is
   std::vector<std::int64_t> sizes, strides;
   sense::DType dtype = sense::DType::kOther;

@@ -18,8 +18,10 @@ constexpr std::array<std::string_view, 4> kPrecisions{"none", "ieee", "tf32", "b
 // torch 2.9 names them by strings, later ones by enumerators.
 template <typename To, std::size_t N>
 std::decay_t<To> as(const std::array<std::string_view, N>& names, std::size_t number) {
-  if constexpr (std::is_enum_v<std::decay_t<To>>) return static_cast<std::decay_t<To>>(number);
-  else return std::decay_t<To>(names[number]);
+  if constexpr (std::is_enum_v<std::decay_t<To>>)
+    return static_cast<std::decay_t<To>>(number);
+  else
+    return std::decay_t<To>(names[number]);
 }
 
 template <typename Precision>
@@ -37,7 +39,9 @@ void visit_all(Context& context, const Visit& visit) {
     const auto visit_with = [&]<typename P, typename B, typename O>(P (Context::*get)(B, O) const) {
       for (std::size_t b = 1; b < kBackends.size(); ++b) {
         for (std::size_t o = 1; o < kOps.size(); ++o) {
-          const auto set = [&](std::size_t p) { context.setFloat32Precision(as<B>(kBackends, b), as<O>(kOps, o), as<P>(kPrecisions, p)); };
+          const auto set = [&](std::size_t p) {
+            context.setFloat32Precision(as<B>(kBackends, b), as<O>(kOps, o), as<P>(kPrecisions, p));
+          };
           visit(std::string(kBackends[b]) + "." + std::string(kOps[o]) + "=",
                 name_of<std::decay_t<P>>((context.*get)(as<B>(kBackends, b), as<O>(kOps, o))), set);
         }

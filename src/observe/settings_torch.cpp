@@ -39,14 +39,11 @@ void apply(const Settings& settings) {
   for (const auto& [name, value] : settings) {
     const bool on = value == "1";
     if (name == "threads") {
-      if (const int threads = std::atoi(value.c_str()); threads > 0 && threads <= 1024)
-        at::set_num_threads(threads);
+      if (const int threads = std::atoi(value.c_str()); threads > 0 && threads <= 1024) at::set_num_threads(threads);
     } else if (name == "default_dtype") {
       const int number = std::atoi(value.c_str());
-      if (number == static_cast<int>(c10::ScalarType::Float) ||
-          number == static_cast<int>(c10::ScalarType::Double) ||
-          number == static_cast<int>(c10::ScalarType::Half) ||
-          number == static_cast<int>(c10::ScalarType::BFloat16)) {
+      if (number == static_cast<int>(c10::ScalarType::Float) || number == static_cast<int>(c10::ScalarType::Double) ||
+          number == static_cast<int>(c10::ScalarType::Half) || number == static_cast<int>(c10::ScalarType::BFloat16)) {
         c10::set_default_dtype(c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(number)));
       }
     } else if (name == "deterministic") {
@@ -89,7 +86,8 @@ Settings torch_settings() {
                     {"flush_denormal", flushes_denormals() ? "1" : "0"},
                     {"cpu_capability", at::get_cpu_capability()},
                     {"torch", TORCH_VERSION}};
-  if (const std::string precision = matmul_precision(); !precision.empty()) settings.emplace_back("matmul_precision", precision);
+  if (const std::string precision = matmul_precision(); !precision.empty())
+    settings.emplace_back("matmul_precision", precision);
   settings.emplace_back("fp32_precision", fp32_precision());  // behind the other name for a part of it
   if (at::hasCUDA()) {
     settings.emplace_back("cudnn", context.userEnabledCuDNN() ? "1" : "0");

@@ -100,7 +100,8 @@ bool surely_finite(std::string_view op, const std::vector<record::SeenTensor>& i
     const auto value = all.factor("value");
     if (!a || !b || !value) return false;
     if (is(op, "addcdiv")) return quotient_fits(all, *a, *value, *b, self->abs()) && quotient_fits(all, *a, 1, *b, 0);
-    return all.fits(a->abs() * b->abs()) && all.fits(*value * a->abs()) && all.fits(self->abs() + *value * a->abs() * b->abs());
+    return all.fits(a->abs() * b->abs()) && all.fits(*value * a->abs()) &&
+           all.fits(self->abs() + *value * a->abs() * b->abs());
   }
   const auto other = all.get("other");
   if (!other) return false;

@@ -35,7 +35,8 @@ capture::StorageId TapeRecorder::see(c10::StorageImpl& storage) {
 std::uint8_t TapeRecorder::device_number(const c10::Device& device) {
   if (device.is_cpu()) return 0;
   // Without a number it is the one that is current, and memory always has one.
-  const c10::DeviceIndex index = device.has_index() ? device.index() : c10::impl::VirtualGuardImpl(device.type()).getDevice().index();
+  const c10::DeviceIndex index =
+      device.has_index() ? device.index() : c10::impl::VirtualGuardImpl(device.type()).getDevice().index();
   const std::string name = device_name(c10::Device(device.type(), index));
   const auto found = std::find(raw_.devices.begin(), raw_.devices.end(), name);
   if (found == raw_.devices.end()) {
@@ -112,7 +113,8 @@ void TapeRecorder::fill(capture::StorageId id) {
   const void* data = known.held->data_ptr().get();
   std::string copied;
   if (known.on_device) {
-    TORCH_CHECK(copy_bytes(known.held, 0, static_cast<std::int64_t>(size_bytes), &copied), "memory of a device cannot be read");
+    TORCH_CHECK(copy_bytes(known.held, 0, static_cast<std::int64_t>(size_bytes), &copied),
+                "memory of a device cannot be read");
     data = copied.data();
   }
   // Kernels whose calls are not on the tape may have made it larger than it was.
@@ -133,8 +135,8 @@ void TapeRecorder::fill(capture::StorageId id) {
   known.held.reset();
 }
 
-// What a call on a device drew: the numbers that its generator gives depend on the device, and no other one gives them. They go
-// onto the tape, behind the call, all of a call or nothing, up to a quarter of what may be copied.
+// What a call on a device drew: the numbers that its generator gives depend on the device, and no other one gives them.
+// They go onto the tape, behind the call, all of a call or nothing, up to a quarter of what may be copied.
 void TapeRecorder::keep_drawn(c10::ArrayRef<TapeUse> results, c10::ArrayRef<TapeUse> arguments, std::uint64_t writes) {
   c10::SmallVector<TapeUse, 4> made;
   const auto add = [&](const TapeUse& use) {
@@ -236,8 +238,7 @@ void TapeRecorder::write(const TapeUse& use, bool overwrites_all) {
   }
 }
 
-void TapeRecorder::name_storage(const c10::TensorImpl& tensor, const std::string& kind,
-                                const std::string& name) {
+void TapeRecorder::name_storage(const c10::TensorImpl& tensor, const std::string& kind, const std::string& name) {
   const c10::StorageImpl* const storage = tape_storage(tensor);
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto it = ids_.find(storage);
@@ -246,8 +247,8 @@ void TapeRecorder::name_storage(const c10::TensorImpl& tensor, const std::string
   raw_.storages[it->second].name = name;
 }
 
-bool TapeRecorder::add_outcome(const std::string& kind, const std::string& name,
-                               const at::Tensor& tensor, bool with_values) noexcept try {
+bool TapeRecorder::add_outcome(const std::string& kind, const std::string& name, const at::Tensor& tensor,
+                               bool with_values) noexcept try {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::string written;
   capture::WireWriter out(&written);
@@ -269,7 +270,8 @@ bool TapeRecorder::add_outcome(const std::string& kind, const std::string& name,
   const at::Tensor host = on_host(tensor);
   if (!host.defined()) return false;
   auto [every, sample] = tape_sample(host);
-  raw_.outcomes.push_back({kind, name, capture::read_value(in), tape_checksum(host), tape_flaws(host), every, std::move(sample)});
+  raw_.outcomes.push_back(
+      {kind, name, capture::read_value(in), tape_checksum(host), tape_flaws(host), every, std::move(sample)});
   return true;
 } catch (...) {
   full_ = true;
@@ -301,7 +303,8 @@ capture::RawTape TapeRecorder::take() {
   return taken();
 }
 
-capture::RawTape TapeRecorder::take_template(c10::function_ref<bool(const c10::StorageImpl&)> later, std::vector<Input>* inputs) {
+capture::RawTape TapeRecorder::take_template(c10::function_ref<bool(const c10::StorageImpl&)> later,
+                                             std::vector<Input>* inputs) {
   stop();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -314,7 +317,8 @@ capture::RawTape TapeRecorder::take_template(c10::function_ref<bool(const c10::S
   return taken();
 }
 
-void TapeRecorder::leave_out(capture::StorageId id, c10::function_ref<bool(const c10::StorageImpl&)> later, std::vector<Input>* inputs) {
+void TapeRecorder::leave_out(capture::StorageId id, c10::function_ref<bool(const c10::StorageImpl&)> later,
+                             std::vector<Input>* inputs) {
   Known& known = known_[id];
   capture::RawStorage& raw = raw_.storages[id];
   if (known.state != Known::kInput && !raw.is_input) return;
@@ -343,8 +347,7 @@ void TapeRecorder::finish_inputs() {
     raw_.storages[id].traced = Tracer::get().storage_of(known.impl);
     if (known.state != Known::kInput || known.copied) continue;
     raw_.storages[id].blank = known.end <= known.begin;  // only parts of no elements were read
-    if (!raw_.storages[id].blank && known.held &&
-        known.held->nbytes() >= static_cast<std::size_t>(known.end))
+    if (!raw_.storages[id].blank && known.held && known.held->nbytes() >= static_cast<std::size_t>(known.end))
       copy_input(id, known.begin, known.end);
     if (known.parts) raw_.storages[id].parts = known.parts->take(static_cast<std::uint64_t>(known.begin));
   }
@@ -354,8 +357,7 @@ capture::RawTape TapeRecorder::taken() {
   capture::RawTape raw;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (too_large_)
-      raw_.gaps.push_back("the step reads more than " + std::to_string(max_bytes_ >> 20) + " MB");
+    if (too_large_) raw_.gaps.push_back("the step reads more than " + std::to_string(max_bytes_ >> 20) + " MB");
     if (full_ && !too_large_) raw_.gaps.emplace_back("the recorder failed, or the step has too many calls");
     raw = std::move(raw_);
     raw.places = places_.take();

@@ -14,9 +14,8 @@ namespace {
 bool runs_composite(const c10::OperatorHandle& op) {
   using c10::DispatchKey;
   if (!op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)) return false;
-  for (const DispatchKey key :
-       {DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::CompositeExplicitAutograd,
-        DispatchKey::CompositeExplicitAutogradNonFunctional, DispatchKey::AutogradCPU}) {
+  for (const DispatchKey key : {DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::CompositeExplicitAutograd,
+                                DispatchKey::CompositeExplicitAutogradNonFunctional, DispatchKey::AutogradCPU}) {
     if (op.hasKernelForDispatchKey(key)) return false;
   }
   return true;

@@ -16,10 +16,10 @@ struct TapeOp {
   bool from_host = false;            // hands over memory that host code filled (torch.tensor)
   bool exchanges = false;            // with other processes; what it writes is known when it is read
   bool random = false;               // draws from the default generator where it is given none
-  int picked_by = -1;                // the argument with numbers of the rows that it reads of its first one; -1: it reads all of that
-  int dropout = -1;                  // the argument with the probability of a dropout inside; -1: there is none
-  std::uint64_t writes = 0;          // bit i: argument i is written
-  std::uint64_t overwrites = 0;      // bit i: argument i is written without being read
+  int picked_by = -1;  // the argument with numbers of the rows that it reads of its first one; -1: it reads all of that
+  int dropout = -1;    // the argument with the probability of a dropout inside; -1: there is none
+  std::uint64_t writes = 0;      // bit i: argument i is written
+  std::uint64_t overwrites = 0;  // bit i: argument i is written without being read
   std::size_t num_args = 0, num_returns = 0;
 };
 

@@ -39,7 +39,9 @@ bool add_marked(const at::Tensor& marks, std::int64_t rows, std::vector<std::int
 }  // namespace
 
 int picked_by(std::string_view op) {
-  if (op == "aten::index" || op == "aten::embedding" || op == "aten::_embedding_bag" || op == "aten::_embedding_bag_forward_only") return 1;
+  if (op == "aten::index" || op == "aten::embedding" || op == "aten::_embedding_bag" ||
+      op == "aten::_embedding_bag_forward_only")
+    return 1;
   return op == "aten::index_select" ? 2 : -1;
 }
 
@@ -55,7 +57,8 @@ bool picked_rows(c10::ArrayRef<c10::IValue> inputs, int picked_by, std::vector<B
   const c10::IValue* which = &inputs[static_cast<std::size_t>(picked_by)];
   if (which->isList()) {
     const auto list = which->toListRef();
-    const auto first = std::find_if(list.begin(), list.end(), [](const c10::IValue& v) { return v.isTensor() && v.toTensor().defined(); });
+    const auto first = std::find_if(list.begin(), list.end(),
+                                    [](const c10::IValue& v) { return v.isTensor() && v.toTensor().defined(); });
     if (first == list.end()) return false;
     along = first - list.begin();
     which = &*first;
@@ -79,7 +82,8 @@ bool picked_rows(c10::ArrayRef<c10::IValue> inputs, int picked_by, std::vector<B
   const auto item = static_cast<std::int64_t>(table.element_size());
   for (const std::int64_t row : rows) {
     const std::int64_t first = table.storage_offset() + row * table.stride(along);
-    ranges->push_back({static_cast<std::uint64_t>(first * item), static_cast<std::uint64_t>((first + last + 1) * item)});
+    ranges->push_back(
+        {static_cast<std::uint64_t>(first * item), static_cast<std::uint64_t>((first + last + 1) * item)});
   }
   return true;
 }

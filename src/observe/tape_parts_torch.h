@@ -13,8 +13,8 @@ namespace finitude::observe {
 // The argument of an operator with numbers of the rows that it reads of its first argument; -1: it reads all of that.
 int picked_by(std::string_view op);
 
-// The bytes of the storage that a call of an operator which picks rows reads of its first argument. False: they cannot be told, or are
-// many; the whole is read then. Reads the numbers, calls no operator; only of those on the CPU.
+// The bytes of the storage that a call of an operator which picks rows reads of its first argument. False: they cannot
+// be told, or are many; the whole is read then. Reads the numbers, calls no operator; only of those on the CPU.
 bool picked_rows(c10::ArrayRef<c10::IValue> inputs, int picked_by, std::vector<capture::ByteRange>* rows);
 
 // In order and apart, those close to each other as one.

@@ -66,8 +66,7 @@ TapePlaces::Where TapePlaces::now(const at::RecordFunction& fn) {
   }
   if (fn.seqNr() >= 0 && where.place != capture::kNoPlace) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    made_by_[node_key(at::RecordFunction::currentThreadId(), static_cast<std::uint64_t>(fn.seqNr()))] =
-        where.place;
+    made_by_[node_key(at::RecordFunction::currentThreadId(), static_cast<std::uint64_t>(fn.seqNr()))] = where.place;
   }
   return where;
 }
@@ -76,8 +75,7 @@ void TapePlaces::begin_node(const at::RecordFunction& fn) {
   OpenNode node;
   here(&node.key);
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found =
-      made_by_.find(node_key(fn.forwardThreadId(), static_cast<std::uint64_t>(fn.seqNr())));
+  const auto found = made_by_.find(node_key(fn.forwardThreadId(), static_cast<std::uint64_t>(fn.seqNr())));
   if (found != made_by_.end()) node.place = found->second;
   of_thread.nodes.push_back(std::move(node));
 }

@@ -16,7 +16,7 @@
 namespace finitude::observe {
 namespace {
 
-constexpr std::size_t kMaxEvents = std::size_t{1} << 30;  // bytes of the arena,
+constexpr std::size_t kMaxEvents = std::size_t{1} << 30;        // bytes of the arena,
 constexpr std::size_t kMaxOfEveryStep = std::size_t{64} << 20;  // and where every step is recorded
 
 // What this thread is inside of.
@@ -34,21 +34,22 @@ struct InsideGuard {
   ~InsideGuard() { inside = false; }
 };
 
-bool below_autograd() {
-  return c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutogradFunctionality);
-}
+bool below_autograd() { return c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutogradFunctionality); }
 bool autocast_ahead(c10::DeviceType type) {
   return at::autocast::is_autocast_enabled(type) &&
-         !c10::impl::tls_is_dispatch_key_excluded(type == at::kCPU ? c10::DispatchKey::AutocastCPU : c10::DispatchKey::AutocastCUDA);
+         !c10::impl::tls_is_dispatch_key_excluded(type == at::kCPU ? c10::DispatchKey::AutocastCPU
+                                                                   : c10::DispatchKey::AutocastCUDA);
 }
 bool has_other_layout(c10::ArrayRef<c10::IValue> values) {
   const auto other = [](const at::Tensor& t) {
-    return t.defined() && is_concrete(*t.unsafeGetTensorImpl()) && t.layout() != c10::kStrided && t.layout() != c10::kSparse;
+    return t.defined() && is_concrete(*t.unsafeGetTensorImpl()) && t.layout() != c10::kStrided &&
+           t.layout() != c10::kSparse;
   };
   return std::any_of(values.begin(), values.end(), [&](const c10::IValue& value) {
     if (value.isTensor()) return other(value.toTensor());
-    return value.isTensorList() && std::any_of(value.toListRef().begin(), value.toListRef().end(),
-                                               [&](const c10::IValue& item) { return item.isTensor() && other(item.toTensor()); });
+    return value.isTensorList() &&
+           std::any_of(value.toListRef().begin(), value.toListRef().end(),
+                       [&](const c10::IValue& item) { return item.isTensor() && other(item.toTensor()); });
   });
 }
 bool autocast_ahead() { return autocast_ahead(at::kCPU) || autocast_ahead(at::kCUDA); }
@@ -227,13 +228,14 @@ const TapeRecorder::Op& TapeRecorder::op_of(const at::RecordFunction& fn) {
 void TapeRecorder::refuse(const Op& op) {
   constexpr std::size_t kMaxTold = 8;
   auto& refused = raw_.refused;
-  if (refused.size() < kMaxTold && std::find(refused.begin(), refused.end(), op.name) == refused.end()) refused.push_back(op.name);
+  if (refused.size() < kMaxTold && std::find(refused.begin(), refused.end(), op.name) == refused.end())
+    refused.push_back(op.name);
 }
 
-// A call with a value that has no place on a tape. What its kernel itself writes is seen by nobody: memory that it may have written
-// is of unknown content, put on the tape when it is read next. What it calls is recorded where it is a wrapper of torch.func or a
-// subclass that calls operators on what is inside. A kernel for another layout (a matrix in CSR) writes into the memory of the calls
-// that it makes: these belong to it.
+// A call with a value that has no place on a tape. What its kernel itself writes is seen by nobody: memory that it may
+// have written is of unknown content, put on the tape when it is read next. What it calls is recorded where it is a
+// wrapper of torch.func or a subclass that calls operators on what is inside. A kernel for another layout (a matrix in
+// CSR) writes into the memory of the calls that it makes: these belong to it.
 std::unique_ptr<at::ObserverContext> TapeRecorder::start_refused(const Op& op, c10::ArrayRef<c10::IValue> inputs) {
   refuse(op);
   if (op.may_view) return nullptr;
@@ -281,8 +283,7 @@ bool TapeRecorder::reads_large_input(c10::ArrayRef<TapeUse> uses) const {
   return known.parts || (known.state == Known::kSeen && raw_.storages[uses[0].storage].size_bytes >= kLarge);
 }
 
-std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunction& fn,
-                                                                TapePlaces::Where where) {
+std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunction& fn, TapePlaces::Where where) {
   if (full_) return nullptr;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!on_) return nullptr;
@@ -292,7 +293,8 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunc
     open_generation = generation_;
   }
   const Op& op = op_of(fn);
-  if (op.exchanges || exchanging != 0) {  // a backend may call operators on buffers of its own, which other ranks' values come into
+  if (op.exchanges ||
+      exchanging != 0) {  // a backend may call operators on buffers of its own, which other ranks' values come into
     exchange(fn);
     if (op.exchanges) ++exchanges_[op.name];
     auto context = std::make_unique<Context>();
@@ -326,7 +328,8 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunc
   if (op.dropout >= 0 && inputs[static_cast<std::size_t>(op.dropout)].isDouble())
     context->drops = inputs[static_cast<std::size_t>(op.dropout)].toDouble() != 0;
   if (op.random && context->drawn.empty()) {
-    if (const std::int64_t usual = default_generator(context->uses, inputs); usual >= 0) context->drawn.push_back(usual);
+    if (const std::int64_t usual = default_generator(context->uses, inputs); usual >= 0)
+      context->drawn.push_back(usual);
   }
   for (const std::int64_t number : context->drawn) random_before(number);
   std::vector<capture::ByteRange> rows;
@@ -334,13 +337,12 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunc
   for (const TapeUse& use : context->uses) {
     if (op.from_host) known_[use.storage].allocation = record::kNone;
     if (use.arg < 64 && ((op.writes >> use.arg) & 1) != 0) {
-      if (op.allocates && known_[use.storage].state == Known::kFresh)
-        continue;  // resize_: still whatever was there
+      if (op.allocates && known_[use.storage].state == Known::kFresh) continue;  // resize_: still whatever was there
       const auto size_bytes = static_cast<std::int64_t>(raw_.storages[use.storage].size_bytes);
       const auto same = [&](const TapeUse& other) { return other.storage == use.storage; };
       const bool alone = std::count_if(context->uses.begin(), context->uses.end(), same) == 1;
-      write(use, ((op.overwrites >> use.arg) & 1) != 0 && use.dense && use.begin == 0 &&
-                     use.end == size_bytes && alone);
+      write(use,
+            ((op.overwrites >> use.arg) & 1) != 0 && use.dense && use.begin == 0 && use.end == size_bytes && alone);
     } else if (!op.may_view) {
       read(use, picks && use.arg == 0 ? &rows : nullptr);
     }

@@ -34,24 +34,25 @@ class TapeRecorder {
   // Begins a new tape. start(), stop(), take() and clear() belong to one thread.
   // max_bytes: of inputs that may be copied; a step that reads more leaves a tape with a gap.
   // places: where the calls come from is told by it; null: it is not told.
-  // every_step: it goes on until a step is bad, and restart() begins each; what a step reads is not held where it is more than
-  // max_bytes. Lines are not told then: the trace taken along has them.
+  // every_step: it goes on until a step is bad, and restart() begins each; what a step reads is not held where it is
+  // more than max_bytes. Lines are not told then: the trace taken along has them.
   void start(std::size_t max_bytes, const Places* places, bool every_step = false);
-  void restart();                         // a new tape, which begins here
-  void pause(bool on) { paused_ = on; }   // nothing is recorded from here on until it is set back
+  void restart();                        // a new tape, which begins here
+  void pause(bool on) { paused_ = on; }  // nothing is recorded from here on until it is set back
   void stop();
-  void seal();                            // stops, and copies what was read: the program goes on and may write it
+  void seal();  // stops, and copies what was read: the program goes on and may write it
   void clear();
   bool on() const { return on_; }
   bool has_any() const { return !raw_.events.empty(); }  // while off
 
   // What the memory of a tensor is; of storages that are not on the tape nothing is kept.
   void name_storage(const c10::TensorImpl& tensor, const std::string& kind, const std::string& name);
-  // What a replay has to come to. False: the tape does not touch this tensor. with_values: false where what it came to is not
-  // asked for.
-  bool add_outcome(const std::string& kind, const std::string& name, const at::Tensor& tensor, bool with_values = true) noexcept;
-  // Where the default generator of the CPU stands now goes onto the tape, whether it has moved or not: the number of that entry among
-  // those of generators.
+  // What a replay has to come to. False: the tape does not touch this tensor. with_values: false where what it came to
+  // is not asked for.
+  bool add_outcome(const std::string& kind, const std::string& name, const at::Tensor& tensor,
+                   bool with_values = true) noexcept;
+  // Where the default generator of the CPU stands now goes onto the tape, whether it has moved or not: the number of
+  // that entry among those of generators.
   std::size_t note_random();
   // Does the step read this tensor's memory, as it was before the step or as an operator on the tape made it?
   bool reads(const c10::TensorImpl& tensor);
@@ -86,10 +87,10 @@ class TapeRecorder {
     bool used = false;  // read after it was seen first
     bool written = false;
     bool on_device = false;
-    std::int64_t begin = 0, end = 0;  // of an input: what is read of it
+    std::int64_t begin = 0, end = 0;   // of an input: what is read of it
     std::unique_ptr<ReadParts> parts;  // of a large one that is only read, as long as it is little
-    std::uint64_t filled = 0;         // checksum of a kFresh one when it was read last
-    std::uint64_t handed_out = 0;     // the same when its allocation came back: nobody wrote it since where they are equal
+    std::uint64_t filled = 0;          // checksum of a kFresh one when it was read last
+    std::uint64_t handed_out = 0;  // the same when its allocation came back: nobody wrote it since where they are equal
     record::OpId allocation = record::kNone;  // the op of the trace that handed a kFresh one out
   };
   struct Context;
@@ -126,7 +127,8 @@ class TapeRecorder {
   void begin_tape();
   void let_go_of_inputs();
   void forget(std::vector<Known>& known);
-  void leave_out(capture::StorageId id, c10::function_ref<bool(const c10::StorageImpl&)> later, std::vector<Input>* inputs);
+  void leave_out(capture::StorageId id, c10::function_ref<bool(const c10::StorageImpl&)> later,
+                 std::vector<Input>* inputs);
   void finish_inputs();
   capture::RawTape taken();
 
@@ -147,8 +149,8 @@ class TapeRecorder {
   std::size_t bytes_ = 0, max_bytes_ = 0, held_bytes_ = 0;
   bool too_large_ = false, every_step_ = false;
   std::size_t drawn_bytes_ = 0, draws_left_out_ = 0;  // of what calls on a device drew
-  std::map<std::string, std::size_t> exchanges_;  // calls of each collective operation
-  std::string autocast_;  // the dtype that some call was to be cast to
+  std::map<std::string, std::size_t> exchanges_;      // calls of each collective operation
+  std::string autocast_;                              // the dtype that some call was to be cast to
 };
 
 }  // namespace finitude::observe

@@ -109,7 +109,6 @@ class Scribe {
     return true;
   }
 
-
   bool dense(const c10::TensorImpl& impl) {
     if (!impl.has_storage() || impl.dim() > static_cast<std::int64_t>(capture::kMaxDims)) return false;
     c10::StorageImpl* storage = impl.unsafe_storage().unsafeGetStorageImpl();
@@ -132,7 +131,8 @@ class Scribe {
     for (std::size_t d = 0; d < sizes.size(); ++d) last += (sizes[d] - 1) * strides[d];
     const std::int64_t end = impl.numel() == 0 ? begin : begin + (last + 1) * item;
     if (impl.numel() != 0 && end > static_cast<std::int64_t>(storage->nbytes())) return false;
-    if (impl.is_cpu() && impl.is_wrapped_number() && impl.numel() == 1 && static_cast<std::size_t>(item) <= kMaxConstant) {
+    if (impl.is_cpu() && impl.is_wrapped_number() && impl.numel() == 1 &&
+        static_cast<std::size_t>(item) <= kMaxConstant) {
       parts.offset = 0;
       parts.constant = static_cast<const char*>(storage->data_ptr().get()) + begin;
       parts.constant_bytes = static_cast<std::size_t>(item);
@@ -168,8 +168,7 @@ std::uint64_t tape_checksum(const at::Tensor& given) {
   const at::Tensor tensor = on_host(given);
   if (!tensor.defined()) return 0;
   TensorView view;
-  if (tensor.layout() == c10::kStrided)
-    return view_of(*tensor.unsafeGetTensorImpl(), &view) ? checksum(view) : 0;
+  if (tensor.layout() == c10::kStrided) return view_of(*tensor.unsafeGetTensorImpl(), &view) ? checksum(view) : 0;
   if (tensor.layout() != c10::kSparse || !tensor.is_cpu()) return 0;
   const auto& sparse = static_cast<const at::SparseTensorImpl&>(*tensor.unsafeGetTensorImpl());
   return tape_checksum(sparse.indices()) * 31 + tape_checksum(sparse.values());

@@ -29,13 +29,13 @@ struct TapeNames {
   c10::function_ref<std::int64_t(const at::Generator&)> generator;
 };
 
-// False where a value has no place on a tape: memory that cannot be copied (is_recorded_device), a wrapper of torch.func, a
-// subclass, a symbolic size. Sparse COO tensors are told by their parts. `arg` goes into the uses.
+// False where a value has no place on a tape: memory that cannot be copied (is_recorded_device), a wrapper of
+// torch.func, a subclass, a symbolic size. Sparse COO tensors are told by their parts. `arg` goes into the uses.
 bool write_value(const c10::IValue& value, std::size_t arg, const TapeNames& names, capture::WireWriter& out,
                  c10::SmallVectorImpl<TapeUse>& uses);
 
-// The three below read the values; those on a device are copied for it, so give them a copy (on_host) where more than one is wanted.
-// Of the values in row-major order; of a sparse tensor, of its parts. 0 where there is nothing to read.
+// The three below read the values; those on a device are copied for it, so give them a copy (on_host) where more than
+// one is wanted. Of the values in row-major order; of a sparse tensor, of its parts. 0 where there is nothing to read.
 std::uint64_t tape_checksum(const at::Tensor& tensor);
 // Its values that are not finite; not known where there is nothing to read.
 capture::Flaws tape_flaws(const at::Tensor& tensor);

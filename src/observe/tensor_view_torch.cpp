@@ -16,18 +16,30 @@ sense::DType dtype_of(caffe2::TypeMeta meta) noexcept {
   using sense::DType;
   if (!meta.isScalarType()) return DType::kOther;
   switch (meta.toScalarType()) {
-    case c10::ScalarType::Double: return DType::kFloat64;
-    case c10::ScalarType::Float: return DType::kFloat32;
-    case c10::ScalarType::Half: return DType::kFloat16;
-    case c10::ScalarType::BFloat16: return DType::kBFloat16;
-    case c10::ScalarType::ComplexDouble: return DType::kComplex128;
-    case c10::ScalarType::ComplexFloat: return DType::kComplex64;
-    case c10::ScalarType::ComplexHalf: return DType::kComplex32;
-    case c10::ScalarType::Float8_e4m3fn: return DType::kFloat8E4M3FN;
-    case c10::ScalarType::Float8_e4m3fnuz: return DType::kFloat8E4M3FNUZ;
-    case c10::ScalarType::Float8_e5m2: return DType::kFloat8E5M2;
-    case c10::ScalarType::Float8_e5m2fnuz: return DType::kFloat8E5M2FNUZ;
-    default: return DType::kOther;
+    case c10::ScalarType::Double:
+      return DType::kFloat64;
+    case c10::ScalarType::Float:
+      return DType::kFloat32;
+    case c10::ScalarType::Half:
+      return DType::kFloat16;
+    case c10::ScalarType::BFloat16:
+      return DType::kBFloat16;
+    case c10::ScalarType::ComplexDouble:
+      return DType::kComplex128;
+    case c10::ScalarType::ComplexFloat:
+      return DType::kComplex64;
+    case c10::ScalarType::ComplexHalf:
+      return DType::kComplex32;
+    case c10::ScalarType::Float8_e4m3fn:
+      return DType::kFloat8E4M3FN;
+    case c10::ScalarType::Float8_e4m3fnuz:
+      return DType::kFloat8E4M3FNUZ;
+    case c10::ScalarType::Float8_e5m2:
+      return DType::kFloat8E5M2;
+    case c10::ScalarType::Float8_e5m2fnuz:
+      return DType::kFloat8E5M2FNUZ;
+    default:
+      return DType::kOther;
   }
 }
 
@@ -60,8 +72,9 @@ bool is_plain(const c10::TensorImpl& impl) noexcept {
 // The same of a device whose memory the host may not read.
 bool is_plain_elsewhere(const c10::TensorImpl& impl) noexcept {
   const c10::DispatchKeySet keys = impl.key_set();
-  return is_plain(impl) && (impl.is_cuda() || impl.is_privateuseone()) && !keys.has(c10::DispatchKey::QuantizedCUDA) && !keys.has(c10::DispatchKey::QuantizedPrivateUse1) &&
-         !keys.has(c10::DispatchKey::NestedTensorCUDA) && !keys.has(c10::DispatchKey::NestedTensorPrivateUse1);
+  return is_plain(impl) && (impl.is_cuda() || impl.is_privateuseone()) && !keys.has(c10::DispatchKey::QuantizedCUDA) &&
+         !keys.has(c10::DispatchKey::QuantizedPrivateUse1) && !keys.has(c10::DispatchKey::NestedTensorCUDA) &&
+         !keys.has(c10::DispatchKey::NestedTensorPrivateUse1);
 }
 
 // A tensor may refuse to say its size or its memory: nothing of that may reach the operator that is under way.
@@ -107,13 +120,13 @@ bool place_of(const c10::TensorImpl& impl, TensorView* view) noexcept { return v
 sense::Quick quick(const TensorView& v) noexcept {
   if (v.contiguous) return sense::quick_scan(v.data, static_cast<std::size_t>(v.numel), v.dtype, torch_threads());
   return sense::quick_scan_strided(v.data, v.sizes.data(), v.strides.data(), static_cast<int>(v.sizes.size()), v.dtype,
-                                    torch_threads());
+                                   torch_threads());
 }
 
 sense::Health full(const TensorView& v) noexcept {
   if (v.contiguous) return sense::full_scan(v.data, static_cast<std::size_t>(v.numel), v.dtype, torch_threads());
   return sense::full_scan_strided(v.data, v.sizes.data(), v.strides.data(), static_cast<int>(v.sizes.size()), v.dtype,
-                                   torch_threads());
+                                  torch_threads());
 }
 
 std::uint64_t checksum(const TensorView& v) noexcept {

@@ -22,21 +22,23 @@
 namespace finitude::observe {
 namespace {
 
-// set_ hands over memory that was filled elsewhere (torch.load), _unpack_dual a tangent that other operators computed, the others the
-// parts of a sparse tensor: nothing is computed.
+// set_ hands over memory that was filled elsewhere (torch.load), _unpack_dual a tangent that other operators computed,
+// the others the parts of a sparse tensor: nothing is computed.
 bool hands_over(const std::string& op) {
-  return op == "aten::set_" || op == "aten::_unpack_dual" || op == "aten::_values" || op == "aten::_indices" || op == "aten::values" || op == "aten::indices";
+  return op == "aten::set_" || op == "aten::_unpack_dual" || op == "aten::_values" || op == "aten::_indices" ||
+         op == "aten::values" || op == "aten::indices";
 }
 
 // What this thread is inside of, as ids of the trace of `open_generation`.
 thread_local std::vector<record::OpId> open_ops;
-thread_local NestedWrites nested_writes;                 // of open_ops
+thread_local NestedWrites nested_writes;  // of open_ops
 thread_local std::vector<record::OpId> open_nodes;
-thread_local std::vector<std::uint32_t> called_from;     // of open_nodes: the line whose backward it is
-thread_local std::vector<record::OpId> open_functions;   // that may run code of others: custom Functions and their nodes, operators of libraries
-thread_local std::vector<record::OpId> open_kernels;     // that may write memory between the operators that they call
+thread_local std::vector<std::uint32_t> called_from;  // of open_nodes: the line whose backward it is
+thread_local std::vector<record::OpId>
+    open_functions;  // that may run code of others: custom Functions and their nodes, operators of libraries
+thread_local std::vector<record::OpId> open_kernels;  // that may write memory between the operators that they call
 thread_local std::uint64_t open_generation = 0;
-thread_local bool inside = false;                        // our own work must not be observed
+thread_local bool inside = false;  // our own work must not be observed
 
 struct InsideGuard {
   InsideGuard() { inside = true; }
@@ -55,7 +57,7 @@ void release_storage(void* storage) { c10::raw::weak_intrusive_ptr::decref(stati
 
 // An input whose health was known without a look at it.
 struct Recalled {
-  std::size_t index = 0;             // of the op's inputs
+  std::size_t index = 0;  // of the op's inputs
   const void* memory = nullptr;
   const c10::TensorImpl* tensor = nullptr;
   std::optional<WeakTensor> weakly;  // nothing: the op may change it, and has left a copy
@@ -70,8 +72,9 @@ struct Tracer::Context : at::ObserverContext {
   std::vector<Span> in_doubt;  // that the op may have written
   std::vector<void*> input_memory;
   std::optional<c10::Device> device;  // that it reads from
-  bool is_node = false, inputs_nan = false, inputs_inf = false, nested = false;  // nested: in another operator, node or custom Function
-  bool in_kernel = false;      // in an operator that is no composition of others
+  bool is_node = false, inputs_nan = false, inputs_inf = false,
+       nested = false;     // nested: in another operator, node or custom Function
+  bool in_kernel = false;  // in an operator that is no composition of others
   void saw(const sense::Health& health) { inputs_nan |= health.nan != 0, inputs_inf |= health.inf() != 0; }
 };
 
@@ -182,7 +185,9 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     open_kernels.clear();
     open_generation = generation;
   }
-  const auto innermost = [](const std::vector<record::OpId>& some) { return !some.empty() && open_ops.back() == some.back(); };
+  const auto innermost = [](const std::vector<record::OpId>& some) {
+    return !some.empty() && open_ops.back() == some.back();
+  };
   const bool top = open_ops.empty() || innermost(open_nodes) || innermost(open_functions);
   std::uint32_t stack = record::kNone;
   const std::uint32_t runs_from = is_node ? intern_stack() : record::kNone;
@@ -196,11 +201,13 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   context->is_node = is_node;
   context->nested = !open_ops.empty();
   const bool moves = info.may_view && info.writes == 0;  // views compute nothing: their output tells all
-  // The memory that the op is going to write, and so all that lies in it. Only schemas of aten can be taken at their word.
+  // The memory that the op is going to write, and so all that lies in it. Only schemas of aten can be taken at their
+  // word.
   std::vector<const void*> changing;
   if (info.writes != 0) {
     for (std::size_t i = 0; i < inputs.size() && i < 64; ++i) {
-      if (((info.writes >> i) & 1) != 0) for_each_tensor(inputs[i], [&](const at::Tensor& t) { changing.push_back(memory_of(t)); });
+      if (((info.writes >> i) & 1) != 0)
+        for_each_tensor(inputs[i], [&](const at::Tensor& t) { changing.push_back(memory_of(t)); });
     }
   }
   const bool says_what_it_writes = info.name.starts_with("aten::");
@@ -212,7 +219,8 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   const bool by_parts = info.by_parts.load(std::memory_order_relaxed);
   const bool sketch = sketch_.load(std::memory_order_relaxed);
 
-  // A kernel (gather, index_add) writes memory of its own between the operators that it calls: what those saw is not what is there.
+  // A kernel (gather, index_add) writes memory of its own between the operators that it calls: what those saw is not
+  // what is there.
   context->in_kernel = !open_kernels.empty();
   // What a part of an operator reads was looked at when that began, or written inside of it.
   const bool afresh = top && info.is_op && !sketch && unseen_writes().on;
@@ -245,8 +253,13 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     bool recalled = false;
     sense::Health before;
     const bool was_known = afresh && read && open_functions.empty() && health_known(known_, known_since, impl, &before);
-    record::SeenTensor seen = eye.see(impl, !read ? Look::kNo : says_what_it_writes && !afresh ? Look::kKnown : Look::kFresh, &recalled);
-    if (was_known && is_unseen_write(t, seen, before) && !is_of_compiler(places_)) unseen.push_back(unseen_write(t, seen, before));
+    record::SeenTensor seen = eye.see(impl,
+                                      !read                            ? Look::kNo
+                                      : says_what_it_writes && !afresh ? Look::kKnown
+                                                                       : Look::kFresh,
+                                      &recalled);
+    if (was_known && is_unseen_write(t, seen, before) && !is_of_compiler(places_))
+      unseen.push_back(unseen_write(t, seen, before));
     if (recalled) {
       auto& input = context->recalled.emplace_back();
       input.index = begun.inputs.size();
@@ -279,10 +292,11 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
       op.scalars.push_back(std::move(scalar));
     }
   }
-  // What an operator is about to overwrite is copied, unless its parts do that or nothing bad can come of it. The ranges for
-  // that are those of an earlier look; nobody writes unseen between the operators of an optimizer.
+  // What an operator is about to overwrite is copied, unless its parts do that or nothing bad can come of it. The
+  // ranges for that are those of an earlier look; nobody writes unseen between the operators of an optimizer.
   if (info.is_op && !sketch && !info.allocates && !info.from_host && !by_parts && !is_node && !moves &&
-      (info.writes == 0 || op.phase != record::Phase::kOptimizer || !surely_finite(info.name, begun.inputs, op.scalars))) {
+      (info.writes == 0 || op.phase != record::Phase::kOptimizer ||
+       !surely_finite(info.name, begun.inputs, op.scalars))) {
     context->call.emplace(inputs, [&](std::size_t, const at::Tensor& t) { return changes(t); });
   }
   if (is_node) {
@@ -309,8 +323,10 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     open_nodes.push_back(context->token.op);
     called_from.push_back(runs_from);
   }
-  if (may_run_code_of_others(info.name, is_node)) open_functions.push_back(context->token.op);
-  else if (!is_node && !info.composite) open_kernels.push_back(context->token.op);
+  if (may_run_code_of_others(info.name, is_node))
+    open_functions.push_back(context->token.op);
+  else if (!is_node && !info.composite)
+    open_kernels.push_back(context->token.op);
   return context;
 }
 
@@ -350,7 +366,8 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
   const OpInfo& info = *context->info;
   // What lies in full traces is not held, so that its address may be used again: nothing is known of it. Nor is it of
   // fresh memory, which host code may fill unseen (torch.tensor).
-  const bool forgets = sink_.full() || info.allocates || context->in_kernel || others_write_.load(std::memory_order_relaxed);
+  const bool forgets =
+      sink_.full() || info.allocates || context->in_kernel || others_write_.load(std::memory_order_relaxed);
   if (may_run_code_of_others(info.name, context->is_node)) unseen_writes().code_of_others();
   const std::uint64_t remembers = forgets ? 0 : unseen_writes().since(context->token.generation);
   Eye eye(known_, remembers);
@@ -377,8 +394,11 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
     if (!given.defined()) return;
     const at::Tensor t = with_memory(given);
     const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
-    if (context->device && is_concrete(impl) && impl.is_cpu()) wait_for_device(*std::exchange(context->device, std::nullopt));  // non_blocking
-    record::SeenTensor seen = eye.see(impl, sketch ? info.from_host ? Look::kFresh : Look::kNo : moves || info.composite ? Look::kKnown : Look::kFresh);
+    if (context->device && is_concrete(impl) && impl.is_cpu())
+      wait_for_device(*std::exchange(context->device, std::nullopt));  // non_blocking
+    record::SeenTensor seen = eye.see(impl, sketch                    ? info.from_host ? Look::kFresh : Look::kNo
+                                            : moves || info.composite ? Look::kKnown
+                                                                      : Look::kFresh);
     if (index < info.returns.size()) seen.use.arg = info.returns[index];
     if (seen.memory != nullptr) {
       any = true;
@@ -409,7 +429,8 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
       ended.outputs.push_back(std::move(w.input));
       continue;
     }
-    const bool looked = info.composite && use.dense && remembers != 0 && known_.find(remembers, w.region(), &use.health);
+    const bool looked =
+        info.composite && use.dense && remembers != 0 && known_.find(remembers, w.region(), &use.health);
     if (!looked) use.health = w.health_now();
     use.first_bad = -1;
     use.bad_rows.clear();  // of what was there before
@@ -418,8 +439,8 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
   }
   ended.is_view = (any && all_views && context->written.empty()) || hands_over(info.name);
   if (info.from_host && bad) {
-    // torch.tensor(...): a mask is an intended constant; anything else is data that came in bad, but within an operator or custom
-    // Function, which computed it where nothing is seen.
+    // torch.tensor(...): a mask is an intended constant; anything else is data that came in bad, but within an operator
+    // or custom Function, which computed it where nothing is seen.
     for (const auto& out : ended.outputs) {
       const sense::Health& health = out.use.health;
       if (mask_like(health)) {

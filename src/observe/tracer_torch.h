@@ -39,11 +39,11 @@ class Tracer {
   struct Bound {
     std::uint64_t ops = std::uint64_t{1} << 62, read_bytes = std::uint64_t{1} << 62;
   };
-  // sketch: no value is looked at, but for what host code made; a replay of the tape of the step may fill them in. The places outlive
-  // the tracer.
+  // sketch: no value is looked at, but for what host code made; a replay of the tape of the step may fill them in. The
+  // places outlive the tracer.
   void start(const Places* places, bool sketch, const Bound& bound);
   void start(const Places* places, bool sketch = false) { start(places, sketch, Bound()); }
-  void stop();                       // the trace stays until clear()
+  void stop();  // the trace stays until clear()
   // Nothing is traced from here on until it is set back; what has begun may still end.
   void pause(bool on) { paused_ = on; }
   bool sketches() const { return sketch_; }  // the trace in hand, and those to come until the next start()
@@ -56,7 +56,8 @@ class Tracer {
   void name_storage(const c10::TensorImpl& tensor, record::Origin origin, const std::string& name);
   // Batches handed over by a loader: the line that takes them in is the current one.
   void name_batch(const c10::TensorImpl& tensor, const std::string& name);
-  void add_sink(const std::string& kind, const std::string& name, const c10::TensorImpl& tensor, std::uint32_t micro_batch);
+  void add_sink(const std::string& kind, const std::string& name, const c10::TensorImpl& tensor,
+                std::uint32_t micro_batch);
 
   void set_micro_batch(std::uint32_t index) { micro_batch_.store(index, std::memory_order_relaxed); }
   // Ops of this thread belong to `phase` until the guard ends.
@@ -94,10 +95,11 @@ class Tracer {
   KnownHealth known_;
   std::atomic<const Places*> places_ = nullptr;
   std::atomic<bool> nodes_tell_backward_ = false, sketch_ = false, paused_ = false;
-  std::atomic<bool> others_write_ = false;  // values of other ranks come into memory unseen, also into buffers that no operator is given
+  std::atomic<bool> others_write_ =
+      false;  // values of other ranks come into memory unseen, also into buffers that no operator is given
   std::atomic<std::uint64_t> until_ops_ = 0, until_read_bytes_ = 0;  // of effort()
   std::atomic<std::uint32_t> backward_stack_ = record::kNone, micro_batch_ = 0;
-  at::CallbackHandle handle_ = 0;      // of start() and stop(), which one thread calls
+  at::CallbackHandle handle_ = 0;  // of start() and stop(), which one thread calls
 
   mutable std::mutex captured_mutex_;  // guards the two below
   std::unordered_map<record::OpId, std::shared_ptr<CapturedCall>> captured_;

@@ -15,8 +15,8 @@ namespace {
 // Two looks at the same memory, which may have been gone through in another order.
 bool same_values(const sense::Health& a, const sense::Health& b) {
   constexpr double kRounding = 1e-6;  // of sum_sq
-  return a.numel == b.numel && a.zero == b.zero && a.subnormal == b.subnormal && a.min == b.min && a.max == b.max && a.absmax == b.absmax &&
-         std::fabs(a.sum_sq - b.sum_sq) <= kRounding * std::max(a.sum_sq, b.sum_sq);
+  return a.numel == b.numel && a.zero == b.zero && a.subnormal == b.subnormal && a.min == b.min && a.max == b.max &&
+         a.absmax == b.absmax && std::fabs(a.sum_sq - b.sum_sq) <= kRounding * std::max(a.sum_sq, b.sum_sq);
 }
 
 bool is_private(const c10::StorageImpl& storage) {
@@ -40,7 +40,8 @@ bool may_run_code_of_others(std::string_view name, bool is_node) noexcept {
   return !generated && !own;
 }
 
-bool health_known(KnownHealth& known, std::uint64_t generation, const c10::TensorImpl& tensor, sense::Health* health) noexcept {
+bool health_known(KnownHealth& known, std::uint64_t generation, const c10::TensorImpl& tensor,
+                  sense::Health* health) noexcept {
   TensorView v;
   if (generation == 0 || !place_of(tensor, &v) || v.dtype == sense::DType::kOther) return false;
   if (v.numel * static_cast<std::int64_t>(tensor.itemsize()) != v.end - v.begin) return false;

@@ -15,13 +15,15 @@ namespace finitude::observe {
 
 struct Places;
 
-// Whether the tracer looks for them: then memory is looked at each time that an operator reads it, also where none is known to have
-// written it since the last time. For one step, and none that is healthy; the end of the trace is the end of it.
+// Whether the tracer looks for them: then memory is looked at each time that an operator reads it, also where none is
+// known to have written it since the last time. For one step, and none that is healthy; the end of the trace is the end
+// of it.
 class UnseenWrites {
  public:
   std::atomic<bool> on = false;
 
-  // Code that is no operator of PyTorch's has run, and may have written any memory: what was known of it proves nothing.
+  // Code that is no operator of PyTorch's has run, and may have written any memory: what was known of it proves
+  // nothing.
   void code_of_others() { ++runs_; }
   // The generation under which KnownHealth keeps what proves something.
   std::uint64_t since(std::uint64_t generation) const { return on ? generation + (runs_ << 32) : generation; }
@@ -35,10 +37,11 @@ UnseenWrites& unseen_writes() noexcept;
 bool may_run_code_of_others(std::string_view name, bool is_node) noexcept;
 
 // The values of this memory as they were looked at last; false: nobody has, or an operator has written there since.
-bool health_known(KnownHealth& known, std::uint64_t generation, const c10::TensorImpl& tensor, sense::Health* health) noexcept;
+bool health_known(KnownHealth& known, std::uint64_t generation, const c10::TensorImpl& tensor,
+                  sense::Health* health) noexcept;
 
-// `seen`: a fresh look at memory that held `before`. Is it sound, are there other values, and is it torch's own memory that nobody else
-// is known to share (the program has it as no NumPy array, and no other process has it)?
+// `seen`: a fresh look at memory that held `before`. Is it sound, are there other values, and is it torch's own memory
+// that nobody else is known to share (the program has it as no NumPy array, and no other process has it)?
 bool is_unseen_write(const at::Tensor& tensor, const record::SeenTensor& seen, const sense::Health& before) noexcept;
 
 // Kernels that torch.compile wrote are no operators, and they reuse memory.

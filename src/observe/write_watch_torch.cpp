@@ -72,8 +72,8 @@ void watch_writes(const std::vector<at::Tensor>& tensors) {
     if (stretch_of(tensor, &stretch)) stretches().push_back(stretch);
   }
   seen = false;
-  handle = at::addGlobalCallback(
-      at::RecordFunctionCallback(&on_op).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  handle =
+      at::addGlobalCallback(at::RecordFunctionCallback(&on_op).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
 }
 
 bool writes_seen() {

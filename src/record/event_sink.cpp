@@ -12,7 +12,8 @@ namespace {
 constexpr std::size_t kNodeBytes = 64;
 
 std::size_t bytes_of(const TensorUse& use) noexcept {
-  return sizeof use + use.arg.capacity() + (use.shape.capacity() + use.strides.capacity() + use.bad_rows.capacity()) * sizeof(std::int64_t);
+  return sizeof use + use.arg.capacity() +
+         (use.shape.capacity() + use.strides.capacity() + use.bad_rows.capacity()) * sizeof(std::int64_t);
 }
 
 std::size_t bytes_of(const std::vector<ScalarUse>& scalars) noexcept {
@@ -28,7 +29,8 @@ std::size_t bytes_of(const std::vector<TensorUse>& uses) noexcept {
 }
 
 bool same_lines(const Stack& a, const Stack& b) {
-  return std::ranges::equal(a.frames, b.frames, [](const Frame& x, const Frame& y) { return x.line == y.line && x.file == y.file; });
+  return std::ranges::equal(a.frames, b.frames,
+                            [](const Frame& x, const Frame& y) { return x.line == y.line && x.file == y.file; });
 }
 
 }  // namespace
@@ -71,8 +73,10 @@ EventSink::Token EventSink::begin(BeginOp&& begun) {
   }
   if (!same || op.stack >= trace_.stacks.size()) op.stack = kNone;
   if (op.stack == kNone && op.parent != kNone && !trace_.ops[op.parent].is_node) op.stack = trace_.ops[op.parent].stack;
-  // A custom optimizer may work in methods of its own that the program calls (a first and a second step), not in step() alone.
-  if (op.phase == Phase::kForward && op.stack != kNone && trace_.stacks[op.stack].in_optimizer) op.phase = Phase::kOptimizer;
+  // A custom optimizer may work in methods of its own that the program calls (a first and a second step), not in step()
+  // alone.
+  if (op.phase == Phase::kForward && op.stack != kNone && trace_.stacks[op.stack].in_optimizer)
+    op.phase = Phase::kOptimizer;
   op.inputs.reserve(begun.inputs.size());
   for (SeenTensor& seen : begun.inputs) op.inputs.push_back(placed(std::move(seen)));
   if (begun.of_node) {
@@ -80,8 +84,8 @@ EventSink::Token EventSink::begin(BeginOp&& begun) {
     if (it != made_by_.end()) op.forward = it->second;
   }
   if (begun.makes) made_by_.try_emplace(*begun.makes, id);
-  const std::size_t bytes = sizeof op + op.name.capacity() + bytes_of(op.inputs) + bytes_of(op.scalars) +
-                            (begun.makes ? kNodeBytes : 0);
+  const std::size_t bytes =
+      sizeof op + op.name.capacity() + bytes_of(op.inputs) + bytes_of(op.scalars) + (begun.makes ? kNodeBytes : 0);
   trace_.ops.push_back(std::move(op));
   late_.began(trace_.ops, id);
   account(bytes);

@@ -19,28 +19,28 @@ namespace finitude::record {
 
 // A tensor as its observer hands it over. `memory` says which storage it lies in; the sink gives storages their ids.
 struct SeenTensor {
-  TensorUse use;             // its `storage` is filled in by the sink
-  void* memory = nullptr;    // null: no readable memory
-  bool constant = false;     // a number in the program
+  TensorUse use;           // its `storage` is filled in by the sink
+  void* memory = nullptr;  // null: no readable memory
+  bool constant = false;   // a number in the program
 };
 
 // Which forward op made the node of a backward op: both sides name it by the same key.
 using NodeKey = std::uint64_t;
 
 struct BeginOp {
-  Op op;                            // without inputs and outputs
-  std::uint64_t generation = 0;     // of the trace that op.parent, op.node and op.stack belong to
+  Op op;                         // without inputs and outputs
+  std::uint64_t generation = 0;  // of the trace that op.parent, op.node and op.stack belong to
   std::vector<SeenTensor> inputs;
-  std::optional<NodeKey> of_node;   // looked up: op.forward becomes the op that made this node
-  std::optional<NodeKey> makes;     // this op will have made that node
+  std::optional<NodeKey> of_node;  // looked up: op.forward becomes the op that made this node
+  std::optional<NodeKey> makes;    // this op will have made that node
 };
 
 struct EndOp {
   std::vector<SeenTensor> outputs;
   std::vector<std::pair<std::size_t, TensorUse>> inputs;  // by index: looked at once more
   std::vector<NodeKey> makes;
-  std::vector<ScalarUse> scalars;   // what was learnt of them at the end
-  std::optional<Phase> phase;       // where the end tells better than the beginning
+  std::vector<ScalarUse> scalars;  // what was learnt of them at the end
+  std::optional<Phase> phase;      // where the end tells better than the beginning
   bool is_view = false, failed = false, captured = false;
 };
 
@@ -67,7 +67,8 @@ class EventSink {
   };
 
   EventSink() : EventSink(Limits{}, Keeper{}) {}
-  EventSink(Limits limits, Keeper keeper) : limits_(limits), keeper_(keeper), full_(limits.ops == 0 || limits.bytes == 0) {}
+  EventSink(Limits limits, Keeper keeper)
+      : limits_(limits), keeper_(keeper), full_(limits.ops == 0 || limits.bytes == 0) {}
   ~EventSink() { clear(); }
   EventSink(const EventSink&) = delete;
   EventSink& operator=(const EventSink&) = delete;
@@ -89,8 +90,9 @@ class EventSink {
 
   // A stack, each different one kept once. kNone for an empty one and past the bound.
   std::uint32_t stack(Stack&& stack);
-  // The stack of an op that `node` calls at the line from which the engine was called: none, as for any op of backward's. What a
-  // module computes anew there (a checkpoint) comes from the line that computed it first: that of the forward op of the node.
+  // The stack of an op that `node` calls at the line from which the engine was called: none, as for any op of
+  // backward's. What a module computes anew there (a checkpoint) comes from the line that computed it first: that of
+  // the forward op of the node.
   std::uint32_t stack_in_node(std::uint32_t stack, std::uint32_t called_from, OpId node);
   // Where the values of a storage came from. To be named before the trace is taken.
   void name_memory(void* memory, Origin origin, const std::string& name, std::uint32_t stack = kNone);

@@ -374,8 +374,10 @@ TEST(EventSink, PastTheBoundThreadsCountTogether) {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&] {
       for (int i = 0; i < kEach; ++i) {
-        if (sink.full()) sink.drop();
-        else if (sink.begin(op(sink, "op"))) begun.fetch_add(1);
+        if (sink.full())
+          sink.drop();
+        else if (sink.begin(op(sink, "op")))
+          begun.fetch_add(1);
       }
     });
   }

@@ -7,8 +7,8 @@
 namespace finitude::record {
 
 // name: "namespace::operator". c10d has the calls of torch.distributed, _c10d_functional and c10d_functional (before
-// PyTorch 2.3) those that compilers and DTensor call, each with a form for autograd, _dtensor one that moves the sharded dimension,
-// symm_mem those over memory shared by GPUs.
+// PyTorch 2.3) those that compilers and DTensor call, each with a form for autograd, _dtensor one that moves the
+// sharded dimension, symm_mem those over memory shared by GPUs.
 inline bool exchanges_values(std::string_view name) {
   for (const std::string_view space : {"c10d::", "_c10d_functional", "c10d_functional", "_dtensor::", "symm_mem::"}) {
     if (name.starts_with(space)) return true;
@@ -16,10 +16,11 @@ inline bool exchanges_values(std::string_view name) {
   return false;
 }
 
-// It only hands on what another such call writes: _c10d_functional::wait_tensor, or _wrap_tensor_autograd, which puts a tensor that is
-// waited for later around it.
+// It only hands on what another such call writes: _c10d_functional::wait_tensor, or _wrap_tensor_autograd, which puts a
+// tensor that is waited for later around it.
 inline bool only_waits(std::string_view name) {
-  return exchanges_values(name) && (name.find("::wait") != std::string_view::npos || name.find("::_wrap_") != std::string_view::npos);
+  return exchanges_values(name) &&
+         (name.find("::wait") != std::string_view::npos || name.find("::_wrap_") != std::string_view::npos);
 }
 
 // Of an operator that is not PyTorch's nobody knows it.

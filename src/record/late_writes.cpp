@@ -17,10 +17,14 @@ bool hands_on(const Op& op, const TensorUse& output) {
   });
 }
 
-bool same_bytes(const TensorUse& a, const TensorUse& b) { return a.storage == b.storage && a.begin == b.begin && a.end == b.end; }
+bool same_bytes(const TensorUse& a, const TensorUse& b) {
+  return a.storage == b.storage && a.begin == b.begin && a.end == b.end;
+}
 
 // It is there to be written, and not read: "output..." of their schemas, and all that recv_ is given.
-bool only_written(const Op& op, const TensorUse& use) { return use.arg.starts_with("out") || op.name.starts_with("c10d::recv"); }
+bool only_written(const Op& op, const TensorUse& use) {
+  return use.arg.starts_with("out") || op.name.starts_with("c10d::recv");
+}
 
 void not_yet_written(TensorUse& use) {
   use.health.nan = use.health.pos_inf = use.health.neg_inf = 0;
@@ -40,8 +44,8 @@ void given_as_handed_on(Op& wait) {
   }
 }
 
-// What they are given to write into holds whatever lay there before, bad values of an earlier step perhaps. Where it is as it
-// was, the call is not over: what comes is seen by whoever reads it next.
+// What they are given to write into holds whatever lay there before, bad values of an earlier step perhaps. Where it is
+// as it was, the call is not over: what comes is seen by whoever reads it next.
 void leave_out_leftovers(Op& op) {
   for (TensorUse& in : op.inputs) {
     if (in.health.ok() || !readable(in) || !only_written(op, in)) continue;
@@ -58,7 +62,9 @@ void leave_out_leftovers(Op& op) {
 
 bool LateWrites::is_open(const TensorUse& use) const {
   const auto at = open_.find(use.storage);
-  return at != open_.end() && std::ranges::any_of(at->second, [&](const Open& open) { return open.begin == use.begin && open.end == use.end; });
+  return at != open_.end() && std::ranges::any_of(at->second, [&](const Open& open) {
+           return open.begin == use.begin && open.end == use.end;
+         });
 }
 
 void LateWrites::began(std::vector<Op>& ops, OpId id) {
@@ -101,13 +107,15 @@ void LateWrites::looked_at(std::vector<Op>& ops, const TensorUse& use, bool afte
 void LateWrites::written(OpId by, const TensorUse& use) {
   const auto at = open_.find(use.storage);
   if (at == open_.end()) return;
-  std::erase_if(at->second, [&](const Open& open) { return open.op < by && use.begin < open.end && open.begin < use.end; });
+  std::erase_if(at->second,
+                [&](const Open& open) { return open.op < by && use.begin < open.end && open.begin < use.end; });
   if (at->second.empty()) open_.erase(at);
 }
 
 void LateWrites::open(const Op& op, OpId id, const TensorUse& use, std::uint32_t input, std::uint32_t output) {
   if (!readable(use)) return;
-  // An op that called the collective may have ended before what that writes was there: the bad values are from before then.
+  // An op that called the collective may have ended before what that writes was there: the bad values are from before
+  // then.
   const bool unsure = is_open(use);
   written(id, use);
   if (op.failed || (!use.health.ok() && !unsure)) return;
@@ -123,7 +131,8 @@ void LateWrites::ended(std::vector<Op>& ops, OpId id) {
     // Their schemas do not say which of their tensors they write: c10d::recv_ writes what it is given.
     for (std::uint32_t i = 0; i < op.inputs.size(); ++i) {
       const TensorUse& in = op.inputs[i];
-      if (std::ranges::none_of(op.outputs, [&](const TensorUse& out) { return same_bytes(in, out); })) open(op, id, in, i, kNone);
+      if (std::ranges::none_of(op.outputs, [&](const TensorUse& out) { return same_bytes(in, out); }))
+        open(op, id, in, i, kNone);
     }
     for (std::uint32_t i = 0; i < op.outputs.size(); ++i) open(op, id, op.outputs[i], kNone, i);
     return;

@@ -10,23 +10,23 @@
 
 namespace finitude::record {
 
-// Follows one trace as it is gathered. A tensor of a collective that was finite at the end of its call and is not when it
-// is looked at next, with no write in between, is told as an output of the collective. What lay in one
-// that it only writes is no value of its own. Not for several threads at a time.
+// Follows one trace as it is gathered. A tensor of a collective that was finite at the end of its call and is not when
+// it is looked at next, with no write in between, is told as an output of the collective. What lay in one that it only
+// writes is no value of its own. Not for several threads at a time.
 class LateWrites {
  public:
   // An op with what it was given; `ops` has no more of it yet.
   void began(std::vector<Op>& ops, OpId id);
   // An op that is complete in `ops`: what it wrote, or had written by others.
   void ended(std::vector<Op>& ops, OpId id);
-  // A tensor as it is now, not written since by the op that hands it over. after_wait: the collective is surely over, so finite
-  // values are its own too.
+  // A tensor as it is now, not written since by the op that hands it over. after_wait: the collective is surely over,
+  // so finite values are its own too.
   void looked_at(std::vector<Op>& ops, const TensorUse& use, bool after_wait = false);
 
  private:
   struct Open {
     OpId op;
-    std::int64_t begin, end;  // bytes of the storage
+    std::int64_t begin, end;      // bytes of the storage
     std::uint32_t input, output;  // of the op: where this tensor stands; kNone: not there
   };
   void open(const Op& op, OpId id, const TensorUse& use, std::uint32_t input, std::uint32_t output);

@@ -44,7 +44,8 @@ class LateWritesTest : public ::testing::Test {
     op.is_view = is_view;
     sink_.end(token, std::move(op));
   }
-  void run(const std::string& name, std::initializer_list<SeenTensor> inputs, std::initializer_list<SeenTensor> outputs) {
+  void run(const std::string& name, std::initializer_list<SeenTensor> inputs,
+           std::initializer_list<SeenTensor> outputs) {
     end(begin(name, inputs), outputs);
   }
   std::uint64_t nan_of(const Trace& trace, OpId op) {
@@ -79,7 +80,8 @@ TEST_F(LateWritesTest, AWaitHandsOnWhatTheCallThatItWaitedForWrote) {
   EXPECT_EQ(trace.ops[1].inputs[0].health.nan, 4u);  // so that it made nothing of its own
 }
 
-// The memory that it is to write holds a NaN from before until the values of the others come, after the op that called it has ended.
+// The memory that it is to write holds a NaN from before until the values of the others come, after the op that called
+// it has ended.
 TEST_F(LateWritesTest, WhatLayThereIsNotTheCallersEither) {
   for (const std::uint64_t comes : {0, 3}) {
     sink_.start();

@@ -27,8 +27,8 @@ enum StepFlags : std::uint32_t {
   kStepHandledByScript = 16,
 };
 
-// The loss scale that a GradScaler had at the step lies in the upper half of the flags, as a bfloat16: powers of two, which it
-// moves by, are exact, others lose 1/256 at most. 0: no scaler, or one on a device, which is not waited for.
+// The loss scale that a GradScaler had at the step lies in the upper half of the flags, as a bfloat16: powers of two,
+// which it moves by, are exact, others lose 1/256 at most. 0: no scaler, or one on a device, which is not waited for.
 constexpr std::uint32_t loss_scale_flags(float scale) noexcept {
   if (!(scale > 0) || scale > 3e38f) return 0;
   return (std::bit_cast<std::uint32_t>(scale) + 0x8000u) & 0xffff0000u;
@@ -37,37 +37,37 @@ constexpr float loss_scale(std::uint32_t flags) noexcept { return std::bit_cast<
 
 // What the training thread knows of one step. Doubles may be NaN or Inf: that is what they are here to tell.
 struct StepRecord {
-  std::uint64_t step = 0;        // of this optimizer
-  std::uint32_t optimizer = 0;   // its ordinal
-  std::uint32_t flags = 0;       // StepFlags and loss_scale_flags(); unknown bits are kept
+  std::uint64_t step = 0;       // of this optimizer
+  std::uint32_t optimizer = 0;  // its ordinal
+  std::uint32_t flags = 0;      // StepFlags and loss_scale_flags(); unknown bits are kept
   double loss = 0;
   double grad_absmax = 0;
   double lr = 0;
-  std::uint64_t time_ns = 0;     // of the monotonic clock
+  std::uint64_t time_ns = 0;  // of the monotonic clock
 };
 
 // Offsets in bytes, for who reads the file with another language.
 struct RingHeader {
-  std::uint64_t magic;           //  0
-  std::uint32_t version;         //  8
-  std::uint32_t header_bytes;    // 12  kRingHeaderBytes
-  std::uint32_t record_bytes;    // 16  sizeof(RingSlot)
-  std::uint32_t pid;             // 20
-  std::uint64_t capacity;        // 24  a power of two
-  std::uint64_t started_unix_ns; // 32  wall clock
-  std::uint64_t started_ns;      // 40  monotonic clock at that moment
-  std::uint64_t checksum;        // 48  base::checksum of the 48 bytes before
-  std::uint64_t pushed;          // 56  records pushed so far; written last, a hint only
+  std::uint64_t magic;            //  0
+  std::uint32_t version;          //  8
+  std::uint32_t header_bytes;     // 12  kRingHeaderBytes
+  std::uint32_t record_bytes;     // 16  sizeof(RingSlot)
+  std::uint32_t pid;              // 20
+  std::uint64_t capacity;         // 24  a power of two
+  std::uint64_t started_unix_ns;  // 32  wall clock
+  std::uint64_t started_ns;       // 40  monotonic clock at that moment
+  std::uint64_t checksum;         // 48  base::checksum of the 48 bytes before
+  std::uint64_t pushed;           // 56  records pushed so far; written last, a hint only
 };
 
 // A slot that was never written is all zero bits.
 struct RingSlot {
-  std::uint64_t number;          //  0  n + 1
-  std::uint64_t step;            //  8
-  std::uint64_t optimizer_flags; // 16  optimizer in the low half
+  std::uint64_t number;                 //  0  n + 1
+  std::uint64_t step;                   //  8
+  std::uint64_t optimizer_flags;        // 16  optimizer in the low half
   std::uint64_t loss, grad_absmax, lr;  // 24, 32, 40  bits of the doubles
-  std::uint64_t time_ns;         // 48
-  std::uint64_t check;           // 56  ring_check() of the seven words before
+  std::uint64_t time_ns;                // 48
+  std::uint64_t check;                  // 56  ring_check() of the seven words before
 };
 
 static_assert(std::is_trivially_copyable_v<RingHeader> && sizeof(RingHeader) == 64);

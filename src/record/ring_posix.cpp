@@ -115,7 +115,8 @@ RingWriter::RingWriter(const std::string& path, std::uint64_t capacity) noexcept
   on_file_ = map_file(path);
   if (!on_file_) {
     // Populated now: the first round of pushes must not page-fault for memory that is not there.
-    void* memory = ::mmap(nullptr, size_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    void* memory =
+        ::mmap(nullptr, size_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (memory == MAP_FAILED) return;
     header_ = static_cast<RingHeader*>(memory);
     slots_ = reinterpret_cast<RingSlot*>(static_cast<std::byte*>(memory) + kRingHeaderBytes);
@@ -185,7 +186,8 @@ bool read_ring(std::span<const std::byte> bytes, RingContents* contents, std::st
     return false;
   };
   if (bytes.size() < kRingHeaderBytes) return no("shorter than the header of a ring");
-  if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(std::uint64_t) != 0) return no("the memory is not aligned");
+  if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(std::uint64_t) != 0)
+    return no("the memory is not aligned");
   // All but the last field are written before anyone can see the ring; that one is not needed.
   RingHeader h{};
   std::memcpy(&h, bytes.data(), offsetof(RingHeader, pushed));
@@ -227,7 +229,8 @@ bool read_ring(std::span<const std::byte> bytes, RingContents* contents, std::st
     found.emplace_back(words[0], r);
   }
   contents->overwritten = newest > h.capacity ? newest - h.capacity : 0;
-  // A writer may have passed by while we read: slots read early are then older than what lies a round before the newest.
+  // A writer may have passed by while we read: slots read early are then older than what lies a round before the
+  // newest.
   std::erase_if(found, [&](const auto& entry) { return entry.first <= contents->overwritten; });
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
     return std::pair(a.second.step, a.first) < std::pair(b.second.step, b.first);

@@ -1,12 +1,12 @@
-// Fuzzing the reader of the ring of steps: whatever the bytes say, it hands out no more records than it has slots, in order
-// of step.
+// Fuzzing the reader of the ring of steps: whatever the bytes say, it hands out no more records than it has slots, in
+// order of step.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
-#include "base/edits.h"
 #include "base/checksum.h"
+#include "base/edits.h"
 #include "record/ring_posix.h"
 
 namespace finitude::record {

@@ -199,7 +199,8 @@ TEST_F(Ring, SurvivesKillOfItsWriter) {
   RingContents contents;
   std::string error;
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (contents.overwritten < 1000 && std::chrono::steady_clock::now() < end) read_ring_file(path(), &contents, &error);
+  while (contents.overwritten < 1000 && std::chrono::steady_clock::now() < end)
+    read_ring_file(path(), &contents, &error);
   ::kill(child, SIGKILL);
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -334,15 +335,22 @@ TEST_F(Ring, SurvivesChangedBytes) {
       // The header's fields, the slots, or the padding that nobody looks at.
       const std::size_t at = random() % 3 == 0 ? random() % 64 : random() % bytes.size();
       switch (random() % 5) {
-        case 0: bytes[at] ^= static_cast<std::byte>(1u << random() % 8); break;
-        case 1: bytes[at] = static_cast<std::byte>(random()); break;
-        case 2: patch(&bytes, random() % 6 * 8, random() >> random() % 64); break;
+        case 0:
+          bytes[at] ^= static_cast<std::byte>(1u << random() % 8);
+          break;
+        case 1:
+          bytes[at] = static_cast<std::byte>(random());
+          break;
+        case 2:
+          patch(&bytes, random() % 6 * 8, random() >> random() % 64);
+          break;
         case 3: {  // one piece over another, as a torn write leaves it
           const std::size_t from = random() % (bytes.size() - 64), to = random() % (bytes.size() - 64);
           std::memmove(bytes.data() + to, bytes.data() + from, random() % 64);
           break;
         }
-        default: std::memset(bytes.data() + at, random() % 2 ? 0xff : 0, std::min<std::size_t>(64, bytes.size() - at));
+        default:
+          std::memset(bytes.data() + at, random() % 2 ? 0xff : 0, std::min<std::size_t>(64, bytes.size() - at));
       }
     }
     if (random() % 8 == 0) bytes.resize(random() % (bytes.size() + 1));
@@ -363,8 +371,10 @@ TEST_F(Ring, ARecordTornAnywhereIsDropped) {
       Bytes bytes = older;
       std::byte* slot = bytes.data() + kRingHeaderBytes;
       const std::byte* other = newer.data() + kRingHeaderBytes;
-      if (front) std::memcpy(slot, other, cut);
-      else std::memcpy(slot + cut, other + cut, 64 - cut);
+      if (front)
+        std::memcpy(slot, other, cut);
+      else
+        std::memcpy(slot + cut, other + cut, 64 - cut);
       const bool unchanged = std::memcmp(slot, older.data() + kRingHeaderBytes, 64) == 0;
       const bool complete = std::memcmp(slot, other, 64) == 0;
       const RingContents contents = read(bytes);

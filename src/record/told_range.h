@@ -1,5 +1,5 @@
-// What the range of a tensor gives away. Statistics that are to hold no value leave it out where it would: of few numbers, minimum, maximum
-// and the sum of squares are the numbers themselves.
+// What the range of a tensor gives away. Statistics that are to hold no value leave it out where it would: of few
+// numbers, minimum, maximum and the sum of squares are the numbers themselves.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@ namespace finitude::record {
 
 inline constexpr std::uint64_t kFewestValues = 8;
 
-// Fewer than kFewestValues of its elements are finite and not zero, or all of those have one magnitude (a filled tensor, a mask with a scale).
+// Fewer than kFewestValues of its elements are finite and not zero, or all of those have one magnitude (a filled
+// tensor, a mask with a scale).
 inline bool range_gives_values_away(const sense::Health& h) noexcept {
   const std::uint64_t values = h.finite() - h.zero;
   constexpr double kRounding = 1 - 1e-6;

@@ -39,8 +39,7 @@ class Reader {
   // An index below `limit`; kNone where the key is missing.
   bool id(const json& from, const char* key, std::size_t limit, std::uint32_t* out);
   template <std::size_t n>
-  bool word(const json& from, const char* key, const std::array<std::string_view, n>& words,
-            std::size_t* out);
+  bool word(const json& from, const char* key, const std::array<std::string_view, n>& words, std::size_t* out);
   template <typename Each>
   bool list(const json& from, const char* key, std::size_t max, const Each& each);
   bool sizes(const json& from, const char* key, std::size_t max, std::vector<std::int64_t>* out);
@@ -125,8 +124,7 @@ bool Reader::id(const json& from, const char* key, std::size_t limit, std::uint3
 }
 
 template <std::size_t n>
-bool Reader::word(const json& from, const char* key, const std::array<std::string_view, n>& words,
-                  std::size_t* out) {
+bool Reader::word(const json& from, const char* key, const std::array<std::string_view, n>& words, std::size_t* out) {
   std::string s;
   if (!text(from, key, &s)) return false;
   for (std::size_t i = 0; i < n; ++i) {
@@ -151,18 +149,15 @@ bool Reader::list(const json& from, const char* key, std::size_t max, const Each
 
 bool Reader::health(const json& from, sense::Health* out) {
   std::uint64_t inf = 0;
-  if (!integer(from, "numel", &out->numel) || !integer(from, "nan", &out->nan) ||
-      !integer(from, "inf", &inf) || !integer(from, "neg_inf", &out->neg_inf) ||
-      !integer(from, "zero", &out->zero) || !integer(from, "subnormal", &out->subnormal) ||
-      !field(from, "min", &out->min) || !field(from, "max", &out->max) ||
-      !field(from, "absmax", &out->absmax) || !field(from, "sum_sq", &out->sum_sq)) {
+  if (!integer(from, "numel", &out->numel) || !integer(from, "nan", &out->nan) || !integer(from, "inf", &inf) ||
+      !integer(from, "neg_inf", &out->neg_inf) || !integer(from, "zero", &out->zero) ||
+      !integer(from, "subnormal", &out->subnormal) || !field(from, "min", &out->min) ||
+      !field(from, "max", &out->max) || !field(from, "absmax", &out->absmax) || !field(from, "sum_sq", &out->sum_sq)) {
     return false;
   }
-  if (out->nan > out->numel || inf > out->numel - out->nan || out->neg_inf > inf)
-    return fail("counts do not add up");
+  if (out->nan > out->numel || inf > out->numel - out->nan || out->neg_inf > inf) return fail("counts do not add up");
   out->pos_inf = inf - out->neg_inf;
-  if (out->zero > out->finite() || out->subnormal > out->finite() - out->zero)
-    return fail("counts do not add up");
+  if (out->zero > out->finite() || out->subnormal > out->finite() - out->zero) return fail("counts do not add up");
   return true;
 }
 
@@ -186,8 +181,7 @@ bool Reader::tensor(const json& from, TensorUse* out) {
     known = true;
   }
   if (!known) return fail("dtype is not known");
-  return sizes(from, "shape", kMaxTraceDims, &out->shape) &&
-         sizes(from, "bad_rows", kMostBadRows, &out->bad_rows);
+  return sizes(from, "shape", kMaxTraceDims, &out->shape) && sizes(from, "bad_rows", kMostBadRows, &out->bad_rows);
 }
 
 bool Reader::sizes(const json& from, const char* key, std::size_t max, std::vector<std::int64_t>* out) {
@@ -245,16 +239,15 @@ bool Reader::header(const json& line, std::size_t text_size) {
   std::size_t storages = 0;
   if (!integer(line, "finitude_trace", &format)) return false;
   if (format != kTraceFormat) return fail("not a finitude trace of this format");
-  if (!integer(line, "ops", &num_ops_, kMaxTraceOps) ||
-      !integer(line, "storages", &storages, kMaxTraceStorages) ||
+  if (!integer(line, "ops", &num_ops_, kMaxTraceOps) || !integer(line, "storages", &storages, kMaxTraceStorages) ||
       !boolean(line, "truncated", &trace_.truncated)) {
     return false;
   }
   // A storage that no op names is rare; a short file that asks for millions is an attack on memory.
   if (storages > 4096 + text_size) return fail("storages is too large for this file");
   trace_.storages.resize(storages);
-  return list(line, "stacks", kMaxTraceStacks, [&](const json& item) { return stack(item); }) &&
-         origins(line) && list(line, "sinks", kMaxTraceSinks, [&](const json& item) { return sink(item); });
+  return list(line, "stacks", kMaxTraceStacks, [&](const json& item) { return stack(item); }) && origins(line) &&
+         list(line, "sinks", kMaxTraceSinks, [&](const json& item) { return sink(item); });
 }
 
 bool Reader::op(const json& line) {

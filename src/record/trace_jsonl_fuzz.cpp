@@ -1,4 +1,5 @@
-// Fuzzing the reader of traces: what it takes refers to nothing that is not there, and is written and read again the same.
+// Fuzzing the reader of traces: what it takes refers to nothing that is not there, and is written and read again the
+// same.
 #include <cstdio>
 #include <cstdlib>
 

@@ -29,9 +29,8 @@ TensorUse tensor(StorageId storage, std::uint64_t nan, std::uint64_t pos_inf, st
 Trace sample() {
   Trace t;
   t.storages = {{Origin::kParameter, "head.weight", kNone}, {}, {Origin::kBatch, "batch[0]", 1}, {}};
-  t.stacks = {
-      {{{"/home/a \"b\"/mod\xc3\xa9l.py", 87, "forward"}, {"/home/train.py", 3, ""}}, "Classifier.head", ""},
-      {{}, "", "context"}};
+  t.stacks = {{{{"/home/a \"b\"/mod\xc3\xa9l.py", 87, "forward"}, {"/home/train.py", 3, ""}}, "Classifier.head", ""},
+              {{}, "", "context"}};
   Op log;
   log.name = "aten::log";
   log.stack = 0;
@@ -60,8 +59,7 @@ Trace sample() {
   mul.inputs = {tensor(2, 0, 0, 0)};
   mul.outputs = {tensor(3, 5, 1, 1)};
   t.ops = {log, node, mul};
-  t.sinks = {{"loss", "loss", tensor(1, 1, 0, 0), 2, 1},
-             {"gradient", "head.weight", tensor(3, 1, 0, 0), kNone, 0}};
+  t.sinks = {{"loss", "loss", tensor(1, 1, 0, 0), 2, 1}, {"gradient", "head.weight", tensor(3, 1, 0, 0), kNone, 0}};
   t.truncated = true;
   return t;
 }
@@ -79,10 +77,10 @@ TEST(TraceJsonl, RoundTripsEverything) {
   ASSERT_EQ(back.ops.size(), 3u);
   for (std::size_t i = 0; i < 3; ++i) {
     const Op &a = trace.ops[i], &b = back.ops[i];
-    EXPECT_EQ(std::tie(a.name, a.is_node, a.is_view, a.allocates, a.random, a.failed, a.phase, a.parent,
-                       a.node, a.forward, a.stack, a.end_order, a.micro_batch, a.captured),
-              std::tie(b.name, b.is_node, b.is_view, b.allocates, b.random, b.failed, b.phase, b.parent,
-                       b.node, b.forward, b.stack, b.end_order, b.micro_batch, b.captured));
+    EXPECT_EQ(std::tie(a.name, a.is_node, a.is_view, a.allocates, a.random, a.failed, a.phase, a.parent, a.node,
+                       a.forward, a.stack, a.end_order, a.micro_batch, a.captured),
+              std::tie(b.name, b.is_node, b.is_view, b.allocates, b.random, b.failed, b.phase, b.parent, b.node,
+                       b.forward, b.stack, b.end_order, b.micro_batch, b.captured));
     ASSERT_EQ(a.outputs.size(), b.outputs.size());
     for (std::size_t k = 0; k < a.outputs.size(); ++k) {
       const TensorUse &x = a.outputs[k], &y = b.outputs[k];
@@ -91,10 +89,8 @@ TEST(TraceJsonl, RoundTripsEverything) {
                 std::tie(y.storage, y.begin, y.end, y.dense, y.dtype, y.shape, y.first_bad, y.bad_rows, y.arg,
                          y.requires_grad, y.written));
       const sense::Health &h = x.health, &g = y.health;
-      EXPECT_EQ(std::tie(h.numel, h.nan, h.pos_inf, h.neg_inf, h.zero, h.subnormal, h.absmax, h.min, h.max,
-                         h.sum_sq),
-                std::tie(g.numel, g.nan, g.pos_inf, g.neg_inf, g.zero, g.subnormal, g.absmax, g.min, g.max,
-                         g.sum_sq));
+      EXPECT_EQ(std::tie(h.numel, h.nan, h.pos_inf, h.neg_inf, h.zero, h.subnormal, h.absmax, h.min, h.max, h.sum_sq),
+                std::tie(g.numel, g.nan, g.pos_inf, g.neg_inf, g.zero, g.subnormal, g.absmax, g.min, g.max, g.sum_sq));
     }
   }
   ASSERT_EQ(back.ops[0].scalars.size(), 4u);
@@ -182,8 +178,7 @@ TEST(TraceJsonl, RejectsWhatIsMalformed) {
   std::string many = "[0";
   for (int i = 0; i < 64; ++i) many += ",0";
   rejects(changed("\"shape\":[2,3,4]", "\"shape\":" + many + "]"), "shape is too long");
-  rejects(changed("\"op\":\"aten::log\"", "\"op\":\"" + std::string(kMaxTraceText + 1, 'x') + "\""),
-          "op is too long");
+  rejects(changed("\"op\":\"aten::log\"", "\"op\":\"" + std::string(kMaxTraceText + 1, 'x') + "\""), "op is too long");
 }
 
 TEST(TraceJsonl, SurvivesTwentyThousandMutations) {

@@ -8,8 +8,8 @@
 
 namespace finitude::record {
 
-inline constexpr std::array<std::string_view, 7> kOriginWords = {
-    "unknown", "parameter", "buffer", "optimizer_state", "gradient", "batch", "constant"};
+inline constexpr std::array<std::string_view, 7> kOriginWords = {"unknown",  "parameter", "buffer",  "optimizer_state",
+                                                                 "gradient", "batch",     "constant"};
 inline constexpr std::array<std::string_view, 4> kPhaseWords = {"forward", "backward", "optimizer", "data"};
 
 struct FlagWord {

@@ -42,8 +42,16 @@ std::string count_text(const sense::Health& health) {
 }
 
 json bare_birth(const std::string& phase, const std::string& op = "") {
-  return {{"phase", phase}, {"op", op}, {"file", ""}, {"line", 0}, {"source", ""}, {"module", ""}, {"node", ""},
-          {"inputs", json::array()}, {"outputs", json::array()}, {"rows", json::array()}};
+  return {{"phase", phase},
+          {"op", op},
+          {"file", ""},
+          {"line", 0},
+          {"source", ""},
+          {"module", ""},
+          {"node", ""},
+          {"inputs", json::array()},
+          {"outputs", json::array()},
+          {"rows", json::array()}};
 }
 
 // Lines and files wherever they are named.
@@ -79,18 +87,34 @@ decide::Verdict judge_step(const Watched& watched, Buffers& buffers, const std::
 
 json new_alarm(const Watched& watched, decide::Policy policy, const std::string& kind, const std::string& name) {
   const explain::StepHistory history = watched.history();
-  return {{"step", watched.steps}, {"micro_batch", 0}, {"rank", 0}, {"optimizer", watched.class_name()},
-          {"sink", {{"kind", kind}, {"name", name}}}, {"weights", watched.damaged ? "damaged" : "clean"},
-          {"rerun", "not-run"}, {"rerun_by", "none"}, {"rerun_verified", false}, {"rerun_text", ""}, {"births", json::array()},
-          {"cause", {{"class", "unknown"}, {"confidence", "possible"}, {"text", "the step was not run again"},
-                     {"experiments", json::array()}}},
-          {"fix", nullptr}, {"capsule", nullptr}, {"harmless", false}, {"text", ""}, {"loss", nullptr}, {"path", json::array()},
+  return {{"step", watched.steps},
+          {"micro_batch", 0},
+          {"rank", 0},
+          {"optimizer", watched.class_name()},
+          {"sink", {{"kind", kind}, {"name", name}}},
+          {"weights", watched.damaged ? "damaged" : "clean"},
+          {"rerun", "not-run"},
+          {"rerun_by", "none"},
+          {"rerun_verified", false},
+          {"rerun_text", ""},
+          {"births", json::array()},
+          {"cause",
+           {{"class", "unknown"},
+            {"confidence", "possible"},
+            {"text", "the step was not run again"},
+            {"experiments", json::array()}}},
+          {"fix", nullptr},
+          {"capsule", nullptr},
+          {"harmless", false},
+          {"text", ""},
+          {"loss", nullptr},
+          {"path", json::array()},
           {"policy", std::string(decide::name(policy))},
           {"history", {{"loss", series(history.loss)}, {"grad_absmax", series(history.grad_absmax)}}}};
 }
 
-json alarm_of_step(const Watched& watched, const Buffers& buffers, decide::Policy policy, const decide::Verdict& verdict,
-                   const std::vector<Loss>& losses) {
+json alarm_of_step(const Watched& watched, const Buffers& buffers, decide::Policy policy,
+                   const decide::Verdict& verdict, const std::vector<Loss>& losses) {
   json bad = json::array();
   std::string first;
   std::size_t clean = 0;
@@ -142,7 +166,8 @@ json alarm_at_start(const Watched& watched, const Buffers& buffers, decide::Poli
   });
   for (const Buffer& buffer : buffers.live()) {
     const bool statistic = buffer.name.ends_with("running_mean") || buffer.name.ends_with("running_var");
-    if (found.defined() || !statistic || buffer.owner != watched.ordinal() || health_of(buffer.tensor).nan == 0) continue;
+    if (found.defined() || !statistic || buffer.owner != watched.ordinal() || health_of(buffer.tensor).nan == 0)
+      continue;
     kind = "buffer";
     name = buffer.name;
     found = buffer.tensor;
@@ -160,8 +185,11 @@ json alarm_at_start(const Watched& watched, const Buffers& buffers, decide::Poli
   json alarm = new_alarm(watched, policy, kind, name);
   const std::string count = count_text(health_of(found));
   alarm["text"] = name + " already held " + count + " before the first step";
-  alarm["cause"] = {{"class", "corrupted-state"}, {"confidence", "likely"}, {"experiments", json::array()},
-                    {"text", name + " held " + count + " before any step was taken: a bad checkpoint or initial value"}};
+  alarm["cause"] = {
+      {"class", "corrupted-state"},
+      {"confidence", "likely"},
+      {"experiments", json::array()},
+      {"text", name + " held " + count + " before any step was taken: a bad checkpoint or initial value"}};
   json birth = bare_birth("state");
   birth["outputs"].push_back(statistics_of(name, found));
   alarm["births"].push_back(birth);
@@ -188,15 +216,22 @@ json alarm_of_written(const Watched& watched, decide::Policy policy, std::size_t
 
 void tell_action(json& alarm, decide::Action action, bool applied) {
   const bool was_damaged = !applied && alarm["weights"] == "damaged";  // by a step before this one
-  alarm["action"] = decide::ends(action)                     ? was_damaged ? "stopped before the optimizer" : "stopped"
-                    : applied || !decide::vetoes(action)     ? "reported, the step is applied"
-                                                             : "the step was left out";
+  alarm["action"] = decide::ends(action)                 ? was_damaged ? "stopped before the optimizer" : "stopped"
+                    : applied || !decide::vetoes(action) ? "reported, the step is applied"
+                                                         : "the step was left out";
 }
 
 json about_capsule(const json& alarm, const Document& document, bool redact) {
-  json about = {{"kind", "finitude capsule"}, {"created", time_text(std::chrono::system_clock::now())},
-                {"finitude", FINITUDE_VERSION}, {"torch", TORCH_VERSION}, {"python", nullptr}, {"step", alarm["step"]},
-                {"micro_batch", alarm["micro_batch"]}, {"rank", 0}, {"optimizer", alarm["optimizer"]}, {"alarm", alarm},
+  json about = {{"kind", "finitude capsule"},
+                {"created", time_text(std::chrono::system_clock::now())},
+                {"finitude", FINITUDE_VERSION},
+                {"torch", TORCH_VERSION},
+                {"python", nullptr},
+                {"step", alarm["step"]},
+                {"micro_batch", alarm["micro_batch"]},
+                {"rank", 0},
+                {"optimizer", alarm["optimizer"]},
+                {"alarm", alarm},
                 {"flags", json::object()}};
   for (const auto& [name, value] : observe::torch_settings()) about["flags"][name] = value;
   const MachineName machine = machine_name();

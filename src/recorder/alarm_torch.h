@@ -17,11 +17,12 @@ namespace finitude::recorder {
 decide::Verdict judge_step(const Watched& watched, Buffers& buffers, const std::vector<Loss>& losses);
 
 // Before anything is known of its reason. kind, name: of the sink.
-nlohmann::json new_alarm(const Watched& watched, decide::Policy policy, const std::string& kind, const std::string& name);
-nlohmann::json alarm_of_step(const Watched& watched, const Buffers& buffers, decide::Policy policy, const decide::Verdict& verdict,
-                             const std::vector<Loss>& losses);
-// The first parameter that is not finite, or normalisation statistic or optimizer state that is NaN, before any step. Null: there is
-// none.
+nlohmann::json new_alarm(const Watched& watched, decide::Policy policy, const std::string& kind,
+                         const std::string& name);
+nlohmann::json alarm_of_step(const Watched& watched, const Buffers& buffers, decide::Policy policy,
+                             const decide::Verdict& verdict, const std::vector<Loss>& losses);
+// The first parameter that is not finite, or normalisation statistic or optimizer state that is NaN, before any step.
+// Null: there is none.
 nlohmann::json alarm_at_start(const Watched& watched, const Buffers& buffers, decide::Policy policy);
 // A parameter that is not finite after the optimizer has written it.
 nlohmann::json alarm_of_written(const Watched& watched, decide::Policy policy, std::size_t index, double loss);

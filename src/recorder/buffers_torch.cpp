@@ -24,7 +24,8 @@ void Buffers::add(std::uint32_t owner, const NamedTensors& named) {
     if (!tensor.defined()) continue;
     observe::WeakTensor weak(tensor.getIntrusivePtr());
     if (std::any_of(known_.begin(), known_.end(), [&](const Known& one) { return one.tensor == weak; })) continue;
-    const bool is_taken = std::any_of(known_.begin(), known_.end(), [&](const Known& one) { return one.owner != owner && one.name == name; });
+    const bool is_taken = std::any_of(known_.begin(), known_.end(),
+                                      [&](const Known& one) { return one.owner != owner && one.name == name; });
     known_.push_back({is_taken ? "optimizer " + std::to_string(owner) + ": " + name : name, std::move(weak), owner});
     tensors.push_back(tensor);
   }
@@ -79,7 +80,8 @@ bool Buffers::is_written(const Buffer& buffer) const {
 std::vector<Buffer> Buffers::live() const {
   std::vector<Buffer> live;
   for (const Known& one : known_) {
-    if (auto tensor = one.tensor.lock(); tensor.defined()) live.push_back({one.name, at::Tensor(std::move(tensor)), one.owner, one.had_nan});
+    if (auto tensor = one.tensor.lock(); tensor.defined())
+      live.push_back({one.name, at::Tensor(std::move(tensor)), one.owner, one.had_nan});
   }
   return live;
 }

@@ -1,5 +1,5 @@
-// The buffers of every model that a recorder watches. A step of one optimizer runs through the models of others (a generator's step
-// through the discriminator), so they are copied, judged and put back all together, whoever steps.
+// The buffers of every model that a recorder watches. A step of one optimizer runs through the models of others (a
+// generator's step through the discriminator), so they are copied, judged and put back all together, whoever steps.
 #pragma once
 
 #include <ATen/core/Tensor.h>

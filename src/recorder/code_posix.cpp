@@ -14,24 +14,56 @@
 namespace finitude::recorder {
 namespace {
 
-// Libraries whose frames stand between a line of the program and the operator that it calls, by what they are called wherever they lie:
-// torch's own and those that it brings along, the runtimes of C and C++, and ours.
+// Libraries whose frames stand between a line of the program and the operator that it calls, by what they are called
+// wherever they lie: torch's own and those that it brings along, the runtimes of C and C++, and ours.
 bool is_between(std::string_view file) {
-  static constexpr std::string_view kNames[] = {
-      "libtorch", "libtorch_cpu", "libtorch_cuda", "libtorch_cuda_linalg", "libtorch_hip", "libtorch_xpu", "libtorch_python",
-      "libtorch_global_deps", "libc10", "libc10_cuda", "libc10_hip", "libc10_xpu", "libcaffe2_nvrtc", "libshm", "libgomp", "libomp", "libiomp5",
-      "libstdc++", "libsupc++", "libc++", "libc++abi", "libgcc_s", "libc", "libm", "libpthread", "libdl", "librt", "ld-linux-x86-64",
-      "ld-linux-aarch64", "linux-vdso", "libasan", "libubsan", "libtsan", "liblsan", "libfinitude_core", "libfinitude_torch"};
+  static constexpr std::string_view kNames[] = {"libtorch",
+                                                "libtorch_cpu",
+                                                "libtorch_cuda",
+                                                "libtorch_cuda_linalg",
+                                                "libtorch_hip",
+                                                "libtorch_xpu",
+                                                "libtorch_python",
+                                                "libtorch_global_deps",
+                                                "libc10",
+                                                "libc10_cuda",
+                                                "libc10_hip",
+                                                "libc10_xpu",
+                                                "libcaffe2_nvrtc",
+                                                "libshm",
+                                                "libgomp",
+                                                "libomp",
+                                                "libiomp5",
+                                                "libstdc++",
+                                                "libsupc++",
+                                                "libc++",
+                                                "libc++abi",
+                                                "libgcc_s",
+                                                "libc",
+                                                "libm",
+                                                "libpthread",
+                                                "libdl",
+                                                "librt",
+                                                "ld-linux-x86-64",
+                                                "ld-linux-aarch64",
+                                                "linux-vdso",
+                                                "libasan",
+                                                "libubsan",
+                                                "libtsan",
+                                                "liblsan",
+                                                "libfinitude_core",
+                                                "libfinitude_torch"};
   if (file.empty() || file.front() == '[') return true;  // the kernel's
   file.remove_prefix(file.rfind('/') + 1);
   return file.starts_with("libmkl_") || std::any_of(std::begin(kNames), std::end(kNames), [&](std::string_view name) {
-    // "libgomp-a34b3233.so.1" is what a wheel makes of it.
-    return file.starts_with(name) && (file.size() == name.size() || file[name.size()] == '.' || file[name.size()] == '-');
-  });
+           // "libgomp-a34b3233.so.1" is what a wheel makes of it.
+           return file.starts_with(name) &&
+                  (file.size() == name.size() || file[name.size()] == '.' || file[name.size()] == '-');
+         });
 }
 
-// Where each piece of memory comes from: begin -> file, absolute, as the kernel knows it. The loader's names may be relative to a
-// folder that the program has left.
+// Where each piece of memory comes from: begin -> file, absolute, as the kernel knows it. The loader's names may be
+// relative to a folder that the program has left.
 std::map<std::uintptr_t, std::string> mapped_files() {
   std::map<std::uintptr_t, std::string> files;
   std::ifstream maps("/proc/self/maps");
@@ -84,7 +116,8 @@ void ProgramCode::look(const void* own, const void* torch) {
   all.front().file = std::filesystem::read_symlink("/proc/self/exe", error).string();
   const auto holds = [](const Loaded& one, const void* code) {
     const auto address = reinterpret_cast<std::uintptr_t>(code);
-    return std::any_of(one.parts.begin(), one.parts.end(), [&](const auto& part) { return part.begin <= address && address < part.end; });
+    return std::any_of(one.parts.begin(), one.parts.end(),
+                       [&](const auto& part) { return part.begin <= address && address < part.end; });
   };
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Loaded& one = all[i];

@@ -1,4 +1,5 @@
-// Which code in memory is the program's own, its libraries' included: neither torch's, nor this library's, nor a runtime's.
+// Which code in memory is the program's own, its libraries' included: neither torch's, nor this library's, nor a
+// runtime's.
 #pragma once
 
 #include <cstddef>

@@ -33,8 +33,10 @@ Document::Document(std::string finitude, std::string torch)
     : finitude_(std::move(finitude)), torch_(std::move(torch)), process_(this_process()) {}
 
 void Document::add_alarm(json alarm) {
-  if (alarms_.size() < show::kMaxAlarms) alarms_.push_back(std::move(alarm));
-  else ++alarms_left_out_;
+  if (alarms_.size() < show::kMaxAlarms)
+    alarms_.push_back(std::move(alarm));
+  else
+    ++alarms_left_out_;
 }
 
 void Document::settle_capsule(const std::string& folder, const std::string& why_not) {
@@ -48,7 +50,9 @@ void Document::settle_capsule(const std::string& folder, const std::string& why_
 json Document::settled(const json& alarm) const {
   if (!alarm["capsule"].is_string()) return alarm;
   json now = alarm;
-  const auto is_it = [&](const json& one) { return one["step"] == alarm["step"] && one["optimizer"] == alarm["optimizer"]; };
+  const auto is_it = [&](const json& one) {
+    return one["step"] == alarm["step"] && one["optimizer"] == alarm["optimizer"];
+  };
   const auto found = std::find_if(alarms_.rbegin(), alarms_.rend(), is_it);
   if (found == alarms_.rend()) return now;
   now["capsule"] = (*found)["capsule"];
@@ -58,8 +62,11 @@ json Document::settled(const json& alarm) const {
 
 void Document::add_advisory(const std::string& kind, std::uint64_t step, const std::string& text) {
   constexpr std::ptrdiff_t kOfAKind = 20;
-  if (std::count_if(advisories_.begin(), advisories_.end(), [&](const json& a) { return a["kind"] == kind; }) >= kOfAKind) return;
-  advisories_.push_back({{"kind", kind}, {"step", step}, {"text", text}, {"births", json::array()}, {"cause", nullptr}});
+  if (std::count_if(advisories_.begin(), advisories_.end(), [&](const json& a) { return a["kind"] == kind; }) >=
+      kOfAKind)
+    return;
+  advisories_.push_back(
+      {{"kind", kind}, {"step", step}, {"text", text}, {"births", json::array()}, {"cause", nullptr}});
 }
 
 void Document::not_watched(const std::string& what) {
@@ -67,14 +74,26 @@ void Document::not_watched(const std::string& what) {
 }
 
 json Document::whole(const Counters& counters) const {
-  json document = {{"schema", 1}, {"outcome", "clean"}, {"reason", ""}, {"finitude", finitude_}, {"torch", torch_},
-                   {"python", nullptr}, {"command", process_.command}, {"script", process_.program},
-                   {"started", time_text(started_)}, {"alarms", alarms_}, {"advisories", advisories_}};
+  json document = {{"schema", 1},
+                   {"outcome", "clean"},
+                   {"reason", ""},
+                   {"finitude", finitude_},
+                   {"torch", torch_},
+                   {"python", nullptr},
+                   {"command", process_.command},
+                   {"script", process_.program},
+                   {"started", time_text(started_)},
+                   {"alarms", alarms_},
+                   {"advisories", advisories_}};
   const std::chrono::duration<double> seconds = std::chrono::system_clock::now() - started_;
   document["seconds"] = std::max(0.0, seconds.count());
-  document["watched"] = {{"optimizers", counters.optimizers}, {"steps", counters.steps}, {"backward_calls", counters.closures},
-                         {"gradients_scanned", counters.gradients_scanned}, {"scaler_skips", 0},
-                         {"handled_by_script", counters.handled}, {"not_watched", not_watched_}};
+  document["watched"] = {{"optimizers", counters.optimizers},
+                         {"steps", counters.steps},
+                         {"backward_calls", counters.closures},
+                         {"gradients_scanned", counters.gradients_scanned},
+                         {"scaler_skips", 0},
+                         {"handled_by_script", counters.handled},
+                         {"not_watched", not_watched_}};
   if (!alarms_.empty()) {
     document["outcome"] = "alarm";
     document["reason"] = alarms_.front().value("text", "");
@@ -83,8 +102,12 @@ json Document::whole(const Counters& counters) const {
     document["reason"] = "no step was taken by Recorder::step or Recorder::gate";
   }
   if (alarms_left_out_ != 0) {
-    document["advisories"].push_back({{"kind", "alarms-left-out"}, {"step", nullptr}, {"births", json::array()}, {"cause", nullptr},
-        {"text", std::to_string(alarms_left_out_) + " alarms more than a report holds are not listed"}});
+    document["advisories"].push_back(
+        {{"kind", "alarms-left-out"},
+         {"step", nullptr},
+         {"births", json::array()},
+         {"cause", nullptr},
+         {"text", std::to_string(alarms_left_out_) + " alarms more than a report holds are not listed"}});
   }
   return document;
 }
@@ -103,7 +126,8 @@ std::string Document::closing_line(const Counters& counters, const std::string& 
   if (document["outcome"] == "unwatched") {
     line += "not watched: " + document["reason"].get<std::string>();
   } else {
-    line += show::counted(counters.steps, "step") + " watched, " + std::to_string(counters.gradients_scanned) + " gradients scanned";
+    line += show::counted(counters.steps, "step") + " watched, " + std::to_string(counters.gradients_scanned) +
+            " gradients scanned";
     if (counters.handled != 0) line += ", " + show::counted(counters.handled, "bad step") + " handled by the program";
     line += alarms_.empty() ? ", all finite" : ", " + show::counted(alarms_.size() + alarms_left_out_, "alarm");
   }

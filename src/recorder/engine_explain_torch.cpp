@@ -15,7 +15,8 @@ std::string first_line(std::string text) {
   return text.size() > 200 ? text.substr(0, 200) + "..." : text;
 }
 
-// The name of the first bad gradient, where all of them may have been bad as the step began and nothing else is. Else empty.
+// The name of the first bad gradient, where all of them may have been bad as the step began and nothing else is. Else
+// empty.
 std::string carried_gradient(const Watched& watched, const std::vector<Loss>& losses) {
   if (std::any_of(losses.begin(), losses.end(), [](const Loss& loss) { return loss.bad; })) return "";
   std::string first;
@@ -33,8 +34,10 @@ void tell_finite(json& alarm, const RunFacts& first, const RunFacts& second, con
   json& cause = alarm["cause"];
   if (!carried.empty()) {
     alarm["rerun_text"] = "closure: it came out finite, with gradients that began without what they held before";
-    cause["text"] = "the gradient of " + carried + " was bad already when the closure began: a backward before it, outside of the closure, "
-                    "has added to it, or no zero_grad() came after a bad step. What the closure holds all of is explained";
+    cause["text"] =
+        "the gradient of " + carried +
+        " was bad already when the closure began: a backward before it, outside of the closure, "
+        "has added to it, or no zero_grad() came after a bad step. What the closure holds all of is explained";
     return;
   }
   std::string what;
@@ -42,9 +45,12 @@ void tell_finite(json& alarm, const RunFacts& first, const RunFacts& second, con
     case Sameness::kSame:
       alarm["rerun"] = "transient";
       alarm["rerun_by"] = "closure";
-      alarm["rerun_text"] = "the closure was called again; the step came out finite, and what was finite before has the same bits";
-      cause["text"] = "it did not come again in the same computation: memory that nothing had written or that another thread wrote, "
-                      "or a fault of the machine";
+      alarm["rerun_text"] =
+          "the closure was called again; the step came out finite, and what was finite before has the same bits";
+      cause["text"] =
+          "it did not come again in the same computation: memory that nothing had written or that another thread "
+          "wrote, "
+          "or a fault of the machine";
       return;
     case Sameness::kOther:
       alarm["rerun_text"] = "closure: it computed something else the second time: " + what;
@@ -52,8 +58,10 @@ void tell_finite(json& alarm, const RunFacts& first, const RunFacts& second, con
       break;
     case Sameness::kUnknown:
       alarm["rerun_text"] = "closure: it came out finite the second time";
-      cause["text"] = "not known: the step came out finite the second time, and nothing that was finite in the first tells whether the "
-                      "closure computed the same";
+      cause["text"] =
+          "not known: the step came out finite the second time, and nothing that was finite in the first tells whether "
+          "the "
+          "closure computed the same";
       break;
   }
   if (!first.bad_input.empty()) {
@@ -65,7 +73,8 @@ void tell_finite(json& alarm, const RunFacts& first, const RunFacts& second, con
   }
 }
 
-// What was born before the step began, in a parameter that was finite when it was read last: the optimizer wrote it, or the program.
+// What was born before the step began, in a parameter that was finite when it was read last: the optimizer wrote it, or
+// the program.
 void tell_written_before(Watched& watched, json& alarm) {
   if (alarm["births"].empty()) return;
   json& birth = alarm["births"][0];
@@ -77,20 +86,29 @@ void tell_written_before(Watched& watched, json& alarm) {
     watched.damaged = true;
     alarm["weights"] = "damaged";
     const std::uint64_t from = *finite_after, to = watched.steps;
-    const std::string was = name + " is not finite, and was " + (from == 0 ? "before the first step" : "after step " + std::to_string(from - 1));
+    const std::string was = name + " is not finite, and was " +
+                            (from == 0 ? "before the first step" : "after step " + std::to_string(from - 1));
     json& cause = alarm["cause"];
     if (watched.is_written_since_step(index, p)) {
-      cause["text"] = was + ": the program wrote it, after the optimizer's step " + (to == 0 ? "" : std::to_string(to - 1) + " ") +
-                      "and outside of any. " + cause["text"].get<std::string>();
+      cause["text"] = was + ": the program wrote it, after the optimizer's step " +
+                      (to == 0 ? "" : std::to_string(to - 1) + " ") + "and outside of any. " +
+                      cause["text"].get<std::string>();
       return;
     }
-    const std::string steps = from + 1 >= to ? "step " + std::to_string(to - 1)
-                                             : "one of the steps " + std::to_string(from) + " to " + std::to_string(to - 1);
-    cause = {{"class", "optimizer-arithmetic"}, {"confidence", "likely"}, {"experiments", json::array()},
-             {"text", was + ": " + watched.class_name() + " wrote it in " + steps + ", from gradients that were finite"}};
-    alarm["fix"] = {{"text", "check the optimizer's epsilon and hyper-parameters, and go on from a checkpoint of before " +
-                             (from + 1 >= to ? steps : "step " + std::to_string(from))},
-                    {"verified", false}, {"file", ""}, {"line", 0}};
+    const std::string steps = from + 1 >= to
+                                  ? "step " + std::to_string(to - 1)
+                                  : "one of the steps " + std::to_string(from) + " to " + std::to_string(to - 1);
+    cause = {
+        {"class", "optimizer-arithmetic"},
+        {"confidence", "likely"},
+        {"experiments", json::array()},
+        {"text", was + ": " + watched.class_name() + " wrote it in " + steps + ", from gradients that were finite"}};
+    alarm["fix"] = {
+        {"text", "check the optimizer's epsilon and hyper-parameters, and go on from a checkpoint of before " +
+                     (from + 1 >= to ? steps : "step " + std::to_string(from))},
+        {"verified", false},
+        {"file", ""},
+        {"line", 0}};
     birth["phase"] = "optimizer";
     birth["op"] = watched.class_name() + "::step";
     for (const char* key : {"file", "source", "module"}) birth[key] = "";  // those of what read it
@@ -125,8 +143,8 @@ void Engine::explain(Watched& watched, json& alarm, const Again& again) {
   const std::string carried = carried_gradient(watched, losses_);
   SecondRun run(watched, generators_, buffers_, again.before);
   const bool keeps = options_.capsules != 0 && !options_.runs.empty();
-  if (!run.begin({options_.debug_lines, keeps || options_.experiments > 0 ? options_.capsule_max_bytes : 0}, again.returned,
-                 watched_)) {
+  if (!run.begin({options_.debug_lines, keeps || options_.experiments > 0 ? options_.capsule_max_bytes : 0},
+                 again.returned, watched_)) {
     alarm["rerun_text"] = "closure: another recorder of this process was explaining a step";
     alarm["cause"]["text"] = "the step was not run again: another recorder of this process was explaining one";
     return;
@@ -158,8 +176,9 @@ void Engine::explain(Watched& watched, json& alarm, const Again& again) {
   alarm["rerun"] = "persistent";
   alarm["rerun_by"] = "closure";
   alarm["rerun_verified"] = same;
-  alarm["rerun_text"] = std::string("the closure was called again") + (same ? "; loss and gradients came out with the same bits"
-                                                                            : "; it failed again, with other bits");
+  alarm["rerun_text"] =
+      std::string("the closure was called again") +
+      (same ? "; loss and gradients came out with the same bits" : "; it failed again, with other bits");
   json found = run.analyse(watched.history(), options_.experiments);
   if (!found["births"].empty()) {
     for (const char* key : {"births", "cause", "fix", "path"}) alarm[key] = std::move(found[key]);

@@ -26,15 +26,19 @@ void wait_at_exit() {
   (void)once;
 }
 
-std::string printed(const json& document) { return document.dump(1, ' ', false, json::error_handler_t::replace) + "\n"; }
+std::string printed(const json& document) {
+  return document.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+}
 
 }  // namespace
 
 bool Engine::has_folder() {
   if (!folder_.empty() || options_.runs.empty() || !no_folder_.empty()) return !folder_.empty();
   const Result<std::string> made = make_folder(options_.runs, document_.process().program);
-  if (made.ok()) folder_ = *made;
-  else no_folder_ = made.why();
+  if (made.ok())
+    folder_ = *made;
+  else
+    no_folder_ = made.why();
   return made.ok();
 }
 
@@ -47,8 +51,10 @@ void Engine::write_capsule(Watched& watched, json& alarm, SecondRun& run) {
   for (int i = 2; pending_.contains(path); ++i) path = free_name(folder_, name + optimizer + "-" + std::to_string(i));
   const std::uint64_t step = alarm["step"].get<std::uint64_t>();
   json about = about_capsule(alarm, document_, options_.redact);
-  const bool beside = options_.on_alarm == OnAlarm::kSkip || options_.on_alarm == OnAlarm::kWarn;  // training goes on meanwhile
-  const std::string why = beside ? run.keep_beside(path, std::move(about), options_) : run.keep(path, std::move(about), options_);
+  const bool beside =
+      options_.on_alarm == OnAlarm::kSkip || options_.on_alarm == OnAlarm::kWarn;  // training goes on meanwhile
+  const std::string why =
+      beside ? run.keep_beside(path, std::move(about), options_) : run.keep(path, std::move(about), options_);
   if (!why.empty()) {
     document_.not_watched(capsule_of(step) + why);
     return;
@@ -67,8 +73,9 @@ void Engine::write_capsule(Watched& watched, json& alarm, SecondRun& run) {
 
 void Engine::say_left_behind(const std::vector<capture::LeftBehind>& left) const noexcept {
   for (const capture::LeftBehind& one : left) {
-    say(one.kept_as.empty() ? "finitude: removed " + one.folder + ": a part of a capsule, of a run that was killed\n"
-                            : "finitude: " + one.kept_as + ": a whole capsule of a run that was killed has its name now\n");
+    say(one.kept_as.empty()
+            ? "finitude: removed " + one.folder + ": a part of a capsule, of a run that was killed\n"
+            : "finitude: " + one.kept_as + ": a whole capsule of a run that was killed has its name now\n");
   }
 }
 
@@ -97,7 +104,8 @@ void Engine::finish_capsules() {
       continue;
     }
     settle_capsules();
-    for (const auto& [folder, step] : std::exchange(pending_, {})) {  // of a process that was forked meanwhile: its parent writes them
+    for (const auto& [folder, step] :
+         std::exchange(pending_, {})) {  // of a process that was forked meanwhile: its parent writes them
       document_.settle_capsule(folder, "");
       (void)step;
     }
@@ -133,7 +141,8 @@ json Engine::report() {
 
 std::string Engine::text() {
   safely([&] { settle_capsules(); });
-   return show::terminal(document_.whole(counters_), {}); }
+  return show::terminal(document_.whole(counters_), {});
+}
 
 Status Engine::finish() {
   if (finished_) return {};
@@ -146,7 +155,8 @@ Status Engine::finish() {
     std::error_code error;
     const std::string place = !folder_.empty() ? folder_ + "/report.json" : options_.report;
     const std::string relative = place.empty() ? "" : std::filesystem::relative(place, error).string();
-    say(document_.closing_line(counters_, !error && !relative.empty() && relative.size() < place.size() ? relative : place));
+    say(document_.closing_line(counters_,
+                               !error && !relative.empty() && relative.size() < place.size() ? relative : place));
   });
   on_ = false;
   return status;

@@ -17,10 +17,14 @@ using nlohmann::json;
 
 decide::Policy policy_of(OnAlarm word) {
   switch (word) {
-    case OnAlarm::kSkip: return decide::Policy::kSkip;
-    case OnAlarm::kWarn: return decide::Policy::kWarn;
-    case OnAlarm::kRaise: return decide::Policy::kRaise;
-    default: return decide::Policy::kStop;
+    case OnAlarm::kSkip:
+      return decide::Policy::kSkip;
+    case OnAlarm::kWarn:
+      return decide::Policy::kWarn;
+    case OnAlarm::kRaise:
+      return decide::Policy::kRaise;
+    default:
+      return decide::Policy::kStop;
   }
 }
 
@@ -69,8 +73,10 @@ void Engine::switch_off(const char* why) noexcept {
 
 void Engine::say(const std::string& text) const noexcept {
   try {
-    if (options_.say) options_.say(text);
-    else std::fwrite(text.data(), 1, text.size(), stderr);
+    if (options_.say)
+      options_.say(text);
+    else
+      std::fwrite(text.data(), 1, text.size(), stderr);
   } catch (...) {
   }
 }
@@ -106,8 +112,10 @@ void Engine::forget(const torch::optim::Optimizer& optimizer) {
 void Engine::loss(const at::Tensor& loss) {
   if (!on_) return;
   safely([&] {
-    if (again_ != nullptr) again_->begin_loss(loss);
-    else losses_.push_back(look_at_loss(loss));
+    if (again_ != nullptr)
+      again_->begin_loss(loss);
+    else
+      losses_.push_back(look_at_loss(loss));
   });
 }
 
@@ -212,8 +220,8 @@ StepResult Engine::judged(torch::optim::Optimizer& optimizer, const Closure& clo
     look(*watched, returned, &result);
     const decide::Verdict verdict = judge_step(*watched, buffers_, losses_);
     if (verdict.kind != decide::Verdict::Kind::kAlarm) return;
-    const decide::Action action =
-        act(*watched, alarm_of_step(*watched, buffers_, policy_, verdict, losses_), {&closure, nullptr, returned}, Stepped::kNotYet, &result);
+    const decide::Action action = act(*watched, alarm_of_step(*watched, buffers_, policy_, verdict, losses_),
+                                      {&closure, nullptr, returned}, Stepped::kNotYet, &result);
     leave_out = decide::vetoes(action);
     // As if the step had never begun: what it draws and counts is drawn and counted anew.
     if (leave_out) put_back(*watched);
@@ -286,7 +294,8 @@ StepResult Engine::search(Watched& watched, const Closure& closure) {
       alarm["births"] = json::array();
     }
     alarm["weights"] = "clean";  // they are put back
-    leave_out = decide::vetoes(act(watched, std::move(alarm), {&closure, before.get(), returned}, Stepped::kNotYet, &result));
+    leave_out =
+        decide::vetoes(act(watched, std::move(alarm), {&closure, before.get(), returned}, Stepped::kNotYet, &result));
     if (leave_out) {
       before->put_back();
       put_back(watched);
@@ -336,7 +345,8 @@ decide::Action Engine::act(Watched& watched, json alarm, const Again& again, Ste
   const std::string kind = alarm["sink"]["kind"];
   const bool harmless = alarm["harmless"];
   decide::SinkKind sink = decide::SinkKind::kGradient;
-  for (const auto known : {decide::SinkKind::kLoss, decide::SinkKind::kParameter, decide::SinkKind::kState, decide::SinkKind::kBuffer}) {
+  for (const auto known :
+       {decide::SinkKind::kLoss, decide::SinkKind::kParameter, decide::SinkKind::kState, decide::SinkKind::kBuffer}) {
     if (decide::report_word(known) == kind) sink = known;
   }
   // Should our own work fail from here on, what was decided still holds.
@@ -344,18 +354,21 @@ decide::Action Engine::act(Watched& watched, json alarm, const Again& again, Ste
                                    (policy_ != decide::Policy::kWarn && second_runs_.take_in_place()))) {
     safely([&] { explain(watched, alarm, again); });
   } else if (again.closure != nullptr) {
-    alarm["cause"]["text"] = policy_ == decide::Policy::kRaise ? "the step was not run again: the policy is raise"
-                                                               : "the step was not run again: alarms before this one were";
+    alarm["cause"]["text"] = policy_ == decide::Policy::kRaise
+                                 ? "the step was not run again: the policy is raise"
+                                 : "the step was not run again: alarms before this one were";
   }
   const decide::Action action = machine_.on_alarm(watched.ordinal(), alarm["step"], harmless);
   result->alarm = true;
   result->applied = stepped == Stepped::kAlready || (stepped == Stepped::kNotYet && !decide::vetoes(action));
   if (result->applied && !harmless) alarm["weights"] = "damaged";
   tell_action(alarm, action, result->applied);
-  if (stepped == Stepped::kAlready && action == decide::Action::kSkip) alarm["action"] = "reported, the step is applied";
+  if (stepped == Stepped::kAlready && action == decide::Action::kSkip)
+    alarm["action"] = "reported, the step is applied";
   if (stepped == Stepped::kThrown) alarm["action"] = "the program's own exception";
   if (decide::ends(action)) {
-    result->status = Status("step " + std::to_string(alarm["step"].get<std::uint64_t>()) + ": " + alarm["text"].get<std::string>());
+    result->status =
+        Status("step " + std::to_string(alarm["step"].get<std::uint64_t>()) + ": " + alarm["text"].get<std::string>());
   }
   safely([&] {
     document_.add_alarm(alarm);

@@ -56,16 +56,18 @@ class Engine {
 
   Watched& of(torch::optim::Optimizer& optimizer);
   void begin(Watched& watched, bool* bad_at_start, StepResult* result);
-  // Loss and gradients of the step that is open. written_only: not the gradients that nothing has written since it began.
+  // Loss and gradients of the step that is open. written_only: not the gradients that nothing has written since it
+  // began.
   void look(Watched& watched, const at::Tensor& returned, StepResult* result, bool written_only = false);
   StepResult judged(torch::optim::Optimizer& optimizer, const Closure& closure);
   StepResult unwatched(torch::optim::Optimizer& optimizer, const Closure& closure);
   StepResult search(Watched& watched, const Closure& closure);
   void apply(Watched& watched, StepResult* result);
-  // The closure, or the optimizer that calls it, has thrown: what there is to see of it, an alarm or nothing. True: an alarm for which
-  // the policy leaves the step out.
+  // The closure, or the optimizer that calls it, has thrown: what there is to see of it, an alarm or nothing. True: an
+  // alarm for which the policy leaves the step out.
   bool look_at_thrown(Watched& watched, const char* what);
-  // Where the optimizer stands when something is bad: it can be kept from the step, it has stepped, or its step was thrown out of.
+  // Where the optimizer stands when something is bad: it can be kept from the step, it has stepped, or its step was
+  // thrown out of.
   enum class Stepped { kNotYet, kAlready, kThrown };
   // What there is to run again, and what it came to. Null, or empty: cannot be run again.
   struct Again {
@@ -98,13 +100,13 @@ class Engine {
   Buffers buffers_;
   std::vector<std::unique_ptr<Watched>> watched_;
   std::uint32_t next_ordinal_ = 0;
-  std::vector<Loss> losses_;     // of the step that is open
-  NamedInputs inputs_, inputs_again_;  // of it, and of its second run
-  SecondRun* again_ = nullptr;   // while a closure runs a second time
+  std::vector<Loss> losses_;                      // of the step that is open
+  NamedInputs inputs_, inputs_again_;             // of it, and of its second run
+  SecondRun* again_ = nullptr;                    // while a closure runs a second time
   std::map<std::string, std::uint64_t> pending_;  // folder of a capsule that is being written -> its step
-  std::string folder_, no_folder_;  // the latter: why there is none
+  std::string folder_, no_folder_;                // the latter: why there is none
   bool on_, told_unwritten_ = false, finished_ = false;
-  bool inside_ = false;          // a step is open
+  bool inside_ = false;  // a step is open
 };
 
 template <typename Work>

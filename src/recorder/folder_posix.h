@@ -17,7 +17,7 @@ struct ThisProcess {
 ThisProcess this_process();
 
 struct MachineName {
-  std::string platform, machine;     // "Linux-6.1.0", "x86_64"
+  std::string platform, machine;  // "Linux-6.1.0", "x86_64"
 };
 MachineName machine_name();
 

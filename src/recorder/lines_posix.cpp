@@ -18,12 +18,13 @@ extern char** environ;
 namespace finitude::recorder {
 namespace {
 
-constexpr std::chrono::seconds kPatience{20};  // for one answer: debug information is read at the first
+constexpr std::chrono::seconds kPatience{20};            // for one answer: debug information is read at the first
 constexpr std::string_view kEnd = "0x0000000000000000";  // the answer to what is asked last
 
 }  // namespace
 
-// addr2line reads an address, and answers with "0x..." and, for each function that lies there, its name and "file:line".
+// addr2line reads an address, and answers with "0x..." and, for each function that lies there, its name and
+// "file:line".
 class SourceLines::Process {
  public:
   explicit Process(const std::string& file) {

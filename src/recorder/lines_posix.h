@@ -1,5 +1,5 @@
-// Lines of source for addresses of code, by addr2line in processes of its own. For the second run only: a first answer may take
-// a second.
+// Lines of source for addresses of code, by addr2line in processes of its own. For the second run only: a first answer
+// may take a second.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ class SourceLines {
   SourceLines();
   ~SourceLines();  // ends the processes
 
-  // The functions that lie at this address, the innermost inlined one first. Empty where there is no debug information, no
-  // addr2line, or no answer in time; a file that gave none is not asked again.
+  // The functions that lie at this address, the innermost inlined one first. Empty where there is no debug information,
+  // no addr2line, or no answer in time; a file that gave none is not asked again.
   const std::vector<record::Frame>& at(const std::string& file, std::uintptr_t offset);
 
  private:

@@ -11,6 +11,7 @@
 namespace finitude::recorder {
 
 // Of Adam, AdamW, SGD, RMSprop and Adagrad; of other classes nothing is known.
-std::vector<std::pair<std::string, at::Tensor>> state_of(const torch::optim::Optimizer& optimizer, const at::Tensor& parameter);
+std::vector<std::pair<std::string, at::Tensor>> state_of(const torch::optim::Optimizer& optimizer,
+                                                         const at::Tensor& parameter);
 
 }  // namespace finitude::recorder

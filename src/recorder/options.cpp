@@ -45,11 +45,20 @@ void take_text(const char* name, std::string* text) {
 Result<RecorderOptions> options_from_environment(RecorderOptions options) {
   if (const char* word = std::getenv("FINITUDE_ON_ALARM"); word != nullptr && *word != '\0') {
     switch (decide::parse_policy(word).value_or(decide::Policy::kRollback)) {
-      case decide::Policy::kStop: options.on_alarm = OnAlarm::kStop; break;
-      case decide::Policy::kSkip: options.on_alarm = OnAlarm::kSkip; break;
-      case decide::Policy::kWarn: options.on_alarm = OnAlarm::kWarn; break;
-      case decide::Policy::kRaise: options.on_alarm = OnAlarm::kRaise; break;
-      case decide::Policy::kRollback: return wrong("FINITUDE_ON_ALARM", word, "one of stop, skip, warn, raise");
+      case decide::Policy::kStop:
+        options.on_alarm = OnAlarm::kStop;
+        break;
+      case decide::Policy::kSkip:
+        options.on_alarm = OnAlarm::kSkip;
+        break;
+      case decide::Policy::kWarn:
+        options.on_alarm = OnAlarm::kWarn;
+        break;
+      case decide::Policy::kRaise:
+        options.on_alarm = OnAlarm::kRaise;
+        break;
+      case decide::Policy::kRollback:
+        return wrong("FINITUDE_ON_ALARM", word, "one of stop, skip, warn, raise");
     }
   }
   std::uint64_t megabytes = options.capsule_max_bytes >> 20;

@@ -28,15 +28,16 @@ Current& current() {
   return *instance;
 }
 
-// A compiler may have been given a relative path, of a folder that nobody knows any more: it stays as it is, and has no text. What
-// lies there as seen from the folder of the moment may be another file.
+// A compiler may have been given a relative path, of a folder that nobody knows any more: it stays as it is, and has no
+// text. What lies there as seen from the folder of the moment may be another file.
 
 // Headers whose inline functions stand between a line of the program and the operator that it calls.
 bool is_library(std::string_view file) {
   for (const std::string_view system : {"/usr/include/", "/usr/lib/", "/usr/local/include/c++/"}) {
     if (file.starts_with(system)) return true;
   }
-  for (const std::string_view part : {"/torch/include/", "/torch/csrc/", "/ATen/", "/c10/", "/include/finitude/", "/include/c++/"}) {
+  for (const std::string_view part :
+       {"/torch/include/", "/torch/csrc/", "/ATen/", "/c10/", "/include/finitude/", "/include/c++/"}) {
     if (file.find(part) != std::string_view::npos) return true;
   }
   return false;

@@ -46,7 +46,9 @@ StepResult Recorder::step(torch::optim::Optimizer& optimizer, const std::functio
   return impl_->step(optimizer, closure);
 }
 
-StepResult Recorder::gate(torch::optim::Optimizer& optimizer, const at::Tensor& loss) { return impl_->gate(optimizer, loss); }
+StepResult Recorder::gate(torch::optim::Optimizer& optimizer, const at::Tensor& loss) {
+  return impl_->gate(optimizer, loss);
+}
 void Recorder::loss(const at::Tensor& loss) { impl_->loss(loss); }
 void Recorder::scan(torch::optim::Optimizer& optimizer) { impl_->scan(optimizer); }
 void Recorder::input(const std::string& name, const at::Tensor& tensor) { impl_->input(name, tensor); }
@@ -62,9 +64,7 @@ std::string Recorder::report_json() const try {
 
 Result<Report> Recorder::report() const { return parse_report(report_json()); }
 
-std::string Recorder::report_text() const try {
-  return impl_->text();
-} catch (const std::exception&) {
+std::string Recorder::report_text() const try { return impl_->text(); } catch (const std::exception&) {
   return {};
 }
 

@@ -21,16 +21,19 @@ TEST_F(RecorderTest, HealthyTrainingIsBitIdentical) {
     torch::optim::Adam adam(net.parameters(), torch::optim::AdamOptions(1e-2));
     Recorder recorder(options());
     recorder.watch(adam, net);
-    training(net, [&](int, const auto& closure) {
-      if (watched) {
-        const StepResult result = recorder.step(adam, closure);
-        EXPECT_TRUE(result.applied && !result.alarm && result.status.ok());
-      } else {
-        closure();
-        adam.step();
-      }
-      return true;
-    }, /*healthy=*/true);
+    training(
+        net,
+        [&](int, const auto& closure) {
+          if (watched) {
+            const StepResult result = recorder.step(adam, closure);
+            EXPECT_TRUE(result.applied && !result.alarm && result.status.ok());
+          } else {
+            closure();
+            adam.step();
+          }
+          return true;
+        },
+        /*healthy=*/true);
     weights[watched] = copies(all_of(net));
     drawn[watched] = {at::rand({4})};
     if (watched) {
@@ -187,18 +190,26 @@ TEST_F(RecorderTest, OptimizersAreJudgedOnTheirOwn) {
   recorder.watch(first, {{"a", a}});
   recorder.watch(second, {{"b", b}});
   for (int i = 0; i < 3; ++i) {
-    EXPECT_TRUE(recorder.step(first, [&] {
-      first.zero_grad();
-      at::Tensor loss = a.sum();
-      loss.backward();
-      return loss;
-    }).applied);
-    EXPECT_EQ(recorder.step(second, [&] {
-      second.zero_grad();
-      at::Tensor loss = (i == 1 ? at::sqrt(b - 1.5) : b).sum();
-      loss.backward();
-      return loss;
-    }).applied, i != 1) << i;
+    EXPECT_TRUE(recorder
+                    .step(first,
+                          [&] {
+                            first.zero_grad();
+                            at::Tensor loss = a.sum();
+                            loss.backward();
+                            return loss;
+                          })
+                    .applied);
+    EXPECT_EQ(recorder
+                  .step(second,
+                        [&] {
+                          second.zero_grad();
+                          at::Tensor loss = (i == 1 ? at::sqrt(b - 1.5) : b).sum();
+                          loss.backward();
+                          return loss;
+                        })
+                  .applied,
+              i != 1)
+        << i;
   }
   EXPECT_TRUE(at::equal(a.detach(), at::full({2}, -0.5)));
   EXPECT_TRUE(at::equal(b.detach(), at::zeros({2})));
@@ -320,7 +331,8 @@ TEST_F(RecorderTest, ASecondRunThatComesOutFiniteLeavesTheFirstOnesGradients) {
 TEST_F(RecorderTest, ExceptionsOfTheClosurePassThrough) {
   AlwaysBad bad;
   Recorder recorder(options());
-  EXPECT_THROW((void)recorder.step(bad.sgd, []() -> at::Tensor { throw std::runtime_error("mine"); }), std::runtime_error);
+  EXPECT_THROW((void)recorder.step(bad.sgd, []() -> at::Tensor { throw std::runtime_error("mine"); }),
+               std::runtime_error);
   int calls = 0;
   const StepResult result = recorder.step(bad.sgd, [&] {
     if (++calls == 2) throw std::runtime_error("only the second time");
@@ -379,13 +391,16 @@ TEST_F(RecorderTest, AGeneratorOfTheProgramIsPutBack) {
   Recorder recorder(options());
   recorder.watch(own);
   std::vector<at::Tensor> drawn;
-  EXPECT_FALSE(recorder.step(sgd, [&] {
-    sgd.zero_grad();
-    drawn.push_back(at::rand({3}, own));
-    at::Tensor loss = at::sqrt(-w * drawn.back()).sum();
-    loss.backward();
-    return loss;
-  }).applied);
+  EXPECT_FALSE(recorder
+                   .step(sgd,
+                         [&] {
+                           sgd.zero_grad();
+                           drawn.push_back(at::rand({3}, own));
+                           at::Tensor loss = at::sqrt(-w * drawn.back()).sum();
+                           loss.backward();
+                           return loss;
+                         })
+                   .applied);
   ASSERT_EQ(drawn.size(), 2u);
   EXPECT_TRUE(at::equal(drawn[0], drawn[1]));
   EXPECT_TRUE(at::equal(before, own.get_state()));

@@ -13,14 +13,22 @@ namespace {
 
 Replay::Verdict word(replay::Verdict verdict) {
   switch (verdict) {
-    case replay::Verdict::kIdentical: return Replay::Verdict::kIdentical;
-    case replay::Verdict::kSameClass: return Replay::Verdict::kSameClass;
-    case replay::Verdict::kPersistent: return Replay::Verdict::kPersistent;
-    case replay::Verdict::kTransient: return Replay::Verdict::kTransient;
-    case replay::Verdict::kOrderDependent: return Replay::Verdict::kOrderDependent;
-    case replay::Verdict::kNothing: return Replay::Verdict::kNothing;
-    case replay::Verdict::kCannot: return Replay::Verdict::kCannot;
-    case replay::Verdict::kFailed: break;
+    case replay::Verdict::kIdentical:
+      return Replay::Verdict::kIdentical;
+    case replay::Verdict::kSameClass:
+      return Replay::Verdict::kSameClass;
+    case replay::Verdict::kPersistent:
+      return Replay::Verdict::kPersistent;
+    case replay::Verdict::kTransient:
+      return Replay::Verdict::kTransient;
+    case replay::Verdict::kOrderDependent:
+      return Replay::Verdict::kOrderDependent;
+    case replay::Verdict::kNothing:
+      return Replay::Verdict::kNothing;
+    case replay::Verdict::kCannot:
+      return Replay::Verdict::kCannot;
+    case replay::Verdict::kFailed:
+      break;
   }
   return Replay::Verdict::kFailed;
 }
@@ -30,7 +38,8 @@ Replay::Verdict word(replay::Verdict verdict) {
 Result<Replay> replay_capsule(const std::string& path, const ReplayOptions& options) try {
   nlohmann::json about = nlohmann::json::object();
   capture::Tape tape;
-  if (const Status status = capture::read_recorded_step(path, &about, &tape); !status.ok()) return Status(path + " " + status.why());
+  if (const Status status = capture::read_recorded_step(path, &about, &tape); !status.ok())
+    return Status(path + " " + status.why());
   if (about.contains("redacted") && about["redacted"] != false)
     return Status(path + " was made with redact: its values were left out, so it cannot be replayed");
   replay::PlayOptions play;
@@ -44,7 +53,8 @@ Result<Replay> replay_capsule(const std::string& path, const ReplayOptions& opti
   result.text = replay::tell_devices(tape, replay::map_devices(tape, ""), false) + replay::tell(runs, tape).text;
   result.calls = runs.front().calls;
   result.seconds = runs.front().seconds;
-  for (const auto& outcome : runs.front().outcomes) result.outcomes.push_back({outcome.kind, outcome.name, outcome.same()});
+  for (const auto& outcome : runs.front().outcomes)
+    result.outcomes.push_back({outcome.kind, outcome.name, outcome.same()});
   return result;
 } catch (const std::exception& e) {
   return Status(path + " cannot be replayed: " + e.what());

@@ -42,8 +42,8 @@ std::uint64_t graph_of(const at::Tensor& loss) {
 
 }  // namespace
 
-RunFacts facts_of(const std::vector<Loss>& losses, const at::Tensor& returned, const NamedInputs& inputs, const Watched& watched,
-                  const Buffers& buffers, const Generators& generators) {
+RunFacts facts_of(const std::vector<Loss>& losses, const at::Tensor& returned, const NamedInputs& inputs,
+                  const Watched& watched, const Buffers& buffers, const Generators& generators) {
   RunFacts facts;
   for (const Loss& loss : losses) {
     const bool finite = !loss.bad && loss.unread.empty();
@@ -55,11 +55,13 @@ RunFacts facts_of(const std::vector<Loss>& losses, const at::Tensor& returned, c
     sense::Health health;
     facts.values.push_back(value_of("the input " + name, *tensor, &health));
     if (!health.ok() && facts.bad_input.empty())
-      facts.bad_input = "the input " + name + " held " + std::to_string(health.nan) + " NaN and " + std::to_string(health.inf()) + " Inf";
+      facts.bad_input = "the input " + name + " held " + std::to_string(health.nan) + " NaN and " +
+                        std::to_string(health.inf()) + " Inf";
   }
   watched.for_each([&](std::size_t index, const at::Tensor& p) {
     if (const at::Tensor* gradient = gradient_of(p))
-      facts.values.push_back(value_of("the gradient of " + watched.name_of(index, p), *gradient->unsafeGetTensorImpl()));
+      facts.values.push_back(
+          value_of("the gradient of " + watched.name_of(index, p), *gradient->unsafeGetTensorImpl()));
   });
   for (const Buffer& buffer : buffers.live()) {
     facts.values.push_back(value_of("the buffer " + buffer.name, *buffer.tensor.unsafeGetTensorImpl()));

@@ -1,4 +1,5 @@
-// Did the second run compute what the first did? Where it comes out finite, that decides whether the bad value was a passing one.
+// Did the second run compute what the first did? Where it comes out finite, that decides whether the bad value was a
+// passing one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,11 +32,12 @@ struct RunFacts {
   std::string bad_input;    // "images held 3 NaN": empty where none did
 };
 
-RunFacts facts_of(const std::vector<Loss>& losses, const at::Tensor& returned, const NamedInputs& inputs, const Watched& watched,
-                  const Buffers& buffers, const Generators& generators);
+RunFacts facts_of(const std::vector<Loss>& losses, const at::Tensor& returned, const NamedInputs& inputs,
+                  const Watched& watched, const Buffers& buffers, const Generators& generators);
 
-// To be told of a second run that came out finite. kSame: whatever was finite in the first run has the same bits, and there was
-// something that depends on the data. kOther: `what` says which differs. kUnknown: there was nothing to compare.
+// To be told of a second run that came out finite. kSame: whatever was finite in the first run has the same bits, and
+// there was something that depends on the data. kOther: `what` says which differs. kUnknown: there was nothing to
+// compare.
 enum class Sameness : std::uint8_t { kSame, kOther, kUnknown };
 Sameness compare(const RunFacts& first, const RunFacts& second, std::string* what);
 

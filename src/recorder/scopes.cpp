@@ -19,8 +19,6 @@ Scope::Scope(const Site* site) noexcept {
 
 Scope::~Scope() { --depth; }
 
-std::span<const Scope::Site* const> recorder::open_scopes() noexcept {
-  return {scopes, std::min(depth, kMostScopes)};
-}
+std::span<const Scope::Site* const> recorder::open_scopes() noexcept { return {scopes, std::min(depth, kMostScopes)}; }
 
 }  // namespace finitude

@@ -1,5 +1,5 @@
-// An optimizer that searches along a line calls its closure itself (LBFGS). To leave out such a step, what it has written is
-// put back.
+// An optimizer that searches along a line calls its closure itself (LBFGS). To leave out such a step, what it has
+// written is put back.
 #pragma once
 
 #include <torch/optim/optimizer.h>

@@ -39,8 +39,10 @@ TEST_F(RecorderTest, SearchesThatAreHealthyAreBitIdentical) {
     Fit fit;
     Recorder recorder(options());
     for (int i = 0; i < 4; ++i) {
-      if (watched) EXPECT_TRUE(recorder.step(fit.lbfgs, std::ref(fit)).applied);
-      else fit.lbfgs.step(std::ref(fit));
+      if (watched)
+        EXPECT_TRUE(recorder.step(fit.lbfgs, std::ref(fit)).applied);
+      else
+        fit.lbfgs.step(std::ref(fit));
     }
     state[watched] = copies(state_of(fit));
   }

@@ -58,7 +58,8 @@ SecondRun::SecondRun(Watched& watched, const Generators& generators, Buffers& bu
 
 SecondRun::~SecondRun() { put_back(); }
 
-bool SecondRun::begin(const Options& options, const at::Tensor& first_loss, const std::vector<std::unique_ptr<Watched>>& others) {
+bool SecondRun::begin(const Options& options, const at::Tensor& first_loss,
+                      const std::vector<std::unique_ptr<Watched>>& others) {
   if (under_way.exchange(true)) return false;
   begun_ = true;
   // Set aside what the first run left.
@@ -70,7 +71,8 @@ bool SecondRun::begin(const Options& options, const at::Tensor& first_loss, cons
   // Back to where it began.
   if (search_ != nullptr) search_->put_back();
   watched_.for_each([&](std::size_t i, const at::Tensor& p) { gradients_.set_aside(p, watched_.had_gradient(i)); });
-  for (const auto& other : others) other->for_each([&](std::size_t, const at::Tensor& p) { gradients_.set_aside(p, true); });
+  for (const auto& other : others)
+    other->for_each([&](std::size_t, const at::Tensor& p) { gradients_.set_aside(p, true); });
   gradients_.set_aside_below(first_loss);
   generators_.put_back(watched_.generators_at_start());
   buffers_.put_back();
@@ -110,7 +112,8 @@ void SecondRun::end(const at::Tensor& returned) {
   TapeRecorder& tape = TapeRecorder::get();
   tracer.stop();
   tape.stop();
-  if (returned.defined() && (losses_.empty() || losses_.back().tensor != returned.unsafeGetTensorImpl())) add_loss(returned);
+  if (returned.defined() && (losses_.empty() || losses_.back().tensor != returned.unsafeGetTensorImpl()))
+    add_loss(returned);
   bits_ = fingerprint(losses_, watched_, generators_);
   watched_.for_each([&](std::size_t index, const at::Tensor& p) {
     const std::string name = watched_.name_of(index, p);
@@ -166,7 +169,9 @@ capture::Tape SecondRun::taken_tape() {
 
 std::string SecondRun::keep(const std::string& folder, nlohmann::json about, const RecorderOptions& options) {
   try {
-    return replay::keep_tape(taken_tape(), folder, std::move(about), {options.capsule_max_bytes, options.redact}, kReplayBelow, line_of).why_not;
+    return replay::keep_tape(taken_tape(), folder, std::move(about), {options.capsule_max_bytes, options.redact},
+                             kReplayBelow, line_of)
+        .why_not;
   } catch (const std::exception& e) {
     return e.what();
   }
@@ -174,8 +179,9 @@ std::string SecondRun::keep(const std::string& folder, nlohmann::json about, con
 
 std::string SecondRun::keep_beside(const std::string& folder, nlohmann::json about, const RecorderOptions& options) {
   try {
-    return replay::keep_tape_beside(taken_tape(), {folder, player(), options.runs, options.capsules, true, {}}, std::move(about),
-                                    {options.capsule_max_bytes, options.redact}, kReplayBelow, line_of, {});
+    return replay::keep_tape_beside(taken_tape(), {folder, player(), options.runs, options.capsules, true, {}},
+                                    std::move(about), {options.capsule_max_bytes, options.redact}, kReplayBelow,
+                                    line_of, {});
   } catch (const std::exception& e) {
     return e.what();
   }

@@ -29,7 +29,8 @@ class SecondRun {
     std::size_t tape_bytes = 0;  // 0: no tape
   };
   // True: it has begun; what runs now is recorded. False: another second run of this process is under way.
-  // first_loss: what the closure returned in the first run. others: optimizers whose gradients it may have written as well.
+  // first_loss: what the closure returned in the first run. others: optimizers whose gradients it may have written as
+  // well.
   bool begin(const Options& options, const at::Tensor& first_loss, const std::vector<std::unique_ptr<Watched>>& others);
   // A loss that the closure tells of, as its backward begins.
   void begin_loss(const at::Tensor& tensor);

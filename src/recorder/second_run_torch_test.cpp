@@ -13,7 +13,8 @@ namespace {
 
 // Two parameters, of which a step of the first optimizer reaches both.
 struct Two {
-  at::Tensor a = at::ones({3}).requires_grad_(), b = at::full({3}, 2.0).requires_grad_(), frozen = at::ones({3}).requires_grad_();
+  at::Tensor a = at::ones({3}).requires_grad_(), b = at::full({3}, 2.0).requires_grad_(),
+             frozen = at::ones({3}).requires_grad_();
   torch::optim::SGD first{std::vector<at::Tensor>{a}, torch::optim::SGDOptions(0.1)};
   torch::optim::SGD second{std::vector<at::Tensor>{b}, torch::optim::SGDOptions(0.1)};
 };
@@ -56,22 +57,28 @@ TEST_F(RecorderTest, ALeftOutStepLeavesTheBuffersOfOtherModelsAlone) {
   recorder.watch(second, discriminator);
   const auto before = copies(discriminator.buffers());
   const at::Tensor x = at::randn({12, 6});
-  EXPECT_FALSE(recorder.step(first, [&] {
-    first.zero_grad();
-    const at::Tensor made = generator.forward(x);
-    at::Tensor loss = discriminator.forward(at::cat({made / (made - made), made}, 1)).sum();
-    loss.backward();
-    return loss;
-  }).applied);
+  EXPECT_FALSE(recorder
+                   .step(first,
+                         [&] {
+                           first.zero_grad();
+                           const at::Tensor made = generator.forward(x);
+                           at::Tensor loss = discriminator.forward(at::cat({made / (made - made), made}, 1)).sum();
+                           loss.backward();
+                           return loss;
+                         })
+                   .applied);
   EXPECT_TRUE(same_bits(before, discriminator.buffers()));
   // Loss and gradients are finite, and a buffer of the other model takes in a NaN.
-  EXPECT_FALSE(recorder.step(first, [&] {
-    first.zero_grad();
-    at::Tensor loss = generator.forward(x).sum();
-    loss.backward();
-    discriminator.norm->running_mean.fill_(NAN);
-    return loss;
-  }).applied);
+  EXPECT_FALSE(recorder
+                   .step(first,
+                         [&] {
+                           first.zero_grad();
+                           at::Tensor loss = generator.forward(x).sum();
+                           loss.backward();
+                           discriminator.norm->running_mean.fill_(NAN);
+                           return loss;
+                         })
+                   .applied);
   EXPECT_TRUE(same_bits(before, discriminator.buffers()));
   const Result<Report> report = recorder.report();
   ASSERT_TRUE(report.ok() && report->alarms.size() == 2) << recorder.report_json();
@@ -87,12 +94,17 @@ TEST_F(RecorderTest, ABufferThatTurnsNaNBetweenStepsIsToldOnce) {
   const at::Tensor x = at::randn({12, 6});
   for (int i = 0; i < 4; ++i) {
     if (i == 2) net.norm->running_var.fill_(NAN), net.norm->eval();
-    EXPECT_EQ(recorder.step(sgd, [&] {
-      sgd.zero_grad();
-      at::Tensor loss = net.head->forward(net.first->forward(x).narrow(1, 0, 8)).sum();
-      loss.backward();
-      return loss;
-    }).alarm, i == 2) << i;
+    EXPECT_EQ(recorder
+                  .step(sgd,
+                        [&] {
+                          sgd.zero_grad();
+                          at::Tensor loss = net.head->forward(net.first->forward(x).narrow(1, 0, 8)).sum();
+                          loss.backward();
+                          return loss;
+                        })
+                  .alarm,
+              i == 2)
+        << i;
   }
 }
 
@@ -112,10 +124,12 @@ TEST_F(RecorderTest, WhatAClosureThrowsForItsNaNIsAnAlarmOfItsOwn) {
   const Alarm alarm = alarm_of(recorder);
   EXPECT_EQ(alarm.sink_kind, "gradient");
   EXPECT_TRUE(alarm.weights_clean);
-  EXPECT_NE(recorder.report_json().find("the program itself threw: loss is NaN\""), std::string::npos) << recorder.report_json();
+  EXPECT_NE(recorder.report_json().find("the program itself threw: loss is NaN\""), std::string::npos)
+      << recorder.report_json();
   EXPECT_NE(said_.find("own exception"), std::string::npos) << said_;
   // The gradient is bad still, and no work of a closure that throws at once.
-  EXPECT_THROW((void)recorder.step(bad.sgd, []() -> at::Tensor { throw std::runtime_error("before anything"); }), std::runtime_error);
+  EXPECT_THROW((void)recorder.step(bad.sgd, []() -> at::Tensor { throw std::runtime_error("before anything"); }),
+               std::runtime_error);
   EXPECT_EQ(recorder.report()->alarms.size(), 1u);
 }
 
@@ -125,16 +139,22 @@ TEST_F(RecorderTest, TheSameStepThatComesOutFiniteIsTransient) {
     torch::optim::SGD sgd(std::vector<at::Tensor>{w, v}, torch::optim::SGDOptions(0.1));
     Recorder recorder(options());
     int calls = 0;
-    EXPECT_FALSE(recorder.step(sgd, [&] {
-      sgd.zero_grad();
-      ++calls;
-      at::Tensor loss = (w * (calls == 1 ? NAN : 1.0)).sum() + (v * (same || calls == 1 ? x : x + 1)).sum();
-      loss.backward();
-      return loss;
-    }).applied);
+    EXPECT_FALSE(recorder
+                     .step(sgd,
+                           [&] {
+                             sgd.zero_grad();
+                             ++calls;
+                             at::Tensor loss =
+                                 (w * (calls == 1 ? NAN : 1.0)).sum() + (v * (same || calls == 1 ? x : x + 1)).sum();
+                             loss.backward();
+                             return loss;
+                           })
+                     .applied);
     EXPECT_EQ(alarm_of(recorder).rerun, same ? "transient" : "not-run");
-    EXPECT_NE(recorder.report_json().find(same ? "it did not come again" : "the closure computed something else the second time"),
-              std::string::npos) << recorder.report_json();
+    EXPECT_NE(recorder.report_json().find(same ? "it did not come again"
+                                               : "the closure computed something else the second time"),
+              std::string::npos)
+        << recorder.report_json();
   }
 }
 
@@ -144,14 +164,17 @@ TEST_F(RecorderTest, WhereNothingCanBeComparedNothingIsClaimed) {
   Recorder recorder(options());
   at::Tensor x;  // a loader's next batch, as it would be
   int calls = 0;
-  EXPECT_FALSE(recorder.step(sgd, [&] {
-    sgd.zero_grad();
-    x = at::full({3}, ++calls == 1 ? NAN : 1.0);
-    recorder.input("x", x);
-    at::Tensor loss = (w * x).sum();
-    loss.backward();
-    return loss;
-  }).applied);
+  EXPECT_FALSE(recorder
+                   .step(sgd,
+                         [&] {
+                           sgd.zero_grad();
+                           x = at::full({3}, ++calls == 1 ? NAN : 1.0);
+                           recorder.input("x", x);
+                           at::Tensor loss = (w * x).sum();
+                           loss.backward();
+                           return loss;
+                         })
+                   .applied);
   const Alarm alarm = alarm_of(recorder);
   EXPECT_EQ(alarm.rerun, "not-run");
   EXPECT_EQ(alarm.cause.cause_class, "bad-data");
@@ -164,13 +187,17 @@ TEST_F(RecorderTest, AGradientThatWasBadBeforeTheClosureIsToldAsThat) {
   Recorder recorder(options());
   recorder.watch(sgd, {{"w", w}});
   at::sqrt(-w).sum().backward();
-  EXPECT_FALSE(recorder.step(sgd, [&] {
-    at::Tensor loss = w.sum();
-    loss.backward();
-    return loss;
-  }).applied);
+  EXPECT_FALSE(recorder
+                   .step(sgd,
+                         [&] {
+                           at::Tensor loss = w.sum();
+                           loss.backward();
+                           return loss;
+                         })
+                   .applied);
   EXPECT_EQ(alarm_of(recorder).rerun, "not-run");
-  EXPECT_NE(alarm_of(recorder).cause.text.find("the gradient of w was bad already when the closure began"), std::string::npos);
+  EXPECT_NE(alarm_of(recorder).cause.text.find("the gradient of w was bad already when the closure began"),
+            std::string::npos);
 }
 
 class Ruining : public torch::optim::SGD {
@@ -196,19 +223,25 @@ TEST_F(RecorderTest, WhatWasWrittenBeforeTheStepIsToldByWhoWroteIt) {
       const at::NoGradGuard no_grad;
       if (by_program && i == 5) v.fill_(INFINITY);
       const at::AutoGradMode grad(true);
-      if (!recorder.step(optimizer, [&] {
-        optimizer.zero_grad();
-        at::Tensor loss = (w * v).mean();
-        loss.backward();
-        return loss;
-      }).status.ok()) break;
+      if (!recorder
+               .step(optimizer,
+                     [&] {
+                       optimizer.zero_grad();
+                       at::Tensor loss = (w * v).mean();
+                       loss.backward();
+                       return loss;
+                     })
+               .status.ok())
+        break;
     }
     const Alarm alarm = alarm_of(recorder);
     EXPECT_EQ(alarm.step, 5);
     EXPECT_FALSE(alarm.weights_clean);
     EXPECT_EQ(alarm.cause.cause_class, by_program ? "corrupted-state" : "optimizer-arithmetic");
     EXPECT_EQ(alarm.births.at(0).phase, by_program ? "state" : "optimizer");
-    EXPECT_NE(alarm.cause.text.find(by_program ? "the program wrote it" : "Ruining wrote it in one of the steps 2 to 4"), std::string::npos)
+    EXPECT_NE(
+        alarm.cause.text.find(by_program ? "the program wrote it" : "Ruining wrote it in one of the steps 2 to 4"),
+        std::string::npos)
         << alarm.cause.text;
     if (by_program) {
       EXPECT_NE(alarm.cause.text.find("3 Inf of 3 values"), std::string::npos) << alarm.cause.text;
@@ -238,7 +271,8 @@ TEST_F(RecorderTest, TwoScopesMayStandOnALine) {
   AlwaysBad bad;
   Recorder recorder(options());
   (void)recorder.step(bad.sgd, [&] {
-    FINITUDE_HERE("outer"); FINITUDE_HERE("inner");
+    FINITUDE_HERE("outer");
+    FINITUDE_HERE("inner");
     return bad();
   });
   EXPECT_EQ(alarm_of(recorder).births.at(0).place.module, "outer.inner");
@@ -257,14 +291,17 @@ TEST_F(RecorderTest, TheLineOfALibraryIsFoundThatWasLoadedByARelativePath) {
   RecorderOptions lines = options();
   lines.debug_lines = true;
   Recorder recorder(lines);
-  EXPECT_FALSE(recorder.step(sgd, [&] {
-    sgd.zero_grad();
-    at::Tensor logarithm;
-    log_of(w, &logarithm);
-    at::Tensor loss = logarithm.sum();
-    loss.backward();
-    return loss;
-  }).applied);
+  EXPECT_FALSE(recorder
+                   .step(sgd,
+                         [&] {
+                           sgd.zero_grad();
+                           at::Tensor logarithm;
+                           log_of(w, &logarithm);
+                           at::Tensor loss = logarithm.sum();
+                           loss.backward();
+                           return loss;
+                         })
+                   .applied);
   const Place place = alarm_of(recorder).births.at(0).place;
   EXPECT_EQ(std::filesystem::path(place.file).filename(), "loaded.cpp");
   EXPECT_EQ(place.line, 5);

@@ -29,7 +29,9 @@ struct Net : torch::nn::Module {
     dropout = register_module("dropout", torch::nn::Dropout(0.25));
     head = register_module("head", torch::nn::Linear(8, 3));
   }
-  at::Tensor forward(const at::Tensor& x) { return head->forward(dropout->forward(at::relu(norm->forward(first->forward(x))))); }
+  at::Tensor forward(const at::Tensor& x) {
+    return head->forward(dropout->forward(at::relu(norm->forward(first->forward(x)))));
+  }
 
   torch::nn::Linear first{nullptr}, head{nullptr};
   torch::nn::BatchNorm1d norm{nullptr};
@@ -47,7 +49,8 @@ inline bool same_bits(const std::vector<at::Tensor>& a, const std::vector<at::Te
   if (a.size() != b.size()) return false;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const at::Tensor x = a[i].detach().contiguous(), y = b[i].detach().contiguous();
-    if (x.sizes() != y.sizes() || x.dtype() != y.dtype() || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) != 0)
+    if (x.sizes() != y.sizes() || x.dtype() != y.dtype() ||
+        std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) != 0)
       return false;
   }
   return true;
@@ -61,7 +64,8 @@ inline std::vector<at::Tensor> all_of(const Net& net) {
 
 inline constexpr int kBadStep = 4;  // the step that goes wrong in training()
 
-// Ten steps of the net; the logarithm of an exact zero in step kBadStep, unless `healthy`. Returns what came of the steps.
+// Ten steps of the net; the logarithm of an exact zero in step kBadStep, unless `healthy`. Returns what came of the
+// steps.
 template <typename Step>
 void training(Net& net, const Step& step, bool healthy = false) {
   for (int i = 0; i < 10; ++i) {

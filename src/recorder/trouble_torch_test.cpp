@@ -1,4 +1,5 @@
-// What does not go as planned: a recorder that is switched off, a disk that cannot be written, optimizers that throw, threads.
+// What does not go as planned: a recorder that is switched off, a disk that cannot be written, optimizers that throw,
+// threads.
 #include <ATen/autocast_mode.h>
 #include <torch/optim/adam.h>
 
@@ -55,10 +56,13 @@ TEST_F(RecorderTest, WhereNothingCanBeWrittenTrainingGoesOn) {
     Recorder recorder(nowhere);
     recorder.watch(adam, net);
     int steps = 0;
-    training(net, [&](int i, const auto& closure) {
-      EXPECT_EQ(recorder.step(adam, closure).applied, healthy || i != kBadStep);
-      return ++steps, true;
-    }, healthy);
+    training(
+        net,
+        [&](int i, const auto& closure) {
+          EXPECT_EQ(recorder.step(adam, closure).applied, healthy || i != kBadStep);
+          return ++steps, true;
+        },
+        healthy);
     EXPECT_EQ(steps, 10);
     EXPECT_FALSE(recorder.finish().ok());
     EXPECT_TRUE(recorder.folder().empty());
@@ -160,15 +164,18 @@ struct Worker {
     recorder.watch(*sgd, {{"a", a}, {"b", b}});
   }
   bool step(bool bad) {
-    return recorder.step(*sgd, [&] {
-      FINITUDE_HERE("worker");
-      sgd->zero_grad();
-      at::Tensor hidden = at::tanh(x.matmul(a));
-      if (bad) hidden = at::sqrt(hidden - 2);
-      at::Tensor loss = hidden.matmul(b).square().mean();
-      loss.backward();
-      return loss;
-    }).applied;
+    return recorder
+        .step(*sgd,
+              [&] {
+                FINITUDE_HERE("worker");
+                sgd->zero_grad();
+                at::Tensor hidden = at::tanh(x.matmul(a));
+                if (bad) hidden = at::sqrt(hidden - 2);
+                at::Tensor loss = hidden.matmul(b).square().mean();
+                loss.backward();
+                return loss;
+              })
+        .applied;
   }
 
   Recorder recorder;
@@ -239,12 +246,15 @@ TEST_F(RecorderTest, WhatCannotBeReadIsNamed) {
   torch::optim::SGD sgd(std::vector<at::Tensor>{w}, torch::optim::SGDOptions(0.5));
   Recorder recorder(options());
   recorder.watch(sgd);
-  EXPECT_TRUE(recorder.step(sgd, [&] {
-    sgd.zero_grad();
-    at::Tensor loss = (w * NAN).sum();
-    loss.backward();
-    return loss;
-  }).applied);
+  EXPECT_TRUE(recorder
+                  .step(sgd,
+                        [&] {
+                          sgd.zero_grad();
+                          at::Tensor loss = (w * NAN).sum();
+                          loss.backward();
+                          return loss;
+                        })
+                  .applied);
   EXPECT_EQ(recorder.report()->gradients_scanned, 0u);
   EXPECT_TRUE(recorder.finish().ok());
   EXPECT_NE(said_.find("not watched: gradients on meta; losses on meta"), std::string::npos) << said_;
@@ -258,12 +268,15 @@ TEST_F(RecorderTest, AStepWithinAnotherIsTakenOnce) {
   int calls = 0;
   const StepResult result = recorder.step(outer, [&] {
     ++calls;
-    EXPECT_TRUE(recorder.step(inner, [&] {
-      inner.zero_grad();
-      at::Tensor loss = v.sum();
-      loss.backward();
-      return loss;
-    }).applied);
+    EXPECT_TRUE(recorder
+                    .step(inner,
+                          [&] {
+                            inner.zero_grad();
+                            at::Tensor loss = v.sum();
+                            loss.backward();
+                            return loss;
+                          })
+                    .applied);
     outer.zero_grad();
     at::Tensor loss = at::sqrt(-w).sum();
     loss.backward();

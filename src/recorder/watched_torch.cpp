@@ -119,7 +119,8 @@ void Watched::look_at_gradients(bool written_only) {
     marks_[index] = {};
     if (gradient == nullptr || (written_only && left_bad(index, p))) return;
     observe::TensorView v;
-    if (!gradient->device().is_cpu() || (!gradient->is_sparse() && !observe::view_of(*gradient->unsafeGetTensorImpl(), &v))) {
+    if (!gradient->device().is_cpu() ||
+        (!gradient->is_sparse() && !observe::view_of(*gradient->unsafeGetTensorImpl(), &v))) {
       if (unread_.empty()) unread_ = gradient->device().str();
       return;
     }
@@ -138,8 +139,10 @@ std::int64_t Watched::look_at_written() {
     if (p.defined()) seen_[index].version = observe::version_of(*p.unsafeGetTensorImpl());
     if (bad >= 0 || (!all && index % kRotation != slice)) return;
     if (!p.requires_grad() && gradient_of(p) == nullptr) return;  // frozen: no step writes it, whatever it holds
-    if (is_finite(p)) seen_[index].finite_after = steps;
-    else bad = static_cast<std::int64_t>(index);
+    if (is_finite(p))
+      seen_[index].finite_after = steps;
+    else
+      bad = static_cast<std::int64_t>(index);
   });
   return bad;
 }
@@ -163,7 +166,8 @@ double Watched::largest_parameter() const {
   double largest = 0;
   for_each([&](std::size_t, const at::Tensor& p) {
     observe::TensorView v;
-    if (p.defined() && observe::view_of(*p.unsafeGetTensorImpl(), &v)) largest = std::max(largest, observe::full(v).absmax);
+    if (p.defined() && observe::view_of(*p.unsafeGetTensorImpl(), &v))
+      largest = std::max(largest, observe::full(v).absmax);
   });
   return largest;
 }

@@ -1,5 +1,5 @@
-// One optimizer as the recorder knows it: what its parameters are called, what they were when the step began, and what its last
-// steps were like.
+// One optimizer as the recorder knows it: what its parameters are called, what they were when the step began, and what
+// its last steps were like.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -60,12 +60,14 @@ class Watched {
   void begin_step(const Generators& generators);
   const std::vector<std::string>& generators_at_start() const { return generators_; }
   bool had_gradient(std::size_t index) const { return index < had_.size() && had_[index].gradient != nullptr; }
-  // Its gradient may have been bad as the step began, and is the tensor that it was then: the step has added to it at most.
+  // Its gradient may have been bad as the step began, and is the tensor that it was then: the step has added to it at
+  // most.
   bool began_bad(std::size_t index, const at::Tensor& parameter) const;
   // It is what the last step left bad, and nothing of this step is in it.
   bool left_bad(std::size_t index, const at::Tensor& parameter) const;
 
-  // Reads every gradient. `bad` or'ed into what is known of earlier looks in this step. written_only: not what left_bad().
+  // Reads every gradient. `bad` or'ed into what is known of earlier looks in this step. written_only: not what
+  // left_bad().
   void look_at_gradients(bool written_only = false);
   const std::vector<observe::GradMark>& marks() const { return marks_; }
   bool was_bad(std::size_t index) const { return index < bad_.size() && bad_[index]; }
@@ -73,8 +75,8 @@ class Watched {
   // Where gradients lie that cannot be read, "cuda:0"; empty: all of the last look were.
   const std::string& unread() const { return unread_; }
 
-  // After the optimizer has stepped: the index of a parameter that is not finite, or -1. All are read after the first two steps,
-  // and a 64th of them after each later one.
+  // After the optimizer has stepped: the index of a parameter that is not finite, or -1. All are read after the first
+  // two steps, and a 64th of them after each later one.
   std::int64_t look_at_written();
   double largest_parameter() const;
   // All parameters were found finite before the first step.
@@ -87,9 +89,9 @@ class Watched {
   void keep_history(double loss);
   explain::StepHistory history() const;
 
-  std::uint64_t steps = 0;   // that were judged
-  bool has_begun = false;    // its first step has
-  bool damaged = false;      // parameters are known not to be finite
+  std::uint64_t steps = 0;  // that were judged
+  bool has_begun = false;   // its first step has
+  bool damaged = false;     // parameters are known not to be finite
   double largest_at_start = 0;
 
  private:
@@ -104,8 +106,8 @@ class Watched {
   struct Had {
     const c10::TensorImpl* gradient = nullptr;  // to tell one from another; not to be looked into
     std::uint32_t version = 0;
-    bool clean = false, bad = false;            // it is as the last step left it: finite, or not
-    std::optional<observe::WeakTensor> held;    // bad: the gradient, as another may come to lie at the same address
+    bool clean = false, bad = false;          // it is as the last step left it: finite, or not
+    std::optional<observe::WeakTensor> held;  // bad: the gradient, as another may come to lie at the same address
   };
   std::vector<Had> had_;
   std::vector<bool> bad_;

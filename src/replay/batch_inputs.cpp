@@ -83,7 +83,8 @@ class Search {
       if (entry.kind == Entry::kFill) begin_to_make(entry.number, nullptr);
       if (entry.kind == Entry::kCall) call(i, entry);
     }
-    // Beside what a loader gave, a permutation of it is no sample: with one row of that replaced, another sample is left out.
+    // Beside what a loader gave, a permutation of it is no sample: with one row of that replaced, another sample is
+    // left out.
     for (auto& [rows, inputs] : found_)
       if (std::ranges::any_of(inputs, &BatchInput::loaded))
         std::erase_if(inputs, [](const BatchInput& input) { return input.as_index && !input.loaded; });
@@ -116,7 +117,8 @@ class Search {
   }
 
   bool is_of_optimizer(const Entry& entry) const {
-    return trace_ != nullptr && entry.traced < trace_->ops.size() && trace_->ops[entry.traced].phase == record::Phase::kOptimizer;
+    return trace_ != nullptr && entry.traced < trace_->ops.size() &&
+           trace_->ops[entry.traced].phase == record::Phase::kOptimizer;
   }
 
   bool takes_by_index(const Entry& entry) const {
@@ -147,7 +149,8 @@ class Search {
       };
       capture::for_each_tensor(entry.args[arg], use);
     }
-    const bool from_nothing = !any_tensor || (entry.number < tape_.operators.size() && record::allocates(tape_.operators[entry.number].name));
+    const bool from_nothing =
+        !any_tensor || (entry.number < tape_.operators.size() && record::allocates(tape_.operators[entry.number].name));
     capture::for_each_tensor(entry.results, [&](const TensorRef& t) {
       if (!is_known(t)) return;
       if (making_[t.storage].begun && any_derived) making_[t.storage].over = true;
@@ -161,8 +164,9 @@ class Search {
     if (trace_ == nullptr || entry.traced >= trace_->ops.size()) return rows;
     // The trace counts bytes from elsewhere than the tape: only the shape tells which of the arguments it is.
     const auto& uses = trace_->ops[entry.traced].inputs;
-    const auto use = std::find_if(uses.begin(), uses.end(),
-                                  [&](const record::TensorUse& u) { return u.shape == t.sizes && u.storage != record::kNone; });
+    const auto use = std::find_if(uses.begin(), uses.end(), [&](const record::TensorUse& u) {
+      return u.shape == t.sizes && u.storage != record::kNone;
+    });
     if (use == uses.end()) return rows;
     const auto first = first_uses_.find({use->storage, use->begin, use->end});
     return first != first_uses_.end() && first->second.op <= entry.traced ? first->second.rows : rows;
@@ -172,7 +176,8 @@ class Search {
     for (record::OpId id = 0; id < trace_->ops.size(); ++id) {
       for (const auto* list : {&trace_->ops[id].inputs, &trace_->ops[id].outputs}) {
         for (const record::TensorUse& u : *list) {
-          if (u.dense && !u.shape.empty() && u.shape[0] > 1) first_uses_.try_emplace({u.storage, u.begin, u.end}, FirstUse{id, u.shape[0]});
+          if (u.dense && !u.shape.empty() && u.shape[0] > 1)
+            first_uses_.try_emplace({u.storage, u.begin, u.end}, FirstUse{id, u.shape[0]});
         }
       }
     }
@@ -180,8 +185,8 @@ class Search {
 
   bool is_input(const TensorRef& t) const { return tape_.storages[t.storage].origin == capture::Storage::kInput; }
 
-  // What the step was given, or a batch that it put together itself, as it does in a second process: its rows are the samples, whatever
-  // it was made of.
+  // What the step was given, or a batch that it put together itself, as it does in a second process: its rows are the
+  // samples, whatever it was made of.
   void given(const TensorRef& t, const Entry& entry, BatchInput input) {
     const capture::Storage& storage = tape_.storages[t.storage];
     input.loaded = storage.kind == kBatch;
@@ -208,7 +213,8 @@ class Search {
     record::OpId op = 0;
     std::int64_t rows = 0;
   };
-  std::map<std::tuple<record::StorageId, std::int64_t, std::int64_t>, FirstUse> first_uses_;  // by the bytes of a storage; of rows, and all of them
+  std::map<std::tuple<record::StorageId, std::int64_t, std::int64_t>, FirstUse>
+      first_uses_;              // by the bytes of a storage; of rows, and all of them
   std::vector<Making> making_;  // by storage
   std::set<StorageId> given_;
   std::map<std::int64_t, std::vector<BatchInput>> found_;

@@ -37,10 +37,15 @@ enum : std::uint32_t { kRandn, kFill, kMul, kEmptyLike, kNormal };
 // 0: weight [5,3]. 1: labels [5], given. 2: drawn [5,3], then filled in part. 3: product of 0 and 2. 4: like 3.
 Tape tape() {
   Tape tape;
-  tape.operators = {{"aten::randn", ""}, {"aten::fill_", "Scalar"}, {"aten::mul", "Tensor"}, {"aten::empty_like", ""}, {"aten::normal_", ""}};
-  tape.storages = {storage(Storage::kInput, 15, "parameter"), storage(Storage::kInput, 5), storage(Storage::kProduced, 15),
-                   storage(Storage::kProduced, 15), storage(Storage::kProduced, 15)};
-  tape.entries = {call(kRandn, {}, {tensor_value(2, {5, 3})}), call(kFill, {tensor_value(2, {3}, 12)}, {tensor_value(2, {3}, 12)}),
+  tape.operators = {{"aten::randn", ""},
+                    {"aten::fill_", "Scalar"},
+                    {"aten::mul", "Tensor"},
+                    {"aten::empty_like", ""},
+                    {"aten::normal_", ""}};
+  tape.storages = {storage(Storage::kInput, 15, "parameter"), storage(Storage::kInput, 5),
+                   storage(Storage::kProduced, 15), storage(Storage::kProduced, 15), storage(Storage::kProduced, 15)};
+  tape.entries = {call(kRandn, {}, {tensor_value(2, {5, 3})}),
+                  call(kFill, {tensor_value(2, {3}, 12)}, {tensor_value(2, {3}, 12)}),
                   call(kMul, {tensor_value(0, {5, 3}), tensor_value(2, {5, 3})}, {tensor_value(3, {5, 3})}),
                   call(kMul, {tensor_value(3, {5, 3}), tensor_value(1, {5, 1})}, {tensor_value(3, {5, 3})})};
   return tape;
@@ -65,8 +70,9 @@ TEST(BatchInputs, MemoryLikeAnotherTensorIsMadeOfNothingUntilSomethingComputedGo
     Tape t = tape();
     t.entries.resize(3);
     t.entries.push_back(call(kEmptyLike, {tensor_value(3, {5, 3})}, {tensor_value(4, {5, 3})}));
-    t.entries.push_back(computed ? call(kMul, {tensor_value(4, {5, 3}), tensor_value(3, {5, 3})}, {tensor_value(4, {5, 3})})
-                                 : call(kNormal, {tensor_value(4, {5, 3})}, {tensor_value(4, {5, 3})}));
+    t.entries.push_back(computed
+                            ? call(kMul, {tensor_value(4, {5, 3}), tensor_value(3, {5, 3})}, {tensor_value(4, {5, 3})})
+                            : call(kNormal, {tensor_value(4, {5, 3})}, {tensor_value(4, {5, 3})}));
     t.entries.push_back(call(kMul, {tensor_value(4, {5, 3}), tensor_value(3, {5, 3})}, {tensor_value(3, {5, 3})}));
     std::size_t made = 0;
     const auto found = batch_inputs(t);
@@ -90,7 +96,8 @@ TEST(BatchInputs, WhatBackwardMakesAndWhatHasNoRowsIsNone) {
 TEST(BatchInputs, ABatchThatTheStepItselfPutTogetherIsOne) {
   Tape t;
   t.operators = {{"aten::stack", ""}, {"aten::mul", "Tensor"}};
-  t.storages = {storage(Storage::kInput, 3), storage(Storage::kInput, 3), storage(Storage::kProduced, 6, "batch"), storage(Storage::kProduced, 6)};
+  t.storages = {storage(Storage::kInput, 3), storage(Storage::kInput, 3), storage(Storage::kProduced, 6, "batch"),
+                storage(Storage::kProduced, 6)};
   t.entries = {call(0, {tensor_value(0, {3}), tensor_value(1, {3})}, {tensor_value(2, {2, 3})}),
                call(1, {tensor_value(2, {2, 3}), tensor_value(2, {2, 3})}, {tensor_value(3, {2, 3})})};
   const auto found = batch_inputs(t);
@@ -107,7 +114,8 @@ TEST(BatchInputs, AnIndexIsNoneBesideWhatALoaderGave) {
   for (const bool loaded : {true, false}) {
     Tape t;
     t.operators = {{"aten::index", "Tensor"}};
-    t.storages = {storage(Storage::kInput, 6, loaded ? "batch" : ""), storage(Storage::kInput, 2), storage(Storage::kProduced, 6)};
+    t.storages = {storage(Storage::kInput, 6, loaded ? "batch" : ""), storage(Storage::kInput, 2),
+                  storage(Storage::kProduced, 6)};
     t.entries = {call(0, {tensor_value(0, {2, 3}), tensor_value(1, {2})}, {tensor_value(2, {2, 3})})};
     EXPECT_EQ(batch_inputs(t).at(2).size(), loaded ? 1u : 2u);
   }

@@ -5,7 +5,9 @@
 namespace finitude::replay {
 namespace {
 
-bool is_half(const at::Tensor& t) { return t.defined() && (t.scalar_type() == at::kHalf || t.scalar_type() == at::kBFloat16); }
+bool is_half(const at::Tensor& t) {
+  return t.defined() && (t.scalar_type() == at::kHalf || t.scalar_type() == at::kBFloat16);
+}
 
 }  // namespace
 

@@ -28,8 +28,8 @@ class CallCopies {
     for (const auto& [seen, copy] : known_) {
       if (seen.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl() ==
               t.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl() &&
-          seen.storage_offset() == t.storage_offset() && seen.sizes() == t.sizes() &&
-          seen.strides() == t.strides() && seen.scalar_type() == t.scalar_type())
+          seen.storage_offset() == t.storage_offset() && seen.sizes() == t.sizes() && seen.strides() == t.strides() &&
+          seen.scalar_type() == t.scalar_type())
         return copy;
     }
     at::Tensor base = t;

@@ -33,7 +33,8 @@ std::string_view bare_name(std::string_view name) {
   return name;
 }
 
-// Which memory belongs to which row: the byte at `begin + o` to number (o / stride) % rows. Views need no entry of their own.
+// Which memory belongs to which row: the byte at `begin + o` to number (o / stride) % rows. Views need no entry of
+// their own.
 struct Layout {
   std::int64_t begin = 0, stride = 0;
 };
@@ -55,7 +56,8 @@ class Carried {
   Carried(const Tape& tape, std::int64_t rows) : tape_(tape), rows_(rows) {}
 
   void begin(const BatchInput& input) {
-    layouts_.insert_or_assign(input.storage, Layout{static_cast<std::int64_t>(input.begin), static_cast<std::int64_t>(input.row_bytes)});
+    layouts_.insert_or_assign(
+        input.storage, Layout{static_cast<std::int64_t>(input.begin), static_cast<std::int64_t>(input.row_bytes)});
   }
 
   bool touches(const Entry& entry) const {
@@ -77,12 +79,14 @@ class Carried {
       input.read_at = from;
       out->emplace_back(t.sizes[0], input);
     };
-    const bool takes = entry.number < tape_.operators.size() && bare_name(tape_.operators[entry.number].name).starts_with("index") && !entry.args.empty();
+    const bool takes = entry.number < tape_.operators.size() &&
+                       bare_name(tape_.operators[entry.number].name).starts_with("index") && !entry.args.empty();
     if (takes && entry.args[0].kind == capture::Value::kTensor) {
       const TensorRef& all = entry.args[0].tensors.at(0);
       const auto dimension = dimension_of(all);
       capture::for_each_tensor(entry.results, [&](const TensorRef& t) {
-        if (dimension && dimension->at == 0 && dimension->per_row == 1 && t.storage != all.storage && t.sizes.size() == all.sizes.size() && t.sizes[0] > 1)
+        if (dimension && dimension->at == 0 && dimension->per_row == 1 && t.storage != all.storage &&
+            t.sizes.size() == all.sizes.size() && t.sizes[0] > 1)
           add(t, index + 1);
       });
     }
@@ -101,8 +105,11 @@ class Carried {
         if (!dimension) return;
         capture::for_each_tensor(entry.results, [&](const TensorRef& out) {
           if (!keeps(entry, arg, in, *dimension, out) || is_part(entry, out)) return;
-          const std::int64_t step = out.strides[dimension->at] * static_cast<std::int64_t>(capture::item_bytes(out.dtype));
-          if (step > 0) made.try_emplace(out.storage, Layout{out.offset * static_cast<std::int64_t>(capture::item_bytes(out.dtype)), step * dimension->per_row});
+          const std::int64_t step =
+              out.strides[dimension->at] * static_cast<std::int64_t>(capture::item_bytes(out.dtype));
+          if (step > 0)
+            made.try_emplace(out.storage, Layout{out.offset * static_cast<std::int64_t>(capture::item_bytes(out.dtype)),
+                                                 step * dimension->per_row});
         });
       });
     }
@@ -135,11 +142,14 @@ class Carried {
   }
 
   // Is the result's dimension of the same number that of the argument, index by index?
-  bool keeps(const Entry& entry, std::size_t arg, const TensorRef& in, Dimension dimension, const TensorRef& out) const {
+  bool keeps(const Entry& entry, std::size_t arg, const TensorRef& in, Dimension dimension,
+             const TensorRef& out) const {
     constexpr std::array<std::string_view, 6> kOfFirst = {"mm", "mv", "matmul", "linear", "gather", "index_select"};
     constexpr std::array<std::string_view, 4> kOfSecond = {"addmm", "addmv", "embedding", "index"};
-    constexpr std::array<std::string_view, 8> kMoves = {"flip", "roll", "sort", "msort", "argsort", "rot90", "topk", "dot"};
-    constexpr std::array<std::string_view, 6> kPuts = {"index_put", "index_copy", "index_add", "index_fill", "scatter", "masked_scatter"};
+    constexpr std::array<std::string_view, 8> kMoves = {"flip",    "roll",  "sort", "msort",
+                                                        "argsort", "rot90", "topk", "dot"};
+    constexpr std::array<std::string_view, 6> kPuts = {"index_put",  "index_copy", "index_add",
+                                                       "index_fill", "scatter",    "masked_scatter"};
     constexpr std::array<std::string_view, 5> kConvolutions = {"conv", "_conv", "mkldnn", "thnn_conv", "slow_conv"};
     if (out.storage == capture::kNoStorage || entry.number >= tape_.operators.size()) return false;
     const std::size_t d = dimension.at;
@@ -148,9 +158,11 @@ class Carried {
     if (is_one_of(name, kMoves)) return false;
     if (starts_with_one_of(name, kPuts)) return arg == 0 && out.sizes.size() == in.sizes.size();
     const bool looks_up = name == "embedding" || name == "index";
-    if (is_one_of(name, kOfSecond)) return arg == 1 && d == 0 && (looks_up || out.sizes.size() == in.sizes.size() || name == "addmv");
+    if (is_one_of(name, kOfSecond))
+      return arg == 1 && d == 0 && (looks_up || out.sizes.size() == in.sizes.size() || name == "addmv");
     if (is_one_of(name, kOfFirst)) {
-      const bool along = (name == "gather" || name == "index_select") && entry.args.size() > 1 && entry.args[1].number == 0;
+      const bool along =
+          (name == "gather" || name == "index_select") && entry.args.size() > 1 && entry.args[1].number == 0;
       return arg == 0 && d == 0 && !along;
     }
     if (starts_with_one_of(name, kConvolutions)) return arg == 0 && d == 0;
@@ -166,7 +178,8 @@ class Carried {
 
 using Taken = std::vector<std::pair<std::int64_t, BatchInput>>;
 
-bool reach(const Tape& tape, const std::vector<BatchInput>& inputs, std::int64_t rows, std::size_t entry, Taken* taken) {
+bool reach(const Tape& tape, const std::vector<BatchInput>& inputs, std::int64_t rows, std::size_t entry,
+           Taken* taken) {
   Carried carried(tape, rows);
   for (std::size_t i = 0; i <= entry; ++i) {
     for (const BatchInput& input : inputs) {
@@ -182,7 +195,8 @@ bool reach(const Tape& tape, const std::vector<BatchInput>& inputs, std::int64_t
   return false;
 }
 
-// Whether what the call `entry` gave is written into one of the inputs before that is read: the program still makes the batch then.
+// Whether what the call `entry` gave is written into one of the inputs before that is read: the program still makes the
+// batch then.
 bool goes_into(const Tape& tape, const std::vector<BatchInput>& inputs, std::size_t entry) {
   std::unordered_set<StorageId> born;
   std::size_t last = 0;
@@ -190,10 +204,14 @@ bool goes_into(const Tape& tape, const std::vector<BatchInput>& inputs, std::siz
   for (std::size_t i = entry; i < std::min(last, tape.entries.size()); ++i) {
     const Entry& call = tape.entries[i];
     bool reads = i == entry;
-    capture::for_each_tensor(call.args, [&](const TensorRef& t) { reads = reads || (t.storage != capture::kNoStorage && born.contains(t.storage)); });
+    capture::for_each_tensor(call.args, [&](const TensorRef& t) {
+      reads = reads || (t.storage != capture::kNoStorage && born.contains(t.storage));
+    });
     if (!reads) continue;
     capture::for_each_tensor(call.results, [&](const TensorRef& t) { born.insert(t.storage); });
-    if (std::ranges::any_of(inputs, [&](const BatchInput& input) { return i < input.read_at && born.contains(input.storage); })) return true;
+    if (std::ranges::any_of(inputs,
+                            [&](const BatchInput& input) { return i < input.read_at && born.contains(input.storage); }))
+      return true;
   }
   return false;
 }

@@ -16,9 +16,11 @@ enum class Reach {
   kRows,
 };
 
-// Do they reach the call `entry`: does it read or make a tensor with a dimension of which each index belongs to one of the `rows`
-// rows of the inputs? Not where they went into a part of something else (x[4] = row), were added to every row of it (a bias), or
-// were summed over (a weight). What the call makes may also go into the inputs before they are read (x[4, 2] = nan).
-Reach rows_reach(const capture::Tape& tape, const std::vector<BatchInput>& inputs, std::int64_t rows, std::size_t entry);
+// Do they reach the call `entry`: does it read or make a tensor with a dimension of which each index belongs to one of
+// the `rows` rows of the inputs? Not where they went into a part of something else (x[4] = row), were added to every
+// row of it (a bias), or were summed over (a weight). What the call makes may also go into the inputs before they are
+// read (x[4, 2] = nan).
+Reach rows_reach(const capture::Tape& tape, const std::vector<BatchInput>& inputs, std::int64_t rows,
+                 std::size_t entry);
 
 }  // namespace finitude::replay

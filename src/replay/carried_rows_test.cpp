@@ -49,7 +49,8 @@ BatchInput input(capture::StorageId storage, std::size_t row_bytes, std::size_t 
 Steps linear() {
   Steps s;
   for (const std::uint64_t n : {24, 20, 30, 30, 30, 1}) s.storage(n);
-  s.call("aten::addmm", {tensor_value(5, {1}), tensor_value(0, {6, 4}), tensor_value(1, {4, 5})}, {tensor_value(2, {6, 5})});
+  s.call("aten::addmm", {tensor_value(5, {1}), tensor_value(0, {6, 4}), tensor_value(1, {4, 5})},
+         {tensor_value(2, {6, 5})});
   s.call("aten::exp", {tensor_value(2, {6, 5})}, {tensor_value(3, {6, 5})});
   s.call("aten::log", {tensor_value(3, {30})}, {tensor_value(4, {30})});
   s.call("aten::sum", {tensor_value(4, {30})}, {tensor_value(5, {})});

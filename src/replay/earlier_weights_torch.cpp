@@ -28,7 +28,8 @@ class EarlierWeights : public PlayObserver {
       const auto found = by_name.find(storage.name);
       // Of a part of it, or of several parameters in one storage, nobody says where they lie.
       observe::TensorView view;
-      if (found == by_name.end() || !observe::view_of(*found->second->parameter.unsafeGetTensorImpl(), &view) || found->second->parameter.storage().nbytes() != storage.size_bytes ||
+      if (found == by_name.end() || !observe::view_of(*found->second->parameter.unsafeGetTensorImpl(), &view) ||
+          found->second->parameter.storage().nbytes() != storage.size_bytes ||
           found->second->parameter.numel() * found->second->parameter.element_size() != storage.size_bytes) {
         why_not = "the last update of " + storage.name + " is not known";
         return;
@@ -42,7 +43,8 @@ class EarlierWeights : public PlayObserver {
     const auto found = changes_.find(id);
     if (found == changes_.end()) return;
     const at::Tensor& now = found->second->parameter;
-    if (std::memcmp(storage.data(), now.storage().data(), storage.nbytes()) != 0) why_not = "the weights are no longer those of the step";
+    if (std::memcmp(storage.data(), now.storage().data(), storage.nbytes()) != 0)
+      why_not = "the weights are no longer those of the step";
     at::Tensor values = found->second->before;
     if (share_ != 0) values = values + (now - values) * share_;
     at::Tensor into = at::empty({0}, now.options());

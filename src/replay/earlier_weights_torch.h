@@ -23,12 +23,13 @@ struct LastUpdate {
 };
 using FindLastUpdate = std::function<LastUpdate()>;
 
-// share: of the update that stays. Does not run where the step reads none of these parameters, or a parameter of it that
-// is not among them.
+// share: of the update that stays. Does not run where the step reads none of these parameters, or a parameter of it
+// that is not among them.
 StepTrial play_on_earlier_weights(const capture::Tape& tape, const LastUpdate& update, double share);
 
-// Root mean square of what the update changed over that of the values before it: the median over the weights of two dimensions or more,
-// or over all parameters where there are none. Parameters that were zero do not count. 0: not known.
+// Root mean square of what the update changed over that of the values before it: the median over the weights of two
+// dimensions or more, or over all parameters where there are none. Parameters that were zero do not count. 0: not
+// known.
 double relative_size(const LastUpdate& update);
 
 }  // namespace finitude::replay

@@ -31,24 +31,25 @@ struct Edit {
   std::optional<sense::DType> dtype;
   std::string switch_on;  // an argument of the calls and of their nodes that is a switch, to be turned on
   std::string text;       // what is done, for the reader: "self clamped at 1e-12"
-  bool finite_only = false;  // whether the results are finite is all that is asked: they are not held against the unchanged step
-  std::string advice;     // what to write in the program, where it is this change that does it; empty: as the rule has it
-  std::string file;       // where; empty: as the rule has it
+  bool finite_only =
+      false;  // whether the results are finite is all that is asked: they are not held against the unchanged step
+  std::string advice;  // what to write in the program, where it is this change that does it; empty: as the rule has it
+  std::string file;    // where; empty: as the rule has it
   int line = 0;
-  std::string code;       // the same as Python behind the argument: ".clamp_min(1e-12)"; empty: not so simple
+  std::string code;  // the same as Python behind the argument: ".clamp_min(1e-12)"; empty: not so simple
 };
 
 // What a step came to that was computed with one thing changed.
 struct StepTrial {
   bool ran = false;
-  std::string why_not;          // where it did not run, or nothing could be learned from it
-  std::vector<std::string> bad; // results that are not finite: "loss", "gradient of head.weight"
-  // Of a tape of several ranks: results that are not finite and that the change cannot reach, as they are made of what other
-  // ranks gave, which is as it was recorded. Nothing is learned of them.
+  std::string why_not;           // where it did not run, or nothing could be learned from it
+  std::vector<std::string> bad;  // results that are not finite: "loss", "gradient of head.weight"
+  // Of a tape of several ranks: results that are not finite and that the change cannot reach, as they are made of what
+  // other ranks gave, which is as it was recorded. Nothing is learned of them.
   std::vector<std::string> given;
-  std::string difference;       // what else changed: the first value that was finite and came out otherwise; empty: none
-  std::uint64_t compared = 0;   // values that were finite and that the change could have reached
-  std::string rounding_in;      // not empty: the format whose rounding explains by how much they differ
+  std::string difference;      // what else changed: the first value that was finite and came out otherwise; empty: none
+  std::uint64_t compared = 0;  // values that were finite and that the change could have reached
+  std::string rounding_in;     // not empty: the format whose rounding explains by how much they differ
   double seconds = 0;
   // CONTRACTS section 4: loss and gradients finite, and what the birth did not touch as it was.
   bool verified() const { return ran && bad.empty() && given.empty() && difference.empty(); }
@@ -56,41 +57,44 @@ struct StepTrial {
 
 // The samples of the batch that make the step fail, found by putting a copy of one sample in the place of others.
 struct GuiltyElement {
-  std::string input;                  // "batch[0]"; empty: nobody named it
-  std::size_t number = 0;             // of the inputs, which one
-  std::vector<std::int64_t> index;    // within the sample; empty: the sample is one number there
+  std::string input;                // "batch[0]"; empty: nobody named it
+  std::size_t number = 0;           // of the inputs, which one
+  std::vector<std::int64_t> index;  // within the sample; empty: the sample is one number there
 };
 
 struct GuiltyRows {
   bool ran = false;
-  bool up_to_birth = false;           // not the whole step was played, but up to the birth, whose result was judged
+  bool up_to_birth = false;  // not the whole step was played, but up to the birth, whose result was judged
   std::string why_not;
   std::int64_t rows = 0, filler = 0;  // of the batch; the one that was copied
   std::vector<std::int64_t> guilty;
-  bool together = false;              // no single one makes it fail: these do together
-  // A loader gave them, or they stay apart, row by row, up to the birth. Else they are rows of some input that need not be the batch.
+  bool together = false;  // no single one makes it fail: these do together
+  // A loader gave them, or they stay apart, row by row, up to the birth. Else they are rows of some input that need not
+  // be the batch.
   bool of_batch = false;
-  bool of_samples = false;            // that, or of a data set of which the step takes a batch
-  bool more = false;                  // time or number ran out before all were found
-  bool one_by_one = true;             // false: so many that it was not tried which of them fail alone
+  bool of_samples = false;  // that, or of a data set of which the step takes a batch
+  bool more = false;        // time or number ran out before all were found
+  bool one_by_one = true;   // false: so many that it was not tried which of them fail alone
   int replays = 0;
-  // Of a single guilty sample: what of it makes the step fail, each alone or all together; empty: no few elements do, or not looked for.
+  // Of a single guilty sample: what of it makes the step fail, each alone or all together; empty: no few elements do,
+  // or not looked for.
   std::vector<GuiltyElement> elements{};
   bool elements_together = false;
 };
 
 // The step with memory that it read before anything was written to it, filled with other values.
 struct FillTrial {
-  StepTrial zeros, nans;              // nothing of it ran: the step reads no such memory
-  record::OpId made = record::kNone;  // the call of the trace that handed it out, the first that makes a difference alone
-  std::string op;                     // its name
+  StepTrial zeros, nans;  // nothing of it ran: the step reads no such memory
+  record::OpId made =
+      record::kNone;  // the call of the trace that handed it out, the first that makes a difference alone
+  std::string op;     // its name
   std::uint64_t bytes = 0;
 };
 
 // A call that makes NaN of zeros, 0 / 0: the replaced zeros, from which both operands are computed.
 struct Beside {
   record::OpId call = record::kNone;
-  Edit zeros;                     // of all that read the zeros; `to` is filled in by whoever asks
+  Edit zeros;                       // of all that read the zeros; `to` is filled in by whoever asks
   bool below = true, above = true;  // sides of zero on which such values lie
   bool uneven = false;              // each zero is replaced by a different value, up to twice as large
 };
@@ -104,19 +108,19 @@ class StepLab {
   virtual std::string faithful() = 0;
   virtual double step_seconds() const = 0;  // of one replay
   virtual StepTrial run(const Edit& edit) = 0;
-  // What the call gives in float64, where it gives NaN in the unchanged step, with the zeros replaced by `value`; none where that could
-  // not be tried.
+  // What the call gives in float64, where it gives NaN in the unchanged step, with the zeros replaced by `value`; none
+  // where that could not be tried.
   virtual std::vector<double> beside(const Beside&, double /*value*/) { return {}; }
   // Unchanged, with deterministic kernels only.
   virtual StepTrial deterministic() = 0;
   // spare: rows that are known to be bad. birth: the op of the trace whose result is judged where the whole step cannot
-  // be (other samples may make other shapes), or holds several batches; kNone: none. Takes no longer than `seconds`, but
-  // for one replay.
+  // be (other samples may make other shapes), or holds several batches; kNone: none. Takes no longer than `seconds`,
+  // but for one replay.
   virtual GuiltyRows guilty_rows(const std::vector<std::int64_t>& spare, record::OpId birth, double seconds) = 0;
   // Takes no longer than `seconds`, but for two replays.
   virtual FillTrial filled(double seconds) = 0;
-  // On the weights that the last update of the optimizer would have led to, had it been `share` of what it was: 0 takes it
-  // back. Does not run, and says why, where what the optimizer keeps does not tell that update.
+  // On the weights that the last update of the optimizer would have led to, had it been `share` of what it was: 0 takes
+  // it back. Does not run, and says why, where what the optimizer keeps does not tell that update.
   virtual StepTrial after_share_of_update(double share) = 0;
   // Size of that update over the size of the weights before it: the median over the weights; 0: not known.
   virtual double size_of_update() { return 0; }

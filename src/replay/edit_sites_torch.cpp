@@ -46,13 +46,14 @@ class Finder {
     std::string arg;
   };
 
-  // The parts of an op that read the tensor which it takes as `arg`, under the names that they have for it: a linear layer
-  // hands its input to addmm, under autocast to a cast.
+  // The parts of an op that read the tensor which it takes as `arg`, under the names that they have for it: a linear
+  // layer hands its input to addmm, under autocast to a cast.
   std::vector<Place> parts_reading(OpId op, const std::string& arg) const {
     std::vector<Place> out;
     if (op >= trace_.ops.size()) return out;
     const auto& inputs = trace_.ops[op].inputs;
-    const auto whole = std::find_if(inputs.begin(), inputs.end(), [&](const record::TensorUse& use) { return use.arg == arg; });
+    const auto whole =
+        std::find_if(inputs.begin(), inputs.end(), [&](const record::TensorUse& use) { return use.arg == arg; });
     if (whole == inputs.end() || whole->storage == kNone) return out;
     for (std::size_t i = 0; i < tape_.entries.size(); ++i) {
       const OpId traced = tape_.entries[i].traced;
@@ -77,14 +78,16 @@ class Finder {
     return {{*index, is_part ? name_around(op, traced, arg) : arg}};
   }
 
-  // What the call that an op is part of calls the tensor which that op takes as `arg`: a cast hands what it is given as `self` to
-  // copy_ as `src`. The same name, where it does not hand on that very memory.
+  // What the call that an op is part of calls the tensor which that op takes as `arg`: a cast hands what it is given as
+  // `self` to copy_ as `src`. The same name, where it does not hand on that very memory.
   std::string name_around(OpId part, OpId whole, const std::string& arg) const {
     const auto& inputs = trace_.ops[part].inputs;
-    const auto read = std::find_if(inputs.begin(), inputs.end(), [&](const record::TensorUse& use) { return use.arg == arg; });
+    const auto read =
+        std::find_if(inputs.begin(), inputs.end(), [&](const record::TensorUse& use) { return use.arg == arg; });
     if (read == inputs.end() || read->storage == kNone) return arg;
     for (const record::TensorUse& use : trace_.ops[whole].inputs) {
-      if (use.storage == read->storage && use.begin == read->begin && use.end == read->end && !use.arg.empty()) return use.arg;
+      if (use.storage == read->storage && use.begin == read->begin && use.end == read->end && !use.arg.empty())
+        return use.arg;
     }
     return arg;
   }
@@ -99,14 +102,17 @@ class Finder {
   }
 
   static bool is_of_tensors(const capture::Value& list) {
-    return !list.items.empty() && std::ranges::all_of(list.items, [](const capture::Value& item) { return item.kind == capture::Value::kTensor; });
+    return !list.items.empty() && std::ranges::all_of(list.items, [](const capture::Value& item) {
+      return item.kind == capture::Value::kTensor;
+    });
   }
 
   bool gradients_flow_to(const Entry& entry, const std::string& arg) const {
     if (entry.traced >= trace_.ops.size()) return true;
     if (trace_.ops[entry.traced].phase == record::Phase::kOptimizer) return false;
     const auto& inputs = trace_.ops[entry.traced].inputs;
-    return std::ranges::any_of(inputs, [&](const record::TensorUse& use) { return use.arg == arg && use.requires_grad; });
+    return std::ranges::any_of(inputs,
+                               [&](const record::TensorUse& use) { return use.arg == arg && use.requires_grad; });
   }
 
   void add_site(const Place& place) {
@@ -134,11 +140,13 @@ class Finder {
       }
       const capture::Value& value = entry.args[site.arg];
       site.is_tensor = value.kind == capture::Value::kTensor;
-      if (site.is_tensor) site.tensor = value.tensors.at(0);
+      if (site.is_tensor)
+        site.tensor = value.tensors.at(0);
       else if (value.kind == capture::Value::kList && is_of_tensors(value)) {
         site.is_list = true;
         if (gradients_flow_to(entry, place.arg)) {
-          out_.why_not = place.arg + " is a list of tensors that gradients flow to: a change of the single ones is not tried";
+          out_.why_not =
+              place.arg + " is a list of tensors that gradients flow to: a change of the single ones is not tried";
           return;
         }
       } else if (value.kind != capture::Value::kInt && value.kind != capture::Value::kDouble) {
@@ -154,7 +162,8 @@ class Finder {
     std::map<OpId, std::vector<std::size_t>> by_node;
     for (std::size_t i = 0; i < tape_.entries.size(); ++i) {
       const OpId traced = tape_.entries[i].traced;
-      if (calls_.stands_for(tape_.entries[i], traced) && trace_.ops[traced].node != kNone && is_derivative(trace_.ops[traced]))
+      if (calls_.stands_for(tape_.entries[i], traced) && trace_.ops[traced].node != kNone &&
+          is_derivative(trace_.ops[traced]))
         by_node[trace_.ops[traced].node].push_back(i);
     }
     std::map<OpId, std::size_t> known;  // nodes, in order: a derivative comes before its own
@@ -177,13 +186,14 @@ class Finder {
     }
   }
 
-  // What runs below a node from a line of the program is not the derivative: a checkpoint that computes its forward again, a hook.
-  // But the line that called autograd.grad is none below the node: it is where the others of its calls come from that have the
-  // fewest frames.
+  // What runs below a node from a line of the program is not the derivative: a checkpoint that computes its forward
+  // again, a hook. But the line that called autograd.grad is none below the node: it is where the others of its calls
+  // come from that have the fewest frames.
   bool is_derivative(const record::Op& op) const {
     if (op.stack == kNone) return true;
     const record::OpId id = op.node;
-    const bool generated = id < trace_.ops.size() && !trace_.ops[id].name.empty() && trace_.ops[id].name.back() >= '0' && trace_.ops[id].name.back() <= '9';
+    const bool generated = id < trace_.ops.size() && !trace_.ops[id].name.empty() &&
+                           trace_.ops[id].name.back() >= '0' && trace_.ops[id].name.back() <= '9';
     if (!generated || op.stack >= trace_.stacks.size()) return false;
     const auto below = shallowest_.try_emplace(id, shallowest(id)).first->second;
     return below == op.stack;
@@ -238,8 +248,10 @@ class Finder {
     for (const StorageId made : order) {
       if (used.contains(made)) node.handed_on.push_back(made);
     }
-    if (below) node.made.insert(out_.nodes[*below].made.begin(), out_.nodes[*below].made.end());
-    else if (edit_.kind == Edit::Kind::kClamp || edit_.kind == Edit::Kind::kReplace) find_gradient(node);
+    if (below)
+      node.made.insert(out_.nodes[*below].made.begin(), out_.nodes[*below].made.end());
+    else if (edit_.kind == Edit::Kind::kClamp || edit_.kind == Edit::Kind::kReplace)
+      find_gradient(node);
     if (!out_.why_not.empty()) return;
     for (const std::size_t i : entries) out_.node_at[i] = out_.nodes.size();
     out_.nodes.push_back(std::move(node));
@@ -248,7 +260,8 @@ class Finder {
   bool was_there(StorageId id, std::size_t before) const {
     bool found = false;
     for (std::size_t i = 0; i < before && !found; ++i) {
-      capture::for_each_tensor(tape_.entries[i].results, [&](const capture::TensorRef& t) { found |= t.storage == id; });
+      capture::for_each_tensor(tape_.entries[i].results,
+                               [&](const capture::TensorRef& t) { found |= t.storage == id; });
     }
     return found;
   }
@@ -266,14 +279,18 @@ class Finder {
     std::sort(wanted.begin(), wanted.end(), [](const auto* a, const auto* b) { return a->arg < b->arg; });
     const auto own = std::find_if(wanted.begin(), wanted.end(), [&](const auto* use) { return use->arg == site.name; });
     if (own == wanted.end()) return;  // none flows to it
-    if (node.handed_on.size() == wanted.size()) node.gradient = node.handed_on[static_cast<std::size_t>(own - wanted.begin())];
-    else node.gradient = by_size(node, wanted, **own);
-    if (node.gradient == capture::kNoStorage) out_.why_not = "the record of the step does not tell which gradient is that of " + site.name;
+    if (node.handed_on.size() == wanted.size())
+      node.gradient = node.handed_on[static_cast<std::size_t>(own - wanted.begin())];
+    else
+      node.gradient = by_size(node, wanted, **own);
+    if (node.gradient == capture::kNoStorage)
+      out_.why_not = "the record of the step does not tell which gradient is that of " + site.name;
   }
 
-  // What a node is given it may hand on as it is, as addmm does for its bias: then the gradient of an argument is the one of its size,
-  // where that is of one argument only.
-  StorageId by_size(const EditedNode& node, const std::vector<const record::TensorUse*>& wanted, const record::TensorUse& own) const {
+  // What a node is given it may hand on as it is, as addmm does for its bias: then the gradient of an argument is the
+  // one of its size, where that is of one argument only.
+  StorageId by_size(const EditedNode& node, const std::vector<const record::TensorUse*>& wanted,
+                    const record::TensorUse& own) const {
     const auto as_many = [&](const record::TensorUse* use) { return use->health.numel == own.health.numel; };
     if (std::count_if(wanted.begin(), wanted.end(), as_many) != 1) return capture::kNoStorage;
     std::unordered_set<StorageId> found;
@@ -281,7 +298,8 @@ class Finder {
       capture::for_each_tensor(tape_.entries[i].results, [&](const capture::TensorRef& t) {
         std::uint64_t count = 1;
         for (const std::int64_t size : t.sizes) count *= static_cast<std::uint64_t>(size);
-        if (count == own.health.numel && std::ranges::find(node.handed_on, t.storage) != node.handed_on.end()) found.insert(t.storage);
+        if (count == own.health.numel && std::ranges::find(node.handed_on, t.storage) != node.handed_on.end())
+          found.insert(t.storage);
       });
     }
     return found.size() == 1 ? *found.begin() : capture::kNoStorage;
@@ -307,12 +325,15 @@ class Finder {
       const bool copies = tape_.operators[entry.number].name == "aten::copy_";
       bool is_live = out_.site_at.contains(i) || out_.node_at.contains(i);
       for (std::size_t a = copies ? 1 : 0; a < entry.args.size(); ++a)
-        capture::for_each_tensor(entry.args[a], [&](const capture::TensorRef& t) { is_live = is_live || live.contains(t.storage); });
+        capture::for_each_tensor(entry.args[a],
+                                 [&](const capture::TensorRef& t) { is_live = is_live || live.contains(t.storage); });
       const auto mark = [&](const capture::TensorRef& t) {
         if (t.storage == capture::kNoStorage) return;
         reached.insert(t.storage);
-        if (is_live) live.insert(t.storage);
-        else if (copies) live.erase(t.storage);
+        if (is_live)
+          live.insert(t.storage);
+        else if (copies)
+          live.erase(t.storage);
       };
       capture::for_each_tensor(entry.results, mark);
       const auto handle = handle_of(tape_, entry);

@@ -15,21 +15,21 @@ namespace finitude::replay {
 // The backward of one call: entries of one node, in order.
 struct EditedNode {
   std::size_t site = 0;
-  bool again = false;                            // the derivative of another such node's calls (autograd.grad with create_graph)
+  bool again = false;  // the derivative of another such node's calls (autograd.grad with create_graph)
   std::vector<std::size_t> entries;
-  std::unordered_set<capture::StorageId> made;   // by its entries
-  std::vector<capture::StorageId> handed_on;     // of those: read by others, in the order in which they were made
+  std::unordered_set<capture::StorageId> made;        // by its entries
+  std::vector<capture::StorageId> handed_on;          // of those: read by others, in the order in which they were made
   capture::StorageId gradient = capture::kNoStorage;  // of the edited argument; kNoStorage: it has none
 };
 
 struct EditSite {
   std::size_t entry = 0;
-  std::size_t arg = 0;                  // of the operator; where the edit is of an argument
-  capture::TensorRef tensor;            // that argument as the tape has it, where it is a tensor
+  std::size_t arg = 0;        // of the operator; where the edit is of an argument
+  capture::TensorRef tensor;  // that argument as the tape has it, where it is a tensor
   bool is_tensor = false;
-  bool is_written = false;              // the operator writes it: the edit is made in its memory
-  bool is_list = false;                 // of tensors to which no gradient flows: each of them is edited
-  std::string name{};                   // of that argument; the edit may have another for it, as a part of the call calls it
+  bool is_written = false;  // the operator writes it: the edit is made in its memory
+  bool is_list = false;     // of tensors to which no gradient flows: each of them is edited
+  std::string name{};       // of that argument; the edit may have another for it, as a part of the call calls it
 };
 
 struct EditSites {
@@ -38,8 +38,8 @@ struct EditSites {
   std::unordered_map<std::size_t, std::size_t> site_at;  // entry -> sites
   std::unordered_map<std::size_t, std::size_t> node_at;  // entry -> nodes
   std::vector<bool> reached;                             // by entry: may compute something else than before
-  std::vector<bool> outcome_reached;                     // the same by outcome; not where memory was filled in from the tape since
-  std::string why_not;                                   // not empty: the edit cannot be carried out on this tape
+  std::vector<bool> outcome_reached;  // the same by outcome; not where memory was filled in from the tape since
+  std::string why_not;                // not empty: the edit cannot be carried out on this tape
 };
 
 // The trace is the one that was taken along with the tape.

@@ -21,7 +21,8 @@ bool same_memory(const TensorRef& a, const TensorRef& b) {
 }
 
 bool same_view(const TensorRef& a, const TensorRef& b) {
-  return same_memory(a, b) && a.dtype == b.dtype && a.offset == b.offset && a.sizes == b.sizes && a.strides == b.strides;
+  return same_memory(a, b) && a.dtype == b.dtype && a.offset == b.offset && a.sizes == b.sizes &&
+         a.strides == b.strides;
 }
 
 // Laid out like the tensor that it stands for, where that has no overlap.
@@ -49,7 +50,8 @@ at::Tensor EditedStep::edited(const at::Tensor& t, at::Tensor* replaced) const {
   *replaced = at::zeros(t.sizes(), t.options().dtype(at::kBool));
   const auto put = [&](const at::Tensor& where, double value) {
     replaced->logical_or_(where);
-    now = now.masked_fill(where, at::isIntegralType(t.scalar_type(), true) ? c10::Scalar(std::int64_t(value)) : c10::Scalar(value));
+    now = now.masked_fill(
+        where, at::isIntegralType(t.scalar_type(), true) ? c10::Scalar(std::int64_t(value)) : c10::Scalar(value));
   };
   if (edit_.kind == Edit::Kind::kReplace && edit_.spread != 0) {
     const at::Tensor where = t.eq(edit_.from);
@@ -83,8 +85,10 @@ void EditedStep::change_argument(std::size_t s, std::vector<c10::IValue>& argume
   if (!site.is_tensor) {
     const double before = value.toScalar().toDouble(), now = changed_number(edit_, before);
     changed_ = changed_ || now != before;
-    if (value.isInt() && now == std::floor(now)) value = static_cast<std::int64_t>(now);
-    else value = now;
+    if (value.isInt() && now == std::floor(now))
+      value = static_cast<std::int64_t>(now);
+    else
+      value = now;
     return;
   }
   const at::Tensor t = value.toTensor();
@@ -135,9 +139,11 @@ void EditedStep::change_node(std::size_t n, std::size_t index, std::vector<c10::
     // Another view of it, say its transpose.
     const std::int64_t offset = ref.offset - site.tensor.offset;
     std::int64_t last = offset;
-    for (std::size_t d = 0; d < ref.sizes.size(); ++d) last += std::max<std::int64_t>(ref.sizes[d] - 1, 0) * ref.strides[d];
+    for (std::size_t d = 0; d < ref.sizes.size(); ++d)
+      last += std::max<std::int64_t>(ref.sizes[d] - 1, 0) * ref.strides[d];
     TORCH_CHECK(ref.dtype == site.tensor.dtype && offset >= 0 && last < state.argument.numel() &&
-                    state.argument.strides() == c10::IntArrayRef(site.tensor.strides) && state.argument.is_non_overlapping_and_dense(),
+                    state.argument.strides() == c10::IntArrayRef(site.tensor.strides) &&
+                    state.argument.is_non_overlapping_and_dense(),
                 "the backward reads more than the argument that was changed");
     arguments[a] = state.argument.as_strided(ref.sizes, ref.strides, offset);
   }
@@ -179,8 +185,8 @@ void EditedStep::end_node(const EditedNode& node, bool clean) {
       const auto found = handed_on_.find(id);
       if (found == handed_on_.end() || !is_float(found->second)) continue;
       at::Tensor gradient = found->second;
-      TORCH_CHECK(state.replaced.sizes() == gradient.sizes(), "the step takes a derivative of the derivative of ", edit_.arg,
-                  ", in which its elements do not stay apart");
+      TORCH_CHECK(state.replaced.sizes() == gradient.sizes(), "the step takes a derivative of the derivative of ",
+                  edit_.arg, ", in which its elements do not stay apart");
       gradient.masked_fill_(state.replaced, 0);
     }
     return;
@@ -191,7 +197,8 @@ void EditedStep::end_node(const EditedNode& node, bool clean) {
   at::Tensor gradient = found->second;
   at::Tensor mask = state.replaced;
   if (mask.sizes() != gradient.sizes()) {
-    TORCH_CHECK(at::is_expandable_to(mask.sizes(), gradient.sizes()), "the gradient of ", edit_.arg, " has another shape");
+    TORCH_CHECK(at::is_expandable_to(mask.sizes(), gradient.sizes()), "the gradient of ", edit_.arg,
+                " has another shape");
     mask = mask.expand(gradient.sizes());
   }
   gradient.masked_fill_(mask, 0);
@@ -208,7 +215,8 @@ bool EditedStep::after(const PlayedCall& call) {
       told.front().masked_fill_(bad, edit_.to);
     }
   }
-  if (const auto found = sites_.node_at.find(call.index); found != sites_.node_at.end() && edit_.kind != Edit::Kind::kCompute) {
+  if (const auto found = sites_.node_at.find(call.index);
+      found != sites_.node_at.end() && edit_.kind != Edit::Kind::kCompute) {
     const EditedNode& node = sites_.nodes[found->second];
     const auto& results = tape_.entries[call.index].results;
     for (std::size_t r = 0; r < results.size() && r < call.results.size(); ++r) {
@@ -226,7 +234,8 @@ bool EditedStep::after(const PlayedCall& call) {
 void EditedStep::compare(const PlayedCall& call) {
   const capture::Entry& entry = tape_.entries[call.index];
   bool of_spared = false;
-  capture::for_each_tensor(entry.args, [&](const TensorRef& t) { of_spared = of_spared || spared_.contains(t.storage); });
+  capture::for_each_tensor(entry.args,
+                           [&](const TensorRef& t) { of_spared = of_spared || spared_.contains(t.storage); });
   const KeptValues::Comparison found = before_.compare(call, of_spared);
   compared += found.compared;
   if (!found.why.empty()) difference = found.why + " in " + call_name(tape_, call.index) + place_of(tape_, call.index);
@@ -251,7 +260,8 @@ void EditedStep::outcome(std::size_t index, const at::Tensor& tensor) {
   const std::string what = outcome_name(outcome);
   if (is_float(tensor)) {
     const at::Tensor values = tensor.is_sparse() ? tensor._values() : tensor;
-    const bool ok = outcome.kind == "buffer" ? !values.isnan().any().item<bool>() : at::isfinite(values).all().item<bool>();
+    const bool ok =
+        outcome.kind == "buffer" ? !values.isnan().any().item<bool>() : at::isfinite(values).all().item<bool>();
     if (!ok) bad.push_back(what);
   }
   bool spared = false;

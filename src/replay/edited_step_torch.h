@@ -22,7 +22,11 @@ std::string outcome_name(const capture::Outcome& outcome);
 class EditedStep : public PlayObserver {
  public:
   EditedStep(const capture::Tape& tape, const EditSites& sites, const Edit& edit, const KeptValues& before)
-      : tape_(tape), sites_(sites), edit_(edit), before_(before), states_(sites.sites.size()),
+      : tape_(tape),
+        sites_(sites),
+        edit_(edit),
+        before_(before),
+        states_(sites.sites.size()),
         clean_(sites.nodes.size(), true) {}
 
   void change(std::size_t index, const c10::FunctionSchema& schema, std::vector<c10::IValue>& arguments) override;

@@ -50,7 +50,8 @@ class Fill : public PlayObserver {
 
   void filled(std::size_t index, c10::Storage& storage) override {
     const Entry& entry = tape_.entries[index];
-    if (!is_unwritten(entry) || (made_ && *made_ != entry.traced) || (only_ != nullptr && !(*only_)[entry.number])) return;
+    if (!is_unwritten(entry) || (made_ && *made_ != entry.traced) || (only_ != nullptr && !(*only_)[entry.number]))
+      return;
     std::memset(static_cast<char*>(storage.mutable_data()) + entry.offset, byte_, entry.bytes.size());
     any = true;
   }
@@ -64,7 +65,8 @@ class Fill : public PlayObserver {
   const std::optional<std::uint32_t> made_;
 };
 
-StepTrial play_filled(const Tape& tape, unsigned char byte, const std::vector<bool>* only, std::optional<std::uint32_t> made) {
+StepTrial play_filled(const Tape& tape, unsigned char byte, const std::vector<bool>* only,
+                      std::optional<std::uint32_t> made) {
   StepTrial trial;
   Fill fill(tape, byte, only, made);
   const Played played = play(tape, {}, &fill);
@@ -78,7 +80,8 @@ StepTrial play_filled(const Tape& tape, unsigned char byte, const std::vector<bo
 
 std::string name_of_maker(const Tape& tape, std::uint32_t made) {
   for (const Entry& entry : tape.entries) {
-    if (entry.kind == Entry::kCall && entry.traced == made && entry.number < tape.operators.size()) return tape.operators[entry.number].name;
+    if (entry.kind == Entry::kCall && entry.traced == made && entry.number < tape.operators.size())
+      return tape.operators[entry.number].name;
   }
   return "an allocation";
 }
@@ -87,10 +90,14 @@ std::string name_of_maker(const Tape& tape, std::uint32_t made) {
 
 FillTrial fill_unwritten(const Tape& tape, double seconds) {
   const auto began = std::chrono::steady_clock::now();
-  const auto has_time = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() < seconds; };
+  const auto has_time = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() < seconds;
+  };
   FillTrial trial;
   // Nothing can be learned of a step whose results were fine.
-  const auto is_bad = [](const capture::Outcome& o) { return o.kind == "buffer" ? o.flaws.nan != 0 : !o.flaws.finite(); };
+  const auto is_bad = [](const capture::Outcome& o) {
+    return o.kind == "buffer" ? o.flaws.nan != 0 : !o.flaws.finite();
+  };
   if (std::none_of(tape.outcomes.begin(), tape.outcomes.end(), is_bad)) return trial;
   std::vector<std::uint32_t> makers;
   for (const Entry& entry : tape.entries) {

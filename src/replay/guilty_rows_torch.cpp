@@ -91,7 +91,8 @@ class RowChange : public PlayObserver {
  protected:
   virtual void overwrite(char* rows, const BatchInput& input) const {
     for (std::size_t row = 0; row < keep_.size(); ++row) {
-      if (!keep_[row] && row != filler_) std::memcpy(rows + row * input.row_bytes, rows + filler_ * input.row_bytes, input.row_bytes);
+      if (!keep_[row] && row != filler_)
+        std::memcpy(rows + row * input.row_bytes, rows + filler_ * input.row_bytes, input.row_bytes);
     }
   }
 
@@ -107,8 +108,8 @@ class RowChange : public PlayObserver {
 // Overwrites elements of one row. The elements of all inputs are counted through, in the order of the inputs.
 class ElementChange : public RowChange {
  public:
-  ElementChange(const std::vector<BatchInput>& inputs, const std::vector<bool>& all_rows, const std::vector<bool>& keep, std::int64_t row,
-                std::int64_t filler, const std::optional<JudgedCall>& birth)
+  ElementChange(const std::vector<BatchInput>& inputs, const std::vector<bool>& all_rows, const std::vector<bool>& keep,
+                std::int64_t row, std::int64_t filler, const std::optional<JudgedCall>& birth)
       : RowChange(inputs, all_rows, filler, birth), keep_elements_(keep), row_(static_cast<std::size_t>(row)) {
     std::size_t first = 0;
     for (const BatchInput& input : inputs) {
@@ -123,7 +124,8 @@ class ElementChange : public RowChange {
     char* const to = rows + row_ * input.row_bytes;
     const char* const from = rows + filler_ * input.row_bytes;
     for (std::size_t i = 0; i < count; ++i) {
-      if (!keep_elements_[first + i]) std::memcpy(to + i * input.item_bytes, from + i * input.item_bytes, input.item_bytes);
+      if (!keep_elements_[first + i])
+        std::memcpy(to + i * input.item_bytes, from + i * input.item_bytes, input.item_bytes);
     }
   }
 
@@ -176,7 +178,10 @@ GuiltyRows search(const Tape& tape, std::int64_t rows, const Inputs& inputs, con
     const Played played = play(tape, PlayOptions(), &change);
     ++out.replays;
     const bool told = !birth || change.bad().has_value();
-    if (why.empty()) why = !played.why_not.empty() || told ? played.why_not : "the record of the step does not hold that operation";  // other samples may need other shapes
+    if (why.empty())
+      why = !played.why_not.empty() || told
+                ? played.why_not
+                : "the record of the step does not hold that operation";  // other samples may need other shapes
     return !played.why_not.empty() || !told || (birth ? *change.bad() : failed(played));
   };
   std::optional<std::int64_t> filler;
@@ -193,11 +198,12 @@ GuiltyRows search(const Tape& tape, std::int64_t rows, const Inputs& inputs, con
     return out;
   }
   out.filler = *filler;
-  // A batch of copies of one sample is another batch to whatever looks at all of it (BatchNorm). Where it is enough to replace the
-  // samples that were bad at the birth, the others stay as they are.
+  // A batch of copies of one sample is another batch to whatever looks at all of it (BatchNorm). Where it is enough to
+  // replace the samples that were bad at the birth, the others stay as they are.
   std::vector<std::int64_t> all(static_cast<std::size_t>(out.rows)), others;
   std::iota(all.begin(), all.end(), std::int64_t{0});
-  std::ranges::copy_if(all, std::back_inserter(others), [&](std::int64_t row) { return std::ranges::find(spare, row) == spare.end(); });
+  std::ranges::copy_if(all, std::back_inserter(others),
+                       [&](std::int64_t row) { return std::ranges::find(spare, row) == spare.end(); });
   if (others.empty() || others.size() == all.size() || !has_time() || fails(others, *filler)) {
     others.clear();
     why.clear();
@@ -209,7 +215,8 @@ GuiltyRows search(const Tape& tape, std::int64_t rows, const Inputs& inputs, con
     return fails(kept, *filler);
   };
   bisect(fails_beside_others, all, kMostGuilty, has_time, &out);
-  if (out.more && !others.empty()) {  // without the rows of the birth the step is finite: it is those, if not each alone
+  if (out.more &&
+      !others.empty()) {  // without the rows of the birth the step is finite: it is those, if not each alone
     out.guilty = std::move(all);
     out.one_by_one = out.more = out.together = false;
   }
@@ -238,15 +245,17 @@ GuiltyRows search_sizes(const Tape& tape, const Sizes& sizes, const std::vector<
     GuiltyRows found = search(tape, sizes[i].first, sizes[i].second, spare, birth, has_time);
     found.replays += i == 0 ? 0 : best.replays;
     const bool told = found.ran && !found.guilty.empty();
-    if (i == 0 || told) best = std::move(found);
-    else best.replays = found.replays;
+    if (i == 0 || told)
+      best = std::move(found);
+    else
+      best.replays = found.replays;
     if (told && !best.together) break;
   }
   return best;
 }
 
-// python/finitude/program/begun.py calls what a loader handed over by the number of the batch in the step and the keys to it: "0.image". A report
-// says "batch[image]".
+// python/finitude/program/begun.py calls what a loader handed over by the number of the batch in the step and the keys
+// to it: "0.image". A report says "batch[image]".
 std::string shown_name(const capture::Storage& storage) {
   if (storage.kind != "batch") return storage.name;
   std::string out = "batch";
@@ -300,26 +309,33 @@ void find_elements(const Tape& tape, const Inputs& inputs, const std::optional<J
   std::iota(all.begin(), all.end(), std::int64_t{0});
   GuiltyRows found;
   bisect(fails, all, kMostToldElements, has_time, &found);
-  if (found.more || found.guilty.empty() || found.guilty.size() > kMostToldElements || found.guilty.size() == total) return;
+  if (found.more || found.guilty.empty() || found.guilty.size() > kMostToldElements || found.guilty.size() == total)
+    return;
   std::sort(found.guilty.begin(), found.guilty.end());
   std::set_difference(all.begin(), all.end(), found.guilty.begin(), found.guilty.end(), std::back_inserter(rest));
   if (!has_time() || fails(rest)) return;
-  for (const std::int64_t element : found.guilty) rows->elements.push_back(place_of(tape, inputs, static_cast<std::size_t>(element)));
+  for (const std::int64_t element : found.guilty)
+    rows->elements.push_back(place_of(tape, inputs, static_cast<std::size_t>(element)));
   rows->elements_together = found.together;
 }
 
-// Of the inputs that have as many rows, what the loader gave is samples, and what operators of the step wrote may hold them: are they
-// what makes it fail? A mask of features that the program wrote down, and that has as many elements, is none.
-bool of_loader(const Tape& tape, const Inputs& inputs, const std::optional<JudgedCall>& birth, const GuiltyRows& found) {
+// Of the inputs that have as many rows, what the loader gave is samples, and what operators of the step wrote may hold
+// them: are they what makes it fail? A mask of features that the program wrote down, and that has as many elements, is
+// none.
+bool of_loader(const Tape& tape, const Inputs& inputs, const std::optional<JudgedCall>& birth,
+               const GuiltyRows& found) {
   std::set<capture::StorageId> from_outside;  // written by no operator
   for (const capture::Entry& entry : tape.entries) {
     if (entry.kind == capture::Entry::kFill) from_outside.insert(entry.number);
-    if (entry.kind != capture::Entry::kCall || entry.number >= tape.operators.size() || !tape.operators[entry.number].name.ends_with('_')) continue;
+    if (entry.kind != capture::Entry::kCall || entry.number >= tape.operators.size() ||
+        !tape.operators[entry.number].name.ends_with('_'))
+      continue;
     capture::for_each_tensor(entry.results, [&](const capture::TensorRef& t) { from_outside.erase(t.storage); });
   }
   Inputs loaded;
   std::ranges::copy_if(inputs, std::back_inserter(loaded), [&](const BatchInput& input) {
-    return input.loaded || (tape.storages[input.storage].origin != capture::Storage::kInput && from_outside.count(input.storage) == 0);
+    return input.loaded ||
+           (tape.storages[input.storage].origin != capture::Storage::kInput && from_outside.count(input.storage) == 0);
   });
   if (loaded.size() == inputs.size() || found.more) return true;
   std::vector<bool> keep(static_cast<std::size_t>(found.rows), true);
@@ -335,7 +351,8 @@ bool tells(const GuiltyRows& found) { return found.ran && !found.guilty.empty() 
 }  // namespace
 
 GuiltyRows find_guilty_rows(const Tape& tape, const record::Trace* trace, const std::vector<std::int64_t>& spare,
-                            const std::optional<JudgedCall>& birth, const std::optional<std::size_t>& born_at, double seconds) {
+                            const std::optional<JudgedCall>& birth, const std::optional<std::size_t>& born_at,
+                            double seconds) {
   const auto began = std::chrono::steady_clock::now();
   const auto has_time = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() < seconds;
@@ -351,8 +368,10 @@ GuiltyRows find_guilty_rows(const Tape& tape, const record::Trace* trace, const 
   for (std::size_t i = 0; i < ways.size() && has_time(); ++i) {
     GuiltyRows found = search_sizes(tape, sizes, spare, ways[i], has_time);
     found.replays += best.replays;
-    if (i == 0 || tells(found) || !best.ran) best = std::move(found);
-    else best.replays = found.replays;
+    if (i == 0 || tells(found) || !best.ran)
+      best = std::move(found);
+    else
+      best.replays = found.replays;
     if (tells(best)) break;
   }
   const auto of_these = [&](const auto& size) { return size.first == best.rows; };

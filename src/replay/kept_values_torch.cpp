@@ -25,7 +25,9 @@ at::Tensor real_numbers(at::Tensor t) {
   return t.scalar_type() == at::kDouble ? t : t.to(at::kFloat);
 }
 
-bool is_plain(const at::Tensor& t) { return !t.is_sparse() && t.layout() == c10::kStrided && !t.is_conj() && !t.is_neg() && t.numel() > 0; }
+bool is_plain(const at::Tensor& t) {
+  return !t.is_sparse() && t.layout() == c10::kStrided && !t.is_conj() && !t.is_neg() && t.numel() > 0;
+}
 
 // Does each value of a result depend on those at its place alone?
 bool is_pointwise(const c10::FunctionSchema& schema) {
@@ -42,9 +44,14 @@ bool is_flag(const at::Tensor& t) {
 
 double smallest_of(const at::Tensor& t) {
   switch (c10::toRealValueType(t.scalar_type())) {
-    case at::kHalf: return std::ldexp(1.0, -24);
-    case at::kDouble: case at::kFloat: case at::kBFloat16: return 0;  // too small to matter
-    default: return std::ldexp(1.0, -9);
+    case at::kHalf:
+      return std::ldexp(1.0, -24);
+    case at::kDouble:
+    case at::kFloat:
+    case at::kBFloat16:
+      return 0;  // too small to matter
+    default:
+      return std::ldexp(1.0, -9);
   }
 }
 
@@ -71,11 +78,16 @@ double most_values(const PlayedCall& call) {
 
 double epsilon_of(const at::Tensor& t) {
   switch (c10::toRealValueType(t.scalar_type())) {
-    case at::kDouble: return std::ldexp(1.0, -52);
-    case at::kHalf: return std::ldexp(1.0, -10);
-    case at::kBFloat16: return std::ldexp(1.0, -7);
-    case at::kFloat: return std::ldexp(1.0, -23);
-    default: return std::ldexp(1.0, -2);  // of eight bits
+    case at::kDouble:
+      return std::ldexp(1.0, -52);
+    case at::kHalf:
+      return std::ldexp(1.0, -10);
+    case at::kBFloat16:
+      return std::ldexp(1.0, -7);
+    case at::kFloat:
+      return std::ldexp(1.0, -23);
+    default:
+      return std::ldexp(1.0, -2);  // of eight bits
   }
 }
 
@@ -123,14 +135,18 @@ void KeptValues::undo_decisions(const PlayedCall& call) {
     for (const NamedTensor& argument : arguments) {
       const at::Tensor& from = argument.tensor;
       if (!from.defined() || !is_plain(from) || from.sizes() != t.sizes() || from.is_alias_of(t)) continue;
-      if (is_float(from)) add(&of_nan, at::isnan(from));
-      else if (from.scalar_type() == at::kBool) add(&of_decisions, decided_by_nan(from));
+      if (is_float(from))
+        add(&of_nan, at::isnan(from));
+      else if (from.scalar_type() == at::kBool)
+        add(&of_decisions, decided_by_nan(from));
     }
     at::Tensor made_up = of_decisions;
     if (t.scalar_type() == at::kBool || arguments.size() == 1) add(&made_up, of_nan);
     if (!made_up.defined() || !made_up.any().item<bool>()) continue;
-    if (t.scalar_type() == at::kBool) decided_.emplace_back(t, made_up);
-    else if (is_float(t) && t.element_size() > 1) t.masked_fill_(made_up, std::nan(""));
+    if (t.scalar_type() == at::kBool)
+      decided_.emplace_back(t, made_up);
+    else if (is_float(t) && t.element_size() > 1)
+      t.masked_fill_(made_up, std::nan(""));
   }
 }
 
@@ -138,7 +154,8 @@ bool KeptValues::after(const PlayedCall& call) {
   if (call.index >= sites_.reached.size() || !sites_.reached[call.index]) return true;
   const bool of_site = sites_.site_at.contains(call.index), of_node = sites_.node_at.contains(call.index);
   for (const NamedTensor& t : tensors_of(call.schema.arguments(), call.arguments)) {
-    if (is_float(t.tensor) && !t.tensor.is_sparse() && !at::isfinite(t.tensor).all().item<bool>()) read_bad_.insert(call.index);
+    if (is_float(t.tensor) && !t.tensor.is_sparse() && !at::isfinite(t.tensor).all().item<bool>())
+      read_bad_.insert(call.index);
   }
   if (read_bad_.contains(call.index) || !decided_.empty()) undo_decisions(call);
   auto& kept = values_[call.index];
@@ -169,15 +186,18 @@ std::string KeptValues::coarsest_format() const {
 namespace {
 
 void widen(const at::Tensor& before, const at::Tensor& now, at::Tensor* noise) {
-  if (!now.defined() || !is_float(before) || before.is_sparse() || now.is_sparse() || before.sizes() != now.sizes()) return;
-  const at::Tensor off = (real_numbers(now).to(at::kDouble) - real_numbers(before).to(at::kDouble)).abs().nan_to_num(0, 0, 0);
+  if (!now.defined() || !is_float(before) || before.is_sparse() || now.is_sparse() || before.sizes() != now.sizes())
+    return;
+  const at::Tensor off =
+      (real_numbers(now).to(at::kDouble) - real_numbers(before).to(at::kDouble)).abs().nan_to_num(0, 0, 0);
   *noise = noise->defined() ? at::maximum(*noise, off) : off;
 }
 
 }  // namespace
 
 void KeptValues::note_noise_of_outcome(std::size_t index, const at::Tensor& tensor) {
-  if (const auto kept = outcomes_.find(index); kept != outcomes_.end()) widen(kept->second, tensor, &outcome_noise_[index]);
+  if (const auto kept = outcomes_.find(index); kept != outcomes_.end())
+    widen(kept->second, tensor, &outcome_noise_[index]);
 }
 
 void KeptValues::note_noise(const PlayedCall& call) {

@@ -24,9 +24,9 @@ double epsilon_of(const at::Tensor& tensor);
 std::vector<at::Tensor> told_by(const PlayedCall& call);
 
 // Copies what the calls that an edit reaches give and write in the unchanged step, and notes the rows that the
-// birth touched: those in which the edited calls or their nodes have a value that is not finite. A finite value that a pointwise call
-// makes of NaN tells nothing of the sound step (the sign of NaN is 0, no comparison with it holds): it counts as NaN, and so does in
-// this replay what is made of it.
+// birth touched: those in which the edited calls or their nodes have a value that is not finite. A finite value that a
+// pointwise call makes of NaN tells nothing of the sound step (the sign of NaN is 0, no comparison with it holds): it
+// counts as NaN, and so does in this replay what is made of it.
 class KeptValues : public PlayObserver {
  public:
   // sites outlives this. Throws c10::Error in a replay that would keep more than max_bytes. by_coarsest: ulps are
@@ -40,8 +40,8 @@ class KeptValues : public PlayObserver {
   // Of the coarsest format among all values.
   double coarsest() const { return coarsest_; }
   std::string coarsest_format() const;
-  // A replay of the unchanged step in which results were rounded otherwise (rounding_noise_torch.h): how far that moved this call's.
-  // From then on, that much and the smallest number of the coarsest format are no difference either.
+  // A replay of the unchanged step in which results were rounded otherwise (rounding_noise_torch.h): how far that moved
+  // this call's. From then on, that much and the smallest number of the coarsest format are no difference either.
   void note_noise(const PlayedCall& call);
   void note_noise_of_outcome(std::size_t index, const at::Tensor& tensor);
 
@@ -69,8 +69,8 @@ class KeptValues : public PlayObserver {
   const EditSites& sites_;
   const std::size_t max_bytes_;
   const bool by_coarsest_;
-  double coarsest_ = 0;  // its distance from 1 to the next number
-  double smallest_ = 0;  // its smallest number
+  double coarsest_ = 0;                                   // its distance from 1 to the next number
+  double smallest_ = 0;                                   // its smallest number
   std::map<std::size_t, std::vector<at::Tensor>> noise_;  // by entry, as values_
   std::map<std::size_t, at::Tensor> outcome_noise_;
   std::size_t bytes_ = 0;

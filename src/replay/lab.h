@@ -11,23 +11,27 @@ namespace finitude::replay {
 
 // One change to a captured call, tried on its own inputs. Fields that are unset leave the call as it was.
 struct Variant {
-  std::optional<sense::DType> compute_dtype;   // every floating input cast to it, the op run in it
-  std::string clamp_arg;                       // tensor argument to clamp, with the bounds below
+  std::optional<sense::DType> compute_dtype;  // every floating input cast to it, the op run in it
+  std::string clamp_arg;                      // tensor argument to clamp, with the bounds below
   std::optional<double> clamp_min, clamp_max;
-  std::string add_arg; double add = 0;         // arg + add (an epsilon)
-  std::string replace_arg; double replace_from = 0, replace_to = 0;  // elements of arg equal to `from` become `to` (NaN and Inf match themselves)
-  std::string scale_arg; double scale = 1;     // arg * scale
-  std::vector<std::int64_t> drop_rows;         // rows (dimension 0) left out of every tensor that has as many rows as
-  std::int64_t rows = -1;                      // this, or, where none has, as the first tensor
-  bool again = false;                          // unchanged: does it do the same?
-  bool by_parts = false;                       // by plain operators in the place of the fused one; does not run where none are known
+  std::string add_arg;
+  double add = 0;  // arg + add (an epsilon)
+  std::string replace_arg;
+  double replace_from = 0,
+         replace_to = 0;  // elements of arg equal to `from` become `to` (NaN and Inf match themselves)
+  std::string scale_arg;
+  double scale = 1;                     // arg * scale
+  std::vector<std::int64_t> drop_rows;  // rows (dimension 0) left out of every tensor that has as many rows as
+  std::int64_t rows = -1;               // this, or, where none has, as the first tensor
+  bool again = false;                   // unchanged: does it do the same?
+  bool by_parts = false;  // by plain operators in the place of the fused one; does not run where none are known
 };
 
 struct Trial {
   bool ran = false;
-  std::string why_not;                         // where it did not run
-  std::vector<sense::Health> outputs;          // of its tensor outputs, in order
-  bool finite() const;                         // ran and every output is finite
+  std::string why_not;                 // where it did not run
+  std::vector<sense::Health> outputs;  // of its tensor outputs, in order
+  bool finite() const;                 // ran and every output is finite
 };
 
 // Runs captured calls again. The live half implements it on torch; tests with tables.

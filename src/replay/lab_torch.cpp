@@ -20,16 +20,21 @@ namespace {
 
 c10::ScalarType scalar_type(sense::DType dtype) {
   switch (dtype) {
-    case sense::DType::kFloat64: return at::kDouble;
-    case sense::DType::kFloat16: return at::kHalf;
-    case sense::DType::kBFloat16: return at::kBFloat16;
-    default: return at::kFloat;
+    case sense::DType::kFloat64:
+      return at::kDouble;
+    case sense::DType::kFloat16:
+      return at::kHalf;
+    case sense::DType::kBFloat16:
+      return at::kBFloat16;
+    default:
+      return at::kFloat;
   }
 }
 
 // A number of the program (`loss * 100`) has no say in the dtype of a result; a tensor without dimensions would.
 at::Tensor as_number(at::Tensor t, const at::Tensor& original) {
-  if (original.unsafeGetTensorImpl()->is_wrapped_number() && t.dim() == 0) t.unsafeGetTensorImpl()->set_wrapped_number(true);
+  if (original.unsafeGetTensorImpl()->is_wrapped_number() && t.dim() == 0)
+    t.unsafeGetTensorImpl()->set_wrapped_number(true);
   return t;
 }
 
@@ -105,7 +110,8 @@ Trial TorchLab::run(record::OpId op, const Variant& variant) {
     return trial;
   }
   try {
-    const c10::impl::ForceDispatchKeyGuard outside(c10::default_included_set, c10::default_excluded_set);  // of torch.func and modes
+    const c10::impl::ForceDispatchKeyGuard outside(c10::default_included_set,
+                                                   c10::default_excluded_set);  // of torch.func and modes
     at::DisableRecordFunctionGuard unobserved;
     const observe::NoWarnings no_warnings;  // it may warn where the step did not, of a variance of one value
     at::NoGradGuard no_grad;
@@ -173,7 +179,8 @@ Trial TorchLab::run(record::OpId op, const Variant& variant) {
     check_trusted_indices(handle->schema(), stack);
     handle->callBoxed(&stack);
     for (const c10::IValue& v : stack) {
-      if (v.isTensor()) look(v.toTensor());
+      if (v.isTensor())
+        look(v.toTensor());
       else if (v.isTensorList()) {
         for (const at::Tensor& t : v.toTensorVector()) look(t);
       }

@@ -14,7 +14,8 @@ namespace finitude::replay {
 
 class PlainCall {
  public:
-  PlainCall(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments) : schema_(schema), arguments_(arguments) {}
+  PlainCall(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments)
+      : schema_(schema), arguments_(arguments) {}
 
   const c10::IValue& value(std::string_view name) const {
     for (std::size_t i = 0; i < arguments_.size() && i < schema_.arguments().size(); ++i) {
@@ -43,7 +44,9 @@ class PlainCall {
 };
 
 // A kernel may do without what its plain form has to write down.
-inline void check_size(std::int64_t numel) { TORCH_CHECK(numel <= std::int64_t{1} << 26, "too large to be written down"); }
+inline void check_size(std::int64_t numel) {
+  TORCH_CHECK(numel <= std::int64_t{1} << 26, "too large to be written down");
+}
 
 using Tensors = std::vector<at::Tensor>;
 using PlainForm = Tensors (*)(const PlainCall&);
@@ -52,6 +55,6 @@ using PlainForm = Tensors (*)(const PlainCall&);
 PlainForm plain_softmax(std::string_view op);  // softmax and attention
 PlainForm plain_norm(std::string_view op);     // normalisations, variances, norms
 PlainForm plain_loss(std::string_view op);
-PlainForm plain_sum(std::string_view op);      // with a product or quotient in it
+PlainForm plain_sum(std::string_view op);  // with a product or quotient in it
 
 }  // namespace finitude::replay

@@ -44,7 +44,8 @@ at::Tensor beside(const at::Tensor& t, const at::Tensor& x) {
 }
 
 Tensors layer_norm(const PlainCall& call) {
-  const at::Tensor x = standardised(call.tensor("input"), last(call.integers("normalized_shape").size()), call.real("eps"));
+  const at::Tensor x =
+      standardised(call.tensor("input"), last(call.integers("normalized_shape").size()), call.real("eps"));
   return {scaled(x, call.tensor("weight"), call.tensor("bias"))};
 }
 
@@ -67,9 +68,9 @@ Tensors batch_norm(const PlainCall& call) {
   const at::Tensor x = call.tensor("input");
   TORCH_CHECK(x.dim() >= 2, "a batch without channels");
   const double eps = call.real("eps");
-  const at::Tensor y = call.flag("training")
-                           ? standardised(x, all_but_channels(x), eps)
-                           : (x - beside(call.tensor("running_mean"), x)) / (beside(call.tensor("running_var"), x) + eps).sqrt();
+  const at::Tensor y = call.flag("training") ? standardised(x, all_but_channels(x), eps)
+                                             : (x - beside(call.tensor("running_mean"), x)) /
+                                                   (beside(call.tensor("running_var"), x) + eps).sqrt();
   return {scaled(y, beside(call.tensor("weight"), x), beside(call.tensor("bias"), x))};
 }
 
@@ -109,7 +110,9 @@ Tensors vector_norm(const PlainCall& call) {
   TORCH_CHECK(call.real("ord", 2) == 2, "a norm of another order");
   const at::Tensor x = call.tensor("self"), squares = x * x;
   const bool keep = call.flag("keepdim");
-  return {(call.is_given("dim") && !call.integers("dim").empty() ? squares.sum(call.integers("dim"), keep) : squares.sum()).sqrt()};
+  return {
+      (call.is_given("dim") && !call.integers("dim").empty() ? squares.sum(call.integers("dim"), keep) : squares.sum())
+          .sqrt()};
 }
 
 Tensors weight_norm(const PlainCall& call) {

@@ -63,7 +63,8 @@ at::Tensor scores(const PlainCall& call) {
 Tensors attention(const PlainCall& call) { return {softmax_of(scores(call), -1).matmul(call.tensor("value"))}; }
 
 Tensors attention_backward(const PlainCall& call) {
-  const at::Tensor grad = call.tensor("grad_out"), q = call.tensor("query"), k = call.tensor("key"), v = call.tensor("value");
+  const at::Tensor grad = call.tensor("grad_out"), q = call.tensor("query"), k = call.tensor("key"),
+                   v = call.tensor("value");
   const double scale = call.real("scale", 1 / std::sqrt(static_cast<double>(q.size(-1))));
   const at::Tensor p = softmax_of(scores(call), -1);
   const at::Tensor of_p = grad.matmul(v.transpose(-2, -1)) * p;

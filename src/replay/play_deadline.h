@@ -1,4 +1,5 @@
-// When the replays of this thread have to end. What they are for (experiments beside a program that waits) has a budget.
+// When the replays of this thread have to end. What they are for (experiments beside a program that waits) has a
+// budget.
 #pragma once
 
 #include <chrono>

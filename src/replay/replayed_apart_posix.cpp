@@ -34,8 +34,8 @@ int find_torch(dl_phdr_info* info, std::size_t, void* folder) {
   return 1;
 }
 
-// That of this process, and where its torch lies first among the folders of libraries: the player may have been built against one
-// that is elsewhere, or gone.
+// That of this process, and where its torch lies first among the folders of libraries: the player may have been built
+// against one that is elsewhere, or gone.
 std::vector<std::string> environment_with_torch() {
   std::string folder;
   dl_iterate_phdr(&find_torch, &folder);
@@ -46,8 +46,10 @@ std::vector<std::string> environment_with_torch() {
   std::string further;
   for (char** one = environ; one != nullptr && *one != nullptr; ++one) {
     const std::string_view variable = *one;
-    if (folder.empty() || !variable.starts_with(kPaths)) all.emplace_back(variable);
-    else if (variable.size() > kPaths.size()) further = ":" + std::string(variable.substr(kPaths.size()));
+    if (folder.empty() || !variable.starts_with(kPaths))
+      all.emplace_back(variable);
+    else if (variable.size() > kPaths.size())
+      further = ":" + std::string(variable.substr(kPaths.size()));
   }
   if (!folder.empty()) all.push_back(std::string(kPaths) + folder + further);
   return all;

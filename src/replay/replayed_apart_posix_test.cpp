@@ -53,7 +53,8 @@ TEST_F(ReplayedApart, AnyFailureIsNoReplay) {
   EXPECT_EQ(said_by("exit 0"), failed);
   EXPECT_EQ(said_by("printf ident; kill -9 $$"), failed);
   const std::string nowhere = (root_ / "nowhere").string();
-  EXPECT_EQ(replayed_apart(nowhere, (root_ / "capsule").string(), nullptr), "not tried (" + nowhere + ": No such file or directory)");
+  EXPECT_EQ(replayed_apart(nowhere, (root_ / "capsule").string(), nullptr),
+            "not tried (" + nowhere + ": No such file or directory)");
 }
 
 TEST_F(ReplayedApart, EndsWhereTheProgramDoes) {

@@ -7,13 +7,11 @@
 namespace finitude::replay {
 namespace {
 
-constexpr double kExact =
-    16;  // whole numbers up to here are counts, masks and factors: no rounding made them
+constexpr double kExact = 16;  // whole numbers up to here are counts, masks and factors: no rounding made them
 
 bool gives_views(const c10::FunctionSchema& schema) {
-  return std::ranges::any_of(schema.returns(), [](const c10::Argument& a) {
-    return a.alias_info() != nullptr && !a.alias_info()->isWrite();
-  });
+  return std::ranges::any_of(
+      schema.returns(), [](const c10::Argument& a) { return a.alias_info() != nullptr && !a.alias_info()->isWrite(); });
 }
 
 }  // namespace
@@ -33,8 +31,7 @@ bool RoundingNoise::after(const PlayedCall& call) {
   if (!gives_views(call.schema)) {
     std::size_t salt = call.index * 40503 + static_cast<std::size_t>(pattern_) * 97;
     for (const at::Tensor& t : told_by(call)) {
-      const bool plain =
-          t.is_floating_point() && t.layout() == c10::kStrided && t.is_non_overlapping_and_dense();
+      const bool plain = t.is_floating_point() && t.layout() == c10::kStrided && t.is_non_overlapping_and_dense();
       if (plain && t.element_size() > 1 && epsilon_of(t) == coarsest) disturb(t, ++salt);
     }
   }

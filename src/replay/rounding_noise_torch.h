@@ -14,9 +14,7 @@ class RoundingNoise : public PlayObserver {
  public:
   RoundingNoise(KeptValues& before, int pattern) : before_(before), pattern_(pattern) {}
   bool after(const PlayedCall& call) override;
-  void outcome(std::size_t index, const at::Tensor& tensor) override {
-    before_.note_noise_of_outcome(index, tensor);
-  }
+  void outcome(std::size_t index, const at::Tensor& tensor) override { before_.note_noise_of_outcome(index, tensor); }
 
  private:
   void disturb(const at::Tensor& result, std::size_t salt) const;

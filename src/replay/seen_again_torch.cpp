@@ -26,18 +26,30 @@ using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
 std::optional<c10::ScalarType> scalar_type(sense::DType dtype) {
   switch (dtype) {
-    case sense::DType::kFloat64: return c10::ScalarType::Double;
-    case sense::DType::kFloat32: return c10::ScalarType::Float;
-    case sense::DType::kFloat16: return c10::ScalarType::Half;
-    case sense::DType::kBFloat16: return c10::ScalarType::BFloat16;
-    case sense::DType::kComplex128: return c10::ScalarType::ComplexDouble;
-    case sense::DType::kComplex64: return c10::ScalarType::ComplexFloat;
-    case sense::DType::kComplex32: return c10::ScalarType::ComplexHalf;
-    case sense::DType::kFloat8E4M3FN: return c10::ScalarType::Float8_e4m3fn;
-    case sense::DType::kFloat8E4M3FNUZ: return c10::ScalarType::Float8_e4m3fnuz;
-    case sense::DType::kFloat8E5M2: return c10::ScalarType::Float8_e5m2;
-    case sense::DType::kFloat8E5M2FNUZ: return c10::ScalarType::Float8_e5m2fnuz;
-    default: return std::nullopt;
+    case sense::DType::kFloat64:
+      return c10::ScalarType::Double;
+    case sense::DType::kFloat32:
+      return c10::ScalarType::Float;
+    case sense::DType::kFloat16:
+      return c10::ScalarType::Half;
+    case sense::DType::kBFloat16:
+      return c10::ScalarType::BFloat16;
+    case sense::DType::kComplex128:
+      return c10::ScalarType::ComplexDouble;
+    case sense::DType::kComplex64:
+      return c10::ScalarType::ComplexFloat;
+    case sense::DType::kComplex32:
+      return c10::ScalarType::ComplexHalf;
+    case sense::DType::kFloat8E4M3FN:
+      return c10::ScalarType::Float8_e4m3fn;
+    case sense::DType::kFloat8E4M3FNUZ:
+      return c10::ScalarType::Float8_e4m3fnuz;
+    case sense::DType::kFloat8E5M2:
+      return c10::ScalarType::Float8_e5m2;
+    case sense::DType::kFloat8E5M2FNUZ:
+      return c10::ScalarType::Float8_e5m2fnuz;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -53,8 +65,8 @@ void take_over(std::vector<record::TensorUse>& to, std::vector<record::TensorUse
   for (std::size_t i = 0; i < to.size(); ++i) take_over(to[i], from[i]);
 }
 
-// Looks on at the replay. Operators on the tape, and what their kernels call, are traced anew; what encloses them (compound
-// operators, nodes, Functions) and views are looked at in the memory of the replay when their time has come.
+// Looks on at the replay. Operators on the tape, and what their kernels call, are traced anew; what encloses them
+// (compound operators, nodes, Functions) and views are looked at in the memory of the replay when their time has come.
 class SeeAgain : public PlayObserver {
  public:
   SeeAgain(const capture::Tape& tape, observe::Tracer& tracer, record::Trace& trace)
@@ -166,7 +178,8 @@ class SeeAgain : public PlayObserver {
     };
     for (const OpId op : around_) {
       if (const auto next = beyond(starts, op); next != starts.end()) before_[next->second].push_back(op);
-      if (const auto last = beyond(ends, trace_.ops[op].end_order); last != ends.begin()) after_[(last - 1)->second].push_back(op);
+      if (const auto last = beyond(ends, trace_.ops[op].end_order); last != ends.begin())
+        after_[(last - 1)->second].push_back(op);
     }
   }
 
@@ -212,11 +225,12 @@ class SeeAgain : public PlayObserver {
     if (strides.empty()) {
       strides.resize(use.shape.size());
       std::int64_t step = 1;
-      for (std::size_t d = use.shape.size(); d-- > 0; step *= std::max<std::int64_t>(use.shape[d], 1)) strides[d] = step;
+      for (std::size_t d = use.shape.size(); d-- > 0; step *= std::max<std::int64_t>(use.shape[d], 1))
+        strides[d] = step;
       if (step * item != end - begin) return;
     }
-    at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(held), c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                                            c10::scalarTypeToTypeMeta(*dtype));
+    at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
+        c10::Storage(held), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(*dtype));
     t.unsafeGetTensorImpl()->set_sizes_and_strides(use.shape, strides);
     t.unsafeGetTensorImpl()->set_storage_offset(begin / item);
     record::SeenTensor seen = observe::Eye(known_, 0).see(*t.unsafeGetTensorImpl(), observe::Look::kFresh);
@@ -226,8 +240,8 @@ class SeeAgain : public PlayObserver {
   const capture::Tape& tape_;
   observe::Tracer& tracer_;
   record::Trace& trace_;
-  std::vector<OpId> op_of_, began_, ended_;         // by entry: of the trace; of what the tracer sees of the replay
-  std::vector<std::vector<OpId>> before_, after_;   // by entry: ops that are not on the tape
+  std::vector<OpId> op_of_, began_, ended_;        // by entry: of the trace; of what the tracer sees of the replay
+  std::vector<std::vector<OpId>> before_, after_;  // by entry: ops that are not on the tape
   std::unordered_map<OpId, std::vector<OpId>> inside_;
   std::vector<OpId> around_;
   std::vector<capture::StorageId> storage_of_;      // by storage of the trace
@@ -240,7 +254,8 @@ class SeeAgain : public PlayObserver {
 
 void tell_lines(const record::Trace& trace, capture::Tape* tape) {
   std::map<std::pair<std::string, std::uint32_t>, std::uint32_t> numbers;
-  for (std::uint32_t i = 0; i < tape->places.size(); ++i) numbers.try_emplace({tape->places[i].file, tape->places[i].line}, i);
+  for (std::uint32_t i = 0; i < tape->places.size(); ++i)
+    numbers.try_emplace({tape->places[i].file, tape->places[i].line}, i);
   for (capture::Entry& entry : tape->entries) {
     if (entry.kind != Entry::kCall || entry.place != capture::kNoPlace || entry.traced >= trace.ops.size()) continue;
     const record::Op* op = &trace.ops[entry.traced];
@@ -253,7 +268,8 @@ void tell_lines(const record::Trace& trace, capture::Tape* tape) {
     const record::Frame& frame = trace.stacks[op->stack].frames.front();
     if (frame.line <= 0) continue;
     const auto line = static_cast<std::uint32_t>(frame.line);
-    const auto [number, is_new] = numbers.try_emplace({frame.file, line}, static_cast<std::uint32_t>(tape->places.size()));
+    const auto [number, is_new] =
+        numbers.try_emplace({frame.file, line}, static_cast<std::uint32_t>(tape->places.size()));
     if (is_new) tape->places.push_back({frame.file, line, ""});
     entry.place = number->second;
   }

@@ -1,5 +1,5 @@
-// The values of a step that was traced without looking at any: its tape is played, and what each operator read and made is
-// seen then.
+// The values of a step that was traced without looking at any: its tape is played, and what each operator read and made
+// is seen then.
 #pragma once
 
 #include "capture/tape.h"
@@ -12,9 +12,10 @@ namespace finitude::replay {
 // The lines of the program that calls on the tape come from, which the trace knows, go onto the tape.
 void tell_lines(const record::Trace& trace, capture::Tape* tape);
 
-// Fills in the health of what the ops of `trace` read and wrote, and has `tracer`, which is off, keep the calls that made
-// something bad. trace and tape were taken along with each other in this process; the trace is a sketch (Tracer::start).
-// What came of the replay: the values are those of the step where it is identical. Nothing is filled in where it failed.
+// Fills in the health of what the ops of `trace` read and wrote, and has `tracer`, which is off, keep the calls that
+// made something bad. trace and tape were taken along with each other in this process; the trace is a sketch
+// (Tracer::start). What came of the replay: the values are those of the step where it is identical. Nothing is filled
+// in where it failed.
 Played see_again(const capture::Tape& tape, observe::Tracer& tracer, record::Trace* trace);
 
 }  // namespace finitude::replay

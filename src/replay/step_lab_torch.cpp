@@ -86,7 +86,8 @@ StepTrial TorchStepLab::run(const Edit& edit) {
     if (!edit.finite_only) trial.why_not = reason_of(play(tape_, {}, &before));
     if (!trial.why_not.empty()) return trial;
     trial = play_edited(edit, sites, before);
-    // Rounding adds up from call to call: how far it alone moves the values is measured, once they are too far off for one rounding.
+    // Rounding adds up from call to call: how far it alone moves the values is measured, once they are too far off for
+    // one rounding.
     if (computes && trial.bad.empty() && trial.ran && !trial.difference.empty()) {
       for (int pattern = 0; pattern < kNoisePatterns; ++pattern) {
         RoundingNoise noise(before, pattern);
@@ -144,7 +145,9 @@ std::vector<double> TorchStepLab::beside(const Beside& beside, double value) {
     PlayOptions options;
     options.dtype = "float64";
     play(tape_, options, &changed);
-    if (!unchanged.result.defined() || !changed.result.defined() || !step.did_something() || unchanged.result.sizes() != changed.result.sizes()) return values;
+    if (!unchanged.result.defined() || !changed.result.defined() || !step.did_something() ||
+        unchanged.result.sizes() != changed.result.sizes())
+      return values;
     const at::Tensor found = changed.result.to(at::kDouble).masked_select(unchanged.result.isnan()).contiguous();
     values.assign(found.const_data_ptr<double>(), found.const_data_ptr<double>() + found.numel());
   } catch (const std::exception&) {
@@ -184,13 +187,16 @@ std::optional<std::size_t> TorchStepLab::first_reader(record::OpId birth) const 
   if (birth >= trace_.ops.size()) return std::nullopt;
   const auto reads = [&](const record::TensorUse& use) {
     return std::ranges::any_of(trace_.ops[birth].outputs, [&](const record::TensorUse& made) {
-      return made.storage != record::kNone && use.storage == made.storage && use.begin < made.end && made.begin < use.end;
+      return made.storage != record::kNone && use.storage == made.storage && use.begin < made.end &&
+             made.begin < use.end;
     });
   };
   const TracedCalls calls(tape_, trace_);
   for (std::size_t i = 0; i < tape_.entries.size(); ++i) {
     const record::OpId traced = tape_.entries[i].traced;
-    if (traced > birth && calls.stands_for(tape_.entries[i], traced) && std::ranges::any_of(trace_.ops[traced].inputs, reads)) return i;
+    if (traced > birth && calls.stands_for(tape_.entries[i], traced) &&
+        std::ranges::any_of(trace_.ops[traced].inputs, reads))
+      return i;
   }
   return std::nullopt;
 }
@@ -202,7 +208,9 @@ const LastUpdate& TorchStepLab::last_update() {
   return *last_update_;
 }
 
-StepTrial TorchStepLab::after_share_of_update(double share) { return play_on_earlier_weights(tape_, last_update(), share); }
+StepTrial TorchStepLab::after_share_of_update(double share) {
+  return play_on_earlier_weights(tape_, last_update(), share);
+}
 
 int TorchStepLab::again(int times) {
   int same = 0;

@@ -68,10 +68,12 @@ struct Gradients {
   at::Tensor q, k, v, bias;
 };
 
-// out and sums are those that the forward call gave, as the kernels take them. sums may be padded, or have a last dimension of 1.
+// out and sums are those that the forward call gave, as the kernels take them. sums may be padded, or have a last
+// dimension of 1.
 Gradients backward(const Attention& a, const at::Tensor& grad, const at::Tensor& out, const at::Tensor& sums) {
   const std::int64_t rows = a.q.size(2);
-  TORCH_CHECK(sums.dim() >= 3 && sums.numel() >= a.q.size(0) * a.q.size(1) * rows, "attention whose sums are not there");
+  TORCH_CHECK(sums.dim() >= 3 && sums.numel() >= a.q.size(0) * a.q.size(1) * rows,
+              "attention whose sums are not there");
   const at::Tensor each = sums.reshape({a.q.size(0), a.q.size(1), -1}).narrow(2, 0, rows).unsqueeze(-1);
   const at::Tensor p = (a.scores() - each).exp();
   const at::Tensor of_s = p * (grad.matmul(a.v.transpose(-2, -1)) - (grad * out).sum({-1}, true));
@@ -80,7 +82,9 @@ Gradients backward(const Attention& a, const at::Tensor& grad, const at::Tensor&
 }
 
 // What only the kernels of that device read: seeds, offsets, lengths.
-at::Tensor unused(const PlainCall& call) { return at::zeros({}, call.value("query").toTensor().options().dtype(at::kLong)); }
+at::Tensor unused(const PlainCall& call) {
+  return at::zeros({}, call.value("query").toTensor().options().dtype(at::kLong));
+}
 
 Results flash(const PlainCall& call) {
   const Attention a = attention_of(call, nullptr, true);
@@ -100,12 +104,14 @@ Results efficient(const PlainCall& call) {
 }
 
 Results flash_backward(const PlainCall& call) {
-  const Gradients g = backward(attention_of(call, nullptr, true), call.tensor("grad_out"), call.tensor("out"), call.tensor("logsumexp"));
+  const Gradients g = backward(attention_of(call, nullptr, true), call.tensor("grad_out"), call.tensor("out"),
+                               call.tensor("logsumexp"));
   return {g.q, g.k, g.v};
 }
 
 Results cudnn_backward(const PlainCall& call) {
-  const Gradients g = backward(attention_of(call, "attn_bias", true), call.tensor("grad_out"), call.tensor("out"), call.tensor("logsumexp"));
+  const Gradients g = backward(attention_of(call, "attn_bias", true), call.tensor("grad_out"), call.tensor("out"),
+                               call.tensor("logsumexp"));
   return {g.q, g.k, g.v};
 }
 

@@ -22,7 +22,8 @@ namespace {
 constexpr std::size_t kMostCalls = 64, kMostGradients = 16;
 constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;  // of copies
 
-// Tensors of the arguments in their order, those of lists among them; nothing where one of them is sparse, which a tape has as two.
+// Tensors of the arguments in their order, those of lists among them; nothing where one of them is sparse, which a tape
+// has as two.
 std::vector<at::Tensor> flat(c10::ArrayRef<c10::IValue> arguments) {
   std::vector<at::Tensor> found;
   for (const c10::IValue& value : arguments) {
@@ -56,7 +57,8 @@ std::vector<Candidate> candidates_of(const capture::Tape& tape, std::size_t birt
   const capture::Entry& born = tape.entries[birth];
   std::vector<Candidate> found;
   if (born.place == capture::kNoPlace || !born.of_backward) return found;
-  std::vector<std::size_t> block;  // calls of that line's nodes: up to the birth, the nearest first, then those behind it
+  std::vector<std::size_t>
+      block;  // calls of that line's nodes: up to the birth, the nearest first, then those behind it
   const auto is_other = [&](std::size_t i) {
     const capture::Entry& entry = tape.entries[i];
     if (entry.kind != capture::Entry::kCall) return false;
@@ -71,7 +73,8 @@ std::vector<Candidate> candidates_of(const capture::Tape& tape, std::size_t birt
     const capture::Entry& entry = tape.entries[i];
     if (entry.kind != capture::Entry::kCall || entry.of_backward || entry.place != born.place) continue;
     std::set<capture::StorageId> own;
-    for (const auto* side : {&entry.args, &entry.results}) capture::for_each_tensor(*side, [&](const capture::TensorRef& t) { own.insert(t.storage); });
+    for (const auto* side : {&entry.args, &entry.results})
+      capture::for_each_tensor(*side, [&](const capture::TensorRef& t) { own.insert(t.storage); });
     Candidate candidate{i, {}};
     for (const capture::TensorRef* result : flat(entry.results)) {
       for (const std::size_t call : block) {
@@ -124,7 +127,8 @@ struct KeptGenerator {
 };
 
 bool may_be_leaf(const at::Tensor& t) {
-  return t.defined() && t.layout() == c10::kStrided && (t.is_floating_point() || t.is_complex()) && !t.unsafeGetTensorImpl()->is_wrapped_number();
+  return t.defined() && t.layout() == c10::kStrided && (t.is_floating_point() || t.is_complex()) &&
+         !t.unsafeGetTensorImpl()->is_wrapped_number();
 }
 
 // The call with its leaves; of each its copy, since it may be written.
@@ -155,8 +159,10 @@ Issued issue(const c10::OperatorHandle& op, const BackwardCall& call) {
       c10::impl::GenericList list(value.toList().elementType());
       std::size_t k = 0;
       for (const c10::IValue& item : value.toListRef()) {
-        if (item.isTensor()) list.push_back(given(item.toTensor(), leaf(k), call.written[i]));
-        else list.push_back(item);
+        if (item.isTensor())
+          list.push_back(given(item.toTensor(), leaf(k), call.written[i]));
+        else
+          list.push_back(item);
         ++k;
       }
       stack.push_back(std::move(list));
@@ -212,7 +218,8 @@ bool makes_it_bad(const c10::OperatorHandle& op, BackwardCall& call, const std::
 
 }  // namespace
 
-std::optional<BackwardCall> backward_of(const capture::Tape& tape, std::size_t birth, const std::string& node, const PlayOptions& options) {
+std::optional<BackwardCall> backward_of(const capture::Tape& tape, std::size_t birth, const std::string& node,
+                                        const PlayOptions& options) {
   const std::vector<Candidate> candidates = candidates_of(tape, birth);
   if (candidates.empty()) return {};
   TakeCalls taken(candidates);

@@ -24,8 +24,7 @@ bool is_finite_number(const c10::IValue& value) {
 bool is_meant(const std::string& name, const std::string& wanted) {
   if (wanted.empty()) return false;
   constexpr std::string_view kAten = "aten::";
-  return name == wanted ||
-         (wanted.starts_with(kAten) && name == "aten::_foreach_" + wanted.substr(kAten.size()));
+  return name == wanted || (wanted.starts_with(kAten) && name == "aten::_foreach_" + wanted.substr(kAten.size()));
 }
 
 }  // namespace

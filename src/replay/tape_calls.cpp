@@ -40,8 +40,8 @@ std::string place_of(const Tape& tape, std::size_t index) {
   if (entry.place >= tape.places.size()) return "";
   const capture::Place& place = tape.places[entry.place];
   const std::string name = place.file.substr(place.file.rfind('/') + 1);
-  std::string text = "  " + std::string(entry.of_backward ? "backward of " : "") + name + ":" +
-                     std::to_string(place.line);
+  std::string text =
+      "  " + std::string(entry.of_backward ? "backward of " : "") + name + ":" + std::to_string(place.line);
   if (!place.source.empty()) text += "  " + place.source;
   // A tape may come from anybody: nothing in it reaches a terminal but what can be printed.
   for (char& c : text) {
@@ -58,8 +58,11 @@ std::optional<std::size_t> find_call(const Tape& tape, std::string_view word, st
   std::size_t index = 0;
   if (number(word, &index)) {
     if (index < tape.entries.size() && tape.entries[index].kind == Entry::kCall) return index;
-    *why = (index < tape.entries.size() ? "number " + std::string(word) + " of the step is " + call_name(tape, index) + ", no call"
-                                        : "the last number of the step is " + std::to_string(std::max<std::size_t>(tape.entries.size(), 1) - 1)) + kList;
+    *why =
+        (index < tape.entries.size()
+             ? "number " + std::string(word) + " of the step is " + call_name(tape, index) + ", no call"
+             : "the last number of the step is " + std::to_string(std::max<std::size_t>(tape.entries.size(), 1) - 1)) +
+        kList;
     return std::nullopt;
   }
   std::size_t wanted = 1, seen = 0;

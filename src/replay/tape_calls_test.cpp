@@ -28,9 +28,9 @@ TEST(TapeCalls, OfOneNameAreCounted) {
 TEST(TapeCalls, ThatAreNotThereAreTold) {
   const Tape tape = capture::sample_tape();
   for (const auto& [word, said] :
-       {std::pair("0", ", no call"), std::pair("17", "the last number of the step is 3"), std::pair("log", "does not call log"),
-        std::pair("mul#2", "only 1 times"), std::pair("mul#0", "behind #"), std::pair("mul#", "behind #"),
-        std::pair("", "does not call")}) {
+       {std::pair("0", ", no call"), std::pair("17", "the last number of the step is 3"),
+        std::pair("log", "does not call log"), std::pair("mul#2", "only 1 times"), std::pair("mul#0", "behind #"),
+        std::pair("mul#", "behind #"), std::pair("", "does not call")}) {
     std::string why;
     EXPECT_FALSE(find_call(tape, word, &why)) << word;
     EXPECT_NE(why.find(said), std::string::npos) << why;

@@ -16,7 +16,8 @@ at::Tensor in_double(const at::Tensor& t) {
   return dense.to(dense.is_complex() ? at::kComplexDouble : at::kDouble);
 }
 
-// Largest difference of elements that are finite in both, and largest magnitude of these; that is below 0 where there are none.
+// Largest difference of elements that are finite in both, and largest magnitude of these; that is below 0 where there
+// are none.
 std::pair<double, double> difference(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined() || a.sizes() != b.sizes() || a.numel() == 0) return {0, -1};
   const at::Tensor x = in_double(a), y = in_double(b);
@@ -40,8 +41,7 @@ void list(const std::vector<std::string>& names, const std::string& what, std::s
 Told compare_dtypes(const std::string& dtype, const std::vector<NamedTensor>& usual,
                     const std::vector<NamedTensor>& changed, const Played& played) {
   Told told;
-  for (const auto& [name, why] : played.as_recorded)
-    told.text += "computed as recorded: " + name + " (" + why + ")\n";
+  for (const auto& [name, why] : played.as_recorded) told.text += "computed as recorded: " + name + " (" + why + ")\n";
   std::vector<std::string> both, only_then, only_now;
   double worst = 0, worst_relative = 0;
   std::string where;
@@ -67,8 +67,8 @@ Told compare_dtypes(const std::string& dtype, const std::vector<NamedTensor>& us
   }
   const bool same = only_then.empty() && only_now.empty();
   char line[200];
-  std::snprintf(line, sizeof line,
-                ": %zu of %zu results are non-finite; ", both.size() + only_now.size(), changed.size());
+  std::snprintf(line, sizeof line, ": %zu of %zu results are non-finite; ", both.size() + only_now.size(),
+                changed.size());
   told.text += dtype + (same ? ", the same results are non-finite" : ", other results are non-finite") + line;
   if (where.empty()) {  // NaN on both sides is equal to nothing, and no difference either
     told.text += "no number is finite on both sides, so that none can be compared\n";

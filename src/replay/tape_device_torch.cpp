@@ -31,7 +31,8 @@ std::string spoken(const std::string& device) { return device == "cpu" ? "the CP
 
 bool has_device(std::string_view type) {
   try {
-    if (type == "cuda" && !at::hasCUDA()) base::open_library("libtorch_cuda.so");  // finitude-replay is linked without it
+    if (type == "cuda" && !at::hasCUDA())
+      base::open_library("libtorch_cuda.so");  // finitude-replay is linked without it
     if (type == "cuda" && !at::hasCUDA()) return false;
     return count_of(type_of(type)) > 0;
   } catch (...) {
@@ -55,16 +56,19 @@ DeviceMap map_devices(const capture::Tape& tape, const std::string& wanted) {
   map.recorded = capture::main_device(tape);
   const bool is_cpu = map.recorded == "cpu";
   if (wanted == "cuda" && !has_device("cuda")) {
-    map.missing = at::hasCUDA() ? "torch finds no CUDA device here" : "torch has no CUDA here: a build of torch for CUDA, and a device, are missing";
+    map.missing = at::hasCUDA() ? "torch finds no CUDA device here"
+                                : "torch has no CUDA here: a build of torch for CUDA, and a device, are missing";
     return map;
   }
   const bool as_recorded = std::all_of(tape.devices.begin(), tape.devices.end(), [&](const std::string& name) {
-    return wanted.empty() ? has_device(capture::device_type(name)) : name == "cpu" || capture::device_type(name) == wanted;
+    return wanted.empty() ? has_device(capture::device_type(name))
+                          : name == "cpu" || capture::device_type(name) == wanted;
   });
   for (const std::string& name : tape.devices) {
     const bool stays = as_recorded && !(is_cpu && wanted == "cuda");
     if (wanted == "cuda") {
-      map.to.push_back(name == "cpu" && !is_cpu ? c10::Device(at::kCPU) : one_of(at::kCUDA, name == "cpu" ? 0 : c10::Device(name).index()));
+      map.to.push_back(name == "cpu" && !is_cpu ? c10::Device(at::kCPU)
+                                                : one_of(at::kCUDA, name == "cpu" ? 0 : c10::Device(name).index()));
     } else if (stays && wanted != "cpu") {
       map.to.push_back(one_of(type_of(name), name == "cpu" ? -1 : c10::Device(name).index()));
     } else {
@@ -73,7 +77,8 @@ DeviceMap map_devices(const capture::Tape& tape, const std::string& wanted) {
   }
   map.target = map.to[is_cpu ? 0 : 1].str();
   // By type, not by name: a backend may have been renamed.
-  map.elsewhere = !(is_cpu || has_device(capture::device_type(map.recorded))) || map.to[is_cpu ? 0 : 1].type() != type_of(map.recorded);
+  map.elsewhere = !(is_cpu || has_device(capture::device_type(map.recorded))) ||
+                  map.to[is_cpu ? 0 : 1].type() != type_of(map.recorded);
   return map;
 }
 
@@ -82,7 +87,9 @@ std::string tell_devices(const capture::Tape& tape, const DeviceMap& map, bool a
   if (map.elsewhere) {
     text = "recorded on " + map.recorded + ", replayed on " + spoken(map.target);
     if (!asked_for) text += ", since this torch has no " + std::string(capture::device_type(map.recorded));
-    text += ": other kernels add in another order and round elsewhere, so the bits of sums, products and functions may differ\n";
+    text +=
+        ": other kernels add in another order and round elsewhere, so the bits of sums, products and functions may "
+        "differ\n";
     if (map.recorded != "cpu") text += "random numbers are those that were drawn then; they are on the tape\n";
   } else if (map.recorded != map.target) {
     text = "recorded on " + map.recorded + ", replayed on " + spoken(map.target) + "\n";

@@ -21,7 +21,9 @@ std::optional<at::Tensor> maybe(const PlainCall& call, std::string_view name) {
   return t.defined() ? std::optional<at::Tensor>(t) : std::nullopt;
 }
 
-c10::ScalarType dtype_of(const PlainCall& call, std::string_view name) { return static_cast<c10::ScalarType>(call.integer(name)); }
+c10::ScalarType dtype_of(const PlainCall& call, std::string_view name) {
+  return static_cast<c10::ScalarType>(call.integer(name));
+}
 
 // Of half precision CUDA answers in float32 where it is asked to; kernels of the CPU do not.
 template <at::Tensor (*Softmax)(const at::Tensor&, std::int64_t, bool)>
@@ -38,27 +40,29 @@ Results softmax_backward(const PlainCall& call) {
 }
 
 Results batch_norm(const PlainCall& call) {
-  auto [out, mean, invstd] = at::native_batch_norm(given(call, "input"), maybe(call, "weight"), maybe(call, "bias"), maybe(call, "running_mean"),
-                                                   maybe(call, "running_var"), call.flag("training"),
-                                                   call.real("exponential_average_factor"), call.real("epsilon"));
+  auto [out, mean, invstd] = at::native_batch_norm(
+      given(call, "input"), maybe(call, "weight"), maybe(call, "bias"), maybe(call, "running_mean"),
+      maybe(call, "running_var"), call.flag("training"), call.real("exponential_average_factor"), call.real("epsilon"));
   return {out, mean, invstd, at::empty({0}, out.options().dtype(at::kByte))};
 }
 
 Results batch_norm_backward(const PlainCall& call) {
-  auto [input, weight, bias] = at::native_batch_norm_backward(
-      given(call, "grad_output"), given(call, "input"), maybe(call, "weight"), maybe(call, "running_mean"), maybe(call, "running_var"),
-      maybe(call, "save_mean"), maybe(call, "save_var"), true, call.real("epsilon"), {true, true, true});
+  auto [input, weight, bias] =
+      at::native_batch_norm_backward(given(call, "grad_output"), given(call, "input"), maybe(call, "weight"),
+                                     maybe(call, "running_mean"), maybe(call, "running_var"), maybe(call, "save_mean"),
+                                     maybe(call, "save_var"), true, call.real("epsilon"), {true, true, true});
   return {input, weight, bias};
 }
 
 Results convolution(const PlainCall& call) {
-  return {at::convolution(given(call, "self"), given(call, "weight"), {}, call.integers("stride"), call.integers("padding"),
-                          call.integers("dilation"), false, {0}, call.integer("groups"))};
+  return {at::convolution(given(call, "self"), given(call, "weight"), {}, call.integers("stride"),
+                          call.integers("padding"), call.integers("dilation"), false, {0}, call.integer("groups"))};
 }
 
 Results transposed_convolution(const PlainCall& call) {
-  return {at::convolution(given(call, "self"), given(call, "weight"), {}, call.integers("stride"), call.integers("padding"),
-                          call.integers("dilation"), true, call.integers("output_padding"), call.integer("groups"))};
+  return {at::convolution(given(call, "self"), given(call, "weight"), {}, call.integers("stride"),
+                          call.integers("padding"), call.integers("dilation"), true, call.integers("output_padding"),
+                          call.integer("groups"))};
 }
 
 Results masked_scale(const PlainCall& call) {
@@ -74,8 +78,9 @@ Results rms_norm_backward(const PlainCall& call) {
   const auto count = static_cast<std::int64_t>(call.integers("normalized_shape").size());
   for (std::int64_t d = 0; d < x.dim(); ++d) (d >= x.dim() - count ? dims : others).push_back(d);
   const at::Tensor product = grad * y;
-  return {r * (g - y * (g * y).mean(dims, true)),
-          !weight.defined() ? at::Tensor() : others.empty() ? product : product.sum(others)};
+  return {r * (g - y * (g * y).mean(dims, true)), !weight.defined() ? at::Tensor()
+                                                  : others.empty()  ? product
+                                                                    : product.sum(others)};
 }
 
 Results unpinned(const PlainCall& call) { return {given(call, "self").clone()}; }
@@ -87,7 +92,8 @@ bool covers(const Entry& fill, const capture::TensorRef& ref) {
   for (std::size_t d = 0; d < ref.sizes.size(); ++d) {
     if (ref.sizes[d] == 0) return true;
     std::int64_t reach = 0;
-    if (__builtin_mul_overflow(ref.sizes[d] - 1, ref.strides[d], &reach) || __builtin_add_overflow(last, reach, &last)) return false;
+    if (__builtin_mul_overflow(ref.sizes[d] - 1, ref.strides[d], &reach) || __builtin_add_overflow(last, reach, &last))
+      return false;
   }
   std::int64_t begin = 0, end = 0;
   if (__builtin_add_overflow(last, std::int64_t{1}, &last) || __builtin_mul_overflow(last, item, &end) ||
@@ -108,7 +114,8 @@ bool results_are_recorded(const Tape& tape, std::size_t index) {
   capture::for_each_tensor(tape.entries[index].results, [&](const capture::TensorRef& ref) {
     any = true;
     all = all && std::any_of(tape.entries.begin() + static_cast<std::ptrdiff_t>(index) + 1,
-                             tape.entries.begin() + static_cast<std::ptrdiff_t>(end), [&](const Entry& fill) { return covers(fill, ref); });
+                             tape.entries.begin() + static_cast<std::ptrdiff_t>(end),
+                             [&](const Entry& fill) { return covers(fill, ref); });
   });
   return any && all;
 }
@@ -116,7 +123,8 @@ bool results_are_recorded(const Tape& tape, std::size_t index) {
 bool is_here(const c10::OperatorHandle& op, const DeviceMap& map) {
   using c10::DispatchKey;
   const bool on_cpu = map.target == "cpu";
-  for (const DispatchKey key : {on_cpu ? DispatchKey::CPU : DispatchKey::CUDA, on_cpu ? DispatchKey::SparseCPU : DispatchKey::SparseCUDA}) {
+  for (const DispatchKey key :
+       {on_cpu ? DispatchKey::CPU : DispatchKey::CUDA, on_cpu ? DispatchKey::SparseCPU : DispatchKey::SparseCUDA}) {
     if (op.hasComputedKernelForDispatchKey(key)) return true;
   }
   return false;
@@ -142,7 +150,8 @@ DeviceForm device_form(std::string_view op) {
   return attention != nullptr ? attention : recurrent_form(op);
 }
 
-std::vector<std::string> only_there(const Tape& tape, const DeviceMap& map, const std::vector<c10::OperatorHandle>& operators) {
+std::vector<std::string> only_there(const Tape& tape, const DeviceMap& map,
+                                    const std::vector<c10::OperatorHandle>& operators) {
   std::vector<std::string> found;
   if (map.target != "cpu") return found;  // what a GPU does not have is computed on the CPU
   std::string type(capture::device_type(map.recorded));
@@ -151,7 +160,9 @@ std::vector<std::string> only_there(const Tape& tape, const DeviceMap& map, cons
   for (std::size_t i = 0; i < tape.entries.size(); ++i) {
     const Entry& e = tape.entries[i];
     if (e.kind != Entry::kCall || e.number >= operators.size() || told[e.number]) continue;
-    if (is_here(operators[e.number], map) || device_form(tape.operators[e.number].name) != nullptr || results_are_recorded(tape, i)) continue;
+    if (is_here(operators[e.number], map) || device_form(tape.operators[e.number].name) != nullptr ||
+        results_are_recorded(tape, i))
+      continue;
     told[e.number] = true;
     found.push_back(tape.operators[e.number].name + " (exists on " + type + " only)");
   }

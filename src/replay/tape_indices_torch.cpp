@@ -81,7 +81,8 @@ void segments(const PlainCall& call) {
   const std::int64_t size = data.size(axis);
   ascending(call.tensor("offsets"), "offsets", size);
   within(lengths, "lengths", 0, size);
-  if (lengths.defined() && lengths.dim() != 0 && (lengths.to(at::kCPU, at::kLong).sum(-1) > size).any().item<bool>()) wrong("lengths");
+  if (lengths.defined() && lengths.dim() != 0 && (lengths.to(at::kCPU, at::kLong).sum(-1) > size).any().item<bool>())
+    wrong("lengths");
 }
 
 void bags(const PlainCall& call) {

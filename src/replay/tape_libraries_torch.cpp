@@ -13,7 +13,8 @@ namespace {
 
 std::set<std::string> namespaces_here() {
   std::set<std::string> spaces;
-  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) spaces.insert(name.name.substr(0, name.name.find("::")));
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames())
+    spaces.insert(name.name.substr(0, name.name.find("::")));
   return spaces;
 }
 
@@ -37,7 +38,8 @@ std::string load_operators(const std::vector<std::string>& paths, std::vector<st
       auto [at, is_new] = known.try_emplace(file);
       if (is_new) {
         try {
-          allow_what_registers([&] { const at::DynamicLibrary kept(file.c_str(), nullptr, /*leak_handle=*/true); }, &at->second);
+          allow_what_registers([&] { const at::DynamicLibrary kept(file.c_str(), nullptr, /*leak_handle=*/true); },
+                               &at->second);
         } catch (...) {
           known.erase(at);
           throw;

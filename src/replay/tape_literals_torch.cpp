@@ -34,8 +34,8 @@ std::string number_of(const c10::IValue& value, c10::TypeKind kind) {
   if (kind == c10::TypeKind::LayoutType && number == static_cast<std::int64_t>(c10::Layout::Strided))
     return "torch.strided";
   if (kind == c10::TypeKind::MemoryFormatType) {
-    static constexpr std::array kFormats = {"torch.contiguous_format", "torch.preserve_format",
-                                            "torch.channels_last", "torch.channels_last_3d"};
+    static constexpr std::array kFormats = {"torch.contiguous_format", "torch.preserve_format", "torch.channels_last",
+                                            "torch.channels_last_3d"};
     if (number >= 0 && number < static_cast<std::int64_t>(kFormats.size()))
       return kFormats[static_cast<std::size_t>(number)];
   }
@@ -100,8 +100,7 @@ std::string python_dtype(c10::ScalarType dtype) {
 std::string python_list(const at::Tensor& tensor) {
   if (tensor.dim() == 0) return element(tensor);
   std::string text = "[";
-  for (std::int64_t i = 0; i < tensor.size(0); ++i)
-    text += (i == 0 ? "" : ", ") + python_list(tensor.select(0, i));
+  for (std::int64_t i = 0; i < tensor.size(0); ++i) text += (i == 0 ? "" : ", ") + python_list(tensor.select(0, i));
   return text + "]";
 }
 
@@ -124,10 +123,10 @@ std::string python_scalar(const c10::IValue& value, const c10::Argument& argumen
 }
 
 std::string python_name(const std::string& name) {
-  for (const char* word : {"from", "lambda", "in", "is", "not", "and", "or", "if", "else", "for", "while",
-                           "def", "class", "return", "import", "global", "with", "as", "torch", "op", "inf",
-                           "nan", "result", "results", "load", "saved", "bad", "json", "pathlib", "flat", "outputs", "leaf", "leaves",
-                           "gradients"}) {
+  for (const char* word : {"from",  "lambda",  "in",   "is",      "not",    "and",     "or",       "if",    "else",
+                           "for",   "while",   "def",  "class",   "return", "import",  "global",   "with",  "as",
+                           "torch", "op",      "inf",  "nan",     "result", "results", "load",     "saved", "bad",
+                           "json",  "pathlib", "flat", "outputs", "leaf",   "leaves",  "gradients"}) {
     if (name == word) return name + "_";
   }
   return name;

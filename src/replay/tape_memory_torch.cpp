@@ -26,14 +26,14 @@ at::DataPtr memory(std::size_t size_bytes, std::size_t misaligned) {
   if (misaligned == 0) return c10::GetCPUAllocator()->allocate(size_bytes);
   TORCH_CHECK(misaligned < kAlignment, "the tape wants a misalignment of ", misaligned);
   auto* whole = new at::DataPtr(c10::GetCPUAllocator()->allocate(size_bytes + kAlignment));
-  return {static_cast<char*>(whole->get()) + misaligned, whole,
-          [](void* w) { delete static_cast<at::DataPtr*>(w); }, at::Device(at::kCPU)};
+  return {static_cast<char*>(whole->get()) + misaligned, whole, [](void* w) { delete static_cast<at::DataPtr*>(w); },
+          at::Device(at::kCPU)};
 }
 
 c10::Storage new_storage(std::size_t size_bytes, std::size_t misaligned, const char* content) {
-  c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), static_cast<std::int64_t>(size_bytes),
-      memory(size_bytes, misaligned), c10::GetCPUAllocator(), true));
+  c10::Storage storage(
+      c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<std::int64_t>(size_bytes),
+                                            memory(size_bytes, misaligned), c10::GetCPUAllocator(), true));
   if (size_bytes == 0) return storage;
   if (content != nullptr) {
     std::memcpy(storage.mutable_data(), content, size_bytes);
@@ -53,7 +53,8 @@ at::Tensor bytes_in(const c10::Storage& storage) {
 }
 
 at::Tensor bytes_at(const char* content, std::size_t size_bytes) {
-  return at::from_blob(const_cast<char*>(content), {static_cast<std::int64_t>(size_bytes)}, at::TensorOptions(at::kByte));
+  return at::from_blob(const_cast<char*>(content), {static_cast<std::int64_t>(size_bytes)},
+                       at::TensorOptions(at::kByte));
 }
 
 c10::Storage new_storage_on(c10::Device device, std::size_t size_bytes, std::size_t misaligned, const char* content) {
@@ -77,11 +78,10 @@ void check_inside(const TensorRef& ref, std::size_t item, std::size_t storage_by
   std::int64_t numel = 1, last = ref.offset;
   for (std::size_t d = 0; d < ref.sizes.size(); ++d) {
     std::int64_t reach = 0;
-    TORCH_CHECK(
-        ref.sizes[d] >= 0 && ref.strides[d] >= 0 && !__builtin_mul_overflow(numel, ref.sizes[d], &numel) &&
-            !__builtin_mul_overflow(std::max<std::int64_t>(ref.sizes[d] - 1, 0), ref.strides[d], &reach) &&
-            !__builtin_add_overflow(last, reach, &last),
-        "the tape has a tensor of impossible size");
+    TORCH_CHECK(ref.sizes[d] >= 0 && ref.strides[d] >= 0 && !__builtin_mul_overflow(numel, ref.sizes[d], &numel) &&
+                    !__builtin_mul_overflow(std::max<std::int64_t>(ref.sizes[d] - 1, 0), ref.strides[d], &reach) &&
+                    !__builtin_add_overflow(last, reach, &last),
+                "the tape has a tensor of impossible size");
   }
   if (numel == 0) return;
   std::int64_t end = 0;
@@ -107,7 +107,8 @@ TapeMemory::TapeMemory(const capture::Tape& tape, std::optional<c10::ScalarType>
     capture::for_each_tensor(tape.entries[i].args, use);
     capture::for_each_tensor(tape.entries[i].results, use);
     // What a call drew is filled in behind it, also where nobody reads it.
-    if (tape.entries[i].kind == capture::Entry::kFill && tape.entries[i].number < last.size()) last[tape.entries[i].number] = i;
+    if (tape.entries[i].kind == capture::Entry::kFill && tape.entries[i].number < last.size())
+      last[tape.entries[i].number] = i;
   }
   for (const capture::Outcome& outcome : tape.outcomes) {
     capture::for_each_tensor(outcome.value, [&](const TensorRef& t) {
@@ -140,10 +141,8 @@ at::Tensor TapeMemory::dense(const TensorRef& ref) {
     TORCH_CHECK(same_form(ref, other->second.as), "reads a part of what has another form on this device");
     return other->second.tensor;
   }
-  c10::Storage memory =
-      constant ? new_storage(ref.constant.size(), 0, ref.constant.data()) : storage(ref.storage);
-  if (as_recorded_ && !constant && retype_->converts(ref.storage))
-    memory = retype_->shadow(ref.storage, memory);
+  c10::Storage memory = constant ? new_storage(ref.constant.size(), 0, ref.constant.data()) : storage(ref.storage);
+  if (as_recorded_ && !constant && retype_->converts(ref.storage)) memory = retype_->shadow(ref.storage, memory);
   if (on_host_ && !constant && !memory.device().is_cpu()) {
     const auto [found, is_new] = hosts_.try_emplace(ref.storage);
     if (is_new) found->second = bytes_in(memory).to(at::kCPU).storage();
@@ -219,7 +218,9 @@ void TapeMemory::set_on_host(bool on) {
 // What a tape says of sizes is bounded by nothing; memory that is not there is told.
 c10::Storage TapeMemory::blank(StorageId id) const {
   const auto size_bytes = static_cast<std::size_t>(tape_.storages[id].size_bytes);
-  return new_storage_on(device_of(id), retype_ && retype_->converts(id) ? retype_->converted_bytes(id, size_bytes) : size_bytes, 0, nullptr);
+  return new_storage_on(device_of(id),
+                        retype_ && retype_->converts(id) ? retype_->converted_bytes(id, size_bytes) : size_bytes, 0,
+                        nullptr);
 }
 
 void TapeMemory::make(const std::vector<Value>& results) {
@@ -241,13 +242,14 @@ at::Tensor TapeMemory::tensor(const Value& value) {
   if (indices.numel() != 0) {
     const at::Tensor host = indices.to(at::kCPU), least = host.amin(1), most = host.amax(1);
     for (std::int64_t d = 0; d < indices.size(0); ++d) {
-      TORCH_CHECK(least[d].item<std::int64_t>() >= 0 &&
-                      most[d].item<std::int64_t>() < value.sizes[static_cast<std::size_t>(d)],
-                  "the tape has a sparse tensor with elements outside of it");
+      TORCH_CHECK(
+          least[d].item<std::int64_t>() >= 0 && most[d].item<std::int64_t>() < value.sizes[static_cast<std::size_t>(d)],
+          "the tape has a sparse tensor with elements outside of it");
     }
   }
   at::Tensor t = at::detail::make_tensor<at::SparseTensorImpl>(
-      c10::DispatchKeySet(c10::computeDispatchKey(values.scalar_type(), c10::kSparse, values.device())), values.dtype());
+      c10::DispatchKeySet(c10::computeDispatchKey(values.scalar_type(), c10::kSparse, values.device())),
+      values.dtype());
   auto* impl = static_cast<at::SparseTensorImpl*>(t.unsafeGetTensorImpl());
   impl->resize_(indices.size(0), values.dim() - 1, value.sizes);
   impl->set_indices_and_values_unsafe(indices, values);
@@ -301,8 +303,7 @@ c10::IValue TapeMemory::argument_of(const Value& value, const c10::TypePtr& type
   TORCH_CHECK(list_type != nullptr, "the tape has a list where none belongs");
   c10::impl::GenericList list(list_type->getElementType());
   list.reserve(value.items.size());
-  for (const Value& item : value.items)
-    list.push_back(argument_of(item, list_type->getElementType(), generators));
+  for (const Value& item : value.items) list.push_back(argument_of(item, list_type->getElementType(), generators));
   return list;
 }
 
@@ -314,22 +315,25 @@ void TapeMemory::fill(std::size_t index) {
   if (stand_ins_.erase(id) != 0) storages_[id] = blank(id);
   c10::Storage& into = storage(id);
   // A kernel that is not on the tape made it larger (a product with a matrix in CSR), and all of it is here.
-  if (const capture::Storage& known = tape_.storages[id];
-      offset == 0 && bytes.size() == known.size_bytes && known.origin == capture::Storage::kProduced && into.nbytes() == 0)
+  if (const capture::Storage& known = tape_.storages[id]; offset == 0 && bytes.size() == known.size_bytes &&
+                                                          known.origin == capture::Storage::kProduced &&
+                                                          into.nbytes() == 0)
     into = blank(id);
   if (retype_ && retype_->converts(id)) return retype_->fill(id, into, offset, bytes);
-  TORCH_CHECK(offset <= into.nbytes() && bytes.size() <= into.nbytes() - offset,
-              "the tape writes outside its memory");
+  TORCH_CHECK(offset <= into.nbytes() && bytes.size() <= into.nbytes() - offset, "the tape writes outside its memory");
   if (!bytes.empty() && into.device().is_cpu()) {
     std::memcpy(static_cast<char*>(into.mutable_data()) + offset, bytes.data(), bytes.size());
   } else if (!bytes.empty()) {
-    bytes_in(into).narrow(0, static_cast<std::int64_t>(offset), static_cast<std::int64_t>(bytes.size())).copy_(bytes_at(bytes.data(), bytes.size()));
+    bytes_in(into)
+        .narrow(0, static_cast<std::int64_t>(offset), static_cast<std::int64_t>(bytes.size()))
+        .copy_(bytes_at(bytes.data(), bytes.size()));
   }
   if (!retype_ && into.device().is_cpu() && observer_ != nullptr) observer_->filled(index, into);
 }
 
 std::string TapeMemory::bind_dense(const TensorRef& ref, const at::Tensor& t) {
-  if (!t.defined() || t.layout() != c10::kStrided || !t.has_storage()) return map_.elsewhere && !t.defined() ? bind_stand_in(ref, t) : "gave no dense tensor";
+  if (!t.defined() || t.layout() != c10::kStrided || !t.has_storage())
+    return map_.elsewhere && !t.defined() ? bind_stand_in(ref, t) : "gave no dense tensor";
   if (t.scalar_type() != dtype_of(ref)) return map_.elsewhere ? bind_stand_in(ref, t) : "gave another dtype";
   if (t.sizes() != c10::IntArrayRef(ref.sizes)) return map_.elsewhere ? bind_stand_in(ref, t) : "gave another shape";
   if (t.strides() != c10::IntArrayRef(ref.strides)) {
@@ -339,16 +343,18 @@ std::string TapeMemory::bind_dense(const TensorRef& ref, const at::Tensor& t) {
   if (ref.storage == capture::kNoStorage) return "";
   if (ref.storage >= storages_.size()) return "gave what the tape does not name";
   c10::Storage& slot = storages_[ref.storage];
-  if (map_.elsewhere && slot.unsafeGetStorageImpl() == nullptr && t.storage_offset() != ref.offset) return bind_fresh(ref, t);
+  if (map_.elsewhere && slot.unsafeGetStorageImpl() == nullptr && t.storage_offset() != ref.offset)
+    return bind_fresh(ref, t);
   if (on_host_) {
     const auto [host, is_new] = hosts_.try_emplace(ref.storage, t.storage());
-    return is_new || host->second.unsafeGetStorageImpl() == t.storage().unsafeGetStorageImpl() ? "" : "gave new memory where it gave a view";
+    return is_new || host->second.unsafeGetStorageImpl() == t.storage().unsafeGetStorageImpl()
+               ? ""
+               : "gave new memory where it gave a view";
   }
   if (as_recorded_ && retype_->converts(ref.storage)) {
     if (slot.unsafeGetStorageImpl() == nullptr) {
       slot = retype_->converted(ref.storage, t.storage());
-    } else if (retype_->shadow(ref.storage, slot).unsafeGetStorageImpl() !=
-               t.storage().unsafeGetStorageImpl()) {
+    } else if (retype_->shadow(ref.storage, slot).unsafeGetStorageImpl() != t.storage().unsafeGetStorageImpl()) {
       return "gave new memory where it gave a view";
     }
   } else if (slot.unsafeGetStorageImpl() == nullptr) {
@@ -379,7 +385,8 @@ std::string TapeMemory::bind_fresh(const TensorRef& ref, const at::Tensor& t) {
   auto size_bytes = static_cast<std::size_t>(reach) * t.element_size();
   // Other tensors may lie in it beside this one.
   const std::uint64_t all = tape_.storages[ref.storage].size_bytes;
-  if (map_.elsewhere && all < 16 * static_cast<std::uint64_t>(size_bytes) + 4096) size_bytes = std::max(size_bytes, static_cast<std::size_t>(all));
+  if (map_.elsewhere && all < 16 * static_cast<std::uint64_t>(size_bytes) + 4096)
+    size_bytes = std::max(size_bytes, static_cast<std::size_t>(all));
   slot = new_storage_on(device_of(ref.storage), size_bytes, 0, nullptr);
   dense(ref).copy_(t);
   return "";
@@ -396,8 +403,7 @@ std::string TapeMemory::bind(const Value& value, const c10::IValue& result) {
     return reason.empty() ? bind_dense(value.tensors.at(1), impl->values()) : reason;
   }
   if (value.kind != Value::kList) return "";
-  if (!result.isList() || result.toListRef().size() != value.items.size())
-    return "gave another number of results";
+  if (!result.isList() || result.toListRef().size() != value.items.size()) return "gave another number of results";
   for (std::size_t i = 0; i < value.items.size(); ++i) {
     if (std::string reason = bind(value.items[i], result.toListRef()[i]); !reason.empty()) return reason;
   }
@@ -426,7 +432,8 @@ std::string TapeMemory::give(const Value& value, const c10::IValue& result) {
 
 c10::IValue TapeMemory::given(const Value& value) {
   if (value.kind == Value::kInt) return value.number;
-  if (value.kind == Value::kTensor || value.kind == Value::kSparse || value.kind == Value::kUndefined) return tensor(value);
+  if (value.kind == Value::kTensor || value.kind == Value::kSparse || value.kind == Value::kUndefined)
+    return tensor(value);
   if (value.kind != Value::kList) return {};
   c10::List<at::Tensor> list;
   for (const Value& item : value.items) list.push_back(tensor(item));

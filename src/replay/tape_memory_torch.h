@@ -21,7 +21,8 @@ class TapeMemory {
  public:
   // dtype: the floating dtype that everything is computed in; nothing: each as it was.
   // observer: is told of content, and may be null. map: where memory lies; has to outlive this.
-  TapeMemory(const capture::Tape& tape, std::optional<c10::ScalarType> dtype, const DeviceMap& map, PlayObserver* observer);
+  TapeMemory(const capture::Tape& tape, std::optional<c10::ScalarType> dtype, const DeviceMap& map,
+             PlayObserver* observer);
 
   // Throw c10::Error where the tape asks for what cannot be.
   c10::IValue argument(const capture::Value& value, const c10::Argument& argument,
@@ -41,12 +42,13 @@ class TapeMemory {
   void unmake(const std::vector<capture::StorageId>& fresh);
   // Until it is set back, arguments and results are in the dtypes that they were recorded in.
   void set_as_recorded(bool on);
-  // Until it is set back, arguments are copies on the CPU, and what is bound comes from there. Then all goes to its device.
+  // Until it is set back, arguments are copies on the CPU, and what is bound comes from there. Then all goes to its
+  // device.
   void set_on_host(bool on);
   // Memory of the size that the tape tells, for results that are known without a call; zeros until it is filled.
   void make(const std::vector<capture::Value>& results);
-  // A result computed in another way than by its operator: its numbers go into memory of the form on the tape. The reason where
-  // they cannot.
+  // A result computed in another way than by its operator: its numbers go into memory of the form on the tape. The
+  // reason where they cannot.
   std::string give(const capture::Value& value, const c10::IValue& result);
   // A result that is there, as its operator would have given it.
   c10::IValue given(const capture::Value& value);
@@ -69,8 +71,8 @@ class TapeMemory {
   std::optional<Retype> retype_;
   bool as_recorded_ = false, on_host_ = false;
   const DeviceMap& map_;
-  // Results that have another form on this device than on the one of the recording: a statistic in another format, a workspace of
-  // another size. Calls that read the whole of one get it as it is.
+  // Results that have another form on this device than on the one of the recording: a statistic in another format, a
+  // workspace of another size. Calls that read the whole of one get it as it is.
   struct StandIn {
     capture::TensorRef as;
     at::Tensor tensor;

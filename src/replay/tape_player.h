@@ -16,7 +16,8 @@ class PlayObserver;
 struct PlayOptions {
   std::vector<std::string> namespaces{"aten"};  // of operators that may be called
   int threads = 0;                              // 0: as many as there were
-  // "float32" or "float64": all floating numbers are computed in it; "bfloat16": those that were float16; empty: as they were.
+  // "float32" or "float64": all floating numbers are computed in it; "bfloat16": those that were float16; empty: as
+  // they were.
   std::string dtype;
   // Deterministic kernels only; a call that has none fails.
   bool deterministic = false;

@@ -35,7 +35,9 @@ using capture::Tape;
 constexpr std::uint32_t kMaxGenerators = 4096;
 
 // Operators that change the process, or take an address for granted.
-bool is_denied(const std::string& name) { return name.starts_with("aten::_cuda") || name.starts_with("aten::_unsafe_masked_index_put_accumulate"); }
+bool is_denied(const std::string& name) {
+  return name.starts_with("aten::_cuda") || name.starts_with("aten::_unsafe_masked_index_put_accumulate");
+}
 
 bool holds_tensor(const c10::TypePtr& type) {
   if (type->kind() == c10::TypeKind::TensorType) return true;
@@ -43,13 +45,14 @@ bool holds_tensor(const c10::TypePtr& type) {
   return std::any_of(inside.begin(), inside.end(), holds_tensor);
 }
 
-// What reads and gives no tensor computes nothing of a step: it prints, or sets something in the process. What takes the name of a
-// file reads or writes that.
+// What reads and gives no tensor computes nothing of a step: it prints, or sets something in the process. What takes
+// the name of a file reads or writes that.
 bool acts_outside(const c10::FunctionSchema& schema) {
   const auto with_tensor = [](const c10::Argument& argument) { return holds_tensor(argument.type()); };
   const auto& given = schema.arguments();
   const auto& gives = schema.returns();
-  if (std::none_of(given.begin(), given.end(), with_tensor) && std::none_of(gives.begin(), gives.end(), with_tensor)) return true;
+  if (std::none_of(given.begin(), given.end(), with_tensor) && std::none_of(gives.begin(), gives.end(), with_tensor))
+    return true;
   return std::any_of(given.begin(), given.end(), [](const c10::Argument& argument) {
     return argument.name() == "filename" || argument.name() == "path";
   });
@@ -71,8 +74,7 @@ bool may_draw(const c10::OperatorHandle& op, const std::vector<capture::Value>& 
   if (!op.hasTag(at::Tag::nondeterministic_seeded)) return false;
   const auto& known = op.schema().arguments();
   for (std::size_t i = 0; i < args.size(); ++i) {
-    if (known[i].name() == "dropout_p" && args[i].kind == capture::Value::kDouble && args[i].real == 0)
-      return false;
+    if (known[i].name() == "dropout_p" && args[i].kind == capture::Value::kDouble && args[i].real == 0) return false;
   }
   return true;
 }
@@ -133,8 +135,8 @@ class Player {
   void find_operators() {
     for (const capture::Operator& op : tape_.operators) {
       const std::string space = op.name.substr(0, op.name.find("::"));
-      const bool allowed = std::find(options_.namespaces.begin(), options_.namespaces.end(), space) !=
-                           options_.namespaces.end();
+      const bool allowed =
+          std::find(options_.namespaces.begin(), options_.namespaces.end(), space) != options_.namespaces.end();
       const auto handle = c10::Dispatcher::singleton().findSchema({op.name, op.overload});
       if (!allowed || is_denied(op.name) || (handle && acts_outside(handle->schema()))) {
         played_.missing.push_back(full_name(op) + " (not allowed)");
@@ -159,7 +161,8 @@ class Player {
       } else if (there.is_cpu()) {
         generators_.push_back(at::detail::createCPUGenerator());
       } else {
-        generators_.push_back(at::globalContext().getAcceleratorHooksInterface(there.type()).getNewGenerator(there.index()));
+        generators_.push_back(
+            at::globalContext().getAcceleratorHooksInterface(there.type()).getNewGenerator(there.index()));
       }
     }
   }
@@ -183,16 +186,17 @@ class Player {
     if (e.kind == Entry::kRandom) {
       if (e.number >= kMaxGenerators) return "too many generators";
       add_generators(std::size_t{e.number} + 1);
-      if (const auto home = capture::generator_home(tape_, e.number).device; home != 0 && map_.at(home).is_cpu()) return "";
-      return observe::set_generator_state(generators_[e.number], e.bytes) ? ""
-                                                                          : "not the state of a generator";
+      if (const auto home = capture::generator_home(tape_, e.number).device; home != 0 && map_.at(home).is_cpu())
+        return "";
+      return observe::set_generator_state(generators_[e.number], e.bytes) ? "" : "not the state of a generator";
     }
     if (e.number >= operators_.size()) return "an operator that the tape does not have";
     const c10::OperatorHandle& op = operators_[e.number];
     const auto& arguments = op.schema().arguments();
     if (e.args.size() != arguments.size()) return "takes " + std::to_string(arguments.size()) + " arguments";
     at::GradMode::set_enabled(e.grad_mode);
-    if (map_.elsewhere && (op.hasTag(at::Tag::nondeterministic_seeded) || !is_here(op, map_)) && results_are_recorded(tape_, index))
+    if (map_.elsewhere && (op.hasTag(at::Tag::nondeterministic_seeded) || !is_here(op, map_)) &&
+        results_are_recorded(tape_, index))
       return take(index, op);
     if (!dtype_) return map_.elsewhere ? issue_elsewhere(index, op) : issue(index, op);
     // What is drawn depends on the dtype: the same numbers come of the same dtype only.
@@ -221,7 +225,8 @@ class Player {
       observer_->before({index, op.schema(), given, {}});
     }
     memory_.make(e.results);
-    for (std::size_t i = index + 1; i < tape_.entries.size() && tape_.entries[i].kind == Entry::kFill; ++i) memory_.fill(i);
+    for (std::size_t i = index + 1; i < tape_.entries.size() && tape_.entries[i].kind == Entry::kFill; ++i)
+      memory_.fill(i);
     ++played_.calls;
     played_.otherwise.try_emplace(full_name(tape_.operators[e.number]), "as recorded");
     if (observer_ == nullptr) return "";
@@ -277,7 +282,8 @@ class Player {
     return "";
   }
 
-  std::string formed(std::size_t index, const c10::OperatorHandle& op, torch::jit::Stack found, const torch::jit::Stack& given) {
+  std::string formed(std::size_t index, const c10::OperatorHandle& op, torch::jit::Stack found,
+                     const torch::jit::Stack& given) {
     const Entry& e = tape_.entries[index];
     ++played_.calls;
     if (found.size() != e.results.size()) return "gives another number of results than its plain form";
@@ -297,12 +303,12 @@ class Player {
     const auto usual = c10::get_default_dtype();
     if (const std::string* recorded = tape_.setting("default_dtype")) {
       const int number = std::atoi(recorded->c_str());
-      if (number == static_cast<int>(c10::ScalarType::Float) ||
-          number == static_cast<int>(c10::ScalarType::Double))
+      if (number == static_cast<int>(c10::ScalarType::Float) || number == static_cast<int>(c10::ScalarType::Double))
         c10::set_default_dtype(c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(number)));
     }
     memory_.set_as_recorded(true);
-    std::string reason = issue(index, op, map_.elsewhere ? device_form(tape_.operators[tape_.entries[index].number].name) : nullptr);
+    std::string reason =
+        issue(index, op, map_.elsewhere ? device_form(tape_.operators[tape_.entries[index].number].name) : nullptr);
     memory_.set_as_recorded(false);
     c10::set_default_dtype(usual);
     return reason;
@@ -318,7 +324,8 @@ class Player {
       PlayedOutcome& played = played_.outcomes.back();
       if (played.same() || outcome.sample_every == 0) continue;
       auto [every, sample] = observe::tape_sample(tensor);
-      if (every == outcome.sample_every && sample.size() == outcome.sample.size()) played.got_sample = std::move(sample);
+      if (every == outcome.sample_every && sample.size() == outcome.sample.size())
+        played.got_sample = std::move(sample);
     }
   }
 

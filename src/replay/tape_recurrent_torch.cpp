@@ -1,4 +1,5 @@
-// cuDNN's recurrent layers by torch's own, their gradients by autograd through those; fused cells by sigmoids and products.
+// cuDNN's recurrent layers by torch's own, their gradients by autograd through those; fused cells by sigmoids and
+// products.
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -26,14 +27,16 @@ at::Tensor given(const PlainCall& call, std::string_view name) {
 
 Layers layers_of(const PlainCall& call) {
   Layers layers{given(call, "input"), given(call, "hx"), given(call, "cx"), call.value("weight").toTensorVector()};
-  TORCH_CHECK(call.real("dropout") == 0 || !call.flag("train"), "recurrent layers with a dropout whose mask no other device can make");
+  TORCH_CHECK(call.real("dropout") == 0 || !call.flag("train"),
+              "recurrent layers with a dropout whose mask no other device can make");
   TORCH_CHECK(call.integer("weight_stride0") > 0 && !layers.weights.empty(), "recurrent layers without weights");
   return layers;
 }
 
 // output, hy, cy (undefined but of an LSTM).
 std::vector<at::Tensor> run(const PlainCall& call, const Layers& l) {
-  const std::int64_t stride = call.integer("weight_stride0"), count = call.integer("num_layers"), mode = call.integer("mode");
+  const std::int64_t stride = call.integer("weight_stride0"), count = call.integer("num_layers"),
+                     mode = call.integer("mode");
   const bool biased = stride >= 4, both = call.flag("bidirectional"), first = call.flag("batch_first");
   const std::vector<std::int64_t> sizes = call.integers("batch_sizes");
   const auto two = [](std::tuple<at::Tensor, at::Tensor> found) -> std::vector<at::Tensor> {
@@ -81,16 +84,19 @@ Results layers_backward(const PlainCall& call) {
   inputs.insert(inputs.end(), l.weights.begin(), l.weights.end());
   const std::vector<at::Tensor> found = run(call, l);
   std::vector<at::Tensor> outputs, grads;
-  for (const auto& [output, name] : {std::pair(found[0], "grad_output"), std::pair(found[1], "grad_hy"), std::pair(found[2], "grad_cy")}) {
+  for (const auto& [output, name] :
+       {std::pair(found[0], "grad_output"), std::pair(found[1], "grad_hy"), std::pair(found[2], "grad_cy")}) {
     if (!output.defined() || !given(call, name).defined()) continue;
     outputs.push_back(output);
     grads.push_back(given(call, name));
   }
   TORCH_CHECK(!outputs.empty(), "recurrent layers without a gradient");
-  const std::vector<at::Tensor> of = torch::autograd::grad(outputs, inputs, grads, std::nullopt, false, /*allow_unused=*/true);
+  const std::vector<at::Tensor> of =
+      torch::autograd::grad(outputs, inputs, grads, std::nullopt, false, /*allow_unused=*/true);
   const std::size_t states = l.cx.defined() ? 3 : 2;
   c10::List<at::Tensor> weights;
-  for (std::size_t i = states; i < of.size(); ++i) weights.push_back(of[i].defined() ? of[i] : at::zeros_like(inputs[i]).detach());
+  for (std::size_t i = states; i < of.size(); ++i)
+    weights.push_back(of[i].defined() ? of[i] : at::zeros_like(inputs[i]).detach());
   return {of[0], of[1], states == 3 ? of[2] : at::Tensor(), weights};
 }
 
@@ -101,27 +107,33 @@ at::Tensor with_bias(const PlainCall& call, const char* gates, const char* bias)
 
 // The workspace is what backward reads: the four gates as they are used.
 Results lstm_cell(const PlainCall& call) {
-  const auto g = (with_bias(call, "input_gates", "input_bias") + with_bias(call, "hidden_gates", "hidden_bias")).chunk(4, 1);
+  const auto g =
+      (with_bias(call, "input_gates", "input_bias") + with_bias(call, "hidden_gates", "hidden_bias")).chunk(4, 1);
   const at::Tensor i = g[0].sigmoid(), f = g[1].sigmoid(), c = g[2].tanh(), o = g[3].sigmoid();
   const at::Tensor cy = f * call.tensor("cx") + i * c;
   return {o * cy.tanh(), cy, at::cat({i, f, c, o}, 1)};
 }
 
 Results lstm_cell_backward(const PlainCall& call) {
-  const at::Tensor gh = call.tensor("grad_hy"), gc = call.tensor("grad_cy"), cx = call.tensor("cx"), t = call.tensor("cy").tanh();
+  const at::Tensor gh = call.tensor("grad_hy"), gc = call.tensor("grad_cy"), cx = call.tensor("cx"),
+                   t = call.tensor("cy").tanh();
   const auto g = call.tensor("workspace").chunk(4, 1);
   const at::Tensor &i = g[0], &f = g[1], &c = g[2], &o = g[3];
   const at::Tensor of_h = gh.defined() ? gh : at::zeros_like(t);
   at::Tensor of_c = of_h * o * (1 - t * t);
   if (gc.defined()) of_c = of_c + gc;
-  const at::Tensor gates = at::cat({of_c * c * i * (1 - i), of_c * cx * f * (1 - f), of_c * i * (1 - c * c), of_h * t * o * (1 - o)}, 1);
+  const at::Tensor gates =
+      at::cat({of_c * c * i * (1 - i), of_c * cx * f * (1 - f), of_c * i * (1 - c * c), of_h * t * o * (1 - o)}, 1);
   return {gates, of_c * f, call.flag("has_bias") ? gates.sum({0}) : at::Tensor()};
 }
 
-// The workspace is what backward reads: reset, update and new gate, the state before, and the hidden part of the new gate.
+// The workspace is what backward reads: reset, update and new gate, the state before, and the hidden part of the new
+// gate.
 Results gru_cell(const PlainCall& call) {
-  const auto x = with_bias(call, "input_gates", "input_bias").chunk(3, 1), h = with_bias(call, "hidden_gates", "hidden_bias").chunk(3, 1);
-  const at::Tensor r = (x[0] + h[0]).sigmoid(), z = (x[1] + h[1]).sigmoid(), n = (x[2] + r * h[2]).tanh(), hx = call.tensor("hx");
+  const auto x = with_bias(call, "input_gates", "input_bias").chunk(3, 1),
+             h = with_bias(call, "hidden_gates", "hidden_bias").chunk(3, 1);
+  const at::Tensor r = (x[0] + h[0]).sigmoid(), z = (x[1] + h[1]).sigmoid(), n = (x[2] + r * h[2]).tanh(),
+                   hx = call.tensor("hx");
   return {n + z * (hx - n), at::cat({r, z, n, hx, h[2]}, 1)};
 }
 

@@ -76,8 +76,7 @@ std::size_t Retype::converted_bytes(capture::StorageId id, std::size_t recorded_
   return recorded_bytes / c10::elementSize(units_.at(id)) * c10::elementSize(target_);
 }
 
-void Retype::fill(capture::StorageId id, c10::Storage& into, std::uint64_t offset,
-                  const std::string& bytes) const {
+void Retype::fill(capture::StorageId id, c10::Storage& into, std::uint64_t offset, const std::string& bytes) const {
   const auto item = c10::elementSize(units_.at(id));
   TORCH_CHECK(offset % item == 0 && bytes.size() % item == 0, "the tape writes parts of numbers");
   const auto count = static_cast<std::int64_t>(bytes.size() / item);
@@ -102,8 +101,7 @@ void Retype::end_shadows(std::vector<c10::Storage>& storages) {
   for (auto& [id, shadow] : shadows_) {
     if (sum_of(shadow.storage) == shadow.sum) continue;
     const c10::Storage changed = as(target_, shadow.storage, units_.at(id));
-    std::memcpy(storages.at(id).mutable_data(), changed.data(),
-                std::min(storages.at(id).nbytes(), changed.nbytes()));
+    std::memcpy(storages.at(id).mutable_data(), changed.data(), std::min(storages.at(id).nbytes(), changed.nbytes()));
   }
   shadows_.clear();
 }
@@ -124,7 +122,8 @@ void check_enumeration(const c10::Argument& argument, std::int64_t number) {
   const auto below = [&](auto count) { return number >= 0 && number < static_cast<std::int64_t>(count); };
   switch (real_kind_of(argument)) {
     case c10::TypeKind::ScalarTypeType:
-      TORCH_CHECK(below(256) && capture::item_bytes(static_cast<std::uint8_t>(number)) != 0, "the tape names a dtype that there is not");
+      TORCH_CHECK(below(256) && capture::item_bytes(static_cast<std::uint8_t>(number)) != 0,
+                  "the tape names a dtype that there is not");
       break;
     case c10::TypeKind::LayoutType:
       TORCH_CHECK(below(c10::Layout::NumOptions), "the tape names a layout that there is not");

@@ -47,7 +47,8 @@ class Retype {
 // Arguments whose integer is the number of a dtype.
 bool is_dtype(const c10::Argument& argument);
 
-// Throws where the argument is a dtype, a layout or a memory format, and the number is none of these: kernels index tables with it.
+// Throws where the argument is a dtype, a layout or a memory format, and the number is none of these: kernels index
+// tables with it.
 void check_enumeration(const c10::Argument& argument, std::int64_t number);
 
 }  // namespace finitude::replay

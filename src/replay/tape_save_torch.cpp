@@ -57,7 +57,9 @@ Status save_tensors(const std::string& path, const std::vector<NamedTensor>& ten
     const at::Tensor dense = t.tensor.layout() == c10::kStrided ? t.tensor : t.tensor.to_dense();
     plain.push_back(dense.resolve_conj().resolve_neg().contiguous());
     const auto sizes = plain.back().sizes();
-    named.push_back({name, word, {sizes.begin(), sizes.end()},
+    named.push_back({name,
+                     word,
+                     {sizes.begin(), sizes.end()},
                      {static_cast<const char*>(plain.back().const_data_ptr()), plain.back().nbytes()}});
   }
   const std::string header = capture::safetensors_header(named);

@@ -11,9 +11,9 @@
 #include <optional>
 #include <set>
 
-#include "replay/tape_backward_torch.h"
 #include "base/file.h"
 #include "replay/call_copies_torch.h"
+#include "replay/tape_backward_torch.h"
 #include "replay/tape_birth_torch.h"
 #include "replay/tape_calls.h"
 #include "replay/tape_literals_torch.h"
@@ -25,9 +25,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kLiteral = 64;      // elements of a tensor that is written as a literal
-constexpr std::int64_t kLiterals = 256;    // of all of them together
-constexpr std::size_t kNamed = 8;          // tensors of a list that have lines of their own
+constexpr std::int64_t kLiteral = 64;    // elements of a tensor that is written as a literal
+constexpr std::int64_t kLiterals = 256;  // of all of them together
+constexpr std::size_t kNamed = 8;        // tensors of a list that have lines of their own
 constexpr std::size_t kColumns = 110;
 
 // The call as it was issued: its arguments, with copies of their tensors, and what came of it.
@@ -49,8 +49,7 @@ class TakeCall : public PlayObserver {
     if (call.index != index_) return true;
     results = call.results.size();
     const std::vector<NamedTensor> given = tensors_of(call.schema.returns(), call.results);
-    for (const c10::IValue& result : call.results)
-      plain = plain && result.isTensor() && result.toTensor().defined();
+    for (const c10::IValue& result : call.results) plain = plain && result.isTensor() && result.toTensor().defined();
     for (const NamedTensor& t : given) count(t.tensor);
     for (const NamedTensor& t : written_of(call.schema, call.arguments)) {
       const bool is_result = std::any_of(given.begin(), given.end(), [&](const NamedTensor& g) {
@@ -140,7 +139,8 @@ class Script {
   std::string reader() const {
     std::map<std::string, std::string> formats;
     for (const NamedTensor& t : saved) {
-      if (const char* word = safetensors_word(t.tensor.scalar_type())) formats[word] = python_dtype(t.tensor.scalar_type());
+      if (const char* word = safetensors_word(t.tensor.scalar_type()))
+        formats[word] = python_dtype(t.tensor.scalar_type());
     }
     std::string listed;
     for (const auto& [word, dtype] : formats) listed += (listed.empty() ? "\"" : ", \"") + word + "\": " + dtype;
@@ -148,10 +148,14 @@ class Script {
            "    \"\"\"The tensors of a file in the safetensors format.\"\"\"\n"
            "    data = bytearray(file.read_bytes())\n"
            "    at = 8 + int.from_bytes(data[:8], \"little\")\n"
-           "    formats = {" + listed + "}\n"
-           "    return {name: torch.frombuffer(data[at + one[\"data_offsets\"][0] : at + one[\"data_offsets\"][1]], dtype=formats[one[\"dtype\"]])\n"
+           "    formats = {" +
+           listed +
+           "}\n"
+           "    return {name: torch.frombuffer(data[at + one[\"data_offsets\"][0] : at + one[\"data_offsets\"][1]], "
+           "dtype=formats[one[\"dtype\"]])\n"
            "            .reshape(one[\"shape\"]) for name, one in json.loads(data[8:at]).items()}\n\n\n"
-           "saved = load(pathlib.Path(__file__).with_name(" + python_text(tensor_file_) + "))\n";
+           "saved = load(pathlib.Path(__file__).with_name(" +
+           python_text(tensor_file_) + "))\n";
   }
 
   // What brings an operator that is not torch's own.
@@ -179,8 +183,7 @@ class Script {
     for (const auto& [known, variable] : written_) {
       if (known.is_same(t)) return variable;
     }
-    if (t.unsafeGetTensorImpl()->is_wrapped_number() && takes_numbers(op_))
-      return python_list(t);
+    if (t.unsafeGetTensorImpl()->is_wrapped_number() && takes_numbers(op_)) return python_list(t);
     std::string values;
     at::Tensor plain = t.layout() == c10::kStrided ? t.resolve_conj().resolve_neg() : t.to_dense();
     for (std::int64_t d = 0; d < plain.dim(); ++d) {
@@ -214,8 +217,7 @@ class Script {
     if (value.isGenerator()) return "None";
     if (!value.isList()) return python_scalar(value, known);
     const auto items = value.toListRef();
-    const bool tensors =
-        std::any_of(items.begin(), items.end(), [](const c10::IValue& i) { return i.isTensor(); });
+    const bool tensors = std::any_of(items.begin(), items.end(), [](const c10::IValue& i) { return i.isTensor(); });
     if (!tensors) return python_scalar(value, known);
     const bool all = std::all_of(items.begin(), items.end(), [](const c10::IValue& i) {
       return i.isTensor() && i.toTensor().defined() && i.toTensor().is_contiguous();
@@ -224,8 +226,8 @@ class Script {
     if (items.size() > kNamed && all) {
       for (std::size_t i = 0; i < items.size(); ++i)
         saved.push_back({key_ + name + "." + std::to_string(i), items[i].toTensor()});
-      body_ += variable + " = [saved[f\"" + key_ + name + ".{i}\"] for i in range(" +
-               std::to_string(items.size()) + ")]\n";
+      body_ +=
+          variable + " = [saved[f\"" + key_ + name + ".{i}\"] for i in range(" + std::to_string(items.size()) + ")]\n";
     } else {
       std::string list;
       for (std::size_t i = 0; i < items.size(); ++i)
@@ -245,10 +247,13 @@ class Script {
     return false;
   }
 
-  std::string variable_of(const std::string& name) const { return key_.empty() ? python_name(name) : "forward_" + name; }
+  std::string variable_of(const std::string& name) const {
+    return key_.empty() ? python_name(name) : "forward_" + name;
+  }
 
   // "torch.ops.aten.log.default(self)"; copied: arguments of which a copy is given.
-  std::string called(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments, const std::vector<bool>& copied = {}) {
+  std::string called(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments,
+                     const std::vector<bool>& copied = {}) {
     const auto& known = schema.arguments();
     op_ = schema.name();
     std::vector<std::string> positional;
@@ -309,9 +314,11 @@ class Script {
     const std::string result = back.results == 1 ? "forward_result" : "forward_results";
     const std::string of = back.results == 1 ? result : result + "[" + std::to_string(back.result) + "]";
     const std::string gradient = tensor("gradient", back.gradient);
-    return "\n# The operator above is a part of the derivative of this call, here by autograd, with the gradient that it was given in the step.\n" +
-           body_ + "leaves = [" + leaves + "]\nfor leaf in leaves:\n    leaf.requires_grad_()\n" + (back.is_random ? "torch.manual_seed(0)\n" : "") +
-           folded(result + " = " + line) + "\ngradients = torch.autograd.grad(" + of + ", leaves, " + gradient + ", allow_unused=True)\n" +
+    return "\n# The operator above is a part of the derivative of this call, here by autograd, with the gradient that "
+           "it was given in the step.\n" +
+           body_ + "leaves = [" + leaves + "]\nfor leaf in leaves:\n    leaf.requires_grad_()\n" +
+           (back.is_random ? "torch.manual_seed(0)\n" : "") + folded(result + " = " + line) +
+           "\ngradients = torch.autograd.grad(" + of + ", leaves, " + gradient + ", allow_unused=True)\n" +
            "print(*gradients, sep=\"\\n\")\n\n"
            "assert not all(g is None or torch.isfinite(g).all() for g in gradients), \"the gradients are finite\"\n"
            "print(\"a gradient is not finite, as recorded\")\n";
@@ -322,8 +329,8 @@ class Script {
     std::string what = call_.results == 0 ? "" : call_.results == 1 ? "result" : "*results";
     for (const std::string& name : call_.written) what += (what.empty() ? "" : ", ") + python_name(name);
     const std::string count = std::to_string(call_.nan + call_.inf);
-    const std::string told = "assert bad == " + count + ", f\"{bad} values are not finite; recorded were " +
-                             count + "\"\nprint(bad, \"values are not finite, as recorded\")\n";
+    const std::string told = "assert bad == " + count + ", f\"{bad} values are not finite; recorded were " + count +
+                             "\"\nprint(bad, \"values are not finite, as recorded\")\n";
     const std::string shown = "outputs = [" + what + "]\nprint(*outputs, sep=\"\\n\")\n";
     if (call_.plain) return shown + "\nbad = sum(int((~torch.isfinite(t)).sum()) for t in outputs)\n" + told;
     return shown +
@@ -345,8 +352,7 @@ class Script {
 };
 
 std::string text_at(const json& object, const char* key) {
-  return object.is_object() && object.contains(key) && object[key].is_string() ? object[key].get<std::string>()
-                                                                               : "";
+  return object.is_object() && object.contains(key) && object[key].is_string() ? object[key].get<std::string>() : "";
 }
 
 BirthHint hint_of(const json& about) {
@@ -373,33 +379,38 @@ std::string harmless(std::string text) {
 }
 
 // elsewhere: the operator was not called here.
-std::string head_of(const capture::Tape& tape, std::size_t index, const TakeCall& call, const BirthHint& hint, const BackwardCall* backward, bool elsewhere) {
+std::string head_of(const capture::Tape& tape, std::size_t index, const TakeCall& call, const BirthHint& hint,
+                    const BackwardCall* backward, bool elsewhere) {
   const std::string name = call_name(tape, index);
   std::string place = place_of(tape, index);
   if (place.empty() && !hint.file.empty() && tape.operators[tape.entries[index].number].name == hint.op) {
     place = "  " + hint.file.substr(hint.file.rfind('/') + 1) + ":" + std::to_string(hint.line);
   }
-  std::string text = "\"\"\"" + name + " gives " + std::to_string(call.nan) + " NaN and " +
-                     std::to_string(call.inf) + " Inf.\n\n";
+  std::string text =
+      "\"\"\"" + name + " gives " + std::to_string(call.nan) + " NaN and " + std::to_string(call.inf) + " Inf.\n\n";
   if (!place.empty()) text += harmless("Called by" + place) + "\n";
   const capture::Entry& entry = tape.entries[index];
-  if (backward != nullptr) text += "It is a part of the derivative of " + call_name(tape, backward->index) + ", which is shown below.\n";
-  else if (entry.of_backward || hint.backward) text += "It is a part of a derivative, of which only this call is shown.\n";
-  else if (entry.place != capture::kNoPlace) text += "Only this call of forward is shown, without its backward.\n";
+  if (backward != nullptr)
+    text += "It is a part of the derivative of " + call_name(tape, backward->index) + ", which is shown below.\n";
+  else if (entry.of_backward || hint.backward)
+    text += "It is a part of a derivative, of which only this call is shown.\n";
+  else if (entry.place != capture::kNoPlace)
+    text += "Only this call of forward is shown, without its backward.\n";
   if (elsewhere) {
-    text += "The operator is one of " + capture::main_device(tape) + ": move the tensors there before the call. On the CPU, where they come from, it\n" +
+    text += "The operator is one of " + capture::main_device(tape) +
+            ": move the tensors there before the call. On the CPU, where they come from, it\n" +
             "was computed by plain operations.\n";
   }
   const std::string* torch = tape.setting("torch");
-  text += "Taken from a recorded training step" +
-          (torch == nullptr ? "" : ", torch " + harmless(*torch)) + ", by finitude replay --script.\n";
+  text += "Taken from a recorded training step" + (torch == nullptr ? "" : ", torch " + harmless(*torch)) +
+          ", by finitude replay --script.\n";
   return text + "\"\"\"\n";
 }
 
 }  // namespace
 
-Status write_script(const std::string& path, const capture::Tape& tape, const json& about,
-                    const PlayOptions& options, const ScriptSources& sources, Played* played) {
+Status write_script(const std::string& path, const capture::Tape& tape, const json& about, const PlayOptions& options,
+                    const ScriptSources& sources, Played* played) {
   FindBirth find(tape);
   *played = play(tape, options, &find);
   if (!played->missing.empty() || !played->why_not.empty()) return {};

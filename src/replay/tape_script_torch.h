@@ -20,7 +20,8 @@ struct ScriptSources {
 // Plays the tape twice: once to find the call in which the bad value was born (`about`, capsule.json, has what
 // the report says of it), once to take what that call read. Small tensors become literals that come back bit
 // by bit, larger ones go into a safetensors file beside `path`, with that suffix instead of .py. Not ok, and
-// why: nothing was born, or a file cannot be written. sources: what the script loads where the call is no operator of torch. played: of the last replay; it may have failed.
+// why: nothing was born, or a file cannot be written. sources: what the script loads where the call is no operator of
+// torch. played: of the last replay; it may have failed.
 Status write_script(const std::string& path, const capture::Tape& tape, const nlohmann::json& about,
                     const PlayOptions& options, const ScriptSources& sources, Played* played);
 

@@ -44,17 +44,16 @@ std::string form_of(const at::Tensor& tensor) {
   for (const auto& [legacy, usual] :
        {std::pair("Float", "float32"), std::pair("Double", "float64"), std::pair("Half", "float16"),
         std::pair("BFloat16", "bfloat16"), std::pair("Long", "int64"), std::pair("Int", "int32"),
-        std::pair("Short", "int16"), std::pair("Char", "int8"), std::pair("Byte", "uint8"),
-        std::pair("Bool", "bool"), std::pair("ComplexFloat", "complex64"),
-        std::pair("ComplexDouble", "complex128"), std::pair("ComplexHalf", "complex32")}) {
+        std::pair("Short", "int16"), std::pair("Char", "int8"), std::pair("Byte", "uint8"), std::pair("Bool", "bool"),
+        std::pair("ComplexFloat", "complex64"), std::pair("ComplexDouble", "complex128"),
+        std::pair("ComplexHalf", "complex32")}) {
     if (std::string_view(name) == legacy) {
       name = usual;
       break;
     }
   }
   std::string text = std::string(name) + " [";
-  for (std::int64_t d = 0; d < tensor.dim(); ++d)
-    text += (d == 0 ? "" : ", ") + std::to_string(tensor.size(d));
+  for (std::int64_t d = 0; d < tensor.dim(); ++d) text += (d == 0 ? "" : ", ") + std::to_string(tensor.size(d));
   text += "]";
   return tensor.layout() == c10::kSparse ? text + " sparse" : text;
 }
@@ -62,8 +61,8 @@ std::string form_of(const at::Tensor& tensor) {
 std::string describe(const at::Tensor& tensor) {
   std::string text = form_of(tensor);
   const sense::Health health = health_of(tensor);
-  for (const auto& [count, what] : {std::pair(health.nan, "NaN"), std::pair(health.pos_inf, "+Inf"),
-                                    std::pair(health.neg_inf, "-Inf")}) {
+  for (const auto& [count, what] :
+       {std::pair(health.nan, "NaN"), std::pair(health.pos_inf, "+Inf"), std::pair(health.neg_inf, "-Inf")}) {
     if (count != 0) text += "  " + std::to_string(count) + " " + what;
   }
   if (health.finite() == 0) return text;
@@ -72,8 +71,7 @@ std::string describe(const at::Tensor& tensor) {
   return health.zero == 0 ? text : text + "  " + std::to_string(health.zero) + " zeros";
 }
 
-std::vector<NamedTensor> tensors_of(const std::vector<c10::Argument>& schema,
-                                    c10::ArrayRef<c10::IValue> values) {
+std::vector<NamedTensor> tensors_of(const std::vector<c10::Argument>& schema, c10::ArrayRef<c10::IValue> values) {
   std::vector<NamedTensor> found;
   for (std::size_t i = 0; i < values.size(); ++i) {
     std::string name = i < schema.size() ? schema[i].name() : "";

@@ -22,8 +22,7 @@ struct NamedTensor {
 };
 // The defined tensors among arguments or results, also those in lists. A result that its schema does not name
 // is "result", or "result1" and so on where there are several.
-std::vector<NamedTensor> tensors_of(const std::vector<c10::Argument>& schema,
-                                    c10::ArrayRef<c10::IValue> values);
+std::vector<NamedTensor> tensors_of(const std::vector<c10::Argument>& schema, c10::ArrayRef<c10::IValue> values);
 // Of the arguments those that the operator writes.
 std::vector<NamedTensor> written_of(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments);
 

@@ -35,9 +35,8 @@ bool same_bits(const Played& a, const Played& b) {
 }
 
 bool all_agree(const Runs& runs) {
-  return std::all_of(runs.begin(), runs.end(), [&](const Played& run) {
-    return run.why_not == runs[0].why_not && same_bits(run, runs[0]);
-  });
+  return std::all_of(runs.begin(), runs.end(),
+                     [&](const Played& run) { return run.why_not == runs[0].why_not && same_bits(run, runs[0]); });
 }
 
 std::string names_of(const Played& run, const std::vector<bool>& which) {
@@ -59,19 +58,16 @@ std::string headline(Verdict verdict, const Runs& runs) {
     case Verdict::kIdentical:
       return "identical";
     case Verdict::kSameClass:
-      return "same class of failure (other bits, but non-finite as recorded in each of " + often +
-             ": " + names_of(first, bad_then(first)) +
-             (all_agree(runs) ? ")" : "; the bits differ from run to run)");
+      return "same class of failure (other bits, but non-finite as recorded in each of " + often + ": " +
+             names_of(first, bad_then(first)) + (all_agree(runs) ? ")" : "; the bits differ from run to run)");
     case Verdict::kTransient:
-      return "not reproduced: transient (finite in each of " + often + ": " +
-             names_of(first, bad_then(first)) + ")";
+      return "not reproduced: transient (finite in each of " + often + ": " + names_of(first, bad_then(first)) + ")";
     case Verdict::kOrderDependent:
       return "not reproduced: order-dependent (" + often + " come to different results)";
     default:
       break;
   }
-  std::string text =
-      "not reproduced: persistent (" + often + " come to the same, which is not what was recorded";
+  std::string text = "not reproduced: persistent (" + often + " come to the same, which is not what was recorded";
   if (is_known(first) && bad_in(first) != bad_then(first)) {
     const std::string now = names_of(first, bad_in(first));
     text += "; non-finite: " + (now.empty() ? "nothing" : now) + " instead of " +
@@ -100,9 +96,8 @@ Verdict judge(const Runs& runs) {
     return Verdict::kIdentical;
   if (!is_known(first)) return all_agree(runs) ? Verdict::kPersistent : Verdict::kOrderDependent;
   const std::vector<bool> then = bad_then(first), now = bad_in(first);
-  const bool one_class = std::all_of(runs.begin(), runs.end(), [&](const Played& run) {
-    return run.why_not.empty() && bad_in(run) == now;
-  });
+  const bool one_class = std::all_of(runs.begin(), runs.end(),
+                                     [&](const Played& run) { return run.why_not.empty() && bad_in(run) == now; });
   if (!one_class) return Verdict::kOrderDependent;
   if (!any(then)) return all_agree(runs) ? Verdict::kPersistent : Verdict::kOrderDependent;
   if (now == then) return Verdict::kSameClass;
@@ -125,7 +120,8 @@ std::string how_to_have(const std::vector<std::string>& missing) {
             ", and --library FILE.so or --import MODULE where torch alone does not have them\n";
   }
   for (const std::string& space : not_here)
-    text += "the library that registers " + space + " is loaded by --library FILE.so, a Python module by --import MODULE (finitude replay)\n";
+    text += "the library that registers " + space +
+            " is loaded by --library FILE.so, a Python module by --import MODULE (finitude replay)\n";
   return text;
 }
 

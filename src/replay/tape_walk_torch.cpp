@@ -7,8 +7,7 @@ namespace finitude::replay {
 namespace {
 
 bool all_finite(const std::vector<NamedTensor>& tensors) {
-  return std::all_of(tensors.begin(), tensors.end(),
-                     [](const NamedTensor& t) { return health_of(t.tensor).ok(); });
+  return std::all_of(tensors.begin(), tensors.end(), [](const NamedTensor& t) { return health_of(t.tensor).ok(); });
 }
 
 std::vector<NamedTensor> outputs_of(const PlayedCall& call) {
@@ -59,8 +58,8 @@ bool StopAt::after(const PlayedCall& call) {
 }
 
 std::string tell_stop(const capture::Tape& tape, const StopAt& stop) {
-  std::string text = "stopped after call " + std::to_string(stop.index()) + ", " +
-                     call_name(tape, stop.index()) + place_of(tape, stop.index()) + "\n";
+  std::string text = "stopped after call " + std::to_string(stop.index()) + ", " + call_name(tape, stop.index()) +
+                     place_of(tape, stop.index()) + "\n";
   for (const auto* side : {&stop.inputs, &stop.outputs}) {
     for (const NamedTensor& named : *side) {
       std::string name = (side == &stop.inputs ? "  in   " : "  out  ") + named.name;
@@ -73,8 +72,7 @@ std::string tell_stop(const capture::Tape& tape, const StopAt& stop) {
 
 void KeepOutcomes::outcome(std::size_t index, const at::Tensor& tensor) {
   const capture::Outcome& known = tape_.outcomes.at(index);
-  outcomes.push_back(
-      {known.kind == known.name ? known.kind : known.kind + "." + known.name, copy_of(tensor)});
+  outcomes.push_back({known.kind == known.name ? known.kind : known.kind + "." + known.name, copy_of(tensor)});
 }
 
 }  // namespace finitude::replay

@@ -27,7 +27,9 @@ OpId writer_of(const record::Trace& trace, OpId change) {
   for (OpId id = change; id-- > 0;) {
     const record::Op& op = trace.ops[id];
     if (op.is_node || op.is_view || op.name == record::kUnseenWrite) continue;
-    const auto is_span = [&](const record::TensorUse& use) { return use.storage == span.storage && use.begin == span.begin && use.end == span.end; };
+    const auto is_span = [&](const record::TensorUse& use) {
+      return use.storage == span.storage && use.begin == span.begin && use.end == span.end;
+    };
     if (std::ranges::any_of(op.outputs, is_span)) return id;
   }
   return record::kNone;
@@ -40,7 +42,8 @@ bool same_range(const sense::Health& a, const sense::Health& b) {
 // What the call at `entry` left of that shape, type and range.
 class TakeWritten : public PlayObserver {
  public:
-  TakeWritten(std::size_t entry, const at::Tensor& like, const sense::Health& health) : entry_(entry), like_(like), health_(health) {}
+  TakeWritten(std::size_t entry, const at::Tensor& like, const sense::Health& health)
+      : entry_(entry), like_(like), health_(health) {}
   bool after(const PlayedCall& call) override {
     if (call.index != entry_) return true;
     for (const auto& values : {call.results, call.arguments}) {
@@ -57,8 +60,10 @@ class TakeWritten : public PlayObserver {
  private:
   void look(const at::Tensor& tensor) {
     observe::TensorView v;
-    if (found.defined() || !tensor.defined() || tensor.sizes() != like_.sizes() || tensor.dtype() != like_.dtype()) return;
-    if (observe::view_of(*tensor.unsafeGetTensorImpl(), &v) && same_range(observe::full(v), health_)) found = tensor.clone();
+    if (found.defined() || !tensor.defined() || tensor.sizes() != like_.sizes() || tensor.dtype() != like_.dtype())
+      return;
+    if (observe::view_of(*tensor.unsafeGetTensorImpl(), &v) && same_range(observe::full(v), health_))
+      found = tensor.clone();
   }
 
   const std::size_t entry_;
@@ -117,11 +122,13 @@ void tell_unseen_bytes(const capture::Tape* tape, const observe::Tracer& tracer,
     if (trace->ops[id].name != record::kUnseenWrite || trace->ops[id].outputs.empty()) continue;
     ++told;
     const observe::CapturedCall* copy = tracer.captured(id);
-    if (copy == nullptr || copy->args.size() != 1 || !copy->args[0].isTensor() || copy->args[0].toTensor().is_complex()) continue;
+    if (copy == nullptr || copy->args.size() != 1 || !copy->args[0].isTensor() || copy->args[0].toTensor().is_complex())
+      continue;
     const at::Tensor& now = copy->args[0].toTensor();
     const sense::Health before = trace->ops[id].inputs.front().health;
     const OpId writer = writer_of(*trace, id);
-    const auto entry = tape != nullptr && writer != record::kNone ? TracedCalls(*tape, *trace).entry_of(writer) : std::nullopt;
+    const auto entry =
+        tape != nullptr && writer != record::kNone ? TracedCalls(*tape, *trace).entry_of(writer) : std::nullopt;
     at::Tensor then;
     if (entry) {
       TakeWritten taken(*entry, now, before);
@@ -138,7 +145,8 @@ void tell_unseen_bytes(const capture::Tape* tape, const observe::Tracer& tracer,
     }
     if (tape == nullptr) continue;
     if (!without) without = play(*tape, {});
-    if (!without->outcomes.empty() && without->why_not.empty() && without->bad().empty()) put(op, record::kFiniteWithout, 1);
+    if (!without->outcomes.empty() && without->why_not.empty() && without->bad().empty())
+      put(op, record::kFiniteWithout, 1);
   }
 } catch (const std::exception&) {  // less is known then
 }

@@ -42,15 +42,17 @@ FINITUDE_EXPORT int finitude_cuda_reserve(finitude_cuda_list* list, uint32_t slo
   const std::uint32_t slot_room = 2 * slots + 64;
   const std::uint64_t chunk_room = multi::chunks_ahead(2 * bytes);
   multi::free_ahead(list);
-  // What is to be read has just been written: the sooner it is read, the more of it is found in the device's cache, and the shorter
-  // its memory has to be kept. Not the legacy stream's business, which would make the two wait for each other.
+  // What is to be read has just been written: the sooner it is read, the more of it is found in the device's cache, and
+  // the shorter its memory has to be kept. Not the legacy stream's business, which would make the two wait for each
+  // other.
   int least = 0, greatest = 0;
   FINITUDE_TRY(list, cudaDeviceGetStreamPriorityRange(&least, &greatest));
   FINITUDE_TRY(list, cudaStreamCreateWithPriority(&ahead.side, cudaStreamNonBlocking, greatest));
   FINITUDE_TRY(list, cudaEventCreateWithFlags(&ahead.given, cudaEventDisableTiming));
   FINITUDE_TRY(list, cudaEventCreateWithFlags(&ahead.done, cudaEventDisableTiming));
   FINITUDE_TRY(list, cudaMalloc(reinterpret_cast<void**>(&ahead.parts), chunk_room * sizeof(multi::Tally)));
-  FINITUDE_TRY(list, cudaMalloc(reinterpret_cast<void**>(&ahead.arrivals), FINITUDE_CUDA_AHEAD * sizeof(std::uint32_t)));
+  FINITUDE_TRY(list,
+               cudaMalloc(reinterpret_cast<void**>(&ahead.arrivals), FINITUDE_CUDA_AHEAD * sizeof(std::uint32_t)));
   FINITUDE_TRY(list, cudaMalloc(reinterpret_cast<void**>(&ahead.rows), slot_room * sizeof(finitude_cuda_health)));
   FINITUDE_TRY(list, cudaMemsetAsync(ahead.arrivals, 0, FINITUDE_CUDA_AHEAD * sizeof(std::uint32_t), list->copies));
   FINITUDE_TRY(list, cudaMemsetAsync(ahead.rows, 0, slot_room * sizeof(finitude_cuda_health), list->copies));
@@ -61,7 +63,8 @@ FINITUDE_EXPORT int finitude_cuda_reserve(finitude_cuda_list* list, uint32_t slo
   return FINITUDE_CUDA_OK;
 }
 
-FINITUDE_EXPORT int finitude_cuda_ahead(finitude_cuda_list* list, const finitude_cuda_tensor* tensors, uint32_t count, void* stream) {
+FINITUDE_EXPORT int finitude_cuda_ahead(finitude_cuda_list* list, const finitude_cuda_tensor* tensors, uint32_t count,
+                                        void* stream) {
   if (list == nullptr || tensors == nullptr) return FINITUDE_CUDA_INVALID;
   multi::Ahead& ahead = list->ahead;
   multi::AheadParameters parameters;

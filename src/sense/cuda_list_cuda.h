@@ -12,7 +12,7 @@
 
 namespace finitude::sense::multi {
 
-inline constexpr std::uint32_t kStagings = 8;   // uploads that may be under way at once
+inline constexpr std::uint32_t kStagings = 8;    // uploads that may be under way at once
 inline constexpr std::size_t kEntryBytes = 128;  // of a summary in the ring: no two share a cache line
 static_assert(sizeof(finitude_cuda_summary) <= kEntryBytes);
 
@@ -24,14 +24,14 @@ struct Staging {
 
 // What reading ahead needs; nothing else touches it but where a comment says so, since another thread may be at it.
 struct Ahead {
-  Tally* parts = nullptr;                  // on the device
+  Tally* parts = nullptr;  // on the device
   std::uint32_t* arrivals = nullptr;
   finitude_cuda_health* rows = nullptr;
   std::uint32_t slots = 0;
   std::uint64_t chunks = 0;
   cudaStream_t side = nullptr;
-  cudaEvent_t given = nullptr;             // after what the caller's stream was given before a call
-  cudaEvent_t done = nullptr;              // after the last launch; scans wait for it
+  cudaEvent_t given = nullptr;  // after what the caller's stream was given before a call
+  cudaEvent_t done = nullptr;   // after the last launch; scans wait for it
   std::atomic<bool> launched = false;
 };
 
@@ -77,9 +77,10 @@ inline int fail(char (&why)[160], const char* what, cudaError_t error) {
   return FINITUDE_CUDA_DEVICE;
 }
 
-#define FINITUDE_TRY(list, call)                                                             \
-  do {                                                                                       \
-    if (const cudaError_t error_ = (call); error_ != cudaSuccess) return ::finitude::sense::multi::fail((list)->why, #call, error_); \
+#define FINITUDE_TRY(list, call)                                         \
+  do {                                                                   \
+    if (const cudaError_t error_ = (call); error_ != cudaSuccess)        \
+      return ::finitude::sense::multi::fail((list)->why, #call, error_); \
   } while (0)
 
 // Makes a device current, and the one before it again at the end. The common case, one device, costs one call.
@@ -116,7 +117,8 @@ inline bool is_capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (const cudaError_t error = cudaStreamIsCapturing(stream, &status); error != cudaSuccess) {
     cudaGetLastError();
-    return error == cudaErrorStreamCaptureImplicit;  // the legacy stream while another is captured: it may not be used either
+    return error ==
+           cudaErrorStreamCaptureImplicit;  // the legacy stream while another is captured: it may not be used either
   }
   return status != cudaStreamCaptureStatusNone;
 }

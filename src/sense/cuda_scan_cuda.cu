@@ -65,7 +65,8 @@ int grow(finitude_cuda_list* list, std::uint32_t tensors, std::uint32_t chunks) 
   list->tickets.forget_rows();
   const std::uint32_t tensor_room = 2 * tensors + 64, chunk_room = 2 * chunks + 64;
   const std::size_t row_bytes = std::size_t{tensor_room} * sizeof(finitude_cuda_health) * multi::Tickets::kRows;
-  const std::size_t table = std::size_t{tensor_room} * sizeof(multi::Item) + std::size_t{chunk_room} * sizeof(std::uint32_t);
+  const std::size_t table =
+      std::size_t{tensor_room} * sizeof(multi::Item) + std::size_t{chunk_room} * sizeof(std::uint32_t);
   FINITUDE_TRY(list, cudaMalloc(reinterpret_cast<void**>(&list->table), table));
   FINITUDE_TRY(list, cudaMalloc(reinterpret_cast<void**>(&list->parts), chunk_room * sizeof(multi::Tally)));
   FINITUDE_TRY(list, cudaMalloc(reinterpret_cast<void**>(&list->arrivals), tensor_room * sizeof(std::uint32_t)));
@@ -93,7 +94,8 @@ int upload(finitude_cuda_list* list, bool owners_too, cudaStream_t stream) {
   const std::size_t owners = list->plan.owners().size() * sizeof(std::uint32_t);
   std::memcpy(staging.bytes, list->plan.items().data(), items);
   if (owners_too) std::memcpy(staging.bytes + list->items_bytes(), list->plan.owners().data(), owners);
-  if (items != 0) FINITUDE_TRY(list, cudaMemcpyAsync(list->table, staging.bytes, items, cudaMemcpyHostToDevice, stream));
+  if (items != 0)
+    FINITUDE_TRY(list, cudaMemcpyAsync(list->table, staging.bytes, items, cudaMemcpyHostToDevice, stream));
   if (owners_too && owners != 0) {
     FINITUDE_TRY(list, cudaMemcpyAsync(list->table + list->items_bytes(), staging.bytes + list->items_bytes(), owners,
                                        cudaMemcpyHostToDevice, stream));
@@ -118,11 +120,13 @@ int open_list(finitude_cuda_list* list) {
   const BesideCapture beside;
   FINITUDE_TRY(list, multi::load_kernels());
   FINITUDE_TRY(list, cudaMalloc(reinterpret_cast<void**>(&list->state), sizeof(multi::State)));
-  FINITUDE_TRY(list, cudaHostAlloc(reinterpret_cast<void**>(&list->ring), kRing, cudaHostAllocMapped | cudaHostAllocPortable));
+  FINITUDE_TRY(
+      list, cudaHostAlloc(reinterpret_cast<void**>(&list->ring), kRing, cudaHostAllocMapped | cudaHostAllocPortable));
   FINITUDE_TRY(list, cudaHostGetDevicePointer(reinterpret_cast<void**>(&list->ring_device), list->ring, 0));
   std::memset(list->ring, 0, kRing);
   FINITUDE_TRY(list, cudaEventCreateWithFlags(&list->done, cudaEventDisableTiming));
-  for (Staging& staging : list->stagings) FINITUDE_TRY(list, cudaEventCreateWithFlags(&staging.copied, cudaEventDisableTiming));
+  for (Staging& staging : list->stagings)
+    FINITUDE_TRY(list, cudaEventCreateWithFlags(&staging.copied, cudaEventDisableTiming));
   FINITUDE_TRY(list, cudaStreamCreateWithFlags(&list->copies, cudaStreamNonBlocking));
   FINITUDE_TRY(list, cudaMemsetAsync(list->state, 0, sizeof(multi::State), list->copies));
   FINITUDE_TRY(list, cudaStreamSynchronize(list->copies));
@@ -130,7 +134,8 @@ int open_list(finitude_cuda_list* list) {
 }
 
 // Copies an entry if it is that of `ticket` and whole.
-int read_entry(const finitude_cuda_list* list, std::uint32_t slot, std::uint64_t ticket, finitude_cuda_summary* summary) {
+int read_entry(const finitude_cuda_list* list, std::uint32_t slot, std::uint64_t ticket,
+               finitude_cuda_summary* summary) {
   const volatile finitude_cuda_summary* entry = list->entry(slot);
   for (int attempt = 0; attempt < 4; ++attempt) {
     if (entry->ticket != ticket) continue;
@@ -200,7 +205,8 @@ FINITUDE_EXPORT void finitude_cuda_close(finitude_cuda_list* list) {
   delete list;
 }
 
-FINITUDE_EXPORT int finitude_cuda_set(finitude_cuda_list* list, const finitude_cuda_tensor* tensors, uint32_t count, void* stream) {
+FINITUDE_EXPORT int finitude_cuda_set(finitude_cuda_list* list, const finitude_cuda_tensor* tensors, uint32_t count,
+                                      void* stream) {
   if (list == nullptr || (tensors == nullptr && count != 0)) return FINITUDE_CUDA_INVALID;
   const auto s = static_cast<cudaStream_t>(stream);
   if (list->plan.is_same(tensors, count)) return FINITUDE_CUDA_OK;
@@ -228,12 +234,14 @@ FINITUDE_EXPORT int finitude_cuda_set(finitude_cuda_list* list, const finitude_c
   return status;
 }
 
-FINITUDE_EXPORT int finitude_cuda_scan(finitude_cuda_list* list, void* stream, const finitude_cuda_options* options, uint64_t* ticket) {
+FINITUDE_EXPORT int finitude_cuda_scan(finitude_cuda_list* list, void* stream, const finitude_cuda_options* options,
+                                       uint64_t* ticket) {
   if (list == nullptr || ticket == nullptr) return FINITUDE_CUDA_INVALID;
   const auto s = static_cast<cudaStream_t>(stream);
   multi::Item gate = {};
   if (options != nullptr && options->unless_finite.data != nullptr) {
-    if (!multi::make_item(options->unless_finite, &gate) || gate.format == multi::kFormats || gate.bytes == 0) return FINITUDE_CUDA_INVALID;
+    if (!multi::make_item(options->unless_finite, &gate) || gate.format == multi::kFormats || gate.bytes == 0)
+      return FINITUDE_CUDA_INVALID;
   }
   const OnDevice on(list->device);
   const bool capturing = is_capturing(s);
@@ -269,14 +277,16 @@ FINITUDE_EXPORT int finitude_cuda_scan(finitude_cuda_list* list, void* stream, c
   *ticket = place.ticket;
   const int status = record(list, s, capturing);
   // What is read ahead next writes to the slots that this scan reads.
-  if (with_ahead && status == FINITUDE_CUDA_OK) FINITUDE_TRY(list, cudaStreamWaitEvent(list->ahead.side, list->done, 0));
+  if (with_ahead && status == FINITUDE_CUDA_OK)
+    FINITUDE_TRY(list, cudaStreamWaitEvent(list->ahead.side, list->done, 0));
   return status;
 }
 
 FINITUDE_EXPORT int finitude_cuda_scan_value(finitude_cuda_list* list, void* stream, const finitude_cuda_tensor* tensor,
                                              uint64_t* ticket) {
   multi::Item item = {};
-  if (list == nullptr || tensor == nullptr || ticket == nullptr || !multi::make_item(*tensor, &item)) return FINITUDE_CUDA_INVALID;
+  if (list == nullptr || tensor == nullptr || ticket == nullptr || !multi::make_item(*tensor, &item))
+    return FINITUDE_CUDA_INVALID;
   const auto s = static_cast<cudaStream_t>(stream);
   const OnDevice on(list->device);
   const bool capturing = is_capturing(s);
@@ -288,8 +298,8 @@ FINITUDE_EXPORT int finitude_cuda_scan_value(finitude_cuda_list* list, void* str
   return record(list, s, capturing);
 }
 
-FINITUDE_EXPORT int finitude_cuda_found_inf(finitude_cuda_list* list, void* stream, float* found_inf, uint32_t keep_larger,
-                                            uint32_t count_noted) {
+FINITUDE_EXPORT int finitude_cuda_found_inf(finitude_cuda_list* list, void* stream, float* found_inf,
+                                            uint32_t keep_larger, uint32_t count_noted) {
   if (list == nullptr) return FINITUDE_CUDA_INVALID;
   const auto s = static_cast<cudaStream_t>(stream);
   const OnDevice on(list->device);
@@ -331,7 +341,8 @@ FINITUDE_EXPORT int finitude_cuda_query(finitude_cuda_list* list) {
   return FINITUDE_CUDA_NOT_READY;
 }
 
-FINITUDE_EXPORT int finitude_cuda_fetch(finitude_cuda_list* list, uint64_t ticket, finitude_cuda_health* health, uint32_t count) {
+FINITUDE_EXPORT int finitude_cuda_fetch(finitude_cuda_list* list, uint64_t ticket, finitude_cuda_health* health,
+                                        uint32_t count) {
   if (list == nullptr || (health == nullptr && count != 0)) return FINITUDE_CUDA_INVALID;
   finitude_cuda_summary summary;
   if (const int status = finitude_cuda_poll(list, ticket, &summary); status != FINITUDE_CUDA_OK) return status;
@@ -355,4 +366,6 @@ FINITUDE_EXPORT int finitude_cuda_capturing(int device, void* stream) {
   return is_capturing(static_cast<cudaStream_t>(stream)) ? 1 : 0;
 }
 
-FINITUDE_EXPORT const char* finitude_cuda_why(const finitude_cuda_list* list) { return list == nullptr ? open_why : list->why; }
+FINITUDE_EXPORT const char* finitude_cuda_why(const finitude_cuda_list* list) {
+  return list == nullptr ? open_why : list->why;
+}

@@ -1,6 +1,6 @@
-// The C interface of cuda_scan.h without a GPU: the loops of multi_scan_host.h over host memory. Tests load it in the place of
-// libfinitude_cuda, so that everything above that interface runs where there is no GPU. It computes at once, as a stream does in
-// its own order; when the host gets to know of it is what a test decides (finitude_cuda_host_hold).
+// The C interface of cuda_scan.h without a GPU: the loops of multi_scan_host.h over host memory. Tests load it in the
+// place of libfinitude_cuda, so that everything above that interface runs where there is no GPU. It computes at once,
+// as a stream does in its own order; when the host gets to know of it is what a test decides (finitude_cuda_host_hold).
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -13,7 +13,8 @@
 
 namespace multi = finitude::sense::multi;
 
-// How far from where it is the memory is told to be: of tests/native/pretend_device.cpp, which has what nobody can read as it is.
+// How far from where it is the memory is told to be: of tests/native/pretend_device.cpp, which has what nobody can read
+// as it is.
 #ifndef FINITUDE_HOST_FAR
 #define FINITUDE_HOST_FAR 0
 #endif
@@ -35,7 +36,9 @@ std::mutex delivery;  // of summaries to where the host sees them
 
 template <typename T>
 T* nearby(T* there) {
-  return there == nullptr ? nullptr : reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(there) - std::uintptr_t{FINITUDE_HOST_FAR});
+  return there == nullptr
+             ? nullptr
+             : reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(there) - std::uintptr_t{FINITUDE_HOST_FAR});
 }
 
 std::vector<finitude_cuda_tensor> nearby(const finitude_cuda_tensor* tensors, std::uint32_t count) {
@@ -65,7 +68,8 @@ struct finitude_cuda_list {
 
   void read_ahead() {
     for (const Reading& reading : readings) {
-      multi::run_ahead(reading.items.data(), static_cast<std::uint32_t>(reading.items.size()), reading.chunks, ahead_memory, slots.data());
+      multi::run_ahead(reading.items.data(), static_cast<std::uint32_t>(reading.items.size()), reading.chunks,
+                       ahead_memory, slots.data());
     }
     readings.clear();
   }
@@ -85,13 +89,15 @@ std::deque<finitude_cuda_list*> lists;
 void publish(finitude_cuda_list* list, const multi::Tickets::Place& place, finitude_cuda_summary summary,
              const finitude_cuda_options& options, bool is_value) {
   const bool bad = summary.bad_tensors != 0;
-  if (is_value) list->noted_bad = list->noted_bad || bad;
-  else list->last_bad = bad;
+  if (is_value)
+    list->noted_bad = list->noted_bad || bad;
+  else
+    list->last_bad = bad;
   summary.noted_bad = list->noted_bad;
   if (options.found_inf != nullptr) {
     summary.found_inf_before = *options.found_inf;
-    *options.found_inf = multi::found_inf_after(*options.found_inf, bad || (options.count_noted != 0 && list->noted_bad),
-                                                options.keep_larger != 0);
+    *options.found_inf = multi::found_inf_after(
+        *options.found_inf, bad || (options.count_noted != 0 && list->noted_bad), options.keep_larger != 0);
   }
   if (options.clear_noted != 0) list->noted_bad = false;
   summary.ticket = place.ticket;
@@ -131,7 +137,8 @@ FINITUDE_EXPORT void finitude_cuda_close(finitude_cuda_list* list) {
   delete list;
 }
 
-FINITUDE_EXPORT int finitude_cuda_set(finitude_cuda_list* list, const finitude_cuda_tensor* given, uint32_t count, void*) {
+FINITUDE_EXPORT int finitude_cuda_set(finitude_cuda_list* list, const finitude_cuda_tensor* given, uint32_t count,
+                                      void*) {
   if (list == nullptr || (given == nullptr && count != 0)) return FINITUDE_CUDA_INVALID;
   const std::vector<finitude_cuda_tensor> near = nearby(given, count);
   const finitude_cuda_tensor* tensors = near.data();
@@ -147,7 +154,8 @@ FINITUDE_EXPORT int finitude_cuda_set(finitude_cuda_list* list, const finitude_c
   return FINITUDE_CUDA_OK;
 }
 
-FINITUDE_EXPORT int finitude_cuda_scan(finitude_cuda_list* list, void*, const finitude_cuda_options* given, uint64_t* ticket) {
+FINITUDE_EXPORT int finitude_cuda_scan(finitude_cuda_list* list, void*, const finitude_cuda_options* given,
+                                       uint64_t* ticket) {
   if (list == nullptr || ticket == nullptr) return FINITUDE_CUDA_INVALID;
   finitude_cuda_options options = given != nullptr ? *given : finitude_cuda_options{};
   options.unless_finite.data = nearby(options.unless_finite.data);
@@ -183,9 +191,11 @@ FINITUDE_EXPORT int finitude_cuda_scan(finitude_cuda_list* list, void*, const fi
   return FINITUDE_CUDA_OK;
 }
 
-FINITUDE_EXPORT int finitude_cuda_scan_value(finitude_cuda_list* list, void*, const finitude_cuda_tensor* tensor, uint64_t* ticket) {
+FINITUDE_EXPORT int finitude_cuda_scan_value(finitude_cuda_list* list, void*, const finitude_cuda_tensor* tensor,
+                                             uint64_t* ticket) {
   multi::Item item = {};
-  if (list == nullptr || tensor == nullptr || ticket == nullptr || !multi::make_item(nearby(tensor, 1)[0], &item)) return FINITUDE_CUDA_INVALID;
+  if (list == nullptr || tensor == nullptr || ticket == nullptr || !multi::make_item(nearby(tensor, 1)[0], &item))
+    return FINITUDE_CUDA_INVALID;
   if (control.failing) return FINITUDE_CUDA_DEVICE;
   const multi::Tickets::Place place = list->tickets.next(false, control.capturing);
   if (place.ticket == 0) return FINITUDE_CUDA_CAPTURE;
@@ -199,7 +209,8 @@ FINITUDE_EXPORT int finitude_cuda_scan_value(finitude_cuda_list* list, void*, co
   return FINITUDE_CUDA_OK;
 }
 
-FINITUDE_EXPORT int finitude_cuda_found_inf(finitude_cuda_list* list, void*, float* found_inf, uint32_t keep_larger, uint32_t count_noted) {
+FINITUDE_EXPORT int finitude_cuda_found_inf(finitude_cuda_list* list, void*, float* found_inf, uint32_t keep_larger,
+                                            uint32_t count_noted) {
   if (list == nullptr) return FINITUDE_CUDA_INVALID;
   if (control.failing) return FINITUDE_CUDA_DEVICE;
   ++control.flags;
@@ -221,7 +232,8 @@ FINITUDE_EXPORT int finitude_cuda_reserve(finitude_cuda_list* list, uint32_t slo
   return FINITUDE_CUDA_OK;
 }
 
-FINITUDE_EXPORT int finitude_cuda_ahead(finitude_cuda_list* list, const finitude_cuda_tensor* given, uint32_t count, void*) {
+FINITUDE_EXPORT int finitude_cuda_ahead(finitude_cuda_list* list, const finitude_cuda_tensor* given, uint32_t count,
+                                        void*) {
   if (list == nullptr || given == nullptr) return FINITUDE_CUDA_INVALID;
   const std::vector<finitude_cuda_tensor> near = nearby(given, count);
   const finitude_cuda_tensor* tensors = near.data();
@@ -282,14 +294,16 @@ FINITUDE_EXPORT int finitude_cuda_query(finitude_cuda_list* list) {
   return FINITUDE_CUDA_NOT_READY;
 }
 
-FINITUDE_EXPORT int finitude_cuda_fetch(finitude_cuda_list* list, uint64_t ticket, finitude_cuda_health* health, uint32_t count) {
+FINITUDE_EXPORT int finitude_cuda_fetch(finitude_cuda_list* list, uint64_t ticket, finitude_cuda_health* health,
+                                        uint32_t count) {
   if (list == nullptr || (health == nullptr && count != 0)) return FINITUDE_CUDA_INVALID;
   finitude_cuda_summary summary;
   if (const int status = finitude_cuda_poll(list, ticket, &summary); status != FINITUDE_CUDA_OK) return status;
   const std::uint32_t row = list->tickets.row_of(ticket);
   if (row == multi::kNone || count > list->rows[row].size()) return FINITUDE_CUDA_LOST;
   ++control.fetches;
-  for (std::uint32_t i = 0; i < count; ++i) health[i] = summary.skipped != 0 ? finitude_cuda_health{} : list->rows[row][i];
+  for (std::uint32_t i = 0; i < count; ++i)
+    health[i] = summary.skipped != 0 ? finitude_cuda_health{} : list->rows[row][i];
   return FINITUDE_CUDA_OK;
 }
 
@@ -301,8 +315,8 @@ FINITUDE_EXPORT const char* finitude_cuda_why(const finitude_cuda_list*) {
 
 // ---- for tests only ---------------------------------------------------------------------------------------
 
-// While held (1), nothing reaches the host but by a wait, or once it has been asked for; letting go (0) delivers all. Hung (2): a
-// wait ends when another thread ends that state.
+// While held (1), nothing reaches the host but by a wait, or once it has been asked for; letting go (0) delivers all.
+// Hung (2): a wait ends when another thread ends that state.
 FINITUDE_EXPORT void finitude_cuda_host_hold(int hold) {
   control.hold = hold;
   if (hold != 0) return;
@@ -320,8 +334,9 @@ FINITUDE_EXPORT void finitude_cuda_host_ahead(uint64_t counts[4]) {
 }
 // scans, values, uploads, waits, fetches, flags, lists opened; since the last call.
 FINITUDE_EXPORT void finitude_cuda_host_counts(uint64_t counts[7]) {
-  const std::uint64_t now[7] = {control.scans, control.values, control.uploads, control.waits, control.fetches, control.flags,
-                                control.opened};
+  const std::uint64_t now[7] = {control.scans,   control.values, control.uploads, control.waits,
+                                control.fetches, control.flags,  control.opened};
   std::memcpy(counts, now, sizeof now);
-  control.scans = control.values = control.uploads = control.waits = control.fetches = control.flags = control.opened = 0;
+  control.scans = control.values = control.uploads = control.waits = control.fetches = control.flags = control.opened =
+      0;
 }

@@ -39,8 +39,7 @@ static_assert(sizeof(kInfos) / sizeof(kInfos[0]) == static_cast<std::size_t>(DTy
 
 const DTypeInfo& info(DType dtype) noexcept {
   const auto index = static_cast<std::size_t>(dtype);
-  return kInfos[index <= static_cast<std::size_t>(DType::kOther) ? index
-                                                                 : static_cast<std::size_t>(DType::kOther)];
+  return kInfos[index <= static_cast<std::size_t>(DType::kOther) ? index : static_cast<std::size_t>(DType::kOther)];
 }
 
 bool is_half(DType dtype) noexcept {

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 
-#include "sense/format.h"
 #include "finitude/health.h"
+#include "sense/format.h"
 
 namespace finitude::sense {
 

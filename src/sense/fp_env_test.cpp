@@ -71,8 +71,7 @@ void expect_unchanged_by(Word host_setting) {
       fill(data.data(), reals, format, content == 0 ? Mix::kFinite : Mix::kAll, random);
       if (content == 2) {  // nothing but subnormals, so that flushing any of them shows in every field
         for (std::size_t i = 0; i < reals; ++i) {
-          put(data.data(), i, (1 + random() % format.mantissa_mask()) | (random() & format.sign_mask()),
-              format);
+          put(data.data(), i, (1 + random() % format.mantissa_mask()) | (random() & format.sign_mask()), format);
         }
       }
       const Health expected = reference_scan(data.data(), numel, dtype);

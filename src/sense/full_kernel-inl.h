@@ -201,8 +201,7 @@ HWY_INLINE bool saw_tiny(D, const BlockState<D>& state) {
 // Whether a value of this magnitude could be a new largest code of its sign.
 template <class F>
 HWY_INLINE bool may_extend(const RawTotals& totals, std::uint64_t magnitude) {
-  return static_cast<std::int64_t>(magnitude) > totals.smax ||
-         (magnitude | F::kFormat.sign_mask()) > totals.umax;
+  return static_cast<std::int64_t>(magnitude) > totals.smax || (magnitude | F::kFormat.sign_mask()) > totals.umax;
 }
 
 // Of a block whose extremes were looked at.
@@ -211,8 +210,7 @@ HWY_INLINE std::uint64_t largest_magnitude(D d, const BlockState<D>& state) {
   const auto umax = static_cast<std::uint64_t>(hn::GetLane(hn::MaxOfLanes(d, state.umax)));
   const auto smax =
       static_cast<std::int64_t>(hn::GetLane(hn::MaxOfLanes(typename BlockState<D>::Signed(), state.smax)));
-  const std::uint64_t negative =
-      (umax & F::kFormat.sign_mask()) != 0 ? umax & F::kFormat.magnitude_mask() : 0;
+  const std::uint64_t negative = (umax & F::kFormat.sign_mask()) != 0 ? umax & F::kFormat.magnitude_mask() : 0;
   return HWY_MAX(negative, static_cast<std::uint64_t>(HWY_MAX(smax, 0)));
 }
 

@@ -9,8 +9,7 @@
 
 // AVX3_DL has nothing that a scan could use over AVX3, and SSSE3 machines without SSE4 are gone. Vectors of
 // unknown length (SVE, RVV) cannot be members of a struct, which the kernels rely on; SVE machines have NEON.
-#define HWY_DISABLED_TARGETS \
-  (HWY_AVX3_DL | HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#define HWY_DISABLED_TARGETS (HWY_AVX3_DL | HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "sense/kernels.cpp"
 #include "hwy/foreach_target.h"

@@ -1,9 +1,11 @@
-// Many tensors scanned in one launch: which block, thread and vector reads which bytes, what it makes of them, and in which
-// order the parts are put together. Written once for the device (CUDA) and for the host, where the loops over blocks and
-// threads are run one after another and compared with the reference (multi_scan_test.cpp). Nothing here allocates.
+// Many tensors scanned in one launch: which block, thread and vector reads which bytes, what it makes of them, and in
+// which order the parts are put together. Written once for the device (CUDA) and for the host, where the loops over
+// blocks and threads are run one after another and compared with the reference (multi_scan_test.cpp). Nothing here
+// allocates.
 //
-// A tensor is cut into chunks at 16-byte aligned addresses; one block of kThreads reads a chunk: first the few elements before the
-// first and after the last whole vector (at most 30), then the vectors, kUnroll of them in flight per thread.
+// A tensor is cut into chunks at 16-byte aligned addresses; one block of kThreads reads a chunk: first the few elements
+// before the first and after the last whole vector (at most 30), then the vectors, kUnroll of them in flight per
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -114,21 +116,38 @@ FINITUDE_HD void take_chunk(Tally& tally, const Split& split, std::uint32_t thre
 
 FINITUDE_HD void take_chunk(Tally& tally, std::uint32_t format, const Split& split, std::uint32_t thread) {
   switch (format) {
-    case kF64: take_chunk<kF64>(tally, split, thread); break;
-    case kF32: take_chunk<kF32>(tally, split, thread); break;
-    case kF16: take_chunk<kF16>(tally, split, thread); break;
-    case kBF16: take_chunk<kBF16>(tally, split, thread); break;
-    case kE4M3FN: take_chunk<kE4M3FN>(tally, split, thread); break;
-    case kE4M3FNUZ: take_chunk<kE4M3FNUZ>(tally, split, thread); break;
-    case kE5M2: take_chunk<kE5M2>(tally, split, thread); break;
-    case kE5M2FNUZ: take_chunk<kE5M2FNUZ>(tally, split, thread); break;
-    default: break;
+    case kF64:
+      take_chunk<kF64>(tally, split, thread);
+      break;
+    case kF32:
+      take_chunk<kF32>(tally, split, thread);
+      break;
+    case kF16:
+      take_chunk<kF16>(tally, split, thread);
+      break;
+    case kBF16:
+      take_chunk<kBF16>(tally, split, thread);
+      break;
+    case kE4M3FN:
+      take_chunk<kE4M3FN>(tally, split, thread);
+      break;
+    case kE4M3FNUZ:
+      take_chunk<kE4M3FNUZ>(tally, split, thread);
+      break;
+    case kE5M2:
+      take_chunk<kE5M2>(tally, split, thread);
+      break;
+    case kE5M2FNUZ:
+      take_chunk<kE5M2FNUZ>(tally, split, thread);
+      break;
+    default:
+      break;
   }
 }
 
 // ---- in which order ---------------------------------------------------------------------------------------
-// A block folds its threads' parts by halves within each warp, then the warps' parts by halves; the device does the same by
-// shuffles. Lane i takes in lane i + offset as it was before the round.
+// A block folds its threads' parts by halves within each warp, then the warps' parts by halves; the device does the
+// same by shuffles. Lane i takes in lane i + offset as it was before the round.
 
 // On the host: `part` holds kThreads of T and is used up.
 template <typename T>

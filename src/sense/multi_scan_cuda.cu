@@ -1,5 +1,6 @@
-// The arithmetic of multi_scan.h on the device. What is added here: the fold of a block by shuffles, and how blocks agree on who
-// is the last one of a tensor and of the scan. No floating-point atomics: sums are taken in the order of the indices.
+// The arithmetic of multi_scan.h on the device. What is added here: the fold of a block by shuffles, and how blocks
+// agree on who is the last one of a tensor and of the scan. No floating-point atomics: sums are taken in the order of
+// the indices.
 #include "sense/multi_scan_cuda.h"
 
 namespace finitude::sense::multi {
@@ -30,8 +31,8 @@ struct PerWarp {
   alignas(T) unsigned char bytes[sizeof(T) * (kThreads / kWarp)];
 };
 
-// The fold of multi_scan.h. All threads of the block take part; the result is that of thread 0. `space` is free for the next use
-// after a barrier.
+// The fold of multi_scan.h. All threads of the block take part; the result is that of thread 0. `space` is free for the
+// next use after a barrier.
 template <typename T>
 __device__ T fold(T mine, PerWarp<T>& space) {
   T* shared = reinterpret_cast<T*>(space.bytes);
@@ -57,7 +58,9 @@ __device__ T fold(T mine, PerWarp<T>& space) {
 }
 
 // Past the L1 cache, which may hold what the memory was before another block wrote it.
-__device__ std::uint64_t fresh(const std::uint64_t* at) { return __ldcg(reinterpret_cast<const unsigned long long*>(at)); }
+__device__ std::uint64_t fresh(const std::uint64_t* at) {
+  return __ldcg(reinterpret_cast<const unsigned long long*>(at));
+}
 
 __device__ Tally fresh(const Tally* at) {
   Tally tally;
@@ -87,8 +90,8 @@ __device__ void store(finitude_cuda_health* at, const Tally& tally) {
   at->sum_sq = tally.sum_sq;
 }
 
-// One thread. The summary is written while its ticket says that it is not valid; the host looks at the ticket before and after
-// it reads the rest.
+// One thread. The summary is written while its ticket says that it is not valid; the host looks at the ticket before
+// and after it reads the rest.
 __device__ void publish(const Target& target, finitude_cuda_summary summary, bool is_value) {
   State& state = *target.state;
   const bool bad = summary.bad_tensors != 0;
@@ -101,7 +104,8 @@ __device__ void publish(const Target& target, finitude_cuda_summary summary, boo
   summary.noted_bad = noted ? 1 : 0;
   if (target.found_inf != nullptr) {
     summary.found_inf_before = *target.found_inf;
-    *target.found_inf = found_inf_after(summary.found_inf_before, bad || (target.count_noted != 0 && noted), target.keep_larger != 0);
+    *target.found_inf =
+        found_inf_after(summary.found_inf_before, bad || (target.count_noted != 0 && noted), target.keep_larger != 0);
   }
   if (target.clear_noted != 0) state.noted_bad = 0;
   summary.runs = target.captured == kNone ? 1 : ++state.runs[target.captured];
@@ -135,8 +139,8 @@ __device__ finitude_cuda_summary summary_of(const Tally& tally) {
   return summary;
 }
 
-// Counts this block in, after what it wrote. True in all threads of the last of `expected` blocks, which then sees what the others
-// wrote; the counter is zero again. `last` is shared.
+// Counts this block in, after what it wrote. True in all threads of the last of `expected` blocks, which then sees what
+// the others wrote; the counter is zero again. `last` is shared.
 __device__ bool arrive_last(std::uint32_t* counter, std::uint32_t expected, bool* last) {
   if (threadIdx.x == 0) {
     __threadfence();
@@ -148,9 +152,10 @@ __device__ bool arrive_last(std::uint32_t* counter, std::uint32_t expected, bool
   return true;
 }
 
-// Reads this block's chunk of `item`. True in all threads of the block that has the whole tensor then: in thread 0, `*tally` is its.
-__device__ bool read_chunk(const Item& item, std::uint32_t block, Tally* part_of_block, std::uint32_t* arrivals, PerWarp<Tally>& tallies,
-                           bool* last_chunk, Tally* tally) {
+// Reads this block's chunk of `item`. True in all threads of the block that has the whole tensor then: in thread 0,
+// `*tally` is its.
+__device__ bool read_chunk(const Item& item, std::uint32_t block, Tally* part_of_block, std::uint32_t* arrivals,
+                           PerWarp<Tally>& tallies, bool* last_chunk, Tally* tally) {
   take_chunk(*tally, item.format, split_of(item, block - item.first_chunk), threadIdx.x);
   *tally = fold(*tally, tallies);
   if (item.chunks == 1) return true;
@@ -197,7 +202,8 @@ __global__ void __launch_bounds__(kThreads, 4) scan_kernel(const __grid_constant
     if (threadIdx.x == 0) store(&p.row[owner], tally);
     if (!arrive_last(&p.target.state->finished, p.filled, &last_tensor)) return;
   }
-  // The last block of all: the tensors together, in their order. Empty ones have a row too, and those that were read ahead.
+  // The last block of all: the tensors together, in their order. Empty ones have a row too, and those that were read
+  // ahead.
   Roll roll = take_tensors(threadIdx.x, p.tensors, [&p](std::uint32_t i) {
     if (p.items[i].chunks != 0) return fresh(&p.row[i]);
     const Tally tally = p.items[i].slot == kNone ? Tally{} : fresh(&p.ahead[p.items[i].slot]);
@@ -213,10 +219,12 @@ __global__ void __launch_bounds__(kThreads, 4) scan_kernel(const __grid_constant
   }
 }
 
-__global__ void __launch_bounds__(kThreads) value_kernel(const __grid_constant__ Item item, const __grid_constant__ Target target) {
+__global__ void __launch_bounds__(kThreads)
+    value_kernel(const __grid_constant__ Item item, const __grid_constant__ Target target) {
   __shared__ PerWarp<Tally> tallies;
   Tally tally;
-  for (std::uint32_t chunk = 0; chunk < item.chunks; ++chunk) take_chunk(tally, item.format, split_of(item, chunk), threadIdx.x);
+  for (std::uint32_t chunk = 0; chunk < item.chunks; ++chunk)
+    take_chunk(tally, item.format, split_of(item, chunk), threadIdx.x);
   tally = fold(tally, tallies);
   if (threadIdx.x == 0) {
     finitude_cuda_summary summary = summary_of(tally);

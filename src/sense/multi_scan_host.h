@@ -1,5 +1,5 @@
-// The launches of multi_scan_cuda.cu as loops on the host: blocks one after another, in any order, threads within them one after
-// another. Same functions, same order of sums, so equal bits come out. For tests.
+// The launches of multi_scan_cuda.cu as loops on the host: blocks one after another, in any order, threads within them
+// one after another. Same functions, same order of sums, so equal bits come out. For tests.
 #pragma once
 
 #include <cmath>
@@ -39,22 +39,25 @@ inline Tally tally_of(const finitude_cuda_health& health) {
 }
 
 // Reads a block's chunk of `item`. True where that made the tensor whole: `*tally` is its then.
-inline bool read_chunk(const Item& item, std::uint32_t block, Tally* part_of_first, std::uint32_t& arrivals, Tally* tally) {
+inline bool read_chunk(const Item& item, std::uint32_t block, Tally* part_of_first, std::uint32_t& arrivals,
+                       Tally* tally) {
   Tally threads[kThreads];
-  for (std::uint32_t t = 0; t < kThreads; ++t) take_chunk(threads[t], item.format, split_of(item, block - item.first_chunk), t);
+  for (std::uint32_t t = 0; t < kThreads; ++t)
+    take_chunk(threads[t], item.format, split_of(item, block - item.first_chunk), t);
   *tally = fold_block(threads);
   if (item.chunks == 1) return true;
   part_of_first[block] = *tally;
   if (count_in(arrivals, item.chunks - 1) != item.chunks - 1) return false;
   const Tally* parts = part_of_first + item.first_chunk;
-  for (std::uint32_t t = 0; t < kThreads; ++t) threads[t] = take_chunks(t, item.chunks, [parts](std::uint32_t i) { return parts[i]; });
+  for (std::uint32_t t = 0; t < kThreads; ++t)
+    threads[t] = take_chunks(t, item.chunks, [parts](std::uint32_t i) { return parts[i]; });
   *tally = fold_block(threads);
   return true;
 }
 
 // ahead_kernel, whole; `order` as below. Each tensor's row is written once: returns how often one was.
-inline std::uint32_t run_ahead(const Item* items, std::uint32_t count, std::uint32_t chunks, HostMemory& memory, finitude_cuda_health* rows,
-                               std::span<const std::uint32_t> order = {}) {
+inline std::uint32_t run_ahead(const Item* items, std::uint32_t count, std::uint32_t chunks, HostMemory& memory,
+                               finitude_cuda_health* rows, std::span<const std::uint32_t> order = {}) {
   memory.parts.resize(chunks);
   memory.arrivals.resize(count);
   std::uint32_t written = 0;
@@ -71,8 +74,8 @@ inline std::uint32_t run_ahead(const Item* items, std::uint32_t count, std::uint
 
 // One block of scan_kernel. True, and `*roll` set, where it was the last one of all. `blocks` of them run.
 inline bool run_block(std::uint32_t block, const Item* items, const std::uint32_t* owners, std::uint32_t tensors,
-                      std::uint32_t chunks, std::uint32_t filled, HostMemory& memory, finitude_cuda_health* row, Roll* roll,
-                      const finitude_cuda_health* ahead = nullptr) {
+                      std::uint32_t chunks, std::uint32_t filled, HostMemory& memory, finitude_cuda_health* row,
+                      Roll* roll, const finitude_cuda_health* ahead = nullptr) {
   if (chunks != 0) {
     const std::uint32_t owner = owners[block];
     Tally tally;
@@ -91,7 +94,8 @@ inline bool run_block(std::uint32_t block, const Item* items, const std::uint32_
   return true;
 }
 
-// A whole launch; `order`: of the blocks, all of them or empty for 0, 1, 2 ... Returns how many blocks took themselves for the last.
+// A whole launch; `order`: of the blocks, all of them or empty for 0, 1, 2 ... Returns how many blocks took themselves
+// for the last.
 inline int run_scan(const Plan& plan, HostMemory& memory, finitude_cuda_health* row, Roll* roll,
                     std::span<const std::uint32_t> order = {}, const finitude_cuda_health* ahead = nullptr) {
   memory.parts.resize(plan.chunks());
@@ -99,8 +103,8 @@ inline int run_scan(const Plan& plan, HostMemory& memory, finitude_cuda_health* 
   const std::uint32_t blocks = plan.chunks() == 0 ? 1 : plan.chunks();
   int last = 0;
   for (std::uint32_t b = 0; b < blocks; ++b) {
-    last += run_block(order.empty() ? b : order[b], plan.items().data(), plan.owners().data(), plan.tensors(), plan.chunks(),
-                      plan.filled(), memory, row, roll, ahead);
+    last += run_block(order.empty() ? b : order[b], plan.items().data(), plan.owners().data(), plan.tensors(),
+                      plan.chunks(), plan.filled(), memory, row, roll, ahead);
   }
   return last;
 }

@@ -23,7 +23,8 @@ bool make_item(const finitude_cuda_tensor& tensor, Item* item) noexcept {
   item->format = format;
   if (format == kFormats || tensor.numel == 0) return true;
   const auto size = static_cast<std::uint64_t>(layout_of(format).bits / 8);
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 48;  // more than any device has; keeps the products below in range
+  constexpr std::uint64_t kMost = std::uint64_t{1}
+                                  << 48;  // more than any device has; keeps the products below in range
   if (tensor.data == nullptr || item->address % size != 0 || tensor.numel > kMost) return false;
   item->bytes = tensor.numel * reals_of(dtype) * size;
   const std::uint64_t chunks = chunks_of(item->address, item->bytes);
@@ -85,7 +86,8 @@ std::uint64_t make_ahead(const finitude_cuda_tensor* tensors, std::uint32_t coun
 }
 
 std::uint64_t chunks_ahead(std::uint64_t bytes) noexcept {
-  const std::uint64_t chunks = bytes / kChunkBytes + 2 * std::uint64_t{FINITUDE_CUDA_AHEAD};  // each tensor may touch two more
+  const std::uint64_t chunks =
+      bytes / kChunkBytes + 2 * std::uint64_t{FINITUDE_CUDA_AHEAD};  // each tensor may touch two more
   return chunks < kMostChunks ? chunks : kMostChunks;
 }
 

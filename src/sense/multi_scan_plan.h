@@ -15,7 +15,7 @@ class Plan {
  public:
   enum class Change : std::uint8_t {
     kNone,
-    kItems,    // addresses only: the chunks belong to the same tensors as before
+    kItems,  // addresses only: the chunks belong to the same tensors as before
     kAll,
     kInvalid,  // nothing was changed: an unknown dtype, or an address that is not a multiple of the element's size
   };
@@ -28,7 +28,9 @@ class Plan {
   std::uint32_t tensors() const noexcept { return static_cast<std::uint32_t>(items_.size()); }
   std::uint32_t chunks() const noexcept { return static_cast<std::uint32_t>(owners_.size()); }
   std::uint32_t filled() const noexcept { return filled_; }  // tensors with at least one chunk
-  std::uint32_t slots() const noexcept { return slots_; }    // 1 + the largest slot of a tensor that was read ahead; 0: there is none
+  std::uint32_t slots() const noexcept {
+    return slots_;
+  }  // 1 + the largest slot of a tensor that was read ahead; 0: there is none
 
  private:
   std::vector<finitude_cuda_tensor> given_;
@@ -40,7 +42,8 @@ class Plan {
 // False where `tensor` is none that can be scanned. A dtype without special values becomes an empty item.
 bool make_item(const finitude_cuda_tensor& tensor, Item* item) noexcept;
 
-// The items of a call that reads ahead, and how many chunks they have together; 0 where they are none that can be read so.
+// The items of a call that reads ahead, and how many chunks they have together; 0 where they are none that can be read
+// so.
 std::uint64_t make_ahead(const finitude_cuda_tensor* tensors, std::uint32_t count, Item* items) noexcept;
 // The most chunks that tensors of so many bytes together can have in such a call.
 std::uint64_t chunks_ahead(std::uint64_t bytes) noexcept;

@@ -1,4 +1,5 @@
-// The index arithmetic of the CUDA kernels, run on the host over random lists of tensors and compared with the reference.
+// The index arithmetic of the CUDA kernels, run on the host over random lists of tensors and compared with the
+// reference.
 #include <algorithm>
 #include <bit>
 #include <numeric>
@@ -28,7 +29,8 @@ Sample sample(DType dtype, std::size_t numel, std::size_t shift, Mix mix, std::m
   s.bytes.resize(element_size(dtype) * numel + 64);
   const auto base = reinterpret_cast<std::uintptr_t>(s.bytes.data());
   s.offset = (16 - base % 16) % 16 + shift * real % 32;
-  fill(s.bytes.data() + s.offset, numel * static_cast<std::size_t>(info(dtype).reals_per_element), bit_format(dtype), mix, random);
+  fill(s.bytes.data() + s.offset, numel * static_cast<std::size_t>(info(dtype).reals_per_element), bit_format(dtype),
+       mix, random);
   return s;
 }
 
@@ -107,7 +109,8 @@ TEST(MultiScan, OneBadLaneIsNoticedInEveryPlace) {
         alignas(16) unsigned char bytes[kUnroll * kVectorBytes] = {};
         put(bytes, lane, code, layout);
         Item item;
-        ASSERT_TRUE(make_item({bytes, sizeof bytes / element_size(dtype), static_cast<std::uint32_t>(dtype), 0}, &item));
+        ASSERT_TRUE(
+            make_item({bytes, sizeof bytes / element_size(dtype), static_cast<std::uint32_t>(dtype), 0}, &item));
         ASSERT_TRUE(same(health_of(run_value(item)), reference_scan(bytes, sizeof bytes / element_size(dtype), dtype)))
             << info(dtype).name << " code " << code << " lane " << lane;
       }
@@ -190,7 +193,8 @@ TEST(MultiScan, AheadEveryBlockFindsItsTensorAndEachIsWrittenOnce) {
     std::uint64_t bytes = 0;
     for (std::uint32_t i = 0; i < count; ++i) {
       const std::size_t numel = 1 + (random() % 20 == 0 ? random() % 100000 : random() % 50);
-      samples.push_back(sample(kAllDTypes[random() % std::size(kAllDTypes)], numel, random() % 16, static_cast<Mix>(random() % 3), random));
+      samples.push_back(sample(kAllDTypes[random() % std::size(kAllDTypes)], numel, random() % 16,
+                               static_cast<Mix>(random() % 3), random));
     }
     for (std::uint32_t i = 0; i < count; ++i) {
       tensors.push_back(samples[i].tensor());
@@ -232,7 +236,8 @@ TEST(MultiScan, ReadsNothingBesides) {
 TEST(MultiScan, TablesAreReusedWhileNothingChanges) {
   alignas(16) static unsigned char memory[400000];
   const auto f32 = static_cast<std::uint32_t>(DType::kFloat32);
-  std::vector<finitude_cuda_tensor> tensors = {{memory, 5, f32, 0}, {memory + 64, 50000, f32, 0}, {memory + 16, 0, f32, 0}};
+  std::vector<finitude_cuda_tensor> tensors = {
+      {memory, 5, f32, 0}, {memory + 64, 50000, f32, 0}, {memory + 16, 0, f32, 0}};
   Plan plan;
   EXPECT_EQ(plan.update(tensors.data(), 3), Plan::Change::kAll);
   EXPECT_EQ(plan.update(tensors.data(), 3), Plan::Change::kNone);
@@ -246,7 +251,8 @@ TEST(MultiScan, TablesAreReusedWhileNothingChanges) {
   EXPECT_EQ(std::count(owners.begin(), owners.end(), 0u), 3);
   EXPECT_EQ(plan.update(tensors.data(), 2), Plan::Change::kAll);
   for (std::uint32_t i = 0; i < plan.tensors(); ++i) {
-    for (std::uint32_t c = 0; c < plan.items()[i].chunks; ++c) EXPECT_EQ(plan.owners()[plan.items()[i].first_chunk + c], i);
+    for (std::uint32_t c = 0; c < plan.items()[i].chunks; ++c)
+      EXPECT_EQ(plan.owners()[plan.items()[i].first_chunk + c], i);
   }
   tensors[1].data = memory + 66;  // not aligned to float32
   EXPECT_EQ(plan.update(tensors.data(), 2), Plan::Change::kInvalid);

@@ -1,5 +1,5 @@
-// What the values in a vector of memory say, by their bits: for the device (CUDA) and for the host. Kernels read several vectors at
-// once; one comparison tells whether all their values are finite.
+// What the values in a vector of memory say, by their bits: for the device (CUDA) and for the host. Kernels read
+// several vectors at once; one comparison tells whether all their values are finite.
 #pragma once
 
 #include <bit>
@@ -30,14 +30,22 @@ enum Format : std::uint32_t { kF64, kF32, kF16, kBF16, kE4M3FN, kE4M3FNUZ, kE5M2
 
 constexpr BitFormat layout_of(std::uint32_t format) {
   switch (format) {
-    case kF64: return kFloat64Format;
-    case kF32: return kFloat32Format;
-    case kF16: return kFloat16Format;
-    case kBF16: return kBFloat16Format;
-    case kE4M3FN: return kFloat8E4M3FNFormat;
-    case kE4M3FNUZ: return kFloat8E4M3FNUZFormat;
-    case kE5M2: return kFloat8E5M2Format;
-    default: return kFloat8E5M2FNUZFormat;
+    case kF64:
+      return kFloat64Format;
+    case kF32:
+      return kFloat32Format;
+    case kF16:
+      return kFloat16Format;
+    case kBF16:
+      return kBFloat16Format;
+    case kE4M3FN:
+      return kFloat8E4M3FNFormat;
+    case kE4M3FNUZ:
+      return kFloat8E4M3FNUZFormat;
+    case kE5M2:
+      return kFloat8E5M2Format;
+    default:
+      return kFloat8E5M2FNUZFormat;
   }
 }
 
@@ -45,17 +53,26 @@ constexpr BitFormat layout_of(std::uint32_t format) {
 constexpr std::uint32_t format_of(DType dtype) {
   switch (dtype) {
     case DType::kFloat64:
-    case DType::kComplex128: return kF64;
+    case DType::kComplex128:
+      return kF64;
     case DType::kFloat32:
-    case DType::kComplex64: return kF32;
+    case DType::kComplex64:
+      return kF32;
     case DType::kFloat16:
-    case DType::kComplex32: return kF16;
-    case DType::kBFloat16: return kBF16;
-    case DType::kFloat8E4M3FN: return kE4M3FN;
-    case DType::kFloat8E4M3FNUZ: return kE4M3FNUZ;
-    case DType::kFloat8E5M2: return kE5M2;
-    case DType::kFloat8E5M2FNUZ: return kE5M2FNUZ;
-    default: return kFormats;
+    case DType::kComplex32:
+      return kF16;
+    case DType::kBFloat16:
+      return kBF16;
+    case DType::kFloat8E4M3FN:
+      return kE4M3FN;
+    case DType::kFloat8E4M3FNUZ:
+      return kE4M3FNUZ;
+    case DType::kFloat8E5M2:
+      return kE5M2;
+    case DType::kFloat8E5M2FNUZ:
+      return kE5M2FNUZ;
+    default:
+      return kFormats;
   }
 }
 
@@ -63,7 +80,8 @@ constexpr std::uint32_t reals_of(DType dtype) {
   return dtype == DType::kComplex128 || dtype == DType::kComplex64 || dtype == DType::kComplex32 ? 2 : 1;
 }
 
-// Of a part of the values. absmax: the bits of the largest finite magnitude as a double; such bits order like the numbers.
+// Of a part of the values. absmax: the bits of the largest finite magnitude as a double; such bits order like the
+// numbers.
 struct Tally {
   double sum_sq = 0;
   std::uint64_t absmax = 0;
@@ -126,8 +144,9 @@ FINITUDE_HD bool is_bad(const Tally& tally) { return (tally.nan | tally.pos_inf 
 // 2^power as a float, for -126 <= power <= 127.
 constexpr std::uint32_t power_of_two(int power) { return static_cast<std::uint32_t>(power + 127) << 23; }
 
-// The value of a finite magnitude. Formats below 32 bits: their fields, shifted to where a float has them, are the number
-// but for the difference of the biases, and a power of two sets that right, for subnormals too (no flush to zero here).
+// The value of a finite magnitude. Formats below 32 bits: their fields, shifted to where a float has them, are the
+// number but for the difference of the biases, and a power of two sets that right, for subnormals too (no flush to zero
+// here).
 template <std::uint32_t kFormat>
 FINITUDE_HD double value_of(std::uint64_t magnitude) {
   constexpr BitFormat format = layout_of(kFormat);
@@ -137,7 +156,8 @@ FINITUDE_HD double value_of(std::uint64_t magnitude) {
     return static_cast<double>(float_of(static_cast<std::uint32_t>(magnitude) << (23 - format.mantissa_bits)));
   } else {
     constexpr std::uint32_t scale = power_of_two(127 - format.bias);
-    const float scaled = float_of(static_cast<std::uint32_t>(magnitude) << (23 - format.mantissa_bits)) * float_of(scale);
+    const float scaled =
+        float_of(static_cast<std::uint32_t>(magnitude) << (23 - format.mantissa_bits)) * float_of(scale);
     return static_cast<double>(scaled);
   }
 }
@@ -179,10 +199,14 @@ template <std::uint32_t kFormat>
 FINITUDE_HD std::uint64_t load_code(std::uint64_t address) {
   constexpr int kBits = layout_of(kFormat).bits;
 #if defined(__CUDA_ARCH__)
-  if constexpr (kBits == 64) return *reinterpret_cast<const std::uint64_t*>(address);
-  else if constexpr (kBits == 32) return *reinterpret_cast<const std::uint32_t*>(address);
-  else if constexpr (kBits == 16) return *reinterpret_cast<const std::uint16_t*>(address);
-  else return *reinterpret_cast<const std::uint8_t*>(address);
+  if constexpr (kBits == 64)
+    return *reinterpret_cast<const std::uint64_t*>(address);
+  else if constexpr (kBits == 32)
+    return *reinterpret_cast<const std::uint32_t*>(address);
+  else if constexpr (kBits == 16)
+    return *reinterpret_cast<const std::uint16_t*>(address);
+  else
+    return *reinterpret_cast<const std::uint8_t*>(address);
 #else
   std::uint64_t code = 0;
   std::memcpy(&code, reinterpret_cast<const void*>(address), kBits / 8);  // little endian, as every machine with CUDA
@@ -205,9 +229,12 @@ FINITUDE_HD std::uint64_t code_in(const Vector& v, std::uint32_t index) {
 template <int kBits>
 FINITUDE_HD std::uint32_t larger_lanes(std::uint32_t a, std::uint32_t b) {
 #if defined(__CUDA_ARCH__)
-  if constexpr (kBits == 16) return __vmaxu2(a, b);
-  else if constexpr (kBits == 8) return __vmaxu4(a, b);
-  else return a > b ? a : b;
+  if constexpr (kBits == 16)
+    return __vmaxu2(a, b);
+  else if constexpr (kBits == 8)
+    return __vmaxu4(a, b);
+  else
+    return a > b ? a : b;
 #else
   std::uint32_t result = 0;
   for (int shift = 0; shift < 32; shift += kBits) {
@@ -219,8 +246,8 @@ FINITUDE_HD std::uint32_t larger_lanes(std::uint32_t a, std::uint32_t b) {
 #endif
 }
 
-// Larger than every finite magnitude in a word, in each lane that is not finite; the magnitude in the others. The code of a
-// fnuz NaN is the sign alone; every other code is finite.
+// Larger than every finite magnitude in a word, in each lane that is not finite; the magnitude in the others. The code
+// of a fnuz NaN is the sign alone; every other code is finite.
 template <std::uint32_t kFormat>
 FINITUDE_HD std::uint32_t rank_lanes(std::uint32_t word) {
   if constexpr (layout_of(kFormat).specials == Specials::kFnuz) {
@@ -277,7 +304,8 @@ FINITUDE_HD void take_finite(Tally& tally, const Vector* v, std::uint64_t top) {
   for (std::uint32_t u = 0; u < kUnroll; ++u) {
     FINITUDE_UNROLL
     for (std::uint32_t i = 0; i < kPerVector; ++i) {
-      tally.sum_sq = add_square(tally.sum_sq, value_of<kFormat>(code_in<format.bits>(v[u], i) & format.magnitude_mask()));
+      tally.sum_sq =
+          add_square(tally.sum_sq, value_of<kFormat>(code_in<format.bits>(v[u], i) & format.magnitude_mask()));
     }
   }
 }
@@ -285,10 +313,14 @@ FINITUDE_HD void take_finite(Tally& tally, const Vector* v, std::uint64_t top) {
 // The code of one real, its format known at run time, and its value with sign, NaN and Inf.
 FINITUDE_HD std::uint64_t load_any(std::uint64_t address, std::uint32_t format) {
   switch (layout_of(format).bits) {
-    case 64: return load_code<kF64>(address);
-    case 32: return load_code<kF32>(address);
-    case 16: return load_code<kF16>(address);
-    default: return load_code<kE5M2>(address);
+    case 64:
+      return load_code<kF64>(address);
+    case 32:
+      return load_code<kF32>(address);
+    case 16:
+      return load_code<kF16>(address);
+    default:
+      return load_code<kE5M2>(address);
   }
 }
 
@@ -301,14 +333,30 @@ FINITUDE_HD double value_any(std::uint64_t code, std::uint32_t format) {
   const std::uint64_t magnitude = code & layout.magnitude_mask();
   double value = 0;
   switch (format) {
-    case kF64: value = value_of<kF64>(magnitude); break;
-    case kF32: value = value_of<kF32>(magnitude); break;
-    case kF16: value = value_of<kF16>(magnitude); break;
-    case kBF16: value = value_of<kBF16>(magnitude); break;
-    case kE4M3FN: value = value_of<kE4M3FN>(magnitude); break;
-    case kE4M3FNUZ: value = value_of<kE4M3FNUZ>(magnitude); break;
-    case kE5M2: value = value_of<kE5M2>(magnitude); break;
-    default: value = value_of<kE5M2FNUZ>(magnitude); break;
+    case kF64:
+      value = value_of<kF64>(magnitude);
+      break;
+    case kF32:
+      value = value_of<kF32>(magnitude);
+      break;
+    case kF16:
+      value = value_of<kF16>(magnitude);
+      break;
+    case kBF16:
+      value = value_of<kBF16>(magnitude);
+      break;
+    case kE4M3FN:
+      value = value_of<kE4M3FN>(magnitude);
+      break;
+    case kE4M3FNUZ:
+      value = value_of<kE4M3FNUZ>(magnitude);
+      break;
+    case kE5M2:
+      value = value_of<kE5M2>(magnitude);
+      break;
+    default:
+      value = value_of<kE5M2FNUZ>(magnitude);
+      break;
   }
   return (code & layout.sign_mask()) != 0 ? -value : value;
 }

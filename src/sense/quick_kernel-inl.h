@@ -73,8 +73,8 @@ HWY_INLINE void ask_ahead(const std::uint8_t* at) {
 
 // So many steps of four vectors, each vector of a step into its own maxima.
 template <class D, bool kFnuz, bool kAskAhead>
-HWY_INLINE void quick_steps(D d, const std::uint8_t* at, std::size_t steps, hn::Vec<D>& a, hn::Vec<D>& b,
-                            hn::Vec<D>& c, hn::Vec<D>& e) {
+HWY_INLINE void quick_steps(D d, const std::uint8_t* at, std::size_t steps, hn::Vec<D>& a, hn::Vec<D>& b, hn::Vec<D>& c,
+                            hn::Vec<D>& e) {
   const std::size_t vector = hn::Lanes(d) * sizeof(hn::TFromD<D>);
   for (; steps != 0; --steps, at += 4 * vector) {
     if constexpr (kAskAhead) ask_ahead(at);

@@ -1,9 +1,9 @@
 // The scalar definition of right: every element is classified and decoded from its bits, one at a time.
 #include <cstring>
 
+#include "finitude/scan.h"
 #include "sense/format.h"
 #include "sense/fp_env.h"
-#include "finitude/scan.h"
 
 namespace finitude::sense {
 namespace {

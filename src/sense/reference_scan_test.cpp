@@ -20,19 +20,18 @@ TEST(DType, LimitsAreThoseOfTheFormats) {
     double most, least, epsilon;
   };
   const double bf16_max = std::ldexp(2 - std::ldexp(1, -7), 127);
-  const Row rows[] = {
-      {DType::kFloat64, "float64", 8, 1, Double::max(), Double::min(), Double::epsilon()},
-      {DType::kFloat32, "float32", 4, 1, Float::max(), Float::min(), Float::epsilon()},
-      {DType::kFloat16, "float16", 2, 1, 65504, 0x1p-14, 0x1p-10},
-      {DType::kBFloat16, "bfloat16", 2, 1, bf16_max, 0x1p-126, 0x1p-7},
-      {DType::kComplex128, "complex128", 8, 2, Double::max(), Double::min(), Double::epsilon()},
-      {DType::kComplex64, "complex64", 4, 2, Float::max(), Float::min(), Float::epsilon()},
-      {DType::kComplex32, "complex32", 2, 2, 65504, 0x1p-14, 0x1p-10},
-      {DType::kFloat8E4M3FN, "float8_e4m3fn", 1, 1, 448, 0x1p-6, 0x1p-3},
-      {DType::kFloat8E4M3FNUZ, "float8_e4m3fnuz", 1, 1, 240, 0x1p-7, 0x1p-3},
-      {DType::kFloat8E5M2, "float8_e5m2", 1, 1, 57344, 0x1p-14, 0x1p-2},
-      {DType::kFloat8E5M2FNUZ, "float8_e5m2fnuz", 1, 1, 57344, 0x1p-15, 0x1p-2},
-      {DType::kOther, "other", 0, 0, 0, 0, 0}};
+  const Row rows[] = {{DType::kFloat64, "float64", 8, 1, Double::max(), Double::min(), Double::epsilon()},
+                      {DType::kFloat32, "float32", 4, 1, Float::max(), Float::min(), Float::epsilon()},
+                      {DType::kFloat16, "float16", 2, 1, 65504, 0x1p-14, 0x1p-10},
+                      {DType::kBFloat16, "bfloat16", 2, 1, bf16_max, 0x1p-126, 0x1p-7},
+                      {DType::kComplex128, "complex128", 8, 2, Double::max(), Double::min(), Double::epsilon()},
+                      {DType::kComplex64, "complex64", 4, 2, Float::max(), Float::min(), Float::epsilon()},
+                      {DType::kComplex32, "complex32", 2, 2, 65504, 0x1p-14, 0x1p-10},
+                      {DType::kFloat8E4M3FN, "float8_e4m3fn", 1, 1, 448, 0x1p-6, 0x1p-3},
+                      {DType::kFloat8E4M3FNUZ, "float8_e4m3fnuz", 1, 1, 240, 0x1p-7, 0x1p-3},
+                      {DType::kFloat8E5M2, "float8_e5m2", 1, 1, 57344, 0x1p-14, 0x1p-2},
+                      {DType::kFloat8E5M2FNUZ, "float8_e5m2fnuz", 1, 1, 57344, 0x1p-15, 0x1p-2},
+                      {DType::kOther, "other", 0, 0, 0, 0, 0}};
   for (const Row& row : rows) {
     const DTypeInfo& entry = info(row.dtype);
     EXPECT_EQ(entry.name, row.name);
@@ -53,10 +52,9 @@ TEST(Decode, AgreesWithTheDefinitionForEveryCode) {
       const Kind kind = classify(code, format);
       if (kind == Kind::kNan || kind == Kind::kPosInf || kind == Kind::kNegInf) continue;
       const int exponent = static_cast<int>((code & format.exponent_mask()) >> format.mantissa_bits);
-      const double mantissa =
-          std::ldexp(static_cast<double>(code & format.mantissa_mask()), -format.mantissa_bits);
-      const double magnitude = exponent == 0 ? std::ldexp(mantissa, 1 - format.bias)
-                                             : std::ldexp(1 + mantissa, exponent - format.bias);
+      const double mantissa = std::ldexp(static_cast<double>(code & format.mantissa_mask()), -format.mantissa_bits);
+      const double magnitude =
+          exponent == 0 ? std::ldexp(mantissa, 1 - format.bias) : std::ldexp(1 + mantissa, exponent - format.bias);
       ASSERT_EQ(decode(code, format), code & format.sign_mask() ? -magnitude : magnitude)
           << info(dtype).name << " " << code;
     }
@@ -82,9 +80,8 @@ TEST(ReferenceScan, Float8CodesAreOfTheRightKinds) {
     std::uint64_t nan, inf, zero, subnormal;
     double most;
   };
-  for (const Row& row :
-       {Row{DType::kFloat8E4M3FN, 2, 0, 2, 14, 448}, Row{DType::kFloat8E4M3FNUZ, 1, 0, 1, 14, 240},
-        Row{DType::kFloat8E5M2, 6, 2, 2, 6, 57344}, Row{DType::kFloat8E5M2FNUZ, 1, 0, 1, 6, 57344}}) {
+  for (const Row& row : {Row{DType::kFloat8E4M3FN, 2, 0, 2, 14, 448}, Row{DType::kFloat8E4M3FNUZ, 1, 0, 1, 14, 240},
+                         Row{DType::kFloat8E5M2, 6, 2, 2, 6, 57344}, Row{DType::kFloat8E5M2FNUZ, 1, 0, 1, 6, 57344}}) {
     const Health health = reference_scan(all.data(), all.size(), row.dtype);
     EXPECT_EQ(health.numel, 256u);
     EXPECT_EQ(health.nan, row.nan) << info(row.dtype).name;

@@ -1,5 +1,5 @@
-// The C interface of cuda_scan.h, as its header promises it. Built twice: with the loops on the host (every machine) and, with
-// FINITUDE_TEST_ON_GPU, against the library on a device, where it fails if there is none.
+// The C interface of cuda_scan.h, as its header promises it. Built twice: with the loops on the host (every machine)
+// and, with FINITUDE_TEST_ON_GPU, against the library on a device, where it fails if there is none.
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -24,12 +24,15 @@ void* allocate(std::size_t size_bytes) {
   return error == cudaSuccess ? memory : nullptr;
 }
 void release(void* memory) { cudaFree(memory); }
-// Waits: cudaMemcpy returns when pageable memory is staged, and a stream that does not block would run ahead of the copy.
+// Waits: cudaMemcpy returns when pageable memory is staged, and a stream that does not block would run ahead of the
+// copy.
 void to_device(void* to, const void* from, std::size_t n) {
   EXPECT_EQ(cudaMemcpy(to, from, n, cudaMemcpyHostToDevice), cudaSuccess);
   EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
 }
-void from_device(void* to, const void* from, std::size_t n) { EXPECT_EQ(cudaMemcpy(to, from, n, cudaMemcpyDeviceToHost), cudaSuccess); }
+void from_device(void* to, const void* from, std::size_t n) {
+  EXPECT_EQ(cudaMemcpy(to, from, n, cudaMemcpyDeviceToHost), cudaSuccess);
+}
 #else
 void* allocate(std::size_t size_bytes) { return std::aligned_alloc(256, (size_bytes + 255) / 256 * 256); }
 void release(void* memory) { std::free(memory); }
@@ -83,7 +86,8 @@ class CudaScan : public ::testing::Test {
     return summary;
   }
   void set(const std::vector<finitude_cuda_tensor>& tensors) {
-    ASSERT_EQ(finitude_cuda_set(list_, tensors.data(), static_cast<std::uint32_t>(tensors.size()), nullptr), FINITUDE_CUDA_OK)
+    ASSERT_EQ(finitude_cuda_set(list_, tensors.data(), static_cast<std::uint32_t>(tensors.size()), nullptr),
+              FINITUDE_CUDA_OK)
         << finitude_cuda_why(list_);
   }
 
@@ -100,7 +104,8 @@ TEST_F(CudaScan, RandomListsAgreeWithTheReference) {
     for (std::size_t i = 0; i < count; ++i) {
       const DType dtype = kAllDTypes[random_() % std::size(kAllDTypes)];
       const std::size_t numel = random_() % 4 == 0 ? random_() % 200000 : random_() % 300;
-      tensors.push_back(std::make_unique<Tensor>(dtype, numel, random_() % 16, static_cast<Mix>(random_() % 3), random_));
+      tensors.push_back(
+          std::make_unique<Tensor>(dtype, numel, random_() % 16, static_cast<Mix>(random_() % 3), random_));
       views.push_back(tensors.back()->view());
     }
     set(views);
@@ -176,7 +181,8 @@ TEST_F(CudaScan, TheFlagOfTheOptimizer) {
 }
 
 TEST_F(CudaScan, NotedValues) {
-  Tensor loss(DType::kFloat32, 1, 0, Mix::kOrdinary, random_), gradient(DType::kBFloat16, 333, 0, Mix::kFinite, random_);
+  Tensor loss(DType::kFloat32, 1, 0, Mix::kOrdinary, random_),
+      gradient(DType::kBFloat16, 333, 0, Mix::kFinite, random_);
   auto* flag = static_cast<float*>(allocate(sizeof(float)));
   set({gradient.view()});
   finitude_cuda_options options{};
@@ -277,7 +283,8 @@ TEST_F(CudaScan, WhatWasReadAheadTakesPartInTheScan) {
     for (std::uint32_t i = 0; i < count; ++i) {
       const DType dtype = kAllDTypes[random_() % std::size(kAllDTypes)];
       const std::size_t numel = 1 + (random_() % 8 == 0 ? random_() % 200000 : random_() % 300);
-      tensors.push_back(std::make_unique<Tensor>(dtype, numel, random_() % 16, static_cast<Mix>(random_() % 3), random_));
+      tensors.push_back(
+          std::make_unique<Tensor>(dtype, numel, random_() % 16, static_cast<Mix>(random_() % 3), random_));
       whole.push_back(tensors.back()->view());
       bytes += numel * element_size(dtype);
     }
@@ -290,7 +297,8 @@ TEST_F(CudaScan, WhatWasReadAheadTakesPartInTheScan) {
     mixed = whole;
     const auto send = [&] {
       if (call.empty()) return;
-      ASSERT_EQ(finitude_cuda_ahead(list_, call.data(), static_cast<std::uint32_t>(call.size()), nullptr), FINITUDE_CUDA_OK);
+      ASSERT_EQ(finitude_cuda_ahead(list_, call.data(), static_cast<std::uint32_t>(call.size()), nullptr),
+                FINITUDE_CUDA_OK);
       call.clear();
     };
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -353,7 +361,8 @@ TEST_F(CudaScan, NothingReachesTheHostBeforeTheDeviceIsThere) {
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   finitude_cuda_summary summary{};
   for (int i = 0; i < 20; ++i) ASSERT_EQ(finitude_cuda_scan(list_, nullptr, nullptr, &ticket_), FINITUDE_CUDA_OK);
-  EXPECT_EQ(finitude_cuda_poll(list_, ticket_, &summary), FINITUDE_CUDA_NOT_READY) << "20 reads of 256 MB are not done yet";
+  EXPECT_EQ(finitude_cuda_poll(list_, ticket_, &summary), FINITUDE_CUDA_NOT_READY)
+      << "20 reads of 256 MB are not done yet";
   ASSERT_EQ(finitude_cuda_wait(list_, ticket_, &summary), FINITUDE_CUDA_OK);
 }
 
@@ -364,7 +373,8 @@ TEST_F(CudaScan, StreamsKeepTheirOrder) {
   for (auto& stream : streams) ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
   const finitude_cuda_summary once = scan();
   for (int i = 0; i < 30; ++i) {
-    ASSERT_EQ(finitude_cuda_scan(list_, streams[i % 3], nullptr, &ticket_), FINITUDE_CUDA_OK) << finitude_cuda_why(list_);
+    ASSERT_EQ(finitude_cuda_scan(list_, streams[i % 3], nullptr, &ticket_), FINITUDE_CUDA_OK)
+        << finitude_cuda_why(list_);
   }
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   for (std::uint64_t t = ticket_ - 29; t <= ticket_; ++t) {

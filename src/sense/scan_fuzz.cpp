@@ -12,10 +12,9 @@
 namespace finitude::sense {
 namespace {
 
-constexpr DType kDTypes[] = {DType::kFloat64,    DType::kFloat32,       DType::kFloat16,
-                             DType::kBFloat16,   DType::kComplex128,    DType::kComplex64,
-                             DType::kComplex32,  DType::kFloat8E4M3FN,  DType::kFloat8E4M3FNUZ,
-                             DType::kFloat8E5M2, DType::kFloat8E5M2FNUZ};
+constexpr DType kDTypes[] = {DType::kFloat64,        DType::kFloat32,    DType::kFloat16,       DType::kBFloat16,
+                             DType::kComplex128,     DType::kComplex64,  DType::kComplex32,     DType::kFloat8E4M3FN,
+                             DType::kFloat8E4M3FNUZ, DType::kFloat8E5M2, DType::kFloat8E5M2FNUZ};
 
 [[noreturn]] void fail(const char* what, const char* field, const char* isa, DType dtype, std::size_t numel) {
   std::fprintf(stderr, "%s: %s differs from the reference (%s, %s, %zu elements)\n", what, field, isa,
@@ -39,10 +38,8 @@ void check_contiguous(const unsigned char* data, std::size_t numel, DType dtype,
   const std::size_t size = element_bytes_of(dtype);
   const Health expected = reference_scan(data, numel, dtype);
   for (const Kernels* with : available_kernels()) {
-    expect("full", differ(full_scan_with(*with, data, numel, dtype), expected, dtype), with->isa, dtype,
-           numel);
-    expect("quick", differ(quick_scan_with(*with, data, numel, dtype), expected, dtype), with->isa, dtype,
-           numel);
+    expect("full", differ(full_scan_with(*with, data, numel, dtype), expected, dtype), with->isa, dtype, numel);
+    expect("quick", differ(quick_scan_with(*with, data, numel, dtype), expected, dtype), with->isa, dtype, numel);
   }
   const Health parts = merge(full_scan(data, cut, dtype), full_scan(data + cut * size, numel - cut, dtype));
   expect("merge", differ(parts, expected, dtype), "chosen", dtype, numel);
@@ -68,15 +65,15 @@ void check_strided(const unsigned char* data, std::size_t numel, DType dtype, co
   std::size_t filled = 0;
   for (std::int64_t i = 0; i < sizes[0]; ++i) {
     for (std::int64_t j = 0; j < sizes[1]; ++j) {
-      std::memcpy(copy.get() + filled++ * size,
-                  data + static_cast<std::size_t>(i * strides[0] + j * strides[1]) * size, size);
+      std::memcpy(copy.get() + filled++ * size, data + static_cast<std::size_t>(i * strides[0] + j * strides[1]) * size,
+                  size);
     }
   }
   const Health expected = reference_scan(copy.get(), count, dtype);
-  expect("full strided", differ(full_scan_strided(data, sizes, strides, 2, dtype), expected, dtype), "chosen",
-         dtype, count);
-  expect("quick strided", differ(quick_scan_strided(data, sizes, strides, 2, dtype), expected, dtype),
-         "chosen", dtype, count);
+  expect("full strided", differ(full_scan_strided(data, sizes, strides, 2, dtype), expected, dtype), "chosen", dtype,
+         count);
+  expect("quick strided", differ(quick_scan_strided(data, sizes, strides, 2, dtype), expected, dtype), "chosen", dtype,
+         count);
 }
 
 }  // namespace

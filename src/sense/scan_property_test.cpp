@@ -9,17 +9,14 @@
 namespace finitude::sense {
 namespace {
 
-DType any_dtype() {
-  return *rc::gen::elementOf(std::vector<DType>(std::begin(kAllDTypes), std::end(kAllDTypes)));
-}
+DType any_dtype() { return *rc::gen::elementOf(std::vector<DType>(std::begin(kAllDTypes), std::end(kAllDTypes))); }
 
 // Bytes that are often those of NaN, Inf, zero and subnormals.
 std::vector<unsigned char> any_bytes() {
   return *rc::gen::scale(
-      8,
-      rc::gen::container<std::vector<unsigned char>>(rc::gen::weightedOneOf<unsigned char>(
-          {{3, rc::gen::arbitrary<unsigned char>()},
-           {2, rc::gen::elementOf(std::vector<unsigned char>{0x00, 0x80, 0x7f, 0xff, 0x7c, 0xf8, 0x01})}})));
+      8, rc::gen::container<std::vector<unsigned char>>(rc::gen::weightedOneOf<unsigned char>(
+             {{3, rc::gen::arbitrary<unsigned char>()},
+              {2, rc::gen::elementOf(std::vector<unsigned char>{0x00, 0x80, 0x7f, 0xff, 0x7c, 0xf8, 0x01})}})));
 }
 
 RC_GTEST_PROP(ScanProperty, EveryKernelAgreesWithTheReferenceOnAnyBytes, ()) {

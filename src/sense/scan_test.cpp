@@ -62,8 +62,7 @@ TEST_P(EveryIsa, BlocksOfDifferentKinds) {
   std::vector<unsigned char> data(numel * element_);
   for (int round = 0; round < 12; ++round) {
     for (std::size_t block = 0; block < 4; ++block) {
-      fill(data.data() + block * kBlock * info(dtype_).size_bytes, kBlock, format_, kKinds[random_() % 3],
-           random_);
+      fill(data.data() + block * kBlock * info(dtype_).size_bytes, kBlock, format_, kKinds[random_() % 3], random_);
     }
     ASSERT_NO_FATAL_FAILURE(expect_all_agree(data.data(), numel));
   }
@@ -85,8 +84,7 @@ TEST_P(EveryIsa, AfterManyCalmBlocksOneTellingValue) {
   for (const std::uint64_t code : codes) {
     const std::size_t at = (6 + random_() % 2) * kBlock + random_() % kBlock;
     put(data.data(), at, code, format_);
-    ASSERT_NO_FATAL_FAILURE(expect_all_agree(data.data(), reals / reals_per_))
-        << "at " << at << " code " << code;
+    ASSERT_NO_FATAL_FAILURE(expect_all_agree(data.data(), reals / reals_per_)) << "at " << at << " code " << code;
     std::memcpy(data.data() + at * size, calm.data() + at * size, size);
   }
 }
@@ -164,8 +162,7 @@ TEST_P(EveryIsa, EveryTellingValueAtEveryPosition) {
   for (std::size_t at = 0; at < reals; ++at) {
     for (const std::uint64_t code : codes) {
       put(data.data() + 1, at, code, format_);
-      ASSERT_NO_FATAL_FAILURE(expect_all_agree(data.data() + 1, reals / reals_per_))
-          << "at " << at << " code " << code;
+      ASSERT_NO_FATAL_FAILURE(expect_all_agree(data.data() + 1, reals / reals_per_)) << "at " << at << " code " << code;
     }
     std::memcpy(data.data() + 1 + at * size, ordinary.data() + 1 + at * size, size);
   }
@@ -175,8 +172,8 @@ TEST_P(EveryIsa, ReadsNothingBesideTheData) {
   const FencedMemory fenced(3 * kBlock * element_);
   const auto reals_in_all = static_cast<std::size_t>(fenced.end() - fenced.begin()) / element_ * reals_per_;
   fill(fenced.begin(), reals_in_all, format_, Mix::kFinite, random_);
-  for (const std::size_t numel : {std::size_t{1}, std::size_t{3}, std::size_t{9}, std::size_t{33},
-                                  std::size_t{70}, std::size_t{200}, kBlock + 1}) {
+  for (const std::size_t numel : {std::size_t{1}, std::size_t{3}, std::size_t{9}, std::size_t{33}, std::size_t{70},
+                                  std::size_t{200}, kBlock + 1}) {
     ASSERT_NO_FATAL_FAILURE(expect_all_agree(fenced.begin(), numel));
     ASSERT_NO_FATAL_FAILURE(expect_all_agree(fenced.end() - numel * element_, numel));
   }

@@ -37,17 +37,16 @@ inline std::vector<std::uint64_t> bad_codes(const BitFormat& format) {
       break;
   }
   const std::uint64_t quiet = inf | (std::uint64_t{1} << (format.mantissa_bits - 1));
-  return {
-      quiet, quiet | sign, inf | 1, inf | 1 | sign, format.magnitude_mask(), format.magnitude_mask() | sign,
-      inf,   inf | sign};  // NaN quiet, signalling, all ones; +Inf, -Inf
+  return {quiet, quiet | sign, inf | 1, inf | 1 | sign, format.magnitude_mask(), format.magnitude_mask() | sign,
+          inf,   inf | sign};  // NaN quiet, signalling, all ones; +Inf, -Inf
 }
 
 inline std::vector<std::uint64_t> finite_codes(const BitFormat& format) {
   const std::uint64_t least_normal = std::uint64_t{1} << format.mantissa_bits;
   const std::uint64_t one = static_cast<std::uint64_t>(format.bias) << format.mantissa_bits;
   std::vector<std::uint64_t> codes;
-  for (const std::uint64_t magnitude : {std::uint64_t{0}, std::uint64_t{1}, format.mantissa_mask(),
-                                        least_normal, least_normal + 1, one, format.first_non_finite() - 1}) {
+  for (const std::uint64_t magnitude : {std::uint64_t{0}, std::uint64_t{1}, format.mantissa_mask(), least_normal,
+                                        least_normal + 1, one, format.first_non_finite() - 1}) {
     codes.push_back(magnitude);
     if (magnitude != 0 || format.specials != Specials::kFnuz) codes.push_back(magnitude | format.sign_mask());
   }
@@ -64,14 +63,13 @@ inline void put(unsigned char* at, std::size_t index, std::uint64_t code, const 
 enum class Mix { kOrdinary, kFinite, kAll };
 
 // kOrdinary: magnitudes around 1. kFinite: also zeros, subnormals and extremes. kAll: also NaN and Inf.
-inline void fill(unsigned char* at, std::size_t reals, const BitFormat& format, Mix mix,
-                 std::mt19937_64& random) {
+inline void fill(unsigned char* at, std::size_t reals, const BitFormat& format, Mix mix, std::mt19937_64& random) {
   const auto bad = bad_codes(format), finite = finite_codes(format);
   const std::uint64_t one = static_cast<std::uint64_t>(format.bias) << format.mantissa_bits;
   for (std::size_t i = 0; i < reals; ++i) {
     const std::uint64_t pick = random();
-    std::uint64_t code = (one - (pick & 1) * (format.mantissa_mask() + 1)) |
-                         (random() & format.mantissa_mask()) | (random() & format.sign_mask());
+    std::uint64_t code = (one - (pick & 1) * (format.mantissa_mask() + 1)) | (random() & format.mantissa_mask()) |
+                         (random() & format.sign_mask());
     if (mix != Mix::kOrdinary && pick % 5 == 0) code = finite[random() % finite.size()];
     if (mix == Mix::kAll && pick % 7 == 0) code = bad[random() % bad.size()];
     put(at, i, code, format);
@@ -79,9 +77,9 @@ inline void fill(unsigned char* at, std::size_t reals, const BitFormat& format, 
 }
 
 inline std::ostream& operator<<(std::ostream& out, const Health& h) {
-  return out << "numel " << h.numel << " nan " << h.nan << " inf +" << h.pos_inf << " -" << h.neg_inf
-             << " zero " << h.zero << " subnormal " << h.subnormal << " absmax " << h.absmax << " min "
-             << h.min << " max " << h.max << " sum_sq " << h.sum_sq;
+  return out << "numel " << h.numel << " nan " << h.nan << " inf +" << h.pos_inf << " -" << h.neg_inf << " zero "
+             << h.zero << " subnormal " << h.subnormal << " absmax " << h.absmax << " min " << h.min << " max " << h.max
+             << " sum_sq " << h.sum_sq;
 }
 inline std::ostream& operator<<(std::ostream& out, const Quick& q) {
   return out << "bad " << q.bad << " absmax " << q.absmax;
@@ -100,8 +98,8 @@ class FencedMemory {
  public:
   explicit FencedMemory(std::size_t bytes) : page_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {
     inner_ = (bytes + page_ - 1) / page_ * page_;
-    base_ = static_cast<unsigned char*>(
-        mmap(nullptr, inner_ + 2 * page_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    base_ =
+        static_cast<unsigned char*>(mmap(nullptr, inner_ + 2 * page_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     mprotect(base_ + page_, inner_, PROT_READ | PROT_WRITE);
   }
   ~FencedMemory() { munmap(base_, inner_ + 2 * page_); }

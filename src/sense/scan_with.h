@@ -13,7 +13,6 @@ Health full_scan_with(const Kernels& with, const void* data, std::size_t numel, 
 // held, fresh for the first, and is brought up to date. Extremes that are known need not be found again,
 // which is faster. So min, max and absmax are those of all parts so far, which merge() makes no difference
 // of; all else is of this part alone.
-Health full_scan_part(const Kernels& with, const void* data, std::size_t numel, DType dtype,
-                      RawTotals& known) noexcept;
+Health full_scan_part(const Kernels& with, const void* data, std::size_t numel, DType dtype, RawTotals& known) noexcept;
 
 }  // namespace finitude::sense

@@ -52,8 +52,7 @@ void take_pieces(void* context) noexcept {
     if (index >= job.pieces) return;
     const std::size_t begin = index * job.piece;
     Result& result = job.results[index];
-    result = scan_piece(job.data + begin * job.element_bytes, std::min(job.piece, job.numel - begin),
-                        job.dtype, known);
+    result = scan_piece(job.data + begin * job.element_bytes, std::min(job.piece, job.numel - begin), job.dtype, known);
     if (is_enough(result)) job.seen_bad.store(true, std::memory_order_relaxed);
   }
 }

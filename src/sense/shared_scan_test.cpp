@@ -20,8 +20,7 @@ void run_on(Threads::Work work, void* context) noexcept {
 void run_elsewhere(Threads::Work work, void* context) noexcept { std::thread(work, context).join(); }
 void run_nowhere(Threads::Work, void*) noexcept {}
 
-constexpr Threads kLent[] = {{run_on<1>},     {run_on<2>},   {run_on<5>},
-                             {run_elsewhere}, {run_nowhere}, {nullptr}};
+constexpr Threads kLent[] = {{run_on<1>}, {run_on<2>}, {run_on<5>}, {run_elsewhere}, {run_nowhere}, {nullptr}};
 
 class SharedScan : public ::testing::TestWithParam<DType> {
  protected:
@@ -82,8 +81,8 @@ TEST_P(SharedScan, TheNumberOfThreadsChangesNoBit) {
 
 // One of each size: what is shared knows nothing else of a dtype.
 INSTANTIATE_TEST_SUITE_P(DTypes, SharedScan,
-                         ::testing::Values(DType::kComplex128, DType::kFloat64, DType::kFloat32,
-                                           DType::kBFloat16, DType::kFloat8E4M3FNUZ),
+                         ::testing::Values(DType::kComplex128, DType::kFloat64, DType::kFloat32, DType::kBFloat16,
+                                           DType::kFloat8E4M3FNUZ),
                          [](const auto& param) { return std::string(sense::info(param.param).name); });
 
 // Dense memory in another order than row-major, as a channels-last gradient has it.
@@ -94,8 +93,7 @@ TEST(SharedScanOther, DenseStridesAreShared) {
   fill(memory.data(), memory.size() / 4, kFloat32Format, Mix::kAll, random);
   const Health expected = reference_scan(memory.data(), memory.size() / 4, DType::kFloat32);
   EXPECT_TRUE(same(full_scan_strided(memory.data(), sizes, strides, 3, DType::kFloat32, kLent[2]), expected));
-  EXPECT_TRUE(
-      same(quick_scan_strided(memory.data(), sizes, strides, 3, DType::kFloat32, kLent[2]), expected));
+  EXPECT_TRUE(same(quick_scan_strided(memory.data(), sizes, strides, 3, DType::kFloat32, kLent[2]), expected));
 }
 
 TEST(SharedScanOther, FormatsWithoutNanCountNothing) {

@@ -63,8 +63,7 @@ template <class U>
 inline constexpr std::size_t kConvertBytes = HWY_TARGET == HWY_AVX3 && sizeof(U) == 4 ? 32 : HWY_MAX_BYTES;
 
 template <class D>
-using ConvertTag =
-    hn::CappedTag<double, HWY_MIN(kConvertBytes<hn::TFromD<D>>, HWY_MAX_BYTES) / sizeof(double)>;
+using ConvertTag = hn::CappedTag<double, HWY_MIN(kConvertBytes<hn::TFromD<D>>, HWY_MAX_BYTES) / sizeof(double)>;
 
 // sum += x * x of float32 lanes, widened to float64.
 template <bool kMayBeBad, class DD>

@@ -66,8 +66,7 @@ Layout coalesce(const std::int64_t* sizes, const std::int64_t* strides, int ndim
 }
 
 template <std::size_t kSize>
-void gather(unsigned char* to, const unsigned char* from, std::int64_t stride_bytes,
-            std::size_t count) noexcept {
+void gather(unsigned char* to, const unsigned char* from, std::int64_t stride_bytes, std::size_t count) noexcept {
   for (std::size_t i = 0; i < count; ++i) {
     std::memcpy(to + i * kSize, from + static_cast<std::int64_t>(i) * stride_bytes, kSize);
   }
@@ -92,8 +91,7 @@ void gather_any(unsigned char* to, const unsigned char* from, std::int64_t strid
 
 // Calls consume(pointer, elements) on dense memory until everything was seen or it returns false.
 template <typename Consume>
-void for_each_dense(const void* data, const Layout& layout, std::size_t element_bytes,
-                    Consume consume) noexcept {
+void for_each_dense(const void* data, const Layout& layout, std::size_t element_bytes, Consume consume) noexcept {
   constexpr std::size_t kBufferBytes = 8192;
   constexpr std::size_t kLongRunBytes = 1024;  // from here on a kernel call costs less than the copy
   alignas(64) unsigned char buffer[kBufferBytes];
@@ -113,11 +111,9 @@ void for_each_dense(const void* data, const Layout& layout, std::size_t element_
       if (!consume(address(run_at), inner.size)) return;
     } else {
       for (std::uint64_t done = 0; done < inner.size;) {
-        const std::size_t count =
-            inner.size - done < capacity - filled ? inner.size - done : capacity - filled;
-        gather_any(buffer + filled * element_bytes,
-                   address(run_at + static_cast<std::int64_t>(done) * inner.stride), inner.stride, count,
-                   element_bytes);
+        const std::size_t count = inner.size - done < capacity - filled ? inner.size - done : capacity - filled;
+        gather_any(buffer + filled * element_bytes, address(run_at + static_cast<std::int64_t>(done) * inner.stride),
+                   inner.stride, count, element_bytes);
         done += count;
         filled += count;
         if (filled == capacity) {

@@ -11,8 +11,7 @@ struct Shape {
   std::int64_t first = 0;  // element of index 0
 };
 
-std::vector<unsigned char> contiguous_copy(const unsigned char* data, const Shape& shape,
-                                           std::size_t element) {
+std::vector<unsigned char> contiguous_copy(const unsigned char* data, const Shape& shape, std::size_t element) {
   std::vector<unsigned char> copy;
   std::vector<std::int64_t> index(shape.sizes.size(), 0);
   for (const std::int64_t size : shape.sizes) {
@@ -44,8 +43,7 @@ class Strided : public ::testing::TestWithParam<DType> {
     const Health expected = reference_scan(copy.data(), copy.size() / element, dtype);
     const unsigned char* first = memory.data() + shape.first * static_cast<std::int64_t>(element);
     const int ndim = static_cast<int>(shape.sizes.size());
-    EXPECT_TRUE(
-        same(full_scan_strided(first, shape.sizes.data(), shape.strides.data(), ndim, dtype), expected, dtype));
+    EXPECT_TRUE(same(full_scan_strided(first, shape.sizes.data(), shape.strides.data(), ndim, dtype), expected, dtype));
     EXPECT_TRUE(
         same(quick_scan_strided(first, shape.sizes.data(), shape.strides.data(), ndim, dtype), expected, dtype));
   }

@@ -99,8 +99,7 @@ TEST_P(SumOfSquares, EveryFiniteCodeOfAShortFormatAndManyOfALongOne) {
   expect_sum(codes, 4 * 600, "all codes", 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(DTypes, SumOfSquares,
-                         ::testing::Values(DType::kFloat32, DType::kBFloat16, DType::kFloat16),
+INSTANTIATE_TEST_SUITE_P(DTypes, SumOfSquares, ::testing::Values(DType::kFloat32, DType::kBFloat16, DType::kFloat16),
                          [](const auto& param) { return std::string(sense::info(param.param).name); });
 
 }  // namespace

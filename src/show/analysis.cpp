@@ -30,10 +30,11 @@ const record::TensorUse* bad_output(const record::Trace& trace, const locate::Bi
 }
 
 // Whether the rows of the birth are samples of the batch. The first dimension of what it made is not always that of the
-// batch: attention folds its heads into it, a linear layer the steps of a sequence, a mean has none. And memory as it was
-// handed out is bad as a whole: which of it is still bad when it is read, only the search tells.
-// Where a sample that fails by itself is none of its rows, they are rows of something else that has as many, such as features.
-bool rows_are_samples(const record::Trace& trace, const locate::Birth& birth, std::int64_t samples, const std::vector<std::int64_t>& guilty) {
+// batch: attention folds its heads into it, a linear layer the steps of a sequence, a mean has none. And memory as it
+// was handed out is bad as a whole: which of it is still bad when it is read, only the search tells. Where a sample
+// that fails by itself is none of its rows, they are rows of something else that has as many, such as features.
+bool rows_are_samples(const record::Trace& trace, const locate::Birth& birth, std::int64_t samples,
+                      const std::vector<std::int64_t>& guilty) {
   if (birth.rows.empty()) return false;
   const auto is_row = [&](std::int64_t sample) { return std::ranges::find(birth.rows, sample) != birth.rows.end(); };
   if (!std::ranges::all_of(guilty, is_row)) return false;
@@ -41,14 +42,17 @@ bool rows_are_samples(const record::Trace& trace, const locate::Birth& birth, st
   return use != nullptr && first_size(*use) == samples;
 }
 
-// Whether what was born is of one sample, which a loader puts together with others to a batch later: its rows are none of the batch's.
+// Whether what was born is of one sample, which a loader puts together with others to a batch later: its rows are none
+// of the batch's.
 bool is_of_one_sample(const record::Trace& trace, const locate::Birth& birth) {
   const record::TensorUse* use = bad_output(trace, birth);
   if (use == nullptr || trace.ops[birth.op].phase != record::Phase::kData) return false;
   for (record::OpId id = birth.op + 1; id < trace.ops.size() && trace.ops[id].phase == record::Phase::kData; ++id) {
     const record::Op& op = trace.ops[id];
     const bool joins = locate::base_name(op.name) == "stack" || locate::base_name(op.name) == "cat";
-    if (joins && std::ranges::any_of(op.inputs, [&](const record::TensorUse& in) { return in.storage == use->storage; })) return true;
+    if (joins &&
+        std::ranges::any_of(op.inputs, [&](const record::TensorUse& in) { return in.storage == use->storage; }))
+      return true;
   }
   return false;
 }
@@ -58,8 +62,9 @@ bool takes_rows(const record::Op& op) {
   return std::ranges::find(kTakes, locate::base_name(op.name)) != kTakes.end();
 }
 
-// Whether a tensor of `all` samples is a whole data set, of which the step does no more than take batches of `rows` rows
-// (x = data[index]): then it is those that rows are counted in. A batch from a loader is one whatever is taken of it.
+// Whether a tensor of `all` samples is a whole data set, of which the step does no more than take batches of `rows`
+// rows (x = data[index]): then it is those that rows are counted in. A batch from a loader is one whatever is taken of
+// it.
 bool takes_batches(const record::Trace& trace, std::int64_t all, std::int64_t rows) {
   struct Taken {
     std::int64_t rows = 0;
@@ -84,20 +89,26 @@ bool takes_batches(const record::Trace& trace, std::int64_t all, std::int64_t ro
   });
 }
 
-// Whether something before the birth exchanges the dimension of the batch for another of the same size (x.t() of 8 samples with 8
-// features): then it is not certain of which of them the birth's rows are.
+// Whether something before the birth exchanges the dimension of the batch for another of the same size (x.t() of 8
+// samples with 8 features): then it is not certain of which of them the birth's rows are.
 bool may_move_rows(const record::Trace& trace, record::OpId birth, std::int64_t rows) {
-  constexpr std::array kMoves = {"t", "transpose", "permute", "movedim", "numpy_T", "swapaxes", "swapdims", "flip", "roll", "sort", "argsort", "rot90"};
+  constexpr std::array kMoves = {"t",        "transpose", "permute", "movedim", "numpy_T", "swapaxes",
+                                 "swapdims", "flip",      "roll",    "sort",    "argsort", "rot90"};
   const auto is_data = [&](const record::TensorUse& use) {
-    return first_size(use) == rows && use.storage < trace.storages.size() && trace.storages[use.storage].origin != record::Origin::kParameter;
+    return first_size(use) == rows && use.storage < trace.storages.size() &&
+           trace.storages[use.storage].origin != record::Origin::kParameter;
   };
   for (record::OpId id = 0; id < std::min<std::size_t>(birth, trace.ops.size()); ++id) {
     const record::Op& op = trace.ops[id];
-    if (op.parent != record::kNone || op.is_node || std::ranges::find(kMoves, locate::base_name(op.name)) == kMoves.end()) continue;
-    const bool apart = std::ranges::none_of(op.scalars, [](const record::ScalarUse& s) {   // of others than the first
-      return s.arg == "dims" ? s.text.rfind("[0", 0) != 0 : (s.arg == "dim0" || s.arg == "dim1") && (!s.number || *s.number <= 0);
+    if (op.parent != record::kNone || op.is_node ||
+        std::ranges::find(kMoves, locate::base_name(op.name)) == kMoves.end())
+      continue;
+    const bool apart = std::ranges::none_of(op.scalars, [](const record::ScalarUse& s) {  // of others than the first
+      return s.arg == "dims" ? s.text.rfind("[0", 0) != 0
+                             : (s.arg == "dim0" || s.arg == "dim1") && (!s.number || *s.number <= 0);
     });
-    const bool told = std::ranges::any_of(op.scalars, [](const record::ScalarUse& s) { return s.arg == "dims" || s.arg == "dim0"; });
+    const bool told =
+        std::ranges::any_of(op.scalars, [](const record::ScalarUse& s) { return s.arg == "dims" || s.arg == "dim0"; });
     if ((!told || !apart) && std::ranges::any_of(op.outputs, is_data)) return true;
   }
   return false;
@@ -126,20 +137,25 @@ void call_samples(const locate::Birth& birth, const explain::Finding& finding, n
 }
 
 // Says what the rows of the birth are rows of: those of the batch, where the search for the guilty samples tells.
-void tell_rows(const record::Trace& trace, const locate::Birth& located, const explain::Finding& finding, bool can_be, nlohmann::json* birth) {
+void tell_rows(const record::Trace& trace, const locate::Birth& located, const explain::Finding& finding, bool can_be,
+               nlohmann::json* birth) {
   if (located.rows_of != 0 || finding.guilty.empty()) return;
   const record::TensorUse* use = bad_output(trace, located);
   const std::int64_t rows = use != nullptr ? first_size(*use) : 0;
-  if (!can_be || is_of_one_sample(trace, located) || !rows_are_samples(trace, located, finding.batch_rows, finding.guilty)) {
-    const bool from_data_set = rows != finding.batch_rows && !located.rows.empty() && rows < finding.batch_rows && finding.guilty.size() == located.rows.size() &&
+  if (!can_be || is_of_one_sample(trace, located) ||
+      !rows_are_samples(trace, located, finding.batch_rows, finding.guilty)) {
+    const bool from_data_set = rows != finding.batch_rows && !located.rows.empty() && rows < finding.batch_rows &&
+                               finding.guilty.size() == located.rows.size() &&
                                takes_batches(trace, finding.batch_rows, rows);
-    if (from_data_set && may_move_rows(trace, located.op, rows)) return;  // the experiment names the sample all the same
+    if (from_data_set && may_move_rows(trace, located.op, rows))
+      return;  // the experiment names the sample all the same
     if (!from_data_set) {
       if (!finding.of_batch) return;  // rows of some input: the experiment tells of it, the birth's rows stay its own
       name_samples(finding, birth);
     } else {
       (*birth)["rows_of"] = rows;
-      if (finding.guilty.size() == 1) (*birth)["samples"] = finding.guilty;  // of several it is not known which is which
+      if (finding.guilty.size() == 1)
+        (*birth)["samples"] = finding.guilty;  // of several it is not known which is which
     }
   }
   (*birth)["rows_in"] = "batch";
@@ -166,11 +182,13 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
       const auto is_refuted = [&](explain::Finding& tried) {
         tried.rows = located.births[0].rows;
         tried.loaded = history.samples;
-        tried.born_in = located.births[0].first_reader != record::kNone ? located.births[0].first_reader : located.births[0].op;
+        tried.born_in =
+            located.births[0].first_reader != record::kNone ? located.births[0].first_reader : located.births[0].op;
         return explain::try_on_step(tried, *step, budget, &trace, &history);
       };
       if (is_refuted(finding)) {
-        std::optional<explain::Finding> other = own_rule.empty() ? explain::explain_without_half(evidence) : std::nullopt;
+        std::optional<explain::Finding> other =
+            own_rule.empty() ? explain::explain_without_half(evidence) : std::nullopt;
         budget.most = std::max(0.0, options.seconds - finding.tried_seconds);
         if (other) {
           finding = *std::move(other);
@@ -187,7 +205,8 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
   for (std::size_t i = 0; i < can_be.size(); ++i)
     if (!can_be[i] && (i > 0 || located.births[0].rows_of == 0)) out["births"][i]["rows_are_samples"] = false;
   if (!located.births.empty()) tell_rows(trace, located.births[0], finding, can_be[0], &out["births"][0]);
-  if (!located.births.empty() && out["births"][0].value("rows_in", "") == "batch" && out["births"][0]["rows"] == nlohmann::json(located.births[0].rows))
+  if (!located.births.empty() && out["births"][0].value("rows_in", "") == "batch" &&
+      out["births"][0]["rows"] == nlohmann::json(located.births[0].rows))
     call_samples(located.births[0], finding, &out["cause"]["text"]);
   if (!own_rule.empty()) out["cause"]["rule"] = own_rule;
   out["num_ops"] = trace.ops.size();

@@ -10,7 +10,8 @@ namespace finitude {
 Result<Capsule> read_capsule(const std::string& folder) try {
   show::Json about;
   capture::Tape tape;
-  if (const Status status = capture::read_capsule(folder, &about, &tape); !status.ok()) return Status(folder + " " + status.why());
+  if (const Status status = capture::read_capsule(folder, &about, &tape); !status.ok())
+    return Status(folder + " " + status.why());
   Capsule capsule;
   capsule.alarm = show::alarm_of(show::at(about, "alarm"));
   capsule.step = static_cast<std::int64_t>(show::count(about, "step"));
@@ -22,7 +23,8 @@ Result<Capsule> read_capsule(const std::string& folder) try {
   capsule.replay = show::text(about, "replay");
   capsule.settings = tape.settings;
   for (const capture::Storage& storage : tape.storages) {
-    if (storage.origin == capture::Storage::kInput) capsule.inputs.push_back({storage.kind, storage.name, storage.size_bytes});
+    if (storage.origin == capture::Storage::kInput)
+      capsule.inputs.push_back({storage.kind, storage.name, storage.size_bytes});
   }
   for (const capture::Entry& entry : tape.entries) {
     if (entry.kind != capture::Entry::kCall) continue;

@@ -19,11 +19,10 @@ void fill_in_places(nlohmann::json& alarm) {
 
 }  // namespace
 
-std::string report_of_capsule(const nlohmann::json& about, const std::string& folder,
-                              nlohmann::json& report) {
+std::string report_of_capsule(const nlohmann::json& about, const std::string& folder, nlohmann::json& report) {
   const auto alarm = about.is_object() ? about.find("alarm") : about.end();
-  if (!about.is_object() || about.value("kind", nlohmann::json()) != "finitude capsule" ||
-      alarm == about.end() || !alarm->is_object())
+  if (!about.is_object() || about.value("kind", nlohmann::json()) != "finitude capsule" || alarm == about.end() ||
+      !alarm->is_object())
     return "is not that of a capsule";
   if (const nlohmann::json schema = about.value("schema", nlohmann::json()); schema != 1)
     return "is that of a capsule of schema " + printable(schema.dump()) + "; this program reads 1";

@@ -57,10 +57,9 @@ TEST(CapsuleReport, OfARedactedOneTellsWhatIsThere) {
 
 TEST(CapsuleReport, SaysWhyThereIsNone) {
   json report;
-  for (const json& about :
-       {json(), json::array(), json("text"), json::object(), json({{"kind", "finitude capsule"}}),
-        json({{"kind", "finitude capsule"}, {"alarm", {1, 2}}}),
-        json({{"kind", json::array({1})}, {"alarm", json::object()}})}) {
+  for (const json& about : {json(), json::array(), json("text"), json::object(), json({{"kind", "finitude capsule"}}),
+                            json({{"kind", "finitude capsule"}, {"alarm", {1, 2}}}),
+                            json({{"kind", json::array({1})}, {"alarm", json::object()}})}) {
     EXPECT_EQ(report_of_capsule(about, "", report), "is not that of a capsule") << about;
   }
   json about = capsule_of(sample("loss_forward"));

@@ -46,7 +46,9 @@ std::string take_statistics(Recording& r) {
 Recording read(const std::string& named) {
   Recording r;
   const fs::path file(named), parent = file.parent_path();
-  const std::string path = file.filename() != "capsule.json" ? named : parent.empty() ? "." : parent.string();  // the folder is meant
+  const std::string path = file.filename() != "capsule.json" ? named
+                           : parent.empty()                  ? "."
+                                                             : parent.string();  // the folder is meant
   r.path = path;
   std::error_code error;
   const bool folder = fs::is_directory(path, error);
@@ -54,7 +56,8 @@ Recording read(const std::string& named) {
     r.is_tape = r.is_capsule = true;
     if (const Status status = capture::read_capsule(path, &r.about, &r.tape); !status.ok())
       throw Failed{kUnreadable, path + " " + status.why()};
-    if (const std::vector<std::string> damage = capture::capsule_damage(path); !damage.empty())  // of the files that are not read for it
+    if (const std::vector<std::string> damage = capture::capsule_damage(path);
+        !damage.empty())  // of the files that are not read for it
       throw Failed{kUnreadable, path + ": " + damage.front()};
     return r;
   }
@@ -74,15 +77,17 @@ Recording read(const std::string& named) {
   if (const std::string why = read_report_json(path, kMaxFile, r.about); !why.empty())
     throw Failed{kUnreadable, path + " " + why};
   if (!r.about.contains("trace")) {
-    throw Failed{kCannotHere, path + " holds no trace: record one with `finitude run --level trace --report FILE`, or "
-                                     "name the folder of a capsule"};
+    throw Failed{kCannotHere, path +
+                                  " holds no trace: record one with `finitude run --level trace --report FILE`, or "
+                                  "name the folder of a capsule"};
   }
   r.trace = r.about["trace"];
   return r;
 }
 
-// Tapes are played where all that are to be compared can be, and there is something to play them with; else what was traced is compared. So it is
-// where one of the two is a trace: that has operators as they were called, a tape those that computed.
+// Tapes are played where all that are to be compared can be, and there is something to play them with; else what was
+// traced is compared. So it is where one of the two is a trace: that has operators as they were called, a tape those
+// that computed.
 void choose(Recording& a, Recording& b, const Players* players) {
   const auto plays = [&](const Recording& r) { return !r.is_tape || (players != nullptr && r.has_values()); };
   const bool all_play = plays(a) && plays(b) && a.is_tape == b.is_tape;
@@ -90,9 +95,14 @@ void choose(Recording& a, Recording& b, const Players* players) {
     if (!r->is_tape || all_play) continue;
     const std::string why = take_statistics(*r);
     if (why.empty() || plays(*r)) continue;
-    throw Failed{kCannotHere, r->path + (r->has_values() ? " is a capsule whose values are computed again to be compared, which needs torch: `finitude diff` "
-                                                           "does that. Without torch what was traced is compared, but it "
-                                                         : " was made with --redact: it can be compared only by what was traced, but it ") + why};
+    throw Failed{
+        kCannotHere,
+        r->path +
+            (r->has_values()
+                 ? " is a capsule whose values are computed again to be compared, which needs torch: `finitude diff` "
+                   "does that. Without torch what was traced is compared, but it "
+                 : " was made with --redact: it can be compared only by what was traced, but it ") +
+            why};
   }
 }
 
@@ -130,8 +140,9 @@ ComparedFiles compare_files(const std::string& path_a, const std::string& path_b
     const compare::Judgement judgement = compare::judge(both.a, both.b, both.rows, both.pairs, both.results);
     const auto about = compare::about_differences(a.about, a.tape.settings, b.about, b.tape.settings);
     if (compare::nothing_compared(judgement, both.results)) {
-      throw Failed{kCannotHere, "there is nothing to compare: no call of " + path_a + " (" + std::to_string(both.a.calls.size()) + " calls) stands for one of " +
-                                    path_b + " (" + std::to_string(both.b.calls.size()) + ")"};
+      throw Failed{kCannotHere, "there is nothing to compare: no call of " + path_a + " (" +
+                                    std::to_string(both.a.calls.size()) + " calls) stands for one of " + path_b + " (" +
+                                    std::to_string(both.b.calls.size()) + ")"};
     }
     const compare::Unanswered unanswered = compare::unanswered(both.a, both.b, both.rows);
     return {judgement.first() != nullptr || unanswered.any() ? kParted : kSame, "",

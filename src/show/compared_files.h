@@ -10,14 +10,15 @@
 namespace finitude::show {
 
 // Tapes hold what was computed from, not what came of it: they are compared by computing again, which needs
-// libtorch and values. Where there is neither, capsules are compared by the statistics of their traced run. Both: why not, or empty.
+// libtorch and values. Where there is neither, capsules are compared by the statistics of their traced run. Both: why
+// not, or empty.
 struct Players {
   std::function<std::string(const capture::Tape&, compare::Run*)> one;
   std::function<std::string(const capture::Tape& a, const capture::Tape& b, compare::Compared*)> both;
 };
 
 struct ComparedFiles {
-  int code = 0;  // 0: they do not part, 1: they do, 3: one cannot be read, 4: cannot be done here
+  int code = 0;     // 0: they do not part, 1: they do, 3: one cannot be read, 4: cannot be done here
   std::string why;  // of 3 and 4, one line that is not made printable
   nlohmann::json document;
 };

@@ -21,7 +21,8 @@ class Comparison {
     if (const Json& d = at(doc_, "divergence"); d.is_object()) root(d, "first");
     const Json& further = list(doc_, "further");
     for (std::size_t i = 0; i < std::min(further.size(), kShownCalls); ++i) root(further[i], "also");
-    if (further.size() > kShownCalls) line("", {{"and " + std::to_string(further.size() - kShownCalls) + " more", Tone::kDim}});
+    if (further.size() > kShownCalls)
+      line("", {{"and " + std::to_string(further.size() - kShownCalls) + " more", Tone::kDim}});
     noise();
     results();
     unaligned();
@@ -39,12 +40,15 @@ class Comparison {
   }
 
  private:
-  void line(const char* label, const std::vector<Piece>& pieces, Tone tone = Tone::kStrong) { page_.line(label, tone, pieces, kHang); }
+  void line(const char* label, const std::vector<Piece>& pieces, Tone tone = Tone::kStrong) {
+    page_.line(label, tone, pieces, kHang);
+  }
 
   static std::string call(const Json& c) {
     std::string out = text(c, "op");
     if (const std::string file = text(c, "file"); !file.empty())
-      out += (flag(c, "backward") ? " of " : " ") + file.substr(file.rfind('/') + 1) + ":" + std::to_string(count(c, "line"));
+      out += (flag(c, "backward") ? " of " : " ") + file.substr(file.rfind('/') + 1) + ":" +
+             std::to_string(count(c, "line"));
     return out;
   }
   // "aten::addmm model.py:12 (call 3 of A, 4 of B)"
@@ -94,7 +98,8 @@ class Comparison {
     std::string out;
     for (std::size_t i = 0; i < std::min(all.size(), kShownCalls); ++i) {
       const std::string a = text(all[i], "a"), b = text(all[i], "b");
-      out += (i ? ", " : "") + text(all[i], "arg") + " = " + (a.empty() ? "none" : a) + " against " + (b.empty() ? "none" : b);
+      out += (i ? ", " : "") + text(all[i], "arg") + " = " + (a.empty() ? "none" : a) + " against " +
+             (b.empty() ? "none" : b);
     }
     return out;
   }
@@ -103,8 +108,10 @@ class Comparison {
     const std::string verdict = text(doc_, "verdict");
     if (verdict == "same") {
       const bool other = count(at(doc_, "alignment"), "differ") != 0;  // made good before anything came of it
-      line("finitude:", {{other ? "no difference: what they compute in other ways comes to the same"
-                                : "no difference: every call that both have came to the same bits"}}, Tone::kGood);
+      line("finitude:",
+           {{other ? "no difference: what they compute in other ways comes to the same"
+                   : "no difference: every call that both have came to the same bits"}},
+           Tone::kGood);
     } else if (verdict == "noise") {
       line("finitude:", {{"no divergence: what differs is rounding noise"}}, Tone::kGood);
     } else if (verdict == "incomplete") {
@@ -118,22 +125,29 @@ class Comparison {
   void incomplete() {
     const Json& u = at(doc_, "unanswered");
     const auto a = count(u, "a"), b = count(u, "b");
-    line("finitude:", {{a + b == 0 ? "not known: too few calls of one stand for calls of the other"
-                                   : "not known: gradients or NaN come of calls that the other side does not have", Tone::kStrong}}, Tone::kBad);
+    line("finitude:",
+         {{a + b == 0 ? "not known: too few calls of one stand for calls of the other"
+                      : "not known: gradients or NaN come of calls that the other side does not have",
+           Tone::kStrong}},
+         Tone::kBad);
     if (const Json& first = at(u, "first"); first.is_object())
-      line("first", {{where(first), Tone::kBad}, {grouped(a) + " such calls of A, " + grouped(b) + " of B: nothing stands against what they make"}});
+      line("first",
+           {{where(first), Tone::kBad},
+            {grouped(a) + " such calls of A, " + grouped(b) + " of B: nothing stands against what they make"}});
   }
 
   static std::string sentence(const Json& d) {
     const std::string kind = text(d, "kind");
     if (kind == "argument") return "they part where the same operator gets another argument";
-    if (kind == "random" && text(d, "generator") == "same") return "they part where random numbers are drawn: by other operators";
+    if (kind == "random" && text(d, "generator") == "same")
+      return "they part where random numbers are drawn: by other operators";
     if (kind == "random" && text(d, "generator") == "unknown") return "they part where random numbers are drawn";
     if (kind == "random") return "they part where random numbers are drawn: the generator stood elsewhere";
     if (kind == "operators") return "they part where one calls other operators than the other";
     if (kind == "input") {
       const std::string source = text(d, "source");
-      return source == "data" ? "they part in the data that the step reads" : "they part in " + source + ", which the step begins with";
+      return source == "data" ? "they part in the data that the step reads"
+                              : "they part in " + source + ", which the step begins with";
     }
     if (kind == "wiring") return "they part where the same operator reads something else";
     if (kind == "non-finite") return "they part where one side gets NaN or Inf; until there only rounding differs";
@@ -143,9 +157,11 @@ class Comparison {
   void root(const Json& d, const char* label) {
     const std::string kind = text(d, "kind");
     if (kind == "operators") {
-      line(label, {{"only in A: " + calls(list(d, "only_a")), Tone::kBad}, {"only in B: " + calls(list(d, "only_b")), Tone::kBad}});
+      line(label, {{"only in A: " + calls(list(d, "only_a")), Tone::kBad},
+                   {"only in B: " + calls(list(d, "only_b")), Tone::kBad}});
       source(at(d, "at"));
-      if (const Json& seen = at(d, "seen_at"); seen.is_object()) line("", {{"shows in what " + where(seen) + " reads"}});
+      if (const Json& seen = at(d, "seen_at"); seen.is_object())
+        line("", {{"shows in what " + where(seen) + " reads"}});
     } else if (kind == "input") {
       const std::string name = text(at(d, "input"), "name");
       line(label, {{name.empty() ? "data" : name, Tone::kBad}, {"read by " + where(at(d, "at"))}});
@@ -156,7 +172,8 @@ class Comparison {
       if (const Json &x = list(d, "only_a"), &y = list(d, "only_b"); !x.empty() || !y.empty())
         line("", {{(text(d, "generator") != "elsewhere" ? "made in A by " : "drawn before in A alone: ") + calls(x)},
                   {(text(d, "generator") != "elsewhere" ? "in B by " : "in B alone: ") + calls(y)}});
-      if (const Json& seen = at(d, "seen_at"); seen.is_object()) line("", {{"shows in what " + where(seen) + " reads"}});
+      if (const Json& seen = at(d, "seen_at"); seen.is_object())
+        line("", {{"shows in what " + where(seen) + " reads"}});
     }
     line("", {{apart(at(d, "distance")) + "; rounding explains " + number_text(real(at(d, "bound")))}}, Tone::kPlain);
   }
@@ -180,8 +197,9 @@ class Comparison {
     if (count(r, "compared") == 0) return;
     const std::string of = " of " + grouped(count(r, "compared"));
     const auto nan = count(r, "nan_in_both");
-    line("results", {{grouped(count(r, "same")) + of + " have the same bits" +
-                      (nan == 0 ? "" : ", " + grouped(nan) + of + " hold NaN on both sides, which is equal to nothing")}});
+    line("results",
+         {{grouped(count(r, "same")) + of + " have the same bits" +
+           (nan == 0 ? "" : ", " + grouped(nan) + of + " hold NaN on both sides, which is equal to nothing")}});
     const Json& all = list(r, "differing");
     for (std::size_t i = 0; i < std::min(all.size(), kShown); ++i)
       line("", {{text(all[i], "kind") + " " + text(all[i], "name")}, {apart(at(all[i], "distance")), Tone::kDim}});
@@ -195,7 +213,11 @@ class Comparison {
       std::vector<Piece> pieces;
       if (!list(all[i], "only_a").empty()) pieces.push_back({"only in A: " + calls(list(all[i], "only_a"))});
       if (!list(all[i], "only_b").empty()) pieces.push_back({"only in B: " + calls(list(all[i], "only_b"))});
-      pieces.push_back({effect == "same" ? "changes no value" : effect == "noise" ? "changes rounding only" : effect == "unknown" ? "makes what nothing stands against" : "changes values", Tone::kDim});
+      pieces.push_back({effect == "same"      ? "changes no value"
+                        : effect == "noise"   ? "changes rounding only"
+                        : effect == "unknown" ? "makes what nothing stands against"
+                                              : "changes values",
+                        Tone::kDim});
       line(i == 0 ? "one side" : "", pieces);
     }
     if (all.size() > kShown) line("", {{"and " + std::to_string(all.size() - kShown) + " more places", Tone::kDim}});
@@ -220,7 +242,8 @@ class Comparison {
     const Json& all = list(in, "differing");
     for (std::size_t i = 0; i < std::min(all.size(), kShown); ++i) {
       const std::string name = text(at(all[i], "a"), "name");
-      line(i == 0 ? "inputs" : "", {{name.empty() ? "data" : name}, {apart(at(all[i], "distance")), Tone::kDim},
+      line(i == 0 ? "inputs" : "", {{name.empty() ? "data" : name},
+                                    {apart(at(all[i], "distance")), Tone::kDim},
                                     {"read by " + where(at(all[i], "read_by")), Tone::kDim}});
     }
     if (all.size() > kShown) line("", {{"and " + std::to_string(all.size() - kShown) + " more", Tone::kDim}});
@@ -233,28 +256,38 @@ class Comparison {
     for (std::size_t i = 0; i < all.size(); ++i) {
       const std::string a = text(all[i], "a"), b = text(all[i], "b");
       const std::string seed = text(all[i], "group") == "seeds" ? "seed of " : "";
-      line(i == 0 ? "recorded" : "", {{seed + text(all[i], "key") + ": " + (a.empty() ? "none" : a) + " against " + (b.empty() ? "none" : b)}});
+      line(i == 0 ? "recorded" : "",
+           {{seed + text(all[i], "key") + ": " + (a.empty() ? "none" : a) + " against " + (b.empty() ? "none" : b)}});
     }
   }
 
   void reproduced() {
     for (const char* side : {"a", "b"}) {
       if (at(at(doc_, "reproduced"), side) == false)
-        line("replayed", {{std::string(side[0] == 'a' ? "A" : "B") + " comes out with other bits here than it was recorded with; "
-                           "`finitude replay` says which", Tone::kWarn}});
+        line("replayed",
+             {{std::string(side[0] == 'a' ? "A" : "B") + " comes out with other bits here than it was recorded with; "
+                                                         "`finitude replay` says which",
+               Tone::kWarn}});
     }
   }
 
   void alignment() {
     const Json& a = at(doc_, "alignment");
-    line("compared", {{grouped(count(a, "pairs")) + " calls of both (" + grouped(count(a, "same") - std::min(count(a, "same_nan"), count(a, "same"))) + " with the same bits, " +
-                       (count(a, "same_nan") == 0 ? "" : grouped(count(a, "same_nan")) + " with NaN on both sides, ") +
-                       grouped(count(a, "noise")) + " within rounding, " + grouped(count(a, "differ")) + " beyond), " +
-                       grouped(count(a, "only_a")) + " of A alone, " + grouped(count(a, "only_b")) + " of B alone", Tone::kDim}}, Tone::kDim);
+    line("compared",
+         {{grouped(count(a, "pairs")) + " calls of both (" +
+               grouped(count(a, "same") - std::min(count(a, "same_nan"), count(a, "same"))) + " with the same bits, " +
+               (count(a, "same_nan") == 0 ? "" : grouped(count(a, "same_nan")) + " with NaN on both sides, ") +
+               grouped(count(a, "noise")) + " within rounding, " + grouped(count(a, "differ")) + " beyond), " +
+               grouped(count(a, "only_a")) + " of A alone, " + grouped(count(a, "only_b")) + " of B alone",
+           Tone::kDim}},
+         Tone::kDim);
     if (const auto n = count(doc_, "values_left_out"))
-      line("", {{grouped(n) + " tensors were compared by their statistics: they did not fit (--memory-mb)", Tone::kDim}});
+      line("",
+           {{grouped(n) + " tensors were compared by their statistics: they did not fit (--memory-mb)", Tone::kDim}});
     if (at(doc_, "by_statistics") == true)
-      line("", {{"by the statistics of traces: values that leave minimum, maximum, sum of squares and counts as they are count as the same", Tone::kDim}});
+      line("", {{"by the statistics of traces: values that leave minimum, maximum, sum of squares and counts as they "
+                 "are count as the same",
+                 Tone::kDim}});
   }
 
   const Json& doc_;

@@ -1,5 +1,5 @@
-// Fuzzing `finitude diff` behind its readers: two traced reports of which one is damaged are aligned, judged and shown, and so
-// is a damaged document.
+// Fuzzing `finitude diff` behind its readers: two traced reports of which one is damaged are aligned, judged and shown,
+// and so is a damaged document.
 #include "show/comparison.h"
 
 #include <cstdio>

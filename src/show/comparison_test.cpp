@@ -34,7 +34,16 @@ TEST(Comparison, NamesTheLine) {
 // Reports that were changed at random places: those that pass the check are compared and shown.
 TEST(Comparison, OfHostileReports) {
   std::mt19937 random(5);
-  const json values = {0, -1, 1e300, 18446744073709551615ull, "NaN", "\x1b[2J", json::array(), json::object(), nullptr, true,
+  const json values = {0,
+                       -1,
+                       1e300,
+                       18446744073709551615ull,
+                       "NaN",
+                       "\x1b[2J",
+                       json::array(),
+                       json::object(),
+                       nullptr,
+                       true,
                        json::array({4000000000ull, 9000000000000000ull})};
   std::size_t passed = 0;
   for (int round = 0; round < 10000; ++round) {

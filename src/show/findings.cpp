@@ -29,13 +29,16 @@ void add_place(const record::Trace& trace, std::uint32_t stack, json* out) {
   (*out)["module"] = frame ? trace.stacks[stack].module : "";
 }
 
-// The call of the program's whose derivative the node at hand is. A derivative of a derivative belongs to an operator that a node called:
-// it is led on to the call that made that node, and from there to the outermost operator that stands for it.
+// The call of the program's whose derivative the node at hand is. A derivative of a derivative belongs to an operator
+// that a node called: it is led on to the call that made that node, and from there to the outermost operator that
+// stands for it.
 record::OpId written_call(const record::Trace& trace, record::OpId forward) {
   record::OpId call = forward;
   for (int depth = 0; depth < 8 && trace.ops[call].stack == record::kNone; ++depth) {
     const record::OpId node = trace.ops[call].node;
-    if (node >= trace.ops.size() || !explain::is_builtin_node(trace.ops[node]) || trace.ops[node].forward >= trace.ops.size()) break;
+    if (node >= trace.ops.size() || !explain::is_builtin_node(trace.ops[node]) ||
+        trace.ops[node].forward >= trace.ops.size())
+      break;
     call = trace.ops[node].forward;
   }
   for (int depth = 0; call != forward && depth < 8 && trace.ops[call].parent < trace.ops.size(); ++depth) {
@@ -52,7 +55,10 @@ json frame_of_script(const record::Trace& trace, std::uint32_t stack) {
   if (line == nullptr || !record::is_of_package(line->file)) return nullptr;
   for (const record::Frame& frame : trace.stacks[stack].frames) {
     if (record::is_of_package(frame.file)) continue;
-    return {{"file", frame.file}, {"line", frame.line}, {"source", source_line(frame.file, frame.line)}, {"function", frame.function}};
+    return {{"file", frame.file},
+            {"line", frame.line},
+            {"source", source_line(frame.file, frame.line)},
+            {"function", frame.function}};
   }
   return nullptr;
 }
@@ -86,10 +92,10 @@ json number(double value) {
 
 json statistics(const record::TensorUse& use) {
   const sense::Health& h = use.health;
-  json out = {{"arg", use.arg},      {"shape", use.shape},       {"dtype", dtype_name(use.dtype)},
-              {"min", number(h.min)}, {"max", number(h.max)},    {"absmax", number(h.absmax)},
-              {"nan", h.nan},         {"inf", h.inf()},          {"pos_inf", h.pos_inf},
-              {"neg_inf", h.neg_inf}, {"zero", h.zero},          {"numel", h.numel}};
+  json out = {{"arg", use.arg},       {"shape", use.shape},   {"dtype", dtype_name(use.dtype)},
+              {"min", number(h.min)}, {"max", number(h.max)}, {"absmax", number(h.absmax)},
+              {"nan", h.nan},         {"inf", h.inf()},       {"pos_inf", h.pos_inf},
+              {"neg_inf", h.neg_inf}, {"zero", h.zero},       {"numel", h.numel}};
   if (!record::has_range(h)) out["min"] = out["max"] = out["absmax"] = nullptr;
   return out;
 }
@@ -121,11 +127,18 @@ std::uint32_t taken_in_at(const record::Trace& trace, record::StorageId storage,
 }
 
 json birth(const record::Trace& trace, const locate::Birth& b) {
-  // A collective operation is over before its call returns, or after it: the phase in which its values are seen is chance.
+  // A collective operation is over before its call returns, or after it: the phase in which its values are seen is
+  // chance.
   const bool exchanged = b.op < trace.ops.size() && record::exchanges_values(trace.ops[b.op].name);
-  json out = {{"phase", exchanged ? "communication" : b.kind}, {"op", ""}, {"node", ""}, {"inputs", json::array()}, {"outputs", json::array()},
+  json out = {{"phase", exchanged ? "communication" : b.kind},
+              {"op", ""},
+              {"node", ""},
+              {"inputs", json::array()},
+              {"outputs", json::array()},
               {"rows", b.rows}};
-  const auto op_at = [&](record::OpId id) { return id != record::kNone && id < trace.ops.size() ? &trace.ops[id] : nullptr; };
+  const auto op_at = [&](record::OpId id) {
+    return id != record::kNone && id < trace.ops.size() ? &trace.ops[id] : nullptr;
+  };
   const record::Op* op = op_at(b.op);
   const record::Op* node = op_at(b.node);
   const record::Op* nearest = op_at(b.forward);
@@ -153,7 +166,8 @@ json birth(const record::Trace& trace, const locate::Birth& b) {
     if (!scalars.empty()) out["scalars"] = scalars;
   }
   if (op != nullptr && b.storage < trace.storages.size()) out["name"] = trace.storages[b.storage].name;
-  if (b.kind == "optimizer" && b.sink < trace.sinks.size() && (!out.contains("name") || out["name"].get<std::string>().empty()))
+  if (b.kind == "optimizer" && b.sink < trace.sinks.size() &&
+      (!out.contains("name") || out["name"].get<std::string>().empty()))
     out["name"] = trace.sinks[b.sink].name;  // what came of it: its own result is seldom more than an intermediate one
   if (node != nullptr) out["node"] = node->name;
   if (forward != nullptr) {
@@ -206,12 +220,14 @@ json edit_of(const record::Trace& trace, const replay::Edit& edit) {
     out["op"] = op.name;
     // Numbers of the program have no methods.
     out["is_number"] = std::none_of(op.inputs.begin(), op.inputs.end(), [&](const record::TensorUse& use) {
-      const bool constant = use.storage < trace.storages.size() && trace.storages[use.storage].origin == record::Origin::kConstant;
+      const bool constant =
+          use.storage < trace.storages.size() && trace.storages[use.storage].origin == record::Origin::kConstant;
       return use.arg == edit.arg && !(constant && use.shape.empty());
     });
     // A part of an op comes from where it comes from.
     record::OpId id = edit.ops.front();
-    for (int depth = 0; depth < 16 && trace.ops[id].stack == record::kNone && trace.ops[id].parent < trace.ops.size(); ++depth)
+    for (int depth = 0; depth < 16 && trace.ops[id].stack == record::kNone && trace.ops[id].parent < trace.ops.size();
+         ++depth)
       id = trace.ops[id].parent;
     add_place(trace, trace.ops[id].stack, &out);
     // The expression, for whoever rewrites the line.
@@ -239,7 +255,8 @@ std::uint32_t micro_batch_of(const record::Trace& trace, const record::Op& op) {
 
 namespace {
 
-// Nobody can be asked to change a line of a package: the fix names the line of the user's script that leads there, or whose it is.
+// Nobody can be asked to change a line of a package: the fix names the line of the user's script that leads there, or
+// whose it is.
 void lead_out_of_package(const record::Trace& trace, json* fix) {
   const std::string file = (*fix)["file"];
   const int line = (*fix)["line"];
@@ -251,13 +268,15 @@ void lead_out_of_package(const record::Trace& trace, json* fix) {
     if (top == nullptr || top->line != line || top->file != file) continue;
     const json own = frame_of_script(trace, id);
     if (own.is_null()) continue;
-    (*fix)["text"] = (*fix)["text"].get<std::string>() + "; the line that computes it is one of the package " + name + " (" + where +
-                     "), which this line of yours leads to: change what it is given, or report it to " + name;
+    (*fix)["text"] = (*fix)["text"].get<std::string>() + "; the line that computes it is one of the package " + name +
+                     " (" + where + "), which this line of yours leads to: change what it is given, or report it to " +
+                     name;
     (*fix)["file"] = own["file"];
     (*fix)["line"] = own["line"];
     return;
   }
-  (*fix)["text"] = (*fix)["text"].get<std::string>() + "; the line is one of the package " + name + ", to which it can be reported";
+  (*fix)["text"] =
+      (*fix)["text"].get<std::string>() + "; the line is one of the package " + name + ", to which it can be reported";
 }
 
 }  // namespace
@@ -286,7 +305,9 @@ json findings(const record::Trace& trace, const locate::Located& located, const 
     if (e.predicted) experiments.back()["confirms"] = e.confirms;
     if (!e.rows.empty()) experiments.back().update({{"rows", e.rows}, {"rows_of", e.of_rows}});
   }
-  out["cause"] = {{"class", finding.cause_class}, {"confidence", finding.confidence}, {"text", finding.text},
+  out["cause"] = {{"class", finding.cause_class},
+                  {"confidence", finding.confidence},
+                  {"text", finding.text},
                   {"experiments", experiments}};
   if (finding.budget_seconds > 0) {
     out["cause"]["tried_seconds"] = finding.tried_seconds;
@@ -294,7 +315,9 @@ json findings(const record::Trace& trace, const locate::Located& located, const 
     out["cause"]["out_of_time"] = finding.out_of_time;
   }
   if (!finding.fix_text.empty()) {
-    out["fix"] = {{"text", finding.fix_text}, {"verified", finding.fix_verified}, {"file", finding.fix_file},
+    out["fix"] = {{"text", finding.fix_text},
+                  {"verified", finding.fix_verified},
+                  {"file", finding.fix_file},
                   {"line", finding.fix_line}};
     lead_out_of_package(trace, &out["fix"]);
     if (!finding.fix_tried.empty()) out["fix"]["tried"] = finding.fix_tried;
@@ -332,8 +355,11 @@ json op_table(const record::Trace& trace, std::size_t max_ops) {
   for (const record::Op& op : trace.ops) {
     if (ops.size() >= max_ops) break;
     if (op.is_node) continue;
-    json row = {{"op", op.name}, {"phase", kPhases[static_cast<int>(op.phase)]}, {"micro_batch", op.micro_batch},
-                {"inputs", json::array()}, {"outputs", json::array()}};
+    json row = {{"op", op.name},
+                {"phase", kPhases[static_cast<int>(op.phase)]},
+                {"micro_batch", op.micro_batch},
+                {"inputs", json::array()},
+                {"outputs", json::array()}};
     const record::Frame* frame = user_frame(trace, op.stack);
     row["file"] = frame ? frame->file : "";
     row["line"] = frame ? frame->line : 0;
@@ -344,7 +370,8 @@ json op_table(const record::Trace& trace, std::size_t max_ops) {
       row["inputs"].push_back(traced(use));
       if (use.storage < trace.storages.size() && !trace.storages[use.storage].name.empty())
         row["inputs"].back()["text"] = trace.storages[use.storage].name;
-      if (use.storage < trace.storages.size() && use.health.numel == 1 && trace.storages[use.storage].origin == record::Origin::kConstant)
+      if (use.storage < trace.storages.size() && use.health.numel == 1 &&
+          trace.storages[use.storage].origin == record::Origin::kConstant)
         row["inputs"].back()["constant"] = true;
       in = std::max(in, use.health.absmax);
       ranged &= record::has_range(use.health);

@@ -16,16 +16,14 @@ namespace finitude::show {
 namespace {
 
 // The longest string literal that every C++ compiler must take (ISO C++, annex B).
-static_assert(std::string_view(page_report_html).size() < 65536 &&
-              std::string_view(page_report_css).size() < 65536 &&
+static_assert(std::string_view(page_report_html).size() < 65536 && std::string_view(page_report_css).size() < 65536 &&
               std::string_view(page_report_js).size() < 65536);
 
 constexpr std::size_t kShownAdvisories = 200, kShownBirths = 20, kShownPath = 200, kShownGradients = 200,
                       kShownExperiments = 50;
 
 // One pass: what is put in is not looked at again.
-std::string filled(std::string_view page,
-                   std::initializer_list<std::pair<std::string_view, std::string_view>> values) {
+std::string filled(std::string_view page, std::initializer_list<std::pair<std::string_view, std::string_view>> values) {
   std::string out;
   for (;;) {
     const std::size_t open = page.find("{{"), close = page.find("}}", open);
@@ -58,13 +56,13 @@ std::string birth_section(const Json& report, const Json& birth, bool culprit) {
   if (!text(where, "module").empty()) out += " in " + element("code", "", text(where, "module"));
   out += "</p>\n";
   if (const std::string source = text(where, "source"); !source.empty()) {
-    const std::string line = count(where, "line") > 0
-                                 ? "<span class=\"ln\">" + std::to_string(count(where, "line")) + "</span>"
-                                 : "";
+    const std::string line =
+        count(where, "line") > 0 ? "<span class=\"ln\">" + std::to_string(count(where, "line")) + "</span>" : "";
     out += "<pre>" + line + escape(source) + "</pre>\n";
   }
   if (const Json& own = at(birth, "user_frame"); own.is_object()) {
-    out += "<p>reached from " + element("span", "mono", place(report, own)) + " " + element("code", "", text(own, "source")) + "</p>\n";
+    out += "<p>reached from " + element("span", "mono", place(report, own)) + " " +
+           element("code", "", text(own, "source")) + "</p>\n";
   }
   if (forward.is_object() && &where != &forward &&
       text(forward, "file") + text(forward, "source") != text(birth, "file") + text(birth, "source")) {
@@ -78,8 +76,8 @@ std::string birth_section(const Json& report, const Json& birth, bool culprit) {
   out += element("p", "mono soft", with);
   if (const Json& select = at(birth, "absorbed_by"); select.is_object()) {
     out += "<p>Its forward value was hidden by " + element("code", "warn", text(select, "op")) + " " +
-           element("span", "mono", place(report, select)) + " " +
-           element("code", "", text(select, "source")) + "</p>\n";
+           element("span", "mono", place(report, select)) + " " + element("code", "", text(select, "source")) +
+           "</p>\n";
   }
   const std::string phase = text(birth, "phase");
   const std::string title =
@@ -106,8 +104,8 @@ std::string cause_section(const Json& cause) {
   const std::string line = cause_sentence(cause);
   if (line.empty()) return {};
   const bool proven = text(cause, "confidence") == "proven";
-  std::string out = "<p>" + escape(line) + " " +
-                    element("span", proven ? "tag good" : "tag warn", cause_tag(cause)) + "</p>\n";
+  std::string out =
+      "<p>" + escape(line) + " " + element("span", proven ? "tag good" : "tag warn", cause_tag(cause)) + "</p>\n";
   const Json& experiments = list(cause, "experiments");
   if (!experiments.empty()) {
     out +=
@@ -116,9 +114,8 @@ std::string cause_section(const Json& cause) {
     for (std::size_t i = 0; i < std::min(experiments.size(), kShownExperiments); ++i) {
       const Json& one = experiments[i];
       const bool judged = at(one, "confirms").is_boolean();
-      out += "<tr><td>" + escape(experiment_words(one)) + "</td><td>" + escape(text(one, "outcome")) +
-             "</td><td>" + (judged ? flag(one, "confirms") ? "confirms" : "does not confirm" : "") +
-             "</td></tr>\n";
+      out += "<tr><td>" + escape(experiment_words(one)) + "</td><td>" + escape(text(one, "outcome")) + "</td><td>" +
+             (judged ? flag(one, "confirms") ? "confirms" : "does not confirm" : "") + "</td></tr>\n";
     }
     out += "</tbody></table></div>" + more(experiments.size(), kShownExperiments);
     if (const std::string time = time_sentence(cause); !time.empty()) out += element("p", "", time);
@@ -162,8 +159,8 @@ std::string alarm_article(const Json& report, const Json& alarm, bool titled) {
   const Json& fix = at(alarm, "fix");
   if (const std::string line = fix_sentence(report, fix); !line.empty()) {
     out += section("Fix", "<p>" + escape(line) + " " +
-                              element("span", flag(fix, "verified") ? "tag good" : "tag warn", fix_tag(fix)) +
-                              "</p>" + patch(text(fix, "diff")));
+                              element("span", flag(fix, "verified") ? "tag good" : "tag warn", fix_tag(fix)) + "</p>" +
+                              patch(text(fix, "diff")));
   }
   out += section("Repeated", element("p", "", repeats_sentence(report, alarm)));
   out += section("Second run", element("p", "", rerun_sentence(alarm)));
@@ -171,8 +168,7 @@ std::string alarm_article(const Json& report, const Json& alarm, bool titled) {
   out += section("Buffers", element("p", "", buffers_sentence(alarm)));
   out += history_chart(at(alarm, "history"));
   if (const std::string capsule = text(alarm, "capsule"); !capsule.empty()) {
-    out += section("Capsule",
-                   element("p", "mono", capsule) + element("p", "mono soft", capsule_note(report, alarm)));
+    out += section("Capsule", element("p", "mono", capsule) + element("p", "mono soft", capsule_note(report, alarm)));
   }
   return out + "</article>\n";
 }
@@ -222,13 +218,10 @@ std::string run_words(const Json& report) {
   std::string out;
   const Json& command = list(report, "command");
   for (std::size_t i = 0; i < std::min<std::size_t>(command.size(), 64); ++i) {
-    if (command[i].is_string())
-      out += (i ? " " : "") + command[i].get_ref<const std::string&>().substr(0, 1024);
+    if (command[i].is_string()) out += (i ? " " : "") + command[i].get_ref<const std::string&>().substr(0, 1024);
   }
   std::string facts = text(report, "started");
-  const auto add = [&](const std::string& fact) {
-    facts += (facts.empty() || fact.empty() ? "" : ", ") + fact;
-  };
+  const auto add = [&](const std::string& fact) { facts += (facts.empty() || fact.empty() ? "" : ", ") + fact; };
   if (at(report, "seconds").is_number()) add(number_text(real(at(report, "seconds"))) + " s");
   for (const char* what : {"torch", "python", "finitude"}) {
     if (!text(report, what).empty()) add(what + (" " + text(report, what)));
@@ -253,8 +246,7 @@ std::string html(const Json& report) {
   for (std::size_t i = 0; i < std::min(alarms.size(), kMaxAlarms); ++i) {
     if (!is_repeat(report, alarms[i])) body += alarm_article(report, alarms[i], alarms.size() > 1);
   }
-  body +=
-      more(alarms.size(), kMaxAlarms) + advisory_section(report) + watched_section(report) + op_table(report);
+  body += more(alarms.size(), kMaxAlarms) + advisory_section(report) + watched_section(report) + op_table(report);
   return filled(page_report_html, {{"title", "finitude: " + escape(verdict)},
                                    {"style_hash", sha256_base64(page_report_css)},
                                    {"script_hash", sha256_base64(page_report_js)},

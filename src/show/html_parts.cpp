@@ -36,9 +36,8 @@ void tensor_rows(std::string& out, const char* role, const Json& all, const Json
     out += std::string("<tr><td>") + role + "</td><td><code>" + escape(text(one, "arg")) +
            "</code></td><td class=\"mono\">" + escape(tensor_type(one)) + "</td>" +
            (any_finite ? real_cell(at(one, "min")) + real_cell(at(one, "max")) : cell("-") + cell("-")) +
-           count_cell(count(one, "nan"), true) + count_cell(pos + unsigned_inf, true) +
-           count_cell(neg, true) + count_cell(count(one, "zero"), false) +
-           count_cell(count(one, "numel"), false) + "<td>" +
+           count_cell(count(one, "nan"), true) + count_cell(pos + unsigned_inf, true) + count_cell(neg, true) +
+           count_cell(count(one, "zero"), false) + count_cell(count(one, "numel"), false) + "<td>" +
            escape(rows + (rows.empty() || said.empty() ? "" : "; ") + said) + "</td></tr>\n";
   }
   if (all.size() > kShownTensors) {
@@ -123,11 +122,11 @@ std::string op_table(const Json& report) {
     for (const Json& each : list(op, "inputs")) bad += non_finite(each);
     for (const Json& each : list(op, "outputs")) bad += non_finite(each);
     const std::string where = place(report, op), module = text(op, "module");
-    out += (bad ? "<tr class=\"bad\">" : "<tr>") + cell(std::to_string(i)) + "<td><code>" +
-           escape(text(op, "op")) + "</code></td><td>" + escape(text(op, "phase")) + "</td><td>" +
+    out += (bad ? "<tr class=\"bad\">" : "<tr>") + cell(std::to_string(i)) + "<td><code>" + escape(text(op, "op")) +
+           "</code></td><td>" + escape(text(op, "phase")) + "</td><td>" +
            escape(where + (module.empty() ? "" : " in " + module)) + "</td><td>" +
-           escape(tensors_words(list(op, "inputs"))) + "</td><td>" +
-           escape(tensors_words(list(op, "outputs"))) + "</td>" + real_cell(at(op, "growth")) +
+           escape(tensors_words(list(op, "inputs"))) + "</td><td>" + escape(tensors_words(list(op, "outputs"))) +
+           "</td>" + real_cell(at(op, "growth")) +
            cell(has_count(op, "micro_batch") ? grouped(count(op, "micro_batch")) : "-") + "</tr>\n";
   }
   out += "</tbody></table></div>\n";
@@ -171,8 +170,8 @@ std::string history_chart(const Json& history) {
     out += element("p", "soft",
                    std::string(name) + " of the last " + counted(all.size() - first, "step") + ": " + range +
                        (logarithmic ? ", logarithmic" : "") + ", last " + number_text(real(all.back())));
-    out += "<svg viewBox=\"0 0 100 40\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"" +
-           escape(name) + "\"><polyline points=\"" + points + "\"/>" + marks + "</svg>\n";
+    out += "<svg viewBox=\"0 0 100 40\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"" + escape(name) +
+           "\"><polyline points=\"" + points + "\"/>" + marks + "</svg>\n";
   }
   return out.empty() ? out : "<section><h3>Before the alarm</h3>\n" + out + "</section>\n";
 }

@@ -18,8 +18,7 @@ using ::testing::Not;
 
 std::size_t occurrences(const std::string& text, const std::string& what) {
   std::size_t n = 0;
-  for (std::size_t pos = text.find(what); pos != std::string::npos; pos = text.find(what, pos + what.size()))
-    ++n;
+  for (std::size_t pos = text.find(what); pos != std::string::npos; pos = text.find(what, pos + what.size())) ++n;
   return n;
 }
 
@@ -58,15 +57,13 @@ TEST(Html, ShowsTheWholeStory) {
 
 TEST(Html, OnlyOurOwnTagsWhateverTheReportSays) {
   const std::set<std::string> ours = {
-      "main",  "header", "/header",  "h1",       "/h1",     "h2",       "/h2",    "h3",    "/h3",
-      "p",     "/p",     "section",  "/section", "article", "/article", "code",   "/code", "span",
-      "/span", "pre",    "/pre",     "div",      "/div",    "table",    "/table", "thead", "/thead",
-      "tbody", "/tbody", "tr",       "/tr",      "th",      "/th",      "td",     "/td",   "ol",
-      "/ol",   "li",     "/li",      "dl",       "/dl",     "dt",       "/dt",    "dd",    "/dd",
-      "svg",   "/svg",   "polyline", "line",     "input",   "label",    "/label"};
+      "main",    "header",   "/header", "h1",       "/h1",    "h2",    "/h2",    "h3",    "/h3", "p",    "/p",
+      "section", "/section", "article", "/article", "code",   "/code", "span",   "/span", "pre", "/pre", "div",
+      "/div",    "table",    "/table",  "thead",    "/thead", "tbody", "/tbody", "tr",    "/tr", "th",   "/th",
+      "td",      "/td",      "ol",      "/ol",      "li",     "/li",   "dl",     "/dl",   "dt",  "/dt",  "dd",
+      "/dd",     "svg",      "/svg",    "polyline", "line",   "input", "label",  "/label"};
   for (const auto& [name, report] : samples()) {
-    for (const std::string& tag : tag_names(html(report)))
-      EXPECT_TRUE(ours.count(tag)) << name << ": <" << tag;
+    for (const std::string& tag : tag_names(html(report))) EXPECT_TRUE(ours.count(tag)) << name << ": <" << tag;
   }
 }
 
@@ -94,10 +91,8 @@ TEST(Html, ThePolicyNamesExactlyOurScriptAndStyle) {
   const std::string page = html(sample("trace"));
   const std::string policy = between(page, "Content-Security-Policy\" content=\"", "\"");
   EXPECT_THAT(policy, HasSubstr("default-src 'none'"));
-  EXPECT_THAT(policy,
-              HasSubstr("script-src 'sha256-" + sha256_base64(between(page, "<script>", "</script>")) + "'"));
-  EXPECT_THAT(policy,
-              HasSubstr("style-src 'sha256-" + sha256_base64(between(page, "<style>", "</style>")) + "'"));
+  EXPECT_THAT(policy, HasSubstr("script-src 'sha256-" + sha256_base64(between(page, "<script>", "</script>")) + "'"));
+  EXPECT_THAT(policy, HasSubstr("style-src 'sha256-" + sha256_base64(between(page, "<style>", "</style>")) + "'"));
   EXPECT_THAT(policy, Not(HasSubstr("unsafe")));
 }
 
@@ -110,8 +105,8 @@ TEST(Html, OpTableOnlyWithATrace) {
 }
 
 TEST(Html, NonFiniteAndExtremeHistory) {
-  for (const json& values : {json{1.0, std::nan(""), INFINITY}, json{"NaN"}, json{-1e308, 1e308},
-                             json{5e-324, 1e308}, json{0, 0}}) {
+  for (const json& values :
+       {json{1.0, std::nan(""), INFINITY}, json{"NaN"}, json{-1e308, 1e308}, json{5e-324, 1e308}, json{0, 0}}) {
     const std::string chart = history_chart(json{{"loss", values}});
     EXPECT_THAT(chart, HasSubstr("<svg"));
     const std::string points = between(chart, "points=\"", "\"");

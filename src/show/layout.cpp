@@ -58,8 +58,7 @@ void Layout::piece(const Piece& piece, int hang) {
   const int whole = columns(rest);
   if (whole == 0) return;
   int gap = fresh_ ? 0 : piece.gap;
-  if (!fresh_ && column_ + gap + whole > width_ && (piece.right || hang + whole <= width_))
-    next_line(hang), gap = 0;
+  if (!fresh_ && column_ + gap + whole > width_ && (piece.right || hang + whole <= width_)) next_line(hang), gap = 0;
   if (piece.right && !fresh_ && width_ != kNoWrap) gap = width_ - column_ - whole;
   // A piece that fits nowhere whole is set word by word, and a word that fits no line is broken.
   while (!rest.empty()) {

@@ -89,8 +89,7 @@ class Mutator {
 
 std::size_t occurrences(const std::string& text, const std::string& what) {
   std::size_t n = 0;
-  for (std::size_t pos = text.find(what); pos != std::string::npos; pos = text.find(what, pos + what.size()))
-    ++n;
+  for (std::size_t pos = text.find(what); pos != std::string::npos; pos = text.find(what, pos + what.size())) ++n;
   return n;
 }
 
@@ -133,8 +132,7 @@ TEST(Mutation, ChangedBytes) {
   int parsed = 0;
   for (int i = 0; i < 600; ++i) {
     std::string bytes = sample(i % 2 ? "loss_forward" : "trace").dump();
-    for (int n = 0; n < 2; ++n)
-      bytes[random() % bytes.size()] = static_cast<char>("0129-\"{}[],:eNx\\"[random() % 16]);
+    for (int n = 0; n < 2; ++n) bytes[random() % bytes.size()] = static_cast<char>("0129-\"{}[],:eNx\\"[random() % 16]);
     const json report = json::parse(bytes, nullptr, false);
     if (report.is_discarded()) continue;
     ++parsed;

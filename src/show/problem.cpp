@@ -42,80 +42,166 @@ struct Shape {
 
 constexpr unsigned kTextOrNull = kText | kNull, kCountOrNull = kCount | kNull;
 
-// clang-format off
-const Shape kStatistics{{{"arg", kTextOrNull}, {"shape", kArray, true, {}, nullptr, kCount, 64},
-    {"dtype", kText, true}, {"min", kReal}, {"max", kReal}, {"absmax", kReal}, {"mean", kReal},
-    {"nan", kCount, true}, {"inf", kCount, true}, {"pos_inf", kCount}, {"neg_inf", kCount}, {"zero", kCount},
-    {"numel", kCount, true}, {"rows", kArray, false, {}, nullptr, kCount}, {"text", kTextOrNull},
-    {"sum_sq", kReal}, {"constant", kBool}, {"storage", kCount}, {"begin", kCount}, {"end", kCount}}};
-const Shape kPlace{{{"op", kTextOrNull, true}, {"file", kTextOrNull}, {"line", kCountOrNull},
-    {"source", kTextOrNull}, {"module", kTextOrNull}, {"text", kTextOrNull}, {"inputs", kArray, false,
-    {}, &kStatistics}}};
+const Shape kStatistics{{{"arg", kTextOrNull},    {"shape", kArray, true, {}, nullptr, kCount, 64},
+                         {"dtype", kText, true},  {"min", kReal},
+                         {"max", kReal},          {"absmax", kReal},
+                         {"mean", kReal},         {"nan", kCount, true},
+                         {"inf", kCount, true},   {"pos_inf", kCount},
+                         {"neg_inf", kCount},     {"zero", kCount},
+                         {"numel", kCount, true}, {"rows", kArray, false, {}, nullptr, kCount},
+                         {"text", kTextOrNull},   {"sum_sq", kReal},
+                         {"constant", kBool},     {"storage", kCount},
+                         {"begin", kCount},       {"end", kCount}}};
+const Shape kPlace{{{"op", kTextOrNull, true},
+                    {"file", kTextOrNull},
+                    {"line", kCountOrNull},
+                    {"source", kTextOrNull},
+                    {"module", kTextOrNull},
+                    {"text", kTextOrNull},
+                    {"inputs", kArray, false, {}, &kStatistics}}};
 const Shape kScalar{{{"arg", kTextOrNull}, {"text", kText, true}}};
-const Shape kDatum{{{"how", kText, true, "stored|made|read|unknown"}, {"text", kText, true}, {"sample", kCount}, {"field", kText},
-    {"file", kText}, {"line", kCount}, {"function", kText}, {"source", kText}}};
-const Shape kUserFrame{{{"file", kText, true}, {"line", kCount, true}, {"source", kTextOrNull}, {"function", kTextOrNull}}};
+const Shape kDatum{{{"how", kText, true, "stored|made|read|unknown"},
+                    {"text", kText, true},
+                    {"sample", kCount},
+                    {"field", kText},
+                    {"file", kText},
+                    {"line", kCount},
+                    {"function", kText},
+                    {"source", kText}}};
+const Shape kUserFrame{
+    {{"file", kText, true}, {"line", kCount, true}, {"source", kTextOrNull}, {"function", kTextOrNull}}};
 const Shape kBirth{{{"phase", kText, true, "forward|backward|optimizer|data|state|communication|memory"},
-    {"op", kTextOrNull, true}, {"file", kTextOrNull, true}, {"line", kCountOrNull, true},
-    {"source", kTextOrNull}, {"module", kTextOrNull}, {"node", kTextOrNull},
-    {"forward", kObject | kNull, false, {}, &kPlace}, {"name", kTextOrNull},
-    {"user_frame", kObject | kNull, false, {}, &kUserFrame},
-    {"absorbed_by", kObject | kNull, false, {}, &kPlace}, {"scalars", kArray, false, {}, &kScalar},
-    {"inputs", kArray, false, {}, &kStatistics}, {"outputs", kArray, false, {}, &kStatistics},
-    {"rows", kArray, false, {}, nullptr, kCount}, {"rows_of", kCount}, {"rows_in", kText, false, "batch|output"}, {"rows_are_samples", kBool},
-    {"samples", kArray, false, {}, nullptr, kCount}, {"datum", kObject, false, {}, &kDatum}}};
-const Shape kOnset{{{"quantity", kText, true, "loss|gradient|learning-rate"}, {"step", kCount, true}, {"at_most", kBool}, {"steps", kCount, true},
-    {"from", kReal, true}, {"to", kReal, true}, {"factor_per_step", kReal, true}}};
-const Shape kExperiment{{{"name", kText, true}, {"outcome", kText, true}, {"confirms", kBool},
-    {"rows", kArray, false, {}, nullptr, kCount}, {"rows_of", kCount},
-    {"samples", kArray, false, {}, nullptr, kCount}}};
-const Shape kCause{{{"class", kText, true}, {"confidence", kText, true, "proven|likely|possible"},
-    {"text", kText, true}, {"experiments", kArray, false, {}, &kExperiment}, {"tried_seconds", kReal},
-    {"budget_seconds", kReal}, {"out_of_time", kBool}, {"rule", kText},
-    {"onsets", kArray, false, {}, &kOnset}}};
-const Shape kFix{{{"text", kText, true}, {"verified", kBool, true}, {"outcome", kTextOrNull},
-    {"tried", kTextOrNull}, {"diff", kTextOrNull}, {"file", kTextOrNull}, {"line", kCountOrNull}}};
-const Shape kSink{{{"kind", kText, true, "loss|gradient|parameter|state|buffer"},
-    {"name", kTextOrNull, true}}};
-const Shape kBadGradient{{{"name", kText, true}, {"nan", kCount, true}, {"inf", kCount, true},
-    {"numel", kCount, true}}};
+                    {"op", kTextOrNull, true},
+                    {"file", kTextOrNull, true},
+                    {"line", kCountOrNull, true},
+                    {"source", kTextOrNull},
+                    {"module", kTextOrNull},
+                    {"node", kTextOrNull},
+                    {"forward", kObject | kNull, false, {}, &kPlace},
+                    {"name", kTextOrNull},
+                    {"user_frame", kObject | kNull, false, {}, &kUserFrame},
+                    {"absorbed_by", kObject | kNull, false, {}, &kPlace},
+                    {"scalars", kArray, false, {}, &kScalar},
+                    {"inputs", kArray, false, {}, &kStatistics},
+                    {"outputs", kArray, false, {}, &kStatistics},
+                    {"rows", kArray, false, {}, nullptr, kCount},
+                    {"rows_of", kCount},
+                    {"rows_in", kText, false, "batch|output"},
+                    {"rows_are_samples", kBool},
+                    {"samples", kArray, false, {}, nullptr, kCount},
+                    {"datum", kObject, false, {}, &kDatum}}};
+const Shape kOnset{{{"quantity", kText, true, "loss|gradient|learning-rate"},
+                    {"step", kCount, true},
+                    {"at_most", kBool},
+                    {"steps", kCount, true},
+                    {"from", kReal, true},
+                    {"to", kReal, true},
+                    {"factor_per_step", kReal, true}}};
+const Shape kExperiment{{{"name", kText, true},
+                         {"outcome", kText, true},
+                         {"confirms", kBool},
+                         {"rows", kArray, false, {}, nullptr, kCount},
+                         {"rows_of", kCount},
+                         {"samples", kArray, false, {}, nullptr, kCount}}};
+const Shape kCause{{{"class", kText, true},
+                    {"confidence", kText, true, "proven|likely|possible"},
+                    {"text", kText, true},
+                    {"experiments", kArray, false, {}, &kExperiment},
+                    {"tried_seconds", kReal},
+                    {"budget_seconds", kReal},
+                    {"out_of_time", kBool},
+                    {"rule", kText},
+                    {"onsets", kArray, false, {}, &kOnset}}};
+const Shape kFix{{{"text", kText, true},
+                  {"verified", kBool, true},
+                  {"outcome", kTextOrNull},
+                  {"tried", kTextOrNull},
+                  {"diff", kTextOrNull},
+                  {"file", kTextOrNull},
+                  {"line", kCountOrNull}}};
+const Shape kSink{{{"kind", kText, true, "loss|gradient|parameter|state|buffer"}, {"name", kTextOrNull, true}}};
+const Shape kBadGradient{
+    {{"name", kText, true}, {"nan", kCount, true}, {"inf", kCount, true}, {"numel", kCount, true}}};
 const Shape kGradients{{{"bad", kArray, true, {}, &kBadGradient}, {"clean", kCount, true}}};
-const Shape kBuffer{{{"name", kText, true}, {"nan", kCount, true}, {"inf", kCount, true}, {"numel", kCount, true},
-    {"put_back", kBool, true}}};
-const Shape kHistory{{{"loss", kArray, false, {}, nullptr, kReal}, {"grad_absmax", kArray, false,
-    {}, nullptr, kReal}}};
-const Shape kAlarm{{{"step", kCount, true}, {"micro_batch", kCountOrNull}, {"rank", kCount},
-    {"optimizer", kTextOrNull}, {"sink", kObject, true, {}, &kSink}, {"loss", kObject | kReal, false,
-    {}, &kStatistics}, {"text", kText}, {"harmless", kBool},
-    {"policy", kText, false, "stop|skip|warn|raise|rollback"}, {"level", kText, false, "gate|tape|trace"}, {"action", kText},
-    {"weights", kText, true, "clean|damaged"}, {"growth", kReal}, {"gradients", kObject | kNull, false, {}, &kGradients},
-    {"rerun", kText, true, "persistent|transient|order-dependent|not-run"},
-    {"rerun_by", kText, true, "closure|rewind|jump|restart|tape|trace|none"}, {"rerun_verified", kBool},
-    {"rerun_text", kTextOrNull}, {"history", kObject | kNull, false, {}, &kHistory}, {"births", kArray, true,
-    {}, &kBirth, 0, 10'000}, {"path", kArray, false, {}, &kPlace}, {"cause", kObject | kNull, true,
-    {}, &kCause}, {"fix", kObject | kNull, true, {}, &kFix}, {"capsule", kTextOrNull, true}, {"capsule_redacted", kBool}, {"repeat_of", kCount},
-    {"buffers", kArray, false, {}, &kBuffer}}};
-const Shape kAdvisory{{{"kind", kText, true}, {"step", kCountOrNull}, {"rank", kCount},
-    {"text", kText, true}, {"births", kArray, false, {}, &kBirth, 0, 10'000},
-    {"cause", kObject | kNull, false, {}, &kCause}, {"capsule", kTextOrNull}}};
-const Shape kWatched{{{"optimizers", kCount, true}, {"steps", kCount, true},
-    {"backward_calls", kCount, true}, {"gradients_scanned", kCount, true}, {"scaler_skips", kCount, true},
-    {"handled_by_script", kCount, true}, {"ranks", kCount}, {"unapplied", kCount}, {"not_watched", kArray, false,
-    {}, nullptr, kText, 10'000}}};
-const Shape kTracedOp{{{"op", kText, true}, {"file", kTextOrNull}, {"line", kCountOrNull},
-    {"module", kTextOrNull}, {"phase", kTextOrNull}, {"inputs", kArray, false, {}, &kStatistics},
-    {"outputs", kArray, false, {}, &kStatistics}, {"growth", kReal}, {"micro_batch", kCountOrNull},
-    {"depth", kCount}, {"view", kBool}, {"allocates", kBool}, {"random", kBool},
-    {"scalars", kArray, false, {}, &kScalar}}};
+const Shape kBuffer{{{"name", kText, true},
+                     {"nan", kCount, true},
+                     {"inf", kCount, true},
+                     {"numel", kCount, true},
+                     {"put_back", kBool, true}}};
+const Shape kHistory{{{"loss", kArray, false, {}, nullptr, kReal}, {"grad_absmax", kArray, false, {}, nullptr, kReal}}};
+const Shape kAlarm{{{"step", kCount, true},
+                    {"micro_batch", kCountOrNull},
+                    {"rank", kCount},
+                    {"optimizer", kTextOrNull},
+                    {"sink", kObject, true, {}, &kSink},
+                    {"loss", kObject | kReal, false, {}, &kStatistics},
+                    {"text", kText},
+                    {"harmless", kBool},
+                    {"policy", kText, false, "stop|skip|warn|raise|rollback"},
+                    {"level", kText, false, "gate|tape|trace"},
+                    {"action", kText},
+                    {"weights", kText, true, "clean|damaged"},
+                    {"growth", kReal},
+                    {"gradients", kObject | kNull, false, {}, &kGradients},
+                    {"rerun", kText, true, "persistent|transient|order-dependent|not-run"},
+                    {"rerun_by", kText, true, "closure|rewind|jump|restart|tape|trace|none"},
+                    {"rerun_verified", kBool},
+                    {"rerun_text", kTextOrNull},
+                    {"history", kObject | kNull, false, {}, &kHistory},
+                    {"births", kArray, true, {}, &kBirth, 0, 10'000},
+                    {"path", kArray, false, {}, &kPlace},
+                    {"cause", kObject | kNull, true, {}, &kCause},
+                    {"fix", kObject | kNull, true, {}, &kFix},
+                    {"capsule", kTextOrNull, true},
+                    {"capsule_redacted", kBool},
+                    {"repeat_of", kCount},
+                    {"buffers", kArray, false, {}, &kBuffer}}};
+const Shape kAdvisory{{{"kind", kText, true},
+                       {"step", kCountOrNull},
+                       {"rank", kCount},
+                       {"text", kText, true},
+                       {"births", kArray, false, {}, &kBirth, 0, 10'000},
+                       {"cause", kObject | kNull, false, {}, &kCause},
+                       {"capsule", kTextOrNull}}};
+const Shape kWatched{{{"optimizers", kCount, true},
+                      {"steps", kCount, true},
+                      {"backward_calls", kCount, true},
+                      {"gradients_scanned", kCount, true},
+                      {"scaler_skips", kCount, true},
+                      {"handled_by_script", kCount, true},
+                      {"ranks", kCount},
+                      {"unapplied", kCount},
+                      {"not_watched", kArray, false, {}, nullptr, kText, 10'000}}};
+const Shape kTracedOp{{{"op", kText, true},
+                       {"file", kTextOrNull},
+                       {"line", kCountOrNull},
+                       {"module", kTextOrNull},
+                       {"phase", kTextOrNull},
+                       {"inputs", kArray, false, {}, &kStatistics},
+                       {"outputs", kArray, false, {}, &kStatistics},
+                       {"growth", kReal},
+                       {"micro_batch", kCountOrNull},
+                       {"depth", kCount},
+                       {"view", kBool},
+                       {"allocates", kBool},
+                       {"random", kBool},
+                       {"scalars", kArray, false, {}, &kScalar}}};
 const Shape kTrace{{{"ops", kArray, true, {}, &kTracedOp}}};
 const Shape kUnderWay{{{"pid", kCount, true}, {"start", kCount}, {"machine", kText}}};
-const Shape kReport{{{"outcome", kText, true, "clean|alarm|unwatched|running|killed"}, {"reason", kText},
-    {"finitude", kText}, {"torch", kTextOrNull}, {"python", kTextOrNull}, {"command", kArray, false,
-    {}, nullptr, kText, 100'000}, {"script", kTextOrNull}, {"started", kText}, {"seconds", kNumber},
-    {"watched", kObject, true, {}, &kWatched}, {"alarms", kArray, true, {}, &kAlarm, 0, kMaxAlarms},
-    {"advisories", kArray, true, {}, &kAdvisory, 0, 10'000}, {"trace", kObject, false, {}, &kTrace},
-    {"under_way", kObject, false, {}, &kUnderWay}}};
-// clang-format on
+const Shape kReport{{{"outcome", kText, true, "clean|alarm|unwatched|running|killed"},
+                     {"reason", kText},
+                     {"finitude", kText},
+                     {"torch", kTextOrNull},
+                     {"python", kTextOrNull},
+                     {"command", kArray, false, {}, nullptr, kText, 100'000},
+                     {"script", kTextOrNull},
+                     {"started", kText},
+                     {"seconds", kNumber},
+                     {"watched", kObject, true, {}, &kWatched},
+                     {"alarms", kArray, true, {}, &kAlarm, 0, kMaxAlarms},
+                     {"advisories", kArray, true, {}, &kAdvisory, 0, 10'000},
+                     {"trace", kObject, false, {}, &kTrace},
+                     {"under_way", kObject, false, {}, &kUnderWay}}};
 
 bool is_count(const Json& value) {
   if (value.is_number_unsigned()) return true;
@@ -188,8 +274,7 @@ std::string mismatch(const Json& object, const Shape& shape, const std::string& 
       if (!reason.empty()) return reason;
     }
     if (!found->is_array()) continue;
-    if (found->size() > field.max_items)
-      return place + " has more than " + std::to_string(field.max_items) + " items";
+    if (found->size() > field.max_items) return place + " has more than " + std::to_string(field.max_items) + " items";
     for (std::size_t i = 0; i < found->size(); ++i) {
       const Json& item = (*found)[i];
       const unsigned kinds = field.shape ? unsigned{kObject} : field.items;
@@ -218,8 +303,7 @@ std::string problem(const Json& report) {
   const bool is_over = outcome != "running" && outcome != "killed";  // else it has alarms or not
   if (is_over && (outcome == "alarm") == list(report, "alarms").empty())
     return "outcome is " + outcome + ", alarms says otherwise";
-  if (outcome == "unwatched" && text(report, "reason").empty())
-    return "reason is missing: why nothing was watched";
+  if (outcome == "unwatched" && text(report, "reason").empty()) return "reason is missing: why nothing was watched";
   return {};
 }
 

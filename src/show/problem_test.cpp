@@ -32,8 +32,7 @@ TEST(Problem, NamesTheKeyThatIsWrong) {
               HasSubstr("inputs[0].max is not a number"));
   EXPECT_EQ(problem(changed("gradient_backward", "/alarms/0/births/0/forward/line", "x")),
             "alarms[0].births[0].forward.line is not a count or null");
-  EXPECT_EQ(problem(changed("clean", "/watched/not_watched", json::array({1}))),
-            "watched.not_watched[0] is not text");
+  EXPECT_EQ(problem(changed("clean", "/watched/not_watched", json::array({1}))), "watched.not_watched[0] is not text");
   json report = sample("clean");
   report.erase("watched");
   EXPECT_EQ(problem(report), "watched is missing");

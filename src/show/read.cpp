@@ -29,8 +29,7 @@ std::string text(const Json& object, const char* key) {
   const std::string& whole = value.get_ref<const std::string&>();
   if (whole.size() <= kShownBytes) return whole;
   std::size_t end = kShownBytes;
-  while (end > 0 && (static_cast<unsigned char>(whole[end]) & 0xC0) == 0x80)
-    --end;  // not inside a code point
+  while (end > 0 && (static_cast<unsigned char>(whole[end]) & 0xC0) == 0x80) --end;  // not inside a code point
   return whole.substr(0, end) + "...";
 }
 

@@ -1,5 +1,5 @@
-// Fuzzing the reader of reports and all that is made of one: whatever its JSON says, it is judged, shown on lines of the
-// terminal, as a page without a live tag of its own, and read as a document of the C++ interface.
+// Fuzzing the reader of reports and all that is made of one: whatever its JSON says, it is judged, shown on lines of
+// the terminal, as a page without a live tag of its own, and read as a document of the C++ interface.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -33,7 +33,8 @@ void check_shown(const json& report) {
   }
   const std::string page = html(report);
   const std::size_t script = page.find("<script");
-  if (script == std::string::npos || page.find("<script", script + 1) != std::string::npos) fail("a script of the report's own");
+  if (script == std::string::npos || page.find("<script", script + 1) != std::string::npos)
+    fail("a script of the report's own");
   if (summary(report).size() > 100'000) fail("a summary without end");
 }
 
@@ -46,7 +47,9 @@ void check(const std::string& bytes, bool shown) {
   // The same as that of a capsule, whose file says the rest.
   json of_capsule;
   if (shown && reason.empty() && !report["alarms"].empty() &&
-      report_of_capsule({{"kind", "finitude capsule"}, {"alarm", report["alarms"][0]}, {"ranks", report["watched"]}}, "", of_capsule).empty())
+      report_of_capsule({{"kind", "finitude capsule"}, {"alarm", report["alarms"][0]}, {"ranks", report["watched"]}},
+                        "", of_capsule)
+          .empty())
     fail("ranks that are no number");
   if (shown && !report.is_discarded() && report_of_capsule(report, "", of_capsule).empty()) check_shown(of_capsule);
   if (reason.empty() && report.contains("trace")) compare::run_of_trace(report);

@@ -18,7 +18,8 @@ Place place_of(const Json& json) {
 }
 
 Birth birth_of(const Json& json) {
-  Birth birth{show::text(json, "phase"), place_of(json), show::text(json, "node"), place_of(show::at(json, "forward")), {}};
+  Birth birth{
+      show::text(json, "phase"), place_of(json), show::text(json, "node"), place_of(show::at(json, "forward")), {}};
   for (const Json& row : show::list(json, "rows")) {
     if (row.is_number_unsigned()) birth.rows.push_back(static_cast<std::int64_t>(row.get<std::uint64_t>()));
   }
@@ -28,7 +29,8 @@ Birth birth_of(const Json& json) {
 Cause cause_of(const Json& json) {
   Cause cause{show::text(json, "class"), show::text(json, "confidence"), show::text(json, "text"), {}};
   for (const Json& tried : show::list(json, "experiments")) {
-    cause.experiments.push_back({show::text(tried, "name"), show::text(tried, "outcome"), show::flag(tried, "confirms")});
+    cause.experiments.push_back(
+        {show::text(tried, "name"), show::text(tried, "outcome"), show::flag(tried, "confirms")});
   }
   return cause;
 }

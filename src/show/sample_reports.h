@@ -11,8 +11,7 @@
 namespace finitude::show {
 
 inline std::filesystem::path samples_folder() {
-  return std::filesystem::path(__FILE__).parent_path().parent_path().parent_path() / "tests" / "data" /
-         "reports";
+  return std::filesystem::path(__FILE__).parent_path().parent_path().parent_path() / "tests" / "data" / "reports";
 }
 
 inline const std::map<std::string, nlohmann::json>& samples() {

@@ -1,4 +1,5 @@
-// Renderers of the report model (the JSON of docs/report.schema.json). They cannot disagree: all read the same document.
+// Renderers of the report model (the JSON of docs/report.schema.json). They cannot disagree: all read the same
+// document.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +13,8 @@ inline constexpr std::size_t kMaxAlarms = 1000;
 
 struct TerminalOptions {
   bool colour = false;
-  int width = 80;           // columns; lines are wrapped to it; 0: no wrapping
-  bool unicode = true;      // false: ASCII only
+  int width = 80;       // columns; lines are wrapped to it; 0: no wrapping
+  bool unicode = true;  // false: ASCII only
 };
 
 // The report as on the terminal, ending in a newline; one block per alarm, births and cause included.

@@ -11,8 +11,7 @@ std::string summary(const Json& report) {
   line.resize(std::max<std::size_t>(line.size(), 9), ' ');
   const Json& alarms = list(report, "alarms");
   if (alarms.empty()) {
-    return line + "  " +
-           (text(report, "outcome") == "unwatched" ? outcome_sentence(report) : watched_sentence(report));
+    return line + "  " + (text(report, "outcome") == "unwatched" ? outcome_sentence(report) : watched_sentence(report));
   }
   const Json& first = alarms[0];
   line += "  " + headline(report, first);

@@ -26,7 +26,8 @@ class Terminal {
       if (is_repeat(report_, one) || ++findings > kShownAlarms) continue;
       if (findings > 1) page_.blank();
       alarm(one);
-      if (const std::string line = repeats_sentence(report_, one); !line.empty()) labelled("repeated", Tone::kStrong, {{line}});
+      if (const std::string line = repeats_sentence(report_, one); !line.empty())
+        labelled("repeated", Tone::kStrong, {{line}});
     }
     if (findings > kShownAlarms) more(findings - kShownAlarms, "alarm");
     advisories();
@@ -91,12 +92,10 @@ class Terminal {
     if (const std::string line = gradients_sentence(alarm); !line.empty())
       labelled("gradients", Tone::kStrong, {{line}});
     if (const std::string line = buffers_sentence(alarm); !line.empty()) labelled("buffers", Tone::kStrong, {{line}});
-    const std::string loss = drift(at(alarm, "history"), "loss"),
-                      grad = drift(at(alarm, "history"), "grad_absmax");
+    const std::string loss = drift(at(alarm, "history"), "loss"), grad = drift(at(alarm, "history"), "grad_absmax");
     if (!loss.empty()) labelled("before", Tone::kStrong, {{"loss " + loss}});
     if (!grad.empty()) labelled(loss.empty() ? "before" : "", Tone::kStrong, {{"largest gradient " + grad}});
-    if (const std::string line = rerun_sentence(alarm); !line.empty())
-      labelled("again", Tone::kStrong, {{line}});
+    if (const std::string line = rerun_sentence(alarm); !line.empty()) labelled("again", Tone::kStrong, {{line}});
     cause(at(alarm, "cause"));
     fix(at(alarm, "fix"));
     if (const std::string capsule = text(alarm, "capsule"); !capsule.empty()) {
@@ -110,16 +109,17 @@ class Terminal {
     std::vector<Piece> pieces;
     add(pieces, born_at(birth), Tone::kBad);
     if (backward && !text(forward, "op").empty())
-      add(pieces, "backward of " + text(forward, "op") + (text(forward, "text").empty() ? "" : ", " + text(forward, "text")), Tone::kBad);
+      add(pieces,
+          "backward of " + text(forward, "op") + (text(forward, "text").empty() ? "" : ", " + text(forward, "text")),
+          Tone::kBad);
     // The node's own place is the forward op's, unless a custom function has a line of its own.
     const Json& where = text(birth, "file").empty() && backward ? forward : birth;
     add(pieces, shown_place(where), Tone::kCode);
     add(pieces, cut(printable(text(where, "source"), page_.unicode()), 200));
-    if (const std::string module = text(where, "module"); !module.empty())
-      add(pieces, "in " + module, Tone::kDim);
+    if (const std::string module = text(where, "module"); !module.empty()) add(pieces, "in " + module, Tone::kDim);
     const std::string phase = text(birth, "phase");
-    page_.line((other ? "also in " : "born in ") + (phase.empty() ? "an unknown phase" : phase),
-               Tone::kStrong, pieces, kHang);
+    page_.line((other ? "also in " : "born in ") + (phase.empty() ? "an unknown phase" : phase), Tone::kStrong, pieces,
+               kHang);
     if (const Json& own = at(birth, "user_frame"); own.is_object()) {
       pieces.clear();
       add(pieces, shown_place(own), Tone::kCode);
@@ -155,8 +155,7 @@ class Terminal {
 
   void tensors(const char* label, const Json& all, const Json& rows) {
     for (std::size_t i = 0; i < std::min(all.size(), kShownTensors); ++i) {
-      std::vector<Piece> pieces{
-          {(text(all[i], "arg").empty() ? "" : text(all[i], "arg") + " ") + tensor_type(all[i])}};
+      std::vector<Piece> pieces{{(text(all[i], "arg").empty() ? "" : text(all[i], "arg") + " ") + tensor_type(all[i])}};
       const bool bad = count(all[i], "nan") + count(all[i], "inf") > 0;
       for (const std::string& value : tensor_values(all[i], rows)) {
         add(pieces, value, bad && value.find(" x ") != std::string::npos ? Tone::kBad : Tone::kPlain);
@@ -211,7 +210,8 @@ class Terminal {
       const std::string outcome = text(experiments[i], "outcome");
       std::string names = experiment_words(experiments[i]);
       // What comes out alike is said once.
-      for (; outcome.size() > kShort && i + 1 < experiments.size() && text(experiments[i + 1], "outcome") == outcome; ++i) {
+      for (; outcome.size() > kShort && i + 1 < experiments.size() && text(experiments[i + 1], "outcome") == outcome;
+           ++i) {
         constexpr std::string_view kWhole = "whole step, ";
         const std::string next = experiment_words(experiments[i + 1]);
         names += "; " + (names.starts_with(kWhole) && next.starts_with(kWhole) ? next.substr(kWhole.size()) : next);
@@ -230,9 +230,8 @@ class Terminal {
   void fix(const Json& fix) {
     const std::string line = fix_sentence(report_, fix);
     if (line.empty()) return;
-    labelled(
-        "fix", Tone::kStrong,
-        {{line}, {"[" + fix_tag(fix) + "]", flag(fix, "verified") ? Tone::kGood : Tone::kWarn, 3, true}});
+    labelled("fix", Tone::kStrong,
+             {{line}, {"[" + fix_tag(fix) + "]", flag(fix, "verified") ? Tone::kGood : Tone::kWarn, 3, true}});
     for (const std::string& line : patch_lines(text(fix, "diff"))) page_.verbatim(line);
   }
 
@@ -241,8 +240,7 @@ class Terminal {
     for (std::size_t i = 0; i < std::min(all.size(), kShownAdvisories); ++i) {
       const Json& one = all[i];
       std::string line = text(one, "kind");
-      if (has_count(one, "step"))
-        line += (line.empty() ? "step " : ", step ") + std::to_string(count(one, "step"));
+      if (has_count(one, "step")) line += (line.empty() ? "step " : ", step ") + std::to_string(count(one, "step"));
       labelled("advisory", Tone::kWarn, {{line + ": " + text(one, "text")}});
       const Json& births = list(one, "births");
       if (!births.empty()) birth(births[0], false);
@@ -254,7 +252,8 @@ class Terminal {
   // Ways to run the step again were tried, and none led there; a level that needs none was not asked for.
   static bool no_way_back(const Json& alarm) {
     return text(alarm, "level") == "gate" && text(alarm, "rerun") == "not-run" && !text(alarm, "rerun_text").empty() &&
-           text(alarm, "policy") != "raise" && list(alarm, "births").empty() && text(at(alarm, "cause"), "class") == "unknown";
+           text(alarm, "policy") != "raise" && list(alarm, "births").empty() &&
+           text(at(alarm, "cause"), "class") == "unknown";
   }
 
   // One thing to do next, and only what this report can keep.
@@ -264,20 +263,23 @@ class Terminal {
     const bool of_cpp = is_of_cpp(report_);
     // Whether a program asks the environment for its options is not in a report.
     const auto on_alarm = [&](const std::string& word, const char* name) {
-      return of_cpp ? std::string("RecorderOptions::on_alarm = OnAlarm::") + name + " (where options_from_environment() is asked: FINITUDE_ON_ALARM=" +
-                          word + ")"
+      return of_cpp ? std::string("RecorderOptions::on_alarm = OnAlarm::") + name +
+                          " (where options_from_environment() is asked: FINITUDE_ON_ALARM=" + word + ")"
                     : "--on-alarm " + word;
     };
     std::string hint;
     if (outcome == "unwatched") {
-      hint = of_cpp ? "Recorder::step runs and judges a step, Recorder::gate judges one; is this the program that trains?"
-                    : "`finitude run` watches every optimizer of the script it starts; is this the script that trains?";
+      hint = of_cpp
+                 ? "Recorder::step runs and judges a step, Recorder::gate judges one; is this the program that trains?"
+                 : "`finitude run` watches every optimizer of the script it starts; is this the script that trains?";
     } else if (!alarms.empty()) {
       const std::string policy = text(alarms.back(), "policy");
       if (policy == "raise") hint = on_alarm("stop", "kStop") + " runs such a step again and names the cause";
       if (std::ranges::any_of(alarms, no_way_back))
         hint = "--level tape records the operators of every step, and explains such a one without running it again";
-      else if (policy == "stop") hint = on_alarm("skip", "kSkip") + " goes on without such a step, " + (of_cpp ? "kWarn" : "warn") + " applies it";
+      else if (policy == "stop")
+        hint =
+            on_alarm("skip", "kSkip") + " goes on without such a step, " + (of_cpp ? "kWarn" : "warn") + " applies it";
     }
     if (!hint.empty()) labelled("next", Tone::kDim, {{hint, Tone::kDim}});
   }

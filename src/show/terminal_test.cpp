@@ -30,26 +30,21 @@ std::string joined(const std::string& shown_text) {
 
 TEST(Terminal, LossAlarmWithForwardBirth) {
   const std::string out = joined(shown(sample("loss_forward")));
-  EXPECT_THAT(
-      out, StartsWith(
-               "finitude: step 412 stopped before the optimizer: loss is NaN (rank 0). Weights are clean."));
+  EXPECT_THAT(out,
+              StartsWith("finitude: step 412 stopped before the optimizer: loss is NaN (rank 0). Weights are clean."));
   EXPECT_THAT(out, HasSubstr("born in forward aten::log model.py:87 logp = torch.log(p) in Classifier.head"));
   EXPECT_THAT(out, HasSubstr("input p [32,10] float32 min 0 max 1 3 zeros at rows 4, 9, 31"));
   EXPECT_THAT(out, HasSubstr("output [32,10] float32 min -88.2 max 0 3 x -Inf at rows 4, 9, 31"));
-  EXPECT_THAT(out,
-              HasSubstr("aten::mul (model.py:88) 0 x -Inf = NaN \u2192 aten::sum (model.py:88) \u2192 loss"));
+  EXPECT_THAT(out, HasSubstr("aten::mul (model.py:88) 0 x -Inf = NaN \u2192 aten::sum (model.py:88) \u2192 loss"));
   EXPECT_THAT(out, HasSubstr("cause log of an exact zero: softmax underflowed in float32 (log-of-zero) "
                              "[proven by 3 of 3 experiments]"));
-  EXPECT_THAT(
-      out, HasSubstr("p clamped at 1e-12: finite log in float64: still -Inf rows 4, 9, 31 left out: finite"));
+  EXPECT_THAT(out, HasSubstr("p clamped at 1e-12: finite log in float64: still -Inf rows 4, 9, 31 left out: finite"));
   EXPECT_THAT(
       out,
-      HasSubstr(
-          "fix F.log_softmax(logits, -1) at model.py:86 [verified on this step: loss and gradients finite]"));
+      HasSubstr("fix F.log_softmax(logits, -1) at model.py:86 [verified on this step: loss and gradients finite]"));
   EXPECT_THAT(out, HasSubstr("again persistent, by rewind: rewound and run again in place; loss and "
                              "gradients came out with the same bits"));
-  EXPECT_THAT(
-      out, HasSubstr("capsule finitude-runs/2026-03-02T09-14-05/step-000412 finitude replay finitude-runs/"));
+  EXPECT_THAT(out, HasSubstr("capsule finitude-runs/2026-03-02T09-14-05/step-000412 finitude replay finitude-runs/"));
 }
 
 TEST(Terminal, ALineThatAFixNamesItselfIsNotSaidTwice) {
@@ -69,7 +64,8 @@ TEST(Terminal, SamplesOfTheGuiltyRows) {
   EXPECT_THAT(joined(shown(report)), Not(HasSubstr("of the data set")));
   nlohmann::json& birth = report["alarms"][0]["births"][0];
   birth["samples"] = {1033, 72, 5};
-  EXPECT_THAT(joined(shown(report)), HasSubstr("data rows 4, 9, 31 of the batch = samples 1033, 72, 5 of the data set"));
+  EXPECT_THAT(joined(shown(report)),
+              HasSubstr("data rows 4, 9, 31 of the batch = samples 1033, 72, 5 of the data set"));
   birth["rows"] = {4};
   EXPECT_THAT(joined(shown(report)), Not(HasSubstr("of the data set")));  // one for each row, or none
   birth["samples"] = {72};
@@ -87,17 +83,14 @@ TEST(Terminal, BackwardBirthNamesNodeAndForwardOp) {
   const std::string out = joined(shown(sample("gradient_backward")));
   EXPECT_THAT(out, StartsWith("finitude: step 7 skipped, training goes on: gradient of encoder.scale is NaN "
                               "(rank 0). Weights are clean."));
-  EXPECT_THAT(
-      out,
-      HasSubstr(
-          "born in backward LinalgVectorNormBackward0 (aten::div) backward of aten::linalg_vector_norm"));
+  EXPECT_THAT(out,
+              HasSubstr("born in backward LinalgVectorNormBackward0 (aten::div) backward of aten::linalg_vector_norm"));
   EXPECT_THAT(out, HasSubstr("/normalised_temperature_scaled.py:23"));
   EXPECT_THAT(out, HasSubstr("1 of 12 bad: encoder.scale (4 NaN of 64)"));
   EXPECT_THAT(out, HasSubstr("with rounding_mode = floor"));
   EXPECT_THAT(out, HasSubstr("hidden by aten::where"));
-  EXPECT_THAT(
-      out,
-      HasSubstr("persistent: the step did the same again, by rewind, loss and gradients equal bit for bit"));
+  EXPECT_THAT(out,
+              HasSubstr("persistent: the step did the same again, by rewind, loss and gradients equal bit for bit"));
   EXPECT_THAT(out, HasSubstr("[likely, confirmed by 2 of 3 experiments]"));
   EXPECT_THAT(out, HasSubstr("[not tried on the whole step]"));
 }
@@ -123,9 +116,8 @@ TEST(Terminal, HarmlessAndDamaged) {
   const std::string out = joined(shown(sample("several")));
   EXPECT_THAT(out, HasSubstr("step 20 was applied all the same: loss is NaN (rank 0). Gradients are finite, "
                              "weights were not in danger."));
-  EXPECT_THAT(
-      out,
-      HasSubstr("parameter encoder.layers.11.mlp.down.weight is not finite (rank 0). Weights are damaged."));
+  EXPECT_THAT(out,
+              HasSubstr("parameter encoder.layers.11.mlp.down.weight is not finite (rank 0). Weights are damaged."));
   EXPECT_THAT(out, HasSubstr("loss 0.7 3.5 81 Inf largest gradient 1 50 4e+04 NaN"));
   EXPECT_THAT(out, HasSubstr("[tried, not verified: finite, but rows 0-3 of the loss changed by 2e-3]"));
   EXPECT_THAT(out, HasSubstr("also in optimizer"));
@@ -133,17 +125,15 @@ TEST(Terminal, HarmlessAndDamaged) {
 }
 
 TEST(Terminal, Clean) {
-  EXPECT_EQ(
-      shown(sample("clean"), 0),
-      "finitude: no alarm: 413 steps, 21,476 gradients scanned, 2 scaler skips, 0 handled by the script.\n"
-      "unwatched 2 gradients of a wrapper subclass: no readable memory\n");
+  EXPECT_EQ(shown(sample("clean"), 0),
+            "finitude: no alarm: 413 steps, 21,476 gradients scanned, 2 scaler skips, 0 handled by the script.\n"
+            "unwatched 2 gradients of a wrapper subclass: no readable memory\n");
 }
 
 TEST(Terminal, UnwatchedSaysWhy) {
   const std::string out = joined(shown(sample("unwatched")));
-  EXPECT_THAT(
-      out, StartsWith(
-               "finitude: nothing that trains was seen: no optimizer and no backward was seen in 1 process"));
+  EXPECT_THAT(out,
+              StartsWith("finitude: nothing that trains was seen: no optimizer and no backward was seen in 1 process"));
   EXPECT_THAT(out, Not(HasSubstr("no alarm")));
 }
 
@@ -152,8 +142,7 @@ TEST(Terminal, AdvisoriesOnly) {
   EXPECT_THAT(out, StartsWith("finitude: no alarm, 2 advisories: 413 steps"));
   EXPECT_THAT(
       out,
-      HasSubstr(
-          "advisory handled-by-script, step 12: the script replaced 3 non-finite gradients with nan_to_num"));
+      HasSubstr("advisory handled-by-script, step 12: the script replaced 3 non-finite gradients with nan_to_num"));
   EXPECT_THAT(out, HasSubstr("advisory unowned-gradient: gradient of frozen.weight is Inf"));
 }
 
@@ -173,8 +162,7 @@ TEST(Terminal, NoLineIsWiderThanAsked) {
 
 TEST(Terminal, HostileStringsCannotReachTheTerminal) {
   const std::string out = shown(sample("hostile"));
-  for (const char c : out)
-    EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= 0x20) << static_cast<int>(c);
+  for (const char c : out) EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= 0x20) << static_cast<int>(c);
   EXPECT_THAT(out, Not(HasSubstr("\u202E")));
   EXPECT_THAT(out, Not(HasSubstr("\nfinitude: all clean")));
   EXPECT_THAT(out, HasSubstr("\\x1b[2J"));
@@ -234,7 +222,8 @@ TEST(Terminal, AProgramWithoutPythonIsToldOfItsOwnMeans) {
     report["python"] = cpp ? json() : json("3.11.7");
     const std::string out = joined(shown(report));
     EXPECT_THAT(out, HasSubstr(cpp ? "finitude-replay runs/step-3" : "finitude replay runs/step-3"));
-    EXPECT_THAT(out, HasSubstr(cpp ? "next RecorderOptions::on_alarm = OnAlarm::kSkip" : "next --on-alarm skip goes on"));
+    EXPECT_THAT(out,
+                HasSubstr(cpp ? "next RecorderOptions::on_alarm = OnAlarm::kSkip" : "next --on-alarm skip goes on"));
     EXPECT_THAT(html(report), HasSubstr(cpp ? "finitude-replay runs/step-3" : "finitude replay runs/step-3"));
     const std::string idle = joined(shown({{"schema", 1}, {"outcome", "unwatched"}, {"python", report["python"]}}));
     EXPECT_THAT(idle, HasSubstr(cpp ? "Recorder::step runs and judges a step" : "`finitude run` watches"));
@@ -251,7 +240,10 @@ TEST(Terminal, AStepThatNothingRunsAgainIsForTheTape) {
   alarm["births"] = json::array();
   alarm["rerun"] = "not-run";
   alarm["rerun_text"] = "rewind: an iterator cannot be set back";
-  alarm["cause"] = {{"class", "unknown"}, {"confidence", "possible"}, {"text", "the step was not run again"}, {"experiments", json::array()}};
+  alarm["cause"] = {{"class", "unknown"},
+                    {"confidence", "possible"},
+                    {"text", "the step was not run again"},
+                    {"experiments", json::array()}};
   alarm["level"] = "gate";
   EXPECT_THAT(joined(shown(report)), HasSubstr(tape));
   for (const char* other : {"tape", "trace"}) {
@@ -288,8 +280,7 @@ TEST(Terminal, WhatWasDoneIsReadFromTheAction) {
   alarm["weights"] = "damaged";
   EXPECT_THAT(
       start("stopped", "the optimizer wrote 3 NaN"),
-      StartsWith(
-          "step 412 stopped after the optimizer: the optimizer wrote 3 NaN (rank 0). Weights are damaged."));
+      StartsWith("step 412 stopped after the optimizer: the optimizer wrote 3 NaN (rank 0). Weights are damaged."));
 }
 
 TEST(Terminal, ManyOfEverythingStaysShort) {

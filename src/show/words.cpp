@@ -63,7 +63,8 @@ std::string done_sentence(const Json& alarm) {
   if (says("skip") || says("left out"))
     return applied_before ? " was bad, training goes on" : " skipped, training goes on";
   if (says("stop") || says("rais"))
-    return applied_before && !says("before the optimizer") ? " stopped after the optimizer" : " stopped before the optimizer";
+    return applied_before && !says("before the optimizer") ? " stopped after the optimizer"
+                                                           : " stopped before the optimizer";
   if (says("roll")) return " undone, back to the last good state";
   return "";
 }
@@ -86,8 +87,7 @@ std::string number_text(double value) {
 
 std::string grouped(std::uint64_t value) {
   std::string digits = std::to_string(value);
-  for (int i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3)
-    digits.insert(static_cast<std::size_t>(i), 1, ',');
+  for (int i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3) digits.insert(static_cast<std::size_t>(i), 1, ',');
   return digits;
 }
 
@@ -124,8 +124,7 @@ std::string outcome_sentence(const Json& report) {
   const std::size_t advisories = list(report, "advisories").size();
   if (list(report, "alarms").empty()) {
     return "no alarm" +
-           (advisories ? ", " + grouped(advisories) + (advisories == 1 ? " advisory" : " advisories") : "") +
-           ".";
+           (advisories ? ", " + grouped(advisories) + (advisories == 1 ? " advisory" : " advisories") : "") + ".";
   }
   return counted(list(report, "alarms").size(), "alarm") + (reason.empty() ? "." : ": " + reason);
 }
@@ -135,7 +134,8 @@ std::string end_sentence(const Json& report) {
   const Json& under_way = at(report, "under_way");
   const std::string process = under_way.is_object() ? "process " + digits(at(under_way, "pid")) : "its process";
   if (outcome == "running") return "the run goes on: " + process + " has written this so far";
-  if (outcome == "killed") return "the run was killed: " + process + " ended without a last word, and this is what it had written";
+  if (outcome == "killed")
+    return "the run was killed: " + process + " ended without a last word, and this is what it had written";
   return under_way.is_object() ? "written while the run went on: " + process + " goes on, or was killed" : "";
 }
 
@@ -182,8 +182,9 @@ std::string buffers_sentence(const Json& alarm) {
     all_back = all_back && flag(buffers[i], "put_back");
     if (i >= kShown) continue;
     const std::uint64_t nan = count(buffers[i], "nan"), inf = count(buffers[i], "inf");
-    line += (i ? ", " : "") + text(buffers[i], "name") + " (" + (nan ? grouped(nan) + " NaN" : "") + (nan && inf ? ", " : "") +
-            (inf ? grouped(inf) + " Inf" : "") + " of " + grouped(count(buffers[i], "numel")) + ")";
+    line += (i ? ", " : "") + text(buffers[i], "name") + " (" + (nan ? grouped(nan) + " NaN" : "") +
+            (nan && inf ? ", " : "") + (inf ? grouped(inf) + " Inf" : "") + " of " +
+            grouped(count(buffers[i], "numel")) + ")";
   }
   if (line.empty()) return line;
   if (buffers.size() > kShown) line += " and " + grouped(buffers.size() - kShown) + " more";
@@ -202,7 +203,8 @@ bool is_repeat(const Json& report, const Json& alarm) {
   if (!has_count(alarm, "repeat_of")) return false;
   const Json& all = list(report, "alarms");
   return std::any_of(all.begin(), all.end(), [&](const Json& other) {
-    return !has_count(other, "repeat_of") && count(other, "step") == count(alarm, "repeat_of") && is_same_place(other, alarm);
+    return !has_count(other, "repeat_of") && count(other, "step") == count(alarm, "repeat_of") &&
+           is_same_place(other, alarm);
   });
 }
 
@@ -212,10 +214,13 @@ std::string repeats_sentence(const Json& report, const Json& alarm) {
   std::uint64_t n = 0, first = 0, last = 0;
   const auto end_range = [&] {
     if (n == 0) return;
-    steps += (steps.empty() ? "" : ", ") + std::to_string(first) + (last > first ? (last > first + 1 ? " to " : ", ") + std::to_string(last) : "");
+    steps += (steps.empty() ? "" : ", ") + std::to_string(first) +
+             (last > first ? (last > first + 1 ? " to " : ", ") + std::to_string(last) : "");
   };
   for (const Json& other : list(report, "alarms")) {
-    if (!has_count(other, "repeat_of") || count(other, "repeat_of") != count(alarm, "step") || !is_same_place(other, alarm)) continue;
+    if (!has_count(other, "repeat_of") || count(other, "repeat_of") != count(alarm, "step") ||
+        !is_same_place(other, alarm))
+      continue;
     const std::uint64_t step = count(other, "step");
     if (n != 0 && step != last + 1) end_range();
     if (n == 0 || step != last + 1) first = step;
@@ -225,7 +230,8 @@ std::string repeats_sentence(const Json& report, const Json& alarm) {
   }
   if (n == 0) return {};
   end_range();
-  std::string line = (n == 1 ? "step " : "steps ") + steps + (n == 1 ? ": the same finding" : ": the same finding, " + grouped(n) + " times") +
+  std::string line = (n == 1 ? "step " : "steps ") + steps +
+                     (n == 1 ? ": the same finding" : ": the same finding, " + grouped(n) + " times") +
                      ", not run again";
   if (last_action.find("stop") != std::string::npos) line += "; step " + std::to_string(last) + " stopped training";
   return line;
@@ -262,8 +268,7 @@ std::string time_sentence(const Json& cause) {
 }
 
 std::string rerun_sentence(const Json& alarm) {
-  const std::string rerun = text(alarm, "rerun"), by = text(alarm, "rerun_by"),
-                    said = text(alarm, "rerun_text");
+  const std::string rerun = text(alarm, "rerun"), by = text(alarm, "rerun_by"), said = text(alarm, "rerun_text");
   if (rerun.empty() || rerun == "not-run") return said;
   if (!said.empty()) return rerun + (by.empty() || by == "none" ? "" : ", by " + by) + ": " + said;
   std::string line = rerun;
@@ -294,8 +299,7 @@ std::string cause_tag(const Json& cause) {
   }
   const std::string all = counted(judged != 0 ? judged : experiments.size(), "experiment");
   if (judged == 0) return confidence + (confidence == "proven" ? " by " : ", ") + all;
-  return confidence + (confidence == "proven" ? " by " : ", confirmed by ") + grouped(confirming) + " of " +
-         all;
+  return confidence + (confidence == "proven" ? " by " : ", confirmed by ") + grouped(confirming) + " of " + all;
 }
 
 namespace {

@@ -37,7 +37,8 @@ std::string rows_of(const Json& statistics, const Json& rows_of_birth);
 std::vector<std::string> tensor_values(const Json& statistics, const Json& rows_of_birth);
 std::string rows_words(const Json& rows);
 
-// "rows 4, 9 of the batch = samples 1033, 72 of the data set"; empty where a birth names no samples, nor rows of the batch.
+// "rows 4, 9 of the batch = samples 1033, 72 of the data set"; empty where a birth names no samples, nor rows of the
+// batch.
 std::string samples_words(const Json& birth);
 // What was done, with the samples that it was done to where they are known.
 std::string experiment_words(const Json& experiment);
@@ -46,16 +47,17 @@ std::string experiment_words(const Json& experiment);
 std::vector<std::string> scalars_words(const Json& birth);
 
 std::string gradients_sentence(const Json& alarm);  // empty where nothing is known
-std::string buffers_sentence(const Json& alarm);    // buffers that the step left NaN, and whether they are as before it; may be empty
+std::string buffers_sentence(
+    const Json& alarm);  // buffers that the step left NaN, and whether they are as before it; may be empty
 // A later alarm that is the same finding as another one of the report: it is listed with that one.
 bool is_repeat(const Json& report, const Json& alarm);
-std::string repeats_sentence(const Json& report, const Json& alarm);  // "steps 7 to 16: ..."; empty where there are none
+std::string repeats_sentence(const Json& report,
+                             const Json& alarm);  // "steps 7 to 16: ..."; empty where there are none
 // The lines of a diff, as a program that applies them has to get them.
 std::vector<std::string> patch_lines(const std::string& diff);
 // What the experiments with the whole step took, and what they might have taken; empty: none was made.
 std::string time_sentence(const Json& cause);
-std::string rerun_sentence(
-    const Json& alarm);  // empty where no second run was made and nothing is said about it
+std::string rerun_sentence(const Json& alarm);  // empty where no second run was made and nothing is said about it
 std::string cause_sentence(const Json& cause);  // with its class; empty for none
 std::string cause_tag(const Json& cause);       // "proven by 3 of 3 experiments", "likely", ...
 std::string fix_sentence(const Json& report, const Json& fix);

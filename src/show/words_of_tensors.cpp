@@ -106,11 +106,15 @@ std::string experiment_words(const Json& experiment) {
 std::string rows_of(const Json& statistics, const Json& rows_of_birth) {
   const Json& own = list(statistics, "rows");
   if (statistics.contains("rows")) return rows_words(own);  // none: those of the birth are of something else
-  const bool bad = count(statistics, "nan") + count(statistics, "inf") + count(statistics, "pos_inf") + count(statistics, "neg_inf") != 0;
+  const bool bad = count(statistics, "nan") + count(statistics, "inf") + count(statistics, "pos_inf") +
+                       count(statistics, "neg_inf") !=
+                   0;
   const Json& shape = list(statistics, "shape");
   if (!bad || shape.empty() || !shape[0].is_number_integer() || !rows_of_birth.is_array()) return {};
   // Rows of the birth are samples of the batch; a tensor with a smaller first dimension has none of that number.
-  const auto has = [&](const Json& row) { return row.is_number_integer() && row.get<std::int64_t>() < shape[0].get<std::int64_t>(); };
+  const auto has = [&](const Json& row) {
+    return row.is_number_integer() && row.get<std::int64_t>() < shape[0].get<std::int64_t>();
+  };
   return std::all_of(rows_of_birth.begin(), rows_of_birth.end(), has) ? rows_words(rows_of_birth) : std::string();
 }
 
@@ -145,9 +149,10 @@ std::vector<std::string> tensor_values(const Json& statistics, const Json& rows_
 bool is_of_cpp(const Json& report) { return report.contains("python") && report["python"].is_null(); }
 
 std::string capsule_command(const Json& report, const std::string& capsule, const std::string& word) {
-  const std::string program = !is_of_cpp(report) ? "finitude" + word : word == " replay " ? "finitude-replay " : "finitude-offline" + word;
-  constexpr std::string_view kSafe =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+/=:,@%";
+  const std::string program = !is_of_cpp(report)   ? "finitude" + word
+                              : word == " replay " ? "finitude-replay "
+                                                   : "finitude-offline" + word;
+  constexpr std::string_view kSafe = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+/=:,@%";
   if (!capsule.empty() && capsule[0] != '-' && capsule.find_first_not_of(kSafe) == std::string::npos) {
     return program + capsule;
   }

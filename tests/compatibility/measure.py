@@ -5,8 +5,9 @@ import pathlib
 import re
 import shutil
 
-import helpers
 import notebooks
+
+import helpers
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "programs"
 OURS = ("finitude-runs", ".ipython", "report.json", ".stdout", ".stderr", "__pycache__")
@@ -20,20 +21,28 @@ def birth_lines(program):
     text = program.read_text(encoding="utf-8")
     marked = [n for n, line in enumerate(text.splitlines(), 1) if line.endswith("# birth")]
     assert len(marked) == 1, f"{program.name} marks {len(marked)} births"
-    around = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt)
-              and node.lineno <= marked[0] <= node.end_lineno]
+    around = [
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.stmt) and node.lineno <= marked[0] <= node.end_lineno
+    ]
     inner = min(around, key=lambda node: node.end_lineno - node.lineno)
     return range(inner.lineno, inner.end_lineno + 1)
 
 
 def words_of(row, program):
-    return [word.format(program=program, name=program.stem) for word in row.launcher] if row.launcher else [str(program)]
+    return (
+        [word.format(program=program, name=program.stem) for word in row.launcher] if row.launcher else [str(program)]
+    )
 
 
 def left_behind(folder):
     """What the program wrote: {path: bytes}."""
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*"))
-            if p.is_file() and not any(part in OURS for part in p.relative_to(folder).parts)}
+    return {
+        str(p.relative_to(folder)): p.read_bytes()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file() and not any(part in OURS for part in p.relative_to(folder).parts)
+    }
 
 
 def prepare(row, folder):
@@ -46,8 +55,9 @@ def watched(row, folder, policy):
     program = prepare(row, folder)
     if row.launcher == ("notebook",):
         return notebooks.run(folder, program, policy)
-    return helpers.finitude(folder, "run", "--report", "report.json", "--on-alarm", policy, *words_of(row, program),
-                            cold=bool(row.launcher))
+    return helpers.finitude(
+        folder, "run", "--report", "report.json", "--on-alarm", policy, *words_of(row, program), cold=bool(row.launcher)
+    )
 
 
 def unwatched(row, folder):
@@ -61,7 +71,7 @@ def unwatched(row, folder):
 
 
 def line_of(birth, program):
-    """"right", or what is wrong with it. A birth in backward is told by the forward op that its node belongs to."""
+    """ "right", or what is wrong with it. A birth in backward is told by the forward op that its node belongs to."""
     place = birth["forward"] if birth["phase"] == "backward" and birth.get("forward") else birth
     if not place.get("line"):
         return "none"
@@ -75,7 +85,12 @@ def rerun_of(text):
     told = re.search(r"; (\w[\w-]*), by (\w+): (.*)", text)
     if told is None:
         return {}
-    return {"rerun": told[1], "rerun_by": told[2], "rerun_text": told[3], "rerun_verified": "with the same bits" in told[3]}
+    return {
+        "rerun": told[1],
+        "rerun_by": told[2],
+        "rerun_text": told[3],
+        "rerun_verified": "with the same bits" in told[3],
+    }
 
 
 def finding_of(report):
@@ -90,8 +105,8 @@ def masked(text):
 
 
 def is_saved(plain, skip):
-    """Without us the weights were ruined, and every later number; with the step left out later numbers are finite. Where
-    the program was not ruined, or printed less than we let it print, there is nothing to see."""
+    """Without us the weights were ruined, and every later number; with the step left out later numbers are finite.
+    Where the program was not ruined, or printed less than we let it print, there is nothing to see."""
     before, after = ([m.group() for m in NUMBER.finditer(run.out)] for run in (plain, skip))
     ruined = [n for n, (a, b) in enumerate(zip(before, after)) if a in BAD and b not in BAD]
     return bool(ruined) or len(after) > len(before) or sum(a in BAD for a in before) <= 1
@@ -125,15 +140,28 @@ def of(row, folder):
     warn = None if row.launcher else watched(row, folders["warn"], "warn")
     finding, is_alarm = finding_of(skip.report)
     if finding is None:
-        return {"detected": "no", "vetoed": "by the script", "way": "none", "rerun": "not-run", "verified": "no", "line": "none",
-                "effects": effects(row, plain, skip, warn, folders), "told": skip.told()}
+        return {
+            "detected": "no",
+            "vetoed": "by the script",
+            "way": "none",
+            "rerun": "not-run",
+            "verified": "no",
+            "line": "none",
+            "effects": effects(row, plain, skip, warn, folders),
+            "told": skip.told(),
+        }
     births = finding.get("births") or []
-    left_out = is_alarm and finding["weights"] == "clean" and finding["action"] in LEFT_OUT and \
-        is_saved(plain, skip)
+    left_out = is_alarm and finding["weights"] == "clean" and finding["action"] in LEFT_OUT and is_saved(plain, skip)
     rerun = finding if is_alarm else rerun_of(finding["text"])
     return {
-        "detected": f"step {finding['step']}, {finding['sink']['kind']}" if is_alarm else f"advisory, step {finding['step']}",
-        "vetoed": "by the script" if not is_alarm or "script's own" in finding.get("action", "") else "yes" if left_out else "no",
+        "detected": f"step {finding['step']}, {finding['sink']['kind']}"
+        if is_alarm
+        else f"advisory, step {finding['step']}",
+        "vetoed": "by the script"
+        if not is_alarm or "script's own" in finding.get("action", "")
+        else "yes"
+        if left_out
+        else "no",
         "way": rerun.get("rerun_by", "none"),
         "rerun": rerun.get("rerun", "not-run"),
         "verified": "yes" if rerun.get("rerun_verified") else "no",

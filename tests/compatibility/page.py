@@ -1,6 +1,6 @@
 """The tables of docs/compatibility.md that tell of loops and launchers.
 
-    python tests/compatibility/page.py        runs every row and writes the table anew (some minutes)
+python tests/compatibility/page.py        runs every row and writes the table anew (some minutes)
 """
 
 import pathlib
@@ -24,7 +24,11 @@ def way_in_words(cells):
 
 
 def line_of(shape, cells):
-    shown = {**cells, "way": way_in_words(cells), "verified": {"yes": "same", "no": "-"}.get(cells["verified"], cells["verified"])}
+    shown = {
+        **cells,
+        "way": way_in_words(cells),
+        "verified": {"yes": "same", "no": "-"}.get(cells["verified"], cells["verified"]),
+    }
     return "| " + " | ".join([shape, *(shown[column] for column in COLUMNS)]) + " |"
 
 
@@ -41,8 +45,11 @@ def body(cells_of):
 
 
 def expected_cells():
-    return {row.name: {column: getattr(row, column) for column in (*COLUMNS, "rerun")}
-            for group in rows.GROUPS.values() for row in group}
+    return {
+        row.name: {column: getattr(row, column) for column in (*COLUMNS, "rerun")}
+        for group in rows.GROUPS.values()
+        for row in group
+    }
 
 
 def written():
@@ -53,7 +60,9 @@ def written():
 
 def write(cells_of):
     text = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(text[: text.index(BEGIN) + len(BEGIN)] + "\n" + body(cells_of) + text[text.index(END) :], encoding="utf-8")
+    PAGE.write_text(
+        text[: text.index(BEGIN) + len(BEGIN)] + "\n" + body(cells_of) + text[text.index(END) :], encoding="utf-8"
+    )
 
 
 def main():

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+
 from helpers import Result, environment
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
@@ -18,8 +19,10 @@ LIMIT = 300  # seconds; importing a framework takes some by itself
 def needs(*packages):
     """The marks of a module of tests that needs these packages."""
     missing = [p for p in packages if importlib.util.find_spec(p) is None]
-    return [pytest.mark.frameworks,
-            pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)} (make test-frameworks)")]
+    return [
+        pytest.mark.frameworks,
+        pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)} (make test-frameworks)"),
+    ]
 
 
 def run(folder, program, *arguments, options=None, env=None, text=None):
@@ -32,17 +35,25 @@ def run(folder, program, *arguments, options=None, env=None, text=None):
     words = [program, *arguments]
     if options is not None:
         words = ["-m", "finitude", "run", "--report", "report.json", *options, *words]
-    done = subprocess.run([sys.executable, *words], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT,
-                          env={**environment(env), "PYTHONWARNINGS": "ignore", "HF_HUB_OFFLINE": "1", "COLUMNS": "100"})
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=LIMIT,
+        env={**environment(env), "PYTHONWARNINGS": "ignore", "HF_HUB_OFFLINE": "1", "COLUMNS": "100"},
+    )
     found = json.loads(report.read_text()) if report.is_file() else None
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode(), found, folder)
 
 
 def without_times(out):
-    """Standard output without what is measured by a clock: run times in logs, and the lines of rich's progress bar, whose
-    rates change the width of all else in them."""
+    """Standard output without what is measured by a clock: run times in logs, and the lines of rich's progress bar,
+    whose rates change the width of all else in them."""
     lines = [line for line in out.splitlines() if "\u2501" not in line and not line.startswith("   ")]
-    return re.sub(r"(train_runtime|train_\w+_per_second|eval_runtime|eval_\w+_per_second)': '[\d.e+-]+'", r"\1", "\n".join(lines))
+    return re.sub(
+        r"(train_runtime|train_\w+_per_second|eval_runtime|eval_\w+_per_second)': '[\d.e+-]+'", r"\1", "\n".join(lines)
+    )
 
 
 def line_of(program, source):
@@ -66,12 +77,19 @@ def assert_explained(got, program, step, source, cause, way="closure"):
     assert alarm["step"] == step and alarm["weights"] == "clean", got.told()
     assert alarm["births"], (alarm["rerun_text"], got.told())
     birth = alarm["births"][0]
-    assert (os.path.basename(birth["file"]), birth["line"]) == (program, line_of(program, source)), (birth, alarm["rerun_text"])
+    assert (os.path.basename(birth["file"]), birth["line"]) == (program, line_of(program, source)), (
+        birth,
+        alarm["rerun_text"],
+    )
     assert alarm["cause"]["class"] == cause, alarm["cause"]
-    assert (alarm["rerun_by"], alarm["rerun_verified"], alarm["rerun"]) == (way, True, "persistent"), alarm["rerun_text"]
+    assert (alarm["rerun_by"], alarm["rerun_verified"], alarm["rerun"]) == (way, True, "persistent"), alarm[
+        "rerun_text"
+    ]
     return alarm
 
 
 def assert_weights_as_before(got, name):
     """The weights at the end are, bit for bit, those after the last step that was applied."""
-    assert re.findall(r"weights (\w+)$", got.out, re.M) == (got.folder / name / "digests.txt").read_text().split()[-1:], got.told()
+    assert (
+        re.findall(r"weights (\w+)$", got.out, re.M) == (got.folder / name / "digests.txt").read_text().split()[-1:]
+    ), got.told()

@@ -1,8 +1,8 @@
 """What the programs of this folder do under us, as rows for docs/compatibility.md.
 
-rows.json holds the rows that the page shows; test_table.py runs every one of them and asserts that this is what comes out.
-A row is stopped once and once left out (skip); what is expected comes from runs without us: of the same program, in which
-the bad batch ruins the weights, and of one in which the batches of the bad step are not in the data at all.
+rows.json holds the rows that the page shows; test_table.py runs every one of them and asserts that this is what comes
+out. A row is stopped once and once left out (skip); what is expected comes from runs without us: of the same program,
+in which the bad batch ruins the weights, and of one in which the batches of the bad step are not in the data at all.
 """
 
 import functools
@@ -15,13 +15,19 @@ from framework_runs import PROGRAMS, line_of, run, without_times
 
 ROWS = pathlib.Path(__file__).parent / "rows.json"
 BAD = 7  # a batch of the first of two epochs, of 12 each
-SIZES = {"lightning_fit.py": {"accumulating": 3, "clip_value": 2, "manual": 2},
-         "trainer_fit.py": {"accumulating": 3, "own_loss": 2},
-         "accelerate_fit.py": {"accumulating": 3, "by_hand": 2}}
-BIRTHS = {"lightning_fit.py": {"": "return self.net(x / x.norm(dim=1, keepdim=True))"},
-          "trainer_fit.py": {"": "first = first / first.norm(dim=1, keepdim=True)",
-                             "own_loss": 'loss = (nn.functional.cross_entropy(logits, labels, reduction="none") * weight).sum()'},
-          "accelerate_fit.py": {"": "return self.net(x / x.norm(dim=1, keepdim=True))"}}
+SIZES = {
+    "lightning_fit.py": {"accumulating": 3, "clip_value": 2, "manual": 2},
+    "trainer_fit.py": {"accumulating": 3, "own_loss": 2},
+    "accelerate_fit.py": {"accumulating": 3, "by_hand": 2},
+}
+BIRTHS = {
+    "lightning_fit.py": {"": "return self.net(x / x.norm(dim=1, keepdim=True))"},
+    "trainer_fit.py": {
+        "": "first = first / first.norm(dim=1, keepdim=True)",
+        "own_loss": 'loss = (nn.functional.cross_entropy(logits, labels, reduction="none") * weight).sum()',
+    },
+    "accelerate_fit.py": {"": "return self.net(x / x.norm(dim=1, keepdim=True))"},
+}
 NUMBER = re.compile(r"-?\b(\d+\.\d+(e[+-]?\d+)?|nan|inf)\b")
 OURS = ("finitude-runs", "report.json")
 
@@ -40,14 +46,17 @@ def versions():
 
 
 class Plain:
-    """All configurations of a program without us: with good data, with the bad batch, and without the bad step's batches."""
+    """All configurations of a program without us: with good data, with the bad batch, and without the bad step's
+    batches."""
 
     def __init__(self, program, folder):
         self.program, names = program, ",".join(configurations(program))
         self.healthy = run(folder / "healthy", program, names)
         self.bad = run(folder / "bad", program, names, str(BAD))
         self.without = run(folder / "without", program, names, str(BAD), "without")
-        assert (self.healthy.code, self.bad.code, self.without.code) == (0, 0, 0), self.healthy.told() + self.bad.told() + self.without.told()
+        assert (self.healthy.code, self.bad.code, self.without.code) == (0, 0, 0), (
+            self.healthy.told() + self.bad.told() + self.without.told()
+        )
 
 
 def last_line(name, got):
@@ -57,7 +66,9 @@ def last_line(name, got):
 
 def _lines_of(name, got):
     """What it prints, digests and figures masked: those of a run that is not ruined are others."""
-    lines = [line for line in without_times(got.out).splitlines() if line.startswith(f"{name} ") and " rest " not in line]
+    lines = [
+        line for line in without_times(got.out).splitlines() if line.startswith(f"{name} ") and " rest " not in line
+    ]
     return [NUMBER.sub("#", line) for line in lines]
 
 
@@ -105,15 +116,29 @@ def measure(program, name, stopped, skipped, plain):
         a = got.alarms[0]
         births = a["births"]
         place = (pathlib.Path(births[0]["file"]).name, births[0]["line"]) if births else None
-        cells.append({"detected": f"step {a['step']}, micro-batch {a['micro_batch']}, {a['sink']['kind']}", "way": a["rerun_by"],
-                      "rerun": a["rerun"], "verified": "yes" if a["rerun_verified"] else "no",
-                      "line": "none" if place is None else "right" if place == (program, line_of(program, source)) else f"{place}"})
+        cells.append(
+            {
+                "detected": f"step {a['step']}, micro-batch {a['micro_batch']}, {a['sink']['kind']}",
+                "way": a["rerun_by"],
+                "rerun": a["rerun"],
+                "verified": "yes" if a["rerun_verified"] else "no",
+                "line": "none"
+                if place is None
+                else "right"
+                if place == (program, line_of(program, source))
+                else f"{place}",
+            }
+        )
     assert cells[0] == cells[1], "stop and skip tell of different things"
     before = (stopped.folder / name / "digests.txt").read_text().split()[-1]
     clean = stopped.code == 1 and "NonFiniteError" in stopped.err and last_line(name, stopped).endswith(before)
     on_time = (alarm["step"], alarm["micro_batch"]) == (BAD // size, BAD % size)
-    return {"vetoed": "yes" if clean and alarm["weights"] == "clean" else "no", "step": "right" if on_time else "wrong",
-            **cells[0], "effects": effects(name, skipped, plain)}
+    return {
+        "vetoed": "yes" if clean and alarm["weights"] == "clean" else "no",
+        "step": "right" if on_time else "wrong",
+        **cells[0],
+        "effects": effects(name, skipped, plain),
+    }
 
 
 def program_text(program):

@@ -11,11 +11,14 @@ BIRTH = "return self.net(x / x.norm(dim=1, keepdim=True))"
 BAD = 7  # a batch of the first epoch, of 12
 
 
-@pytest.mark.parametrize("name, source, way", [
-    ("adversarial", "unit = x / first", "closure"),
-    # What the judge's step did to the weights is not undone for this: the whole program runs again.
-    ("adversarial_maker", "loss = -self.judge(self.maker(torch.randn_like(x) + x / second)).mean()", "restart"),
-])
+@pytest.mark.parametrize(
+    "name, source, way",
+    [
+        ("adversarial", "unit = x / first", "closure"),
+        # What the judge's step did to the weights is not undone for this: the whole program runs again.
+        ("adversarial_maker", "loss = -self.judge(self.maker(torch.randn_like(x) + x / second)).mean()", "restart"),
+    ],
+)
 def test_two_optimizers_in_one_training_step(tmp_path, name, source, way):
     got = run(tmp_path, PROGRAM, name, str(BAD), options=[])
     alarm = assert_explained(got, PROGRAM, BAD, source, "division-by-zero", way)
@@ -83,9 +86,13 @@ def test_ranks_call_their_units_again_together(tmp_path, policy):
     for rank, step, row in bad:
         own, other = sorted((a for a in got.alarms if a["step"] == step), key=lambda a: a["rank"] != rank)
         for alarm in (own, other):
-            assert (alarm["rerun_by"], alarm["rerun_verified"], alarm["weights"]) == ("closure", True, "clean"), alarm["rerun_text"]
+            assert (alarm["rerun_by"], alarm["rerun_verified"], alarm["weights"]) == ("closure", True, "clean"), alarm[
+                "rerun_text"
+            ]
             assert "on all ranks together" in alarm["rerun_text"]
-        assert [b["line"] for b in own["births"]] == [line_of(RANKS, "self.net(x / x.norm(dim=1, keepdim=True))")] and own["births"][0]["rows"] == [row]
+        assert [b["line"] for b in own["births"]] == [
+            line_of(RANKS, "self.net(x / x.norm(dim=1, keepdim=True))")
+        ] and own["births"][0]["rows"] == [row]
         assert other["cause"]["class"] == "other-rank" and f"came from rank {rank}" in other["cause"]["text"]
     weights = re.findall(r"rank \d weights (.*)", got.out)
     assert len(set(weights)) == (1 if policy == "skip" else 0), got.out

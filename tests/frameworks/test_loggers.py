@@ -1,4 +1,5 @@
-"""Loggers whose points go through a thread or a process of their own, as they come from pip: a step's point is there once."""
+"""Loggers whose points go through a thread or a process of their own, as they come from pip: a step's point is there
+once."""
 
 import glob
 import pathlib
@@ -30,14 +31,19 @@ CLOSE
 
 def watched(folder, opened, log, close, env=None):
     text = TRAINING.replace("OPEN", opened).replace("LOG", log).replace("CLOSE", close)
-    # In a process of its own: the logger starts threads and processes, which the forked runs of other tests share nothing of.
+    # In a process of its own: the logger starts threads and processes, which the forked runs of other tests share
+    # nothing of.
     got = helpers.run(folder, text, "--on-alarm", "skip", env=env, cold=True)
     assert (got.code, got.the_alarm()["rerun_by"]) == (0, "rewind"), got.told()
 
 
 def test_tensorboard_has_the_point_of_a_step_once(tmp_path):
-    watched(tmp_path, "from torch.utils.tensorboard import SummaryWriter\nw = SummaryWriter('log')", "w.add_scalar('loss', float(i), i)",
-            "w.close()")
+    watched(
+        tmp_path,
+        "from torch.utils.tensorboard import SummaryWriter\nw = SummaryWriter('log')",
+        "w.add_scalar('loss', float(i), i)",
+        "w.close()",
+    )
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     found = EventAccumulator(str(tmp_path / "log"))
@@ -46,8 +52,13 @@ def test_tensorboard_has_the_point_of_a_step_once(tmp_path):
 
 
 def test_wandb_has_the_point_of_a_step_once(tmp_path):
-    watched(tmp_path, "import wandb\nrun = wandb.init(project='test')", "wandb.log({'i': i})", "run.finish()",
-            env={"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_DIR": str(tmp_path)})
+    watched(
+        tmp_path,
+        "import wandb\nrun = wandb.init(project='test')",
+        "wandb.log({'i': i})",
+        "run.finish()",
+        env={"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_DIR": str(tmp_path)},
+    )
     from wandb.proto import wandb_internal_pb2
 
     (path,) = glob.glob(str(tmp_path / "wandb" / "offline-run-*" / "run-*.wandb"))
@@ -68,7 +79,7 @@ def records(stored):
             at += block - at % block
             continue
         _, size, kind = struct.unpack_from("<IHB", stored, at)
-        parts += stored[at + 7:at + 7 + size]
+        parts += stored[at + 7 : at + 7 + size]
         at += 7 + size
         if kind in (1, 4):  # whole, or the last part
             yield parts

@@ -36,8 +36,7 @@ void on_signal(int signal) {
 
 // Bytes that floating-point formats, sizes and flags take for special come up more often than the others.
 std::uint8_t any_byte(std::mt19937_64& random) {
-  static constexpr std::uint8_t kTelling[] = {0x00, 0x01, 0x7f, 0x80, 0xff, 0x7c,
-                                              0xfc, 0xf8, 0xf0, 0x7e, 0x3f};
+  static constexpr std::uint8_t kTelling[] = {0x00, 0x01, 0x7f, 0x80, 0xff, 0x7c, 0xfc, 0xf8, 0xf0, 0x7e, 0x3f};
   const std::uint64_t pick = random();
   return pick % 3 == 0 ? kTelling[(pick >> 8) % std::size(kTelling)] : static_cast<std::uint8_t>(pick >> 8);
 }
@@ -49,8 +48,7 @@ Input next_input(const Input& before, std::size_t most, std::mt19937_64& random)
     const std::size_t roof = std::size_t{1} << (random() % 13);
     input.resize(random() % (roof < most ? roof + 1 : most + 1));
     const bool calm = random() % 3 == 0;  // without many special bytes, most blocks are finite
-    for (std::uint8_t& byte : input)
-      byte = calm ? static_cast<std::uint8_t>(0x38 + random() % 8) : any_byte(random);
+    for (std::uint8_t& byte : input) byte = calm ? static_cast<std::uint8_t>(0x38 + random() % 8) : any_byte(random);
     for (std::size_t i = 0; i < input.size() && i < 8; ++i) input[i] = static_cast<std::uint8_t>(random());
     return input;
   }
@@ -123,8 +121,7 @@ int main(int argc, char** argv) {
   std::uint64_t done = 0;
   for (; runs == 0 ? std::chrono::steady_clock::now() < end : done < runs; ++done) {
     input = next_input(input, most, random);
-    std::snprintf(crash_note, sizeof crash_note,
-                  "\nfailed at input %llu of -seed=%llu; again: -seed=%llu -runs=%llu\n",
+    std::snprintf(crash_note, sizeof crash_note, "\nfailed at input %llu of -seed=%llu; again: -seed=%llu -runs=%llu\n",
                   static_cast<unsigned long long>(done + 1), static_cast<unsigned long long>(seed),
                   static_cast<unsigned long long>(seed), static_cast<unsigned long long>(done + 1));
     LLVMFuzzerTestOneInput(input.data(), input.size());

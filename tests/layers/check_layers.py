@@ -19,11 +19,23 @@ LAYERS = (
     "bindings",
 )  # fmt: skip
 # The folders of python/finitude, likewise; its public modules stand above all of them.
-PYTHON_LAYERS = ("base", "program", "findings", "capsules", "second_run", "first_run", "selftest", "start", "doctor", "words")
+PYTHON_LAYERS = (
+    "base",
+    "program",
+    "findings",
+    "capsules",
+    "second_run",
+    "first_run",
+    "selftest",
+    "start",
+    "doctor",
+    "words",
+)
 PYTHON_GROUND = {"errors", "rules", "_native", "_built_for"}  # public or built, and below all folders
 MAX_LINES = 450
 
-# What a file name has to say before the file may include a header: the suffixes of its stem, or "bindings" for the folder.
+# What a file name has to say before the file may include a header: the suffixes of its stem, or "bindings" for the
+# folder.
 TORCH_HEADER = re.compile(r"^(ATen|c10|torch|caffe2)/")
 PYTHON_HEADER = re.compile(r"^(Python\.h$|pybind11/|cpython/|frameobject\.h$|internal/pycore)")
 CUDA_HEADER = re.compile(r"^(cuda|cub/|thrust/|nccl|cublas|cudnn|nvml|nvrtc)")
@@ -39,7 +51,9 @@ FAST_MATH = re.compile(
 # Folders of build machines. Written in two parts so that this file passes its own check; samples use /srv/fits.
 MACHINE_PATH = re.compile(r"(?<![\w.\-/:*}])/(ro" + r"ot|wo" + r"rk)(?![\w-])")
 # A path of the tree in backticks. What a build or a run leaves behind (build/, finitude-runs/) is not one.
-DOCUMENTED_PATH = re.compile(r"`((?:src|include|python|zoo|tests|examples|docs|tools|cmake|requirements|\.ci)/[\w./*-]*)`")
+DOCUMENTED_PATH = re.compile(
+    r"`((?:src|include|python|zoo|tests|examples|docs|tools|cmake|requirements|\.ci)/[\w./*-]*)`"
+)
 
 SOURCE_SUFFIXES = {".cpp", ".h", ".cu", ".cuh", ".inc"}
 TEXT_SUFFIXES = SOURCE_SUFFIXES | {
@@ -122,7 +136,8 @@ def layer_order(tree):
 
 
 def _imports(file, module):
-    """(line, module relative to python/finitude that is imported) of a module there, where it stands and inside functions."""
+    """(line, module relative to python/finitude that is imported) of a module there, where it stands and inside
+    functions."""
     package = module.split(".")[:-1]
     for node in ast.walk(ast.parse(file.data)):
         if isinstance(node, ast.ImportFrom) and node.level:
@@ -132,10 +147,14 @@ def _imports(file, module):
 
 
 def python_order(tree):
-    """A folder of python/finitude imports from itself and from what stands to its left, and no two of its files each other."""
+    """A folder of python/finitude imports from itself and from what stands to its left, and no two of its files each
+    other."""
     root = pathlib.PurePosixPath("python/finitude")
-    files = {".".join(f.path.relative_to(root).with_suffix("").parts): f for f in tree.files if f.path.is_relative_to(root) and
-             f.path.suffix == ".py"}
+    files = {
+        ".".join(f.path.relative_to(root).with_suffix("").parts): f
+        for f in tree.files
+        if f.path.is_relative_to(root) and f.path.suffix == ".py"
+    }
     edges = {}
     for module, file in files.items():
         folder, _, name = module.rpartition(".")
@@ -203,7 +222,8 @@ def indirect_dependencies(tree):
 
 
 def one_torch_extension(tree):
-    """torch/extension.h costs 25 seconds of compilation: at most one file pays it, and torch/torch.h is never needed."""
+    """torch/extension.h costs 25 seconds of compilation: at most one file pays it, and torch/torch.h is never
+    needed."""
     users = []
     for file in tree.sources("src", "include", "cmake"):
         for line, header in file.includes():
@@ -258,8 +278,9 @@ def no_machine_paths(tree):
 
 
 def tests_beside_code(tree):
-    """A C++ test lies in src/, where the build finds it, and beside what it tests. Those of torch code are in Python; only what C++
-    programs link (src/recorder) is tested in C++ with torch, and through the public headers, as such a program would."""
+    """A C++ test lies in src/, where the build finds it, and beside what it tests. Those of torch code are in Python;
+    only what C++ programs link (src/recorder) is tested in C++ with torch, and through the public headers, as such a
+    program would."""
     for file in tree.files:
         if file.path.suffix != ".cpp" or not file.path.stem.endswith("_test"):
             continue
@@ -270,7 +291,11 @@ def tests_beside_code(tree):
         elif file.layer == "recorder":
             for line, header in file.includes():
                 if header.split("/")[0] in LAYERS and not header.startswith("recorder/testing"):
-                    yield file.path, line, f"a test of what C++ programs link includes {header}; they have the public headers alone"
+                    yield (
+                        file.path,
+                        line,
+                        f"a test of what C++ programs link includes {header}; they have the public headers alone",
+                    )
 
 
 def named_paths(tree):
@@ -303,9 +328,7 @@ RULES = (
 def violations(root):
     """One line per violation, in the order of RULES."""
     tree = Tree(root)
-    return [
-        f"{path}:{line}: {message} [{rule.__name__}]" for rule in RULES for path, line, message in rule(tree)
-    ]
+    return [f"{path}:{line}: {message} [{rule.__name__}]" for rule in RULES for path, line, message in rule(tree)]
 
 
 if __name__ == "__main__":

@@ -79,8 +79,8 @@ std::vector<PyTypeObject*> types_of(PyObject* tuple) {
 // init(prefixes, tensor type or None, external types, module call codes), the lists as tuples
 PyObject* init(PyObject*, PyObject* args) {
   PyObject *prefixes, *tensor, *external, *codes;
-  if (PyArg_ParseTuple(args, "O!OO!O!", &PyTuple_Type, &prefixes, &tensor, &PyTuple_Type, &external,
-                       &PyTuple_Type, &codes) == 0) {
+  if (PyArg_ParseTuple(args, "O!OO!O!", &PyTuple_Type, &prefixes, &tensor, &PyTuple_Type, &external, &PyTuple_Type,
+                       &codes) == 0) {
     return nullptr;
   }
   finitude::bindings::FrameRules rules;
@@ -89,8 +89,7 @@ PyObject* init(PyObject*, PyObject* args) {
   }
   if (tensor != Py_None) rules.tensor_type = reinterpret_cast<PyTypeObject*>(tensor);
   rules.external_iterators = types_of(external);
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(codes); ++i)
-    rules.module_calls.push_back(PyTuple_GET_ITEM(codes, i));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(codes); ++i) rules.module_calls.push_back(PyTuple_GET_ITEM(codes, i));
   finitude::bindings::set_frame_rules(rules);
   Py_RETURN_NONE;
 }
@@ -197,15 +196,22 @@ PyObject* hook(PyObject*, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-PyMethodDef kMethods[] = {
-    {"make", make, METH_NOARGS, nullptr},         {"take", take, METH_O, nullptr},
-    {"clear", clear, METH_O, nullptr},            {"can_restore", can_restore, METH_O, nullptr},
-    {"restore", restore, METH_O, nullptr},        {"init", init, METH_VARARGS, nullptr},
-    {"stack", stack, METH_O, nullptr},            {"line", line, METH_NOARGS, nullptr},
-    {"modules", modules, METH_NOARGS, nullptr},   {"goes_back", goes_back, METH_O, nullptr},
-    {"depths", depths, METH_O, nullptr},          {"both_depths", both_depths, METH_NOARGS, nullptr},
-    {"time_take", time_take, METH_VARARGS, nullptr}, {"time_stack", time_stack, METH_O, nullptr},
-    {"hook", hook, METH_VARARGS, nullptr},        {nullptr, nullptr, 0, nullptr}};
+PyMethodDef kMethods[] = {{"make", make, METH_NOARGS, nullptr},
+                          {"take", take, METH_O, nullptr},
+                          {"clear", clear, METH_O, nullptr},
+                          {"can_restore", can_restore, METH_O, nullptr},
+                          {"restore", restore, METH_O, nullptr},
+                          {"init", init, METH_VARARGS, nullptr},
+                          {"stack", stack, METH_O, nullptr},
+                          {"line", line, METH_NOARGS, nullptr},
+                          {"modules", modules, METH_NOARGS, nullptr},
+                          {"goes_back", goes_back, METH_O, nullptr},
+                          {"depths", depths, METH_O, nullptr},
+                          {"both_depths", both_depths, METH_NOARGS, nullptr},
+                          {"time_take", time_take, METH_VARARGS, nullptr},
+                          {"time_stack", time_stack, METH_O, nullptr},
+                          {"hook", hook, METH_VARARGS, nullptr},
+                          {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef kModule = {
     PyModuleDef_HEAD_INIT, "frames_test_module", nullptr, -1, kMethods, nullptr, nullptr, nullptr, nullptr};

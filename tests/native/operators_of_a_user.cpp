@@ -1,4 +1,5 @@
-// A library of operators as a user has one: in no namespace of torch. It computes itself, so that nothing of torch's is recorded inside of it.
+// A library of operators as a user has one: in no namespace of torch. It computes itself, so that nothing of torch's is
+// recorded inside of it.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 

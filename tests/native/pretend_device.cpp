@@ -1,15 +1,15 @@
-// A device that is none, for tests: torch's PrivateUse1 with memory of the host at addresses that nobody can read, so that whoever
-// takes it for the CPU's ends with SIGSEGV. Every operator is computed on the CPU and its results put there. Its generator counts
-// as Philox does: a seed and an offset.
+// A device that is none, for tests: torch's PrivateUse1 with memory of the host at addresses that nobody can read, so
+// that whoever takes it for the CPU's ends with SIGSEGV. Every operator is computed on the CPU and its results put
+// there. Its generator counts as Philox does: a seed and an offset.
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
+#include <ATen/ops/_reshape_alias_cpu_dispatch.h>
 #include <ATen/ops/as_strided_cpu_dispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/set_cpu_dispatch.h>
 #include <ATen/ops/view_cpu_dispatch.h>
-#include <ATen/ops/_reshape_alias_cpu_dispatch.h>
 #include <ATen/record_function.h>
 #include <c10/core/GeneratorImpl.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -86,13 +86,14 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   at::Generator getNewGenerator(c10::DeviceIndex) const override { return at::make_generator<Counter>(); }
 };
 
-at::Tensor make_empty(c10::IntArrayRef sizes, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>, std::optional<c10::Device>,
-                 std::optional<bool>, std::optional<c10::MemoryFormat> format) {
-  return at::detail::empty_generic(sizes, &memory, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype), format);
+at::Tensor make_empty(c10::IntArrayRef sizes, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
+                      std::optional<c10::Device>, std::optional<bool>, std::optional<c10::MemoryFormat> format) {
+  return at::detail::empty_generic(sizes, &memory, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                   c10::dtype_or_default(dtype), format);
 }
 
-at::Tensor make_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
-                         std::optional<c10::Device>, std::optional<bool>) {
+at::Tensor make_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides, std::optional<c10::ScalarType> dtype,
+                        std::optional<c10::Layout>, std::optional<c10::Device>, std::optional<bool>) {
   return at::detail::empty_strided_generic(sizes, strides, &memory, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                            c10::dtype_or_default(dtype));
 }
@@ -102,8 +103,9 @@ at::Tensor seen(const at::Tensor& t) {
   if (t.device().is_cpu()) return t;
   char* base = static_cast<char*>(t.storage().data_ptr().get());
   if (base == nullptr) return at::empty(t.sizes(), t.options().device(at::kCPU));
-  return at::from_blob(static_cast<char*>(near(base)) + t.storage_offset() * static_cast<std::int64_t>(t.element_size()), t.sizes(), t.strides(),
-                       t.options().device(at::kCPU));
+  return at::from_blob(
+      static_cast<char*>(near(base)) + t.storage_offset() * static_cast<std::int64_t>(t.element_size()), t.sizes(),
+      t.strides(), t.options().device(at::kCPU));
 }
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool) {
@@ -114,11 +116,14 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool) {
 
 at::Tensor copy_and_resize(const at::Tensor& self, const at::Tensor& to) { return copy_from(self, to, false); }
 c10::Scalar item(const at::Tensor& self) { return seen(self).item(); }
-at::Tensor as_strided(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides, std::optional<std::int64_t> offset) {
+at::Tensor as_strided(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                      std::optional<std::int64_t> offset) {
   return at::cpu::as_strided(self, sizes, strides, offset);
 }
 at::Tensor view(const at::Tensor& self, c10::IntArrayRef sizes) { return at::cpu::view(self, sizes); }
-at::Tensor reshape_alias(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides) { return at::cpu::_reshape_alias(self, sizes, strides); }
+at::Tensor reshape_alias(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  return at::cpu::_reshape_alias(self, sizes, strides);
+}
 
 void by_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) { at::native::cpu_fallback(op, stack); }
 void drawn_by_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {

@@ -1,4 +1,5 @@
-"""A tagger with an embedding, a bidirectional LSTM over packed sequences and masked loss: RMSprop, own Dataset and collate."""
+"""A tagger with an embedding, a bidirectional LSTM over packed sequences and masked loss: RMSprop, own Dataset and
+collate."""
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +25,11 @@ class Sentences(Dataset):
 def collate(samples):
     words, tags = zip(*samples)
     lengths = torch.tensor([len(w) for w in words])
-    return rnn.pad_sequence(words, batch_first=True), rnn.pad_sequence(tags, batch_first=True, padding_value=-100), lengths
+    return (
+        rnn.pad_sequence(words, batch_first=True),
+        rnn.pad_sequence(tags, batch_first=True, padding_value=-100),
+        lengths,
+    )
 
 
 class Tagger(nn.Module):

@@ -1,8 +1,7 @@
 """Found through PYTHONPATH by every Python that a watched program starts.
 
-Waits for `import torch`, then hands over to finitude.start.child. Where torch is never imported nothing else happens. Any
-Python may come across this file, so it keeps to what old ones can read.
-"""
+Waits for `import torch`, then hands over to finitude.start.child. Where torch is never imported nothing else happens.
+Any Python may come across this file, so it keeps to what old ones can read."""
 
 import os
 import sys

@@ -1,4 +1,5 @@
-"""What knows nothing of a run: options, places, texts of reports as JSON, versions of Python and torch, what processes hand down."""
+"""What knows nothing of a run: options, places, texts of reports as JSON, versions of Python and torch, what processes
+hand down."""
 
 import os
 

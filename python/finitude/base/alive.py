@@ -28,7 +28,7 @@ def _machine():
 
 def _state(pid):
     """(its letter, when it began in ticks since the machine did); ("", 0): not known."""
-    fields = _line(f"/proc/{pid}/stat").rpartition(")")[2].split()   # its name may hold anything
+    fields = _line(f"/proc/{pid}/stat").rpartition(")")[2].split()  # its name may hold anything
     try:
         return fields[0], int(fields[19])
     except (IndexError, ValueError):
@@ -41,7 +41,8 @@ def me():
 
 
 def is_alive(who):
-    """Is the process there that this is of? who: from a file of anyone's. False also where it may be on another machine."""
+    """Is the process there that this is of? who: from a file of anyone's. False also where it may be on another
+    machine."""
     if not isinstance(who, dict):
         return False
     pid, start, machine = who.get("pid"), who.get("start"), who.get("machine")

@@ -1,5 +1,5 @@
-"""The checksum that a capsule.json has of itself, as src/capture/own_checksum.cpp makes it. Without the engine: a launcher writes one for
-its ranks."""
+"""The checksum that a capsule.json has of itself, as src/capture/own_checksum.cpp makes it. Without the engine: a
+launcher writes one for its ranks."""
 
 import json
 import struct
@@ -9,8 +9,8 @@ _SUM, _HAS_SUM = "checksum", "has_checksum"
 
 
 def _mix(x):
-    x = ((x ^ x >> 30) * 0xbf58476d1ce4e5b9) & _MASK
-    x = ((x ^ x >> 27) * 0x94d049bb133111eb) & _MASK
+    x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ x >> 27) * 0x94D049BB133111EB) & _MASK
     return x ^ x >> 31
 
 
@@ -18,12 +18,12 @@ def checksum(data):
     """That of src/base/checksum.h."""
     lanes, whole = [1, 2, 3, 4], len(data) & ~31
     for words in struct.iter_unpack("<4Q", data[:whole]):
-        lanes = [((lane ^ word) * 0x9e3779b97f4a7c15 + (lane >> 29)) & _MASK for lane, word in zip(lanes, words)]
+        lanes = [((lane ^ word) * 0x9E3779B97F4A7C15 + (lane >> 29)) & _MASK for lane, word in zip(lanes, words)]
     total = 0
     for i, lane in enumerate(lanes):
         total ^= _mix((lane + i) & _MASK)
     for at in range(whole, len(data), 8):
-        total = (_mix(total ^ int.from_bytes(data[at:at + 8], "little")) + at) & _MASK
+        total = (_mix(total ^ int.from_bytes(data[at : at + 8], "little")) + at) & _MASK
     return _mix(total ^ len(data))
 
 
@@ -39,7 +39,8 @@ def text_of(document):
 
 
 def is_damaged(data, document):
-    """Whether these bytes, which hold the document, are not as they were written. One of an earlier version has no checksum."""
+    """Whether these bytes, which hold the document, are not as they were written. One of an earlier version has no
+    checksum."""
     if not isinstance(document, dict) or not {_SUM, _HAS_SUM} & document.keys():
         return False
     end = len(_end_of(b""))

@@ -1,4 +1,5 @@
-"""Everything that differs between versions of Python and torch, in one place (C++: python_compat.h, python_bytecode.h of src/bindings)."""
+"""Everything that differs between versions of Python and torch, in one place (C++: python_compat.h, python_bytecode.h
+of src/bindings)."""
 
 import functools
 import re
@@ -57,10 +58,9 @@ def _break_unless_forbidden(context):
 
 @functools.cache
 def pass_over(function, instead=None):
-    """What torch.compile makes of a function of ours in a compiled step: a break of the graph, where it is called as ever;
-    where the program forbids breaks (fullgraph), `instead` or nothing, and that step is not watched. Without this torch
-    would warn on stderr, or end the program. Only once an optimizer has imported the compiler.
-    """
+    """What torch.compile makes of a function of ours in a compiled step: a break of the graph, where it is called as
+    ever; where the program forbids breaks (fullgraph), `instead` or nothing, and that step is not watched. Without this
+    torch would warn on stderr, or end the program. Only once an optimizer has imported the compiler."""
     global comptime
     if "torch._dynamo" not in sys.modules:
         return
@@ -108,7 +108,8 @@ def compiled_code_ran():
 
 
 def run_eagerly():
-    """From here compiled code runs op by op, until `end_eager` is given what this returns. None: nothing was compiled."""
+    """From here compiled code runs op by op, until `end_eager` is given what this returns. None: nothing was
+    compiled."""
     if not compiled_code_ran():
         return None
     import torch
@@ -123,7 +124,8 @@ def end_eager(stance):
 
 
 def abort_groups():
-    """Operations that wait for other ranks fail now, in all process groups. Where torch cannot do that (2.7), nothing."""
+    """Operations that wait for other ranks fail now, in all process groups. Where torch cannot do that (2.7),
+    nothing."""
     module = sys.modules.get("torch.distributed.distributed_c10d")
     for group in list(getattr(getattr(module, "_world", None), "pg_map", ())):
         try:
@@ -133,7 +135,8 @@ def abort_groups():
 
 
 def group_store():
-    """The store through which the ranks of the default process group met, or None (private name, unchanged 2.7 to 2.13)."""
+    """The store through which the ranks of the default process group met, or None (private name, unchanged 2.7 to
+    2.13)."""
     module = sys.modules.get("torch.distributed.distributed_c10d")
     try:
         return module._get_default_store()
@@ -142,8 +145,8 @@ def group_store():
 
 
 def set_names(frame, names, kinds):
-    """Binds names of a suspended generator's frame anew. kinds: of values that `f_locals` may go on to hold before 3.13, where it is a dict
-    that lives as long as the frame."""
+    """Binds names of a suspended generator's frame anew. kinds: of values that `f_locals` may go on to hold before
+    3.13, where it is a dict that lives as long as the frame."""
     held = frame.f_locals
     held.update(names)
     if sys.version_info >= (3, 13):

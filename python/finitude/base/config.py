@@ -30,7 +30,7 @@ class Config:
     capsule_max: int = 2048
     experiments: int = 60
     redact: int = 0
-    rules: str = ""     # files with rules of the user's own, separated by os.pathsep
+    rules: str = ""  # files with rules of the user's own, separated by os.pathsep
     stream_gradients: str = "auto"
     selftest: str = ""  # an order of `finitude selftest`; nothing that a user sets reaches it
 
@@ -93,28 +93,40 @@ def _ours(document):
 
 
 def _has_place(path):
-    """Whether the folder of a file is there or may be made: below the working directory, or in one that exists. A longer path that
-    leads nowhere is a slip of the pen more often than a wish."""
+    """Whether the folder of a file is there or may be made: below the working directory, or in one that exists. A
+    longer path that leads nowhere is a slip of the pen more often than a wish."""
     folder = os.path.dirname(path)
     below = os.path.commonpath([folder, os.getcwd()]) == os.getcwd()
     return below or os.path.exists(folder) or os.path.isdir(os.path.dirname(folder))
 
 
 def misspelt(environ=os.environ):
-    """A line for each variable that is no option's, and whose name is nearly that of one. Who started a watched program was told."""
-    known = {name.upper(): f"FINITUDE_{name.upper()}" for name in (*(field.name for field in OPTIONS), *OTHER_VARIABLES)}
+    """A line for each variable that is no option's, and whose name is nearly that of one. Who started a watched program
+    was told."""
+    known = {
+        name.upper(): f"FINITUDE_{name.upper()}" for name in (*(field.name for field in OPTIONS), *OTHER_VARIABLES)
+    }
     if "FINITUDE_FAMILY" in environ or "FINITUDE_RESTART" in environ:
         return []
     unknown = sorted(name for name in environ if name.startswith("FINITUDE_") and name not in known.values())
-    near = [(name, difflib.get_close_matches(name.upper().removeprefix("FINITUDE_"), known, 1, 0.75)) for name in unknown]
-    return [f"the environment variable {name} is not known; did you mean {known[close[0]]}?" for name, close in near if close]
+    near = [
+        (name, difflib.get_close_matches(name.upper().removeprefix("FINITUDE_"), known, 1, 0.75)) for name in unknown
+    ]
+    return [
+        f"the environment variable {name} is not known; did you mean {known[close[0]]}?"
+        for name, close in near
+        if close
+    ]
 
 
 def at_odds(config):
     """A line for each option that cannot do all of what it says, as the others are."""
     if config.on_alarm == "rollback" and not config.undo_mb:
-        return ["--on-alarm rollback has no copies to go back to (--undo-mb 0): a bad step is left out before it is applied, as with skip; "
-                "a step that the optimizer itself ruins cannot be undone, except where copies are cheap, and stops the run"]
+        return [
+            "--on-alarm rollback has no copies to go back to (--undo-mb 0): a bad step is left out "
+            "before it is applied, as with skip; "
+            "a step that the optimizer itself ruins cannot be undone, except where copies are cheap, and stops the run"
+        ]
     return []
 
 
@@ -152,5 +164,7 @@ def load(command_line, config_file=None, environ=os.environ, directory="."):
         if path := getattr(config, key):
             setattr(config, key, os.path.abspath(path))
     if config.report and not _has_place(config.report):
-        raise UsageError(f"--report {config.report}: there is no folder {os.path.dirname(os.path.dirname(config.report))}")
+        raise UsageError(
+            f"--report {config.report}: there is no folder {os.path.dirname(os.path.dirname(config.report))}"
+        )
     return config

@@ -9,19 +9,19 @@ import json
 import os
 import sys
 
-from . import config, HOME
+from . import HOME, config
 
 VARIABLE = "FINITUDE_FAMILY"
-INJECT = "FINITUDE_INJECT"      # names the order of a program that `finitude replay --with` starts
+INJECT = "FINITUDE_INJECT"  # names the order of a program that `finitude replay --with` starts
 HOOK = os.path.join(HOME, "_hook")
 _HOOK_TAIL = os.path.join("finitude", "_hook")
 
 
 @dataclasses.dataclass
 class Family:
-    directory: str     # of the run; every process that trains makes one of its own below it
+    directory: str  # of the run; every process that trains makes one of its own below it
     settings: config.Config
-    orders: str = ""   # in a second run of the whole program: the directory with what each process is to explain
+    orders: str = ""  # in a second run of the whole program: the directory with what each process is to explain
 
 
 def run_path(settings, script, started):
@@ -48,8 +48,9 @@ def withdraw(environ):
 def announce(environ, directory, settings, orders=""):
     """Processes started with this environment belong to the run in `directory`."""
     withdraw(environ)
-    environ[VARIABLE] = json.dumps({"directory": directory, "orders": orders,
-                                    "settings": {**dataclasses.asdict(settings), "report": ""}})
+    environ[VARIABLE] = json.dumps(
+        {"directory": directory, "orders": orders, "settings": {**dataclasses.asdict(settings), "report": ""}}
+    )
     before = environ.get("PYTHONPATH")
     environ["PYTHONPATH"] = HOOK + (os.pathsep + before if before else "")
 

@@ -8,7 +8,8 @@ from . import say
 
 
 def write_whole(path, content):
-    """The bytes under that name, all or nothing; what is there already and no plain file (a link, a device) is written as it is."""
+    """The bytes under that name, all or nothing; what is there already and no plain file (a link, a device) is written
+    as it is."""
     beside = not os.path.lexists(path) or (os.path.isfile(path) and not os.path.islink(path))
     to = f"{path}.{os.getpid()}.tmp" if beside else path
     try:

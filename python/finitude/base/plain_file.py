@@ -14,7 +14,7 @@ def _check(found, path):
 
 def opened(path):
     """The file, to read its bytes. OSError also where it is no plain file, nor a link to one."""
-    _check(os.stat(path), path)   # some devices act when they are opened
+    _check(os.stat(path), path)  # some devices act when they are opened
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         _check(os.fstat(descriptor), path)

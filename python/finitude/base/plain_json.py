@@ -1,5 +1,5 @@
-"""Values as JSON has them: no NaN or Inf, which travel as texts; no half of a character, which is what Python makes of a path
-whose bytes are not UTF-8."""
+"""Values as JSON has them: no NaN or Inf, which travel as texts; no half of a character, which is what Python makes of
+a path whose bytes are not UTF-8."""
 
 import json
 import math
@@ -50,8 +50,8 @@ def _refuse(constant):
 
 
 def read(path, most=MAX_BYTES, is_damaged=None):
-    """What a file of JSON from elsewhere holds. ValueError where it is none, is nested too deep, is larger than so many bytes, or
-    is_damaged(its bytes, what they hold) says so; OSError."""
+    """What a file of JSON from elsewhere holds. ValueError where it is none, is nested too deep, is larger than so many
+    bytes, or is_damaged(its bytes, what they hold) says so; OSError."""
     with plain_file.opened(path) as f:
         data = f.read(most + 1)
     if len(data) > most:

@@ -15,4 +15,4 @@ def in_any_case(*calls):
             raise first
         return returned
     finally:
-        first = None     # its traceback holds this frame
+        first = None  # its traceback holds this frame

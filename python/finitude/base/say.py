@@ -1,4 +1,5 @@
-"""Standard error as a guest uses it: a program may have none, may have closed it, or may have put an object of its own in its place."""
+"""Standard error as a guest uses it: a program may have none, may have closed it, or may have put an object of its own
+in its place."""
 
 import contextlib
 import os

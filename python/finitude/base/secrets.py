@@ -8,16 +8,23 @@ MASK = "***"
 # In a name: anywhere; as its last word.
 _SECRET = ("password", "passwd", "passphrase", "pwd", "secret", "credential", "credentials", "apikey")
 _LAST = ("key", "token", "auth", "bearer", "pat")
-_SHORT = re.compile(r"-?[0-9.]{1,6}$|(true|false|none|null)$", re.IGNORECASE)   # no token is
-_OF_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@\"']{0,80}:)(?!\d{1,5}/)[^\s\"']{1,200}@")   # to the last @: a password may hold one
-_USER_OF_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,20}://)(?=[^\s/:@\"']{0,80}\d)[^\s/:@\"']{8,200}@")   # a token in place of a user
+_SHORT = re.compile(r"-?[0-9.]{1,6}$|(true|false|none|null)$", re.IGNORECASE)  # no token is
+_OF_URL = re.compile(
+    r"([A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@\"']{0,80}:)(?!\d{1,5}/)[^\s\"']{1,200}@"
+)  # to the last @: a password may hold one
+_USER_OF_URL = re.compile(
+    r"([A-Za-z][A-Za-z0-9+.-]{0,20}://)(?=[^\s/:@\"']{0,80}\d)[^\s/:@\"']{8,200}@"
+)  # a token in place of a user
 _TOKENS = re.compile(r"\b(?:hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abps]-|AKIA|ya29\.|Bearer\s+)[A-Za-z0-9_.-]{10,}")
 _QUOTED = r"(?P<quote>\\?(?:\"\"\"|\'\'\'|[\"']))(?P<value>(?:\\.|(?!(?P=quote)).)*)(?:(?P=quote)|$)"
 _NAME = r"(?<![A-Za-z0-9_])(?P<name>[A-Za-z_][\w.-]{0,80})"
 # NAME=VALUE, {"NAME": VALUE}
 _NAMED = re.compile(_NAME + r"(?P<is>(?:\\?[\"'])?\s{0,8}[=:]\s{0,8})(?:" + _QUOTED + r"|(?P<bare>[^\s\"',;&}]+))")
 # NAME = "...", {"NAME": "..."}, x["NAME"] = "...", f("NAME", "..."), NAME: str = "...", f("--NAME", default="...")
-_NAMED_IN_SOURCE = re.compile(_NAME + r"(?P<is>[\"']?\]?\s{0,8}(?::\s{0,8}[\w.\[\]| ]{1,40}=|[=:,]|==)\s{0,8}(?:[^\"']{0,80}\bdefault\s*=\s*)?[rbfuRBFU]{0,2})" + _QUOTED)
+_NAMED_IN_SOURCE = re.compile(
+    _NAME + r"(?P<is>[\"']?\]?\s{0,8}(?::\s{0,8}[\w.\[\]| "
+    r"]{1,40}=|[=:,]|==)\s{0,8}(?:[^\"']{0,80}\bdefault\s*=\s*)?[rbfuRBFU]{0,2})" + _QUOTED
+)
 
 
 def is_secret(name):
@@ -45,7 +52,8 @@ def _one(match):
 
 
 def masked(text):
-    """A text without the passwords of its URLs, without tokens of well-known forms and without the values of NAME=VALUE."""
+    """A text without the passwords of its URLs, without tokens of well-known forms and without the values of
+    NAME=VALUE."""
     return _NAMED.sub(_one, _plain(text))
 
 
@@ -83,8 +91,10 @@ def masked_command(command):
 def hidden(document):
     """A document without those that stand in the lines of the program that it shows."""
     if isinstance(document, dict):
-        return {key: _shown(value) if key in ("source", "diff") and isinstance(value, str) else hidden(value)
-                for key, value in document.items()}
+        return {
+            key: _shown(value) if key in ("source", "diff") and isinstance(value, str) else hidden(value)
+            for key, value in document.items()
+        }
     return [hidden(value) for value in document] if isinstance(document, (list, tuple)) else document
 
 

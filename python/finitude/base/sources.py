@@ -1,5 +1,6 @@
-"""Lines of source files, also of those whose path is not UTF-8 (the engine and reports write its odd bytes as \\x.., see
-plain_json.text), and of those that lie in no file of their own: in an archive (zipapp, egg), or in what linecache was given."""
+"""Lines of source files, also of those whose path is not UTF-8 (the engine and reports write its odd bytes as \\x..,
+see plain_json.text), and of those that lie in no file of their own: in an archive (zipapp, egg), or in what linecache
+was given."""
 
 import linecache
 import os
@@ -34,7 +35,8 @@ def lines(path):
 
 
 def is_of_package(path):
-    """Is it a file of an installed package, which its user cannot be asked to change? As src/record/packages.h has it."""
+    """Is it a file of an installed package, which its user cannot be asked to change? As src/record/packages.h has
+    it."""
     return "/site-packages/" in path or "/dist-packages/" in path
 
 

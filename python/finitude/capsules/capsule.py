@@ -1,4 +1,5 @@
-"""Capsules: the second run of a bad step is put on a tape, and the tape with what it reads into a folder beside the report."""
+"""Capsules: the second run of a bad step is put on a tape, and the tape with what it reads into a folder beside the
+report."""
 
 import contextlib
 import datetime
@@ -18,17 +19,34 @@ from ..base.say import say
 from ..findings.capsule_alarm import forget_removed, without_sources
 from ..program import begun, discover, flags, ranks
 
-MOST_OF_FIRST = 1 << 30   # bytes of the tape of a first step
+MOST_OF_FIRST = 1 << 30  # bytes of the tape of a first step
 REPLAY_BELOW = 16 << 20  # bytes of inputs: a replay to check the capsule takes no longer than a step of such a size
-HURRIED_SECONDS = 5         # that a program which was told to end waits for what is being written
+HURRIED_SECONDS = 5  # that a program which was told to end waits for what is being written
 GOES_ON = ("skip", "warn", "rollback")  # policies under which the program trains on after an alarm
 PLAYER = os.path.join(os.path.dirname(_native.__file__), "finitude-replay")
-FINE = ("identical", "not tried", "nothing to compare", "operators of other libraries")  # how a replay comes out that nobody need hear of
+FINE = (
+    "identical",
+    "not tried",
+    "nothing to compare",
+    "operators of other libraries",
+)  # how a replay comes out that nobody need hear of
 # Of the environment only what changes what is computed.
-VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "MKL_CBWR", "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA",
-             "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "CUDA_VISIBLE_DEVICES", "PYTHONHASHSEED", "PYTORCH_ALLOC_CONF",
-             "PYTORCH_CUDA_ALLOC_CONF", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
-_for_another_program = set()   # folders being written that are to hold what `replay --with` puts in place
+VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "MKL_CBWR",
+    "ATEN_CPU_CAPABILITY",
+    "DNNL_MAX_CPU_ISA",
+    "ONEDNN_MAX_CPU_ISA",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "NVIDIA_TF32_OVERRIDE",
+    "CUDA_VISIBLE_DEVICES",
+    "PYTHONHASHSEED",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+)
+_for_another_program = set()  # folders being written that are to hold what `replay --with` puts in place
 
 
 def wanted(session):
@@ -40,15 +58,16 @@ def limit(session):
 
 
 def begin(session, generators=None, is_first=False):
-    """The step that runs from here on is recorded. generators: as it begins with them, where they are others than now. is_first: none has
-    been taken, and what lies between may read much."""
+    """The step that runs from here on is recorded. generators: as it begins with them, where they are others than now.
+    is_first: none has been taken, and what lies between may read much."""
     if wanted(session):
         begun.here(generators, is_past=is_first)
         _native.tape_start(min(MOST_OF_FIRST, limit(session)) if is_first else limit(session))
 
 
 def stop(session, optimizer, parameters=False, sinks=(), raised=False):
-    """The step is over: says what a replay has to come to, and what the memory is that it reads. raised: and never came to backward."""
+    """The step is over: says what a replay has to come to, and what the memory is that it reads. raised: and never came
+    to backward."""
     if not _native.tape_on():
         return
     _native.tape_stop()
@@ -65,8 +84,8 @@ def stop(session, optimizer, parameters=False, sinks=(), raised=False):
 
 
 def name_modules():
-    """Tells the tape in hand what else modules hold, after all that optimizers own, as the first name stays: weights that nobody
-    trains (a frozen backbone, a teacher) have rows, and none of them is a sample."""
+    """Tells the tape in hand what else modules hold, after all that optimizers own, as the first name stays: weights
+    that nobody trains (a frozen backbone, a teacher) have rows, and none of them is a sample."""
     for held, name, tensor in discover.held_by_modules():
         _native.tape_name(tensor, "buffer" if held == "_buffers" else "frozen", name)
 
@@ -107,8 +126,9 @@ def folder_for(session, alarm):
 
 
 def write(session, alarm, folder=None, beside=False):
-    """Writes what was recorded. The path, or None, with the reason in the report's list of what was not watched. beside: the program
-    goes on meanwhile, where its policy is that; the alarm says that it is pending until `settle` or `finish` know what came of it."""
+    """Writes what was recorded. The path, or None, with the reason in the report's list of what was not watched.
+    beside: the program goes on meanwhile, where its policy is that; the alarm says that it is pending until `settle` or
+    `finish` know what came of it."""
     settle(session)
     folder = folder or folder_for(session, alarm)
     start = begun.forget()
@@ -127,8 +147,13 @@ def write(session, alarm, folder=None, beside=False):
     runs = os.path.dirname(session.report.planned_directory()) if session.target is None else ""
     if beside and session.config.on_alarm in GOES_ON:
         try:
-            why = _native.capsule_write_beside(*what, PLAYER if os.access(PLAYER, os.X_OK) else "", runs, session.config.capsules)
-        except (KeyboardInterrupt, SystemExit) as e:  # while those before this one fill the memory that there is for them: the alarm is told all the same
+            why = _native.capsule_write_beside(
+                *what, PLAYER if os.access(PLAYER, os.X_OK) else "", runs, session.config.capsules
+            )
+        except (
+            KeyboardInterrupt,
+            SystemExit,
+        ) as e:  # while those before this one fill the memory that there is for them: the alarm is told all the same
             _tell(session, alarm, f"{type(e).__name__} while it waited for those before")
             alarm["action"] = "stopped"
             alarm.pop("optimizer_ordinal", None)
@@ -162,19 +187,26 @@ def _tell(session, alarm, why, replayed="", folder=None):
     """What of the step no capsule holds. folder: of one that is to hold what `replay --with` puts in place."""
     limit_told = f"(--capsule-max {session.config.capsule_max})"
     if why:
-        session.not_watched(f"a capsule of step {alarm['step']}: {why}" + (f" {limit_told}" if why.endswith(" MB") else ""))
+        session.not_watched(
+            f"a capsule of step {alarm['step']}: {why}" + (f" {limit_told}" if why.endswith(" MB") else "")
+        )
         return
     if folder is not None and not _has_start(folder):
-        session.not_watched(f"in the capsule of step {alarm['step']} what `replay --with` needs: it would grow too large by it {limit_told}")
+        session.not_watched(
+            f"in the capsule of step {alarm['step']} what `replay --with` needs: it would grow too "
+            f"large by it {limit_told}"
+        )
     if not replayed.startswith(FINE):
-        session.not_watched(f"a replay of step {alarm['step']} with the same bits: its capsule comes out otherwise ({replayed})")
+        session.not_watched(
+            f"a replay of step {alarm['step']} with the same bits: its capsule comes out otherwise ({replayed})"
+        )
 
 
 def _has_start(folder):
     try:
         return "start" in plain_json.read(os.path.join(folder, "capsule.json"), 64 << 20)
     except (OSError, ValueError):
-        return True      # it is gone again, or another process has it: nothing is known
+        return True  # it is gone again, or another process has it: nothing is known
 
 
 def settle(session):
@@ -196,12 +228,16 @@ def settle(session):
 def _say_left_behind(settled):
     """What became of capsules that other runs were killed over."""
     for folder, kept_as in settled:
-        say(f"finitude: {kept_as}: a whole capsule of a run that was killed has its name now\n" if kept_as else
-            f"finitude: removed {folder}: a part of a capsule, of a run that was killed\n")
+        say(
+            f"finitude: {kept_as}: a whole capsule of a run that was killed has its name now\n"
+            if kept_as
+            else f"finitude: removed {folder}: a part of a capsule, of a run that was killed\n"
+        )
 
 
 def finish(session, hurried=False):
-    """The program ends: waits for the capsules that are being written. hurried: somebody ended it, and waits for that."""
+    """The program ends: waits for the capsules that are being written. hurried: somebody ended it, and waits for
+    that."""
     if session.capsules:
         _await(session, hurried)
     if removed := forget_removed(session.report.alarms + session.report.advisories):
@@ -218,8 +254,10 @@ def _await(session, hurried):
             if waited > 2 and not told:  # a small one takes less, with its replay
                 told = True
                 steps = ", ".join(str(alarm["step"]) for alarm in session.capsules.values())
-                say(f"finitude: finishing the capsule of step {steps}" +
-                     (f", for at most {HURRIED_SECONDS} s\n" if hurried else " (Ctrl-C leaves it out)\n"))
+                say(
+                    f"finitude: finishing the capsule of step {steps}"
+                    + (f", for at most {HURRIED_SECONDS} s\n" if hurried else " (Ctrl-C leaves it out)\n")
+                )
     except KeyboardInterrupt:
         pass
     if not _native.capsules_wait(0):
@@ -237,18 +275,29 @@ def arrived(session, alarm, folder):
     """The folder that a second process has written, if it can be seen from here."""
     if folder is None or os.path.isfile(os.path.join(folder, "capsule.json")):
         return folder
-    session.not_watched(f"a capsule of step {alarm['step']}: the second process could not write to {os.path.dirname(folder)}")
+    session.not_watched(
+        f"a capsule of step {alarm['step']}: the second process could not write to {os.path.dirname(folder)}"
+    )
     return None
 
 
 def _about(session, alarm):
     redact = session.config.redact
     about = {
-        "kind": "finitude capsule", "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "finitude": _native.version, "torch": torch.__version__, "python": platform.python_version(),
-        "platform": platform.platform(), "machine": platform.machine(),
-        "step": alarm["step"], "micro_batch": alarm.get("micro_batch", 0), "rank": alarm.get("rank", 0), "ranks": ranks.world()[1],
-        "optimizer": alarm.get("optimizer", ""), "alarm": alarm, "flags": flags.flags(),
+        "kind": "finitude capsule",
+        "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "finitude": _native.version,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "step": alarm["step"],
+        "micro_batch": alarm.get("micro_batch", 0),
+        "rank": alarm.get("rank", 0),
+        "ranks": ranks.world()[1],
+        "optimizer": alarm.get("optimizer", ""),
+        "alarm": alarm,
+        "flags": flags.flags(),
     }
     if redact:
         about["alarm"] = without_sources(alarm)
@@ -287,7 +336,12 @@ def _git(directory):
         if parts[0] != "refs" or not set(parts).isdisjoint(("", ".", "..")) or not branch.isprintable():
             return None  # git makes no such name
         loose = os.path.join(shared, *parts)
-        return {"commit": _commit(_line(loose)) if os.path.isfile(loose) else _packed(os.path.join(shared, "packed-refs"), branch), "branch": branch}
+        return {
+            "commit": _commit(_line(loose))
+            if os.path.isfile(loose)
+            else _packed(os.path.join(shared, "packed-refs"), branch),
+            "branch": branch,
+        }
     except (OSError, ValueError):
         return None
 

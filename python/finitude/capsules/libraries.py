@@ -1,4 +1,5 @@
-"""Operators of other libraries, for a replay: `--library FILE.so` and `--import MODULE`. A person names them; what a recording says is never loaded."""
+"""Operators of other libraries, for a replay: `--library FILE.so` and `--import MODULE`. A person names them; what a
+recording says is never loaded."""
 
 import importlib
 import os
@@ -53,8 +54,8 @@ def import_(module):
 
 
 def imported(words):
-    """The words of a replay without --import MODULE, which were imported; their namespaces are allowed instead, and a script that is
-    written (--script) names them."""
+    """The words of a replay without --import MODULE, which were imported; their namespaces are allowed instead, and a
+    script that is written (--script) names them."""
     left, words = [], [*words]
     while words:
         word = words.pop(0)

@@ -1,9 +1,8 @@
 """A capsule as one file, and back: a zip archive of the files that a capsule consists of, and of nothing else.
 
-An archive from elsewhere is hostile: entries are taken by name from the few that a capsule can have, so that no path of the
-archive is ever used; links, encryption, doubled entries and sizes beyond a limit are refused, and what is unpacked is
-counted while it is read, whatever the archive says of its sizes.
-"""
+An archive from elsewhere is hostile: entries are taken by name from the few that a capsule can have, so that no path of
+the archive is ever used; links, encryption, doubled entries and sizes beyond a limit are refused, and what is unpacked
+is counted while it is read, whatever the archive says of its sizes."""
 
 import contextlib
 import errno
@@ -28,12 +27,12 @@ CHUNK = 1 << 20
 
 USAGE = {
     "pack": f"""usage: finitude pack CAPSULE [FILE]
-Puts the folder of a capsule into one file (default: CAPSULE{SUFFIX}), which `finitude replay` and `finitude diff` take as it is.
-A packed capsule of that name is replaced; any other file stays.
+Puts the folder of a capsule into one file (default: CAPSULE{SUFFIX}), which `finitude replay` and
+`finitude diff` take as it is. A packed capsule of that name is replaced; any other file stays.
 """,
     "unpack": f"""usage: finitude unpack FILE [FOLDER] [--max-mb N]
-Makes the folder of a capsule again (default: the name of the file without {SUFFIX}). Refuses what is no packed capsule, and more than
---max-mb ({MOST_MB}) in all.
+Makes the folder of a capsule again (default: the name of the file without {SUFFIX}). Refuses what is no packed
+capsule, and more than --max-mb ({MOST_MB}) in all.
 """,
 }
 
@@ -62,8 +61,12 @@ def _about(read):
         sizes = {name: files[name]["bytes"] for name in files}
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
         raise Refused(f"its {ABOUT} is not that of a capsule") from None
-    if about.get("kind") != "finitude capsule" or not set(sizes) <= set(NAMES[1:]) or "tape.bin" not in sizes \
-            or not all(type(size) is int and size >= 0 for size in sizes.values()):
+    if (
+        about.get("kind") != "finitude capsule"
+        or not set(sizes) <= set(NAMES[1:])
+        or "tape.bin" not in sizes
+        or not all(type(size) is int and size >= 0 for size in sizes.values())
+    ):
         raise Refused(f"its {ABOUT} is not that of a capsule")
     return sizes
 
@@ -85,7 +88,11 @@ def pack(folder, out):
         with os.fdopen(handle, "wb") as f, zipfile.ZipFile(f, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
             for name in (ABOUT, *sizes):
                 path = os.path.join(folder, name)
-                if os.path.islink(path) or not os.path.isfile(path) or os.path.getsize(path) != sizes.get(name, os.path.getsize(path)):
+                if (
+                    os.path.islink(path)
+                    or not os.path.isfile(path)
+                    or os.path.getsize(path) != sizes.get(name, os.path.getsize(path))
+                ):
                     raise Refused(f"is not whole: {name} is missing or has another size")
                 archive.write(path, name)
         os.chmod(partial, 0o666 & ~_umask())
@@ -128,14 +135,16 @@ def _entries(archive):
 
 @contextlib.contextmanager
 def _archive(file):
-    with plain_file.opened(file) if isinstance(file, (str, os.PathLike)) else contextlib.nullcontext(file) as opened, \
-            zipfile.ZipFile(opened) as archive:
+    with (
+        plain_file.opened(file) if isinstance(file, (str, os.PathLike)) else contextlib.nullcontext(file) as opened,
+        zipfile.ZipFile(opened) as archive,
+    ):
         yield archive
 
 
 def contents(file, most=MOST_MB << 20):
-    """The files of a packed capsule, piece by piece: (name, bytes). `file`: a path, or what zipfile takes for one. May raise Refused
-    after some pieces: what came before is then of no worth."""
+    """The files of a packed capsule, piece by piece: (name, bytes). `file`: a path, or what zipfile takes for one. May
+    raise Refused after some pieces: what came before is then of no worth."""
     try:
         with _archive(file) as archive:
             entries = _entries(archive)
@@ -165,7 +174,8 @@ def contents(file, most=MOST_MB << 20):
 
 
 def unpack(file, folder, most=MOST_MB << 20, checked=lambda folder: None):
-    """Makes the folder, which must not be there, whole or not at all. checked: of it, before it has its name; may raise."""
+    """Makes the folder, which must not be there, whole or not at all. checked: of it, before it has its name; may
+    raise."""
     if os.path.lexists(folder):
         raise Refused(f"is not unpacked: {folder} is there already")
     partial = _made_beside(tempfile.mkdtemp, folder)
@@ -209,8 +219,8 @@ def is_packed(path):
 
 @contextlib.contextmanager
 def unpacked(words):
-    """(the words of a command line with folders in place of packed capsules, a function that puts the names of those files back
-    into a text). The folders are there for as long. May raise Refused, with the name of the file."""
+    """(the words of a command line with folders in place of packed capsules, a function that puts the names of those
+    files back into a text). The folders are there for as long. May raise Refused, with the name of the file."""
     with tempfile.TemporaryDirectory(prefix="finitude-") as scratch:
         _scratch.append(scratch)
         taken, instead = [], {}
@@ -260,7 +270,7 @@ def command(word, rest):
     try:
         if word == "pack":
             target = paths[1] if len(paths) == 2 else source + SUFFIX
-            if os.path.isfile(os.path.join(source, ABOUT)):   # else pack says what is missing
+            if os.path.isfile(os.path.join(source, ABOUT)):  # else pack says what is missing
                 check(source)
             pack(source, target)
         else:

@@ -1,5 +1,5 @@
-"""Puts what a capsule holds into the objects of a running program: weights, buffers, optimizer state, batches. Whatever does not
-fit is named, and then nothing is changed."""
+"""Puts what a capsule holds into the objects of a running program: weights, buffers, optimizer state, batches. Whatever
+does not fit is named, and then nothing is changed."""
 
 import collections.abc
 import copy
@@ -37,7 +37,11 @@ class Held:
         told = self.told(name)
         try:
             dtype = getattr(torch, told["dtype"])
-            flat = torch.frombuffer(bytearray(self.data[name]), dtype=dtype) if self.data[name] else torch.empty(0, dtype=dtype)
+            flat = (
+                torch.frombuffer(bytearray(self.data[name]), dtype=dtype)
+                if self.data[name]
+                else torch.empty(0, dtype=dtype)
+            )
             return flat.reshape(told["shape"])
         except (AttributeError, TypeError, ValueError, RuntimeError):
             raise Misfit(f"{name} of the capsule is not {_shape(told)}") from None
@@ -45,7 +49,11 @@ class Held:
     def holds(self, told):
         """Whether all tensors of an optimizer are there, whole."""
         try:
-            for name in {*told["parameters"].values(), *told["buffers"].values(), *(k for state in told["state"].values() for k in state.values())} - {None}:
+            for name in {
+                *told["parameters"].values(),
+                *told["buffers"].values(),
+                *(k for state in told["state"].values() for k in state.values()),
+            } - {None}:
                 self.tensor(name)
         except Misfit:
             return False
@@ -67,7 +75,8 @@ def _names(names, most=4):
 
 
 def misfits(held, wanted, named):
-    """Why what the capsule tells of (name -> key) cannot go into the tensors `named` (name -> tensor): a list of texts."""
+    """Why what the capsule tells of (name -> key) cannot go into the tensors `named` (name -> tensor): a list of
+    texts."""
     missing = [n for n in wanted if n not in named]
     more = [n for n in named if n not in wanted]
     found = [f"the program has no {_names(missing)}"] if missing else []
@@ -104,9 +113,14 @@ def put_state(held, told, optimizer, by_name):
             fresh[key] = _on(p.device, held.tensor(tensor))
         for key, form in told.get("trees", {}).get(name, {}).items():
             fresh[key] = made(held, form, p.device)
-        own = optimizer.state.get(p) if "trees" not in told else None   # a capsule of an earlier version holds tensors and numbers only
+        own = (
+            optimizer.state.get(p) if "trees" not in told else None
+        )  # a capsule of an earlier version holds tensors and numbers only
         if lacks := [key for key, value in (own or {}).items() if key not in fresh and value is not None]:
-            raise Misfit(f"the capsule was made by an earlier version, which did not keep {_names(lacks)} of the optimizer's state")
+            raise Misfit(
+                f"the capsule was made by an earlier version, which did not keep {_names(lacks)} of "
+                "the optimizer's state"
+            )
         states[p] = fresh
     for p, fresh in states.items():
         if fresh:
@@ -150,7 +164,8 @@ def rate(told, optimizer):
 
 
 def fill(held, tree, template, path="batch"):
-    """The batch of the capsule in the form that the program's loader gives: `template` is one of its batches, left as it is."""
+    """The batch of the capsule in the form that the program's loader gives: `template` is one of its batches, left as
+    it is."""
     kind = kind_of(tree)
     if kind == "other":
         return template
@@ -171,12 +186,18 @@ def fill(held, tree, template, path="batch"):
         return value.numpy() if kind == "array" else value.to(there.device)
     if kind == "list":
         if not isinstance(template, (tuple, list)) or len(template) != len(tree["list"]):
-            raise Misfit(f"{path} has {len(tree['list'])} parts in the capsule and is another {type(template).__name__} in the program")
+            raise Misfit(
+                f"{path} has {len(tree['list'])} parts in the capsule and is another "
+                f"{type(template).__name__} in the program"
+            )
         items = [fill(held, t, item, f"{path}[{i}]") for i, (t, item) in enumerate(zip(tree["list"], template))]
         return type(template)(*items) if hasattr(template, "_fields") else type(template)(items)
     if kind == "dict":
         if not isinstance(template, collections.abc.Mapping) or set(template) != {key for key, _ in tree["dict"]}:
-            raise Misfit(f"{path} has the keys {_names(str(key) for key, _ in tree['dict'])} in the capsule and others in the program")
+            raise Misfit(
+                f"{path} has the keys {_names(str(key) for key, _ in tree['dict'])} in the capsule "
+                "and others in the program"
+            )
         whole = copy.copy(template)
         for key, inner in tree["dict"]:
             whole[key] = fill(held, inner, template[key], f"{path}[{key}]")
@@ -184,7 +205,9 @@ def fill(held, tree, template, path="batch"):
     if kind == "object":
         own = getattr(template, "__dict__", None)
         if not isinstance(own, dict) or set(own) != {key for key, _ in tree["object"]}:
-            raise Misfit(f"{path} is a {tree.get('class')} in the capsule and another {type(template).__name__} in the program")
+            raise Misfit(
+                f"{path} is a {tree.get('class')} in the capsule and another {type(template).__name__} in the program"
+            )
         whole = copy.copy(template)
         for key, inner in tree["object"]:
             whole.__dict__[key] = fill(held, inner, own[key], f"{path}.{key}")

@@ -21,8 +21,13 @@ def _are_names(value):
 
 
 def _is_tensor(told):
-    return isinstance(told, dict) and told.get("dtype") in DTYPES and isinstance(told.get("shape"), list) and \
-        len(told["shape"]) <= 64 and all(_is_count(size) for size in told["shape"])
+    return (
+        isinstance(told, dict)
+        and told.get("dtype") in DTYPES
+        and isinstance(told.get("shape"), list)
+        and len(told["shape"]) <= 64
+        and all(_is_count(size) for size in told["shape"])
+    )
 
 
 def _is_map(value, item):
@@ -30,7 +35,8 @@ def _is_map(value, item):
 
 
 def kind_of(tree):
-    """The key that says what it is: that of an object has its class beside it, and a file may have the two in either order."""
+    """The key that says what it is: that of an object has its class beside it, and a file may have the two in either
+    order."""
     return "object" if "object" in tree else next(iter(tree))
 
 
@@ -49,41 +55,82 @@ def _is_tree(tree, depth=0):
         return isinstance(value, list) and all(_is_tree(item, depth + 1) for item in value)
     if kind not in ("dict", "object"):
         return False
-    return isinstance(value, list) and all(
-        isinstance(pair, list) and len(pair) == 2 and type(pair[0]) in (str, int) and _is_tree(pair[1], depth + 1) for pair in value) and \
-        (kind == "dict" or isinstance(tree.get("class"), str))
+    return (
+        isinstance(value, list)
+        and all(
+            isinstance(pair, list) and len(pair) == 2 and type(pair[0]) in (str, int) and _is_tree(pair[1], depth + 1)
+            for pair in value
+        )
+        and (kind == "dict" or isinstance(tree.get("class"), str))
+    )
 
 
 def _is_held(told):
     """What an optimizer had, at one time."""
-    return isinstance(told, dict) and _is_map(told.get("parameters"), _is_name) and _is_map(told.get("buffers"), _is_name) and \
-        _is_map(told.get("state"), lambda s: _is_map(s, _is_name)) and \
-        _is_map(told.get("scalars"), lambda s: _is_map(s, lambda v: isinstance(v, (bool, int, float, str)))) and \
-        _is_map(told.get("trees", {}), lambda s: _is_map(s, _is_tree)) and \
-        isinstance(told.get("groups"), list) and all(
-            isinstance(g, dict) and all(g.get(key) is None or _is_number(g[key]) for key in ("lr", "initial_lr")) for g in told["groups"])
+    return (
+        isinstance(told, dict)
+        and _is_map(told.get("parameters"), _is_name)
+        and _is_map(told.get("buffers"), _is_name)
+        and _is_map(told.get("state"), lambda s: _is_map(s, _is_name))
+        and _is_map(told.get("scalars"), lambda s: _is_map(s, lambda v: isinstance(v, (bool, int, float, str))))
+        and _is_map(told.get("trees", {}), lambda s: _is_map(s, _is_tree))
+        and isinstance(told.get("groups"), list)
+        and all(
+            isinstance(g, dict) and all(g.get(key) is None or _is_number(g[key]) for key in ("lr", "initial_lr"))
+            for g in told["groups"]
+        )
+    )
 
 
 def _is_optimizer(told):
-    return _is_held(told) and isinstance(told.get("class"), str) and _is_count(told.get("ordinal"), 1 << 31) and \
-        type(told.get("failed")) is bool and _is_count(told.get("backwards", 0), 1 << 32) and type(told.get("stepped", 0)) is int and \
-        _is_count(told.get("stepped_before", 0)) and _are_names(told.get("gradients", [])) and _are_names(told.get("not_kept", [])) and \
-        ("began" not in told or _is_held(told["began"]))
+    return (
+        _is_held(told)
+        and isinstance(told.get("class"), str)
+        and _is_count(told.get("ordinal"), 1 << 31)
+        and type(told.get("failed")) is bool
+        and _is_count(told.get("backwards", 0), 1 << 32)
+        and type(told.get("stepped", 0)) is int
+        and _is_count(told.get("stepped_before", 0))
+        and _are_names(told.get("gradients", []))
+        and _are_names(told.get("not_kept", []))
+        and ("began" not in told or _is_held(told["began"]))
+    )
 
 
 def _is_batch(told):
-    return isinstance(told, dict) and _is_count(told.get("loader"), 1 << 20) and _is_count(told.get("ahead"), 1 << 20) and \
-        "generators" in told and _is_name(told["generators"]) and _is_tree(told.get("batch"))
+    return (
+        isinstance(told, dict)
+        and _is_count(told.get("loader"), 1 << 20)
+        and _is_count(told.get("ahead"), 1 << 20)
+        and "generators" in told
+        and _is_name(told["generators"])
+        and _is_tree(told.get("batch"))
+    )
 
 
 def _is_scaler(told):
-    return told is None or isinstance(told, dict) and _is_number(told.get("scale")) and _is_count(told.get("growth_tracker"), 1 << 30)
+    return (
+        told is None
+        or isinstance(told, dict)
+        and _is_number(told.get("scale"))
+        and _is_count(told.get("growth_tracker"), 1 << 30)
+    )
 
 
 def is_sound(start):
-    """True: every key that is read is there and of its form. Whether names and shapes fit is seen when they are used."""
-    return isinstance(start, dict) and _is_map(start.get("tensors"), _is_tensor) and \
-        isinstance(start.get("optimizers"), list) and all(map(_is_optimizer, start["optimizers"])) and \
-        sum(o["failed"] for o in start["optimizers"]) == 1 and isinstance(start.get("batches"), list) and \
-        all(map(_is_batch, start["batches"])) and {"generators", "scaler"} <= set(start) and _is_name(start["generators"]) and \
-        _is_scaler(start["scaler"]) and isinstance(start.get("unwritten", []), list) and all(map(_is_count, start.get("unwritten", [])))
+    """True: every key that is read is there and of its form. Whether names and shapes fit is seen when they are
+    used."""
+    return (
+        isinstance(start, dict)
+        and _is_map(start.get("tensors"), _is_tensor)
+        and isinstance(start.get("optimizers"), list)
+        and all(map(_is_optimizer, start["optimizers"]))
+        and sum(o["failed"] for o in start["optimizers"]) == 1
+        and isinstance(start.get("batches"), list)
+        and all(map(_is_batch, start["batches"]))
+        and {"generators", "scaler"} <= set(start)
+        and _is_name(start["generators"])
+        and _is_scaler(start["scaler"])
+        and isinstance(start.get("unwritten", []), list)
+        and all(map(_is_count, start.get("unwritten", [])))
+    )

@@ -13,6 +13,6 @@ A check is a function with a decorator; those of a file of yours are loaded by `
 Nothing here imports torch: the source is only parsed, and the first steps run in a process of their own.
 """
 
-from .registry import all_checks, bad, check, Finding, note, table, warn
+from .registry import Finding, all_checks, bad, check, note, table, warn
 
 __all__ = ["Finding", "all_checks", "bad", "check", "note", "table", "warn"]

@@ -12,7 +12,7 @@ from .facts import Replay, Run
 MAX_BYTES = 256 << 20
 MAX_MEMBERS = 1024
 MAX_CAPSULES = 64
-MAX_REPLAYED = 64 << 20   # bytes of a capsule that is computed again unasked
+MAX_REPLAYED = 64 << 20  # bytes of a capsule that is computed again unasked
 CAPSULE = "finitude capsule"
 
 
@@ -65,9 +65,16 @@ def _capsule(path):
             if isinstance(one, dict):
                 one.setdefault("file", "")
                 one.setdefault("source", "")
-    document = {"schema": 1, "outcome": "alarm", "reason": "", "alarms": [alarm], "advisories": [],
-                "watched": dict.fromkeys(("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips",
-                                          "handled_by_script"), 0)}
+    document = {
+        "schema": 1,
+        "outcome": "alarm",
+        "reason": "",
+        "alarms": [alarm],
+        "advisories": [],
+        "watched": dict.fromkeys(
+            ("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips", "handled_by_script"), 0
+        ),
+    }
     return Run(_checked(document, path), capsules=[about], directory=os.path.dirname(path), is_capsule=True)
 
 
@@ -79,12 +86,18 @@ def _ring(path):
 
 
 def _descriptions(folders):
-    """Of the capsules below a run and its processes; one that cannot be read is left out: its alarm is in the report as well."""
+    """Of the capsules below a run and its processes; one that cannot be read is left out: its alarm is in the report as
+    well."""
     found = []
     for folder in folders:
         for entry in sorted(os.scandir(folder), key=lambda e: e.name):
             about = os.path.join(entry.path, "capsule.json")
-            if entry.name.startswith("step-") and ".partial-" not in entry.name and os.path.isfile(about) and len(found) < MAX_CAPSULES:
+            if (
+                entry.name.startswith("step-")
+                and ".partial-" not in entry.name
+                and os.path.isfile(about)
+                and len(found) < MAX_CAPSULES
+            ):
                 try:
                     one = _json(about)
                 except Unreadable:
@@ -96,14 +109,25 @@ def _descriptions(folders):
 
 def _has_float16(about):
     births = Run.part(about, "alarm").get("births")
-    uses = [use for birth in births if isinstance(birth, dict) for key in ("inputs", "outputs")
-            for use in (birth.get(key) if isinstance(birth.get(key), list) else [])] if isinstance(births, list) else []
-    return Run.part(about, "flags").get("autocast") == "float16" or any(isinstance(u, dict) and u.get("dtype") == "float16" for u in uses)
+    uses = (
+        [
+            use
+            for birth in births
+            if isinstance(birth, dict)
+            for key in ("inputs", "outputs")
+            for use in (birth.get(key) if isinstance(birth.get(key), list) else [])
+        ]
+        if isinstance(births, list)
+        else []
+    )
+    return Run.part(about, "flags").get("autocast") == "float16" or any(
+        isinstance(u, dict) and u.get("dtype") == "float16" for u in uses
+    )
 
 
 def replayed(folder, about):
-    """(replays, why there are none or ""): a capsule as it was recorded, in float32, with deterministic kernels, and where its bad
-    value was born in float16, in bfloat16."""
+    """(replays, why there are none or ""): a capsule as it was recorded, in float32, with deterministic kernels, and
+    where its bad value was born in float16, in bfloat16."""
     files = Run.part(about, "files")
     size = sum(f["bytes"] for f in files.values() if isinstance(f, dict) and isinstance(f.get("bytes"), int))
     if about.get("redacted"):
@@ -113,7 +137,11 @@ def replayed(folder, about):
     if size > MAX_REPLAYED:
         return {}, f"{size >> 20} MB take a while: finitude replay {folder}"
     engine, found = _engine(), {}
-    ways = [("as recorded", ["--times", "2"]), ("float32", ["--dtype", "float32"]), ("deterministic", ["--deterministic"])]
+    ways = [
+        ("as recorded", ["--times", "2"]),
+        ("float32", ["--dtype", "float32"]),
+        ("deterministic", ["--deterministic"]),
+    ]
     if _has_float16(about):
         ways.append(("bfloat16", ["--dtype", "bfloat16"]))
     for name, words in ways:
@@ -130,8 +158,13 @@ def _directory(path):
     """One run for the directory itself, and one for each process of it that left a ring of its own."""
     report, ring = os.path.join(path, "report.json"), os.path.join(path, "steps.ring")
     has_report, has_ring = os.path.isfile(report), os.path.isfile(ring)
-    members = sorted(e.path for e in os.scandir(path) if e.is_dir(follow_symlinks=False) and e.name.startswith(("rank-", "pid-"))
-                     and os.path.isfile(os.path.join(e.path, "steps.ring")))[:MAX_MEMBERS]
+    members = sorted(
+        e.path
+        for e in os.scandir(path)
+        if e.is_dir(follow_symlinks=False)
+        and e.name.startswith(("rank-", "pid-"))
+        and os.path.isfile(os.path.join(e.path, "steps.ring"))
+    )[:MAX_MEMBERS]
     if not has_report and not has_ring and not members and not os.path.isfile(os.path.join(path, left.STARTED)):
         raise NothingThere(f"{path} holds no report, no ring of steps and no capsule")
     document = _checked(_json(report), report) if has_report else {}

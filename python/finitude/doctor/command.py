@@ -18,7 +18,8 @@ HELP = """usage: finitude doctor [options] script.py [args]        before a run
                                                           (a folder, or one file made by finitude pack)
 
 Looks for what goes wrong in trainings: at the source, which is parsed and not run; at the first steps, for which the
-script runs in a process of its own that is ended when they are over; at what a run left. docs/doctor.md lists the checks.
+script runs in a process of its own that is ended when they are over; at what a run left. docs/doctor.md lists the
+checks.
 
 options:
   --json            the findings as JSON
@@ -130,7 +131,12 @@ class Examination:
     def _enter(self, check, kind, finding):
         # What the source shows and the first steps confirm is one finding: the one that was seen to happen.
         for i, (other, seen_in, f) in enumerate(self.findings):
-            if other.id == check.id and seen_in != kind and finding.file and (f.file, f.line) == (finding.file, finding.line):
+            if (
+                other.id == check.id
+                and seen_in != kind
+                and finding.file
+                and (f.file, f.line) == (finding.file, finding.line)
+            ):
                 if registry.VERDICTS.index(finding.verdict) <= registry.VERDICTS.index(f.verdict):
                     self.findings[i] = (check, kind, finding)
                 return
@@ -146,10 +152,26 @@ class Examination:
 
 def _document(options, examination):
     return {
-        "schema": 1, "target": options.target, "looked_at": examination.looked_at, "not_looked_at": examination.not_looked_at,
-        "checks": len({c.id for c in registry.all_checks()}), "trouble": examination.trouble,
-        "findings": [{"check": c.id, "name": c.name, "seen_in": kind, "verdict": f.verdict, "text": f.text, "advice": f.advice,
-                      "file": f.file, "line": f.line, "evidence": f.evidence} for c, kind, f in examination.sorted()],
+        "schema": 1,
+        "target": options.target,
+        "looked_at": examination.looked_at,
+        "not_looked_at": examination.not_looked_at,
+        "checks": len({c.id for c in registry.all_checks()}),
+        "trouble": examination.trouble,
+        "findings": [
+            {
+                "check": c.id,
+                "name": c.name,
+                "seen_in": kind,
+                "verdict": f.verdict,
+                "text": f.text,
+                "advice": f.advice,
+                "file": f.file,
+                "line": f.line,
+                "evidence": f.evidence,
+            }
+            for c, kind, f in examination.sorted()
+        ],
     }
 
 
@@ -161,7 +183,9 @@ def _clean(text):
 def _wrapped(text, indent, width):
     import textwrap
 
-    return textwrap.fill(_clean(text), width, initial_indent=" " * indent, subsequent_indent=" " * indent, break_long_words=False)
+    return textwrap.fill(
+        _clean(text), width, initial_indent=" " * indent, subsequent_indent=" " * indent, break_long_words=False
+    )
 
 
 def _table(examination, width):
@@ -190,8 +214,15 @@ def _examine_script(options, examination):
     try:
         seen, words = [], ""
         for _ in range(2 if options.twice else 1):
-            facts, words = first_steps.run(options.target, options.module, options.arguments, options.steps, options.seconds,
-                                           options.show_output, options.twice)
+            facts, words = first_steps.run(
+                options.target,
+                options.module,
+                options.arguments,
+                options.steps,
+                options.seconds,
+                options.show_output,
+                options.twice,
+            )
             seen.append(facts)
     except first_steps.CannotRun as e:
         examination.not_looked_at.append({"what": "steps", "why": str(e)})
@@ -201,8 +232,11 @@ def _examine_script(options, examination):
     examination.trouble += steps.trouble
     if steps.ended == "steps" or steps.steps and steps.ended == "finished":
         return None
-    why = {"raised": f"the script raised {steps.error}", "finished": "the script ended",
-           "time": f"{options.seconds:g} s were over (--seconds)"}.get(steps.ended, "the process of the script was ended")
+    why = {
+        "raised": f"the script raised {steps.error}",
+        "finished": "the script ended",
+        "time": f"{options.seconds:g} s were over (--seconds)",
+    }.get(steps.ended, "the process of the script was ended")
     so_far = f"{len(steps.steps)} optimizer steps" if steps.steps else "any optimizer step"
     examination.not_looked_at.append({"what": "steps", "why": f"{why} {'after' if steps.steps else 'before'} {so_far}"})
     if steps.ended == "raised" and not options.show_output:
@@ -237,7 +271,9 @@ def main(words):
         options = parse(words)
         _load_rules(options.rules)
         if options.checks:
-            sys.stdout.write("".join(f"{c.id:<4} {c.name:<22} {c.looks_at:<7} {c.text}\n" for c in registry.all_checks()))
+            sys.stdout.write(
+                "".join(f"{c.id:<4} {c.name:<22} {c.looks_at:<7} {c.text}\n" for c in registry.all_checks())
+            )
             return OK
         examination, lacking = Examination(), None
         if not options.module and not os.path.exists(options.target):

@@ -89,16 +89,21 @@ class Steps:
     def bad_losses(self):
         """Backward calls with a loss that is not finite. A half-precision loss times a loss scale is left out."""
         scaled = bool(self.of("scale"))
-        return [e for e in self.of("backward") if e["loss"] is not None and not math.isfinite(number(e["loss"]))
-                and not (scaled and e["dtype"] in ("float16", "bfloat16"))]
+        return [
+            e
+            for e in self.of("backward")
+            if e["loss"] is not None
+            and not math.isfinite(number(e["loss"]))
+            and not (scaled and e["dtype"] in ("float16", "bfloat16"))
+        ]
 
 
 @dataclasses.dataclass
 class Replay:
     """A step of a capsule computed again."""
 
-    code: int      # of `finitude replay`: 0 the same bits or the same class of failure, 1 not reproduced
-    text: str      # what it said
+    code: int  # of `finitude replay`: 0 the same bits or the same class of failure, 1 not reproduced
+    text: str  # what it said
 
     @property
     def says(self):
@@ -117,9 +122,8 @@ class Replay:
 class Run:
     """What a run left. document: the report (checked by the engine) or {}; ring: its steps, oldest first.
 
-    capsules: the descriptions of the bad steps that it left. replays: of the one that the doctor was asked of, by how it was
-    computed: "as recorded", "float32", "deterministic", "bfloat16".
-    """
+    capsules: the descriptions of the bad steps that it left. replays: of the one that the doctor was asked of, by how
+    it was computed: "as recorded", "float32", "deterministic", "bfloat16"."""
 
     def __init__(self, document, ring=(), capsules=(), directory="", killed=False, is_capsule=False):
         self.document, self.ring, self.capsules = document, list(ring), list(capsules)
@@ -127,7 +131,7 @@ class Run:
 
     @property
     def who(self):
-        """"rank-1: " where one of several processes left this, else ""."""
+        """ "rank-1: " where one of several processes left this, else ""."""
         name = os.path.basename(os.path.normpath(self.directory)) if self.directory else ""
         return f"{name}: " if name.startswith(("rank-", "pid-")) else ""
 

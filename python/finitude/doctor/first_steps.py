@@ -10,9 +10,9 @@ import time
 
 from ..base import say
 
-GRACE = 5.0            # seconds for the script to let go after its time is up
+GRACE = 5.0  # seconds for the script to let go after its time is up
 MAX_BYTES = 256 << 20
-TAIL = 4000            # characters of a failed script's last words
+TAIL = 4000  # characters of a failed script's last words
 
 
 class CannotRun(Exception):
@@ -20,7 +20,8 @@ class CannotRun(Exception):
 
 
 def run(target, is_module, arguments, steps, seconds, show_output=False, compared=False):
-    """(facts, last words of the script). Raises CannotRun where nothing was seen. compared: with another run, so that each operation counts."""
+    """(facts, last words of the script). Raises CannotRun where nothing was seen. compared: with another run, so that
+    each operation counts."""
     if not hasattr(os, "fork"):
         raise CannotRun("a process of its own for the script takes os.fork, which this system does not have")
     say.flush()
@@ -58,8 +59,11 @@ def _read(path, in_time):
         with open(path, encoding="utf-8") as f:
             facts = json.load(f)
     except (OSError, ValueError):
-        raise CannotRun("the script took all of its time before its first step" if not in_time
-                        else "the process of the script ended before anything was seen") from None
+        raise CannotRun(
+            "the script took all of its time before its first step"
+            if not in_time
+            else "the process of the script ended before anything was seen"
+        ) from None
     if not facts["ended"]:
         facts["ended"] = "time" if not in_time else "killed"
     if "cannot" in facts:
@@ -125,7 +129,12 @@ def _look(target, is_module, arguments, steps, seconds, write, compared):
         look = looks.Look(steps, write, compared)
         hooks.install(look)
     except Exception as e:
-        write({"ended": "cannot", "cannot": f"torch cannot be looked into here: {type(e).__name__}: {' '.join(str(e).split())[:300]}"})
+        write(
+            {
+                "ended": "cannot",
+                "cannot": f"torch cannot be looked into here: {type(e).__name__}: {' '.join(str(e).split())[:300]}",
+            }
+        )
         return
 
     def late(signum, frame):

@@ -25,12 +25,14 @@ def install(look):
             out = f(self)
             look.looking(look.autocast, self, True, torch.is_grad_enabled())
             return out
+
         return __enter__
 
     def left(f):
         def __exit__(self, *a):
             look.looking(look.autocast, self, False, False)
             return f(self, *a)
+
         return __exit__
 
     over(autocast, "__enter__", entered)
@@ -42,6 +44,7 @@ def install(look):
         def compile(*a, **k):
             torch.compiler.set_stance("force_eager")  # what a compiled region computes is not seen from here
             return f(*a, **k)
+
         return compile
 
     over(torch, "compile", eager)
@@ -61,6 +64,7 @@ def _watch_loaders(look, over):
             index = f(self)
             asked.setdefault(self, collections.deque()).append(index if isinstance(index, (list, tuple)) else ())
             return index
+
         return _next_index
 
     def fetched(f):
@@ -69,12 +73,14 @@ def _watch_loaders(look, over):
             waiting = asked.get(self) if getattr(self, "_in_order", True) else None
             look.looking(look.batch, batch, waiting.popleft() if waiting else ())
             return batch
+
         return __next__
 
     def begins_anew(f):
         def _reset(self, *a, **k):
             asked.pop(self, None)
             return f(self, *a, **k)
+
         return _reset
 
     for name, make in (("_next_index", asks), ("__next__", fetched), ("_reset", begins_anew)):
@@ -82,17 +88,27 @@ def _watch_loaders(look, over):
 
 
 def _watch_precision(look, over):
-    """Who sets TF32 by its old names, and who by those of torch 2.9: what torch itself can be asked of raises where only the new are used."""
+    """Who sets TF32 by its old names, and who by those of torch 2.9: what torch itself can be asked of raises where
+    only the new are used."""
+
     def told(name, age):
         def make(f):
             def setter(*a):
                 if a and a[-1] != "none":  # what a context manager of torch puts back
-                    look.looking(lambda: look.event("precision", age=age, name=name.removeprefix("_set_"), value=str(a[-1])))
+                    look.looking(
+                        lambda: look.event("precision", age=age, name=name.removeprefix("_set_"), value=str(a[-1]))
+                    )
                 return f(*a)
+
             return setter
+
         return make
 
-    for name, age in (("_set_float32_matmul_precision", "old"), ("_set_cublas_allow_tf32", "old"), ("_set_fp32_precision_setter", "new")):
+    for name, age in (
+        ("_set_float32_matmul_precision", "old"),
+        ("_set_cublas_allow_tf32", "old"),
+        ("_set_fp32_precision_setter", "new"),
+    ):
         if hasattr(torch._C, name):
             over(torch._C, name, told(name, age))
 
@@ -111,6 +127,7 @@ def _watch_clipping(look, over):
             out = f(parameters, max_norm, norm_type, *a, **k)
             look.looking(look.clipped, parameters, out, max_norm, "norm", norm_type)
             return out
+
         return clip_grad_norm_
 
     def given(f):
@@ -119,6 +136,7 @@ def _watch_clipping(look, over):
             look.looking(look.before_clip, parameters)
             look.looking(look.clipped, parameters, total_norm, max_norm, "norm", 0.0)
             return f(parameters, max_norm, total_norm, *a, **k)
+
         return clip_grads_with_norm_
 
     def value(f):
@@ -126,6 +144,7 @@ def _watch_clipping(look, over):
             parameters = _listed(parameters)
             look.looking(look.clipped, parameters, None, clip_value, "value")
             return f(parameters, clip_value, *a, **k)
+
         return clip_grad_value_
 
     for name, make in (("clip_grad_norm_", norm), ("clip_grad_value_", value)):
@@ -149,7 +168,9 @@ def _watch_scaler(look, over):
                     return f(self, *a, **k)
                 finally:
                     look.scaler_depth -= 1
+
             return method
+
         return make
 
     for name, what in (("scale", "scale"), ("unscale_", "unscale_"), ("step", "scaler.step"), ("update", "update")):

@@ -1,8 +1,8 @@
-"""In the process that runs the user's script: what is seen of its first steps. Plain data comes out; nothing is changed.
+"""In the process that runs the user's script: what is seen of its first steps. Plain data comes out; nothing is
+changed.
 
-Every observer is guarded: a failure of ours is noted and the script goes on as if we were not there. hooks.py puts the observers
-where torch calls; measure.py and operations.py read off tensors and operations.
-"""
+Every observer is guarded: a failure of ours is noted and the script goes on as if we were not there. hooks.py puts the
+observers where torch calls; measure.py and operations.py read off tensors and operations."""
 
 import os
 import sys
@@ -29,7 +29,9 @@ def _is_inner_step(optimizer):
     frame, around = sys._getframe(1), 0
     while frame is not None and around < 2:
         code = frame.f_code
-        around += code.co_name == "wrapper" and code.co_filename == _STEP_FILE and frame.f_locals.get("self") is optimizer
+        around += (
+            code.co_name == "wrapper" and code.co_filename == _STEP_FILE and frame.f_locals.get("self") is optimizer
+        )
         frame = frame.f_back
     return around > 1
 
@@ -42,17 +44,32 @@ class Look(TorchDispatchMode):
         self.wanted, self.write, self.compared = steps, write, compared
         self.pid, self.begin = os.getpid(), time.monotonic()
         self.busy = False
-        self.depth = {}               # thread -> modules on its stack
-        self.autocast_on = {}         # thread -> autocast regions open
-        self.names = {}               # id(module or parameter) -> name
-        self.repeated = set()         # id(module) of blocks that a model has many of
+        self.depth = {}  # thread -> modules on its stack
+        self.autocast_on = {}  # thread -> autocast regions open
+        self.names = {}  # id(module or parameter) -> name
+        self.repeated = set()  # id(module) of blocks that a model has many of
         self.counts, self.ordinals, self.before = {}, {}, {}
-        self.scales = {}              # id(scaler) -> its scale since its last update
+        self.scales = {}  # id(scaler) -> its scale since its last update
         self.seen_layers, self.unnamed = set(), []
         self.backward_depth = self.scaler_depth = 0
-        self.facts = {"ended": "", "error": "", "torch": torch.__version__, "events": [], "autocast": [], "inputs": [], "layers": [],
-                      "blocks": [], "losses": [], "attention": [], "steps": [], "trouble": [], "products": {}, "operations": [],
-                      "suspect": None, "steps_wanted": steps}
+        self.facts = {
+            "ended": "",
+            "error": "",
+            "torch": torch.__version__,
+            "events": [],
+            "autocast": [],
+            "inputs": [],
+            "layers": [],
+            "blocks": [],
+            "losses": [],
+            "attention": [],
+            "steps": [],
+            "trouble": [],
+            "products": {},
+            "operations": [],
+            "suspect": None,
+            "steps_wanted": steps,
+        }
         os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self):
@@ -164,25 +181,55 @@ class Look(TorchDispatchMode):
         if not (s := statistics(out)):
             return
         if s["finite"] != s["numel"] and self.facts["suspect"] is None:
-            self.facts["suspect"] = {"name": self.names.get(id(module), "") or type(module).__name__, "at": place(),
-                                     "steps_before": len(self.facts["steps"]), "nan": s["nan"], "inf": s["inf"]}
+            self.facts["suspect"] = {
+                "name": self.names.get(id(module), "") or type(module).__name__,
+                "at": place(),
+                "steps_before": len(self.facts["steps"]),
+                "nan": s["nan"],
+                "inf": s["inf"],
+            }
         if id(module) in self.seen_layers:
             return
         self.seen_layers.add(id(module))
         weights = [w for p in module._parameters.values() if p is not None and p.dim() >= 2 and (w := statistics(p))]
         if not self.names.get(id(module)):
             self.unnamed.append((len(self.facts[kind]), kind, id(module)))
-        self.facts[kind].append({
-            "name": self.names.get(id(module), ""), "class": type(module).__name__, "dtype": measure.dtype(out), "device": out.device.type,
-            "rms": rms(s), "absmax": s["absmax"], "nan": s["nan"], "inf": s["inf"], "zero": s["zero"], "numel": s["numel"], "at": place(),
-            "weights": bool(weights), "weight_rms": rms(weights[0]) if weights else None, "bits": measure.fingerprint(out)})
+        self.facts[kind].append(
+            {
+                "name": self.names.get(id(module), ""),
+                "class": type(module).__name__,
+                "dtype": measure.dtype(out),
+                "device": out.device.type,
+                "rms": rms(s),
+                "absmax": s["absmax"],
+                "nan": s["nan"],
+                "inf": s["inf"],
+                "zero": s["zero"],
+                "numel": s["numel"],
+                "at": place(),
+                "weights": bool(weights),
+                "weight_rms": rms(weights[0]) if weights else None,
+                "bits": measure.fingerprint(out),
+            }
+        )
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func._schema.name if hasattr(func, "_schema") else ""
         watcher = operations.WATCHED.get(name)
-        if watcher is not None and not self.busy and self.backward_depth == 0 and torch.is_grad_enabled() and os.getpid() == self.pid:
+        if (
+            watcher is not None
+            and not self.busy
+            and self.backward_depth == 0
+            and torch.is_grad_enabled()
+            and os.getpid() == self.pid
+        ):
             self.looking(watcher, self.facts, name, args, kwargs or {})
-        compared = self.compared and not self.busy and os.getpid() == self.pid and len(self.facts["operations"]) < MAX_OPERATIONS
+        compared = (
+            self.compared
+            and not self.busy
+            and os.getpid() == self.pid
+            and len(self.facts["operations"]) < MAX_OPERATIONS
+        )
         if not compared:
             return func(*args, **(kwargs or {}))
         given = []
@@ -207,9 +254,16 @@ class Look(TorchDispatchMode):
         values = [float(r) for r in roots if isinstance(r, torch.Tensor) and r.numel() == 1]
         device = roots[0].device.type if roots and isinstance(roots[0], torch.Tensor) else "cpu"
         # The state that every node of this backward sees, however it was set.
-        inside = any(torch.is_autocast_enabled(kind) for kind in {device, "cpu"} if torch.amp.is_autocast_available(kind))
-        self.event("backward", loss=values[0] if values else None, autocast=inside,
-                   dtype=measure.dtype(roots[0]) if roots else "", device=device)
+        inside = any(
+            torch.is_autocast_enabled(kind) for kind in {device, "cpu"} if torch.amp.is_autocast_available(kind)
+        )
+        self.event(
+            "backward",
+            loss=values[0] if values else None,
+            autocast=inside,
+            dtype=measure.dtype(roots[0]) if roots else "",
+            device=device,
+        )
 
     def autocast(self, region, entered, has_gradients):
         thread = threading.get_ident()
@@ -217,9 +271,15 @@ class Look(TorchDispatchMode):
             return
         self.autocast_on[thread] = max(0, self.autocast_on.get(thread, 0) + (1 if entered else -1))
         if entered and len(self.facts["autocast"]) < MAX_TENSORS:
-            self.facts["autocast"].append({"device": region.device, "dtype": str(region.fast_dtype)[6:], "at": place(),
-                                           "grad": has_gradients, "deprecated": type(region).__module__.startswith(
-                                               ("torch.cuda.amp", "torch.cpu.amp"))})
+            self.facts["autocast"].append(
+                {
+                    "device": region.device,
+                    "dtype": str(region.fast_dtype)[6:],
+                    "at": place(),
+                    "grad": has_gradients,
+                    "deprecated": type(region).__module__.startswith(("torch.cuda.amp", "torch.cpu.amp")),
+                }
+            )
 
     def scaler_called(self, what, scaler, optimizer):
         scale = float(scaler.get_scale())
@@ -235,15 +295,28 @@ class Look(TorchDispatchMode):
         stats = [(p, s) for p in parameters if p.grad is not None and (s := statistics(p.grad))]
         exact = sum(s["sum_sq"] for _, s in stats) ** 0.5
         top = sorted(stats, key=lambda one: -one[1]["sum_sq"])[:5]
-        self.event("before-clip", finite=all(s["finite"] == s["numel"] for _, s in stats), elements=len(stats), exact=exact,
-                   dtypes=sorted({measure.dtype(p.grad) for p, _ in stats}),
-                   bad=[self.names.get(id(p), "") for p, s in stats if s["finite"] != s["numel"]][:20],
-                   top=[{"name": self.names.get(id(p), f"shape {list(p.shape)}"), "norm": s["sum_sq"] ** 0.5} for p, s in top])
+        self.event(
+            "before-clip",
+            finite=all(s["finite"] == s["numel"] for _, s in stats),
+            elements=len(stats),
+            exact=exact,
+            dtypes=sorted({measure.dtype(p.grad) for p, _ in stats}),
+            bad=[self.names.get(id(p), "") for p, s in stats if s["finite"] != s["numel"]][:20],
+            top=[{"name": self.names.get(id(p), f"shape {list(p.shape)}"), "norm": s["sum_sq"] ** 0.5} for p, s in top],
+        )
 
     def clipped(self, parameters, result, max_norm, by, norm_type=2.0):
         with_grad = [p for p in parameters if p.grad is not None]
-        self.event("clip", norm=float(result) if isinstance(result, torch.Tensor) else None, max_norm=float(max_norm), by=by,
-                   norm_type=float(norm_type), parameters=len(parameters), gradients=len(with_grad), owned=[id(p) for p in with_grad[:64]])
+        self.event(
+            "clip",
+            norm=float(result) if isinstance(result, torch.Tensor) else None,
+            max_norm=float(max_norm),
+            by=by,
+            norm_type=float(norm_type),
+            parameters=len(parameters),
+            gradients=len(with_grad),
+            owned=[id(p) for p in with_grad[:64]],
+        )
 
     def before_step(self, optimizer):
         if self.facts["ended"]:  # the script has swallowed our exception
@@ -259,15 +332,28 @@ class Look(TorchDispatchMode):
         losses = [e["loss"] for e in self.facts["events"] if e["what"] == "backward" and e["loss"] is not None]
         group = optimizer.param_groups[0] if optimizer.param_groups else {}
         scale = max(self.scales.values(), default=1.0)
-        found = {"optimizer": type(optimizer).__name__, "ordinal": ordinal, "step": step, "loss": losses[-1] if losses else None,
-                 "lr": float(group.get("lr", 0.0)), "parameters": [], "at": place(), "update": None, "scale": scale,
-                 "owned": [id(p) for p in parameters[:MAX_PARAMETERS]], "anomaly": torch.is_anomaly_enabled(),
-                 "anomaly_checks": torch.is_anomaly_check_nan_enabled(), "modes": self._modes()}
+        found = {
+            "optimizer": type(optimizer).__name__,
+            "ordinal": ordinal,
+            "step": step,
+            "loss": losses[-1] if losses else None,
+            "lr": float(group.get("lr", 0.0)),
+            "parameters": [],
+            "at": place(),
+            "update": None,
+            "scale": scale,
+            "owned": [id(p) for p in parameters[:MAX_PARAMETERS]],
+            "anomaly": torch.is_anomaly_enabled(),
+            "anomaly_checks": torch.is_anomaly_check_nan_enabled(),
+            "modes": self._modes(),
+        }
         for name, p in list(zip(names, parameters))[:MAX_PARAMETERS]:
             found["parameters"].append(measure.parameter(name, p, scale))
         self.event("step", ordinal=ordinal, step=step, owned=found["owned"][:64])
         self.facts["steps"].append(found)
-        self.before[ordinal] = [(p.detach().clone(), p._version, self._had_gradient(p)) for p in parameters[:MAX_PARAMETERS]]
+        self.before[ordinal] = [
+            (p.detach().clone(), p._version, self._had_gradient(p)) for p in parameters[:MAX_PARAMETERS]
+        ]
         self.write(safe(self.facts))
 
     def _name_layers(self, optimizer):
@@ -312,11 +398,25 @@ class Look(TorchDispatchMode):
             if gradient is not None:
                 n, stayed = int(gradient.sum()), int((gradient & (now == was)).sum())
                 had, still = had + n, still + stayed
-        given = [p.grad for one, p in zip(mine["parameters"], parameters) if one["grad"] and one["grad"]["nan"] + one["grad"]["inf"]]
+        given = [
+            p.grad
+            for one, p in zip(mine["parameters"], parameters)
+            if one["grad"] and one["grad"]["nan"] + one["grad"]["inf"]
+        ]
         still_bad = sum(g is not None and bool((s := statistics(g)) and s["finite"] != s["numel"]) for g in given)
-        mine["update"] = {"moved": moved ** 0.5, "size": size ** 0.5, "changed": len(changed), "written": written, "bad": bad[:20],
-                          "gradients_bad": still_bad, "half_elements": had, "half_unmoved": still}
-        self.facts["events"].append({"what": "stepped", "file": "", "line": 0, "ordinal": ordinal, "step": mine["step"]})
+        mine["update"] = {
+            "moved": moved**0.5,
+            "size": size**0.5,
+            "changed": len(changed),
+            "written": written,
+            "bad": bad[:20],
+            "gradients_bad": still_bad,
+            "half_elements": had,
+            "half_unmoved": still,
+        }
+        self.facts["events"].append(
+            {"what": "stepped", "file": "", "line": 0, "ordinal": ordinal, "step": mine["step"]}
+        )
         if self.counts[ordinal] + 1 >= self.wanted:
             self.over("steps")
             raise Reached  # and not os._exit: what the script cleans up on its way out is cleaned up

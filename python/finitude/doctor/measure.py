@@ -10,10 +10,10 @@ import torch
 from .. import _native
 from ..base import _places
 
-HALF_NORMAL = 6.103515625e-05   # the smallest normal float16
-SAMPLE = 1 << 20                # elements of a gradient whose small values are counted
-HASHED = 1 << 20                # bytes of a batch that its fingerprint is made of
-FEW = 4                         # values of a row below which it says nothing that they are all equal
+HALF_NORMAL = 6.103515625e-05  # the smallest normal float16
+SAMPLE = 1 << 20  # elements of a gradient whose small values are counted
+HASHED = 1 << 20  # bytes of a batch that its fingerprint is made of
+FEW = 4  # values of a row below which it says nothing that they are all equal
 
 
 def place():
@@ -53,8 +53,15 @@ def tensors_of(value, name="", depth=0):
     if isinstance(value, torch.Tensor):
         yield name, value
     elif depth < 6:
-        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else \
-            vars(value).items() if hasattr(value, "__dataclass_fields__") else ()
+        items = (
+            value.items()
+            if isinstance(value, dict)
+            else enumerate(value)
+            if isinstance(value, (list, tuple))
+            else vars(value).items()
+            if hasattr(value, "__dataclass_fields__")
+            else ()
+        )
         for key, item in items:
             yield from tensors_of(item, f"{name}.{key}" if name else str(key), depth + 1)
 
@@ -75,15 +82,31 @@ def fingerprint(t):
     if not has_memory(t):
         return ""
     head = t.detach().flatten()[: HASHED // max(t.element_size(), 1)].cpu().contiguous()
-    return hashlib.blake2b(head.view(torch.uint8).numpy().tobytes() + repr(tuple(t.shape)).encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(
+        head.view(torch.uint8).numpy().tobytes() + repr(tuple(t.shape)).encode(), digest_size=8
+    ).hexdigest()
 
 
 def batch(name, t, indices):
-    """A tensor of a batch: range, the rows that are not finite or all of one value, its fingerprint, its samples. None: not to be read."""
+    """A tensor of a batch: range, the rows that are not finite or all of one value, its fingerprint, its samples. None:
+    not to be read."""
     if not has_memory(t):
         return None
-    one = {"name": name, "dtype": dtype(t), "shape": list(t.shape), "numel": t.numel(), "at": place(), "nan": 0, "inf": 0, "min": None,
-           "max": None, "rows": [], "constant_rows": [], "fingerprint": fingerprint(t), "indices": []}
+    one = {
+        "name": name,
+        "dtype": dtype(t),
+        "shape": list(t.shape),
+        "numel": t.numel(),
+        "at": place(),
+        "nan": 0,
+        "inf": 0,
+        "min": None,
+        "max": None,
+        "rows": [],
+        "constant_rows": [],
+        "fingerprint": fingerprint(t),
+        "indices": [],
+    }
     if indices and t.dim() and t.shape[0] == len(indices):
         one["indices"] = [i if isinstance(i, int) else str(i)[:100] for i in indices[:4096]]
     if not (s := statistics(t)):
@@ -102,13 +125,30 @@ def batch(name, t, indices):
 def parameter(name, p, scale):
     """A parameter and its gradient. scale: the gradient was computed times this."""
     s = statistics(p)
-    one = {"name": name, "dtype": dtype(p), "shape": list(p.shape), "numel": p.numel(), "rms": rms(s) if s else None,
-           "bad": s["numel"] - s["finite"] if s else 0, "grad": None}
+    one = {
+        "name": name,
+        "dtype": dtype(p),
+        "shape": list(p.shape),
+        "numel": p.numel(),
+        "rms": rms(s) if s else None,
+        "bad": s["numel"] - s["finite"] if s else 0,
+        "grad": None,
+    }
     g = p.grad
     if g is None or g.layout != torch.strided or not (s := statistics(g)):
         return one
     flat = g.detach().flatten()[:SAMPLE].double().abs()
     small = (flat > 0) & (flat * scale < HALF_NORMAL)
-    one["grad"] = {"dtype": dtype(g), "bits": fingerprint(g), "zero": s["zero"], "numel": s["numel"], "nan": s["nan"], "inf": s["inf"],
-                   "norm": math.sqrt(s["sum_sq"]), "rms": rms(s), "absmax": s["absmax"], "tiny": int(small.sum()) / max(flat.numel(), 1)}
+    one["grad"] = {
+        "dtype": dtype(g),
+        "bits": fingerprint(g),
+        "zero": s["zero"],
+        "numel": s["numel"],
+        "nan": s["nan"],
+        "inf": s["inf"],
+        "norm": math.sqrt(s["sum_sq"]),
+        "rms": rms(s),
+        "absmax": s["absmax"],
+        "tiny": int(small.sum()) / max(flat.numel(), 1),
+    }
     return one

@@ -4,8 +4,8 @@ import torch
 
 from .measure import dtype, fingerprint, place, tensors_of
 
-MASKED = -1e4      # masks are -Inf or close to the end of the range
-SHOWN = 512        # queries of one head
+MASKED = -1e4  # masks are -Inf or close to the end of the range
+SHOWN = 512  # queries of one head
 MAX_FACTS = 200
 
 
@@ -22,17 +22,35 @@ def labels(facts, name, args, kwargs):
     classes = int(log_p.shape[1] if log_p.dim() > 1 else log_p.shape[0])
     kept = target[target != ignore]
     wrong = ((target != ignore) & ((target < 0) | (target >= classes))).flatten().nonzero().flatten().tolist()[:64]
-    facts["losses"].append({
-        "kind": "labels", "classes": classes, "labels": kept.numel(), "numel": target.numel(), "ignore_index": int(ignore),
-        "mean": int(reduction) == 1, "at": place(), "wrong": wrong,
-        "min": int(kept.min()) if kept.numel() else None, "max": int(kept.max()) if kept.numel() else None})
+    facts["losses"].append(
+        {
+            "kind": "labels",
+            "classes": classes,
+            "labels": kept.numel(),
+            "numel": target.numel(),
+            "ignore_index": int(ignore),
+            "mean": int(reduction) == 1,
+            "at": place(),
+            "wrong": wrong,
+            "min": int(kept.min()) if kept.numel() else None,
+            "max": int(kept.max()) if kept.numel() else None,
+        }
+    )
 
 
 def probabilities(facts, name, args, kwargs):
     target = args[1] if len(args) > 1 else kwargs["target"]
     if len(facts["losses"]) < MAX_FACTS and _readable(target):
-        facts["losses"].append({"kind": "probabilities", "at": place(), "min": float(target.min()), "max": float(target.max()),
-                                "numel": target.numel(), "wrong": ((target < 0) | (target > 1)).flatten().nonzero().flatten().tolist()[:64]})
+        facts["losses"].append(
+            {
+                "kind": "probabilities",
+                "at": place(),
+                "min": float(target.min()),
+                "max": float(target.max()),
+                "numel": target.numel(),
+                "wrong": ((target < 0) | (target > 1)).flatten().nonzero().flatten().tolist()[:64],
+            }
+        )
 
 
 def logits(facts, name, args, kwargs):
@@ -43,8 +61,16 @@ def logits(facts, name, args, kwargs):
     z = z[torch.isfinite(z)]
     kept = x.float()[torch.isfinite(x) & (x.float() > MASKED)]
     if z.numel():
-        facts["losses"].append({"kind": "logits", "dtype": dtype(x), "at": place(), "logsumexp_mean": float(z.mean()),
-                                "logsumexp_max": float(z.abs().max()), "absmax": float(kept.abs().max()) if kept.numel() else 0.0})
+        facts["losses"].append(
+            {
+                "kind": "logits",
+                "dtype": dtype(x),
+                "at": place(),
+                "logsumexp_mean": float(z.mean()),
+                "logsumexp_max": float(z.abs().max()),
+                "absmax": float(kept.abs().max()) if kept.numel() else 0.0,
+            }
+        )
 
 
 def fused_attention(facts, name, args, kwargs):
@@ -62,7 +88,15 @@ def fused_attention(facts, name, args, kwargs):
     mask = kwargs.get("attn_mask")
     if mask is None and "efficient" in name and len(args) > 3:
         mask = args[3]
-    _attention(facts, name, q, float(found.abs().max()) if found.numel() else 0.0, head, bound.amax(dim=0).tolist()[:64], _masked_rows(mask))
+    _attention(
+        facts,
+        name,
+        q,
+        float(found.abs().max()) if found.numel() else 0.0,
+        head,
+        bound.amax(dim=0).tolist()[:64],
+        _masked_rows(mask),
+    )
 
 
 def _heads(norms, heads):
@@ -86,14 +120,33 @@ def softmax(facts, name, args, kwargs):
     kept = values[torch.isfinite(x) & (values > MASKED)]
     heads = []
     if x.dim() == 4:
-        heads = torch.where(torch.isfinite(values) & (values > MASKED), values.abs(), 0.0).amax(dim=(0, 2, 3)).tolist()[:64]
+        heads = (
+            torch.where(torch.isfinite(values) & (values > MASKED), values.abs(), 0.0).amax(dim=(0, 2, 3)).tolist()[:64]
+        )
     worst = max(range(len(heads)), key=heads.__getitem__) if heads else None
-    _attention(facts, name, x, float(kept.abs().max()) if kept.numel() else 0.0, worst, heads, int(torch.isneginf(x).all(dim=-1).sum()))
+    _attention(
+        facts,
+        name,
+        x,
+        float(kept.abs().max()) if kept.numel() else 0.0,
+        worst,
+        heads,
+        int(torch.isneginf(x).all(dim=-1).sum()),
+    )
 
 
 def _attention(facts, name, x, largest, head, heads, masked_rows):
-    facts["attention"].append({"op": name, "dtype": dtype(x), "logits": largest, "head": head, "heads": heads,
-                               "masked_rows": masked_rows, "at": place()})
+    facts["attention"].append(
+        {
+            "op": name,
+            "dtype": dtype(x),
+            "logits": largest,
+            "head": head,
+            "heads": heads,
+            "masked_rows": masked_rows,
+            "at": place(),
+        }
+    )
 
 
 def product(facts, name, args, kwargs):
@@ -110,7 +163,15 @@ def product(facts, name, args, kwargs):
     facts["products"][dtype(a)] = facts["products"].get(dtype(a), 0) + int(work)
 
 
-ALLOCATE = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_")  # what they hold is chance
+ALLOCATE = (
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+    "resize_",
+    "resize_as_",
+)  # what they hold is chance
 
 
 def bits(values):
@@ -127,18 +188,38 @@ def numbers(values):
 
 
 def compared(facts, func, args, given, out, in_backward):
-    """An operation as another run of the same script has it too, or has not. given: the bits of its operands before the call."""
+    """An operation as another run of the same script has it too, or has not. given: the bits of its operands before the
+    call."""
     name = func._schema.name if hasattr(func, "_schema") else str(func)
     made = [] if name.split("::")[-1] in ALLOCATE else bits(out)
-    facts["operations"].append({"op": name, "given": given, "numbers": numbers(args), "made": made, "at": place(),
-                                "backward": in_backward, "random": torch.Tag.nondeterministic_seeded in func.tags})
+    facts["operations"].append(
+        {
+            "op": name,
+            "given": given,
+            "numbers": numbers(args),
+            "made": made,
+            "at": place(),
+            "backward": in_backward,
+            "random": torch.Tag.nondeterministic_seeded in func.tags,
+        }
+    )
 
 
 WATCHED = {
-    "aten::nll_loss_forward": labels, "aten::nll_loss2d_forward": labels, "aten::_log_softmax": logits, "aten::_softmax": softmax,
-    "aten::binary_cross_entropy": probabilities, "aten::binary_cross_entropy_with_logits": probabilities,
-    "aten::_scaled_dot_product_flash_attention_for_cpu": fused_attention, "aten::_scaled_dot_product_flash_attention": fused_attention,
-    "aten::_scaled_dot_product_efficient_attention": fused_attention, "aten::_scaled_dot_product_cudnn_attention": fused_attention,
+    "aten::nll_loss_forward": labels,
+    "aten::nll_loss2d_forward": labels,
+    "aten::_log_softmax": logits,
+    "aten::_softmax": softmax,
+    "aten::binary_cross_entropy": probabilities,
+    "aten::binary_cross_entropy_with_logits": probabilities,
+    "aten::_scaled_dot_product_flash_attention_for_cpu": fused_attention,
+    "aten::_scaled_dot_product_flash_attention": fused_attention,
+    "aten::_scaled_dot_product_efficient_attention": fused_attention,
+    "aten::_scaled_dot_product_cudnn_attention": fused_attention,
     "aten::_scaled_dot_product_fused_attention_overrideable": fused_attention,
-    "aten::mm": product, "aten::addmm": product, "aten::bmm": product, "aten::baddbmm": product, "aten::convolution": product,
+    "aten::mm": product,
+    "aten::addmm": product,
+    "aten::bmm": product,
+    "aten::baddbmm": product,
+    "aten::convolution": product,
 }

@@ -16,7 +16,7 @@ class Finding:
     """What a check found. verdict: "bad" is an error (exit code 1), "warn" most likely one, "note" worth knowing."""
 
     verdict: str
-    text: str               # one sentence with the numbers that show it
+    text: str  # one sentence with the numbers that show it
     advice: str = ""
     file: str = ""
     line: int = 0

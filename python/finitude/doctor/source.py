@@ -1,4 +1,5 @@
-"""The user's script as text: parsed with `ast`, with names resolved through its imports. Never imported, never evaluated."""
+"""The user's script as text: parsed with `ast`, with names resolved through its imports. Never imported, never
+evaluated."""
 
 import ast
 import fnmatch
@@ -7,10 +8,21 @@ import os
 from ..base import plain_file
 
 MAX_FILES, MAX_BYTES = 300, 4 << 20
-AUTOCAST = ("torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast", "torch.cuda.amp.autocast",
-            "torch.cuda.amp.autocast_mode.autocast", "torch.cpu.amp.autocast")
-SCALERS = ("torch.amp.GradScaler", "torch.amp.grad_scaler.GradScaler", "torch.cuda.amp.GradScaler", "torch.cpu.amp.GradScaler",
-           "torch.GradScaler")
+AUTOCAST = (
+    "torch.autocast",
+    "torch.amp.autocast",
+    "torch.amp.autocast_mode.autocast",
+    "torch.cuda.amp.autocast",
+    "torch.cuda.amp.autocast_mode.autocast",
+    "torch.cpu.amp.autocast",
+)
+SCALERS = (
+    "torch.amp.GradScaler",
+    "torch.amp.grad_scaler.GradScaler",
+    "torch.cuda.amp.GradScaler",
+    "torch.cpu.amp.GradScaler",
+    "torch.GradScaler",
+)
 HALF = {"torch.float16": "float16", "torch.half": "float16", "torch.bfloat16": "bfloat16"}
 
 
@@ -48,12 +60,18 @@ class Call:
     @property
     def function(self):
         """The innermost function around it, or the module."""
-        return next(p for p in self.parents() if isinstance(p, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)))
+        return next(
+            p for p in self.parents() if isinstance(p, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module))
+        )
 
     def is_conditional(self):
         """Below an `if` (but for `if __name__ == "__main__"`), a conditional expression or an exception handler."""
-        return any(isinstance(p, ast.ExceptHandler) or isinstance(p, (ast.If, ast.IfExp)) and "__name__" not in ast.unparse(p.test)
-                   for p in self.parents())
+        return any(
+            isinstance(p, ast.ExceptHandler)
+            or isinstance(p, (ast.If, ast.IfExp))
+            and "__name__" not in ast.unparse(p.test)
+            for p in self.parents()
+        )
 
 
 class File:
@@ -65,13 +83,17 @@ class File:
                 self._parent[child] = node
         for node in ast.walk(tree):
             self._enter(node)
-        self.calls = sorted((Call(self, n) for n in ast.walk(tree) if isinstance(n, ast.Call)),
-                            key=lambda c: (c.node.end_lineno, c.node.end_col_offset))
+        self.calls = sorted(
+            (Call(self, n) for n in ast.walk(tree) if isinstance(n, ast.Call)),
+            key=lambda c: (c.node.end_lineno, c.node.end_col_offset),
+        )
 
     def _enter(self, node):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                self.names[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
+                self.names[alias.asname or alias.name.split(".")[0]] = (
+                    alias.name if alias.asname else alias.name.split(".")[0]
+                )
                 self.imports.append((0, alias.name, ()))
         elif isinstance(node, ast.ImportFrom):
             self.imports.append((node.level, node.module or "", tuple(a.name for a in node.names)))
@@ -87,7 +109,7 @@ class File:
             yield node
 
     def dotted(self, node):
-        """"torch.nn.functional.log_softmax" for F.log_softmax; "" for what is not a chain of names."""
+        """ "torch.nn.functional.log_softmax" for F.log_softmax; "" for what is not a chain of names."""
         parts = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -105,7 +127,7 @@ class File:
         return node
 
     def half_dtype(self, node):
-        """"float16" or "bfloat16" where the expression is certainly that, else None."""
+        """ "float16" or "bfloat16" where the expression is certainly that, else None."""
         if node is None:
             return None
         return HALF.get(self.dotted(node)) or HALF.get(self.dotted(self.value(node)))
@@ -118,12 +140,18 @@ class Source:
         self.files, self.left_out = files, list(left_out)
 
     def calls(self, *patterns):
-        """Calls whose dotted name matches one of the patterns (as file names do: "torch.*"), in order of execution in a line."""
+        """Calls whose dotted name matches one of the patterns (as file names do: "torch.*"), in order of execution in a
+        line."""
         return [c for f in self.files for c in f.calls if any(fnmatch.fnmatchcase(c.name, p) for p in patterns)]
 
     def methods(self, *names):
         """Calls of methods by name, whatever they are called on."""
-        return [c for f in self.files for c in f.calls if isinstance(c.node.func, ast.Attribute) and c.node.func.attr in names]
+        return [
+            c
+            for f in self.files
+            for c in f.calls
+            if isinstance(c.node.func, ast.Attribute) and c.node.func.attr in names
+        ]
 
     def assignments(self, *names):
         """(value, (path, line)) of every assignment to these dotted names."""

@@ -1,5 +1,5 @@
-"""Weights that moved by far more than the learning rate and the gradients come to: the optimizer's own arithmetic, a division by almost
-nothing. Its line is found in its source, and the state that is zero where the gradient is not."""
+"""Weights that moved by far more than the learning rate and the gradients come to: the optimizer's own arithmetic, a
+division by almost nothing. Its line is found in its source, and the state that is zero where the gradient is not."""
 
 import ast
 import inspect
@@ -11,17 +11,35 @@ from ..base import sources
 from ..base._places import is_library
 from ..program import discover
 
-BEYOND = 1e3       # times the sum of lr x max(1, largest gradient) over all steps
-BESIDE_ZERO = 10   # the same where it divides by state that is zero: the gradients that follow are as large as the weights
-GROWN = 10.0       # times the largest weight at the start
-OWN_STEP_SIZE = (torch.optim.LBFGS, torch.optim.Rprop)     # their updates follow from no learning rate
-FOLLOWS = frozenset({"learning-rate", "exp-overflow", "overflow", "exploding-gradient", "log-of-zero", "log-of-negative", "negative-domain",
-                     "division-by-zero", "domain-edge", "underflow", "zero-times-infinity", "infinity-minus-infinity", "degenerate-linalg", "unknown"})
+BEYOND = 1e3  # times the sum of lr x max(1, largest gradient) over all steps
+BESIDE_ZERO = (
+    10  # the same where it divides by state that is zero: the gradients that follow are as large as the weights
+)
+GROWN = 10.0  # times the largest weight at the start
+OWN_STEP_SIZE = (torch.optim.LBFGS, torch.optim.Rprop)  # their updates follow from no learning rate
+FOLLOWS = frozenset(
+    {
+        "learning-rate",
+        "exp-overflow",
+        "overflow",
+        "exploding-gradient",
+        "log-of-zero",
+        "log-of-negative",
+        "negative-domain",
+        "division-by-zero",
+        "domain-edge",
+        "underflow",
+        "zero-times-infinity",
+        "infinity-minus-infinity",
+        "degenerate-linalg",
+        "unknown",
+    }
+)
 
 
 def tell(found, optimizer, start, steps):
-    """Into findings of what such weights led to. start: {id of a parameter: its magnitude before the first step}; steps: (step, loss,
-    largest gradient, learning rate) of the applied ones."""
+    """Into findings of what such weights led to. start: {id of a parameter: its magnitude before the first step};
+    steps: (step, loss, largest gradient, learning rate) of the applied ones."""
     if not found.get("births") or found["cause"]["class"] not in FOLLOWS or isinstance(optimizer, OWN_STEP_SIZE):
         return
     if not start or not steps or steps[0][0] != 0 or steps[-1][0] != len(steps) - 1:
@@ -30,7 +48,12 @@ def tell(found, optimizer, start, steps):
     now = discover.magnitudes(optimizer)
     moved = {p: now[p] - before for p, before in start.items() if p in now}
     worst = max(moved, key=moved.get, default=None)
-    if worst is None or not math.isfinite(by_rate) or not 0 < BESIDE_ZERO * by_rate <= moved[worst] or moved[worst] < GROWN * max(start.values()):
+    if (
+        worst is None
+        or not math.isfinite(by_rate)
+        or not 0 < BESIDE_ZERO * by_rate <= moved[worst]
+        or moved[worst] < GROWN * max(start.values())
+    ):
         return
     names = dict(zip(map(id, discover.parameters(optimizer)), discover.names(optimizer)))
     parameter = next(p for p in discover.parameters(optimizer) if id(p) == worst)
@@ -40,19 +63,33 @@ def tell(found, optimizer, start, steps):
     if not keys and moved[worst] < BEYOND * by_rate:
         return
     zero = [key for key in zero if key in keys] or zero
-    text = f"{kind}.step moved {name} by {moved[worst]:.3g} in {len(steps)} step{'s' * (len(steps) > 1)}, where learning rate x gradient comes to " \
+    text = (
+        f"{kind}.step moved {name} by {moved[worst]:.3g} in {len(steps)} "
+        f"step{'s' * (len(steps) > 1)}, where learning rate x gradient comes to "
         f"{by_rate:.3g}: its own arithmetic makes the update, not the learning rate"
+    )
     if zero:
         text += f"; its state {', '.join(zero)} of {name} is 0 where the gradient is not"
     if place is not None:
         file, line = place
         text += f"; it divides at {file.rpartition('/')[2]}:{line}: {sources.line(file, line)}"
-    fix = f"keep {zero[0]} away from 0 there: refresh it in each step, or add an epsilon of the order of the gradients" if zero else \
-        "add an epsilon of the order of the gradients to what the update is divided by"
+    fix = (
+        f"keep {zero[0]} away from 0 there: refresh it in each step, or add an epsilon of the order of the gradients"
+        if zero
+        else "add an epsilon of the order of the gradients to what the update is divided by"
+    )
     for experiment in found["cause"]["experiments"]:
-        experiment.pop("confirms", None)   # what it says of the overflow says nothing of this
-    sign = found["cause"]["text"].partition("What follows from that: ")[2] or found["births"][0]["op"] + " is where it shows"
-    found["cause"] = {**found["cause"], "class": "optimizer-arithmetic", "confidence": "likely", "text": f"{text}. What follows from that: {sign}"}
+        experiment.pop("confirms", None)  # what it says of the overflow says nothing of this
+    sign = (
+        found["cause"]["text"].partition("What follows from that: ")[2]
+        or found["births"][0]["op"] + " is where it shows"
+    )
+    found["cause"] = {
+        **found["cause"],
+        "class": "optimizer-arithmetic",
+        "confidence": "likely",
+        "text": f"{text}. What follows from that: {sign}",
+    }
     found["fix"] = {"text": fix, "verified": False, "file": place[0] if place else "", "line": place[1] if place else 0}
 
 
@@ -61,7 +98,7 @@ def _zero_state(optimizer, p):
     """Keys of its state that are 0 in places where the gradient is not."""
     state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
     found = []
-    for key, value in (state.items() if isinstance(state, dict) else ()):
+    for key, value in state.items() if isinstance(state, dict) else ():
         if key == "step" or not isinstance(key, str):
             continue
         if isinstance(value, float):
@@ -73,7 +110,7 @@ def _zero_state(optimizer, p):
         try:
             if (zero & (p.grad != 0) if p.grad is not None and not p.grad.is_sparse else zero).any():
                 found.append(key)
-        except RuntimeError:   # of another shape
+        except RuntimeError:  # of another shape
             if zero.all():
                 found.append(key)
     return found
@@ -84,8 +121,8 @@ INVERTS = ("reciprocal", "reciprocal_", "rsqrt", "rsqrt_")
 
 
 def _division(optimizer, keys):
-    """((file, line) of where the class divides, which of these keys of its state it divides by there). None, and no key, where the class
-    is a library's, or divides in several places by something else."""
+    """((file, line) of where the class divides, which of these keys of its state it divides by there). None, and no
+    key, where the class is a library's, or divides in several places by something else."""
     found = []
     for cls in type(optimizer).__mro__:
         step = inspect.unwrap(cls.__dict__["step"]) if callable(cls.__dict__.get("step")) else None
@@ -99,7 +136,14 @@ def _division(optimizer, keys):
         except (SyntaxError, ValueError):
             break
         # Helpers of the same class as well.
-        owner = next((n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.lineno <= code.co_firstlineno <= n.end_lineno), tree)
+        owner = next(
+            (
+                n
+                for n in ast.walk(tree)
+                if isinstance(n, ast.ClassDef) and n.lineno <= code.co_firstlineno <= n.end_lineno
+            ),
+            tree,
+        )
         for function in [n for n in ast.walk(owner) if isinstance(n, ast.FunctionDef)]:
             aliases = _aliases(function)
             for node in ast.walk(function):
@@ -133,13 +177,17 @@ def _denominator(node):
 def _aliases(function):
     """{name: keys of the state that its value is made of}, of plain assignments."""
     found = {}
-    for _ in range(3):   # an alias of an alias
+    for _ in range(3):  # an alias of an alias
         for node in ast.walk(function):
             if not isinstance(node, ast.Assign):
                 continue
             for target in node.targets:
                 pairs = [(target, node.value)]
-                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) and len(target.elts) == len(node.value.elts):
+                if (
+                    isinstance(target, ast.Tuple)
+                    and isinstance(node.value, ast.Tuple)
+                    and len(target.elts) == len(node.value.elts)
+                ):
                     pairs = list(zip(target.elts, node.value.elts))
                 for name, value in pairs:
                     if isinstance(name, ast.Name):
@@ -150,7 +198,11 @@ def _aliases(function):
 def _keys(node, aliases):
     keys = set()
     for inner in ast.walk(node):
-        if isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Constant) and isinstance(inner.slice.value, str):
+        if (
+            isinstance(inner, ast.Subscript)
+            and isinstance(inner.slice, ast.Constant)
+            and isinstance(inner.slice.value, str)
+        ):
             keys.add(inner.slice.value)
         elif isinstance(inner, ast.Name):
             keys |= aliases.get(inner.id, set())

@@ -9,8 +9,8 @@ from ..base.plain_json import read, safe
 
 
 def complete(alarm, redact):
-    """What became of the step is known only when its capsule is there: its report is made that of the run. Where that cannot be, or the
-    capsule has gone meanwhile, nothing is lost but that."""
+    """What became of the step is known only when its capsule is there: its report is made that of the run. Where that
+    cannot be, or the capsule has gone meanwhile, nothing is lost but that."""
     about = os.path.join(alarm["capsule"], "capsule.json")
     temporary = f"{about}.{os.getpid()}.new"
     with contextlib.suppress(OSError, ValueError, RecursionError):
@@ -34,7 +34,8 @@ FEWEST = 8  # as in src/record/told_range.h
 
 
 def _gives_values_away(told):
-    """Whether a range is of so few values that it is these, or may be of one magnitude: without a sum of squares nobody can tell."""
+    """Whether a range is of so few values that it is these, or may be of one magnitude: without a sum of squares nobody
+    can tell."""
     if type(told.get("numel")) is not int:
         return False
     values = told["numel"] - sum(told.get(key) or 0 for key in ("nan", "inf", "zero"))
@@ -50,8 +51,8 @@ _LEFT_OUT = "(left out)"
 
 
 def redacted(report):
-    """What of a report one with --redact tells: no value, no text of a line, no argument of the program. Its places stay: the report
-    lies beside the program that they are of."""
+    """What of a report one with --redact tells: no value, no text of a line, no argument of the program. Its places
+    stay: the report lies beside the program that they are of."""
     told = without_sources(report, PLACES)
     return {**told, "command": []} if "command" in told else told
 
@@ -60,7 +61,11 @@ def without_sources(value, but=()):
     """What of an alarm a redacted capsule tells: no line, and no value. but: keys that are told all the same."""
     if isinstance(value, dict):
         few = _gives_values_away(value)
-        kept = {k: without_sources(v, but) for k, v in value.items() if (k not in NOT_TOLD or k in but) and not (few and k in RANGE)}
+        kept = {
+            k: without_sources(v, but)
+            for k, v in value.items()
+            if (k not in NOT_TOLD or k in but) and not (few and k in RANGE)
+        }
         if isinstance(kept.get("loss"), float):
             kept["loss"] = None
         if isinstance(kept.get("outcome"), str):
@@ -78,8 +83,13 @@ def forget_removed(alarms):
     for alarm in alarms:
         folder = alarm.get("capsule") if isinstance(alarm, dict) else None
         # Where the directory around it is not there either, it has been moved, or lies on another machine.
-        if isinstance(folder, str) and folder and not alarm.get("capsule_pending") and not os.path.lexists(folder) and \
-                os.path.isdir(os.path.dirname(folder)):
+        if (
+            isinstance(folder, str)
+            and folder
+            and not alarm.get("capsule_pending")
+            and not os.path.lexists(folder)
+            and os.path.isdir(os.path.dirname(folder))
+        ):
             alarm["capsule"] = None
             gone.append(str(alarm.get("step")))
     if not gone:

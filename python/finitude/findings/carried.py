@@ -1,12 +1,12 @@
-"""A second run began with values that the first had left non-finite in memory that each step writes in place, as a sum of losses is:
-had they a part in what it found?
+"""A second run began with values that the first had left non-finite in memory that each step writes in place, as a sum
+of losses is: had they a part in what it found?
 
-Followed through the operations of the trace: what is non-finite by them, and where that ends in something finite, such as a comparison.
-"""
+Followed through the operations of the trace: what is non-finite by them, and where that ends in something finite, such
+as a comparison."""
 
 from .. import _native
 
-MAX_BIRTHS = 16     # so many are told, and there may be more
+MAX_BIRTHS = 16  # so many are told, and there may be more
 _MARK = "as the first run left it: "
 
 
@@ -17,10 +17,13 @@ def name(written):
 
 
 def part(found, most):
-    """Names of the memory that may have had a part in the births `found`, whose operations are there too; most: of so many operations some are missing."""
+    """Names of the memory that may have had a part in the births `found`, whose operations are there too; most: of so
+    many operations some are missing."""
     ops = found.pop("ops", None) or []
-    came_from = {}       # storage -> the memory that its non-finite values may come of
-    settled = set()      # memory into which this run has written other non-finite values: it is from there on as in the first run
+    came_from = {}  # storage -> the memory that its non-finite values may come of
+    settled = (
+        set()
+    )  # memory into which this run has written other non-finite values: it is from there on as in the first run
     suspects, places = set(), {}
     for op in ops:
         for use in op["inputs"]:
@@ -30,7 +33,9 @@ def part(found, most):
         if not read:
             continue
         written = [u for u in op["outputs"] if "storage" in u and not op.get("view")]
-        if all(came_from.get(u["storage"]) in read for u in written) and written:      # the memory itself, a sum over the steps
+        if (
+            all(came_from.get(u["storage"]) in read for u in written) and written
+        ):  # the memory itself, a sum over the steps
             if any(_is_bad(u) and u.get("storage") not in came_from for u in op["inputs"]):
                 settled |= read
             continue

@@ -1,10 +1,13 @@
-"""The norm of finite gradients overflowed, and clipping by it multiplied them all by zero: training stands still and looks healthy."""
+"""The norm of finite gradients overflowed, and clipping by it multiplied them all by zero: training stands still and
+looks healthy."""
 
 import weakref
 
 from . import findings, hyper
 
-_told = weakref.WeakKeyDictionary()    # optimizer -> (the advisory, its first step, that step's norm, its last step, how often)
+_told = (
+    weakref.WeakKeyDictionary()
+)  # optimizer -> (the advisory, its first step, that step's norm, its last step, how often)
 
 
 def tell(session, optimizer, step, window=None):
@@ -17,13 +20,24 @@ def tell(session, optimizer, step, window=None):
         if len(session.report.advisories) == before:
             return  # a report lists only so many of a kind
         advisory, first, times = session.report.advisories[-1], step, 0
-        norm = f"; in float64 it is {window['norm_in_float64']:.3g}" if window is not None and window["norm_in_float64"] else ""
+        norm = (
+            f"; in float64 it is {window['norm_in_float64']:.3g}"
+            if window is not None and window["norm_in_float64"]
+            else ""
+        )
     if optimizer is not None:
         _told[optimizer] = advisory, first, norm, step, times + 1
-    moves = "nothing but momentum and weight decay moves a weight" if _moves_without_gradient(optimizer) else "no weight that it was to limit is updated"
+    moves = (
+        "nothing but momentum and weight decay moves a weight"
+        if _moves_without_gradient(optimizer)
+        else "no weight that it was to limit is updated"
+    )
     often = f"; so it was in {times + 1} steps in a row, {first} to {step}" if times else ""
-    advisory["text"] = f"the gradient norm overflowed though every gradient is finite{norm}; clipping by it set them to zero: {moves} from " \
+    advisory["text"] = (
+        f"the gradient norm overflowed though every gradient is finite{norm}; clipping by it set "
+        f"them to zero: {moves} from "
         f"step {first} on, until the norm is finite again{often}"
+    )
 
 
 def _births(window):
@@ -31,12 +45,23 @@ def _births(window):
 
 
 def _cause(window):
-    true = f", which is {window['norm_in_float64']:.3g} in float64," if window is not None and window["norm_in_float64"] else ""
-    return {"class": "clipping", "confidence": "likely", "experiments": [], "text": f"the norm of finite gradients{true} overflowed"}
+    true = (
+        f", which is {window['norm_in_float64']:.3g} in float64,"
+        if window is not None and window["norm_in_float64"]
+        else ""
+    )
+    return {
+        "class": "clipping",
+        "confidence": "likely",
+        "experiments": [],
+        "text": f"the norm of finite gradients{true} overflowed",
+    }
 
 
 def _moves_without_gradient(optimizer):
     if optimizer is None:
         return True
     groups = optimizer.param_groups
-    return any(hyper.number(g.get(key)) for g in groups for key in ("momentum", "weight_decay")) or any("betas" in g for g in groups)
+    return any(hyper.number(g.get(key)) for g in groups for key in ("momentum", "weight_decay")) or any(
+        "betas" in g for g in groups
+    )

@@ -1,10 +1,10 @@
-"""Which sample of the data set a bad batch got its bad value from, in which field, and whether the data set stores it so or a line
-of its own code, of a transform or of the collate function makes it so.
+"""Which sample of the data set a bad batch got its bad value from, in which field, and whether the data set stores it
+so or a line of its own code, of a transform or of the collate function makes it so.
 
-Asked once, when a bad step has been explained and its birth lies in the data: the sample is taken out of the data set again, in this
-process also where workers made the batch, with everything it changes put back (random numbers, files, objects). Data sets that are
-read from the front, and samples that come out finite this time, are not told of as if they were known.
-"""
+Asked once, when a bad step has been explained and its birth lies in the data: the sample is taken out of the data set
+again, in this process also where workers made the batch, with everything it changes put back (random numbers, files,
+objects). Data sets that are read from the front, and samples that come out finite this time, are not told of as if they
+were known."""
 
 import os
 
@@ -15,12 +15,25 @@ from . import made_at
 from .placed import MAX_SAMPLES, Aside, dimension, leaves, positions, taken
 
 _ORDINALS = {n: end for k, end in ((1, "st"), (2, "nd"), (3, "rd")) for n in range(k, 64, 10) if n != 10 + k}
-MAX_TRIES, MAX_EVENTS = 64, 20_000   # of a sample that random numbers make; lines that it may take
-TAKES_IN = ("", "aten::lift_fresh", "aten::alias", "aten::detach", "aten::from_file", "aten::_to_copy", "aten::clone", "aten::stack")
+MAX_TRIES, MAX_EVENTS = 64, 20_000  # of a sample that random numbers make; lines that it may take
+TAKES_IN = (
+    "",
+    "aten::lift_fresh",
+    "aten::alias",
+    "aten::detach",
+    "aten::from_file",
+    "aten::_to_copy",
+    "aten::clone",
+    "aten::stack",
+)
 
 
 def _is_bad(tensor):
-    return (tensor.is_floating_point() or tensor.is_complex()) and tensor.layout is torch.strided and not _native.is_finite(tensor)
+    return (
+        (tensor.is_floating_point() or tensor.is_complex())
+        and tensor.layout is torch.strided
+        and not _native.is_finite(tensor)
+    )
 
 
 def _bad_leaf(batch, name):
@@ -46,7 +59,7 @@ class _Search:
         """before: generators as they were when the batch was made, as far as is known; None where workers made it."""
         self.dataset, self.collate, self.indices, self.look, self.before = dataset, collate, indices, look, before
         self.trace, self.sample, self.error = None, None, None
-        self.infinite = None   # (place, operator) of what made something infinite that NaN came of
+        self.infinite = None  # (place, operator) of what made something infinite that NaN came of
         self.in_collate = self.drew = False
         self.tries = 0
 
@@ -56,7 +69,8 @@ class _Search:
         return made_at.Untraced(call)
 
     def of_sample(self, index):
-        """Did it come out bad again? What draws random numbers is taken as it was in its batch, then with others, a few times."""
+        """Did it come out bad again? What draws random numbers is taken as it was in its batch, then with others, a few
+        times."""
         events = 0
         for self.tries in range(1, MAX_TRIES + 1):
             if self.tries == 1 and self.before is not None:
@@ -89,7 +103,7 @@ class _Search:
     def _up_to(self, index):
         """The random numbers that the samples before it in the batch drew are drawn."""
         self.before.restore()
-        for earlier in self.indices[:self.indices.index(index)][:MAX_SAMPLES]:
+        for earlier in self.indices[: self.indices.index(index)][:MAX_SAMPLES]:
             taken(self.dataset, earlier)
 
     def of_batch(self):
@@ -108,10 +122,15 @@ class _Search:
 
 
 def _bad_place(value, look, path=""):
-    """Where in a value it is bad, as one would write it: ['image'][3]; labels of a table's columns, at most a few of many."""
+    """Where in a value it is bad, as one would write it: ['image'][3]; labels of a table's columns, at most a few of
+    many."""
     array = made_at.as_array(value)
     if isinstance(value, torch.Tensor) or array is not None:
-        numbers = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) and value.dtype is not torch.bfloat16 else array
+        numbers = (
+            value.detach().cpu().numpy()
+            if isinstance(value, torch.Tensor) and value.dtype is not torch.bfloat16
+            else array
+        )
         if numbers is None or numbers.dtype.kind not in "fc" or numbers.ndim == 0:
             labels = getattr(value, "index", None)
             bad = []
@@ -136,9 +155,14 @@ def _said(search, look, indices, guilty):
     what = "NaN" if look.only_nan else "not finite"
     who = f"sample {guilty}" if guilty is not None else "the batch"
     if search.trace is None:
-        why = f"raised {type(search.error).__name__}" if search.error is not None else "came out finite" + \
-            (f" {search.tries} times: it draws random numbers" if search.drew else "")
-        return {"how": "unknown", "text": f"{who}, taken out of the data set again, {why}"} if guilty is not None else None
+        why = (
+            f"raised {type(search.error).__name__}"
+            if search.error is not None
+            else "came out finite" + (f" {search.tries} times: it draws random numbers" if search.drew else "")
+        )
+        return (
+            {"how": "unknown", "text": f"{who}, taken out of the data set again, {why}"} if guilty is not None else None
+        )
     place = search.trace.place
     field = "" if search.in_collate else _bad_place(search.trace.result, look)
     of = f" (in {field} of what the data set gives)" if field else ""
@@ -148,8 +172,10 @@ def _said(search, look, indices, guilty):
         at = f"{os.path.basename(place.file)}:{place.line} in {place.function}"
     if search.in_collate:
         told["how"] = "made" if place is not None else "unknown"
-        told["text"] = f"every sample is finite as the data set gives it; {what} is made as the batch is put together" + \
-            (f", at {at}" if place is not None else "")
+        told["text"] = (
+            f"every sample is finite as the data set gives it; {what} is made as the batch is put together"
+            + (f", at {at}" if place is not None else "")
+        )
     elif place is None:
         told["how"] = "stored" if search.trace.complete and search.trace.count == 0 else "unknown"
         told["text"] = f"{who} is {what} as the data set {'stores' if told['how'] == 'stored' else 'gives'} it{of}"
@@ -163,14 +189,23 @@ def _said(search, look, indices, guilty):
         first, told["op"] = search.infinite
         told.update(file=os.path.abspath(first.file), line=first.line, function=first.function, source=first.source)
         told["how"] = "made"
-        told["text"] = f"{who} is made infinite at {os.path.basename(first.file)}:{first.line} in {first.function}, and of that {what} " \
+        told["text"] = (
+            f"{who} is made infinite at {os.path.basename(first.file)}:{first.line} in "
+            f"{first.function}, and of that {what} "
             f"at {at}{of}"
+        )
     else:
-        told["how"], told["text"] = "made", f"{who} is made {what} at {at}{of}; " + \
-            ("what that line reads holds infinite values" if place.of_inf else "what that line reads is finite")
+        told["how"], told["text"] = (
+            "made",
+            f"{who} is made {what} at {at}{of}; "
+            + ("what that line reads holds infinite values" if place.of_inf else "what that line reads is finite"),
+        )
     if search.drew:
-        told["text"] += " (it draws random numbers" + \
-            (f", and came out so the {search.tries}{_ORDINALS.get(search.tries, 'th')} time it was taken)" if search.tries > 1 else ")")
+        told["text"] += " (it draws random numbers" + (
+            f", and came out so the {search.tries}{_ORDINALS.get(search.tries, 'th')} time it was taken)"
+            if search.tries > 1
+            else ")"
+        )
     return told
 
 
@@ -179,8 +214,13 @@ def _look_for(birth, source):
     iterator, batch, indices, before = source
     dataset, collate = getattr(iterator, "_dataset", None), getattr(iterator, "_collate_fn", None)
     found = _bad_leaf(batch, birth.get("name"))
-    if dataset is None or indices is None or found is None or isinstance(dataset, torch.utils.data.IterableDataset) or \
-            not hasattr(type(dataset), "__getitem__"):
+    if (
+        dataset is None
+        or indices is None
+        or found is None
+        or isinstance(dataset, torch.utils.data.IterableDataset)
+        or not hasattr(type(dataset), "__getitem__")
+    ):
         return None
     path, tensor = found
     single = type(indices) is int
@@ -198,13 +238,19 @@ def _look_for(birth, source):
                 break
         else:
             search.of_batch()
-    guilty = search.sample if search.sample is not None else asked[0] if known and len(rows) < len(indices) or single else None
+    guilty = (
+        search.sample
+        if search.sample is not None
+        else asked[0]
+        if known and len(rows) < len(indices) or single
+        else None
+    )
     told = _said(search, look, indices, guilty)
     if told is not None and type(guilty) is int and not search.in_collate:
         told["sample"] = guilty
     if rows is None and search.sample is not None and not single:
         rows = [i for i, index in enumerate(indices) if index == search.sample]
-        rows = rows if len(rows) == 1 and len(indices) == 1 else None   # of the others it was not asked
+        rows = rows if len(rows) == 1 and len(indices) == 1 else None  # of the others it was not asked
     return told, path, rows, indices
 
 
@@ -218,14 +264,17 @@ def tell(found, sources):
         return
     try:
         result = _look_for(birth, sources[number if len(sources) > 1 else 0])
-    except Exception as e:   # of a data set that is not what it should be: the rest of the findings stands
-        birth["datum"] = {"how": "unknown", "text": f"taking it out of the data set again failed ({type(e).__name__}: {e})"}
+    except Exception as e:  # of a data set that is not what it should be: the rest of the findings stands
+        birth["datum"] = {
+            "how": "unknown",
+            "text": f"taking it out of the data set again failed ({type(e).__name__}: {e})",
+        }
         return
     if result is None or result[0] is None:
         return
     datum, path, rows, indices = result
     birth["datum"], op = datum, datum.pop("op", "")
-    outside = birth.get("op") in TAKES_IN   # no operator made it: one took it in
+    outside = birth.get("op") in TAKES_IN  # no operator made it: one took it in
     if rows and (outside or birth.get("rows_in") != "batch"):
         birth.update(rows=rows, rows_in="batch", rows_of=len(indices))
     if not outside:
@@ -233,7 +282,12 @@ def tell(found, sources):
     cause = found["cause"]
     birth.update(op="", name=path, outputs=birth.get("outputs") or [])
     if cause["class"] == "bad-data":
-        where = f" at row{'s' if len(rows) > 1 else ''} {', '.join(map(str, rows[:5]))}{f' and {len(rows) - 5} more' if len(rows) > 5 else ''}" if rows else ""
+        where = (
+            f" at row{'s' if len(rows) > 1 else ''} "
+            f"{', '.join(map(str, rows[:5]))}{f' and {len(rows) - 5} more' if len(rows) > 5 else ''}"
+            if rows
+            else ""
+        )
         held = cause["text"] if cause["text"].startswith(path) else f"{path} is not finite{where}"
         cause["text"] = f"{held}; {datum['text']}"
     fix = found.get("fix")
@@ -241,7 +295,15 @@ def tell(found, sources):
         birth.update(op=op, file=datum["file"], line=datum["line"], source=datum["source"])
         if fix and not fix.get("diff") and cause["class"] == "bad-data":
             fix.update(file=datum["file"], line=datum["line"])
-            fix["text"] = "guard this line: a value that has no spread, no data or no entry needs one of its own, or its sample left out"
-    elif datum["how"] == "stored" and fix and not fix.get("diff") and "sample" in datum and cause["class"] == "bad-data":
-        fix["text"] = f"fill {datum['field'] or 'it'} of sample {datum['sample']} or leave that sample out when the data set is made; " \
+            fix["text"] = (
+                "guard this line: a value that has no spread, no data or no entry needs one of its "
+                "own, or its sample left out"
+            )
+    elif (
+        datum["how"] == "stored" and fix and not fix.get("diff") and "sample" in datum and cause["class"] == "bad-data"
+    ):
+        fix["text"] = (
+            f"fill {datum['field'] or 'it'} of sample {datum['sample']} or leave that sample out "
+            "when the data set is made; "
             "masking after arithmetic is too late"
+        )

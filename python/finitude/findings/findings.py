@@ -13,17 +13,16 @@ from . import beyond_rate, carried, growth, hyper, impossible_state, mend, sampl
 
 
 def fingerprint(optimizer, began_with=()):
-    """What must come out again, bit for bit: the losses of the window and the gradients as scanned; began_with: (kind, name, tensor)
-    of what was bad before the first step.
+    """What must come out again, bit for bit: the losses of the window and the gradients as scanned; began_with: (kind,
+    name, tensor) of what was bad before the first step.
 
-    None for an optimizer that is gone: the losses that no step answered for are what is left.
-    """
+    None for an optimizer that is gone: the losses that no step answered for are what is left."""
     if optimizer is None:
         losses = _native.pending_bad_losses() + _native.waiting_checks()
         return {"losses": [loss["sum"] for loss in losses], "generator": None, "gradients": None}
     window = _native.window(optimizer)
     return {
-        "losses": [l["sum"] for l in window["losses"]],
+        "losses": [loss["sum"] for loss in window["losses"]],
         # Where all values are NaN the bits prove little; a run on other data draws other numbers.
         "generator": _native.checksum(torch.get_rng_state()),
         "gradients": [_native.checksum(p.grad) if p.grad is not None else 0 for p in discover.parameters(optimizer)],
@@ -32,26 +31,40 @@ def fingerprint(optimizer, began_with=()):
 
 
 def told_late(loss, gradients):
-    """What a device told of a step that the program has left behind, in place of a fingerprint. gradients: [(index, NaN, Inf), ...]."""
+    """What a device told of a step that the program has left behind, in place of a fingerprint. gradients: [(index,
+    NaN, Inf), ...]."""
     return {"late": {"loss": float(loss).hex(), "gradients": sorted(map(list, gradients))}}
 
 
 def is_as_told(optimizer, late):
     """Is that also what the step holds that has just run?"""
-    losses = [float(l["value"]).hex() for l in _native.window(optimizer)["losses"]]
-    found = [[i, s["nan"], s["inf"]] for i, p in enumerate(discover.parameters(optimizer))
-             if p.grad is not None and (s := _native.statistics(p.grad)) and s["nan"] + s["inf"]]
+    losses = [float(loss["value"]).hex() for loss in _native.window(optimizer)["losses"]]
+    found = [
+        [i, s["nan"], s["inf"]]
+        for i, p in enumerate(discover.parameters(optimizer))
+        if p.grad is not None and (s := _native.statistics(p.grad)) and s["nan"] + s["inf"]
+    ]
     # A long queue of steps may have kept only the first of the bad gradients.
     return all(one in found for one in late["gradients"]) and (not losses or late["loss"] in losses)
 
 
 def is_elsewhere(order, optimizer, sinks):
-    """Did a second run fail at the loss where the first failed at a gradient, or the other way round? Its birth is another alarm's."""
+    """Did a second run fail at the loss where the first failed at a gradient, or the other way round? Its birth is
+    another alarm's."""
     first = order.get("alarm", {}).get("sink", {}).get("kind")
     losses = _native.window(optimizer)["losses"] if optimizer is not None else _native.pending_bad_losses()
-    is_loss = any(loss.get("bad", True) for loss in losses) or any(kind == "loss" for kind, *_ in sinks) or bool(_native.waiting_checks())
+    is_loss = (
+        any(loss.get("bad", True) for loss in losses)
+        or any(kind == "loss" for kind, *_ in sinks)
+        or bool(_native.waiting_checks())
+    )
     now = "loss" if is_loss else "gradient"
-    known = order["first"] == order["step"] and not order.get("resumed") and not order["compiled"] and not order.get("swallowed")
+    known = (
+        order["first"] == order["step"]
+        and not order.get("resumed")
+        and not order["compiled"]
+        and not order.get("swallowed")
+    )
     return known and {first, now} == {"loss", "gradient"}
 
 
@@ -59,15 +72,21 @@ NAMED_MB = 256  # of tensors in names that are compared
 
 
 def in_names():
-    """[number of the frame, name, checksum] of the tensors of the user's frames: where losses and gradients are NaN all over, what
-    tells that a second run had the same data. Not of what is written in place: a sum over many steps is another one by now."""
+    """[number of the frame, name, checksum] of the tensors of the user's frames: where losses and gradients are NaN all
+    over, what tells that a second run had the same data. Not of what is written in place: a sum over many steps is
+    another one by now."""
     found, left = [], NAMED_MB << 20
-    for number, frame in enumerate(discover.user_frames()):
+    for place, frame in enumerate(discover.user_frames()):
         for name, value in discover.names_of(frame).items():
             # Of a class of the program's own every question may be its code.
-            if type(value) is torch.Tensor and not value.is_inference() and value.layout is torch.strided and value._version == 0 and \
-                    (left := left - value.nbytes) >= 0:
-                found.append([number, name, _native.checksum(value)])
+            if (
+                type(value) is torch.Tensor
+                and not value.is_inference()
+                and value.layout is torch.strided
+                and value._version == 0
+                and (left := left - value.nbytes) >= 0
+            ):
+                found.append([place, name, _native.checksum(value)])
     return found
 
 
@@ -95,19 +114,28 @@ def _facts(session, optimizer):
     if optimizer is None:
         return "{}"
     ordinal = _native.window(optimizer)["ordinal"]
-    points = [{"loss": number(l), "grad": number(g), "lr": number(r)} for l, g, r in _native.history(ordinal)]
+    points = [{"loss": number(loss), "grad": number(g), "lr": number(r)} for loss, g, r in _native.history(ordinal)]
     group = optimizer.param_groups[0] if optimizer.param_groups else {}
     scaler = session.scaler
     start = max(session.started_with.get(id(optimizer), {}).values(), default=0.0)
-    return json.dumps(safe({
-        "points": points, "param_absmax": [start, max(discover.magnitudes(optimizer).values(), default=0.0)] if start > 0 else [],
-        "lr_now": hyper.number(group.get("lr")) or 0.0, "optimizer": type(optimizer).__name__,
-        "optimizer_eps": hyper.number(group.get("eps")) or 0.0,
-        "half_parameters": any(p.dtype in (torch.float16, torch.bfloat16) for p in discover.parameters(optimizer)),
-        "scaler_active": scaler is not None, "scale": float(scaler.get_scale()) if scaler is not None else 0.0,
-        "scaler_skips_in_row": session.scaler_skips.in_a_row(ordinal),
-        "samples": begun.sample_counts(),
-    }))
+    return json.dumps(
+        safe(
+            {
+                "points": points,
+                "param_absmax": [start, max(discover.magnitudes(optimizer).values(), default=0.0)] if start > 0 else [],
+                "lr_now": hyper.number(group.get("lr")) or 0.0,
+                "optimizer": type(optimizer).__name__,
+                "optimizer_eps": hyper.number(group.get("eps")) or 0.0,
+                "half_parameters": any(
+                    p.dtype in (torch.float16, torch.bfloat16) for p in discover.parameters(optimizer)
+                ),
+                "scaler_active": scaler is not None,
+                "scale": float(scaler.get_scale()) if scaler is not None else 0.0,
+                "scaler_skips_in_row": session.scaler_skips.in_a_row(ordinal),
+                "samples": begun.sample_counts(),
+            }
+        )
+    )
 
 
 def _name_values(session, optimizer):
@@ -118,7 +146,10 @@ def _name_values(session, optimizer):
         _native.trace_name(tensor, kind, name)
     for tensor in session.allowed_tensors:
         _native.trace_name(tensor, "constant", "allowed")
-    for name, tensor in session.told.known.carried:    # a hidden state is no batch: an earlier step that was left out computed it
+    for (
+        name,
+        tensor,
+    ) in session.told.known.carried:  # a hidden state is no batch: an earlier step that was left out computed it
         _native.trace_name(tensor, "buffer", name)
 
 
@@ -126,8 +157,9 @@ MAX_OPS = 100_000
 
 
 def analyse(session, optimizer, sinks, want_ops=0, swallowed=False, began_with=()):
-    """The findings of the trace that was just taken. swallowed: overflows that reached no sink count as births. began_with: (name,
-    tensor) of memory that a second run found as the first had left it; under "carried" then, what of it may have had a part."""
+    """The findings of the trace that was just taken. swallowed: overflows that reached no sink count as births.
+    began_with: (name, tensor) of memory that a second run found as the first had left it; under "carried" then, what of
+    it may have had a part."""
     _native.trace_stop()
     for kind, name, tensor in sinks or ():
         if tensor is not None and not _native.is_finite(tensor):
@@ -140,8 +172,17 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False, began_with=(
         _native.set_rules(own.entered())
     # Where the optimizer itself did the damage, its state is that of no update.
     last = None if optimizer is None or swallowed else lambda: updates.last(optimizer)
-    found = json.loads(_native.analyse(_facts(session, optimizer), want_ops, swallowed, float(session.config.experiments), last, ranks.several(),
-                                        session.refused))
+    found = json.loads(
+        _native.analyse(
+            _facts(session, optimizer),
+            want_ops,
+            swallowed,
+            float(session.config.experiments),
+            last,
+            ranks.several(),
+            session.refused,
+        )
+    )
     _native.trace_clear()
     if began_with:
         found["carried"] = carried.part(found, MAX_OPS)
@@ -164,7 +205,7 @@ def apply(alarm, found):
         return False
     intake.name_loop_line(found["births"][0])
     found = cells.name_cells(sources.filled(found))
-    for birth in found["births"]:    # the line may be another by now
+    for birth in found["births"]:  # the line may be another by now
         if birth.get("user_frame") and not sources.is_of_package(birth.get("file") or ""):
             birth["user_frame"] = None
     for key in ("births", "cause", "fix", "path"):
@@ -185,8 +226,18 @@ def passed_over(alarm, why):
 
 def birth(phase, op="", file="", line=0):
     """A birth whose place is known without a trace."""
-    return {"phase": phase, "op": op, "file": file, "line": line, "source": sources.line(file, line) if file else "",
-            "module": "", "node": "", "inputs": [], "outputs": [], "rows": []}
+    return {
+        "phase": phase,
+        "op": op,
+        "file": file,
+        "line": line,
+        "source": sources.line(file, line) if file else "",
+        "module": "",
+        "node": "",
+        "inputs": [],
+        "outputs": [],
+        "rows": [],
+    }
 
 
 def as_loaded_state(alarm):
@@ -196,8 +247,21 @@ def as_loaded_state(alarm):
             birth["phase"] = "state"
             if alarm["cause"]["class"] != "uninitialised-memory":
                 held = alarm["sink"]["name"]
-                alarm["cause"] = {**alarm["cause"], "class": "corrupted-state", "experiments": [], "confidence": "likely",
-                                  "text": f"{held} was not finite before any step was taken: a bad checkpoint or initial value"}
-                instead = {"parameter": "another initial value", "state": "load the weights alone and let the optimizer begin anew"}
+                alarm["cause"] = {
+                    **alarm["cause"],
+                    "class": "corrupted-state",
+                    "experiments": [],
+                    "confidence": "likely",
+                    "text": f"{held} was not finite before any step was taken: a bad checkpoint or initial value",
+                }
+                instead = {
+                    "parameter": "another initial value",
+                    "state": "load the weights alone and let the optimizer begin anew",
+                }
                 text = f"an earlier checkpoint, or {instead.get(alarm['sink']['kind'], 'reset the statistics')}"
-                alarm["fix"] = {"text": text, "verified": False, "file": birth.get("file", ""), "line": birth.get("line", 0)}
+                alarm["fix"] = {
+                    "text": text,
+                    "verified": False,
+                    "file": birth.get("file", ""),
+                    "line": birth.get("line", 0),
+                }

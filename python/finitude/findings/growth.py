@@ -1,31 +1,44 @@
 """What grew over the steps before a bad one: since which step, and by how much a step, from the ring of steps.
 
-The logarithm of a series is fitted as level up to an onset and a straight line from there on, by least squares over every possible
-onset. Where the line goes back to the oldest step that is left, the growth is older than the ring, which is said.
-"""
+The logarithm of a series is fitted as level up to an onset and a straight line from there on, by least squares over
+every possible onset. Where the line goes back to the oldest step that is left, the growth is older than the ring, which
+is said."""
 
 import math
 
 from .. import _native
 from ..program import discover
 
-LOOKED_BACK = 4096       # steps, which is what the ring holds
-LEAST_STEPS = 3          # of growth, else it is a jump
+LOOKED_BACK = 4096  # steps, which is what the ring holds
+LEAST_STEPS = 3  # of growth, else it is a jump
 LEAST_GROWTH = 10.0
-LEAST_FIT = 0.6          # of the variance of the logarithms
-ONE_STEP = 0.8           # of the growth: more in a single step is a jump
+LEAST_FIT = 0.6  # of the variance of the logarithms
+ONE_STEP = 0.8  # of the growth: more in a single step is a jump
 RATE_JUMP = 10.0
-TOLD_OF = frozenset({"learning-rate", "exploding-gradient", "overflow", "exp-overflow", "half-precision-overflow", "clipping",
-                     "optimizer-arithmetic", "loss-scale-misuse", "infinity-minus-infinity", "zero-times-infinity"})
+TOLD_OF = frozenset(
+    {
+        "learning-rate",
+        "exploding-gradient",
+        "overflow",
+        "exp-overflow",
+        "half-precision-overflow",
+        "clipping",
+        "optimizer-arithmetic",
+        "loss-scale-misuse",
+        "infinity-minus-infinity",
+        "zero-times-infinity",
+    }
+)
 
 
-UNSOUND = 1e3             # times as large as at the start, or as any gradient before
-ABOVE_ALL = 10.0          # times the largest weight at the start: a parameter that began tiny may grow far without harm
-NO_GRADIENT = 1e10        # is that large in a run that is well
+UNSOUND = 1e3  # times as large as at the start, or as any gradient before
+ABOVE_ALL = 10.0  # times the largest weight at the start: a parameter that began tiny may grow far without harm
+NO_GRADIENT = 1e10  # is that large in a run that is well
 
 
 def _last_good(values):
-    """(first index, logarithms of the magnitudes) of the last values without a break by one that is not finite or zero."""
+    """(first index, logarithms of the magnitudes) of the last values without a break by one that is not finite or
+    zero."""
     logs = []
     for value in reversed(values[-LOOKED_BACK:]):
         if not isinstance(value, (int, float)) or not math.isfinite(value) or value == 0:
@@ -35,7 +48,8 @@ def _last_good(values):
 
 
 def hinge(logs):
-    """(index of the onset, level before, rise a step, share of the variance it explains), or None. Every onset in constant time."""
+    """(index of the onset, level before, rise a step, share of the variance it explains), or None. Every onset in
+    constant time."""
     n = len(logs)
     if n < LEAST_STEPS + 1:
         return None
@@ -43,7 +57,7 @@ def hinge(logs):
     total = sum((y - mean) ** 2 for y in logs)
     if total == 0:
         return None
-    best, tail, weighted = None, 0.0, 0.0   # tail: sum of y from b + 1 on; weighted: of y (t - b)
+    best, tail, weighted = None, 0.0, 0.0  # tail: sum of y from b + 1 on; weighted: of y (t - b)
     for b in range(n - 2, -1, -1):
         tail += logs[b + 1]
         weighted += tail
@@ -64,16 +78,22 @@ def onset(values):
     if found is None:
         return None
     b, level, rise, explained = found
-    if rise <= 0 or explained < LEAST_FIT or rise * (len(logs) - 1 - b) < math.log(LEAST_GROWTH) or \
-            logs[-1] - level < math.log(LEAST_GROWTH) or logs[-1] < max(logs) - math.log(LEAST_GROWTH):
+    if (
+        rise <= 0
+        or explained < LEAST_FIT
+        or rise * (len(logs) - 1 - b) < math.log(LEAST_GROWTH)
+        or logs[-1] - level < math.log(LEAST_GROWTH)
+        or logs[-1] < max(logs) - math.log(LEAST_GROWTH)
+    ):
         return None
-    if max(y - x for x, y in zip(logs[b:], logs[b + 1:])) > ONE_STEP * (logs[-1] - level):
+    if max(y - x for x, y in zip(logs[b:], logs[b + 1 :])) > ONE_STEP * (logs[-1] - level):
         return None
     return first + b, math.exp(min(rise, 700.0)), first == 0 and b < max(1, len(logs) // 100)
 
 
 def _rate(steps):
-    """The last time that the learning rate became many times what it had ever been, the first steps of a warm-up left out."""
+    """The last time that the learning rate became many times what it had ever been, the first steps of a warm-up left
+    out."""
     largest, found = 0.0, None
     for i, (_, _, _, rate) in enumerate(steps):
         if i >= LEAST_STEPS and largest > 0 and math.isfinite(rate) and rate >= RATE_JUMP * largest:
@@ -89,12 +109,29 @@ def of_steps(steps):
         values = [s[column] for s in steps]
         if (grown := onset(values)) is not None:
             at, factor, older = grown
-            found.append({"quantity": quantity, "step": steps[at][0], "steps": len(steps) - 1 - at, "from": abs(values[at]), "to": abs(values[-1]),
-                          "factor_per_step": factor, **({"at_most": True} if older and steps[at][0] > 0 else {})})
+            found.append(
+                {
+                    "quantity": quantity,
+                    "step": steps[at][0],
+                    "steps": len(steps) - 1 - at,
+                    "from": abs(values[at]),
+                    "to": abs(values[-1]),
+                    "factor_per_step": factor,
+                    **({"at_most": True} if older and steps[at][0] > 0 else {}),
+                }
+            )
     if (jump := _rate(steps)) is not None:
         at, before, after = jump
-        found.append({"quantity": "learning-rate", "step": steps[at - 1][0], "steps": len(steps) - at, "from": before, "to": after,
-                      "factor_per_step": after / before})
+        found.append(
+            {
+                "quantity": "learning-rate",
+                "step": steps[at - 1][0],
+                "steps": len(steps) - at,
+                "from": before,
+                "to": after,
+                "factor_per_step": after / before,
+            }
+        )
     return found
 
 
@@ -102,8 +139,15 @@ def _words(one):
     if one["quantity"] == "learning-rate":
         return f"the learning rate rose from {one['from']:.4g} to {one['to']:.4g} after step {one['step']}"
     what = {"loss": "the loss", "gradient": "the largest gradient"}[one["quantity"]]
-    since = f"since step {one['step']} or earlier, which is as far back as steps are kept" if one.get("at_most") else f"since step {one['step']}"
-    return f"{what} grew {since}, by a factor of {one['factor_per_step']:.3g} a step, from {one['from']:.4g} to {one['to']:.4g}"
+    since = (
+        f"since step {one['step']} or earlier, which is as far back as steps are kept"
+        if one.get("at_most")
+        else f"since step {one['step']}"
+    )
+    return (
+        f"{what} grew {since}, by a factor of {one['factor_per_step']:.3g} a step, from "
+        f"{one['from']:.4g} to {one['to']:.4g}"
+    )
 
 
 def tell(found, steps):
@@ -119,7 +163,8 @@ def tell(found, steps):
 
 
 def _grown(session, optimizer):
-    """(largest factor of any parameter's magnitude since the first step or None, what is unsound of the weights or "")."""
+    """(largest factor of any parameter's magnitude since the first step or None, what is unsound of the weights or
+    "")."""
     if optimizer is None or not (start := session.started_with.get(id(optimizer))):
         return None, ""
     now = discover.magnitudes(optimizer)
@@ -130,12 +175,16 @@ def _grown(session, optimizer):
         return max(factors.values(), default=None), ""
     worst = max(above, key=above.get)
     names = dict(zip(map(id, discover.parameters(optimizer)), discover.names(optimizer)))
-    return max(factors.values()), f"grown {above[worst]:.2g}-fold since step 0 ({names.get(worst, '')}: {start[worst]:.3g} to {now[worst]:.3g})"
+    return max(
+        factors.values()
+    ), f"grown {above[worst]:.2g}-fold since step 0 ({names.get(worst, '')}: {start[worst]:.3g} to {now[worst]:.3g})"
 
 
 def beside_bad_loss(session, optimizer):
     """What is said of the weights where only the loss is bad."""
-    gradients = [s["absmax"] for p in discover.parameters(optimizer) if p.grad is not None and (s := _native.statistics(p.grad))]
+    gradients = [
+        s["absmax"] for p in discover.parameters(optimizer) if p.grad is not None and (s := _native.statistics(p.grad))
+    ]
     before = [g for _, g, _ in _native.history(_native.window(optimizer)["ordinal"]) if math.isfinite(g)]
     largest = max(gradients, default=0.0)
     if largest >= NO_GRADIENT or before and largest >= UNSOUND * max(before) > 0:

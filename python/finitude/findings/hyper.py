@@ -1,4 +1,5 @@
-"""What an optimizer was set to where it made a bad value: the parameter group, its hyper-parameters, and one that cannot be."""
+"""What an optimizer was set to where it made a bad value: the parameter group, its hyper-parameters, and one that
+cannot be."""
 
 from ..program import discover
 
@@ -6,7 +7,8 @@ NOT_TOLD = ("params", "param_names", "initial_lr")
 
 
 def number(value):
-    """What a setting comes to: a number of Python, NumPy or fractions, a tensor with one element; None for anything else."""
+    """What a setting comes to: a number of Python, NumPy or fractions, a tensor with one element; None for anything
+    else."""
     if value is None or isinstance(value, (str, bytes)):
         return None
     if hasattr(value, "numel") and value.numel() != 1:
@@ -53,11 +55,12 @@ def _impossible(settings):
     return None
 
 
-COUPLED = frozenset({"SGD", "AdamW"})   # decay that multiplies the weights themselves, by 1 - lr * weight_decay a step
+COUPLED = frozenset({"SGD", "AdamW"})  # decay that multiplies the weights themselves, by 1 - lr * weight_decay a step
 
 
 def _makes_grow(kind, group):
-    """(name, what it does, can a lower learning rate mend it) of a setting that makes weights grow by itself, whatever the gradients."""
+    """(name, what it does, can a lower learning rate mend it) of a setting that makes weights grow by itself, whatever
+    the gradients."""
     named = dict(_settings(group))
     decay, momentum, rate = named.get("weight_decay") or 0, named.get("momentum") or 0, named.get("lr") or 0
     if kind == "SGD" and abs(momentum) >= 1:
@@ -65,13 +68,22 @@ def _makes_grow(kind, group):
     if (wrong := _impossible(named.items())) is not None:
         return wrong[0], f"{wrong[0]} is {wrong[1]:g}, and an average decays only below 1", False
     if kind in COUPLED and not group.get("maximize") and abs(1 - rate * decay) > 1:
-        return "weight_decay", f"weight_decay {decay:g} at lr {rate:g} multiplies every weight by {1 - rate * decay:g} a step, " + \
-            ("which no learning rate mends: it is negative" if decay < 0 else "so that it grows: lr x weight_decay has to stay below 2"), decay > 0
+        return (
+            "weight_decay",
+            f"weight_decay {decay:g} at lr {rate:g} multiplies every weight by {1 - rate * decay:g} a step, "
+            + (
+                "which no learning rate mends: it is negative"
+                if decay < 0
+                else "so that it grows: lr x weight_decay has to stay below 2"
+            ),
+            decay > 0,
+        )
     return None
 
 
 def _growth(found, optimizer):
-    """Weights that grew step by step: by the learning rate, or by another setting that would do so with any gradient."""
+    """Weights that grew step by step: by the learning rate, or by another setting that would do so with any
+    gradient."""
     count = len(optimizer.param_groups)
     for i, group in enumerate(optimizer.param_groups):
         told = _makes_grow(type(optimizer).__name__, group)
@@ -82,14 +94,23 @@ def _growth(found, optimizer):
         cause["text"] += f"; {why}{of}"
         if not by_rate:
             cause["class"] = "optimizer-arithmetic"
-        found["fix"] = {**(found.get("fix") or {"verified": False, "file": "", "line": 0}), "text": f"set {name}{of} " +
-                        ("to less than 2 / lr, or lower the learning rate" if by_rate else "below 1" if name != "weight_decay" else "to 0 or above")}
+        found["fix"] = {
+            **(found.get("fix") or {"verified": False, "file": "", "line": 0}),
+            "text": f"set {name}{of} "
+            + (
+                "to less than 2 / lr, or lower the learning rate"
+                if by_rate
+                else "below 1"
+                if name != "weight_decay"
+                else "to 0 or above"
+            ),
+        }
         return
 
 
 def tell(found, optimizer):
-    """Adds to the cause of a birth in the optimizer which group it was in, and how that is set; to that of weights that grew, which
-    setting makes them grow."""
+    """Adds to the cause of a birth in the optimizer which group it was in, and how that is set; to that of weights that
+    grew, which setting makes them grow."""
     if found.get("births") and found["cause"]["class"] == "learning-rate":
         _growth(found, optimizer)
     birth = found["births"][0] if found.get("births") else {}
@@ -105,7 +126,14 @@ def tell(found, optimizer):
     wrong = _impossible(settings)
     if wrong is not None and cause["class"] == "optimizer-arithmetic":
         name, value = wrong
-        cause["text"] += f"; {name} is {value:g}, so that the bias correction 1 - {name} ** step divides by {'zero' if value == 1 else 'less than zero'}"
+        cause["text"] += (
+            f"; {name} is {value:g}, so that the bias correction 1 - {name} ** step divides by "
+            f"{'zero' if value == 1 else 'less than zero'}"
+        )
         at = found.get("fix") or {}
-        found["fix"] = {"text": f"set {name}{f' of parameter group {index}' if count > 1 else ''} below 1", "verified": False,
-                        "file": at.get("file", birth.get("file", "")), "line": at.get("line", birth.get("line", 0))}
+        found["fix"] = {
+            "text": f"set {name}{f' of parameter group {index}' if count > 1 else ''} below 1",
+            "verified": False,
+            "file": at.get("file", birth.get("file", "")),
+            "line": at.get("line", birth.get("line", 0)),
+        }

@@ -1,4 +1,5 @@
-"""The trace of a run with --level trace in which no step went bad: that of its last whole step, for `finitude diff` and `finitude dump`."""
+"""The trace of a run with --level trace in which no step went bad: that of its last whole step, for `finitude diff` and
+`finitude dump`."""
 
 import json
 
@@ -13,7 +14,8 @@ def begin(session):
 
 
 def name(_, optimizer):
-    """Tells what memory the steps of that optimizer read and write, before the program lets go of it. The same names as a bad step gets."""
+    """Tells what memory the steps of that optimizer read and write, before the program lets go of it. The same names as
+    a bad step gets."""
     if not _native.keeps_last_step():
         return
     _native.last_step_forget_gone()

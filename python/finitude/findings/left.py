@@ -1,5 +1,5 @@
-"""What a run left in its folder, and whether it has ended by itself, still runs or was killed. Torch-free; the folder may
-be anyone's."""
+"""What a run left in its folder, and whether it has ended by itself, still runs or was killed. Torch-free; the folder
+may be anyone's."""
 
 import os
 
@@ -24,7 +24,7 @@ def who_runs(directory, document=None):
 
 
 def state(directory, document=None):
-    """"finished", "running" or "killed". document: its report.json, None where it has none."""
+    """ "finished", "running" or "killed". document: its report.json, None where it has none."""
     if document is not None and "under_way" not in document:
         return "finished"
     if alive.is_alive(who_runs(directory, document)):
@@ -36,21 +36,25 @@ def state(directory, document=None):
 def told(directory, document):
     """The report as a reader gives it: of a run that has not ended by itself, how it stands."""
     now = state(directory, document)
-    if now == "killed" and merge.is_report(document):   # what it was writing is there or will not be
+    if now == "killed" and merge.is_report(document):  # what it was writing is there or will not be
         document = merge.settled(document)
     return document if now == "finished" else {**document, "outcome": now}
 
 
 def capsules(directory):
-    """Folders of capsules of the run and of its processes, by name. One that a run was killed over may lack its name."""
+    """Folders of capsules of the run and of its processes, by name. One that a run was killed over may lack its
+    name."""
     found = []
     for folder in (directory, *merge.member_folders(directory)):
         try:
             names = sorted(os.listdir(folder))
         except OSError:
             continue
-        found += [os.path.join(folder, name) for name in names
-                  if name.startswith("step-") and os.path.isfile(os.path.join(folder, name, "capsule.json"))]
+        found += [
+            os.path.join(folder, name)
+            for name in names
+            if name.startswith("step-") and os.path.isfile(os.path.join(folder, name, "capsule.json"))
+        ]
     return found[:MAX_CAPSULES]
 
 

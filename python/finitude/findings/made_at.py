@@ -1,10 +1,10 @@
-"""At which line of the user's code a value stops being finite, where no operator of torch tells: numpy, plain Python, a library.
+"""At which line of the user's code a value stops being finite, where no operator of torch tells: numpy, plain Python, a
+library.
 
-A function is called under `sys.settrace`, which stands for this one call and only while a bad step is explained; a debugger or a
-coverage measurement that has it is left alone (`is_free`). After each line the names of its frame are looked at. A value that is bad
-and becomes good again, such as a NaN that is filled in, takes what was noted of it along; what is left when the call is over, the
-first of it, is where the bad value in the result came from.
-"""
+A function is called under `sys.settrace`, which stands for this one call and only while a bad step is explained; a
+debugger or a coverage measurement that has it is left alone (`is_free`). After each line the names of its frame are
+looked at. A value that is bad and becomes good again, such as a NaN that is filled in, takes what was noted of it
+along; what is left when the call is over, the first of it, is where the bad value in the result came from."""
 
 import ast
 import dataclasses
@@ -20,9 +20,17 @@ from ..base import sources
 from ..base._places import is_library
 
 MAX_EVENTS, MAX_DEPTH, MAX_ITEMS, MAX_VALUES = 200_000, 5, 4096, 1 << 28
-NUMERIC = ("numpy", "scipy", "pandas", "PIL", "pyarrow")   # to such data what torch is to tensors: the caller's line tells more
+NUMERIC = (
+    "numpy",
+    "scipy",
+    "pandas",
+    "PIL",
+    "pyarrow",
+)  # to such data what torch is to tensors: the caller's line tells more
 
-COMPREHENSIONS = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"})   # in versions of Python where they are functions
+COMPREHENSIONS = frozenset(
+    {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}
+)  # in versions of Python where they are functions
 
 
 def is_free():
@@ -30,7 +38,8 @@ def is_free():
 
 
 class Look:
-    """Whether values hold what is looked for: NaN where the batch holds NaN, else also Inf. effort: numbers read so far."""
+    """Whether values hold what is looked for: NaN where the batch holds NaN, else also Inf. effort: numbers read so
+    far."""
 
     def __init__(self, only_nan):
         self.only_nan, self.effort = only_nan, 0
@@ -47,7 +56,11 @@ class Look:
         return bool((numpy.isnan(array) if self.only_nan else ~numpy.isfinite(array)).any())
 
     def _tensor(self, tensor):
-        if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.layout is not torch.strided or tensor.device.type == "meta":
+        if (
+            not (tensor.is_floating_point() or tensor.is_complex())
+            or tensor.layout is not torch.strided
+            or tensor.device.type == "meta"
+        ):
             return False
         self.effort += tensor.numel()
         tensor = tensor.detach()
@@ -69,8 +82,11 @@ class Look:
             return False
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
-        return any(self.is_bad(v, depth + 1) for _, v in parts(value)) if (array := as_array(value)) is None and depth < MAX_DEPTH \
+        return (
+            any(self.is_bad(v, depth + 1) for _, v in parts(value))
+            if (array := as_array(value)) is None and depth < MAX_DEPTH
             else array is not None and self._array(array)
+        )
 
 
 def as_array(value):
@@ -100,15 +116,15 @@ def parts(value):
 
 @dataclasses.dataclass
 class Place:
-    """Where it was: the statement, and what its sources held. how: "stored" (one of them was bad already), "made" (they were finite),
-    "read" (nothing in sight of the line holds numbers: it came out of a call)."""
+    """Where it was: the statement, and what its sources held. how: "stored" (one of them was bad already), "made" (they
+    were finite), "read" (nothing in sight of the line holds numbers: it came out of a call)."""
 
     file: str
     line: int
     function: str
     source: str
     how: str
-    held_in: str = ""   # stored: the expression that holds it
+    held_in: str = ""  # stored: the expression that holds it
     value: object = None  # of that expression
     of_inf: bool = False  # made: NaN, of something infinite
     written_so: bool = False  # made: the line itself holds NaN or Inf, as float("inf") or np.nan
@@ -116,12 +132,12 @@ class Place:
 
 @dataclasses.dataclass
 class _Frame:
-    number: int   # of the frame; its address serves others after it
+    number: int  # of the frame; its address serves others after it
     entered: int  # number of the event
     line: int
-    began: int    # number of the event at which that line began
-    given: dict   # ids of its arguments
-    bad: set      # names
+    began: int  # number of the event at which that line began
+    given: dict  # ids of its arguments
+    bad: set  # names
     infinite: set  # names of what is not finite and, where NaN is looked for, not NaN
     inside: list = dataclasses.field(default_factory=list)  # noted while its line still runs
 
@@ -130,20 +146,21 @@ class _Frame:
 class _Noted:
     frame: int
     name: str
-    began: int    # what was noted from there on happened inside the line
+    began: int  # what was noted from there on happened inside the line
     number: int
     place: Place
 
 
 class _Operators(TorchDispatchMode):
-    """What torch computes meanwhile: (number of the event, operator) of those whose result is bad and whose operands are not."""
+    """What torch computes meanwhile: (number of the event, operator) of those whose result is bad and whose operands
+    are not."""
 
     def __init__(self, trace):
         super().__init__()
         self.trace = trace
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        given = self.trace.look.is_bad([*args, *(kwargs or {}).values()])   # before: it may write into them
+        given = self.trace.look.is_bad([*args, *(kwargs or {}).values()])  # before: it may write into them
         result = func(*args, **(kwargs or {}))
         if not given and self.trace.look.is_bad(result):
             self.trace.operators.append((self.trace.events, func._schema.name))
@@ -182,8 +199,13 @@ class Trace:
         return next((name for number, name in self.operators if noted.began <= number <= noted.number), "")
 
     def only_maker(self):
-        """(place, operator) of the one line that made any of it; None where there are others, it came in, or the program writes it so."""
-        made = [n for n in self.noted if n.place.how == "made" and not any(n.began <= m.number < n.number for m in self.noted)]
+        """(place, operator) of the one line that made any of it; None where there are others, it came in, or the
+        program writes it so."""
+        made = [
+            n
+            for n in self.noted
+            if n.place.how == "made" and not any(n.began <= m.number < n.number for m in self.noted)
+        ]
         made = made if self.complete else []
         lines = {(n.place.file, n.place.line) for n in made}
         return (made[0].place, self._operator_of(made[0])) if len(lines) == 1 and not made[0].place.written_so else None
@@ -192,21 +214,32 @@ class Trace:
         return {name for name, value in _names(frame).items() if self.look.is_bad(value)}
 
     def _infinite_names(self, frame):
-        return {name for name, value in _names(frame).items() if self.wide.is_bad(value)} if self.look.only_nan else set()
+        return (
+            {name for name, value in _names(frame).items() if self.wide.is_bad(value)} if self.look.only_nan else set()
+        )
 
     def _called(self, frame, event, arg):
         if not _is_looked_into(frame) or not self.complete or self.importing:
             return None
-        if frame.f_code.co_name == "<module>":   # workers had imported it, this process had not
+        if frame.f_code.co_name == "<module>":  # workers had imported it, this process had not
             self.importing, frame.f_trace_lines = True, False
             return self._imported
         caller = frame.f_back
         if caller is not None and (begun := self.frames.get(id(caller))) is not None:
-            self._names_after(caller, begun, inside=True)   # a loop in brackets binds its name in the line that it calls in
+            self._names_after(
+                caller, begun, inside=True
+            )  # a loop in brackets binds its name in the line that it calls in
         self.count += 1
         given = {name: id(value) for name, value in _names(frame).items()}
-        self.frames[id(frame)] = _Frame(self.count, self.events, frame.f_lineno, self.events, given, self._bad_names(frame),
-                                       self._infinite_names(frame))
+        self.frames[id(frame)] = _Frame(
+            self.count,
+            self.events,
+            frame.f_lineno,
+            self.events,
+            given,
+            self._bad_names(frame),
+            self._infinite_names(frame),
+        )
         return self._event
 
     def _imported(self, frame, event, arg):
@@ -226,7 +259,7 @@ class Trace:
                 self._returned(frame, state, arg)
                 self.frames.pop(id(frame), None)
             else:
-                self.events += 1   # what was noted just now is of the line before
+                self.events += 1  # what was noted just now is of the line before
                 state.line, state.began, state.infinite = frame.f_lineno, self.events, self._infinite_names(frame)
         return self._event
 
@@ -237,31 +270,45 @@ class Trace:
         now = self._bad_names(frame)
         new = [self._note(frame, name, state) for name in sorted(now - state.bad)]
         state.inside = [*state.inside, *new] if inside else []
-        if not _in_brackets(frame):   # there the next value is no repair of the last: what became of all of them tells
+        if not _in_brackets(frame):  # there the next value is no repair of the last: what became of all of them tells
             good = [n for n in self.noted if n.frame == state.number and n.name in state.bad - now]
             for one in [n for n in good if not self._is_handed_on(n, now)]:
                 self.noted = [n for n in self.noted if not one.began <= n.number <= one.number]
         state.bad = now
 
     def _is_handed_on(self, one, bad):
-        """Did another name of that frame, which is bad still, get it from this one? A loop that fills a list binds its name anew."""
-        return any(n.frame == one.frame and n.number > one.number and n.name in bad and n.place.how == "stored" and
-                   re.split(r"\W", n.place.held_in, maxsplit=1)[0] == one.name for n in self.noted)
+        """Did another name of that frame, which is bad still, get it from this one? A loop that fills a list binds its
+        name anew."""
+        return any(
+            n.frame == one.frame
+            and n.number > one.number
+            and n.name in bad
+            and n.place.how == "stored"
+            and re.split(r"\W", n.place.held_in, maxsplit=1)[0] == one.name
+            for n in self.noted
+        )
 
     def _returned(self, frame, state, value):
         if self.look.is_bad(value):
             if not any(n.number >= state.entered for n in self.noted):
                 self._note(frame, "", state)
             return
-        names = _names(frame)   # what it wrote into an argument is bad all the same
+        names = _names(frame)  # what it wrote into an argument is bad all the same
         written = {name for name in state.bad if state.given.get(name) == id(names[name])}
         mine = [n for n in self.noted if n.frame == state.number and n.name in written]
-        self.noted = [n for n in self.noted if n.number < state.entered or any(m.began <= n.number <= m.number for m in mine)]
+        self.noted = [
+            n for n in self.noted if n.number < state.entered or any(m.began <= n.number <= m.number for m in mine)
+        ]
 
     def _note(self, frame, name, state):
-        # What was made in a function that this line called is noted there, before this one. A comprehension is one line.
+        # What was made in a function that this line called is noted there, before this one. A comprehension is one
+        # line.
         began = state.entered if _in_brackets(frame) else state.began
-        self.noted.append(_Noted(state.number, name, began, self.events, _place(frame, state.line, state.bad, state.infinite, self.look)))
+        self.noted.append(
+            _Noted(
+                state.number, name, began, self.events, _place(frame, state.line, state.bad, state.infinite, self.look)
+            )
+        )
         return self.noted[-1]
 
 
@@ -287,7 +334,11 @@ def _statement(file, line):
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return None
-    found = [n for n in ast.walk(tree) if isinstance(n, (ast.stmt, ast.Lambda)) and n.lineno <= line <= (n.end_lineno or n.lineno)]
+    found = [
+        n
+        for n in ast.walk(tree)
+        if isinstance(n, (ast.stmt, ast.Lambda)) and n.lineno <= line <= (n.end_lineno or n.lineno)
+    ]
     return min(found, key=lambda n: ((n.end_lineno or n.lineno) - n.lineno, isinstance(n, ast.stmt)), default=None)
 
 
@@ -295,12 +346,13 @@ _UNKNOWN = object()
 
 
 def _value(node, frame):
-    """What a plain expression stands for, without running any code of the program's own; _UNKNOWN where that cannot be told."""
+    """What a plain expression stands for, without running any code of the program's own; _UNKNOWN where that cannot be
+    told."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
         while node.id not in frame.f_locals and _in_brackets(frame) and frame.f_back is not None:
-            frame = frame.f_back   # what it loops over is taken where it stands
+            frame = frame.f_back  # what it loops over is taken where it stands
         return frame.f_locals.get(node.id, frame.f_globals.get(node.id, _UNKNOWN))
     if isinstance(node, (ast.Tuple, ast.List)):
         items = [_value(n, frame) for n in node.elts]
@@ -312,8 +364,13 @@ def _value(node, frame):
         left, right = _value(node.left, frame), _value(node.right, frame)
         if type(left) is not int or type(right) is not int or right == 0:
             return _UNKNOWN
-        return {ast.Add: left + right, ast.Sub: left - right, ast.Mult: left * right, ast.Mod: left % right,
-                ast.FloorDiv: left // right}[type(node.op)]
+        return {
+            ast.Add: left + right,
+            ast.Sub: left - right,
+            ast.Mult: left * right,
+            ast.Mod: left % right,
+            ast.FloorDiv: left // right,
+        }[type(node.op)]
     if isinstance(node, ast.Attribute):
         base = _value(node.value, frame)
         if base is _UNKNOWN:
@@ -324,7 +381,10 @@ def _value(node, frame):
         return own.get(node.attr, _UNKNOWN) if isinstance(own, dict) else _UNKNOWN
     if isinstance(node, ast.Subscript):
         base, at = _value(node.value, frame), _value(node.slice, frame)
-        plain = type(base) in (list, tuple, dict, torch.Tensor) or type(base).__module__.partition(".")[0] in ("numpy", "pandas")
+        plain = type(base) in (list, tuple, dict, torch.Tensor) or type(base).__module__.partition(".")[0] in (
+            "numpy",
+            "pandas",
+        )
         try:
             return base[at] if plain and at is not _UNKNOWN else _UNKNOWN
         except Exception:
@@ -358,7 +418,8 @@ def _sources(node, frame):
 
 
 def _function(code):
-    """Its name; that of the function around it for a comprehension, which is one of its own in older versions of Python."""
+    """Its name; that of the function around it for a comprehension, which is one of its own in older versions of
+    Python."""
     name = getattr(code, "co_qualname", code.co_name)
     while name.rpartition(".")[2] in COMPREHENSIONS and "." in name:
         name = name.rpartition(".")[0].removesuffix(".<locals>")
@@ -374,25 +435,32 @@ def _place(frame, line, bad_before, infinite, look):
     numbers = written_so = False
     of_inf = any(isinstance(n, ast.Name) and n.id in infinite for n in ast.walk(statement))
     written = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    read = [n for field in ("value", "iter", "test", "body") if isinstance(n := getattr(statement, field, None), ast.expr)]
+    read = [
+        n for field in ("value", "iter", "test", "body") if isinstance(n := getattr(statement, field, None), ast.expr)
+    ]
     for node, value in [found for n in read for found in _sources(n, frame)]:
         root = node
         while isinstance(root, (ast.Attribute, ast.Subscript)):
             root = root.value
-        if isinstance(_value(root, frame), types.ModuleType) and isinstance(value, float):   # np.nan, a mark
+        if isinstance(_value(root, frame), types.ModuleType) and isinstance(value, float):  # np.nan, a mark
             numbers, written_so = True, written_so or look.is_bad(value)
             continue
         if callable(value) or isinstance(root, ast.Name) and root.id in written - bad_before:
-            numbers |= _holds_numbers(value)   # what it is now is what came of the line
+            numbers |= _holds_numbers(value)  # what it is now is what came of the line
             continue
         came_of_it = isinstance(root, ast.Name) and root.id in _names(frame) and root.id not in bad_before
         if _is_bad_text(value, look) or look.is_bad(value) and not came_of_it:
             return dataclasses.replace(place, how="stored", held_in=ast.unparse(node), value=value)
         numbers |= _holds_numbers(value)
         of_inf |= look.only_nan and Look(False).is_bad(value)
-    written_so |= any(isinstance(n, ast.Constant) and isinstance(n.value, str) and _is_bad_text(n.value, look) for n in ast.walk(statement))
+    written_so |= any(
+        isinstance(n, ast.Constant) and isinstance(n.value, str) and _is_bad_text(n.value, look)
+        for n in ast.walk(statement)
+    )
     computes = written_so or any(isinstance(n, (ast.BinOp, ast.AugAssign)) for n in ast.walk(statement))
-    return dataclasses.replace(place, how="made" if numbers or computes else "read", of_inf=of_inf, written_so=written_so)
+    return dataclasses.replace(
+        place, how="made" if numbers or computes else "read", of_inf=of_inf, written_so=written_so
+    )
 
 
 class Untraced:

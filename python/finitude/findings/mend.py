@@ -1,4 +1,5 @@
-"""The verified change as a unified diff of the program's line, where that line is simple enough to be rewritten for certain."""
+"""The verified change as a unified diff of the program's line, where that line is simple enough to be rewritten for
+certain."""
 
 import ast
 import difflib
@@ -20,7 +21,7 @@ def add_diff(found):
     fix = found.get("fix") or {}
     edit = fix.pop("edit", None)
     if edit and sources.is_of_package(edit.get("file") or ""):
-        return                    # the fix names the line of the program that leads there
+        return  # the fix names the line of the program that leads there
     if edit and edit.get("file") and found["births"] and found["births"][0]["phase"] == "backward":
         # What is changed is the forward op, wherever the backward that needs it was called from.
         fix["file"], fix["line"] = edit["file"], edit["line"]
@@ -103,8 +104,11 @@ def _own_nodes(statement):
     while todo:
         node = todo.pop()
         yield node
-        todo += [n for n in ast.iter_child_nodes(node)
-                 if not isinstance(n, (ast.stmt, ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp))]
+        todo += [
+            n
+            for n in ast.iter_child_nodes(node)
+            if not isinstance(n, (ast.stmt, ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp))
+        ]
 
 
 def _torch_names(tree):
@@ -120,13 +124,19 @@ def _torch_names(tree):
 
 def _modules(tree):
     """Names that the program imports."""
-    return {a.asname or a.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))
-            for a in node.names}
+    return {
+        a.asname or a.name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for a in node.names
+    }
 
 
 def _imports_torch(tree):
-    return any(isinstance(n, ast.Import) and any(a.name.split(".")[0] == "torch" and a.asname is None for a in n.names)
-               for n in ast.walk(tree))
+    return any(
+        isinstance(n, ast.Import) and any(a.name.split(".")[0] == "torch" and a.asname is None for a in n.names)
+        for n in ast.walk(tree)
+    )
 
 
 def _operand(node, edit, torch_names, modules):
@@ -138,13 +148,19 @@ def _operand(node, edit, torch_names, modules):
         return None
     if isinstance(node, ast.BinOp) and isinstance(node.op, OPERATORS.get(name, ())):
         return (node.left, node.right)[place]
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in (name, operator):
+    if (
+        not isinstance(node, ast.Call)
+        or not isinstance(node.func, ast.Attribute)
+        or node.func.attr not in (name, operator)
+    ):
         return None
     root = node.func.value
     while isinstance(root, ast.Attribute):
         root = root.value
     of_module = isinstance(root, ast.Name) and root.id in torch_names
-    if not of_module and (isinstance(root, ast.Name) and root.id in modules or bool(node.args) != (name in WITH_ARGUMENTS)):
+    if not of_module and (
+        isinstance(root, ast.Name) and root.id in modules or bool(node.args) != (name in WITH_ARGUMENTS)
+    ):
         return None  # another library's, or another thing of that name: logger.log("loss", x)
     operands = node.args if of_module else [node.func.value, *node.args]
     for keyword in node.keywords:
@@ -156,5 +172,22 @@ def _operand(node, edit, torch_names, modules):
 
 def _can_repeat(operand):
     """Computed twice it is the same and costs nothing."""
-    return all(isinstance(n, (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.expr_context, ast.Slice, ast.Tuple,
-                              ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)) for n in ast.walk(operand))
+    return all(
+        isinstance(
+            n,
+            (
+                ast.Name,
+                ast.Attribute,
+                ast.Subscript,
+                ast.Constant,
+                ast.expr_context,
+                ast.Slice,
+                ast.Tuple,
+                ast.BinOp,
+                ast.UnaryOp,
+                ast.operator,
+                ast.unaryop,
+            ),
+        )
+        for n in ast.walk(operand)
+    )

@@ -8,12 +8,20 @@ import struct
 from ..base import pages, plain_file, plain_json
 from .capsule_alarm import forget_removed
 
-MAX_ALARMS = 1000        # src/show/show.h: what a reader accepts
+MAX_ALARMS = 1000  # src/show/show.h: what a reader accepts
 MAX_ADVISORIES = 10_000
-SEEN = "not-finite-at-the-end"   # an advisory: what lay around as an exception ended the program, of which no cause is known
+# an advisory: what lay around as an exception ended the program, of which no cause is known
+SEEN = "not-finite-at-the-end"
 MAX_BYTES = 1 << 30
 _NUMBER = re.compile(r"[0-9]{1,9}(-|$)")  # of a rank or process, and what tells two of them apart
-NOT_FINITE = ("handled-by-script", "killed", "clipping", "swallowed-overflow", "optimizer-state-overflow", "allowed")  # kinds of advisories
+NOT_FINITE = (
+    "handled-by-script",
+    "killed",
+    "clipping",
+    "swallowed-overflow",
+    "optimizer-state-overflow",
+    "allowed",
+)  # kinds of advisories
 COUNTS = ("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips", "handled_by_script")
 
 
@@ -44,8 +52,8 @@ def _read(path):
 
 
 def steps_in_ring(path):
-    """(how many steps a process took, how many of them its ring holds, how many of those have a loss that is not finite or are an
-    alarm): docs/format/ring.md."""
+    """(how many steps a process took, how many of them its ring holds, how many of those have a loss that is not finite
+    or are an alarm): docs/format/ring.md."""
     try:
         with plain_file.opened(path) as f:
             header, data = struct.unpack("<8s4I5Q", f.read(64)), f.seek(4096) and f.read(MAX_BYTES)
@@ -54,7 +62,7 @@ def steps_in_ring(path):
     magic, version, count = header[0], header[1], header[9]
     if magic != b"FitRing\n" or version != 1:
         return 0, 0, 0
-    slots = [data[at:at + 64] for at in range(0, len(data) - 63, 64)]
+    slots = [data[at : at + 64] for at in range(0, len(data) - 63, 64)]
     held = [struct.unpack("<QQIId", s[:32]) for s in slots if s[:8] != bytes(8)]
     return count, len(held), sum(1 for _, _, _, flags, loss in held if flags & ALARM or not math.isfinite(loss))
 
@@ -62,7 +70,7 @@ def steps_in_ring(path):
 ALARM = 8  # of a slot's flags
 
 
-KILLED = "killed.json"   # in the folder of a process: the signal that ended it, by who saw it
+KILLED = "killed.json"  # in the folder of a process: the signal that ended it, by who saw it
 
 
 def note_killed(folder, signal):
@@ -84,17 +92,30 @@ def _without_last_word(document, folder, steps, is_rank):
     signal = _signal_of(folder)
     text = f"killed by {signal}" if signal else "ended without a last word"
     if document.pop("under_way", None) is not None:
-        document["watched"].setdefault("not_watched", []).append(f"{text}: what it reported until then is told, what came later is lost")
-    if signal and (is_rank or signal != "SIGTERM"):   # which ends the workers of a pool
-        document["advisories"].append({"kind": "killed", "step": None, "births": [], "cause": None, "text":
-                                       f"{'a rank' if is_rank else 'a process of the run'} was killed by {signal} after {steps} steps"})
+        document["watched"].setdefault("not_watched", []).append(
+            f"{text}: what it reported until then is told, what came later is lost"
+        )
+    if signal and (is_rank or signal != "SIGTERM"):  # which ends the workers of a pool
+        document["advisories"].append(
+            {
+                "kind": "killed",
+                "step": None,
+                "births": [],
+                "cause": None,
+                "text": f"{'a rank' if is_rank else 'a process of the run'} was killed by {signal} after {steps} steps",
+            }
+        )
     return document
 
 
 def _of_killed(steps, held, bad, signal):
     """The report that a process might have left which was killed after so many steps."""
     losses = f"{bad} of them with a loss that is not finite or an alarm" if bad else "all with finite losses"
-    how = f"killed by {signal}" if signal else "ended before it could write a report, as a worker does that a pool kills at its end"
+    how = (
+        f"killed by {signal}"
+        if signal
+        else "ended before it could write a report, as a worker does that a pool kills at its end"
+    )
     text = f"{how}; the last {held} of its {steps} steps are in steps.ring, {losses}; other counts are lost"
     watched = {**dict.fromkeys(COUNTS, 0), "optimizers": 1, "steps": steps, "not_watched": [text]}
     return {"outcome": "clean", "reason": "", "watched": watched, "alarms": [], "advisories": []}
@@ -109,8 +130,14 @@ def _has(value, **types):
 
 
 def is_alarm(alarm):
-    return _has(alarm, sink=dict, births=list, cause=dict) and _has(alarm["sink"], kind=str, name=str) and _has(alarm["cause"], **{"class": str}) and \
-        _is_count(alarm.get("step")) and _is_count(alarm.get("rank", 0)) and all(_has(birth, phase=str) for birth in alarm["births"])
+    return (
+        _has(alarm, sink=dict, births=list, cause=dict)
+        and _has(alarm["sink"], kind=str, name=str)
+        and _has(alarm["cause"], **{"class": str})
+        and _is_count(alarm.get("step"))
+        and _is_count(alarm.get("rank", 0))
+        and all(_has(birth, phase=str) for birth in alarm["births"])
+    )
 
 
 def _is_shallow(value, left=32):  # as src/show/json_file.cpp has it
@@ -120,11 +147,15 @@ def _is_shallow(value, left=32):  # as src/show/json_file.cpp has it
 
 def is_report(document):
     """What merging relies on: a report may have been left by anything."""
-    return _is_shallow(document) and _has(document, watched=dict, outcome=str, reason=str, alarms=list, advisories=list) and \
-        all(_is_count(document["watched"].get(key)) for key in COUNTS) and \
-        all(_is_count(document["watched"].get(key, 1)) for key in ("ranks", "unapplied")) and \
-        all(isinstance(text, str) for text in _listed(document["watched"].get("not_watched", []))) and \
-        all(map(is_alarm, document["alarms"])) and all(_has(advisory, kind=str) for advisory in document["advisories"])
+    return (
+        _is_shallow(document)
+        and _has(document, watched=dict, outcome=str, reason=str, alarms=list, advisories=list)
+        and all(_is_count(document["watched"].get(key)) for key in COUNTS)
+        and all(_is_count(document["watched"].get(key, 1)) for key in ("ranks", "unapplied"))
+        and all(isinstance(text, str) for text in _listed(document["watched"].get("not_watched", [])))
+        and all(map(is_alarm, document["alarms"]))
+        and all(_has(advisory, kind=str) for advisory in document["advisories"])
+    )
 
 
 def _listed(value):
@@ -134,8 +165,11 @@ def _listed(value):
 def settled(document):
     """Of a process that ended while it wrote a capsule: the report knows it where it came to be."""
     for alarm in document["alarms"]:
-        if isinstance(alarm, dict) and alarm.pop("capsule_pending", False) and \
-                not os.path.isfile(os.path.join(str(alarm.get("capsule")), "capsule.json")):
+        if (
+            isinstance(alarm, dict)
+            and alarm.pop("capsule_pending", False)
+            and not os.path.isfile(os.path.join(str(alarm.get("capsule")), "capsule.json"))
+        ):
             alarm["capsule"] = None
     if removed := forget_removed(document["alarms"] + document.get("advisories", [])):  # it ended without its last word
         document["watched"].setdefault("not_watched", []).append(removed)
@@ -149,7 +183,11 @@ def member_folders(directory):
     except OSError:
         return []
     parts = [(name, *name.partition("-")[::2]) for name in names]
-    return [os.path.join(directory, name) for name, word, number in parts if word in ("rank", "pid") and _NUMBER.match(number)]
+    return [
+        os.path.join(directory, name)
+        for name, word, number in parts
+        if word in ("rank", "pid") and _NUMBER.match(number)
+    ]
 
 
 def members(directory):
@@ -169,7 +207,9 @@ def members(directory):
         if document is not None and not is_over:
             document["watched"]["steps"] = max(document["watched"]["steps"], ring[0])
             _without_last_word(document, path, ring[0], os.path.basename(path).startswith("rank-"))
-        missing = str(unwatched.get("reason", f"killed by {signal}" if signal else "ended before it could write a report"))
+        missing = str(
+            unwatched.get("reason", f"killed by {signal}" if signal else "ended before it could write a report")
+        )
         found.append(Member(path, document, "" if document else missing))
     return sorted(found, key=lambda m: (m.rank is None, m.rank or 0, m.name))
 
@@ -188,8 +228,10 @@ def _watched(own, found):
     total = _counts([own] + [m.document for m in found if m.document and m.rank is None])
     for key in COUNTS if ranks else ():
         total[key] += (sum if key == "gradients_scanned" else max)(r[key] for r in ranks)
-    sizes = [m.document["watched"].get("ranks", 1) for m in found if m.document] + \
-        [own["watched"].get("ranks", 1), len(by_rank)]
+    sizes = [m.document["watched"].get("ranks", 1) for m in found if m.document] + [
+        own["watched"].get("ranks", 1),
+        len(by_rank),
+    ]
     if max(sizes) > 1:
         total["ranks"] = max(sizes)
     if unapplied := max(d["watched"].get("unapplied", 0) for d in [own] + [m.document for m in found if m.document]):
@@ -210,8 +252,15 @@ def _not_watched(own, found):
 
 
 def _order(alarm):
-    """In time; of one step first the rank that tells most: it made the bad value, its own loss was bad, or it has a birth."""
-    return alarm["step"], _is_received(alarm), alarm["sink"]["kind"] != "loss", not alarm["births"], alarm.get("rank", 0)
+    """In time; of one step first the rank that tells most: it made the bad value, its own loss was bad, or it has a
+    birth."""
+    return (
+        alarm["step"],
+        _is_received(alarm),
+        alarm["sink"]["kind"] != "loss",
+        not alarm["births"],
+        alarm.get("rank", 0),
+    )
 
 
 def _is_received(alarm):
@@ -237,7 +286,12 @@ def _name_the_other(alarms):
             alarm["cause"] = {**alarm["cause"], "confidence": "likely", "text": text}
             birth, fix = other["births"][0], alarm.get("fix")
             if fix and not fix.get("verified") and birth.get("file"):
-                alarm["fix"] = {**fix, "text": f"see the birth on rank {other['rank']}", "file": birth["file"], "line": birth.get("line") or 0}
+                alarm["fix"] = {
+                    **fix,
+                    "text": f"see the birth on rank {other['rank']}",
+                    "file": birth["file"],
+                    "line": birth.get("line") or 0,
+                }
 
 
 def trained(document):
@@ -258,11 +312,21 @@ def merged(own, found):
         result["script"] = next((d["script"] for d in documents if d.get("script")), own.get("script", ""))
     alarms = sorted((a for d in everyone for a in d["alarms"]), key=_order)
     _name_the_other(alarms)
-    advisories = [a if m is None or m.rank is None else {**a, "rank": m.rank}
-                  for m, d in [(None, own)] + [(m, m.document) for m in found if m.document] for a in d["advisories"]]
+    advisories = [
+        a if m is None or m.rank is None else {**a, "rank": m.rank}
+        for m, d in [(None, own)] + [(m, m.document) for m in found if m.document]
+        for a in d["advisories"]
+    ]
     if len(alarms) > MAX_ALARMS:
-        advisories.append({"kind": "alarms-left-out", "step": None, "births": [], "cause": None,
-                           "text": f"{len(alarms) - MAX_ALARMS} alarms more than a report holds are not listed"})
+        advisories.append(
+            {
+                "kind": "alarms-left-out",
+                "step": None,
+                "births": [],
+                "cause": None,
+                "text": f"{len(alarms) - MAX_ALARMS} alarms more than a report holds are not listed",
+            }
+        )
     result["watched"] = _watched(own, found)
     result["alarms"], result["advisories"] = alarms[:MAX_ALARMS], advisories[-MAX_ADVISORIES:]
     result["outcome"], result["reason"] = "clean", ""
@@ -273,7 +337,9 @@ def merged(own, found):
     elif everyone and all(d["outcome"] == "unwatched" for d in everyone):
         result["outcome"], result["reason"] = "unwatched", everyone[0]["reason"]
     result["failures"] = [one for d in [own, *documents] for one in d.get("failures") or ()][:MAX_ADVISORIES]
-    result["unwatched_from"] = min((d["unwatched_from"] for d in [own, *documents] if _is_count(d.get("unwatched_from"))), default=None)
+    result["unwatched_from"] = min(
+        (d["unwatched_from"] for d in [own, *documents] if _is_count(d.get("unwatched_from"))), default=None
+    )
     traces = [d["trace"] for d in everyone if d.get("trace")]
     if len(traces) == 1:
         result["trace"] = traces[0]
@@ -287,8 +353,12 @@ def closing_line(document, left_out=0, place=""):
     def counted(n, word, several=None):
         return f"{n} {word if n == 1 else several or word + 's'}"
 
-    parts = [counted(watched["steps"], "step") + (f" on {watched['ranks']} ranks" if watched.get("ranks", 1) > 1 else "") +
-             " watched", f"{watched['gradients_scanned']} gradients scanned"]
+    parts = [
+        counted(watched["steps"], "step")
+        + (f" on {watched['ranks']} ranks" if watched.get("ranks", 1) > 1 else "")
+        + " watched",
+        f"{watched['gradients_scanned']} gradients scanned",
+    ]
     if watched["scaler_skips"]:
         parts.append(f"{watched['scaler_skips']} skipped by the GradScaler")
     if watched["handled_by_script"]:
@@ -312,8 +382,11 @@ def closing_line(document, left_out=0, place=""):
     if document.get("unwatched_from") is not None and document["outcome"] != "unwatched":
         parts.append(f"not watched from step {document['unwatched_from']} on: an internal failure of the gate")
     if failures := document.get("failures"):
-        parts.append(f"{counted(len(failures), 'internal failure')} that cost{'s' if len(failures) == 1 else ''} part of an explanation "
-                     f"({failures[0]['text']} at {failures[0]['where']})")
+        parts.append(
+            f"{counted(len(failures), 'internal failure')} that "
+            f"cost{'s' if len(failures) == 1 else ''} part of an explanation "
+            f"({failures[0]['text']} at {failures[0]['where']})"
+        )
     if watched.get("not_watched"):
         parts.append("not watched: " + "; ".join(watched["not_watched"]))
     return "finitude: " + ", ".join(parts) + (f". Report: {place}" if place else ".")

@@ -1,6 +1,6 @@
-"""Which sample of a batch one of its rows is. A collate function of the program's own may sort them (by length, to be packed), or leave
-some out: what the sampler gave in which order is not the order of the rows then. The samples are taken out of the data set again and
-put together one by one; a row is the sample that looks as it does."""
+"""Which sample of a batch one of its rows is. A collate function of the program's own may sort them (by length, to be
+packed), or leave some out: what the sampler gave in which order is not the order of the rows then. The samples are
+taken out of the data set again and put together one by one; a row is the sample that looks as it does."""
 
 import functools
 import sys
@@ -16,8 +16,8 @@ from ..program.heap import Ledger
 from ..program.quiet import Quiet
 from . import made_at
 
-MAX_SAMPLES = 512     # of a batch whose rows do not tell which sample it is
-MAX_SECONDS = 10.0    # for taking samples out of the data set again
+MAX_SAMPLES = 512  # of a batch whose rows do not tell which sample it is
+MAX_SECONDS = 10.0  # for taking samples out of the data set again
 
 
 class Aside:
@@ -72,7 +72,8 @@ def _may_reorder(collate):
 
 
 def _same(row, one):
-    """Of a row and of the sample alone. One that was padded to a longer one's length is the same and, behind that, one value."""
+    """Of a row and of the sample alone. One that was padded to a longer one's length is the same and, behind that, one
+    value."""
     if row.dim() != one.dim() or row.dtype != one.dtype:
         return False
     common = tuple(slice(0, min(a, b)) for a, b in zip(row.shape, one.shape))
@@ -94,7 +95,13 @@ def _is_row(batch, row, single, count):
     alone = dict(leaves(single, "batch"))
     for path, tensor in leaves(batch, "batch"):
         dim, one = dimension(tensor, count), alone.get(path)
-        if dim is None or one is None or tensor.layout is not torch.strided or one.dim() != tensor.dim() or one.shape[dim] != 1:
+        if (
+            dim is None
+            or one is None
+            or tensor.layout is not torch.strided
+            or one.dim() != tensor.dim()
+            or one.shape[dim] != 1
+        ):
             continue
         if not _same(tensor.detach().select(dim, row), one.detach().select(dim, 0)):
             return False
@@ -143,17 +150,22 @@ class _Positions:
 
 
 def positions(source, rows):
-    """source: as of begun.take_samples. {row: position in the list that the sampler gave} of those of these rows for which it is known.
-    In an Aside."""
+    """source: as of begun.take_samples. {row: position in the list that the sampler gave} of those of these rows for
+    which it is known. In an Aside."""
     iterator, batch, indices, _ = source
     dataset, collate = getattr(iterator, "_dataset", None), getattr(iterator, "_collate_fn", None)
-    if not isinstance(indices, (list, tuple)) or not callable(collate) or not _may_reorder(collate) or not hasattr(type(dataset), "__getitem__"):
+    if (
+        not isinstance(indices, (list, tuple))
+        or not callable(collate)
+        or not _may_reorder(collate)
+        or not hasattr(type(dataset), "__getitem__")
+    ):
         return {row: row for row in rows}
     if len(indices) > MAX_SAMPLES:
         return {}
     try:
         return _Positions(dataset, collate, list(indices), batch).of(rows)
-    except Exception:   # of a slow data set, or a collate function that takes no single sample: then it is not known
+    except Exception:  # of a slow data set, or a collate function that takes no single sample: then it is not known
         return {}
 
 

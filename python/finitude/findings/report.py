@@ -15,10 +15,10 @@ from ..base.plain_json import is_plain, safe
 from ..program import ranks
 from . import capsule_alarm, merge
 
-INNER = ("optimizer_ordinal", "advisory")   # of an alarm under way; no part of a report
+INNER = ("optimizer_ordinal", "advisory")  # of an alarm under way; no part of a report
 OF_DISK = {number: "disk" for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)}
-FEW = 8                  # alarms, after each of which the report is written whatever that takes
-QUIET_SECONDS = 1.0      # at least, between two reports that nothing told to a person waits for
+FEW = 8  # alarms, after each of which the report is written whatever that takes
+QUIET_SECONDS = 1.0  # at least, between two reports that nothing told to a person waits for
 
 
 class Report:
@@ -29,17 +29,17 @@ class Report:
         self.script, self.command = script, command
         self.alarms, self.advisories, self.not_watched = [], [], []
         self.alarms_left_out = 0
-        self.unexplained = None       # the alarm that a second run is to explain
-        self.pid = os.getpid()        # a forked process has a report of its own
-        self.complained = set()       # what was said once
+        self.unexplained = None  # the alarm that a second run is to explain
+        self.pid = os.getpid()  # a forked process has a report of its own
+        self.complained = set()  # what was said once
         self.saved_at, self.save_took = 0.0, 0.0
-        self.steps_by_hand = 0        # of a program without an optimizer
-        self.unapplied = 0            # windows at the end, in a row, that no step applied
+        self.steps_by_hand = 0  # of a program without an optimizer
+        self.unapplied = 0  # windows at the end, in a row, that no step applied
         self.trace_ops = None
         self.directory = None
-        self.place = None             # makes the directory, where this process is one of several of a run
+        self.place = None  # makes the directory, where this process is one of several of a run
         self.failure = ""
-        self.failures = []            # of our own: see first_run/failures.py
+        self.failures = []  # of our own: see first_run/failures.py
 
     def seconds(self):
         """Since the run began."""
@@ -87,25 +87,44 @@ class Report:
             else:
                 reason = "nothing that trains was seen: no optimizer and no backward"
         document = {
-            "schema": 1, "outcome": outcome, "reason": reason, "finitude": _native.version, "torch": torch.__version__,
-            "python": sys.version.split()[0], "command": secrets.masked_words(self.command), "script": self.script or "",
+            "schema": 1,
+            "outcome": outcome,
+            "reason": reason,
+            "finitude": _native.version,
+            "torch": torch.__version__,
+            "python": sys.version.split()[0],
+            "command": secrets.masked_words(self.command),
+            "script": self.script or "",
             "started": self.started.isoformat(timespec="seconds"),
             "seconds": round(self.seconds(), 3),
             "watched": {
-                "optimizers": c["optimizers"], "steps": c["steps"], "backward_calls": c["backward_calls"],
-                "gradients_scanned": c["gradients_scanned"], "scaler_skips": c["scaler_skips"],
-                "handled_by_script": c["handled_by_script"], "not_watched": self.not_watched,
+                "optimizers": c["optimizers"],
+                "steps": c["steps"],
+                "backward_calls": c["backward_calls"],
+                "gradients_scanned": c["gradients_scanned"],
+                "scaler_skips": c["scaler_skips"],
+                "handled_by_script": c["handled_by_script"],
+                "not_watched": self.not_watched,
             },
-            "alarms": alarms, "advisories": self.advisories, "failures": self.failures, "unwatched_from": off and off[1],
+            "alarms": alarms,
+            "advisories": self.advisories,
+            "failures": self.failures,
+            "unwatched_from": off and off[1],
         }
         if self.unapplied >= max(1, self.config.max_skips):
             document["watched"]["unapplied"] = self.unapplied
         if ranks.several():
             document["watched"]["ranks"] = ranks.world()[1]
         if self.alarms_left_out:
-            document["advisories"] = self.advisories + [{
-                "kind": "alarms-left-out", "step": None, "births": [], "cause": None,
-                "text": f"{self.alarms_left_out} alarms more than a report holds are not listed"}]
+            document["advisories"] = self.advisories + [
+                {
+                    "kind": "alarms-left-out",
+                    "step": None,
+                    "births": [],
+                    "cause": None,
+                    "text": f"{self.alarms_left_out} alarms more than a report holds are not listed",
+                }
+            ]
         if self.trace_ops is not None:
             document["trace"] = {"ops": self.trace_ops}
         return safe(secrets.hidden(capsule_alarm.redacted(document) if self.config.redact else document))
@@ -114,8 +133,13 @@ class Report:
         """The alarm that is being explained, as it stands should nothing come of that."""
         if self.unexplained is None:
             return []
-        return [{"action": "stopped", "rerun_text": "the program was ended while the step was being explained",
-                 **{k: v for k, v in self.unexplained.items() if k not in INNER and v != ""}}]
+        return [
+            {
+                "action": "stopped",
+                "rerun_text": "the program was ended while the step was being explained",
+                **{k: v for k, v in self.unexplained.items() if k not in INNER and v != ""},
+            }
+        ]
 
     def text(self, document=None):
         text = json.dumps(document or self.document(), allow_nan=False)
@@ -134,8 +158,9 @@ class Report:
                     path = self.place()
                 os.makedirs(path, exist_ok=True)
             except OSError as e:
-                self.complain(f"cannot make {path}: {e.strerror}. Use --runs DIR to write elsewhere.",
-                              OF_DISK.get(e.errno, ""))
+                self.complain(
+                    f"cannot make {path}: {e.strerror}. Use --runs DIR to write elsewhere.", OF_DISK.get(e.errno, "")
+                )
                 self.directory = ""
                 return None
             self.directory = path
@@ -144,18 +169,29 @@ class Report:
 
     def _say_who_runs(self, path):
         """run.json: how the process of this run was started, and who it is, for readers that find no report yet."""
-        started = {"schema": 1, "process": alive.me(), "started": self.started.isoformat(timespec="seconds"),
-                   "command": secrets.masked_words(self.command), "script": self.script or "",
-                   "finitude": _native.version, "torch": torch.__version__, "python": sys.version.split()[0],
-                   "on_alarm": self.config.on_alarm, "level": self.config.level}
+        started = {
+            "schema": 1,
+            "process": alive.me(),
+            "started": self.started.isoformat(timespec="seconds"),
+            "command": secrets.masked_words(self.command),
+            "script": self.script or "",
+            "finitude": _native.version,
+            "torch": torch.__version__,
+            "python": sys.version.split()[0],
+            "on_alarm": self.config.on_alarm,
+            "level": self.config.level,
+        }
         if self.config.redact:
             started.update(command=[], script="")
         self._put_at(os.path.join(path, "run.json"), pages.as_json(safe(started)).encode())
+
     def path(self):
         """Of the JSON report, as it is going to be; "": whoever merges the processes of the run writes it."""
         if self.config.report:
             return _short(self.config.report)
-        return "" if self.place or self.directory == "" else _short(os.path.join(self.planned_directory(), "report.json"))
+        return (
+            "" if self.place or self.directory == "" else _short(os.path.join(self.planned_directory(), "report.json"))
+        )
 
     def ring_in(self, directory):
         """The path of the ring of steps; "": there is none."""
@@ -184,9 +220,9 @@ class Report:
             return
         try:
             document = {**self.document(), "under_way": alive.me()}
-            document.pop("trace", None)   # of all operators: at the end
+            document.pop("trace", None)  # of all operators: at the end
             self._put(json.dumps(document, allow_nan=False).encode(), is_last=False)
-        except Exception as e:   # the end of the run writes it as well
+        except Exception as e:  # the end of the run writes it as well
             self.complain(f"the report could not be written before the end: {type(e).__name__}: {e}")
         self.saved_at = time.monotonic()
         self.save_took = self.saved_at - now
@@ -209,7 +245,8 @@ class Report:
             return False
 
     def write(self):
-        """Writes report.json and report.html of the run and --report, and what they say into the capsules; returns the paths written."""
+        """Writes report.json and report.html of the run and --report, and what they say into the capsules; returns the
+        paths written."""
         text = json.dumps(self.document(), indent=1, allow_nan=False) + "\n"
         written = self._put(text.encode(), is_last=True)
         for alarm in self.alarms:

@@ -2,7 +2,7 @@
 
 import os
 
-MOST_LISTED = 4      # rows or samples in one line
+MOST_LISTED = 4  # rows or samples in one line
 LONGEST_CLAUSE = 160  # characters
 
 
@@ -13,7 +13,9 @@ def born(birth):
         words += f" at {os.path.basename(birth['file'])}:{birth['line']}"
     for what, many in (("row", birth.get("rows")), ("sample", birth.get("samples"))):
         if many:
-            listed = ", ".join(map(str, many[:MOST_LISTED])) + (f" and {len(many) - MOST_LISTED} more" if len(many) > MOST_LISTED else "")
+            listed = ", ".join(map(str, many[:MOST_LISTED])) + (
+                f" and {len(many) - MOST_LISTED} more" if len(many) > MOST_LISTED else ""
+            )
             words += f", {what}{'s' if len(many) > 1 else ''} {listed}"
     return words
 
@@ -21,12 +23,16 @@ def born(birth):
 def _clause(text):
     """The first clause of a text."""
     text = text.split("; ")[0].split(". ")[0].rstrip(".")
-    return text if len(text) <= LONGEST_CLAUSE else text[:LONGEST_CLAUSE - 3].rstrip() + "..."
+    return text if len(text) <= LONGEST_CLAUSE else text[: LONGEST_CLAUSE - 3].rstrip() + "..."
 
 
 def _same_finding(report, alarm):
     """The alarm of which this one is a repeat, or itself."""
-    alike = (a for a in report.alarms if a["step"] == alarm.get("repeat_of") and a["optimizer"] == alarm["optimizer"] and "repeat_of" not in a)
+    alike = (
+        a
+        for a in report.alarms
+        if a["step"] == alarm.get("repeat_of") and a["optimizer"] == alarm["optimizer"] and "repeat_of" not in a
+    )
     return next(alike, alarm)
 
 

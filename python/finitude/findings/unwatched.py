@@ -5,9 +5,14 @@ from .. import _native
 
 def at_end(session):
     if wanted := _native.undo_shortfall():
-        session.not_watched(f"steps that could be undone: copies take {-(-wanted >> 20)} MB, --undo-mb gives {session.config.undo_mb}")
+        session.not_watched(
+            f"steps that could be undone: copies take {-(-wanted >> 20)} MB, --undo-mb gives {session.config.undo_mb}"
+        )
     if name := _native.unread_class():
-        session.not_watched(f"gradients of the class {name}, which has no memory of its own and does not tell which tensor holds its values")
+        session.not_watched(
+            f"gradients of the class {name}, which has no memory of its own and does not tell which "
+            "tensor holds its values"
+        )
     for allowance in session.allowed:
         if not allowance.used:
             session.not_watched(f"unused allowance {allowance.describe()}")

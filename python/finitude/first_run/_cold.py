@@ -1,7 +1,6 @@
-"""Called by the engine on rare events only. A failure here must never reach the user's program: it costs what it happens in, and is
-reported. A step that was found to be bad by then is bad all the same: what its policy says is done (minimal.py). What a handler of a signal
-of the program's raises meanwhile is the program's.
-"""
+"""Called by the engine on rare events only. A failure here must never reach the user's program: it costs what it
+happens in, and is reported. A step that was found to be bad by then is bad all the same: what its policy says is done
+(minimal.py). What a handler of a signal of the program's raises meanwhile is the program's."""
 
 import sys
 
@@ -15,8 +14,14 @@ from . import ends, minimal
 session = None
 _standing = discover.Standing()
 after_step = _native.check_after_step  # the hook that looks at what a step wrote: one object, see compat.pass_over
-ROOM = 1000      # calls more than the program's limit of recursion allows: it may step near its end
-EACH_STEP = ("on_hand_begin", "on_hand_end", "on_backward", "on_created", "leave_out")   # what may be called in each healthy step
+ROOM = 1000  # calls more than the program's limit of recursion allows: it may step near its end
+EACH_STEP = (
+    "on_hand_begin",
+    "on_hand_end",
+    "on_backward",
+    "on_created",
+    "leave_out",
+)  # what may be called in each healthy step
 
 
 def _call(name, args):
@@ -31,9 +36,12 @@ def _call(name, args):
 
 
 def _second_run_ends(error):
-    """A handler of a signal raised while the program runs a step again: the program goes on with that, and with its streams and files."""
+    """A handler of a signal raised while the program runs a step again: the program goes on with that, and with its
+    streams and files."""
     if session is not None and _runs_again():
-        session.part(ends.unexplained, session, f"{type(error).__name__}, raised by a handler of a signal, ended the second run")
+        session.part(
+            ends.unexplained, session, f"{type(error).__name__}, raised by a handler of a signal, ended the second run"
+        )
         signals.let_go()
         signals.take()
 
@@ -70,7 +78,7 @@ def _decided(name, optimizer, *why, **raises):
         return verdict if optimizer is not None else None
     except NonFiniteError:
         raise
-    except BaseException as e:   # nothing is known of the step, but that the gate has stopped at it
+    except BaseException as e:  # nothing is known of the step, but that the gate has stopped at it
         fail(e)
         return True if name == "on_window" and session.config.on_alarm != "warn" else None
 
@@ -114,7 +122,7 @@ def _guard(name):
         try:
             raise error
         finally:
-            error = None                    # its traceback holds this frame
+            error = None  # its traceback holds this frame
 
     call.__name__ = name
     return call

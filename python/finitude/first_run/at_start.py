@@ -9,7 +9,7 @@ from ..findings import findings
 from ..program import discover
 from ..program.counts import count_text, statistic
 
-_decided = weakref.WeakKeyDictionary()     # optimizer -> (its step, what came of the alarm)
+_decided = weakref.WeakKeyDictionary()  # optimizer -> (its step, what came of the alarm)
 
 
 def bad(optimizer, allowed):
@@ -27,7 +27,7 @@ def bad(optimizer, allowed):
             if isinstance(value, torch.Tensor) and _has_nan(value):
                 return "state", f"{discover.names(optimizer)[i]}.{key}", value
     # A statistic that is NaN while the loss is finite, or in a module that only evaluates, was so before this forward.
-    loss_bad = any(l["bad"] for l in _native.window(optimizer)["losses"])
+    loss_bad = any(loss["bad"] for loss in _native.window(optimizer)["losses"])
     for name, value, training in discover.normalisation_statistics(optimizer):
         if not (training and loss_bad) and _has_nan(value):
             return "buffer", name, value
@@ -49,18 +49,25 @@ def alarm(session, optimizer, kind, name, tensor):
     held = f"{name} held {count_text(tensor)} before "
     applied = next((a for a in session.report.alarms if a["weights"] == "damaged"), None) if session.damaged else None
     if applied is None:
-        confidence, text = "likely", "any step was taken: a bad checkpoint, a bad initial value, or memory that nobody had written"
-    else:                 # of a training in parts the last part begins with what the one before has left
+        confidence, text = (
+            "likely",
+            "any step was taken: a bad checkpoint, a bad initial value, or memory that nobody had written",
+        )
+    else:  # of a training in parts the last part begins with what the one before has left
         confidence = "possible"
-        text = f"the first step of {alarm['optimizer']}: step {applied['step']} of {applied['optimizer']}, which was bad, has been applied " \
+        text = (
+            f"the first step of {alarm['optimizer']}: step {applied['step']} of "
+            f"{applied['optimizer']}, which was bad, has been applied "
             "before; else it is a bad checkpoint or initial value"
+        )
     alarm["cause"] = {"class": "corrupted-state", "confidence": confidence, "experiments": [], "text": held + text}
     alarm["births"] = [{**findings.birth("state"), "outputs": [statistic(name, tensor)]}]
     return alarm
 
 
 def decided(session, optimizer, verdict):
-    """The program goes on: that alarm is the one of its first step, too. verdict: True, the step is left out; None, it is applied."""
+    """The program goes on: that alarm is the one of its first step, too. verdict: True, the step is left out; None, it
+    is applied."""
     window = _native.window(optimizer)
     _decided[optimizer] = window["step"], verdict
     session.damaged.add(window["ordinal"])

@@ -18,7 +18,7 @@ from ..second_run import hand as again, restart
 from . import functional, minimal, rebound
 
 NAME = "updates by hand"
-TRIES = 8          # engine calls after which a program that wrote no leaf is not asked about any more
+TRIES = 8  # engine calls after which a program that wrote no leaf is not asked about any more
 
 
 class _Mark:
@@ -47,31 +47,35 @@ class _Bad:
 
     def __init__(self, step, roots, leaves, to_leaves):
         self.step, self.to_leaves, self.is_zeroed = step, to_leaves, False
-        self.explained = None      # what is known of it before it is known whether it is applied (second_run/hand.py)
-        self.follows = None        # the alarm of the step before, with whose bad parameters its loss was computed
+        self.explained = None  # what is known of it before it is known whether it is applied (second_run/hand.py)
+        self.follows = None  # the alarm of the step before, with whose bad parameters its loss was computed
         self.root = next(r for r in roots if isinstance(r, torch.Tensor) and not _native.is_finite(r)).detach().clone()
         self.marks = [_Mark(leaf, True) for leaf in leaves]
-        self.expected = {"losses": [_native.checksum(self.root)], "generator": _native.checksum(torch.get_rng_state()),
-                         "gradients": None}
+        self.expected = {
+            "losses": [_native.checksum(self.root)],
+            "generator": _native.checksum(torch.get_rng_state()),
+            "gradients": None,
+        }
 
 
 class ByHand:
     def __init__(self, session):
         self.session = session
-        self.is_proven = False     # leaves were written after an earlier engine call
-        self.is_counted = False    # and their versions say so, also where what was added is zero
-        self.is_seen = False       # or the operators that wrote them do
-        self.marks = None          # of the last call, until it is proven
+        self.is_proven = False  # leaves were written after an earlier engine call
+        self.is_counted = False  # and their versions say so, also where what was added is zero
+        self.is_seen = False  # or the operators that wrote them do
+        self.marks = None  # of the last call, until it is proven
         self.bad = None
-        self.behind = None         # the alarm of a bad step whose writes have just been put back, after the next loss was computed with them
-        self.is_damaged = False    # a bad step was applied, as `warn` asks for
+        # the alarm of a bad step whose writes have just been put back, after the next loss was computed with them
+        self.behind = None
+        self.is_damaged = False  # a bad step was applied, as `warn` asks for
         self.functional = functional.Functional(session)
         self.rebound = rebound.Rebound(session, NAME)
-        self.closure = None        # of the finitude.step under way
-        self.is_kept = False       # where each call of the engine returns is noted
-        self.again = None          # the window of the bad step runs a second time
-        self.on_tape = None        # what is known of the step that the tape in hand is of
-        self.second = None         # while a closure is called again: what its engine calls were given
+        self.closure = None  # of the finitude.step under way
+        self.is_kept = False  # where each call of the engine returns is noted
+        self.again = None  # the window of the bad step runs a second time
+        self.on_tape = None  # what is known of the step that the tape in hand is of
+        self.second = None  # while a closure is called again: what its engine calls were given
 
     # -- what the engine tells ------------------------------------------------------------------
 
@@ -97,7 +101,7 @@ class ByHand:
                 self.session.part(pending.lost)
             elif is_back:
                 return self._goes_on()
-            self.bad.explained = pending.explained      # and what it has come to is another step
+            self.bad.explained = pending.explained  # and what it has come to is another step
         self.behind = None
         self.settle()
         step = _native.hand_calls()
@@ -118,7 +122,7 @@ class ByHand:
             return False
         self.bad = _Bad(step, roots, leaves, to_leaves)
         self.bad.ledger, self.bad.follows = Ledger(sys._getframe(), leaves), self.behind
-        _native.hand_watch(True)       # the next call ends this step, whatever its loss
+        _native.hand_watch(True)  # the next call ends this step, whatever its loss
         _native.watch_writes(leaves)
         self.bad.is_zeroed = self.is_proven and self.session.config.on_alarm in ("skip", "rollback")
         self.bad.explained = traced
@@ -129,8 +133,13 @@ class ByHand:
     def _rewind(self, roots, inputs, to_leaves):
         """What the call is to return for its window to run again, in a tuple; None: it does not."""
         runs = self.session.second_runs
-        if not self.is_kept or self.closure or self.is_damaged or self.bad.follows is not None or \
-                not (runs.take("loss", False, False, False) or runs.take_in_place()):
+        if (
+            not self.is_kept
+            or self.closure
+            or self.is_damaged
+            or self.bad.follows is not None
+            or not (runs.take("loss", False, False, False) or runs.take_in_place())
+        ):
             return None
         pending = again.Again(self.session, self.bad, roots, inputs, to_leaves)
         self.bad.explained = pending.explained
@@ -179,8 +188,8 @@ class ByHand:
         if bad is None:
             return
         _native.hand_watch(False)
-        # Zeros that are added through `.data` leave no mark, but an operator adds them. Where none was seen to write the
-        # leaves before (numpy has), a program that has written them so far is taken to go on to.
+        # Zeros that are added through `.data` leave no mark, but an operator adds them. Where none was seen to write
+        # the leaves before (numpy has), a program that has written them so far is taken to go on to.
         is_written = seen or any(m.is_written() for m in bad.marks)
         if not is_written and not self.is_proven:
             self.rebound.wait(bad)
@@ -193,7 +202,7 @@ class ByHand:
         try:
             self._alarm(bad, is_written, at_end)
         finally:
-            _native.consume_losses(None)   # told of: it is not what an exception of the script's own is about later
+            _native.consume_losses(None)  # told of: it is not what an exception of the script's own is about later
 
     def _known(self, bad):
         """(cause, births) of a step that is no alarm."""
@@ -206,12 +215,14 @@ class ByHand:
     def _alarm(self, bad, is_written, at_end):
         session = self.session
         if self.is_damaged:
-            return                     # what was applied knowingly is in every loss that follows
+            return  # what was applied knowingly is in every loss that follows
         if bad.follows is not None and not at_end:
             for mark in bad.marks:
                 mark.put_back()
             bad.ledger.mend()
-            bad.follows["text"] += f"; step {bad.step}, computed with what this one had written before it was put back, was left out too"
+            bad.follows["text"] += (
+                f"; step {bad.step}, computed with what this one had written before it was put back, was left out too"
+            )
             return
         action = session.policy.on_alarm(0, bad.step, False)
         alarm = session.alarm_of(NAME, 0, bad.step, "loss", "loss")
@@ -219,7 +230,9 @@ class ByHand:
         kind = "NaN" if bad.root.isnan().any() else "Inf"
         alarm["text"] = f"loss is {kind}; there is no optimizer, the program writes its parameters itself"
         if not is_written:
-            alarm["text"] += ", where no operator is seen to (numpy?): whether it would have applied this step is not known"
+            alarm["text"] += (
+                ", where no operator is seen to (numpy?): whether it would have applied this step is not known"
+            )
         applied = is_written and not bad.is_zeroed and (at_end or action == "warn")
         if applied and at_end:
             alarm["text"] += ", and ended after it had applied this step"
@@ -235,12 +248,16 @@ class ByHand:
         if bad.explained is not None:
             if not session.part(bad.explained.apply, session, alarm):
                 session.part(restart.run, session, alarm, bad.expected, hand=bad.step)
-        elif (runs.take("loss", False, False, False) or (self.closure and runs.take_in_place())) and \
-                not (self.closure and session.part(self._call_again, alarm, bad)):
+        elif (runs.take("loss", False, False, False) or (self.closure and runs.take_in_place())) and not (
+            self.closure and session.part(self._call_again, alarm, bad)
+        ):
             session.part(restart.run, session, alarm, bad.expected, hand=bad.step)
         alarm.pop("optimizer_ordinal", None)
-        alarm["action"] = {"warn": "reported, the step is applied", "skip": "the step was left out",
-                           "rollback": "the step was left out"}.get(action, "stopped")
+        alarm["action"] = {
+            "warn": "reported, the step is applied",
+            "skip": "the step was left out",
+            "rollback": "the step was left out",
+        }.get(action, "stopped")
         if applied and action != "warn":
             alarm["action"] = "applied, the program had ended"
         if action == "warn" or applied:
@@ -258,7 +275,7 @@ class ByHand:
     def finish(self):
         """What the report holds of it. True: what is known of losses without an optimizer has been told."""
         if _native.counters()["optimizers"]:
-            return False               # it came to have one
+            return False  # it came to have one
         self.functional.finish()
         try:
             self.settle(at_end=True)
@@ -285,8 +302,8 @@ class ByHand:
         return result
 
     def _call_again(self, alarm, bad):
-        """Runs the closure a second time, from the same parameters and generators. True: it did the same, and the alarm is
-        explained."""
+        """Runs the closure a second time, from the same parameters and generators. True: it did the same, and the alarm
+        is explained."""
         after = [(m.leaf, m.leaf.detach().clone()) for m in bad.marks]
         ledger, state = Ledger(sys._getframe(), [m.leaf for m in bad.marks]), torch.get_rng_state()
         files, quiet = HeldFiles(), Quiet()
@@ -319,7 +336,9 @@ class ByHand:
             return False
         findings.apply(alarm, same[0])
         alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = "persistent", "closure", True
-        alarm["rerun_text"] = "the closure was called again; the loss came out with the same bits" + written_twice(twice)
+        alarm["rerun_text"] = "the closure was called again; the loss came out with the same bits" + written_twice(
+            twice
+        )
         if capsule.wanted(self.session):
             alarm["capsule"] = capsule.write(self.session, alarm, beside=True)
         return True

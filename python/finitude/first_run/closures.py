@@ -1,4 +1,5 @@
-"""Optimizers that are given a closure: backward runs inside `step`, so the decision is taken when the closure returns."""
+"""Optimizers that are given a closure: backward runs inside `step`, so the decision is taken when the closure
+returns."""
 
 import weakref
 
@@ -35,7 +36,8 @@ def _copy(value):
 
 
 def _is_vetoed(optimizer):
-    """Judges the window that the closure has filled; a step that is not to be goes no further. May raise NonFiniteError."""
+    """Judges the window that the closure has filled; a step that is not to be goes no further. May raise
+    NonFiniteError."""
     verdict = True
     try:
         verdict = _cold.on_window(optimizer) if _native.judge(optimizer) else None
@@ -66,7 +68,8 @@ class _Once:
 
 
 class StepLeft(BaseException):
-    """Out of the closure of a vetoed step and out of that step, to its caller of ours. Not an Exception: steps catch those."""
+    """Out of the closure of a vetoed step and out of that step, to its caller of ours. Not an Exception: steps catch
+    those."""
 
     def __init__(self, loss):
         super().__init__()
@@ -112,7 +115,8 @@ class _Unknown:
 
 
 class _Searching:
-    """Line searches try points that may overflow; what counts is the loss returned, the gradients and parameters at the end."""
+    """Line searches try points that may overflow; what counts is the loss returned, the gradients and parameters at the
+    end."""
 
     def __init__(self, session, optimizer, closure):
         self.session, self.optimizer, self.closure = session, optimizer, closure
@@ -152,19 +156,28 @@ class _Searching:
                 self.session.target.on_searched_well(self.session, optimizer, window, self.before)
             return
         names = discover.names(optimizer)
-        sinks = [("gradient", n, p.grad) for n, p in zip(names, self.params)
-                 if p.grad is not None and not _native.is_finite(p.grad)]
+        sinks = [
+            ("gradient", n, p.grad)
+            for n, p in zip(names, self.params)
+            if p.grad is not None and not _native.is_finite(p.grad)
+        ]
         if loss_bad:
             sinks.insert(0, ("loss", "loss", self.first.detach()))
-        sinks += [("parameter", n, p.detach().clone()) for n, p in zip(names, self.params)
-                  if not _native.is_finite(p.detach()) and any(p is r for r in self.results)]
+        sinks += [
+            ("parameter", n, p.detach().clone())
+            for n, p in zip(names, self.params)
+            if not _native.is_finite(p.detach()) and any(p is r for r in self.results)
+        ]
         session = self.session
         if session.target is not None:
             session.target.on_searched(session, optimizer, sinks, self.before)
         kind, name = ("loss", "loss") if loss_bad else next((k, n) for k, n, _ in sinks if k == "parameter")
         alarm = session.new_alarm(optimizer, kind, name)
-        alarm["text"] = "the loss that the closure returned is not finite" if loss_bad else \
-            f"the line search left {name} with values that are not finite"
+        alarm["text"] = (
+            "the loss that the closure returned is not finite"
+            if loss_bad
+            else f"the line search left {name} with values that are not finite"
+        )
         if session.config.on_alarm != "warn":
             with torch.no_grad():
                 for p, old in zip(self.params, self.before):
@@ -173,5 +186,11 @@ class _Searching:
             optimizer.state.update(self.state)
         _native.count_step(optimizer)
         _native.close_window(optimizer)
-        session.act(optimizer, alarm, sinks, where="search", undone=session.config.on_alarm != "warn",
-                    loss=self.first if loss_bad else None)
+        session.act(
+            optimizer,
+            alarm,
+            sinks,
+            where="search",
+            undone=session.config.on_alarm != "warn",
+            loss=self.first if loss_bad else None,
+        )

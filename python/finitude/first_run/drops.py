@@ -12,14 +12,14 @@ from ..program import discover, ranks, sinks as sinks_of
 from ..second_run import dropped, restart, rewind, tape
 from . import allowed, ends
 
-SCALER_ROW = 20   # steps that a search for a loss scale may take: src/decide/scaler.h
-FALLS = 0.75      # a scale that comes down does so to a half, a fourth or a tenth
+SCALER_ROW = 20  # steps that a search for a loss scale may take: src/decide/scaler.h
+FALLS = 0.75  # a scale that comes down does so to a half, a fourth or a tenth
 
 
 class Drops:
     def __init__(self, session):
         self.session = session
-        self.begun = {}   # number of an optimizer -> step and fingerprint of the first bad window of the row
+        self.begun = {}  # number of an optimizer -> step and fingerprint of the first bad window of the row
         _native.watch_drops(max(1, session.config.max_skips))
 
     def begins(self, optimizer):
@@ -34,7 +34,8 @@ class Drops:
         self.begun[window["ordinal"]] = window["step"], findings.fingerprint(optimizer)
 
     def grown(self, optimizer):
-        """A row is as long as --max-skips, and another backward has come. True: it has been reported. May raise NonFiniteError."""
+        """A row is as long as --max-skips, and another backward has come. True: it has been reported. May raise
+        NonFiniteError."""
         session, window = self.session, _native.window(optimizer)
         if session.target is not None or session.pending is not None:
             return None
@@ -53,29 +54,47 @@ class Drops:
     def _alarm(self, optimizer, window, step, row, is_norm, sinks):
         session = self.session
         losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
-        kind, name = ("loss", "loss") if losses else sinks[0][:2] if sinks else ("gradient", discover.names(optimizer)[0])
+        kind, name = (
+            ("loss", "loss") if losses else sinks[0][:2] if sinks else ("gradient", discover.names(optimizer)[0])
+        )
         alarm = session.new_alarm(optimizer, kind, name, step=step)
         if losses:
             alarm["loss"] = number(float(losses[0]["value"]))
-        what = "loss was not finite" if losses else "gradient norm overflowed" if is_norm else "gradients were not finite"
-        alarm["text"] = f"the script dropped {row} step{'s' if row > 1 else ''} in a row by itself: the {what}; nothing has been learned " \
+        what = (
+            "loss was not finite" if losses else "gradient norm overflowed" if is_norm else "gradients were not finite"
+        )
+        alarm["text"] = (
+            f"the script dropped {row} step{'s' if row > 1 else ''} in a row by itself: the {what}; "
+            "nothing has been learned "
             f"since step {step}"
+        )
         if is_norm:
             alarm["births"] = [findings.birth("backward", "aten::linalg_vector_norm", *window["norm_place"])]
-            alarm["cause"] = {"class": "clipping", "confidence": "likely", "experiments": [],
-                              "text": "the norm of finite gradients overflowed, and the script drops the step for that"}
+            alarm["cause"] = {
+                "class": "clipping",
+                "confidence": "likely",
+                "experiments": [],
+                "text": "the norm of finite gradients overflowed, and the script drops the step for that",
+            }
         ends.begin(session, alarm)
         return alarm
 
     def _explain(self, optimizer, alarm, sinks, expected):
         session = self.session
         if ranks.several():
-            restart.run(session, alarm, expected or findings.fingerprint(optimizer), "dropped")   # of all ranks, once they have ended
-        elif not session.second_runs.take(alarm["sink"]["kind"], False, bool(session.allowed or session.allowed_tensors),
-                                          session.config.level == "trace"):
+            restart.run(
+                session, alarm, expected or findings.fingerprint(optimizer), "dropped"
+            )  # of all ranks, once they have ended
+        elif not session.second_runs.take(
+            alarm["sink"]["kind"],
+            False,
+            bool(session.allowed or session.allowed_tensors),
+            session.config.level == "trace",
+        ):
             findings.passed_over(alarm, "no second run was tried any more")
-        elif not rewind.try_trace(session, optimizer, alarm, sinks) and \
-                not tape.explain(session, optimizer, alarm, sinks, lost=True):
+        elif not rewind.try_trace(session, optimizer, alarm, sinks) and not tape.explain(
+            session, optimizer, alarm, sinks, lost=True
+        ):
             restart.run(session, alarm, expected or findings.fingerprint(optimizer), "dropped")
 
     def _decide(self, optimizer, alarm):
@@ -96,8 +115,9 @@ class Drops:
 
 
 def _is_search(window, row):
-    """A scale is looked for: finite losses, gradients that overflow, a scale that is large enough to come down. Of a scaler of the program's
-    own the scale is not known; but the weights stay as they are meanwhile, so what shrinks from one backward to the next is the scale."""
+    """A scale is looked for: finite losses, gradients that overflow, a scale that is large enough to come down. Of a
+    scaler of the program's own the scale is not known; but the weights stay as they are meanwhile, so what shrinks from
+    one backward to the next is the scale."""
     if any(loss["bad"] for loss in window["losses"]):
         return False
     scaler = next((s for s in discover.instances(torch.amp.GradScaler) if s._enabled), None)

@@ -1,12 +1,12 @@
-"""The program ends by something of its own: an exception, an exit, a signal. What is an alarm then, and what is told of one that was
-still being explained."""
+"""The program ends by something of its own: an exception, an exit, a signal. What is an alarm then, and what is told of
+one that was still being explained."""
 
 from .. import _native
 from ..capsules import capsule
 from ..errors import NonFiniteError
 from ..findings import findings, story
 from ..findings.report import INNER
-from ..program import ranks, sinks as sinks_of
+from ..program import sinks as sinks_of
 from ..second_run import damage, dropped, late, recall, restart, rewind, tape, together
 from . import byhand, refused
 
@@ -34,11 +34,17 @@ def program_raised(session, error):
     again = session.config.on_alarm != "raise"
     if optimizer is None and alarm["sink"]["kind"] == "gradient":
         alarm["optimizer"], again = byhand.NAME, False
-        findings.passed_over(alarm, "a backward pass that ended by an exception is not run again where there is no optimizer")
+        findings.passed_over(
+            alarm, "a backward pass that ended by an exception is not run again where there is no optimizer"
+        )
     if explained and session.units.recorded_at == _native.windows_closed():
         session.recorded = True
-    if not explained and again and not rewind.try_trace(session, optimizer, alarm, sinks) and \
-            not tape.explain(session, optimizer, alarm, sinks, lost=True):
+    if (
+        not explained
+        and again
+        and not rewind.try_trace(session, optimizer, alarm, sinks)
+        and not tape.explain(session, optimizer, alarm, sinks, lost=True)
+    ):
         restart.run(session, alarm, findings.fingerprint(optimizer))
     if unproven and not alarm["births"]:
         return refused.unproven(session, alarm, error, unproven)
@@ -52,8 +58,8 @@ def program_raised(session, error):
 
 
 def second_run_lost(session):
-    """The program ended inside a second run: the next way explains the alarm, which is what ends the program. None: it was of a step
-    that the script itself had left out, and ends nothing."""
+    """The program ended inside a second run: the next way explains the alarm, which is what ends the program. None: it
+    was of a step that the script itself had left out, and ends nothing."""
     pending = rewind.abandon(session)
     alarm = pending["alarm"]
     if "advisory" in alarm:
@@ -73,7 +79,8 @@ def begin(session, alarm):
 
 
 def unexplained(session, why):
-    """An alarm whose second run is cut short by `why`, which leaves no time for another way: it is told as it is. True: there was one."""
+    """An alarm whose second run is cut short by `why`, which leaves no time for another way: it is told as it is. True:
+    there was one."""
     session.hand.lost()
     alarm = session.report.unexplained
     if session.pending is not None:

@@ -1,4 +1,5 @@
-"""Failures of our own: each costs the part of an explanation that it happens in, is reported once, and ends nothing else."""
+"""Failures of our own: each costs the part of an explanation that it happens in, is reported once, and ends nothing
+else."""
 
 import os
 import traceback
@@ -9,7 +10,7 @@ from ..base.say import say
 from ..errors import GivesWay, NonFiniteError, Reached
 from ..program import rehearsal
 
-PASSES = NonFiniteError, KeyboardInterrupt, SystemExit, Reached, GivesWay   # no failures
+PASSES = NonFiniteError, KeyboardInterrupt, SystemExit, Reached, GivesWay  # no failures
 MOST_SAID = 5
 MOST_LISTED = 100
 
@@ -34,7 +35,7 @@ class Failures:
         """Raises nothing, not even where memory is short."""
         try:
             if rehearsal.is_under_way():
-                rehearsal.end(rehearsal.UNKNOWN)   # the process itself is to meet it
+                rehearsal.end(rehearsal.UNKNOWN)  # the process itself is to meet it
             self._note(error)
         except BaseException:
             self._report.failures.append({"where": "", "text": type(error).__name__, "step": 0, "times": 1})
@@ -49,7 +50,10 @@ class Failures:
         if len(listed) < MOST_LISTED:
             listed.append({"where": where, "text": text, "step": _native.counters()["steps"], "times": 1})
         if len(listed) <= MOST_SAID:
-            say(f"finitude: internal failure at {where} ({text}); it costs part of an explanation, steps are watched as before.\n")
+            say(
+                f"finitude: internal failure at {where} ({text}); it costs part of an explanation, "
+                "steps are watched as before.\n"
+            )
         if self._debug:
             say("".join(traceback.format_exception(type(error), error, error.__traceback__)))
 
@@ -60,6 +64,6 @@ def _place(error):
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename
         if path.startswith(HOME + os.sep) and trace.tb_frame.f_code.co_name != "part":
-            found = f"{path[len(HOME) + 1:]}:{trace.tb_lineno} ({trace.tb_frame.f_code.co_name})"
+            found = f"{path[len(HOME) + 1 :]}:{trace.tb_lineno} ({trace.tb_frame.f_code.co_name})"
         trace = trace.tb_next
     return found or "an unknown place"

@@ -1,8 +1,8 @@
-"""Training without an optimizer and without leaves: torch.func hands out gradients, the program makes new parameters of them.
+"""Training without an optimizer and without leaves: torch.func hands out gradients, the program makes new parameters of
+them.
 
-There is nothing to veto or to put back. A loss that is not finite, of finite inputs, was applied when the next derivative
-is taken of inputs like those that are not finite any more.
-"""
+There is nothing to veto or to put back. A loss that is not finite, of finite inputs, was applied when the next
+derivative is taken of inputs like those that are not finite any more."""
 
 import torch
 
@@ -32,12 +32,16 @@ def is_wrapped(roots):
 
 
 class _Bad:
-    explained = None           # it is not run again in place
+    explained = None  # it is not run again in place
 
     def __init__(self, step, root, inputs):
         self.step, self.root, self.shapes = step, root.clone(), [x.shape for x in inputs]
         self.inputs = [_native.checksum(x) for x in inputs]
-        self.expected = {"losses": [_native.checksum(root)], "generator": _native.checksum(torch.get_rng_state()), "gradients": None}
+        self.expected = {
+            "losses": [_native.checksum(root)],
+            "generator": _native.checksum(torch.get_rng_state()),
+            "gradients": None,
+        }
 
 
 def tell_applied(session, name, bad, how):
@@ -64,11 +68,11 @@ def tell_applied(session, name, bad, how):
 class Functional:
     def __init__(self, session):
         self.session = session
-        self.bad = None            # a bad loss of finite inputs; whether its gradients were used is not known yet
-        self.first, self.count = None, 0   # of those after which it went on with other values, which are finite
+        self.bad = None  # a bad loss of finite inputs; whether its gradients were used is not known yet
+        self.first, self.count = None, 0  # of those after which it went on with other values, which are finite
         self.is_damaged = False
-        self.is_proven = False     # derivatives were taken of other values of the same shapes, one after the other
-        self.before = None         # (shape, checksum) of the inputs of the last call, until that is proven
+        self.is_proven = False  # derivatives were taken of other values of the same shapes, one after the other
+        self.before = None  # (shape, checksum) of the inputs of the last call, until that is proven
 
     def begin(self, roots, inputs):
         """An outermost engine call of torch.func begins. May raise NonFiniteError."""
@@ -77,24 +81,32 @@ class Functional:
             return
         if not self.is_proven:
             now = [(x.shape, _native.checksum(x)) for x in inputs]
-            self.is_proven = self.before is not None and [n[0] for n in now] == [b[0] for b in self.before] and now != self.before
+            self.is_proven = (
+                self.before is not None and [n[0] for n in now] == [b[0] for b in self.before] and now != self.before
+            )
             self.before = now
         root = next((r for r in roots if not _native.is_finite(r)), None)
         bad, self.bad = self.bad, None
         if bad is None and root is None:
-            return                     # a healthy step: the parameters are not read
+            return  # a healthy step: the parameters are not read
         sound = all(_native.is_finite(x) for x in inputs)
         if bad is not None and not sound and bad.shapes == [x.shape for x in inputs]:
             self.is_damaged = True
             tell_applied(self.session, NAME, bad, "its gradients, taken by torch.func, went into the parameters")
             return
-        if bad is not None and sound and bad.shapes == [x.shape for x in inputs] and bad.inputs != [_native.checksum(x) for x in inputs]:
+        if (
+            bad is not None
+            and sound
+            and bad.shapes == [x.shape for x in inputs]
+            and bad.inputs != [_native.checksum(x) for x in inputs]
+        ):
             self.first, self.count = self.first or bad, self.count + 1
         if sound and root is not None:
             self.bad = _Bad(_native.hand_calls(), root, inputs)
 
     def finish(self):
-        """At the end of the program: bad losses that spoiled no parameter; the gradients of the last may lie in what it keeps."""
+        """At the end of the program: bad losses that spoiled no parameter; the gradients of the last may lie in what it
+        keeps."""
         if self.is_damaged:
             return
         if self.first is not None:
@@ -102,9 +114,19 @@ class Functional:
             alarm["advisory"] = "functional"
             if self.session.report.seconds() < LONG_RUN and self.session.config.on_alarm != "raise":
                 restart.run(self.session, alarm, self.first.expected, hand=self.first.step)
-            text = f"{self.count} losses that torch.func took gradients of, from this step on, are" if self.count > 1 else \
-                "a loss that torch.func took gradients of is"
-            self.session.advise("handled-by-script", self.first.step, f"{text} not finite; what it took them of next is finite",
-                                alarm["cause"] if alarm["births"] else None, alarm["births"])
+            text = (
+                f"{self.count} losses that torch.func took gradients of, from this step on, are"
+                if self.count > 1
+                else "a loss that torch.func took gradients of is"
+            )
+            self.session.advise(
+                "handled-by-script",
+                self.first.step,
+                f"{text} not finite; what it took them of next is finite",
+                alarm["cause"] if alarm["births"] else None,
+                alarm["births"],
+            )
         if self.bad is not None:
-            self.session.advise("handled-by-script", self.bad.step, "the last loss that torch.func took gradients of is not finite")
+            self.session.advise(
+                "handled-by-script", self.bad.step, "the last loss that torch.func took gradients of is not finite"
+            )

@@ -20,7 +20,8 @@ def _moving(optimizers):
 
 
 def _moves_each_step(target, applied):
-    """By how often it has moved in so many steps; one that comes from a checkpoint has moved more often than this run tells."""
+    """By how often it has moved in so many steps; one that comes from a checkpoint has moved more often than this run
+    tells."""
     moved = getattr(target, "n_averaged", None)
     if moved is None:
         moved = getattr(target, "last_epoch", None)
@@ -32,14 +33,14 @@ def _moves_each_step(target, applied):
 
 class Holds:
     def __init__(self):
-        self.held = {}        # (id(object), method name) -> object
-        self._patched = []     # (class, method name, original)
+        self.held = {}  # (id(object), method name) -> object
+        self._patched = []  # (class, method name, original)
         self._dropped = set()  # keys of `_held` that were called meanwhile
-        self._own = ()         # ids of the parameters whose next backward lets go of everything
+        self._own = ()  # ids of the parameters whose next backward lets go of everything
         self._is_once = False  # a backward of somebody else's came first: each is held for one more call at most
-        self._of_step = None   # keys of what one step calls, as its second run has shown
-        self._left_out = 0     # steps that were
-        self._clearing = ()    # weak references to optimizers left out whose step may be what clears the gradients
+        self._of_step = None  # keys of what one step calls, as its second run has shown
+        self._left_out = 0  # steps that were
+        self._clearing = ()  # weak references to optimizers left out whose step may be what clears the gradients
 
     def hold(self, optimizers):
         """Until `release`: step() of their schedulers and update_parameters() of averaged models do nothing."""
@@ -47,15 +48,16 @@ class Holds:
             self._hold(target, name, None)
 
     def hold_for_step(self, optimizers, step):
-        """For a step that was left out, the `step`-th: only what moves with each step. What moves once in an epoch goes on, also
-        where the epoch ends with this step."""
+        """For a step that was left out, the `step`-th: only what moves with each step. What moves once in an epoch goes
+        on, also where the epoch ends with this step."""
         for target, name in _moving(optimizers):
             key = id(target), name
             if key in self._of_step if self._of_step is not None else _moves_each_step(target, step - self._left_out):
                 self._hold(target, name, None)
 
     def second_run_ended(self, whole):
-        """whole: it began where the optimizer's step before had returned, so what it has called is what one step calls."""
+        """whole: it began where the optimizer's step before had returned, so what it has called is what one step
+        calls."""
         self._of_step = set(self._dropped) if whole else None
 
     def hold_scaler(self, scaler):
@@ -98,11 +100,12 @@ class Holds:
             self.hold_scaler(scaler)
             self.release_at_next_backward(optimizers)
         except BaseException:
-            self.held.clear()      # none of them is to miss more than this step
+            self.held.clear()  # none of them is to miss more than this step
             raise
 
     def release_at_next_backward(self, optimizers):
-        """The next that reaches parameters of theirs: where several losses make one iteration, it is not over before."""
+        """The next that reaches parameters of theirs: where several losses make one iteration, it is not over
+        before."""
         self._of_step = None
         self._left_out += 1
         self._clearing = [weakref.ref(o) for o in optimizers if not guard.is_torchs(type(o))]
@@ -112,8 +115,9 @@ class Holds:
             _native.wake_on_backward()
 
     def _clear(self, roots, known):
-        """A step of the program's own may end by clearing the gradients, as SAM's does: of one that was left out they still stand, for the
-        program to read. Where it has not cleared them by the next backward that would add to them, they go."""
+        """A step of the program's own may end by clearing the gradients, as SAM's does: of one that was left out they
+        still stand, for the program to read. Where it has not cleared them by the next backward that would add to them,
+        they go."""
         leaves, waiting = {id(leaf) for leaf in discover.leaves_of(roots)}, []
         for of in self._clearing:
             params = discover.parameters(of()) if of() is not None else []
@@ -127,13 +131,17 @@ class Holds:
             _native.wake_on_backward()
 
     def backward_begins(self, roots, known):
-        """A backward of other parameters lets go of all but the schedulers, each of which is yet to miss its one step."""
+        """A backward of other parameters lets go of all but the schedulers, each of which is yet to miss its one
+        step."""
         if self._clearing:
             self._clear(roots, known)
         kept = {}
         if self._own and not any(id(leaf) in self._own for leaf in discover.leaves_of(roots)):
-            kept = {key: it for key, it in self.held.items()
-                    if isinstance(it, torch.optim.lr_scheduler.LRScheduler) and key not in self._dropped}
+            kept = {
+                key: it
+                for key, it in self.held.items()
+                if isinstance(it, torch.optim.lr_scheduler.LRScheduler) and key not in self._dropped
+            }
         if not kept:
             self.release()
             return

@@ -15,7 +15,6 @@ from ..base.patches import Patches
 from ..program import guard, one_way, rehearsal, signals
 from . import _cold, units
 
-
 _patches = Patches()
 _handles = []
 _installed = False
@@ -51,8 +50,8 @@ def _wrap_created(original):
 
 
 def install(wait_for_training=None):
-    """Idempotent. Nothing is patched twice; `uninstall` leaves no trace. wait_for_training(forked=True) is called in each process that
-    this one forks from now on, where the children of the run are watched."""
+    """Idempotent. Nothing is patched twice; `uninstall` leaves no trace. wait_for_training(forked=True) is called in
+    each process that this one forks from now on, where the children of the run are watched."""
     global _installed, _fork_hook, _wait_for_training
     _wait_for_training = wait_for_training
     if _installed:
@@ -82,7 +81,9 @@ def install(wait_for_training=None):
     _handles.append(register_optimizer_step_pre_hook(_native.optimizer_pre_hook))
     _native.set_python_random(random._inst)
     _native.set_places(
-        _places.library_prefixes(), torch._C.TensorBase, [dataloader._BaseDataLoaderIter],
+        _places.library_prefixes(),
+        torch._C.TensorBase,
+        [dataloader._BaseDataLoaderIter],
         [torch.nn.Module._call_impl.__code__, torch.nn.Module._wrapped_call_impl.__code__],
         torch.optim.Optimizer,
     )

@@ -1,6 +1,6 @@
-"""What is done about a bad step where code of ours has failed, or gives way to the program: what the policy says, with what is known by
-then. Veto first: nothing here that the decision needs can fail, and what is more than that is tried, each thing alone.
-"""
+"""What is done about a bad step where code of ours has failed, or gives way to the program: what the policy says, with
+what is known by then. Veto first: nothing here that the decision needs can fail, and what is more than that is tried,
+each thing alone."""
 
 import contextlib
 import json
@@ -20,12 +20,13 @@ from . import at_start
 
 CLOSING = "finitude: the closing line could not be made; the report holds what is known."
 FAILED = "a failure of our own ended the explanation"
-JUDGES = ("on_window", "on_scaler_step", "first_seen", "on_written")   # calls in which a step may be found bad
+JUDGES = ("on_window", "on_scaler_step", "first_seen", "on_written")  # calls in which a step may be found bad
 AT_STEP = (*JUDGES, "on_searched", "on_late", "on_scaler_skip", "on_hand_begin", "on_hand_end")
 
 
 class Acting:
-    """An alarm that is being acted on. written: by a step that was applied, and undone or not; action: as the policy machine said."""
+    """An alarm that is being acted on. written: by a step that was applied, and undone or not; action: as the policy
+    machine said."""
 
     def __init__(self, alarm, written=False, undone=False, action=None):
         self.alarm, self.written, self.undone, self.action = alarm, written, undone, action
@@ -33,16 +34,18 @@ class Acting:
 
 
 def decide(session, name, optimizer, why=FAILED, raises=True):
-    """True: the step is left out; None: applied, or no step is bad. raises: False where an exception of the program takes the place of
-    NonFiniteError."""
+    """True: the step is left out; None: applied, or no step is bad. raises: False where an exception of the program
+    takes the place of NonFiniteError."""
     if name not in AT_STEP:
-        session.holds.held.clear()     # which the next backward would have done
+        session.holds.held.clear()  # which the next backward would have done
         return None
     if name == "first_seen":
         session.part(_watch, optimizer)
     pending, session.pending = session.pending, None
     acting, session.acting = session.acting, None
-    alarm = pending["alarm"] if pending is not None else acting.alarm if acting is not None else session.report.unexplained
+    alarm = (
+        pending["alarm"] if pending is not None else acting.alarm if acting is not None else session.report.unexplained
+    )
     session.report.unexplained, session.recorded = None, False
     if pending is not None:
         session.part(rewind.give_up, optimizer, pending)
@@ -73,8 +76,15 @@ def _watch(optimizer):
 
 def _let_go(session):
     """Of what an explanation that ended in its middle may hold."""
-    for call in (quiet.let_go, _native.trace_stop, _native.trace_clear, _native.tape_clear, lambda: _native.gradients_are_sinks(False),
-                 session.units.give_up, _native.trace_start if session.config.level == "trace" else quiet.let_go):
+    for call in (
+        quiet.let_go,
+        _native.trace_stop,
+        _native.trace_clear,
+        _native.tape_clear,
+        lambda: _native.gradients_are_sinks(False),
+        session.units.give_up,
+        _native.trace_start if session.config.level == "trace" else quiet.let_go,
+    ):
         session.part(call)
 
 
@@ -88,13 +98,15 @@ def _acting_on(session, name, optimizer):
         if not _holds_bad(p for group in optimizer.param_groups for p in group["params"] if p.requires_grad):
             return None
         if _get(lambda: _native.window(optimizer)["ordinal"], 0) in session.damaged:
-            return None                # which is known
+            return None  # which is known
         undone = session.config.on_alarm != "warn" and _get(lambda: _native.undo_step(optimizer), False)
-        alarm = _alarm(session, optimizer, "parameter", "parameters", "the optimizer wrote values that are not finite", 1)
+        alarm = _alarm(
+            session, optimizer, "parameter", "parameters", "the optimizer wrote values that are not finite", 1
+        )
         alarm["weights"] = "clean" if undone else "damaged"
         return Acting(alarm, written=True, undone=undone)
     verdict = _get(lambda: _native.window_verdict(optimizer, False), None)
-    if verdict is None:                # the gate itself fails: torch tells
+    if verdict is None:  # the gate itself fails: torch tells
         bad = _holds_bad(p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
         verdict = {"kind": "alarm" if bad else "nothing", "sink": "gradient", "harmless": False}
     if verdict["kind"] != "alarm":
@@ -115,19 +127,40 @@ def _get(ask, otherwise):
 def _holds_bad(tensors):
     try:
         return any(not bool(torch.isfinite(t.detach()).all()) for t in tensors)
-    except Exception:                  # a layout that has no such operator
+    except Exception:  # a layout that has no such operator
         return False
 
 
 def _alarm(session, optimizer, kind, name, text, back):
     window = _get(lambda: _native.window(optimizer), {"step": 0, "ordinal": 0})
     return {
-        "step": max(0, window["step"] - back), "micro_batch": 0, "rank": 0, "optimizer": type(optimizer).__name__,
-        "sink": {"kind": kind, "name": name}, "weights": "clean", "optimizer_ordinal": window["ordinal"], "births": [], "rerun": "not-run",
-        "rerun_by": "none", "rerun_verified": False, "rerun_text": "",
-        "cause": {"class": "unknown", "confidence": "possible", "text": "the step was not run again", "experiments": []},
-        "fix": None, "capsule": None, "harmless": False, "text": text, "loss": None, "path": [], "level": session.config.level,
-        "policy": session.config.on_alarm, "history": {"loss": [], "grad_absmax": []},
+        "step": max(0, window["step"] - back),
+        "micro_batch": 0,
+        "rank": 0,
+        "optimizer": type(optimizer).__name__,
+        "sink": {"kind": kind, "name": name},
+        "weights": "clean",
+        "optimizer_ordinal": window["ordinal"],
+        "births": [],
+        "rerun": "not-run",
+        "rerun_by": "none",
+        "rerun_verified": False,
+        "rerun_text": "",
+        "cause": {
+            "class": "unknown",
+            "confidence": "possible",
+            "text": "the step was not run again",
+            "experiments": [],
+        },
+        "fix": None,
+        "capsule": None,
+        "harmless": False,
+        "text": text,
+        "loss": None,
+        "path": [],
+        "level": session.config.level,
+        "policy": session.config.on_alarm,
+        "history": {"loss": [], "grad_absmax": []},
     }
 
 
@@ -138,14 +171,22 @@ def _carry_out(session, optimizer, acting, raises):
     if action == "rollback":
         action = "stop" if alarm["weights"] == "damaged" else "skip"
     if action == "skip" and _get(ranks.several, False):
-        action = "stop"                # the others may take this step
+        action = "stop"  # the others may take this step
     applied = acting.written and not acting.undone
     if action == "warn" and not alarm["harmless"]:
         alarm["weights"] = "damaged"
         session.damaged.add(ordinal)
-    left_out = "the step was undone" if acting.undone else "reported, the step is applied" if applied else "the step was left out"
+    left_out = (
+        "the step was undone"
+        if acting.undone
+        else "reported, the step is applied"
+        if applied
+        else "the step was left out"
+    )
     said = alarm.get("action") or "stopped"
-    alarm["action"] = {"warn": "reported, the step is applied", "skip": left_out}.get(action, said if raises else left_out)
+    alarm["action"] = {"warn": "reported, the step is applied", "skip": left_out}.get(
+        action, said if raises else left_out
+    )
     _report(session, optimizer, alarm)
     if action in ("stop", "raise"):
         if not raises:
@@ -176,20 +217,44 @@ def _report(session, optimizer, alarm):
 
 # -- the report ------------------------------------------------------------------------------------
 
-PLAIN = ("step", "micro_batch", "rank", "optimizer", "sink", "weights", "rerun", "rerun_by", "births", "cause", "fix", "capsule", "text", "action")
+PLAIN = (
+    "step",
+    "micro_batch",
+    "rank",
+    "optimizer",
+    "sink",
+    "weights",
+    "rerun",
+    "rerun_by",
+    "births",
+    "cause",
+    "fix",
+    "capsule",
+    "text",
+    "action",
+)
 
 
 def write_report(session):
     """Where the report as it should be cannot be made: what of it is known. The paths written."""
     report, written = session.report, []
     document = {
-        "schema": 1, "outcome": "alarm" if report.alarms else "clean", "reason": "", "command": [] if session.config.redact else secrets.masked_words(report.command),
-        "script": report.script or "", "watched": _watched(), "alarms": report.alarms, "advisories": report.advisories,
-        "failures": report.failures, "unwatched_from": None,
+        "schema": 1,
+        "outcome": "alarm" if report.alarms else "clean",
+        "reason": "",
+        "command": [] if session.config.redact else secrets.masked_words(report.command),
+        "script": report.script or "",
+        "watched": _watched(),
+        "alarms": report.alarms,
+        "advisories": report.advisories,
+        "failures": report.failures,
+        "unwatched_from": None,
     }
     if document["outcome"] == "alarm":
         document["reason"] = str(report.alarms[0].get("text", ""))
-    text = _text(document) or _text({**document, "alarms": [{k: a.get(k) for k in PLAIN} for a in report.alarms], "advisories": []})
+    text = _text(document) or _text(
+        {**document, "alarms": [{k: a.get(k) for k in PLAIN} for a in report.alarms], "advisories": []}
+    )
     folder = report.directory or _get(report.planned_directory, "")
     for path in (folder and os.path.join(folder, "report.json"), session.config.report):
         if path and text:

@@ -1,30 +1,35 @@
-"""Training without an optimizer that writes no leaf: the program makes new leaves of the gradients (`w = (w - lr * g).detach()`).
+"""Training without an optimizer that writes no leaf: the program makes new leaves of the gradients (`w = (w - lr *
+g).detach()`).
 
-There is nothing to veto or to put back. A loss that is not finite, of finite leaves, was applied when the next gradients are asked
-for of leaves like those that are not finite any more. Until then nobody knows.
-"""
+There is nothing to veto or to put back. A loss that is not finite, of finite leaves, was applied when the next
+gradients are asked for of leaves like those that are not finite any more. Until then nobody knows."""
 
 from .. import _native
 from . import functional
 
 NEVER = "a loss that was not finite was never applied"
-NOT_SEEN = "a loss that was not finite was not seen to be applied; the program makes new parameters where nothing can be watched"
-PATIENCE = 16     # engine calls, as for other models, until one is for leaves like those
+NOT_SEEN = (
+    "a loss that was not finite was not seen to be applied; the program makes new parameters "
+    "where nothing can be watched"
+)
+PATIENCE = 16  # engine calls, as for other models, until one is for leaves like those
 KEPT = 4
 
 
 def _is_like(old, new):
     """Other tensors of the same shapes."""
-    return sorted(x.shape for x in old) == sorted(x.shape for x in new) and not {id(x) for x in old} & {id(x) for x in new}
+    return sorted(x.shape for x in old) == sorted(x.shape for x in new) and not {id(x) for x in old} & {
+        id(x) for x in new
+    }
 
 
 class Rebound:
     def __init__(self, session, name):
         self.session, self.name = session, name
-        self.is_proven = False     # leaves like those of the call before had other values
+        self.is_proven = False  # leaves like those of the call before had other values
         self.is_damaged = False
         self.told = False
-        self.waiting = []          # [a bad step of finite leaves, how many calls more it waits]
+        self.waiting = []  # [a bad step of finite leaves, how many calls more it waits]
 
     def compare(self, before, leaves):
         """before: what is known of the leaves of the last call, until that is proven."""
@@ -34,7 +39,7 @@ class Rebound:
     def wait(self, bad):
         """A bad step whose leaves nobody wrote."""
         if self.is_damaged or not all(_native.is_finite(m.leaf) for m in bad.marks):
-            return                     # what was applied before is in every loss that follows
+            return  # what was applied before is in every loss that follows
         if len(self.waiting) == KEPT:
             self._tell(self.waiting.pop(0)[0], NOT_SEEN)
         self.waiting.append([bad, PATIENCE])
@@ -47,7 +52,12 @@ class Rebound:
             old = [m.leaf for m in bad.marks]
             if _is_like(old, leaves) and not all(map(_native.is_finite, leaves)):
                 self.is_damaged = self.told = self.is_proven = True
-                functional.tell_applied(self.session, self.name, bad, "there is no optimizer, the program has made new parameters of its gradients")
+                functional.tell_applied(
+                    self.session,
+                    self.name,
+                    bad,
+                    "there is no optimizer, the program has made new parameters of its gradients",
+                )
                 return
             if _is_like(old, leaves) or any(x is y for x in old for y in leaves):
                 self._tell(bad, NEVER)

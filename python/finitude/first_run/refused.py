@@ -57,9 +57,7 @@ def _alarm(session, error, raised):
         alarm["text"] = (
             sinks_of.told_of(raised.handed[0]) if raised.handed else "a value that has no name is not finite"
         )
-        alarm["unproven"] = (
-            alarm["text"] if raised.handed else "no value was found that the exception is about"
-        )
+        alarm["unproven"] = alarm["text"] if raised.handed else "no value was found that the exception is about"
         return (
             optimizers[0],
             alarm,

@@ -13,7 +13,19 @@ from ..findings import clipped_away, findings, growth, kept_step, story, unwatch
 from ..findings.report import Report
 from ..program import discover, guard, intake, makers, ranks, rehearsal, ruined, scaling, sinks as sinks_of, streams
 from ..program.counts import count_text
-from ..second_run import damage, dropped, first_step, late, recall, restart, rewind, shared, tape, together, traced as by_trace
+from ..second_run import (
+    damage,
+    dropped,
+    first_step,
+    late,
+    recall,
+    restart,
+    rewind,
+    shared,
+    tape,
+    together,
+    traced as by_trace,
+)
 from ..second_run.shared import NOT_RUN, Told
 from . import allowed, at_start, byhand, drops, ends, failures, minimal, settled
 from .hold import Holds
@@ -26,12 +38,12 @@ class Session:
         self.config = config
         self.report = Report(config, script, command, is_kept=target is None)
         self.teller = Teller(self.report)
-        self.acting = None            # minimal.Acting: the alarm that is being explained or decided about
+        self.acting = None  # minimal.Acting: the alarm that is being explained or decided about
         self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
         self.failures = failures.Failures(self.report, self.debug)
         self.part = self.failures.part
-        self.decided = []             # [optimizer's number, step, what was raised or ""] of steps that were left out
-        self.target = target          # set in a second process: the step it is to explain
+        self.decided = []  # [optimizer's number, step, what was raised or ""] of steps that were left out
+        self.target = target  # set in a second process: the step it is to explain
         self.holds = Holds()
         self.told = Told()
         self.makers = makers.Makers()
@@ -41,32 +53,37 @@ class Session:
         self.second_runs = _native.SecondRuns(config.on_alarm)
         self.scaler_skips = _native.ScalerSkips()
         self.skipped = collections.Counter()  # windows that a GradScaler left out, by optimizer
-        self.recorded = False         # a second run is on the tape: its capsule is yet to be written
-        self.capsules = {}            # folder -> the alarm of a capsule that is being written beside the program
-        self.hurried = False          # somebody ended the program, and waits for that
-        self.pending = self.by_trace = None   # the alarm that the second run under way is to explain; one that its trace explains, as it was
-        self.taped = False            # the operators of each step are recorded
-        self.vote = None              # of the ranks that have just run a step again together
+        self.recorded = False  # a second run is on the tape: its capsule is yet to be written
+        self.capsules = {}  # folder -> the alarm of a capsule that is being written beside the program
+        self.hurried = False  # somebody ended the program, and waits for that
+        self.pending = self.by_trace = (
+            None  # the alarm that the second run under way is to explain; one that its trace explains, as it was
+        )
+        self.taped = False  # the operators of each step are recorded
+        self.vote = None  # of the ranks that have just run a step again together
         self.allowed, self.saved = [], {}
-        self.generators = []          # the program's own, part of every snapshot
+        self.generators = []  # the program's own, part of every snapshot
         self.draws, self.first_step, self.drops = intake.Draws(), first_step.FirstStep(self), drops.Drops(self)
-        self.explained_drop, self.looked_at = False, 0  # one step that the script dropped is explained; its bad losses on the tape in hand
-        self.long_row = None          # the first row of losses as long as --max-skips that the script dropped
-        self.has_time = False         # the program came to its end by itself: nobody waits for the process to be gone
-        self.vanished = set()         # ordinals of optimizers whose gradients became zero
-        self.overflowed = set()       # names of optimizer state that an advisory told of
-        self.damaged = set()          # ordinals of optimizers whose parameters or state are known to be bad
-        self.applied_in = 0           # the backward inside which a bad step was reported and applied
-        self.left_out = set()         # serials of the bad losses for which a scaler's step was left out
-        self.scaler, self.scaler_decides = None, False   # decides: it is going to skip the step that is being judged
-        self.started_with = {}        # id(optimizer) -> magnitudes of its parameters before its first step
+        self.explained_drop, self.looked_at = (
+            False,
+            0,
+        )  # one step that the script dropped is explained; its bad losses on the tape in hand
+        self.long_row = None  # the first row of losses as long as --max-skips that the script dropped
+        self.has_time = False  # the program came to its end by itself: nobody waits for the process to be gone
+        self.vanished = set()  # ordinals of optimizers whose gradients became zero
+        self.overflowed = set()  # names of optimizer state that an advisory told of
+        self.damaged = set()  # ordinals of optimizers whose parameters or state are known to be bad
+        self.applied_in = 0  # the backward inside which a bad step was reported and applied
+        self.left_out = set()  # serials of the bad losses for which a scaler's step was left out
+        self.scaler, self.scaler_decides = None, False  # decides: it is going to skip the step that is being judged
+        self.started_with = {}  # id(optimizer) -> magnitudes of its parameters before its first step
         self.allowed_tensors = []
         self.ring_open = False
-        self.start = None             # how the program was started, for starting it again
+        self.start = None  # how the program was started, for starting it again
         self.pid = os.getpid()
-        self.member = False           # one of several processes of a run: whoever merges them has the last word
-        self.leaving = None           # the SystemExit, not 0, that the script left by
-        self.at_end = []              # called once, before the reports are written
+        self.member = False  # one of several processes of a run: whoever merges them has the last word
+        self.leaving = None  # the SystemExit, not 0, that the script left by
+        self.at_end = []  # called once, before the reports are written
         rewind.set_budgets(config, target is not None)
         findings.load_rules(config)
         _native.set_device_policy(config.on_alarm)
@@ -109,7 +126,7 @@ class Session:
 
     def first_seen(self, optimizer):
         self._open_ring()
-        _native.writes_seen()         # the program has an optimizer: nothing by hand is waited for
+        _native.writes_seen()  # the program has an optimizer: nothing by hand is waited for
         if not _native.is_registered(optimizer):
             self._register(optimizer)
         self.started_with[id(optimizer)] = discover.magnitudes(optimizer)
@@ -144,7 +161,8 @@ class Session:
         scaling.skipped_once(self, optimizer)
 
     def on_scaler_step(self, optimizer, scaler, skipped):
-        """GradScaler.step with a bad unscaled loss, which alarms at once (True: leave the call out), or that skipped."""
+        """GradScaler.step with a bad unscaled loss, which alarms at once (True: leave the call out), or that
+        skipped."""
         recall.leave_at(self, optimizer)
         self.scaler = scaler
         return scaling.on_step(self, optimizer, skipped)
@@ -175,7 +193,9 @@ class Session:
         if verdict["kind"] != "alarm" and _native.buffers_turned_nan():
             if found := sinks_of.bad_buffers(optimizer):
                 alarm = self.new_alarm(optimizer, "buffer", found[0][1])
-                alarm["text"] = f"the buffer {found[0][1]} took in {count_text(found[0][2])}; loss and gradients are finite"
+                alarm["text"] = (
+                    f"the buffer {found[0][1]} took in {count_text(found[0][2])}; loss and gradients are finite"
+                )
                 return self.act(optimizer, alarm, found)
         if verdict["kind"] == "nothing":
             if window["vanished"] and window["ordinal"] not in self.vanished:
@@ -195,7 +215,7 @@ class Session:
             self.damaged.add(window["ordinal"])  # one backward is one alarm, however many optimizers step inside it
             return _native.consume_losses(optimizer)
         bad = [i for i, m in enumerate(window["marks"]) if m >= sinks_of.BAD]
-        losses = [l for l in window["losses"] if l["bad"] and l["owned"]]
+        losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
         names = discover.names(optimizer)
         params = discover.parameters(optimizer)
         sinks = [("gradient", names[i], params[i].grad) for i in bad if params[i].grad is not None]
@@ -206,11 +226,18 @@ class Session:
         alarm["micro_batch"] = verdict["micro_batch"]
         alarm["loss"] = number(float(window["losses"][-1]["value"])) if window["losses"] else None
         alarm["gradients"] = {
-            "bad": [{"name": n, **{k: s[k] for k in ("nan", "inf", "numel")}} for _, n, g in sinks[:64]
-                    if (s := _native.statistics(g)) is not None],
+            "bad": [
+                {"name": n, **{k: s[k] for k in ("nan", "inf", "numel")}}
+                for _, n, g in sinks[:64]
+                if (s := _native.statistics(g)) is not None
+            ],
             "clean": sum(1 for m in window["marks"] if m == 1),
         }
-        value = f"loss is {'NaN' if losses[0]['value'] != losses[0]['value'] else 'Inf'}" if losses else f"gradient of {name} is not finite"
+        value = (
+            f"loss is {'NaN' if losses[0]['value'] != losses[0]['value'] else 'Inf'}"
+            if losses
+            else f"gradient of {name} is not finite"
+        )
         alarm["text"] = value + (growth.beside_bad_loss(self, optimizer) if alarm["harmless"] else "")
         _native.consume_losses(optimizer)
         if not losses and not window["on_device"] and self.told.take_over(optimizer, alarm):
@@ -221,7 +248,7 @@ class Session:
         """The optimizer's own arithmetic wrote a non-finite parameter or state."""
         return damage.just_written(self, optimizer)
 
-    leave_out, on_late = staticmethod(guard.leave_out), late.told   # late: of an earlier step, that nobody waited for
+    leave_out, on_late = staticmethod(guard.leave_out), late.told  # late: of an earlier step, that nobody waited for
 
     def on_armed(self, optimizer):
         self.target.on_armed(optimizer)
@@ -244,35 +271,64 @@ class Session:
         window = _native.window(optimizer)
         if window["ordinal"] in self.damaged and not ruined.sinks(self, optimizer):
             self.damaged.discard(window["ordinal"])  # the script put them right, from a checkpoint perhaps
-        return self.alarm_of(type(optimizer).__name__, window["ordinal"], window["step"] if step is None else step, kind, name)
+        return self.alarm_of(
+            type(optimizer).__name__, window["ordinal"], window["step"] if step is None else step, kind, name
+        )
 
     def alarm_of(self, optimizer, ordinal, step, kind, name):
         """The alarm of a step, before anything is known of its reason. `optimizer`: the name of its class."""
         return {
-            "step": step, "micro_batch": 0, "rank": ranks.world()[0], "optimizer": optimizer, "sink": {"kind": kind, "name": name},
-            "weights": "damaged" if ordinal in self.damaged else "clean", "optimizer_ordinal": ordinal, "births": [],
-            "rerun": "not-run", "rerun_by": "none", "rerun_verified": False, "rerun_text": "",
+            "step": step,
+            "micro_batch": 0,
+            "rank": ranks.world()[0],
+            "optimizer": optimizer,
+            "sink": {"kind": kind, "name": name},
+            "weights": "damaged" if ordinal in self.damaged else "clean",
+            "optimizer_ordinal": ordinal,
+            "births": [],
+            "rerun": "not-run",
+            "rerun_by": "none",
+            "rerun_verified": False,
+            "rerun_text": "",
             "cause": {"class": "unknown", "confidence": "possible", "text": NOT_RUN, "experiments": []},
-            "fix": None, "capsule": None, "harmless": False, "text": "", "loss": None, "path": [], "level": self.config.level,
-            "policy": self.config.on_alarm, "history": findings.history(ordinal),
+            "fix": None,
+            "capsule": None,
+            "harmless": False,
+            "text": "",
+            "loss": None,
+            "path": [],
+            "level": self.config.level,
+            "policy": self.config.on_alarm,
+            "history": findings.history(ordinal),
         }
 
     def advise(self, kind, step, text, cause=None, births=()):
         if sum(a["kind"] == kind for a in self.report.advisories) < 20:
-            self.report.advisories.append({"kind": kind, "step": step, "text": text, "births": list(births), "cause": cause})
+            self.report.advisories.append(
+                {"kind": kind, "step": step, "text": text, "births": list(births), "cause": cause}
+            )
 
     def act(self, optimizer, alarm, sinks, where="window", undone=False, rerun_wanted=True, loss=None):
-        """Explains the alarm and carries out the policy. True: veto. "again": the window runs a second time. None: apply.
+        """Explains the alarm and carries out the policy. True: veto. "again": the window runs a second time. None:
+        apply.
 
-        where the bad value is: "window", open at `step`; "skipped", the same of one that a GradScaler has left out; "written" by the step just taken; made by a "search" along a
-        line; "earlier", by an unknown step; there at the "start". undone: what the step wrote has been put back. loss: the
-        bad one that a search began with.
-        """
+        where the bad value is: "window", open at `step`; "skipped", the same of one that a GradScaler has left out;
+        "written" by the step just taken; made by a "search" along a line; "earlier", by an unknown step; there at the
+        "start". undone: what the step wrote has been put back. loss: the bad one that a search began with."""
         self.acting = minimal.Acting(alarm, where == "written", undone)
         self.part(ends.begin, self, alarm)
         self.part(self.told.note_bad, sinks)
-        traced = (self.config.level == "trace" or _native.has_traced_first_step()) and where in ("window", "skipped", "written", "search")
-        vote = self.part(together.vote_on, self, optimizer, alarm) if rerun_wanted and where == "window" and self.config.level == "gate" else None
+        traced = (self.config.level == "trace" or _native.has_traced_first_step()) and where in (
+            "window",
+            "skipped",
+            "written",
+            "search",
+        )
+        vote = (
+            self.part(together.vote_on, self, optimizer, alarm)
+            if rerun_wanted and where == "window" and self.config.level == "gate"
+            else None
+        )
         kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
         if rerun_wanted and self.part(shared.runs_again, self, alarm, kind, where, traced, vote):
             if traced and self.part(rewind.try_trace, self, optimizer, alarm, sinks):
@@ -282,15 +338,27 @@ class Session:
                 pass
             elif where == "window" and self.part(recall.explain, self, optimizer, alarm, vote=vote):
                 pass
-            elif where == "search" and undone and loss is not None and self.part(recall.explain, self, optimizer, alarm, loss):
+            elif (
+                where == "search"
+                and undone
+                and loss is not None
+                and self.part(recall.explain, self, optimizer, alarm, loss)
+            ):
                 pass
-            elif where == "window" and not self.units.of_framework() and (vote or not ranks.several()) and \
-                    self.part(rewind.begin, self, optimizer, alarm, sinks, vote=vote):
+            elif (
+                where == "window"
+                and not self.units.of_framework()
+                and (vote or not ranks.several())
+                and self.part(rewind.begin, self, optimizer, alarm, sinks, vote=vote)
+            ):
                 return "again"  # _second_run_ended goes on from here
             else:
                 found_at = alarm["step"]
-                self.part(lambda: restart.run(
-                    self, alarm, findings.fingerprint(optimizer, sinks if where == "start" else ()), where))
+                self.part(
+                    lambda: restart.run(
+                        self, alarm, findings.fingerprint(optimizer, sinks if where == "start" else ()), where
+                    )
+                )
                 if where == "start":
                     findings.as_loaded_state(alarm)
                 elif where == "earlier":
@@ -313,7 +381,9 @@ class Session:
             self.part(restart.run, self, alarm["alarm"], alarm["expected"])
         if (own := alarm["optimizer"]) is optimizer:
             return self._conclude(own, alarm["alarm"])
-        alarm["alarm"]["rerun_text"] += f"; the program goes on at a step of {type(optimizer).__name__} that the first run did not take"
+        alarm["alarm"]["rerun_text"] += (
+            f"; the program goes on at a step of {type(optimizer).__name__} that the first run did not take"
+        )
         _native.consume_losses(own)
         self._conclude(own, alarm["alarm"], lost=True)
         return self.on_window(optimizer)
@@ -338,7 +408,7 @@ class Session:
         self.part(self.told.point_back, ordinal, alarm)
         self.part(self.told.tell, optimizer, alarm)
         self.report.add_alarm(alarm)
-        call = alarm["step"] + self.skipped[ordinal]   # steps that a GradScaler left out are in the row too
+        call = alarm["step"] + self.skipped[ordinal]  # steps that a GradScaler left out are in the row too
         action = self.acting.action = self.policy.on_alarm(ordinal, call, alarm["harmless"])
         if action == "rollback" and alarm["weights"] == "damaged":
             action = "stop"
@@ -346,16 +416,28 @@ class Session:
         elif action == "rollback":
             action = "skip"
         if lost and action == "warn":
-            action = "skip"           # nothing is left that could be applied
+            action = "skip"  # nothing is left that could be applied
         if self.vote is not None and self.vote.parted:
             action = "stop"
         elif not written or undone:
-            action = ranks.may_do_alone(action, alarm, lambda: together.all_see(self, optimizer, ordinal, alarm, undone))
-        skipped = "the step was undone" if undone else "reported, the step is applied" if written else "the step was left out"
+            action = ranks.may_do_alone(
+                action, alarm, lambda: together.all_see(self, optimizer, ordinal, alarm, undone)
+            )
+        skipped = (
+            "the step was undone" if undone else "reported, the step is applied" if written else "the step was left out"
+        )
         stopped = "the step was undone, stopped" if undone else alarm.get("action", "stopped")
         alarm["action"] = {"warn": "reported, the step is applied", "skip": skipped}.get(action, stopped)
-        self.part(settled.tell, self, optimizer, alarm, ordinal, action, action != "warn" and (undone or not written),
-                  max(self.told.repeats.row(ordinal), self.policy.in_a_row(ordinal)))
+        self.part(
+            settled.tell,
+            self,
+            optimizer,
+            alarm,
+            ordinal,
+            action,
+            action != "warn" and (undone or not written),
+            max(self.told.repeats.row(ordinal), self.policy.in_a_row(ordinal)),
+        )
         self.part(self.teller.tell, alarm, brief=alarm is self.told.follower)
         for inner in guard.inside(optimizer) if action != "warn" and not written else ():
             _native.close_window(inner)
@@ -379,7 +461,8 @@ class Session:
         return None
 
     def go_on_without(self, optimizer, step):
-        """Everything goes on as if the loop had said `continue` right after the batch of that step was fetched (see Draws)."""
+        """Everything goes on as if the loop had said `continue` right after the batch of that step was fetched (see
+        Draws)."""
         self.part(self.draws.left_out, optimizer, step)
         held = sinks_of.watched_optimizers() if _native.backward_under_way() else discover.sharing(optimizer)
         self.holds.leave_out(held, step, self.scaler)
@@ -412,7 +495,7 @@ class Session:
         if rehearsal.is_under_way():
             rehearsal.end(rehearsal.ASTRAY)
         if self.done:
-            if not self.written:      # ended by a signal while it was at it
+            if not self.written:  # ended by a signal while it was at it
                 self.write()
             return
         self.done = True

@@ -5,7 +5,8 @@ from ..program import intake, sinks as sinks_of
 
 
 def tell(session, optimizer, alarm, ordinal, action, goes_back, row):
-    """goes_back: buffers are put back to where the step began. row: alarms of this optimizer in a row, with this one."""
+    """goes_back: buffers are put back to where the step began. row: alarms of this optimizer in a row, with this
+    one."""
     if action == "warn" and not alarm["harmless"]:
         if session.scaler_decides:
             alarm["action"] = "reported, skipped by the GradScaler"
@@ -14,7 +15,11 @@ def tell(session, optimizer, alarm, ordinal, action, goes_back, row):
             session.damaged.add(ordinal)
             session.applied_in = _native.backward_under_way()
     most = session.config.max_skips
-    if action in ("stop", "raise") and row > most and (alarm["harmless"] or session.config.on_alarm in ("skip", "rollback")):
+    if (
+        action in ("stop", "raise")
+        and row > most
+        and (alarm["harmless"] or session.config.on_alarm in ("skip", "rollback"))
+    ):
         alarm["text"] += f"; bad steps in a row: {row}, and --max-skips lets {most} pass"
     _buffers(optimizer, alarm, goes_back)
 
@@ -27,5 +32,13 @@ def _buffers(optimizer, alarm, goes_back):
     found = [(name, tensor, _native.statistics(tensor)) for _, name, tensor in bad]
     if goes_back:
         _native.put_back(intake.iterates_data())
-    alarm["buffers"] = [{"name": name, "nan": s["nan"], "inf": s["inf"], "numel": s["numel"],
-                         "put_back": not (_native.statistics(tensor) or s)["nan"]} for name, tensor, s in found]
+    alarm["buffers"] = [
+        {
+            "name": name,
+            "nan": s["nan"],
+            "inf": s["inf"],
+            "numel": s["numel"],
+            "put_back": not (_native.statistics(tensor) or s)["nan"],
+        }
+        for name, tensor, s in found
+    ]

@@ -6,16 +6,16 @@ from ..base.say import say
 from ..findings import story
 from ..program import ranks
 
-MOST_LINES = 10   # about alarms of one kind
+MOST_LINES = 10  # about alarms of one kind
 
 
 class Teller:
     def __init__(self, report):
         self.report = report
-        self.show = None     # takes a report (document, text) instead of stderr, and says whether it did
-        self.later = None    # an alarm that a second run of all ranks is to explain once they have ended
-        self._told = {}      # what kind of alarm -> how often it was told of in one line
-        self._births = {}    # place of a birth -> the step whose report told of it
+        self.show = None  # takes a report (document, text) instead of stderr, and says whether it did
+        self.later = None  # an alarm that a second run of all ranks is to explain once they have ended
+        self._told = {}  # what kind of alarm -> how often it was told of in one line
+        self._births = {}  # place of a birth -> the step whose report told of it
 
     def tell(self, alarm, brief=False):
         """What of the alarm a person is to hear, once it is on disk."""
@@ -25,8 +25,8 @@ class Teller:
             _say(text)
 
     def _words(self, alarm, brief):
-        """(text, its document): the report of an alarm; of one like others before, that no second run explained, one line; of many,
-        nothing. brief: the alarm before it has said the same."""
+        """(text, its document): the report of an alarm; of one like others before, that no second run explained, one
+        line; of many, nothing. brief: the alarm before it has said the same."""
         if brief:
             return _line(alarm, f" ({alarm['rerun_text']})"), None
         if "repeat_of" in alarm and alarm["action"] != "stopped":
@@ -34,7 +34,10 @@ class Teller:
             self._told[key] = self._told.get(key, 0) + 1
             if self._told[key] > MOST_LINES:
                 return "", None
-            return _line(alarm, f"; as step {alarm['repeat_of']}" + "; further ones are only counted" * (self._told[key] == MOST_LINES)), None
+            return _line(
+                alarm,
+                f"; as step {alarm['repeat_of']}" + "; further ones are only counted" * (self._told[key] == MOST_LINES),
+            ), None
         if "repeat_of" in alarm:
             return _line(alarm, f"; as step {alarm['repeat_of']}"), None
         what = (alarm["sink"]["kind"], alarm["harmless"], alarm["optimizer"])
@@ -45,11 +48,21 @@ class Teller:
         self._told.setdefault(what, 0)
         if alarm["births"] and "stopped" not in alarm["action"]:
             birth = alarm["births"][0]
-            place = alarm["optimizer"], *(birth[key] for key in ("phase", "op", "file", "line", "module", "node")), alarm["cause"]["class"]
+            place = (
+                alarm["optimizer"],
+                *(birth[key] for key in ("phase", "op", "file", "line", "module", "node")),
+                alarm["cause"]["class"],
+            )
             if (first := self._births.setdefault(place, alarm["step"])) != alarm["step"]:
                 return _line(alarm, f"; born as in step {first}: {story.born(birth)}"), None
-        if ranks.several() and alarm["sink"]["kind"] != "loss" and all(b["phase"] == "communication" for b in alarm["births"]):
-            return _line(alarm), None  # averaged gradients are bad everywhere; the rank whose own loss is bad tells more
+        if (
+            ranks.several()
+            and alarm["sink"]["kind"] != "loss"
+            and all(b["phase"] == "communication" for b in alarm["births"])
+        ):
+            return _line(
+                alarm
+            ), None  # averaged gradients are bad everywhere; the rank whose own loss is bad tells more
         document = self.report.document()
         document["alarms"] = safe(secrets.hidden([alarm if alarm is not self.later else _to_come(alarm)]))
         document["advisories"] = []

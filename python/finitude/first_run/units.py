@@ -1,7 +1,7 @@
 """Units of work: calls that take a batch forward and backward, so that calling them once more is a second run.
 
-A framework's training_step, a closure given to `step`, what finitude.step is given. While a window is open its units are
-remembered: references to function and arguments, and the generators as they were. recall.py calls them once more.
+A framework's training_step, a closure given to `step`, what finitude.step is given. While a window is open its units
+are remembered: references to function and arguments, and the generators as they were. recall.py calls them once more.
 """
 
 import functools
@@ -14,8 +14,8 @@ import torch
 from .. import _native
 from . import _cold
 
-MAX_UNITS = 1024     # of one window; beyond, the window cannot be run again by calling
-MAX_TENSORS = 64     # of a unit's arguments, looked at for writes in place
+MAX_UNITS = 1024  # of one window; beyond, the window cannot be run again by calling
+MAX_TENSORS = 64  # of a unit's arguments, looked at for writes in place
 
 # What frameworks call for one micro-batch: module, class, method. Overrides in subclasses count too.
 FRAMEWORKS = (
@@ -28,8 +28,21 @@ FRAMEWORKS = (
 
 
 class _Unit:
-    __slots__ = ("function", "args", "kwargs", "copies", "versions", "generators", "after", "modes", "serial", "fetched", "ended",
-                 "framework", "known")
+    __slots__ = (
+        "function",
+        "args",
+        "kwargs",
+        "copies",
+        "versions",
+        "generators",
+        "after",
+        "modes",
+        "serial",
+        "fetched",
+        "ended",
+        "framework",
+        "known",
+    )
 
     def __init__(self, function, args, kwargs, framework, known):
         self.function, self.args, self.kwargs, self.framework = function, args, kwargs, framework
@@ -37,7 +50,7 @@ class _Unit:
         self.remember((*args, *kwargs.values()))
         self.modes = _modes()
         self.serial, self.fetched = _native.loss_serial(), _native.batches_fetched()
-        self.generators, self.known = _native.take_generators(), known   # known: those of the program's own among them
+        self.generators, self.known = _native.take_generators(), known  # known: those of the program's own among them
 
     def remember(self, values):
         for value in values:
@@ -94,17 +107,17 @@ class Units:
     def __init__(self, session):
         self.session = session
         self.log = []
-        self.window = None            # number of the window that `log` belongs to
+        self.window = None  # number of the window that `log` belongs to
         self.lost = self.had_gradients = False
         self.running = None
-        self.again = None             # while units are called again: the optimizer whose step they lead to
-        self.again_at = None          # the optimizer that stepped then
+        self.again = None  # while units are called again: the optimizer whose step they lead to
+        self.again_at = None  # the optimizer that stepped then
         self.thread = 0
         self.times_raised = 0
-        self.explained = None         # (what a unit raised, (optimizer, alarm, sinks) with its reason)
-        self.recorded_at = None       # its tape is in hand: windows that were closed then
-        self.buffers = []             # weak references, until the first unit
-        self.first = None             # (window, [(buffer, copy)]) of the first unit ever: no step has been seen before it
+        self.explained = None  # (what a unit raised, (optimizer, alarm, sinks) with its reason)
+        self.recorded_at = None  # its tape is in hand: windows that were closed then
+        self.buffers = []  # weak references, until the first unit
+        self.first = None  # (window, [(buffer, copy)]) of the first unit ever: no step has been seen before it
 
     def watch_buffers(self, buffers):
         if self.first is None:
@@ -148,8 +161,12 @@ class Units:
 
     def of_framework(self):
         """Does a framework run this loop? Where it stands is in its objects, which a rewind does not put back."""
-        return isinstance(self.running, _Unit) and self.running.framework or \
-            self.window == _native.windows_closed() and any(u.framework for u in self.log)
+        return (
+            isinstance(self.running, _Unit)
+            and self.running.framework
+            or self.window == _native.windows_closed()
+            and any(u.framework for u in self.log)
+        )
 
     def _new(self, function, args, kwargs, framework):
         closed = _native.windows_closed()

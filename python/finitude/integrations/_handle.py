@@ -1,9 +1,10 @@
-"""The recorder behind a callback: started with the training, closed with it, however it ends (where a framework has no hook for a training
-that raised, by the end of the program)."""
+"""The recorder behind a callback: started with the training, closed with it, however it ends (where a framework has no
+hook for a training that raised, by the end of the program)."""
 
 
 class Handle:
-    """Options as for finitude.watch. `open` twice is `open` once; `close` writes the report and takes every hook out."""
+    """Options as for finitude.watch. `open` twice is `open` once; `close` writes the report and takes every hook
+    out."""
 
     def __init__(self, options):
         self.options = options

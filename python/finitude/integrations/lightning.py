@@ -1,4 +1,5 @@
-"""Lightning: `Trainer(callbacks=[Finitude()])` watches that trainer's fit. Works with lightning and pytorch-lightning."""
+"""Lightning: `Trainer(callbacks=[Finitude()])` watches that trainer's fit. Works with lightning and
+pytorch-lightning."""
 
 import functools
 import importlib
@@ -23,9 +24,8 @@ def _make():
     class Finitude(_callback_class()):
         """Stops the step that went NaN or Inf, runs its training_step again and tells where the value was born.
 
-        options: on_alarm, level, report, runs, undo_mb, max_skips, as on the command line of `finitude run`. Its state is
-        not part of a checkpoint.
-        """
+        options: on_alarm, level, report, runs, undo_mb, max_skips, as on the command line of `finitude run`. Its state
+        is not part of a checkpoint."""
 
         def __init__(self, **options):
             super().__init__()

@@ -1,5 +1,5 @@
-"""torch's anomaly mode ends a backward pass at the first derivative that gives NaN, before that comes to any parameter: which one it
-was, and, in a second run, what it gave."""
+"""torch's anomaly mode ends a backward pass at the first derivative that gives NaN, before that comes to any parameter:
+which one it was, and, in a second run, what it gave."""
 
 import functools
 import re
@@ -12,11 +12,12 @@ from . import discover
 
 _SAYS = re.compile(r"^Function '(.+)' returned nan values in its (\d+)th output\.")
 
-_kept = "", {}   # the last derivative that gave something that is not finite: its name, number of an output -> tensor
+_kept = "", {}  # the last derivative that gave something that is not finite: its name, number of an output -> tensor
 
 
 def found(error):
-    """(name of the derivative, number of its output, what backward was called on) of what the program ended by, or None."""
+    """(name of the derivative, number of its output, what backward was called on) of what the program ended by, or
+    None."""
     seen = []
     while error is not None and error not in seen:
         if type(error) is RuntimeError and (match := _SAYS.match(str(error))):
@@ -41,7 +42,8 @@ def name_of(node, output):
 
 
 def watch():
-    """Before a program begins that runs a step for the second time: what the derivatives give of the step that is traced is kept."""
+    """Before a program begins that runs a step for the second time: what the derivatives give of the step that is
+    traced is kept."""
     original = torch.autograd._engine_run_backward
 
     def engine_run_backward(roots, *args, **kwargs):

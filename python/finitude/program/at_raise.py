@@ -99,16 +99,12 @@ def look(error, is_known=lambda tensor: False):
             (raised.refused if about else raised.handed if handed else raised.around).extend(operands)
             raised.around.extend(named)
             innermost = False
-    if (
-        speaks and not raised.refused
-    ):  # of what the innermost frames name, though the statement reads it under no name
+    if speaks and not raised.refused:  # of what the innermost frames name, though the statement reads it under no name
         raised.refused = [seen for seen in raised.around if seen.is_tensor and seen.value.grad_fn is not None]
     told = []
     for some in (raised.refused, raised.handed, raised.around):
         some[:] = [
-            seen
-            for i, seen in enumerate(some)
-            if not any(seen.value is other.value for other in told + some[:i])
+            seen for i, seen in enumerate(some) if not any(seen.value is other.value for other in told + some[:i])
         ]
         told += some
     return raised
@@ -154,17 +150,9 @@ def _is_of_arguments(error):
 
 
 def _speaks(error, words):
-    if (
-        isinstance(error, FloatingPointError)
-        or words is _MAY_BE_OF_VALUES
-        and type(error).__name__ in _NAMED_SO
-    ):
+    if isinstance(error, FloatingPointError) or words is _MAY_BE_OF_VALUES and type(error).__name__ in _NAMED_SO:
         return True
-    if (
-        isinstance(error, _NEVER_OF_VALUES)
-        or words is _MAY_BE_OF_VALUES
-        and not isinstance(error, _OF_NUMBERS)
-    ):
+    if isinstance(error, _NEVER_OF_VALUES) or words is _MAY_BE_OF_VALUES and not isinstance(error, _OF_NUMBERS):
         return False
     try:
         return words.search(str(error)) is not None
@@ -207,12 +195,7 @@ class _Budget:
     def _look_at_array(self, value):
         numpy = sys.modules.get("numpy")
         kinds = getattr(numpy, "ndarray", None), getattr(numpy, "floating", None)
-        if (
-            None in kinds
-            or not isinstance(value, kinds)
-            or value.dtype.kind not in "fc"
-            or value.nbytes > self.bytes
-        ):
+        if None in kinds or not isinstance(value, kinds) or value.dtype.kind not in "fc" or value.nbytes > self.bytes:
             return ""
         if isinstance(value, kinds[1]):
             return "NaN" if value != value else ""
@@ -225,10 +208,7 @@ class _Budget:
 def _is_mask(s):
     """-Inf of a mask: among equal numbers, or nothing else."""
     return (
-        s is None
-        or not s["nan"]
-        and not s["pos_inf"]
-        and (s["nan"] + s["inf"] == s["numel"] or s["min"] == s["max"])
+        s is None or not s["nan"] and not s["pos_inf"] and (s["nan"] + s["inf"] == s["numel"] or s["min"] == s["max"])
     )
 
 
@@ -242,8 +222,7 @@ def _parts(value, depth=0):
         return
     if isinstance(value, dict):
         items = [
-            (f"[{key!r}]" if type(key) in (str, int) else "[...]", v)
-            for key, v in list(dict.items(value))[:MOST_PARTS]
+            (f"[{key!r}]" if type(key) in (str, int) else "[...]", v) for key, v in list(dict.items(value))[:MOST_PARTS]
         ]
     elif isinstance(value, (list, tuple)):
         iterate = list.__iter__ if isinstance(value, list) else tuple.__iter__

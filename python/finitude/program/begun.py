@@ -1,5 +1,6 @@
-"""What a program held when a bad step began, beyond what the step read: optimizer state, generators, the batch as a loader gave it,
-scalars of schedulers and scalers. With it a capsule can be put into a program of the user's: inject.py."""
+"""What a program held when a bad step began, beyond what the step read: optimizer state, generators, the batch as a
+loader gave it, scalars of schedulers and scalers. With it a capsule can be put into a program of the user's:
+inject.py."""
 
 import collections.abc
 import contextlib
@@ -12,13 +13,18 @@ from .. import _native
 from . import discover, sinks as sinks_of
 from .stored import MAX_DEPTH, MAX_ITEMS, NotKept, Tensors, plain_value, tree, whole
 
-CONTAINERS = (torch.Tensor, collections.abc.Mapping, tuple, list)   # what of a program's names is looked into for a batch
+CONTAINERS = (
+    torch.Tensor,
+    collections.abc.Mapping,
+    tuple,
+    list,
+)  # what of a program's names is looked into for a batch
 
 NO_BATCH = (str, bytes, type, torch.nn.Module, types.ModuleType, types.FunctionType, types.MethodType)
 MAX_LOOKED_INTO = 20_000
 
-_generators = None   # right where the recorded step began
-_others = {}         # ordinal -> _Stepping, of the optimizers that there were
+_generators = None  # right where the recorded step began
+_others = {}  # ordinal -> _Stepping, of the optimizers that there were
 
 
 def here(generators=None, is_past=False):
@@ -27,7 +33,9 @@ def here(generators=None, is_past=False):
     _forget_others()
     _generators = generators or _native.take_generators()
     for optimizer in () if is_past else sinks_of.watched_optimizers():
-        with contextlib.suppress(AttributeError, TypeError, RuntimeError):   # of a class that is none of torch's: it is not told how that one stepped
+        with contextlib.suppress(
+            AttributeError, TypeError, RuntimeError
+        ):  # of a class that is none of torch's: it is not told how that one stepped
             _others[_native.window(optimizer)["ordinal"]] = _Stepping(optimizer)
 
 
@@ -38,7 +46,8 @@ def _forget_others():
 
 
 class _Stepping:
-    """An optimizer as the recorded step begins, and its own steps from there on: those of one that did not fail are a part of it."""
+    """An optimizer as the recorded step begins, and its own steps from there on: those of one that did not fail are a
+    part of it."""
 
     def __init__(self, optimizer):
         self.step = _native.window(optimizer)["step"]
@@ -47,12 +56,14 @@ class _Stepping:
         for p in discover.parameters(optimizer):
             held = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
             self.state[p] = dict(held) if isinstance(held, collections.abc.Mapping) else {}
-        self.in_hand = []    # at each of these steps, what the program had in its names then, by weak references
+        self.in_hand = []  # at each of these steps, what the program had in its names then, by weak references
         self.hook = optimizer.register_step_post_hook(self._stepped)
 
     def _stepped(self, *_):
         held, seen = [], set()
-        with contextlib.suppress(Exception):   # of the program's objects: it is not told then what came before which batch
+        with contextlib.suppress(
+            Exception
+        ):  # of the program's objects: it is not told then what came before which batch
             for value in (v for frame in discover.user_frames() for v in discover.names_of(frame).values()):
                 for one in tensors_of(value, 0, seen) if issubclass(type(value), CONTAINERS) else (value,):
                     with contextlib.suppress(TypeError):
@@ -62,47 +73,69 @@ class _Stepping:
     def before(self, batch):
         """How many of its steps came before that batch was fetched."""
         own = [batch, *tensors_of(batch)]
-        return next((i for i, held in enumerate(self.in_hand) if any(ref() is one for ref in held for one in own)), len(self.in_hand))
+        return next(
+            (i for i, held in enumerate(self.in_hand) if any(ref() is one for ref in held for one in own)),
+            len(self.in_hand),
+        )
 
 
 def tensors_of(value, depth=0, seen=None):
-    """Every tensor in a batch. seen: ids of what has been looked into; each is once, and no more than so many are, as objects of a
-    program may lead to all others."""
-    seen, kind = set() if seen is None else seen, type(value)    # not what it says of itself, which may be code of the program's
+    """Every tensor in a batch. seen: ids of what has been looked into; each is once, and no more than so many are, as
+    objects of a program may lead to all others."""
+    seen, kind = (
+        set() if seen is None else seen,
+        type(value),
+    )  # not what it says of itself, which may be code of the program's
     if issubclass(kind, torch.Tensor):
         yield value
     elif depth < MAX_DEPTH and not issubclass(kind, NO_BATCH) and id(value) not in seen and len(seen) < MAX_LOOKED_INTO:
         seen.add(id(value))
-        inner = value.values() if issubclass(kind, collections.abc.Mapping) else value if issubclass(kind, (tuple, list)) else \
-            vars(value).values() if isinstance(getattr(value, "__dict__", None), dict) else ()
+        inner = (
+            value.values()
+            if issubclass(kind, collections.abc.Mapping)
+            else value
+            if issubclass(kind, (tuple, list))
+            else vars(value).values()
+            if isinstance(getattr(value, "__dict__", None), dict)
+            else ()
+        )
         for item in list(inner)[:MAX_ITEMS]:
             yield from tensors_of(item, depth + 1, seen)
 
 
 def _fetched():
     """[(number of its loader, batch, indices of its samples or None, generators as the step had them, (its iterator,
-    generators before it was fetched, if nothing was drawn since the loader was asked before; or None))] of the batches that the
-    recorded step used, in order; [] where they are not all of them. And how many batches its loader was asked ahead."""
+    generators before it was fetched, if nothing was drawn since the loader was asked before; or None))] of the batches
+    that the recorded step used, in order; [] where they are not all of them. And how many batches its loader was asked
+    ahead."""
     events = _native.window_batches()
     given = [e for e in events if e[5] == "next" and e[3]]
     used = [e for e in given if any(_native.tape_reads(t) for t in tensors_of(e[1]))]
     if not used and not any(True for e in given for _ in tensors_of(e[1])):
-        used = given   # without tensors: the program makes them of it
+        used = given  # without tensors: the program makes them of it
     owners = list(dict.fromkeys(e[0] for e in used))
     # Where a loader is asked ahead, the step drew its numbers after a later batch was fetched, and what it began with
     # was fetched in the step before.
     at = {id(e): i for i, e in enumerate(events)}
     last = at[id(used[-1])] if used else 0
-    ahead = {o: sum(1 for e in events[last + 1:] if e[0] == o and e[5] != "iter") for o in owners}
+    ahead = {o: sum(1 for e in events[last + 1 :] if e[0] == o and e[5] != "iter") for o in owners}
     if any(n and not any(e[0] == o and e[5] == "iter" for e in events) for o, n in ahead.items()):
         return [], max(ahead.values())
-    return [(owners.index(e[0]), e[1], e[2], events[min(at[id(e)] + ahead[e[0]], len(events) - 1)][4],
-             (e[6], events[at[id(e)] - 1][4] if at[id(e)] else None)) for e in used], max(ahead.values(), default=0)
+    return [
+        (
+            owners.index(e[0]),
+            e[1],
+            e[2],
+            events[min(at[id(e)] + ahead[e[0]], len(events) - 1)][4],
+            (e[6], events[at[id(e)] - 1][4] if at[id(e)] else None),
+        )
+        for e in used
+    ], max(ahead.values(), default=0)
 
 
 def _given(units, parameters):
-    """The same of what a framework gave to the calls that it made for the step. What holds parameters is no batch: it is the
-    framework's own."""
+    """The same of what a framework gave to the calls that it made for the step. What holds parameters is no batch: it
+    is the framework's own."""
     own, found = {id(p) for p in parameters}, []
     for unit in units:
         for value in (*unit.args, *unit.kwargs.values()):
@@ -115,13 +148,20 @@ def _given(units, parameters):
 
 
 def _named():
-    """The same of the batch that stands in a name of the program's, or of the generator that a loop draws from: of a loader that is asked
-    ahead it was fetched in the window before."""
-    drawn = [it.gi_frame for it in _native.running_iterators() if isinstance(it, types.GeneratorType) and it.gi_frame is not None]
+    """The same of the batch that stands in a name of the program's, or of the generator that a loop draws from: of a
+    loader that is asked ahead it was fetched in the window before."""
+    drawn = [
+        it.gi_frame
+        for it in _native.running_iterators()
+        if isinstance(it, types.GeneratorType) and it.gi_frame is not None
+    ]
     for frame in [*discover.user_frames(), *drawn]:
         for value in discover.names_of(frame).values():
-            if issubclass(type(value), CONTAINERS) and \
-                    any(_native.tape_reads(t) for t in tensors_of(value)) and (origin := _native.batch_origin(value)) is not None:
+            if (
+                issubclass(type(value), CONTAINERS)
+                and any(_native.tape_reads(t) for t in tensors_of(value))
+                and (origin := _native.batch_origin(value)) is not None
+            ):
                 iterator, indices, before, after = origin
                 return [(0, value, indices, after, (iterator, before))]
     return []
@@ -136,7 +176,10 @@ def _option(value):
 
 
 def _groups(optimizer):
-    return [{key: plain for key, value in group.items() if key != "params" and (plain := _option(value)) is not None} for group in optimizer.param_groups]
+    return [
+        {key: plain for key, value in group.items() if key != "params" and (plain := _option(value)) is not None}
+        for group in optimizer.param_groups
+    ]
 
 
 def _memory(tensor):
@@ -147,13 +190,13 @@ def _memory(tensor):
 
 
 def _began(other, optimizer, told, prefix, owned, tensors):
-    """What another optimizer than the failed one had as the recorded step began, as far as its own steps within that have changed it: it lies
-    on the tape, which is told its names. The form is that of `told`, which has what it came to; None where not all of it is to be had.
-    owned: memory of the failed one, which has names of its own there."""
+    """What another optimizer than the failed one had as the recorded step began, as far as its own steps within that
+    have changed it: it lies on the tape, which is told its names. The form is that of `told`, which has what it came
+    to; None where not all of it is to be had. owned: memory of the failed one, which has names of its own there."""
 
     def then(kind, name, tensor, now):
         if _memory(tensor) in owned or not _native.tape_reads(tensor):
-            return now                   # told already, or left as it was
+            return now  # told already, or left as it was
         if (key := tensors.add_taped(kind, f"{prefix}{name}", tensor)) is None:
             raise NotKept(type(tensor).__name__)
         return key
@@ -164,13 +207,22 @@ def _began(other, optimizer, told, prefix, owned, tensors):
             parameters[name] = then("frozen", name, p, told["parameters"][name])
             for key, value in other.state[p].items():
                 if isinstance(value, torch.Tensor):
-                    state.setdefault(name, {})[str(key)] = then("state", f"{name}.{key}", value, told["state"].get(name, {}).get(str(key)))
+                    state.setdefault(name, {})[str(key)] = then(
+                        "state", f"{name}.{key}", value, told["state"].get(name, {}).get(str(key))
+                    )
                 else:
                     trees.setdefault(name, {})[str(key)] = whole(value, "", None)
         buffers = {name: then("buffer", name, b, told["buffers"].get(name)) for name, b in discover.buffers(optimizer)}
     except (NotKept, KeyError, RuntimeError, NotImplementedError):
         return None
-    return {"parameters": parameters, "buffers": buffers, "state": state, "scalars": {}, "trees": trees, "groups": other.groups}
+    return {
+        "parameters": parameters,
+        "buffers": buffers,
+        "state": state,
+        "scalars": {},
+        "trees": trees,
+        "groups": other.groups,
+    }
 
 
 def _optimizer(optimizer, mine, tensors):
@@ -198,22 +250,36 @@ def _optimizer(optimizer, mine, tensors):
             keep(name, str(key), value)
     buffers = {name: tensors.add(f"{prefix}buffer.{name}", b) for name, b in discover.buffers(optimizer)}
     window = _native.window(optimizer)
-    told = {"class": type(optimizer).__name__, "ordinal": window["ordinal"], "failed": mine,
-            "parameters": parameters, "buffers": buffers, "state": state, "scalars": scalars, "trees": trees, "not_kept": not_kept[:MAX_ITEMS],
-            "groups": _groups(optimizer), "gradients": gradients, "backwards": window["backwards"]}
+    told = {
+        "class": type(optimizer).__name__,
+        "ordinal": window["ordinal"],
+        "failed": mine,
+        "parameters": parameters,
+        "buffers": buffers,
+        "state": state,
+        "scalars": scalars,
+        "trees": trees,
+        "not_kept": not_kept[:MAX_ITEMS],
+        "groups": _groups(optimizer),
+        "gradients": gradients,
+        "backwards": window["backwards"],
+    }
     return told
 
 
 def _others_told(failed, told, first, tensors):
-    """What the steps of the other optimizers were within the recorded one. told: those of `_optimizer`, in order. first: its first batch,
-    or None."""
+    """What the steps of the other optimizers were within the recorded one. told: those of `_optimizer`, in order.
+    first: its first batch, or None."""
     owned = {_memory(t) for t in (*discover.parameters(failed), *(b for _, b in discover.buffers(failed)))} - {None}
     for optimizer, about in told:
         other = _others.get(about["ordinal"])
         if other is None:
             continue
         about["stepped"] = _native.window(optimizer)["step"] - other.step
-        if about["stepped"] > 0 and (began := _began(other, optimizer, about, f"optimizer-{about['ordinal']}.", owned, tensors)) is not None:
+        if (
+            about["stepped"] > 0
+            and (began := _began(other, optimizer, about, f"optimizer-{about['ordinal']}.", owned, tensors)) is not None
+        ):
             about["began"] = began
             if first is not None and len(other.in_hand) == about["stepped"]:
                 about["stepped_before"] = other.before(first)
@@ -229,29 +295,44 @@ class Begun:
         found, ahead = _fetched()
         found = found or _given(session.units.log if called else (), discover.parameters(optimizer))
         for i, (loader, batch, samples, generators, _) in enumerate(found):
-            batches.append({
-                "loader": loader, "ahead": ahead, "samples": samples, "batch": tree(batch, f"batch.{i}", self.tensors),
-                "generators": self.tensors.add_bytes(f"generators.batch.{i}", generators.bytes()),
-            })
+            batches.append(
+                {
+                    "loader": loader,
+                    "ahead": ahead,
+                    "samples": samples,
+                    "batch": tree(batch, f"batch.{i}", self.tensors),
+                    "generators": self.tensors.add_bytes(f"generators.batch.{i}", generators.bytes()),
+                }
+            )
         for name, _, tensor in self.tensors.files:
             if name.startswith("batch."):
-                _native.tape_name(tensor, "batch", name[len("batch."):])  # so that it is not stored twice
-        known = found or _named()   # as what it is, not as what another program is given in its place
+                _native.tape_name(tensor, "batch", name[len("batch.") :])  # so that it is not stored twice
+        known = found or _named()  # as what it is, not as what another program is given in its place
         self.sources = [(iterator, batch, samples, before) for _, batch, samples, _, (iterator, before) in known]
         # A loader that gives one sample at a time has one index.
-        self.samples = [[s] if isinstance(s, int) else list(s) if isinstance(s, tuple) else None for _, _, s, _, _ in known]
+        self.samples = [
+            [s] if isinstance(s, int) else list(s) if isinstance(s, tuple) else None for _, _, s, _, _ in known
+        ]
         optimizers = [optimizer, *(o for o in sinks_of.watched_optimizers() if o is not optimizer)]
         told = [_optimizer(o, o is optimizer, self.tensors) for o in optimizers]
         _others_told(optimizer, [*zip(optimizers, told)][1:], found[0][1] if found else None, self.tensors)
         self.document = {
-            "optimizers": told, "batches": batches,
-            "generators": self.tensors.add_bytes("generators.step", _generators.bytes()) if _generators is not None else None,
-            "schedulers": [{"class": type(s).__name__, "last_epoch": plain_value(getattr(s, "last_epoch", None))}
-                           for s in discover.schedulers([optimizer])],
+            "optimizers": told,
+            "batches": batches,
+            "generators": self.tensors.add_bytes("generators.step", _generators.bytes())
+            if _generators is not None
+            else None,
+            "schedulers": [
+                {"class": type(s).__name__, "last_epoch": plain_value(getattr(s, "last_epoch", None))}
+                for s in discover.schedulers([optimizer])
+            ],
             "scaler": None,
         }
         if session.scaler is not None:
-            self.document["scaler"] = {"scale": float(session.scaler.get_scale()), "growth_tracker": session.scaler._get_growth_tracker()}
+            self.document["scaler"] = {
+                "scale": float(session.scaler.get_scale()),
+                "growth_tracker": session.scaler._get_growth_tracker(),
+            }
         self.document["tensors"] = self.tensors.told
 
 
@@ -277,14 +358,15 @@ def remember(session, optimizer):
 
 
 def sample_counts():
-    """How many samples each batch of the step that has just been recorded is of; empty where its loader did not tell of all."""
+    """How many samples each batch of the step that has just been recorded is of; empty where its loader did not tell of
+    all."""
     told = [] if _begun is None or _begun.told else _begun.samples
     return [len(indices) for indices in told] if all(isinstance(indices, list) for indices in told) else []
 
 
 def take_samples():
-    """Of each batch of the step that has just been recorded: the indices of its samples, or None; and (iterator of its loader, batch,
-    indices as the sampler gave them, generators before it). Told once."""
+    """Of each batch of the step that has just been recorded: the indices of its samples, or None; and (iterator of its
+    loader, batch, indices as the sampler gave them, generators before it). Told once."""
     if _begun is None or _begun.told:
         return [], []
     _begun.told = True

@@ -29,8 +29,11 @@ def page(document):
 
     text = _native.render_html(json.dumps(document, allow_nan=False))
     text = text.decode("utf-8") if isinstance(text, bytes) else text
-    return (f'<iframe title="finitude report" sandbox="allow-scripts" style="width:100%;height:{HEIGHT}px;border:1px solid #ccc" '
-            f'srcdoc="{html.escape(text, quote=True)}"></iframe>')
+    return (
+        '<iframe title="finitude report" sandbox="allow-scripts" '
+        f'style="width:100%;height:{HEIGHT}px;border:1px solid #ccc" '
+        f'srcdoc="{html.escape(text, quote=True)}"></iframe>'
+    )
 
 
 def _show(document, text):

@@ -1,4 +1,5 @@
-"""Objects of known kinds, each copied so that it can be put back in place: random generators, arrays, slots, classes."""
+"""Objects of known kinds, each copied so that it can be put back in place: random generators, arrays, slots,
+classes."""
 
 import argparse
 import array
@@ -13,9 +14,15 @@ import torch
 
 from .. import _native
 from ..base._places import is_library
-from . import discover
 
-BAGS = (types.SimpleNamespace, argparse.Namespace, threading.local, collections.ChainMap, collections.UserDict, collections.UserList)
+BAGS = (
+    types.SimpleNamespace,
+    argparse.Namespace,
+    threading.local,
+    collections.ChainMap,
+    collections.UserDict,
+    collections.UserList,
+)
 
 
 def is_of_program(file):
@@ -28,8 +35,8 @@ def is_programs_class(kind):
 
 
 def random_or_array(it, room):
-    """A function that puts a random generator or an array back, and how many bytes it holds; None for anything else. room: how many
-    it may hold."""
+    """A function that puts a random generator or an array back, and how many bytes it holds; None for anything else.
+    room: how many it may hold."""
     if isinstance(it, random.Random) and not isinstance(it, random.SystemRandom):
         state = it.getstate()
         return (lambda: it.setstate(state)), 0
@@ -40,7 +47,7 @@ def random_or_array(it, room):
         copy = it[:]
         return (lambda: _array(it, copy)), len(it) * it.itemsize
     if isinstance(it, contextvars.ContextVar):
-        value = it.get(it)     # itself: it has none
+        value = it.get(it)  # itself: it has none
         return (lambda: value is it or it.get(it) is value or it.set(value)), 0
     ctypes, numpy = sys.modules.get("_ctypes"), sys.modules.get("numpy")
     if type(it).__module__ == "multiprocessing.sharedctypes" and hasattr(it, "get_obj"):
@@ -81,8 +88,13 @@ def _memory(it, room):
 
 def slots_of(it):
     """{name: descriptor} of the slots that the classes of the program gave it."""
-    return {name: value for kind in type(it).__mro__ if "__slots__" in kind.__dict__ and is_programs_class(kind)
-            for name, value in kind.__dict__.items() if isinstance(value, types.MemberDescriptorType)}
+    return {
+        name: value
+        for kind in type(it).__mro__
+        if "__slots__" in kind.__dict__ and is_programs_class(kind)
+        for name, value in kind.__dict__.items()
+        if isinstance(value, types.MemberDescriptorType)
+    }
 
 
 def _is_bound(slot, it):
@@ -148,7 +160,8 @@ class OfDict:
 
 
 def put_tensors_back(held):
-    """held: (name, tensor, its checksum then, its copy or None). Names of those that are not as they were and have no copy."""
+    """held: (name, tensor, its checksum then, its copy or None). Names of those that are not as they were and have no
+    copy."""
     lost = []
     for name, tensor, checksum, copy in held:
         if _native.checksum(tensor) == checksum:

@@ -5,7 +5,7 @@ from ..base.plain_json import number
 
 
 def count_text(tensor):
-    """"3 NaN and 1 Inf"."""
+    """ "3 NaN and 1 Inf"."""
     s = _native.statistics(tensor) or {"nan": 0, "inf": 0}
     parts = [f"{s['nan']} NaN"] if s["nan"] else []
     parts += [f"{s['inf']} Inf"] if s["inf"] else []
@@ -17,6 +17,8 @@ def statistic(name, tensor):
     if s is None:
         return None
     return {
-        "arg": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype).replace("torch.", ""),
+        "arg": name,
+        "shape": list(tensor.shape),
+        "dtype": str(tensor.dtype).replace("torch.", ""),
         **{k: number(s[k]) for k in ("min", "max", "absmax", "nan", "inf", "pos_inf", "neg_inf", "zero", "numel")},
     }

@@ -1,10 +1,10 @@
-"""What a second run in place would insert into databases that are open, update and commit is left out, as the first run has done it.
+"""What a second run in place would insert into databases that are open, update and commit is left out, as the first run
+has done it.
 
-SQLite writes below Python, where nothing can stand in its way, but it asks before it compiles a statement: what it is told to ignore
-becomes a statement that does nothing. What was read is read as it is. A deletion cannot be ignored in that way and is made again. In the
-copy of the process (`rehearsal.py`) memory of a write-ahead log is shared with the process itself, and a journal has a name: the copy
-ends before it would write either.
-"""
+SQLite writes below Python, where nothing can stand in its way, but it asks before it compiles a statement: what it is
+told to ignore becomes a statement that does nothing. What was read is read as it is. A deletion cannot be ignored in
+that way and is made again. In the copy of the process (`rehearsal.py`) memory of a write-ahead log is shared with the
+process itself, and a journal has a name: the copy ends before it would write either."""
 
 import sys
 
@@ -12,7 +12,7 @@ from .. import _native
 from . import rehearsal
 
 # Numbers of sqlite3.h; the module has names for few of them.
-READS = frozenset((19, 20, 21, 31, 33))    # PRAGMA, READ, SELECT, FUNCTION, RECURSIVE
+READS = frozenset((19, 20, 21, 31, 33))  # PRAGMA, READ, SELECT, FUNCTION, RECURSIVE
 DELETE, UPDATE = 9, 23
 OK, IGNORE = 0, 2
 
@@ -28,7 +28,7 @@ class Databases:
     def _answer(self, action, *_):
         if action in READS or not self._is_mine():
             return OK
-        if action in (DELETE, UPDATE) and rehearsal.is_under_way():   # an update writes the rows anew, as they are
+        if action in (DELETE, UPDATE) and rehearsal.is_under_way():  # an update writes the rows anew, as they are
             rehearsal.end(rehearsal.UNKNOWN)
         return OK if action == DELETE else IGNORE
 
@@ -43,6 +43,6 @@ class Databases:
 def _ask(connection, answer):
     try:
         connection.set_authorizer(answer)
-    except Exception:      # it is closed, or of another thread
+    except Exception:  # it is closed, or of another thread
         return False
     return True

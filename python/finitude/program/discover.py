@@ -42,7 +42,8 @@ def moved():
 
 
 def unwrapped(tensor):
-    """What holds the values: a transform of torch.func under way puts something around all that is computed meanwhile."""
+    """What holds the values: a transform of torch.func under way puts something around all that is computed
+    meanwhile."""
     functorch = torch._C._functorch
     while functorch.is_functorch_wrapped_tensor(tensor):
         tensor = functorch.get_unwrapped(tensor)
@@ -56,8 +57,8 @@ def _without_memory():
 
 
 def has_memory(tensor):
-    """False for what is fake, functional, meta or wrapped so that the engine cannot look into it: any question to such a tensor may
-    be code of the program, or add a condition to sizes that are symbols."""
+    """False for what is fake, functional, meta or wrapped so that the engine cannot look into it: any question to such
+    a tensor may be code of the program, or add a condition to sizes that are symbols."""
     try:
         keys = torch._C._dispatch_keys(_native.local_of(tensor))
     except RuntimeError:
@@ -139,8 +140,8 @@ def held_by_modules():
 
 
 def named_memory(optimizer):
-    """(kind, name, tensor) of what modules and that optimizer hold. What nobody trains (a teacher, a frozen backbone) first: where a
-    piece of memory is named twice, the last name is the one that says more."""
+    """(kind, name, tensor) of what modules and that optimizer hold. What nobody trains (a teacher, a frozen backbone)
+    first: where a piece of memory is named twice, the last name is the one that says more."""
     for held, name, tensor in held_by_modules():
         yield "buffer" if held == "_buffers" else "parameter", name, tensor
     for name, p in zip(names(optimizer), parameters(optimizer)):
@@ -185,7 +186,7 @@ def normalisation_statistics(optimizer):
 def others_run_user_code():
     """Does a thread beside this one run code of the program's own?"""
     frames = sys._current_frames()
-    del frames[threading.get_ident()]      # it would refer to itself, and keep all that its callers name
+    del frames[threading.get_ident()]  # it would refer to itself, and keep all that its callers name
     for frame in frames.values():
         while frame is not None:
             file = frame.f_code.co_filename
@@ -218,14 +219,22 @@ def leaves_of(roots):
 def sharing(optimizer):
     """It, and those that step a parameter of it: the optimizer that a wrapper holds, and the other way round."""
     owned = {id(p) for p in parameters(optimizer)}
-    return [o for o in instances(torch.optim.Optimizer)
-            if any(id(p) in owned for group in getattr(o, "param_groups", ()) for p in group["params"])]
+    return [
+        o
+        for o in instances(torch.optim.Optimizer)
+        if any(id(p) in owned for group in getattr(o, "param_groups", ()) for p in group["params"])
+    ]
 
 
 def are_stepped(leaves):
     """Does an optimizer that there is own one of them? It may not be watched yet."""
     owned = {id(leaf) for leaf in leaves}
-    return any(id(p) in owned for o in instances(torch.optim.Optimizer) for group in getattr(o, "param_groups", ()) for p in group["params"])
+    return any(
+        id(p) in owned
+        for o in instances(torch.optim.Optimizer)
+        for group in getattr(o, "param_groups", ())
+        for p in group["params"]
+    )
 
 
 def schedulers(optimizers):
@@ -237,16 +246,27 @@ def schedulers(optimizers):
 
 def scaler_of(optimizer):
     """The GradScaler that steps this optimizer, or None."""
-    return next((s for s in instances(torch.amp.GradScaler)
-                 if s._enabled and id(optimizer) in getattr(s, "_per_optimizer_states", ())), None)
+    return next(
+        (
+            s
+            for s in instances(torch.amp.GradScaler)
+            if s._enabled and id(optimizer) in getattr(s, "_per_optimizer_states", ())
+        ),
+        None,
+    )
 
 
 def device_generators(optimizer):
-    """The default generators of the GPUs that the optimizer's parameters lie on, then those that are global variables."""
+    """The default generators of the GPUs that the optimizer's parameters lie on, then those that are global
+    variables."""
     numbers = sorted({p.device.index for p in parameters(optimizer) if p.device.type == "cuda"})
     usual = [torch.cuda.default_generators[n] for n in numbers]
-    own = {id(value): value for frame in user_frames() for value in list(frame.f_globals.values())
-           if isinstance(value, torch.Generator) and value.device.type != "cpu" and not any(value is g for g in usual)}
+    own = {
+        id(value): value
+        for frame in user_frames()
+        for value in list(frame.f_globals.values())
+        if isinstance(value, torch.Generator) and value.device.type != "cpu" and not any(value is g for g in usual)
+    }
     return usual + list(own.values())
 
 
@@ -258,8 +278,9 @@ def is_users_class(kind):
 
 
 def referents(it):
-    """What an object of CPython's own holds, as the garbage collector is told. A tuple among it may be one that is being filled or has
-    empty places (itertools.zip_longest's), which nothing of Python's may read: its elements stand for it."""
+    """What an object of CPython's own holds, as the garbage collector is told. A tuple among it may be one that is
+    being filled or has empty places (itertools.zip_longest's), which nothing of Python's may read: its elements stand
+    for it."""
     found = gc.get_referents(it)
     if any(type(value) is tuple for value in found):
         return [inner for value in found for inner in (gc.get_referents(value) if type(value) is tuple else (value,))]
@@ -267,8 +288,8 @@ def referents(it):
 
 
 def held_by(it):
-    """The values of an object's attributes, slots too. Not by vars(), which makes a dict of them that all later accesses of the
-    program's have to go through (CPython 3.11 and 3.12)."""
+    """The values of an object's attributes, slots too. Not by vars(), which makes a dict of them that all later
+    accesses of the program's have to go through (CPython 3.11 and 3.12)."""
     found = []
     for value in gc.get_referents(it):
         if type(value) is dict and len(value) <= 1000:  # of the attributes, where there is one
@@ -279,8 +300,8 @@ def held_by(it):
 
 
 def names_of(frame):
-    """A copy of a frame's names. Those of a function are not asked for by f_locals: before 3.13 that fills the dict that locals() gave
-    the program, and all in it would live as long as the frame."""
+    """A copy of a frame's names. Those of a function are not asked for by f_locals: before 3.13 that fills the dict
+    that locals() gave the program, and all in it would live as long as the frame."""
     return _native.function_names(frame) if is_function(frame) else dict(frame.f_locals)
 
 
@@ -299,8 +320,8 @@ def user_frames(frame=None):
 
 
 def _tell_apart(params, by_id, module_of):
-    """Of several modules that have parameters of the same name, each goes before its own by the variable that holds it, else by
-    its class."""
+    """Of several modules that have parameters of the same name, each goes before its own by the variable that holds it,
+    else by its class."""
     seen = collections.Counter(by_id[p] for p in params)
     alike = [p for p in params if seen[by_id[p]] > 1]
     if not alike:
@@ -320,7 +341,8 @@ def _tell_apart(params, by_id, module_of):
 
 
 def names(optimizer):
-    """A name for each parameter, in order: its qualified name in a module, else the variable that holds it, else group and index."""
+    """A name for each parameter, in order: its qualified name in a module, else the variable that holds it, else group
+    and index."""
     params = parameters(optimizer)
     by_id, module_of = {}, {}
     found = roots(optimizer)

@@ -1,9 +1,8 @@
 """What the program reads one thing after the other: files, readers, cursors, iterators that no name or loop holds.
 
-The rewind sets names and loops back, not where such an object stands: a second run would read what comes next, and meet the
-end of the data where the bad batch was the last. So a window that may have read from one is not run again in place. Where it
-is run again (a data set reads its file by index), each is put back to where the first run left it.
-"""
+The rewind sets names and loops back, not where such an object stands: a second run would read what comes next, and meet
+the end of the data where the bad batch was the last. So a window that may have read from one is not run again in place.
+Where it is run again (a data set reads its file by index), each is put back to where the first run left it."""
 
 import gc
 import inspect
@@ -23,15 +22,18 @@ ENDLESS = (itertools.count, itertools.cycle, itertools.repeat)
 PLAIN = (int, float, complex, str, bytes, bool, type(None))
 IN_MEMORY = (io.BytesIO, io.StringIO)
 HANDS_ON = (("_pickle", "Unpickler"), ("functools", "partial"))
-MOST_INNER = 200               # objects between an iterator and the loader that it draws from
-MOST_DEPTH = 8                 # of iterators that draw from others
-MOST_BYTES = 16 << 20          # of a file in memory
+MOST_INNER = 200  # objects between an iterator and the loader that it draws from
+MOST_DEPTH = 8  # of iterators that draw from others
+MOST_BYTES = 16 << 20  # of a file in memory
 
 
 class Drawn:
     def __init__(self):
-        self.once = []         # names of what this window may have read from, and nothing sets back
-        self._set_back, self._still = set(), set()   # ids: by the rewind; not moved since the window began, as it has seen
+        self.once = []  # names of what this window may have read from, and nothing sets back
+        self._set_back, self._still = (
+            set(),
+            set(),
+        )  # ids: by the rewind; not moved since the window began, as it has seen
         self._files, self._memory, self._figures = [], [], []
         self._by_index = set()
         self._kept = []
@@ -53,10 +55,13 @@ class Drawn:
                 todo.extend(i for i in _drawn_by(inner) if _is_known(i))
 
     def held_by(self, it, values):
-        """An object that is asked for things by their number, and not for the next, reads its files from where it goes to."""
+        """An object that is asked for things by their number, and not for the next, reads its files from where it goes
+        to."""
         if hasattr(type(it), "__getitem__") and not _iterates(it):
             for value in values:
-                inner = value if isinstance(value, (list, tuple)) else value.values() if type(value) is dict else [value]
+                inner = (
+                    value if isinstance(value, (list, tuple)) else value.values() if type(value) is dict else [value]
+                )
                 self._by_index.update(id(v) for v in list(inner)[:MOST_INNER])
 
     def look(self, it, name):
@@ -64,18 +69,20 @@ class Drawn:
         if isinstance(it, io.IOBase) or type(it).__module__ == "mmap":
             self._file(it, name)
             return []
-        if isinstance(it, (types.BuiltinMethodType, types.MethodWrapperType)) and not isinstance(it.__self__, (types.ModuleType, type)):
+        if isinstance(it, (types.BuiltinMethodType, types.MethodWrapperType)) and not isinstance(
+            it.__self__, (types.ModuleType, type)
+        ):
             return [it.__self__]
         kind = type(it)
         if hasattr(kind, "fetchone") and getattr(it, "description", True) is None:
-            return []          # a cursor that has no rows to give
+            return []  # a cursor that has no rows to give
         if not _iterates(it):
             return gc.get_referents(it) if (kind.__module__, kind.__name__) in HANDS_ON else None
         if id(it) in self._still or isinstance(it, LOADING):
             return []
         if isinstance(it, types.GeneratorType):
             return self._generator(it, name)
-        if discover.is_users_class(kind):    # what it holds is looked at like that of any object
+        if discover.is_users_class(kind):  # what it holds is looked at like that of any object
             if not _leads_to_loader(it):
                 self.once.append(name)
             return None
@@ -89,7 +96,7 @@ class Drawn:
 
     def _generator(self, it, name):
         frame = it.gi_frame
-        if frame is None or it.gi_running:   # running: one of the frames around us
+        if frame is None or it.gi_running:  # running: one of the frames around us
             return []
         names, is_torchs = discover.names_of(frame), frame.f_code.co_filename.startswith(_TORCH)
         inner = [*_drawn_by(it), *names.values()]
@@ -114,7 +121,7 @@ class Drawn:
                 self._memory.append((it, content, it.tell()))
         try:
             position = it.tell()
-        except (OSError, ValueError):        # text that is iterated over does not tell
+        except (OSError, ValueError):  # text that is iterated over does not tell
             self.once.append(name)
             return
         self._files.append((it, position, name))
@@ -146,7 +153,7 @@ class Drawn:
 
 
 _TORCH = torch.__path__[0]
-LOADING = torch.utils.data.dataloader._BaseDataLoaderIter   # set back by the log of batches
+LOADING = torch.utils.data.dataloader._BaseDataLoaderIter  # set back by the log of batches
 
 
 def is_reader(it):
@@ -162,7 +169,9 @@ def idle(frame, names):
 
 
 def _iterates(it):
-    return hasattr(type(it), "__next__") and type(it) not in weakref.ProxyTypes   # which pass on what the object may not have
+    return (
+        hasattr(type(it), "__next__") and type(it) not in weakref.ProxyTypes
+    )  # which pass on what the object may not have
 
 
 def _is_known(it):

@@ -1,12 +1,12 @@
-"""What a second run in place would write to files a second time is held: what goes to open text files, to files that it opens
-itself, and points given to a logger that sends them elsewhere.
+"""What a second run in place would write to files a second time is held: what goes to open text files, to files that it
+opens itself, and points given to a logger that sends them elsewhere.
 
-Of a text file that is open for writing, the descriptor leads nowhere for as long, and to a copy where it is read too. Below it
-there is nothing that counts what was written; a compressed stream or a database would be broken by that, so those are watched,
-and named if they were written twice. Open databases are told to leave out what is written (`databases.py`). A file that the second run opens for writing is another file with the same content, which it also finds when it opens
-that name again (`paths.py`, as what is done to files by their names). All of it on the thread that trains alone. What is done outside of
-the process is named (`outside.py`).
-"""
+Of a text file that is open for writing, the descriptor leads nowhere for as long, and to a copy where it is read too.
+Below it there is nothing that counts what was written; a compressed stream or a database would be broken by that, so
+those are watched, and named if they were written twice. Open databases are told to leave out what is written
+(`databases.py`). A file that the second run opens for writing is another file with the same content, which it also
+finds when it opens that name again (`paths.py`, as what is done to files by their names). All of it on the thread that
+trains alone. What is done outside of the process is named (`outside.py`)."""
 
 import builtins
 import fcntl
@@ -16,7 +16,6 @@ import re
 import shutil
 import stat
 import sys
-import tempfile
 import threading
 import weakref
 
@@ -31,8 +30,8 @@ from .quiet import HELD, is_over
 
 OF_CAPSULES = re.compile(r"/step-\d+[^/]*\.partial-[0-9a-f]+-\d+-\d+-\d+/[^/]+$")  # that are being written
 
-# Loggers whose points go to another thread or process, and what counts steps in objects of torch's: (module, class, methods). Held for
-# the thread that trains.
+# Loggers whose points go to another thread or process, and what counts steps in objects of torch's: (module, class,
+# methods). Held for the thread that trains.
 LOGGERS = [
     ("torch.profiler.profiler", "profile", ("step",)),
     ("logging", "Logger", ("callHandlers",)),
@@ -48,7 +47,8 @@ def logger_classes():
 
 
 def _text_files():
-    """{descriptor: the files on it}: text, or bytes without a buffer that are written only; of no other layer's making."""
+    """{descriptor: the files on it}: text, or bytes without a buffer that are written only; of no other layer's
+    making."""
     found, shared, raw, buffered = {}, set(), [], set()
     for it in _native.instances((io.TextIOWrapper, io.FileIO, io.BufferedWriter, io.BufferedRandom)):
         kind = type(it)
@@ -86,8 +86,8 @@ def _identity(fd):
 
 
 def _states():
-    """{(descriptor, its file): size and time} of the ordinary files that are open for writing. A database is as long as before. Of
-    none that we write ourselves beside the program."""
+    """{(descriptor, its file): size and time} of the ordinary files that are open for writing. A database is as long as
+    before. Of none that we write ourselves beside the program."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -106,7 +106,7 @@ class HeldFiles:
 
     def __init__(self):
         self.swapped, self._patches = [], Patches()
-        self._opened, self._not_held = [], {}   # (weak reference to a file opened meanwhile, path); path -> its state
+        self._opened, self._not_held = [], {}  # (weak reference to a file opened meanwhile, path); path -> its state
         self._me = _me()
         self._paths = Paths(lambda: _me() == self._me)
         self._outside = Outside(lambda: _me() == self._me, self._is_written)
@@ -127,7 +127,7 @@ class HeldFiles:
                 positions = [(file, file.tell()) for file in files if file.readable()]
                 sink = self._copy_of(fd) if positions else os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
             except (OSError, ValueError):
-                continue                        # such as text that is iterated over, which does not tell
+                continue  # such as text that is iterated over, which does not tell
             copy, inherited, instead = os.dup(fd), os.get_inheritable(fd), _identity(sink)
             os.dup2(sink, fd, inheritable=False)
             os.close(sink)
@@ -147,7 +147,7 @@ class HeldFiles:
         """A file is opened to be written, in whatever way; those that stand for others are not looked at."""
         path = self._paths.key(path)
         is_told = path in self._not_held or self._paths.is_ours(path) or path.startswith(("/dev/", "/proc/"))
-        if not is_told and not os.path.isdir(path):   # which is how a file without a name is made, or a temporary one
+        if not is_told and not os.path.isdir(path):  # which is how a file without a name is made, or a temporary one
             self._not_held[path] = _state(path)
 
     def _copy_of(self, fd):
@@ -189,8 +189,15 @@ class HeldFiles:
         """Names of the files that were written a second time, and what else was done twice."""
         is_over(self)
         *_, made, twice, _ = in_any_case(
-            lambda: self._databases is not None and self._databases.end(), self._outside.end, self._paths.end, self._patches.undo,
-            self._end_opened, self._paths.close, self._written, self._end_swapped)
+            lambda: self._databases is not None and self._databases.end(),
+            self._outside.end,
+            self._paths.end,
+            self._patches.undo,
+            self._end_opened,
+            self._paths.close,
+            self._written,
+            self._end_swapped,
+        )
         twice = [*map(_relative, made), *twice]
         return [*sorted(set(twice)), *map(Done, self._outside.done)]
 
@@ -228,7 +235,9 @@ def written_twice(names):
     """The words for what `end` gave."""
     done = [n for n in names if isinstance(n, Done)]
     files = [n for n in names if not isinstance(n, Done)]
-    return (f"; written twice: {', '.join(files[:8])}" if files else "") + (f"; done twice: {', '.join(done[:8])}" if done else "")
+    return (f"; written twice: {', '.join(files[:8])}" if files else "") + (
+        f"; done twice: {', '.join(done[:8])}" if done else ""
+    )
 
 
 def _is_still(fd, identity):

@@ -21,10 +21,20 @@ def _switches():
     yield "fill_uninitialized_memory", lambda: torch.utils.deterministic.fill_uninitialized_memory
     yield "tf32_matmul", lambda: torch.backends.cuda.matmul.allow_tf32
     yield "tf32_cudnn", lambda: torch.backends.cudnn.allow_tf32
-    for name, backend in (("all", torch.backends), ("cuda_matmul", torch.backends.cuda.matmul), ("mkldnn_matmul", torch.backends.mkldnn)):
+    for name, backend in (
+        ("all", torch.backends),
+        ("cuda_matmul", torch.backends.cuda.matmul),
+        ("mkldnn_matmul", torch.backends.mkldnn),
+    ):
         yield f"fp32_precision_{name}", lambda backend=backend: backend.fp32_precision  # from torch 2.9 on
-    yield "reduced_precision_reduction_float16", lambda: torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
-    yield "reduced_precision_reduction_bfloat16", lambda: torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+    yield (
+        "reduced_precision_reduction_float16",
+        lambda: torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
+    )
+    yield (
+        "reduced_precision_reduction_bfloat16",
+        lambda: torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
+    )
     yield "cudnn", lambda: torch.backends.cudnn.enabled
     yield "cudnn_benchmark", lambda: torch.backends.cudnn.benchmark
     yield "cudnn_deterministic", lambda: torch.backends.cudnn.deterministic

@@ -10,8 +10,8 @@ _held = []  # (cell, the step that was in it)
 
 
 def is_torchs(kind):
-    """Is the step of this class one of torch.optim's? Those evaluate a closure before they write anything, and leave out
-    a parameter that has no gradient. (torch.distributed.optim wraps other optimizers: not among them.)"""
+    """Is the step of this class one of torch.optim's? Those evaluate a closure before they write anything, and leave
+    out a parameter that has no gradient. (torch.distributed.optim wraps other optimizers: not among them.)"""
     return compat.step_cell(kind) is None or getattr(kind.step, "__module__", "").split(".")[:2] == ["torch", "optim"]
 
 

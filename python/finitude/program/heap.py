@@ -1,8 +1,8 @@
 """What a second run writes into the program's own objects is taken back: counters, lists of metrics, queues, averages.
 
-Names, iterators, generators, buffers and gradients are put back by the rewind; an attribute such as `self.global_step`, a
-list that the loop appends to, a moving average kept by hand lie on the heap. Looked at only when a bad step is about to
-run again, so healthy steps pay nothing. Objects are copied one level deep each and put back in place, by identity.
+Names, iterators, generators, buffers and gradients are put back by the rewind; an attribute such as `self.global_step`,
+a list that the loop appends to, a moving average kept by hand lie on the heap. Looked at only when a bad step is about
+to run again, so healthy steps pay nothing. Objects are copied one level deep each and put back in place, by identity.
 """
 
 import collections
@@ -19,7 +19,7 @@ from .discover import has_memory, is_function, is_users_class, names_of
 from .files import logger_classes
 
 MAX_OBJECTS, MAX_ELEMENTS = 20_000, 2_000_000
-MAX_UNCOUNTED = 16 << 20     # bytes of a tensor that has no write to its name
+MAX_UNCOUNTED = 16 << 20  # bytes of a tensor that has no write to its name
 MAX_BYTES = 256 << 20  # of tensors; what is beyond is watched by a checksum, and named if it was written twice
 PLAIN = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 CONTAINERS = (list, dict, set, bytearray, collections.deque)
@@ -31,19 +31,19 @@ class Ledger:
     since: so many windows were closed when the second run is to begin."""
 
     def __init__(self, frame, owned=(), left_alone=(), since=0):
-        self._uncounted = []                   # (tensor, name) of those that have no write to their name
-        self._copies, self._tensors = [], []   # functions that put back; (name, tensor, checksum, copy or None)
-        self.read_on = []                      # names of what goes on from where it stands, and may have been read from since
-        self.one_way = []                      # names of what gives each thing once, and may have been used since
+        self._uncounted = []  # (tensor, name) of those that have no write to their name
+        self._copies, self._tensors = [], []  # functions that put back; (name, tensor, checksum, copy or None)
+        self.read_on = []  # names of what goes on from where it stands, and may have been read from since
+        self.one_way = []  # names of what gives each thing once, and may have been used since
         self._since = since
         self._drawn = drawn.Drawn()
-        self._versions = []                    # of those tensors
-        self._back = set()                     # ids of those that go back with the window's start
-        self._figures, self._lists = [], []    # (where it is, what it held), (list, what it held): see `counted`
-        self._generators = []                  # the same, for random numbers of the program's own and numpy's arrays
+        self._versions = []  # of those tensors
+        self._back = set()  # ids of those that go back with the window's start
+        self._figures, self._lists = [], []  # (where it is, what it held), (list, what it held): see `counted`
+        self._generators = []  # the same, for random numbers of the program's own and numpy's arrays
         self._seen = {id(x) for x in (*owned, *left_alone)}
-        self._kept = [*owned, *left_alone]     # ids are those of living objects
-        self._loggers = logger_classes()        # held by what they are told; what they are made of is theirs
+        self._kept = [*owned, *left_alone]  # ids are those of living objects
+        self._loggers = logger_classes()  # held by what they are told; what they are made of is theirs
         self._elements = self._bytes = 0
         if (shell := cells.shell()) is not None:  # its names are among those of the cells
             self._seen.add(id(shell))
@@ -51,7 +51,9 @@ class Ledger:
         while frame is not None and not outermost:
             if not is_library(frame.f_code.co_filename):
                 if not is_function(frame) and frame.f_locals is frame.f_globals:
-                    outermost = frame.f_globals.get("__name__") == "__main__"  # what is around it runs the program, as a notebook does
+                    outermost = (
+                        frame.f_globals.get("__name__") == "__main__"
+                    )  # what is around it runs the program, as a notebook does
                     names = dict(frame.f_globals)
                     self._globals(frame.f_globals, todo, drawn.idle(frame, names))
                 else:
@@ -69,7 +71,8 @@ class Ledger:
             todo.append((it, "a loop's iterator"))
         while todo and len(self._seen) < MAX_OBJECTS and self._elements < MAX_ELEMENTS:
             self._look(*todo.pop(), todo)
-        # Writes through .data or NumPy are not counted: what is not large is taken to be written, while those that were leave room.
+        # Writes through .data or NumPy are not counted: what is not large is taken to be written, while those that were
+        # leave room.
         for tensor, name in self._uncounted:
             if self._bytes + tensor.numel() * tensor.element_size() <= MAX_BYTES:
                 self._tensor(tensor, name)
@@ -106,16 +109,18 @@ class Ledger:
             todo.extend((v, name) for v in inner)
             return
         if isinstance(it, torch.Tensor):
-            if not has_memory(it) or it.is_inference():    # counts no writes
+            if not has_memory(it) or it.is_inference():  # counts no writes
                 return
-            if it._version > 0:      # written in place at some time; by this window too, if the second run is to do it again
+            if (
+                it._version > 0
+            ):  # written in place at some time; by this window too, if the second run is to do it again
                 self._tensor(it, name)
             elif it.numel() * it.element_size() <= MAX_UNCOUNTED:
                 self._uncounted.append((it, name))
             return
         if isinstance(it, torch.nn.Module):
             for inner, tensor in (*it.named_parameters(recurse=False), *it.named_buffers(recurse=False)):
-                if id(tensor) not in self._seen:   # written through .data, a tensor's version stays
+                if id(tensor) not in self._seen:  # written through .data, a tensor's version stays
                     self._seen.add(id(tensor))
                     self._tensor(tensor, inner)
             todo.extend((m, n) for n, m in it.named_children())
@@ -211,15 +216,25 @@ class Ledger:
         self._versions.append(tensor._version)
 
     def second_run_begins(self):
-        """What the snapshot of the window's start put back (buffers) is finite again: the second run begins with it as the first did."""
-        self._back = {id(tensor) for _, tensor, _, copy in self._tensors
-                      if copy is not None and not _native.is_finite(copy) and _native.is_finite(tensor)}
+        """What the snapshot of the window's start put back (buffers) is finite again: the second run begins with it as
+        the first did."""
+        self._back = {
+            id(tensor)
+            for _, tensor, _, copy in self._tensors
+            if copy is not None and not _native.is_finite(copy) and _native.is_finite(tensor)
+        }
 
     def ruined(self):
-        """(name, tensor) of those that the step writes in place, and that its first run had left non-finite: the second began
-        with other values than the first."""
-        return [(name, tensor) for (name, tensor, _, copy), version in zip(self._tensors, self._versions)
-                if tensor._version != version and copy is not None and not _native.is_finite(copy) and id(tensor) not in self._back]
+        """(name, tensor) of those that the step writes in place, and that its first run had left non-finite: the second
+        began with other values than the first."""
+        return [
+            (name, tensor)
+            for (name, tensor, _, copy), version in zip(self._tensors, self._versions)
+            if tensor._version != version
+            and copy is not None
+            and not _native.is_finite(copy)
+            and id(tensor) not in self._back
+        ]
 
     def tensors(self):
         """Those that a copy was made of."""
@@ -236,14 +251,16 @@ class Ledger:
                 tensor.data.copy_(copy)
 
     def counted(self):
-        """What the second run has counted up: [(which, key's number, what it was at the start of the window)], and of lists that have
-        grown [(which, None, by how much)]. A step counts the same each time; none is known to be right before a run from there has
-        shown it."""
+        """What the second run has counted up: [(which, key's number, what it was at the start of the window)], and of
+        lists that have grown [(which, None, by how much)]. A step counts the same each time; none is known to be right
+        before a run from there has shown it."""
         found = []
         for which, (figures, before) in enumerate(self._figures):
             for number, (key, value) in enumerate(before.items()):
                 now = figures.get(key)
-                if type(value) not in (int, float) or type(now) is not type(value):  # None and names among the figures count nothing
+                if type(value) not in (int, float) or type(now) is not type(
+                    value
+                ):  # None and names among the figures count nothing
                     continue
                 if math.isfinite(now) and math.isfinite(value) and now != value:
                     found.append((which, number, value - (now - value)))
@@ -267,8 +284,8 @@ class Ledger:
         return found
 
     def put_back(self):
-        """Everything as it was. Returns the names of tensors that were written and are too large to have a copy of, and of what was read
-        from and does not go back."""
+        """Everything as it was. Returns the names of tensors that were written and are too large to have a copy of, and
+        of what was read from and does not go back."""
         signals.put_back()
         for restore in (*self._copies, *self._generators):
             restore()
@@ -288,7 +305,7 @@ def _count_down(figures, key, value, earlier):
 
 def _shorten(it, size, by):
     if list.__len__(it) == size:
-        del it[size - by:]
+        del it[size - by :]
 
 
 def _attributes(state, own, left):
@@ -298,7 +315,8 @@ def _attributes(state, own, left):
 
 
 def base_of(it):
-    """The builtin container that it is made of: a subclass may do anything in its own methods, such as loading modules."""
+    """The builtin container that it is made of: a subclass may do anything in its own methods, such as loading
+    modules."""
     return next(b for b in (collections.OrderedDict, *CONTAINERS) if isinstance(it, b))
 
 

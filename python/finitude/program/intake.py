@@ -11,7 +11,9 @@ from . import discover
 
 def _loops_around(tree, line):
     """The `for` statements whose body holds the line, innermost first."""
-    loops = [n for n in ast.walk(tree) if isinstance(n, (ast.For, ast.AsyncFor)) and n.lineno < line <= (n.end_lineno or 0)]
+    loops = [
+        n for n in ast.walk(tree) if isinstance(n, (ast.For, ast.AsyncFor)) and n.lineno < line <= (n.end_lineno or 0)
+    ]
     return sorted(loops, key=lambda n: -n.lineno)
 
 
@@ -53,8 +55,8 @@ def _data_names(loop):
 
 
 def name_reader_on_the_way(found):
-    """A birth that no operation made has the line that reads it first. Where that one only prints or checks it, the first that leads on
-    to the sink tells more."""
+    """A birth that no operation made has the line that reads it first. Where that one only prints or checks it, the
+    first that leads on to the sink tells more."""
     births, path = found.get("births"), [p for p in found.get("path") or () if p.get("file")]
     if not births or not path or births[0].get("phase") not in ("data", "state") or births[0].get("op"):
         return
@@ -76,7 +78,12 @@ def _keeps_nothing(file, line):
 
 def name_loop_line(birth):
     """Moves a data birth without an op of its own from its first reader to the `for` line that bound what was read."""
-    if birth.get("phase") != "data" or birth.get("op") or not birth.get("file") or birth.get("datum", {}).get("how") in ("made", "read"):
+    if (
+        birth.get("phase") != "data"
+        or birth.get("op")
+        or not birth.get("file")
+        or birth.get("datum", {}).get("how") in ("made", "read")
+    ):
         return
     try:
         with open(birth["file"], encoding="utf-8") as f:
@@ -98,15 +105,15 @@ def name_loop_line(birth):
 
 
 class Draws:
-    """Random numbers of steps that are left out: the state after one is that of a loop that said `continue` right after it fetched the
-    batch, so the next step draws the same ones. If they are what makes it bad (the last noise level of a diffusion), so is that step,
-    and each after it: from the third in a row on, what a step drew stays drawn."""
+    """Random numbers of steps that are left out: the state after one is that of a loop that said `continue` right after
+    it fetched the batch, so the next step draws the same ones. If they are what makes it bad (the last noise level of a
+    diffusion), so is that step, and each after it: from the third in a row on, what a step drew stays drawn."""
 
-    KEPT_FROM = 3              # two of a data set's bad batches in a row are nothing rare
+    KEPT_FROM = 3  # two of a data set's bad batches in a row are nothing rare
 
     def __init__(self):
-        self._generators = None    # as the bad window that is judged had drawn from them
-        self._last = {}            # by the number of the optimizer: its last step that was left out, so many in a row
+        self._generators = None  # as the bad window that is judged had drawn from them
+        self._last = {}  # by the number of the optimizer: its last step that was left out, so many in a row
 
     def note(self):
         self._generators = _native.take_generators()

@@ -1,5 +1,5 @@
-"""What was not finite when an alarm was told. A step that is left out leaves its gradients and its loss behind; whoever looks later
-for what a script's own exception is about is not to take them for news."""
+"""What was not finite when an alarm was told. A step that is left out leaves its gradients and its loss behind; whoever
+looks later for what a script's own exception is about is not to take them for news."""
 
 import sys
 
@@ -9,8 +9,8 @@ from torch.utils.weak import TensorWeakRef
 from .. import _native
 from . import discover
 
-MAX_LOOKED_AT = 64 << 20   # bytes of a tensor without a graph
-MAX_CARRIED = 4 << 20   # bytes of values that a bad step computed, held until another one is told of
+MAX_LOOKED_AT = 64 << 20  # bytes of a tensor without a graph
+MAX_CARRIED = 4 << 20  # bytes of values that a bad step computed, held until another one is told of
 
 
 def _version(tensor):
@@ -24,15 +24,20 @@ def _tensors(value):
 
 
 def _is_small_data(tensor):
-    return type(tensor) is torch.Tensor and tensor.grad_fn is None and tensor.layout is torch.strided and tensor.nbytes <= MAX_LOOKED_AT
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.grad_fn is None
+        and tensor.layout is torch.strided
+        and tensor.nbytes <= MAX_LOOKED_AT
+    )
 
 
 class Known:
     """Tensors as they were. What has been written since, or stands where such a one stood, is another matter."""
 
     def __init__(self):
-        self._held = []                     # what was bad and has no graph, such as a batch, as weak references
-        self._kept, self.carried = [], []   # carried: (name, tensor) of what a bad step computed, for the next to read
+        self._held = []  # what was bad and has no graph, such as a batch, as weak references
+        self._kept, self.carried = [], []  # carried: (name, tensor) of what a bad step computed, for the next to read
 
     def note(self, tensors):
         still = [(ref, version) for ref, version in self._kept if (t := ref()) is not None and _version(t) == version]
@@ -45,7 +50,9 @@ class Known:
         while frame is not None:
             values = [(name, v) for name, value in discover.names_of(frame).items() for v in _tensors(value)]
             found = [(name, v) for name, v in values if v.grad_fn is not None and not _native.is_finite(v)]
-            self._held += [(TensorWeakRef(v), _version(v)) for _, v in values if _is_small_data(v) and not _native.is_finite(v)]
+            self._held += [
+                (TensorWeakRef(v), _version(v)) for _, v in values if _is_small_data(v) and not _native.is_finite(v)
+            ]
             self.note([v for _, v in found])
             for name, v in found:
                 size += v.untyped_storage().nbytes() if v.layout is torch.strided else MAX_CARRIED

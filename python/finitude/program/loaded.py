@@ -1,5 +1,5 @@
-"""In the second process: which line of the program loaded the state of an optimizer. No operator need run for that, so no trace
-tells."""
+"""In the second process: which line of the program loaded the state of an optimizer. No operator need run for that, so
+no trace tells."""
 
 import functools
 import weakref
@@ -13,8 +13,8 @@ _LINES = weakref.WeakKeyDictionary()  # optimizer -> (file, line)
 
 
 def watch(look):
-    """From here on calls of load_state_dict are noted, and the optimizer is looked at behind each. Only for a process of our own: the
-    class is changed."""
+    """From here on calls of load_state_dict are noted, and the optimizer is looked at behind each. Only for a process
+    of our own: the class is changed."""
     load = torch.optim.Optimizer.load_state_dict
 
     @functools.wraps(load)

@@ -1,4 +1,5 @@
-"""Which thread made an optimizer. What several threads make at the same time is numbered by luck, and otherwise in another process."""
+"""Which thread made an optimizer. What several threads make at the same time is numbered by luck, and otherwise in
+another process."""
 
 import collections
 import threading
@@ -19,7 +20,8 @@ class Makers:
         return True
 
     def told(self, ordinal):
-        """For another process to know it by; None where the ordinal says it: all that were made come from the main thread."""
+        """For another process to know it by; None where the ordinal says it: all that were made come from the main
+        thread."""
         main = threading.main_thread().name
         return self._made.get(ordinal) if any(name != main for name, _ in self._made.values()) else None
 

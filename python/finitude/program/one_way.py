@@ -1,9 +1,8 @@
-"""What gives each thing once: queues between threads and processes, connections, sockets, pipes. A second run in place would
-take other things out of them than the first did, and put the same in twice.
+"""What gives each thing once: queues between threads and processes, connections, sockets, pipes. A second run in place
+would take other things out of them than the first did, and put the same in twice.
 
-The classes written in Python note when they are used, so that one that this window left alone is known. Others (sockets,
-pipes, `queue.SimpleQueue`) are always taken for used.
-"""
+The classes written in Python note when they are used, so that one that this window left alone is known. Others
+(sockets, pipes, `queue.SimpleQueue`) are always taken for used."""
 
 import functools
 import io
@@ -23,8 +22,8 @@ NOTED = (
 )
 SILENT = (("socket", "socket"), ("_queue", "SimpleQueue"))
 
-_used = {}      # id: (weak reference, windows closed when it was last used)
-_noting = []    # (class, names) of those whose methods note it
+_used = {}  # id: (weak reference, windows closed when it was last used)
+_noting = []  # (class, names) of those whose methods note it
 
 
 def watch(patches):
@@ -71,8 +70,10 @@ def _note(it):
 def is_one_way(it):
     if isinstance(it, io.IOBase):
         return not it.closed and it.readable() and not it.seekable()
-    return any((kind := getattr(sys.modules.get(module), name, None)) is not None and isinstance(it, kind)
-               for module, name in (*((m, n) for m, n, _ in NOTED), *SILENT))
+    return any(
+        (kind := getattr(sys.modules.get(module), name, None)) is not None and isinstance(it, kind)
+        for module, name in (*((m, n) for m, n, _ in NOTED), *SILENT)
+    )
 
 
 def is_used(it, since):
@@ -88,8 +89,8 @@ def is_used(it, since):
 
 
 def _ends_of(it):
-    """The connections that whatever goes through a `multiprocessing.SimpleQueue` passes, also by methods of a class of its own
-    (loky's). A `Queue` keeps things in between, and its thread may hold a method from before it was noted."""
+    """The connections that whatever goes through a `multiprocessing.SimpleQueue` passes, also by methods of a class of
+    its own (loky's). A `Queue` keeps things in between, and its thread may hold a method from before it was noted."""
     kind = getattr(sys.modules.get("multiprocessing.queues"), "SimpleQueue", None)
     ends = [getattr(it, name, None) for name in ("_reader", "_writer")] if kind and isinstance(it, kind) else []
     held = getattr(it, "__dict__", {}).values()
@@ -103,5 +104,8 @@ def _leads_to_noted(kind, method):
 
 def is_old_way_in(it):
     """A method that was taken off the object before it came to be noted."""
-    return isinstance(it, types.MethodType) and not getattr(it.__func__, "is_noted", False) and \
-        any(isinstance(it.__self__, kind) and it.__func__.__name__ in methods for kind, methods in _noting)
+    return (
+        isinstance(it, types.MethodType)
+        and not getattr(it.__func__, "is_noted", False)
+        and any(isinstance(it.__self__, kind) and it.__func__.__name__ in methods for kind, methods in _noting)
+    )

@@ -1,9 +1,8 @@
-"""What a second run in place does outside of its process cannot be held: a command that it starts, what it sends over the network, a
-database that it opens. It is done twice, and named.
+"""What a second run in place does outside of its process cannot be held: a command that it starts, what it sends over
+the network, a database that it opens. It is done twice, and named.
 
-Python raises audit events for it (PEP 578). A hook for them stays as long as the process, so it is set when the first second run
-begins, and does nothing while none is under way.
-"""
+Python raises audit events for it (PEP 578). A hook for them stays as long as the process, so it is set when the first
+second run begins, and does nothing while none is under way."""
 
 import os
 import shlex
@@ -16,9 +15,9 @@ from ..base.patches import Patches
 from . import rehearsal
 
 MOST = 8
-LONGEST = 60          # letters of a command that are told
+LONGEST = 60  # letters of a command that are told
 
-_listening = []       # the Outside that is told of what happens; the last one
+_listening = []  # the Outside that is told of what happens; the last one
 _hooked = False
 
 
@@ -34,8 +33,10 @@ def _command(args):
     if isinstance(args, str):
         args = secrets.masked_command(args)
     else:
-        args = shlex.join(secrets.masked_words(os.fsdecode(a) if isinstance(a, (bytes, os.PathLike)) else str(a) for a in args))
-    return args if len(args) <= LONGEST else args[:LONGEST - 3] + "..."
+        args = shlex.join(
+            secrets.masked_words(os.fsdecode(a) if isinstance(a, (bytes, os.PathLike)) else str(a) for a in args)
+        )
+    return args if len(args) <= LONGEST else args[: LONGEST - 3] + "..."
 
 
 def _peer(address):
@@ -65,17 +66,18 @@ TOLD = {
     "socket.connect": lambda _, address: _connected(address),
     "socket.sendto": lambda _, address: _sent(address),
     "socket.sendmsg": lambda _, address: _sent(address),
-    "open": None,                # (path, mode, flags): a file, see `opened`
+    "open": None,  # (path, mode, flags): a file, see `opened`
     "sqlite3.connect": None,
 }
-SENDS = (("socket", "socket"), ("ssl", "SSLSocket"))   # whose `send` and `sendall` raise no event
+SENDS = (("socket", "socket"), ("ssl", "SSLSocket"))  # whose `send` and `sendall` raise no event
 
 
 class Outside:
-    """From `begin` until `end`. is_mine() -> bool: is it the thread that trains? opened(path): a file is opened to be written."""
+    """From `begin` until `end`. is_mine() -> bool: is it the thread that trains? opened(path): a file is opened to be
+    written."""
 
     def __init__(self, is_mine, opened):
-        self.done = []         # what was done, in order, each once
+        self.done = []  # what was done, in order, each once
         self._is_mine, self._opened, self._patches, self._busy = is_mine, opened, Patches(), False
 
     def begin(self):
@@ -95,11 +97,11 @@ class Outside:
         def stand_in(this, *args, **kwargs):
             if self._is_mine():
                 if rehearsal.is_under_way():
-                    rehearsal.end(rehearsal.UNKNOWN)   # done twice is less than in a restart, from the start again
+                    rehearsal.end(rehearsal.UNKNOWN)  # done twice is less than in a restart, from the start again
                 try:
                     _is_librarys() or self._note(_sent(this.getpeername()))
                 except OSError:
-                    pass       # it will say so itself
+                    pass  # it will say so itself
             return original(this, *args, **kwargs)
 
         self._patches.set(kind, name, stand_in)
@@ -130,7 +132,7 @@ class Outside:
                     self._opened(args[0])
             else:
                 self._note(TOLD[event](*args))
-        except Exception:      # then it is not named
+        except Exception:  # then it is not named
             pass
         finally:
             self._busy = False
@@ -141,17 +143,25 @@ class Outside:
 
 
 def _is_profiled():
-    monitoring = getattr(sys, "monitoring", None)      # Python 3.12
+    monitoring = getattr(sys, "monitoring", None)  # Python 3.12
     if sys.modules["torch"].autograd._profiler_enabled():
         return True
-    return sys.getprofile() is not None or monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None
+    return (
+        sys.getprofile() is not None
+        or monitoring is not None
+        and monitoring.get_tool(monitoring.PROFILER_ID) is not None
+    )
 
 
 def _changes(path, _, flags):
     """Is a file of before opened to be written, that nothing stands for?"""
     folder = os.path.join(tempfile.gettempdir(), "finitude-")
-    return isinstance(path, (str, bytes, os.PathLike)) and flags & os.O_ACCMODE != os.O_RDONLY and os.path.isfile(path) and \
-        not os.path.realpath(os.fsdecode(path)).startswith(os.path.realpath(folder))
+    return (
+        isinstance(path, (str, bytes, os.PathLike))
+        and flags & os.O_ACCMODE != os.O_RDONLY
+        and os.path.isfile(path)
+        and not os.path.realpath(os.fsdecode(path)).startswith(os.path.realpath(folder))
+    )
 
 
 _MINE = tuple(os.path.join(HOME, "program", name) for name in ("outside.py", "paths.py", "files.py"))

@@ -1,11 +1,10 @@
-"""What a second run in place does to files by their names, beside opening them: `os.mkdir`, `os.remove`, `os.rename` and their like,
-`shutil.rmtree` and `move`, `os.open` and `os.write`, `torch.save`.
+"""What a second run in place does to files by their names, beside opening them: `os.mkdir`, `os.remove`, `os.rename`
+and their like, `shutil.rmtree` and `move`, `os.open` and `os.write`, `torch.save`.
 
-The first run has done it, and the second would fail (what was renamed is not there any more, what was made is there already) or undo
-it. So what is done to a file of before is left out, and the names are answered for as if it had been done: in `others` are those that
-stand for another file, in `gone` those that the second run has taken away. What it makes anew itself is made, and may be taken away
-again.
-"""
+The first run has done it, and the second would fail (what was renamed is not there any more, what was made is there
+already) or undo it. So what is done to a file of before is left out, and the names are answered for as if it had been
+done: in `others` are those that stand for another file, in `gone` those that the second run has taken away. What it
+makes anew itself is made, and may be taken away again."""
 
 import errno
 import fcntl
@@ -22,14 +21,28 @@ import time
 from ..base.patches import Patches
 
 MAX_BYTES = 64 << 20  # of a file that is opened to be added to: its content is copied
-TICK = 0.02           # seconds that a clock of a file system is waited for
+TICK = 0.02  # seconds that a clock of a file system is waited for
 
 # Functions that write a file at a path below Python's own `open`: (module, name, position of the path, its name).
-SAVERS = (("torch", "save", 1, "f"), ("torch.serialization", "save", 1, "f"), ("safetensors.torch", "save_file", 1, "filename"),
-          ("safetensors.numpy", "save_file", 1, "filename"))
-MADE = "made"         # below `of_copy`: the paths that a copy of the process has made, each ended by a zero byte
-of_copy = None        # in a copy of the process that is ended without a word: the folder that is thrown away after it
-LOOKS = ("stat", "lstat", "access", "chmod", "utime", "chown", "getxattr", "setxattr", "listxattr")  # at the file that a name stands for
+SAVERS = (
+    ("torch", "save", 1, "f"),
+    ("torch.serialization", "save", 1, "f"),
+    ("safetensors.torch", "save_file", 1, "filename"),
+    ("safetensors.numpy", "save_file", 1, "filename"),
+)
+MADE = "made"  # below `of_copy`: the paths that a copy of the process has made, each ended by a zero byte
+of_copy = None  # in a copy of the process that is ended without a word: the folder that is thrown away after it
+LOOKS = (
+    "stat",
+    "lstat",
+    "access",
+    "chmod",
+    "utime",
+    "chown",
+    "getxattr",
+    "setxattr",
+    "listxattr",
+)  # at the file that a name stands for
 
 
 def _is_path(it):
@@ -40,10 +53,10 @@ class Paths:
     """is_mine() -> bool: is it the thread that trains that calls?"""
 
     def __init__(self, is_mine):
-        self.others = {}       # path -> the other file of that name
-        self.made = {}         # path -> True: what the second run itself made, and did not take away again
+        self.others = {}  # path -> the other file of that name
+        self.made = {}  # path -> True: what the second run itself made, and did not take away again
         self._is_mine, self._gone, self._own = is_mine, set(), set()
-        self._fds = []         # (descriptor, path, identity) opened by number
+        self._fds = []  # (descriptor, path, identity) opened by number
         self._folder, self._patches, self._busy = None, Patches(), False
         self._began = self._count = 0
 
@@ -88,17 +101,17 @@ class Paths:
             return self.others[key]
         exists = os.path.exists(key) and key not in self._gone
         if key in self.made or not exists and os.path.dirname(key) in self.made:
-            self._has_made(key)                 # a folder that it made is not to lack what it has put there
+            self._has_made(key)  # a folder that it made is not to lack what it has put there
             return None
         if exists and not os.path.isfile(key) or not exists and not os.path.isdir(os.path.dirname(key)):
-            return None                         # a device, or an error that is to be what it was
+            return None  # a device, or an error that is to be what it was
         try:
             other = self._new()
             if exists and not empty:
                 if os.path.getsize(key) > MAX_BYTES:
                     return None
                 shutil.copyfile(key, other)
-        except OSError:                         # no room for it
+        except OSError:  # no room for it
             return None
         self.others[key] = other
         return other
@@ -132,8 +145,22 @@ class Paths:
 
     def begin(self):
         self._began = self._now()
-        for name in ("mkdir", "rmdir", "remove", "unlink", "rename", "replace", "symlink", "link", "truncate", "open", "write", "pwrite",
-                     "writev", "ftruncate"):
+        for name in (
+            "mkdir",
+            "rmdir",
+            "remove",
+            "unlink",
+            "rename",
+            "replace",
+            "symlink",
+            "link",
+            "truncate",
+            "open",
+            "write",
+            "pwrite",
+            "writev",
+            "ftruncate",
+        ):
             self._hold(os, name, getattr(self, f"_{name}"))
         for name in LOOKS:
             self._hold(os, name, self._look)
@@ -142,11 +169,28 @@ class Paths:
         for module, name, position, word in SAVERS:
             if (owner := sys.modules.get(module)) is not None and hasattr(owner, name):
                 self._hold(owner, name, functools.partial(self._save, position, word))
-        if (accessor := getattr(pathlib, "_NormalAccessor", None)) is not None:    # Python 3.10: it has the functions themselves
-            for name in ("mkdir", "rmdir", "unlink", "rename", "replace", "symlink", "link", "stat", "chmod", "listdir", "scandir", "open"):
+        if (
+            accessor := getattr(pathlib, "_NormalAccessor", None)
+        ) is not None:  # Python 3.10: it has the functions themselves
+            for name in (
+                "mkdir",
+                "rmdir",
+                "unlink",
+                "rename",
+                "replace",
+                "symlink",
+                "link",
+                "stat",
+                "chmod",
+                "listdir",
+                "scandir",
+                "open",
+            ):
                 if name in accessor.__dict__:
                     module = __import__("io") if name == "open" else os
-                    self._patches.set(accessor, name, staticmethod(lambda *a, _m=module, _n=name, **k: getattr(_m, _n)(*a, **k)))
+                    self._patches.set(
+                        accessor, name, staticmethod(lambda *a, _m=module, _n=name, **k: getattr(_m, _n)(*a, **k))
+                    )
 
     def _now(self):
         """The clock of the files, which stands still for some milliseconds: what is made from here on is later."""
@@ -171,8 +215,8 @@ class Paths:
             try:
                 again, result = instead(original, *args, **kwargs)
             except OSError:
-                raise                           # what the system says of it
-            except Exception:                   # a failure of ours, or a call that is none: what it says is up to the function
+                raise  # what the system says of it
+            except Exception:  # a failure of ours, or a call that is none: what it says is up to the function
                 again, result = (args, kwargs), None
             finally:
                 self._busy = False
@@ -249,7 +293,7 @@ class Paths:
         elif not os.path.lexists(a) or a in self._gone:
             return None, None
         elif self._is_new(a) and os.path.isfile(a) and os.path.isfile(b) and not self._is_new(b):
-            other = self._new()                 # the one of before stays, as the first run has put it there
+            other = self._new()  # the one of before stays, as the first run has put it there
             shutil.move(a, other)
             self.others[b] = other
         elif self._is_new(a):
@@ -271,7 +315,9 @@ class Paths:
     def _move(self, original, source, target, *args, **kwargs):
         if not _is_path(source) or not _is_path(target):
             return ((source, target, *args), kwargs), None
-        real = os.path.join(target, os.path.basename(os.fspath(source).rstrip("/"))) if os.path.isdir(target) else target
+        real = (
+            os.path.join(target, os.path.basename(os.fspath(source).rstrip("/"))) if os.path.isdir(target) else target
+        )
         a = self._name(source)
         if a not in self.others and os.path.lexists(a) and self._is_new(a):
             return ((source, target, *args), kwargs), None
@@ -359,30 +405,31 @@ class Paths:
         path = args[position] if len(args) > position else kwargs.get(word)
         if _is_path(path) and (other := self.another(self.key(path), True)) is not None:
             if len(args) > position:
-                args = (*args[:position], other, *args[position + 1:])
+                args = (*args[:position], other, *args[position + 1 :])
             else:
                 kwargs = {**kwargs, word: other}
         return (args, kwargs), None
 
 
 def take_away_made(folder):
-    """What a copy of the process, which has ended, made beside the files of the program; and its folder. A folder that holds anything
-    else stays: other programs may have put it there."""
+    """What a copy of the process, which has ended, made beside the files of the program; and its folder. A folder that
+    holds anything else stays: other programs may have put it there."""
     try:
         with open(os.path.join(folder, MADE), "rb") as f:
             made = f.read().split(b"\0")[:-1]
     except OSError:
         made = []
-    for path in reversed(made):                # what is in a folder before the folder
+    for path in reversed(made):  # what is in a folder before the folder
         try:
             os.rmdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
-        except OSError:                        # it has taken it away itself
+        except OSError:  # it has taken it away itself
             continue
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def go_on_in(number, path):
-    """A descriptor that stays open after the second run is, from then on, of the file of that name, which the first run wrote."""
+    """A descriptor that stays open after the second run is, from then on, of the file of that name, which the first run
+    wrote."""
     try:
         own = os.open(path, fcntl.fcntl(number, fcntl.F_GETFL) & ~(os.O_TRUNC | os.O_EXCL | os.O_CREAT))
         os.lseek(own, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)

@@ -7,10 +7,10 @@ from ..base.patches import Patches
 from ..base.robust import in_any_case
 from ..base.say import flush
 
-MUTED = []   # functions that return (object, name of a method) to silence as well, or None
+MUTED = []  # functions that return (object, name of a method) to silence as well, or None
 
 
-HELD = []    # what a second run holds back, each with an `end`: let go of by whoever finds that the second run is over
+HELD = []  # what a second run holds back, each with an `end`: let go of by whoever finds that the second run is over
 
 
 def let_go():
@@ -58,7 +58,7 @@ class Quiet:
     """Holds what the second run writes to stdout and stderr back, and drops it."""
 
     def __init__(self):
-        self.swapped, self._methods, self._streams = [], Patches(), []   # swapped: (descriptor, copy of what it was)
+        self.swapped, self._methods, self._streams = [], Patches(), []  # swapped: (descriptor, copy of what it was)
         HELD.append(self)
         flush()
         try:

@@ -1,16 +1,19 @@
 """Which rank of how many this process is, and what one rank may decide alone.
 
-Under DistributedDataParallel ranks need not agree on a veto: every one is given the same gradients, so
-each sees the same bad one and leaves the same step out. Where a rank could be the only one to see a value it must not act
-alone: they ask one another first. A second run repeats collective operations, so all make it or none: see together.py.
-"""
+Under DistributedDataParallel ranks need not agree on a veto: every one is given the same gradients, so each sees the
+same bad one and leaves the same step out. Where a rank could be the only one to see a value it must not act alone: they
+ask one another first. A second run repeats collective operations, so all make it or none: see together.py."""
 
 import os
 import sys
 
 # Who numbers the processes it starts: torchrun and accelerate, Slurm, Open MPI, MPICH and its kin.
-_VARIABLES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
-              ("SLURM_PROCID", "SLURM_NTASKS"))
+_VARIABLES = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
 
 
 def _group():

@@ -8,8 +8,16 @@ from ..base._places import is_library
 from .discover import is_function
 
 READS = ("LOAD_FAST", "LOAD_NAME", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE", "DELETE_")
-NO_WAY_ON = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE",
-             "JUMP_BACKWARD_NO_INTERRUPT"}
+NO_WAY_ON = {
+    "RETURN_VALUE",
+    "RETURN_CONST",
+    "RAISE_VARARGS",
+    "RERAISE",
+    "JUMP_FORWARD",
+    "JUMP_BACKWARD",
+    "JUMP_ABSOLUTE",
+    "JUMP_BACKWARD_NO_INTERRUPT",
+}
 
 
 def _names(instruction):
@@ -24,7 +32,8 @@ def _names(instruction):
 
 
 def is_read(code, start, name):
-    """May code that goes on behind the instruction at `start` read `name` before it binds it? Handlers are not followed."""
+    """May code that goes on behind the instruction at `start` read `name` before it binds it? Handlers are not
+    followed."""
     instructions = list(dis.get_instructions(code))
     at = {i.offset: n for n, i in enumerate(instructions)}
     # A frame may be said to stand in the caches behind its instruction.
@@ -51,24 +60,30 @@ def is_read(code, start, name):
 
 def _mentions(code, name):
     """Does a function, or one inside of it, read that global variable or that variable of a function around it?"""
-    return any(i.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLOSURE")) and i.argval == name
-               for i in dis.get_instructions(code)) or any(
-        isinstance(c, types.CodeType) and _mentions(c, name) for c in code.co_consts)
+    return any(
+        i.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLOSURE")) and i.argval == name
+        for i in dis.get_instructions(code)
+    ) or any(isinstance(c, types.CodeType) and _mentions(c, name) for c in code.co_consts)
 
 
 def will_read(frame, names):
-    """Those of `names` that the user's frames, from `frame` outwards, may read before they bind them. names: (name, code of the function whose
-    own it is, or None for one of a module or a class body)."""
+    """Those of `names` that the user's frames, from `frame` outwards, may read before they bind them. names: (name,
+    code of the function whose own it is, or None for one of a module or a class body)."""
     wanted, found = set(names), []
     while frame is not None and wanted:
         code = frame.f_code
         if not is_library(code.co_filename):
             mentioned = {*code.co_varnames, *code.co_cellvars, *code.co_freevars, *code.co_names}
-            for name, owner in sorted((w for w in wanted if w[0] in mentioned and _may_be(code, *w)), key=lambda w: w[0]):
+            for name, owner in sorted(
+                (w for w in wanted if w[0] in mentioned and _may_be(code, *w)), key=lambda w: w[0]
+            ):
                 inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
                 if not is_function(frame) and frame.f_locals is frame.f_globals:
-                    inner += [f.__code__ for f in list(frame.f_globals.values()) if isinstance(f, types.FunctionType)
-                              and f.__globals__ is frame.f_globals]
+                    inner += [
+                        f.__code__
+                        for f in list(frame.f_globals.values())
+                        if isinstance(f, types.FunctionType) and f.__globals__ is frame.f_globals
+                    ]
                 if is_read(code, frame.f_lasti, name) or any(_mentions(c, name) for c in inner):
                     found.append(name)
                     wanted.discard((name, owner))
@@ -78,6 +93,10 @@ def will_read(frame, names):
 
 def _may_be(code, name, owner):
     """Is what a running function calls by that name perhaps that name of `owner`? A plain local is nobody else's."""
-    if owner is None:      # functions have their own of that name
+    if owner is None:  # functions have their own of that name
         return name not in code.co_varnames
-    return code is owner or name in (*owner.co_cellvars, *owner.co_freevars) and name in (*code.co_cellvars, *code.co_freevars)
+    return (
+        code is owner
+        or name in (*owner.co_cellvars, *owner.co_freevars)
+        and name in (*code.co_cellvars, *code.co_freevars)
+    )

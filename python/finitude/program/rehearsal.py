@@ -1,11 +1,12 @@
-"""A second run in place is rehearsed in a copy of the process first, which is forked for it: up to the step, without the backward pass.
+"""A second run in place is rehearsed in a copy of the process first, which is forked for it: up to the step, without
+the backward pass.
 
-A program can be put back to where the window began only as far as a snapshot knows it. What its objects carry (a list that batches
-are taken out of, a count of steps that are left, a batch whose parts were popped) is as the first run left it, and a loop that asks
-for that may end, or raise, instead of coming to the step again. There is no way back from there: the training would be over. In the
-copy it costs nothing. Nor does what a run with other data would draw from objects that nothing sets back: the losses tell. What the
-copy changes dies with it; it has files of its own, and ends before it would reach another process.
-"""
+A program can be put back to where the window began only as far as a snapshot knows it. What its objects carry (a list
+that batches are taken out of, a count of steps that are left, a batch whose parts were popped) is as the first run left
+it, and a loop that asks for that may end, or raise, instead of coming to the step again. There is no way back from
+there: the training would be over. In the copy it costs nothing. Nor does what a run with other data would draw from
+objects that nothing sets back: the losses tell. What the copy changes dies with it; it has files of its own, and ends
+before it would reach another process."""
 
 import contextlib
 import ctypes
@@ -33,12 +34,17 @@ from . import discover, paths, signals
 from .paths import MAX_BYTES
 
 BACK, OTHER, ASTRAY, APART, UNKNOWN = "back", "other", "astray", "apart", "unknown"
-SHORTEST, LONGEST = 10.0, 60.0    # seconds that are waited, once if in vain
+SHORTEST, LONGEST = 10.0, 60.0  # seconds that are waited, once if in vain
 _PR_SET_PDEATHSIG = 1
 
 # What reaches another process, or waits for one, or for a thread that the copy does not have.
 REACHES = (
-    ("multiprocessing.connection", "_ConnectionBase", ("recv", "recv_bytes", "recv_bytes_into", "send", "send_bytes", "poll"), APART),
+    (
+        "multiprocessing.connection",
+        "_ConnectionBase",
+        ("recv", "recv_bytes", "recv_bytes_into", "send", "send_bytes", "poll"),
+        APART,
+    ),
     ("multiprocessing.synchronize", "Event", ("set", "clear", "wait"), APART),
     ("multiprocessing.synchronize", "Condition", ("wait", "wait_for", "notify", "notify_all"), APART),
     ("multiprocessing.process", "BaseProcess", ("start", "terminate", "kill", "join"), APART),
@@ -48,10 +54,10 @@ REACHES = (
     ("concurrent.futures.process", "ProcessPoolExecutor", ("submit", "shutdown"), APART),
 )
 
-_tell = None             # in the copy: where what came of it is written
-_of = None               # in the copy: the Rehearsal
-_forking = None          # in the process itself, while it forks: (its number, what the copy is to know)
-_off = False             # one did not end, or none is wanted: no more is tried
+_tell = None  # in the copy: where what came of it is written
+_of = None  # in the copy: the Rehearsal
+_forking = None  # in the process itself, while it forks: (its number, what the copy is to know)
+_off = False  # one did not end, or none is wanted: no more is tried
 
 
 def is_under_way():
@@ -78,7 +84,7 @@ def end(outcome, why=""):
     """In the copy: that came of it. Does not return."""
     global _tell
     told, _tell = _tell, -1
-    if told == -1:       # met again on the way out
+    if told == -1:  # met again on the way out
         _exit(0)
     found = {"outcome": outcome, "why": why}
     try:
@@ -86,27 +92,34 @@ def end(outcome, why=""):
             found["counted"] = _of.ledger.counted()
         _of.ledger.put_back()  # memory that it shares with other processes
         _of.put_locks_back()
-    finally:             # what is held is not let go of: files would be those of the process again
+    finally:  # what is held is not let go of: files would be those of the process again
         try:
             _write(told, json.dumps(found).encode())
-        finally:         # the process itself may be gone
+        finally:  # the process itself may be gone
             _exit(0)
 
 
-_exit, _write = os._exit, os.write         # a second run and the program may come to have others
+_exit, _write = os._exit, os.write  # a second run and the program may come to have others
 
 
 class Rehearsal:
-    """expected: the optimizers that may step next. losses: what each loss of the window was, or None where that does not tell. blame() ->
-    true where it is known why they come out otherwise. drawn() -> why the data is other than in the first run, or ""; named() -> names that have other values.
-    is_back() -> of a program without an optimizer, which is to come to a call of the engine: is it that call?"""
+    """expected: the optimizers that may step next. losses: what each loss of the window was, or None where that does
+    not tell. blame() -> true where it is known why they come out otherwise. drawn() -> why the data is other than in
+    the first run, or ""; named() -> names that have other values. is_back() -> of a program without an optimizer, which
+    is to come to a call of the engine: is it that call?"""
 
     def __init__(self, expected, optimizers, ledger, losses, blame, drawn, named, is_back=None):
-        self.expected, self.optimizers, self.ledger, self.losses, self.is_back = expected, optimizers, ledger, losses, is_back
+        self.expected, self.optimizers, self.ledger, self.losses, self.is_back = (
+            expected,
+            optimizers,
+            ledger,
+            losses,
+            is_back,
+        )
         self._blame, self._drawn, self._named = blame, drawn, named
-        self._seen, self._before = [], []      # losses; what stood in names before any gradient did
-        self._locks = []                       # in the copy: (what all processes lock together, how often this one held it)
-        self._took_gradients = False           # the program asked for some (`autograd.grad`), of which losses may be made
+        self._seen, self._before = [], []  # losses; what stood in names before any gradient did
+        self._locks = []  # in the copy: (what all processes lock together, how often this one held it)
+        self._took_gradients = False  # the program asked for some (`autograd.grad`), of which losses may be made
 
     def hold(self, frame, seconds_per_step):
         """None in the copy. In the process itself (what came of it, what it had counted: see Ledger.down, why)."""
@@ -114,11 +127,11 @@ class Rehearsal:
             return why, (), ""
         try:
             folder = tempfile.mkdtemp(prefix="finitude-")
-        except OSError:                        # no room for what it would write
+        except OSError:  # no room for what it would write
             return UNKNOWN, (), ""
         try:
             return self._forked(folder, frame, min(LONGEST, SHORTEST + 10 * seconds_per_step))
-        except Exception:                      # such as what an audit hook of the program raises: it does not fork
+        except Exception:  # such as what an audit hook of the program raises: it does not fork
             if is_under_way():
                 end(UNKNOWN)
             return UNKNOWN, (), ""
@@ -130,13 +143,19 @@ class Rehearsal:
         global _forking
         child, (reader, writer) = None, os.pipe2(os.O_CLOEXEC)
         try:
-            with signals.later():              # one that came before the number is kept would leave the copy behind
-                _forking = os.getpid(), writer, self, folder    # known before handlers of a fork are called
+            with signals.later():  # one that came before the number is kept would leave the copy behind
+                _forking = os.getpid(), writer, self, folder  # known before handlers of a fork are called
                 try:
                     with warnings.catch_warnings():
-                        warnings.simplefilter("ignore")   # of threads: what they hold is waited for no longer than told below
+                        warnings.simplefilter(
+                            "ignore"
+                        )  # of threads: what they hold is waited for no longer than told below
                         child = os.fork()
-                except (SystemExit, KeyboardInterrupt, GeneratorExit) as refused:   # of an audit hook: signals are held back here
+                except (
+                    SystemExit,
+                    KeyboardInterrupt,
+                    GeneratorExit,
+                ) as refused:  # of an audit hook: signals are held back here
                     raise OSError(errno.EPERM, f"os.fork raised {type(refused).__name__}") from None
                 finally:
                     if not is_under_way():
@@ -159,17 +178,17 @@ class Rehearsal:
         os.close(reader)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        signals.let_go()                       # it ends by those that it is sent, as the program would
+        signals.let_go()  # it ends by those that it is sent, as the program would
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _own_files()
         if (kind := getattr(sys.modules.get("multiprocessing.synchronize"), "SemLock", None)) is not None:
             self._locks = [(it._semlock, it._semlock._count()) for it in _native.instances((kind,))]
-        torch.set_num_threads(1)               # it has no other
+        torch.set_num_threads(1)  # it has no other
         torch.autograd._engine_run_backward = self._no_backward
-        register_optimizer_step_pre_hook(came_back)   # of one that is not watched
+        register_optimizer_step_pre_hook(came_back)  # of one that is not watched
         loader = sys.modules.get("torch.utils.data.dataloader")
-        if loader is not None:                 # its workers are another process's
+        if loader is not None:  # its workers are another process's
             loader._MultiProcessingDataLoaderIter._shutdown_workers = lambda *_: None
         for module, name, methods, outcome in REACHES:
             kind = getattr(sys.modules.get(module), name, None)
@@ -178,7 +197,9 @@ class Rehearsal:
                     setattr(kind, method, lambda *_, _o=outcome, **__: end(_o))
         _end_where_it_returns(frame)
 
-    def _no_backward(self, tensors, gradients=None, retain=False, create=False, inputs=(), *_, accumulate_grad=False, **__):
+    def _no_backward(
+        self, tensors, gradients=None, retain=False, create=False, inputs=(), *_, accumulate_grad=False, **__
+    ):
         if not self._before:
             self._before = [v for v in _in_names().values() if isinstance(v, torch.Tensor)]
         if self.is_back is not None:
@@ -188,7 +209,7 @@ class Rehearsal:
             self._took_gradients = True
         else:
             self._seen.extend(t.detach() for t in tensors)
-            for leaf in inputs or discover.leaves_of(tensors):     # which the program may read
+            for leaf in inputs or discover.leaves_of(tensors):  # which the program may read
                 if leaf.grad is None:
                     leaf.grad = torch.zeros_like(leaf)
         return tuple(torch.zeros_like(i) if isinstance(i, torch.Tensor) else None for i in inputs)
@@ -201,19 +222,23 @@ class Rehearsal:
                     lock.release()
                 for _ in range(count - lock._count()):
                     lock.acquire(False)
-            except (AssertionError, ValueError, OSError):   # of another thread
+            except (AssertionError, ValueError, OSError):  # of another thread
                 continue
 
     def compared(self):
-        """(what came of it, why). Of several losses the later ones may be made of gradients, which there are none of here; so may be
-        what has come to have a name since."""
+        """(what came of it, why). Of several losses the later ones may be made of gradients, which there are none of
+        here; so may be what has come to have a name since."""
         try:
             if self._blame():
-                return BACK, ""                # the second run itself is to tell
+                return BACK, ""  # the second run itself is to tell
             if self._took_gradients:
                 return (OTHER, why) if (why := self._drawn()) else (BACK, "")
-            if self.losses and len(self.losses) == len(self._seen) and self._seen[0].numel() == 1 and \
-                    not _is_alike(self._seen[0].item(), self.losses[0]):
+            if (
+                self.losses
+                and len(self.losses) == len(self._seen)
+                and self._seen[0].numel() == 1
+                and not _is_alike(self._seen[0].item(), self.losses[0])
+            ):
                 return OTHER, ""
             if why := self._drawn():
                 return OTHER, why
@@ -247,13 +272,13 @@ def _why_not(optimizers):
         for tensor in (*discover.parameters(optimizer), *(b for _, b in discover.buffers(optimizer))):
             if tensor.is_shared():
                 return UNKNOWN
-    return UNKNOWN if discover.others_run_user_code() else ""   # a thread of the program's own it may wait for
+    return UNKNOWN if discover.others_run_user_code() else ""  # a thread of the program's own it may wait for
 
 
 def _end_copy(child):
     """child: None where there is none."""
     if child is not None:
-        with contextlib.suppress(OSError):     # the program has waited for it
+        with contextlib.suppress(OSError):  # the program has waited for it
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
 
@@ -296,21 +321,23 @@ def _own_files():
             else:
                 own, size = os.memfd_create("finitude"), os.fstat(number).st_size
                 if how & os.O_ACCMODE == os.O_WRONLY or size > MAX_BYTES:
-                    os.ftruncate(own, size)     # nobody reads it, or it is too large: as long, of zeros that take no memory
+                    os.ftruncate(
+                        own, size
+                    )  # nobody reads it, or it is too large: as long, of zeros that take no memory
                 else:
                     with open(path, "rb") as source, open(own, "wb", closefd=False) as target:
                         shutil.copyfileobj(source, target)
             os.lseek(own, here, os.SEEK_SET)
             os.dup2(own, number)
             os.close(own)
-        except FileNotFoundError:          # it is in no folder, and memory of ours
+        except FileNotFoundError:  # it is in no folder, and memory of ours
             continue
 
 
 def _is_ordinary(number):
     try:
         return stat.S_ISREG(os.fstat(number).st_mode)
-    except OSError:                        # that of the list itself
+    except OSError:  # that of the list itself
         return False
 
 

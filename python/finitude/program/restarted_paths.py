@@ -1,11 +1,10 @@
 """What a program that is run again from its start, in a second process, does to files of before: left as they are.
 
-For systems that overlay no directories. Beside `paths.py`, where the first run has done the same up to the moment, here nothing of it
-is done: what the first process has made since it began is not there (`gone`), what else there was is as it was, and is copied when it
-is opened to be written. What is made under new names is made, told in a journal, and taken away by the first process afterwards. Only
-what Python's own functions do, in that process itself: databases but SQLite's, files that libraries of C open, and commands that read
-what it has written, see the files themselves.
-"""
+For systems that overlay no directories. Beside `paths.py`, where the first run has done the same up to the moment, here
+nothing of it is done: what the first process has made since it began is not there (`gone`), what else there was is as
+it was, and is copied when it is opened to be written. What is made under new names is made, told in a journal, and
+taken away by the first process afterwards. Only what Python's own functions do, in that process itself: databases but
+SQLite's, files that libraries of C open, and commands that read what it has written, see the files themselves."""
 
 import builtins
 import errno
@@ -25,7 +24,7 @@ class RestartedPaths(Paths):
         self._threads = threading.local()
         super().__init__(lambda: os.getpid() == process)
         self._gone.update(gone)
-        self._hidden = {os.path.dirname(path) for path in gone}   # folders that do not show all that they hold
+        self._hidden = {os.path.dirname(path) for path in gone}  # folders that do not show all that they hold
 
     @property
     def _busy(self):
@@ -102,7 +101,7 @@ class RestartedPaths(Paths):
             return ((source, target, *args), kwargs), None
         name = self._name(target)
         if name in self._gone and name not in self.others:
-            self._gone.discard(name)            # the one of the first run, wherever it leads
+            self._gone.discard(name)  # the one of the first run, wherever it leads
             return None, None
         return self._makes(name, original, source, target, *args, **kwargs)
 
@@ -139,7 +138,7 @@ class RestartedPaths(Paths):
             self._has_made(b)
             return None, None
         if os.path.isdir(a):
-            return None, None                   # where it leads is not told
+            return None, None  # where it leads is not told
         content = self.others.get(a, a)
         if not os.path.exists(content):
             open(content, "wb").close()
@@ -154,7 +153,9 @@ class RestartedPaths(Paths):
     _replace = _rename
 
     def _move(self, original, source, target, *args, **kwargs):
-        real = os.path.join(target, os.path.basename(os.fspath(source).rstrip("/"))) if os.path.isdir(target) else target
+        real = (
+            os.path.join(target, os.path.basename(os.fspath(source).rstrip("/"))) if os.path.isdir(target) else target
+        )
         self._rename(os.rename, source, real)
         return None, real
 
@@ -195,13 +196,21 @@ class RestartedPaths(Paths):
         return path in self.others or path not in self._gone
 
     def _scandir(self, original, path="."):
-        if not isinstance(path, (str, bytes, os.PathLike)) or (folder := self.key(path)) not in self._hidden and folder not in self._gone:
+        if (
+            not isinstance(path, (str, bytes, os.PathLike))
+            or (folder := self.key(path)) not in self._hidden
+            and folder not in self._gone
+        ):
             return ((path,), {}), None
         self.missing(path, folder)
         return None, _Entries(original(path), lambda entry: self._is_shown(folder, entry.name))
 
     def _connect(self, original, database, *args, **kwargs):
-        is_file = isinstance(database, (str, bytes, os.PathLike)) and not kwargs.get("uri") and os.fsdecode(database) not in ("", ":memory:")
+        is_file = (
+            isinstance(database, (str, bytes, os.PathLike))
+            and not kwargs.get("uri")
+            and os.fsdecode(database) not in ("", ":memory:")
+        )
         if is_file and (other := self.another(self.key(database), False)) is not None:
             database = other
         return ((database, *args), kwargs), None

@@ -6,11 +6,12 @@ from torch.utils.weak import TensorWeakRef
 from .. import _native
 from . import discover, guard
 
-_frozen_as = {}   # id(parameter) -> (weak reference, checksum) of frozen ones that held NaN or Inf before the first step
+_frozen_as = {}  # id(parameter) -> (weak reference, checksum) of frozen ones that held NaN or Inf before the first step
 
 
 def note_frozen(optimizer):
-    """A frozen parameter may hold what is not finite, as a mask does. An optimizer outside torch.optim may write it all the same."""
+    """A frozen parameter may hold what is not finite, as a mask does. An optimizer outside torch.optim may write it all
+    the same."""
     for p in discover.parameters(optimizer):
         if _is_frozen(p) and not _native.is_finite(p):
             _frozen_as[id(p)] = TensorWeakRef(p), _native.checksum(p)
@@ -21,7 +22,8 @@ def _is_frozen(parameter):
 
 
 def is_result(optimizer, parameter):
-    """False for a frozen parameter that no step of this optimizer has written: torch.optim skips what has no gradient."""
+    """False for a frozen parameter that no step of this optimizer has written: torch.optim skips what has no
+    gradient."""
     if not _is_frozen(parameter):
         return True
     noted, checksum = _frozen_as.get(id(parameter), (lambda: None, None))

@@ -1,4 +1,5 @@
-"""What a GradScaler leaves out: skips that are its normal work, those that are not, and an unscaled loss that is bad."""
+"""What a GradScaler leaves out: skips that are its normal work, those that are not, and an unscaled loss that is
+bad."""
 
 from .. import _native
 from . import discover, sinks as sinks_of
@@ -11,9 +12,9 @@ def on_step(session, optimizer, skipped):
     if skipped:
         skipped_once(session, optimizer, at_hand=True)
         return None
-    losses = [l for l in _native.window(optimizer)["losses"] if l["owned"]]
-    bad = {l["serial"] for l in losses if l["bad"]}
-    if not bad and not any(l["answered"] and l["serial"] in session.left_out for l in losses):
+    losses = [loss for loss in _native.window(optimizer)["losses"] if loss["owned"]]
+    bad = {loss["serial"] for loss in losses if loss["bad"]}
+    if not bad and not any(loss["answered"] and loss["serial"] in session.left_out for loss in losses):
         return None
     verdict = True
     # A gradient that is not finite makes it skip the step, whoever lets the call through.
@@ -32,8 +33,8 @@ def on_step(session, optimizer, skipped):
 
 
 def skipped_once(session, optimizer, at_hand=False):
-    """Counts it; the scaler's search for a scale becomes an alarm where it does not end. at_hand: the window that was skipped is the
-    one that is open."""
+    """Counts it; the scaler's search for a scale becomes an alarm where it does not end. at_hand: the window that was
+    skipped is the one that is open."""
     window, scaler = _native.window(optimizer), session.scaler
     session.skipped[window["ordinal"]] += 1
     scale = float(scaler.get_scale()) if scaler is not None else None
@@ -46,7 +47,10 @@ def skipped_once(session, optimizer, at_hand=False):
     name = discover.names(optimizer)[bad[0]] if bad else "gradients"
     alarm = session.new_alarm(optimizer, "gradient", name)
     alarm["text"] = f"GradScaler skipped {row} step{'s' if row > 1 else ''} in a row" + (
-        f" and its scale is down to {scale:g}: the gradients overflow at every scale so far" if scale is not None else "")
+        f" and its scale is down to {scale:g}: the gradients overflow at every scale so far"
+        if scale is not None
+        else ""
+    )
     alarm["cause"] = {"class": "loss-scale-misuse", "confidence": "likely", "experiments": [], "text": alarm["text"]}
     sinks = sinks_of.of_optimizer(optimizer) if at_hand and not window["on_device"] else []
     session.act(optimizer, alarm, sinks, where="skipped", rerun_wanted=bool(sinks))

@@ -1,13 +1,13 @@
 """Handlers of signals that the program has installed, while we run in its main thread.
 
-An exception that such a handler raises is the program's: it must not be taken for a failure of ours, nor be caught by our code on its
-way. While we explain a step each handler is wrapped. What it raises is kept, and `GivesWay` is raised in its place, which ends the
-explanation; whoever called us raises what was kept, out of the call that the program made. While the program itself runs a step again
-the handlers raise as they do without us, and the second run is over. Once the program has ended, what they raise is for nobody.
+An exception that such a handler raises is the program's: it must not be taken for a failure of ours, nor be caught by
+our code on its way. While we explain a step each handler is wrapped. What it raises is kept, and `GivesWay` is raised
+in its place, which ends the explanation; whoever called us raises what was kept, out of the call that the program made.
+While the program itself runs a step again the handlers raise as they do without us, and the second run is over. Once
+the program has ended, what they raise is for nobody.
 
-What a handler wrote during a second run (a flag that asks the training to stop) is put back with all that the second run wrote: such a
-handler is called once more when the second run is over.
-"""
+What a handler wrote during a second run (a flag that asks the training to stop) is put back with all that the second
+run wrote: such a handler is called once more when the second run is over."""
 
 import contextlib
 import signal
@@ -15,15 +15,20 @@ import threading
 
 from ..errors import GivesWay
 
-_held = {}               # number of a signal -> (the program's handler, ours in its place)
-_raised = None           # what a handler raised and nobody has taken yet
-GIVES_WAY, NOTES, PASSES, ENDED = "our code runs", "and is at its end", "the program runs a step again", "the program has ended"
+_held = {}  # number of a signal -> (the program's handler, ours in its place)
+_raised = None  # what a handler raised and nobody has taken yet
+GIVES_WAY, NOTES, PASSES, ENDED = (
+    "our code runs",
+    "and is at its end",
+    "the program runs a step again",
+    "the program has ended",
+)
 _mode = PASSES
-_last = None             # what was raised last
-when_raised = None       # is given what a handler raises while the program runs a step again
-_heard = []              # (handler, number) of those that returned since `hold`
-_undone = []             # those of them whose writes have been put back
-_waiting = None          # while a fork is under way: signals that are handled after it
+_last = None  # what was raised last
+when_raised = None  # is given what a handler raises while the program runs a step again
+_heard = []  # (handler, number) of those that returned since `hold`
+_undone = []  # those of them whose writes have been put back
+_waiting = None  # while a fork is under way: signals that are handled after it
 
 
 def _is_main():
@@ -83,10 +88,10 @@ def is_of_handler(error):
 
 
 def _codes(handler):
-    while (inner := getattr(handler, "func", None)) is not None:     # functools.partial
+    while (inner := getattr(handler, "func", None)) is not None:  # functools.partial
         handler = inner
     for it in (handler, getattr(type(handler), "__call__", None)):
-        if (code := getattr(it, "__code__", None)) is not None:      # of a method, too
+        if (code := getattr(it, "__code__", None)) is not None:  # of a method, too
             yield code
 
 

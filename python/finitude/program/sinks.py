@@ -15,7 +15,9 @@ BAD = 2  # GradMark::State: at least infinite
 
 def of_optimizer(optimizer):
     names, params = discover.names(optimizer), discover.parameters(optimizer)
-    sinks = [("gradient", n, p.grad) for n, p in zip(names, params) if p.grad is not None and not _native.is_finite(p.grad)]
+    sinks = [
+        ("gradient", n, p.grad) for n, p in zip(names, params) if p.grad is not None and not _native.is_finite(p.grad)
+    ]
     if not sinks:
         sinks = bad_buffers(optimizer)
     return sinks
@@ -28,8 +30,11 @@ def bad_parameters(optimizer, written):
 
 
 def bad_buffers(optimizer):
-    return [("buffer", n, b) for n, b in discover.persistent_buffers(optimizer)
-            if (found := _native.statistics(b)) and found["nan"]]
+    return [
+        ("buffer", n, b)
+        for n, b in discover.persistent_buffers(optimizer)
+        if (found := _native.statistics(b)) and found["nan"]
+    ]
 
 
 def watched_optimizers():
@@ -40,7 +45,7 @@ def pending_window(session):
     """The optimizer, alarm and sinks of a window that holds a non-finite loss or gradient, or None."""
     for optimizer in watched_optimizers():
         window = _native.window(optimizer)
-        losses = [l for l in window["losses"] if l["bad"] and l["owned"]]
+        losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
         sinks = [s for s in of_optimizer(optimizer) if s[2] not in session.told.known]
         if not losses and not sinks:
             continue
@@ -56,7 +61,9 @@ def lost_window(session):
     """(None, alarm, []) for a bad loss whose optimizer the program has let go of, as where a function that trained
     raised, and its caller ended the program."""
     losses = _native.pending_bad_losses()
-    if not losses or session.hand.is_damaged:   # what a program without an optimizer has applied knowingly is in each that follows
+    if (
+        not losses or session.hand.is_damaged
+    ):  # what a program without an optimizer has applied knowingly is in each that follows
         return None
     loss = losses[0]
     alarm = session.alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "loss", "loss")
@@ -78,12 +85,18 @@ def checked_window(session):
 
 
 def looked_at():
-    """The tensors of those, but for what others of them were computed from. The script may have no name for them any more: the engine
-    holds them while a trace is taken."""
+    """The tensors of those, but for what others of them were computed from. The script may have no name for them any
+    more: the engine holds them while a trace is taken."""
     wanted = {loss["sum"] for loss in _native.waiting_checks()}
     found, last, below = [], [], set()
     for it in _native.instances((torch.Tensor,)) if wanted else ():
-        if type(it) is torch.Tensor and it.requires_grad and not it.is_leaf and not _native.is_finite(it) and _native.checksum(it) in wanted:
+        if (
+            type(it) is torch.Tensor
+            and it.requires_grad
+            and not it.is_leaf
+            and not _native.is_finite(it)
+            and _native.checksum(it) in wanted
+        ):
             found.append(it)
     for it in sorted(found, key=lambda it: it.grad_fn._sequence_nr(), reverse=True):
         if it.grad_fn not in below:
@@ -93,11 +106,11 @@ def looked_at():
 
 
 def value_in_frames(session, error):
-    """A script that checks its values and gives up, or hands them to code that refuses them: they are variables of the frames that raised.
+    """A script that checks its values and gives up, or hands them to code that refuses them: they are variables of the
+    frames that raised.
 
-    A loss (one element, part of a graph) counts as it is; any other tensor only where the exception is about such a value (see at_raise),
-    since masks and padding may lie around anywhere.
-    """
+    A loss (one element, part of a graph) counts as it is; any other tensor only where the exception is about such a
+    value (see at_raise), since masks and padding may lie around anywhere."""
     optimizers = watched_optimizers()
     traceback = getattr(error, "__traceback__", None)
     if not optimizers or traceback is None:
@@ -110,9 +123,21 @@ def value_in_frames(session, error):
         if discover.is_library(frame.f_code.co_filename):
             continue
         for name, value in discover.names_of(frame).items():
-            if isinstance(value, torch.Tensor) and value.grad_fn is not None and value.numel() == 1 and not _native.is_finite(value) and \
-                    value not in session.told.known:
-                return _refused(session, frames, optimizers, name, [value], f"{name} holds {count_text(value.detach())} and was not given to backward")
+            if (
+                isinstance(value, torch.Tensor)
+                and value.grad_fn is not None
+                and value.numel() == 1
+                and not _native.is_finite(value)
+                and value not in session.told.known
+            ):
+                return _refused(
+                    session,
+                    frames,
+                    optimizers,
+                    name,
+                    [value],
+                    f"{name} holds {count_text(value.detach())} and was not given to backward",
+                )
     refused = at_raise.look(error, session.told.known.__contains__).refused
     if (first := next((seen for seen in refused if seen.is_tensor), None)) is None:
         return None
@@ -134,9 +159,12 @@ def _refused(session, frames, optimizers, name, values, text):
 
 
 def _stepping(frames):
-    """The watched optimizer whose `step` one of these frames, the outermost first, is: what its closure raises is of that step."""
+    """The watched optimizer whose `step` one of these frames, the outermost first, is: what its closure raises is of
+    that step."""
     for code, frame in ((frame.f_code, frame) for frame in frames):
-        mine = discover.names_of(frame).get(code.co_varnames[0]) if code.co_name == "step" and code.co_argcount else None
+        mine = (
+            discover.names_of(frame).get(code.co_varnames[0]) if code.co_name == "step" and code.co_argcount else None
+        )
         if isinstance(mine, torch.optim.Optimizer) and _native.is_registered(mine):
             return mine
     return None
@@ -161,7 +189,7 @@ def derivative(session, error):
     elif _native.hand_calls() and not _native.counters()["optimizers"]:
         alarm = session.alarm_of("", 0, _native.hand_calls() - 1, "gradient", name)
     else:
-        return None                   # its optimizer is gone
+        return None  # its optimizer is gone
     if len(roots) == 1 and roots[0].numel() == 1:
         alarm["loss"] = number(float(roots[0].detach()))
     alarm["text"] = f"{node} gave NaN in backward, which anomaly mode ended"
@@ -169,6 +197,11 @@ def derivative(session, error):
 
 
 def behind(session, error):
-    """The bad value that a script's own exception is about, as pending_window gives it, or None. One that the script raised
-    from ours is about a step that was told of, unless a window that is not holds a bad value."""
-    return pending_window(session) or derivative(session, error) or (value_in_frames(session, error) if not raised_from_ours(error) else None) or lost_window(session)
+    """The bad value that a script's own exception is about, as pending_window gives it, or None. One that the script
+    raised from ours is about a step that was told of, unless a window that is not holds a bad value."""
+    return (
+        pending_window(session)
+        or derivative(session, error)
+        or (value_in_frames(session, error) if not raised_from_ours(error) else None)
+        or lost_window(session)
+    )

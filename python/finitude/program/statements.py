@@ -64,15 +64,9 @@ def _path_to(tree, line):
     path, node = [tree], tree
     while True:
         inner = [
-            n
-            for n in ast.iter_child_nodes(node)
-            if _first_line(n) <= line <= (getattr(n, "end_lineno", None) or 0)
+            n for n in ast.iter_child_nodes(node) if _first_line(n) <= line <= (getattr(n, "end_lineno", None) or 0)
         ]
-        inner = [
-            n
-            for n in inner
-            if isinstance(n, (ast.stmt, ast.excepthandler)) or type(n).__name__ == "match_case"
-        ]
+        inner = [n for n in inner if isinstance(n, (ast.stmt, ast.excepthandler)) or type(n).__name__ == "match_case"]
         if not inner:
             return path
         node = inner[-1]

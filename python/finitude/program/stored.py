@@ -1,4 +1,5 @@
-"""The form in which objects of a program are stored beside a capsule: tensors by name, all else as JSON. docs/format/capsule.md."""
+"""The form in which objects of a program are stored beside a capsule: tensors by name, all else as JSON.
+docs/format/capsule.md."""
 
 import collections.abc
 import ctypes
@@ -10,8 +11,17 @@ from .. import _native
 
 MAX_DEPTH, MAX_ITEMS, MAX_TEXT = 6, 4096, 65536
 DTYPES = {
-    torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64", torch.int32: "I32",
-    torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL", torch.complex64: "C64",
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+    torch.complex64: "C64",
 }
 
 
@@ -38,18 +48,22 @@ class Tensors:
         except (RuntimeError, NotImplementedError):  # a subclass without memory of its own
             return None
         if not _is_plain(local):
-            name = f"ordered.{name}"   # the tape has what lies in memory, in the order in which it does
+            name = f"ordered.{name}"  # the tape has what lies in memory, in the order in which it does
         if name not in self.told:
             self.told[name] = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
             self.files.append((name, word, plain))
         return name
 
     def add_taped(self, kind, name, tensor):
-        """The name under which a tensor that the tape reads is found there, as the recorded step began; None where its memory holds it in another order,
-        or among others."""
+        """The name under which a tensor that the tape reads is found there, as the recorded step began; None where its
+        memory holds it in another order, or among others."""
         local = _native.local_of(tensor).detach()
-        if DTYPES.get(local.dtype) is None or local.layout != torch.strided or not _is_plain(local) or \
-                local.untyped_storage().nbytes() != local.numel() * local.element_size():
+        if (
+            DTYPES.get(local.dtype) is None
+            or local.layout != torch.strided
+            or not _is_plain(local)
+            or local.untyped_storage().nbytes() != local.numel() * local.element_size()
+        ):
             return None
         _native.tape_name(tensor, kind, name)
         self.told[f"{kind}.{name}"] = {"dtype": str(local.dtype).removeprefix("torch."), "shape": list(local.shape)}
@@ -81,7 +95,11 @@ def _scalar(value):
     """The same of one number or text, or None. JSON has no NaN."""
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(float(value))}
-    return {"value": value} if value is None or isinstance(value, (bool, int, float, str)) and len(str(value)) <= MAX_TEXT else None
+    return (
+        {"value": value}
+        if value is None or isinstance(value, (bool, int, float, str)) and len(str(value)) <= MAX_TEXT
+        else None
+    )
 
 
 class NotKept(Exception):
@@ -89,14 +107,19 @@ class NotKept(Exception):
 
 
 def whole(value, name, tensors, depth=0):
-    """The form of a value that is made again from it alone, without one to be like: tensor, list, tuple, dict, value, float. All of
-    it or nothing: may raise NotKept. tensors: None where it is to have none."""
+    """The form of a value that is made again from it alone, without one to be like: tensor, list, tuple, dict, value,
+    float. All of it or nothing: may raise NotKept. tensors: None where it is to have none."""
     if isinstance(value, torch.Tensor):
         if tensors is not None and (key := tensors.add(name, value)):
             return {"tensor": key}
     elif type(value) in (list, tuple) and depth < MAX_DEPTH and len(value) <= MAX_ITEMS:
         return {type(value).__name__: [whole(item, f"{name}.{i}", tensors, depth + 1) for i, item in enumerate(value)]}
-    elif type(value) is dict and depth < MAX_DEPTH and len(value) <= MAX_ITEMS and all(type(key) in (str, int) for key in value):
+    elif (
+        type(value) is dict
+        and depth < MAX_DEPTH
+        and len(value) <= MAX_ITEMS
+        and all(type(key) in (str, int) for key in value)
+    ):
         return {"dict": [[key, whole(item, f"{name}.{key}", tensors, depth + 1)] for key, item in value.items()]}
     elif (value is None or type(value) in (bool, int, float, str)) and (found := _scalar(value)) is not None:
         return found
@@ -104,7 +127,8 @@ def whole(value, name, tensors, depth=0):
 
 
 def tree(value, name, tensors, depth=0):
-    """The form of a batch. A dict of one key, which says what it is: tensor, array, list, dict, object, value, other."""
+    """The form of a batch. A dict of one key, which says what it is: tensor, array, list, dict, object, value,
+    other."""
     if isinstance(value, torch.Tensor):
         key = tensors.add(name, value)
         return {"tensor": key} if key else {"other": type(value).__name__}
@@ -120,9 +144,19 @@ def tree(value, name, tensors, depth=0):
         if isinstance(value, (tuple, list)) and len(value) <= MAX_ITEMS:
             return {"list": [tree(item, f"{name}.{i}", tensors, depth + 1) for i, item in enumerate(value)]}
         if isinstance(value, collections.abc.Mapping) and len(value) <= MAX_ITEMS:
-            return {"dict": [[key if isinstance(key, (str, int)) else str(key), tree(item, f"{name}.{key}", tensors, depth + 1)]
-                             for key, item in value.items()]}
-        if isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, (type, torch.nn.Module)) and not callable(value):
-            return {"object": [[key, tree(item, f"{name}.{key}", tensors, depth + 1)] for key, item in vars(value).items()],
-                    "class": type(value).__name__}
+            return {
+                "dict": [
+                    [key if isinstance(key, (str, int)) else str(key), tree(item, f"{name}.{key}", tensors, depth + 1)]
+                    for key, item in value.items()
+                ]
+            }
+        if (
+            isinstance(getattr(value, "__dict__", None), dict)
+            and not isinstance(value, (type, torch.nn.Module))
+            and not callable(value)
+        ):
+            return {
+                "object": [[key, tree(item, f"{name}.{key}", tensors, depth + 1)] for key, item in vars(value).items()],
+                "class": type(value).__name__,
+            }
     return {"other": type(value).__name__}

@@ -1,9 +1,9 @@
-"""The streams of random numbers of the program's own: torch.Generator, numpy's Generator and RandomState, random.Random.
+"""The streams of random numbers of the program's own: torch.Generator, numpy's Generator and RandomState,
+random.Random.
 
-What a step draws from them it draws again in a second run only if they are as they were when the window began: the engine
-takes the state of each that is known here with every window. Looked for where the program gets its optimizer, when one
-comes to stand in a name of the user's frames, and, to compare what two runs have drawn, at a bad step.
-"""
+What a step draws from them it draws again in a second run only if they are as they were when the window began: the
+engine takes the state of each that is known here with every window. Looked for where the program gets its optimizer,
+when one comes to stand in a name of the user's frames, and, to compare what two runs have drawn, at a bad step."""
 
 import collections
 import ctypes
@@ -18,16 +18,16 @@ from .. import _native
 from ..base._places import is_library
 from . import discover
 
-MOST = 256               # streams; capsules hold no more
-MOST_OBJECTS = 20_000    # looked at in one search
-MOST_ELEMENTS = 1_000    # of one container
+MOST = 256  # streams; capsules hold no more
+MOST_OBJECTS = 20_000  # looked at in one search
+MOST_ELEMENTS = 1_000  # of one container
 CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
 PLAIN = (int, float, complex, str, bytes, type, type(None), types.ModuleType, torch.Tensor)
 LOADING = "torch.utils.data"  # what is handed to a loader or a sampler stays the program's
 _NUMPY = ("numpy.random._pcg64", "numpy.random._mt19937", "numpy.random._philox", "numpy.random._sfc64")
 
-_watched_in = 0          # the backward pass in which optimizers have stepped for the first time, one after the other
-_tried = {}              # class of numpy's: does its memory go back; RandomState: where in it its second normal number lies
+_watched_in = 0  # the backward pass in which optimizers have stepped for the first time, one after the other
+_tried = {}  # class of numpy's: does its memory go back; RandomState: where in it its second normal number lies
 
 
 def watch(session, optimizer=None):
@@ -38,10 +38,12 @@ def watch(session, optimizer=None):
         inside, before = _native.backward_under_way(), _watched_in
         _watched_in = inside
         if inside and inside == before:
-            return             # each parameter has one: there are hundreds, and what the program reaches is the same
+            return  # each parameter has one: there are hundreds, and what the program reaches is the same
     found = _reached()
     own = {id(it): it for it in found if isinstance(it, torch.Generator)}
-    first = {id(it): it for it in session.generators if id(it) in own}  # a capsule has them in the order in which they were met
+    first = {
+        id(it): it for it in session.generators if id(it) in own
+    }  # a capsule has them in the order in which they were met
     session.generators = list({**first, **own}.values())
     _native.watch_generators(session.generators)
     streams = [(it, where, isinstance(it, random.Random)) for it in found if (where := regions(it)) is not None]
@@ -54,8 +56,8 @@ def met(session, _):
 
 
 def sums():
-    """Of the state of every stream that the program reaches now, in the order of the search: what two runs compare that have drawn
-    the same numbers."""
+    """Of the state of every stream that the program reaches now, in the order of the search: what two runs compare that
+    have drawn the same numbers."""
     return [_native.generators_sum(), *(_sum(it) for it in _reached())]
 
 
@@ -77,8 +79,8 @@ def _flat(state, prefix=""):
 
 
 def _global():
-    """What the engine's own snapshot of random and numpy.random leaves out: the second of a pair of normal numbers, and numpy's whole
-    generator where it is no Mersenne Twister."""
+    """What the engine's own snapshot of random and numpy.random leaves out: the second of a pair of normal numbers, and
+    numpy's whole generator where it is no Mersenne Twister."""
     found = [(random._inst, (), True)]
     numpy = sys.modules.get("numpy")
     state = getattr(getattr(getattr(numpy, "random", None), "mtrand", None), "_rand", None)
@@ -91,7 +93,7 @@ def _global():
 
 
 def _is_stream(it):
-    kind = type(it)            # not isinstance, for which some objects answer themselves
+    kind = type(it)  # not isinstance, for which some objects answer themselves
     if issubclass(kind, torch.Generator):
         return it is not torch.default_generator and it.device.type == "cpu"
     if issubclass(kind, random.Random):
@@ -99,7 +101,9 @@ def _is_stream(it):
     kinds = getattr(sys.modules.get("numpy"), "random", None)
     if not hasattr(kinds, "Generator"):
         return False
-    return issubclass(kind, (kinds.Generator, kinds.RandomState)) and it is not getattr(getattr(kinds, "mtrand", None), "_rand", None)
+    return issubclass(kind, (kinds.Generator, kinds.RandomState)) and it is not getattr(
+        getattr(kinds, "mtrand", None), "_rand", None
+    )
 
 
 def _reached():
@@ -111,7 +115,7 @@ def _reached():
             seen.add(id(frame.f_globals))
             todo.extend(list(frame.f_globals.values()))
     todo.extend(_native.running_iterators())
-    kept = []                  # ids are those of living objects
+    kept = []  # ids are those of living objects
     while todo and len(kept) < MOST_OBJECTS and len(found) < MOST:
         it = todo.popleft()
         if id(it) in seen or issubclass(type(it), PLAIN):
@@ -128,7 +132,9 @@ def _reached():
 def _inside(it):
     """What of the program's it holds."""
     kind = type(it)
-    if (base := next((b for b in CONTAINERS if issubclass(kind, b)), None)) is not None:  # a subclass may do anything in its own methods
+    if (
+        base := next((b for b in CONTAINERS if issubclass(kind, b)), None)
+    ) is not None:  # a subclass may do anything in its own methods
         values = dict.values if base is dict else base.__iter__
         inner = list(values(it)) if base.__len__(it) <= MOST_ELEMENTS else []
     elif isinstance(it, types.FunctionType):
@@ -166,13 +172,19 @@ def regions(it):
     try:
         if isinstance(it, random.Random):
             # struct RandomObject of CPython: int index, uint32 state[624], behind the object's header
-            return ((id(it) + object.__basicsize__, 625 * 4),) if _goes_back(random.Random, lambda: random.Random(5)) else None
+            return (
+                ((id(it) + object.__basicsize__, 625 * 4),)
+                if _goes_back(random.Random, lambda: random.Random(5))
+                else None
+            )
         if isinstance(it, torch.Generator):
             return None
         bits = it._bit_generator if hasattr(it, "_bit_generator") else it.bit_generator
         if type(bits).__module__ not in _NUMPY or not _goes_back(type(bits), lambda: type(bits)(5)):
             return None
-        second = _second_normal(type(it)) if hasattr(it, "_bit_generator") and not hasattr(it, "bit_generator") else None
+        second = (
+            _second_normal(type(it)) if hasattr(it, "_bit_generator") and not hasattr(it, "bit_generator") else None
+        )
         if second is None:
             return (_tail(bits),)
         # struct aug_bitgen of numpy: int has_gauss, double gauss
@@ -202,8 +214,11 @@ def _goes_back(kind, make):
 
             numbers = Generator(it)
             where = _tail(it)
-            draw = lambda: [*numbers.standard_normal(700).tolist(), *numbers.integers(0, 9, 701, "uint32").tolist(),  # noqa: E731
-                            *numbers.integers(0, 9, 31, "uint8").tolist()]
+            draw = lambda: [  # noqa: E731
+                *numbers.standard_normal(700).tolist(),
+                *numbers.integers(0, 9, 701, "uint32").tolist(),
+                *numbers.integers(0, 9, 31, "uint8").tolist(),
+            ]
         draw()
         before = ctypes.string_at(*where)
         first = draw()
@@ -220,6 +235,6 @@ def _second_normal(kind):
         state = it.get_state(legacy=False)
         memory = ctypes.string_at(id(it), kind.__basicsize__)
         at = memory.find(bytes(ctypes.c_double(state["gauss"])))
-        is_it = state["has_gauss"] == 1 and at >= 8 and int.from_bytes(memory[at - 8:at - 4], sys.byteorder) == 1
+        is_it = state["has_gauss"] == 1 and at >= 8 and int.from_bytes(memory[at - 8 : at - 4], sys.byteorder) == 1
         _tried[kind] = at if is_it else 0
     return _tried[kind]

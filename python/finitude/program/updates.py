@@ -1,9 +1,10 @@
-"""What the last update of an optimizer did to its parameters, as far as its state tells: taken back, it gives the weights before.
+"""What the last update of an optimizer did to its parameters, as far as its state tells: taken back, it gives the
+weights before.
 
-Formulas of torch.optim (the functions _single_tensor_adam, _single_tensor_adamax, _single_tensor_sgd and _single_tensor_rmsprop),
-read backwards: the averages that an update was made of are still in the state, and rounding aside nothing else went into it. Where
-the gradient itself did (SGD without momentum or with Nesterov's, Adagrad, Adadelta, RMSprop without momentum), it is gone.
-"""
+Formulas of torch.optim (the functions _single_tensor_adam, _single_tensor_adamax, _single_tensor_sgd and
+_single_tensor_rmsprop), read backwards: the averages that an update was made of are still in the state, and rounding
+aside nothing else went into it. Where the gradient itself did (SGD without momentum or with Nesterov's, Adagrad,
+Adadelta, RMSprop without momentum), it is gone."""
 
 import torch
 
@@ -12,11 +13,12 @@ from . import discover
 
 
 def _adam(p, group, state, lr):
-    """p <- p (1 - lr decay) - lr / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t) + eps); decay only where it is decoupled."""
+    """p <- p (1 - lr decay) - lr / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t) + eps); decay only where it is
+    decoupled."""
     beta1, beta2 = (float(b) for b in group["betas"])
     t = float(state["step"])
     v = state["max_exp_avg_sq"] if group.get("amsgrad") else state["exp_avg_sq"]
-    moved = state["exp_avg"] / (v.sqrt() / (1 - beta2 ** t) ** 0.5 + group["eps"]) * (lr / (1 - beta1 ** t))
+    moved = state["exp_avg"] / (v.sqrt() / (1 - beta2**t) ** 0.5 + group["eps"]) * (lr / (1 - beta1**t))
     decay = lr * float(group["weight_decay"]) if group.get("decoupled_weight_decay") else 0.0
     return (p + moved) / (1 - decay)
 
@@ -31,15 +33,21 @@ def _sgd(p, group, state, lr):
     return p + state["momentum_buffer"] * lr
 
 
-LOST = 16   # units in the last place
+LOST = 16  # units in the last place
 
 # What has to be set in a group for it, beside a state that has come into being.
-KNOWN = {torch.optim.Adam: (_adam, None), torch.optim.AdamW: (_adam, None), torch.optim.Adamax: (_adamax, None),
-         torch.optim.SGD: (_sgd, "momentum"), torch.optim.RMSprop: (_sgd, "momentum")}
+KNOWN = {
+    torch.optim.Adam: (_adam, None),
+    torch.optim.AdamW: (_adam, None),
+    torch.optim.Adamax: (_adamax, None),
+    torch.optim.SGD: (_sgd, "momentum"),
+    torch.optim.RMSprop: (_sgd, "momentum"),
+}
 
 
 def _last_rate(optimizer):
-    """By what a schedule has scaled the rates since the last update, of which the history has the first group's; or why that is not known."""
+    """By what a schedule has scaled the rates since the last update, of which the history has the first group's; or why
+    that is not known."""
     points = _native.history(_native.window(optimizer)["ordinal"])
     now = float(optimizer.param_groups[0]["lr"])
     if not points:
@@ -70,7 +78,8 @@ def last(optimizer):
             told = p.detach()
             if state:
                 told = before(told, group, state, float(group["lr"]) * scaled).to(p.dtype)
-                # Where the update was so large that rounding took what was there before: nothing, which is as near as one can say.
+                # Where the update was so large that rounding took what was there before: nothing, which is as near as
+                # one can say.
                 told = torch.where(told.abs() < LOST * torch.finfo(p.dtype).eps * p.abs(), 0, told)
             found.append((names.get(id(p), ""), p.detach(), told))
     return found

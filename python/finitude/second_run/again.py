@@ -1,7 +1,8 @@
-"""The second run of a program of several ranks: all of it starts once more, and each rank that stopped is armed at its step.
+"""The second run of a program of several ranks: all of it starts once more, and each rank that stopped is armed at its
+step.
 
-Only after the first run has ended: where an alarm ended it, and for one that it went on from where that does not take long.
-"""
+Only after the first run has ended: where an alarm ended it, and for one that it went on from where that does not take
+long."""
 
 import ctypes
 import json
@@ -9,7 +10,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 
@@ -19,25 +19,35 @@ from ..findings import capsule_alarm, merge
 from ..program import ranks
 from .apart import Apart, directories_of, scratch_outside, written_below
 
-ORDER = "order.json"   # in the directory of a rank: what a second run of it is to explain
+ORDER = "order.json"  # in the directory of a rank: what a second run of it is to explain
 RERUNS = ("persistent", "transient", "order-dependent", "not-run")  # docs/format/report.md
-TOGETHER = "one rank alone cannot run a step again that exchanges values with others; with --level trace every step is recorded"
-ELSEWHERE = "the run has ranks on other machines, which this one cannot start again; with --level trace every step is recorded"
-LONGEST = 300    # seconds: where the first run took longer up to a step that did not end it, it is not run again for that
-FILL = 0x3c                  # of freed memory, where a value was bad at the start; what is handed out holds its complement
+TOGETHER = (
+    "one rank alone cannot run a step again that exchanges values with others; with --level "
+    "trace every step is recorded"
+)
+ELSEWHERE = (
+    "the run has ranks on other machines, which this one cannot start again; with --level trace every step is recorded"
+)
+LONGEST = 300  # seconds: where the first run took longer up to a step that did not end it, it is not run again for that
+FILL = 0x3C  # of freed memory, where a value was bad at the start; what is handed out holds its complement
 _POLL = 0.1
 _PR_SET_PDEATHSIG = 1
 
 
 def fresh_memory(orders):
-    """The environment of a second run of those orders: where a value was bad at the start, memory is filled, see beginning.py."""
+    """The environment of a second run of those orders: where a value was bad at the start, memory is filled, see
+    beginning.py."""
     return {"MALLOC_PERTURB_": str(FILL)} if any(order.get("start") for order in orders) else {}
 
 
 def _order(read):
     """An order as a process of the run left it, as far as it is read here; ValueError for what is none."""
-    if not isinstance(read, dict) or type(read.get("step")) is not int or not isinstance(read.get("decided", []), list) or not all(
-            read.get(key) is None or isinstance(read[key], str) for key in ("capsule", "capsule_told")):
+    if (
+        not isinstance(read, dict)
+        or type(read.get("step")) is not int
+        or not isinstance(read.get("decided", []), list)
+        or not all(read.get(key) is None or isinstance(read[key], str) for key in ("capsule", "capsule_told"))
+    ):
         raise ValueError("no order")
     return read
 
@@ -45,10 +55,19 @@ def _order(read):
 def _result(read):
     """Likewise what the second run found."""
     findings = read.get("findings") if isinstance(read, dict) else None
-    if not isinstance(findings, dict) or not all(isinstance(read.get(key), str) for key in ("rerun", "text")) or type(read.get("step")) is not int or \
-            type(read.get("verified")) is not bool or not (read.get("no_capsule") is None or isinstance(read["no_capsule"], str)):
+    if (
+        not isinstance(findings, dict)
+        or not all(isinstance(read.get(key), str) for key in ("rerun", "text"))
+        or type(read.get("step")) is not int
+        or type(read.get("verified")) is not bool
+        or not (read.get("no_capsule") is None or isinstance(read["no_capsule"], str))
+    ):
         raise ValueError("no result")
-    if findings.get("births") and not {"births", "cause", "fix", "path"} <= set(findings) or read["rerun"] not in RERUNS:
+    if (
+        findings.get("births")
+        and not {"births", "cause", "fix", "path"} <= set(findings)
+        or read["rerun"] not in RERUNS
+    ):
         raise ValueError("no findings")
     return read
 
@@ -58,8 +77,16 @@ class _Wanted:
 
     def __init__(self, member, order, directory):
         self.member, self.order = member, order
-        self.alarm = next((a for a in reversed(member.document["alarms"])
-                           if a["step"] == order["step"] and a["rerun"] == "not-run" and not any(b.get("file") for b in a["births"])), None)
+        self.alarm = next(
+            (
+                a
+                for a in reversed(member.document["alarms"])
+                if a["step"] == order["step"]
+                and a["rerun"] == "not-run"
+                and not any(b.get("file") for b in a["births"])
+            ),
+            None,
+        )
         self.path = os.path.join(directory, f"rank-{member.rank}.json")
         self.result = order["result"] = os.path.join(directory, f"rank-{member.rank}.result.json")
 
@@ -72,14 +99,27 @@ class _Wanted:
             found = _result(plain_json.read(self.result))
         except (OSError, ValueError):
             return False
-        told = {key: found["findings"][key] for key in ("births", "cause", "fix", "path")} if found["findings"].get("births") else {}
+        told = (
+            {key: found["findings"][key] for key in ("births", "cause", "fix", "path")}
+            if found["findings"].get("births")
+            else {}
+        )
         if not merge.is_alarm({**self.alarm, **told, "step": found["step"]}):
             return False
         passed_over = "; ".join(t for t in self.alarm["rerun_text"].split("; ") if t and t not in TOGETHER.split("; "))
         self.alarm.update(told)
-        self.alarm.update(step=found["step"], rerun=found["rerun"], rerun_by="restart", rerun_verified=found["verified"],
-                          rerun_text="; ".join(t for t in (found["text"], files) if t) + (f" ({passed_over})" if passed_over else ""))
-        if found.get("capsule") and self.order.get("capsule") and os.path.isfile(os.path.join(self.order["capsule"], "capsule.json")):
+        self.alarm.update(
+            step=found["step"],
+            rerun=found["rerun"],
+            rerun_by="restart",
+            rerun_verified=found["verified"],
+            rerun_text="; ".join(t for t in (found["text"], files) if t) + (f" ({passed_over})" if passed_over else ""),
+        )
+        if (
+            found.get("capsule")
+            and self.order.get("capsule")
+            and os.path.isfile(os.path.join(self.order["capsule"], "capsule.json"))
+        ):
             self.alarm["capsule"] = self.order["capsule_told"]
             if redact:
                 self.alarm["capsule_redacted"] = True
@@ -107,10 +147,13 @@ def _orders(members, directory):
 
 
 def _worth_it(wanted, settings, seconds):
-    """Of those alarms, the ones for which the program is run again: those that ended it; else the last that it went on from, where
-    its step was harmless or left out and it does not take long."""
-    ended = [one for one in wanted if not one.alarm.get("harmless") and
-             (settings.on_alarm == "stop" or "stopped" in str(one.alarm.get("action")))]
+    """Of those alarms, the ones for which the program is run again: those that ended it; else the last that it went on
+    from, where its step was harmless or left out and it does not take long."""
+    ended = [
+        one
+        for one in wanted
+        if not one.alarm.get("harmless") and (settings.on_alarm == "stop" or "stopped" in str(one.alarm.get("action")))
+    ]
     steps = max((one.member.document["watched"].get("steps", 0) for one in wanted), default=0)
     last = max((one.order["step"] for one in wanted), default=0)
     is_short = seconds * (last + 1) / max(1, steps) <= LONGEST
@@ -118,9 +161,8 @@ def _worth_it(wanted, settings, seconds):
 
 
 def explain(members, command, environment, settings, seconds, cwd=None):
-    """Runs the whole program again for the alarms that ended it or are still to be explained, and puts what was found into the
-    members' reports.
-    seconds: how long the first run took. True if an alarm was explained."""
+    """Runs the whole program again for the alarms that ended it or are still to be explained, and puts what was found
+    into the members' reports. seconds: how long the first run took. True if an alarm was explained."""
     if settings.on_alarm in ("raise", "warn"):
         return False
     cwd = cwd or os.getcwd()
@@ -135,7 +177,7 @@ def explain(members, command, environment, settings, seconds, cwd=None):
                 one.alarm["rerun_text"] = ELSEWHERE
             return False
         if len(wanted) < size and any(one.order.get("decided") for one in wanted):
-            return False          # a rank that has no order would apply what all of them left out before
+            return False  # a rank that has no order would apply what all of them left out before
         for one in wanted:
             with open(one.path, "w", encoding="utf-8") as f:
                 json.dump(one.order, f)
@@ -146,7 +188,7 @@ def explain(members, command, environment, settings, seconds, cwd=None):
                 one.alarm["rerun_text"] = why
         return bool(explained)
     finally:
-        shutil.rmtree(directory, ignore_errors=True)   # whatever is left of the second run sees that, and ends
+        shutil.rmtree(directory, ignore_errors=True)  # whatever is left of the second run sees that, and ends
 
 
 def _run(wanted, command, environment, settings, directory, seconds, cwd):
@@ -154,8 +196,14 @@ def _run(wanted, command, environment, settings, directory, seconds, cwd):
     environment = {**environment, **fresh_memory(one.order for one in wanted)}
     scratch, apart = scratch_outside(*directories_of(cwd, command[1:])), None
     try:
-        apart = Apart(scratch, cwd, command[1:], time.time() - seconds, [os.path.abspath(settings.runs), directory, scratch],
-                      stay=[directory, *sorted({one.member.directory for one in wanted})])
+        apart = Apart(
+            scratch,
+            cwd,
+            command[1:],
+            time.time() - seconds,
+            [os.path.abspath(settings.runs), directory, scratch],
+            stay=[directory, *sorted({one.member.directory for one in wanted})],
+        )
     except OSError:
         pass  # its files are written a second time then, which is said
     try:
@@ -170,8 +218,10 @@ def _wait_for(wanted, command, environment, settings, directory, seconds, cwd, a
     """Runs it until all that are wanted have told. Why some have not."""
     family.announce(environment, "", settings, directory)
     step, limit = max(one.order["step"] for one in wanted), max(120.0, 6 * seconds)
-    say(f"finitude: running the program again up to step {step}, all ranks "
-        f"(the first run took {seconds:.0f} s; Ctrl-C leaves this out) ...\n")
+    say(
+        f"finitude: running the program again up to step {step}, all ranks "
+        f"(the first run took {seconds:.0f} s; Ctrl-C leaves this out) ...\n"
+    )
     with_us = ends_with_us(signal.SIGTERM)
 
     def before_exec():
@@ -180,9 +230,16 @@ def _wait_for(wanted, command, environment, settings, directory, seconds, cwd, a
         with_us()
 
     try:
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL, start_new_session=True, cwd=cwd,
-                                   preexec_fn=before_exec)
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd=cwd,
+            preexec_fn=before_exec,
+        )
     except (OSError, subprocess.SubprocessError) as e:
         return f"the program could not be started again: {getattr(e, 'strerror', None) or e}"
     if apart is not None:

@@ -1,11 +1,11 @@
 """The files that a second process writes are kept apart from those of the first, and thrown away.
 
-In a mount namespace of its own the directories that the program writes to are overlaid: it reads what is there, and what
-it writes, renames or removes lies in a scratch directory. Needs user namespaces and overlayfs, which some containers do
-not give: there the second process's own functions hold what it does (`restarted_paths.py`), and what was written a second time all
-the same is looked for. Files that the first process made since it began are not there for the second, as they were not for the first.
-What we ourselves write for the run (a capsule) is to stay: its directory is put over the overlay as it is.
-"""
+In a mount namespace of its own the directories that the program writes to are overlaid: it reads what is there, and
+what it writes, renames or removes lies in a scratch directory. Needs user namespaces and overlayfs, which some
+containers do not give: there the second process's own functions hold what it does (`restarted_paths.py`), and what was
+written a second time all the same is looked for. Files that the first process made since it began are not there for the
+second, as they were not for the first. What we ourselves write for the run (a capsule) is to stay: its directory is put
+over the overlay as it is."""
 
 import ctypes
 import json
@@ -18,14 +18,14 @@ import time
 from ..program import paths
 from ..program.restarted_paths import RestartedPaths
 
-ENVIRONMENT = "FINITUDE_APART"    # for the second process: the scratch directory
+ENVIRONMENT = "FINITUDE_APART"  # for the second process: the scratch directory
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
 _MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
 _SYSTEM = ("/", "/dev", "/proc", "/sys", "/run")
 _MOST_FILES, _MOST_SECONDS = 20_000, 1.0
 _MOST_NAMES = 8
-_held = None          # in a second process
-_HELD = "held-"       # below the scratch directory: what a second process holds itself
+_held = None  # in a second process
+_HELD = "held-"  # below the scratch directory: what a second process holds itself
 
 
 class Apart:
@@ -163,7 +163,9 @@ def directories_of(cwd, arguments):
 def scratch_outside(*directories):
     """The path of a new directory, in none of these where there is a choice."""
     places = [tempfile.gettempdir(), "/var/tmp", "/dev/shm"]
-    place = next((p for p in places if os.access(p, os.W_OK) and not any(_is_below(p, d) for d in directories)), places[0])
+    place = next(
+        (p for p in places if os.access(p, os.W_OK) and not any(_is_below(p, d) for d in directories)), places[0]
+    )
     return tempfile.mkdtemp(prefix="finitude-", dir=place)
 
 
@@ -174,8 +176,12 @@ def _is_below(path, directory):
 def _outermost(directories):
     found = []
     for d in sorted({os.path.realpath(d) for d in directories}, key=len):
-        if d not in _SYSTEM and os.path.isdir(d) and not any(_is_below(d, f) for f in found) \
-                and not any(_is_below(d, s) for s in _SYSTEM[1:] if s != "/run"):
+        if (
+            d not in _SYSTEM
+            and os.path.isdir(d)
+            and not any(_is_below(d, f) for f in found)
+            and not any(_is_below(d, s) for s in _SYSTEM[1:] if s != "/run")
+        ):
             found.append(d)
     return found
 
@@ -211,7 +217,7 @@ def _born(path):
     answer = ctypes.create_string_buffer(256)
     if ctypes.CDLL(None).statx(at_fdcwd, os.fsencode(path), no_follow, wanted, answer) != 0:
         return 0
-    mask, = struct.unpack_from("I", answer, 0)
+    (mask,) = struct.unpack_from("I", answer, 0)
     seconds, nanoseconds = struct.unpack_from("qI", answer, 80)
     return seconds + nanoseconds / 1e9 if mask & wanted else 0
 
@@ -233,7 +239,10 @@ def _states(directory, left_out):
             return None
         if (what.st_dev, what.st_ino) in ours:
             continue
-        found[path] = stat.S_IFMT(what.st_mode), *((what.st_ino, what.st_size, what.st_mtime_ns) if not stat.S_ISDIR(what.st_mode) else ())
+        found[path] = (
+            stat.S_IFMT(what.st_mode),
+            *((what.st_ino, what.st_size, what.st_mtime_ns) if not stat.S_ISDIR(what.st_mode) else ()),
+        )
     return found
 
 

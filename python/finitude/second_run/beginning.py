@@ -55,9 +55,7 @@ def find(optimizer, kind, name):
     if kind == "parameter":
         return named.get(name)
     if kind == "buffer":
-        return next(
-            (value for known, value, _ in discover.normalisation_statistics(optimizer) if known == name), None
-        )
+        return next((value for known, value, _ in discover.normalisation_statistics(optimizer) if known == name), None)
     owner, _, key = name.rpartition(".")
     found = (optimizer.state.get(named[owner]) or {}).get(key) if owner in named else None
     return found if isinstance(found, torch.Tensor) else None
@@ -73,9 +71,7 @@ def compared(session, optimizer, order):
     same = _native.checksum(tensor) == before
     _native.trace_sink("start", name, tensor)
     others = [
-        n
-        for n, p in zip(discover.names(optimizer), discover.parameters(optimizer))
-        if n != name and _unwritten(p)
+        n for n, p in zip(discover.names(optimizer), discover.parameters(optimizer)) if n != name and _unwritten(p)
     ]
     found = findings.analyse(session, optimizer, [])
     start = found.pop("start", None)
@@ -113,9 +109,8 @@ def _told(order, start, name, what, others, experiments):
     more = ", ".join(others[:_MOST_NAMED]) + (
         f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
     )
-    text = (
-        f"{call} hands out memory with whatever it held before, and nobody has written {what} of {name} since"
-        + (f"; nor all of {more}" if more else "")
+    text = f"{call} hands out memory with whatever it held before, and nobody has written {what} of {name} since" + (
+        f"; nor all of {more}" if more else ""
     )
     confidence = "proven" if len(experiments) > 1 or experiments and start else "likely"
     fix = {

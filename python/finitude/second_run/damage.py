@@ -2,8 +2,6 @@
 
 import time
 
-import torch
-
 from .. import _native
 from ..findings import findings, impossible_state
 from ..program import discover, ranks, ruined, sinks as sinks_of
@@ -30,8 +28,12 @@ def just_written(session, optimizer):
         return None
     alarm = session.new_alarm(optimizer, kind, name, step=step)
     alarm["text"] = f"the optimizer wrote {count_text(tensor)} into {name}; the gradients it was given are finite"
-    alarm["cause"] = {"class": "optimizer-arithmetic", "confidence": "likely", "experiments": [],
-                      "text": f"{type(optimizer).__name__}.step made {name} non-finite out of finite gradients"}
+    alarm["cause"] = {
+        "class": "optimizer-arithmetic",
+        "confidence": "likely",
+        "experiments": [],
+        "text": f"{type(optimizer).__name__}.step made {name} non-finite out of finite gradients",
+    }
     undone = session.config.on_alarm != "warn" and _native.undo_step(optimizer)
     if undone:
         impossible_state.note(optimizer)
@@ -43,7 +45,8 @@ def just_written(session, optimizer):
 
 
 def applied_before(session, optimizer, alarm):
-    """A step that began with weights which an applied one had ruined is bad for that, whatever a second run of it has met first."""
+    """A step that began with weights which an applied one had ruined is bad for that, whatever a second run of it has
+    met first."""
     impossible_state.tell_alarm(alarm, optimizer)
     if alarm.get("optimizer_ordinal") not in session.damaged or alarm["sink"]["kind"] not in ("loss", "gradient"):
         return
@@ -52,8 +55,12 @@ def applied_before(session, optimizer, alarm):
     if found := ruined.sinks(session, optimizer):
         _, name, tensor = found[0]
         alarm["births"] = [{**findings.birth("state"), "name": name, "outputs": [statistic(name, tensor)]}]
-        alarm["cause"] = {"class": "corrupted-state", "confidence": "likely", "experiments": [],
-                          "text": f"{name} held {count_text(tensor)} before the step began, of an earlier step that was applied"}
+        alarm["cause"] = {
+            "class": "corrupted-state",
+            "confidence": "likely",
+            "experiments": [],
+            "text": f"{name} held {count_text(tensor)} before the step began, of an earlier step that was applied",
+        }
         alarm["fix"], alarm["path"] = None, []
 
 
@@ -64,8 +71,8 @@ def left_behind(session, optimizer, alarm):
 
 
 def look_for_swallowed(session, optimizer, window):
-    """Every gradient has become exactly zero while the loss is not: has an overflow been swallowed on the way, as by the
-    reciprocal root of a half-precision sum that is Inf? An advisory where a second look finds one, else nothing."""
+    """Every gradient has become exactly zero while the loss is not: has an overflow been swallowed on the way, as by
+    the reciprocal root of a half-precision sum that is Inf? An advisory where a second look finds one, else nothing."""
     alarm = session.new_alarm(optimizer, "gradient", discover.names(optimizer)[0])
     if session.config.level == "trace":
         findings.apply(alarm, findings.analyse(session, optimizer, [], swallowed=True))
@@ -74,8 +81,14 @@ def look_for_swallowed(session, optimizer, window):
         restart.run(session, alarm, findings.fingerprint(optimizer), "swallowed")
     if alarm["births"]:
         birth = alarm["births"][0]
-        session.advise("swallowed-overflow", window["step"], f"all gradients are zero since this step: {birth['op']} overflowed, "
-                       f"and {birth['absorbed_by']['op']} made zeros of it", alarm["cause"], alarm["births"])
+        session.advise(
+            "swallowed-overflow",
+            window["step"],
+            f"all gradients are zero since this step: {birth['op']} overflowed, "
+            f"and {birth['absorbed_by']['op']} made zeros of it",
+            alarm["cause"],
+            alarm["births"],
+        )
 
 
 UNAPPLIED = "stopped before the optimizer"
@@ -89,11 +102,21 @@ def _advise_overflow(session, optimizer, name, step, where="written"):
     alarm = session.new_alarm(optimizer, "state", name, step=step)
     frame = next(discover.user_frames(), None)
     alarm["births"] = [findings.birth("optimizer", "", frame.f_code.co_filename, frame.f_lineno)] if frame else []
-    alarm["cause"] = {"class": "optimizer-arithmetic", "confidence": "likely", "experiments": [], "text": f"{name} overflowed"}
+    alarm["cause"] = {
+        "class": "optimizer-arithmetic",
+        "confidence": "likely",
+        "experiments": [],
+        "text": f"{name} overflowed",
+    }
     if len(session.overflowed) == 1 and session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
         restart.run(session, alarm, findings.fingerprint(optimizer), where)
-    session.advise("optimizer-state-overflow", alarm["step"], f"the optimizer's state {name} overflowed to Inf; the parameter will no "
-                   "longer move", alarm["cause"], alarm["births"])
+    session.advise(
+        "optimizer-state-overflow",
+        alarm["step"],
+        f"the optimizer's state {name} overflowed to Inf; the parameter will no longer move",
+        alarm["cause"],
+        alarm["births"],
+    )
 
 
 def at_end(session):
@@ -104,7 +127,12 @@ def at_end(session):
     until = time.monotonic() + LAST_LOOK
     for optimizer in sinks_of.watched_optimizers():
         window = _native.window(optimizer)
-        if window["ordinal"] in session.damaged or window["step"] == 0 or window["on_device"] or time.monotonic() > until:
+        if (
+            window["ordinal"] in session.damaged
+            or window["step"] == 0
+            or window["on_device"]
+            or time.monotonic() > until
+        ):
             continue  # a device is not waited for
         found = [f for f in ruined.everything(session, optimizer) if f[0] == "state" or f[2].requires_grad]
         if not ruined.only_overflowed(found):
@@ -118,17 +146,20 @@ def at_end(session):
 def found_late(session, optimizer, window, found, ended=False):
     """A parameter or state is bad although the steps looked healthy: one of them wrote it, or the script did since.
 
-    Only a part of what a healthy step writes is looked at right away; a second process finds which step it was. ended: the
-    program did, else it is at a step that is not applied yet.
-    """
+    Only a part of what a healthy step writes is looked at right away; a second process finds which step it was. ended:
+    the program did, else it is at a step that is not applied yet."""
     kind, name, tensor = found[0]
     alarm = session.new_alarm(optimizer, kind, name)
     alarm["weights"] = "damaged"
     if not ended:
         alarm["action"] = UNAPPLIED
     alarm["text"] = f"{name} holds {count_text(tensor)}{WRITER}"
-    alarm["cause"] = {"class": "unknown", "confidence": "possible", "experiments": [],
-                      "text": f"what wrote {name} was not seen"}
+    alarm["cause"] = {
+        "class": "unknown",
+        "confidence": "possible",
+        "experiments": [],
+        "text": f"what wrote {name} was not seen",
+    }
     session.damaged.add(window["ordinal"])
     _native.consume_losses(optimizer)
     return session.act(optimizer, alarm, found, where="earlier")

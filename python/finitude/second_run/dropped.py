@@ -10,23 +10,32 @@ from ..findings.report import INNER
 from ..program import anomaly, ranks, sinks as sinks_of
 from . import recall, restart, rewind, tape
 
-BAD = 2    # GradMark::State: at least infinite
+BAD = 2  # GradMark::State: at least infinite
 GRADIENTS = "gradients that were not finite after backward were zeroed, replaced or dropped by the script"
 NORM = "the norm of finite gradients overflowed for clipping, and the script dropped the step"
 CHECKED = "a loss that was not finite was looked at by the script and never given to backward"
-_caught = weakref.WeakKeyDictionary()   # session -> step and text of the last backward pass that anomaly mode ended
+_caught = weakref.WeakKeyDictionary()  # session -> step and text of the last backward pass that anomaly mode ended
 HOW = "; run it with --level trace to see where it was born"
 
 
 def begin(session, optimizer, window):
-    """A window is about to be applied in which an earlier loss or gradient was bad and was dropped. True: it runs again."""
-    if session.explained_drop or session.config.on_alarm == "raise" or not session.report.advisories or session.report.alarms:
+    """A window is about to be applied in which an earlier loss or gradient was bad and was dropped. True: it runs
+    again."""
+    if (
+        session.explained_drop
+        or session.config.on_alarm == "raise"
+        or not session.report.advisories
+        or session.report.alarms
+    ):
         return False  # after an alarm, steps that were left out lie in the way
     session.explained_drop, session.looked_at = True, 0
     alarm = session.alarm_of(type(optimizer).__name__, window["ordinal"], window["step"], "loss", "loss")
     alarm["advisory"] = session.report.advisories[-1]
-    if rewind.try_trace(session, optimizer, alarm, []) or tape.explain(session, optimizer, alarm, [], lost=True) or \
-            recall.explain(session, optimizer, alarm):
+    if (
+        rewind.try_trace(session, optimizer, alarm, [])
+        or tape.explain(session, optimizer, alarm, [], lost=True)
+        or recall.explain(session, optimizer, alarm)
+    ):
         end(session, alarm, True, optimizer)
         return False
     if not ranks.several() and not session.units.of_framework() and rewind.begin(session, optimizer, alarm, []):
@@ -36,10 +45,15 @@ def begin(session, optimizer, window):
 
 
 def backward_raised(session, error):
-    """An outermost backward pass ended so while torch's anomaly mode was on. Where the script catches that itself it goes on, which the next
-    backward pass shows, or the program's end: a finite loss leaves no other trace."""
+    """An outermost backward pass ended so while torch's anomaly mode was on. Where the script catches that itself it
+    goes on, which the next backward pass shows, or the program's end: a finite loss leaves no other trace."""
     told = anomaly.found(error)
-    if told is None or session.target is not None or session.pending is not None or not all(_native.is_finite(r.detach()) for r in told[2]):
+    if (
+        told is None
+        or session.target is not None
+        or session.pending is not None
+        or not all(_native.is_finite(r.detach()) for r in told[2])
+    ):
         return
     if (found := sinks_of.derivative(session, error)) is not None:
         _tell_caught(session)
@@ -64,7 +78,8 @@ def backward_begins(session):
 
 
 def backward_ended(session, optimizer):
-    """It left gradients of the second run bad, which the script is about to drop: that is what a replay is to come to."""
+    """It left gradients of the second run bad, which the script is about to drop: that is what a replay is to come
+    to."""
     if session.pending is None or not _native.tape_on():
         return
     capsule.stop(session, optimizer)
@@ -80,7 +95,9 @@ def end(session, alarm, is_explained, optimizer=None):
     if found:
         advisory["cause"] = alarm["cause"]
         if session.long_row and session.long_row["advisory"] is advisory:
-            session.long_row["again"] = {key: alarm[key] for key in ("rerun", "rerun_by", "rerun_verified", "rerun_text")}
+            session.long_row["again"] = {
+                key: alarm[key] for key in ("rerun", "rerun_by", "rerun_verified", "rerun_text")
+            }
         _keep(session, alarm, optimizer, recorded)
         advisory["text"] += f"; {alarm['rerun']}, by {alarm['rerun_by']}: {alarm['rerun_text']}"
         if alarm["capsule"]:
@@ -116,7 +133,7 @@ def tell_checked(session, losses):
     _native.add_handled(more)
     count = len(losses) + more
     if losses and count >= max(1, session.config.max_skips) and session.long_row is None:
-        last = session.report.advisories[-1]   # past the most that a report takes it is one of another step
+        last = session.report.advisories[-1]  # past the most that a report takes it is one of another step
         is_of_row = last["kind"] == "handled-by-script" and last["step"] == losses[-1]["step"]
         session.long_row = {"loss": losses[0], "count": count, "advisory": last if is_of_row else {}, "again": {}}
     return count
@@ -127,7 +144,7 @@ def at_end(session, told):
 
     told: what is known of losses has been told already, as of a program without an optimizer.
     """
-    if not session.report.alarms:   # else it is what ended the program
+    if not session.report.alarms:  # else it is what ended the program
         _tell_caught(session)
     goes_on = session.config.on_alarm == "warn"
     left = next((d for d in _native.open_drops() if d[6]), None) if goes_on or not session.report.alarms else None
@@ -136,7 +153,11 @@ def at_end(session, told):
         told = True
     watched = _native.counters()["optimizers"]
     for _ in _native.pending_bad_losses() if not told else ():
-        tell(session, _native.counters()["steps"], "a loss that was not finite was " + ("never applied" if watched else "not seen to be applied"))
+        tell(
+            session,
+            _native.counters()["steps"],
+            "a loss that was not finite was " + ("never applied" if watched else "not seen to be applied"),
+        )
         told = True
     if not told and not session.report.alarms:
         waiting = _native.waiting_checks()
@@ -148,12 +169,15 @@ def at_end(session, told):
 
 
 def _of_long_row(session):
-    """The alarm of a program that has dropped so many steps, and then went on by itself. What is known of one of them is in its advisory."""
+    """The alarm of a program that has dropped so many steps, and then went on by itself. What is known of one of them
+    is in its advisory."""
     loss, advisory = session.long_row["loss"], session.long_row["advisory"]
     alarm = session.alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "loss", "loss")
     alarm["loss"] = number(float(loss["value"]))
-    alarm["text"] = f"the script dropped {session.long_row['count']} steps in a row by itself: the loss was not finite; " \
+    alarm["text"] = (
+        f"the script dropped {session.long_row['count']} steps in a row by itself: the loss was not finite; "
         f"then it went on from step {loss['step']}"
+    )
     alarm["action"] = "the program went on by itself"
     alarm["births"], alarm["capsule"] = advisory.get("births", []), advisory.get("capsule")
     alarm["cause"] = advisory.get("cause") or alarm["cause"]
@@ -164,13 +188,19 @@ def _of_long_row(session):
 
 
 def _last_alarm(session, count):
-    """The alarm of a program that has looked at so many bad losses as it ended, and has given none of them to backward."""
+    """The alarm of a program that has looked at so many bad losses as it ended, and has given none of them to
+    backward."""
     optimizer, alarm, sinks = sinks_of.checked_window(session)
-    alarm["text"] = f"the script dropped {count} steps in a row by itself: the loss was not finite; nothing has been learned since step {alarm['step']}"
+    alarm["text"] = (
+        f"the script dropped {count} steps in a row by itself: the loss was not finite; nothing has "
+        f"been learned since step {alarm['step']}"
+    )
     alarm["action"] = "the program went on to its end"
     if session.config.on_alarm == "raise" or ranks.several() or not session.has_time:
         findings.passed_over(alarm, "it was not run again")
-    elif not rewind.try_trace(session, optimizer, alarm, sinks) and not tape.explain(session, optimizer, alarm, sinks, lost=True):
+    elif not rewind.try_trace(session, optimizer, alarm, sinks) and not tape.explain(
+        session, optimizer, alarm, sinks, lost=True
+    ):
         restart.run(session, alarm, findings.fingerprint(optimizer))
     for inner in INNER:
         alarm.pop(inner, None)
@@ -184,8 +214,13 @@ def tell(session, step, text, times=1):
 
 
 def _explain(session):
-    if session.explained_drop or session.config.on_alarm == "raise" or session.report.alarms or ranks.several() or \
-            not session.has_time:
+    if (
+        session.explained_drop
+        or session.config.on_alarm == "raise"
+        or session.report.alarms
+        or ranks.several()
+        or not session.has_time
+    ):
         return
     found = sinks_of.pending_window(session) or sinks_of.lost_window(session) or sinks_of.checked_window(session)
     if found is None or not session.report.advisories:
@@ -193,6 +228,9 @@ def _explain(session):
     session.explained_drop, session.looked_at = True, 0
     optimizer, alarm, sinks = found
     alarm["advisory"] = session.report.advisories[-1]
-    done = rewind.try_trace(session, optimizer, alarm, sinks) or tape.explain(session, optimizer, alarm, sinks, lost=True) or \
-        restart.run(session, alarm, findings.fingerprint(optimizer))
+    done = (
+        rewind.try_trace(session, optimizer, alarm, sinks)
+        or tape.explain(session, optimizer, alarm, sinks, lost=True)
+        or restart.run(session, alarm, findings.fingerprint(optimizer))
+    )
     end(session, alarm, done, optimizer)

@@ -1,7 +1,7 @@
-"""The first step of an optimizer where the program cannot be started again: in code that calls `finitude.watch`, in a cell of a notebook, in
-a process that a program made. No step before it has told how its window began, so it cannot be run again in place either. It is traced
-and taped while it happens, which costs once what the second run of a step costs.
-"""
+"""The first step of an optimizer where the program cannot be started again: in code that calls `finitude.watch`, in a
+cell of a notebook, in a process that a program made. No step before it has told how its window began, so it cannot be
+run again in place either. It is traced and taped while it happens, which costs once what the second run of a step
+costs."""
 
 import torch
 
@@ -10,7 +10,7 @@ from ..capsules import capsule
 from ..program import ranks
 from . import restart
 
-MOST = 16     # of a program that makes an optimizer for every step
+MOST = 16  # of a program that makes an optimizer for every step
 
 
 class FirstStep:
@@ -24,15 +24,22 @@ class FirstStep:
             self.begin()
 
     def may_come(self, by_hand=False):
-        """A watch begins, or a cell of a notebook does: where there is an optimizer already its next step may be one that nothing leads back to.
-        by_hand: a model is about to be trained, perhaps without one; its first step ends with the first call of the engine."""
+        """A watch begins, or a cell of a notebook does: where there is an optimizer already its next step may be one
+        that nothing leads back to. by_hand: a model is about to be trained, perhaps without one; its first step ends
+        with the first call of the engine."""
         if by_hand or _native.counters()["optimizers"] or _native.instances((torch.optim.Optimizer,)):
             self.begin()
 
     def begin(self):
-        """From here until the next step is over, unless something else explains it. A trace that becomes long on the way tells nothing:
-        it may be that of an evaluation."""
+        """From here until the next step is over, unless something else explains it. A trace that becomes long on the
+        way tells nothing: it may be that of an evaluation."""
         session, config = self._session, self._session.config
-        if config.level == "gate" and not config.tape_every and session.target is None and not restart.is_possible(session) and \
-                not ranks.several() and _native.trace_first_step():
+        if (
+            config.level == "gate"
+            and not config.tape_every
+            and session.target is None
+            and not restart.is_possible(session)
+            and not ranks.several()
+            and _native.trace_first_step()
+        ):
             capsule.begin(session, is_first=True)

@@ -1,10 +1,10 @@
-"""Training without an optimizer where the program cannot be started again: the window of a bad loss runs a second time in place, from
-where the call of the engine before has returned.
+"""Training without an optimizer where the program cannot be started again: the window of a bad loss runs a second time
+in place, from where the call of the engine before has returned.
 
-By then that call's update had not been written yet: the second run writes it once more. Before an operator reads a leaf it is given
-back what it held as the first run came to the loss (`_native.hold_values`), so that the forward pass begins with the same weights,
-whatever the update adds up in the program's own tensors. Those go back afterwards, and the program always goes on from its first run.
-"""
+By then that call's update had not been written yet: the second run writes it once more. Before an operator reads a leaf
+it is given back what it held as the first run came to the loss (`_native.hold_values`), so that the forward pass begins
+with the same weights, whatever the update adds up in the program's own tensors. Those go back afterwards, and the
+program always goes on from its first run."""
 
 import sys
 
@@ -37,7 +37,11 @@ class Explained:
         if self.found is None or not findings.apply(alarm, self.found):
             _native.tape_clear()
             return False
-        alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = "not-run" if self.by == "trace" else "persistent", self.by, self.verified
+        alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = (
+            "not-run" if self.by == "trace" else "persistent",
+            self.by,
+            self.verified,
+        )
         alarm["rerun_text"] = self.text
         if session.hand.on_tape is self and capsule.wanted(session):
             alarm["capsule"] = capsule.write(session, alarm, beside=True)
@@ -46,12 +50,18 @@ class Explained:
 
 def is_needed(session):
     """Not where the step can be explained by starting the program again. Of several ranks none goes back alone."""
-    return session.target is None and session.config.level == "gate" and session.config.on_alarm != "raise" and \
-        not restart.is_possible(session) and not ranks.several()
+    return (
+        session.target is None
+        and session.config.level == "gate"
+        and session.config.on_alarm != "raise"
+        and not restart.is_possible(session)
+        and not ranks.several()
+    )
 
 
 def first(session, roots, leaves):
-    """The first call of the engine comes: what is noted from here on. True: also what a window needs to be run again."""
+    """The first call of the engine comes: what is noted from here on. True: also what a window needs to be run
+    again."""
     numbers = [node._sequence_nr() for node in discover.nodes_of(roots) if not hasattr(node, "variable")]
     _native.hand_first(min(numbers, default=0))
     if discover.are_stepped(leaves):
@@ -66,7 +76,7 @@ def first(session, roots, leaves):
 def _holds(module, owned):
     try:
         return any(id(p) in owned for p in module.parameters())
-    except Exception:    # a half-built module
+    except Exception:  # a half-built module
         return False
 
 
@@ -95,7 +105,8 @@ class Again:
         self._drawn, self._named = streams.sums(), findings.in_names()
 
     def begin(self, down=()):
-        """What the call of the engine under way is to return for the window to run again, as a tuple of one; None: it does not."""
+        """What the call of the engine under way is to return for the window to run again, as a tuple of one; None: it
+        does not."""
         returned, why = self._begin(down)
         if returned is None:
             if rehearsal.is_under_way():
@@ -116,10 +127,16 @@ class Again:
         if any(t.device.type != "cpu" or t.is_shared() for t in trained):
             return None, "the parameters lie on a device or are shared with other processes"
         told = rehearsal.Rehearsal(
-            (), (), ledger, [self._bad.root.item()] if self._bad.root.numel() == 1 else None, lambda: False,
-            lambda: OTHER_NUMBERS if self._drawn != streams.sums() else "", tuple, lambda: _native.rewind_undo_obstacle() is None,
+            (),
+            (),
+            ledger,
+            [self._bad.root.item()] if self._bad.root.numel() == 1 else None,
+            lambda: False,
+            lambda: OTHER_NUMBERS if self._drawn != streams.sums() else "",
+            tuple,
+            lambda: _native.rewind_undo_obstacle() is None,
         ).hold(sys._getframe(), self._session.report.seconds() / max(1, _native.hand_calls()))
-        if told is not None:       # in the process itself
+        if told is not None:  # in the process itself
             outcome, counted, other = told
             if outcome in (rehearsal.ASTRAY, rehearsal.OTHER) and not down and (earlier := ledger.down(counted)):
                 self._counts_down = True
@@ -158,7 +175,8 @@ class Again:
         return (given,), ""
 
     def end(self, roots):
-        """The second run has come to a call of the engine. False: it is not the one it was to come to, and the program goes on there."""
+        """The second run has come to a call of the engine. False: it is not the one it was to come to, and the program
+        goes on there."""
         explained, expected = self.explained, self._bad.expected
         _native.trace_stop()
         sums = [_native.checksum(r) for r in roots if isinstance(r, torch.Tensor) and not _native.is_finite(r)][:1]
@@ -179,9 +197,17 @@ class Again:
             return is_back
         self._session.hand.on_tape = explained
         explained.by, explained.verified = "rewind", sums == expected["losses"]
-        explained.text = "rewound to where gradients were last asked for and run again in place" + \
-            ", what it counts set back" * self._counts_down + ", eagerly instead of compiled" * (self._eager is not None) + twice + \
-            (SAME_BITS.replace("loss and gradients", "the loss") if explained.verified else "; it failed again, with other bits")
+        explained.text = (
+            "rewound to where gradients were last asked for and run again in place"
+            + ", what it counts set back" * self._counts_down
+            + ", eagerly instead of compiled" * (self._eager is not None)
+            + twice
+            + (
+                SAME_BITS.replace("loss and gradients", "the loss")
+                if explained.verified
+                else "; it failed again, with other bits"
+            )
+        )
         if lost:
             explained.text += f"; it also wrote a second time, and this could not be put back: {', '.join(lost[:8])}"
         return True
@@ -196,7 +222,8 @@ class Again:
         self.explained.text = "rewind: the second run did not come back to this step"
 
     def _put_back(self, back=True):
-        """The program goes on from its first run. (could it be put back there, what was written to files, names of what was not put back)."""
+        """The program goes on from its first run. (could it be put back there, what was written to files, names of what
+        was not put back)."""
         twice = written_twice(self._files.end())
         self._quiet.end()
         compat.end_eager(self._eager)

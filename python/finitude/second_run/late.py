@@ -18,7 +18,9 @@ def register(session, optimizer):
     """Has the parameters on a GPU watched, or notes why not."""
     kind = type(optimizer)
     if ranks.several() and session.config.on_alarm in ("skip", "rollback"):
-        _native.set_device_policy("stop")  # a loss that is bad on one rank only must not have that rank leave the step out
+        _native.set_device_policy(
+            "stop"
+        )  # a loss that is bad on one rank only must not have that rank leave the step out
     _native.set_gradient_streaming(session.config.stream_gradients, ranks.several())
     _native.register_device(optimizer, kind in _FLAGGED, kind is torch.optim.SGD)
     if not _native.has_device_library() and any(p.device.type == "cuda" for p in discover.parameters(optimizer)):
@@ -34,7 +36,8 @@ def open_library(directory):
 
 
 def told(session, optimizer, late):
-    """One step of before; `optimizer` is None where it is gone. May raise NonFiniteError: out of the call that has just begun, which is not applied either."""
+    """One step of before; `optimizer` is None where it is gone. May raise NonFiniteError: out of the call that has just
+    begun, which is not applied either."""
     if late["norm_overflow"]:
         clipped_away.tell(session, optimizer, late["step"])
     if late["kind"] == "scaler-skip":
@@ -43,8 +46,15 @@ def told(session, optimizer, late):
         return None
     names = discover.names(optimizer) if optimizer is not None else []
     sizes = [p.numel() for p in discover.parameters(optimizer)] if optimizer is not None else []
-    bad = [{"name": names[i] if names else f"parameter {i}", "nan": nan, "inf": inf, "numel": sizes[i] if sizes else nan + inf}
-           for i, nan, inf in late["gradients"]]
+    bad = [
+        {
+            "name": names[i] if names else f"parameter {i}",
+            "nan": nan,
+            "inf": inf,
+            "numel": sizes[i] if sizes else nan + inf,
+        }
+        for i, nan, inf in late["gradients"]
+    ]
     is_loss = late["sink"] == "loss"
     name = "loss" if is_loss else bad[0]["name"] if bad else "gradients"
     if optimizer is None:
@@ -54,19 +64,31 @@ def told(session, optimizer, late):
     alarm["harmless"], alarm["micro_batch"] = late["harmless"], late["micro_batch"]
     alarm["loss"] = number(late["loss"])
     alarm["gradients"] = {"bad": bad, "clean": max(0, len(names) - len(bad))}
-    value = f"loss is {'NaN' if late['loss'] != late['loss'] else 'Inf'}" if is_loss else f"gradient of {name} is not finite"
-    alarm["text"] = value + (growth.beside_bad_loss(session, optimizer) if alarm["harmless"] and optimizer is not None else "")
+    value = (
+        f"loss is {'NaN' if late['loss'] != late['loss'] else 'Inf'}"
+        if is_loss
+        else f"gradient of {name} is not finite"
+    )
+    alarm["text"] = value + (
+        growth.beside_bad_loss(session, optimizer) if alarm["harmless"] and optimizer is not None else ""
+    )
     session.report.begin(alarm)
-    if session.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], bool(session.allowed or session.allowed_tensors), False):
+    if session.second_runs.take(
+        alarm["sink"]["kind"], alarm["harmless"], bool(session.allowed or session.allowed_tensors), False
+    ):
         # The program is beyond that step by now: only a second process comes to it again.
         restart.run(session, alarm, findings.told_late(late["loss"], late["gradients"]), "late")
     ordinal = alarm.pop("optimizer_ordinal")
     session.report.add_alarm(alarm)
     action = session.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"])
     parameters = discover.parameters(optimizer) if optimizer is not None else []
-    session.told.known.note(tensor for _, _, tensor in (sinks_of.of_optimizer(optimizer) if optimizer is not None else ()))
+    session.told.known.note(
+        tensor for _, _, tensor in (sinks_of.of_optimizer(optimizer) if optimizer is not None else ())
+    )
     session.told.known.note_frames()
-    action = ranks.may_do_alone(action, alarm, lambda: ranks.seen_by_all([parameters[i] for i, *_ in late["gradients"] if parameters]))
+    action = ranks.may_do_alone(
+        action, alarm, lambda: ranks.seen_by_all([parameters[i] for i, *_ in late["gradients"] if parameters])
+    )
     ends = action in ("stop", "raise")
     left_out = "the step was left out" if late["left_out"] else "reported, the step is applied"
     alarm["action"] = "stopped" if ends else left_out

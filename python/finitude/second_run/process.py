@@ -15,11 +15,10 @@ import time
 
 from .. import _native
 from ..base.say import is_terminal, say
-from . import again
-from . import apart as kept_apart
+from . import again, apart as kept_apart
 from .apart import Apart, scratch_outside
 
-TOLD_FROM = 3.0          # seconds: what is shorter is not worth a line
+TOLD_FROM = 3.0  # seconds: what is shorter is not worth a line
 INTERRUPTED = "the second process was ended by Ctrl-C"
 _NEWEST = re.compile(r"\{newest:([^}]*)\}")
 
@@ -29,7 +28,8 @@ class NoCheckpoint(Exception):
 
 
 def _age(path):
-    """Sorts the newest file last. Of files of one tick of the clock the one with the larger numbers in its name is newer."""
+    """Sorts the newest file last. Of files of one tick of the clock the one with the larger numbers in its name is
+    newer."""
     try:
         changed = os.stat(path).st_mtime_ns
     except OSError:  # removed meanwhile, as old checkpoints are
@@ -38,8 +38,8 @@ def _age(path):
 
 
 def more_arguments(text, cwd):
-    """(words to add to the program's arguments, the checkpoint among them or ""). {newest:PATTERN} is the newest file that
-    matches. Raises NoCheckpoint."""
+    """(words to add to the program's arguments, the checkpoint among them or ""). {newest:PATTERN} is the newest file
+    that matches. Raises NoCheckpoint."""
     chosen = ""
 
     def newest(match):
@@ -71,8 +71,10 @@ class _Teller:
         if not self.said and (waited > TOLD_FROM or self.took_first > TOLD_FROM):
             self.said = True
             how = f"from {self.resumed}, which takes at most" if self.resumed else "which takes about"
-            say(f"finitude: running the program again up to step {self.step} in a second process, {how} "
-                        f"{_seconds(max(self.took_first, waited))} (Ctrl-C leaves this out) ...\n")
+            say(
+                f"finitude: running the program again up to step {self.step} in a second process, {how} "
+                f"{_seconds(max(self.took_first, waited))} (Ctrl-C leaves this out) ...\n"
+            )
         if self.terminal and waited > TOLD_FROM:
             self.shown = True
             say(f"\rfinitude: second process, {_seconds(waited)}{self._progress()}\x1b[K")
@@ -92,9 +94,9 @@ class _Teller:
 
 
 def run(start, command, environment, directory, alarm, resumed="", ours=(), stays=None, took=None):
-    """Runs the command to its end. (exit code or None, why it did not come to the step or "", what has to be said of its
-    files). directory, stays: what the child leaves there stays. ours: directories of ours below the program's. took: how many seconds the
-    program took up to the step, where it has gone on since."""
+    """Runs the command to its end. (exit code or None, why it did not come to the step or "", what has to be said of
+    its files). directory, stays: what the child leaves there stays. ours: directories of ours below the program's.
+    took: how many seconds the program took up to the step, where it has gone on since."""
     lasted = time.monotonic() - start.monotonic
     took_first = lasted if took is None else took
     limit = max(120.0, 6 * took_first)
@@ -103,7 +105,15 @@ def run(start, command, environment, directory, alarm, resumed="", ours=(), stay
     teller = _Teller(alarm["step"], took_first, os.path.join(directory, "steps.ring"), resumed)
     try:
         try:
-            apart = Apart(scratch, start.cwd, command[1:], time.time() - lasted, [*ours, directory, scratch], fresh=not resumed, stay=[stays, directory])
+            apart = Apart(
+                scratch,
+                start.cwd,
+                command[1:],
+                time.time() - lasted,
+                [*ours, directory, scratch],
+                fresh=not resumed,
+                stay=[stays, directory],
+            )
         except OSError:
             pass  # its files are written a second time then, which is said
         with_us = again.ends_with_us(signal.SIGKILL)
@@ -116,9 +126,17 @@ def run(start, command, environment, directory, alarm, resumed="", ours=(), stay
         try:
             if apart is not None:
                 environment = {**environment, kept_apart.ENVIRONMENT: scratch}
-            process = subprocess.Popen(command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                       env=environment, cwd=start.cwd, start_new_session=True, preexec_fn=before_exec)
-        except Exception as e:   # an audit hook of the program may raise anything
+            process = subprocess.Popen(
+                command,
+                stdin=stdin,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                cwd=start.cwd,
+                start_new_session=True,
+                preexec_fn=before_exec,
+            )
+        except Exception as e:  # an audit hook of the program may raise anything
             return None, f"the second process could not be started: {getattr(e, 'strerror', None) or e}", ""
         if apart is not None:
             apart.began()
@@ -132,7 +150,7 @@ def run(start, command, environment, directory, alarm, resumed="", ours=(), stay
                 told = time.monotonic()
                 teller.tell(waited)
             time.sleep(0.02)
-        _kill(process)     # it ends without a word to the processes that the program has started in it
+        _kill(process)  # it ends without a word to the processes that the program has started in it
         return process.returncode, "", apart.ended() if apart is not None else kept_apart.written_below([start.cwd])
     except KeyboardInterrupt:
         return None, INTERRUPTED, ""

@@ -1,8 +1,7 @@
 """The second run by calling: the units of work of the bad step are called once more, traced, inside the vetoed call.
 
-The loop around them, its callbacks, loggers and counters, does not move at all. A unit that is still running when its own
-optimizer steps (manual optimization) is called inside itself, and left by an exception at that same step.
-"""
+The loop around them, its callbacks, loggers and counters, does not move at all. A unit that is still running when its
+own optimizer steps (manual optimization) is called inside itself, and left by an exception at that same step."""
 
 import sys
 
@@ -30,12 +29,12 @@ def leave_at(session, optimizer):
 def explain(session, optimizer, alarm, returned=None, error=None, vote=None):
     """Calls the window's units again, traced. True: they did the same, and the alarm now tells why.
 
-    vote: of several ranks, which call theirs together or not at all. returned: a value to compare instead of losses and gradients: of an optimizer that searches along a line, the loss of
-    its first evaluation; where the last unit raised `error`, as it is to do again, the bad value in its frames.
-    """
+    vote: of several ranks, which call theirs together or not at all. returned: a value to compare instead of losses and
+    gradients: of an optimizer that searches along a line, the loss of its first evaluation; where the last unit raised
+    `error`, as it is to do again, the bad value in its frames."""
     units = session.units
     if vote is not None and not units.of_framework() or vote is None and ranks.several():
-        return False      # what it exchanged with the others it cannot do alone
+        return False  # what it exchanged with the others it cannot do alone
     if not units.log or (returned is None or error is not None) and units.window != _native.windows_closed():
         if units.log and units.running is not None:
             findings.passed_over(alarm, "closure: an optimizer has stepped in it before")
@@ -59,7 +58,7 @@ def explain(session, optimizer, alarm, returned=None, error=None, vote=None):
                 run.conclude()
         finally:
             if vote is not None:
-                vote.leave("the second run failed")    # where it has not come back
+                vote.leave("the second run failed")  # where it has not come back
             lost, twice = run.put_back()
     if why is not None:
         findings.passed_over(alarm, f"closure: {why}" + written_twice(twice))
@@ -105,7 +104,11 @@ class _SecondRun:
         self.log = session.units.log[-1:] if returned is not None and error is None else list(session.units.log)
         self.expected = self._bits(self.log[0].serial, returned)
         # In the first step those of the program's own are not known yet.
-        self.later_known = [] if self.log[0].known == session.generators else [g for g in session.generators if g not in self.log[0].known]
+        self.later_known = (
+            []
+            if self.log[0].known == session.generators
+            else [g for g in session.generators if g not in self.log[0].known]
+        )
         self.stood_at = [_native.checksum(g.get_state()) for g in self.later_known]
         self.generators = self.log[-1].after or _native.take_generators()
         watched = sinks_of.watched_optimizers()
@@ -115,7 +118,9 @@ class _SecondRun:
         kept = (lambda g: g.clone() if g is not None else None) if vote is not None else (lambda g: g)
         self.params = [(p, kept(p.grad), p.requires_grad) for p in params.values()]
         self.scaler = session.scaler
-        self.stages = {k: dict(v) for k, v in self.scaler._per_optimizer_states.items()} if self.scaler is not None else {}
+        self.stages = (
+            {k: dict(v) for k, v in self.scaler._per_optimizer_states.items()} if self.scaler is not None else {}
+        )
         self.ledger = Ledger(sys._getframe(), params.values(), watched)
         session.holds.hold(discover.sharing(optimizer))
         session.holds.hold_scaler(self.scaler)
@@ -129,8 +134,10 @@ class _SecondRun:
         """What has to come out again: losses and gradients, or the loss that a closure returned."""
         if returned is not None:
             return [_native.checksum(returned.detach())]
-        found = [l["sum"] for l in _native.window(self.optimizer)["losses"] if l["serial"] > since]
-        return found, [_native.checksum(p.grad) if p.grad is not None else 0 for p in discover.parameters(self.optimizer)]
+        found = [loss["sum"] for loss in _native.window(self.optimizer)["losses"] if loss["serial"] > since]
+        return found, [
+            _native.checksum(p.grad) if p.grad is not None else 0 for p in discover.parameters(self.optimizer)
+        ]
 
     def go(self):
         """The calls. Returns why they did not do what the first run did, or None."""
@@ -145,7 +152,8 @@ class _SecondRun:
         if self.scaler is not None:
             self.scaler._per_optimizer_states.clear()
         since = _native.loss_serial()
-        _native.trace_stop()    # inside the step of an optimizer: what is called is the program's, and no arithmetic of the optimizer
+        # inside the step of an optimizer: what is called is the program's, and no arithmetic of the optimizer
+        _native.trace_stop()
         _native.trace_clear()
         _native.trace_start()
         capsule.begin(self.session, self.log[0].generators)
@@ -174,7 +182,9 @@ class _SecondRun:
             now = self._bits(0, self.result) if isinstance(self.result, torch.Tensor) else None
         else:
             now = self._bits(since)
-        drew_alike = generators == self.generators and self.stood_at == [_native.checksum(g.get_state()) for g in self.later_known]
+        drew_alike = generators == self.generators and self.stood_at == [
+            _native.checksum(g.get_state()) for g in self.later_known
+        ]
         self.same = now == self.expected and drew_alike
         if not self.same and self.eager is None:
             return "loss or gradients came out with other bits" if drew_alike else "other random numbers were drawn"
@@ -193,14 +203,23 @@ class _SecondRun:
         if self.returned is not None:
             _native.tape_outcome("loss", "loss", self.result.detach())
         capsule.stop(self.session, self.optimizer)
-        sinks = sinks_of.of_optimizer(self.optimizer) if self.returned is None else [("loss", "loss", self.result.detach())]
-        failed_again = bool(sinks) or any(l["bad"] for l in _native.window(self.optimizer)["losses"])
+        sinks = (
+            sinks_of.of_optimizer(self.optimizer) if self.returned is None else [("loss", "loss", self.result.detach())]
+        )
+        failed_again = bool(sinks) or any(loss["bad"] for loss in _native.window(self.optimizer)["losses"])
         names = {u.name() for u in self.log}
-        times = (f", {len(self.log)} times" if len(self.log) > 1 else "") + (", on all ranks together" if self.vote is not None else "")
-        text = f"{', '.join(sorted(names))} called again in place{times}" + (", eagerly instead of compiled" if self.eager else "")
+        times = (f", {len(self.log)} times" if len(self.log) > 1 else "") + (
+            ", on all ranks together" if self.vote is not None else ""
+        )
+        text = f"{', '.join(sorted(names))} called again in place{times}" + (
+            ", eagerly instead of compiled" if self.eager else ""
+        )
         alarm["rerun_by"], alarm["rerun_verified"] = "closure", self.same
         if not self.same and not failed_again:
-            alarm["rerun"], alarm["rerun_text"] = "order-dependent", f"{text}; the step came out finite: {compat.ONLY_COMPILED}"
+            alarm["rerun"], alarm["rerun_text"] = (
+                "order-dependent",
+                f"{text}; the step came out finite: {compat.ONLY_COMPILED}",
+            )
             return
         findings.apply(alarm, findings.analyse(self.session, self.optimizer, sinks))
         if self.error is None:
@@ -208,15 +227,27 @@ class _SecondRun:
         else:  # it is told of when the program has ended by it: of this step, if no other has come by then
             self.units.recorded_at = _native.windows_closed()
         alarm["rerun"] = "persistent"
-        what = "the value" if self.error is not None else "the loss" if self.returned is not None else "loss and gradients"
-        alarm["rerun_text"] = text + (f"; {what} came out with the same bits" if self.same else "; it failed again, with other bits")
+        what = (
+            "the value" if self.error is not None else "the loss" if self.returned is not None else "loss and gradients"
+        )
+        alarm["rerun_text"] = text + (
+            f"; {what} came out with the same bits" if self.same else "; it failed again, with other bits"
+        )
 
     def put_back(self):
-        """Everything as before the second run. Returns the names of what could not be, and what was written or done twice."""
+        """Everything as before the second run. Returns the names of what could not be, and what was written or done
+        twice."""
         self.units.again = None
         *_, lost, twice, _, _, _ = in_any_case(
-            _native.trace_stop, _native.trace_clear, self._put_gradients_back, self.ledger.put_back, self.files.end, self.quiet.end,
-            lambda: compat.end_eager(self.eager), _native.end_again)
+            _native.trace_stop,
+            _native.trace_clear,
+            self._put_gradients_back,
+            self.ledger.put_back,
+            self.files.end,
+            self.quiet.end,
+            lambda: compat.end_eager(self.eager),
+            _native.end_again,
+        )
         if self.session.config.level == "trace":
             _native.trace_start()
         return lost, twice

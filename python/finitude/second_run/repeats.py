@@ -1,6 +1,7 @@
-"""One finding is explained once. An alarm that fails as an explained one did is not run again: it is a repeat, and says of which step."""
+"""One finding is explained once. An alarm that fails as an explained one did is not run again: it is a repeat, and says
+of which step."""
 
-BY_CHANCE = 3   # explained steps in a row after which those that follow are repeats, though each has its own bad samples
+BY_CHANCE = 3  # explained steps in a row after which those that follow are repeats, though each has its own bad samples
 
 
 def _sign(ordinal, alarm):
@@ -12,12 +13,13 @@ def _sign(ordinal, alarm):
 
 class Repeats:
     def __init__(self):
-        self._first = {}   # sign -> the alarm that is explained
-        self._row = {}     # number of an optimizer -> its last alarm's step, how many in a row are explained, how many there are
+        self._first = {}  # sign -> the alarm that is explained
+        # number of an optimizer -> its last alarm's step, how many in a row are explained, how many there are
+        self._row = {}
 
     def take(self, alarm):
-        """Is it one? A step without harm, or one that follows without a good step between. Where only some samples were bad each step may
-        have its own."""
+        """Is it one? A step without harm, or one that follows without a good step between. Where only some samples were
+        bad each step may have its own."""
         ordinal = alarm["optimizer_ordinal"]
         first = self._first.get(_sign(ordinal, alarm))
         if first is None or first["step"] == alarm["step"]:
@@ -28,12 +30,17 @@ class Repeats:
         if not alarm["harmless"] and (not in_a_row or own_samples):
             return False
         alarm["repeat_of"] = first["step"]
-        alarm["cause"] = {"class": first["cause"]["class"], "confidence": "possible", "experiments": [],
-                          "text": f"as step {first['step']}, which failed in the same way and is explained; not run again"}
+        alarm["cause"] = {
+            "class": first["cause"]["class"],
+            "confidence": "possible",
+            "experiments": [],
+            "text": f"as step {first['step']}, which failed in the same way and is explained; not run again",
+        }
         return True
 
     def stopped(self):
-        """The program was stopped. What it does after that, in another cell or behind an `except`, is explained for itself."""
+        """The program was stopped. What it does after that, in another cell or behind an `except`, is explained for
+        itself."""
         self._row.clear()
 
     def row(self, ordinal):

@@ -1,5 +1,6 @@
-"""Under `skip` the first bad step of a kind is explained in any way, and later ones where they can be run again in place. The first for which
-that went wrong is explained when the program has ended by itself: it is started again up to that step, and nothing waits for it."""
+"""Under `skip` the first bad step of a kind is explained in any way, and later ones where they can be run again in
+place. The first for which that went wrong is explained when the program has ended by itself: it is started again up to
+that step, and nothing waits for it."""
 
 import time
 
@@ -7,7 +8,7 @@ from ..findings import findings
 from ..findings.report import INNER
 from . import restart
 
-LONGEST = 60   # seconds up to that step
+LONGEST = 60  # seconds up to that step
 
 
 class Rest:
@@ -17,9 +18,20 @@ class Rest:
     def note(self, session, alarm, expected):
         """A step in the open window that is not run again, though a second process could. expected: its bits."""
         took = time.monotonic() - session.start.monotonic if session.start is not None else None
-        if self._first is None and session.config.on_alarm in ("skip", "rollback") and not alarm["harmless"] and \
-                session.target is None and restart.is_possible(session) and took <= LONGEST:
-            self._first = alarm, expected, alarm["optimizer_ordinal"], (list(session.decided), findings.in_names(), took)
+        if (
+            self._first is None
+            and session.config.on_alarm in ("skip", "rollback")
+            and not alarm["harmless"]
+            and session.target is None
+            and restart.is_possible(session)
+            and took <= LONGEST
+        ):
+            self._first = (
+                alarm,
+                expected,
+                alarm["optimizer_ordinal"],
+                (list(session.decided), findings.in_names(), took),
+            )
 
     def drop(self, alarm):
         """Another one tells of it."""

@@ -15,38 +15,49 @@ from ..program import ranks
 from . import again, apart, process, started
 from .target import ENVIRONMENT
 
-LONGEST_SEARCH = 300  # seconds up to the step that a search has found: it is not run a third time where that takes longer
+LONGEST_SEARCH = (
+    300  # seconds up to the step that a search has found: it is not run a third time where that takes longer
+)
 
 
 def is_possible(session):
-    """Could the program be started again from here? Not where it was not `finitude run`, nor alone as one of several ranks."""
+    """Could the program be started again from here? Not where it was not `finitude run`, nor alone as one of several
+    ranks."""
     return session.start is not None and session.start.command is not None and not ranks.several()
 
 
 def run(session, alarm, expected, where="window", hand=None, then=None):
     """Starts the same program again in a second process, armed at the alarm's step, and takes over what it found.
 
-    where the bad value is, as in Session.act. "earlier": the alarm's step becomes the one where it was made; "overflowed" is
-    the same for state that is no worse than Inf.
-    hand: of a program without an optimizer, the engine call whose loss is bad.
-    then: of a step that the program has gone on from since: what had been decided of others (Session.decided), what stood in names, how long
-    it had taken.
-    """
+    where the bad value is, as in Session.act. "earlier": the alarm's step becomes the one where it was made;
+    "overflowed" is the same for state that is no worse than Inf. hand: of a program without an optimizer, the engine
+    call whose loss is bad. then: of a step that the program has gone on from since: what had been decided of others
+    (Session.decided), what stood in names, how long it had taken."""
     start = session.start
     if is_one_more := then is None and session.second_runs.in_place_only():
         session.second_runs.end_in_place()
     if ranks.several():
         findings.passed_over(alarm, again.TOGETHER)
         if session.member and start is not None and not (alarm["harmless"] and session.damaged):
-            left = _leave_order(session, alarm, {**_order(start, alarm, expected, where, hand, session.makers), "ranks": ranks.world()[1],
-                                                 "decided": session.decided})
+            left = _leave_order(
+                session,
+                alarm,
+                {
+                    **_order(start, alarm, expected, where, hand, session.makers),
+                    "ranks": ranks.world()[1],
+                    "decided": session.decided,
+                },
+            )
             if left and session.config.on_alarm == "stop":
                 session.teller.later = alarm
         return False
     if start is None or start.command is None:
-        why = "the program cannot be started again from here; run it under `finitude run`, or with --level trace" \
-            if start is None else "this process lives on what its parent gave it and cannot be started again; " \
+        why = (
+            "the program cannot be started again from here; run it under `finitude run`, or with --level trace"
+            if start is None
+            else "this process lives on what its parent gave it and cannot be started again; "
             "with --level trace every step is recorded"
+        )
         findings.passed_over(alarm, why)
         return False
     if is_one_more:
@@ -62,14 +73,20 @@ def run(session, alarm, expected, where="window", hand=None, then=None):
             remark = f"{e}, so it was run from its start"
     # From a checkpoint on it is not known before which step is to be recorded.
     recorded = capsule.wanted(session) and not resumed
-    order = {**_order(start, alarm, expected, where, hand, session.makers), "resumed": resumed, "decided": session.decided}
+    order = {
+        **_order(start, alarm, expected, where, hand, session.makers),
+        "resumed": resumed,
+        "decided": session.decided,
+    }
     if then is not None:
         order["decided"], order["named"], order["took"] = then
     if where == "skipped":
         order["skips"] = session.skipped[alarm["optimizer_ordinal"]]
     found, why, files, folder = _ask(session, alarm, order, more, recorded)
     if found is None:
-        shutil.rmtree(folder or "", ignore_errors=True)   # a capsule that the second process had written of what is not the step
+        shutil.rmtree(
+            folder or "", ignore_errors=True
+        )  # a capsule that the second process had written of what is not the step
         findings.passed_over(alarm, why)
         return False
     findings.apply(alarm, found["findings"])
@@ -85,7 +102,8 @@ def run(session, alarm, expected, where="window", hand=None, then=None):
 
 
 def _ask(session, alarm, order, more, recorded):
-    """Sends a second process. (what it found or None, why it did not, what has to be said of its files, where its capsule is)."""
+    """Sends a second process. (what it found or None, why it did not, what has to be said of its files, where its
+    capsule is)."""
     start = session.start
     folder = capsule.folder_for(session, alarm) if recorded else None
     directory = apart.scratch_outside(*apart.directories_of(start.cwd, start.command[1:]))
@@ -93,12 +111,23 @@ def _ask(session, alarm, order, more, recorded):
         path = os.path.join(directory, "order.json")
         result = os.path.join(directory, "result.json")
         with open(path, "w", encoding="utf-8") as f:
-            json.dump({**order, "result": result, "alarm": safe(alarm), "capsule": folder and os.path.abspath(folder)}, f)
+            json.dump(
+                {**order, "result": result, "alarm": safe(alarm), "capsule": folder and os.path.abspath(folder)}, f
+            )
         environment = {**os.environ, **ranks.alone(), **again.fresh_memory([order]), ENVIRONMENT: path}
         if start.hash_seed is not None:
             environment["PYTHONHASHSEED"] = start.hash_seed
-        code, why, files = process.run(start, [*start.command, *more], environment, directory, alarm, order["resumed"],
-                                      [os.path.abspath(session.config.runs)], folder and os.path.dirname(folder), order.get("took"))
+        code, why, files = process.run(
+            start,
+            [*start.command, *more],
+            environment,
+            directory,
+            alarm,
+            order["resumed"],
+            [os.path.abspath(session.config.runs)],
+            folder and os.path.dirname(folder),
+            order.get("took"),
+        )
         try:
             with open(result, encoding="utf-8") as f:
                 return json.load(f), "", files, folder
@@ -110,17 +139,27 @@ def _ask(session, alarm, order, more, recorded):
 
 
 def _record(session, alarm, order, found, files):
-    """Now that it is known which step it was, the program is run up to it once more, recorded, for its capsule and the experiments on
-    the whole step. `found` takes over what came of it."""
+    """Now that it is known which step it was, the program is run up to it once more, recorded, for its capsule and the
+    experiments on the whole step. `found` takes over what came of it."""
     what = f"a capsule of step {found['step']}: "
     if found["found_in"] is None:
         session.not_watched(f"{what}the bad value came up after the last step")
     elif found["seconds"] > LONGEST_SEARCH:
-        session.not_watched(f"{what}the program would have to run up to it once more, which takes {found['seconds'] / 60:.0f} min")
+        session.not_watched(
+            f"{what}the program would have to run up to it once more, which takes {found['seconds'] / 60:.0f} min"
+        )
     else:
-        order = {**order, "first": found["step"], "step": found["step"], "written": found["found_in"] == "written", "damaged": True}
+        order = {
+            **order,
+            "first": found["step"],
+            "step": found["step"],
+            "written": found["found_in"] == "written",
+            "damaged": True,
+        }
         recorded, why, more_files, folder = _ask(session, alarm, order, [], True)
-        births = [[(b["op"], b["file"], b["line"]) for b in one["findings"]["births"][:1]] for one in (found, recorded) if one]
+        births = [
+            [(b["op"], b["file"], b["line"]) for b in one["findings"]["births"][:1]] for one in (found, recorded) if one
+        ]
         if recorded is None or births[0] != births[1]:
             shutil.rmtree(folder or "", ignore_errors=True)
             session.not_watched(what + (why or "the program did something else as it ran up to it once more"))
@@ -136,17 +175,28 @@ def _order(start, alarm, expected, where, hand, makers):
     """What a second process needs to know to come to the same step and to tell whether it is the same."""
     expected = dict(expected)
     return {
-        "start": expected.pop("start", None), "ordinal": alarm["optimizer_ordinal"], "step": alarm["step"], "hand": hand, "written": where == "written",
-        "swallowed": where == "swallowed", "overflowed": where == "overflowed", "dropped": where == "dropped",
+        "start": expected.pop("start", None),
+        "ordinal": alarm["optimizer_ordinal"],
+        "step": alarm["step"],
+        "hand": hand,
+        "written": where == "written",
+        "swallowed": where == "swallowed",
+        "overflowed": where == "overflowed",
+        "dropped": where == "dropped",
         "first": max(0, alarm["step"] - _native.ROTATION - 1) if where in ("earlier", "overflowed") else alarm["step"],
-        "expected": expected, "named": findings.in_names() if where == "window" else [], "seeds": start.seeds, "threads": torch.get_num_threads(),
-        "compiled": compat.compiled_code_ran(), "made": makers.told(alarm["optimizer_ordinal"]),
+        "expected": expected,
+        "named": findings.in_names() if where == "window" else [],
+        "seeds": start.seeds,
+        "threads": torch.get_num_threads(),
+        "compiled": compat.compiled_code_ran(),
+        "made": makers.told(alarm["optimizer_ordinal"]),
     }
 
 
 def _leave_order(session, alarm, order):
-    """For whoever started all ranks: they can only be run again together, which needs this run to be over. True if it is left: there
-    is one order for a rank, and that of a step that was applied gives way to none but one of another sort."""
+    """For whoever started all ranks: they can only be run again together, which needs this run to be over. True if it
+    is left: there is one order for a rank, and that of a step that was applied gives way to none but one of another
+    sort."""
     directory = session.report.run_directory()
     if directory is None or alarm["harmless"] and os.path.exists(os.path.join(directory, again.ORDER)):
         return False

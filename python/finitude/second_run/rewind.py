@@ -1,8 +1,7 @@
 """Rewind: the bad window runs a second time in place, by returning from the vetoed call; and --level trace.
 
-A window begins where its optimizer stepped last. Where another one has stepped since (a GAN's discriminator), that step is
-undone by a copy from before it, and the second run takes it once more: the jump.
-"""
+A window begins where its optimizer stepped last. Where another one has stepped since (a GAN's discriminator), that step
+is undone by a copy from before it, and the second run takes it once more: the jump."""
 
 import sys
 
@@ -24,16 +23,22 @@ from .weights import Weights
 OTHER_NUMBERS = "other random numbers were drawn"
 SAME_BITS = "; loss and gradients came out with the same bits"
 OTHER_BITS = "loss or gradients came out with other bits"
-NOT_SO = {rehearsal.ASTRAY: ": the second run would not come back to this step", rehearsal.APART: ": the step exchanges values with another process"}
-COPIES_MB = 128       # where no --undo-mb is given, copies for the jump take no more than this,
-COPIES_SHARE = 0.01   # nor more than this of the time
+NOT_SO = {
+    rehearsal.ASTRAY: ": the second run would not come back to this step",
+    rehearsal.APART: ": the step exchanges values with another process",
+}
+COPIES_MB = 128  # where no --undo-mb is given, copies for the jump take no more than this,
+COPIES_SHARE = 0.01  # nor more than this of the time
 
 
 def set_budgets(config, explains):
-    """What copies to go back to may cost. explains: this process explains one step of another, and goes back nowhere."""
+    """What copies to go back to may cost. explains: this process explains one step of another, and goes back
+    nowhere."""
     _native.set_undo_budget(config.undo_mb << 20)
     jumps = config.on_alarm != "raise" and config.level != "trace" and not explains
-    _native.set_jump_budget((config.undo_mb or COPIES_MB) << 20 if jumps else 0, 0.0 if config.undo_mb else COPIES_SHARE)
+    _native.set_jump_budget(
+        (config.undo_mb or COPIES_MB) << 20 if jumps else 0, 0.0 if config.undo_mb else COPIES_SHARE
+    )
 
 
 def try_trace(session, optimizer, alarm, sinks):
@@ -55,17 +60,18 @@ def try_trace(session, optimizer, alarm, sinks):
     if explained:
         why = "the first one is, where the program cannot be started again" if is_first else "--level trace"
         alarm["rerun_by"], alarm["rerun_text"] = "trace", f"every op was recorded as the step ran ({why})"
-    # What a compiled kernel did inside is not in the trace: another way may run it eagerly and know better. Of a first step there is none.
+    # What a compiled kernel did inside is not in the trace: another way may run it eagerly and know better. Of a first
+    # step there is none.
     return explained and (is_first or not compat.compiled_code_ran())
 
 
 def begin(session, optimizer, alarm, sinks, tries=0, expected=None, vote=None, down=(), losses=None):
     """Puts the window's start back. True: returning from the vetoed call runs it again. tries: so many ways went wrong.
-    vote: of several ranks, which go back together or not at all. down: counts objects of the program down (Ledger.down).
-    losses: of the first run, where the window has others by now."""
+    vote: of several ranks, which go back together or not at all. down: counts objects of the program down
+    (Ledger.down). losses: of the first run, where the window has others by now."""
     done, why = _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses)
     if why and rehearsal.is_under_way():
-        rehearsal.end(rehearsal.UNKNOWN)   # the process itself finds the same
+        rehearsal.end(rehearsal.UNKNOWN)  # the process itself finds the same
     if why:
         if vote is not None and not done:
             why = vote.cast(why)
@@ -90,26 +96,37 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
     since = _native.rewind_since()
     ledger = Ledger(sys._getframe(), params, sinks_of.watched_optimizers(), since)
     if ledger.one_way:
-        return False, f"{way}: {', '.join(ledger.one_way[:3])} gives each thing once, and may have been used by this step"
+        return (
+            False,
+            f"{way}: {', '.join(ledger.one_way[:3])} gives each thing once, and may have been used by this step",
+        )
     if ledger.read_on:
-        return False, f"{way}: {', '.join(ledger.read_on[:3])} goes on from where it stands, and may have been read from by this step"
+        return (
+            False,
+            f"{way}: {', '.join(ledger.read_on[:3])} goes on from where it stands, and may have "
+            "been read from by this step",
+        )
     # DistributedDataParallel may keep gradients as views of memory of its own, which a second backward writes.
     grads = [(p, p.grad.clone() if vote is not None and p.grad is not None else p.grad) for p in params]
     drawn, named = streams.sums(), findings.in_names()
     weights = Weights(stepping, (session.config.capsule_max or COPIES_MB) << 20)
     # Where the script itself left a step out, what it saw in its gradients decided on the way.
     if vote is None and "advisory" not in alarm:
-        # Of a loss that a scaler scales or compiled code made, and of a way that begins in the middle of the window, it is not known
-        # what it is to be.
-        losses = losses or [l["value"] for l in _native.window(optimizer)["losses"]]
+        # Of a loss that a scaler scales or compiled code made, and of a way that begins in the middle of the window, it
+        # is not known what it is to be.
+        losses = losses or [loss["value"] for loss in _native.window(optimizer)["losses"]]
         tells = not jumps and not over and session.scaler is None and not compat.compiled_code_ran()
         tells_more = tells and restart.is_possible(session)
         told = rehearsal.Rehearsal(
-            [*(over or [optimizer]), *left_out], stepping, ledger, losses if tells else None, lambda: ledger.ruined() or weights.changed(),
+            [*(over or [optimizer]), *left_out],
+            stepping,
+            ledger,
+            losses if tells else None,
+            lambda: ledger.ruined() or weights.changed(),
             lambda: OTHER_NUMBERS if tells_more and drawn != streams.sums() else "",
             lambda: findings.other_values(named) if tells_more else (),
         ).hold(sys._getframe(), session.report.seconds() / max(1, _native.counters()["steps"]))
-        if told is not None:     # in the process itself
+        if told is not None:  # in the process itself
             outcome, counted, other = told
             if outcome in (rehearsal.ASTRAY, rehearsal.OTHER) and not down and (earlier := ledger.down(counted)):
                 return _begin(session, optimizer, alarm, sinks, tries, expected, vote, earlier, losses)
@@ -121,15 +138,42 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
     if why is not None:
         return False, f"{way}: {why}"
     try:
-        return _go_back(session, optimizer, alarm, vote, down, {
-            "alarm": alarm, "sinks": held, "expected": expected, "optimizer": optimizer, "ledger": ledger, "grads": grads, "weights": weights,
-            "left_out": left_out, "way": way, "tries": tries, "jumped": over, "over": " and ".join(sorted({type(o).__name__ for o in over})),
-            "twice": [], "drawn": drawn, "named": named, "vote": vote, "counts_down": bool(down), "losses": losses, "since": since,
-        }, params)
+        return _go_back(
+            session,
+            optimizer,
+            alarm,
+            vote,
+            down,
+            {
+                "alarm": alarm,
+                "sinks": held,
+                "expected": expected,
+                "optimizer": optimizer,
+                "ledger": ledger,
+                "grads": grads,
+                "weights": weights,
+                "left_out": left_out,
+                "way": way,
+                "tries": tries,
+                "jumped": over,
+                "over": " and ".join(sorted({type(o).__name__ for o in over})),
+                "twice": [],
+                "drawn": drawn,
+                "named": named,
+                "vote": vote,
+                "counts_down": bool(down),
+                "losses": losses,
+                "since": since,
+            },
+            params,
+        )
     except BaseException:  # a failure of ours, told of elsewhere: the program goes on from where it stood
         session.pending = None
-        in_any_case(lambda: give_up(optimizer, {"optimizer": optimizer, "ledger": ledger, "grads": grads, "weights": weights}), session.holds.release,
-                    lambda: vote is not None and vote.leave("the second run failed"))
+        in_any_case(
+            lambda: give_up(optimizer, {"optimizer": optimizer, "ledger": ledger, "grads": grads, "weights": weights}),
+            session.holds.release,
+            lambda: vote is not None and vote.leave("the second run failed"),
+        )
         raise
 
 
@@ -149,7 +193,9 @@ def _go_back(session, optimizer, alarm, vote, down, pending, params):
         weights.put_back()
         return True, why
     stepping = [optimizer, *over]
-    session.holds.hold([*sinks_of.watched_optimizers(), *(sharing for o in stepping for sharing in discover.sharing(o))])
+    session.holds.hold(
+        [*sinks_of.watched_optimizers(), *(sharing for o in stepping for sharing in discover.sharing(o))]
+    )
     session.holds.hold_scaler(session.scaler)
     pending["others"] = Gradients(optimizer, params, vote is not None)
     for p in params:
@@ -161,7 +207,7 @@ def _go_back(session, optimizer, alarm, vote, down, pending, params):
     for count in down:
         count()
     if rehearsal.is_under_way():
-        return True, ""          # nothing is recorded
+        return True, ""  # nothing is recorded
     _native.trace_clear()
     _native.trace_start()
     _native.gradients_are_sinks("advisory" in alarm)
@@ -177,7 +223,9 @@ def passes(pending, optimizer):
     """A step of another optimizer that belongs to the second run: what becomes of it, "applied" or "left out" as in the
     first; or None."""
     is_bad = _native.window_verdict(optimizer, False)["kind"] == "alarm"
-    if optimizer is pending["optimizer"] or not any(optimizer is o for o in pending["left_out" if is_bad else "jumped"]):
+    if optimizer is pending["optimizer"] or not any(
+        optimizer is o for o in pending["left_out" if is_bad else "jumped"]
+    ):
         return None
     return "left out" if is_bad else "applied"
 
@@ -185,12 +233,13 @@ def passes(pending, optimizer):
 def _is_same(found, expected, later):
     """later: the second run may have begun behind the first losses of the window."""
     if later and found["losses"]:
-        expected = {**expected, "losses": expected["losses"][-len(found["losses"]):]}
+        expected = {**expected, "losses": expected["losses"][-len(found["losses"]) :]}
     return found == expected
 
 
 def _other_data(pending):
-    """Where all values are NaN the bits prove little: a run on other data has drawn other numbers, or has other values in its names."""
+    """Where all values are NaN the bits prove little: a run on other data has drawn other numbers, or has other values
+    in its names."""
     if pending["drawn"] != streams.sums():
         return OTHER_NUMBERS
     other = findings.other_values(pending["named"])
@@ -198,14 +247,24 @@ def _other_data(pending):
 
 
 def give_up(optimizer, pending):
-    """A failure of ours, or a signal of the program's, ends a second run at its step, or before it has begun: the program goes on as if there
-    had been none. What of that has been done before is done once more, which changes nothing."""
+    """A failure of ours, or a signal of the program's, ends a second run at its step, or before it has begun: the
+    program goes on as if there had been none. What of that has been done before is done once more, which changes
+    nothing."""
     is_back = pending["optimizer"] is optimizer
     in_any_case(
-        _native.trace_stop, lambda: _native.gradients_are_sinks(False), capsule.drop, _native.trace_clear, quiet.let_go,
-        lambda: compat.end_eager(pending.get("eager")), lambda: _native.rewind_end(is_back), pending["ledger"].put_back,
-        pending["weights"].put_back, lambda: "others" in pending and pending["others"].put_back(),
-        lambda: _as_before_second_run(optimizer, pending), lambda: pending.get("vote") and pending["vote"].leave("the second run failed"))
+        _native.trace_stop,
+        lambda: _native.gradients_are_sinks(False),
+        capsule.drop,
+        _native.trace_clear,
+        quiet.let_go,
+        lambda: compat.end_eager(pending.get("eager")),
+        lambda: _native.rewind_end(is_back),
+        pending["ledger"].put_back,
+        pending["weights"].put_back,
+        lambda: "others" in pending and pending["others"].put_back(),
+        lambda: _as_before_second_run(optimizer, pending),
+        lambda: pending.get("vote") and pending["vote"].leave("the second run failed"),
+    )
 
 
 def end(session, optimizer, pending):
@@ -231,7 +290,7 @@ def _end(session, optimizer, pending):
     why = _native.rewind_end(is_back)
     same = _is_same(findings.fingerprint(optimizer), pending["expected"], pending["way"] == "jump")
     sinks = sinks_of.of_optimizer(optimizer)
-    failed_again = bool(sinks) or any(l["bad"] for l in _native.window(optimizer)["losses"])
+    failed_again = bool(sinks) or any(loss["bad"] for loss in _native.window(optimizer)["losses"])
     if not is_back:
         why = "another optimizer stepped first"
     if why is None and not same and not eager:
@@ -241,18 +300,31 @@ def _end(session, optimizer, pending):
         why = other
     ruined = pending["ledger"].ruined()
     if written := pending["weights"].changed():
-        why = f"the program itself writes {', '.join(written[:3])} after a step, and the second run began with what the first had written"
-    may_count = why == OTHER_BITS or why is not None and bool(pending["over"])     # another way than over the other optimizer's step
-    down = pending["ledger"].down(pending["ledger"].counted()) if may_count and not pending["counts_down"] and pending["vote"] is None else ()
+        why = (
+            f"the program itself writes {', '.join(written[:3])} after a step, and the second run "
+            "began with what the first had written"
+        )
+    may_count = (
+        why == OTHER_BITS or why is not None and bool(pending["over"])
+    )  # another way than over the other optimizer's step
+    down = (
+        pending["ledger"].down(pending["ledger"].counted())
+        if may_count and not pending["counts_down"] and pending["vote"] is None
+        else ()
+    )
     lost = pending["ledger"].put_back()
     _put_weights_back(pending)
     pending["others"].put_back()
     session.holds.second_run_ended(why is None and (pending["way"] != "jump" or bool(pending["over"])))
     session.holds.release()  # of the optimizers whose steps are applied; the policy holds anew what is this one's
-    session.holds.hold_for_step([sharing for o in pending["left_out"] for sharing in discover.sharing(o)], alarm["step"])
+    session.holds.hold_for_step(
+        [sharing for o in pending["left_out"] for sharing in discover.sharing(o)], alarm["step"]
+    )
     if pending["vote"] is not None and (parted := pending["vote"].come_back(why or "")):
         why = parted
-    found = findings.analyse(session, optimizer, sinks, began_with=ruined) if why is None and (same or failed_again) else {}
+    found = (
+        findings.analyse(session, optimizer, sinks, began_with=ruined) if why is None and (same or failed_again) else {}
+    )
     if names := found.get("carried"):
         why = f"the step writes {', '.join(names[:3])} in place, and its first run had left it non-finite"
     told, shorter = f"{pending['way']} did not reproduce the step: {why}", pending.get("shorter")
@@ -265,11 +337,27 @@ def _end(session, optimizer, pending):
         as_before = _as_before_second_run(optimizer, pending)
         _native.trace_clear()
         _native.tape_clear()
-        if as_before and down and begin(session, optimizer, alarm, pending["sinks"], pending["tries"], pending["expected"], down=down, losses=pending["losses"]):
+        if (
+            as_before
+            and down
+            and begin(
+                session,
+                optimizer,
+                alarm,
+                pending["sinks"],
+                pending["tries"],
+                pending["expected"],
+                down=down,
+                losses=pending["losses"],
+            )
+        ):
             session.pending.update(twice=twice, shorter=shorter)
             return "again"
-        if as_before and (tries := _longer_way(optimizer, pending)) is not None and \
-                begin(session, optimizer, alarm, pending["sinks"], tries, pending["expected"], losses=pending["losses"]):
+        if (
+            as_before
+            and (tries := _longer_way(optimizer, pending)) is not None
+            and begin(session, optimizer, alarm, pending["sinks"], tries, pending["expected"], losses=pending["losses"])
+        ):
             session.pending.update(twice=twice, shorter=shorter)
             return "again"
         alarm["rerun_text"] += written_twice(twice) + _not_put_back(lost)
@@ -281,10 +369,21 @@ def _end(session, optimizer, pending):
     passed_over = alarm["rerun_text"]
     alarm["rerun_by"], alarm["rerun_verified"] = pending["way"], same and not other
     together = "on all ranks together " if pending["vote"] is not None else ""
-    back = f"rewound over the step of {pending['over']}, which was undone and taken again, " if pending["over"] else \
-        "rewound to where another optimizer stepped last " if pending["way"] == "jump" else "rewound "
-    alarm["rerun_text"] = back + together + "and run again in place" + \
-        (", what it counts set back" if pending["counts_down"] else "") + (", eagerly instead of compiled" if eager else "") + written_twice(twice)
+    back = (
+        f"rewound over the step of {pending['over']}, which was undone and taken again, "
+        if pending["over"]
+        else "rewound to where another optimizer stepped last "
+        if pending["way"] == "jump"
+        else "rewound "
+    )
+    alarm["rerun_text"] = (
+        back
+        + together
+        + "and run again in place"
+        + (", what it counts set back" if pending["counts_down"] else "")
+        + (", eagerly instead of compiled" if eager else "")
+        + written_twice(twice)
+    )
     if not same and not failed_again:
         alarm["rerun"] = "order-dependent"
         alarm["rerun_text"] += f"; the step came out finite: {compat.ONLY_COMPILED}"
@@ -301,12 +400,16 @@ def _end(session, optimizer, pending):
         session.told.follow(alarm, earlier)
     _trace_on_as_before(session)
     alarm["rerun"] = "persistent"
-    alarm["rerun_text"] += f"; it failed again, but {other}" if other else \
-        SAME_BITS if same else "; it failed again, with other bits"
+    alarm["rerun_text"] += (
+        f"; it failed again, but {other}" if other else SAME_BITS if same else "; it failed again, with other bits"
+    )
     session.recorded = not brought
     if brought:
-        _native.tape_clear()     # that step is in the capsule of the other alarm
-        alarm["rerun_text"] += f"; {brought} is of the step of {earlier['optimizer']} that was left out, whose alarm at step {earlier['step']} tells of it"
+        _native.tape_clear()  # that step is in the capsule of the other alarm
+        alarm["rerun_text"] += (
+            f"; {brought} is of the step of {earlier['optimizer']} that was left out, whose alarm "
+            f"at step {earlier['step']} tells of it"
+        )
     if passed_over:
         alarm["rerun_text"] += f" ({passed_over})"
     alarm["rerun_text"] += _not_put_back(lost)
@@ -314,22 +417,26 @@ def _end(session, optimizer, pending):
 
 
 def _longer_way(optimizer, pending):
-    """How many ways are to be passed over for one that begins before the second run that was a jump and went wrong; None: there is none."""
+    """How many ways are to be passed over for one that begins before the second run that was a jump and went wrong;
+    None: there is none."""
     if pending["way"] != "jump" or pending["vote"] is not None:
         return None
-    for tries in (1, 0):      # what the second run has left behind may have closed its own way
+    for tries in (1, 0):  # what the second run has left behind may have closed its own way
         if _native.rewind_way(optimizer, tries)[0] is None and _native.rewind_since() < pending["since"]:
             return tries
     return None
 
 
 def _brought_in(optimizer, pending, found):
-    """What a second run from another optimizer's step began with and found bad, where the window of its own optimizer begins before that and
-    can be run again as a whole: a value without its graph, as of a log-probability that the actor's step has computed, or ""."""
+    """What a second run from another optimizer's step began with and found bad, where the window of its own optimizer
+    begins before that and can be run again as a whole: a value without its graph, as of a log-probability that the
+    actor's step has computed, or ""."""
     if not found.get("births"):
         return ""
     first = found["births"][0]
-    given = any(use["nan"] or use["inf"] for use in first["inputs"]) if first["op"] else first["phase"] in ("data", "state")
+    given = (
+        any(use["nan"] or use["inf"] for use in first["inputs"]) if first["op"] else first["phase"] in ("data", "state")
+    )
     if not given or _longer_way(optimizer, pending) is None:
         return ""
     return first.get("name") or "what it read"
@@ -339,7 +446,9 @@ def _told_by_the_shorter(session, alarm, found):
     """No way goes back further: what the jump found, which came out with the same bits, is told."""
     findings.apply(alarm, found)
     alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = "persistent", "jump", True
-    alarm["rerun_text"] = f"rewound to where another optimizer stepped last and run again in place{SAME_BITS} ({alarm['rerun_text']})"
+    alarm["rerun_text"] = (
+        f"rewound to where another optimizer stepped last and run again in place{SAME_BITS} ({alarm['rerun_text']})"
+    )
     _trace_on_as_before(session)
     return True
 
@@ -347,7 +456,9 @@ def _told_by_the_shorter(session, alarm, found):
 def _put_weights_back(pending):
     if damaged := pending["weights"].put_back():
         pending["alarm"]["weights"] = "damaged"
-        findings.passed_over(pending["alarm"], f"{', '.join(damaged[:3])} are as the second run left them: too large to be copied")
+        findings.passed_over(
+            pending["alarm"], f"{', '.join(damaged[:3])} are as the second run left them: too large to be copied"
+        )
 
 
 def _not_put_back(names):

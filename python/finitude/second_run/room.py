@@ -1,23 +1,34 @@
-"""Is there memory for a second run in place? Where the program itself runs out of it there, that ends the program: nothing of ours is on its
-stack to catch it."""
+"""Is there memory for a second run in place? Where the program itself runs out of it there, that ends the program:
+nothing of ours is on its stack to catch it."""
 
 import resource
 
 from ..program import discover
 
-LEAST = 64 << 20   # bytes, for what is recorded
+LEAST = 64 << 20  # bytes, for what is recorded
 
 
 def lacks(optimizers):
     """Why there is too little, or "". Of a process without a limit nothing is known, and nothing is said."""
-    limits = [soft for soft, _ in map(resource.getrlimit, (resource.RLIMIT_AS, resource.RLIMIT_DATA)) if soft != resource.RLIM_INFINITY]
+    limits = [
+        soft
+        for soft, _ in map(resource.getrlimit, (resource.RLIMIT_AS, resource.RLIMIT_DATA))
+        if soft != resource.RLIM_INFINITY
+    ]
     if not limits:
         return ""
     size, peak = _sizes()
-    # What the first run took at most, once more, and copies: of parameters, their gradients and what the step writes in place.
-    wanted = max(0, peak - size) + LEAST + 3 * sum(p.numel() * p.element_size() for o in optimizers for p in discover.parameters(o))
+    # What the first run took at most, once more, and copies: of parameters, their gradients and what the step writes in
+    # place.
+    wanted = (
+        max(0, peak - size)
+        + LEAST
+        + 3 * sum(p.numel() * p.element_size() for o in optimizers for p in discover.parameters(o))
+    )
     left = min(limits) - size
-    return f"{left >> 20} MB are left below the limit of memory, {wanted >> 20} MB may be needed" if left < wanted else ""
+    return (
+        f"{left >> 20} MB are left below the limit of memory, {wanted >> 20} MB may be needed" if left < wanted else ""
+    )
 
 
 def _sizes():

@@ -1,6 +1,5 @@
-"""One backward writes gradients of several optimizers: what an alarm at one of them says of the others, and what its second
-run does to their gradients.
-"""
+"""One backward writes gradients of several optimizers: what an alarm at one of them says of the others, and what its
+second run does to their gradients."""
 
 import torch
 
@@ -10,21 +9,28 @@ from ..program import discover, known, ranks, sinks as sinks_of
 from .repeats import Repeats
 from .rest import Rest
 
-NOT_RUN = "the step was not run again"   # the cause of an alarm of which nothing more is known
+NOT_RUN = "the step was not run again"  # the cause of an alarm of which nothing more is known
 NO_MORE = "no second run was tried any more"
 FIGURES = ("numel", "nan", "inf", "zero", "min", "max", "absmax")
-KEPT = 16      # alarms that a later one may be part of
+KEPT = 16  # alarms that a later one may be part of
 
 
 def runs_again(session, alarm, kind, where, traced, vote):
-    """Is the step of this alarm run again, in any way, or where one like it is explained, in place? vote: of several ranks on that."""
+    """Is the step of this alarm run again, in any way, or where one like it is explained, in place? vote: of several
+    ranks on that."""
     may_be_allowed = bool(session.allowed or session.allowed_tensors)
     if where in ("window", "skipped") and not may_be_allowed and session.told.is_repeat(alarm):
         return False
     if session.second_runs.take(kind, alarm["harmless"], may_be_allowed, traced):
         return True
-    # Where bad steps are applied the next ones are bad for that, and where all is NaN no bit tells one step from another.
-    in_place = where == "window" and session.config.on_alarm != "warn" and not session.damaged and (vote or not ranks.several())
+    # Where bad steps are applied the next ones are bad for that, and where all is NaN no bit tells one step from
+    # another.
+    in_place = (
+        where == "window"
+        and session.config.on_alarm != "warn"
+        and not session.damaged
+        and (vote or not ranks.several())
+    )
     if in_place and session.second_runs.take_in_place():
         return True
     if session.config.on_alarm != "raise":
@@ -42,13 +48,13 @@ class Told:
 
     def __init__(self):
         self._alarms, self._count = {}, 0
-        self._beside = None, None   # an alarm whose gradients come of the backward that another one tells of; that one
+        self._beside = None, None  # an alarm whose gradients come of the backward that another one tells of; that one
         self.rest = Rest()
-        self.follower = None   # the last alarm that says what another one has said
+        self.follower = None  # the last alarm that says what another one has said
         self.known = known.Known()
-        self._bad = []         # what was bad when the last alarm came up
-        self._explained = {}   # (optimizer, sink) -> the last step that failed there and has a birth
-        self._alike = {}       # kind of sink -> the last alarm at one that has a birth, of whichever optimizer
+        self._bad = []  # what was bad when the last alarm came up
+        self._explained = {}  # (optimizer, sink) -> the last step that failed there and has a birth
+        self._alike = {}  # kind of sink -> the last alarm at one that has a birth, of whichever optimizer
         self.repeats = Repeats()
 
     def is_repeat(self, alarm):
@@ -76,8 +82,8 @@ class Told:
             self._point_back(ordinal, alarm)
 
     def _point_back(self, ordinal, alarm):
-        """An alarm that nothing explained names the step before it that failed at the same place and is explained. Whether
-        their reason is the same is not known."""
+        """An alarm that nothing explained names the step before it that failed at the same place and is explained.
+        Whether their reason is the same is not known."""
         sink = alarm["sink"]
         at = (ordinal, sink["kind"], sink["name"])
         self._hand_on(alarm)
@@ -86,45 +92,85 @@ class Told:
             self._alike[sink["kind"]] = ordinal, alarm["optimizer"], alarm["step"]
         elif alarm["cause"]["text"] == NOT_RUN and at in self._explained:
             where = "loss" if sink["kind"] == "loss" else f"{sink['kind']} {sink['name']}"
-            alarm["cause"] = {**alarm["cause"], "text": f"not run again; step {self._explained[at]} failed at the same {where} and is explained"}
-        elif alarm["cause"]["text"] == NOT_RUN and alarm is self._beside[0] and (first := self._beside[1]) and first["births"]:
-            text = f"not run again; the same backward left bad gradients of {first['optimizer']}, whose alarm at step {first['step']} " \
+            alarm["cause"] = {
+                **alarm["cause"],
+                "text": f"not run again; step {self._explained[at]} failed at the same {where} and is explained",
+            }
+        elif (
+            alarm["cause"]["text"] == NOT_RUN
+            and alarm is self._beside[0]
+            and (first := self._beside[1])
+            and first["births"]
+        ):
+            text = (
+                f"not run again; the same backward left bad gradients of {first['optimizer']}, "
+                f"whose alarm at step {first['step']} "
                 f"({first['sink']['name']}) is explained"
+            )
             self.rest.drop(alarm)
             alarm["cause"] = {**alarm["cause"], "text": text}
-        elif alarm["cause"]["text"] == NOT_RUN and alarm.get("rerun", "not-run") == "not-run" and \
-                self._alike.get(sink["kind"], (ordinal,))[0] != ordinal:
+        elif (
+            alarm["cause"]["text"] == NOT_RUN
+            and alarm.get("rerun", "not-run") == "not-run"
+            and self._alike.get(sink["kind"], (ordinal,))[0] != ordinal
+        ):
             _, name, step = self._alike[sink["kind"]]
-            text = f"not run again, as few steps of a kind are; that a {sink['kind']} of {'another ' * (name == alarm['optimizer'])}{name} was " \
+            text = (
+                f"not run again, as few steps of a kind are; that a {sink['kind']} of "
+                f"{'another ' * (name == alarm['optimizer'])}{name} was "
                 f"bad at its step {step} is explained"
+            )
             alarm["cause"] = {**alarm["cause"], "text": text}
         if alarm["cause"]["text"] == NOT_RUN and alarm.get("rerun", "not-run") != "not-run":
-            text = "the step came out finite when it was run again" if alarm["rerun"] == "transient" else \
-                "the step was run again, and no operation of it was seen to make the value"
+            text = (
+                "the step came out finite when it was run again"
+                if alarm["rerun"] == "transient"
+                else "the step was run again, and no operation of it was seen to make the value"
+            )
             alarm["cause"] = {**alarm["cause"], "text": text}
         by_chance.tell(alarm, self._bad)
 
     def _hand_on(self, alarm):
-        """A value that came in bad, and that was there before this step, is told by the step that failed by it first."""
+        """A value that came in bad, and that was there before this step, is told by the step that failed by it
+        first."""
         birth = alarm["births"][0] if alarm["births"] else None
         if birth is None or birth["op"] or not birth["outputs"]:
             return
         came = birth["outputs"][0]
         for first in self._alarms.values():
-            if first["births"] and first["births"][0]["op"] and any(_is_same_value(came, made) for made in first["births"][0]["outputs"]):
+            if (
+                first["births"]
+                and first["births"][0]["op"]
+                and any(_is_same_value(came, made) for made in first["births"][0]["outputs"])
+            ):
                 self.follow(alarm, first)
-                alarm["rerun_text"] += f"; the bad value came in with what is there since step {first['step']} of {first['optimizer']}, whose alarm tells of it"
+                alarm["rerun_text"] += (
+                    f"; the bad value came in with what is there since step {first['step']} of "
+                    f"{first['optimizer']}, whose alarm tells of it"
+                )
                 return
         if birth["phase"] == "state" and (last := self.computed(birth.get("name"))):
-            alarm["cause"] = {**alarm["cause"], "text": f"{alarm['cause']['text']}; step {last['step']} of {last['optimizer']}, which is explained, has computed it"}
+            alarm["cause"] = {
+                **alarm["cause"],
+                "text": f"{alarm['cause']['text']}; step {last['step']} of {last['optimizer']}, "
+                "which is explained, has computed it",
+            }
             return
         last = self._alarms.get(self._count)
-        if last and last["births"] and any(_is_same_value(came, _native.statistics(t) or {}) for t in self.known.still_held()):
-            alarm["cause"] = {**alarm["cause"], "text": f"{alarm['cause']['text']}; it did at step {last['step']} of {last['optimizer']}, which is explained"}
+        if (
+            last
+            and last["births"]
+            and any(_is_same_value(came, _native.statistics(t) or {}) for t in self.known.still_held())
+        ):
+            alarm["cause"] = {
+                **alarm["cause"],
+                "text": f"{alarm['cause']['text']}; it did at step {last['step']} of "
+                f"{last['optimizer']}, which is explained",
+            }
 
     def take_over(self, optimizer, alarm):
-        """True: the bad gradients come from a backward that an alarm at another optimizer has explained already, and this
-        one says so instead of being run again."""
+        """True: the bad gradients come from a backward that an alarm at another optimizer has explained already, and
+        this one says so instead of being run again."""
         number, is_explained = _native.told_of(optimizer)
         first = self._alarms.get(number)
         # Several ranks run a step again together or not at all, and not all of them may know the loss.
@@ -134,11 +180,15 @@ class Told:
         for key in ("rerun", "rerun_by", "rerun_verified"):
             alarm[key] = first[key]
         self.follow(alarm, first)
-        alarm["rerun_text"] = f"its gradients come from the backward that the alarm of {first['optimizer']} at step {first['step']} tells of"
+        alarm["rerun_text"] = (
+            f"its gradients come from the backward that the alarm of {first['optimizer']} at step "
+            f"{first['step']} tells of"
+        )
         return True
 
     def computed(self, name):
-        """The alarm of the last step that failed, if it is explained and that step has computed what this name of the program's holds; else None."""
+        """The alarm of the last step that failed, if it is explained and that step has computed what this name of the
+        program's holds; else None."""
         last = self._alarms.get(self._count)
         return last if last and last["births"] and any(name == n for n, _ in self.known.carried) else None
 

@@ -14,8 +14,8 @@ class Start:
     """What a second process needs to start the same program from the same state."""
 
     def __init__(self, command):
-        self.command = command        # None: nothing that is started would do the same
-        self.plain = None             # the same program without us
+        self.command = command  # None: nothing that is started would do the same
+        self.plain = None  # the same program without us
         self.stdin = _standard_input() if command is not None else None
         self.cwd = os.getcwd()
         self.monotonic = time.monotonic()
@@ -37,7 +37,7 @@ class Start:
         except OSError:
             return subprocess.DEVNULL
         found = os.fstat(number)
-        if (found.st_dev, found.st_ino) != file:   # the program has put another one in its place
+        if (found.st_dev, found.st_ino) != file:  # the program has put another one in its place
             os.close(number)
             return subprocess.DEVNULL
         os.lseek(number, here, os.SEEK_SET)
@@ -53,7 +53,9 @@ def _standard_input():
         found = os.fstat(0)
         if stat.S_ISREG(found.st_mode):
             return "file", (found.st_dev, found.st_ino), os.lseek(0, 0, os.SEEK_CUR)
-        return ("once", None, 0) if stat.S_ISFIFO(found.st_mode) or stat.S_ISSOCK(found.st_mode) or os.isatty(0) else None
+        return (
+            ("once", None, 0) if stat.S_ISFIFO(found.st_mode) or stat.S_ISSOCK(found.st_mode) or os.isatty(0) else None
+        )
     except OSError:
         return None
 

@@ -1,8 +1,10 @@
-"""--level tape: the operators of every step are recorded as it runs; a bad step is explained by issuing them again, without the
-program's code. What is read of a step is held, or copied before it is overwritten, until the next one begins.
+"""--level tape: the operators of every step are recorded as it runs; a bad step is explained by issuing them again,
+without the program's code. What is read of a step is held, or copied before it is overwritten, until the next one
+begins.
 
---tape-every N: one healthy step in N is recorded, as a template. Its operators are tried first on a bad step, on that step's own
-parameters, buffers, batch and random numbers; they stand for it only where its loss and gradients come out, bit for bit."""
+--tape-every N: one healthy step in N is recorded, as a template. Its operators are tried first on a bad step, on that
+step's own parameters, buffers, batch and random numbers; they stand for it only where its loss and gradients come out,
+bit for bit."""
 
 from .. import _native
 from ..base import compat
@@ -10,7 +12,7 @@ from ..capsules import capsule
 from ..findings import findings
 from ..program import begun
 
-LIMIT_MB = 2048       # of what a step reads, where no capsule may be written
+LIMIT_MB = 2048  # of what a step reads, where no capsule may be written
 
 
 def _wanted(config):
@@ -35,9 +37,9 @@ def begin(session):
 
 
 def explain(session, optimizer, alarm, sinks, lost=False):
-    """Plays the tape of the window in hand, or the template of its optimizer. True: it did what the step did, and the alarm now
-    tells why. False: the next way has to tell, and the alarm says why not this one. lost: there is nothing to tell but where the
-    value was born."""
+    """Plays the tape of the window in hand, or the template of its optimizer. True: it did what the step did, and the
+    alarm now tells why. False: the next way has to tell, and the alarm says why not this one. lost: there is nothing to
+    tell but where the value was born."""
     if not session.taped:
         return False
     why = _native.tape_level_lacks(optimizer)
@@ -48,7 +50,7 @@ def explain(session, optimizer, alarm, sinks, lost=False):
         why = "compiled code ran, whose kernels are no operators"
     if not why:
         why = _play(session, optimizer, alarm, sinks, lost)
-    _native.tape_level_rests()        # until the next window begins
+    _native.tape_level_rests()  # until the next window begins
     if why:
         _give_up(alarm, f"tape: {why}")
     return not why
@@ -62,17 +64,27 @@ def _give_up(alarm, why):
 
 def _explain_by_template(session, optimizer, alarm, sinks):
     step = _native.template_step(optimizer)
-    if step is None:                  # nothing that could be said of it
+    if step is None:  # nothing that could be said of it
         return False
-    why = "compiled code ran, whose kernels are no operators" if compat.compiled_code_ran() else _native.template_bind(optimizer)
+    why = (
+        "compiled code ran, whose kernels are no operators"
+        if compat.compiled_code_ran()
+        else _native.template_bind(optimizer)
+    )
     if not why:
         begun.here(_native.window_generators(), is_past=True)
         begun.remember(session, optimizer)
         capsule.describe(optimizer)
         capsule.name_modules()
-        why = _conclude(session, alarm, findings.analyse(session, optimizer, sinks), False,
-                        f"the operators of step {step}, recorded as it ran ({_option(session.config)}), were issued again on what this "
-                        f"step began with, without the program's code")
+        why = _conclude(
+            session,
+            alarm,
+            findings.analyse(session, optimizer, sinks),
+            False,
+            f"the operators of step {step}, recorded as it ran ({_option(session.config)}), were "
+            "issued again on what this "
+            f"step began with, without the program's code",
+        )
     if why:
         _give_up(alarm, f"tape of step {step}: {why}")
     return not why
@@ -82,8 +94,14 @@ def _play(session, optimizer, alarm, sinks, lost):
     """Why the tape does not tell; "": it does."""
     begun.here(_native.tape_generators(), is_past=True)
     capsule.stop(session, optimizer, sinks=sinks if lost else (), raised=lost)
-    return _conclude(session, alarm, findings.analyse(session, optimizer, sinks), lost,
-                     f"its operators were recorded as it ran ({_option(session.config)}) and issued again, without the program's code")
+    return _conclude(
+        session,
+        alarm,
+        findings.analyse(session, optimizer, sinks),
+        lost,
+        f"its operators were recorded as it ran ({_option(session.config)}) and issued again, "
+        "without the program's code",
+    )
 
 
 def _conclude(session, alarm, found, lost, how):
@@ -95,7 +113,8 @@ def _conclude(session, alarm, found, lost, how):
         births = found.get("births")
         if not births and (lost or session.allowed_tensors == []):
             return "it does not show where the value was born"
-        # What was there as the tape began, or was made by what is not on it, may have been computed in this step all the same.
+        # What was there as the tape began, or was made by what is not on it, may have been computed in this step all
+        # the same.
         if births and births[0]["phase"] == "memory" and not births[0]["op"]:
             if told["refused"]:
                 return f"{', '.join(told['refused'][:3])} could not be recorded"
@@ -103,8 +122,13 @@ def _conclude(session, alarm, found, lost, how):
                 return "the value was there when it began"
         findings.apply(alarm, found)
     alarm["rerun_by"], alarm["rerun"], alarm["rerun_verified"] = "tape", told["verdict"], told["verified"]
-    outcome = "loss and gradients came out with the same bits" if told["verified"] else \
-        "it failed again, with other bits" if told["bad_again"] else "the step came out finite"
+    outcome = (
+        "loss and gradients came out with the same bits"
+        if told["verified"]
+        else "it failed again, with other bits"
+        if told["bad_again"]
+        else "the step came out finite"
+    )
     alarm["rerun_text"] = f"{how}; {outcome}"
     session.recorded = True
     return ""

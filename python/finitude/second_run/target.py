@@ -1,4 +1,5 @@
-"""What a process is that was started to run a step again: it comes to that step, records it and writes down what it found."""
+"""What a process is that was started to run a step again: it comes to that step, records it and writes down what it
+found."""
 
 import json
 import os
@@ -14,7 +15,7 @@ from ..findings import findings, impossible_state
 from ..program import anomaly, at_raise, begun, discover, intake, loaded, ruined, sinks as sinks_of
 from . import apart, beginning, started
 
-ENVIRONMENT = "FINITUDE_RESTART"   # of that process: the path of what it is to do
+ENVIRONMENT = "FINITUDE_RESTART"  # of that process: the path of what it is to do
 
 
 class Target:
@@ -45,8 +46,8 @@ class Target:
         return None if self.order.get("ranks") else os.path.dirname(self.order["result"])
 
     def arm(self, session):
-        """From the start for the first step, else when the step before is applied. From a checkpoint on steps count anew:
-        each is traced, and the first bad one is it."""
+        """From the start for the first step, else when the step before is applied. From a checkpoint on steps count
+        anew: each is traced, and the first bad one is it."""
         apart.hold_the_rest()
         self.limit = capsule.limit(session)
         if self.order.get("resumed"):
@@ -79,8 +80,9 @@ class Target:
             self._arm_at(ordinal)
 
     def on_armed(self, optimizer=None):
-        """The traced step begins: code that was compiled in the first process runs op by op from here. optimizer: once that has
-        written, of whose step before the pre-hook runs; what it read and wrote is no part of the step, and no start of it."""
+        """The traced step begins: code that was compiled in the first process runs op by op from here. optimizer: once
+        that has written, of whose step before the pre-hook runs; what it read and wrote is no part of the step, and no
+        start of it."""
         begun.here()
         if optimizer is not None and self.order.get("capsule"):
             optimizer.register_step_post_hook(self._previous_step_is_over)
@@ -88,7 +90,7 @@ class Target:
             torch.compiler.set_stance("force_eager")
 
     def _previous_step_is_over(self, *_):
-        first, self.has_begun = not self.has_begun, True    # the hook stays: torch iterates over them while it is called
+        first, self.has_begun = not self.has_begun, True  # the hook stays: torch iterates over them while it is called
         if first and _native.tape_on():
             _native.trace_clear()
             _native.trace_start()
@@ -110,10 +112,16 @@ class Target:
         elif call == wanted or resumed:
             apart.let_go()
             sums, found = session.hand.explained(roots)
-            lost = [("loss", "loss", r) for r in roots if is_wrapped and isinstance(r, torch.Tensor) and not _native.is_finite(r)]
-            capsule.stop(session, None, sinks=lost, raised=bool(lost))   # others are told as backward begins
-            same = sums == self.order["expected"]["losses"] and \
-                _native.checksum(torch.get_rng_state()) == self.order["expected"]["generator"]
+            lost = [
+                ("loss", "loss", r)
+                for r in roots
+                if is_wrapped and isinstance(r, torch.Tensor) and not _native.is_finite(r)
+            ]
+            capsule.stop(session, None, sinks=lost, raised=bool(lost))  # others are told as backward begins
+            same = (
+                sums == self.order["expected"]["losses"]
+                and _native.checksum(torch.get_rng_state()) == self.order["expected"]["generator"]
+            )
             self._write(session, same, found, bool(sums))
         return False
 
@@ -134,23 +142,32 @@ class Target:
         if self.order.get("skips"):
             return False  # no step is
         if self.order.get("resumed"):
-            return window["ordinal"] == self.order["ordinal"] and after == 0 and \
-                _native.window_verdict(optimizer, False)["kind"] == "alarm"
+            return (
+                window["ordinal"] == self.order["ordinal"]
+                and after == 0
+                and _native.window_verdict(optimizer, False)["kind"] == "alarm"
+            )
         return window["ordinal"] == self.order["ordinal"] and window["step"] - after == self.order["step"]
 
     def begins(self, session, optimizer, bad):
-        """The first step of that optimizer comes. bad: (kind, name, tensor) of what it begins with that is not finite, or None."""
+        """The first step of that optimizer comes. bad: (kind, name, tensor) of what it begins with that is not finite,
+        or None."""
         if self.order.get("start") and self._is_mine(optimizer):
             if (found := beginning.compared(session, optimizer, self.order)) is not None:
                 self._write(session, False, found, True, in_memory=True)
             if bad is None or list(bad[:2]) != self.order["start"][:2]:
-                self._write(session, False, {"births": []}, False)   # what it would fail at later is another matter
+                self._write(session, False, {"births": []}, False)  # what it would fail at later is another matter
         if bad is None:
             return None
-        return self.finish(session, optimizer, [bad]) if self._is_mine(optimizer) else self._left_out_before(optimizer) is not None
+        return (
+            self.finish(session, optimizer, [bad])
+            if self._is_mine(optimizer)
+            else self._left_out_before(optimizer) is not None
+        )
 
     def _left_out_before(self, optimizer):
-        """What became of that window in the first run, if it was bad and left out: it is so again, or another program would follow."""
+        """What became of that window in the first run, if it was bad and left out: it is so again, or another program
+        would follow."""
         if self.order.get("resumed"):
             return None
         window = _native.window(optimizer)
@@ -170,7 +187,11 @@ class Target:
             if self._is_mine(optimizer, after=1) and self.order["written"]:
                 self.finish(session, optimizer, [])
             return None
-        earlier = ruined.sinks(session, optimizer) if self.order["first"] < self.order["step"] or self.order.get("damaged") else []
+        earlier = (
+            ruined.sinks(session, optimizer)
+            if self.order["first"] < self.order["step"] or self.order.get("damaged")
+            else []
+        )
         self.finish(session, optimizer, earlier or sinks_of.of_optimizer(optimizer))
 
     def on_left_bad(self, session, optimizer):
@@ -212,7 +233,11 @@ class Target:
 
     def program_ended(self, session, error):
         if not self.finished:
-            found = sinks_of.pending_window(session) or sinks_of.derivative(session, error) or sinks_of.value_in_frames(session, error)
+            found = (
+                sinks_of.pending_window(session)
+                or sinks_of.derivative(session, error)
+                or sinks_of.value_in_frames(session, error)
+            )
             if found is not None:
                 self.finish(session, found[0], found[2], raised=True)
             if sinks_of.lost_window(session) is not None:
@@ -221,19 +246,21 @@ class Target:
                 if looked := sinks_of.looked_at():
                     capsule.stop(session, self._mine(), sinks=[("loss", "loss", loss) for loss in looked], raised=True)
                 else:
-                    self.order["capsule"] = None     # nothing that a replay could come to
+                    self.order["capsule"] = None  # nothing that a replay could come to
                 # Where the first run knew the loss by its exception alone, the optimizer is the one that it named.
                 named = self.order["expected"].get("gradients") is not None
                 self.finish(session, self._mine() if named else None, [], raised=error is not None)
             if error is None and self.order["first"] < self.order["step"]:
                 self._look_a_last_time(session)
             if error is not None and at_raise.is_about_values(error):
-                self.order["capsule"], session.refused = None, True     # no tensor is left that a replay could come to
+                self.order["capsule"], session.refused = None, True  # no tensor is left that a replay could come to
                 self.finish(session, self._mine(), [], raised=True)
         os._exit(3)
 
     def _mine(self):
-        return next((o for o in sinks_of.watched_optimizers() if _native.window(o)["ordinal"] == self.order["ordinal"]), None)
+        return next(
+            (o for o in sinks_of.watched_optimizers() if _native.window(o)["ordinal"] == self.order["ordinal"]), None
+        )
 
     def _look_a_last_time(self, session):
         """What was found bad as the program ended may have been written after the last step."""
@@ -243,8 +270,8 @@ class Target:
                 self.finish(session, optimizer, found)
 
     def finish(self, session, optimizer, sinks, written_at=None, raised=False):
-        """Analyses, writes the result and ends this process without running any more of the user's code. raised: by the script, before a
-        loss among the sinks came to backward."""
+        """Analyses, writes the result and ends this process without running any more of the user's code. raised: by the
+        script, before a loss among the sinks came to backward."""
         self.finished = True
         apart.let_go()
         capsule.stop(session, optimizer, parameters=written_at is not None, sinks=sinks, raised=raised)
@@ -253,7 +280,9 @@ class Target:
             verified = optimizer is not None and findings.is_as_told(optimizer, told_late)
         else:
             now = findings.fingerprint(optimizer)
-            verified = written_at is not None or all(now[key] == value for key, value in expected.items() if value is not None)
+            verified = written_at is not None or all(
+                now[key] == value for key, value in expected.items() if value is not None
+            )
         other = findings.other_values(self.order["named"]) if verified and not self.order["compiled"] else []
         found = findings.analyse(session, optimizer, sinks, swallowed=self.order["swallowed"])
         if not verified and written_at is None and findings.is_elsewhere(self.order, optimizer, sinks):
@@ -263,14 +292,16 @@ class Target:
         self._write(session, verified and not other, found, bool(found["births"]), written_at, other)
 
     def _write(self, session, verified, found, failed_again, written_at=None, other=(), in_memory=False):
-        """The result, and the end of this process. failed_again: something came out that is not finite. other: names of other data
-        than in the first run. in_memory: it began with memory that nobody had written."""
+        """The result, and the end of this process. failed_again: something came out that is not finite. other: names of
+        other data than in the first run. in_memory: it began with memory that nobody had written."""
         self.finished = True
         apart.let_go()
         if found["births"]:
             intake.name_loop_line(found["births"][0])
         where = "on all ranks" if self.order.get("ranks") else "in a second process"
-        way = f"run again from {self.order.get('resumed') or 'its start'} {where}" + (", this step eagerly" if self.order["compiled"] else "")
+        way = f"run again from {self.order.get('resumed') or 'its start'} {where}" + (
+            ", this step eagerly" if self.order["compiled"] else ""
+        )
         if in_memory:
             verdict, text = "transient", f"the program was {way} up to its first step, with other bytes in fresh memory"
         elif written_at is not None:
@@ -278,7 +309,10 @@ class Target:
         elif verified:
             same = "loss and gradients came out with the same bits"
             if "late" in self.order["expected"]:
-                same, verified = "loss came out with the same bits, gradients with as many values that are not finite", False
+                same, verified = (
+                    "loss came out with the same bits, gradients with as many values that are not finite",
+                    False,
+                )
             verdict, text = "persistent", f"the program was {way}; {same}"
         elif other:
             verdict, text = "persistent", f"{way}; it failed again, on other data ({', '.join(other[:3])})"
@@ -295,11 +329,20 @@ class Target:
         written = None if nothing else self._write_capsule(session, found, verdict, verified, text)
         temporary = self.order["result"] + ".tmp"
         with open(temporary, "w", encoding="utf-8") as f:
-            json.dump({"findings": found, "rerun": verdict, "verified": verified, "text": text,
-                       "step": self.order["step"] if written_at is None else written_at, "capsule": written,
-                       "found_in": None if self.at_end else "window" if written_at is None else "written",
-                       "seconds": time.monotonic() - self.began,
-                       "no_capsule": next((w for w in session.report.not_watched if w not in told), "")}, f)
+            json.dump(
+                {
+                    "findings": found,
+                    "rerun": verdict,
+                    "verified": verified,
+                    "text": text,
+                    "step": self.order["step"] if written_at is None else written_at,
+                    "capsule": written,
+                    "found_in": None if self.at_end else "window" if written_at is None else "written",
+                    "seconds": time.monotonic() - self.began,
+                    "no_capsule": next((w for w in session.report.not_watched if w not in told), ""),
+                },
+                f,
+            )
         os.replace(temporary, self.order["result"])
         os._exit(0)
 
@@ -310,6 +353,12 @@ class Target:
             return None
         if self.order["first"] < self.order["step"]:  # none was on the tape
             return None
-        alarm = {**self.order["alarm"], "rerun": verdict, "rerun_by": "restart", "rerun_verified": verified, "rerun_text": text}
+        alarm = {
+            **self.order["alarm"],
+            "rerun": verdict,
+            "rerun_by": "restart",
+            "rerun_verified": verified,
+            "rerun_text": text,
+        }
         findings.apply(alarm, found)
         return capsule.write(session, alarm, folder)

@@ -1,13 +1,12 @@
 """What several ranks do only together: each says whether it can, and then all of them do it or none does.
 
-They talk over the store through which their process group met, never over the collective operations of the training, and
-wait for one another for a limited time. What was decided is set once, by compare-and-set: nobody can act on a vote that
-another one has given up waiting for.
+They talk over the store through which their process group met, never over the collective operations of the training,
+and wait for one another for a limited time. What was decided is set once, by compare-and-set: nobody can act on a vote
+that another one has given up waiting for.
 
 None goes on from a second run before all have ended it. One that took another way than the first time has made other
-collective operations, so that the others wait for it inside theirs, or would be given what was meant for a later step: then
-the run ends, on all of them.
-"""
+collective operations, so that the others wait for it inside theirs, or would be given what was meant for a later step:
+then the run ends, on all of them."""
 
 import os
 import threading
@@ -18,16 +17,16 @@ from ..base import compat
 from ..findings import findings
 from ..program import quiet, ranks, sinks as sinks_of
 
-LIMIT_S = 30.0        # how long the votes of the others are waited for
-PARTING_S = 10.0      # and, before this rank ends the program, that they have told what they found
-STRAY_S = 30.0        # how long a second run may stand still when another rank has ended its own
-STALL_S = 180.0       # and all of them together
+LIMIT_S = 30.0  # how long the votes of the others are waited for
+PARTING_S = 10.0  # and, before this rank ends the program, that they have told what they found
+STRAY_S = 30.0  # how long a second run may stand still when another rank has ended its own
+STALL_S = 180.0  # and all of them together
 _POLL_S = 0.005
 _WATCH_S = 0.25
 _GO, _BACK = "go", "back"
-_RING_S = 0.25        # how often it is looked at what steps the others have taken
-_left = ""            # why this rank has given up agreeing with the others, for the rest of the run
-_asked = {}           # key of the last step of which the ranks were asked whether they see it -> do they all
+_RING_S = 0.25  # how often it is looked at what steps the others have taken
+_left = ""  # why this rank has given up agreeing with the others, for the rest of the run
+_asked = {}  # key of the last step of which the ranks were asked whether they see it -> do they all
 
 
 def vote_on(session, optimizer, alarm):
@@ -36,8 +35,9 @@ def vote_on(session, optimizer, alarm):
         return None
     if not ranks.several() or alarm["harmless"] or session.config.on_alarm == "raise":
         return None
-    if not ranks.seen_by_all(sinks_of.bad_parameters(optimizer, False), by_everyone=True) and \
-            not _all_say(session, alarm["optimizer_ordinal"], alarm):
+    if not ranks.seen_by_all(sinks_of.bad_parameters(optimizer, False), by_everyone=True) and not _all_say(
+        session, alarm["optimizer_ordinal"], alarm
+    ):
         return None
     store = compat.group_store()
     return Vote(store, _key(alarm["optimizer_ordinal"], alarm)) if store is not None else None
@@ -55,13 +55,16 @@ def _key(ordinal, alarm):
 
 
 def _all_say(session, ordinal, alarm):
-    """Nothing makes sure of it (shards, gradients that the program itself exchanges): each rank that sees the bad step says
-    so, and waits for the others. Those that see nothing bad do not come; they take the step, which their ring tells."""
+    """Nothing makes sure of it (shards, gradients that the program itself exchanges): each rank that sees the bad step
+    says so, and waits for the others. Those that see nothing bad do not come; they take the step, which their ring
+    tells."""
     key = _key(ordinal, alarm)
     if key not in _asked:
         store = compat.group_store()
         _asked.clear()
-        _asked[key] = store is not None and not Vote(store, f"{key}/seen", _Rings(session, ordinal, alarm["step"]).has_taken).cast("")
+        _asked[key] = store is not None and not Vote(
+            store, f"{key}/seen", _Rings(session, ordinal, alarm["step"]).has_taken
+        ).cast("")
     return _asked[key]
 
 
@@ -70,7 +73,7 @@ class _Rings:
 
     def __init__(self, session, ordinal, step):
         self.directory, self.ordinal, self.step = session.member and session.report.run_directory(), ordinal, step
-        self._looked = {}     # rank -> when
+        self._looked = {}  # rank -> when
 
     def has_taken(self, rank):
         now = time.monotonic()
@@ -79,7 +82,7 @@ class _Rings:
         self._looked[rank] = now
         try:
             ring = _native.read_ring(os.path.join(os.path.dirname(self.directory), f"rank-{rank}", "steps.ring"))
-            os.kill(ring["pid"], 0)                      # no leftover of one that a launcher has started anew since
+            os.kill(ring["pid"], 0)  # no leftover of one that a launcher has started anew since
         except (OSError, ValueError):
             return False
         return any(s["optimizer"] == self.ordinal and s["step"] >= self.step for s in reversed(ring["steps"]))
@@ -110,7 +113,7 @@ class Vote:
         self.gone_by = None
         self.rank, self.size = ranks.world()
         self.goes = False
-        self.parted = ""      # why the ranks cannot go on together after their second run
+        self.parted = ""  # why the ranks cannot go on together after their second run
         self._watch = None
 
     def cast(self, why, way=""):
@@ -142,18 +145,25 @@ class Vote:
         global _left
         if missing := self._missing("vote", LIMIT_S, f"{self.key}/decided"):
             late = ", ".join(map(str, missing))
-            decided = self._decide(f"rank {late} did not come to this step within {LIMIT_S:.0f} s" if self.gone_by is None else
-                                   f"rank {self.gone_by} has taken this step")
+            decided = self._decide(
+                f"rank {late} did not come to this step within {LIMIT_S:.0f} s"
+                if self.gone_by is None
+                else f"rank {self.gone_by} has taken this step"
+            )
             if decided != _GO and self.gone_by is None:
                 _left = "an earlier step did not come to all ranks"
             return decided
-        ways = {r: self.store.get(self._of("vote", r)).decode() for r in self._others()} \
-            if not self.store.check([f"{self.key}/decided"]) else {}
+        ways = (
+            {r: self.store.get(self._of("vote", r)).decode() for r in self._others()}
+            if not self.store.check([f"{self.key}/decided"])
+            else {}
+        )
         other = next((r for r, found in ways.items() if found != way), None)
         return self._decide(_GO if other is None else f"rank {other} would go back to elsewhere")
 
     def _missing(self, what, seconds, until=""):
-        """The ranks that have not left their word after so long, after `until` was set by another, or once one has gone by."""
+        """The ranks that have not left their word after so long, after `until` was set by another, or once one has gone
+        by."""
         missing, limit = self._others(), time.monotonic() + seconds
         while missing and time.monotonic() < limit:
             if until and self.store.check([until]):
@@ -198,7 +208,10 @@ class Vote:
             decided = self._end(_BACK)
             self.parted = "" if decided == _BACK else decided
         except (RuntimeError, ValueError, OSError) as e:
-            self.parted = f"the ranks could not agree after the second run ({str(e).splitlines()[0] if str(e) else type(e).__name__})"
+            self.parted = (
+                "the ranks could not agree after the second run "
+                f"({str(e).splitlines()[0] if str(e) else type(e).__name__})"
+            )
         self._ended.set()
         return self.parted
 
@@ -260,14 +273,16 @@ class Vote:
 
     @staticmethod
     def _told(at):
-        return ", ".join(f"rank {rank} {'stands behind ' + text + ' operations' if what == 'at' else 'has ended it (' + text + ')'}"
-                         for rank, (what, text) in sorted(at.items()))
+        return ", ".join(
+            f"rank {rank} {'stands behind ' + text + ' operations' if what == 'at' else 'has ended it (' + text + ')'}"
+            for rank, (what, text) in sorted(at.items())
+        )
 
     def _part(self, session, why):
         """Lets the program's own thread out of the operation that it waits in; if that cannot be, ends the process."""
         self.parted = why
         if self.store.check([self._of("back", self.rank)]):
-            return                    # it waits for the others, and has heard
+            return  # it waits for the others, and has heard
         compat.abort_groups()
         if not self._ended.wait(PARTING_S):
             _end_here(session, why, self)

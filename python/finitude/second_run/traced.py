@@ -1,5 +1,5 @@
-"""--level trace: a bad step is explained by what was recorded as it ran. Its tape, which a capsule and a fix that is tried
-need, comes of a second run in place, where one is possible."""
+"""--level trace: a bad step is explained by what was recorded as it ran. Its tape, which a capsule and a fix that is
+tried need, comes of a second run in place, where one is possible."""
 
 from ..capsules import capsule
 from ..program import ranks

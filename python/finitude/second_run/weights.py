@@ -1,7 +1,6 @@
-"""What optimizers own, as it stood when a step was stopped. A window begins where its optimizer stepped last, and what the program
-itself writes into parameters or optimizer state after that (decay by hand, noise, Lookahead) is in them when the step is stopped: a
-second run from the start of the window begins with it, and writes it once more.
-"""
+"""What optimizers own, as it stood when a step was stopped. A window begins where its optimizer stepped last, and what
+the program itself writes into parameters or optimizer state after that (decay by hand, noise, Lookahead) is in them
+when the step is stopped: a second run from the start of the window begins with it, and writes it once more."""
 
 import torch
 
@@ -27,7 +26,8 @@ def _owned(optimizers):
 
 
 class Weights:
-    """budget: bytes of copies. What does not fit is watched by its checksum alone, and stays as the second run leaves it."""
+    """budget: bytes of copies. What does not fit is watched by its checksum alone, and stays as the second run leaves
+    it."""
 
     def __init__(self, optimizers, budget):
         self._held = []  # (name, tensor, checksum, copy or None)

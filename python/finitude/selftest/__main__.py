@@ -1,5 +1,5 @@
-"""What `finitude selftest` starts: python -m finitude.selftest ORDER TARGET ... watches the program as `finitude run` does,
-and carries out the order (a file that the command wrote and removes)."""
+"""What `finitude selftest` starts: python -m finitude.selftest ORDER TARGET ... watches the program as `finitude run`
+does, and carries out the order (a file that the command wrote and removes)."""
 
 import json
 import os

@@ -11,7 +11,7 @@ import tempfile
 
 from ..base import config
 from . import verdict
-from .options import HELP, parse, UsageError
+from .options import HELP, UsageError, parse
 
 OK, BAD, USAGE, CANNOT = 0, 1, 2, 4
 
@@ -35,8 +35,14 @@ def run_child(arguments, folder, seconds):
     paths = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
     environment = {**os.environ, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})}
     with open(os.path.join(folder, "output.txt"), "wb") as out:
-        process = subprocess.Popen([sys.executable, "-m", "finitude.selftest", *arguments], stdin=subprocess.DEVNULL, stdout=out,
-                                   stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "finitude.selftest", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -69,7 +75,16 @@ class Program:
         os.makedirs(folder)
         order = os.path.join(folder, "order.json")
         with open(order, "w", encoding="utf-8") as f:
-            json.dump({"folder": folder, "step": self.options.at_step, "rank": self.options.rank, "settings": _settings(folder), **more}, f)
+            json.dump(
+                {
+                    "folder": folder,
+                    "step": self.options.at_step,
+                    "rank": self.options.rank,
+                    "settings": _settings(folder),
+                    **more,
+                },
+                f,
+            )
         try:
             self.run([order, *self.options.target], folder, self.options.seconds)
         finally:
@@ -80,22 +95,35 @@ class Program:
         folder = self._start()
         told = _load(os.path.join(folder, "places.json"))
         if not told:
-            raise Cannot(f"the program offers no place in step {self.options.at_step}: it ended before, or does not train "
-                         f"(its last words: {_last_words(folder)})")
+            raise Cannot(
+                f"the program offers no place in step {self.options.at_step}: it ended before, or does not train "
+                f"(its last words: {_last_words(folder)})"
+            )
         return told
 
     def inject(self, place, value, element):
         """{"place", "verdict", "differences", "report", ...} of one run."""
         folder = self._start(place=place, value=value, element=element)
-        told = [t for name in sorted(os.listdir(folder)) if name.startswith("injected-") and (t := _load(os.path.join(folder, name)))]
+        told = [
+            t
+            for name in sorted(os.listdir(folder))
+            if name.startswith("injected-") and (t := _load(os.path.join(folder, name)))
+        ]
         first = min(told, key=lambda t: len(t["injected"]) == 0, default=None)
         put = first["injected"][0] if first else None
         report = _load(os.path.join(folder, "report.json"))
         word, different = verdict.judge(put, first["bad"] if first else [], report)
         alarm = report["alarms"][0] if report and report["alarms"] else None
-        return {"place": place, "value": value, "verdict": word, "element": put and put["element"], "bad": first["bad"] if first else [],
-                "differences": {what: list(pair) for what, pair in different.items()}, "alarm": alarm,
-                "words": _last_words(folder) if word == verdict.NOT_REACHED else ""}
+        return {
+            "place": place,
+            "value": value,
+            "verdict": word,
+            "element": put and put["element"],
+            "bad": first["bad"] if first else [],
+            "differences": {what: list(pair) for what, pair in different.items()},
+            "alarm": alarm,
+            "words": _last_words(folder) if word == verdict.NOT_REACHED else "",
+        }
 
 
 def _last_words(folder):
@@ -112,8 +140,11 @@ def fits(place, options):
         return False
     if options.module:
         path = place["module"].partition(".")[2]
-        if options.module not in (place["module"], path) and not path.startswith(options.module + ".") \
-                and not place["module"].startswith(options.module + "."):
+        if (
+            options.module not in (place["module"], path)
+            and not path.startswith(options.module + ".")
+            and not place["module"].startswith(options.module + ".")
+        ):
             return False
     if options.tensor and place["name"] != options.tensor:
         return False
@@ -126,8 +157,12 @@ def fits(place, options):
 
 def choose(places, options):
     """Single places, each with the how many-th time it is: all that fit, or so many of them at random."""
-    single = [{**{k: v for k, v in p.items() if k != "count"}, "number": n} for p in places if fits(p, options)
-              for n in range(1, p["count"] + 1)]
+    single = [
+        {**{k: v for k, v in p.items() if k != "count"}, "number": n}
+        for p in places
+        if fits(p, options)
+        for n in range(1, p["count"] + 1)
+    ]
     if options.places and options.places < len(single):
         chosen = random.Random(options.seed).sample(range(len(single)), options.places)
         single = [single[i] for i in sorted(chosen)]
@@ -135,7 +170,7 @@ def choose(places, options):
 
 
 def in_words(place):
-    """"forward aten::log at train.py:12 in Classifier.head"."""
+    """ "forward aten::log at train.py:12 in Classifier.head"."""
     words = [place["phase"], place["op"] or place["name"] or "-"]
     if place["node"]:
         words.append(f"({place['node']})")
@@ -157,12 +192,20 @@ def _list(places, options):
     return OK if shown else CANNOT
 
 
-_SAYS = {verdict.FOUND: "found there", verdict.ELSEWHERE: "NOT FOUND THERE", verdict.MISSED: "MISSED",
-         verdict.HARMLESS: "no alarm: the value reached no loss, gradient or weight", verdict.NOT_REACHED: "not reached"}
+_SAYS = {
+    verdict.FOUND: "found there",
+    verdict.ELSEWHERE: "NOT FOUND THERE",
+    verdict.MISSED: "MISSED",
+    verdict.HARMLESS: "no alarm: the value reached no loss, gradient or weight",
+    verdict.NOT_REACHED: "not reached",
+}
 
 
 def _tell(number, count, result):
-    text = f"{number}/{count} {result['value']} at step {result['step']}, {in_words(result['place'])}: {_SAYS[result['verdict']]}"
+    text = (
+        f"{number}/{count} {result['value']} at step {result['step']}, "
+        f"{in_words(result['place'])}: {_SAYS[result['verdict']]}"
+    )
     for what, (put, found) in result["differences"].items():
         text += f"\n      {what}: put in at {put}, found at {found}"
     if result["words"]:
@@ -194,10 +237,14 @@ def _test(program, options):
     if options.json:
         for result in results:
             result.pop("words")
-        sys.stdout.write(json.dumps({"step": options.at_step, "seed": options.seed, **counts, "results": results}, indent=1) + "\n")
+        sys.stdout.write(
+            json.dumps({"step": options.at_step, "seed": options.seed, **counts, "results": results}, indent=1) + "\n"
+        )
     else:
         harmless = f", {counts['harmless']} harmless" if counts["harmless"] else ""
-        sys.stdout.write(f"{counts['found']} of {len(results) - counts['harmless']} found where they were put in{harmless}\n")
+        sys.stdout.write(
+            f"{counts['found']} of {len(results) - counts['harmless']} found where they were put in{harmless}\n"
+        )
     if counts["elsewhere"] or counts["missed"] or counts["not_reached"]:
         return BAD
     if not counts["found"]:

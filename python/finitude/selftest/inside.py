@@ -1,9 +1,8 @@
 """In the program's own process: lists the places of one step where a value can be injected, or injects one.
 
-A place is (phase, op, line, module, and for backward the node and the forward op it belongs to), and the how many-th time
-it is come across since an optimizer stepped last. It is counted anew when the recorder runs the step a second time, so
-that the value is put in again at the same op of the same step, as a fault of the program itself would be.
-"""
+A place is (phase, op, line, module, and for backward the node and the forward op it belongs to), and the how many-th
+time it is come across since an optimizer stepped last. It is counted anew when the recorder runs the step a second
+time, so that the value is put in again at the same op of the same step, as a fault of the program itself would be."""
 
 import atexit
 import json
@@ -21,9 +20,9 @@ from ..second_run import damage
 from .where import here
 
 KEYS = ("phase", "op", "file", "line", "module", "node", "forward", "name")
-AFTER = 3      # steps to wait for an alarm after the value was put in
+AFTER = 3  # steps to wait for an alarm after the value was put in
 VALUES = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
-_active = []   # at most one Inside
+_active = []  # at most one Inside
 
 
 def begin(path):
@@ -34,7 +33,7 @@ def begin(path):
     except OSError:
         return
     if not _active:
-        rehearsal.off()   # what is put in is counted by hooks that a rehearsal has not
+        rehearsal.off()  # what is put in is counted by hooks that a rehearsal has not
         _active.append(Inside(order))
         _active[0].install()
 
@@ -43,13 +42,13 @@ class Inside:
     def __init__(self, order):
         self.order, self.step = order, order["step"]
         self.place = order.get("place")
-        self.counts = {}           # key of a place -> times come across in this segment
-        self.listed = {}           # (key, steps) -> [times, elements]
+        self.counts = {}  # key of a place -> times come across in this segment
+        self.listed = {}  # (key, steps) -> [times, elements]
         self.segment, self.generation = None, 0
-        self.made = {}             # number of a backward node -> (forward op, Where)
-        self.stepping = None       # the optimizer whose step is under way
-        self.injected = []         # what was put in, the first time in each run of the step
-        self.bad = set()           # kinds of sinks that are not finite
+        self.made = {}  # number of a backward node -> (forward op, Where)
+        self.stepping = None  # the optimizer whose step is under way
+        self.injected = []  # what was put in, the first time in each run of the step
+        self.bad = set()  # kinds of sinks that are not finite
         self.fired = False
         self.written = False
 
@@ -100,8 +99,13 @@ class Inside:
 
     def is_wanted(self, place):
         wanted = self.place
-        return not self.fired and all(place[k] == wanted[k] for k in KEYS) and place["number"] == wanted["number"] \
-            and place["steps"] == wanted["steps"] and place["rank"] == self.order["rank"]
+        return (
+            not self.fired
+            and all(place[k] == wanted[k] for k in KEYS)
+            and place["number"] == wanted["number"]
+            and place["steps"] == wanted["steps"]
+            and place["rank"] == self.order["rank"]
+        )
 
     def element(self, elements):
         return min(elements - 1, int(self.order["element"] * elements))
@@ -128,8 +132,16 @@ class Inside:
         forward = ""
         if node is not None and (at.engine or not at.line):
             forward, at = self.made.get(node_key, ("", at))
-        place = {"phase": phase, "op": op, "file": at.file, "line": at.line, "module": at.module, "node": node or "",
-                 "forward": forward, "name": ""}
+        place = {
+            "phase": phase,
+            "op": op,
+            "file": at.file,
+            "line": at.line,
+            "module": at.module,
+            "node": node or "",
+            "forward": forward,
+            "name": "",
+        }
         place = self.come_across(place, sum(results))
         if place is None or not self.is_wanted(place):
             return None
@@ -143,8 +155,16 @@ class Inside:
         if not tensors:
             return
         at = here(2)
-        place = {"phase": "data", "op": "", "file": at.file, "line": at.line, "module": "", "node": "", "forward": "",
-                 "name": "batch"}
+        place = {
+            "phase": "data",
+            "op": "",
+            "file": at.file,
+            "line": at.line,
+            "module": "",
+            "node": "",
+            "forward": "",
+            "name": "batch",
+        }
         place = self.come_across(place, tensors[0].numel())
         if place is not None and self.is_wanted(place):
             element = self.element(tensors[0].numel())
@@ -153,8 +173,11 @@ class Inside:
 
     def before_step(self, optimizer, *_):
         self.stepping = optimizer
-        if self.injected and not _native.trace_on() and \
-                any(p.grad is not None and _is_bad(p.grad) for p in discover.parameters(optimizer)):
+        if (
+            self.injected
+            and not _native.trace_on()
+            and any(p.grad is not None and _is_bad(p.grad) for p in discover.parameters(optimizer))
+        ):
             self.bad.add("gradient")
 
     def after_step(self, optimizer, *_):
@@ -166,14 +189,25 @@ class Inside:
             self.bad.add("parameter or state")
         if ranks.world()[0] != self.order["rank"]:
             return
-        over = min(steps) > self.step or max(steps) >= self.step + 2  # each optimizer has taken it, or the first ones do no more
+        over = (
+            min(steps) > self.step or max(steps) >= self.step + 2
+        )  # each optimizer has taken it, or the first ones do no more
         if over if self.place is None else max(steps) > self.step + (AFTER if self.injected else 1):
             self.leave()
 
     def at_state(self, optimizer):
         """Between two steps: what lies there before the step begins."""
         for name, tensor in _state(optimizer):
-            place = {"phase": "state", "op": "", "file": "", "line": 0, "module": "", "node": "", "forward": "", "name": name}
+            place = {
+                "phase": "state",
+                "op": "",
+                "file": "",
+                "line": 0,
+                "module": "",
+                "node": "",
+                "forward": "",
+                "name": name,
+            }
             place = self.come_across(place, tensor.numel())
             if place is not None and self.is_wanted(place):
                 element = self.element(tensor.numel())
@@ -197,8 +231,10 @@ class Inside:
             if self.written or ranks.world()[0] != self.order["rank"] or not self.listed:
                 return
             self.written = True
-            told = [{**dict(zip(KEYS, key)), "steps": json.loads(steps), "count": count, "elements": elements}
-                    for (key, steps), (count, elements) in self.listed.items()]
+            told = [
+                {**dict(zip(KEYS, key)), "steps": json.loads(steps), "count": count, "elements": elements}
+                for (key, steps), (count, elements) in self.listed.items()
+            ]
             name = "places.json"
         else:
             told = {"injected": self.injected, "bad": sorted(self.bad)}

@@ -9,9 +9,9 @@ HELP = """usage: finitude selftest [options] script.py [args]
        finitude selftest [options] torchrun|accelerate|python|... [args]
 
 Puts a NaN or Inf into a step of your own program and shows whether the recorder finds it exactly there: the operation,
-source line, module, phase and step. The program runs in processes of their own, from its beginning to that step: once to
-list the places that it offers, then once for each place that is tried. Nothing of it stays on: a program is only ever
-injected by this command.
+source line, module, phase and step. The program runs in processes of their own, from its beginning to that step: once
+to list the places that it offers, then once for each place that is tried. Nothing of it stays on: a program is only
+ever injected by this command.
 
 options:
   --at-step N       the step, counted from 0 (3)
@@ -44,7 +44,7 @@ class Options:
         self.phase, self.value, self.keep = [], "nan", ""
         self.op = self.module = self.line = self.tensor = ""
         self.list = self.json = False
-        self.target = []   # as given: ["script.py", ...], ["-m", "module", ...]
+        self.target = []  # as given: ["script.py", ...], ["-m", "module", ...]
 
     def phases(self):
         return self.phase or ["forward", "backward", "optimizer"]

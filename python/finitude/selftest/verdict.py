@@ -5,8 +5,8 @@ FOUND, ELSEWHERE, MISSED, HARMLESS, NOT_REACHED = "found", "elsewhere", "missed"
 
 
 def _steps_of(put, alarm):
-    """The numbers that the step has by the optimizers of the alarm's class. What an optimizer computes belongs to the step
-    that it has just counted."""
+    """The numbers that the step has by the optimizers of the alarm's class. What an optimizer computes belongs to the
+    step that it has just counted."""
     return {s[2] - (put["phase"] == "optimizer") for s in put["steps"] if s[1] == alarm["optimizer"]}
 
 
@@ -21,7 +21,9 @@ def differences(put, alarm):
         told["step"] = (min(steps, default=None), alarm["step"])
     pairs = {"phase": (put["phase"], birth["phase"])}
     if put["phase"] == "state":
-        if birth["phase"] == "memory":  # finite when the last step ended, and no operation wrote it since: that is what was done
+        if (
+            birth["phase"] == "memory"
+        ):  # finite when the last step ended, and no operation wrote it since: that is what was done
             del pairs["phase"]
         pairs["tensor"] = (put["name"], birth.get("name") or alarm["sink"]["name"])
     else:
@@ -36,14 +38,17 @@ def differences(put, alarm):
 
 
 def judge(put, seen_bad, report):
-    """(verdict, differences). put: what was injected first, or None. seen_bad: kinds of sinks that plain torch found to be
-    not finite. report: of the run, or None where it left none."""
+    """(verdict, differences). put: what was injected first, or None. seen_bad: kinds of sinks that plain torch found to
+    be not finite. report: of the run, or None where it left none."""
     if put is None:
         return NOT_REACHED, {}
     if report is None:
         return MISSED, {"report": ("one", "none")}
-    alarms = report["alarms"] or [{**a, "optimizer": put["steps"][0][1], "sink": {"name": a["births"][0].get("name", "")}}
-                                  for a in report.get("advisories", ()) if a["kind"] == SILENT and a["births"] and put["steps"]]
+    alarms = report["alarms"] or [
+        {**a, "optimizer": put["steps"][0][1], "sink": {"name": a["births"][0].get("name", "")}}
+        for a in report.get("advisories", ())
+        if a["kind"] == SILENT and a["births"] and put["steps"]
+    ]
     if not alarms:
         return (MISSED if seen_bad else HARMLESS), {}
     told = differences(put, alarms[0])

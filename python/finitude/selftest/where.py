@@ -1,11 +1,12 @@
-"""Where in the user's program is this? Found by walking the frames of Python, not by the recorder that is being tested."""
+"""Where in the user's program is this? Found by walking the frames of Python, not by the recorder that is being
+tested."""
 
 import os
 import sys
 
 import torch
 
-from ..base import _places, HOME
+from ..base import HOME, _places
 
 _PACKAGE = HOME + os.sep
 _OPTIM = os.path.dirname(os.path.abspath(torch.optim.__file__)) + os.sep
@@ -18,11 +19,18 @@ class Where:
     did, and no line of the user's; optimizer: torch.optim did."""
 
     def __init__(self, file="", line=0, module="", ours=False, engine=False, optimizer=False):
-        self.file, self.line, self.module, self.ours, self.engine, self.optimizer = file, line, module, ours, engine, optimizer
+        self.file, self.line, self.module, self.ours, self.engine, self.optimizer = (
+            file,
+            line,
+            module,
+            ours,
+            engine,
+            optimizer,
+        )
 
 
 def _named(modules):
-    """"Classifier.head.0" of the modules that are running, innermost first."""
+    """ "Classifier.head.0" of the modules that are running, innermost first."""
     root, name = modules[-1], type(modules[-1]).__name__
     for found, module in root.named_modules():
         if module is modules[0]:
@@ -41,7 +49,9 @@ def here(depth=1):
         if code is _MODULE_CALL:
             modules.append(frame.f_locals["self"])
         elif found is None:
-            if file.startswith(_PACKAGE) and code.co_name != "_next_data":  # around torch's own of that name: see inside.py
+            if (
+                file.startswith(_PACKAGE) and code.co_name != "_next_data"
+            ):  # around torch's own of that name: see inside.py
                 return Where(ours=True)
             if code in _ENGINE:
                 engine = True

@@ -1,9 +1,9 @@
-"""A process that a watched program started. It is watched from its first optimizer or backward pass on, if it ever trains.
+"""A process that a watched program started. It is watched from its first optimizer or backward pass on, if it ever
+trains.
 
-Until then two functions of torch have a stand-in and nothing else is loaded: a DataLoader worker, a launcher's agent or a
-helper that only imports torch pays nothing. Its reports go below the directory of the run; the process that was started
-by `finitude run` makes one of them.
-"""
+Until then two functions of torch have a stand-in and nothing else is loaded: a DataLoader worker, a launcher's agent or
+a helper that only imports torch pays nothing. Its reports go below the directory of the run; the process that was
+started by `finitude run` makes one of them."""
 
 import atexit
 import functools
@@ -15,7 +15,7 @@ from ..base import family
 from ..base.say import say
 from . import watched
 
-_waiting = []   # at most one _Standin
+_waiting = []  # at most one _Standin
 
 
 class _Standin:
@@ -29,7 +29,10 @@ class _Standin:
         self.forked = forked
         self.home = family.found()
         self.start = started.Start(None)
-        self.order, self.at_once = None, False   # at_once: it explains what a parameter began with, and is watched from here on
+        self.order, self.at_once = (
+            None,
+            False,
+        )  # at_once: it explains what a parameter began with, and is watched from here on
         if not forked and (path := os.environ.pop("FINITUDE_RESTART", None)):
             # This is a second process. Those that it starts run as they would without us.
             with open(path, encoding="utf-8") as f:
@@ -61,8 +64,10 @@ class _Standin:
             began = not _is_being_prepared() and begin()
             return (optimizer.__dict__["__init__"] if began and here else init)(this, *args, **kwargs)
 
-        self._replaced = [(autograd, "_engine_run_backward", engine_run_backward, backward),
-                          (optimizer, "__init__", __init__, init)]
+        self._replaced = [
+            (autograd, "_engine_run_backward", engine_run_backward, backward),
+            (optimizer, "__init__", __init__, init),
+        ]
         for owner, name, ours, _ in self._replaced:
             setattr(owner, name, ours)
 
@@ -87,8 +92,8 @@ def _made_by_multiprocessing():
 
 
 def own_command():
-    """The command line of this process: what started a second time would do the same. None: there is none, as in a child
-    that multiprocessing made, which lives on what its parent hands it."""
+    """The command line of this process: what started a second time would do the same. None: there is none, as in a
+    child that multiprocessing made, which lives on what its parent hands it."""
     return None if _made_by_multiprocessing() else [sys.executable, *sys.orig_argv[1:]]
 
 
@@ -244,7 +249,7 @@ def _end(session):
         elif error is not None:
             session.part(session.program_raised, error)
         ends.close(session)
-    except BaseException as e:       # Ctrl-C once more
+    except BaseException as e:  # Ctrl-C once more
         session.failures.note(e)
     session.part(signals.let_go)
     _native.set_on(False)

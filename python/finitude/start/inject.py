@@ -1,9 +1,10 @@
-"""In a program that `finitude replay CAPSULE --with` started: the capsule's step is put in place, run under trace, and judged.
+"""In a program that `finitude replay CAPSULE --with` started: the capsule's step is put in place, run under trace, and
+judged.
 
-Where the capsule holds the batch as a loader gave it, the first batch that fits is replaced, and weights, optimizer state and
-generators go in with it. Else they go in where the first step (or the step before the capsule's) has returned, which is where
-the recorded step began, and what the program then computes from has to be what the capsule was computed from.
-"""
+Where the capsule holds the batch as a loader gave it, the first batch that fits is replaced, and weights, optimizer
+state and generators go in with it. Else they go in where the first step (or the step before the capsule's) has
+returned, which is where the recorded step began, and what the program then computes from has to be what the capsule was
+computed from."""
 
 import json
 import os
@@ -27,7 +28,7 @@ from .sound_step import same_birth
 
 MAX_TAPE = 1 << 31
 LEFT_OUT = "the program itself left the loss out"
-SMALL = 64   # bytes of an input that says little of where it comes from
+SMALL = 64  # bytes of an input that says little of where it comes from
 
 
 def from_environment():
@@ -62,9 +63,9 @@ class Injection:
         self.session = None
         self.placed, self.put_what, self.notes = False, "", []
         self.optimizer = None
-        self.waits = False        # for the step that is under way to return
+        self.waits = False  # for the step that is under way to return
         self.given = 0
-        self.begins_later = False   # than its own optimizer's step returned: where that of another one did
+        self.begins_later = False  # than its own optimizer's step returned: where that of another one did
         self.recording = False
 
     # -- what Session and run ask of a target --------------------------------------------------
@@ -103,7 +104,9 @@ class Injection:
         """What a step begins with that is not finite is what the capsule put there, or is put in place later."""
 
     def _is_mine(self, optimizer):
-        return optimizer is self.optimizer if self.placed else _native.window(optimizer)["ordinal"] == self.mine["ordinal"]
+        return (
+            optimizer is self.optimizer if self.placed else _native.window(optimizer)["ordinal"] == self.mine["ordinal"]
+        )
 
     def on_window(self, session, optimizer, dropped):
         """dropped: losses that the program looked at and gave to no backward."""
@@ -112,7 +115,9 @@ class Injection:
         if not self.placed and self.order["way"] == "start":
             self._is_there_already(optimizer)
         window = _native.window(optimizer)
-        if not self.placed and self.order["way"] == "step" and window["step"] + 1 < self.about["step"]:   # bad, too, and not the one
+        if (
+            not self.placed and self.order["way"] == "step" and window["step"] + 1 < self.about["step"]
+        ):  # bad, too, and not the one
             _native.consume_losses(optimizer)
             session.draws.note()
             return session.go_on_without(optimizer, window["step"])
@@ -124,7 +129,7 @@ class Injection:
         self._check_inputs()
         dropped = bool(dropped) or sinks_of.checked_window(session) is not None
         self._check_backward(optimizer, window, dropped)
-        self.waits = True   # what the optimizer makes of it is part of the step
+        self.waits = True  # what the optimizer makes of it is part of the step
         placing.rate(self.mine, optimizer)
         optimizer.register_step_post_hook(lambda *_: self._stepped(window, dropped))
         return None
@@ -165,15 +170,25 @@ class Injection:
         if self.order["way"] == "start" and not self.placed and (optimizer := self._optimizer_that_fits()) is not None:
             self._is_there_already(optimizer)
         if self.placed:
-            found = sinks_of.pending_window(session) or sinks_of.derivative(session, error) or sinks_of.value_in_frames(session, error)
+            found = (
+                sinks_of.pending_window(session)
+                or sinks_of.derivative(session, error)
+                or sinks_of.value_in_frames(session, error)
+            )
             if found is not None:
-                self._failed(found[0], found[2], f"the program raised {type(error).__name__}" if error is not None else "")
+                self._failed(
+                    found[0], found[2], f"the program raised {type(error).__name__}" if error is not None else ""
+                )
             if sinks_of.lost_window(session) is not None or sinks_of.checked_window(session) is not None:
                 self._failed(None, [])
             why = f"the program raised {type(error).__name__}: {error}" if error is not None else "the program ended"
             self.write("lost", f"{why} before the optimizer's step, and nothing was found that is not finite")
         why = f"the program raised {type(error).__name__} ({error})" if error is not None else "the program ended"
-        batch = f"; of its loaders none gives such a batch: {self.loaders.why}" if self.loaders is not None and self.loaders.why else ""
+        batch = (
+            f"; of its loaders none gives such a batch: {self.loaders.why}"
+            if self.loaders is not None and self.loaders.why
+            else ""
+        )
         self.write("not reached", f"{why} before the step could be put in place{batch}")
 
     # -- putting the step in place -------------------------------------------------------------
@@ -192,13 +207,17 @@ class Injection:
         found = self.loaders.give(iterator, batch)
         if found is None:
             return batch
-        if self.placed and self.given >= len(self.start["batches"]) and (_native.pending_bad_losses() or sinks_of.checked_window(self.session)):
+        if (
+            self.placed
+            and self.given >= len(self.start["batches"])
+            and (_native.pending_bad_losses() or sinks_of.checked_window(self.session))
+        ):
             self._failed(self.optimizer, [], "the program itself left the step out")
         whole, generators = found
         if not self.placed:
             optimizer = self._optimizer_that_fits()
             if optimizer is None:
-                return batch   # made later, or refused when it steps
+                return batch  # made later, or refused when it steps
             self._put(optimizer)
         self.given += 1
         units.name_batch([whole])
@@ -219,8 +238,11 @@ class Injection:
         return found, parameters, buffers
 
     def _refuse(self, why):
-        self.notes = [*getattr(self, "notes", ()), "weights are put in place by name and shape: leave the model as recorded for this trial, "
-                      "or capture the step of the changed one"]
+        self.notes = [
+            *getattr(self, "notes", ()),
+            "weights are put in place by name and shape: leave the model as recorded for this trial, "
+            "or capture the step of the changed one",
+        ]
         self.write("refused", "; ".join(why))
 
     def _is_there_already(self, optimizer, before=None):
@@ -229,11 +251,18 @@ class Injection:
         if why:
             self._refuse(why)
         began = parameters if before is None else dict(zip(parameters, before))
-        others = [n for n, k in self.mine["parameters"].items() if k is not None and
-                  _native.checksum(began[n].detach()) != _native.checksum(self.held.tensor(k))]
+        others = [
+            n
+            for n, k in self.mine["parameters"].items()
+            if k is not None and _native.checksum(began[n].detach()) != _native.checksum(self.held.tensor(k))
+        ]
         if others:
             self.write("other batch", f"the program begins with other values of {placing._names(others)} than recorded")
-        self.optimizer, self.placed, self.put_what = optimizer, True, "the generators; the rest the program made itself, as recorded"
+        self.optimizer, self.placed, self.put_what = (
+            optimizer,
+            True,
+            "the generators; the rest the program made itself, as recorded",
+        )
 
     def _put_after(self, optimizer):
         """Where this step, which is not the one, has returned."""
@@ -271,15 +300,19 @@ class Injection:
                 self._put_scale(found, scaler)
         count = len(self.start["batches"])
         batches = f", {count} batch{'es' * (count != 1)}" if self.loaders is not None else ""
-        self.put_what = f"{len(parameters)} parameters, {len(self.mine['buffers'])} buffers, optimizer state of " \
+        self.put_what = (
+            f"{len(parameters)} parameters, {len(self.mine['buffers'])} buffers, optimizer state of "
             f"{len(self.mine['state'])}, generators{batches}"
+        )
         self.optimizer, self.placed = optimizer, True
         if compat.run_eagerly() is None and "torch._dynamo" in sys.modules:
             torch.compiler.set_stance("force_eager")
         if self.order["way"] != "batch":
             self.recording = True
             _native.tape_start(MAX_TAPE)
-            if self.rerun_by == "closure":  # what the program computes before its call of `step` is no part of the recorded one
+            if (
+                self.rerun_by == "closure"
+            ):  # what the program computes before its call of `step` is no part of the recorded one
                 optimizer.register_step_pre_hook(lambda *_: self._record_anew())
         _native.trace_clear()
         _native.trace_start()
@@ -301,30 +334,36 @@ class Injection:
             self.notes += [note] * (note not in self.notes)
 
     def _before(self, buffers):
-        """Those that the capsule has as they were before the step. One of a program's first step whose making is on the tape too is there as
-        the step left it; what the program begins with is its own."""
+        """Those that the capsule has as they were before the step. One of a program's first step whose making is on the
+        tape too is there as the step left it; what the program begins with is its own."""
         named = {name for _, name, _ in self.inputs}
         return buffers if self.about["step"] else {n: k for n, k in buffers.items() if k in named}
 
     def _put_other(self, told, optimizer, steps_first):
-        """steps_first: before the step it steps once more, as far as it does so at all. Where the capsule has only what that step leaves,
-        it is until then the program's own, and read by a graph that its backward still needs."""
+        """steps_first: before the step it steps once more, as far as it does so at all. Where the capsule has only what
+        that step leaves, it is until then the program's own, and read by a graph that its backward still needs."""
         for other in sinks_of.watched_optimizers():
             why, parameters, buffers = self._misfits(told, other)
             if other is not optimizer and not why:
-                if (began := self._began(told)) is not None:   # its steps are a part of the recorded one
+                if (began := self._began(told)) is not None:  # its steps are a part of the recorded one
                     return self._put_one(began, other, parameters, buffers)
                 if steps_first and (told["state"] or _native.window(other)["step"] > 0):
-                    # Of a step that is on the tape itself, what it began with is the program's own, too, and has to come up.
-                    self.begins_later = self.begins_later or self.rerun_by in ("jump", "tape") and told.get("stepped", 0) < 1
+                    # Of a step that is on the tape itself, what it began with is the program's own, too, and has to
+                    # come up.
+                    self.begins_later = (
+                        self.begins_later or self.rerun_by in ("jump", "tape") and told.get("stepped", 0) < 1
+                    )
                     other.register_step_post_hook(lambda *_: self._other_stepped(told, other, parameters, buffers))
                     return
                 return self._put_one(told, other, parameters, buffers)
-        self.notes.append(f"a second {told['class']} of the capsule fits no other optimizer here; its parameters are the program's own")
+        self.notes.append(
+            f"a second {told['class']} of the capsule fits no other optimizer here; its parameters "
+            "are the program's own"
+        )
 
     def _began(self, told):
-        """What that optimizer had as the recorded step began, if it is to have that here: not where it stepped before the first batch was fetched,
-        as it may have read what it then wrote before the step began."""
+        """What that optimizer had as the recorded step began, if it is to have that here: not where it stepped before
+        the first batch was fetched, as it may have read what it then wrote before the step began."""
         began = told.get("began")
         if began is None or told.get("stepped_before") != 0 or not self.held.holds(began):
             return None
@@ -387,14 +426,27 @@ class Injection:
             if not any(data in other or len(other) > SMALL and other in data for other in there):
                 missing.append(f"{len(data)} bytes" + (f" ({kind})" if kind else ""))
         if missing:
-            which = "its loader gave another batch there" if self.start["batches"] else "it makes its batch itself, and made another one"
-            self.write("other batch", f"of what the step was computed from, {placing._names(missing)} did not come up in the program: {which}")
+            which = (
+                "its loader gave another batch there"
+                if self.start["batches"]
+                else "it makes its batch itself, and made another one"
+            )
+            self.write(
+                "other batch",
+                f"of what the step was computed from, {placing._names(missing)} did not come up in "
+                f"the program: {which}",
+            )
 
     def _check_backward(self, optimizer, window, dropped):
         why, notes = sound_step.without_backward(self.about, self.mine, optimizer, window)
         if why:
-            self._failed(optimizer, [], LEFT_OUT if dropped else "",
-                         otherwise=f"the program came to the optimizer's step, but {why}, and nothing was found that is not finite")
+            self._failed(
+                optimizer,
+                [],
+                LEFT_OUT if dropped else "",
+                otherwise=f"the program came to the optimizer's step, but {why}, and nothing was "
+                "found that is not finite",
+            )
         self.notes += notes
 
     def _stepped(self, window, dropped=False):
@@ -403,8 +455,11 @@ class Injection:
         sinks = [("parameter", n, p.detach()) for n, p in zip(names, params) if not _native.is_finite(p)]
         for n, p in zip(names, params):
             state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
-            sinks += [("state", f"{n}.{k}", v) for k, v in (state or {}).items()
-                      if isinstance(v, torch.Tensor) and not _native.is_finite(v)]
+            sinks += [
+                ("state", f"{n}.{k}", v)
+                for k, v in (state or {}).items()
+                if isinstance(v, torch.Tensor) and not _native.is_finite(v)
+            ]
         if sinks:
             self._failed(optimizer, sinks, "written by the optimizer")
         loss = number(float(window["losses"][-1]["value"])) if window["losses"] else None
@@ -412,12 +467,19 @@ class Injection:
             self._failed(optimizer, [], LEFT_OUT, only_if_same=True)
         if window["laundered"]:
             self._failed(optimizer, [], "the program itself replaced gradients that are not finite", only_if_same=True)
-        largest = max((s["absmax"] for p in params if p.grad is not None and (s := _native.statistics(p.grad))), default=0.0)
-        self.write("fixed", "loss and gradients are finite, and so is what the optimizer wrote", loss=loss, grad_absmax=number(largest))
+        largest = max(
+            (s["absmax"] for p in params if p.grad is not None and (s := _native.statistics(p.grad))), default=0.0
+        )
+        self.write(
+            "fixed",
+            "loss and gradients are finite, and so is what the optimizer wrote",
+            loss=loss,
+            grad_absmax=number(largest),
+        )
 
     def _failed(self, optimizer, sinks, text="", otherwise="", only_if_same=False):
-        """otherwise: what is said where no birth is found. only_if_same: returns where it is another one than recorded: a value that the
-        program looks at need not be that of its loss."""
+        """otherwise: what is said where no birth is found. only_if_same: returns where it is another one than recorded:
+        a value that the program looks at need not be that of its loss."""
         if self.recording:
             self._check_inputs()
         found = findings.analyse(self.session, optimizer, sinks)
@@ -433,8 +495,15 @@ class Injection:
         if birth is None and otherwise:
             self.write("lost", otherwise)
         window = _native.window(optimizer) if optimizer is not None else {"losses": []}
-        self.write("not fixed", text, birth=birth, same_birth=same_birth(before, birth), cause=found.get("cause"), fix=found.get("fix"),
-                   loss=number(float(window["losses"][-1]["value"])) if window["losses"] else None)
+        self.write(
+            "not fixed",
+            text,
+            birth=birth,
+            same_birth=same_birth(before, birth),
+            cause=found.get("cause"),
+            fix=found.get("fix"),
+            loss=number(float(window["losses"][-1]["value"])) if window["losses"] else None,
+        )
 
     def failed(self, session):
         self.write("lost", "an internal failure ended it")
@@ -443,7 +512,18 @@ class Injection:
         """The result, and the end of this process: nothing of the user's code runs after it."""
         temporary = self.order["result"] + f".{os.getpid()}.tmp"
         with open(temporary, "w", encoding="utf-8") as f:
-            json.dump(safe({"verdict": verdict, "text": text, "put": getattr(self, "put_what", ""), "notes": getattr(self, "notes", []), **more}), f)
+            json.dump(
+                safe(
+                    {
+                        "verdict": verdict,
+                        "text": text,
+                        "put": getattr(self, "put_what", ""),
+                        "notes": getattr(self, "notes", []),
+                        **more,
+                    }
+                ),
+                f,
+            )
         os.replace(temporary, self.order["result"])
         say.flush()
         os._exit(0)

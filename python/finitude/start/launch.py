@@ -1,4 +1,5 @@
-"""Runs the user's script as Python would, watched. Output, exit code and traceback are what they would be without us."""
+"""Runs the user's script as Python would, watched. Output, exit code and traceback are what they would be without
+us."""
 
 import builtins
 import contextlib
@@ -95,7 +96,7 @@ def finish(ended):
     error = ended.error
     if error is None:
         sys.exit(ended.code)
-    with contextlib.suppress(OSError, ValueError, AttributeError):   # a program may have none, or have closed it
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # a program may have none, or have closed it
         sys.stdout.flush()
     trimmed = None if isinstance(error, SyntaxError) and error.__traceback__ is None else _trim(error.__traceback__)
     error.__traceback__ = trimmed

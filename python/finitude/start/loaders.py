@@ -12,11 +12,11 @@ class Loaders:
         self.batches = {}
         for batch in held.start["batches"]:
             self.batches.setdefault(batch["loader"], []).append(batch)
-        self.known, self.why = [], ""   # [sampler of the loader, number of the loader, iterator, batches given]
+        self.known, self.why = [], ""  # [sampler of the loader, number of the loader, iterator, batches given]
 
     def give(self, iterator, template):
         """(the batch of the capsule in its place, its generators), or None where this is no loader of the step."""
-        sampler = getattr(iterator, "_index_sampler", iterator)   # one and the same in each epoch
+        sampler = getattr(iterator, "_index_sampler", iterator)  # one and the same in each epoch
         entry = next((e for e in self.known if e[0] is sampler), None)
         if entry is None:
             taken = [e[1] for e in self.known]

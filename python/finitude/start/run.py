@@ -18,12 +18,17 @@ def _unwatched(settings, target, command, why):
     if not settings.report:
         return
     document = {
-        "schema": 1, "outcome": "unwatched", "reason": why, "python": sys.version.split()[0], "command": [] if settings.redact else secrets.masked_words(command),
+        "schema": 1,
+        "outcome": "unwatched",
+        "reason": why,
+        "python": sys.version.split()[0],
+        "command": [] if settings.redact else secrets.masked_words(command),
         "script": target,
         "watched": dict.fromkeys(
             ("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips", "handled_by_script"), 0
         ),
-        "alarms": [], "advisories": [],
+        "alarms": [],
+        "advisories": [],
     }
     try:
         os.makedirs(os.path.dirname(os.path.abspath(settings.report)), exist_ok=True)
@@ -66,7 +71,7 @@ def _watch(settings, is_module, target, command):
     if why is not None:
         _unwatched(settings, name, command, why)
         return None
-    import torch
+    import torch  # noqa: F401  its libraries, which _native needs
 
     from .. import _native
     from ..first_run import _cold, install
@@ -97,7 +102,8 @@ def _watch(settings, is_module, target, command):
 
 
 def _on_sigterm(session):
-    """SIGTERM ends a program without unwinding; the report is written first, then it dies of the signal as it would have."""
+    """SIGTERM ends a program without unwinding; the report is written first, then it dies of the signal as it would
+    have."""
 
     def handler(signum, frame):
         session.hurried = True
@@ -115,7 +121,8 @@ def _on_sigterm(session):
 
 
 def _explain_ranks(session):
-    """Ranks that this program started itself: all of it runs again, together, where an alarm of theirs is to be explained."""
+    """Ranks that this program started itself: all of it runs again, together, where an alarm of theirs is to be
+    explained."""
     from ..base import pages
     from ..findings import merge
     from ..second_run import again

@@ -1,4 +1,5 @@
-"""`finitude run torchrun ...`: starts a command, lets its signals and exit code through, and merges what was watched in it."""
+"""`finitude run torchrun ...`: starts a command, lets its signals and exit code through, and merges what was watched in
+it."""
 
 import datetime
 import os
@@ -16,7 +17,7 @@ from ..second_run import again
 from . import witness
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-_FROM_KERNEL = 0x80      # si_code: a key on the terminal, which the whole foreground group was sent
+_FROM_KERNEL = 0x80  # si_code: a key on the terminal, which the whole foreground group was sent
 EXIT_CANNOT = 4
 
 
@@ -31,7 +32,8 @@ def _start(command, environment, mask):
 
 
 def wait(command, environment, directory):
-    """Runs it to its end; what we are sent, it gets. Returns the exit code, negative for a signal, as Popen has it. directory: of the run."""
+    """Runs it to its end; what we are sent, it gets. Returns the exit code, negative for a signal, as Popen has it.
+    directory: of the run."""
     looks = None
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*_FORWARDED, signal.SIGCHLD))
     try:
@@ -84,10 +86,17 @@ class Run:
         """The report of all."""
         reason = self.target.obstacle or f"no Python process of {os.path.basename(self.target.name)} trained"
         own = {
-            "schema": 1, "outcome": "unwatched", "reason": reason, "python": sys.version.split()[0],
-            "command": [] if self.settings.redact else secrets.masked_words(self.command), "script": "", "started": self.started.isoformat(timespec="seconds"),
+            "schema": 1,
+            "outcome": "unwatched",
+            "reason": reason,
+            "python": sys.version.split()[0],
+            "command": [] if self.settings.redact else secrets.masked_words(self.command),
+            "script": "",
+            "started": self.started.isoformat(timespec="seconds"),
             "seconds": round((datetime.datetime.now(datetime.timezone.utc) - self.started).total_seconds(), 3),
-            "watched": dict.fromkeys(merge.COUNTS, 0), "alarms": [], "advisories": [],
+            "watched": dict.fromkeys(merge.COUNTS, 0),
+            "alarms": [],
+            "advisories": [],
         }
         return merge.merged(own, members)
 
@@ -96,7 +105,9 @@ class Run:
         document = self.document(members)
         text, places = self._write(members, document)
         nobody_waits = code in (-signal.SIGINT, -signal.SIGTERM) or not document["alarms"]
-        if not nobody_waits and again.explain(members, self.argv, self.environment, self.settings, time.monotonic() - self.began):
+        if not nobody_waits and again.explain(
+            members, self.argv, self.environment, self.settings, time.monotonic() - self.began
+        ):
             document = self.document(members)
             pages.tell(document)
             text, places = self._write(members, document)
@@ -111,7 +122,8 @@ class Run:
         return text, [p for p in places if pages.write(p, text.encode())]
 
     def _html(self, members, text):
-        """The page of one process is that of the run; else it is made, for which the engine, and so torch, is needed."""
+        """The page of one process is that of the run; else it is made, for which the engine, and so torch, is
+        needed."""
         if not members:
             return
         page = os.path.join(self.directory, "report.html")

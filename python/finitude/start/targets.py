@@ -8,7 +8,10 @@ import sys
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "horovodrun")
 # Modules that only start other processes.
 LAUNCHER_MODULES = (
-    "torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "accelerate.commands.accelerate_cli",
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate.commands.launch",
+    "accelerate.commands.accelerate_cli",
     "deepspeed.launcher.runner",
 )
 PYTHON_NAME = re.compile(r"(python|pypy)(\d+(\.\d+)?)?$")
@@ -39,8 +42,9 @@ def _which(word):
 
 
 def _is_this_python(path):
-    return os.path.dirname(os.path.abspath(path)) == os.path.dirname(os.path.abspath(sys.executable)) and \
-        os.path.realpath(path) == os.path.realpath(sys.executable)
+    return os.path.dirname(os.path.abspath(path)) == os.path.dirname(
+        os.path.abspath(sys.executable)
+    ) and os.path.realpath(path) == os.path.realpath(sys.executable)
 
 
 def _obstacle(options):

@@ -1,5 +1,6 @@
-"""Which signal ended a process of the run that another process started, such as a rank: for the report of all. The kernel
-says it as long as nobody has waited for that process, which its launcher does a moment later. Neither is changed."""
+"""Which signal ended a process of the run that another process started, such as a rank: for the report of all. The
+kernel says it as long as nobody has waited for that process, which its launcher does a moment later. Neither is
+changed."""
 
 import contextlib
 import os
@@ -10,7 +11,7 @@ import threading
 
 from ..findings import left, merge
 
-PERIOD_MS = 200   # in which a new process of the run is found
+PERIOD_MS = 200  # in which a new process of the run is found
 
 
 def name_of(number):
@@ -57,13 +58,13 @@ class Witness:
                         ends = True
                         continue
                     folder, pid = open_for.pop(descriptor)
-                    number = _signal_of(pid)   # first of all: it is gone soon
+                    number = _signal_of(pid)  # first of all: it is gone soon
                     poll.unregister(descriptor)
                     os.close(descriptor)
                     if number:
                         merge.note_killed(folder, name_of(number))
         except (OSError, ValueError, RuntimeError):
-            pass   # then it is not known
+            pass  # then it is not known
         finally:
             for descriptor in (*open_for, self._wakes):
                 with contextlib.suppress(OSError):
@@ -97,5 +98,5 @@ def of_children(directory):
         try:
             if process.pid is not None and process.exitcode is not None and process.exitcode < 0:
                 note(directory, process.pid, -process.exitcode)
-        except (AssertionError, AttributeError, OSError, ValueError):   # another process's, or closed
+        except (AssertionError, AttributeError, OSError, ValueError):  # another process's, or closed
             continue

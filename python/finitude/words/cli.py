@@ -88,7 +88,7 @@ def _paths_after_dashes(rest):
     if "--" not in rest:
         return rest
     at = rest.index("--")
-    return rest[:at] + [os.path.join(os.curdir, word) if word.startswith("-") else word for word in rest[at + 1:]]
+    return rest[:at] + [os.path.join(os.curdir, word) if word.startswith("-") else word for word in rest[at + 1 :]]
 
 
 def parse_run(rest):
@@ -118,10 +118,10 @@ def parse_run(rest):
     if i < len(rest) and rest[i] == "-m":
         if i + 1 >= len(rest):
             raise config.UsageError("-m needs the name of a module")
-        return options, config_file, True, rest[i + 1], rest[i + 2:]
+        return options, config_file, True, rest[i + 1], rest[i + 2 :]
     if i >= len(rest):
         raise config.UsageError("run what? finitude run [options] script.py [args]")
-    return options, config_file, False, rest[i], rest[i + 1:]
+    return options, config_file, False, rest[i], rest[i + 1 :]
 
 
 def _run(rest):
@@ -142,7 +142,9 @@ def _run(rest):
 
         supervise.main(settings, target, command)
     if target.kind == "missing":
-        sys.stderr.write(f"finitude: {target.name} is not installed here: no such program on PATH or beside {sys.executable}\n")
+        sys.stderr.write(
+            f"finitude: {target.name} is not installed here: no such program on PATH or beside {sys.executable}\n"
+        )
         return EXIT_CANNOT
     from ..start import run
 

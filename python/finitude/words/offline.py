@@ -11,7 +11,8 @@ MAX_BYTES = 1 << 30
 
 
 def _load(path):
-    """The text of a report file, or of the report in a run's or capsule's directory; (text, None) or (None, exit code)."""
+    """The text of a report file, or of the report in a run's or capsule's directory; (text, None) or (None, exit
+    code)."""
     capsule = None
     if os.path.isdir(path):
         about = os.path.join(path, "capsule.json")
@@ -116,7 +117,9 @@ def report(rest):
         sys.stdout.write(text)
     elif not html:
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        sys.stdout.write(_native.render_terminal(text, colour, 80, (sys.stdout.encoding or "").lower().startswith("utf")))
+        sys.stdout.write(
+            _native.render_terminal(text, colour, 80, (sys.stdout.encoding or "").lower().startswith("utf"))
+        )
     for why in damage:
         sys.stdout.flush()
         sys.stderr.write(f"finitude: {paths[0]}: {why}\n")
@@ -128,7 +131,9 @@ def _damage_of(folder):
     from .. import _native
     from ..capsules import pack
 
-    is_capsule = os.path.isfile(os.path.join(folder, pack.ABOUT)) and not os.path.exists(os.path.join(folder, "report.json"))
+    is_capsule = os.path.isfile(os.path.join(folder, pack.ABOUT)) and not os.path.exists(
+        os.path.join(folder, "report.json")
+    )
     return _native.capsule_damage(folder) if is_capsule else []
 
 
@@ -162,7 +167,9 @@ def _dump(path, told):
         return code
     trace = json.loads(text).get("trace")
     if not trace:
-        sys.stderr.write("finitude: this report holds no trace; record one with finitude run --level trace --report FILE\n")
+        sys.stderr.write(
+            "finitude: this report holds no trace; record one with finitude run --level trace --report FILE\n"
+        )
         return EXIT_INPUT
     for op in trace["ops"]:
         sys.stdout.write(json.dumps(op) + "\n")
@@ -193,18 +200,24 @@ def replay(rest):
         return e.code
     sys.stdout.write(out)
     sys.stdout.flush()
-    for line in err.splitlines(keepends=True) if code != EXIT_USAGE else [err]:   # of a usage error the second line is a hint
+    for line in (
+        err.splitlines(keepends=True) if code != EXIT_USAGE else [err]
+    ):  # of a usage error the second line is a hint
         sys.stderr.write(f"finitude: {line}")
     if stopped is not None and any(word.partition("=")[0] == "--break" for word in rest):
         import code as console
 
         inputs, outputs = stopped
-        console.interact("inputs, outputs: the tensors of this call by name. End with Ctrl-D.", exitmsg="",
-                         local={"inputs": inputs, "outputs": outputs, "torch": torch})
+        console.interact(
+            "inputs, outputs: the tensors of this call by name. End with Ctrl-D.",
+            exitmsg="",
+            local={"inputs": inputs, "outputs": outputs, "torch": torch},
+        )
     return code
 
 
-DIFF_USAGE = """usage: finitude diff A B [--json] [--threads N] [--allow NAMESPACE] [--library FILE.so] [--import MODULE] [--memory-mb N]
+DIFF_USAGE = """usage: finitude diff A B [--json] [--threads N] [--allow NAMESPACE] [--library FILE.so]
+                         [--import MODULE] [--memory-mb N]
 A and B are two capsules, or two reports (or directories of runs) made with --level trace, or one of each.
   --json              the whole outcome as JSON
   --threads N         both are replayed with so many threads; as many as each had by default
@@ -212,7 +225,8 @@ A and B are two capsules, or two reports (or directories of runs) made with --le
   --library FILE.so   load this library of operators first; those that it registers may be called too
   --import MODULE     import this Python module first, likewise
   --memory-mb N       values of A that are held to compare them element by element (1024); beyond, statistics
-Exit codes: 0 they do not part (rounding noise aside), 1 they part, 2 usage, 3 unreadable or corrupt, 4 cannot be compared here.
+Exit codes: 0 they do not part (rounding noise aside), 1 they part, 2 usage, 3 unreadable or corrupt, 4 cannot be
+compared here.
 """
 
 
@@ -300,8 +314,10 @@ def completion(rest):
         '    --dtype) COMPREPLY=($(compgen -W "float32 float64 bfloat16" -- "$cur")); return;;\n'
         '    --device) COMPREPLY=($(compgen -W "cpu cuda" -- "$cur")); return;;\n  esac\n'
         f'  if [ "$COMP_CWORD" = 1 ]; then COMPREPLY=($(compgen -W "{" ".join(WORDS)}" -- "$cur"))\n'
-        f'  elif [[ "${{COMP_WORDS[1]}}" == replay && "$cur" == -* ]]; then COMPREPLY=($(compgen -W "{" ".join(REPLAY_OPTIONS)}" -- "$cur"))\n'
-        f'  elif [[ "$cur" == -* && "${{COMP_WORDS[1]}}" == doctor ]]; then COMPREPLY=($(compgen -W "{" ".join(DOCTOR)}" -- "$cur"))\n'
+        f'  elif [[ "${{COMP_WORDS[1]}}" == replay && "$cur" == -* ]]; then COMPREPLY=($(compgen -W '
+        f'"{" ".join(REPLAY_OPTIONS)}" -- "$cur"))\n'
+        f'  elif [[ "$cur" == -* && "${{COMP_WORDS[1]}}" == doctor ]]; then COMPREPLY=($(compgen -W '
+        f'"{" ".join(DOCTOR)}" -- "$cur"))\n'
         f'  elif [[ "$cur" == -* ]]; then COMPREPLY=($(compgen -W "{" ".join(OPTIONS)}" -- "$cur"))\n'
         '  else COMPREPLY=($(compgen -f -- "$cur")); fi\n}\ncomplete -F _finitude finitude\n'
     )

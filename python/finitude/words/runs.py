@@ -9,7 +9,7 @@ from ..findings import left, merge
 
 EXIT_USAGE, EXIT_INPUT = 2, 3
 MAX_BYTES = 1 << 30
-MOST_LISTED = 8   # capsules in one report
+MOST_LISTED = 8  # capsules in one report
 
 
 def _printable(text):
@@ -88,7 +88,9 @@ def with_state(path, text):
 def told_without_report(path, report):
     """What is known of a run that left no report.json: the exit code; None where it has one or is no run. report: shows
     one process of it."""
-    if not os.path.isdir(path) or any(os.path.exists(os.path.join(path, name)) for name in ("report.json", "capsule.json")):
+    if not os.path.isdir(path) or any(
+        os.path.exists(os.path.join(path, name)) for name in ("report.json", "capsule.json")
+    ):
         return None
     if os.path.isfile(os.path.join(path, "steps.ring")):
         return _of_ring(path)
@@ -129,8 +131,10 @@ def _of_ring(directory):
     print(f"{ring['overwritten'] + len(steps)} steps were recorded" + (", the last of them:" if steps else ""))
     for s in steps[-5:]:
         what = "" if s["applied"] else "   not applied"
-        print(f"  step {s['step']}   loss {s['loss']:.6g}   largest gradient {s['grad_absmax']:.4g}"
-              f"   lr {s['lr']:.4g}   {s['seconds']:.1f} s after the start{what}")
+        print(
+            f"  step {s['step']}   loss {s['loss']:.6g}   largest gradient {s['grad_absmax']:.4g}"
+            f"   lr {s['lr']:.4g}   {s['seconds']:.1f} s after the start{what}"
+        )
     for folder in left.capsules(directory)[:MOST_LISTED]:
         print(f"  capsule {_printable(folder)}")
     return 0

@@ -1,8 +1,8 @@
 """The standard streams of a word that prints, and Ctrl-C.
 
-Where standard output takes no more (a full disk, a closed descriptor) the word ends with one line that says so: half a report that is
-taken for a whole one, and a traceback of ours, are both of no use. What cannot be said on standard error is not said.
-"""
+Where standard output takes no more (a full disk, a closed descriptor) the word ends with one line that says so: half a
+report that is taken for a whole one, and a traceback of ours, are both of no use. What cannot be said on standard error
+is not said."""
 
 import contextlib
 import errno
@@ -95,9 +95,12 @@ def end_of(number):
 
 @contextlib.contextmanager
 def interruptible(cleared):
-    """Ctrl-C raises KeyboardInterrupt; where the engine is computing and nothing of Python's runs, the process ends at once, and before
-    that calls `cleared`."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    """Ctrl-C raises KeyboardInterrupt; where the engine is computing and nothing of Python's runs, the process ends at
+    once, and before that calls `cleared`."""
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
         yield
         return
     heard = threading.Event()

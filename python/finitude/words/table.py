@@ -4,9 +4,12 @@ WORDS = {
     "run": "run a training program watched",
     "report": "show a report again: finitude report FILE|RUN|CAPSULE [--html OUT] [--json]",
     "replay": "compute a captured step again and compare every bit: finitude replay CAPSULE [options]",
-    "diff": "say where two captured or traced steps part: finitude diff A B [--json] [--threads N] [--allow NAMESPACE] [--library FILE.so] [--import MODULE] [--memory-mb N]",
-    "doctor": "look for what goes wrong, in a script before it runs or in what a run left: finitude doctor SCRIPT|RUN|CAPSULE",
-    "selftest": "put a NaN into your own program and see whether it is found there: finitude selftest [options] script.py [args]",
+    "diff": "say where two captured or traced steps part: finitude diff A B [--json] [--threads N] "
+    "[--allow NAMESPACE] [--library FILE.so] [--import MODULE] [--memory-mb N]",
+    "doctor": "look for what goes wrong, in a script before it runs or in what a run left: finitude "
+    "doctor SCRIPT|RUN|CAPSULE",
+    "selftest": "put a NaN into your own program and see whether it is found there: finitude "
+    "selftest [options] script.py [args]",
     "pack": "put a capsule into one file: finitude pack CAPSULE [FILE]",
     "unpack": "make the folder of a packed capsule again: finitude unpack FILE [FOLDER] [--max-mb N]",
     "dump": "print every op of a traced report as JSON lines: finitude dump FILE",
@@ -32,10 +35,12 @@ options of run:
         stop   explain it, then raise finitude.NonFiniteError out of optimizer.step
         skip   explain it, leave the step out and go on; stop after --max-skips in a row
         warn   explain it and apply the step        raise  raise at once, explain nothing
-  --level gate|tape|trace   what is recorded in healthy steps (gate: nothing but the check; tape: every op without its values,
-                            so that a bad step is explained without running the program's code again; trace: every op)
-  --tape-every N            with --level gate: record one healthy step in N, as --level tape does, and try its operators first on a
-                            bad step; where its bits do not come out, the step is run again as without (0: none)
+  --level gate|tape|trace   what is recorded in healthy steps (gate: nothing but the check; tape: every op without
+                            its values, so that a bad step is explained without running the program's code again;
+                            trace: every op)
+  --tape-every N            with --level gate: record one healthy step in N, as --level tape does, and try its operators
+                            first on a bad step; where its bits do not come out, the step is run again as without
+                            (0: none)
   --report FILE             the report as JSON, written with each alarm, and at the end always
   --runs DIR                where reports go (finitude-runs)
   --max-skips N             bad steps in a row before `skip` stops (10)
@@ -50,15 +55,46 @@ options of run:
   --stream-gradients auto|on|off   read gradients on a GPU while backward still makes others (auto: where that hides
                             anything: 256 MB of them and more, and one process)
   --redact                  reports, capsules and their description without values, sources and environment
-  --rules FILE              rules of your own for the cause of an alarm, a Python file (docs/recipes/add-a-rule.md); may be
-                            given several times
+  --rules FILE              rules of your own for the cause of an alarm, a Python file (docs/recipes/add-a-rule.md);
+                            may be given several times
   --config FILE             the same keys as a TOML file ([tool.finitude] of pyproject.toml is read too)
 
 Each option is also an environment variable, e.g. FINITUDE_ON_ALARM=skip. Exit code: the script's own.
 """
 
-OPTIONS = ("--on-alarm", "--level", "--tape-every", "--report", "--runs", "--max-skips", "--undo-mb", "--restart-args", "--capsules", "--capsule-max",
-           "--experiments", "--stream-gradients", "--redact", "--rules", "--config")
+OPTIONS = (
+    "--on-alarm",
+    "--level",
+    "--tape-every",
+    "--report",
+    "--runs",
+    "--max-skips",
+    "--undo-mb",
+    "--restart-args",
+    "--capsules",
+    "--capsule-max",
+    "--experiments",
+    "--stream-gradients",
+    "--redact",
+    "--rules",
+    "--config",
+)
 FLAGS = ("--redact",)
-REPLAY_OPTIONS = ("--threads", "--allow", "--library", "--import", "--times", "--deterministic", "--dtype", "--device", "--step-through", "--stop-at", "--save-tensors",
-                  "--script", "--break", "--with", "--json", "--timeout")
+REPLAY_OPTIONS = (
+    "--threads",
+    "--allow",
+    "--library",
+    "--import",
+    "--times",
+    "--deterministic",
+    "--dtype",
+    "--device",
+    "--step-through",
+    "--stop-at",
+    "--save-tensors",
+    "--script",
+    "--break",
+    "--with",
+    "--json",
+    "--timeout",
+)

@@ -1,4 +1,5 @@
-"""`finitude replay CAPSULE --with "python train.py ..."`: the captured step in the user's own code, as it is now. Fixed, or not?"""
+"""`finitude replay CAPSULE --with "python train.py ..."`: the captured step in the user's own code, as it is now.
+Fixed, or not?"""
 
 import json
 import os
@@ -16,16 +17,18 @@ from ..capsules import pack
 from ..capsules.start_check import is_sound
 from ..start import targets
 
-MOST_THREADS = 1024   # also of what a capsule says of itself, which comes from anywhere
+MOST_THREADS = 1024  # also of what a capsule says of itself, which comes from anywhere
 CONFIRM_SECONDS = 60  # at least, for the steps before the one of the capsule
 EXIT_FIXED, EXIT_NOT_FIXED, EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 0, 1, 2, 3, 4
 USAGE = """usage: finitude replay CAPSULE --with "COMMAND" [--json] [--threads N] [--timeout SECONDS]
-Starts COMMAND (`train.py --lr 0.1`, `python train.py`, `-m package`, `EPS=1e-3 python train.py`), puts weights, buffers, optimizer state, generators and the batch
-of the capsule in place at its first step, runs that step under trace, and ends it there.
+Starts COMMAND (`train.py --lr 0.1`, `python train.py`, `-m package`, `EPS=1e-3 python train.py`), puts weights,
+buffers, optimizer state, generators and the batch of the capsule in place at its first step, runs that step under
+trace, and ends it there.
   --json              the outcome as JSON
   --threads N         threads of torch; as many as recorded by default
   --timeout SECONDS   for the whole of it (3600)
-Exit codes: 0 the step is fixed, 1 it is not, 2 usage, 3 the capsule is unreadable, 4 it does not fit the program, or was not reached.
+Exit codes: 0 the step is fixed, 1 it is not, 2 usage, 3 the capsule is unreadable, 4 it does not fit the program, or
+was not reached.
 """
 
 
@@ -92,8 +95,11 @@ def _why_not(about):
         return "was made with --redact: it holds no values"
     start = about.get("start")
     if start is None:
-        return "does not hold what the program held when the step began: it was made by an older version, for a program without an " \
+        return (
+            "does not hold what the program held when the step began: it was made by an older "
+            "version, for a program without an "
             "optimizer, or would have grown beyond --capsule-max"
+        )
     if type(about.get("ranks", 1)) is int and about.get("ranks", 1) > 1:
         return "is one of several ranks; a rank alone cannot be run in its program"
     return ""
@@ -102,13 +108,15 @@ def _why_not(about):
 def _ways(about):
     """How to put it in place, in the order in which that is tried."""
     step = about["step"]
-    return (["batch"] if about["start"]["batches"] else ["first"] if step > 0 else []) + \
-        (["step"] if step > 1 or step == 1 and about["start"]["batches"] else ["start"] if step == 0 else [])
+    return (["batch"] if about["start"]["batches"] else ["first"] if step > 0 else []) + (
+        ["step"] if step > 1 or step == 1 and about["start"]["batches"] else ["start"] if step == 0 else []
+    )
 
 
 def _try_ways(folder, about, options, scratch):
-    """The first that puts the step in place. A step that comes out finite in place of another one may owe that to the program's own count of its
-    steps (`if step == 412:`): then the program is let run up to the step itself as well, where that does not take long."""
+    """The first that puts the step in place. A step that comes out finite in place of another one may owe that to the
+    program's own count of its steps (`if step == 412:`): then the program is let run up to the step itself as well,
+    where that does not take long."""
     ways = _ways(about)
     for way in ways:
         began = time.monotonic()
@@ -121,7 +129,10 @@ def _try_ways(folder, about, options, scratch):
     limit = int(min(options["timeout"], max(CONFIRM_SECONDS, 10 * took)))
     itself = {**_run(folder, about, "step", {**options, "timeout": limit}, scratch), "way": "step"}
     if itself["verdict"] == "not fixed":
-        note = f"in place of an earlier step it comes out finite: what happens depends on the program's count of its steps, {about['step']}"
+        note = (
+            "in place of an earlier step it comes out finite: what happens depends on the "
+            f"program's count of its steps, {about['step']}"
+        )
         return {**itself, "notes": [*itself.get("notes", ()), note]}
     there = f"as step {about['step']} of the program itself"
     note = f"and so it is {there}" if itself["verdict"] == "fixed" else f"not confirmed {there}: {itself['text']}"
@@ -136,11 +147,30 @@ def _run(folder, about, way, options, scratch):
     recorded = _part(about, "flags").get("threads")
     threads = options["threads"] or (recorded if type(recorded) is int and 0 < recorded <= MOST_THREADS else None)
     with open(order, "w", encoding="utf-8") as f:
-        json.dump({"capsule": os.path.abspath(folder), "result": result, "way": way, "written": sink.get("kind") in ("parameter", "state"),
-                   "threads": threads}, f)
+        json.dump(
+            {
+                "capsule": os.path.abspath(folder),
+                "result": result,
+                "way": way,
+                "written": sink.get("kind") in ("parameter", "state"),
+                "threads": threads,
+            },
+            f,
+        )
     environment = {**os.environ, **options["environment"], family.INJECT: order}
-    command = [sys.executable, "-m", "finitude", "run", "--capsules", "0", "--runs", os.path.join(scratch, "runs"), "--report",
-               os.path.join(scratch, "report.json"), *options["with"]]
+    command = [
+        sys.executable,
+        "-m",
+        "finitude",
+        "run",
+        "--capsules",
+        "0",
+        "--runs",
+        os.path.join(scratch, "runs"),
+        "--report",
+        os.path.join(scratch, "report.json"),
+        *options["with"],
+    ]
     try:
         done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=2, timeout=options["timeout"])
         ended = f"exit code {done.returncode}"
@@ -152,7 +182,11 @@ def _run(folder, about, way, options, scratch):
         with open(result, encoding="utf-8") as f:
             return json.load(f)
     except (OSError, ValueError):
-        return {"verdict": "not reached", "text": f"the program did not come to a step of an optimizer ({ended})" + _without_torch(options["with"], environment)}
+        return {
+            "verdict": "not reached",
+            "text": f"the program did not come to a step of an optimizer ({ended})"
+            + _without_torch(options["with"], environment),
+        }
 
 
 def _without_torch(words, environment):
@@ -162,12 +196,17 @@ def _without_torch(words, environment):
         return ""
     look = "import importlib.util, sys; sys.exit(77 if importlib.util.find_spec('torch') is None else 0)"
     try:
-        code = subprocess.run([target.name, "-c", look], env=environment, stdin=subprocess.DEVNULL, stdout=2, timeout=60).returncode
+        code = subprocess.run(
+            [target.name, "-c", look], env=environment, stdin=subprocess.DEVNULL, stdout=2, timeout=60
+        ).returncode
     except (OSError, subprocess.SubprocessError):
         return ""
     named = target.name if words[0] == target.name else f"{words[0]} ({target.name})"
-    return f"; {named} has no torch: without a Python in front, or with {sys.executable}, it is run where " \
-        "finitude is" if code == 77 else ""
+    return (
+        f"; {named} has no torch: without a Python in front, or with {sys.executable}, it is run where finitude is"
+        if code == 77
+        else ""
+    )
 
 
 def _part(document, key):
@@ -199,7 +238,11 @@ def _text(about, result):
         lines.append(f"fixed{loss}; {result['text']}")
     elif result["verdict"] == "not fixed":
         birth = result.get("birth")
-        which = "no birth was found" if not birth else ("the same birth" if result["same_birth"] else "another birth") + "  " + _place(birth)
+        which = (
+            "no birth was found"
+            if not birth
+            else ("the same birth" if result["same_birth"] else "another birth") + "  " + _place(birth)
+        )
         lines.append("not fixed: " + which + (f"; {result['text']}" if result["text"] else ""))
     else:
         lines.append(f"cannot be told: {result['text']}")
@@ -232,7 +275,12 @@ def _try(folder, name, options):
         return EXIT_INPUT
     if options["json"]:
         was = _recorded(about)
-        sys.stdout.write(json.dumps(safe({"schema": 1, "capsule": name, "step": about.get("step"), "recorded": was, **result}), indent=1) + "\n")
+        sys.stdout.write(
+            json.dumps(
+                safe({"schema": 1, "capsule": name, "step": about.get("step"), "recorded": was, **result}), indent=1
+            )
+            + "\n"
+        )
     else:
         sys.stdout.write(_text(about, result))
     return {"fixed": EXIT_FIXED, "not fixed": EXIT_NOT_FIXED}.get(result["verdict"], EXIT_CANNOT)

@@ -61,7 +61,9 @@ class Command {
   int run() {
     const int code = run_sound();
     std::error_code error;
-    if ((code != kDone && code != kNotReproduced) || options_.check || !std::filesystem::is_directory(options_.capsule, error)) return code;
+    if ((code != kDone && code != kNotReproduced) || options_.check ||
+        !std::filesystem::is_directory(options_.capsule, error))
+      return code;
     const std::vector<std::string> damage = capture::capsule_damage(options_.capsule);
     for (const std::string& why : damage) err_(options_.capsule + ": " + why + "\n");
     return damage.empty() ? code : kUnreadable;
@@ -80,18 +82,21 @@ class Command {
     }
     if (options_.report) return report(about);
     namespace fs = std::filesystem;
-    for (const fs::path& file : {fs::path(options_.save_tensors), fs::path(options_.script), fs::path(options_.script).replace_extension(".safetensors")}) {
+    for (const fs::path& file : {fs::path(options_.save_tensors), fs::path(options_.script),
+                                 fs::path(options_.script).replace_extension(".safetensors")}) {
       if (!would_replace_part(file)) continue;
       err_(file.string() + " is a file of the capsule itself: name another one\n");
       return kUsage;
     }
     if (about.contains("redacted") && about["redacted"] != false) {
-      err_(options_.capsule + " was made with --redact: its values were left out, so it cannot be replayed. `finitude dump` shows "
-                                     "the statistics of its operations\n");
+      err_(options_.capsule +
+           " was made with --redact: its values were left out, so it cannot be replayed. `finitude dump` shows "
+           "the statistics of its operations\n");
       return kCannotHere;
     }
     if (options_.check) return checked();
-    const bool on_cpu = !options_.play.dtype.empty() || !options_.script.empty();  // what converts, and what is written as numbers
+    const bool on_cpu =
+        !options_.play.dtype.empty() || !options_.script.empty();  // what converts, and what is written as numbers
     const replay::DeviceMap devices = replay::map_devices(tape_, on_cpu ? "cpu" : options_.play.device);
     if (!devices.missing.empty()) {
       err_(devices.missing + "\n");
@@ -111,7 +116,8 @@ class Command {
   bool would_replace_part(const std::filesystem::path& file) const {
     std::error_code error;
     const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
-    return file.has_filename() && std::filesystem::is_regular_file(file, error) && std::filesystem::is_directory(options_.capsule, error) &&
+    return file.has_filename() && std::filesystem::is_regular_file(file, error) &&
+           std::filesystem::is_directory(options_.capsule, error) &&
            std::filesystem::equivalent(folder, options_.capsule, error);
   }
 
@@ -162,7 +168,9 @@ class Command {
     bool found = false;
     for (const capture::Entry& entry : tape_.entries) {
       for (const auto* values : {&entry.args, &entry.results}) {
-        capture::for_each_tensor(*values, [&](const capture::TensorRef& t) { found = found || t.dtype == static_cast<std::uint8_t>(c10::ScalarType::Half); });
+        capture::for_each_tensor(*values, [&](const capture::TensorRef& t) {
+          found = found || t.dtype == static_cast<std::uint8_t>(c10::ScalarType::Half);
+        });
       }
     }
     return found;
@@ -176,8 +184,7 @@ class Command {
     replay::PlayOptions as_it_was = options_.play;
     as_it_was.dtype.clear();
     replay::KeepOutcomes usual(tape_), changed(tape_);
-    if (const Played played = replay::play(tape_, as_it_was, &usual); has_failed(played))
-      return tell_failure(played);
+    if (const Played played = replay::play(tape_, as_it_was, &usual); has_failed(played)) return tell_failure(played);
     replay::EveryCall every(tape_, out_);
     Observers observers;
     observers.add(&changed);
@@ -225,7 +232,8 @@ class Command {
     Played played;
     replay::PlayOptions play = options_.play;
     play.device = "cpu";
-    const Status status = replay::write_script(options_.script, tape_, about, play, {options_.imported, options_.libraries}, &played);
+    const Status status =
+        replay::write_script(options_.script, tape_, about, play, {options_.imported, options_.libraries}, &played);
     if (has_failed(played)) return tell_failure(played);
     if (!status.ok()) {
       err_(options_.script + " " + status.why() + "\n");

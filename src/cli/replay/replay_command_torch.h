@@ -14,7 +14,6 @@ struct StoppedCall {
 };
 
 // As run_replay() of replay_command.h. stopped: what --stop-at or --break came to; may be null.
-int run_replay(const ReplayOptions& options, const replay::Say& out, const replay::Say& err,
-               StoppedCall* stopped);
+int run_replay(const ReplayOptions& options, const replay::Say& out, const replay::Say& err, StoppedCall* stopped);
 
 }  // namespace finitude::cli

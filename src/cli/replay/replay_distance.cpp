@@ -32,11 +32,14 @@ std::uint64_t numel_of(const capture::TensorRef& tensor) {
 std::string line(const Apart& apart) {
   const compare::Distance& d = apart.distance;
   char numbers[160];
-  std::snprintf(numbers, sizeof numbers, "%llu ulps, %.3g relative", static_cast<unsigned long long>(d.max_ulps), d.relative());
+  std::snprintf(numbers, sizeof numbers, "%llu ulps, %.3g relative", static_cast<unsigned long long>(d.max_ulps),
+                d.relative());
   std::string text = "  " + apart.name + ": ";
-  if (d.broken()) text += std::to_string(d.nan_in_one + d.infinite) + " values are not finite in one of the two; the others ";
+  if (d.broken())
+    text += std::to_string(d.nan_in_one + d.infinite) + " values are not finite in one of the two; the others ";
   text += numbers;
-  if (d.elements < apart.numel) text += " (of " + std::to_string(d.elements) + " of " + std::to_string(apart.numel) + " values)";
+  if (d.elements < apart.numel)
+    text += " (of " + std::to_string(d.elements) + " of " + std::to_string(apart.numel) + " values)";
   return text + "\n";
 }
 
@@ -48,13 +51,16 @@ std::string tell_distances(const capture::Tape& tape, const replay::Played& play
   for (std::size_t i = 0; i < std::min(tape.outcomes.size(), played.outcomes.size()); ++i) {
     const capture::Outcome& then = tape.outcomes[i];
     const replay::PlayedOutcome& now = played.outcomes[i];
-    if (now.same() || now.got_sample.empty() || now.got_sample.size() != then.sample.size() || then.value.tensors.size() != 1) continue;
+    if (now.same() || now.got_sample.empty() || now.got_sample.size() != then.sample.size() ||
+        then.value.tensors.size() != 1)
+      continue;
     const capture::TensorRef& tensor = then.value.tensors[0];
     const compare::Element element = compare::element_of_scalar_type(tensor.dtype);
     const std::size_t bytes = compare::info(element.number).size_bytes;
     if (bytes == 0) continue;
     Apart apart{then.kind + (then.name == then.kind ? "" : " " + then.name),
-                compare::distance(then.sample.data(), element.number, now.got_sample.data(), element.number, then.sample.size() / bytes),
+                compare::distance(then.sample.data(), element.number, now.got_sample.data(), element.number,
+                                  then.sample.size() / bytes),
                 numel_of(tensor) * static_cast<std::uint64_t>(element.reals)};
     if (!apart.distance.known) continue;
     const auto [found, is_new] = farthest.try_emplace(then.kind, apart);

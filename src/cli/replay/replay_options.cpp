@@ -17,12 +17,16 @@ bool number(const std::string& text, int* value) {
 std::string at_odds(const ReplayOptions& o) {
   const bool one_line = o.check, birth = !o.script.empty();
   const std::pair<const char*, bool> others[] = {
-      {"--script", o.report && birth}, {"--check", (birth || o.report) && one_line}, {"--step-through", o.step_through}, {"--stop-at", !o.stop_at.empty()}, {"--break", !o.break_at.empty()},
-      {"--save-tensors", !o.save_tensors.empty()}, {"--dtype", !o.play.dtype.empty()}, {"--times", o.times > 1}};
+      {"--script", o.report && birth},    {"--check", (birth || o.report) && one_line},
+      {"--step-through", o.step_through}, {"--stop-at", !o.stop_at.empty()},
+      {"--break", !o.break_at.empty()},   {"--save-tensors", !o.save_tensors.empty()},
+      {"--dtype", !o.play.dtype.empty()}, {"--times", o.times > 1}};
   for (const auto& [name, given] : others) {
-    if (given && o.report) return std::string("--report shows what the run said of the step, and computes nothing: leave ") + name + " out";
+    if (given && o.report)
+      return std::string("--report shows what the run said of the step, and computes nothing: leave ") + name + " out";
     if (given && birth) return std::string("--script writes the call of the birth: leave ") + name + " out";
-    if (given && one_line) return std::string("--check computes the step once and says one line: leave ") + name + " out";
+    if (given && one_line)
+      return std::string("--check computes the step once and says one line: leave ") + name + " out";
   }
   return "";
 }
@@ -46,7 +50,10 @@ std::string parse_replay(const std::vector<std::string>& words, ReplayOptions* o
       {"--threads", [&](const std::string& v) { return number(v, &options->play.threads); }},
       {"--times", [&](const std::string& v) { return number(v, &options->times); }},
       {"--allow", [&](const std::string& v) { return options->play.namespaces.push_back(v), !v.empty(); }},
-      {"--imported", [&](const std::string& v) { return options->imported.push_back(v), !v.empty(); }},  // by `finitude replay`, not by people
+      {"--imported",
+       [&](const std::string& v) {
+         return options->imported.push_back(v), !v.empty();
+       }},  // by `finitude replay`, not by people
       {"--library", [&](const std::string& v) { return options->libraries.push_back(v), !v.empty(); }},
       {"--stop-at", text(&options->stop_at)},
       {"--break", text(&options->break_at)},
@@ -91,7 +98,8 @@ std::string parse_replay(const std::vector<std::string>& words, ReplayOptions* o
   }
   if (options->capsule.empty()) return "which capsule?";
   if (options->play.device == "cuda" && (!options->play.dtype.empty() || !options->script.empty()))
-    return std::string(options->script.empty() ? "--dtype" : "--script") + " computes on the CPU: leave --device cuda out";
+    return std::string(options->script.empty() ? "--dtype" : "--script") +
+           " computes on the CPU: leave --device cuda out";
   if (const std::string why = at_odds(*options); !why.empty()) return why;
   if (!options->stop_at.empty() && !options->break_at.empty()) return "--stop-at or --break, not both";
   return "";
@@ -99,19 +107,21 @@ std::string parse_replay(const std::vector<std::string>& words, ReplayOptions* o
 
 std::string replay_usage(const std::string& program) {
   return "usage: " + program + " [options] CAPSULE\n" +
-         R"(Issues the calls of a recorded step again and compares loss, gradients and all else that was recorded, bit by bit.
+         R"(Issues the calls of a recorded step again and compares loss, gradients and all else that was recorded, bit
+by bit.
 CAPSULE is the folder of a capsule, or the file of a tape that holds its inputs itself.
 
   --threads N           with so many threads; as many as there were by default
   --allow NAMESPACE     operators of this library may be called; aten always
-  --library FILE.so     load this library of operators first; those that it registers may be called too. As often as needed
+  --library FILE.so     load this library of operators first; those that it registers may be called too.
+                        As often as needed
   --import MODULE       import this Python module first, likewise (finitude replay only)
   --times N             so often; every time has to come out the same
   --deterministic       with deterministic kernels only
-  --dtype float32|float64|bfloat16   all floating numbers in this dtype (bfloat16: all that were float16): are the same results
-                        non-finite, and how far apart is the rest?
-  --device cpu|cuda     where; otherwise where it was recorded, if there is such a device here, or on the CPU. On another device
-                        the bits may differ: how far is told
+  --dtype float32|float64|bfloat16   all floating numbers in this dtype (bfloat16: all that were float16): are the
+                        same results non-finite, and how far apart is the rest?
+  --device cpu|cuda     where; otherwise where it was recorded, if there is such a device here, or on the CPU.
+                        On another device the bits may differ: how far is told
   --report              show the report of the step, and compute nothing
   --check               once, and one line that says how it came out, as "replay" in capsule.json does
   --step-through        a line for each call: what it gave, and the line of the program

@@ -15,8 +15,10 @@ struct ReplayOptions {
   bool step_through = false, report = false, check = false;
   std::string stop_at, break_at;  // a call: its index, a name, or name#k
   std::string save_tensors, script;
-  std::vector<std::string> imported;   // modules of Python that the caller has imported: told to a script that needs them
-  std::vector<std::string> libraries;  // of operators, to be loaded first: what the caller names, never what a capsule does
+  std::vector<std::string>
+      imported;  // modules of Python that the caller has imported: told to a script that needs them
+  std::vector<std::string>
+      libraries;  // of operators, to be loaded first: what the caller names, never what a capsule does
 };
 
 // Empty, or what is wrong with the words.

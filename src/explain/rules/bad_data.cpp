@@ -12,8 +12,7 @@ namespace {
 
 std::string amount(const sense::Health& health) {
   if (health.nan == 0) return counted(health.inf(), "infinite value");
-  return std::to_string(health.nan) + " NaN" +
-         (health.inf() ? " and " + counted(health.inf(), "infinite value") : "");
+  return std::to_string(health.nan) + " NaN" + (health.inf() ? " and " + counted(health.inf(), "infinite value") : "");
 }
 
 std::string called(const record::Trace& trace, record::StorageId storage) {
@@ -34,14 +33,16 @@ const record::TensorUse* read_from(record::Origin wanted, const Scene& s, record
 
 std::string is_given_a_number(const record::Op& reader, const record::TensorUse& bad) {
   return reader.name + " is given a number that is " + (bad.health.nan ? "NaN" : "Inf") + " already" +
-         (bad.arg.empty() ? "" : " (" + bad.arg + ")") + ": it was written or computed in Python or NumPy, where no operation is seen";
+         (bad.arg.empty() ? "" : " (" + bad.arg + ")") +
+         ": it was written or computed in Python or NumPy, where no operation is seen";
 }
 
 constexpr const char* kLookAtTheNumber =
-    "look where that number comes from (a mean of nothing, 0/0, a metric that is not there yet), and leave it out until it is finite";
+    "look where that number comes from (a mean of nothing, 0/0, a metric that is not there yet), and leave it out "
+    "until it is finite";
 
-// A number of the script's goes into the step here: `loss * weight`, with a weight that Python computed. An infinite one may be
-// meant, and what becomes of it has rules of its own, which come first.
+// A number of the script's goes into the step here: `loss * weight`, with a weight that Python computed. An infinite
+// one may be meant, and what becomes of it has rules of its own, which come first.
 std::optional<Finding> of_a_number(const Scene& s) {
   record::StorageId storage = record::kNone;
   const record::TensorUse* bad = read_from(record::Origin::kConstant, s, storage);
@@ -52,32 +53,40 @@ std::optional<Finding> of_a_number(const Scene& s) {
   return result;
 }
 
-// Integers whose bits are read as floats, tensor.view(torch.float32): some are the pattern of a NaN, and nothing computed it.
+// Integers whose bits are read as floats, tensor.view(torch.float32): some are the pattern of a NaN, and nothing
+// computed it.
 std::optional<Finding> of_bits(const Scene& s) {
-  if (!s.op || !s.op->is_view || s.op->inputs.empty() || s.op->outputs.empty() || s.birth.first_reader >= s.trace.ops.size()) return std::nullopt;
+  if (!s.op || !s.op->is_view || s.op->inputs.empty() || s.op->outputs.empty() ||
+      s.birth.first_reader >= s.trace.ops.size())
+    return std::nullopt;
   const record::TensorUse& to = s.op->outputs.front();
   const record::TensorUse* bad = bad_input(s.trace.ops[s.birth.first_reader]);
-  if (!bad || s.op->inputs.front().dtype != sense::DType::kOther || to.dtype == sense::DType::kOther || bad->storage != to.storage)
+  if (!bad || s.op->inputs.front().dtype != sense::DType::kOther || to.dtype == sense::DType::kOther ||
+      bad->storage != to.storage)
     return std::nullopt;
-  Finding result = finding(s, "bad-data", kScoreOrigin,
-                           s.op->name + " takes the bits of integers for " + dtype_name(to.dtype) + ": as such they are " +
-                               amount(bad->health) + at_rows(s.birth) + ", which no operation computed",
-                           "where the numbers are meant, convert them: .to(" + std::string("torch.") + dtype_name(to.dtype) +
-                               "); where the bits are, take out what stands for no number before they are viewed");
+  Finding result =
+      finding(s, "bad-data", kScoreOrigin,
+              s.op->name + " takes the bits of integers for " + dtype_name(to.dtype) + ": as such they are " +
+                  amount(bad->health) + at_rows(s.birth) + ", which no operation computed",
+              "where the numbers are meant, convert them: .to(" + std::string("torch.") + dtype_name(to.dtype) +
+                  "); where the bits are, take out what stands for no number before they are viewed");
   mend_at(s.trace, *s.op, &result);
   conclude(result, true);
-  if (!bad->arg.empty()) Edits(s, s.birth.first_reader).replaced(bad->arg, bad->health.nan ? NAN : INFINITY, 0).into(result);
+  if (!bad->arg.empty())
+    Edits(s, s.birth.first_reader).replaced(bad->arg, bad->health.nan ? NAN : INFINITY, 0).into(result);
   return result;
 }
 
-// The op that took in what the program had written as a number, the birth: NaN as padding or a mark for what is missing, which is
-// no mask, as arithmetic cannot take it out again and an index or torch.where afterwards does so in forward only; or an infinity that
-// nothing masks.
+// The op that took in what the program had written as a number, the birth: NaN as padding or a mark for what is
+// missing, which is no mask, as arithmetic cannot take it out again and an index or torch.where afterwards does so in
+// forward only; or an infinity that nothing masks.
 const record::Op* reader_of_mark(const Scene& s) {
   if (!s.op || s.birth.first_reader >= s.trace.ops.size()) return nullptr;
   const record::TensorUse* made = bad_output(*s.op);
   const record::TensorUse* given = bad_input(*s.op);
-  if (made == nullptr || (given != nullptr && (s.birth.kind != "data" || given->health.numel != 1)) || inputs_finite(*s.op)) return nullptr;
+  if (made == nullptr || (given != nullptr && (s.birth.kind != "data" || given->health.numel != 1)) ||
+      inputs_finite(*s.op))
+    return nullptr;
   if (made->health.nan == 0 && s.birth.kind != "data") return nullptr;
   return &s.trace.ops[s.birth.first_reader];
 }
@@ -94,12 +103,13 @@ std::optional<Finding> of_a_gradient(const Scene& s) {
   if (made->storage != sink.value.storage) {
     if (s.birth.path.size() != 1 || s.birth.path[0] >= s.trace.ops.size()) return std::nullopt;
     writes = &s.trace.ops[s.birth.path[0]];
-    const bool into = std::ranges::any_of(writes->outputs, [&](const auto& out) { return out.storage == sink.value.storage; });
+    const bool into =
+        std::ranges::any_of(writes->outputs, [&](const auto& out) { return out.storage == sink.value.storage; });
     if (!is_carrier(*writes) || !into || writes->phase == record::Phase::kBackward) return std::nullopt;
   }
   Finding result = finding(s, "wrong-backward", kScoreOrigin + 10,
-                           "the program itself writes " + amount(made->health) + " into the gradient of " + sink.name + ", by " + writes->name +
-                               ": backward had left it finite",
+                           "the program itself writes " + amount(made->health) + " into the gradient of " + sink.name +
+                               ", by " + writes->name + ": backward had left it finite",
                            "write a finite gradient at this line, or none");
   conclude(result, true);
   return result;
@@ -121,15 +131,16 @@ std::optional<Finding> of_a_mark(const Scene& s) {
   const record::TensorUse* bad = reader ? bad_input(*reader) : nullptr;
   if (bad == nullptr) return std::nullopt;
   const bool nan = bad->health.nan != 0;
-  Finding result = finding(s, "bad-data", kScoreOrigin,
-                           (nan ? std::to_string(bad->health.nan) + " NaN that " + s.op->name + " writes as a mark or padding go through "
-                                : amount(bad->health) + " that " + s.op->name + " writes into the data, and that nothing masks, " +
-                                      (bad->health.inf() == 1 ? "goes" : "go") + " through ") +
-                               reader->name + at_rows(s.birth) + hidden_by(s),
-                           nan ? "fill with a finite number, or take the marked elements out before any arithmetic; taken out after it, "
-                                 "they still reach gradients"
-                               : "write a finite number at this line; where it stands for nothing, take these elements out with torch.where "
-                                 "before any arithmetic");
+  Finding result = finding(
+      s, "bad-data", kScoreOrigin,
+      (nan ? std::to_string(bad->health.nan) + " NaN that " + s.op->name + " writes as a mark or padding go through "
+           : amount(bad->health) + " that " + s.op->name + " writes into the data, and that nothing masks, " +
+                 (bad->health.inf() == 1 ? "goes" : "go") + " through ") +
+          reader->name + at_rows(s.birth) + hidden_by(s),
+      nan ? "fill with a finite number, or take the marked elements out before any arithmetic; taken out after it, "
+            "they still reach gradients"
+          : "write a finite number at this line; where it stands for nothing, take these elements out with torch.where "
+            "before any arithmetic");
   Probe probe(s, s.birth.first_reader);
   const double from = nan ? NAN : bad->health.pos_inf != 0 ? INFINITY : -INFINITY;
   Variant filled;
@@ -159,32 +170,30 @@ class BadData : public Rule {
     if (std::optional<Finding> mark = of_a_mark(s)) return mark;
     if (std::optional<Finding> number = of_a_number(s)) return number;
     if (!data && !bad) return std::nullopt;
-    std::string text,
-        fix = "filter or fill such values when the batch is made; masking after arithmetic is too late";
+    std::string text, fix = "filter or fill such values when the batch is made; masking after arithmetic is too late";
     int score = bad ? kScoreOneMeaning - 10 : kScoreOrigin;
-    if (data && s.op &&
-        !bad) {  // how it went wrong there may be known better: then that rule's class is more use
+    if (data && s.op && !bad) {  // how it went wrong there may be known better: then that rule's class is more use
       const record::Op* reader = first_reader(s);
-      const bool in_pipeline = reader == nullptr || reader->phase == record::Phase::kData;  // else the program's own step takes it in
+      const bool in_pipeline =
+          reader == nullptr || reader->phase == record::Phase::kData;  // else the program's own step takes it in
       const record::TensorUse* read = reader != nullptr ? bad_input(*reader) : nullptr;
       const bool from_host = plain_name(s.op->name) == "lift_fresh";
       text = from_host ? "made where no operation is seen (Python, NumPy), and handed in by " + s.op->name
                        : "made while the batch was prepared, by " + s.op->name;
       text += at_rows(s.birth);
-      fix = in_pipeline
-                ? "guard this line of the data pipeline; where it works in place on stored data, work on a copy"
-                : "look at what this line is given: fill or leave out what is missing there (None, NaN) before it becomes a tensor, or sum "
-                  "and average without it (torch.nansum, torch.nanmean)";
+      fix = in_pipeline ? "guard this line of the data pipeline; where it works in place on stored data, work on a copy"
+                        : "look at what this line is given: fill or leave out what is missing there (None, NaN) before "
+                          "it becomes a tensor, or sum "
+                          "and average without it (torch.nansum, torch.nanmean)";
       if (from_host && read != nullptr && read->health.numel == 1 && !in_pipeline) {  // x[mask] = value
         text = is_given_a_number(*reader, *read);
         fix = kLookAtTheNumber;
       }
       score = kScoreRange + 50;
     } else {
-      if (!bad && s.birth.first_reader < s.trace.ops.size())
-        bad = bad_input(s.trace.ops[s.birth.first_reader]);
-      text = called(s.trace, storage) + " already holds " + (bad ? amount(bad->health) : "NaN or Inf") +
-             at_rows(s.birth);
+      if (!bad && s.birth.first_reader < s.trace.ops.size()) bad = bad_input(s.trace.ops[s.birth.first_reader]);
+      text =
+          called(s.trace, storage) + " already holds " + (bad ? amount(bad->health) : "NaN or Inf") + at_rows(s.birth);
     }
     Finding result = finding(s, "bad-data", score, text, fix);
     Probe probe(s, s.birth.op);

@@ -11,15 +11,13 @@ namespace finitude::explain {
 namespace {
 
 bool measures(const std::string& name) {
-  return one_of(
-      name, {"norm", "linalg_vector_norm", "linalg_norm", "dot", "vdot", "sum", "pow", "square", "stack"});
+  return one_of(name, {"norm", "linalg_vector_norm", "linalg_norm", "dot", "vdot", "sum", "pow", "square", "stack"});
 }
 
 // A finished gradient: a leaf's .grad, or made in backward and outside any graph. A gradient that is itself
 // differentiated (a gradient penalty) is part of the model.
 bool is_gradient(const Scene& s, const record::TensorUse& use) {
-  if (use.storage < s.trace.storages.size() &&
-      s.trace.storages[use.storage].origin == record::Origin::kGradient)
+  if (use.storage < s.trace.storages.size() && s.trace.storages[use.storage].origin == record::Origin::kGradient)
     return true;
   const auto sink = std::find_if(s.trace.sinks.begin(), s.trace.sinks.end(), [&](const record::Sink& known) {
     return known.kind == "gradient" && known.value.storage == use.storage && use.storage != record::kNone;
@@ -53,8 +51,8 @@ class Clipping : public Rule {
     if (!excess) return std::nullopt;
     Finding result =
         finding(s, "clipping", kScoreSetting + 20,
-                "the norm of finite gradients overflows " + dtype_name(excess->dtype) +
-                    " (largest gradient " + figure(excess->largest) + "), and what is clipped by it is lost",
+                "the norm of finite gradients overflows " + dtype_name(excess->dtype) + " (largest gradient " +
+                    figure(excess->largest) + "), and what is clipped by it is lost",
                 "skip the step when the norm is not finite (error_if_nonfinite=True), choose with "
                 "torch.where instead of a product, or take the norm in float64");
     Probe probe(s, s.culprit);

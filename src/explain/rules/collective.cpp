@@ -32,15 +32,14 @@ class Collective : public Rule {
     // ones.
     const bool sums = s.op->name.find("reduce") != std::string::npos;
     const bool overflow = sums && bad->health.nan == 0 && largest > limit / 4096;
-    Finding result =
-        overflow ? finding(s, "collective-overflow", kScoreOneMeaning,
-                           "the sum over ranks leaves " + dtype_name(bad->dtype) + ": this rank gave " +
-                               figure(largest) + ", the limit is " + figure(limit),
-                           "average before the sum, or reduce in float32")
-                 : finding(s, "other-rank", kScoreOneMeaning,
-                           "this rank gave finite values to " + s.op->name + " and got " +
-                               (bad->health.nan ? "NaN" : "Inf") + " back: another rank was first",
-                           "see the birth on the rank that was first");
+    Finding result = overflow ? finding(s, "collective-overflow", kScoreOneMeaning,
+                                        "the sum over ranks leaves " + dtype_name(bad->dtype) + ": this rank gave " +
+                                            figure(largest) + ", the limit is " + figure(limit),
+                                        "average before the sum, or reduce in float32")
+                              : finding(s, "other-rank", kScoreOneMeaning,
+                                        "this rank gave finite values to " + s.op->name + " and got " +
+                                            (bad->health.nan ? "NaN" : "Inf") + " back: another rank was first",
+                                        "see the birth on the rank that was first");
     conclude(result, bad->health.nan > 0 || overflow);
     return result;
   }

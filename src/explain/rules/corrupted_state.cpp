@@ -11,8 +11,8 @@ std::string amount(const sense::Health& health) {
   return std::to_string(health.nan) + " NaN" + (health.inf() ? " and " + std::to_string(health.inf()) + " Inf" : "");
 }
 
-// The first bad look at this memory that an operator of the step took in, each value once: as it is, rather than expanded. The operator
-// may be given other bad values beside it.
+// The first bad look at this memory that an operator of the step took in, each value once: as it is, rather than
+// expanded. The operator may be given other bad values beside it.
 const record::TensorUse* whole(const record::Trace& trace, record::StorageId storage) {
   const record::TensorUse* first = nullptr;
   for (const auto& op : trace.ops) {
@@ -40,17 +40,20 @@ class CorruptedState : public Rule {
     }
     std::string text = what + " holds NaN or Inf before the step began";
     if (const auto* use = whole(s.trace, s.birth.storage))
-      text = what + " holds " + std::to_string(use->health.nan) + " NaN and " + std::to_string(use->health.inf()) + " Inf of " +
-             counted(use->health.numel, "value") + " before the step began";
+      text = what + " holds " + std::to_string(use->health.nan) + " NaN and " + std::to_string(use->health.inf()) +
+             " Inf of " + counted(use->health.numel, "value") + " before the step began";
     if (s.op) {
       const auto* bad = bad_output(*s.op);
       text = s.op->name + " puts " + (bad ? amount(bad->health) : std::string("NaN or Inf")) + " into " + what +
              ", outside of the optimizer's step";
     }
-    Finding result = finding(s, "corrupted-state", kScoreOrigin, text,
-                             s.op ? "write finite values at this line; where they come from a checkpoint, load an earlier one"
-                                  : "load an earlier checkpoint, or initialise the value");
-    if (s.op) mend_at(s.trace, *s.op, &result);  // the write, not where its source was made: what is loaded may be bad in a file of any age
+    Finding result =
+        finding(s, "corrupted-state", kScoreOrigin, text,
+                s.op ? "write finite values at this line; where they come from a checkpoint, load an earlier one"
+                     : "load an earlier checkpoint, or initialise the value");
+    if (s.op)
+      mend_at(s.trace, *s.op,
+              &result);  // the write, not where its source was made: what is loaded may be bad in a file of any age
     conclude(result, true);
     return result;
   }

@@ -1,5 +1,6 @@
 // A factorisation, inverse or determinant of a singular matrix, and the gradient of eigen- or singular
-// vectors where eigenvalues coincide; and the log, root or reciprocal of eigen- or singular values that are zero up to rounding.
+// vectors where eigenvalues coincide; and the log, root or reciprocal of eigen- or singular values that are zero up to
+// rounding.
 #include "explain/edits.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
@@ -10,9 +11,9 @@ namespace finitude::explain {
 namespace {
 
 bool is_decomposition(const std::string& name) {
-  return one_of(name, {"linalg_eigh", "linalg_eig", "linalg_eigvals", "linalg_svd", "svd", "symeig",
-                       "linalg_qr", "qr", "linalg_lstsq", "LinalgEigh", "LinalgEig", "LinalgSvd", "LinalgQr",
-                       "Svd", "Symeig", "Qr", "LinalgLstsq"});
+  return one_of(
+      name, {"linalg_eigh", "linalg_eig", "linalg_eigvals", "linalg_svd", "svd", "symeig", "linalg_qr", "qr",
+             "linalg_lstsq", "LinalgEigh", "LinalgEig", "LinalgSvd", "LinalgQr", "Svd", "Symeig", "Qr", "LinalgLstsq"});
 }
 
 bool is_solve(const std::string& name) {
@@ -64,7 +65,8 @@ std::string zero_sensitive(const record::Op& op) {
 std::optional<Finding> of_spectrum(const Scene& s) {
   if (!s.first) return std::nullopt;
   const bool derivative = s.backward && s.culprit == s.birth.op;
-  if (derivative && (!s.forward || !s.node || !is_builtin_node(*s.node) || s.forward_bad() || bad_input(*s.op))) return std::nullopt;
+  if (derivative && (!s.forward || !s.node || !is_builtin_node(*s.node) || s.forward_bad() || bad_input(*s.op)))
+    return std::nullopt;
   const record::OpId call = derivative ? s.birth.forward : s.culprit;
   const record::Op& op = s.trace.ops[call];
   if (!derivative && (!bad_output(op) || !inputs_finite(op))) return std::nullopt;
@@ -74,8 +76,8 @@ std::optional<Finding> of_spectrum(const Scene& s) {
   const auto spectrum = spectrum_of(s.trace, call, *values.tensor);
   if (!spectrum || !spectrum->singular()) return std::nullopt;
   const std::string name = plain_name(op.name);
-  const std::string text = std::string(derivative ? "the derivative of " : "") + name + (arg == "self" ? " of " : " by ") +
-                           told(*spectrum, values.dtype());
+  const std::string text = std::string(derivative ? "the derivative of " : "") + name +
+                           (arg == "self" ? " of " : " by ") + told(*spectrum, values.dtype());
   std::string fix = "add a small multiple of the identity to the matrix (C + eps * I) before it is decomposed";
   if (spectrum->rank_at_most > 0) fix += ", or use more samples than it has dimensions";
   fix += spectrum->kind == Spectrum::kDeterminant      ? ", and torch.linalg.slogdet for the logarithm"
@@ -107,8 +109,7 @@ class DegenerateLinalg : public Rule {
     // The failing op may be a part of the decomposition.
     for (record::OpId id = s.birth.op, depth = 0; !s.backward && id < s.trace.ops.size() && depth < 8;
          ++depth, id = s.trace.ops[id].parent)
-      if (const std::string outer = plain_name(s.trace.ops[id].name);
-          is_decomposition(outer) || is_solve(outer))
+      if (const std::string outer = plain_name(s.trace.ops[id].name); is_decomposition(outer) || is_solve(outer))
         op = outer;
     const bool decomposition = is_decomposition(op);
     if (!decomposition && !is_solve(op)) return std::nullopt;
@@ -121,16 +122,15 @@ class DegenerateLinalg : public Rule {
             ? higher + " goes through a decomposition (" + (s.forward ? plain_name(s.forward->name) : op) +
                   ") whose own derivative divides by differences of eigenvalues (or singular values), and they coincide"
         : s.backward && decomposition
-            ? "the gradient of " + op +
-                  " divides by differences of eigenvalues (or singular values) that coincide"
+            ? "the gradient of " + op + " divides by differences of eigenvalues (or singular values) that coincide"
             : op + " of a matrix that is singular, or so close to it that this format cannot tell";
-    const std::string fix =
-        !higher.empty()
-            ? "write it out in products where the matrix is small (2 x 2, 3 x 3), or add a small random diagonal that keeps the singular values "
-              "apart; a derivative that torch.func takes twice may be finite with torch.autograd.grad(create_graph=True)"
-        : s.backward && decomposition
-            ? "use only the eigenvalues, or add a small random diagonal to separate them"
-            : "add a multiple of the identity to the matrix, or torch.linalg.lstsq / pinv";
+    const std::string fix = !higher.empty() ? "write it out in products where the matrix is small (2 x 2, 3 x 3), or "
+                                              "add a small random diagonal that keeps the singular values "
+                                              "apart; a derivative that torch.func takes twice may be finite with "
+                                              "torch.autograd.grad(create_graph=True)"
+                            : s.backward && decomposition
+                                ? "use only the eigenvalues, or add a small random diagonal to separate them"
+                                : "add a multiple of the identity to the matrix, or torch.linalg.lstsq / pinv";
     Finding result = finding(s, "degenerate-linalg", kScoreOneMeaning, text, fix);
     Probe probe(s, s.birth.op);
     probe.again();  // float64 settles nothing: it may invert a matrix that is singular for float32

@@ -62,7 +62,8 @@ const record::Storage* parameter_of(const record::Trace& trace, record::OpId rea
 }
 
 // Is it computed from the parameter?
-bool made_of(const record::Trace& trace, record::OpId reader, const record::TensorUse& use, const record::Storage& parameter) {
+bool made_of(const record::Trace& trace, record::OpId reader, const record::TensorUse& use,
+             const record::Storage& parameter) {
   std::vector<std::pair<record::OpId, const record::TensorUse*>> open{{reader, &use}};
   for (int step = 0; step < 64 && !open.empty(); ++step) {
     const auto [by, at] = open.back();
@@ -75,29 +76,32 @@ bool made_of(const record::Trace& trace, record::OpId reader, const record::Tens
   return false;
 }
 
-// A weight that is divided by a norm of itself (weight_norm, spectral_norm, a parametrization of the program's own): which, and
-// where it is zero.
+// A weight that is divided by a norm of itself (weight_norm, spectral_norm, a parametrization of the program's own):
+// which, and where it is zero.
 std::string zero_weight(const Scene& s, const Point& point, const std::string& rows) {
   const auto* bad = bad_output(*s.first);
   if (!bad || bad->health.nan == 0 || s.first->inputs.empty() || !point.operand.tensor) return {};
   const record::TensorUse& weight = s.first->inputs[0];
   const record::Storage* parameter = weight.health.zero > 0 ? parameter_of(s.trace, s.culprit, &weight) : nullptr;
   if (!parameter || (!point.arg.empty() && !made_of(s.trace, s.culprit, *point.operand.tensor, *parameter))) return {};
-  const std::string text = ": the weight " + (parameter->name.empty() ? "" : parameter->name + " ") + "is divided by its own norm, and ";
+  const std::string text =
+      ": the weight " + (parameter->name.empty() ? "" : parameter->name + " ") + "is divided by its own norm, and ";
   if (weight.health.zero == weight.health.numel) return text + "it is all zero";
   const bool one = point.operand.zeros() == 1;
-  return text + counted(point.operand.zeros(), "vector") + " of it" + (rows.empty() ? "," : " (" + rows.substr(4) + ")") +
-         (one ? " is" : " are") + " all zero";
+  return text + counted(point.operand.zeros(), "vector") + " of it" +
+         (rows.empty() ? "," : " (" + rows.substr(4) + ")") + (one ? " is" : " are") + " all zero";
 }
 
 // What to do about it depends on what the denominator is.
 std::string fix_for(const std::string& what, const Point& point) {
   if (what.find("its own norm") != std::string::npos)
-    return "give that part of the weight small random numbers instead of zeros (nn.init): such a normalisation divides by the norm "
+    return "give that part of the weight small random numbers instead of zeros (nn.init): such a normalisation divides "
+           "by the norm "
            "without an epsilon; in one of your own, clamp the norm";
   if (what.find("norm of") != std::string::npos) return "F.normalize, or an epsilon added to the norm";
   if (what.find("spread") != std::string::npos) return "add an epsilon to the variance, e.g. (var + eps).sqrt()";
-  if (what.find("a mask leaves") != std::string::npos) return "leave at least one element unmasked, or clamp the denominator";
+  if (what.find("a mask leaves") != std::string::npos)
+    return "leave at least one element unmasked, or clamp the denominator";
   if (what.find("over nothing") != std::string::npos || is_integral(point.operand))
     return "leave out what nothing is selected for, or clamp the denominator, .clamp(min=1) for a count";
   return point.operand.numel() <= 1 ? "add an epsilon to the denominator, or leave such a batch out"
@@ -128,7 +132,8 @@ class DivisionByZero : public Rule {
     const bool zero_over_zero = bad->health.nan > 0;
     std::string text = zero_over_zero ? "0 / 0" : "division by zero";
     const bool rows = s.culprit == s.birth.op && has_rows_of_output(point->operand, *bad);
-    const std::string weight = zero_weight(s, *point, rows || (point->arg.empty() && s.birth.rows_of == 0) ? at_rows(s.birth) : "");
+    const std::string weight =
+        zero_weight(s, *point, rows || (point->arg.empty() && s.birth.rows_of == 0) ? at_rows(s.birth) : "");
     const std::string what = weight.empty() ? what_is_zero(s, *point) : weight;
     text += what;
     if (!point->operand.has_inf() && weight.empty())

@@ -1,5 +1,5 @@
-// A value or derivative at the edge of the domain: atanh(1), lgamma at 0 or -1, and in backward sqrt, norm, std or pow at 0,
-// acos at 1, atan2 at the origin, where the forward value is finite.
+// A value or derivative at the edge of the domain: atanh(1), lgamma at 0 or -1, and in backward sqrt, norm, std or pow
+// at 0, acos at 1, atan2 at the origin, where the forward value is finite.
 #include <cmath>
 
 #include "explain/edits.h"
@@ -29,13 +29,11 @@ std::optional<Edge> pole_of(const std::string& op, const Operand& x) {
 }
 
 std::string edge_fix(const std::string& node) {
-  if (node == "Sqrt")
-    return "an epsilon inside the root: sqrt(x + eps), or torch.linalg.vector_norm for a norm";
+  if (node == "Sqrt") return "an epsilon inside the root: sqrt(x + eps), or torch.linalg.vector_norm for a norm";
   if (node == "Pow") return "an epsilon in the base: (x + eps) ** p, or an exponent of at least 1";
   if (one_of(node, {"Acos", "Asin", "Atanh", "Acosh"}))
     return "clamp the argument away from the edge, e.g. to [-1 + eps, 1 - eps]";
-  if (one_of(node, {"Atan2", "Angle", "Hypot"}))
-    return "replace (0, 0) with torch.where before the call, not after it";
+  if (one_of(node, {"Atan2", "Angle", "Hypot"})) return "replace (0, 0) with torch.where before the call, not after it";
   if (one_of(node, {"Norm", "LinalgVectorNorm", "Cdist", "Dist", "Std", "StdMean"}))
     return "keep the argument away from zero: add an epsilon, or sqrt(sum of squares + eps)";
   return "keep the argument away from the edge with an epsilon or a clamp";
@@ -53,11 +51,12 @@ std::optional<Finding> value_at_edge(const Scene& s) {
   if (!bad || !x || (bad->health.inf() == 0 && !is_gamma(op))) return std::nullopt;
   const auto edge = pole_of(op, x);
   if (!edge) return std::nullopt;
-  Finding result =
-      finding(s, "domain-edge", kScorePoint,
-              op + " at " + (edge->is_known ? figure(edge->at) + ", the edge of its domain" : "a negative whole number, where it has a pole") +
-                  at_rows(s.birth) + hidden_by(s),
-              edge->fix);
+  Finding result = finding(s, "domain-edge", kScorePoint,
+                           op + " at " +
+                               (edge->is_known ? figure(edge->at) + ", the edge of its domain"
+                                               : "a negative whole number, where it has a pole") +
+                               at_rows(s.birth) + hidden_by(s),
+                           edge->fix);
   Probe probe(s, s.culprit);
   Variant inside;
   inside.clamp_arg = "self";
@@ -87,22 +86,20 @@ class DomainEdge : public Rule {
     if (!s.node || !is_builtin_node(*s.node) || s.forward_bad()) return std::nullopt;
     const std::string node = plain_name(s.node->name);
     // Divisions and logs at their point are classes of their own.
-    if (one_of(node,
-               {"Div", "Reciprocal", "Rsqrt", "Addcdiv", "Log", "Log2", "Log10", "Log1P", "Xlogy", "Logit"}))
+    if (one_of(node, {"Div", "Reciprocal", "Rsqrt", "Addcdiv", "Log", "Log2", "Log10", "Log1P", "Xlogy", "Logit"}))
       return std::nullopt;
-    const bool known =
-        one_of(node, {"Sqrt", "Pow", "Acos", "Asin", "Atanh", "Acosh", "Atan2", "Angle", "Norm", "Hypot",
-                      "LinalgVectorNorm", "Cdist", "Dist", "Std", "StdMean", "Erfinv"});
+    const bool known = one_of(node, {"Sqrt", "Pow", "Acos", "Asin", "Atanh", "Acosh", "Atan2", "Angle", "Norm", "Hypot",
+                                     "LinalgVectorNorm", "Cdist", "Dist", "Std", "StdMean", "Erfinv"});
     const auto point = find_point(*s.op);
     const Operand x = s.forward ? operand(*s.forward, "self", 0) : Operand{};
     const bool at_edge = x && (x.has(0) || x.has(1) || x.has(-1));
     if (!point && !(known && at_edge && bad_output(*s.op) && !bad_input(*s.op))) return std::nullopt;
     const std::string higher = is_of_higher_order(s) ? derivative_of(s) : "";
-    std::string text = (higher.empty() ? "the derivative of " + (s.forward ? plain_name(s.forward->name) : lowered(node)) : higher) +
-                       " at the edge of its domain is infinite";
+    std::string text =
+        (higher.empty() ? "the derivative of " + (s.forward ? plain_name(s.forward->name) : lowered(node)) : higher) +
+        " at the edge of its domain is infinite";
     if (x)
-      text +=
-          ": its argument has " + (x.zeros() ? counted(x.zeros(), "zero") : "the value " + figure(x.max()));
+      text += ": its argument has " + (x.zeros() ? counted(x.zeros(), "zero") : "the value " + figure(x.max()));
     else if (point)
       text += ": " + counted(point->operand.zeros(), "zero") + " in the denominator of " + s.op->name;
     text += at_rows(s.birth) + hidden_by(s) + "; the forward value is finite, the gradient is not";

@@ -23,8 +23,7 @@ class EmptyMean : public Rule {
       std::string text, fix;
       if (name.starts_with("nll_loss") && name.find("backward") == std::string::npos) {
         if (op.outputs.front().health.nan == 0) continue;
-        if (op.outputs.size() > 1 && op.outputs[1].health.zero == 0)
-          continue;  // total weight of the valid targets
+        if (op.outputs.size() > 1 && op.outputs[1].health.zero == 0) continue;  // total weight of the valid targets
         text =
             "the mean over valid targets of a batch that has none: every target is ignored (total weight 0), "
             "0 / 0";

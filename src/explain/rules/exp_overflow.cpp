@@ -16,8 +16,10 @@ std::string other_way(const Scene& s) {
   for (const record::OpId id : s.birth.path) {
     if (id >= s.trace.ops.size()) break;
     const std::string name = plain_name(s.trace.ops[id].name);
-    if (name == "log1p" || (name == "log" && adds_one)) return "; or, not tried here, F.softplus in the place of log(1 + exp(x))";
-    if (name == "reciprocal" || (name == "div" && adds_one)) return "; or, not tried here, torch.sigmoid in the place of 1 / (1 + exp(-x))";
+    if (name == "log1p" || (name == "log" && adds_one))
+      return "; or, not tried here, F.softplus in the place of log(1 + exp(x))";
+    if (name == "reciprocal" || (name == "div" && adds_one))
+      return "; or, not tried here, torch.sigmoid in the place of 1 / (1 + exp(-x))";
     if (one_of(name, {"sum", "div", "logsumexp"}))
       return "; or, not tried here, subtract its maximum first, as torch.softmax and torch.logsumexp do";
     if (name != "add") break;
@@ -37,8 +39,8 @@ class ExpOverflow : public Rule {
     const double edge = largest_exponent(excess->dtype);
     const std::string op = plain_name(s.first->name);
     std::string text = op + " of " + figure(excess->argument) + " is beyond " + dtype_name(excess->dtype) +
-                       ", which ends at exp(" + figure(edge) + ")" +
-                       (s.culprit == s.birth.op ? at_rows(s.birth) : "") + hidden_by(s);
+                       ", which ends at exp(" + figure(edge) + ")" + (s.culprit == s.birth.op ? at_rows(s.birth) : "") +
+                       hidden_by(s);
     std::string fix = "bound the argument: clamp it" + other_way(s);
     if (s.birth.absorbed_by != record::kNone)
       fix = "double where: clamp or replace the argument before " + op + " as well, e.g. " + op +
@@ -55,7 +57,11 @@ class ExpOverflow : public Rule {
     probe.conclude(result, true);
     // What is computed of it next may need room as well: a sum, a product.
     const double inside = std::floor(edge * 10) / 10 < edge ? std::floor(edge * 10) / 10 : edge - 0.1;
-    Edits(s).at_most("self", inside).at_most("self", std::floor(edge / 2)).at_most("self", std::floor(edge / 4)).into(result);
+    Edits(s)
+        .at_most("self", inside)
+        .at_most("self", std::floor(edge / 2))
+        .at_most("self", std::floor(edge / 4))
+        .into(result);
     return result;
   }
 };

@@ -51,13 +51,12 @@ class ExplodingGradient : public Rule {
     if (!excess || sense::is_half(excess->dtype) || excess->division) return std::nullopt;
     const Growth growth = growth_before(s);
     if (growth.ops < kEnoughOps || !(growth.to > growth.from * kEnoughGrowth)) return std::nullopt;
-    Finding result =
-        finding(s, "exploding-gradient", kScoreRange + 40,
-                "the gradient grew from " + figure(growth.from) + " to " + figure(growth.to) + " over " +
-                    counted(growth.ops, "backward op") + " and left " + dtype_name(excess->dtype) + " in " +
-                    s.op->name + ", while the forward values are finite",
-                "shorter backpropagation through time, gated or orthogonally initialised recurrence, or "
-                "normalisation; clipping acts too late here");
+    Finding result = finding(s, "exploding-gradient", kScoreRange + 40,
+                             "the gradient grew from " + figure(growth.from) + " to " + figure(growth.to) + " over " +
+                                 counted(growth.ops, "backward op") + " and left " + dtype_name(excess->dtype) +
+                                 " in " + s.op->name + ", while the forward values are finite",
+                             "shorter backpropagation through time, gated or orthogonally initialised recurrence, or "
+                             "normalisation; clipping acts too late here");
     Probe probe(s, s.birth.op);
     if (excess->dtype != sense::DType::kFloat64) probe.in_float64(true);
     probe.conclude(result, true);

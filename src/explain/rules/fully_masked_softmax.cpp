@@ -1,5 +1,5 @@
-// softmax, log_softmax or logsumexp over a row in which every element is -Inf, in forward or in backward; and the largest (or
-// smallest) element of such a row, which is an infinity; and exponentials less their largest, by hand.
+// softmax, log_softmax or logsumexp over a row in which every element is -Inf, in forward or in backward; and the
+// largest (or smallest) element of such a row, which is an infinity; and exponentials less their largest, by hand.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -14,8 +14,7 @@ namespace finitude::explain {
 namespace {
 
 bool is_softmax(const std::string& name) {
-  return name.find("softmax") != std::string::npos ||
-         one_of(name, {"logsumexp", "logcumsumexp", "logaddexp"}) ||
+  return name.find("softmax") != std::string::npos || one_of(name, {"logsumexp", "logcumsumexp", "logaddexp"}) ||
          (name.find("attention") != std::string::npos && name.find("backward") == std::string::npos);
 }
 
@@ -25,9 +24,8 @@ std::uint64_t row_length(const record::Op& op, const record::TensorUse& x) {
   std::int64_t dim = -1;
   for (const auto& scalar : op.scalars)
     if (scalar.arg == "dim")  // a number, or a list of one: "[0]"
-      dim = scalar.number
-                ? static_cast<std::int64_t>(*scalar.number)
-                : std::strtol(scalar.text.c_str() + (scalar.text.starts_with('[') ? 1 : 0), nullptr, 10);
+      dim = scalar.number ? static_cast<std::int64_t>(*scalar.number)
+                          : std::strtol(scalar.text.c_str() + (scalar.text.starts_with('[') ? 1 : 0), nullptr, 10);
   const auto rank = static_cast<std::int64_t>(x.shape.size());
   if (dim < 0) dim += rank;
   return dim >= 0 && dim < rank ? static_cast<std::uint64_t>(std::max<std::int64_t>(x.shape[dim], 1)) : 1;
@@ -56,15 +54,17 @@ std::optional<Finding> nothing_to_pick(const Scene& s) {
   if (!s.op || s.backward || !picks(plain_name(s.op->name))) return std::nullopt;
   const auto* in = bad_input(*s.op);
   const auto* out = bad_output(*s.op);
-  if (!in || !out || in->health.nan > 0 || out->health.nan > 0 || in->arg.empty() || !bad_origin(s.trace, s.birth.op, *in).intended)
+  if (!in || !out || in->health.nan > 0 || out->health.nan > 0 || in->arg.empty() ||
+      !bad_origin(s.trace, s.birth.op, *in).intended)
     return std::nullopt;
   const double infinity = out->health.neg_inf > 0 ? -INFINITY : INFINITY;
-  Finding result = finding(s, "fully-masked-softmax", kScoreOneMeaning,
-                           plain_name(s.op->name) + " has nothing but masked elements to pick from: " +
-                               counted(out->health.inf(), "element") + " of its result " + (out->health.inf() == 1 ? "is " : "are ") +
-                               figure(infinity) + at_rows(s.birth),
-                           "leave at least one element unmasked, drop empty samples, or replace the infinity that is left by a finite "
-                           "number where everything is masked");
+  Finding result = finding(
+      s, "fully-masked-softmax", kScoreOneMeaning,
+      plain_name(s.op->name) +
+          " has nothing but masked elements to pick from: " + counted(out->health.inf(), "element") +
+          " of its result " + (out->health.inf() == 1 ? "is " : "are ") + figure(infinity) + at_rows(s.birth),
+      "leave at least one element unmasked, drop empty samples, or replace the infinity that is left by a finite "
+      "number where everything is masked");
   Probe probe(s, s.birth.op);
   Variant floor;
   floor.replace_arg = in->arg;
@@ -83,8 +83,8 @@ std::optional<Finding> by_hand(const Scene& s) {
   if (!s.op || s.backward || plain_name(s.op->name) != "sub") return std::nullopt;
   const Operand x = operand(*s.op, "self", 0), top = operand(*s.op, "other", 1);
   const auto* bad = bad_output(*s.op);
-  if (!bad || !x.tensor || !top.tensor || bad->health.nan == 0 || x.has_nan() || top.has_nan() || x.tensor->health.pos_inf > 0 ||
-      top.tensor->health.neg_inf == 0)
+  if (!bad || !x.tensor || !top.tensor || bad->health.nan == 0 || x.has_nan() || top.has_nan() ||
+      x.tensor->health.pos_inf > 0 || top.tensor->health.neg_inf == 0)
     return std::nullopt;
   const record::TensorUse* at = top.tensor;
   record::OpId reader = s.birth.op;
@@ -100,14 +100,19 @@ std::optional<Finding> by_hand(const Scene& s) {
     at = is_carrier(op) ? carried(op) : nullptr, reader = made;
   }
   const auto& path = s.birth.path;
-  const auto is_exp = [&](record::OpId id) { return id < s.trace.ops.size() && one_of(plain_name(s.trace.ops[id].name), {"exp", "exp2"}); };
-  if (!at || !std::any_of(path.begin(), path.begin() + std::min<std::ptrdiff_t>(3, std::ssize(path)), is_exp)) return std::nullopt;
+  const auto is_exp = [&](record::OpId id) {
+    return id < s.trace.ops.size() && one_of(plain_name(s.trace.ops[id].name), {"exp", "exp2"});
+  };
+  if (!at || !std::any_of(path.begin(), path.begin() + std::min<std::ptrdiff_t>(3, std::ssize(path)), is_exp))
+    return std::nullopt;
   const std::uint64_t row = std::max<std::uint64_t>(1, x.numel() / std::max<std::uint64_t>(1, top.numel()));
   Finding result =
       finding(s, "fully-masked-softmax", kScoreOneMeaning,
-              "exponentials less their largest, over a fully masked row: " + counted(std::max<std::uint64_t>(1, bad->health.nan / row), "row") +
-                  " of " + std::to_string(row) + " elements that are all -Inf" + at_rows(s.birth) + ", and -Inf - (-Inf) is NaN" + hidden_by(s),
-              "put a finite number in the place of an infinite maximum before it is subtracted, leave at least one element of every row "
+              "exponentials less their largest, over a fully masked row: " +
+                  counted(std::max<std::uint64_t>(1, bad->health.nan / row), "row") + " of " + std::to_string(row) +
+                  " elements that are all -Inf" + at_rows(s.birth) + ", and -Inf - (-Inf) is NaN" + hidden_by(s),
+              "put a finite number in the place of an infinite maximum before it is subtracted, leave at least one "
+              "element of every row "
               "unmasked, or mask with torch.finfo(dtype).min instead of -Inf");
   Probe probe(s, s.birth.op);
   probe.in_float64(false);
@@ -136,16 +141,16 @@ class FullyMaskedSoftmax : public Rule {
     const std::uint64_t row = row_length(*softmax, *x);
     if (x->health.neg_inf < row) return std::nullopt;
     const bool values = plain_name(softmax->name).find("logsumexp") == std::string::npos;
-    const std::uint64_t rows =
-        std::max<std::uint64_t>(1, inside ? bad->health.non_finite() : values ? bad->health.nan / row : 1);
+    const std::uint64_t rows = std::max<std::uint64_t>(1, inside   ? bad->health.non_finite()
+                                                          : values ? bad->health.nan / row
+                                                                   : 1);
     std::string text =
         plain_name(softmax->name) + " over a fully masked row: " +
         (s.backward ? "every element of it is -Inf, and backward computes -Inf - (-Inf)"
                     : counted(rows, "row") + " of " + std::to_string(row) + " elements that are all -Inf");
-    Finding result =
-        finding(s, "fully-masked-softmax", kScoreOneMeaning, text + at_rows(s.birth) + hidden_by(s),
-                "leave at least one element of every row unmasked, drop empty samples, or mask with "
-                "torch.finfo(dtype).min instead of -Inf");
+    Finding result = finding(s, "fully-masked-softmax", kScoreOneMeaning, text + at_rows(s.birth) + hidden_by(s),
+                             "leave at least one element of every row unmasked, drop empty samples, or mask with "
+                             "torch.finfo(dtype).min instead of -Inf");
     Probe probe(s, inside ? around : s.birth.op);
     if (!s.backward) {
       Variant floor;

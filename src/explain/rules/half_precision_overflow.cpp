@@ -13,29 +13,26 @@ namespace {
 
 // Made from numbers of the program (torch.tensor(...)): the trace names such an argument "data".
 bool from_literal(const record::Op& op) {
-  return std::any_of(op.scalars.begin(), op.scalars.end(),
-                     [](const auto& scalar) { return scalar.arg == "data"; });
+  return std::any_of(op.scalars.begin(), op.scalars.end(), [](const auto& scalar) { return scalar.arg == "data"; });
 }
 
 // A number in the program that is infinite only because of the format, times a zero: (1 - mask) * -1e10 in
 // float16.
 std::optional<Finding> infinite_constant(const Scene& s) {
-  if (!s.op || s.culprit != s.birth.op || !one_of(plain_name(s.op->name), {"mul", "multiply"}))
-    return std::nullopt;
+  if (!s.op || s.culprit != s.birth.op || !one_of(plain_name(s.op->name), {"mul", "multiply"})) return std::nullopt;
   const auto* bad = bad_output(*s.op);
   if (!bad || bad->health.nan == 0 || !sense::is_half(bad->dtype)) return std::nullopt;
   for (const auto& use : s.op->inputs) {
-    if (use.health.inf() == 0 || use.health.nan > 0 || use.health.numel != 1 || !sense::is_half(use.dtype))
-      continue;
+    if (use.health.inf() == 0 || use.health.nan > 0 || use.health.numel != 1 || !sense::is_half(use.dtype)) continue;
     const BadOrigin origin = bad_origin(s.trace, s.birth.op, use);
     // A literal has lost what it was before the format; where a call asked for Inf, the format is not to
     // blame.
     const bool literal = origin.op == record::kNone || from_literal(s.trace.ops[origin.op]);
     if (!literal || !origin.intended) continue;
-    Finding result = finding(
-        s, "half-precision-overflow", kScoreInfinities + 50,
-        "a constant of the program is infinite in " + dtype_name(use.dtype) + ", and zero times it is NaN",
-        "masked_fill with torch.finfo(dtype).min instead of adding a product with a large constant");
+    Finding result =
+        finding(s, "half-precision-overflow", kScoreInfinities + 50,
+                "a constant of the program is infinite in " + dtype_name(use.dtype) + ", and zero times it is NaN",
+                "masked_fill with torch.finfo(dtype).min instead of adding a product with a large constant");
     conclude(result, false);
     Edits(s).bounded(use.arg).into(result);
     return result;
@@ -56,13 +53,14 @@ class HalfPrecisionOverflow : public Rule {
     std::string text =
         cast ? "a cast of " + (excess->integers ? "integers" : figure(excess->largest)) + " to " + type + " overflows"
              : s.first->name + " in " + type + " overflows (largest operand " + figure(excess->largest) + ")";
-    text += ": the format ends at " + figure(excess->limit) +
-            (s.culprit == s.birth.op ? at_rows(s.birth) : "") + hidden_by(s);
+    text += ": the format ends at " + figure(excess->limit) + (s.culprit == s.birth.op ? at_rows(s.birth) : "") +
+            hidden_by(s);
     const bool mask = s.first->outputs.front().health.numel == 1;
     Finding result = finding(
         s, "half-precision-overflow", kScoreSetting + 25, text,
         mask ? "masked_fill with torch.finfo(dtype).min instead of a constant that the format cannot hold"
-             : std::string("compute this line in float32 (torch.autocast(enabled=False) and .float()); or, not tried here, ") +
+             : std::string(
+                   "compute this line in float32 (torch.autocast(enabled=False) and .float()); or, not tried here, ") +
                    (excess->dtype == sense::DType::kBFloat16 ? "" : "use bfloat16, or ") + "scale the operands down");
     Probe probe(s, s.culprit);
     if (!cast && !s.first->inputs.empty()) {
@@ -82,7 +80,9 @@ class HalfPrecisionOverflow : public Rule {
     Edits edits(s);
     if (!cast || !mask) {
       edits.computed_in(sense::DType::kFloat32)
-          .advised("compute in float32 from this line on (torch.autocast(enabled=False) and .float()), as it was tried with the whole step");
+          .advised(
+              "compute in float32 from this line on (torch.autocast(enabled=False) and .float()), as it was tried with "
+              "the whole step");
     }
     if (cast) {
       edits.between(operand, -excess->limit, excess->limit);

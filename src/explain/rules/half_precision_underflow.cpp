@@ -26,23 +26,21 @@ class HalfPrecisionUnderflow : public Rule {
     const record::Op& made = s.trace.ops[origin.op];
     const std::string type = dtype_name(result_dtype(made));
     const bool lost = origin.kind == EdgeKind::kEpsilonLost;
-    std::string text = lost ? "the epsilon " + figure(origin.epsilon) + " is lost to rounding in " + type
-                            : plain_name(made.name) + " in " + type + " rounds to exactly " +
-                                  figure(point->edge == 0 ? 0 : 1);
-    text += std::string(point->kind == PointKind::kLog ? ", and its log was taken"
-                                                       : ", and was then divided by") +
+    std::string text =
+        lost ? "the epsilon " + figure(origin.epsilon) + " is lost to rounding in " + type
+             : plain_name(made.name) + " in " + type + " rounds to exactly " + figure(point->edge == 0 ? 0 : 1);
+    text += std::string(point->kind == PointKind::kLog ? ", and its log was taken" : ", and was then divided by") +
             " (" + counted(point->operand.zeros(), "zero") + " in " + point->arg + ")" +
             (s.culprit == s.birth.op ? at_rows(s.birth) : "") + hidden_by(s);
-    Finding result = finding(
-        s, "half-precision-underflow", kScoreSetting + 30, text,
-        lost ? "an epsilon that the format can hold (at least 1e-4 in float16), or these lines in float32"
-             : "compute from there in float32 (.float()), or with log_softmax / logsigmoid on the logits");
+    Finding result =
+        finding(s, "half-precision-underflow", kScoreSetting + 30, text,
+                lost ? "an epsilon that the format can hold (at least 1e-4 in float16), or these lines in float32"
+                     : "compute from there in float32 (.float()), or with log_softmax / logsigmoid on the logits");
     Probe probe(s, s.culprit);
     if (point->kind == PointKind::kDivide)
       probe.zeros_replaced(point->arg);
     else
-      probe.clamped(point->arg,
-                    point->edge + safe_floor(point->operand.dtype()) * (point->edge == 0 ? 1 : 16));
+      probe.clamped(point->arg, point->edge + safe_floor(point->operand.dtype()) * (point->edge == 0 ? 1 : 16));
     probe.without_rows();
     probe.in_float64(false);
     probe.conclude(result, true);

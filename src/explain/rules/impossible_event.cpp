@@ -15,7 +15,8 @@ namespace {
 bool meant(const record::Trace& trace, const BadOrigin& origin, const record::TensorUse& use) {
   if (origin.intended) return true;
   if (origin.op != record::kNone || origin.storage >= trace.storages.size()) return false;
-  return use.health.nan == 0 && use.health.inf() != 0 && trace.storages[origin.storage].origin == record::Origin::kBuffer;
+  return use.health.nan == 0 && use.health.inf() != 0 &&
+         trace.storages[origin.storage].origin == record::Origin::kBuffer;
 }
 
 // A total over all events: logsumexp, or what it is made of.
@@ -27,15 +28,17 @@ bool is_total(const record::Trace& trace, record::OpId reader, const record::Ten
       if (plain_name(trace.ops[id].name) == "logsumexp") return true;
     if (made == record::kNone) return false;
     const record::Op& op = trace.ops[made];
-    at = is_carrier(op) ? carried(op) : one_of(plain_name(op.name), {"squeeze", "add", "mul", "sum"}) ? operand(op, "self", 0).tensor : nullptr;
+    at = is_carrier(op)                                                  ? carried(op)
+         : one_of(plain_name(op.name), {"squeeze", "add", "mul", "sum"}) ? operand(op, "self", 0).tensor
+                                                                         : nullptr;
     reader = made;
   }
   return false;
 }
 
 struct Event {
-  bool of_log_softmax = false;             // else: a score less the total of all
-  record::OpId put_in = record::kNone;     // what wrote the infinity
+  bool of_log_softmax = false;          // else: a score less the total of all
+  record::OpId put_in = record::kNone;  // what wrote the infinity
   record::StorageId carried_by = record::kNone;
 };
 
@@ -47,7 +50,8 @@ std::optional<Event> forbidden(const Scene& s, const record::TensorUse& start) {
   const auto takes_total = [&](record::OpId id) {
     const record::Op& op = s.trace.ops[id];
     if (!one_of(plain_name(op.name), {"sub", "add", "rsub"})) return false;
-    return std::ranges::any_of(op.inputs, [&](const record::TensorUse& in) { return in.health.ok() && is_total(s.trace, id, in); });
+    return std::ranges::any_of(
+        op.inputs, [&](const record::TensorUse& in) { return in.health.ok() && is_total(s.trace, id, in); });
   };
   less_total = takes_total(s.birth.op);  // of a single sequence, whose loss that is
   for (int step = 0; step < 256; ++step) {
@@ -89,22 +93,24 @@ class ImpossibleEvent : public Rule {
     if (!bad || !in || bad->health.nan > 0 || in->health.nan > 0) return std::nullopt;
     const auto event = forbidden(s, *in);
     if (!event) return std::nullopt;
-    Finding result =
-        finding(s, "log-of-zero", kScorePoint - 10,
-                std::string(event->of_log_softmax ? "the log of a probability that a mask" : "the log of the probability of an event that a mask") +
-                    by_what(s, *event) + (event->of_log_softmax ? " made exactly zero" : " forbids, which is exactly zero,") + " enters the loss: " +
-                    counted(in->health.inf(), "infinite log-probability") + " in the input of " + s.op->name + at_rows(s.birth),
-                event->of_log_softmax ? "leave the masked classes out of the average (label smoothing over allowed classes only), or mask "
-                                        "with torch.finfo(dtype).min"
-                                      : "look for the label that the mask forbids, and mend it, or leave that sample out; or forbid with a "
-                                        "large negative number instead of -Inf");
+    Finding result = finding(
+        s, "log-of-zero", kScorePoint - 10,
+        std::string(event->of_log_softmax ? "the log of a probability that a mask"
+                                          : "the log of the probability of an event that a mask") +
+            by_what(s, *event) + (event->of_log_softmax ? " made exactly zero" : " forbids, which is exactly zero,") +
+            " enters the loss: " + counted(in->health.inf(), "infinite log-probability") + " in the input of " +
+            s.op->name + at_rows(s.birth),
+        event->of_log_softmax
+            ? "leave the masked classes out of the average (label smoothing over allowed classes only), or mask "
+              "with torch.finfo(dtype).min"
+            : "look for the label that the mask forbids, and mend it, or leave that sample out; or forbid with a "
+              "large negative number instead of -Inf");
     Probe probe(s, s.birth.op);
     Variant floor;
     floor.replace_arg = in->arg;
     floor.replace_from = in->health.neg_inf ? -INFINITY : INFINITY;
     floor.replace_to = 0;
-    if (!in->arg.empty())
-      probe.finite_if(figure(floor.replace_from) + " in " + in->arg + " replaced by 0", floor);
+    if (!in->arg.empty()) probe.finite_if(figure(floor.replace_from) + " in " + in->arg + " replaced by 0", floor);
     probe.in_float64(false);
     probe.conclude(result, true);
     if (!in->arg.empty()) Edits(s, s.birth.op).replaced(in->arg, floor.replace_from, 0).into(result);

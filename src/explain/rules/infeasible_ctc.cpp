@@ -35,14 +35,12 @@ class InfeasibleCtc : public Rule {
     if (!s.op) return std::nullopt;
     const record::Op* ctc = s.op;
     if (plain_name(ctc->name).find("ctc_loss") == std::string::npos && s.forward) ctc = s.forward;
-    if (plain_name(ctc->name).find("ctc_loss") == std::string::npos || ctc->outputs.empty())
-      return std::nullopt;
+    if (plain_name(ctc->name).find("ctc_loss") == std::string::npos || ctc->outputs.empty()) return std::nullopt;
     // The first output is the loss; the table after it holds -Inf in healthy runs too.
     const bool backward_op = plain_name(ctc->name).find("backward") != std::string::npos;
-    const auto* log_probs =
-        ctc->inputs.empty()
-            ? nullptr
-            : &ctc->inputs[backward_op ? std::min<std::size_t>(1, ctc->inputs.size() - 1) : 0];
+    const auto* log_probs = ctc->inputs.empty()
+                                ? nullptr
+                                : &ctc->inputs[backward_op ? std::min<std::size_t>(1, ctc->inputs.size() - 1) : 0];
     if (!log_probs || log_probs->health.nan > 0) return std::nullopt;
     if (!backward_op && ctc->outputs.front().health.pos_inf == 0) return std::nullopt;
     if (backward_op && ctc->outputs.front().health.ok()) return std::nullopt;
@@ -57,8 +55,7 @@ class InfeasibleCtc : public Rule {
                 " for an input of " + std::to_string(inputs[i]);
         break;
       }
-    if (inputs.empty() || targets.empty())
-      text += ": the target is longer than the input (repeats count twice)";
+    if (inputs.empty() || targets.empty()) text += ": the target is longer than the input (repeats count twice)";
     Finding result =
         finding(s, "infeasible-ctc", kScoreOneMeaning, text, "leave such samples out, or zero_infinity=True");
     Probe probe(s, s.birth.op);

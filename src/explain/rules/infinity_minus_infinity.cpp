@@ -31,8 +31,9 @@ bool explains(const std::string& name, const Signs& a, const Signs& b) {
 
 // A matrix product sums products: infinities of both signs, or one that meets a zero, make NaN inside it.
 bool product_of_infinities(const record::Op& op, const std::string& name) {
-  if (!one_of(name, {"mm", "addmm", "bmm", "baddbmm", "matmul", "dot", "vdot", "mv", "addmv", "linear", "convolution",
-                     "conv1d", "conv2d", "conv3d", "mkldnn_convolution", "_scaled_dot_product_flash_attention_for_cpu"}))
+  if (!one_of(name,
+              {"mm", "addmm", "bmm", "baddbmm", "matmul", "dot", "vdot", "mv", "addmv", "linear", "convolution",
+               "conv1d", "conv2d", "conv3d", "mkldnn_convolution", "_scaled_dot_product_flash_attention_for_cpu"}))
     return false;
   bool infinite = false;
   for (const auto& input : op.inputs) {
@@ -56,11 +57,12 @@ class InfinityMinusInfinity : public Rule {
     const Signs a = signs_of(first), b = signs_of(operand(*s.op, "other", 1));
     if (a.nan || b.nan || (!explains(name, a, b) && !product_of_infinities(*s.op, name))) return std::nullopt;
     const auto source = put_in(s);
-    Finding result = finding(s, "infinity-minus-infinity", kScoreInfinities,
-                             "Inf - Inf in " + s.op->name + ": it reads infinities and makes " +
-                                 counted(bad->health.nan, "NaN") + at_rows(s.birth) + (source ? told_source(s, *source) : "") + hidden_by(s),
-                             "replace the infinities with a large finite number (torch.finfo(dtype).min for "
-                             "a mask) or leave those elements out");
+    Finding result =
+        finding(s, "infinity-minus-infinity", kScoreInfinities,
+                "Inf - Inf in " + s.op->name + ": it reads infinities and makes " + counted(bad->health.nan, "NaN") +
+                    at_rows(s.birth) + (source ? told_source(s, *source) : "") + hidden_by(s),
+                "replace the infinities with a large finite number (torch.finfo(dtype).min for "
+                "a mask) or leave those elements out");
     Probe probe(s, s.birth.op);
     probe.in_float64(false);
     probe.without_rows();

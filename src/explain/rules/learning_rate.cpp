@@ -49,7 +49,8 @@ std::optional<Jump> jump_of(const std::vector<double>& rates) {
   double largest = 0;
   std::optional<Jump> jump;
   for (std::size_t i = 0; i < rates.size(); ++i) {
-    if (i >= kBeforeJump && largest > 0 && rates[i] >= kRateJump * largest) jump = Jump{largest, rates[i], rates.size() - i};
+    if (i >= kBeforeJump && largest > 0 && rates[i] >= kRateJump * largest)
+      jump = Jump{largest, rates[i], rates.size() - i};
     largest = std::max(largest, rates[i]);
   }
   return jump && jump->steps <= kRecent ? jump : std::nullopt;
@@ -59,7 +60,8 @@ std::optional<Jump> jump_of(const std::vector<double>& rates) {
 bool grew_since(const std::vector<double>& all, const Jump& jump) {
   if (jump.steps < 2 || all.size() < jump.steps + kBeforeJump) return false;
   const auto end = all.end() - static_cast<std::ptrdiff_t>(jump.steps) + 1;  // that step began with the old weights
-  const auto begin = end - static_cast<std::ptrdiff_t>(std::min<std::size_t>(kRecent, static_cast<std::size_t>(end - all.begin())));
+  const auto begin =
+      end - static_cast<std::ptrdiff_t>(std::min<std::size_t>(kRecent, static_cast<std::size_t>(end - all.begin())));
   double usual = 0;
   for (auto it = begin; it != end; ++it) usual = std::max(usual, std::fabs(*it));
   return usual > 0 && std::fabs(all.back()) >= kSignalGrowth * usual;
@@ -79,14 +81,12 @@ std::optional<Finding> not_a_number(const Scene& s) {
                     (!history.learning_rate.empty() && !std::isfinite(history.learning_rate.back()));
   const bool in_call = s.op && s.birth.kind == "optimizer" && non_finite_step_size(*s.op);
   if (!(applied && rate) && !in_call) return std::nullopt;
-  const double value = !std::isfinite(history.lr_now) || history.learning_rate.empty()
-                           ? history.lr_now
-                           : history.learning_rate.back();
-  Finding result =
-      finding(s, "learning-rate", kScoreOrigin + 20,
-              rate ? "the learning rate is " + figure(value)
-                   : "the step size handed to " + s.op->name + " is not finite",
-              "guard the schedule against 0 / 0 (a warm-up of 0 steps) and check math.isfinite(lr)");
+  const double value =
+      !std::isfinite(history.lr_now) || history.learning_rate.empty() ? history.lr_now : history.learning_rate.back();
+  Finding result = finding(
+      s, "learning-rate", kScoreOrigin + 20,
+      rate ? "the learning rate is " + figure(value) : "the step size handed to " + s.op->name + " is not finite",
+      "guard the schedule against 0 / 0 (a warm-up of 0 steps) and check math.isfinite(lr)");
   conclude(result, true);
   return result;
 }
@@ -147,17 +147,20 @@ class LearningRate : public Rule {
                              (gradient.steps > 0 && gradient.last >= kLossGrowth * gradient.first) ||
                              (weight.steps > 0 && weight.last >= kLossGrowth * weight.first);
     if (!weights_grew || !signal_grew) return std::nullopt;
-    // A loss of exponentials grows by as much before they overflow, whatever the learning rate: then the weights have to tell.
+    // A loss of exponentials grows by as much before they overflow, whatever the learning rate: then the weights have
+    // to tell.
     if (excess.exponential && !(weight.last >= kLossGrowth * weight.first)) return std::nullopt;
-    if (const std::string outlier = outlier_before(history); !outlier.empty() && !excess.exponential) return of_outlier(s, excess, weight, outlier);
+    if (const std::string outlier = outlier_before(history); !outlier.empty() && !excess.exponential)
+      return of_outlier(s, excess, weight, outlier);
     std::string text = "the updates are too large: ";
     if (loss.steps > 0)
-      text += "loss " + figure(loss.first) + " to " + figure(loss.last) + " over the last " + counted(loss.steps, "step") + ", ";
+      text += "loss " + figure(loss.first) + " to " + figure(loss.last) + " over the last " +
+              counted(loss.steps, "step") + ", ";
     // Of weights there is what they began with and what they are now: no steps to count.
     text += "weights " + figure(weight.first) + " to " + figure(weight.last) + rates_of(history, loss.steps);
     text += "; " + s.first->name + " overflows as a result";
-    Finding result = finding(s, "learning-rate", kScoreRange + 60, text,
-                             "lower the learning rate, add warm-up, or clip gradients");
+    Finding result =
+        finding(s, "learning-rate", kScoreRange + 60, text, "lower the learning rate, add warm-up, or clip gradients");
     result.fix_file.clear();  // the line of the birth is not where the learning rate is set
     result.fix_line = 0;
     Probe probe(s, s.culprit);
@@ -166,10 +169,11 @@ class LearningRate : public Rule {
     return result;
   }
 
-  static Finding of_outlier(const Scene& s, const RangeExcess& excess, const Growth& weight, const std::string& outlier) {
+  static Finding of_outlier(const Scene& s, const RangeExcess& excess, const Growth& weight,
+                            const std::string& outlier) {
     Finding result = finding(s, "exploding-gradient", kScoreRange + 60,
-                             outlier + ". Its update took the weights from " + figure(weight.first) + " to " + figure(weight.last) + "; " +
-                                 s.first->name + " overflows as a result",
+                             outlier + ". Its update took the weights from " + figure(weight.first) + " to " +
+                                 figure(weight.last) + "; " + s.first->name + " overflows as a result",
                              kOutlierFix);
     result.fix_file.clear();  // the line of the birth is not where the batch is made
     result.fix_line = 0;
@@ -183,8 +187,9 @@ class LearningRate : public Rule {
   static std::optional<Finding> at_once(const Scene& s, const RangeExcess& excess) {
     const auto grown = grown_in_few_steps(s.evidence.history, s.trace);
     if (!grown || excess.division) return std::nullopt;
-    const std::string text = "the updates are too large: weights grew from " + figure(grown->from) + " to " + figure(grown->to) + " in " +
-                             counted(grown->steps, "step") + rates_of(s.evidence.history, grown->steps) + "; " + s.first->name +
+    const std::string text = "the updates are too large: weights grew from " + figure(grown->from) + " to " +
+                             figure(grown->to) + " in " + counted(grown->steps, "step") +
+                             rates_of(s.evidence.history, grown->steps) + "; " + s.first->name +
                              " overflows as a result";
     Finding result = finding(s, "learning-rate", kScoreRange + 60, text, "lower the learning rate, or add warm-up");
     result.fix_file.clear();  // the line of the birth is not where the learning rate is set

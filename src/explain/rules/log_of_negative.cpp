@@ -52,10 +52,9 @@ class LogOfNegative : public Rule {
     const Operand x = operand(*s.first, arg, second ? 1 : 0);
     if (!x || (x.min() >= domain->low && x.max() <= domain->high)) return std::nullopt;
     const double outside = x.min() < domain->low ? x.min() : x.max();
-    std::string text =
-        domain->low == 0 && domain->high > 1 ? "log of a negative number" : "log outside its domain";
-    text += ": " + counted(bad->health.nan, "NaN") + (s.culprit == s.birth.op ? at_rows(s.birth) : "") +
-            ", " + arg + " as far as " + figure(outside) + hidden_by(s);
+    std::string text = domain->low == 0 && domain->high > 1 ? "log of a negative number" : "log outside its domain";
+    text += ": " + counted(bad->health.nan, "NaN") + (s.culprit == s.birth.op ? at_rows(s.birth) : "") + ", " + arg +
+            " as far as " + figure(outside) + hidden_by(s);
     Finding result =
         finding(s, "log-of-negative", kScorePoint + 5, text,
                 "make the argument positive (softplus or exp of the output, the unscaled value, or clamp)");

@@ -18,8 +18,8 @@ std::string how(const Scene& s, const Point& point) {
   switch (origin.kind) {
     case EdgeKind::kSaturated: {
       const bool softmax = one_of(name, {"exp", "softmax", "safe_softmax"});
-      return std::string(": ") + (softmax ? "softmax" : name) +
-             (softmax ? " underflowed in " : " saturated in ") + type;
+      return std::string(": ") + (softmax ? "softmax" : name) + (softmax ? " underflowed in " : " saturated in ") +
+             type;
     }
     case EdgeKind::kUnderflow:
       return ": " + name + " underflowed in " + type;
@@ -49,13 +49,12 @@ std::string fix_for(const Scene& s, const Point& point, const std::string& cause
     fix = "clamp(min=" + figure(safe_floor(point.operand.dtype())) +
           ") before the logarithm, or torch.xlogy for p * log p";
   if (s.birth.absorbed_by != record::kNone || s.backward)
-    fix +=
-        "; where zeros are masked out, put a harmless value in with torch.where before the logarithm as well";
+    fix += "; where zeros are masked out, put a harmless value in with torch.where before the logarithm as well";
   return fix;
 }
 
-// Where -Inf is harmless by itself, as before a softmax, what it becomes NaN in: the first on the path that reads infinities and makes
-// NaN, with the rows of that.
+// Where -Inf is harmless by itself, as before a softmax, what it becomes NaN in: the first on the path that reads
+// infinities and makes NaN, with the rows of that.
 std::string turned_to_nan(const Scene& s) {
   if (s.culprit != s.birth.op || s.backward) return {};
   for (const record::OpId id : s.birth.path) {
@@ -65,11 +64,13 @@ std::string turned_to_nan(const Scene& s) {
     const auto* out = bad_output(op);
     if (!in || !out || in->health.nan != 0) return {};
     if (out->health.nan == 0) continue;
-    const bool fewer = out->health.nan < in->health.inf() || plain_name(op.name).find("softmax") != std::string::npos || plain_name(op.name) == "sub";
+    const bool fewer = out->health.nan < in->health.inf() || plain_name(op.name).find("softmax") != std::string::npos ||
+                       plain_name(op.name) == "sub";
     if (!fewer || in->health.pos_inf != 0) return {};
     locate::Birth at;
     at.rows = out->bad_rows;
-    return "; not each -Inf does harm, but where nothing else is left " + op.name + at_line(s.trace, op) + " makes NaN of them" + at_rows(at);
+    return "; not each -Inf does harm, but where nothing else is left " + op.name + at_line(s.trace, op) +
+           " makes NaN of them" + at_rows(at);
   }
   return {};
 }
@@ -81,11 +82,10 @@ bool is_log_node(const Scene& s) {
 }
 
 Finding in_backward(const Scene& s, const Point& point) {
-  Finding result =
-      finding(s, "log-of-zero", kScorePoint,
-              "log of an exact zero: its derivative divides by it (" + zeros_of(point.operand) + ")" +
-                  at_rows(s.birth) + hidden_by(s),
-              "clamp the argument above zero, or replace its zeros with torch.where before the logarithm");
+  Finding result = finding(s, "log-of-zero", kScorePoint,
+                           "log of an exact zero: its derivative divides by it (" + zeros_of(point.operand) + ")" +
+                               at_rows(s.birth) + hidden_by(s),
+                           "clamp the argument above zero, or replace its zeros with torch.where before the logarithm");
   Probe probe(s, s.birth.op);
   probe.zeros_replaced(point.arg);
   probe.in_float64(false);

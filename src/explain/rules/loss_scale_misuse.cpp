@@ -16,8 +16,7 @@ constexpr std::uint32_t kPatience = 20;  // skips in a row that a calibrating sc
 // A one-element forward value multiplied by a large number of the program: loss * 2**20.
 double constant_scale(const record::Trace& trace) {
   for (auto op = trace.ops.rbegin(); op != trace.ops.rend(); ++op) {
-    if (op->phase != record::Phase::kForward || plain_name(op->name) != "mul" || op->outputs.empty())
-      continue;
+    if (op->phase != record::Phase::kForward || plain_name(op->name) != "mul" || op->outputs.empty()) continue;
     if (op->outputs.front().health.numel != 1 || !op->outputs.front().requires_grad) continue;
     for (const char* arg : {"other", "self"}) {
       const auto number = constant(trace, operand(*op, arg, arg[0] == 'o' ? 1 : 0));
@@ -31,8 +30,7 @@ double constant_scale(const record::Trace& trace) {
 bool reads_gradient(const Scene& s) {
   if (s.backward) return true;
   for (const auto& use : s.op->inputs) {
-    if (use.storage < s.trace.storages.size() &&
-        s.trace.storages[use.storage].origin == record::Origin::kGradient)
+    if (use.storage < s.trace.storages.size() && s.trace.storages[use.storage].origin == record::Origin::kGradient)
       return true;
     const record::OpId made = producer(s.trace, s.birth.op, use);
     if (made != record::kNone && s.trace.ops[made].phase == record::Phase::kBackward) return true;
@@ -50,8 +48,8 @@ class LossScaleMisuse : public Rule {
     const auto excess = find_excess(*s.op);
     if (!excess || !sense::is_half(excess->dtype) || excess->exponential) return std::nullopt;
     const StepHistory& history = evidence.history;
-    const bool stuck = history.scaler_active &&
-                       (history.scaler_skips_in_row > kPatience || (history.scale > 0 && history.scale < 1));
+    const bool stuck =
+        history.scaler_active && (history.scaler_skips_in_row > kPatience || (history.scale > 0 && history.scale < 1));
     const double by_hand = history.scaler_active ? 0 : constant_scale(s.trace);
     if (!stuck && by_hand == 0 && !history.scaler_active) return std::nullopt;
     std::string text = "a gradient overflows " + dtype_name(excess->dtype) + " in " + s.op->name +
@@ -63,13 +61,11 @@ class LossScaleMisuse : public Rule {
               (stuck ? " after " + counted(history.scaler_skips_in_row, "skip") + " in a row" : "");
     Finding result = finding(
         s, "loss-scale-misuse", kScoreSetting + (stuck || by_hand != 0 ? 40 : -20), text,
-        by_hand != 0
-            ? "torch.amp.GradScaler, which skips such steps and lowers the scale, or a smaller constant"
-            : "unscale before using gradients, start from a smaller init_scale, or find the layer whose "
-              "gradient no scale can hold");
+        by_hand != 0 ? "torch.amp.GradScaler, which skips such steps and lowers the scale, or a smaller constant"
+                     : "unscale before using gradients, start from a smaller init_scale, or find the layer whose "
+                       "gradient no scale can hold");
     Probe probe(s, s.birth.op);
-    if (const double scale = by_hand != 0 ? std::fabs(by_hand) : history.scale;
-        scale > 1 && !s.op->inputs.empty()) {
+    if (const double scale = by_hand != 0 ? std::fabs(by_hand) : history.scale; scale > 1 && !s.op->inputs.empty()) {
       const std::string read = first_read(*s.op), arg = read.empty() ? "self" : read;
       Variant unscaled;
       unscaled.scale_arg = arg;

@@ -33,7 +33,8 @@ struct Changed {
 };
 
 bool covers(const record::TensorUse& seen, const record::TensorUse& now) {
-  return seen.storage == now.storage && seen.storage != record::kNone && seen.dense && seen.begin <= now.begin && now.end <= seen.end;
+  return seen.storage == now.storage && seen.storage != record::kNone && seen.dense && seen.begin <= now.begin &&
+         now.end <= seen.end;
 }
 
 Changed changed_since_forward(const Scene& s) {
@@ -49,8 +50,7 @@ Changed changed_since_forward(const Scene& s) {
       for (const auto* uses : {&before.inputs, &before.outputs})
         for (const auto& then : *uses)
           if (same_span(then, now) && then.health.ok() && then.health.numel > 0)
-            if (const record::OpId writer = producer(s.trace, s.birth.op, now);
-                overwritten_after(s, id, writer))
+            if (const record::OpId writer = producer(s.trace, s.birth.op, now); overwritten_after(s, id, writer))
               return {&now, writer, id};
     }
   }
@@ -75,9 +75,12 @@ Changed changed_unseen(const Scene& s) {
   return {};
 }
 
-// A write that no operator made, on the way to the birth, of values that were not there before: larger by far, or zeros.
+// A write that no operator made, on the way to the birth, of values that were not there before: larger by far, or
+// zeros.
 record::OpId unseen_write_behind(const Scene& s) {
-  const auto is_one = [](const record::Op& op) { return op.name == record::kUnseenWrite && !op.inputs.empty() && !op.outputs.empty(); };
+  const auto is_one = [](const record::Op& op) {
+    return op.name == record::kUnseenWrite && !op.inputs.empty() && !op.outputs.empty();
+  };
   if (!s.op || std::ranges::none_of(s.trace.ops, is_one)) return record::kNone;
   constexpr double kFactor = 8;
   constexpr std::size_t kMostOps = 512;
@@ -103,7 +106,8 @@ record::OpId unseen_write_behind(const Scene& s) {
 
 std::string grouped(std::uint64_t value) {
   std::string digits = std::to_string(value);
-  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<std::size_t>(at), 1, ',');
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<std::size_t>(at), 1, ',');
   return digits;
 }
 
@@ -117,9 +121,11 @@ std::optional<std::uint64_t> number_of(const record::Op& op, std::string_view na
 std::string told_bytes(const record::Op& change) {
   const auto bytes = number_of(change, record::kChangedBytes);
   if (!bytes) return "values changed between writer and reader";
-  const std::uint64_t first = number_of(change, record::kFirstByte).value_or(0), end = number_of(change, record::kEndByte).value_or(0);
-  std::string text = (number_of(change, record::kAtLeast) ? "at least " : "") + grouped(*bytes) + " bytes changed between writer and reader (bytes " +
-                     grouped(first) + " to " + grouped(end - 1) + " of " + grouped(static_cast<std::uint64_t>(change.outputs[0].end - change.outputs[0].begin));
+  const std::uint64_t first = number_of(change, record::kFirstByte).value_or(0),
+                      end = number_of(change, record::kEndByte).value_or(0);
+  std::string text = (number_of(change, record::kAtLeast) ? "at least " : "") + grouped(*bytes) +
+                     " bytes changed between writer and reader (bytes " + grouped(first) + " to " + grouped(end - 1) +
+                     " of " + grouped(static_cast<std::uint64_t>(change.outputs[0].end - change.outputs[0].begin));
   text += end - first == *bytes ? ", without a gap" : ", with gaps";
   constexpr std::uint64_t kBlock = 2048;
   return text + (*bytes % kBlock == 0 ? "; a multiple of 2,048)" : ")");
@@ -130,19 +136,28 @@ Finding of_unseen_write(const Scene& s, record::OpId id) {
   const record::TensorUse &before = change.inputs.front(), &after = change.outputs.front();
   const record::OpId writer = producer(s.trace, id, before);
   const record::Op* reader = id + 1 < s.trace.ops.size() ? &s.trace.ops[id + 1] : nullptr;
-  for (record::OpId next = id + 1; reader && reader->name == record::kUnseenWrite && next + 1 < s.trace.ops.size();) reader = &s.trace.ops[++next];
+  for (record::OpId next = id + 1; reader && reader->name == record::kUnseenWrite && next + 1 < s.trace.ops.size();)
+    reader = &s.trace.ops[++next];
   std::string text = told_bytes(change) + ": ";
-  text += writer == record::kNone ? "the memory was there before the step" : s.trace.ops[writer].name + at_line(s.trace, s.trace.ops[writer]) + " wrote this memory";
+  text += writer == record::kNone
+              ? "the memory was there before the step"
+              : s.trace.ops[writer].name + at_line(s.trace, s.trace.ops[writer]) + " wrote this memory";
   if (reader) text += ", " + reader->name + at_line(s.trace, *reader) + " reads it";
-  text += ", and no operator wrote there in between; the largest value was " + figure(before.health.absmax) + " and is " + figure(after.health.absmax);
-  if (after.health.zero > before.health.zero) text += ", and there are " + grouped(after.health.zero - before.health.zero) + " zeros more";
+  text += ", and no operator wrote there in between; the largest value was " + figure(before.health.absmax) +
+          " and is " + figure(after.health.absmax);
+  if (after.health.zero > before.health.zero)
+    text += ", and there are " + grouped(after.health.zero - before.health.zero) + " zeros more";
   text += "; " + s.op->name + " only made a non-finite value of it";
-  Finding result = finding(s, "memory-corruption", kScoreOneMeaning + 40, text,
-                           "find what writes this memory beside PyTorch's operators: an extension, ctypes or a data_ptr() that is used too long, another "
-                           "thread, process or stream, or failing memory. A write that is meant belongs into an operator (torch.library)");
+  Finding result = finding(
+      s, "memory-corruption", kScoreOneMeaning + 40, text,
+      "find what writes this memory beside PyTorch's operators: an extension, ctypes or a data_ptr() that is used too "
+      "long, another "
+      "thread, process or stream, or failing memory. A write that is meant belongs into an operator (torch.library)");
   if (reader) mend_at(s.trace, *reader, &result);
   const bool finite = number_of(change, record::kFiniteWithout).has_value();
-  if (finite) result.experiments.push_back({"whole step played again from its operators, without that write", "loss and gradients finite", true});
+  if (finite)
+    result.experiments.push_back(
+        {"whole step played again from its operators, without that write", "loss and gradients finite", true});
   conclude(result, finite || (number_of(change, record::kChangedBytes) && !number_of(change, record::kAtLeast)));
   return result;
 }
@@ -158,26 +173,28 @@ class MemoryCorruption : public Rule {
       std::string text = "a tensor that backward needs was finite in forward and is not in backward";
       if (changed.written_by != record::kNone)
         text += "; " + s.trace.ops[changed.written_by].name + " overwrote it in between";
-      Finding result = finding(
-          s, "memory-corruption", kScoreSetting + 60, text,
-          "save a copy for backward (save_for_backward, clone), or record the stream that still uses it");
+      Finding result =
+          finding(s, "memory-corruption", kScoreSetting + 60, text,
+                  "save a copy for backward (save_for_backward, clone), or record the stream that still uses it");
       conclude(result, true);
       return result;
     }
     if (const Changed changed = changed_unseen(s); changed.use) {
-      Finding result = finding(
-          s, "memory-corruption", kScoreOrigin - 40,
-          "a tensor that backward needs was finite when " + s.trace.ops[changed.seen_by].name + at_line(s.trace, s.trace.ops[changed.seen_by]) +
-              " read it, and is not in backward; no operator wrote it in between: NumPy, another thread or an extension "
-              "did, in memory that the tensor shares",
-          "give the tensor memory of its own (torch.tensor or clone instead of from_numpy), or write there only after backward");
+      Finding result = finding(s, "memory-corruption", kScoreOrigin - 40,
+                               "a tensor that backward needs was finite when " + s.trace.ops[changed.seen_by].name +
+                                   at_line(s.trace, s.trace.ops[changed.seen_by]) +
+                                   " read it, and is not in backward; no operator wrote it in between: NumPy, another "
+                                   "thread or an extension "
+                                   "did, in memory that the tensor shares",
+                               "give the tensor memory of its own (torch.tensor or clone instead of from_numpy), or "
+                               "write there only after backward");
       conclude(result, true);
       return result;
     }
     if (s.birth.kind == "memory" && s.birth.first_reader < s.trace.ops.size()) {
-      Finding result = finding(s, "memory-corruption", kScoreOrigin - 50,
-                               "memory holds a non-finite value that no traced op wrote",
-                               "look for a write from another stream, thread or extension");
+      Finding result =
+          finding(s, "memory-corruption", kScoreOrigin - 50, "memory holds a non-finite value that no traced op wrote",
+                  "look for a write from another stream, thread or extension");
       conclude(result, false);
       return result;
     }

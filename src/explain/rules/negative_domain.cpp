@@ -22,11 +22,11 @@ std::optional<Domain> domain_of(const record::Trace& trace, const record::Op& op
   if (one_of(name, {"acosh", "arccosh"})) return Domain{1, INFINITY};
   if (one_of(name, {"pow", "float_power"})) {
     const auto exponent = constant(trace, operand(op, "exponent", 1));
-    if (exponent && std::isfinite(*exponent) && *exponent != std::floor(*exponent))
-      return Domain{0, INFINITY};
+    if (exponent && std::isfinite(*exponent) && *exponent != std::floor(*exponent)) return Domain{0, INFINITY};
     // One of several exponents may be a fraction: of finite numbers only that gives NaN.
     const Operand x = operand(op, "self", 0), power = operand(op, "exponent", 1);
-    if (!exponent && x.tensor && power.tensor && !power.has_nan() && !power.has_inf() && !x.has_inf()) return Domain{0, INFINITY};
+    if (!exponent && x.tensor && power.tensor && !power.has_nan() && !power.has_inf() && !x.has_inf())
+      return Domain{0, INFINITY};
   }
   return std::nullopt;
 }
@@ -44,8 +44,7 @@ bool has_pole(const record::Trace& trace, const record::Op& op) {
 // The operand is the small difference of large numbers, and rounding made it leave the domain.
 bool cancelled(const Scene& s, const Operand& x, const Domain& domain) {
   const record::OpId made = x.tensor ? producer(s.trace, s.culprit, *x.tensor) : record::kNone;
-  if (made == record::kNone ||
-      !one_of(plain_name(s.trace.ops[made].name), {"sub", "add", "rsub", "addmm", "baddbmm"}))
+  if (made == record::kNone || !one_of(plain_name(s.trace.ops[made].name), {"sub", "add", "rsub", "addmm", "baddbmm"}))
     return false;
   double largest = 0;
   for (const auto& use : s.trace.ops[made].inputs) largest = std::max(largest, use.health.absmax);
@@ -63,16 +62,14 @@ class NegativeDomain : public Rule {
     if (!bad || bad->health.nan == 0) return std::nullopt;
     const auto domain = domain_of(s.trace, *s.first);
     const Operand x = operand(*s.first, "self", 0);
-    if (!domain || !x || x.has_nan() || (x.min() >= domain->low && x.max() <= domain->high))
-      return std::nullopt;
+    if (!domain || !x || x.has_nan() || (x.min() >= domain->low && x.max() <= domain->high)) return std::nullopt;
     const std::string op = plain_name(s.first->name);
     const bool rounding = cancelled(s, x, *domain);
     const double outside = x.min() < domain->low ? x.min() : x.max();
     std::string text = op + (domain->low == 0 ? " of a negative number" : " outside its domain") + ": " +
                        counted(bad->health.nan, "NaN") + (s.culprit == s.birth.op ? at_rows(s.birth) : "") +
                        ", the argument goes to " + figure(outside);
-    if (rounding)
-      text += "; it is a small difference of large numbers, left over from rounding (cancellation)";
+    if (rounding) text += "; it is a small difference of large numbers, left over from rounding (cancellation)";
     text += hidden_by(s);
     std::string fix = "clamp the argument into the domain";
     if (domain->low == 0)

@@ -27,10 +27,11 @@ class OptimizerArithmetic : public Rule {
     if (point) {
       text += (bad->health.nan ? "0 / 0" : "x / 0") + std::string(" in ") + s.first->name + " (" +
               zeros_of(point->operand) + " in the denominator)";
-      fix = is_root ? "add the epsilon before the root: behind it, it adds to an infinity" : "an epsilon in the denominator, or a ratio of 1 where a norm is zero";
+      fix = is_root ? "add the epsilon before the root: behind it, it adds to an infinity"
+                    : "an epsilon in the denominator, or a ratio of 1 where a norm is zero";
     } else if (excess) {
-      text += "an overflow in " + s.first->name + " (largest operand " + figure(excess->largest) +
-              ", limit " + figure(excess->limit) + ")";
+      text += "an overflow in " + s.first->name + " (largest operand " + figure(excess->largest) + ", limit " +
+              figure(excess->limit) + ")";
       fix = "clip gradients before the optimizer, or keep its state in a wider format";
     } else {
       text += "a non-finite value in " + s.first->name + " from finite inputs";

@@ -26,10 +26,10 @@ class SkeletonRule : public Rule {
     if (!x || !bad || bad->health.inf() == 0) return std::nullopt;
 
     // 3. The finding: a class of the contract, a score from the scale in evidence.h, one sentence, a fix.
-    Finding result = finding(
-        s, "domain-edge", kScorePoint,
-        "tan at a pole: " + counted(bad->health.inf(), "infinite value") + at_rows(s.birth) + hidden_by(s),
-        "keep the argument away from pi / 2");
+    Finding result =
+        finding(s, "domain-edge", kScorePoint,
+                "tan at a pole: " + counted(bad->health.inf(), "infinite value") + at_rows(s.birth) + hidden_by(s),
+                "keep the argument away from pi / 2");
 
     // 4. Experiments, each with what the cause predicts; then the confidence follows.
     Probe probe(s, s.culprit);

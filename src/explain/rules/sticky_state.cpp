@@ -21,11 +21,12 @@ class StickyState : public Rule {
     // poisoned it.
     if (s.birth.kind == "state" && !s.op && is_running(s.trace, s.birth.storage) && !evidence.history.loss.empty()) {
       const std::string& name = s.trace.storages[s.birth.storage].name;
-      Finding result = finding(s, "sticky-state", kScoreOrigin + 10,
-                               (name.empty() ? "a running statistic" : name) +
-                                   " holds a bad value that no operation of this step wrote (an earlier step, or code that PyTorch does "
-                                   "not see), and keeps it",
-                               fix);
+      Finding result = finding(
+          s, "sticky-state", kScoreOrigin + 10,
+          (name.empty() ? "a running statistic" : name) +
+              " holds a bad value that no operation of this step wrote (an earlier step, or code that PyTorch does "
+              "not see), and keeps it",
+          fix);
       conclude(result, true);
       return result;
     }

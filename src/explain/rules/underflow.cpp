@@ -15,11 +15,13 @@
 namespace finitude::explain {
 namespace {
 
-// A probability may be an exact 0 by rounding: to take its log is the log's fault, to divide by it is as with any other value that is lost.
+// A probability may be an exact 0 by rounding: to take its log is the log's fault, to divide by it is as with any other
+// value that is lost.
 bool rounded_to_zero(const record::Trace& trace, const EdgeOrigin& origin, const Point& point) {
   if (origin.op >= trace.ops.size()) return false;
   const auto& made = trace.ops[origin.op].outputs;  // at 1 it saturates as well
-  if (std::none_of(made.begin(), made.end(), [](const record::TensorUse& use) { return use.health.zero != 0; })) return false;
+  if (std::none_of(made.begin(), made.end(), [](const record::TensorUse& use) { return use.health.zero != 0; }))
+    return false;
   return origin.kind == EdgeKind::kSaturated && point.kind != PointKind::kLog && point.edge == 0 &&
          one_of(plain_name(trace.ops[origin.op].name), {"softmax", "safe_softmax", "sigmoid", "erfc", "ndtr"});
 }
@@ -50,13 +52,12 @@ class Underflow : public Rule {
     const bool exponential = one_of(name, {"exp", "exp2"});
     std::string fix =
         lost ? "an epsilon that the format can hold"
-        : name == "exp" && plain_name(s.first->name) == "log" && producer(s.trace, s.culprit, *point->operand.tensor) == origin.op
+        : name == "exp" && plain_name(s.first->name) == "log" &&
+                producer(s.trace, s.culprit, *point->operand.tensor) == origin.op
             ? "the log of an exponential is its exponent: leave both out"
-        : exponential && point->kind == PointKind::kLog
-            ? "stay in the log domain: torch.logsumexp of the exponents"
-        : exponential
-            ? "stay in the log domain (exp(0.5 * x) for sqrt(exp(x)), log-domain scaling), or a larger floor"
-            : "compute in the log domain or float64, or clamp away from zero";
+        : exponential && point->kind == PointKind::kLog ? "stay in the log domain: torch.logsumexp of the exponents"
+        : exponential ? "stay in the log domain (exp(0.5 * x) for sqrt(exp(x)), log-domain scaling), or a larger floor"
+                      : "compute in the log domain or float64, or clamp away from zero";
     Finding result = finding(s, "underflow", kScorePoint + 20, text, fix);
     result.fix_is_no_edit = !lost;
     Probe probe(s, s.culprit);

@@ -18,11 +18,12 @@ const record::Op* allocation(const Scene& s) {
   return origin.op != record::kNone && s.trace.ops[origin.op].allocates ? &s.trace.ops[origin.op] : nullptr;
 }
 
-// An operator that was cut off in backward gave nothing: what is bad is the memory that it had been given to write. The allocation; null
-// where the birth is none such.
+// An operator that was cut off in backward gave nothing: what is bad is the memory that it had been given to write. The
+// allocation; null where the birth is none such.
 const record::Op* given_to_cut_off(const Scene& s) {
   if (!s.op || !s.op->failed || s.op->is_node || s.op->phase != record::Phase::kBackward) return nullptr;
-  for (record::OpId id = s.birth.op + 1; id < s.trace.ops.size() && s.trace.ops[id].parent >= s.birth.op && s.trace.ops[id].parent != record::kNone; ++id)
+  for (record::OpId id = s.birth.op + 1;
+       id < s.trace.ops.size() && s.trace.ops[id].parent >= s.birth.op && s.trace.ops[id].parent != record::kNone; ++id)
     if (s.trace.ops[id].allocates && cut_off_in(s.trace, id) != record::kNone) return &s.trace.ops[id];
   return nullptr;
 }
@@ -38,8 +39,7 @@ class UninitialisedMemory : public Rule {
     if (!made) return std::nullopt;
     Finding result = finding(
         s, "uninitialised-memory", kScoreOrigin,
-        made->name +
-            " hands out memory with whatever it held before, and it is read before anything is written",
+        made->name + " hands out memory with whatever it held before, and it is read before anything is written",
         "initialise it (torch.zeros, nn.init, copy_) before the first read");
     mend_at(s.trace, *made, &result);
     const auto id = static_cast<record::OpId>(made - s.trace.ops.data());

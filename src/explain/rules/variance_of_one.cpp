@@ -22,14 +22,12 @@ double correction_of(const record::Op& op) {
 // The denominator is n - 1, with n = 1, where n is a count that no gradient flows through.
 bool divides_by_n_minus_1(const Scene& s) {
   const auto point = find_point(*s.first);
-  if (!point || point->kind != PointKind::kDivide || !point->operand.tensor || point->operand.numel() > 1)
-    return false;
+  if (!point || point->kind != PointKind::kDivide || !point->operand.tensor || point->operand.numel() > 1) return false;
   const record::OpId made = producer(s.trace, s.culprit, *point->operand.tensor);
   if (made == record::kNone || plain_name(s.trace.ops[made].name) != "sub") return false;
   const record::Op& sub = s.trace.ops[made];
   const Operand n = operand(sub, "self", 0);
-  if (!n.tensor || n.tensor->requires_grad || n.numel() > 1 ||
-      !is_constant(s.trace, operand(sub, "other", 1)))
+  if (!n.tensor || n.tensor->requires_grad || n.numel() > 1 || !is_constant(s.trace, operand(sub, "other", 1)))
     return false;
   if (n.numel() == 1) return n.max() == 1;
   // An integer count: nothing shows its value, so it has to be the numerator as well.
@@ -55,9 +53,9 @@ class VarianceOfOne : public Rule {
     const auto* bad = s.first ? bad_output(*s.first) : nullptr;
     if (!bad) return std::nullopt;
     if (divides_by_n_minus_1(s)) {
-      Finding result = finding(s, "variance-of-one", kScoreOneMeaning,
-                               "n / (n - 1) with n = 1: an unbiased variance of one element",
-                               "divide by max(n - 1, 1)" + or_skip(s, nullptr));
+      Finding result =
+          finding(s, "variance-of-one", kScoreOneMeaning, "n / (n - 1) with n = 1: an unbiased variance of one element",
+                  "divide by max(n - 1, 1)" + or_skip(s, nullptr));
       conclude(result, true);
       Edits(s, s.culprit).replaced("other", 0, 1).advised({}, "n - 1 = 0 replaced by 1").into(result);
       return result;
@@ -65,25 +63,27 @@ class VarianceOfOne : public Rule {
     const std::string op = plain_name(s.first->name);
     if (!one_of(op, {"std", "var", "std_mean", "var_mean"}) || s.first->inputs.empty()) return std::nullopt;
     const auto& x = s.first->inputs.front();
-    if (!x.health.ok() || x.health.numel == 0 || bad->health.nan == 0 || bad->health.numel == 0)
-      return std::nullopt;
+    if (!x.health.ok() || x.health.numel == 0 || bad->health.nan == 0 || bad->health.numel == 0) return std::nullopt;
     const double elements = double(x.health.numel) / double(bad->health.numel);
     const double correction = correction_of(*s.first);
     if (elements > correction) return std::nullopt;
-    Finding result = finding(s, "variance-of-one", kScoreOneMeaning,
-                             op + " of " + counted(static_cast<std::uint64_t>(elements), "element") +
-                                 " with n - " + figure(correction) + " = " + figure(elements - correction) +
-                                 " in the denominator" + hidden_by(s),
-                             (correction > 0 ? std::string("use the biased form (correction=0)") : std::string("skip what is empty")) +
-                                 or_skip(s, &x));
+    Finding result = finding(
+        s, "variance-of-one", kScoreOneMeaning,
+        op + " of " + counted(static_cast<std::uint64_t>(elements), "element") + " with n - " + figure(correction) +
+            " = " + figure(elements - correction) + " in the denominator" + hidden_by(s),
+        (correction > 0 ? std::string("use the biased form (correction=0)") : std::string("skip what is empty")) +
+            or_skip(s, &x));
     Probe probe(s, s.culprit);
     probe.in_float64(false);
     probe.again();
     probe.conclude(result, true);
     Edits edits(s, s.culprit);
-    // Of one element the biased form is 0, and so is its derivative: the very same as 0 in the place of what has no value.
-    if (elements == 1 && correction > 0) edits.left_out(0).advised({}, "correction=0, which gives 0 for one element, and no gradient");
-    else edits.left_out(0);
+    // Of one element the biased form is 0, and so is its derivative: the very same as 0 in the place of what has no
+    // value.
+    if (elements == 1 && correction > 0)
+      edits.left_out(0).advised({}, "correction=0, which gives 0 for one element, and no gradient");
+    else
+      edits.left_out(0);
     edits.left_out(1).into(result);
     return result;
   }

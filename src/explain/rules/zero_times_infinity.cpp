@@ -11,8 +11,8 @@ namespace finitude::explain {
 namespace {
 
 bool multiplies(const std::string& name) {
-  return one_of(name, {"mul", "multiply", "mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "addcmul",
-                       "matmul", "linear", "outer", "einsum", "vdot", "convolution"});
+  return one_of(name, {"mul", "multiply", "mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "addcmul", "matmul",
+                       "linear", "outer", "einsum", "vdot", "convolution"});
 }
 
 class ZeroTimesInfinity : public Rule {
@@ -42,16 +42,18 @@ class ZeroTimesInfinity : public Rule {
     if (nan_input || infs == 0 || (zeros == 0 && !integral)) return std::nullopt;
     const auto source = put_in(s);
     const bool of_forward = s.backward && s.node && is_builtin_node(*s.node) && s.forward;
-    Finding result =
-        finding(s, "zero-times-infinity", kScoreInfinities,
-                "0 x Inf in " + s.op->name + ": " + counted(infs, "infinite value") + " in " +
-                    (inf_arg.empty() ? "one operand" : inf_arg) + " meet " +
-                    (zeros ? counted(zeros, "zero") : std::string("zeros")) + at_rows(s.birth) +
-                    (source ? told_source(s, *source) : "") + hidden_by(s),
-                of_forward ? "double where: put a finite number in the place of the infinities with torch.where before " + s.forward->name +
-                                 at_line(s.trace, *s.forward) + " as well; a choice after it does not protect the gradient"
-                           : std::string("take the masked elements out with torch.where or masked_fill before the product; a factor "
-                                         "of zero does not remove an infinity"));
+    Finding result = finding(
+        s, "zero-times-infinity", kScoreInfinities,
+        "0 x Inf in " + s.op->name + ": " + counted(infs, "infinite value") + " in " +
+            (inf_arg.empty() ? "one operand" : inf_arg) + " meet " +
+            (zeros ? counted(zeros, "zero") : std::string("zeros")) + at_rows(s.birth) +
+            (source ? told_source(s, *source) : "") + hidden_by(s),
+        of_forward
+            ? "double where: put a finite number in the place of the infinities with torch.where before " +
+                  s.forward->name + at_line(s.trace, *s.forward) +
+                  " as well; a choice after it does not protect the gradient"
+            : std::string("take the masked elements out with torch.where or masked_fill before the product; a factor "
+                          "of zero does not remove an infinity"));
     Probe probe(s, s.birth.op);
     if (!inf_arg.empty()) {
       for (const double infinity : {-1.0, 1.0}) {
@@ -60,10 +62,8 @@ class ZeroTimesInfinity : public Rule {
         variant.replace_from = infinity * INFINITY;
         variant.replace_to = 0;
         const Operand x = operand(*s.op, inf_arg, 0);
-        const bool only =
-            x.tensor && (infinity < 0 ? x.tensor->health.pos_inf == 0 : x.tensor->health.neg_inf == 0);
-        if (only)
-          probe.finite_if(figure(variant.replace_from) + " in " + inf_arg + " replaced by 0", variant);
+        const bool only = x.tensor && (infinity < 0 ? x.tensor->health.pos_inf == 0 : x.tensor->health.neg_inf == 0);
+        if (only) probe.finite_if(figure(variant.replace_from) + " in " + inf_arg + " replaced by 0", variant);
       }
     }
     probe.in_float64(false);

@@ -1,7 +1,7 @@
-"""A loop of its own on Accelerate. python accelerate_fit.py CONFIGURATION,... [BAD BATCH | - [callback | callback-skip | without]]
+"""A loop of its own on Accelerate. python accelerate_fit.py CONFIGURATION,... [BAD BATCH | - [callback | callback-skip
+| without]]
 
-without: all batches of the step that the bad one is in are left out, as if the loop had said `continue` there.
-"""
+without: all batches of the step that the bad one is in are left out, as if the loop had said `continue` there."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ class Rows(Dataset):
     def leave_out(self, first, batches):
         for name in ("rows", "labels"):
             whole = getattr(self, name)
-            setattr(self, name, torch.cat([whole[: first * SIZE], whole[(first + batches) * SIZE:]]))
+            setattr(self, name, torch.cat([whole[: first * SIZE], whole[(first + batches) * SIZE :]]))
 
     def __len__(self):
         return len(self.rows)
@@ -49,8 +49,8 @@ CONFIGURATIONS = {
     "plain": ({}, 0.0),
     "accumulating": ({"gradient_accumulation_steps": 3}, 0.5),
     "bf16": ({"mixed_precision": "bf16"}, 0.5),
-    "scaled": ({}, 0.0),            # a GradScaler in the wrapper of the optimizer, as on a GPU
-    "by_hand": ({}, 0.5),           # accumulation by `no_sync`, a tracker, checkpoints
+    "scaled": ({}, 0.0),  # a GradScaler in the wrapper of the optimizer, as on a GPU
+    "by_hand": ({}, 0.5),  # accumulation by `no_sync`, a tracker, checkpoints
     "dispatched": ({"dispatch": True}, 0.0),
 }
 SIZES = {"accumulating": 3, "by_hand": 2}  # batches of a step
@@ -64,7 +64,9 @@ def train(name, bad, mode):
     if options.get("dispatch"):
         options = {"dataloader_config": DataLoaderConfiguration(dispatch_batches=True)}
     AcceleratorState._reset_state(True)
-    accelerator = Accelerator(cpu=True, log_with="tensorboard" if name == "by_hand" else None, project_dir=name, **options)
+    accelerator = Accelerator(
+        cpu=True, log_with="tensorboard" if name == "by_hand" else None, project_dir=name, **options
+    )
     if name == "scaled":
         accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
     if name == "by_hand":

@@ -12,7 +12,11 @@ def digest(model):
 
 def digest_of_rest(model, optimizers, schedulers):
     """Of all else that training moves: buffers, optimizer state, where the schedulers are, the generator."""
-    tensors = [*model.buffers(), *(v for o in optimizers for s in o.state.values() for v in s.values()), torch.get_rng_state()]
+    tensors = [
+        *model.buffers(),
+        *(v for o in optimizers for s in o.state.values() for v in s.values()),
+        torch.get_rng_state(),
+    ]
     found = hashlib.sha256(repr([(s.last_epoch, s.get_last_lr()) for s in schedulers]).encode())
     for value in tensors:
         found.update(value.detach().numpy().tobytes() if isinstance(value, torch.Tensor) else repr(value).encode())

@@ -35,7 +35,7 @@ class Rows(Dataset):
     def leave_out(self, first, batches):
         for name in ("rows", "labels"):
             whole = getattr(self, name)
-            setattr(self, name, torch.cat([whole[: first * SIZE], whole[(first + batches) * SIZE:]]))
+            setattr(self, name, torch.cat([whole[: first * SIZE], whole[(first + batches) * SIZE :]]))
 
     def __len__(self):
         return len(self.rows)
@@ -168,15 +168,26 @@ CONFIGURATIONS = {
     "bf16": (Model, {"precision": "bf16-mixed"}),
     "half": (Model, {"plugins": "scaler"}),
     "clip_norm": (Model, {"gradient_clip_val": 0.5}),
-    "clip_value": (Model, {"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value", "accumulate_grad_batches": 2}),
+    "clip_value": (
+        Model,
+        {"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value", "accumulate_grad_batches": 2},
+    ),
     "manual": (Manual, {}),
     "adversarial": (Adversarial, {}),
     "adversarial_maker": (MakerFails, {}),
     "lbfgs": (Searching, {}),
     "own_logging": (Logging, {"val_check_interval": 1.0, "gradient_clip_val": 1.0}),
-    "callbacks": (Model, {"callbacks": lambda: [
-        pl.callbacks.ModelCheckpoint("callbacks/checkpoints", every_n_train_steps=2, save_top_k=-1), pl.callbacks.EMAWeightAveraging(decay=0.9),
-        pl.callbacks.LearningRateMonitor(), pl.callbacks.GradientAccumulationScheduler({0: 1})]}),
+    "callbacks": (
+        Model,
+        {
+            "callbacks": lambda: [
+                pl.callbacks.ModelCheckpoint("callbacks/checkpoints", every_n_train_steps=2, save_top_k=-1),
+                pl.callbacks.EMAWeightAveraging(decay=0.9),
+                pl.callbacks.LearningRateMonitor(),
+                pl.callbacks.GradientAccumulationScheduler({0: 1}),
+            ]
+        },
+    ),
 }
 
 
@@ -199,8 +210,16 @@ def train(name, bad, mode):
         from finitude.integrations.lightning import Finitude
 
         callbacks.append(Finitude(report="report.json", on_alarm="skip" if mode.endswith("skip") else "stop"))
-    trainer = pl.Trainer(max_epochs=2, accelerator="cpu", logger=CSVLogger(name, version=0, flush_logs_every_n_steps=1), callbacks=callbacks,
-                         enable_model_summary=False, log_every_n_steps=1, num_sanity_val_steps=0, **options)
+    trainer = pl.Trainer(
+        max_epochs=2,
+        accelerator="cpu",
+        logger=CSVLogger(name, version=0, flush_logs_every_n_steps=1),
+        callbacks=callbacks,
+        enable_model_summary=False,
+        log_every_n_steps=1,
+        num_sanity_val_steps=0,
+        **options,
+    )
     rows = Rows(bad)
     if mode == "without":
         size = SIZES.get(name, 1)
@@ -210,7 +229,9 @@ def train(name, bad, mode):
         trainer.fit(model, DataLoader(rows, SIZE, shuffle=bad is None), validation)
     finally:
         rest = digest_of_rest(model, trainer.optimizers, [c.scheduler for c in trainer.lr_scheduler_configs])
-        averaged = [digest(c._average_model) for c in callbacks if hasattr(c, "_average_model") and c._average_model is not None]
+        averaged = [
+            digest(c._average_model) for c in callbacks if hasattr(c, "_average_model") and c._average_model is not None
+        ]
         print(name, "batches", told.batches, "backwards", told.backwards, flush=True)
         print(name, "rest", rest, *averaged, "weights", digest(model), flush=True)
 

@@ -61,6 +61,7 @@ class Model(pl.LightningModule):
         if case == "returns_none" and not torch.isfinite(loss):
             return None
         if case == "manual_closure":
+
             def closure():
                 optimizer.zero_grad()
                 loss = nn.functional.cross_entropy(self.unit(x), y)
@@ -85,8 +86,15 @@ if __name__ == "__main__":
     pl.seed_everything(3)
     torch.set_num_threads(1)
     workers = 2 if case == "workers" else 0
-    trainer = pl.Trainer(max_epochs=1, accelerator="cpu", logger=TensorBoardLogger(".", "tb", version=0), log_every_n_steps=1,
-                         enable_model_summary=False, num_sanity_val_steps=0, profiler="simple" if case == "profiler" else None,
-                         gradient_clip_val=None if case == "manual_closure" else 1.0,
-                         callbacks=[pl.callbacks.TQDMProgressBar()])
+    trainer = pl.Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        logger=TensorBoardLogger(".", "tb", version=0),
+        log_every_n_steps=1,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        profiler="simple" if case == "profiler" else None,
+        gradient_clip_val=None if case == "manual_closure" else 1.0,
+        callbacks=[pl.callbacks.TQDMProgressBar()],
+    )
     trainer.fit(Model(), DataLoader(Rows(), SIZE, num_workers=workers))

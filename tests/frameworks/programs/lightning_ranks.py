@@ -17,7 +17,11 @@ class Model(pl.LightningModule):
     def training_step(self, batch, number):
         x, y, samples = batch
         if int(sys.argv[1]) in samples.tolist():
-            print(f"bad rank {self.global_rank} step {self.trainer.global_step} row {samples.tolist().index(int(sys.argv[1]))}", flush=True)
+            print(
+                f"bad rank {self.global_rank} step {self.trainer.global_step} row "
+                f"{samples.tolist().index(int(sys.argv[1]))}",
+                flush=True,
+            )
         return nn.functional.cross_entropy(self.net(x / x.norm(dim=1, keepdim=True)), y)
 
     def configure_optimizers(self):
@@ -31,7 +35,17 @@ if __name__ == "__main__":
     if int(sys.argv[1]) >= 0:
         x[int(sys.argv[1])] = 0
     model = Model()
-    trainer = pl.Trainer(max_epochs=2, accelerator="cpu", devices=2, strategy="ddp", accumulate_grad_batches=2, gradient_clip_val=1.0, logger=False,
-                         enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False)
+    trainer = pl.Trainer(
+        max_epochs=2,
+        accelerator="cpu",
+        devices=2,
+        strategy="ddp",
+        accumulate_grad_batches=2,
+        gradient_clip_val=1.0,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+    )
     trainer.fit(model, DataLoader(TensorDataset(x, y, torch.arange(64)), batch_size=4))
     sys.stdout.write(f"rank {trainer.global_rank} weights {digest(model)}\n")

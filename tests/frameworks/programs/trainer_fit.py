@@ -1,7 +1,7 @@
-"""A training by the Hugging Face Trainer. python trainer_fit.py CONFIGURATION,... [BAD BATCH | - [callback | callback-skip | without]]
+"""A training by the Hugging Face Trainer. python trainer_fit.py CONFIGURATION,... [BAD BATCH | - [callback |
+callback-skip | without]]
 
-without: all batches of the step that the bad one is in are left out, as if the loop had said `continue` there.
-"""
+without: all batches of the step that the bad one is in are left out, as if the loop had said `continue` there."""
 
 import os
 import sys
@@ -27,7 +27,7 @@ class Sentences(Dataset):
     def leave_out(self, first, batches):
         for name in ("words", "scale"):
             whole = getattr(self, name)
-            setattr(self, name, torch.cat([whole[: first * SIZE], whole[(first + batches) * SIZE:]]))
+            setattr(self, name, torch.cat([whole[: first * SIZE], whole[(first + batches) * SIZE :]]))
 
     def __len__(self):
         return len(self.words)
@@ -44,8 +44,16 @@ class Classifier(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.bert = BertModel(BertConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-                                         intermediate_size=32, max_position_embeddings=16))
+        self.bert = BertModel(
+            BertConfig(
+                vocab_size=40,
+                hidden_size=16,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                intermediate_size=32,
+                max_position_embeddings=16,
+            )
+        )
         self.head = nn.Linear(16, 3)
 
     def forward(self, input_ids, scale, labels=None):
@@ -105,8 +113,16 @@ CONFIGURATIONS = {
     "overridden": (Overridden, {"dataloader_num_workers": 2}),
     "own_loss": (Weighted, {"gradient_accumulation_steps": 2}),
     "checkpointing": (InOrder, {"gradient_checkpointing": True, "optim": "adafactor"}),
-    "evaluating": (InOrder, {"eval_strategy": "epoch", "save_strategy": "steps", "save_steps": 4,
-                             "save_total_limit": 2, "report_to": ["tensorboard"]}),
+    "evaluating": (
+        InOrder,
+        {
+            "eval_strategy": "epoch",
+            "save_strategy": "steps",
+            "save_steps": 4,
+            "save_total_limit": 2,
+            "report_to": ["tensorboard"],
+        },
+    ),
 }
 
 
@@ -116,11 +132,22 @@ def train(name, bad, mode):
     kind, options = CONFIGURATIONS[name]
     os.makedirs(name, exist_ok=True)
     model, told = Classifier(), Told(name)
-    if options.get("gradient_accumulation_steps", 1) > 1:  # a step left out gives back the numbers that its last batch drew
+    if (
+        options.get("gradient_accumulation_steps", 1) > 1
+    ):  # a step left out gives back the numbers that its last batch drew
         model.apply(without_dropout)
-    arguments = TrainingArguments(output_dir=f"{name}/out", num_train_epochs=2, per_device_train_batch_size=SIZE, use_cpu=True,
-                                  learning_rate=1e-3, lr_scheduler_type="constant_with_warmup", warmup_steps=6, logging_steps=1,
-                                  remove_unused_columns=False, **{"save_strategy": "no", "report_to": [], **options})
+    arguments = TrainingArguments(
+        output_dir=f"{name}/out",
+        num_train_epochs=2,
+        per_device_train_batch_size=SIZE,
+        use_cpu=True,
+        learning_rate=1e-3,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=6,
+        logging_steps=1,
+        remove_unused_columns=False,
+        **{"save_strategy": "no", "report_to": [], **options},
+    )
     callbacks = [told]
     if mode.startswith("callback"):
         from finitude.integrations.transformers import FinitudeCallback

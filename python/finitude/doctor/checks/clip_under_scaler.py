@@ -6,16 +6,21 @@ import os
 from ..facts import number
 from ..registry import bad, check, warn
 
-CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad.clip_grad_norm_",
-         "torch.nn.utils.clip_grad.clip_grad_value_", "torch.nn.utils.clip_grads_with_norm_")
+CLIPS = (
+    "torch.nn.utils.clip_grad_norm_",
+    "torch.nn.utils.clip_grad_value_",
+    "torch.nn.utils.clip_grad.clip_grad_norm_",
+    "torch.nn.utils.clip_grad.clip_grad_value_",
+    "torch.nn.utils.clip_grads_with_norm_",
+)
 ONCE = "once per optimizer and iteration: it is not idempotent, a second call raises"
 SHOWN = 12
 
 
 @check("P7", "clip-under-scaler", "source")
 def order_in_source(source):
-    """Clipping between `scaler.scale(loss).backward()` and `scaler.step` before `unscale_` or without it; `unscale_` twice in one
-    block; a scaler that is stepped and never updated."""
+    """Clipping between `scaler.scale(loss).backward()` and `scaler.step` before `unscale_` or without it; `unscale_`
+    twice in one block; a scaler that is stepped and never updated."""
     for made, names in source.scalers():
         calls = [c for c in made.file.calls if c.receiver in names]
         stepped = [c for c in calls if c.method == "step"]
@@ -24,15 +29,23 @@ def order_in_source(source):
             scaled = any(c.method == "scale" and c.receiver == step.receiver for c in before)
             clipped = [c for c in before if c.name in CLIPS]
             unscaled = [c for c in before if c.method == "unscale_" and c.receiver == step.receiver]
-            late = bool(unscaled) and all(c.node.lineno > clipped[0].node.lineno for c in unscaled) if clipped else False
+            late = (
+                bool(unscaled) and all(c.node.lineno > clipped[0].node.lineno for c in unscaled) if clipped else False
+            )
             if scaled and clipped and (late or not source.methods("unscale_")):
-                yield bad("gradients are clipped while they are still multiplied by the loss scale" + (
-                          f": unscale_ is only called in line {unscaled[0].node.lineno}" if late else ""),
-                          f"{step.receiver}.unscale_(optimizer) once, before it is clipped", (clipped[0] if late else clipped[-1]).at)
+                yield bad(
+                    "gradients are clipped while they are still multiplied by the loss scale"
+                    + (f": unscale_ is only called in line {unscaled[0].node.lineno}" if late else ""),
+                    f"{step.receiver}.unscale_(optimizer) once, before it is clipped",
+                    (clipped[0] if late else clipped[-1]).at,
+                )
             yield from _twice(unscaled)
         if stepped and not source.methods("update"):
-            yield warn(f"{stepped[0].receiver}.update() is never called: the scale never adapts, and a second step raises",
-                       "update() once per iteration, after the last step()", stepped[0].at)
+            yield warn(
+                f"{stepped[0].receiver}.update() is never called: the scale never adapts, and a second step raises",
+                "update() once per iteration, after the last step()",
+                stepped[0].at,
+            )
 
 
 def _twice(calls):
@@ -41,7 +54,9 @@ def _twice(calls):
     for c in calls:
         statement = next((p for p in c.parents() if isinstance(p, ast.stmt)), None)
         around = next(p for p in c.file.parents(statement))
-        field = next((name for name, value in ast.iter_fields(around) if isinstance(value, list) and statement in value), "")
+        field = next(
+            (name for name, value in ast.iter_fields(around) if isinstance(value, list) and statement in value), ""
+        )
         key = id(around), field, ast.unparse(c.node)
         if isinstance(statement, ast.Expr) and key in seen:
             yield bad(f"{ast.unparse(c.node)} is called in line {seen[key]} and again here", ONCE, c.at)
@@ -51,8 +66,9 @@ def _twice(calls):
 
 @check("P7", "clip-under-scaler", "steps")
 def order_of_calls(steps):
-    """The calls as they came, told in their order: clipped before `unscale_`, `unscale_` twice before `update`, stepped twice without
-    `update`, backward once more after `unscale_`, `optimizer.step()` in place of `scaler.step(optimizer)`."""
+    """The calls as they came, told in their order: clipped before `unscale_`, `unscale_` twice before `update`, stepped
+    twice without `update`, backward once more after `unscale_`, `optimizer.step()` in place of
+    `scaler.step(optimizer)`."""
     window = _Window(len(steps.by_optimizer()) < 2)
     for e in steps.events:
         if finding := window.enter(e):
@@ -76,7 +92,9 @@ class _Window:
         return ", ".join(parts)
 
     def _note(self, e):
-        if e["what"] in ("scale", "backward", "unscale_", "clip", "scaler.step", "update", "step") and not e.get("inside"):
+        if e["what"] in ("scale", "backward", "unscale_", "clip", "scaler.step", "update", "step") and not e.get(
+            "inside"
+        ):
             self.order.append(f"{e['what']} {os.path.basename(e['file'])}:{e['line']}")
 
     def enter(self, e):
@@ -106,8 +124,12 @@ class _Window:
     def _backward(self):
         self.has_backward = True
         if self.alone and self.scale and self.unscaled - self.stepped:
-            return (bad, "backward is called after unscale_: it adds gradients times the loss scale to gradients without it",
-                    "unscale_ after the last backward of the iteration", {"scale": self.scale})
+            return (
+                bad,
+                "backward is called after unscale_: it adds gradients times the loss scale to gradients without it",
+                "unscale_ after the last backward of the iteration",
+                {"scale": self.scale},
+            )
         return None
 
     def _clip(self, e, owned):
@@ -115,15 +137,26 @@ class _Window:
             return None
         norm = number(e.get("norm"))
         told = f": norm {norm:.3g} is {norm / self.scale:.3g} without the scale" if norm == norm else ""
-        return (bad, f"gradients are clipped while they are multiplied by the loss scale {self.scale:g}{told}",
-                "scaler.unscale_(optimizer) once, before it is clipped",
-                {"scale": self.scale, "norm": norm, "norm_without_scale": norm / self.scale})
+        return (
+            bad,
+            f"gradients are clipped while they are multiplied by the loss scale {self.scale:g}{told}",
+            "scaler.unscale_(optimizer) once, before it is clipped",
+            {"scale": self.scale, "norm": norm, "norm_without_scale": norm / self.scale},
+        )
 
     def _step(self, owned):
         if not self.alone or self.scale in (None, 1.0) or not self.has_backward or self.stepped:
             return None
         if any(owned & u for u in self.unscaled):
-            return (warn, "optimizer.step() is called after unscale_, past the scaler: a gradient that overflowed is applied",
-                    "scaler.step(optimizer), which leaves such a step out", {"scale": self.scale})
-        return (bad, f"optimizer.step() is called on gradients that are multiplied by the loss scale {self.scale:g}",
-                "scaler.step(optimizer) in its place", {"scale": self.scale})
+            return (
+                warn,
+                "optimizer.step() is called after unscale_, past the scaler: a gradient that overflowed is applied",
+                "scaler.step(optimizer), which leaves such a step out",
+                {"scale": self.scale},
+            )
+        return (
+            bad,
+            f"optimizer.step() is called on gradients that are multiplied by the loss scale {self.scale:g}",
+            "scaler.step(optimizer) in its place",
+            {"scale": self.scale},
+        )

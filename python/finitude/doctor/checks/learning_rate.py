@@ -5,10 +5,10 @@ import math
 from ..facts import number
 from ..registry import bad, check, warn
 
-MOVED = 10.0          # times the size of the parameters: small initial values move by once or twice their own
-LOOKED_BACK = 20      # steps of the ring before its end
-WINDOW = 400          # steps whose first half says what is usual
-GROWTH = 1e3          # of the largest gradient within them
+MOVED = 10.0  # times the size of the parameters: small initial values move by once or twice their own
+LOOKED_BACK = 20  # steps of the ring before its end
+WINDOW = 400  # steps whose first half says what is usual
+GROWTH = 1e3  # of the largest gradient within them
 
 
 @check("P12", "learning-rate", "steps")
@@ -17,9 +17,14 @@ def first_updates(steps):
     for first, then in zip(steps.steps, steps.steps[1:]):
         a, b = number(first["loss"]), number(then["loss"])
         if first["ordinal"] == then["ordinal"] and math.isfinite(a) and a > 0 and b > 1e3 * max(a, 1.0):
-            yield bad(f"the loss went from {a:.4g} to {b:.4g} in one step at learning rate {first['lr']:g}",
-                      "a learning rate 3 to 10 times lower, or a warm-up", steps.at(first), lr=first["lr"], losses=[a, b],
-                      ratio=_ratio(first))
+            yield bad(
+                f"the loss went from {a:.4g} to {b:.4g} in one step at learning rate {first['lr']:g}",
+                "a learning rate 3 to 10 times lower, or a warm-up",
+                steps.at(first),
+                lr=first["lr"],
+                losses=[a, b],
+                ratio=_ratio(first),
+            )
             return
     for step in steps.steps:
         if step["step"] or _has_closure(steps, step):
@@ -27,9 +32,16 @@ def first_updates(steps):
         update = step["update"] or {}
         moved, size = number(update.get("moved")), number(update.get("size"))
         if size > 0 and math.isfinite(moved) and moved > MOVED * size:
-            yield warn(f"step {step['step']} of {step['optimizer']} moved the parameters by {moved / size:.3g} times their own size "
-                       f"(learning rate {step['lr']:g})", "a lower learning rate, or a warm-up over the first steps", steps.at(step),
-                       ratio=moved / size, lr=step["lr"], ratios=[_ratio(s) for s in steps.by_optimizer()[step["ordinal"]]][:50])
+            yield warn(
+                f"step {step['step']} of {step['optimizer']} moved the parameters by "
+                f"{moved / size:.3g} times their own size "
+                f"(learning rate {step['lr']:g})",
+                "a lower learning rate, or a warm-up over the first steps",
+                steps.at(step),
+                ratio=moved / size,
+                lr=step["lr"],
+                ratios=[_ratio(s) for s in steps.by_optimizer()[step["ordinal"]]][:50],
+            )
             break
 
 
@@ -54,14 +66,14 @@ def _has_closure(steps, step):
 
 
 def onset(ring):
-    """(index, growth) of the last step before the largest gradients began to grow to the end, or None: those that left their usual
-    size for good, or, in a short run, that grew without a break."""
+    """(index, growth) of the last step before the largest gradients began to grow to the end, or None: those that left
+    their usual size for good, or, in a short run, that grew without a break."""
     sizes = [number(s["grad_absmax"]) for s in ring]
     end = len(sizes) - 1
     while end >= 0 and not math.isfinite(sizes[end]):
         end -= 1
     window = range(max(0, end - WINDOW), end + 1)
-    usual = sorted(sizes[i] for i in window[:len(window) // 2] if math.isfinite(sizes[i]))
+    usual = sorted(sizes[i] for i in window[: len(window) // 2] if math.isfinite(sizes[i]))
     if len(usual) >= LOOKED_BACK and usual[len(usual) // 2] > 0 and sizes[end] >= GROWTH * usual[len(usual) // 2]:
         median = usual[len(usual) // 2]
         begin = max(i for i in window if not sizes[i] > 2 * median)
@@ -76,19 +88,28 @@ def onset(ring):
 
 @check("P12", "learning-rate", "run")
 def explosion(run):
-    """A bad step by the learning rate; gradients that grew a thousandfold and never came back up to the end of the run, with the last
-    step before, and where in the warm-up it was."""
+    """A bad step by the learning rate; gradients that grew a thousandfold and never came back up to the end of the run,
+    with the last step before, and where in the warm-up it was."""
     for alarm in run.caused_by("learning-rate"):
-        yield bad(f"step {alarm.get('step')}: {(alarm.get('cause') or {}).get('text', '')}",
-                  (alarm.get("fix") or {}).get("text") or "a lower learning rate, or a longer warm-up", run.at(alarm))
+        yield bad(
+            f"step {alarm.get('step')}: {(alarm.get('cause') or {}).get('text', '')}",
+            (alarm.get("fix") or {}).get("text") or "a lower learning rate, or a longer warm-up",
+            run.at(alarm),
+        )
     for steps in run.optimizers().values():
         if found := onset(steps):
             begin, growth = found
             last = steps[begin]
-            yield warn(f"{run.who}the largest gradient grew {growth:.3g} times from step {last['step']} on, at learning rate "
-                       f"{last['lr']:g}{_warm_up(steps, begin)}",
-                       "go back to a checkpoint of before that step, with a lower learning rate or a longer warm-up", None,
-                       step=last["step"], growth=growth, lr=last["lr"], sizes=[s["grad_absmax"] for s in steps[max(0, begin - 5):]][:50])
+            yield warn(
+                f"{run.who}the largest gradient grew {growth:.3g} times from step {last['step']} on, at learning rate "
+                f"{last['lr']:g}{_warm_up(steps, begin)}",
+                "go back to a checkpoint of before that step, with a lower learning rate or a longer warm-up",
+                None,
+                step=last["step"],
+                growth=growth,
+                lr=last["lr"],
+                sizes=[s["grad_absmax"] for s in steps[max(0, begin - 5) :]][:50],
+            )
 
 
 def _warm_up(steps, begin):

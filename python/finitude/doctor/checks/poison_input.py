@@ -9,14 +9,16 @@ FINITE = ("loss and gradients finite", "what is born there is finite")
 
 @check("P11", "poison-input", "steps")
 def in_the_batch(steps):
-    """Labels outside the classes, or outside 0 to 1 for a binary cross-entropy; every label of a batch ignored by a mean loss; a batch
-    without elements, or with NaN or Inf: errors where the loss or a gradient is not finite with it; samples of one value only. With
-    rows, fingerprints, and the indices of the samples where a loader's sampler tells them."""
+    """Labels outside the classes, or outside 0 to 1 for a binary cross-entropy; every label of a batch ignored by a
+    mean loss; a batch without elements, or with NaN or Inf: errors where the loss or a gradient is not finite with it;
+    samples of one value only. With rows, fingerprints, and the indices of the samples where a loader's sampler tells
+    them."""
     yield from _labels(steps)
     ruined = steps.is_ruined()
     told, names = set(), {}
     for given in steps.inputs:
-        # A batch is seen where a loader made it, which knows the samples, and where a module takes it, perhaps in another dtype.
+        # A batch is seen where a loader made it, which knows the samples, and where a module takes it, perhaps in
+        # another dtype.
         kinds = {given["fingerprint"] or id(given), (given["nan"], given["inf"], given["numel"], tuple(given["rows"]))}
         if given["nan"] + given["inf"]:
             if not kinds & told:
@@ -28,11 +30,17 @@ def in_the_batch(steps):
         if not given["numel"]:
             make = bad if ruined else note
             told = "; loss or gradients are not finite" if ruined else ""
-            yield make(f"{given['name']} of shape {given['shape']} has no elements{told}",
-                       "leave an empty batch out: a mean over nothing is NaN", steps.at(given), shape=given["shape"])
+            yield make(
+                f"{given['name']} of shape {given['shape']} has no elements{told}",
+                "leave an empty batch out: a mean over nothing is NaN",
+                steps.at(given),
+                shape=given["shape"],
+            )
             break
     # Of what a loader made, a row is a sample; else only where every row is one: a mask or a graph has rows like that.
-    constant = [g for g in steps.inputs if g["constant_rows"] and (g["indices"] or len(g["constant_rows"]) == g["shape"][0])]
+    constant = [
+        g for g in steps.inputs if g["constant_rows"] and (g["indices"] or len(g["constant_rows"]) == g["shape"][0])
+    ]
     if constant:
         yield _constant(steps, constant, ruined)
 
@@ -40,18 +48,33 @@ def in_the_batch(steps):
 def _labels(steps):
     for loss in steps.losses:
         if loss["kind"] == "labels" and loss["labels"] and (loss["min"] < 0 or loss["max"] >= loss["classes"]):
-            yield bad(f"labels from {loss['min']} to {loss['max']} for {loss['classes']} classes, at {_rows(loss['wrong'])}",
-                      "count labels from 0, or give the model one output per class", steps.at(loss), rows=loss["wrong"],
-                      **{k: loss[k] for k in ("min", "max", "classes")})
+            yield bad(
+                f"labels from {loss['min']} to {loss['max']} for {loss['classes']} classes, at {_rows(loss['wrong'])}",
+                "count labels from 0, or give the model one output per class",
+                steps.at(loss),
+                rows=loss["wrong"],
+                **{k: loss[k] for k in ("min", "max", "classes")},
+            )
             return
         if loss["kind"] == "labels" and not loss["labels"] and loss["numel"] and loss["mean"]:
-            yield bad(f"all {loss['numel']} labels of a batch are the ignored {loss['ignore_index']}: the mean loss is 0/0",
-                      "leave such a batch out, or divide the sum by max(count, 1)", steps.at(loss), ignore_index=loss["ignore_index"])
+            yield bad(
+                f"all {loss['numel']} labels of a batch are the ignored {loss['ignore_index']}: the mean loss is 0/0",
+                "leave such a batch out, or divide the sum by max(count, 1)",
+                steps.at(loss),
+                ignore_index=loss["ignore_index"],
+            )
             return
         if loss["kind"] == "probabilities" and loss["wrong"]:
-            yield warn(f"targets from {loss['min']} to {loss['max']} in a binary cross-entropy, at {_rows(loss['wrong'])}: it has no lower "
-                       "bound outside of 0 to 1", "scale the targets to 0 to 1", steps.at(loss), rows=loss["wrong"], min=loss["min"],
-                       max=loss["max"])
+            yield warn(
+                f"targets from {loss['min']} to {loss['max']} in a binary cross-entropy, at "
+                f"{_rows(loss['wrong'])}: it has no lower "
+                "bound outside of 0 to 1",
+                "scale the targets to 0 to 1",
+                steps.at(loss),
+                rows=loss["wrong"],
+                min=loss["min"],
+                max=loss["max"],
+            )
             return
 
 
@@ -61,7 +84,9 @@ def _rows(rows):
 
 def _who(given, rows):
     found = samples(given, rows)
-    return (f", {_rows(rows)}" if rows else "") + (f" (samples {', '.join(map(str, found[:8]))} of the data set)" if found else "")
+    return (f", {_rows(rows)}" if rows else "") + (
+        f" (samples {', '.join(map(str, found[:8]))} of the data set)" if found else ""
+    )
 
 
 def _evidence(given, rows):
@@ -71,11 +96,20 @@ def _evidence(given, rows):
 def _not_finite(steps, batches, ruined):
     given = batches[0]
     more = f", and in {len(batches) - 1} more batches" if len(batches) > 1 else ""
-    text = f"{given['name']} holds {given['nan']} NaN and {given['inf']} Inf among {given['numel']} values{_who(given, given['rows'])}{more}"
+    text = (
+        f"{given['name']} holds {given['nan']} NaN and {given['inf']} Inf among {given['numel']} "
+        f"values{_who(given, given['rows'])}{more}"
+    )
     if ruined:
-        return bad(text + "; loss or gradients are not finite", HERE, steps.at(given), **_evidence(given, given["rows"]))
-    return note(text + "; loss and gradients are finite, so it is masked or not used", "", steps.at(given),
-                **_evidence(given, given["rows"]))
+        return bad(
+            text + "; loss or gradients are not finite", HERE, steps.at(given), **_evidence(given, given["rows"])
+        )
+    return note(
+        text + "; loss and gradients are finite, so it is masked or not used",
+        "",
+        steps.at(given),
+        **_evidence(given, given["rows"]),
+    )
 
 
 def _constant(steps, constant, ruined):
@@ -83,17 +117,26 @@ def _constant(steps, constant, ruined):
     rows = given["constant_rows"]
     text = f"{len(rows)} of {given['shape'][0]} samples of {given['name']} have one value only{_who(given, rows)}"
     if ruined:
-        return warn(text + "; loss or gradients are not finite: divided by its spread, such a sample is 0/0",
-                    "an epsilon in the denominator, or leave such samples out", steps.at(given), **_evidence(given, rows))
+        return warn(
+            text + "; loss or gradients are not finite: divided by its spread, such a sample is 0/0",
+            "an epsilon in the denominator, or leave such samples out",
+            steps.at(given),
+            **_evidence(given, rows),
+        )
     more = f", and in {len(constant) - 1} more batches" if len(constant) > 1 else ""
-    return note(text + more, "blank samples teach nothing; where they are divided by their spread, add an epsilon", steps.at(given),
-                **_evidence(given, rows))
+    return note(
+        text + more,
+        "blank samples teach nothing; where they are divided by their spread, add an epsilon",
+        steps.at(given),
+        **_evidence(given, rows),
+    )
 
 
 @check("P11", "poison-input", "run")
 def from_the_data(run):
-    """A bad step whose birth is in the data, or whose batch is the cause, with rows and samples; samples that failed in several steps;
-    samples without which a bad step is finite, as its experiments showed, or in which its bad values were born."""
+    """A bad step whose birth is in the data, or whose batch is the cause, with rows and samples; samples that failed in
+    several steps; samples without which a bad step is finite, as its experiments showed, or in which its bad values
+    were born."""
     failed = {}
     for alarm in run.alarms:
         birth = run.birth(alarm)
@@ -103,18 +146,41 @@ def from_the_data(run):
         named = f", samples {', '.join(map(str, found[:8]))} of the data set" if found else ""
         if birth.get("phase") == "data" or run.cause(alarm) == "bad-data":
             rows = birth.get("rows") or []
-            yield bad(f"step {alarm['step']}: the batch was not finite" + (f", {_rows(rows)}" if rows else "") + named,
-                      "test the data where it is made, and name the sample", run.at(alarm), rows=rows[:64], samples=found[:64])
-        elif (outcome := run.experiment(alarm, "whole step, sample", "step up to the birth, sample")).startswith(FINITE) and "none" not in outcome:
-            yield note(f"step {alarm['step']}: single samples make it fail; without them: {outcome}{named}",
-                       "look at these samples; other batches pass", run.at(alarm), samples=found[:64], rows=(birth.get("rows") or [])[:64])
+            yield bad(
+                f"step {alarm['step']}: the batch was not finite" + (f", {_rows(rows)}" if rows else "") + named,
+                "test the data where it is made, and name the sample",
+                run.at(alarm),
+                rows=rows[:64],
+                samples=found[:64],
+            )
+        elif (outcome := run.experiment(alarm, "whole step, sample", "step up to the birth, sample")).startswith(
+            FINITE
+        ) and "none" not in outcome:
+            yield note(
+                f"step {alarm['step']}: single samples make it fail; without them: {outcome}{named}",
+                "look at these samples; other batches pass",
+                run.at(alarm),
+                samples=found[:64],
+                rows=(birth.get("rows") or [])[:64],
+            )
         elif found:
-            yield note(f"step {alarm['step']}: the bad values were born in samples {', '.join(map(str, found[:8]))} of the data set",
-                       "look at these samples first", run.at(alarm), samples=found[:64], rows=(birth.get("rows") or [])[:64])
+            yield note(
+                f"step {alarm['step']}: the bad values were born in samples "
+                f"{', '.join(map(str, found[:8]))} of the data set",
+                "look at these samples first",
+                run.at(alarm),
+                samples=found[:64],
+                rows=(birth.get("rows") or [])[:64],
+            )
     again = {s: sorted({a["step"] for a in alarms}) for s, alarms in failed.items()}
     again = {s: steps for s, steps in again.items() if len(steps) > 1}
     if again:
         sample, steps = max(again.items(), key=lambda one: len(one[1]))
-        yield bad(f"sample {sample} of the data set was in the births of steps {', '.join(map(str, steps[:8]))}: it fails whatever the "
-                  "weights are, so it is the data", "look at this sample, or leave it out", run.at(failed[sample][0]),
-                  samples=sorted(again)[:64])
+        yield bad(
+            f"sample {sample} of the data set was in the births of steps "
+            f"{', '.join(map(str, steps[:8]))}: it fails whatever the "
+            "weights are, so it is the data",
+            "look at this sample, or leave it out",
+            run.at(failed[sample][0]),
+            samples=sorted(again)[:64],
+        )

@@ -13,47 +13,83 @@ def float16_without_need(steps):
             continue
         evidence = _dtypes(steps)
         if region["device"] == "cuda" and (steps.get("capability") or [0])[0] >= 8:
-            yield warn(f"autocast computes in float16 on {steps.device_name}, which computes bfloat16 as fast",
-                       "dtype=torch.bfloat16: no overflow at 65504, and no GradScaler is needed", steps.at(region), **evidence)
+            yield warn(
+                f"autocast computes in float16 on {steps.device_name}, which computes bfloat16 as fast",
+                "dtype=torch.bfloat16: no overflow at 65504, and no GradScaler is needed",
+                steps.at(region),
+                **evidence,
+            )
             return
         if region["device"] == "cpu":
-            yield note("autocast computes in float16 on the CPU; bfloat16 is what autocast takes there by itself",
-                       "dtype=torch.bfloat16 unless the same run has to be the one of a GPU without it", steps.at(region), **evidence)
+            yield note(
+                "autocast computes in float16 on the CPU; bfloat16 is what autocast takes there by itself",
+                "dtype=torch.bfloat16 unless the same run has to be the one of a GPU without it",
+                steps.at(region),
+                **evidence,
+            )
             return
 
 
 def _dtypes(steps):
     parameters = [p for s in steps.get("steps") or [] for p in s["parameters"]]
-    return {"device": steps.device_name, "capability": steps.get("capability"), "scaled": bool(steps.get("events") and steps.of("scale")),
-            "autocast": sorted(steps.autocast_dtypes()), "parameters": sorted({p["dtype"] for p in parameters}),
-            "gradients": sorted({p["grad"]["dtype"] for p in parameters if p["grad"]})}
+    return {
+        "device": steps.device_name,
+        "capability": steps.get("capability"),
+        "scaled": bool(steps.get("events") and steps.of("scale")),
+        "autocast": sorted(steps.autocast_dtypes()),
+        "parameters": sorted({p["dtype"] for p in parameters}),
+        "gradients": sorted({p["grad"]["dtype"] for p in parameters if p["grad"]}),
+    }
 
 
 @check("P1", "precision-fits", "run")
 def numerics_or_model(run):
-    """A bad step born in half precision; one that is bad in float32 or float64 too, so that it is the model or the data. By replays of a
-    capsule as it was recorded, in float32, and with bfloat16 in place of float16, by the experiment of the whole step in float64, else by the dtypes at the birth."""
+    """A bad step born in half precision; one that is bad in float32 or float64 too, so that it is the model or the
+    data. By replays of a capsule as it was recorded, in float32, and with bfloat16 in place of float16, by the
+    experiment of the whole step in float64, else by the dtypes at the birth."""
     for alarm in run.alarms:
         dtypes = {s.get("dtype") for s in run.birth(alarm).get("inputs") or [] if isinstance(s, dict)} - {None}
         born = ", ".join(sorted(map(str, dtypes)))
         is_half = bool(dtypes & {"float16", "bfloat16"}) or run.cause(alarm) in HALF
         healed, how = _without_half(run, alarm)
-        evidence = {"cause": run.cause(alarm), "dtypes": sorted(map(str, dtypes)), "replays": {k: r.says for k, r in run.replays.items()}}
+        evidence = {
+            "cause": run.cause(alarm),
+            "dtypes": sorted(map(str, dtypes)),
+            "replays": {k: r.says for k, r in run.replays.items()},
+        }
         if is_half and healed is False:
-            yield note(f"step {alarm['step']}: born in {born or 'half precision'}, but {how}: the model or the data, not the precision",
-                       "another precision does not cure it", run.at(alarm), **evidence)
+            yield note(
+                f"step {alarm['step']}: born in {born or 'half precision'}, but {how}: the model or "
+                "the data, not the precision",
+                "another precision does not cure it",
+                run.at(alarm),
+                **evidence,
+            )
         elif run.cause(alarm) in HALF:
             other, advice = _bfloat16(run)
-            yield bad(f"step {alarm['step']}: born in {born or 'half precision'}" + (f"; {how}" if healed else "") + other,
-                      advice or "bfloat16, or this block in float32: torch.autocast(..., enabled=False)", run.at(alarm), **evidence)
+            yield bad(
+                f"step {alarm['step']}: born in {born or 'half precision'}" + (f"; {how}" if healed else "") + other,
+                advice or "bfloat16, or this block in float32: torch.autocast(..., enabled=False)",
+                run.at(alarm),
+                **evidence,
+            )
         elif is_half and healed:
             other, advice = _bfloat16(run)
-            yield warn(f"step {alarm['step']}: born in {born}; {how}: the precision" + other,
-                       advice or "this block in float32: torch.autocast(..., enabled=False)", run.at(alarm), **evidence)
+            yield warn(
+                f"step {alarm['step']}: born in {born}; {how}: the precision" + other,
+                advice or "this block in float32: torch.autocast(..., enabled=False)",
+                run.at(alarm),
+                **evidence,
+            )
         elif dtypes and dtypes <= {"float32", "float64"} and run.cause(alarm) != "unknown":
             told = f"; {how}, which makes it a matter of range" if healed else f"; {how}" if healed is False else ""
-            yield note(f"step {alarm['step']}: born in {born} ({run.cause(alarm)}){told}: the model or the data, not half precision", "",
-                       run.at(alarm), **evidence)
+            yield note(
+                f"step {alarm['step']}: born in {born} ({run.cause(alarm)}){told}: the model or the "
+                "data, not half precision",
+                "",
+                run.at(alarm),
+                **evidence,
+            )
 
 
 def _bfloat16(run):
@@ -63,16 +99,22 @@ def _bfloat16(run):
         return "", ""
     if replay.is_finite:
         return "; with bfloat16 in place of float16 it is finite", "dtype=torch.bfloat16: it has the range"
-    return ("; with bfloat16 in place of float16 it is not finite",
-            "this block in float32: torch.autocast(..., enabled=False); bfloat16 does not cure it")
+    return (
+        "; with bfloat16 in place of float16 it is not finite",
+        "this block in float32: torch.autocast(..., enabled=False); bfloat16 does not cure it",
+    )
 
 
 def _without_half(run, alarm):
     """(is the step finite in more precision, how that is known); (None, "") where nothing tells."""
     replay = run.replays.get("float32")
     if replay and replay.is_finite is not None:
-        return replay.is_finite, "the whole step in float32 is " + ("finite" if replay.is_finite else "not finite either")
+        return replay.is_finite, "the whole step in float32 is " + (
+            "finite" if replay.is_finite else "not finite either"
+        )
     outcome = run.experiment(alarm, "whole step in float64")
     if outcome.startswith(("loss and gradients finite", "not finite")):
-        return outcome.startswith("loss"), "the whole step in float64 is " + ("finite" if outcome.startswith("loss") else "not finite either")
+        return outcome.startswith("loss"), "the whole step in float64 is " + (
+            "finite" if outcome.startswith("loss") else "not finite either"
+        )
     return None, ""

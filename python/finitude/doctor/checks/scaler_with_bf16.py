@@ -2,7 +2,7 @@
 
 from ..registry import check, note
 
-BEYOND = 2.0 ** 40   # at this scale float16 holds no gradient above 6e-8
+BEYOND = 2.0**40  # at this scale float16 holds no gradient above 6e-8
 
 
 @check("P6", "scaler-without-need", "source")
@@ -11,8 +11,11 @@ def in_source(source):
     dtypes = {d for _, d in source.autocasts()}
     for call, _ in source.scalers():
         if dtypes == {"bfloat16"} and call.argument("enabled") is None:
-            yield note("a GradScaler beside bfloat16 autocast does nothing but wait for the device in every step",
-                       "remove it: bfloat16 has the range of float32", call.at)
+            yield note(
+                "a GradScaler beside bfloat16 autocast does nothing but wait for the device in every step",
+                "remove it: bfloat16 has the range of float32",
+                call.at,
+            )
 
 
 @check("P6", "scaler-without-need", "steps")
@@ -21,25 +24,43 @@ def in_steps(steps):
     scaled = steps.of("scale")
     dtypes = steps.autocast_dtypes()
     if scaled and dtypes == {"bfloat16"}:
-        yield note("the loss is scaled though autocast computes in bfloat16", "remove the GradScaler", steps.at(scaled[0]))
-    elif scaled and not dtypes and steps.steps and all(p["dtype"] in ("float32", "float64") for p in steps.steps[0]["parameters"]):
-        yield note("the loss is scaled though nothing is computed in half precision", "remove the GradScaler, or enter autocast",
-                   steps.at(scaled[0]))
+        yield note(
+            "the loss is scaled though autocast computes in bfloat16", "remove the GradScaler", steps.at(scaled[0])
+        )
+    elif (
+        scaled
+        and not dtypes
+        and steps.steps
+        and all(p["dtype"] in ("float32", "float64") for p in steps.steps[0]["parameters"])
+    ):
+        yield note(
+            "the loss is scaled though nothing is computed in half precision",
+            "remove the GradScaler, or enter autocast",
+            steps.at(scaled[0]),
+        )
 
 
 @check("P6", "scaler-without-need", "run")
 def in_a_run(run):
-    """A capsule with a loss scale whose step was cast to bfloat16; a loss scale (kept by step, on the CPU) that grew beyond 2^40 with no
-    step left out: float16 would have overflowed."""
+    """A capsule with a loss scale whose step was cast to bfloat16; a loss scale (kept by step, on the CPU) that grew
+    beyond 2^40 with no step left out: float16 would have overflowed."""
     for ring in run.optimizers().values():
         scales = [s["scale"] for s in ring if s.get("scale")]
         if scales and max(scales) >= BEYOND and not any(s.get("scaler_skip") for s in ring):
-            yield note(f"{run.who}the loss scale is {scales[-1]:g}, and of the last {len(ring)} steps none was left out: nothing is computed "
-                       "in float16, which would have overflowed", "remove the GradScaler, or enter autocast in float16", None,
-                       scales=[scales[0], scales[-1]])
+            yield note(
+                f"{run.who}the loss scale is {scales[-1]:g}, and of the last {len(ring)} steps none "
+                "was left out: nothing is computed "
+                "in float16, which would have overflowed",
+                "remove the GradScaler, or enter autocast in float16",
+                None,
+                scales=[scales[0], scales[-1]],
+            )
             return
     for capsule in run.capsules:
         if run.part(capsule, "start", "scaler") and run.part(capsule, "flags").get("autocast") == "bfloat16":
-            yield note(f"step {capsule.get('step')}: the loss was scaled though autocast computed in bfloat16", "remove the GradScaler: it does "
-                       "nothing there but wait for the device", None)
+            yield note(
+                f"step {capsule.get('step')}: the loss was scaled though autocast computed in bfloat16",
+                "remove the GradScaler: it does nothing there but wait for the device",
+                None,
+            )
             return
