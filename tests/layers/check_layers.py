@@ -32,7 +32,7 @@ PYTHON_LAYERS = (
     "words",
 )
 PYTHON_GROUND = {"errors", "rules", "_native", "_built_for"}  # public or built, and below all folders
-MAX_LINES = 450
+MAX_LINES, MAX_LINES_OF_TABLES = 550, 650  # tables: of cases, of pages
 
 # What a file name has to say before the file may include a header: the suffixes of its stem, or "bindings" for the
 # folder.
@@ -254,8 +254,9 @@ def file_size(tree):
         if file.path.suffix not in SOURCE_SUFFIXES | {".py"}:
             continue
         lines = len(file.text.splitlines())
-        if lines > MAX_LINES:
-            yield file.path, lines, f"{lines} lines; the limit is {MAX_LINES}"
+        limit = MAX_LINES_OF_TABLES if file.path.parts[0] in ("bench", "tests") else MAX_LINES
+        if lines > limit:
+            yield file.path, lines, f"{lines} lines; the limit is {limit}"
 
 
 def ascii_sources(tree):
