@@ -412,3 +412,70 @@ def test_growth_from_layer_to_layer_is_told_with_the_layers(tmp_path, block, wha
         rf"the norm of the {what} grew x(\d+\.?\d*) a layer over (\d+) layers \({first} to {last}\)", text
     )
     assert found and 20 < float(found[1]) < 90 and int(found[2]) >= 15, text
+
+
+MOVED = """
+import torch
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+opt = OPTIMIZER
+for step in range(12):
+    loss = (net(torch.randn(8, 6)).pow(3) - 1).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    with torch.no_grad():
+        if step == 1: BESIDES
+"""
+PLAIN, SGD = "pass", "torch.optim.SGD(net.parameters(), lr=1e-3)"
+GROUPS = '[{"params": net[0].parameters()}, {"params": net[2].parameters(), "lr": 1e6}], lr=1e-3'
+# optimizer, what the program does besides, class, what is said, what the fix is
+MOVERS = {
+    "in place": (
+        SGD,
+        "net[2].weight.mul_(1e30)",
+        "corrupted-state",
+        "no update of SGD does that",
+        "besides the optimizer",
+    ),
+    "through NumPy": (SGD, "net[0].bias.numpy()[3] = 1e30", "corrupted-state", "0.bias moved by 1e+30", "besides"),
+    "another tensor": (
+        "torch.optim.Adam(net.parameters())",
+        "net[2].weight.data = net[2].weight * 1e25",
+        "corrupted-state",
+        "no update of Adam does that",
+        "besides the optimizer",
+    ),
+    "the state": (
+        "torch.optim.Adam(net.parameters())",
+        "[s['exp_avg'].mul_(1e30) for s in opt.state.values()]",
+        "corrupted-state",
+        "its state exp_avg of ",
+        "begin with new state",
+    ),
+    "the rate of another group": (f"torch.optim.SGD({GROUPS})", PLAIN, "learning-rate", "group 1, 1e+06", "lower the"),
+    "a rate with the usual decay": (
+        "torch.optim.AdamW(net.parameters(), lr=1e7)",
+        PLAIN,
+        "learning-rate",
+        "of 1e+07",
+        "lower the learning rate",
+    ),
+    "a decay": (
+        "torch.optim.AdamW(net.parameters(), lr=0.01, weight_decay=1e4)",
+        PLAIN,
+        "learning-rate",
+        "weight_decay 10000",
+        "set weight_decay",
+    ),
+}
+
+
+@pytest.mark.parametrize("optimizer, besides, cause, said, advised", MOVERS.values(), ids=MOVERS)
+def test_what_moved_the_weights_is_not_taken_for_the_optimizers_arithmetic(
+    tmp_path, optimizer, besides, cause, said, advised
+):
+    got = run(tmp_path, MOVED.replace("OPTIMIZER", optimizer).replace("BESIDES", besides))
+    alarm = got.the_alarm()
+    assert alarm["cause"]["class"] == cause and said in alarm["cause"]["text"], got.told()
+    assert advised in alarm["fix"]["text"] and "epsilon" not in alarm["fix"]["text"], got.told()

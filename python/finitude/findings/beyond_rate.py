@@ -1,22 +1,26 @@
-"""Weights that moved by far more than the learning rate and the gradients come to: the optimizer's own arithmetic, a
-division by almost nothing. Its line is found in its source, and the state that is zero where the gradient is not."""
+"""Weights that moved by far more than the learning rate and the gradients come to. Of an optimizer of the program's:
+its own arithmetic, a division by almost nothing; its line is found in its source, and the state that is zero where the
+gradient is not. Of one of torch's: the state that it was given, or something else that writes the weights."""
 
 import ast
 import inspect
 import math
+import os
+import typing
 
 import torch
 
 from ..base import sources
 from ..base._places import is_library
 from ..program import discover
+from . import hyper
 
+OWN_STEP_SIZE = (torch.optim.LBFGS, torch.optim.Rprop)  # their updates follow from no learning rate
 BEYOND = 1e3  # times the sum of lr x max(1, largest gradient) over all steps
 BESIDE_ZERO = (
     10  # the same where it divides by state that is zero: the gradients that follow are as large as the weights
 )
 GROWN = 10.0  # times the largest weight at the start
-OWN_STEP_SIZE = (torch.optim.LBFGS, torch.optim.Rprop)  # their updates follow from no learning rate
 FOLLOWS = frozenset(
     {
         "learning-rate",
@@ -45,6 +49,7 @@ def tell(found, optimizer, start, steps):
     if not start or not steps or steps[0][0] != 0 or steps[-1][0] != len(steps) - 1:
         return  # older steps are not known
     by_rate = sum(abs(rate) * max(1.0, gradient) for _, _, gradient, rate in steps)
+    by_rate *= _largest_rate(optimizer, steps[-1][3])
     now = discover.magnitudes(optimizer)
     moved = {p: now[p] - before for p, before in start.items() if p in now}
     worst = max(moved, key=moved.get, default=None)
@@ -57,17 +62,87 @@ def tell(found, optimizer, start, steps):
         return
     names = dict(zip(map(id, discover.parameters(optimizer)), discover.names(optimizer)))
     parameter = next(p for p in discover.parameters(optimizer) if id(p) == worst)
-    name, kind = names.get(worst, ""), type(optimizer).__name__
+    of = _Moved(names.get(worst, ""), parameter, moved[worst], by_rate, steps)
+    if _is_torchs(optimizer):
+        if of.by >= BEYOND * by_rate and not any(
+            hyper.makes_grow(optimizer, group) for group in optimizer.param_groups
+        ):
+            _tell_outside(found, optimizer, of)
+    else:
+        _tell_arithmetic(found, optimizer, of)
+
+
+class _Moved(typing.NamedTuple):
+    """The parameter that moved most."""
+
+    name: str
+    parameter: torch.Tensor
+    by: float
+    by_rate: float  # what learning rate x gradient comes to
+    steps: list
+
+    def words(self):
+        count = len(self.steps)
+        in_steps = f"in {count} step{'s' * (count > 1)}"
+        return f"by {self.by:.3g} {in_steps}, where learning rate x gradient comes to {self.by_rate:.3g}"
+
+
+def _tell_outside(found, optimizer, of):
+    """An optimizer of torch's does not move weights so far: state that it was given does, or the program."""
+    kind, largest = type(optimizer).__name__, max(gradient for _, _, gradient, _ in of.steps)
+    state = {
+        key: magnitude
+        for key, magnitude in _magnitudes(optimizer, of.parameter)
+        if not magnitude <= BEYOND * max(1.0, largest) ** 2
+    }
+    if state:
+        key = max(state, key=state.get)
+        text = (
+            f"{kind}.step moved {of.name} {of.words()}: its state {key} of {of.name} is as large as {state[key]:.3g}, "
+            f"which no gradient of these steps makes (the largest is {largest:.3g}): that state is corrupt"
+        )
+        fix = "load an earlier checkpoint, or load the weights alone and let the optimizer begin with new state"
+    else:
+        text = (
+            f"{of.name} moved {of.words()}: no update of {kind} does that. Something else writes it between the steps "
+            "of the optimizer"
+        )
+        fix = (
+            f"look at what writes {of.name} besides the optimizer: load_state_dict, .data, an operation in place, NumPy"
+        )
+    _replace(found, "corrupted-state", text, {"text": fix, "verified": False, "file": "", "line": 0})
+
+
+@torch.no_grad()
+def _magnitudes(optimizer, p):
+    """(key, largest magnitude) of its state, but for a count of steps."""
+    state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
+    for key, value in state.items() if isinstance(state, dict) else ():
+        if key != "step" and isinstance(value, torch.Tensor) and value.layout is torch.strided and value.numel():
+            yield key, float(value.abs().max())
+
+
+def _replace(found, cause, text, fix):
+    for experiment in found["cause"]["experiments"]:
+        experiment.pop("confirms", None)  # what it says of the overflow says nothing of this
+    sign = (
+        found["cause"]["text"].partition("What follows from that: ")[2]
+        or found["births"][0]["op"] + " is where it shows"
+    )
+    text = f"{text}. What follows from that: {sign}"
+    found["cause"] = {**found["cause"], "class": cause, "confidence": "likely", "text": text}
+    found["fix"] = fix
+
+
+def _tell_arithmetic(found, optimizer, of):
+    """An optimizer of the program's or of another library: its own arithmetic."""
+    name, parameter, kind = of.name, of.parameter, type(optimizer).__name__
     zero = _zero_state(optimizer, parameter)
     place, keys = _division(optimizer, zero)
-    if not keys and moved[worst] < BEYOND * by_rate:
+    if not keys and of.by < BEYOND * of.by_rate:
         return
     zero = [key for key in zero if key in keys] or zero
-    text = (
-        f"{kind}.step moved {name} by {moved[worst]:.3g} in {len(steps)} "
-        f"step{'s' * (len(steps) > 1)}, where learning rate x gradient comes to "
-        f"{by_rate:.3g}: its own arithmetic makes the update, not the learning rate"
-    )
+    text = f"{kind}.step moved {name} {of.words()}: its own arithmetic makes the update, not the learning rate"
     if zero:
         text += f"; its state {', '.join(zero)} of {name} is 0 where the gradient is not"
     if place is not None:
@@ -78,19 +153,21 @@ def tell(found, optimizer, start, steps):
         if zero
         else "add an epsilon of the order of the gradients to what the update is divided by"
     )
-    for experiment in found["cause"]["experiments"]:
-        experiment.pop("confirms", None)  # what it says of the overflow says nothing of this
-    sign = (
-        found["cause"]["text"].partition("What follows from that: ")[2]
-        or found["births"][0]["op"] + " is where it shows"
-    )
-    found["cause"] = {
-        **found["cause"],
-        "class": "optimizer-arithmetic",
-        "confidence": "likely",
-        "text": f"{text}. What follows from that: {sign}",
-    }
-    found["fix"] = {"text": fix, "verified": False, "file": place[0] if place else "", "line": place[1] if place else 0}
+    file, line = place or ("", 0)
+    _replace(found, "optimizer-arithmetic", text, {"text": fix, "verified": False, "file": file, "line": line})
+
+
+def _is_torchs(optimizer):
+    """Is its step that of a class of torch's? What moved the weights beyond the rate is then a setting, the state that
+    it was given, or the program itself."""
+    code = getattr(inspect.unwrap(type(optimizer).step), "__code__", None)
+    return code is not None and os.path.dirname(code.co_filename) == os.path.dirname(torch.optim.__file__)
+
+
+def _largest_rate(optimizer, told):
+    """How many times the rate in the ring of steps, which is that of the first group, the largest rate is."""
+    rates = [abs(hyper.number(group.get("lr")) or 0.0) for group in optimizer.param_groups]
+    return max([1.0, *(rate / abs(told) for rate in rates)]) if told else 1.0
 
 
 @torch.no_grad()

@@ -115,7 +115,7 @@ def _facts(session, optimizer):
         return "{}"
     ordinal = _native.window(optimizer)["ordinal"]
     points = [{"loss": number(loss), "grad": number(g), "lr": number(r)} for loss, g, r in _native.history(ordinal)]
-    group = optimizer.param_groups[0] if optimizer.param_groups else {}
+    group = max(optimizer.param_groups, key=lambda group: hyper.number(group.get("lr")) or 0.0, default={})
     scaler = session.scaler
     start = max(session.started_with.get(id(optimizer), {}).values(), default=0.0)
     return json.dumps(

@@ -58,16 +58,18 @@ def _impossible(settings):
 COUPLED = frozenset({"SGD", "AdamW"})  # decay that multiplies the weights themselves, by 1 - lr * weight_decay a step
 
 
-def _makes_grow(kind, group):
+def makes_grow(optimizer, group):
     """(name, what it does, can a lower learning rate mend it) of a setting that makes weights grow by itself, whatever
     the gradients."""
-    named = dict(_settings(group))
+    kind, named = type(optimizer).__name__, dict(_settings(group))
     decay, momentum, rate = named.get("weight_decay") or 0, named.get("momentum") or 0, named.get("lr") or 0
     if kind == "SGD" and abs(momentum) >= 1:
         return "momentum", f"momentum {momentum:g} adds up updates that never fade: below 1 they do", False
     if (wrong := _impossible(named.items())) is not None:
         return wrong[0], f"{wrong[0]} is {wrong[1]:g}, and an average decays only below 1", False
-    if kind in COUPLED and not group.get("maximize") and abs(1 - rate * decay) > 1:
+    # Of two that are too large together, the larger one is out of place.
+    is_out_of_place = decay < 0 or decay >= rate
+    if kind in COUPLED and is_out_of_place and not group.get("maximize") and abs(1 - rate * decay) > 1:
         return (
             "weight_decay",
             f"weight_decay {decay:g} at lr {rate:g} multiplies every weight by {1 - rate * decay:g} a step, "
@@ -85,8 +87,13 @@ def _growth(found, optimizer):
     """Weights that grew step by step: by the learning rate, or by another setting that would do so with any
     gradient."""
     count = len(optimizer.param_groups)
+    rates = [number(group.get("lr")) or 0.0 for group in optimizer.param_groups]
+    if len(set(rates)) > 1:
+        found["cause"]["text"] += (
+            f"; the highest rate is that of parameter group {rates.index(max(rates))}, {max(rates):g}"
+        )
     for i, group in enumerate(optimizer.param_groups):
-        told = _makes_grow(type(optimizer).__name__, group)
+        told = makes_grow(optimizer, group)
         if told is None:
             continue
         name, why, by_rate = told
