@@ -333,3 +333,56 @@ def test_what_a_checkpoint_computes_again_is_born_in_an_operation(tmp_path):
     assert len(alarm["births"]) > 1 and all(b["op"] for b in alarm["births"]), [
         (b["op"], b["line"]) for b in alarm["births"]
     ]
+
+
+WRITTEN = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 8), nn.Linear(8, 1)
+        self.register_buffer("limit", torch.tensor([0.5, torch.inf] * 4))
+
+    def forward(self, x, step):
+        h = torch.relu(self.a(x))
+        BODY
+        return self.b(h)
+
+def spoil(g):
+    if step == 3:
+        g = g.clone()
+        g[0] = torch.nan  # in a hook
+    return g
+
+net = Net()
+HOOK
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(5):
+    loss = (net(torch.randn(5, 4), step) - 1).abs().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+PART = "if step == 3:\n            h = h.clone()\n            h[0, 2] = torch.inf  # here"
+CHOSEN = "if step == 3:\n            h[h > 0.2] = torch.inf  # here"
+INDEX = "if step == 3: h = h.index_fill(0, torch.tensor([1]), torch.inf)  # here"
+LIMIT = "if step >= 3:\n            h = torch.where(h < self.limit, h, (h - self.limit) ** 2)  # here"
+HOOKED = "net.b.weight.register_hook(spoil)"
+# body of the module, hook, class, what is said, the line of the birth
+WROTE = {
+    "part of a hidden value": (PART, "", "bad-data", "writes into what was computed", "# here"),
+    "chosen elements": (CHOSEN, "", "bad-data", "writes into what was computed", "# here"),
+    "rows, not in place": (INDEX, "", "bad-data", "nothing masks", "# here"),
+    "a limit in a buffer that a choice drops": (LIMIT, "", "zero-times-infinity", "come with limit", "# here"),
+    "a gradient, in a hook": ("", HOOKED, "wrong-backward", "while backward runs", "# in a hook"),
+}
+
+
+@pytest.mark.parametrize("body, hook, cause, said, line", WROTE.values(), ids=WROTE)
+def test_what_the_program_wrote_into_its_own_values(tmp_path, body, hook, cause, said, line):
+    alarm = helpers.run(tmp_path, WRITTEN.replace("BODY", body or "pass").replace("HOOK", hook)).the_alarm()
+    assert alarm["step"] == 3 and alarm["cause"]["class"] == cause and said in alarm["cause"]["text"], alarm["cause"]
+    assert alarm["births"][0]["source"].endswith(line), alarm["births"][0]

@@ -55,7 +55,10 @@ bool masked_by_product(const record::Trace& trace, const Birth& birth) {
 // The values that the birth brought in, as its first reader saw them; null where they are not infinities of
 // the data.
 const TensorUse* infinite_data(const record::Trace& trace, const Birth& birth) {
-  if (birth.kind != "data" || birth.rows_of != 0) return nullptr;
+  // A buffer that holds infinities is data too: limits that mean none.
+  const bool buffer = birth.kind == "state" && birth.op == kNone && birth.storage < trace.storages.size() &&
+                      trace.storages[birth.storage].origin == record::Origin::kBuffer;
+  if ((birth.kind != "data" && !buffer) || birth.rows_of != 0) return nullptr;
   if (birth.op != kNone) {
     const bool handed_over = birth.op < trace.ops.size() && base_name(trace.ops[birth.op].name) == "lift_fresh";
     if (!handed_over || trace.ops[birth.op].outputs.empty()) return nullptr;
@@ -86,8 +89,10 @@ Meant dropped_by_program(const record::Trace& trace, const Located& located) {
 
 bool overwrites_data(const record::Trace& trace, OpId writer, OpId reader) {
   const Op& op = trace.ops[writer];
-  if (!op.name.ends_with('_') || op.outputs.empty()) return false;
+  if (op.outputs.empty()) return false;
   const TensorUse& part = op.outputs.front();
+  if (part.health.finite() != 0) return !is_mask_like(part.health, record::Origin::kUnknown);  // some elements of it
+  if (!op.name.ends_with('_')) return false;
   for (OpId id = writer + 1; id <= reader && id < trace.ops.size(); ++id)
     for (const TensorUse& use : trace.ops[id].inputs)
       if (use.storage == part.storage && use.health.numel > part.health.numel && use.health.finite() != 0)
@@ -96,7 +101,14 @@ bool overwrites_data(const record::Trace& trace, OpId writer, OpId reader) {
 }
 
 bool spreads(const Op& op) {
-  constexpr std::array kSpread = {"mm",
+  constexpr std::array kSpread = {"sum",
+                                  "mean",
+                                  "prod",
+                                  "linalg_vector_norm",
+                                  "mse_loss",
+                                  "smooth_l1_loss",
+                                  "huber_loss",
+                                  "mm",
                                   "addmm",
                                   "bmm",
                                   "baddbmm",

@@ -93,5 +93,24 @@ TEST(Meant, AnInfinityThatIsTypedIntoDataIsBornThere) {
   }
 }
 
+// h[h > 1] = inf within a module, then a sum: what the model computed has finite numbers beside it, a mask has none.
+TEST(Meant, AnInfinityThatIsTypedIntoWhatWasComputedIsBornThere) {
+  for (const bool mask : {false, true}) {
+    Builder b;
+    const Tensor h = b.storage(Origin::kUnknown, {4, 2}), y = b.storage();
+    const Values infinite =
+        mask ? Values{.neg_inf = 2, .min = 0, .max = 0, .zero = 6} : Values{.pos_inf = 2, .max = 0.7};
+    b.op("aten::relu").in(b.storage(), kClean).out(h).end();
+    const OpId fill =
+        b.op("aten::masked_fill_").inout(h, kClean).number(mask ? -INFINITY : INFINITY).out(h, infinite).end();
+    const OpId sum = b.unary("aten::sum", h, infinite, y, mask ? Values{.neg_inf = 1} : Values{.pos_inf = 1});
+    b.sink("loss", y, mask ? Values{.neg_inf = 1} : Values{.pos_inf = 1});
+    const Located found = locate(b.trace);
+    ASSERT_EQ(found.births.size(), 1u);
+    EXPECT_EQ(found.births[0].op, mask ? sum : fill);
+    if (!mask) EXPECT_EQ(found.births[0].first_reader, sum);
+  }
+}
+
 }  // namespace
 }  // namespace finitude::locate

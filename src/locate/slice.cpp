@@ -78,7 +78,7 @@ EventId Slicer::mark_behind(EventId id, std::vector<OpId>* path) const {
   return first_write_behind(id, kNan, path);
 }
 
-// The same of infinities, where the op at `id` is none that a mask is for: a sum of products with the weights, a
+// The same of infinities, where the op at `id` is none that a mask is for: a sum, also of products with the weights, a
 // normalisation. `id` may also be where a loss became infinite. What wrote them put a number over a part of other data,
 // as no mask is made.
 EventId Slicer::infinity_behind(EventId id, std::vector<OpId>* path) const {
@@ -86,9 +86,7 @@ EventId Slicer::infinity_behind(EventId id, std::vector<OpId>* path) const {
   if (event.from != Event::From::kOp || event.op >= trace_.ops.size() || trace_.ops[event.op].phase != Phase::kForward)
     return kNone;
   const EventId wrote = first_write_behind(id, kPosInf | kNegInf, path);
-  if (wrote == kNone || !overwrites_data(trace_, flow_.events[wrote].op, event.op) ||
-      is_of_model(flow_.events[wrote].op))
-    return kNone;
+  if (wrote == kNone || !overwrites_data(trace_, flow_.events[wrote].op, event.op)) return kNone;
   const bool infinite_loss = !event.birth && (event.kinds & kNan) == 0;
   if (!infinite_loss && !spreads(trace_.ops[event.op])) return kNone;
   return std::ranges::any_of(*path, [&](OpId op) { return is_for_masks(trace_.ops[op]); }) ? kNone : wrote;

@@ -5,6 +5,7 @@
 #include "explain/edits.h"
 #include "explain/origin.h"
 #include "explain/probe.h"
+#include "explain/put_in.h"
 #include "explain/rules/rules.h"
 
 namespace finitude::explain {
@@ -84,22 +85,30 @@ const record::Op* reader_of_mark(const Scene& s) {
   if (!s.op || s.birth.first_reader >= s.trace.ops.size()) return nullptr;
   const record::TensorUse* made = bad_output(*s.op);
   const record::TensorUse* given = bad_input(*s.op);
-  if (made == nullptr || (given != nullptr && (s.birth.kind != "data" || given->health.numel != 1)) ||
-      inputs_finite(*s.op))
-    return nullptr;
-  if (made->health.nan == 0 && s.birth.kind != "data") return nullptr;
+  if (made == nullptr || (given != nullptr && given->health.numel != 1) || inputs_finite(*s.op)) return nullptr;
   return &s.trace.ops[s.birth.first_reader];
 }
 
-// What the program wrote itself into a gradient, after backward: a number, or what it computed in Python.
+// What the program wrote itself into a gradient, after backward or in a hook: a number, or what it computed in Python.
 std::optional<Finding> of_a_gradient(const Scene& s) {
-  if (!s.op || s.birth.sink >= s.trace.sinks.size() || s.op->phase == record::Phase::kBackward) return std::nullopt;
+  if (!s.op || s.birth.sink >= s.trace.sinks.size()) return std::nullopt;
   const record::Sink& sink = s.trace.sinks[s.birth.sink];
   const record::TensorUse* made = bad_output(*s.op);
   if (sink.kind != "gradient" || made == nullptr || bad_input(*s.op) != nullptr) return std::nullopt;
   const bool from_host = plain_name(s.op->name) == "lift_fresh";
-  if (!from_host && inputs_finite(*s.op)) return std::nullopt;
   const record::Op* writes = s.op;  // into the gradient, by one copy at most
+  if (!s.birth.path.empty() && s.birth.path[0] < s.trace.ops.size()) writes = &s.trace.ops[s.birth.path[0]];
+  const bool in_backward = s.op->phase == record::Phase::kBackward || writes->phase == record::Phase::kBackward;
+  if (in_backward && from_host) {  // no node of torch's takes numbers from Python
+    Finding result = finding(s, "wrong-backward", kScoreOrigin + 10,
+                             "the program itself writes " + amount(made->health) + " into a gradient, by " +
+                                 writes->name + ", while backward runs: in a hook, or in a backward of its own",
+                             "write a finite gradient at this line, or none");
+    conclude(result, true);
+    return result;
+  }
+  if (in_backward || (!from_host && inputs_finite(*s.op))) return std::nullopt;
+  writes = s.op;
   if (made->storage != sink.value.storage) {
     if (s.birth.path.size() != 1 || s.birth.path[0] >= s.trace.ops.size()) return std::nullopt;
     writes = &s.trace.ops[s.birth.path[0]];
@@ -134,7 +143,8 @@ std::optional<Finding> of_a_mark(const Scene& s) {
   Finding result = finding(
       s, "bad-data", kScoreOrigin,
       (nan ? std::to_string(bad->health.nan) + " NaN that " + s.op->name + " writes as a mark or padding go through "
-           : amount(bad->health) + " that " + s.op->name + " writes into the data, and that nothing masks, " +
+           : amount(bad->health) + " that " + s.op->name + " writes into " +
+                 (s.birth.kind == "data" ? "the data" : "what was computed") + ", and that nothing masks, " +
                  (bad->health.inf() == 1 ? "goes" : "go") + " through ") +
           reader->name + at_rows(s.birth) + hidden_by(s),
       nan ? "fill with a finite number, or take the marked elements out before any arithmetic; taken out after it, "
@@ -154,6 +164,24 @@ std::optional<Finding> of_a_mark(const Scene& s) {
   return result;
 }
 
+// Infinities that the program wrote, and that its arithmetic takes in; where nothing tells more of it.
+std::optional<Finding> of_written_infinities(const Scene& s) {
+  const record::TensorUse* bad = s.op ? bad_input(*s.op) : nullptr;
+  const auto source = bad != nullptr && bad->health.nan == 0 ? put_in(s) : std::nullopt;
+  if (!source || source->by >= s.trace.ops.size()) return std::nullopt;
+  const record::Op& wrote = s.trace.ops[source->by];
+  Finding result = finding(s, "bad-data", kScoreSinkOnly - 100,
+                           amount(bad->health) + " that " + wrote.name + at_line(s.trace, wrote) +
+                               " writes, and that nothing masks, go through " + s.op->name + at_rows(s.birth),
+                           "write a finite number at this line; where it stands for nothing, take these elements out "
+                           "with torch.where before any arithmetic");
+  mend_at(s.trace, wrote, &result);
+  conclude(result, true);
+  if (!bad->arg.empty())
+    Edits(s, s.birth.op).replaced(bad->arg, bad->health.pos_inf != 0 ? INFINITY : -INFINITY, 0).into(result);
+  return result;
+}
+
 class BadData : public Rule {
  public:
   const char* name() const override { return "bad-data"; }
@@ -169,7 +197,7 @@ class BadData : public Rule {
     if (std::optional<Finding> gradient = of_a_gradient(s)) return gradient;
     if (std::optional<Finding> mark = of_a_mark(s)) return mark;
     if (std::optional<Finding> number = of_a_number(s)) return number;
-    if (!data && !bad) return std::nullopt;
+    if (!data && !bad) return of_written_infinities(s);
     std::string text, fix = "filter or fill such values when the batch is made; masking after arithmetic is too late";
     int score = bad ? kScoreOneMeaning - 10 : kScoreOrigin;
     if (data && s.op && !bad) {  // how it went wrong there may be known better: then that rule's class is more use

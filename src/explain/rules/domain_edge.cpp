@@ -30,7 +30,8 @@ std::optional<Edge> pole_of(const std::string& op, const Operand& x) {
 
 std::string edge_fix(const std::string& node) {
   if (node == "Sqrt") return "an epsilon inside the root: sqrt(x + eps), or torch.linalg.vector_norm for a norm";
-  if (node == "Pow") return "an epsilon in the base: (x + eps) ** p, or an exponent of at least 1";
+  if (node == "Pow")
+    return "an epsilon in the base: (x + eps) ** p, or an exponent of at least 1 (2 for a second derivative)";
   if (one_of(node, {"Acos", "Asin", "Atanh", "Acosh"}))
     return "clamp the argument away from the edge, e.g. to [-1 + eps, 1 - eps]";
   if (one_of(node, {"Atan2", "Angle", "Hypot"})) return "replace (0, 0) with torch.where before the call, not after it";
