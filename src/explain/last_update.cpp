@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kRate = "learning-rate";
 constexpr const char* kOutlier = "exploding-gradient";
 constexpr std::size_t kBefore = 3, kSince = 8;  // steps that tell what is usual; and within which an update ruins a run
-constexpr double kJump = 1e3, kUsual = 2;       // times
+constexpr double kJump = 1e3, kJumpOfGradient = 1e6, kUsual = 2;  // times
 constexpr std::size_t kFewSteps = 8;
 constexpr double kGrown = 10;           // times
 constexpr double kRuined = 1000;        // times
@@ -69,14 +69,25 @@ std::string outlier_before(const StepHistory& history) {
   const auto is_usual = [&](const std::vector<double>& all, std::size_t at) {
     return std::fabs(all[at]) <= kUsual * largest_before(all, at);
   };
-  for (std::size_t i = kBefore + 1; i < loss.size(); ++i) {
-    const double usual = largest_before(loss, i);
-    if (!(usual > 0 && std::fabs(loss[i]) >= kJump * usual)) continue;
+  const auto jumps = [&](const std::vector<double>& all, std::size_t at, double factor) {
+    const double usual = largest_before(all, at);
+    return usual > 0 && std::fabs(all[at]) >= factor * usual;
+  };
+  for (std::size_t i = kBefore; i < loss.size(); ++i) {
     const std::size_t since = loss.size() - i;
-    if (since > kSince || !is_usual(gradient, i - 1) || (!rates.empty() && !is_usual(rates, i - 1))) return "";
-    return "the loss " + (since == 1 ? "of the step before" : std::to_string(since) + " steps before") + " was " +
-           figure(loss[i]) + " after " + figure(loss[i - 1]) +
-           ", while gradients and learning rate had been as usual: what that step was given is out of proportion";
+    const std::string when = since == 1 ? "of the step before" : std::to_string(since) + " steps before";
+    const bool rate_is_usual = rates.empty() || is_usual(rates, i - 1);
+    if (i > kBefore && jumps(loss, i, kJump)) {
+      if (since > kSince || !is_usual(gradient, i - 1) || !rate_is_usual) return "";
+      return "the loss " + when + " was " + figure(loss[i]) + " after " + figure(loss[i - 1]) +
+             ", while gradients and learning rate had been as usual: what that step was given is out of proportion";
+    }
+    // Its gradients alone: what backward read was out of proportion, and not what forward did.
+    if (jumps(gradient, i, kJumpOfGradient) && is_usual(loss, i)) {
+      if (since > kSince || !rate_is_usual) return "";
+      return "the largest gradient " + when + " was " + figure(gradient[i]) + " after " + figure(gradient[i - 1]) +
+             ", while loss and learning rate were as usual: what its backward read or computed is out of proportion";
+    }
   }
   return "";
 }

@@ -348,6 +348,10 @@ TEST(LearningRate, OneStepOutOfProportionIsNoRate) {
   EXPECT_EQ(cause_of(outlier, {2, 2, 1, 9e5, 4e13}, rates), "learning-rate");  // an update was large before
   EXPECT_EQ(cause_of(outlier, usual, {.1, .1, .1, 5, 5}), "learning-rate");    // or the rate rose
   EXPECT_EQ(cause_of({3, 40, 900, 2e4, 9e12}, {2, 50, 800, 9e4, 4e13}, rates), "learning-rate");
+  // Gradients alone: what backward read had been overwritten, say.
+  EXPECT_EQ(cause_of({3, 2, 2, 1}, {2, 2, 1, 4e13}, {.1, .1, .1, .1}), "exploding-gradient");
+  EXPECT_EQ(cause_of({3, 2, 2, 900}, {2, 2, 1, 4e13}, {.1, .1, .1, .1}), "learning-rate");
+  EXPECT_EQ(cause_of({3, 2, 2, 1}, {2, 2, 1, 4e3}, {.1, .1, .1, .1}), "learning-rate");
 }
 
 TEST(LearningRate, AJumpOfTheScheduleAndWhatGrewSince) {
