@@ -1,5 +1,6 @@
-"""What compilers and DTensor call instead of torch.distributed's own functions exchanges values as those do: the rank
-that made a bad value comes first, and the other one names it."""
+"""What compilers and DTensor call instead of torch.distributed's own functions exchanges values as those do, and so do
+those that give each rank the values of all, its own among them: the rank that made a bad value comes first, and the
+other one names it."""
 
 import pytest
 
@@ -24,10 +25,21 @@ model = nn.Linear(4, 4)
 opt = torch.optim.SGD(model.parameters(), lr=0.01)
 def kept(x):
     return x.detach()
+def gathered(h):
+    parts = [torch.zeros(4, 4) for _ in range(2)]
+    dist.all_gather(parts, kept(h))
+    return torch.stack(parts)
+def gathered_into_one(h):
+    whole = torch.zeros(8, 4)
+    dist.all_gather_into_tensor(whole, kept(h))
+    return whole
 EXCHANGES = {
     2: lambda h: fc.all_reduce(kept(h), "sum", group),
+    4: lambda h: fc.all_gather_tensor(kept(h), 0, group),
     6: lambda h: fc.reduce_scatter_tensor(kept(h), "sum", 0, group),
     8: lambda h: fc.all_to_all_single(kept(h), [2, 2], [2, 2], group),
+    10: gathered,
+    12: gathered_into_one,
     14: lambda h: DTensor.from_local(kept(h), mesh, [Partial()]).redistribute(mesh, [Replicate()]).to_local(),
 }
 for step in range(16):
@@ -50,7 +62,7 @@ def test_the_sender_comes_first_and_the_receiver_names_it(tmp_path):
     got = cold(tmp_path, "--on-alarm", "skip", *TORCHRUN, "2", "train.py", limit=4 * LIMIT)
     assert got.code == 0, got.told()
     told = [(a["step"], a["rank"], a["cause"]["class"], a["births"][0]["phase"]) for a in got.alarms]
-    steps = (2, 6, 8, 14)
+    steps = (2, 4, 6, 8, 10, 12, 14)
     assert told == [
         one
         for step in steps
