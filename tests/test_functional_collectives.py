@@ -1,5 +1,8 @@
-"""What compilers and DTensor call instead of torch.distributed's own functions exchanges values as those do: the rank
-that made a bad value comes first, and the other one names it."""
+"""What compilers and DTensor call instead of torch.distributed's own functions exchanges values as those do, and so do
+those that give each rank the values of all, its own among them: the rank that made a bad value comes first, and the
+other one names it."""
+
+import pathlib
 
 import pytest
 
@@ -24,13 +27,29 @@ model = nn.Linear(4, 4)
 opt = torch.optim.SGD(model.parameters(), lr=0.01)
 def kept(x):
     return x.detach()
+def gathered(h):
+    parts = [torch.zeros(4, 4) for _ in range(2)]
+    dist.all_gather(parts, kept(h))
+    return torch.stack(parts)
+def gathered_into_one(h):
+    whole = torch.zeros(8, 4)
+    dist.all_gather_into_tensor(whole, kept(h))
+    return whole
+def scattered(h):
+    part = torch.zeros(4, 4)
+    dist.scatter(part, [kept(h), kept(h)] if rank == 1 else None, 1)
+    return part
 EXCHANGES = {
     2: lambda h: fc.all_reduce(kept(h), "sum", group),
+    4: lambda h: fc.all_gather_tensor(kept(h), 0, group),
     6: lambda h: fc.reduce_scatter_tensor(kept(h), "sum", 0, group),
     8: lambda h: fc.all_to_all_single(kept(h), [2, 2], [2, 2], group),
+    10: gathered,
+    12: gathered_into_one,
     14: lambda h: DTensor.from_local(kept(h), mesh, [Partial()]).redistribute(mesh, [Replicate()]).to_local(),
+    16: scattered,
 }
-for step in range(16):
+for step in range(18):
     torch.manual_seed(step)
     h = model(torch.randn(4, 4))
     if step in EXCHANGES:
@@ -50,13 +69,14 @@ def test_the_sender_comes_first_and_the_receiver_names_it(tmp_path):
     got = cold(tmp_path, "--on-alarm", "skip", *TORCHRUN, "2", "train.py", limit=4 * LIMIT)
     assert got.code == 0, got.told()
     told = [(a["step"], a["rank"], a["cause"]["class"], a["births"][0]["phase"]) for a in got.alarms]
-    steps = (2, 6, 8, 14)
+    steps = (2, 4, 6, 8, 10, 12, 14, 16)
     assert told == [
         one
         for step in steps
         for one in ((step, 1, "division-by-zero", "forward"), (step, 0, "other-rank", "communication"))
     ], got.told()
     for sender, receiver in zip(got.alarms[::2], got.alarms[1::2]):
+        assert pathlib.Path(receiver["births"][0]["file"]).name == "train.py", receiver["births"]
         assert sender["births"][0]["op"] == "aten::div" and "the division" in sender["births"][0]["source"]
         line = sender["births"][0]["line"]
         assert f"came from rank 1, where aten::div made it at train.py:{line}" in receiver["cause"]["text"], receiver[

@@ -392,6 +392,47 @@ def test_a_step_that_only_one_rank_may_see_is_not_left_out_there_alone(tmp_path)
     ), got.told()
 
 
+MASKED = """
+import time, torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(rank)
+lin = torch.nn.Linear(6, 4)
+opt = torch.optim.SGD(lin.parameters(), lr=0.01)
+class Summed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.clone()
+        dist.all_reduce(y)
+        return y
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+for step in range(5):
+    mask = torch.zeros(3, 4, dtype=torch.bool)
+    if step == 3 and rank == 1: mask[2] = True
+    p = lin(torch.randn(3, 6)).masked_fill(mask, float("-inf")).softmax(-1)  # the softmax
+    loss = Summed.apply(p).square().mean()
+    opt.zero_grad(); loss.backward(); opt.step()
+dist.destroy_process_group()
+time.sleep(0.3)  # else gloo may abort the interpreter (pytorch#179291)
+"""
+
+
+def test_a_rank_that_came_to_no_harm_is_explained_where_another_one_did(tmp_path):
+    """It made the bad value, and the mask keeps that from its own gradients."""
+    got = torchrun(tmp_path, MASKED, "--on-alarm", "stop")
+    assert got.code == 1, got.told()
+    assert [(a["step"], a["rank"], a["harmless"], a["cause"]["class"], a["rerun_by"]) for a in got.alarms] == [
+        (3, 1, True, "fully-masked-softmax", "restart"),
+        (3, 0, False, "other-rank", "restart"),
+    ], got.told()
+    made = got.alarms[0]["births"][0]
+    assert made["source"].endswith("# the softmax"), made
+    assert f"came from rank 1, where {made['op']} made it at train.py:{made['line']}" in got.alarms[1]["cause"]["text"]
+
+
 def _wanted(step, action, harmless=False):
     alarm = {"harmless": harmless, "action": action}
     return types.SimpleNamespace(
@@ -412,10 +453,11 @@ def _wanted(step, action, harmless=False):
         ),
         ("skip", [("the step was left out", 99)], 301, []),
         ("stop", [("reported, the step is applied", 7, True)], 301, [7]),
+        ("stop", [("stopped", 9), ("reported, the step is applied", 9, True), ("reported", 7, True)], 9000, [9, 9]),
     ],
 )
 def test_for_which_alarms_all_ranks_are_started_again(policy, wanted, seconds, taken):
-    """For those that ended the run, however long it takes; else for the last, where it does not take long."""
+    """For those that ended the run and what others saw at the same step, however long it takes; else for the last, where it does not take long."""
     found = again._worth_it(
         [_wanted(step, action, *harmless) for action, step, *harmless in wanted],
         types.SimpleNamespace(on_alarm=policy),

@@ -82,6 +82,7 @@ bool below(const std::string& file, const std::string& folder) {
 
 bool is_library(const Table& t, const std::string& file) {
   if (file.starts_with("<frozen ") || file.starts_with("<__array_function__")) return true;
+  if (file.ends_with("-packages/typing_extensions.py")) return true;  // deprecated() there wraps functions of torch
   for (const std::string& folder : t.rules.library_prefixes) {
     if (below(file, folder)) return true;
   }

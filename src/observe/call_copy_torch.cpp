@@ -10,6 +10,7 @@
 
 #include "observe/device_memory_torch.h"
 #include "observe/effort.h"
+#include "observe/op_tensors_torch.h"
 #include "observe/spare_blocks.h"
 #include "observe/tensor_view_torch.h"
 
@@ -147,7 +148,7 @@ void HeldCall::hold(const c10::IValue& value, c10::function_ref<bool(const at::T
     for (const auto& t : value.toOptionalTensorVector()) {
       arg.tensors.push_back(t ? hold(*t, changes(*t)) : Tensor());
     }
-  } else if (value.isGenerator()) {
+  } else if (value.isGenerator() || is_list_of_tensor_lists(value)) {
     ok_ = false;
   } else if (value.isDevice()) {
     arg.value = c10::Device(c10::kCPU);  // where the copies are

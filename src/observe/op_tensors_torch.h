@@ -15,6 +15,12 @@ namespace finitude::observe {
 
 inline constexpr std::size_t kMaxListed = 4096;  // tensors of one list argument
 
+inline bool is_list_of_tensor_lists(const c10::IValue& value) {
+  if (!value.isList()) return false;
+  const auto lists = value.toListRef();
+  return !lists.empty() && lists.front().isTensorList();
+}
+
 // Every tensor of an argument or result; false: it holds none by its type.
 template <typename Use>
 bool for_each_tensor(const c10::IValue& value, const Use& use) {
@@ -26,6 +32,12 @@ bool for_each_tensor(const c10::IValue& value, const Use& use) {
   } else if (value.isOptionalTensorList()) {
     for (const auto& t : value.toOptionalTensorVector()) {
       if (t) use(*t);
+    }
+  } else if (is_list_of_tensor_lists(value)) {  // of collective operations: what each rank gives or gets
+    std::size_t listed = 0;
+    for (const c10::IValue& list : value.toListRef()) {
+      for (const at::Tensor& t : list.toTensorVector())
+        if (listed++ < kMaxListed) use(t);
     }
   } else {
     return false;

@@ -16,6 +16,9 @@ inline bool exchanges_values(std::string_view name) {
   return false;
 }
 
+// It is carried out by the backend (gloo, NCCL, MPI) and by no other operators of the program's.
+inline bool is_backend_call(std::string_view name) { return name.starts_with("c10d::"); }
+
 // It only hands on what another such call writes: _c10d_functional::wait_tensor, or _wrap_tensor_autograd, which puts a
 // tensor that is waited for later around it.
 inline bool only_waits(std::string_view name) {

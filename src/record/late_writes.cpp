@@ -32,6 +32,8 @@ void not_yet_written(TensorUse& use) {
   use.bad_rows.clear();
 }
 
+bool has_no_caller(const Op& op) { return op.stack == kNone && op.node == kNone && !op.is_node; }
+
 // What a wait hands on was written by the call that it waited for: to the wait it was given, however late it came.
 void given_as_handed_on(Op& wait) {
   for (TensorUse& in : wait.inputs) {
@@ -67,7 +69,60 @@ bool LateWrites::is_open(const TensorUse& use) const {
          });
 }
 
+// Is the op a part of what a backend does for a call that has not ended?
+bool LateWrites::is_inside(const std::vector<Op>& ops, const Op& op) const {
+  if (running_.empty()) return false;
+  for (OpId at = op.parent; at < ops.size(); at = ops[at].parent < at ? ops[at].parent : kNone) {
+    if (is_backend_call(ops[at].name)) return true;
+  }
+  return false;
+}
+
+// Storages are numbered as they are seen.
+void LateWrites::note_first(const std::vector<Op>& ops, const Op& op, const std::vector<TensorUse>& uses) {
+  StorageId end = first_unseen_;
+  for (const TensorUse& use : uses) {
+    if (use.storage == kNone || use.storage < first_unseen_) continue;
+    end = std::max(end, use.storage + 1);
+    if (is_inside(ops, op))
+      of_backend_.insert(use.storage);
+    else if (has_no_caller(op))
+      of_nobody_.insert(use.storage);
+  }
+  first_unseen_ = end;
+}
+
+// Does it lie in what a collective has been given, one that may not be over?
+bool LateWrites::is_exchanged(const std::vector<Op>& ops, const TensorUse& use) const {
+  const auto within = [&](const auto& of) { return of.begin <= use.begin && use.end <= of.end; };
+  const auto at = open_.find(use.storage);
+  if (at != open_.end() && std::ranges::any_of(at->second, within)) return true;
+  return std::ranges::any_of(running_, [&](OpId id) {
+    return std::ranges::any_of(ops[id].inputs,
+                               [&](const TensorUse& in) { return in.storage == use.storage && within(in); });
+  });
+}
+
+// It is inside of the call. Or it copies, in a thread of the backend's or when the call is waited for, a buffer of the
+// backend's into what the call was given. The operators with which DDP fills its buckets have no caller either, but
+// read gradients.
+bool LateWrites::is_of_backend(const std::vector<Op>& ops, const Op& op) const {
+  if (exchanges_values(op.name) || op.is_node) return false;
+  if (is_inside(ops, op)) return true;
+  if (op.is_view || (of_backend_.empty() && of_nobody_.empty())) return false;
+  bool reads = false;
+  for (const TensorUse& in : op.inputs) {
+    if (in.written || !readable(in)) continue;
+    if (!of_backend_.contains(in.storage) && !(has_no_caller(op) && of_nobody_.contains(in.storage))) return false;
+    reads = true;
+  }
+  return reads && !op.outputs.empty() &&
+         std::ranges::all_of(op.outputs, [&](const TensorUse& out) { return is_exchanged(ops, out); });
+}
+
 void LateWrites::began(std::vector<Op>& ops, OpId id) {
+  note_first(ops, ops[id], ops[id].inputs);
+  if (exchanges_values(ops[id].name) && !only_waits(ops[id].name)) running_.push_back(id);
   if (open_.empty()) return;
   if (only_waits(ops[id].name)) {  // reads nothing: what lies there may still be from before the call that it is about
     for (TensorUse& in : ops[id].inputs) {
@@ -124,6 +179,15 @@ void LateWrites::open(const Op& op, OpId id, const TensorUse& use, std::uint32_t
 
 void LateWrites::ended(std::vector<Op>& ops, OpId id) {
   const Op& op = ops[id];
+  note_first(ops, op, op.outputs);
+  std::erase(running_, id);
+  if (is_of_backend(ops, op)) {
+    const std::vector<TensorUse> outputs = std::move(ops[id].outputs);
+    ops[id].outputs.clear();
+    ops[id].inputs.clear();
+    for (const TensorUse& out : outputs) looked_at(ops, out);
+    return;
+  }
   const bool waits = only_waits(op.name);
   if (waits) given_as_handed_on(ops[id]);
   if (exchanges_values(op.name) && !waits) {

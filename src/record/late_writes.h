@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "record/trace.h"
@@ -12,7 +13,9 @@ namespace finitude::record {
 
 // Follows one trace as it is gathered. A tensor of a collective that was finite at the end of its call and is not when
 // it is looked at next, with no write in between, is told as an output of the collective. What lay in one that it only
-// writes is no value of its own. Not for several threads at a time.
+// writes is no value of its own. A backend may bring what it got out of a buffer of its own, by operators inside of the
+// call, on a thread of its own, or when the call is waited for: such an op is part of the collective, and is left
+// without inputs and outputs. Not for several threads at a time.
 class LateWrites {
  public:
   // An op with what it was given; `ops` has no more of it yet.
@@ -32,8 +35,15 @@ class LateWrites {
   void open(const Op& op, OpId id, const TensorUse& use, std::uint32_t input, std::uint32_t output);
   void written(OpId by, const TensorUse& use);
   bool is_open(const TensorUse& use) const;  // exactly these bytes
+  void note_first(const std::vector<Op>& ops, const Op& op, const std::vector<TensorUse>& uses);
+  bool is_inside(const std::vector<Op>& ops, const Op& op) const;
+  bool is_of_backend(const std::vector<Op>& ops, const Op& op) const;
+  bool is_exchanged(const std::vector<Op>& ops, const TensorUse& use) const;
 
   std::unordered_map<StorageId, std::vector<Open>> open_;
+  std::vector<OpId> running_;                             // collectives whose calls have not ended
+  std::unordered_set<StorageId> of_backend_, of_nobody_;  // first seen inside of a call; by an op without a caller
+  StorageId first_unseen_ = 0;
 };
 
 }  // namespace finitude::record

@@ -48,6 +48,20 @@ class LateWritesTest : public ::testing::Test {
            std::initializer_list<SeenTensor> outputs) {
     end(begin(name, inputs), outputs);
   }
+  EventSink::Token begin_by_program(const std::string& name, std::initializer_list<SeenTensor> inputs) {
+    Stack stack;
+    stack.frames.push_back({"train.py", 1, "main"});
+    BeginOp op;
+    op.op.name = name;
+    op.op.stack = sink_.stack(std::move(stack));
+    op.generation = sink_.generation();
+    op.inputs = inputs;
+    return sink_.begin(std::move(op));
+  }
+  void run_by_program(const std::string& name, std::initializer_list<SeenTensor> inputs,
+                      std::initializer_list<SeenTensor> outputs) {
+    end(begin_by_program(name, inputs), outputs);
+  }
   std::uint64_t nan_of(const Trace& trace, OpId op) {
     std::uint64_t nan = 0;
     for (const TensorUse& out : trace.ops[op].outputs) nan += out.health.nan;
@@ -140,6 +154,55 @@ TEST_F(LateWritesTest, OfWhatIsReducedInPlaceItIs) {
   const Trace trace = sink_.take();
   EXPECT_EQ(trace.ops[0].inputs[0].health.nan, 2u);
   EXPECT_EQ(nan_of(trace, 0), 2u);
+}
+
+// gloo's all_gather: on a thread of its own, out of a buffer of its own, into the parts that it was given.
+TEST_F(LateWritesTest, WhatABackendCopiesIsTheCollectives) {
+  for (const bool ended : {true, false}) {
+    sink_.start();
+    run_by_program("aten::log", {part(0, 0, 16, 1)}, {part(2, 0, 16, 1)});
+    const auto call = begin_by_program("c10d::allgather_", {part(0, 0, 16), part(0, 16, 32), part(2, 0, 16, 1)});
+    if (ended) end(call, {part(0, 0, 16), part(0, 16, 32)});
+    run("aten::empty", {}, {part(0, 0, 32, 2)});
+    end(begin("aten::select", {part(3, 0, 32, 2)}), {part(3, 16, 32, 2)}, true);
+    SeenTensor target = part(0, 16, 32);
+    target.use.written = true;
+    run("aten::copy_", {target, part(3, 16, 32, 2)}, {part(3, 16, 32)});
+    if (!ended) end(call, {part(0, 0, 16), part(3, 16, 32)});
+    const Trace trace = sink_.take();
+    EXPECT_EQ(nan_of(trace, 1), 3u);
+    EXPECT_TRUE(trace.ops[4].inputs.empty() && trace.ops[4].outputs.empty());
+  }
+}
+
+// gloo's reduce_scatter: reduces a copy of what it was given, and hands over a part of that when it is waited for.
+TEST_F(LateWritesTest, NorIsWhatItCopiesWhenItIsWaitedForTheProgramsOwn) {
+  SeenTensor output = part(0, 0, 8);
+  output.use.arg = "output_tensor";
+  const auto call = begin_by_program("c10d::_reduce_scatter_base_", {output, part(0, 0, 16, 1)});
+  end(begin("aten::clone", {part(0, 0, 16, 1)}, call.op), {part(0, 0, 16, 2)});
+  end(call, {output});
+  end(begin_by_program("aten::slice", {part(2, 0, 16, 2)}), {part(2, 8, 16, 2)}, true);
+  SeenTensor target = part(0, 0, 8);
+  target.use.written = true;
+  run_by_program("aten::copy_", {target, part(2, 8, 16, 2)}, {part(2, 0, 8)});
+  run_by_program("aten::copy_", {target, part(0, 0, 8, 3)}, {part(1, 0, 8)});
+  const Trace trace = sink_.take();
+  EXPECT_EQ(nan_of(trace, 0), 2u);
+  EXPECT_TRUE(trace.ops[1].outputs.empty() && trace.ops[3].outputs.empty());
+  EXPECT_EQ(nan_of(trace, 4), 1u);
+}
+
+// A bucket is filled with gradients by DDP, with no line of the program on the stack.
+TEST_F(LateWritesTest, WhatIsCopiedFromTheProgramsOwnIsNot) {
+  run_by_program("aten::log", {part(0, 0, 16, 1)}, {part(2, 0, 16, 1)});
+  run("c10d::allreduce_", {part()}, {part()});
+  SeenTensor target = part();
+  target.use.written = true;
+  run("aten::copy_", {target, part(2, 0, 16, 1)}, {part(2)});
+  const Trace trace = sink_.take();
+  EXPECT_EQ(nan_of(trace, 1), 0u);
+  EXPECT_EQ(nan_of(trace, 2), 2u);
 }
 
 TEST_F(LateWritesTest, ThePartsOfABucketAreAddedToIt) {

@@ -24,6 +24,8 @@ def is_library(filename):
     if filename.startswith("<"):
         return True
     filename = os.path.abspath(filename)
+    if filename.endswith("-packages/typing_extensions.py"):
+        return True  # deprecated() there wraps functions of torch
     if filename.startswith(_PACKAGE) or filename.startswith(_TORCH):
         return True
     return filename.startswith(_STDLIB) and not filename.startswith(_SITE)

@@ -147,17 +147,21 @@ def _orders(members, directory):
 
 
 def _worth_it(wanted, settings, seconds):
-    """Of those alarms, the ones for which the program is run again: those that ended it; else the last that it went on
-    from, where its step was harmless or left out and it does not take long."""
+    """Of those alarms, the ones for which the program is run again: those that ended it, and what other ranks saw at
+    the same step, which may be where it came from; else the last that it went on from, where its step was harmless or
+    left out and it does not take long."""
     ended = [
         one
         for one in wanted
         if not one.alarm.get("harmless") and (settings.on_alarm == "stop" or "stopped" in str(one.alarm.get("action")))
     ]
+    if ended:
+        at = {one.order["step"] for one in ended}
+        return [one for one in wanted if one in ended or one.order["step"] in at]
     steps = max((one.member.document["watched"].get("steps", 0) for one in wanted), default=0)
     last = max((one.order["step"] for one in wanted), default=0)
     is_short = seconds * (last + 1) / max(1, steps) <= LONGEST
-    return ended or [one for one in wanted if is_short and one.order["step"] == last]
+    return [one for one in wanted if is_short and one.order["step"] == last]
 
 
 def explain(members, command, environment, settings, seconds, cwd=None):
