@@ -167,7 +167,8 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False, began_with=(
     _name_values(session, optimizer)
     if began_with:
         carried.name(began_with)
-        want_ops = max(want_ops, MAX_OPS)
+    asked, corrupt = want_ops, impossible_state.look(optimizer)
+    want_ops = max(want_ops, MAX_OPS if began_with or corrupt else 0)
     if (own := sys.modules.get(f"{__package__.partition('.')[0]}.rules")) is not None:
         _native.set_rules(own.entered())
     # Where the optimizer itself did the damage, its state is that of no update.
@@ -184,8 +185,11 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False, began_with=(
         )
     )
     _native.trace_clear()
+    ops = found.get("ops") or []
+    if not asked:
+        found.pop("ops", None)
     if began_with:
-        found["carried"] = carried.part(found, MAX_OPS)
+        found["carried"] = carried.part(found, ops, MAX_OPS)
     if "births" not in found:  # of a tape that does not play
         return found
     intake.name_reader_on_the_way(found)
@@ -194,7 +198,7 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False, began_with=(
         steps = _native.ring_steps(_native.window(optimizer)["ordinal"])
         beyond_rate.tell(found, optimizer, session.started_with.get(id(optimizer)) or {}, steps)
         hyper.tell(found, optimizer)
-        impossible_state.tell(found, optimizer)
+        impossible_state.tell(found, optimizer, ops)
         growth.tell(found, steps)
     return ranks.not_from_here(samples.told(found))
 
