@@ -167,8 +167,9 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False, began_with=(
     _name_values(session, optimizer)
     if began_with:
         carried.name(began_with)
-    asked, corrupt = want_ops, impossible_state.look(optimizer)
-    want_ops = max(want_ops, MAX_OPS if began_with or corrupt else 0)
+    asked, was_written = want_ops, any(kind in ("parameter", "state") for kind, *_ in sinks or ())
+    if began_with or was_written and impossible_state.look(optimizer):
+        want_ops = max(want_ops, MAX_OPS)
     if (own := sys.modules.get(f"{__package__.partition('.')[0]}.rules")) is not None:
         _native.set_rules(own.entered())
     # Where the optimizer itself did the damage, its state is that of no update.

@@ -69,7 +69,8 @@ def _below_zero(optimizer, keys):
 
 
 def look(optimizer):
-    """Of what is wrong with its state now, or was before the step that met it: {"name", "text", "held": its statistics}, or None."""
+    """What is wrong with its state now, or was before the step that met it: {"name", "text", "held": its statistics},
+    or None."""
     if optimizer is None or optimizer in _seen:
         return _seen.get(optimizer)
     one = next(_below_zero(optimizer, _keys(optimizer)), None)
