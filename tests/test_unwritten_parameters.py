@@ -141,10 +141,11 @@ torch.manual_seed(0)
 model = nn.Module()
 model.scale = nn.Parameter({made})
 model.rest = nn.Parameter({rest})
+model.register_buffer("memory", {memory})
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(3):
     x = torch.randn(4, 300)
-    loss = (x * model.scale).pow({power}).mean()
+    loss = (x * model.scale).pow({power}).mean() + {more}
     opt.zero_grad()
     loss.backward()
     opt.step()
@@ -154,10 +155,11 @@ LARGE, TOO_LARGE = 0x58, 0x70  # 9.5e14, and a square that float32 does not hold
 UNWRITTEN, WRITTEN = "found_in_memory(torch.empty(300), {})", "found_in_memory(torch.ones(300), {})"
 
 
-def finite(folder, again, made, *options, power="2", rest="torch.zeros(1)"):
+def finite(folder, again, made, *options, power="2", rest="torch.zeros(1)", memory="None", more="0"):
     inside = folder / "run"
     inside.mkdir()
-    text = FINITE.format(again=again, made=made, rest=rest, power=power, mark=str(folder / "asked"))
+    about = {"rest": rest, "power": power, "memory": memory, "more": more}
+    text = FINITE.format(again=again, made=made, mark=str(folder / "asked"), **about)
     return run(inside, text, *options)
 
 
@@ -175,6 +177,19 @@ def test_where_all_that_the_step_reads_was_written_no_memory_is_blamed(tmp_path)
     got = finite(tmp_path, ONCE, WRITTEN.format(TOO_LARGE), "--on-alarm", "skip", rest="torch.empty(300)")
     alarm = got.alarms[0]
     assert (alarm["rerun"], alarm["cause"]["class"], alarm["births"]) == ("transient", "unknown", []), got.told()
+
+
+READ, NOT_READ = "(x * model.memory).pow(2).mean()", "(x * model.memory.fill_(0)).mean()"
+
+
+@pytest.mark.parametrize("more, cause", [(READ, "uninitialised-memory"), (NOT_READ, "unknown"), ("0", "unknown")])
+def test_a_buffer_is_blamed_where_it_is_read_and_nobody_wrote_it(tmp_path, more, cause):
+    bad = UNWRITTEN.format(TOO_LARGE), WRITTEN.format(TOO_LARGE)
+    memory, scale = (bad[0], "torch.ones(300)") if more == READ else ("torch.empty(300)", bad[1])
+    got = finite(tmp_path, ONCE, scale, "--on-alarm", "skip", memory=memory, more=more)
+    alarm = got.alarms[0]
+    assert (alarm["rerun"], alarm["cause"]["class"]) == ("transient", cause), got.told()
+    assert [birth["name"] for birth in alarm["births"]] == (["memory"] if more == READ else []), got.told()
 
 
 def test_a_step_in_place_is_explained_by_memory_where_a_parameter_began_huge(tmp_path):

@@ -107,7 +107,14 @@ def _all(optimizer):
     for name, p in named:
         state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
         yield from (("state", f"{name}.{k}", v) for k, v in (state or {}).items() if isinstance(v, torch.Tensor))
-    yield from (("buffer", name, value) for name, value in discover.buffers(optimizer))
+    # One that is written in part may be room for more, of which the rest is not read.
+    for name, value in discover.buffers(optimizer):
+        if value.numel() - _unwritten(value) < _BLOCK:
+            yield "buffer", name, value
+
+
+def _is_read(op, name):
+    return not op.get("view") and any(use.get("text") == name and use["numel"] for use in op["inputs"])
 
 
 def unwritten(session, optimizer, order):
@@ -117,10 +124,14 @@ def unwritten(session, optimizer, order):
     if not held:
         return {"births": []}
     is_well = _native.window_verdict(optimizer, False)["kind"] != "alarm"
+    asked, alarm = order["memory"], order["alarm"]
+    held.sort(key=lambda one: one[1] not in asked["suspects"])
     kind, name, tensor, count = held[0]
     _native.trace_sink("start", name, tensor)
-    found = findings.analyse(session, optimizer, [])
-    start = found.pop("start", None)
+    found = findings.analyse(session, optimizer, [], findings.MAX_OPS)
+    start, ops = found.pop("start", None), found.pop("ops", None) or ()
+    if kind == "buffer" and not any(_is_read(op, name) for op in ops):
+        return {"births": []}
     what = f"{count} of {tensor.numel()} values"
     experiments = [
         {
@@ -129,14 +140,14 @@ def unwritten(session, optimizer, order):
             "confirms": True,
         }
     ]
-    if is_well and order["memory"]["step"] == 0 and order["alarm"]["sink"]["kind"] in ("loss", "gradient"):
+    # Of a step that comes out finite by chance, and of one that no value stands out in, that says nothing.
+    was_bad = asked["step"] == 0 and name in asked["suspects"] and alarm["sink"]["kind"] in ("loss", "gradient")
+    if is_well and was_bad:
         experiments.append(
             {"name": "step 0 with these bytes in it", "outcome": "loss and gradients finite", "confirms": True}
         )
     told = _told([], start, name, what, [other for _, other, *_ in held[1:]], experiments)
-    if kind == "buffer":  # which may be written before it is read
-        told["cause"]["confidence"] = "possible"
-    elif len(experiments) == 1:
+    if len(experiments) == 1:
         told["cause"]["confidence"] = "likely"
     return {**found, **told, "memory": kind}
 

@@ -104,11 +104,15 @@ def run(session, alarm, expected, where="window", hand=None, then=None):
     return found["found_in"] or "end"
 
 
-def asked_of_memory(session, alarm):
+def asked_of_memory(session, alarm, suspects):
     """A second process goes as far as the first step of the alarm's optimizer, with all fresh memory filled. What it
-    says of memory that nobody had written by then, as beginning.unwritten has it; None where it did not get there."""
+    says of memory that nobody had written by then, as beginning.unwritten has it; None where it did not get there.
+    suspects: names of what the first run makes suspicious."""
     first = {**alarm, "step": 0}
-    order = {**_order(session.start, first, {}, "memory", None, session.makers), "memory": {"step": alarm["step"]}}
+    order = {
+        **_order(session.start, first, {}, "memory", None, session.makers),
+        "memory": {"step": alarm["step"], "suspects": suspects},
+    }
     found, *_ = _ask(session, first, {**order, "resumed": "", "decided": session.decided}, [], False)
     return found and found["findings"]
 

@@ -2,7 +2,7 @@
 holds something else in every run. A second process is asked how much of what the training began with is such memory."""
 
 from ..findings import findings
-from ..program import ranks
+from ..program import discover, ranks
 from ..program.counts import statistic
 from . import beginning, restart
 
@@ -28,11 +28,14 @@ class Unwritten:
             if self._told[ordinal] and cause["class"] in BY_SIZE:
                 _follow(alarm, *self._told[ordinal])
             return
-        if not _is_in_doubt(session, optimizer, alarm) or not restart.is_possible(session):
+        suspects, by_chance = _suspects(session, optimizer, alarm), _is_by_chance(alarm)
+        if not _is_in_doubt(session, alarm, suspects, by_chance) or not restart.is_possible(session):
             return
         self._told[ordinal] = None
-        found = restart.asked_of_memory(session, alarm)
+        found = restart.asked_of_memory(session, alarm, suspects)
         if not found or not found.get("births"):
+            return
+        if not by_chance and found["births"][0]["name"] not in suspects:
             return
         if found["memory"] != "buffer":
             self._told[ordinal] = alarm["step"], found
@@ -47,20 +50,31 @@ class Unwritten:
         alarm.update(births=[birth, *alarm["births"]], cause=first["cause"], fix=first["fix"], path=[])
 
 
-def _is_in_doubt(session, optimizer, alarm):
-    """Would such memory explain it? What came out the same again is asked about only where a value was huge at the
-    start, or is one that no step of the optimizer makes."""
+def _is_by_chance(alarm):
+    """Did it come out otherwise when it was run again, with nothing else that explains it?"""
+    is_open = alarm["cause"]["class"] in (*BY_SIZE, "uninitialised-memory")
+    return alarm["rerun"] == "transient" or alarm["rerun"] == "order-dependent" and is_open
+
+
+def _suspects(session, optimizer, alarm):
+    """Names of what was huge at the start, and of state that no step of the optimizer makes."""
+    births = alarm["births"][:1]
+    if alarm["cause"]["class"] == "corrupted-state":
+        return [b["name"] for b in births if alarm["step"] == 0 and not b["op"] and b.get("name")]
+    began = session.started_with.get(id(optimizer)) or {}
+    named = zip(discover.names(optimizer), discover.parameters(optimizer))
+    return [name for name, p in named if began.get(id(p), 0.0) > HUGE]
+
+
+def _is_in_doubt(session, alarm, suspects, by_chance):
+    """Would such memory explain it?"""
+    cause = alarm["cause"]["class"]
     if alarm["step"] >= FIRST_STEPS:
         return False
-    cause = alarm["cause"]["class"]
     if cause == "uninitialised-memory" and not alarm["harmless"] and session.config.on_alarm in ("stop", "raise"):
         return False  # no later step asks
-    if alarm["rerun"] in ("transient", "order-dependent"):
-        return True
-    if cause == "corrupted-state":
-        return alarm["step"] == 0 and alarm["births"] and not alarm["births"][0]["op"]
-    began = max((session.started_with.get(id(optimizer)) or {}).values(), default=0.0)
-    return began > HUGE and cause in (*BY_SIZE, "uninitialised-memory")
+    is_open = cause in (*BY_SIZE, "uninitialised-memory", "corrupted-state")
+    return by_chance or bool(suspects) and is_open
 
 
 def _follow(alarm, step, found):
