@@ -295,3 +295,19 @@ def test_a_parameter_that_arithmetic_ruined_is_born_in_that_arithmetic(tmp_path)
     got = restored(tmp_path, 'values["scale"] = torch.log(values["scale"] - 5); restore(values)')
     birth = got.the_alarm()["births"][0]
     assert birth["op"] == "aten::log", birth
+
+
+def test_what_the_script_wrote_into_the_state_is_no_write_of_the_parameter(tmp_path):
+    body = """
+    opt = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for i, x in enumerate(batches):
+        opt.zero_grad()
+        loss_of(x).backward()
+        if i == 3:
+            opt.state[model.weight]["exp_avg"][1, 2] = NAN
+        opt.step()
+    """
+    alarm = training(tmp_path, body, "--on-alarm", "stop").the_alarm()
+    assert (alarm["step"], alarm["sink"]["name"]) == (3, "weight"), alarm
+    assert "written by step 3 of Adam" in alarm["text"] and "by the script" not in alarm["text"], alarm["text"]
+    assert '["exp_avg"][1, 2] = NAN' in alarm["births"][0]["source"], alarm["births"]

@@ -239,6 +239,43 @@ def test_a_loaded_square_that_is_negative(tmp_path, optimizer, key):
     assert "# here" in source[alarm["fix"]["line"] - 1]
 
 
+SPOILT = """
+import torch
+torch.manual_seed(0)
+net = torch.nn.Linear(3, 2)
+opt = OPTIMIZER
+def spoil():
+    for state in opt.state.values():
+        HOW  # here
+for i in range(6):
+    loss = net(torch.randn(4, 3)).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    if i == 3:
+        spoil()
+    opt.step()
+"""
+HOW = {
+    "copied": ("RMSprop", "square_avg", 'state["square_avg"].copy_(-0.05 - state["square_avg"])'),
+    "subtracted": ("Adam", "exp_avg_sq", 'state["exp_avg_sq"].sub_(1.0)'),
+    "by index": ("Adam", "exp_avg_sq", 'state["exp_avg_sq"][0] = -1.0'),
+}
+
+
+@pytest.mark.parametrize("optimizer, key, how", HOW.values(), ids=HOW)
+def test_state_that_the_program_itself_makes_negative(tmp_path, optimizer, key, how):
+    text = SPOILT.replace("OPTIMIZER", f"torch.optim.{optimizer}(net.parameters(), lr=1e-3)").replace("HOW", how)
+    result = run(tmp_path, text)
+    alarm = result.the_alarm()
+    birth, fix = alarm["births"][0], alarm["fix"]
+    assert (alarm["step"], alarm["cause"]["class"]) == (3, "corrupted-state"), result.told()
+    assert "outside of the optimizer's step" in alarm["cause"]["text"] and birth["op"], result.told()
+    source = (tmp_path / "train.py").read_text().splitlines()
+    assert "# here" in birth["source"] and "# here" in source[fix["line"] - 1], (birth, fix)
+    assert birth["name"] == f"weight.{key}" and key in fix["text"] and "checkpoint" not in fix["text"], (birth, fix)
+    assert f"written by step 3 of {optimizer}" in alarm["text"], result.told()
+
+
 def test_a_negative_zero_and_the_state_of_another_class_are_none(tmp_path):
     for name, order in {
         "zero": ("torch.optim.AdamW(net.parameters())", "exp_avg_sq", "-0.0"),

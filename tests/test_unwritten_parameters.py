@@ -119,3 +119,132 @@ def test_on_two_ranks_the_second_run_is_made_and_tells_the_line(tmp_path):
     birth = got.alarms[0]["births"][0]
     assert birth["phase"] == "memory" and "nn.Parameter(torch.empty(300))" in birth["source"], birth
     assert "stopped before the optimizer" in got.err, got.err
+
+
+FINITE = """
+import ctypes, os, torch
+from torch import nn
+
+def found_in_memory(tensor, byte):
+    \"\"\"What whoever had that memory before has left in it.\"\"\"
+    if "MALLOC_PERTURB_" not in os.environ:
+        ctypes.memset(tensor.data_ptr(), byte if {again} or once() else 0, tensor.nbytes)
+    return tensor
+
+def once():
+    if os.path.exists({mark!r}):
+        return False
+    os.close(os.open({mark!r}, os.O_CREAT))
+    return True
+
+torch.manual_seed(0)
+model = nn.Module()
+model.scale = nn.Parameter({made})
+model.rest = nn.Parameter({rest})
+model.register_buffer("memory", {memory})
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    x = torch.randn(4, 300)
+    loss = (x * model.scale).pow({power}).mean() + {more}
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+ONCE, ALWAYS = False, True  # in a second process, unless that has filled the memory
+LARGE, TOO_LARGE = 0x58, 0x70  # 9.5e14, and a square that float32 does not hold
+UNWRITTEN, WRITTEN = "found_in_memory(torch.empty(300), {})", "found_in_memory(torch.ones(300), {})"
+
+
+def finite(folder, again, made, *options, power="2", rest="torch.zeros(1)", memory="None", more="0"):
+    inside = folder / "run"
+    inside.mkdir()
+    about = {"rest": rest, "power": power, "memory": memory, "more": more}
+    text = FINITE.format(again=again, made=made, mark=str(folder / "asked"), **about)
+    return run(inside, text, *options)
+
+
+def test_finite_values_in_memory_that_nobody_wrote_explain_a_step_that_then_comes_out_finite(tmp_path):
+    got = finite(tmp_path, ONCE, UNWRITTEN.format(TOO_LARGE), "--on-alarm", "skip")
+    alarm = got.alarms[0]
+    birth, cause = alarm["births"][0], alarm["cause"]
+    assert (alarm["step"], alarm["rerun"], alarm["sink"]["kind"]) == (0, "transient", "loss"), got.told()
+    assert (cause["class"], cause["confidence"]) == ("uninitialised-memory", "proven"), cause
+    assert (birth["phase"], birth["name"]) == ("memory", "scale") and "torch.empty(300)" in birth["source"], birth
+    assert birth["outputs"][0]["max"] > 1e29 and alarm["fix"]["line"] == birth["line"], alarm
+
+
+def test_where_all_that_the_step_reads_was_written_no_memory_is_blamed(tmp_path):
+    got = finite(tmp_path, ONCE, WRITTEN.format(TOO_LARGE), "--on-alarm", "skip", rest="torch.empty(300)")
+    alarm = got.alarms[0]
+    assert (alarm["rerun"], alarm["cause"]["class"], alarm["births"]) == ("transient", "unknown", []), got.told()
+
+
+READ, NOT_READ = "(x * model.memory).pow(2).mean()", "(x * model.memory.fill_(0)).mean()"
+
+
+@pytest.mark.parametrize("more, cause", [(READ, "uninitialised-memory"), (NOT_READ, "unknown"), ("0", "unknown")])
+def test_a_buffer_is_blamed_where_it_is_read_and_nobody_wrote_it(tmp_path, more, cause):
+    bad = UNWRITTEN.format(TOO_LARGE), WRITTEN.format(TOO_LARGE)
+    memory, scale = (bad[0], "torch.ones(300)") if more == READ else ("torch.empty(300)", bad[1])
+    got = finite(tmp_path, ONCE, scale, "--on-alarm", "skip", memory=memory, more=more)
+    alarm = got.alarms[0]
+    assert (alarm["rerun"], alarm["cause"]["class"]) == ("transient", cause), got.told()
+    assert [birth["name"] for birth in alarm["births"]] == (["memory"] if more == READ else []), got.told()
+
+
+def test_a_step_in_place_is_explained_by_memory_where_a_parameter_began_huge(tmp_path):
+    got = finite(tmp_path, ALWAYS, UNWRITTEN.format(LARGE), power="2 if step == 0 else 4")
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun_by"]) == (1, "rewind"), got.told()
+    assert (alarm["cause"]["class"], alarm["cause"]["confidence"]) == ("uninitialised-memory", "likely"), got.told()
+    assert [b["op"] for b in alarm["births"][:2]] == ["aten::empty", "aten::pow"], alarm["births"]
+    assert "the learning rate" not in alarm["fix"]["text"] and "torch.empty(300)" in alarm["births"][0]["source"], alarm
+
+
+def test_a_huge_value_that_was_written_overflows(tmp_path):
+    got = finite(tmp_path, ALWAYS, WRITTEN.format(LARGE), power="2 if step == 0 else 4")
+    assert got.the_alarm()["cause"]["class"] != "uninitialised-memory", got.told()
+
+
+def test_a_later_step_of_such_a_training_is_a_consequence(tmp_path):
+    power = "2 if step == 0 else 4"
+    got = finite(tmp_path, ONCE, UNWRITTEN.format(TOO_LARGE), "--on-alarm", "warn", power=power)
+    first, then = got.alarms[:2]
+    assert first["cause"]["class"] == then["cause"]["class"] == "uninitialised-memory", got.told()
+    assert then["rerun"] == "persistent" and "as the alarm of step 0 tells" in then["cause"]["text"], got.told()
+    assert then["fix"] == first["fix"] and then["cause"]["confidence"] == "likely", then
+
+
+STATE = """
+import ctypes, os, torch
+torch.manual_seed(0)
+net = torch.nn.Linear(40, 40)
+opt = torch.optim.Adam(net.parameters())
+for p in net.parameters():
+    square = {made}
+    if "MALLOC_PERTURB_" not in os.environ:
+        ctypes.memset(square.data_ptr(), 0xC0, square.nbytes)  # -6.02
+    opt.state[p] = {{"step": torch.tensor(5.0), "exp_avg": torch.zeros_like(p), "exp_avg_sq": square}}
+for step in range(3):
+    loss = net(torch.randn(6, 40)).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "made, cause, fix",
+    [
+        ("torch.empty_like(p)", "uninitialised-memory", "initialise it"),
+        ("torch.ones_like(p)", "corrupted-state", "look at what the program writes into exp_avg_sq"),
+    ],
+    ids=["unwritten", "written"],
+)
+def test_optimizer_state_that_is_impossible_may_be_memory_that_nobody_wrote(tmp_path, made, cause, fix):
+    got = run(tmp_path, STATE.format(made=made))
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["cause"]["class"]) == (0, cause), got.told()
+    assert alarm["fix"]["text"].startswith(fix) and "checkpoint, or" not in alarm["fix"]["text"], alarm["fix"]
+    if made.startswith("torch.empty"):
+        assert alarm["births"][0]["name"] == "weight.exp_avg_sq" and made in alarm["births"][0]["source"], got.told()

@@ -16,10 +16,9 @@ def name(written):
         _native.trace_name(tensor, "state", _MARK + what)
 
 
-def part(found, most):
-    """Names of the memory that may have had a part in the births `found`, whose operations are there too; most: of so
-    many operations some are missing."""
-    ops = found.pop("ops", None) or []
+def part(found, ops, most):
+    """Names of the memory that may have had a part in the births `found`, among the operations `ops`; most: of so many
+    operations some are missing."""
     came_from = {}  # storage -> the memory that its non-finite values may come of
     settled = (
         set()

@@ -167,6 +167,8 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False, began_with=(
     _name_values(session, optimizer)
     if began_with:
         carried.name(began_with)
+    asked, was_written = want_ops, any(kind in ("parameter", "state") for kind, *_ in sinks or ())
+    if began_with or was_written and impossible_state.look(optimizer):
         want_ops = max(want_ops, MAX_OPS)
     if (own := sys.modules.get(f"{__package__.partition('.')[0]}.rules")) is not None:
         _native.set_rules(own.entered())
@@ -184,8 +186,11 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False, began_with=(
         )
     )
     _native.trace_clear()
+    ops = found.get("ops") or []
+    if not asked:
+        found.pop("ops", None)
     if began_with:
-        found["carried"] = carried.part(found, MAX_OPS)
+        found["carried"] = carried.part(found, ops, MAX_OPS)
     if "births" not in found:  # of a tape that does not play
         return found
     intake.name_reader_on_the_way(found)
@@ -194,7 +199,7 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False, began_with=(
         steps = _native.ring_steps(_native.window(optimizer)["ordinal"])
         beyond_rate.tell(found, optimizer, session.started_with.get(id(optimizer)) or {}, steps)
         hyper.tell(found, optimizer)
-        impossible_state.tell(found, optimizer)
+        impossible_state.tell(found, optimizer, ops)
         growth.tell(found, steps)
     return ranks.not_from_here(samples.told(found))
 

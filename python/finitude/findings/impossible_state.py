@@ -6,13 +6,15 @@ import weakref
 
 import torch
 
-from ..program import discover
+from ..base import sources
+from ..program import discover, loaded
 from ..program.counts import statistic
 
 _seen = weakref.WeakKeyDictionary()  # optimizer -> what was found before the step that met it
 _loaded = (
     weakref.WeakKeyDictionary()
 )  # optimizer of the program's own -> each state with values below zero when it was loaded
+_CORRUPT = "is corrupt"
 _ROOTS = {"sqrt", "rsqrt", "log", "log2", "log10", "log1p", "pow"}  # NaN below zero
 _SQUARES = {
     "Adam": ("exp_avg_sq", "max_exp_avg_sq"),
@@ -66,8 +68,11 @@ def _below_zero(optimizer, keys):
             }
 
 
-def _look(optimizer):
-    """{"name", "text", "held": its statistics}, or None."""
+def look(optimizer):
+    """What is wrong with its state now, or was before the step that met it: {"name", "text", "held": its statistics},
+    or None."""
+    if optimizer is None or optimizer in _seen:
+        return _seen.get(optimizer)
     one = next(_below_zero(optimizer, _keys(optimizer)), None)
     return one and {
         "name": one["name"],
@@ -80,7 +85,7 @@ def _look(optimizer):
 def note(optimizer):
     """Its state is as it was loaded: the step that meets it has not been, or has been undone."""
     _seen.pop(optimizer, None)
-    if found := _look(optimizer):
+    if found := look(optimizer):
         _seen[optimizer] = found
 
 
@@ -110,7 +115,7 @@ def _rooted(birth, optimizer):
         ):
             what = (
                 f"{birth['op']} in the step of {type(optimizer).__name__} makes NaN where it is "
-                "below zero, so that the loaded state is corrupt"
+                f"below zero, so that the loaded state {_CORRUPT}"
             )
             return {"name": one["name"], "text": f"{_where(one)}: {what}", "held": held, "confidence": "likely"}
     return None
@@ -134,47 +139,78 @@ def _text(one, optimizer):
     )
     return (
         f"{_where(one)}: it is {kind}, which no step of {type(optimizer).__name__} makes "
-        "negative, so that the state is corrupt"
+        f"negative, so that the state {_CORRUPT}"
     )
 
 
-def tell(found, optimizer):
+def tell(found, optimizer, ops=()):
     """Into the findings of a birth in the optimizer."""
     birth = found["births"][0] if found.get("births") else {}
     if birth.get("phase") != "optimizer" or found["cause"]["class"] == "learning-rate":
         return
-    if (one := _seen.get(optimizer) or _look(optimizer) or _rooted(birth, optimizer)) is None:
+    if (one := look(optimizer) or _rooted(birth, optimizer)) is None:
         return
-    found["births"].insert(
-        0,
-        {
-            "phase": "state",
-            "op": "",
-            "file": "",
-            "line": 0,
-            "source": "",
-            "module": "",
-            "node": "",
-            "name": one["name"],
-            "inputs": [],
-            "outputs": [one["held"]] if one["held"] else [],
-            "rows": [],
-        },
-    )
+    writer = _writer(one, ops) if loaded.was_loaded(optimizer) is False else None
+    found["births"].insert(0, _birth(one, writer))
     for experiment in found["cause"]["experiments"]:
         experiment.pop("confirms", None)  # what it says of that call says nothing of this
     found["cause"] = {
         **found["cause"],
         "class": "corrupted-state",
         "confidence": one["confidence"],
-        "text": one["text"],
+        "text": one["text"] + (f"; {writer['op']} made it so, outside of the optimizer's step" if writer else ""),
     }
     found["fix"] = {
-        "text": "load an earlier checkpoint, or load the weights alone and let the optimizer begin with new state",
+        "text": _fix(one, optimizer, writer),
         "verified": False,
+        "file": writer["file"] if writer else "",
+        "line": writer["line"] if writer else 0,
+    }
+
+
+def _writer(one, ops):
+    """The operation of the program, no part of a step, after which that state had values below zero, or None."""
+    for op in ops:
+        own = next((u for u in op["inputs"] if u.get("text") == one["name"]), None)
+        if own is None or op["phase"] != "forward" or op.get("view") or not op["file"]:
+            continue
+        made = next((u for u in op["outputs"] if u.get("storage") == own["storage"]), None)
+        if made and (made["min"] or 0) < 0 and not (own["numel"] and (own["min"] or 0) < 0):
+            return {**op, "held": made}
+    return None
+
+
+def _birth(one, writer):
+    birth = {
+        "phase": "state",
+        "op": "",
         "file": "",
         "line": 0,
+        "source": "",
+        "module": "",
+        "node": "",
+        "name": one["name"],
+        "inputs": [],
+        "outputs": [one["held"]] if one["held"] else [],
+        "rows": [],
     }
+    if writer:
+        place = {key: writer[key] for key in ("op", "file", "line")}
+        held = [{**{key: writer["held"][key] for key in one["held"]}, "arg": one["name"]}] if one["held"] else []
+        birth.update(place, source=sources.line(writer["file"], writer["line"]), outputs=held)
+    return birth
+
+
+def _fix(one, optimizer, writer):
+    key = one["name"].rpartition(".")[2]
+    if writer:
+        return f"write no values below zero into {key} of the optimizer's state at this line"
+    look_at = f"look at what the program writes into {key} of the optimizer's state"
+    earlier = "load an earlier checkpoint, or load the weights alone and let the optimizer begin with new state"
+    was_loaded = loaded.was_loaded(optimizer)
+    if was_loaded is None:
+        return f"{look_at}; where it comes from a checkpoint, {earlier}"
+    return earlier if was_loaded else f"{look_at}: its load_state_dict was not called"
 
 
 def tell_alarm(alarm, optimizer):
@@ -182,4 +218,6 @@ def tell_alarm(alarm, optimizer):
     if optimizer is None or (one := _seen.pop(optimizer, None)) is None:
         return
     if alarm["sink"]["kind"] in ("parameter", "state") and alarm["cause"]["class"] != "learning-rate":
-        alarm["cause"] = {**alarm["cause"], "class": "corrupted-state", "confidence": "proven", "text": one["text"]}
+        told = alarm["cause"]["text"].partition(_CORRUPT)[2]  # by whom
+        text = one["text"] + told
+        alarm["cause"] = {**alarm["cause"], "class": "corrupted-state", "confidence": "proven", "text": text}

@@ -25,6 +25,7 @@ from ..second_run import (
     tape,
     together,
     traced as by_trace,
+    unwritten as by_memory,
 )
 from ..second_run.shared import NOT_RUN, Told
 from . import allowed, at_start, byhand, drops, ends, failures, minimal, settled
@@ -45,7 +46,7 @@ class Session:
         self.decided = []  # [optimizer's number, step, what was raised or ""] of steps that were left out
         self.target = target  # set in a second process: the step it is to explain
         self.holds = Holds()
-        self.told = Told()
+        self.told, self.unwritten = Told(), by_memory.Unwritten()
         self.makers = makers.Makers()
         self.units = Units(self)
         self.hand = byhand.ByHand(self)  # of a program without an optimizer
@@ -354,15 +355,16 @@ class Session:
                 return "again"  # _second_run_ended goes on from here
             else:
                 found_at = alarm["step"]
-                self.part(
+                found_in = self.part(
                     lambda: restart.run(
                         self, alarm, findings.fingerprint(optimizer, sinks if where == "start" else ()), where
                     )
                 )
                 if where == "start":
                     findings.as_loaded_state(alarm)
+                    self.unwritten.asked(alarm)
                 elif where == "earlier":
-                    damage.tell_writer(alarm, found_at)
+                    damage.tell_writer(alarm, found_at, found_in)
         elif vote:
             vote.cast("it runs no more steps again")
         return self._conclude(optimizer, alarm, where in ("written", "search"), undone)
@@ -393,6 +395,7 @@ class Session:
         ordinal = alarm.get("optimizer_ordinal", 0)
         self.acting = minimal.Acting(alarm, written, undone)
         self.part(damage.applied_before, self, optimizer, alarm)
+        self.part(self.unwritten.tell, self, optimizer, alarm)
         self.part(growth.tell_weights, self, optimizer, alarm)
         if self.saved:
             alarm["saved"] = dict(self.saved)

@@ -10,12 +10,14 @@ from ..base import sources
 from . import discover
 
 _LINES = weakref.WeakKeyDictionary()  # optimizer -> (file, line)
+_watched = False
 
 
 def watch(look):
     """From here on calls of load_state_dict are noted, and the optimizer is looked at behind each. Only for a process
     of our own: the class is changed."""
-    load = torch.optim.Optimizer.load_state_dict
+    global _watched
+    _watched, load = True, torch.optim.Optimizer.load_state_dict
 
     @functools.wraps(load)
     def load_state_dict(self, *args, **kwargs):
@@ -27,6 +29,11 @@ def watch(look):
         return result
 
     torch.optim.Optimizer.load_state_dict = load_state_dict
+
+
+def was_loaded(optimizer):
+    """Has its load_state_dict been called? None: such calls are not watched in this process."""
+    return optimizer in _LINES if _watched else None
 
 
 def tell(found, optimizer):

@@ -29,15 +29,16 @@ ELSEWHERE = (
     "the run has ranks on other machines, which this one cannot start again; with --level trace every step is recorded"
 )
 LONGEST = 300  # seconds: where the first run took longer up to a step that did not end it, it is not run again for that
-FILL = 0x3C  # of freed memory, where a value was bad at the start; what is handed out holds its complement
+FILL = 0x3C  # of freed memory, where a second run asks for that; what is handed out holds its complement
 _POLL = 0.1
 _PR_SET_PDEATHSIG = 1
 
 
 def fresh_memory(orders):
-    """The environment of a second run of those orders: where a value was bad at the start, memory is filled, see
-    beginning.py."""
-    return {"MALLOC_PERTURB_": str(FILL)} if any(order.get("start") for order in orders) else {}
+    """The environment of a second run of those orders: where a value was bad at the start, or memory is asked about, it
+    is filled, see beginning.py."""
+    asked = any(order.get("start") or order.get("memory") for order in orders)
+    return {"MALLOC_PERTURB_": str(FILL)} if asked else {}
 
 
 def _order(read):

@@ -1,4 +1,5 @@
-"""A value that was bad before the first step: had anybody written the memory that it lies in?
+"""Had anybody written the memory with which the first step begins? Asked of a value that was bad by then, and where the
+first steps are bad in a way that such memory explains (unwritten.py).
 
 The second process fills all memory that it is handed with a byte of our own (glibc does that when asked).
 What still holds that byte as the first step begins was written by nobody, and what it held in the first
@@ -94,16 +95,69 @@ def compared(session, optimizer, order):
         experiments.append(
             {"name": f"{name} compared at the start of two runs", "outcome": "other bits", "confirms": True}
         )
-    return {**found, **_told(order, start, name, what, others, experiments)}
-
-
-def _told(order, start, name, what, others, experiments):
     first = order.get("alarm", {}).get("births") or [{}]
+    return {**found, **_told(first[0].get("outputs", []), start, name, what, others, experiments)}
+
+
+def _all(optimizer):
+    """(kind, name, tensor) of all that a step may read, the likeliest first. A parameter without a gradient has had no
+    part in it."""
+    named = list(zip(discover.names(optimizer), discover.parameters(optimizer)))
+    yield from (("parameter", name, p) for name, p in named if p.grad is not None)
+    for name, p in named:
+        state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
+        yield from (("state", f"{name}.{k}", v) for k, v in (state or {}).items() if isinstance(v, torch.Tensor))
+    # One that is written in part may be room for more, of which the rest is not read.
+    for name, value in discover.buffers(optimizer):
+        if value.numel() - _unwritten(value) < _BLOCK:
+            yield "buffer", name, value
+
+
+def _is_read(op, name):
+    return not op.get("view") and any(use.get("text") == name and use["numel"] for use in op["inputs"])
+
+
+def unwritten(session, optimizer, order):
+    """What nobody has written as the first step begins, whatever it held in the first run: findings with the cause, and
+    under "memory" its kind."""
+    held = [(kind, name, tensor, n) for kind, name, tensor in _all(optimizer) if (n := _unwritten(tensor))]
+    if not held:
+        return {"births": []}
+    is_well = _native.window_verdict(optimizer, False)["kind"] != "alarm"
+    asked, alarm = order["memory"], order["alarm"]
+    held.sort(key=lambda one: one[1] not in asked["suspects"])
+    kind, name, tensor, count = held[0]
+    _native.trace_sink("start", name, tensor)
+    found = findings.analyse(session, optimizer, [], findings.MAX_OPS)
+    start, ops = found.pop("start", None), found.pop("ops", None) or ()
+    if kind == "buffer" and not any(_is_read(op, name) for op in ops):
+        return {"births": []}
+    what = f"{count} of {tensor.numel()} values"
+    experiments = [
+        {
+            "name": "the program started again, with fresh memory filled with other bytes",
+            "outcome": f"{what} of {name} were what fresh memory holds as its first step began",
+            "confirms": True,
+        }
+    ]
+    # Of a step that comes out finite by chance, and of one that no value stands out in, that says nothing.
+    was_bad = asked["step"] == 0 and name in asked["suspects"] and alarm["sink"]["kind"] in ("loss", "gradient")
+    if is_well and was_bad:
+        experiments.append(
+            {"name": "step 0 with these bytes in it", "outcome": "loss and gradients finite", "confirms": True}
+        )
+    told = _told([], start, name, what, [other for _, other, *_ in held[1:]], experiments)
+    if len(experiments) == 1:
+        told["cause"]["confidence"] = "likely"
+    return {**found, **told, "memory": kind}
+
+
+def _told(outputs, start, name, what, others, experiments):
     birth = {
         **(start["birth"] if start else findings.birth("memory")),
         "phase": "memory",
         "name": name,
-        "outputs": first[0].get("outputs", []),
+        "outputs": outputs,
     }
     call = birth["op"] or "what made it"
     more = ", ".join(others[:_MOST_NAMED]) + (

@@ -165,10 +165,13 @@ def found_late(session, optimizer, window, found, ended=False):
     return session.act(optimizer, alarm, found, where="earlier")
 
 
-def tell_writer(alarm, found_at):
-    """Into such an alarm, found before step `found_at` was applied, what a second process saw of the write."""
+def tell_writer(alarm, found_at, found_in):
+    """Into such an alarm, found before step `found_at` was applied, what a second process saw of the write: found_in as
+    restart.run returns it."""
     if alarm["step"] != found_at:
         alarm.pop("action", None)  # an earlier step did it, which was applied
     birth = alarm["births"][0] if alarm["births"] else None
-    if birth and birth["phase"] == "state" and birth["op"]:
+    if birth and found_in == "written" and (birth["phase"] == "optimizer" or alarm["path"]):
+        alarm["text"] = alarm["text"].replace(WRITER, f", written by step {alarm['step']} of {alarm['optimizer']}")
+    elif birth and birth["phase"] == "state" and birth["op"]:
         alarm["text"] = alarm["text"].replace(WRITER, ", written by the script between two steps")

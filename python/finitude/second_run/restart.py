@@ -32,7 +32,10 @@ def run(session, alarm, expected, where="window", hand=None, then=None):
     where the bad value is, as in Session.act. "earlier": the alarm's step becomes the one where it was made;
     "overflowed" is the same for state that is no worse than Inf. hand: of a program without an optimizer, the engine
     call whose loss is bad. then: of a step that the program has gone on from since: what had been decided of others
-    (Session.decided), what stood in names, how long it had taken."""
+    (Session.decided), what stood in names, how long it had taken.
+
+    Returns where the second process found the bad value: "written" by a step, in the "window" before one, at the "end"
+    of the program; "" where it did not come to it."""
     start = session.start
     if is_one_more := then is None and session.second_runs.in_place_only():
         session.second_runs.end_in_place()
@@ -50,7 +53,7 @@ def run(session, alarm, expected, where="window", hand=None, then=None):
             )
             if left and session.config.on_alarm == "stop":
                 session.teller.later = alarm
-        return False
+        return ""
     if start is None or start.command is None:
         why = (
             "the program cannot be started again from here; run it under `finitude run`, or with --level trace"
@@ -59,12 +62,12 @@ def run(session, alarm, expected, where="window", hand=None, then=None):
             "with --level trace every step is recorded"
         )
         findings.passed_over(alarm, why)
-        return False
+        return ""
     if is_one_more:
         if where == "window":
             session.told.rest.note(session, alarm, expected)
         findings.passed_over(alarm, "a second process is started for the first of its kind")
-        return False
+        return ""
     more, resumed, remark = [], "", ""
     if session.config.restart_args:
         try:
@@ -88,7 +91,7 @@ def run(session, alarm, expected, where="window", hand=None, then=None):
             folder or "", ignore_errors=True
         )  # a capsule that the second process had written of what is not the step
         findings.passed_over(alarm, why)
-        return False
+        return ""
     findings.apply(alarm, found["findings"])
     alarm["step"], alarm["capsule"] = found["step"], capsule.arrived(session, alarm, found["capsule"] and folder)
     if found["no_capsule"]:
@@ -98,7 +101,20 @@ def run(session, alarm, expected, where="window", hand=None, then=None):
     alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = found["rerun"], "restart", found["verified"]
     said = "; ".join(t for t in (found["text"], remark, files) if t)
     alarm["rerun_text"] = said + (f" ({alarm['rerun_text']})" if alarm["rerun_text"] else "")
-    return True
+    return found["found_in"] or "end"
+
+
+def asked_of_memory(session, alarm, suspects):
+    """A second process goes as far as the first step of the alarm's optimizer, with all fresh memory filled. What it
+    says of memory that nobody had written by then, as beginning.unwritten has it; None where it did not get there.
+    suspects: names of what the first run makes suspicious."""
+    first = {**alarm, "step": 0}
+    order = {
+        **_order(session.start, first, {}, "memory", None, session.makers),
+        "memory": {"step": alarm["step"], "suspects": suspects},
+    }
+    found, *_ = _ask(session, first, {**order, "resumed": "", "decided": session.decided}, [], False)
+    return found and found["findings"]
 
 
 def _ask(session, alarm, order, more, recorded):

@@ -152,6 +152,8 @@ class Target:
     def begins(self, session, optimizer, bad):
         """The first step of that optimizer comes. bad: (kind, name, tensor) of what it begins with that is not finite,
         or None."""
+        if self.order.get("memory") and self._is_mine(optimizer):
+            self._write(session, False, beginning.unwritten(session, optimizer, self.order), True, in_memory=True)
         if self.order.get("start") and self._is_mine(optimizer):
             if (found := beginning.compared(session, optimizer, self.order)) is not None:
                 self._write(session, False, found, True, in_memory=True)
