@@ -6,9 +6,9 @@ import pathlib
 import helpers
 
 BAD = (3, 5)
-# What calls the rest: how a watched process begins and ends, and the outermost function of each call, which catches
-# what the others raise.
-OUTSIDE = "start/", "first_run/_cold.py"
+# What calls the rest: how a watched process begins and ends, the outermost function of each call, and the guard around
+# each part, which catch what the others raise.
+OUTSIDE = "start/", "first_run/_cold.py", "first_run/failures.py"
 # BREAK: "record" writes down which functions of ours run from the first bad step on; else which one raises ERROR,
 # whenever it is called.
 PROGRAM = """

@@ -89,14 +89,14 @@ class Quiet:
 
     def end(self):
         is_over(self)
-        in_any_case(flush, self._end_streams, self._methods.undo, self._end_descriptors)
+        try:
+            in_any_case(flush, self._end_streams, self._methods.undo)
+        finally:
+            while self.swapped:  # whatever has failed before: else the program's output is lost from here on
+                fd, copy = self.swapped.pop()
+                os.dup2(copy, fd)
+                os.close(copy)
 
     def _end_streams(self):
         while self._streams:
             setattr(sys, *self._streams.pop())
-
-    def _end_descriptors(self):
-        while self.swapped:
-            fd, copy = self.swapped.pop()
-            os.dup2(copy, fd)
-            os.close(copy)
