@@ -250,3 +250,23 @@ def test_a_finite_loss_leaves_no_word_of_buffers(tmp_path):
     )
     got.assert_silent()
     assert "buffers" not in json.dumps(got.report)
+
+
+def test_an_infinite_running_mean_is_named(tmp_path):
+    text = """
+        import torch
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for step in range(5):
+            x = torch.randn(6, 3)
+            if step == 3:
+                x[1] = torch.inf
+            loss = net(x).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+    """
+    alarm = helpers.run(tmp_path, text.replace("net(x)", "net[1:](net[0](x).abs())"), "--on-alarm", "warn").alarms[0]
+    named = {b["name"]: b for b in alarm["buffers"]}
+    assert named["1.running_mean"]["inf"] and not named["1.running_mean"]["put_back"], alarm

@@ -386,3 +386,45 @@ def test_what_the_program_wrote_into_its_own_values(tmp_path, body, hook, cause,
     alarm = helpers.run(tmp_path, WRITTEN.replace("BODY", body or "pass").replace("HOOK", hook)).the_alarm()
     assert alarm["step"] == 3 and alarm["cause"]["class"] == cause and said in alarm["cause"]["text"], alarm["cause"]
     assert alarm["births"][0]["source"].endswith(line), alarm["births"][0]
+
+
+ROWS_OF_A_TABLE = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+table, head = nn.Embedding(10, 4, padding_idx=0), nn.Linear(4, 1)
+opt = torch.optim.SGD([*table.parameters(), *head.parameters()], lr=0.1)
+for step in range(5):
+    ids = torch.randint(1, 10, (6,))
+    if step == 3:
+        ids[2] = 0
+    h = nn.functional.normalize(table(ids), dim=-1, eps=0)  # here
+    loss = head(h).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+TARGET = """
+import torch
+torch.manual_seed(0)
+net = torch.nn.Linear(4, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(5):
+    target = torch.tensor(99000.0 if step == 3 else 1.0).half()  # here
+    loss = (net(torch.randn(6, 4)) - target).abs().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_rows_that_are_looked_up_are_no_weight_divided_by_its_norm(tmp_path):
+    alarm = helpers.run(tmp_path, ROWS_OF_A_TABLE).the_alarm()
+    assert alarm["cause"]["class"] == "division-by-zero", alarm["cause"]
+    assert "own norm" not in alarm["cause"]["text"] and "random numbers" not in alarm["fix"]["text"], alarm
+
+
+def test_a_positive_number_that_half_precision_cannot_hold_is_no_mask(tmp_path):
+    alarm = helpers.run(tmp_path, TARGET).the_alarm()
+    assert alarm["cause"]["class"] == "half-precision-overflow", alarm["cause"]
+    assert "mask" not in alarm["fix"]["text"] and "float32" in alarm["fix"]["text"], alarm["fix"]

@@ -25,7 +25,7 @@ def tell(session, optimizer, alarm, ordinal, action, goes_back, row):
 
 
 def _buffers(optimizer, alarm, goes_back):
-    """Persistent buffers that the step has made NaN, as running statistics: are they what they were before it?"""
+    """Persistent buffers that the step has spoiled, as running statistics: are they what they were before it?"""
     bad = [] if optimizer is None else sinks_of.bad_buffers(optimizer)
     if not bad:
         return
@@ -38,7 +38,8 @@ def _buffers(optimizer, alarm, goes_back):
             "nan": s["nan"],
             "inf": s["inf"],
             "numel": s["numel"],
-            "put_back": not (_native.statistics(tensor) or s)["nan"],
+            "put_back": not (now["nan"] or now["inf"] and s["inf"]),
         }
         for name, tensor, s in found
+        for now in [_native.statistics(tensor) or s]
     ]

@@ -172,13 +172,18 @@ def averaged_models():
     return instances(module.AveragedModel) if module is not None else []
 
 
+def is_statistic(name):
+    """Of a buffer: is it a running mean or variance?"""
+    return name.rpartition(".")[2] in ("running_mean", "running_var")
+
+
 def normalisation_statistics(optimizer):
     """(name, tensor, is its module training) of running means and variances."""
     out = []
     for root in roots(optimizer):
         for prefix, module in root.named_modules():
             for name, value in module.named_buffers(recurse=False):
-                if name in ("running_mean", "running_var"):
+                if is_statistic(name):
                     out.append((f"{prefix}.{name}" if prefix else name, value, module.training))
     return out
 

@@ -30,10 +30,11 @@ def bad_parameters(optimizer, written):
 
 
 def bad_buffers(optimizer):
+    """Those that hold NaN. An infinity may be meant, and is none of a mean or variance."""
     return [
         ("buffer", n, b)
         for n, b in discover.persistent_buffers(optimizer)
-        if (found := _native.statistics(b)) and found["nan"]
+        if (found := _native.statistics(b)) and (found["nan"] or found["inf"] and discover.is_statistic(n))
     ]
 
 

@@ -49,13 +49,18 @@ std::string what_is_zero(const Scene& s, const Point& point) {
   return {};
 }
 
-// The parameter that a tensor is, or is a view or copy of; null where it is none.
+// Takes some elements out of a tensor, as a look-up in a table does.
+bool picks(const record::Op& op) {
+  return one_of(plain_name(op.name), {"index", "index_select", "gather", "take", "masked_select"});
+}
+
+// The parameter that a tensor is, or is a view or copy of all of it; null where it is none.
 const record::Storage* parameter_of(const record::Trace& trace, record::OpId reader, const record::TensorUse* at) {
   for (int step = 0; step < 8 && at; ++step) {
     if (at->storage < trace.storages.size() && trace.storages[at->storage].origin == record::Origin::kParameter)
       return &trace.storages[at->storage];
     const record::OpId made = producer(trace, reader, *at);
-    if (made == record::kNone || !is_carrier(trace.ops[made])) return nullptr;
+    if (made == record::kNone || !is_carrier(trace.ops[made]) || picks(trace.ops[made])) return nullptr;
     at = carried(trace.ops[made]), reader = made;
   }
   return nullptr;

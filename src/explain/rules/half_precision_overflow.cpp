@@ -55,7 +55,8 @@ class HalfPrecisionOverflow : public Rule {
              : s.first->name + " in " + type + " overflows (largest operand " + figure(excess->largest) + ")";
     text += ": the format ends at " + figure(excess->limit) + (s.culprit == s.birth.op ? at_rows(s.birth) : "") +
             hidden_by(s);
-    const bool mask = s.first->outputs.front().health.numel == 1;
+    const sense::Health& made = s.first->outputs.front().health;
+    const bool mask = made.numel == 1 && made.neg_inf == 1;  // -1e9, say
     Finding result = finding(
         s, "half-precision-overflow", kScoreSetting + 25, text,
         mask ? "masked_fill with torch.finfo(dtype).min instead of a constant that the format cannot hold"
