@@ -274,3 +274,29 @@ def test_a_row_of_losses_that_were_checked_and_dropped_is_an_alarm_though_the_ru
             f"dropped {last - 3} steps in a row by itself: the loss was not finite; then it went on" in alarm["text"]
         ), alarm["text"]
         assert (alarm["step"], alarm["births"][0]["op"], alarm["rerun"]) == (3, "aten::mul", "persistent"), alarm
+
+
+TOGETHER = """
+head = nn.Linear(1, 1)
+other = torch.optim.AdamW(head.parameters(), lr=0.01)
+for i in range(25):
+    ZERO
+    loss = head(loss_of(batches[i % 6]).view(1, 1)).sum()
+    if i >= 5: loss = loss * NAN
+    loss.backward()
+    grads = [p.grad for o in (opt, other) for g in o.param_groups for p in g["params"]]
+    if all(torch.isfinite(g).all() for g in grads):
+        opt.step(); other.step()
+"""
+ZEROS = {
+    "to none": "opt.zero_grad(); other.zero_grad()",
+    "to zero": "opt.zero_grad(set_to_none=False); other.zero_grad(set_to_none=False)",
+    "through the modules": "model.zero_grad(); head.zero_grad()",
+}
+
+
+@pytest.mark.parametrize("zero", ZEROS.values(), ids=ZEROS)
+def test_steps_of_two_optimizers_that_are_dropped_together(tmp_path, zero):
+    got = training(tmp_path, TOGETHER.replace("ZERO", zero), "--on-alarm", "raise")
+    assert (got.code, got.the_alarm()["step"]) == (1, 5) and "dropped 10 steps in a row" in got.the_alarm()["text"]
+    assert got.watched["handled_by_script"] == 10, got.told()

@@ -261,7 +261,7 @@ def test_an_infinite_running_mean_is_named(tmp_path):
         for step in range(5):
             x = torch.randn(6, 3)
             if step == 3:
-                x[1] = torch.inf
+                x[1, 0] = torch.inf
             loss = net(x).pow(2).mean()
             opt.zero_grad()
             loss.backward()
@@ -270,3 +270,32 @@ def test_an_infinite_running_mean_is_named(tmp_path):
     alarm = helpers.run(tmp_path, text.replace("net(x)", "net[1:](net[0](x).abs())"), "--on-alarm", "warn").alarms[0]
     named = {b["name"]: b for b in alarm["buffers"]}
     assert named["1.running_mean"]["inf"] and not named["1.running_mean"]["put_back"], alarm
+
+
+def test_a_harmless_loss_of_other_operations_is_no_repeat(tmp_path):
+    text = """
+        import torch
+        torch.manual_seed(0)
+        net = torch.nn.Linear(4, 3)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for step in range(14):
+            x, y = torch.rand(8, 4), torch.randint(0, 3, (8,))
+            if step in (2, 4):
+                y[:] = -100  # a mean of nothing
+            loss = torch.nn.functional.cross_entropy(net(x), y)
+            if step in (8, 10):
+                loss = loss + torch.log(x.sum() - 1000 + 0 * net(x).sum())  # here
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+    """
+    got = helpers.run(tmp_path, text, "--on-alarm", "skip")
+    assert [a["step"] for a in got.alarms] == [2, 4, 8, 10], got.told()
+    assert [a.get("repeat_of") for a in got.alarms][:3] == [None, 2, None], got.told()
+    assert got.alarms[2]["births"][0]["source"].endswith("# here"), got.alarms[2]
+
+
+def test_a_report_that_is_not_there_is_not_named(tmp_path):
+    (tmp_path / "r").mkdir()
+    got = training(tmp_path, "loss = loss_of(batches[0]) * NAN; loss.backward(); opt.step()", "--report", "r")
+    assert "NonFiniteError" in got.err and "Report: r\n" not in got.err and "report.json" in got.err, got.err

@@ -186,7 +186,7 @@ def test_eight_are_explained_in_place(tmp_path):
 def test_of_a_row_the_first_is_explained(tmp_path):
     got = run(tmp_path, loop(*range(1, 12)), "--on-alarm", "skip", "--max-skips", "20")
     assert [bool(a["births"]) for a in got.alarms] == [True] + [False] * 10, got.told()
-    assert got.alarms[-1]["cause"]["text"] == "as step 1, which failed in the same way and is explained; not run again"
+    assert got.alarms[-1]["cause"]["text"] == "as step 1, which is explained and failed at the same sink; not run again"
 
 
 def test_steps_that_cannot_be_run_again_in_place_name_the_one_before_that_failed_alike(tmp_path):

@@ -21,6 +21,13 @@ HIDDEN = [
     "qqqq",
     "hf_abcdefghijklmnop",
     "KEY=zz99zz99",
+    "--auth",
+    "several",
+    "wordsof",
+    "--header",
+    "Authorization: Bearer shortone",
+    "--cred",
+    "credit99",
 ]
 VALUES = [
     "abc123xyz",
@@ -33,6 +40,10 @@ VALUES = [
     "qqqq",
     "hf_abcdefghijklmnop",
     "zz99zz99",
+    "several",
+    "wordsof",
+    "shortone",
+    "credit99",
 ]
 KEPT = [
     "--max-tokens",
@@ -85,6 +96,7 @@ def test_words_of_a_command_line():
         ("x = attend(query, key=value_of)", "x = attend(query, key=value_of)"),
         ('db = "mysql://root:pw@host/x"', 'db = "mysql://root:***@host/x"'),
         ("loss = torch.log(p)", "loss = torch.log(p)"),
+        ('h = {"Authorization": f"Basic {made}", "n": 1}', 'h = {"Authorization": f"***", "n": 1}'),
         ('headers = {"token": "abc-def", "lr": "0.1"}', 'headers = {"token": "***", "lr": "0.1"}'),
         ('os.environ["HF_TOKEN"] = "abc-def"', 'os.environ["HF_TOKEN"] = "***"'),
         ("os.environ.setdefault('HF_TOKEN', 'abc-def')", "os.environ.setdefault('HF_TOKEN', '***')"),

@@ -132,6 +132,7 @@ struct Live {
   std::unordered_multimap<const c10::TensorImpl*, std::pair<OptimizerEntry*, std::uint32_t>> owner;
   std::vector<LossNote> losses;  // of the open windows, bounded
   std::uint64_t next_serial = 0;
+  std::uint64_t bad_graph = 0;       // a sign of the graph of the last bad loss
   bool scaled_pending = false;       // a scaled loss waits for its backward
   float loss_scale = 0;              // of the GradScaler whose step is under way; 0: none, or on a device
   bool keeps_window_start = true;    // false: a bad step is vetoed but cannot be run again in place (bench/ only)

@@ -5,6 +5,9 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <cmath>
+#include <functional>
+#include <set>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
@@ -27,11 +30,13 @@ namespace {
 
 constexpr std::size_t kMaxNotes = 4096;
 
-// The leaf tensors below `root`, by their AccumulateGrad nodes.
-void collect_leaves(const at::Tensor& root, std::unordered_set<const c10::TensorImpl*>* leaves) {
+// The leaf tensors below `root`, by their AccumulateGrad nodes. Returns a sign of the graph: of which kinds of nodes it
+// is made, whatever their number, which may change with the data.
+std::uint64_t collect_leaves(const at::Tensor& root, std::unordered_set<const c10::TensorImpl*>* leaves) {
   constexpr std::size_t kMaxNodes = 1'000'000;
   std::unordered_set<const torch::autograd::Node*> seen;
   std::vector<const torch::autograd::Node*> todo;
+  std::set<std::string> kinds;
   const auto fn = root.grad_fn();
   if (fn)
     todo.push_back(fn.get());
@@ -44,10 +49,14 @@ void collect_leaves(const at::Tensor& root, std::unordered_set<const c10::Tensor
     if (const auto* acc = dynamic_cast<const torch::autograd::AccumulateGrad*>(node)) {
       leaves->insert(acc->variable.unsafeGetTensorImpl());
     }
+    kinds.insert(node->name());
     for (const auto& edge : node->next_edges()) {
       if (edge.function) todo.push_back(edge.function.get());
     }
   }
+  std::string all;
+  for (const std::string& kind : kinds) all += kind + ' ';
+  return std::hash<std::string>()(all);
 }
 
 LossNote& add_note() {
@@ -124,7 +133,7 @@ void note_root(PyObject* object, PyObject* grad, bool scaled) {
                   observe::view_of(*local_of(THPVariable_Unpack(grad)).unsafeGetTensorImpl(), &g) &&
                   observe::quick(g).bad;
   if (note.bad) {
-    collect_leaves(root, &note.leaves);
+    live().bad_graph = collect_leaves(root, &note.leaves);
     note_given(root);
   }
   if (note.in_closure || is_elsewhere(note)) return;

@@ -403,6 +403,7 @@ PYBIND11_MODULE(_native, m) {
     const observe::Effort& e = observe::effort();
     return std::make_tuple(e.ops.load(), e.read_bytes.load(), e.copied_bytes.load());
   });
+  m.def("graph_of_bad_loss", [] { return live().bad_graph; });  // which kinds of nodes made the last one
   m.def("trace_on", [] { return observe::Tracer::get().on(); });
   m.def("trace_length", [] { return observe::Tracer::get().num_ops(); });
   m.def("unread_class", &unread_class);

@@ -113,6 +113,10 @@ bool scan_all(OptimizerEntry& entry, const ParamGroups& groups) {
 // several); gradients that were zeroed or replaced since begin the count anew. A gradient that is gone by now may be
 // followed by one at its address, which is not to pass for it.
 void before_backward() {
+  // What the backward before left, before this one leaves its own in its place.
+  for (const auto& entry : live().optimizers) {
+    if (entry->bad_since != 0) entry->stands_elsewhere = stands_elsewhere(*entry);
+  }
   for (const auto& entry : live().optimizers) {
     entry->begins_anew = false;
     if (PyWeakref_GetObject(entry->ref) != entry->self) continue;
@@ -137,9 +141,6 @@ void after_backward() {
   Live& l = live();
   std::uint32_t micro_batch = 0, guessed = 0;
   bool is_known = false;
-  for (const auto& entry : l.optimizers) {
-    if (entry->bad_since != 0) entry->stands_elsewhere = stands_elsewhere(*entry);
-  }
   PyObject* left_bad = nullptr;
   const std::uint64_t thread = this_thread();
   // What another thread trains is in the middle of a step of its own.

@@ -6,7 +6,19 @@ import shlex
 
 MASK = "***"
 # In a name: anywhere; as its last word.
-_SECRET = ("password", "passwd", "passphrase", "pwd", "secret", "credential", "credentials", "apikey")
+_SECRET = (
+    "password",
+    "passwd",
+    "passphrase",
+    "pwd",
+    "secret",
+    "cred",
+    "creds",
+    "credential",
+    "credentials",
+    "apikey",
+    "authorization",
+)
 _LAST = ("key", "token", "auth", "bearer", "pat")
 _SHORT = re.compile(r"-?[0-9.]{1,6}$|(true|false|none|null)$", re.IGNORECASE)  # no token is
 _OF_URL = re.compile(
@@ -15,7 +27,12 @@ _OF_URL = re.compile(
 _USER_OF_URL = re.compile(
     r"([A-Za-z][A-Za-z0-9+.-]{0,20}://)(?=[^\s/:@\"']{0,80}\d)[^\s/:@\"']{8,200}@"
 )  # a token in place of a user
-_TOKENS = re.compile(r"\b(?:hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abps]-|AKIA|ya29\.|Bearer\s+)[A-Za-z0-9_.-]{10,}")
+_TOKENS = re.compile(r"\b(?:hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abps]-|AKIA|ya29\.)[A-Za-z0-9_.-]{10,}")
+# The header, to its end: a scheme and what follows it.
+_HEADER = re.compile(
+    r"(\bAuthorization\\?[\"']?\s{0,8}[=:,]\s{0,8}[rbfuRBFU]{0,2}\\?[\"']?)[^\"'\n\\]{1,2000}", re.IGNORECASE
+)
+_BEARER = re.compile(r"\b(Bearer|Basic)\s{1,8}[A-Za-z0-9_.+/=-]{6,}")
 _QUOTED = r"(?P<quote>\\?(?:\"\"\"|\'\'\'|[\"']))(?P<value>(?:\\.|(?!(?P=quote)).)*)(?:(?P=quote)|$)"
 _NAME = r"(?<![A-Za-z0-9_])(?P<name>[A-Za-z_][\w.-]{0,80})"
 # NAME=VALUE, {"NAME": VALUE}
@@ -42,7 +59,15 @@ def _hides(name, value):
 
 
 def _plain(text):
-    return _TOKENS.sub(MASK, _USER_OF_URL.sub(rf"\g<1>{MASK}@", _OF_URL.sub(rf"\g<1>{MASK}@", text)))
+    for pattern, told in (
+        (_OF_URL, rf"\g<1>{MASK}@"),
+        (_USER_OF_URL, rf"\g<1>{MASK}@"),
+        (_TOKENS, MASK),
+        (_HEADER, rf"\g<1>{MASK}"),
+        (_BEARER, rf"\g<1> {MASK}"),
+    ):
+        text = pattern.sub(told, text)
+    return text
 
 
 def _one(match):
@@ -63,18 +88,19 @@ def masked_source(line):
 
 
 def masked_words(words):
-    """The words of a command line: also the word that follows an option of such a name."""
-    told, hides = [], ""
+    """The words of a command line: also those that follow an option of such a name, up to the next option."""
+    told, hides, is_next = [], "", False
     for word in map(str, words):
         is_option = word.startswith("-") and not _SHORT.match(word)
-        if hides and not is_option:
-            told.append(MASK if _hides(hides, word) else masked(word))
-            hides = ""
+        if hides and not is_option and (is_next or "=" not in word and "://" not in word):
+            hides, is_next = hides if _hides(hides, word) else "", False  # a number, say: the option takes one word
+            told.append(MASK if hides else masked(word))
             continue
         name, eq, value = word.partition("=")
         is_hidden = eq and _hides(name.rpartition(".")[2] or name, value)
         told.append(f"{name}={MASK}" if is_hidden else masked(word))
         hides = name if is_option and not eq and is_secret(name) else ""
+        is_next = bool(hides)
     return told
 
 

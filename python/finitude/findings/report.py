@@ -32,6 +32,7 @@ class Report:
         self.unexplained = None  # the alarm that a second run is to explain
         self.pid = os.getpid()  # a forked process has a report of its own
         self.complained = set()  # what was said once
+        self.not_written = set()  # paths of reports that could not be
         self.saved_at, self.save_took = 0.0, 0.0
         self.steps_by_hand = 0  # of a program without an optimizer
         self.unapplied = 0  # windows at the end, in a row, that no step applied
@@ -187,11 +188,11 @@ class Report:
 
     def path(self):
         """Of the JSON report, as it is going to be; "": whoever merges the processes of the run writes it."""
-        if self.config.report:
-            return _short(self.config.report)
-        return (
-            "" if self.place or self.directory == "" else _short(os.path.join(self.planned_directory(), "report.json"))
-        )
+        paths = [self.config.report] if self.config.report else []
+        if not self.place and self.directory != "":
+            paths.append(os.path.join(self.planned_directory(), "report.json"))
+        may_be = (path for path in paths if path not in self.not_written and not os.path.isdir(path))
+        return next(map(_short, may_be), "")
 
     def ring_in(self, directory):
         """The path of the ring of steps; "": there is none."""
@@ -239,9 +240,11 @@ class Report:
         try:
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
             pages.write_whole(path, content)
+            self.not_written.discard(path)
             return True
         except OSError as e:
-            self.complain(f"cannot write {path}: {e.strerror}", OF_DISK.get(e.errno, ""))
+            self.not_written.add(path)
+            self.complain(f"cannot write {path}: {e.strerror or e}", OF_DISK.get(e.errno, ""))
             return False
 
     def write(self):

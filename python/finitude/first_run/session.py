@@ -1,6 +1,7 @@
 """One watched run: decides on each rare event what it is (CONTRACTS section 2) and what is done about it."""
 
 import collections
+import contextlib
 import os
 
 from .. import _native
@@ -526,4 +527,5 @@ class Session:
         if written is None:
             written = minimal.write_report(self)
         if not self.member:
-            say(self.part(self.report.closing_line, written, otherwise=minimal.CLOSING) + "\n")
+            with contextlib.suppress(KeyboardInterrupt):  # the program has ended: its exit code stands
+                say(self.part(self.report.closing_line, written, otherwise=minimal.CLOSING) + "\n")

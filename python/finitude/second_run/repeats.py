@@ -1,14 +1,18 @@
 """One finding is explained once. An alarm that fails as an explained one did is not run again: it is a repeat, and says
 of which step."""
 
+from .. import _native
+
 BY_CHANCE = 3  # explained steps in a row after which those that follow are repeats, though each has its own bad samples
 
 
 def _sign(ordinal, alarm):
     """What alarms of one finding have in common before any of them is explained."""
     sink = alarm["sink"]
-    value = alarm["loss"] if sink["kind"] == "loss" and isinstance(alarm["loss"], str) else None
-    return ordinal, sink["kind"], "" if sink["kind"] == "loss" else sink["name"], alarm["harmless"], value
+    if sink["kind"] != "loss":
+        return ordinal, sink["kind"], sink["name"], alarm["harmless"]
+    value = alarm["loss"] if isinstance(alarm["loss"], str) else None
+    return ordinal, "loss", alarm["harmless"], value, _native.graph_of_bad_loss()
 
 
 class Repeats:
@@ -34,7 +38,7 @@ class Repeats:
             "class": first["cause"]["class"],
             "confidence": "possible",
             "experiments": [],
-            "text": f"as step {first['step']}, which failed in the same way and is explained; not run again",
+            "text": f"as step {first['step']}, which is explained and failed at the same sink; not run again",
         }
         return True
 
