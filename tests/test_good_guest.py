@@ -214,3 +214,35 @@ print("ended", finite())
     got = helpers.run(tmp_path, text, "--on-alarm", "skip")
     assert (got.code, got.out) == (0, "heard at 2 processes left 0\nended True\n"), got.told()
     assert [a["step"] for a in got.alarms] == [2, 4] and got.alarms[1]["births"], got.told()
+
+
+# -- what listens to every call on a tensor ----------------------------------------------------------
+
+LISTENS = """
+import collections
+import torch
+from torch.overrides import TorchFunctionMode
+heard = collections.Counter()
+class Listens(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        heard[getattr(function, "__name__", str(function))] += 1
+        return function(*args, **(kwargs or {}))
+torch.manual_seed(0)
+with Listens():
+    model = torch.nn.Linear(4, 1)
+    model.bias.requires_grad_(False)
+    opt = torch.optim.Adam(model.parameters(), 0.1)
+    for k in range(6):
+        loss = (model(torch.rand(8, 4)) - 1).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        opt.step()
+print(sorted(heard.items()))
+"""
+
+
+def test_a_mode_of_the_programs_hears_nothing_of_us(tmp_path):
+    got = helpers.run(tmp_path, LISTENS)
+    assert got.out == helpers.plain(tmp_path, "train.py").out and "__get__" in got.out, got.told()
+    assert got.watched["steps"] == 6, got.told()

@@ -5,6 +5,7 @@ import weakref
 import torch
 
 from .. import _native
+from ..base.unseen import unseen
 from ..findings import findings
 from ..program import discover
 from ..program.counts import count_text, statistic
@@ -12,6 +13,7 @@ from ..program.counts import count_text, statistic
 _decided = weakref.WeakKeyDictionary()  # optimizer -> (its step, what came of the alarm)
 
 
+@unseen
 def bad(optimizer, allowed):
     """(kind of sink, name, tensor) of the first that is not finite before the first step of the optimizer, or None.
 

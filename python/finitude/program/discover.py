@@ -15,6 +15,7 @@ import torch
 
 from .. import _native
 from ..base._places import is_library
+from ..base.unseen import unseen
 
 KINDS = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
 _found = None  # {kind: objects}, while none of the program's own code runs
@@ -261,6 +262,7 @@ def scaler_of(optimizer):
     )
 
 
+@unseen
 def device_generators(optimizer):
     """The default generators of the GPUs that the optimizer's parameters lie on, then those that are global
     variables."""

@@ -4,6 +4,7 @@ import torch
 
 from .. import _native
 from ..base import compat
+from ..base.unseen import unseen
 from . import discover
 
 _held = []  # (cell, the step that was in it)
@@ -15,6 +16,7 @@ def is_torchs(kind):
     return compat.step_cell(kind) is None or getattr(kind.step, "__module__", "").split(".")[:2] == ["torch", "optim"]
 
 
+@unseen
 def register(optimizer):
     """Makes the engine know the optimizer; a class outside torch.optim gets its stand-in."""
     compat.pass_over(_native.optimizer_pre_hook)

@@ -4,11 +4,13 @@ import torch
 from torch.utils.weak import TensorWeakRef
 
 from .. import _native
+from ..base.unseen import unseen
 from . import discover, guard
 
 _frozen_as = {}  # id(parameter) -> (weak reference, checksum) of frozen ones that held NaN or Inf before the first step
 
 
+@unseen
 def note_frozen(optimizer):
     """A frozen parameter may hold what is not finite, as a mask does. An optimizer outside torch.optim may write it all
     the same."""

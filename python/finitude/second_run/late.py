@@ -4,6 +4,7 @@ import torch
 
 from .. import _native
 from ..base.plain_json import number
+from ..base.unseen import unseen
 from ..errors import NonFiniteError
 from ..findings import clipped_away, findings, growth, story
 from ..program import discover, ranks, sinks as sinks_of
@@ -14,6 +15,7 @@ _FLAGGED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Ad
 LIMIT_S = 60  # how long the end of the program waits for the GPU
 
 
+@unseen
 def register(session, optimizer):
     """Has the parameters on a GPU watched, or notes why not."""
     kind = type(optimizer)
