@@ -174,7 +174,7 @@ def test_finite_values_in_memory_that_nobody_wrote_explain_a_step_that_then_come
 
 
 def test_where_all_that_the_step_reads_was_written_no_memory_is_blamed(tmp_path):
-    got = finite(tmp_path, ONCE, WRITTEN.format(TOO_LARGE), "--on-alarm", "skip", rest="torch.empty(300)")
+    got = finite(tmp_path, ONCE, WRITTEN.format(TOO_LARGE), "--on-alarm", "skip", rest=UNWRITTEN.format(LARGE))
     alarm = got.alarms[0]
     assert (alarm["rerun"], alarm["cause"]["class"], alarm["births"]) == ("transient", "unknown", []), got.told()
 
@@ -185,7 +185,7 @@ READ, NOT_READ = "(x * model.memory).pow(2).mean()", "(x * model.memory.fill_(0)
 @pytest.mark.parametrize("more, cause", [(READ, "uninitialised-memory"), (NOT_READ, "unknown"), ("0", "unknown")])
 def test_a_buffer_is_blamed_where_it_is_read_and_nobody_wrote_it(tmp_path, more, cause):
     bad = UNWRITTEN.format(TOO_LARGE), WRITTEN.format(TOO_LARGE)
-    memory, scale = (bad[0], "torch.ones(300)") if more == READ else ("torch.empty(300)", bad[1])
+    memory, scale = (bad[0], "torch.ones(300)") if more == READ else (UNWRITTEN.format(LARGE), bad[1])
     got = finite(tmp_path, ONCE, scale, "--on-alarm", "skip", memory=memory, more=more)
     alarm = got.alarms[0]
     assert (alarm["rerun"], alarm["cause"]["class"]) == ("transient", cause), got.told()

@@ -12,7 +12,8 @@ def _sign(ordinal, alarm):
     if sink["kind"] != "loss":
         return ordinal, sink["kind"], sink["name"], alarm["harmless"]
     value = alarm["loss"] if isinstance(alarm["loss"], str) else None
-    return ordinal, "loss", alarm["harmless"], value, _native.graph_of_bad_loss()
+    # Those with harm follow one another; of what they leave, the losses may be made otherwise.
+    return ordinal, "loss", alarm["harmless"], value, _native.graph_of_bad_loss() if alarm["harmless"] else 0
 
 
 class Repeats:
