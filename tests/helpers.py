@@ -95,7 +95,7 @@ def training(folder, body, *options, env=None, cold=False):
 
 
 def put_about(folder, about):
-    """capsule.json anew, with its checksum: a capsule of another content, and not a damaged one."""
+    """Rewrites capsule.json, with its checksum: a capsule of another content, and not a damaged one."""
     (pathlib.Path(folder) / "capsule.json").write_bytes(checked_json.text_of(about))
 
 

@@ -109,7 +109,7 @@ def test_the_fix_of_the_checkpoint_keeps_it_silent(tmp_path):
 
 
 def test_an_operation_of_a_checkpointed_block_is_named_where_the_checkpoint_is_called(tmp_path):
-    """A block without a line of its own: it is computed anew inside of loss.backward(), which is no line to mend."""
+    """A block without a line of its own: it is computed again inside of loss.backward(), which is no line to mend."""
     text = checkpointed("nn.Sequential(nn.Linear(8, 8), nn.Softmax(1), nn.LogSoftmax(1), nn.Threshold(-1e9, 0.0))")
     text = text.replace(
         "torch.randn(64, 8)", "torch.randn(64, 8) * (1e38 if i == 2 else 1.0) * (1e38 if i == 2 else 1.0)"

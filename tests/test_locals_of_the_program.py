@@ -7,7 +7,7 @@ from helpers import run
 
 pytestmark = pytest.mark.fast
 
-# Before Python 3.13 locals() of a function is one dict to a frame, which frame.f_locals fills anew.
+# Before Python 3.13 locals() of a function is one dict to a frame, which frame.f_locals fills again.
 SCRIPT = """
 import torch
 from torch import nn

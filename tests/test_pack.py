@@ -202,7 +202,7 @@ def test_a_packed_capsule_is_replayed_and_compared_as_it_is(tmp_path):
     made = helpers.finitude(tmp_path, "unpack", "bad step.zip")
     assert (made.code, made.out) == (0, "bad step\n") and (tmp_path / "bad step" / "tape.bin").is_file(), made.told()
     assert helpers.finitude(tmp_path, "replay", "bad step").code == 0
-    # A packed capsule is packed anew; nothing else is overwritten, and what cannot be written is told by its own name.
+    # A packed capsule is packed again; nothing else is overwritten, and what cannot be written is told by its own name.
     (tmp_path / "folder").mkdir()
     for name, code, told in (
         ("bad step.zip", 0, ""),

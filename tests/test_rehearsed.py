@@ -50,7 +50,7 @@ LOOPS = {
         "todo = set(range(8))\nwhile todo:\n    i = min(todo)\n    todo.remove(i)\n    train(data[i], i)",
         "restart",
     ),
-    "an attribute that is bound anew": (
+    "an attribute that is bound again": (
         "t = Trainer(todo=list(range(8)))\nwhile t.todo:\n    i, t.todo = t.todo[0], t.todo[1:]\n    train(data[i], i)",
         "restart",
     ),

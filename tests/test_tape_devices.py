@@ -242,7 +242,7 @@ open("step.tape", "wb").write(_native.tape_take())
     assert about["gaps"] == [] and dict(about["settings"])["draws_left_out"] == "2" and about["fills"] == 2
     assert play(tape)["why_not"] == ""
     code, out, *_ = _native.replay_command([str(tmp_path / "step.tape")])
-    assert code == 1 and "what 2 calls drew was too large for the tape, and is drawn anew: it differs" in out
+    assert code == 1 and "what 2 calls drew was too large for the tape, and is drawn again: it differs" in out
 
 
 def test_each_step_of_the_tape_level_begins_anew_with_what_it_may_keep_of_draws(tmp_path):

@@ -32,7 +32,7 @@ def test_a_shuffled_loader_in_a_later_epoch(tmp_path, workers):
     )
     text = text.replace(
         "    for i, (x", "    late = epoch == 3\n    for i, (x"
-    )  # workers are forked anew in each epoch
+    )  # workers are forked again in each epoch
     got = helpers.run(tmp_path, text, *EVERY)
     alarm = got.the_alarm()
     assert alarm["rerun_by"] == "tape" and "recorded as it ran (--tape-every" in alarm["rerun_text"], got.told()
@@ -61,7 +61,7 @@ def test_a_bad_step_that_is_recorded_itself_is_told_by_its_own_tape(tmp_path):
     replayed(got)
 
 
-# Drawn by operators: the random numbers are those of the step, so the template has its data anew.
+# Drawn by operators: the random numbers are those of the step, so the template makes its data new.
 DRAWN = (
     helpers.TRAINING
     + """

@@ -163,7 +163,7 @@ LOOPS = {
             optimizer.step()
         end(model)
         """,
-    # The inner loop has an optimizer of its own, made anew for each task.
+    # The inner loop has an optimizer of its own, made again for each task.
     "reptile": """
         import copy
         model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 1))

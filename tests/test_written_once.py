@@ -88,7 +88,7 @@ SINKS = {
     ),
     "a folder each": ("", "os.makedirs(f'd{{i}}/x'); open(f'd{{i}}/x/f.txt', 'w').write(str(i))", ""),
     "put in place at once": ("", "open('tmp', 'w').write(str(i)); os.replace('tmp', 'out.txt')", ""),
-    "named anew": ("", "open('a.txt', 'w').write(str(i)); os.rename('a.txt', f'b{{i}}.txt')", ""),
+    "named again": ("", "open('a.txt', 'w').write(str(i)); os.rename('a.txt', f'b{{i}}.txt')", ""),
     "the older ones taken away": (
         "",
         "open(f'k{{i}}.txt', 'w').write('x'); i > 1 and os.remove(f'k{{i - 2}}.txt')",

@@ -3,7 +3,7 @@ N] [--check]
 
 Linked one behind the other they lie on a few pages; strewn over the 4 MB of the extension they would lie on eighty, and
 so many entries of the address translation are what the program then has to look up again. Counted by valgrind's
-callgrind in real steps, so the list is made anew where what a step runs has changed much; a name that is missing or
+callgrind in real steps, so the list is made again where what a step runs has changed much; a name that is missing or
 gone costs a page and nothing else. Needs valgrind and a build in build/, whose library has its symbols (the installed
 one is stripped).
 

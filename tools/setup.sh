@@ -102,7 +102,7 @@ make_venv() {
 }
 
 install_pip() {
-  # The marker lies inside .venv as well: a venv that was made anew holds nothing, whatever build/ says.
+  # The marker lies inside .venv as well: a venv that was made again holds nothing, whatever build/ says.
   local key
   key=$(digest requirements)
   if [ -f "$venv/finitude-$1" ] && fresh "pip-$1" "$key"; then

@@ -1,5 +1,5 @@
 """What the gate costs on a GPU beside what users would pick instead: torch_bench.py OUT.json, run by `make gpu`. The
-file is written anew after each row, so that a run which is cut short leaves what it had.
+file is written again after each row, so that a run which is cut short leaves what it had.
 
 Kernels: times between two events on the device, medians with the 10th and 90th percentile. Steps: blocks of steps with
 the recorder on and off in turn, in random order, host clock between two synchronisations; medians of the ratios of

@@ -126,7 +126,7 @@ def page(found):
         "last column, what of its code and data has gone from L2 by the time it is needed again. A "
         "step whose own lines just fit into L2",
         "(the first model) pays most for that; one that goes through more memory than L2 holds "
-        "fetches its lines anew anyway.",
+        "fetches its lines again anyway.",
         "",
     ]
     return "\n".join(out)

@@ -1,7 +1,7 @@
 """python -m bench.overhead [--quick] [--only REGEX] [--fresh] [--page-only] [--minutes N] [--out FILE]
 
 Measures every cell in a process of its own, in random order, and writes docs/overhead.md. Started again after an
-interruption it goes on where it stopped; results of other sources or another torch are measured anew.
+interruption it goes on where it stopped; results of other sources or another torch are measured again.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import time
 from . import cells as cells_of, machine, page
 
 ROOT = machine.ROOT
-# Memory that was freed is kept by the process: else every step fetches it from the system anew, is slower for it, and
+# Memory that was freed is kept by the process: else every step fetches it from the system again, is slower for it, and
 # any ratio looks better.
 MALLOC = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),

@@ -56,7 +56,7 @@ class Finitude:
 
         self.install.install()
         self.native.set_undo_budget(undo_mb << 20)
-        if hasattr(self.native, "jump_refused"):  # each stretch of steps is too short for the rule to speak anew
+        if hasattr(self.native, "jump_refused"):  # each stretch of steps is too short for the rule to speak again
             takes = copies or not self.refused
             self.native.set_jump_budget(rewind.COPIES_MB << 20 if takes else 0, rewind.COPIES_SHARE)
         if hasattr(self.native, "set_keeps_window_start"):
@@ -68,7 +68,7 @@ class Finitude:
             self.native.set_tape_level(2 << 30, tape_every)
             self.native.tape_window_begins()
         if hasattr(self.native, "time_piece"):
-            self.native.time_piece("frames", None, 2)  # installing made the table of code objects anew
+            self.native.time_piece("frames", None, 2)  # installing made the table of code objects again
 
     def off(self):
         self.install.uninstall()

@@ -69,7 +69,7 @@ class Capture(Arm):
 
 
 class ForwardHooks(Arm):
-    """The forward-hook detector of Emmimal/pytorch-nan-detector with its defaults, written anew from its description:
+    """The forward-hook detector of Emmimal/pytorch-nan-detector with its defaults, rewritten from its description:
     every module, inputs and outputs, NaN and Inf; then the gradient norm of every parameter."""
 
     def __init__(self, job):

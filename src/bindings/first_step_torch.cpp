@@ -21,7 +21,7 @@ void first_step_over() {
 }
 
 void define_first_step(pybind11::module_& m) {
-  // From here on until the next step is over, begun anew where that is on already. False: another trace is under way.
+  // From here on until the next step is over, begun again where that is on already. False: another trace is under way.
   // The tape, which asks the tracer for the operator that has begun, is started behind it.
   m.def("trace_first_step", [] {
     constexpr observe::Tracer::Bound kFirstStep{

@@ -115,7 +115,7 @@ bool FrameMemory::remember_fields(PyObject* object, int index, std::string* why)
   const char* fields = kLayouts[records_[index].layout].fields;
   PyObject** words = words_of(object);
   bool strong = true;
-  // Children are appended to records_, so the record is looked up anew after each.
+  // Children are appended to records_, so the record is looked up again after each.
   const auto inner = [&](PyObject* child) {
     const int at = remember_iterator(child, why);
     if (at < 0) return false;

@@ -350,7 +350,7 @@ bool FrameMemory::doubts_hold(std::string* why) const {
 // ---- putting back ----------------------------------------------------------------------------------------
 
 void FrameMemory::put(const FrameState& state, RawFrame* frame, std::vector<std::string>* unset) {
-  // A with block that was entered anew is the one to be left: its manager stands in for the earlier one's.
+  // A with block that was entered again is the one to be left: its manager stands in for the earlier one's.
   const std::size_t managers_before = managers_.size();
   for (const ExitMark& mark : state.exits) {
     ExitMark now;

@@ -1,4 +1,4 @@
-// What takes the place of a value that has died: made anew of its parts, where somebody asks for it.
+// What takes the place of a value that has died: made again of its parts, where somebody asks for it.
 #include <memory>
 #include <utility>
 
@@ -7,7 +7,7 @@
 namespace finitude::bindings {
 namespace {
 
-constexpr Py_ssize_t kMostParts = 16;  // of a container that is made anew
+constexpr Py_ssize_t kMostParts = 16;  // of a container that is made again
 constexpr int kDeepestParts = 2;
 
 // A tuple, list or dict with equals of what the dead one held.

@@ -1,6 +1,6 @@
 // How one value of the user's program is remembered: firmly where that prolongs nothing that matters,
 // otherwise by weak reference, so that a snapshot keeps no graph and nothing large alive. What has died by then is made
-// anew of the parts that were firmly kept.
+// again of the parts that were firmly kept.
 #pragma once
 
 #include <Python.h>
@@ -97,7 +97,7 @@ struct TypeRules {
   std::vector<PyTypeObject*> layouts;  // by index: the iterator type with that layout
 };
 void set_type_rules(const TypeRules& rules);
-// Lets go of the classes that were met; what is met again is looked at anew. Needs the GIL.
+// Lets go of the classes that were met; what is met again is looked at again. Needs the GIL.
 void forget_types();
 TypeInfo type_info(PyTypeObject* type);
 bool is_tensor(PyObject* object);

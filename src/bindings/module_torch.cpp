@@ -261,7 +261,7 @@ PYBIND11_MODULE(_native, m) {
   });
   m.def("reset", [] {
     Live& l = live();
-    // A new recorder counts anew; how often an optimizer has stepped is the optimizer's own history.
+    // A new recorder counts again; how often an optimizer has stepped is the optimizer's own history.
     l.counters = Counters();
     l.gone_before = l.next_ordinal;
     for (const auto& entry : l.optimizers) {

@@ -1,4 +1,4 @@
-// The parameters of an optimizer: read anew at every step, as programs add groups and replace parameters. With the GIL
+// The parameters of an optimizer: read again at every step, as programs add groups and replace parameters. With the GIL
 // held.
 #pragma once
 

@@ -57,7 +57,7 @@ void take_rng(RngState* state) noexcept;
 std::string rng_bytes(const RngState& state);
 bool rng_from_bytes(std::string_view bytes, RngState* state);
 void restore_rng(const RngState& state) noexcept;
-// The program has a new source of random numbers since `state` was taken: it is looked for, and `state` taken anew.
+// The program has a new source of random numbers since `state` was taken: it is looked for, and `state` taken again.
 void watch_new_stream(RngState* state);
 // As a tape holds it (observe::generator_state); empty where it was not taken.
 std::string tape_state(const TorchRng& state);

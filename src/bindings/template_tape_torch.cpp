@@ -77,7 +77,7 @@ std::map<std::size_t, std::size_t>& noted_now() {
   return *noted;
 }
 
-// What a step of another kind than the recorded one has anew, or has still: no content of it is kept.
+// What a step of another kind than the recorded one makes new, or still has: no content of it is kept.
 std::unordered_set<const c10::StorageImpl*> had_anew(const BufferSnapshot& buffers) {
   std::unordered_set<const c10::StorageImpl*> found;
   for (const auto& entry : live().optimizers) {

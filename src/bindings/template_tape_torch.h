@@ -1,5 +1,5 @@
 // The template tape: one healthy step in N is recorded, and the tape stays without the values that a later step has
-// anew. Where that goes bad, the tape is played on what it began with: its parameters and buffers, its batches by
+// again. Where that goes bad, the tape is played on what it began with: its parameters and buffers, its batches by
 // position, its generators. GIL held for all of it.
 #pragma once
 
@@ -21,7 +21,7 @@ namespace finitude::bindings {
 
 inline constexpr std::size_t kStart = static_cast<std::size_t>(-1);
 
-// A recording that may become a template begins, or begins anew.
+// A recording that may become a template begins, or begins again.
 void template_begins();
 // A loss was handed over: by which operations it was computed is kept, where a template may be asked for it. Where all
 // is NaN, its bits and those of the gradients prove little.

@@ -10,7 +10,7 @@ namespace finitude::bindings {
 // A second run by calling is under way: whatever optimizer steps, the Python side decides.
 bool units_run_again() noexcept;
 // Clipping after a unit has ended is part of what makes the gradients that `step` gets: kept until the window
-// closes. norm_type: above 0 where it was given their norm of that type, which is computed anew then; 0: a norm of
+// closes. norm_type: above 0 where it was given their norm of that type, which is computed again then; 0: a norm of
 // somebody's own.
 void note_clipping(PyObject* original, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
                    double norm_type = 0);

@@ -110,7 +110,7 @@ bool scan_all(OptimizerEntry& entry, const ParamGroups& groups) {
 }  // namespace
 
 // Accumulation adds to what the backward before left, by as many writes as it takes (DistributedDataParallel's are
-// several); gradients that were zeroed or replaced since begin the count anew. A gradient that is gone by now may be
+// several); gradients that were zeroed or replaced since begin the count again. A gradient that is gone by now may be
 // followed by one at its address, which is not to pass for it.
 void before_backward() {
   // What the backward before left, before this one leaves its own in its place.

@@ -76,7 +76,7 @@ const at::Tensor* inner_of(const at::Tensor& tensor) {
   if (form != nullptr && form->name != nullptr) {
     if (form->comes_late) Py_XDECREF(PyObject_CallMethod(object, "trigger_wait", nullptr));
     PyObject* inner = PyErr_Occurred() == nullptr ? PyObject_GetAttr(object, form->name) : nullptr;
-    // The wrapper keeps it, unless the attribute makes it anew each time: then nobody else holds it.
+    // The wrapper keeps it, unless the attribute makes it again each time: then nobody else holds it.
     if (holds_values(inner) && Py_REFCNT(inner) > 1) found = &THPVariable_Unpack(inner);
     Py_XDECREF(inner);
   }

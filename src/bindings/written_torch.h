@@ -29,7 +29,7 @@ class SliceScan {
 };
 
 // Parameters, state, groups and attributes of an optimizer, and of those that it holds, as they were before a step.
-// What its dicts and lists hold is remembered, and the bytes of the tensors in them. One copy per optimizer, made anew
+// What its dicts and lists hold is remembered, and the bytes of the tensors in them. One copy per optimizer, made again
 // before each step: costs one read and one write of those bytes.
 class UndoCopy {
  public:

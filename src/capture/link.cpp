@@ -284,7 +284,7 @@ class Linker {
     return found->second;
   }
 
-  // Only the storages that the tape needs, numbered anew.
+  // Only the storages that the tape needs, numbered again.
   void number_storages(const std::unordered_set<StorageId>& used, Tape& tape) {
     std::vector<StorageId> fresh(raw_.storages.size(), kNoStorage);
     std::vector<std::uint64_t> begins(raw_.storages.size(), 0);

@@ -182,7 +182,7 @@ bool Scene::forward_bad() const { return forward && (bad_input(*forward) || bad_
 const record::Op* Scene::written_forward() const {
   const record::Op* call = backward && culprit == birth.op && node && is_builtin_node(*node) ? forward : nullptr;
   for (int depth = 0; call && call->stack == kNone && depth < 8;
-       ++depth) {  // what a node computes anew has a line of its own
+       ++depth) {  // what a node computes again has a line of its own
     const record::Op* around = op_at(trace, call->node);
     const record::Op* below = around && is_builtin_node(*around) ? op_at(trace, around->forward) : nullptr;
     if (!below) break;

@@ -1,4 +1,4 @@
-// What torch.utils.checkpoint computes anew in backward, and ends by an exception as soon as it has all that backward
+// What torch.utils.checkpoint computes again in backward, and ends by an exception as soon as it has all that backward
 // needs.
 #pragma once
 

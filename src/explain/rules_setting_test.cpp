@@ -148,7 +148,7 @@ TEST(HalfOverflow, ProductCastAndMaskConstant) {
                         {copied.tensor({kInf}, kHalf)}));
   const Finding into = copied.explained();
   ASSERT_FALSE(into.edits.empty());
-  EXPECT_EQ(into.edits.back().arg, "src");  // clamped; in float32 from there on comes first
+  EXPECT_EQ(into.edits.front().arg, "src");
 
   B integers;  // of which the trace has no statistics; what the target held before is no operand
   const auto seconds = integers.tensor({71000, 5}, sense::DType::kOther);

@@ -265,8 +265,8 @@ void Sweep::start(OpId id) {
   }
 }
 
-// A part of an operator of PyTorch's own may make anew what that was given: logsumexp of a row of -Inf is the logarithm
-// of a sum of zeros. What explains the bad values that the operator around `id` read, or nothing.
+// A part of an operator of PyTorch's own may make again what that was given: logsumexp of a row of -Inf is the
+// logarithm of a sum of zeros. What explains the bad values that the operator around `id` read, or nothing.
 Range Sweep::given_around(OpId id) const {
   for (OpId at = parent_of(id); at != kNone; at = parent_of(at)) {
     if (!is_dispatcher_op(trace_.ops[at]) || !trace_.ops[at].name.starts_with("aten::")) break;

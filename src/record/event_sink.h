@@ -91,7 +91,7 @@ class EventSink {
   // A stack, each different one kept once. kNone for an empty one and past the bound.
   std::uint32_t stack(Stack&& stack);
   // The stack of an op that `node` calls at the line from which the engine was called: none, as for any op of
-  // backward's. What a module computes anew there (a checkpoint) comes from the line that computed it first: that of
+  // backward's. What a module computes again there (a checkpoint) comes from the line that computed it first: that of
   // the forward op of the node.
   std::uint32_t stack_in_node(std::uint32_t stack, std::uint32_t called_from, OpId node);
   // Where the values of a storage came from. To be named before the trace is taken.

@@ -223,7 +223,7 @@ StepResult Engine::judged(torch::optim::Optimizer& optimizer, const Closure& clo
     const decide::Action action = act(*watched, alarm_of_step(*watched, buffers_, policy_, verdict, losses_),
                                       {&closure, nullptr, returned}, Stepped::kNotYet, &result);
     leave_out = decide::vetoes(action);
-    // As if the step had never begun: what it draws and counts is drawn and counted anew.
+    // As if the step had never begun: what it draws and counts is drawn and counted again.
     if (leave_out) put_back(*watched);
     buffers_.settle();
   });

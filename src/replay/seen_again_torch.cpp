@@ -65,7 +65,7 @@ void take_over(std::vector<record::TensorUse>& to, std::vector<record::TensorUse
   for (std::size_t i = 0; i < to.size(); ++i) take_over(to[i], from[i]);
 }
 
-// Looks on at the replay. Operators on the tape, and what their kernels call, are traced anew; what encloses them
+// Looks on at the replay. Operators on the tape, and what their kernels call, are traced again; what encloses them
 // (compound operators, nodes, Functions) and views are looked at in the memory of the replay when their time has come.
 class SeeAgain : public PlayObserver {
  public:

@@ -95,7 +95,7 @@ std::string tell_devices(const capture::Tape& tape, const DeviceMap& map, bool a
     text = "recorded on " + map.recorded + ", replayed on " + spoken(map.target) + "\n";
   }
   if (const std::string* count = tape.setting("draws_left_out"); count != nullptr && map.recorded != "cpu")
-    text += "what " + *count + " calls drew was too large for the tape, and is drawn anew: it differs\n";
+    text += "what " + *count + " calls drew was too large for the tape, and is drawn again: it differs\n";
   return text;
 }
 

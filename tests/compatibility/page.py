@@ -1,6 +1,6 @@
 """The tables of docs/compatibility.md that tell of loops and launchers.
 
-python tests/compatibility/page.py        runs every row and writes the table anew (some minutes)
+python tests/compatibility/page.py        runs every row and writes the table again (some minutes)
 """
 
 import pathlib

@@ -32,7 +32,27 @@ PYTHON_LAYERS = (
     "words",
 )
 PYTHON_GROUND = {"errors", "rules", "_native", "_built_for"}  # public or built, and below all folders
-MAX_LINES, MAX_LINES_OF_TABLES = 550, 650  # tables: of cases, of pages
+MAX_LINES = 450
+# Those that the formatter made longer than that. None of them may grow, and none may join them.
+LONGER = {
+    "bench/overhead/page.py": 618,
+    "python/finitude/first_run/session.py": 531,
+    "python/finitude/second_run/rewind.py": 506,
+    "python/finitude/start/inject.py": 529,
+    "src/bindings/frames_python.cpp": 452,
+    "src/bindings/module_torch.cpp": 459,
+    "src/compare/judge.cpp": 464,
+    "src/locate/labels.cpp": 455,
+    "src/observe/tracer_torch.cpp": 462,
+    "src/sense/scan_cuda_test.cpp": 456,
+    "tests/test_device_gate.py": 456,
+    "tests/test_doctor_steps.py": 618,
+    "tests/test_doctor_steps_in_depth.py": 497,
+    "tests/test_guilty_samples.py": 490,
+    "tests/test_hostile_input.py": 493,
+    "tests/test_ranks.py": 550,
+    "tests/test_rate_and_growth.py": 518,
+}
 
 # What a file name has to say before the file may include a header: the suffixes of its stem, or "bindings" for the
 # folder.
@@ -254,7 +274,7 @@ def file_size(tree):
         if file.path.suffix not in SOURCE_SUFFIXES | {".py"}:
             continue
         lines = len(file.text.splitlines())
-        limit = MAX_LINES_OF_TABLES if file.path.parts[0] in ("bench", "tests") else MAX_LINES
+        limit = LONGER.get(file.path.as_posix(), MAX_LINES)
         if lines > limit:
             yield file.path, lines, f"{lines} lines; the limit is {limit}"
 

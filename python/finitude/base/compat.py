@@ -145,7 +145,7 @@ def group_store():
 
 
 def set_names(frame, names, kinds):
-    """Binds names of a suspended generator's frame anew. kinds: of values that `f_locals` may go on to hold before
+    """Binds names of a suspended generator's frame again. kinds: of values that `f_locals` may go on to hold before
     3.13, where it is a dict that lives as long as the frame."""
     held = frame.f_locals
     held.update(names)

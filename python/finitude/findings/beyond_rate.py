@@ -5,14 +5,13 @@ gradient is not. Of one of torch's: the state that it was given, or something el
 import ast
 import inspect
 import math
-import os
 import typing
 
 import torch
 
 from ..base import sources
 from ..base._places import is_library
-from ..program import discover
+from ..program import discover, guard
 from . import hyper
 
 OWN_STEP_SIZE = (torch.optim.LBFGS, torch.optim.Rprop)  # their updates follow from no learning rate
@@ -63,7 +62,7 @@ def tell(found, optimizer, start, steps):
     names = dict(zip(map(id, discover.parameters(optimizer)), discover.names(optimizer)))
     parameter = next(p for p in discover.parameters(optimizer) if id(p) == worst)
     of = _Moved(names.get(worst, ""), parameter, moved[worst], by_rate, steps)
-    if _is_torchs(optimizer):
+    if guard.is_torchs(type(optimizer)):
         if of.by >= BEYOND * by_rate and not any(
             hyper.makes_grow(optimizer, group) for group in optimizer.param_groups
         ):
@@ -155,13 +154,6 @@ def _tell_arithmetic(found, optimizer, of):
     )
     file, line = place or ("", 0)
     _replace(found, "optimizer-arithmetic", text, {"text": fix, "verified": False, "file": file, "line": line})
-
-
-def _is_torchs(optimizer):
-    """Is its step that of a class of torch's? What moved the weights beyond the rate is then a setting, the state that
-    it was given, or the program itself."""
-    code = getattr(inspect.unwrap(type(optimizer).step), "__code__", None)
-    return code is not None and os.path.dirname(code.co_filename) == os.path.dirname(torch.optim.__file__)
 
 
 def _largest_rate(optimizer, told):

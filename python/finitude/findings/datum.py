@@ -11,7 +11,7 @@ import os
 import torch
 
 from .. import _native
-from . import made_at
+from . import bad_values, made_at
 from .placed import MAX_SAMPLES, Aside, dimension, leaves, positions, taken
 
 _ORDINALS = {n: end for k, end in ((1, "st"), (2, "nd"), (3, "rd")) for n in range(k, 64, 10) if n != 10 + k}
@@ -94,7 +94,7 @@ class _Search:
         place = self.trace.place
         if place is None or not place.of_inf or self.drew:
             return
-        look, self.look = self.look, made_at.Look(False)
+        look, self.look = self.look, bad_values.Look(False)
         found = self._call(lambda: taken(self.dataset, index)).only_maker()
         self.look = look
         if found is not None and (found[0].file, found[0].line) != (place.file, place.line):
@@ -124,7 +124,7 @@ class _Search:
 def _bad_place(value, look, path=""):
     """Where in a value it is bad, as one would write it: ['image'][3]; labels of a table's columns, at most a few of
     many."""
-    array = made_at.as_array(value)
+    array = bad_values.as_array(value)
     if isinstance(value, torch.Tensor) or array is not None:
         numbers = (
             value.detach().cpu().numpy()
@@ -144,7 +144,7 @@ def _bad_place(value, look, path=""):
         if len(wrong) == 1 and numbers.ndim == 1 and labels is not None and not callable(labels):
             return f"{path}[{labels[int(wrong[0][0])]!r}]"
         return path + (f"[{', '.join(map(str, wrong[0].tolist()))}]" if len(wrong) == 1 else "")
-    for key, part in made_at.parts(value):
+    for key, part in bad_values.parts(value):
         if look.is_bad(part):
             return _bad_place(part, look, f"{path}[{key!r}]")
     return path
@@ -226,7 +226,7 @@ def _look_for(birth, source):
     single = type(indices) is int
     indices = [indices] if single else list(indices)
     rows = None if single else _rows(tensor, len(indices))
-    look = made_at.Look(bool(torch.isnan(tensor.detach()).any()))
+    look = bad_values.Look(bool(torch.isnan(tensor.detach()).any()))
     alone = getattr(iterator, "_num_workers", 0) == 0
     search = _Search(dataset, None if single else collate, indices, look, before if alone else None)
     with Aside():

@@ -261,7 +261,7 @@ def as_loaded_state(alarm):
                 }
                 instead = {
                     "parameter": "another initial value",
-                    "state": "load the weights alone and let the optimizer begin anew",
+                    "state": "load the weights alone and let the optimizer begin again",
                 }
                 text = f"an earlier checkpoint, or {instead.get(alarm['sink']['kind'], 'reset the statistics')}"
                 alarm["fix"] = {

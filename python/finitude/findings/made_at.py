@@ -8,7 +8,6 @@ along; what is left when the call is over, the first of it, is where the bad val
 
 import ast
 import dataclasses
-import math
 import re
 import sys
 import types
@@ -18,8 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..base import sources
 from ..base._places import is_library
+from .bad_values import MAX_VALUES, Look, as_array, parts
 
-MAX_EVENTS, MAX_DEPTH, MAX_ITEMS, MAX_VALUES = 200_000, 5, 4096, 1 << 28
+MAX_EVENTS = 200_000
 NUMERIC = (
     "numpy",
     "scipy",
@@ -35,83 +35,6 @@ COMPREHENSIONS = frozenset(
 
 def is_free():
     return sys.gettrace() is None
-
-
-class Look:
-    """Whether values hold what is looked for: NaN where the batch holds NaN, else also Inf. effort: numbers read so
-    far."""
-
-    def __init__(self, only_nan):
-        self.only_nan, self.effort = only_nan, 0
-
-    def _number(self, value):
-        return math.isnan(value) or not self.only_nan and math.isinf(value)
-
-    def _array(self, array):
-        import numpy
-
-        if array.dtype.kind not in "fc":
-            return array.dtype.kind == "O" and any(self.is_bad(v, MAX_DEPTH - 1) for v in array.flat[:MAX_ITEMS])
-        self.effort += array.size
-        return bool((numpy.isnan(array) if self.only_nan else ~numpy.isfinite(array)).any())
-
-    def _tensor(self, tensor):
-        if (
-            not (tensor.is_floating_point() or tensor.is_complex())
-            or tensor.layout is not torch.strided
-            or tensor.device.type == "meta"
-        ):
-            return False
-        self.effort += tensor.numel()
-        tensor = tensor.detach()
-        return bool((torch.isnan(tensor) if self.only_nan else ~torch.isfinite(tensor)).any())
-
-    def is_bad(self, value, depth=0):
-        """Never raises; what cannot be looked into is not bad."""
-        try:
-            return self._is_bad(value, depth)
-        except Exception:
-            return False
-
-    def _is_bad(self, value, depth):
-        if isinstance(value, (bool, int, str, bytes, type(None))):
-            return False
-        if isinstance(value, float):
-            return self._number(value)
-        if self.effort > MAX_VALUES:
-            return False
-        if isinstance(value, torch.Tensor):
-            return self._tensor(value)
-        return (
-            any(self.is_bad(v, depth + 1) for _, v in parts(value))
-            if (array := as_array(value)) is None and depth < MAX_DEPTH
-            else array is not None and self._array(array)
-        )
-
-
-def as_array(value):
-    """The numpy array that a value is, or a column or row of a table; None for others."""
-    module = type(value).__module__.partition(".")[0]
-    if module == "numpy" and hasattr(value, "dtype"):
-        import numpy
-
-        return numpy.asarray(value)
-    if module in ("pandas", "polars") and hasattr(value, "to_numpy") and not hasattr(value, "columns"):
-        return value.to_numpy()
-    return None
-
-
-def parts(value):
-    """[(key, part)] of a list, tuple, dict, table or plain record."""
-    if isinstance(value, dict):
-        return list(value.items())[:MAX_ITEMS]
-    if isinstance(value, (list, tuple)):
-        return list(enumerate(value[:MAX_ITEMS]))
-    if type(value).__module__.partition(".")[0] in ("pandas", "polars") and hasattr(value, "columns"):
-        return [(name, value[name]) for name in list(value.columns)[:MAX_ITEMS]]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return list(vars(value).items())[:MAX_ITEMS]
-    return []
 
 
 @dataclasses.dataclass
@@ -278,7 +201,7 @@ class Trace:
 
     def _is_handed_on(self, one, bad):
         """Did another name of that frame, which is bad still, get it from this one? A loop that fills a list binds its
-        name anew."""
+        name again."""
         return any(
             n.frame == one.frame
             and n.number > one.number

@@ -14,7 +14,7 @@ from ..program import copies, discover, sinks as sinks_of
 from ..program.files import HeldFiles
 from ..program.heap import Ledger
 from ..program.quiet import Quiet
-from . import made_at
+from . import bad_values
 
 MAX_SAMPLES = 512  # of a batch whose rows do not tell which sample it is
 MAX_SECONDS = 10.0  # for taking samples out of the data set again
@@ -49,8 +49,8 @@ def leaves(value, path, depth=0):
     """(path, tensor) as the engine names them: batch[0][image]."""
     if isinstance(value, torch.Tensor):
         yield path, value
-    elif depth < made_at.MAX_DEPTH:
-        for key, part in made_at.parts(value):
+    elif depth < bad_values.MAX_DEPTH:
+        for key, part in bad_values.parts(value):
             yield from leaves(part, f"{path}[{key}]", depth + 1)
 
 

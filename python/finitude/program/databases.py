@@ -28,14 +28,14 @@ class Databases:
     def _answer(self, action, *_):
         if action in READS or not self._is_mine():
             return OK
-        if action in (DELETE, UPDATE) and rehearsal.is_under_way():  # an update writes the rows anew, as they are
+        if action in (DELETE, UPDATE) and rehearsal.is_under_way():  # an update writes the rows again, as they are
             rehearsal.end(rehearsal.UNKNOWN)
         return OK if action == DELETE else IGNORE
 
     def end(self):
         while self._held:
             connection = self._held.pop()
-            # Being asked anew also makes it compile anew what was compiled to nothing and is kept for the next time.
+            # Being asked again also makes it compile again what was compiled to nothing and is kept for the next time.
             if _ask(connection, lambda *_: OK) and sys.version_info >= (3, 11):
                 _ask(connection, None)
 

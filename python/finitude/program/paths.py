@@ -4,7 +4,7 @@ and their like, `shutil.rmtree` and `move`, `os.open` and `os.write`, `torch.sav
 The first run has done it, and the second would fail (what was renamed is not there any more, what was made is there
 already) or undo it. So what is done to a file of before is left out, and the names are answered for as if it had been
 done: in `others` are those that stand for another file, in `gone` those that the second run has taken away. What it
-makes anew itself is made, and may be taken away again."""
+makes again itself is made, and may be taken away again."""
 
 import errno
 import fcntl

@@ -316,7 +316,7 @@ def _end(session, optimizer, pending):
     _put_weights_back(pending)
     pending["others"].put_back()
     session.holds.second_run_ended(why is None and (pending["way"] != "jump" or bool(pending["over"])))
-    session.holds.release()  # of the optimizers whose steps are applied; the policy holds anew what is this one's
+    session.holds.release()  # of the optimizers whose steps are applied; the policy holds again what is this one's
     session.holds.hold_for_step(
         [sharing for o in pending["left_out"] for sharing in discover.sharing(o)], alarm["step"]
     )

@@ -28,7 +28,7 @@ class Start:
             self.seeds["numpy"] = [kind, [int(k) for k in keys], position, has_gauss, cached]
 
     def input_again(self):
-        """The standard input of a second process: that of this one, opened anew where it stood, or nothing to read."""
+        """The standard input of a second process: that of this one, opened again where it stood, or nothing to read."""
         kind, file, here = self.stdin or (None, None, 0)
         if kind != "file":
             return subprocess.DEVNULL

@@ -47,7 +47,7 @@ class Target:
 
     def arm(self, session):
         """From the start for the first step, else when the step before is applied. From a checkpoint on steps count
-        anew: each is traced, and the first bad one is it."""
+        again: each is traced, and the first bad one is it."""
         apart.hold_the_rest()
         self.limit = capsule.limit(session)
         if self.order.get("resumed"):

@@ -82,7 +82,7 @@ class _Rings:
         self._looked[rank] = now
         try:
             ring = _native.read_ring(os.path.join(os.path.dirname(self.directory), f"rank-{rank}", "steps.ring"))
-            os.kill(ring["pid"], 0)  # no leftover of one that a launcher has started anew since
+            os.kill(ring["pid"], 0)  # no leftover of one that a launcher has started again since
         except (OSError, ValueError):
             return False
         return any(s["optimizer"] == self.ordinal and s["step"] >= self.step for s in reversed(ring["steps"]))

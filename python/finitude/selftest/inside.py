@@ -1,7 +1,7 @@
 """In the program's own process: lists the places of one step where a value can be injected, or injects one.
 
 A place is (phase, op, line, module, and for backward the node and the forward op it belongs to), and the how many-th
-time it is come across since an optimizer stepped last. It is counted anew when the recorder runs the step a second
+time it is come across since an optimizer stepped last. It is counted again when the recorder runs the step a second
 time, so that the value is put in again at the same op of the same step, as a fault of the program itself would be."""
 
 import atexit

@@ -61,8 +61,19 @@ def main(settings, is_module, target, arguments, command):
             _end(session, ended)
         except Exception as e:
             session.failures.note(e)
-            session.end()
+            _end_at_least(session)
     launch.finish(ended)
+
+
+def _end_at_least(session):
+    """The report, in the least form if need be: a failure of ours is none of the program's."""
+    from ..first_run import minimal
+
+    try:
+        session.end()
+    except Exception as e:
+        session.failures.note(e)
+        minimal.write_report(session)
 
 
 def _watch(settings, is_module, target, command):

@@ -56,7 +56,7 @@ class HalfPrecisionOverflow : public Rule {
     text += ": the format ends at " + figure(excess->limit) + (s.culprit == s.birth.op ? at_rows(s.birth) : "") +
             hidden_by(s);
     const sense::Health& made = s.first->outputs.front().health;
-    const bool mask = made.numel == 1 && made.neg_inf == 1;  // -1e9, say
+    const bool constant = made.numel == 1, mask = constant && made.neg_inf == 1;  // -1e9, say
     Finding result = finding(
         s, "half-precision-overflow", kScoreSetting + 25, text,
         mask ? "masked_fill with torch.finfo(dtype).min instead of a constant that the format cannot hold"
@@ -79,7 +79,7 @@ class HalfPrecisionOverflow : public Rule {
     probe.without_rows();
     probe.conclude(result, true);
     Edits edits(s);
-    if (!cast || !mask) {
+    if (!cast || !constant) {
       edits.computed_in(sense::DType::kFloat32)
           .advised(
               "compute in float32 from this line on (torch.autocast(enabled=False) and .float()), as it was tried with "
@@ -90,7 +90,7 @@ class HalfPrecisionOverflow : public Rule {
       if (!mask) edits.advised("clamp what is cast here to the range of " + type + " before the cast");
     }
     edits.into(result);
-    if (!mask && !cast && !result.experiments.empty() && !result.experiments.front().confirms)
+    if (!constant && !cast && !result.experiments.empty() && !result.experiments.front().confirms)
       result.fix_text = "bound the operands (clamp, or subtract the maximum): float32 does not hold the result either";
     return result;
   }

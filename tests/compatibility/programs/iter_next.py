@@ -1,4 +1,4 @@
-"""Steps are counted, not epochs: the loader is started anew whenever it runs dry."""
+"""Steps are counted, not epochs: the loader is started again whenever it runs dry."""
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
