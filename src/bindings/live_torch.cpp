@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "bindings/after_step_torch.h"
+#include "bindings/asked_torch.h"
 #include "bindings/attributes_python.h"
 #include "bindings/dropped_torch.h"
 #include "bindings/guard_torch.h"
@@ -221,10 +222,15 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   PyObject* original = l.original_backward;
   if (!l.on || nargs < 1 || !accumulates(args, nargs, kwnames)) {
     // autograd.grad: not a loss, but what it calls is below the outermost engine call.
+    const bool is_outermost = l.on && !l.optimizers.empty() && !in_backward();
+    bool is_asked = false;
+    if (is_outermost) as_guest([&] { is_asked = note_asked(args, nargs); });
     ++engine_depth;
     const Metered program(Piece::kProgram);
     PyObject* result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
     --engine_depth;
+    if (is_asked && result != nullptr) as_guest([&] { note_answered(args, result); });
+    if (is_outermost && result != nullptr && l.on && !tell_asked_row()) Py_CLEAR(result);
     return result;
   }
   const bool outermost = !in_backward();

@@ -51,6 +51,20 @@ class Drops:
             self._explain(optimizer, alarm, sinks, expected)
         return self._decide(optimizer, alarm)
 
+    def asked(self, count):
+        """So many calls of autograd.grad or torch.func in a row gave gradients that were not finite, or were given such
+        a loss, and no step followed. True: it has been reported. May raise NonFiniteError."""
+        session = self.session
+        if session.pending is not None or not _native.waiting_checks():
+            return None
+        if session.target is not None:
+            session.target.row_dropped(session)
+            return None
+        dropped.tell_checked(session, _native.dropped_checks())
+        alarm = dropped.row_alarm(session, count)
+        ends.begin(session, alarm)
+        return self._decide(None, alarm)
+
     def _alarm(self, optimizer, window, step, row, is_norm, sinks):
         session = self.session
         losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
@@ -134,6 +148,10 @@ def begins(session, optimizer):
 
 def grown(session, optimizer):
     return session.drops.grown(optimizer)
+
+
+def asked(session, count):
+    return session.drops.asked(count)
 
 
 def at_end(session, told):

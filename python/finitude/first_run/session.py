@@ -94,7 +94,7 @@ class Session:
         self.ending = self.done = self.written = self.refused = False
 
     on_stream_met, on_kept, on_left_bad = streams.met, kept_step.name, dropped.backward_ended
-    on_bad_backward, on_dropped = drops.begins, drops.grown
+    on_bad_backward, on_dropped, on_asked_row = drops.begins, drops.grown, drops.asked
 
     # -- what the engine tells ------------------------------------------------------------------
 

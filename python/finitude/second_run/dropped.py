@@ -129,7 +129,7 @@ def tell_checked(session, losses):
     """Losses that the script looked at before backward, and dropped, one after another. How many."""
     more = _native.more_checks() if losses else 0
     for loss in losses:
-        tell(session, loss["step"], CHECKED)
+        tell(session, loss["step"], GRADIENTS if loss["asked"] else CHECKED)
     _native.add_handled(more)
     count = len(losses) + more
     if losses and count >= max(1, session.config.max_skips) and session.long_row is None:
@@ -159,11 +159,11 @@ def at_end(session, told):
             "a loss that was not finite was " + ("never applied" if watched else "not seen to be applied"),
         )
         told = True
-    if not told and not session.report.alarms:
+    if not told and (goes_on or not session.report.alarms):
         waiting = _native.waiting_checks()
-        count = tell_checked(session, _native.dropped_checks() or waiting)
-        if waiting and count >= max(1, session.config.max_skips) and (alarm := _last_alarm(session, count)) is not None:
-            return alarm
+        count = tell_checked(session, _native.dropped_checks() + waiting)
+        if waiting and count >= max(1, session.config.max_skips) and not session.report.alarms:
+            return {**row_alarm(session, count, session.has_time), "action": "the program went on to its end"}
     _explain(session)
     return _of_long_row(session) if session.long_row is not None and not session.report.alarms else None
 
@@ -187,16 +187,16 @@ def _of_long_row(session):
     return alarm
 
 
-def _last_alarm(session, count):
-    """The alarm of a program that has looked at so many bad losses as it ended, and has given none of them to
-    backward."""
+def row_alarm(session, count, may_run=True):
+    """The alarm of a program that has looked at so many bad losses, or has asked for so many bad gradients, one after
+    another, and has applied none of them. There is one that waits to be settled."""
     optimizer, alarm, sinks = sinks_of.checked_window(session)
+    what = "loss was" if alarm["sink"]["kind"] == "loss" else "gradients were"
     alarm["text"] = (
-        f"the script dropped {count} steps in a row by itself: the loss was not finite; nothing has "
+        f"the script dropped {count} steps in a row by itself: the {what} not finite; nothing has "
         f"been learned since step {alarm['step']}"
     )
-    alarm["action"] = "the program went on to its end"
-    if session.config.on_alarm == "raise" or ranks.several() or not session.has_time:
+    if session.config.on_alarm == "raise" or ranks.several() or not may_run:
         findings.passed_over(alarm, "it was not run again")
     elif not rewind.try_trace(session, optimizer, alarm, sinks) and not tape.explain(
         session, optimizer, alarm, sinks, lost=True
