@@ -125,3 +125,56 @@ def test_a_long_row_without_an_optimizer(tmp_path, loop):
     alarm = got.the_alarm()
     assert (got.code, alarm["step"], alarm["weights"], alarm["action"]) == (1, 3, "clean", "stopped"), got.told()
     assert "dropped 5 steps in a row" in alarm["text"] and "loss * NAN" in alarm["births"][0]["source"], got.told()
+
+
+RAISED = """
+{before}
+class Checked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): return x.view_as(x)
+    @staticmethod
+    def backward(ctx, g):
+        if not torch.isfinite(g).all(): raise ValueError("bad gradient")
+        return g
+def look(g):
+    if not torch.isfinite(g).all(): raise ValueError("a gradient is not finite")
+for i in range({steps}):
+    opt.zero_grad()
+    out = {out}
+    loss = out.pow(2).mean()
+    if {bad}: loss = loss + (out - out).sqrt().sum()
+    try: loss.backward()
+    except (RuntimeError, ValueError): continue
+    opt.step()
+print("ended", finite())
+"""
+RAISES = {
+    "a hook": ("[p.register_hook(lambda g: look(g)) for p in model.parameters()]", "model(batches[i % 6])"),
+    "a function": ("", "Checked.apply(model(batches[i % 6]))"),
+    "anomaly mode": ("torch.autograd.set_detect_anomaly(True)", "model(batches[i % 6])"),
+}
+
+
+@pytest.mark.parametrize("before, out", RAISES.values(), ids=RAISES)
+def test_a_long_row_of_backward_passes_that_raise(tmp_path, before, out):
+    loop = RAISED.format(before=before, out=out, steps=10**6, bad="i > 2")
+    got = training(tmp_path, loop, "--max-skips", "5")
+    alarm = got.the_alarm()
+    assert (got.code, alarm["step"], alarm["action"]) == (1, 3, "stopped"), got.told()
+    assert "dropped 5 steps in a row" in alarm["text"], got.told()
+    assert "(out - out).sqrt()" in alarm["births"][0]["source"], got.told()
+
+
+def test_a_few_backward_passes_that_raise_are_counted(tmp_path):
+    before, out = RAISES["a hook"]
+    got = training(tmp_path, RAISED.format(before=before, out=out, steps=30, bad="i % 5 == 2"))
+    got.assert_no_alarm()
+    assert got.watched["handled_by_script"] == 6 and "all finite" not in got.err, got.told()
+
+
+def test_an_exception_in_backward_about_something_else_is_no_drop(tmp_path):
+    before, out = RAISES["a hook"]
+    loop = RAISED.format(before=before, out=out, steps=30, bad="False")
+    memory = 'if not torch.isfinite(g).all(): raise ValueError("a gradient is not finite")'
+    got = training(tmp_path, loop.replace(memory, 'if i % 2: raise RuntimeError("out of memory")'))
+    got.assert_silent()

@@ -194,8 +194,8 @@ bool is_found_inf(PyObject* optimizer) {
   return found;
 }
 
-// A backward pass has raised: of anomaly mode the Python side finds out whether it was for a derivative that gave NaN.
-// The error stays.
+// A backward pass has raised: the Python side finds out whether it was for a value that is not finite. The error stays,
+// unless it asks for another one.
 void tell_raised() {
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);
@@ -203,7 +203,7 @@ void tell_raised() {
   if (value != nullptr && trace != nullptr) PyException_SetTraceback(value, trace);
   if (value != nullptr) {
     PyObject* r = call_cold("on_backward_raised", value);
-    if (r == nullptr) {  // raised by a signal handler of the program: that is what it hears
+    if (r == nullptr) {  // NonFiniteError, or raised by a signal handler of the program: that is what it hears
       Py_XDECREF(type);
       Py_XDECREF(value);
       Py_XDECREF(trace);
@@ -265,7 +265,7 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   if (result != nullptr && PyErr_Occurred() != nullptr)
     Py_CLEAR(result);  // of a signal handler of the program, in on_left_bad
   if (outermost && result != nullptr && l.on && !tell_dropped()) Py_CLEAR(result);
-  if (outermost && result == nullptr && torch::autograd::AnomalyMode::is_enabled()) tell_raised();
+  if (outermost && result == nullptr && l.on) tell_raised();
   return result;
 }
 

@@ -8,7 +8,7 @@ from .. import _native
 from ..base.plain_json import number
 from ..errors import NonFiniteError
 from ..findings import findings, story
-from ..program import discover, ranks, sinks as sinks_of
+from ..program import anomaly, at_raise, discover, ranks, sinks as sinks_of
 from ..second_run import dropped, restart, rewind, tape
 from . import allowed, ends
 
@@ -20,6 +20,7 @@ class Drops:
     def __init__(self, session):
         self.session = session
         self.begun = {}  # number of an optimizer -> step and fingerprint of the first bad window of the row
+        self.caught = (-1, 0)  # after so many applied steps: backward passes that raised since
         _native.watch_drops(max(1, session.config.max_skips))
 
     def begins(self, optimizer):
@@ -64,6 +65,31 @@ class Drops:
         alarm = dropped.row_alarm(session, count)
         ends.begin(session, alarm)
         return self._decide(None, alarm)
+
+    def raised(self, error):
+        """A backward pass has raised. Where that is about a value that is not finite, and the script has caught as many
+        in a row as --max-skips, it is an alarm. May raise NonFiniteError."""
+        session, applied = self.session, _native.counters()["steps"]
+        if session.pending is not None or not isinstance(error, Exception) or isinstance(error, NonFiniteError):
+            return
+        if not (anomaly.found(error) or _native.pending_bad_losses() or at_raise.is_about_values(error)):
+            return
+        self.caught = (applied, self.caught[1] + 1 if self.caught[0] == applied else 1)
+        count = self.caught[1]
+        if count != max(1, session.config.max_skips):
+            return
+        if session.target is not None:
+            session.target.row_raised(session, error)
+            return
+        alarm = ends.of_exception(
+            session,
+            error,
+            f"the script dropped {count} steps in a row by itself: it caught the {type(error).__name__} that backward "
+            "raised; nothing has been learned meanwhile",
+            "stopped",
+        )
+        if alarm is not None:
+            self._decide(None, alarm)
 
     def _alarm(self, optimizer, window, step, row, is_norm, sinks):
         session = self.session
@@ -152,6 +178,11 @@ def grown(session, optimizer):
 
 def asked(session, count):
     return session.drops.asked(count)
+
+
+def raised(session, error):
+    dropped.backward_raised(session, error)
+    session.drops.raised(error)
 
 
 def at_end(session, told):

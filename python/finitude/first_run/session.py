@@ -264,7 +264,7 @@ class Session:
 
         return closures.wrap(self, optimizer, args, kwargs)
 
-    on_unit_raised, on_backward_raised = recall.raised, dropped.backward_raised
+    on_unit_raised, on_backward_raised = recall.raised, drops.raised
 
     # -- what is done about it ------------------------------------------------------------------
 

@@ -5,9 +5,10 @@ import weakref
 from .. import _native
 from ..base.plain_json import number
 from ..capsules import capsule
+from ..errors import NonFiniteError
 from ..findings import capsule_alarm, findings
 from ..findings.report import INNER
-from ..program import anomaly, ranks, sinks as sinks_of
+from ..program import anomaly, at_raise, ranks, sinks as sinks_of
 from . import recall, restart, rewind, tape
 
 BAD = 2  # GradMark::State: at least infinite
@@ -45,15 +46,19 @@ def begin(session, optimizer, window):
 
 
 def backward_raised(session, error):
-    """An outermost backward pass ended so while torch's anomaly mode was on. Where the script catches that itself it
-    goes on, which the next backward pass shows, or the program's end: a finite loss leaves no other trace."""
+    """An outermost backward pass ended so. Where the script catches that itself it goes on, which the next backward pass
+    shows, or the program's end: a finite loss leaves no other trace."""
+    if session.target is not None or session.pending is not None or not isinstance(error, Exception):
+        return
     told = anomaly.found(error)
-    if (
-        told is None
-        or session.target is not None
-        or session.pending is not None
-        or not all(_native.is_finite(r.detach()) for r in told[2])
-    ):
+    if told is None:
+        if isinstance(error, NonFiniteError) or _native.pending_bad_losses() or not at_raise.is_about_values(error):
+            return
+        text = f"backward raised {type(error).__name__} for a value that is not finite"
+        _caught[session] = _native.counters()["steps"], text + "; the script caught that"
+        _native.wake_on_backward()
+        return
+    if not all(_native.is_finite(r.detach()) for r in told[2]):
         return
     if (found := sinks_of.derivative(session, error)) is not None:
         _tell_caught(session)

@@ -266,6 +266,12 @@ class Target:
         if (waits["ordinal"], waits["step"]) == (self.order["ordinal"], self.order["step"]):
             self.program_ended(session, None)
 
+    def row_raised(self, session, error):
+        """The same of backward passes that raised."""
+        optimizer = self._mine()
+        if optimizer is not None and _native.window(optimizer)["step"] == self.order["step"]:
+            self.program_ended(session, error)
+
     def _mine(self):
         return next(
             (o for o in sinks_of.watched_optimizers() if _native.window(o)["ordinal"] == self.order["ordinal"]), None
