@@ -6,10 +6,12 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "bindings/checked_torch.h"
 #include "bindings/error_aside_python.h"
+#include "bindings/window_torch.h"
 #include "observe/concrete_torch.h"
 
 namespace finitude::bindings {
@@ -84,6 +86,7 @@ void look(PyObject* self, PyObject* args) noexcept {
   if (way.looks == Looks::kAtItself && argument(args, way.is_function ? 1 : 0) != value) return;
   const at::Tensor* tensor = plain_tensor(value);
   if (tensor == nullptr) return;
+  if (std::string_view(way.name) == "numpy") gradient_escapes(*tensor);
   if (way.looks == Looks::kToCopy)
     value_copied(*tensor);
   else
@@ -104,7 +107,10 @@ PyObject* with_arguments(PyObject* self, PyObject* args, PyObject* kwargs) {
 }
 
 PyObject* data_of(PyObject* self, void* closure) {
-  if (const at::Tensor* tensor = plain_tensor(self)) value_copied(*tensor);
+  if (const at::Tensor* tensor = plain_tensor(self)) {
+    gradient_escapes(*tensor);
+    value_copied(*tensor);
+  }
   return data_place.of_torch(self, closure);
 }
 

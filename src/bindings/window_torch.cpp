@@ -216,6 +216,16 @@ void after_backward() {
   Py_XDECREF(r);  // null: a signal handler of the program has raised; the error stays, and backward raises it
 }
 
+void gradient_escapes(const at::Tensor& tensor) noexcept {
+  if (tensor.requires_grad()) return;
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  for (const auto& entry : live().optimizers) {
+    for (GradMark& mark : entry->marks) {
+      if (mark.grad == impl && mark.state == GradMark::kClean) mark.state = GradMark::kUnseen;
+    }
+  }
+}
+
 bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late) {
   const Metered gradients(Piece::kGradients);
   Live& l = live();

@@ -30,6 +30,10 @@ const at::Tensor* gradient_of(PyObject* parameter);
 using observe::version_of;
 inline GradMark judge(const at::Tensor& gradient) { return observe::judge_gradient(gradient); }
 
+// The program takes the memory of a tensor by .data or numpy(): what it writes there leaves the version as it is. A
+// gradient that was seen to be clean is read again before its step. GIL held.
+void gradient_escapes(const at::Tensor& tensor) noexcept;
+
 // `may_be_late`: the verdict on gradients that lie on a device need not be known before the optimizer steps.
 bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late = false);
 // The step before the one that a second process explains is about to be applied: its trace begins. True: it has.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <unordered_map>
 
 #include "explain/evidence.h"
 
@@ -93,12 +94,21 @@ std::string outlier_before(const StepHistory& history) {
 }
 
 double parameters_now(const record::Trace& trace) {
-  double largest = 0;
-  for (const auto& op : trace.ops)
-    for (const auto& use : op.inputs)
-      if (use.storage < trace.storages.size() && trace.storages[use.storage].origin == record::Origin::kParameter)
-        largest = std::max(largest, use.health.absmax);
-  return largest;
+  // Of each parameter since it was written last: the trace of a first step also sees how it was made, of memory that
+  // nobody had written.
+  std::unordered_map<record::StorageId, double> largest;
+  for (const auto& op : trace.ops) {
+    if (op.phase == record::Phase::kOptimizer) continue;
+    for (const auto& use : op.inputs) {
+      if (use.storage >= trace.storages.size() || trace.storages[use.storage].origin != record::Origin::kParameter)
+        continue;
+      double& value = largest[use.storage];
+      value = use.written ? 0 : std::max(value, use.health.absmax);
+    }
+  }
+  double now = 0;
+  for (const auto& [storage, value] : largest) now = std::max(now, value);
+  return now;
 }
 
 std::optional<WeightGrowth> grown_in_few_steps(const StepHistory& history, const record::Trace& trace) {

@@ -44,6 +44,22 @@ std::optional<Point> find_point(const record::Op& op) {
   return std::nullopt;
 }
 
+record::OpId differentiated(const record::Trace& trace, record::OpId op) {
+  const std::string own = plain_name(trace.ops[op].name);
+  for (record::OpId id = trace.ops[op].parent, depth = 0; id < trace.ops.size() && depth < 64;
+       id = trace.ops[id].parent, ++depth) {
+    const record::Op& around = trace.ops[id];
+    if (around.is_node) return record::kNone;
+    const std::string name = plain_name(around.name);
+    if (name == own || !one_of(name, {"sqrt", "pow", "acos", "asin", "acosh", "atan2", "hypot", "linalg_vector_norm"}))
+      continue;
+    const Operand x = operand(around, "self", 0);
+    const bool at_edge = x && (x.has(0) || x.has(1) || x.has(-1));
+    return at_edge && bad_output(around) == nullptr && inputs_finite(around) ? id : record::kNone;
+  }
+  return record::kNone;
+}
+
 double safe_floor(sense::DType dtype) {
   // 1e-12 is itself 0 in float16 and the small float8 formats.
   const double normal = sense::info(dtype).min_normal;

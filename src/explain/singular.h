@@ -25,6 +25,10 @@ struct Point {
 // Reads the op's own statistics; nothing where the op is not of such a family, or no operand is at its point.
 std::optional<Point> find_point(const record::Op& op);
 
+// Forward-mode differentiation computes derivatives inside the call itself: the innermost call around this op whose
+// value is finite and whose derivative has an edge where its argument is, as sqrt at 0. kNone: the op is part of none.
+record::OpId differentiated(const record::Trace& trace, record::OpId op);
+
 // "the derivative of sqrt", "the second derivative of linalg_det": of what the program wrote, where the node that the
 // birth lies in is known to be the derivative of that; else empty.
 std::string derivative_of(const Scene& scene);

@@ -49,7 +49,14 @@ std::optional<Finding> of_a_number(const Scene& s) {
   const record::TensorUse* bad = read_from(record::Origin::kConstant, s, storage);
   if (bad == nullptr || bad->health.ok()) return std::nullopt;
   const int score = bad->health.nan ? kScoreOneMeaning - 10 : kScoreSinkOnly - 100;
-  Finding result = finding(s, "bad-data", score, is_given_a_number(*s.op, *bad), kLookAtTheNumber);
+  const bool of_gradient = s.birth.sink < s.trace.sinks.size() && s.trace.sinks[s.birth.sink].kind == "gradient" &&
+                           !s.op->outputs.empty() && s.op->phase != record::Phase::kBackward &&
+                           s.op->outputs.front().storage == s.trace.sinks[s.birth.sink].value.storage;
+  Finding result =
+      finding(s, "bad-data", score, is_given_a_number(*s.op, *bad),
+              of_gradient ? "look where the number that the gradient is multiplied by comes from (a scale, a "
+                            "coefficient of clipping), and skip the step where it is not finite"
+                          : kLookAtTheNumber);
   conclude(result, true);
   return result;
 }
@@ -138,6 +145,44 @@ const record::Op* first_reader(const Scene& s) {
   return nullptr;
 }
 
+// Does it lie in a parameter or a buffer, which is no data?
+bool is_held(const record::Trace& trace, record::StorageId storage) {
+  if (storage >= trace.storages.size()) return false;
+  const record::Origin origin = trace.storages[storage].origin;
+  return origin == record::Origin::kParameter || origin == record::Origin::kBuffer;
+}
+
+// What the program writes over a parameter or a buffer between two steps, or over the loss or a gradient itself.
+std::optional<Finding> of_a_value_written_over(const Scene& s) {
+  const record::TensorUse* made = s.op ? bad_output(*s.op) : nullptr;
+  const record::TensorUse* given = s.op ? bad_input(*s.op) : nullptr;
+  const bool in_place = s.op && s.op->name.ends_with('_');
+  if (!in_place || made == nullptr || s.backward || (given != nullptr && given->health.numel != 1) ||
+      inputs_finite(*s.op))
+    return std::nullopt;
+  const bool held = is_held(s.trace, made->storage) && made->health.nan != 0;
+  const record::Sink* sink = s.birth.sink < s.trace.sinks.size() ? &s.trace.sinks[s.birth.sink] : nullptr;
+  const bool at_sink = sink != nullptr && sink->value.storage == made->storage && s.birth.path.empty();
+  const bool loss = at_sink && sink->kind == "loss";
+  // A number that it is multiplied by is told as that.
+  const bool gradient = at_sink && sink->kind == "gradient" && one_of(plain_name(s.op->name), {"copy", "fill"});
+  if (!held && !loss && !gradient) return std::nullopt;
+  const std::string into = held   ? s.trace.storages[made->storage].name
+                           : loss ? "the loss"
+                                  : "the gradient of " + sink->name;
+  Finding result =
+      finding(s,
+              held   ? "corrupted-state"
+              : loss ? "bad-data"
+                     : "wrong-backward",
+              kScoreOrigin + 10 * gradient,
+              "the program itself writes " + amount(made->health) + " into " + (into.empty() ? "a buffer" : into) +
+                  ", by " + s.op->name + (gradient ? ": backward had left it finite" : ""),
+              gradient ? "write a finite gradient at this line, or none" : "write finite values at this line");
+  conclude(result, true);
+  return result;
+}
+
 std::optional<Finding> of_a_mark(const Scene& s) {
   const record::Op* reader = reader_of_mark(s);
   const record::TensorUse* bad = reader ? bad_input(*reader) : nullptr;
@@ -198,6 +243,7 @@ class BadData : public Rule {
     const bool data = s.birth.kind == "data";
     if (std::optional<Finding> bits = of_bits(s)) return bits;
     if (std::optional<Finding> gradient = of_a_gradient(s)) return gradient;
+    if (std::optional<Finding> written = of_a_value_written_over(s)) return written;
     if (std::optional<Finding> mark = of_a_mark(s)) return mark;
     if (std::optional<Finding> number = of_a_number(s)) return number;
     if (!data && !bad) return of_written_infinities(s);

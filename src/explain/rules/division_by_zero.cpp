@@ -131,6 +131,7 @@ class DivisionByZero : public Rule {
     if (s.backward && s.culprit == s.birth.op && s.node && is_builtin_node(*s.node) &&
         !one_of(plain_name(s.node->name), {"Div", "Reciprocal", "Rsqrt", "Addcdiv"}))
       return std::nullopt;
+    if (!s.backward && differentiated(s.trace, s.culprit) != record::kNone) return std::nullopt;  // likewise
     const auto point = find_point(*s.first);
     if (!point || point->kind != PointKind::kDivide) return std::nullopt;
     const auto* bad = bad_output(*s.first);

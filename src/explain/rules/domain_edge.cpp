@@ -76,6 +76,30 @@ std::optional<Finding> value_at_edge(const Scene& s) {
   return result;
 }
 
+// By forward mode, inside the call itself: torch.func.jvp, jacfwd, hessian.
+std::optional<Finding> in_forward_mode(const Scene& s, record::OpId call) {
+  const record::Op& op = s.trace.ops[call];
+  const std::string name = plain_name(op.name);
+  const Operand x = operand(op, "self", 0);
+  std::string node = name;  // as a node of backward is called
+  node[0] = static_cast<char>(node[0] - 'a' + 'A');
+  Finding result = finding(s, "domain-edge", kScorePoint,
+                           "the derivative of " + name + " at the edge of its domain is infinite: its argument has " +
+                               (x.zeros() ? counted(x.zeros(), "zero") : "the value " + figure(x.max())) +
+                               at_rows(s.birth) + hidden_by(s) + "; the value is finite, its derivative is not",
+                           edge_fix(name == "linalg_vector_norm" ? "LinalgVectorNorm" : node));
+  Probe probe(s, s.culprit);
+  if (const auto point = find_point(*s.first)) probe.zeros_replaced(point->arg);
+  probe.in_float64(false);
+  probe.without_rows();
+  probe.conclude(result, true);
+  Edits edits(s, call);
+  if (one_of(name, {"sqrt", "pow"})) edits.above("self", 0);
+  if (one_of(name, {"acos", "asin"})) edits.inside("self", -1, 1);
+  edits.left_out().into(result);
+  return result;
+}
+
 class DomainEdge : public Rule {
  public:
   const char* name() const override { return "domain-edge"; }
@@ -83,6 +107,10 @@ class DomainEdge : public Rule {
   std::optional<Finding> judge(const Evidence& evidence) const override {
     const Scene s(evidence);
     if (!s.first) return std::nullopt;
+    if (!s.backward && s.birth.kind == "forward") {
+      if (const record::OpId call = differentiated(s.trace, s.culprit); call != record::kNone)
+        return in_forward_mode(s, call);
+    }
     if (!s.backward || s.culprit != s.birth.op) return value_at_edge(s);
     if (!s.node || !is_builtin_node(*s.node) || s.forward_bad()) return std::nullopt;
     const std::string node = plain_name(s.node->name);

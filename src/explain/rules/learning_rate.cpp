@@ -138,6 +138,7 @@ class LearningRate : public Rule {
   static std::optional<Finding> steadily(const Scene& s, const RangeExcess& excess) {
     if (excess.division) return std::nullopt;
     const StepHistory& history = s.evidence.history;
+    if (history.loss.empty()) return std::nullopt;  // no update yet
     const Growth loss = growth_of(history.loss), gradient = growth_of(history.grad_absmax);
     std::vector<double> weights = history.param_absmax;
     if (const double now = parameters_now(s.trace); now > 0) weights.push_back(now);

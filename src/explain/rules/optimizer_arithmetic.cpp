@@ -24,7 +24,10 @@ class OptimizerArithmetic : public Rule {
       who = s.trace.stacks[s.first->stack].frames.front().function + " of the optimizer";
     const bool is_root = plain_name(s.first->name) == "rsqrt";
     std::string text = who + " makes ", fix;
-    if (point) {
+    if (point && point->kind == PointKind::kLog) {
+      text += "a logarithm of " + std::string(point->edge == 0 ? "zero" : figure(point->edge)) + " in " + s.first->name;
+      fix = "add an epsilon to what the logarithm is taken of";
+    } else if (point) {
       text += (bad->health.nan ? "0 / 0" : "x / 0") + std::string(" in ") + s.first->name + " (" +
               zeros_of(point->operand) + " in the denominator)";
       fix = is_root ? "add the epsilon before the root: behind it, it adds to an infinity"
