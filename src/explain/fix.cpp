@@ -196,6 +196,8 @@ class Trials {
     edit.advice = "give the quotient its limit where both are zero: torch.where(zero, " + what +
                   ", a / torch.where(zero, 1, b)) with zero = (b == 0); " + otherwise;
     finding_.edits.insert(finding_.edits.begin(), std::move(edit));
+    // Where that is not enough, as with several divisions, what is advised instead is not the limit.
+    finding_.fix_text += "; but " + otherwise + ", and its limit is " + what;
   }
 
   void fix() {

@@ -54,6 +54,7 @@ std::optional<replay::Beside> common_zeros(const Scene& s, OpId division, const 
   replay::Beside found;
   found.call = division;
   found.zeros.kind = replay::Edit::Kind::kReplace;
+  std::vector<const TensorUse*> uses;  // of each of zeros.ops
   for (const auto* values : {&above, &below}) {
     for (const Value& value : *values) {
       if (!same(value, *shared) || s.trace.ops[value.reader].is_view) continue;
@@ -61,9 +62,13 @@ std::optional<replay::Beside> common_zeros(const Scene& s, OpId division, const 
       if (known == found.zeros.ops.end()) {
         found.zeros.ops.push_back(value.reader);
         found.zeros.args.push_back(value.use->arg);
-      } else if (found.zeros.args[static_cast<std::size_t>(known - found.zeros.ops.begin())] != value.use->arg) {
-        return std::nullopt;  // x / x: one argument of a call is replaced
+        uses.push_back(value.use);
+        continue;
       }
+      const TensorUse& first = *uses[static_cast<std::size_t>(known - found.zeros.ops.begin())];
+      const bool is_same =
+          first.begin == value.use->begin && first.end == value.use->end && first.shape == value.use->shape;
+      if (!is_same) return std::nullopt;  // x * x is replaced in both arguments, x * x.t() is not
     }
   }
   if (found.zeros.ops.empty()) return std::nullopt;

@@ -27,7 +27,8 @@ struct Edit {
   std::vector<std::string> args;  // of each of `ops`, where they do not all read it under one name; else empty
   std::optional<double> min, max;
   double from = 0, to = 0;
-  double spread = 0;  // of `to`: by this share more in the last element than in the first
+  double spread = 0;              // of `to`: by this share more in the last element than in the first
+  bool in_all_arguments = false;  // of each call that are the very same view: both factors of x * x. Forward only
   std::optional<sense::DType> dtype;
   std::string switch_on;  // an argument of the calls and of their nodes that is a switch, to be turned on
   std::string text;       // what is done, for the reader: "self clamped at 1e-12"

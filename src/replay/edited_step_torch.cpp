@@ -105,6 +105,12 @@ void EditedStep::change_argument(std::size_t s, std::vector<c10::IValue>& argume
   }
   state.replaced = replaced;
   value = state.argument;
+  if (!edit_.in_all_arguments) return;
+  const capture::Entry& entry = tape_.entries[site.entry];
+  for (std::size_t a = 0; a < arguments.size() && a < entry.args.size(); ++a) {
+    if (entry.args[a].kind == Value::kTensor && same_view(entry.args[a].tensors.at(0), site.tensor))
+      arguments[a] = state.argument;
+  }
 }
 
 void EditedStep::change_node(std::size_t n, std::size_t index, std::vector<c10::IValue>& arguments) {

@@ -134,6 +134,7 @@ std::vector<double> TorchStepLab::beside(const Beside& beside, double value) {
     edit.from = 0;
     edit.to = value;
     edit.spread = beside.uneven ? 1 : 0;
+    edit.in_all_arguments = true;
     const EditSites sites = find_sites(tape_, trace_, edit);
     const auto entry = TracedCalls(tape_, trace_).entry_of(beside.call);
     if (!sites.why_not.empty() || !entry) return values;
