@@ -1,5 +1,7 @@
 """Steps that the script drops itself, one after another: the run has stopped learning, and the script says nothing."""
 
+from __future__ import annotations
+
 import itertools
 
 import torch
@@ -12,17 +14,23 @@ from ..program import discover, ranks, sinks as sinks_of
 from ..second_run import dropped, restart, rewind, tape
 from . import allowed, ends
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..base.types import Alarm, Optimizer, Session, Sink, Window
+
 SCALER_ROW = 20  # steps that a search for a loss scale may take: src/decide/scaler.h
 FALLS = 0.75  # a scale that comes down does so to a half, a fourth or a tenth
 
 
 class Drops:
-    def __init__(self, session):
+    def __init__(self, session: Session):
         self.session = session
         self.begun = {}  # number of an optimizer -> step and fingerprint of the first bad window of the row
         _native.watch_drops(max(1, session.config.max_skips))
 
-    def begins(self, optimizer):
+    def begins(self, optimizer: Optimizer) -> None:
         """A backward has left gradients that are not finite, and the one before did not."""
         session = self.session
         if session.pending is not None:
@@ -33,7 +41,7 @@ class Drops:
         window = _native.window(optimizer)
         self.begun[window["ordinal"]] = window["step"], findings.fingerprint(optimizer)
 
-    def grown(self, optimizer):
+    def grown(self, optimizer: Optimizer) -> bool | None:
         """A row is as long as --max-skips, and another backward has come. True: it has been reported. May raise
         NonFiniteError."""
         session, window = self.session, _native.window(optimizer)
@@ -51,7 +59,9 @@ class Drops:
             self._explain(optimizer, alarm, sinks, expected)
         return self._decide(optimizer, alarm)
 
-    def _alarm(self, optimizer, window, step, row, is_norm, sinks):
+    def _alarm(
+        self, optimizer: Optimizer, window: Window, step: int, row: int, is_norm: bool, sinks: Sequence[Sink]
+    ) -> Alarm:
         session = self.session
         losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
         kind, name = (
@@ -97,7 +107,7 @@ class Drops:
         ):
             restart.run(session, alarm, expected or findings.fingerprint(optimizer), "dropped")
 
-    def _decide(self, optimizer, alarm):
+    def _decide(self, optimizer: Optimizer, alarm: Alarm) -> bool:
         session = self.session
         session.report.unexplained = None
         if allowed.covers(session, alarm):
@@ -128,15 +138,15 @@ def _is_search(window, row):
     return len(values) > 2 and falls >= 0.8 * (len(values) - 1)
 
 
-def begins(session, optimizer):
+def begins(session: Session, optimizer: Optimizer) -> None:
     session.drops.begins(optimizer)
 
 
-def grown(session, optimizer):
+def grown(session: Session, optimizer: Optimizer) -> bool | None:
     return session.drops.grown(optimizer)
 
 
-def at_end(session, told):
+def at_end(session: Session, told: bool) -> None:
     """Counts what is dropped and no step told of; then, as what ended the program, what the last backward has left."""
     session.report.unapplied = _native.unapplied()
     for _, _, step, _, untold, is_norm, _ in _native.open_drops():
