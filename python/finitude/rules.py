@@ -92,10 +92,18 @@ class Birth:
     last good steps. Every experiment runs that op once more with one thing changed; it returns True if it came out as
     the cause predicts, False if not, and None if it cannot be tried here."""
 
+    op: str | None
+    phase: str
+    node: str | None
+    module: str | None
+    file: str | None
+    line: int | None
+    source: str | None
+    rows: list[int] | None
+
     def __init__(self, evidence: dict[str, Any], probe: OwnProbe):
         self.as_reported, self.history = evidence["birth"], evidence["history"]
         self._first, self._probe = evidence["first"], probe
-        self.rows: list[int] | None
         for key in ("op", "phase", "node", "module", "file", "line", "source", "rows"):
             setattr(self, key, self.as_reported.get(key))
         first = self._first or self.as_reported
