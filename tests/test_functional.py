@@ -2,8 +2,6 @@
 
 import textwrap
 
-import pytest
-
 import helpers
 
 LOOP = """
@@ -60,11 +58,19 @@ def test_warn_reports_it_once_and_goes_on(tmp_path):
     assert got.the_alarm()["step"] == 3
 
 
-@pytest.mark.parametrize("bad, guard", [(-1, "pass"), (3, "if not loss.isfinite(): continue")])
-def test_what_is_healthy_or_dropped_is_silent(tmp_path, bad, guard):
-    got = run(tmp_path, bad=bad, guard=guard)
+def test_what_is_healthy_is_silent(tmp_path):
+    got = run(tmp_path, bad=-1)
     got.assert_silent()
-    assert got.out.count("True") == (6 if bad < 0 else 5)
+    assert got.out.count("True") == 6
+    assert got.watched["steps"] == 6 and not got.watched["not_watched"], got.told()
+
+
+def test_a_step_that_the_script_drops_is_an_advisory_with_its_birth(tmp_path):
+    got = run(tmp_path, guard="if not loss.isfinite(): continue")
+    got.assert_no_alarm()
+    (advisory,) = got.report["advisories"]
+    assert (advisory["kind"], advisory["step"], advisory["births"][0]["source"]) == ("handled-by-script", 3, BIRTH)
+    assert got.out.count("True") == 5
     assert got.watched["steps"] == 6 and not got.watched["not_watched"], got.told()
 
 

@@ -153,6 +153,13 @@ def test_a_program_without_standard_error(tmp_path, name):
     assert got.code == 1 and got.the_alarm()["action"] == "stopped", got.told()
 
 
+def test_a_program_whose_standard_error_is_on_a_full_disk(tmp_path):
+    stream = "sys.stderr = open('/dev/full', 'w', buffering=1)"
+    for bad in (-1, 3):
+        got = helpers.run(tmp_path, LOOP.format(streams=stream, bad=bad), "--on-alarm", "skip")
+        assert (got.code, got.out) == (5, "ended True\n") and len(got.alarms) == (bad > 0), got.told()
+
+
 # -- a fork that is refused or interrupted -----------------------------------------------------------
 
 REFUSES = """

@@ -141,8 +141,10 @@ void enter(CheckedLoss found) {
   Checks& c = checks();
   const Range range{found.first_node, found.last_node};
   if (std::any_of(c.given.begin(), c.given.end(), [&](const Range& r) { return r.overlaps(range); })) return;
-  for (const CheckedLoss& other : c.checked) {  // looked at twice, or a part of it was
-    if (range.overlaps({other.first_node, other.last_node})) return;
+  for (CheckedLoss& other : c.checked) {  // looked at twice, or a part of it was
+    if (!range.overlaps({other.first_node, other.last_node})) continue;
+    other.is_asked = other.is_asked || found.is_asked;
+    return;
   }
   if (c.checked.size() >= kMostKept) {
     c.more += found.first_node > c.last_more;
@@ -218,9 +220,10 @@ PyObject* as_list(const std::vector<CheckedLoss>& losses) {
     const OptimizerEntry* entry = owner_of(loss);
     if (entry == nullptr || list == nullptr) continue;
     PyObject* one =
-        Py_BuildValue("{s:d,s:K,s:s,s:I,s:K}", "value", loss.value, "sum", static_cast<unsigned long long>(loss.sum),
-                      "optimizer", entry->class_name.c_str(), "ordinal", static_cast<unsigned>(entry->ordinal), "step",
-                      static_cast<unsigned long long>(entry->step));
+        Py_BuildValue("{s:d,s:K,s:s,s:I,s:K,s:O,s:L}", "value", loss.value, "sum",
+                      static_cast<unsigned long long>(loss.sum), "optimizer", entry->class_name.c_str(), "ordinal",
+                      static_cast<unsigned>(entry->ordinal), "step", static_cast<unsigned long long>(entry->step),
+                      "asked", loss.is_asked ? Py_True : Py_False, "parameter", static_cast<long long>(loss.parameter));
     if (one == nullptr || PyList_Append(list, one) != 0) Py_CLEAR(list);
     Py_XDECREF(one);
   }
@@ -248,7 +251,10 @@ PyObject* waiting_checks(PyObject*, PyObject*) { return as_list(waiting()); }
 
 void add_sink(const CheckedLoss& loss) {
   observe::Tracer& tracer = observe::Tracer::get();
-  if (tracer.on() && loss.held.defined()) tracer.add_sink("loss", "loss", *loss.held.unsafeGetTensorImpl(), 0);
+  if (!tracer.on() || !loss.held.defined()) return;
+  const bool is_gradient = loss.parameter >= 0;
+  tracer.add_sink(is_gradient ? "gradient" : "loss", is_gradient ? std::to_string(loss.parameter) : "loss",
+                  *loss.held.unsafeGetTensorImpl(), 0);
 }
 
 // sink_waiting_checks(): none comes any more, so they are what the trace that is being taken is to explain.
@@ -317,6 +323,8 @@ void watch_checks(bool on) {
   watch_check_methods(on);
 }
 
+bool watches_checks() noexcept { return checks().on.load(std::memory_order_relaxed); }
+
 void value_checked(const at::Tensor& value) noexcept {
   if (is_looked_at(value) && is_bad(value, kMostElements)) [[unlikely]]
     note_checked(value);
@@ -331,7 +339,7 @@ bool any_checked() noexcept {
   return checks().waiting.load(std::memory_order_relaxed) != 0 || checks().copied.load(std::memory_order_relaxed) != 0;
 }
 
-void settle_checks(PyObject* roots) {
+std::size_t settle_checks(PyObject* roots) {
   Checks& c = checks();
   std::vector<CheckedLoss> found;
   {
@@ -348,12 +356,42 @@ void settle_checks(PyObject* roots) {
       return !found.empty();
     });
   }
+  std::size_t dropped = 0;
   for (CheckedLoss& loss : found) {
     if (live().closure_depth > 0 || owner_of(loss) == nullptr) continue;
+    ++dropped;
     add_sink(loss);
     loss.held.reset();
-    if (c.dropped.size() < kMostKept) c.dropped.push_back(std::move(loss));
+    if (c.dropped.size() < kMostKept) {
+      c.dropped.push_back(std::move(loss));
+    } else {
+      const std::lock_guard lock(c.mutex);
+      ++c.more;
+    }
   }
+  return dropped;
+}
+
+void enter_asked(const at::Tensor& root, const at::Tensor& values, const c10::TensorImpl* parameter,
+                 std::int64_t index) {
+  observe::TensorView v;
+  CheckedLoss found;
+  if (!observe::view_of(*values.unsafeGetTensorImpl(), &v) || !describe(root, v, &found)) return;
+  found.leaves = {parameter};
+  found.is_asked = true;
+  found.parameter = index;
+  if (is_evaluated(found)) return;
+  if (found.held.defined()) found.held = values;
+  const std::lock_guard lock(checks().mutex);
+  enter(std::move(found));
+}
+
+void forget_asked() noexcept {
+  Checks& c = checks();
+  if (c.waiting.load(std::memory_order_relaxed) == 0) return;
+  const std::lock_guard lock(c.mutex);
+  std::erase_if(c.checked, [](const CheckedLoss& loss) { return loss.is_asked; });
+  c.waiting.store(c.checked.size());
 }
 
 void note_given(const at::Tensor& root) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "bindings/asked_torch.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/units_torch.h"
 #include "bindings/window_torch.h"
@@ -139,6 +140,11 @@ void note_learned(OptimizerEntry& entry, bool learns) {
   if (!learns && entry.laundered) return lengthen(entry, Dropped::kBad);
   entry.drops.applied_at = live().backward_serial;
   the_drops.unapplied = 0;
+  end_asked_row();
+}
+
+bool is_long_row(std::uint64_t length) noexcept {
+  return the_drops.limit != 0 && length >= the_drops.limit && !is_of_second_run();
 }
 
 void note_scaler_skip() noexcept { ++the_drops.unapplied; }

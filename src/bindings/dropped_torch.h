@@ -27,6 +27,9 @@ void note_left_bad(OptimizerEntry& entry);
 // After an outermost backward: asks the Python side about rows that are long enough. False: it raises.
 bool tell_dropped();
 
+// Is a row of so many long enough to ask about?
+bool is_long_row(std::uint64_t length) noexcept;
+
 PyMethodDef* dropped_methods();
 
 }  // namespace finitude::bindings

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "bindings/after_step_torch.h"
+#include "bindings/asked_torch.h"
 #include "bindings/attributes_python.h"
 #include "bindings/dropped_torch.h"
 #include "bindings/guard_torch.h"
@@ -193,8 +194,8 @@ bool is_found_inf(PyObject* optimizer) {
   return found;
 }
 
-// A backward pass has raised: of anomaly mode the Python side finds out whether it was for a derivative that gave NaN.
-// The error stays.
+// A backward pass has raised: the Python side finds out whether it was for a value that is not finite. The error stays,
+// unless it asks for another one.
 void tell_raised() {
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);
@@ -202,7 +203,7 @@ void tell_raised() {
   if (value != nullptr && trace != nullptr) PyException_SetTraceback(value, trace);
   if (value != nullptr) {
     PyObject* r = call_cold("on_backward_raised", value);
-    if (r == nullptr) {  // raised by a signal handler of the program: that is what it hears
+    if (r == nullptr) {  // NonFiniteError, or raised by a signal handler of the program: that is what it hears
       Py_XDECREF(type);
       Py_XDECREF(value);
       Py_XDECREF(trace);
@@ -221,10 +222,15 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   PyObject* original = l.original_backward;
   if (!l.on || nargs < 1 || !accumulates(args, nargs, kwnames)) {
     // autograd.grad: not a loss, but what it calls is below the outermost engine call.
+    const bool is_outermost = l.on && !l.optimizers.empty() && !in_backward();
+    bool is_asked = false;
+    if (is_outermost) as_guest([&] { is_asked = note_asked(args, nargs); });
     ++engine_depth;
     const Metered program(Piece::kProgram);
     PyObject* result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
     --engine_depth;
+    if (is_asked && result != nullptr) as_guest([&] { note_answered(args, result); });
+    if (is_outermost && result != nullptr && l.on && !tell_asked_row()) Py_CLEAR(result);
     return result;
   }
   const bool outermost = !in_backward();
@@ -259,7 +265,7 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   if (result != nullptr && PyErr_Occurred() != nullptr)
     Py_CLEAR(result);  // of a signal handler of the program, in on_left_bad
   if (outermost && result != nullptr && l.on && !tell_dropped()) Py_CLEAR(result);
-  if (outermost && result == nullptr && torch::autograd::AnomalyMode::is_enabled()) tell_raised();
+  if (outermost && result == nullptr && l.on) tell_raised();
   return result;
 }
 

@@ -259,7 +259,10 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
     verdict->grad_absmax = std::max(verdict->grad_absmax, mark.absmax);
   });
   l.counters.gradients_scanned += seen;
-  if (verdict->bad_gradients != 0) note_bad_marks(entry, false);
+  if (verdict->bad_gradients != 0) {
+    note_bad_marks(entry, false);
+    forget_asked();
+  }
   entry.written_bad = slice.end();
   const Metered rest(Piece::kVerdict);
   if (verdict->laundered != 0 && verdict->bad_gradients == 0 && stands_elsewhere(entry)) verdict->laundered = 0;

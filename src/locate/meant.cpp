@@ -71,13 +71,26 @@ const TensorUse* infinite_data(const record::Trace& trace, const Birth& birth) {
   return nullptr;
 }
 
+// Does the program ask whether values that came in there are infinite? It knows of them then.
+bool asked_about(const record::Trace& trace, const Birth& birth) {
+  constexpr std::array kAsks = {"isinf", "isfinite", "isposinf", "isneginf"};
+  const record::StorageId storage =
+      birth.op != kNone ? trace.ops[birth.op].outputs.front().storage : birth.storage;  // of infinite_data
+  return std::ranges::any_of(trace.ops, [&](const Op& op) {
+    return std::ranges::find(kAsks, base_name(op.name)) != kAsks.end() &&
+           std::ranges::any_of(op.inputs,
+                               [&](const TensorUse& use) { return use.storage == storage && only_infinities(use); });
+  });
+}
+
 }  // namespace
 
 Meant dropped_by_program(const record::Trace& trace, const Located& located) {
   Meant meant;
   for (const Birth& birth : located.births) {
     if (infinite_data(trace, birth) == nullptr) continue;
-    const bool chosen_away = birth.absorbed_by < trace.ops.size() && drops(trace.ops[birth.absorbed_by]);
+    const bool is_hidden = birth.absorbed_by < trace.ops.size();
+    const bool chosen_away = is_hidden && (drops(trace.ops[birth.absorbed_by]) || asked_about(trace, birth));
     if (!chosen_away && !masked_by_product(trace, birth)) continue;
     if (birth.op != kNone)
       meant.ops.push_back(birth.op);

@@ -7,7 +7,8 @@ namespace finitude::locate {
 
 // What brought in the values of births in `located` that are nothing but infinities of the data and that the
 // program takes out again: torch.where or an index chooses others in forward, and only backward, which still
-// runs through the branch that was not taken, makes damage of them; or a mask of zeros is multiplied on, just
+// runs through the branch that was not taken, makes damage of them; an activation hides them there, and the program
+// asks whether they are infinite; or a mask of zeros is multiplied on, just
 // where they are. An infinity that nothing drops is bad data.
 Meant dropped_by_program(const record::Trace& trace, const Located& located);
 

@@ -53,6 +53,49 @@ TEST(Meant, AnInfinityOfTheBatchThatIsChosenAwayIsBornWhereItDoesDamage) {
   }
 }
 
+// An activation that hides them: only where the program asks whether its data is infinite does it know of them.
+TEST(Meant, AnInfinityThatTheProgramAsksForMayBeHiddenByAnActivation) {
+  for (const std::string asks : {"aten::isinf", "aten::isfinite", "aten::abs"}) {
+    Builder b;
+    const Tensor y = b.storage(Origin::kBatch), x = b.storage(), d = b.storage(), w = b.storage(), c = b.storage();
+    const Values infinite{.pos_inf = 1, .min = -1, .max = 0.7};
+    b.op(asks).in(y, infinite).out(c).end();
+    b.binary("aten::mul", x, kClean, y, infinite, d, infinite);
+    b.op("aten::tanh").in(d, infinite).out(w).end();
+    const Tensor g = b.storage(), gd = b.storage();
+    OpId mul;
+    {
+      auto call = b.node("MulBackward0");
+      mul = b.binary("aten::mul", g, kClean, y, infinite, gd, kNanValue);
+    }
+    b.sink("gradient", gd, kNanValue);
+    const Located found = locate(b.trace);
+    ASSERT_FALSE(found.births.empty());
+    EXPECT_EQ(found.births[0].op, asks == "aten::abs" ? kNone : mul) << asks;
+  }
+}
+
+// Backward multiplies by what forward kept, and that stays infinite for a while: it is no birth of its own there.
+TEST(Meant, AnInfinityThatIsChosenAwayInForwardMayTravelThroughBackward) {
+  Builder b;
+  const Tensor y = b.storage(Origin::kBatch), x = b.storage(), d = b.storage(), w = b.storage();
+  const Values infinite{.pos_inf = 1, .min = -1, .max = 0.7};
+  b.binary("aten::mul", x, kClean, y, infinite, d, infinite);
+  b.op("aten::where").in(d, infinite).out(w).end();
+  const Tensor g = b.storage(), twice = b.storage(), gd = b.storage();
+  OpId mul;
+  {
+    auto call = b.node("PowBackward0");
+    b.unary("aten::mul", d, infinite, twice, infinite);
+    mul = b.binary("aten::mul", g, kClean, twice, infinite, gd, kNanValue);
+  }
+  b.sink("gradient", gd, kNanValue);
+  const Located found = locate(b.trace);
+  ASSERT_FALSE(found.births.empty());
+  EXPECT_EQ(found.births[0].kind, "backward");
+  EXPECT_EQ(found.births[0].op, mul);
+}
+
 // A mask of zeros takes all of them out, or leaves one.
 TEST(Meant, AnInfinityOfTheBatchThatAMaskIsMultipliedOnIsBornInTheProduct) {
   for (const bool all : {true, false}) {

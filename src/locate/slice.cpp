@@ -48,6 +48,7 @@ class Slicer {
   bool crosses(const Event& event, Labels labels) const;
   void explain_crossings();
   bool belongs(const Birth& crossing, const Birth& maker) const;
+  void hidden_in_forward(Candidate& candidate) const;
   void list_absorbed(Located* out);
 
   const record::Trace& trace_;
@@ -283,6 +284,16 @@ void Slicer::explain_crossings() {
   }
 }
 
+// What came in bad, and reaches its sink through the backward pass alone as what it was: something hid it in forward.
+void Slicer::hidden_in_forward(Candidate& candidate) const {
+  Birth& birth = *candidate.birth;
+  if (birth.absorbed_by != kNone || (birth.kind != "data" && birth.kind != "state")) return;
+  const auto backward = std::ranges::find_if(
+      birth.path, [&](OpId id) { return id < trace_.ops.size() && trace_.ops[id].phase == Phase::kBackward; });
+  if (backward == birth.path.end()) return;
+  birth.absorbed_by = find_absorber(trace_, flow_, candidate.event, flow_.timeline.start[*backward]);
+}
+
 void Slicer::list_absorbed(Located* out) {
   std::vector<std::pair<std::uint32_t, EventId>> rest;
   for (EventId id = 0; id < flow_.events.size(); ++id) {
@@ -341,6 +352,7 @@ Located Slicer::run() && {
         if (std::exchange(op, candidate.birth->op) != op && is_named(op)) continue;  // several readers of one write
       }
       named.push_back(op);
+      hidden_in_forward(candidate);
       out.births.push_back(std::move(*candidate.birth));
     }
   }

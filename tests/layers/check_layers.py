@@ -40,7 +40,7 @@ LONGER = {
     "bench/overhead/page.py": 618,
     "python/finitude/first_run/session.py": 548,
     "python/finitude/second_run/rewind.py": 525,
-    "python/finitude/start/inject.py": 538,
+    "python/finitude/start/inject.py": 544,
     "src/bindings/frames_python.cpp": 452,
     "src/bindings/module_torch.cpp": 459,
     "src/compare/judge.cpp": 464,
@@ -131,7 +131,7 @@ class Tree:
             names[:] = sorted(name for name in names if name not in SKIPPED_FOLDERS)
             for file_name in sorted(file_names):
                 path = pathlib.Path(folder, file_name)
-                if path.suffix in TEXT_SUFFIXES and not path.is_symlink():
+                if path.suffix in TEXT_SUFFIXES and not path.is_symlink() and file_name != ".git":  # of a worktree
                     relative = pathlib.PurePosixPath(path.relative_to(root).as_posix())
                     data = path.read_bytes()
                     if not data.startswith(b"\x7fELF"):  # a program that was built and put where it is looked for

@@ -4,6 +4,7 @@ in its place."""
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 
@@ -15,8 +16,15 @@ def _stream():
 def say(text: str) -> None:
     """Writes the text, where something takes it. Raises nothing."""
     with contextlib.suppress(Exception):
-        _stream().write(text)
-        _stream().flush()
+        stream = _stream()
+        if type(stream) is not io.TextIOWrapper:
+            stream.write(text)
+            return stream.flush()
+        # Past its buffer: what a full disk refuses would stay in there, and end the program with 120 at its last flush.
+        stream.flush()
+        data = memoryview(text.encode(stream.encoding, "backslashreplace"))
+        while data:
+            data = data[os.write(stream.fileno(), data) :]
 
 
 def is_terminal() -> bool:

@@ -255,7 +255,8 @@ def _examine_script(options, examination):
 
 def _standing(run):
     """Of a run that did not end by itself."""
-    has = f"has one of {len(run.alarms)} alarm{'s' * (len(run.alarms) != 1)} so far" if run.document else "has none"
+    count = len(run.alarms)
+    has = f"holds {count} alarm{'s' * (count != 1)} so far" if run.document else "is not there yet"
     if left.state(run.directory or ".", run.document or None) == "running":
         return f"{has}: the run goes on"
     return f"{has}: the run was killed (out of memory and a full disk look like that), or goes on elsewhere"

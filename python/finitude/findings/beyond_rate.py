@@ -27,6 +27,7 @@ BEYOND = 1e3  # times the sum of lr x max(1, largest gradient) over all steps
 BESIDE_ZERO = (
     10  # the same where it divides by state that is zero: the gradients that follow are as large as the weights
 )
+SMALL = 1e-8  # of the largest value of that state: next to nothing
 GROWN = 10.0  # times the largest weight at the start
 FOLLOWS = frozenset(
     {
@@ -144,20 +145,24 @@ def _replace(found, cause, text, fix):
 def _tell_arithmetic(found, optimizer, of):
     """An optimizer of the program's or of another library: its own arithmetic."""
     name, parameter, kind = of.name, of.parameter, type(optimizer).__name__
-    zero = _zero_state(optimizer, parameter)
-    place, keys = _division(optimizer, zero)
+    zero, small = _zero_state(optimizer, parameter), _small_state(optimizer, parameter)
+    place, keys = _division(optimizer, [*zero, *small])
     if not keys and of.by < BEYOND * of.by_rate:
         return
     zero = [key for key in zero if key in keys] or zero
+    small = {key: value for key, value in small.items() if key in keys} if not zero else {}
     text = f"{kind}.step moved {name} {of.words()}: its own arithmetic makes the update, not the learning rate"
     if zero:
         text += f"; its state {', '.join(zero)} of {name} is 0 where the gradient is not"
+    for key, (there, largest) in small.items():
+        text += f"; its state {key} of {name} is {there:.3g} where {name} is largest, and {largest:.3g} elsewhere"
     if place is not None:
         file, line = place
         text += f"; it divides at {file.rpartition('/')[2]}:{line}: {sources.line(file, line)}"
     fix = (
-        f"keep {zero[0]} away from 0 there: refresh it in each step, or add an epsilon of the order of the gradients"
-        if zero
+        f"keep {next(iter([*zero, *small]))} away from 0 there: refresh it in each step, or add an epsilon of the "
+        "order of the gradients"
+        if zero or small
         else "add an epsilon of the order of the gradients to what the update is divided by"
     )
     file, line = place or ("", 0)
@@ -190,6 +195,20 @@ def _zero_state(optimizer, p):
         except RuntimeError:  # of another shape
             if zero.all():
                 found.append(key)
+    return found
+
+
+@torch.no_grad()
+def _small_state(optimizer, p):
+    """{key: (value, largest value)} of its state that is next to nothing where the parameter is largest."""
+    found = {}
+    state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
+    at = int(p.abs().argmax()) if p.layout is torch.strided and not p.is_complex() else None
+    for key, value in state.items() if isinstance(state, dict) and at is not None else ():
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided and value.shape == p.shape:
+            there, largest = float(value.reshape(-1)[at].abs()), float(value.abs().max())
+            if 0 < there <= SMALL * largest < math.inf:
+                found[key] = there, largest
     return found
 
 
@@ -258,7 +277,10 @@ def _aliases(function):
         for node in ast.walk(function):
             if not isinstance(node, ast.Assign):
                 continue
+            also = set().union(*(_keys(t, {}) for t in node.targets if isinstance(t, ast.Subscript)))
             for target in node.targets:
+                if isinstance(target, ast.Name):  # h = state["h"] = ...
+                    found.setdefault(target.id, set()).update(also)
                 pairs = [(target, node.value)]
                 if (
                     isinstance(target, ast.Tuple)
@@ -281,6 +303,15 @@ def _keys(node, aliases):
             and isinstance(inner.slice.value, str)
         ):
             keys.add(inner.slice.value)
+        elif (
+            isinstance(inner, ast.Call)
+            and isinstance(inner.func, ast.Attribute)
+            and inner.func.attr in ("get", "setdefault")
+            and inner.args
+            and isinstance(inner.args[0], ast.Constant)
+            and isinstance(inner.args[0].value, str)
+        ):
+            keys.add(inner.args[0].value)
         elif isinstance(inner, ast.Name):
             keys |= aliases.get(inner.id, set())
     return keys

@@ -65,7 +65,7 @@ def is_elsewhere(order: Order, optimizer: Optimizer | None, sinks: Iterable[Sink
     is_loss = (
         any(loss.get("bad", True) for loss in losses)
         or any(kind == "loss" for kind, *_ in sinks)
-        or bool(_native.waiting_checks())
+        or any(loss["parameter"] < 0 for loss in _native.waiting_checks())
     )
     now = "loss" if is_loss else "gradient"
     known = (

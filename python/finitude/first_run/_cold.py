@@ -155,6 +155,7 @@ on_hand_end = _guard("on_hand_end")
 on_left_bad = _guard("on_left_bad")
 on_bad_backward = _guard("on_bad_backward")
 on_dropped = _guard("on_dropped")
+on_asked_row = _guard("on_asked_row")
 
 
 def on_closure(optimizer, args, kwargs):

@@ -70,6 +70,13 @@ class _Bad:
         }
 
 
+class _Row:
+    """Bad steps one after another that the script did not apply; what is kept of the first."""
+
+    def __init__(self, step, expected, explained):
+        self.step, self.expected, self.explained, self.length = step, expected, explained, 0
+
+
 class ByHand:
     def __init__(self, session: Session):
         self.session = session
@@ -81,6 +88,7 @@ class ByHand:
         # the alarm of a bad step whose writes have just been put back, after the next loss was computed with them
         self.behind: Alarm | None = None
         self.is_damaged = False  # a bad step was applied, as `warn` asks for
+        self.row = _Row(-1, None, None)  # bad steps one after another that the script did not apply
         self.functional = functional.Functional(session)
         self.rebound = rebound.Rebound(session, NAME)
         self.closure: Any = None  # of the finitude.step under way
@@ -208,6 +216,8 @@ class ByHand:
             return
         if not is_written and (self.is_counted or self.is_seen or not bad.is_zeroed):
             _native.add_handled(1)
+            if self._is_long_row(bad):
+                return self._alarm(bad, False, at_end, self.row)
             self.session.advise("handled-by-script", bad.step, rebound.NEVER, *self._known(bad))
             _native.consume_losses(None)
             return
@@ -215,6 +225,13 @@ class ByHand:
             self._alarm(bad, is_written, at_end)
         finally:
             _native.consume_losses(None)  # told of: it is not what an exception of the script's own is about later
+
+    def _is_long_row(self, bad):
+        """Is it as long as --max-skips with this one, and not reported yet?"""
+        if bad.step != self.row.step + self.row.length:
+            self.row = _Row(bad.step, bad.expected, bad.explained)
+        self.row.length += 1
+        return self.row.length == max(1, self.session.config.max_skips)
 
     def _known(self, bad: _Bad) -> tuple[Any, Any]:
         """(cause, births) of a step that is no alarm."""
@@ -224,7 +241,8 @@ class ByHand:
         _native.tape_clear()
         return alarm["cause"], alarm["births"]
 
-    def _alarm(self, bad: _Bad, is_written: bool, at_end: bool) -> None:
+    def _alarm(self, bad: _Bad, is_written: bool, at_end: bool, row: _Row | None = None) -> None:
+        """row: of steps that the script dropped, of which this is the last. The first of them is explained."""
         session = self.session
         if self.is_damaged:
             return  # what was applied knowingly is in every loss that follows
@@ -236,19 +254,26 @@ class ByHand:
                 f"; step {bad.step}, computed with what this one had written before it was put back, was left out too"
             )
             return
-        action = session.policy.on_alarm(0, bad.step, False)
-        alarm = session.alarm_of(NAME, 0, bad.step, "loss", "loss")
+        stops = "stop" if session.config.on_alarm != "warn" else "warn"
+        action = stops if row else session.policy.on_alarm(0, bad.step, False)
+        one = row or bad
+        alarm = session.alarm_of(NAME, 0, one.step, "loss", "loss")
         alarm["loss"] = number(float(bad.root)) if bad.root.numel() == 1 else None
         kind = "NaN" if bad.root.isnan().any() else "Inf"
         alarm["text"] = f"loss is {kind}; there is no optimizer, the program writes its parameters itself"
-        if not is_written:
+        if row:
+            alarm["text"] = (
+                f"the script dropped {row.length} steps in a row by itself: the loss was not finite; nothing has been "
+                f"learned since step {row.step}"
+            )
+        elif not is_written:
             alarm["text"] += (
                 ", where no operator is seen to (numpy?): whether it would have applied this step is not known"
             )
         applied = is_written and not bad.is_zeroed and (at_end or action == "warn")
         if applied and at_end:
             alarm["text"] += ", and ended after it had applied this step"
-        if action != "warn" and not at_end:
+        if action != "warn" and not at_end and not row:
             for mark in bad.marks:
                 mark.put_back()
             bad.ledger.mend()
@@ -257,13 +282,13 @@ class ByHand:
         session.acting = minimal.Acting(alarm, written=applied, action=action)
         signals.hold(signals.GIVES_WAY)
         runs = session.second_runs
-        if bad.explained is not None:
-            if not session.part(bad.explained.apply, session, alarm):
-                session.part(restart.run, session, alarm, bad.expected, hand=bad.step)
+        if one.explained is not None:
+            if not session.part(one.explained.apply, session, alarm):
+                session.part(restart.run, session, alarm, one.expected, hand=one.step)
         elif (runs.take("loss", False, False, False) or (self.closure and runs.take_in_place())) and not (
-            self.closure and session.part(self._call_again, alarm, bad)
+            self.closure and one is bad and session.part(self._call_again, alarm, bad)
         ):
-            session.part(restart.run, session, alarm, bad.expected, hand=bad.step)
+            session.part(restart.run, session, alarm, one.expected, hand=one.step)
         alarm.pop("optimizer_ordinal", None)
         alarm["action"] = {
             "warn": "reported, the step is applied",
@@ -272,7 +297,9 @@ class ByHand:
         }.get(action, "stopped")
         if applied and action != "warn":
             alarm["action"] = "applied, the program had ended"
-        if action == "warn" or applied:
+        if row and action == "warn":
+            alarm["action"] = "reported, the script drops the step"
+        elif action == "warn" or applied:
             alarm["weights"], self.is_damaged = "damaged", True
         session.report.add_alarm(alarm)
         session.part(session.teller.tell, alarm)

@@ -10,7 +10,7 @@ from .. import _native
 from ..base.plain_json import number
 from ..errors import NonFiniteError
 from ..findings import findings, story
-from ..program import discover, ranks, sinks as sinks_of
+from ..program import anomaly, at_raise, discover, ranks, sinks as sinks_of
 from ..second_run import dropped, restart, rewind, tape
 from . import allowed, ends
 
@@ -28,6 +28,7 @@ class Drops:
     def __init__(self, session: Session):
         self.session = session
         self.begun = {}  # number of an optimizer -> step and fingerprint of the first bad window of the row
+        self.caught = (-1, 0)  # after so many applied steps: backward passes that raised since
         _native.watch_drops(max(1, session.config.max_skips))
 
     def begins(self, optimizer: Optimizer) -> None:
@@ -58,6 +59,45 @@ class Drops:
         elif not is_norm:
             self._explain(optimizer, alarm, sinks, expected)
         return self._decide(optimizer, alarm)
+
+    def asked(self, count: int) -> bool | None:
+        """So many calls of autograd.grad or torch.func in a row gave gradients that were not finite, or were given such
+        a loss, and no step followed. True: it has been reported. May raise NonFiniteError."""
+        session = self.session
+        if session.pending is not None or not _native.waiting_checks():
+            return None
+        if session.target is not None:
+            session.target.row_dropped(session)
+            return None
+        dropped.tell_checked(session, _native.dropped_checks())
+        alarm = dropped.row_alarm(session, count)
+        ends.begin(session, alarm)
+        return self._decide(None, alarm)
+
+    def raised(self, error: BaseException) -> None:
+        """A backward pass has raised. Where that is about a value that is not finite, and the script has caught as many
+        in a row as --max-skips, it is an alarm. May raise NonFiniteError."""
+        session, applied = self.session, _native.counters()["steps"]
+        if session.pending is not None or not isinstance(error, Exception) or isinstance(error, NonFiniteError):
+            return
+        if not (anomaly.found(error) or _native.pending_bad_losses() or at_raise.is_about_values(error)):
+            return
+        self.caught = (applied, self.caught[1] + 1 if self.caught[0] == applied else 1)
+        count = self.caught[1]
+        if count != max(1, session.config.max_skips):
+            return
+        if session.target is not None:
+            session.target.row_raised(session, error)
+            return
+        alarm = ends.of_exception(
+            session,
+            error,
+            f"the script dropped {count} steps in a row by itself: it caught the {type(error).__name__} that backward "
+            "raised; nothing has been learned meanwhile",
+            "stopped",
+        )
+        if alarm is not None:
+            self._decide(None, alarm)
 
     def _alarm(
         self, optimizer: Optimizer, window: Window, step: int, row: int, is_norm: bool, sinks: Sequence[Sink]
@@ -107,7 +147,7 @@ class Drops:
         ):
             restart.run(session, alarm, expected or findings.fingerprint(optimizer), "dropped")
 
-    def _decide(self, optimizer: Optimizer, alarm: Alarm) -> bool:
+    def _decide(self, optimizer: Optimizer | None, alarm: Alarm) -> bool:
         session = self.session
         session.report.unexplained = None
         if allowed.covers(session, alarm):
@@ -144,6 +184,15 @@ def begins(session: Session, optimizer: Optimizer) -> None:
 
 def grown(session: Session, optimizer: Optimizer) -> bool | None:
     return session.drops.grown(optimizer)
+
+
+def asked(session: Session, count: int) -> bool | None:
+    return session.drops.asked(count)
+
+
+def raised(session: Session, error: BaseException) -> None:
+    dropped.backward_raised(session, error)
+    session.drops.raised(error)
 
 
 def at_end(session: Session, told: bool) -> None:

@@ -27,15 +27,22 @@ def program_raised(session: Session, error: BaseException | None) -> None:
         return
     if isinstance(error, (NonFiniteError, KeyboardInterrupt)) or not _native.is_on():
         return
+    words = f"the script itself raised {type(error).__name__}"
+    if (alarm := of_exception(session, error, words, "the script's own exception")) is not None:
+        _tell(session, alarm)
+
+
+def of_exception(session: Session, error: BaseException | None, words: str, action: str) -> Alarm | None:
+    """The alarm of a bad value that the exception is about, explained as far as it can be; None where nothing says that
+    it is about one. words, action: what is said of it."""
     explained = recall.explained(session, error)
     found = explained or sinks_of.behind(session, error) or refused.found(session, error)
     if found is None:
-        return
+        return None
     optimizer, alarm, sinks = found
     unproven = alarm.pop("unproven", "")
     session.refused = not explained and not sinks and optimizer is not None
-    alarm["text"] += f"; the script itself raised {type(error).__name__}"
-    alarm["action"] = "the script's own exception"
+    alarm["text"], alarm["action"] = f"{alarm['text']}; {words}", action
     begin(session, alarm)
     again = session.config.on_alarm != "raise"
     if optimizer is None and alarm["sink"]["kind"] == "gradient":
@@ -53,14 +60,15 @@ def program_raised(session: Session, error: BaseException | None) -> None:
     ):
         restart.run(session, alarm, findings.fingerprint(optimizer))
     if unproven and not alarm["births"]:
-        return refused.unproven(session, alarm, error, unproven)
+        refused.unproven(session, alarm, error, unproven)
+        return None
     if optimizer is not None:
         damage.applied_before(session, optimizer, alarm)
         damage.left_behind(session, optimizer, alarm)
     if session.recorded and capsule.wanted(session):
         alarm["capsule"] = capsule.write(session, alarm)
     _native.consume_losses(optimizer)
-    _tell(session, alarm)
+    return alarm
 
 
 def second_run_lost(session: Session) -> NonFiniteError | None:

@@ -45,7 +45,6 @@ class _Bad:
 
     def __init__(self, step, root, inputs):
         self.step, self.root, self.shapes = step, root.clone(), [x.shape for x in inputs]
-        self.inputs = [_native.checksum(x) for x in inputs]
         self.expected = {
             "losses": [_native.checksum(root)],
             "generator": _native.checksum(torch.get_rng_state()),
@@ -55,11 +54,31 @@ class _Bad:
 
 def tell_applied(session: Session, name: str, bad: Any, how: str) -> None:
     """The alarm of a bad step that was applied where nobody could keep it from being. May raise NonFiniteError."""
-    action = session.policy.on_alarm(0, bad.step, False)
-    alarm = session.alarm_of(name, 0, bad.step, "loss", "loss")
-    alarm["loss"] = number(float(bad.root)) if bad.root.numel() == 1 else None
+    alarm = _alarm(session, name, bad)
     alarm["weights"] = "damaged"
     alarm["text"] = f"loss is {'NaN' if bad.root.isnan().any() else 'Inf'}; {how}"
+    _decide(session, alarm, bad, session.policy.on_alarm(0, bad.step, False), "reported, the step is applied")
+
+
+def _tell_row(session, first, row):
+    """The alarm of bad losses one after another whose gradients the script dropped. May raise NonFiniteError."""
+    alarm = _alarm(session, NAME, first)
+    alarm["text"] = (
+        f"the script dropped {row} steps in a row by itself: the loss was not finite; nothing has been "
+        f"learned since step {first.step}"
+    )
+    action = "warn" if session.config.on_alarm == "warn" else "stop"
+    _decide(session, alarm, first, action, "reported, the script drops the step")
+
+
+def _alarm(session, name, bad):
+    alarm = session.alarm_of(name, 0, bad.step, "loss", "loss")
+    alarm["loss"] = number(float(bad.root)) if bad.root.numel() == 1 else None
+    return alarm
+
+
+def _decide(session, alarm, bad, action, reported):
+    """Explains it, and ends the program where `action` says so. reported: what is said where it goes on."""
     session.report.begin(alarm)
     if bad.explained is not None:
         if not bad.explained.apply(session, alarm):
@@ -67,7 +86,7 @@ def tell_applied(session: Session, name: str, bad: Any, how: str) -> None:
     elif session.second_runs.take("loss", False, False, False):
         restart.run(session, alarm, bad.expected, hand=bad.step)
     alarm.pop("optimizer_ordinal", None)
-    alarm["action"] = "stopped" if action in ("stop", "raise") else "reported, the step is applied"
+    alarm["action"] = "stopped" if action in ("stop", "raise") else reported
     session.report.add_alarm(alarm)
     session.teller.tell(alarm)
     if action in ("stop", "raise"):
@@ -79,7 +98,9 @@ class Functional:
         self.session = session
         self.bad: _Bad | None = None  # a bad loss of finite inputs; whether its gradients were used is not known yet
         self.first: _Bad | None = None
-        self.count = 0  # of those after which it went on with other values, which are finite
+        self.count = 0  # of those after which it went on with values that are finite
+        self.row_begins: Any = None
+        self.row = 0  # those one after another
         self.is_damaged = False
         self.is_proven = False  # derivatives were taken of other values of the same shapes, one after the other
         self.before: list[tuple[Any, int]] | None = (
@@ -106,13 +127,13 @@ class Functional:
             self.is_damaged = True
             tell_applied(self.session, NAME, bad, "its gradients, taken by torch.func, went into the parameters")
             return
-        if (
-            bad is not None
-            and sound
-            and bad.shapes == [x.shape for x in inputs]
-            and bad.inputs != [_native.checksum(x) for x in inputs]
-        ):
+        if bad is not None and sound and bad.shapes == [x.shape for x in inputs]:
             self.first, self.count = self.first or bad, self.count + 1
+            self.row_begins, self.row = self.row_begins or bad, self.row + 1
+            if self.row == max(1, self.session.config.max_skips):
+                _tell_row(self.session, self.row_begins, self.row)
+        if root is None:
+            self.row_begins, self.row = None, 0
         if sound and root is not None:
             self.bad = _Bad(_native.hand_calls(), root, inputs)
 
@@ -124,7 +145,8 @@ class Functional:
         if self.first is not None:
             alarm = self.session.alarm_of(NAME, 0, self.first.step, "loss", "loss")
             alarm["advisory"] = "functional"
-            if self.session.report.seconds() < LONG_RUN and self.session.config.on_alarm != "raise":
+            explains = self.session.config.on_alarm != "raise" and not self.session.report.alarms
+            if self.session.report.seconds() < LONG_RUN and explains:
                 restart.run(self.session, alarm, self.first.expected, hand=self.first.step)
             text = (
                 f"{self.count} losses that torch.func took gradients of, from this step on, are"

@@ -100,7 +100,7 @@ class Session:
         self.ending = self.done = self.written = self.refused = False
 
     on_stream_met, on_kept, on_left_bad = streams.met, kept_step.name, dropped.backward_ended
-    on_bad_backward, on_dropped = drops.begins, drops.grown
+    on_bad_backward, on_dropped, on_asked_row = drops.begins, drops.grown, drops.asked
 
     # -- what the engine tells ------------------------------------------------------------------
 
@@ -270,7 +270,7 @@ class Session:
 
         return closures.wrap(self, optimizer, args, kwargs)
 
-    on_unit_raised, on_backward_raised = recall.raised, dropped.backward_raised
+    on_unit_raised, on_backward_raised = recall.raised, drops.raised
 
     # -- what is done about it ------------------------------------------------------------------
 

@@ -81,15 +81,28 @@ def lost_window(session: Session) -> BadWindow | None:
 
 
 def checked_window(session: Session) -> BadWindow | None:
-    """(None, alarm, []) for a bad loss that the script looked at, and after which no backward came."""
+    """(None, alarm, []) for a bad loss that the script looked at or asked gradients of, and after which no backward
+    came; or for bad gradients that it asked for."""
     losses = _native.waiting_checks()
     if not losses:
         return None
     _native.sink_waiting_checks()
     loss = losses[0]
+    if loss["parameter"] >= 0:
+        name = _parameter_name(loss)
+        alarm = session.alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "gradient", name)
+        alarm["text"] = f"gradient of {name} is not finite"
+        return None, alarm, []
     alarm = session.alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "loss", "loss")
     alarm["loss"], alarm["text"] = number(float(loss["value"])), "loss is not finite"
     return None, alarm, []
+
+
+def _parameter_name(loss):
+    for optimizer in watched_optimizers():
+        if _native.window(optimizer)["ordinal"] == loss["ordinal"]:
+            return discover.names(optimizer)[loss["parameter"]]
+    return str(loss["parameter"])
 
 
 def looked_at() -> list[Tensor]:

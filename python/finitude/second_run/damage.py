@@ -116,10 +116,11 @@ def _advise_overflow(session, optimizer, name, step, where="written"):
     }
     if len(session.overflowed) == 1 and session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
         restart.run(session, alarm, findings.fingerprint(optimizer), where)
+    made = "was set to Inf outside of its step" if alarm["cause"]["class"] == "corrupted-state" else "overflowed to Inf"
     session.advise(
         "optimizer-state-overflow",
         alarm["step"],
-        f"the optimizer's state {name} overflowed to Inf; the parameter will no longer move",
+        f"the optimizer's state {name} {made}; the parameter will no longer move",
         alarm["cause"],
         alarm["births"],
     )

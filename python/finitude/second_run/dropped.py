@@ -7,9 +7,10 @@ import weakref
 from .. import _native
 from ..base.plain_json import number
 from ..capsules import capsule
+from ..errors import NonFiniteError
 from ..findings import capsule_alarm, findings
 from ..findings.report import INNER
-from ..program import anomaly, ranks, sinks as sinks_of
+from ..program import anomaly, at_raise, ranks, sinks as sinks_of
 from . import recall, restart, rewind, tape
 
 TYPE_CHECKING = False
@@ -53,15 +54,19 @@ def begin(session: Session, optimizer: Optimizer, window: Window) -> bool:
 
 
 def backward_raised(session: Session, error: BaseException) -> None:
-    """An outermost backward pass ended so while torch's anomaly mode was on. Where the script catches that itself it
-    goes on, which the next backward pass shows, or the program's end: a finite loss leaves no other trace."""
+    """An outermost backward pass ended so. Where the script catches that itself it goes on, which the next backward
+    pass shows, or the program's end: a finite loss leaves no other trace."""
+    if session.target is not None or session.pending is not None or not isinstance(error, Exception):
+        return
     told = anomaly.found(error)
-    if (
-        told is None
-        or session.target is not None
-        or session.pending is not None
-        or not all(_native.is_finite(r.detach()) for r in told[2])
-    ):
+    if told is None:
+        if isinstance(error, NonFiniteError) or _native.pending_bad_losses() or not at_raise.is_about_values(error):
+            return
+        text = f"backward raised {type(error).__name__} for a value that is not finite"
+        _caught[session] = _native.counters()["steps"], text + "; the script caught that"
+        _native.wake_on_backward()
+        return
+    if not all(_native.is_finite(r.detach()) for r in told[2]):
         return
     if (found := sinks_of.derivative(session, error)) is not None:
         _tell_caught(session)
@@ -137,7 +142,7 @@ def tell_checked(session: Session, losses: list[dict[str, Any]]) -> int:
     """Losses that the script looked at before backward, and dropped, one after another. How many."""
     more = _native.more_checks() if losses else 0
     for loss in losses:
-        tell(session, loss["step"], CHECKED)
+        tell(session, loss["step"], GRADIENTS if loss["asked"] else CHECKED)
     _native.add_handled(more)
     count = len(losses) + more
     if losses and count >= max(1, session.config.max_skips) and session.long_row is None:
@@ -167,11 +172,11 @@ def at_end(session: Session, told: bool) -> Alarm | None:
             "a loss that was not finite was " + ("never applied" if watched else "not seen to be applied"),
         )
         told = True
-    if not told and not session.report.alarms:
+    if not told and (goes_on or not session.report.alarms):
         waiting = _native.waiting_checks()
-        count = tell_checked(session, _native.dropped_checks() or waiting)
-        if waiting and count >= max(1, session.config.max_skips) and (alarm := _last_alarm(session, count)) is not None:
-            return alarm
+        count = tell_checked(session, _native.dropped_checks() + waiting)
+        if waiting and count >= max(1, session.config.max_skips) and not session.report.alarms:
+            return {**row_alarm(session, count, session.has_time), "action": "the program went on to its end"}
     _explain(session)
     return _of_long_row(session) if session.long_row is not None and not session.report.alarms else None
 
@@ -195,16 +200,16 @@ def _of_long_row(session):
     return alarm
 
 
-def _last_alarm(session, count):
-    """The alarm of a program that has looked at so many bad losses as it ended, and has given none of them to
-    backward."""
+def row_alarm(session: Session, count: int, may_run: bool = True) -> Alarm:
+    """The alarm of a program that has looked at so many bad losses, or has asked for so many bad gradients, one after
+    another, and has applied none of them. There is one that waits to be settled."""
     optimizer, alarm, sinks = sinks_of.checked_window(session)  # type: ignore[misc]  # that is there
+    what = "loss was" if alarm["sink"]["kind"] == "loss" else "gradients were"
     alarm["text"] = (
-        f"the script dropped {count} steps in a row by itself: the loss was not finite; nothing has "
+        f"the script dropped {count} steps in a row by itself: the {what} not finite; nothing has "
         f"been learned since step {alarm['step']}"
     )
-    alarm["action"] = "the program went on to its end"
-    if session.config.on_alarm == "raise" or ranks.several() or not session.has_time:
+    if session.config.on_alarm == "raise" or ranks.several() or not may_run:
         findings.passed_over(alarm, "it was not run again")
     elif not rewind.try_trace(session, optimizer, alarm, sinks) and not tape.explain(
         session, optimizer, alarm, sinks, lost=True

@@ -268,6 +268,19 @@ class Target:
                 self.finish(session, self._mine(), [], raised=True)
         os._exit(3)
 
+    def row_dropped(self, session: Session) -> None:
+        """The script has dropped as many steps in a row as --max-skips. Where the first run reported that it ended
+        there."""
+        waits = _native.waiting_checks()[0]
+        if (waits["ordinal"], waits["step"]) == (self.order["ordinal"], self.order["step"]):
+            self.program_ended(session, None)
+
+    def row_raised(self, session: Session, error: BaseException) -> None:
+        """The same of backward passes that raised."""
+        optimizer = self._mine()
+        if optimizer is not None and _native.window(optimizer)["step"] == self.order["step"]:
+            self.program_ended(session, error)
+
     def _mine(self):
         return next(
             (o for o in sinks_of.watched_optimizers() if _native.window(o)["ordinal"] == self.order["ordinal"]), None

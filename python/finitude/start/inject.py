@@ -146,6 +146,12 @@ class Injection:
     def on_left_bad(self, session: Session, optimizer: Optimizer) -> None:
         """A step that is dropped is judged where it would have been taken."""
 
+    def row_dropped(self, session: Session) -> None:
+        """So are several in a row."""
+
+    def row_raised(self, session: Session, error: BaseException) -> None:
+        """And those of which backward raised."""
+
     def on_searched(self, session: Session, optimizer: Optimizer, sinks: Sequence[Sink], before: Any) -> None:
         if not self.placed and self.order["way"] == "start" and self._is_mine(optimizer):
             self._is_there_already(optimizer, before)

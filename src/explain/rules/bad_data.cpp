@@ -99,7 +99,10 @@ std::optional<Finding> of_a_gradient(const Scene& s) {
   const record::Op* writes = s.op;  // into the gradient, by one copy at most
   if (!s.birth.path.empty() && s.birth.path[0] < s.trace.ops.size()) writes = &s.trace.ops[s.birth.path[0]];
   const bool in_backward = s.op->phase == record::Phase::kBackward || writes->phase == record::Phase::kBackward;
-  if (in_backward && from_host) {  // no node of torch's takes numbers from Python
+  // No node of torch's takes numbers from Python; it may read what forward has kept for it.
+  const bool is_kept = s.op->phase != record::Phase::kBackward && writes->node < s.trace.ops.size() &&
+                       is_builtin_node(s.trace.ops[writes->node]);
+  if (in_backward && from_host && !is_kept) {
     Finding result = finding(s, "wrong-backward", kScoreOrigin + 10,
                              "the program itself writes " + amount(made->health) + " into a gradient, by " +
                                  writes->name + ", while backward runs: in a hook, or in a backward of its own",

@@ -1,0 +1,40 @@
+"""Infinities of the data that the program knows of and drops: the operation that made damage of them is the birth."""
+
+import pytest
+
+from helpers import run
+
+PROGRAM = """
+import torch
+torch.manual_seed(1)
+limit = torch.tensor([1.0, 2.0, float("inf"), 0.5])
+scale = torch.nn.Parameter(torch.ones(4))
+opt = torch.optim.SGD([scale], lr=0.01)
+for step in range(4):
+    d = torch.rand(4)
+    BODY
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+CHOSEN = """reach = (limit * scale).square() - d
+    used = torch.where(torch.isfinite(limit), reach, torch.ones_like(reach))
+    loss = (used - 0.3).square().sum()"""
+HIDDEN = """share = torch.tanh(limit * scale)
+    loss = torch.where(torch.isinf(limit), torch.zeros_like(d), (d - share).square()).sum()"""
+UNKNOWN = """share = torch.tanh(limit * scale)
+    loss = (d - share).square().sum()"""
+
+
+@pytest.mark.parametrize("body", [CHOSEN, HIDDEN], ids=["chosen away", "hidden by an activation"])
+def test_what_the_program_asks_about_is_meant(tmp_path, body):
+    got = run(tmp_path, PROGRAM.replace("BODY", body))
+    alarm = got.the_alarm()
+    assert (alarm["cause"]["class"], alarm["births"][0]["phase"]) == ("zero-times-infinity", "backward"), got.told()
+    assert "limit * scale" in alarm["births"][0]["source"] and alarm["fix"]["verified"], got.told()
+    assert "torch.where" in alarm["fix"]["text"], alarm["fix"]
+
+
+def test_what_it_does_not_ask_about_is_bad_data(tmp_path):
+    got = run(tmp_path, PROGRAM.replace("BODY", UNKNOWN))
+    assert got.the_alarm()["cause"]["class"] == "bad-data", got.told()

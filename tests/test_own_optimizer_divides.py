@@ -1,0 +1,44 @@
+"""Optimizers of the program's own that divide by next to nothing: their line and the state that is small."""
+
+import pytest
+
+from helpers import run
+
+NEWTON = """
+import torch
+torch.manual_seed(0)
+class Newton(torch.optim.Optimizer):
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, dict(lr=lr))
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                now = p.grad.square()
+                KEEP
+                p.sub_(group["lr"] * p.grad / h)
+w = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
+opt = Newton([w])
+for step in range(6):
+    x = torch.randn(16, 3)
+    x[:, 2] *= 1e-11 if step < 5 else 1.0
+    loss = (x @ w - x.sum(1)).pow(2).mean().exp() - 1
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+WAYS = {
+    "get": "h = state['h'] = now if state.get('h') is None else 0.9 * state['h'] + 0.1 * now",
+    "setdefault": "h = state.setdefault('h', now.clone()).mul_(0.9).add_(now, alpha=0.1)",
+    "chained": "old = state.get('h'); h = state['h'] = now if old is None else old.lerp(now, 0.1)",
+}
+
+
+@pytest.mark.parametrize("keep", WAYS.values(), ids=WAYS)
+def test_state_that_is_next_to_nothing_where_the_weight_is_largest(tmp_path, keep):
+    got = run(tmp_path, NEWTON.replace("KEEP", keep))
+    cause, fix = got.the_alarm()["cause"], got.the_alarm()["fix"]
+    assert cause["class"] == "optimizer-arithmetic" and "its state h of w is " in cause["text"], got.told()
+    line = (tmp_path / "train.py").read_text().splitlines()[fix["line"] - 1]
+    assert line.strip() == 'p.sub_(group["lr"] * p.grad / h)' and "keep h away from 0" in fix["text"], fix
