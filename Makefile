@@ -77,7 +77,7 @@ format: ## Format the sources of both languages in place
 	@tools/setup.sh test
 	@tools/format.sh
 
-lint: ## Check format and lint, as the first step of make test does
+lint: ## Check format, lint and types, as the first step of make test does
 	@tools/setup.sh test
 	@tools/format.sh --check
 

@@ -2,8 +2,6 @@
 
 import textwrap
 
-import pytest
-
 import helpers
 
 LOOP = """

@@ -40,6 +40,16 @@ BROKEN = [
         },
         "python/finitude/first_run/c.py:1",
     ),
+    (
+        "python_order",
+        {"python/finitude/base/types.py": "from ..program import a\nif TYPE_CHECKING:\n    from ..program import b\n"},
+        "python/finitude/base/types.py:1",
+    ),
+    (
+        "python_order",
+        {"python/finitude/program/a.py": "if TYPE_CHECKING:\n    from ..findings import b\n"},
+        "python/finitude/program/a.py:2",
+    ),
     ("relative_includes", {"src/sense/a.h": '#include "../base/b.h"'}, "src/sense/a.h:1"),
     ("named_dependencies", {"src/show/a.cpp": "#include <ATen/core/Tensor.h>"}, "src/show/a.cpp:1"),
     ("named_dependencies", {"src/show/a.cpp": "#include <c10/util/Half.h>"}, "src/show/a.cpp:1"),

@@ -11,36 +11,45 @@ watches every cell from then on, and the report of a bad step is shown below it.
 
 from .errors import NonFiniteError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # for type checkers: what __getattr__ finds below
+    from .api import allow, save, step, watch
+    from .rules import Cause, rule
+
+    __version__: str
+
 __all__ = ["Cause", "NonFiniteError", "allow", "rule", "save", "step", "watch", "__version__"]
 
 
-def load_ipython_extension(ipython):
+def load_ipython_extension(ipython: object) -> None:
     from . import notebook
 
     notebook.load(ipython)
 
 
-def unload_ipython_extension(ipython):
+def unload_ipython_extension(ipython: object) -> None:
     from . import notebook
 
     notebook.unload(ipython)
 
 
-def __getattr__(name):
-    # torch is imported with the first use of the recorder, not with the package: `finitude --help` stays fast.
-    if name in ("watch", "save", "allow", "step"):
-        from . import api
+if not TYPE_CHECKING:
 
-        return getattr(api, name)
-    if name in ("rule", "Cause"):
-        from . import rules
+    def __getattr__(name: str) -> object:
+        # torch is imported with the first use of the recorder, not with the package: `finitude --help` stays fast.
+        if name in ("watch", "save", "allow", "step"):
+            from . import api
 
-        return getattr(rules, name)
-    if name == "__version__":
-        from importlib import metadata
+            return getattr(api, name)
+        if name in ("rule", "Cause"):
+            from . import rules
 
-        try:
-            return metadata.version("finitude")
-        except metadata.PackageNotFoundError:  # used from a source tree
-            return "unknown"
-    raise AttributeError(f"module 'finitude' has no attribute {name!r}")
+            return getattr(rules, name)
+        if name == "__version__":
+            from importlib import metadata
+
+            try:
+                return metadata.version("finitude")
+            except metadata.PackageNotFoundError:  # used from a source tree
+                return "unknown"
+        raise AttributeError(f"module 'finitude' has no attribute {name!r}")

@@ -1,8 +1,12 @@
 """The Python API: watch, step, save, allow."""
 
-import atexit
+from __future__ import annotations
 
-import torch  # noqa: F401  the engine's libraries must be loaded first
+import atexit
+import difflib
+import functools
+
+import torch  # the engine's libraries must be loaded first
 
 from . import _native
 from .base import config
@@ -13,63 +17,169 @@ from .first_run.session import Session
 from .program import cells
 from .start import child
 
-_begun = None  # the session that `watch` began last
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+    from typing import Any
+
+    from .base.types import Alarm, Document, Level, Module, OnAlarm, Optimizer, P, R, Streaming, Tensor, TextPath
+
+_begun: Any = None  # the session that `watch` began last
+
+
+def _with_nearest(function: Callable[P, R]) -> Callable[P, R]:
+    """A keyword that the function does not have is a TypeError that names the nearest one, as from Python 3.13 on."""
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        for key in kwargs:
+            if key not in names:
+                close = difflib.get_close_matches(key, names, 1)
+                hint = f". Did you mean {close[0]!r}?" if close else f"; it takes {', '.join(names)}"
+                raise TypeError(f"{code.co_name}() got an unexpected keyword argument {key!r}{hint}")
+        return function(*args, **kwargs)
+
+    return call
 
 
 class Watch:
     """A recorder that is on. Context manager; `close` takes every hook out and writes the report once. The end of the
     program closes one that nobody has."""
 
-    def __init__(self, session, owner):
+    def __init__(self, session: Session, owner: bool):
         self._session, self._owner = session, owner
 
     @property
-    def alarms(self):
-        """The alarms so far, as in the report JSON."""
+    def alarms(self) -> list[Alarm]:
+        """The alarms so far, as in the report JSON (docs/report.schema.json)."""
         capsule.settle(self._session)
         return list(self._session.report.alarms)
 
-    def report(self):
+    def report(self) -> Document:
         """The report so far, as a dictionary (docs/report.schema.json)."""
         capsule.settle(self._session)
         return self._session.report.document()
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         """What a notebook shows of it: the report so far."""
         if not self._session.report.worth_writing():
             return "<p>finitude: watching; no step yet</p>"
         return cells.page(self.report())
 
-    def close(self):
+    def close(self) -> None:
+        """Writes the reports and takes every hook out. The second call does nothing, nor does that of a handle
+        to a
+        watch that was on before."""
         if not self._owner or _cold.session is not self._session:
             return
         self._session.end()
         install.uninstall()
         _cold.session = None
 
-    def __enter__(self):
+    def __enter__(self) -> Watch:
         return self
 
-    def __exit__(self, kind, error, traceback):
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         if error is not None and _cold.session is self._session and self._owner:
             self._session.program_raised(error)
         self.close()
 
 
-def _end():
+def _end() -> None:
     """The program has ended, and a capsule may be being written."""
     if _begun is not None and _cold.session is _begun:
         Watch(_begun, True).close()
 
 
-def watch(model=None, optimizer=None, **options):
-    """Watches every optimizer of this process from now on (those given are registered at once).
+@_with_nearest
+def watch(
+    model: Module | None = None,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
+    *,
+    on_alarm: OnAlarm | None = None,
+    level: Level | None = None,
+    tape_every: int | None = None,
+    report: TextPath | None = None,
+    runs: TextPath | None = None,
+    max_skips: int | None = None,
+    undo_mb: int | None = None,
+    restart_args: str | None = None,
+    capsules: int | None = None,
+    capsule_max: int | None = None,
+    experiments: int | None = None,
+    stream_gradients: Streaming | None = None,
+    redact: bool | None = None,
+    rules: str | list[str] | None = None,
+) -> Watch:
+    """Watches every optimizer of this process from now on, and returns the handle that ends it.
 
-    model: a Module (used for names and buffers; may be None). optimizer: one, a list, or None.
-    options: on_alarm, level, report, runs, undo_mb, max_skips, as on the command line.
-    Under `finitude run` the run's own recorder is returned and options are ignored. Where another watch is on already
-    (`%load_ext finitude` begins one), that one is returned; options that it has otherwise are named on stderr.
+        with finitude.watch(model, optimizer, on_alarm="skip"):
+            ...train...
+
+    The handle is a context manager; `close()` does the same, and so does the end of the program. A step whose loss or
+    gradients are not finite is stopped before `optimizer.step()` applies it, run a second time and explained.
+
+    Each option is one of `finitude run` (`finitude run --help`). None, the default: from the environment, as
+    FINITUDE_ON_ALARM, else from [tool.finitude] of pyproject.toml, else the value in brackets.
+
+    Args:
+        model: the module that is trained; gives names to parameters and buffers. None: it is found by its parameters.
+        optimizer: one optimizer or several, registered at once. Others are registered when they are created or step.
+        on_alarm: what to do with a bad step ("stop").
+            "stop": explain it, then raise NonFiniteError out of `optimizer.step()`.
+            "skip": explain it, do not apply it and continue; stop after `max_skips` in a row.
+            "warn": explain it and apply it.
+            "raise": raise at once and explain nothing.
+            "rollback": as "skip", and undo steps that the optimizer itself ruins (see `undo_mb`).
+        level: what is recorded in healthy steps ("gate").
+            "gate": nothing but the check.
+            "tape": every operation without its values: a bad step is explained without running code again.
+            "trace": every operation with its values.
+        tape_every: with level "gate", record one healthy step in that many as "tape" does (0: none).
+        report: file for the report as JSON, written with each alarm and at the end (none beside the one in `runs`).
+        runs: directory for reports and capsules ("finitude-runs").
+        max_skips: number of bad steps in a row before "skip" stops (10).
+        undo_mb: memory in MB for copies that undo a step (0: only where copies are cheap).
+        restart_args: added to the program's arguments where `finitude run` starts it again to explain a step ("").
+        capsules: number of capsules that a run keeps, the newest ones; 0: none (8).
+        capsule_max: size in MB; a step that reads more gets no capsule (2048).
+        experiments: time in seconds for trying the fix and other changes on a bad step; 0: none (60).
+        stream_gradients: "auto", "on" or "off": read gradients on a GPU while backward computes others ("auto").
+        redact: True: reports and capsules hold no values, sources or environment (False).
+        rules: files with rules of your own (finitude.rule), separated as in PATH, or a list of them (none).
+
+    Returns:
+        A Watch. Under `finitude run`, or where another watch is on (`%load_ext finitude` begins one), a handle to that
+        one: its options stay, `close()` leaves it on, and options that differ are named on stderr (not under
+        `finitude run`, where the command line wins).
+
+    Raises:
+        TypeError: for a keyword that is not listed here; the message names the nearest one.
+        finitude.base.config.UsageError: for a value that an option does not take.
+        NonFiniteError: not from here, but from `optimizer.step()`, for a bad step that stops the program.
     """
+    given = {
+        "on_alarm": on_alarm,
+        "level": level,
+        "tape_every": tape_every,
+        "report": report,
+        "runs": runs,
+        "max_skips": max_skips,
+        "undo_mb": undo_mb,
+        "restart_args": restart_args,
+        "capsules": capsules,
+        "capsule_max": capsule_max,
+        "experiments": experiments,
+        "stream_gradients": stream_gradients,
+        "redact": redact,
+        "rules": rules,
+    }
+    options = {key: value for key, value in given.items() if value is not None}
     child.begin()  # in a process that a watched program started
     if _cold.session is not None:
         session, owner = _cold.session, False
@@ -96,7 +206,7 @@ def watch(model=None, optimizer=None, **options):
     return Watch(session, owner)
 
 
-def _name_unused(session, options):
+def _name_unused(session: Session, options: dict[str, Any]) -> None:
     """Of a watch that is on since before; under `finitude run` the command line is meant to win."""
     if session.start is not None or not options:
         return
@@ -110,19 +220,24 @@ def _name_unused(session, options):
         )
 
 
-def step(closure):
-    """Runs one training step given as a closure; a bad step can then be run again by calling it once more.
+def step(closure: Callable[[], R]) -> R:
+    """Runs one training step given as a closure and returns what it returns; a bad step is then run again by calling
+    the closure once more.
 
     With an optimizer, in the closure or behind it, the closure is part of the step that the optimizer takes. Without
-    one the closure is the step, with the writes to the parameters in it."""
+    one the closure is the step, with the writes to the parameters in it. Where nothing is watched it is only called.
+
+    Raises:
+        NonFiniteError: for a bad step, as the option on_alarm of `watch` says; and whatever the closure raises.
+    """
     session = _cold.session
     if session is None:
         return closure()
     return session.units.call(closure) if _native.counters()["optimizers"] else session.hand.run(closure)
 
 
-def save(name, tensor):
-    """Keeps the statistics of a tensor under a name for the report of an alarm in this window. Returns the tensor."""
+def save(name: str, tensor: Tensor) -> Tensor:
+    """Keeps the statistics of a tensor under a name for the report of an alarm in this step. Returns the tensor."""
     if _cold.session is not None:
         from .program.counts import statistic
 
@@ -130,10 +245,19 @@ def save(name, tensor):
     return tensor
 
 
-def allow(module=None, op=None, tensor=None, reason=""):
+@_with_nearest
+def allow(module: str | None = None, op: str | None = None, tensor: Tensor | None = None, reason: str = "") -> None:
     """Non-finite values born there are intended: no alarm. An allowance that was never used is listed at the end.
 
-    module: qualified name; op: e.g. "aten::log"; tensor: one whose present values are intended.
+    Args:
+        module: qualified name of the module that computes them, e.g. "encoder.mask".
+        op: name of the operator, e.g. "aten::log". With `module`: that operator in that module.
+        tensor: one whose present values are intended.
+        reason: for whoever reads the report. Required.
+
+    Raises:
+        ValueError: without module, op and tensor, or without a reason.
+        TypeError: for another keyword; the message names the nearest one.
     """
     if module is None and op is None and tensor is None:
         raise ValueError("allow needs module=, op= or tensor=")

@@ -1,5 +1,9 @@
 """The one exception that finitude raises into a training program, and one that never gets that far."""
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .base.types import Alarm
+
 MOST_LINKS = 256  # of a chain of exceptions
 
 
@@ -9,12 +13,12 @@ class NonFiniteError(FloatingPointError):
     Raised out of ``optimizer.step``. ``report`` is the alarm as in the report JSON (docs/report.schema.json).
     """
 
-    def __init__(self, message, report=None):
+    def __init__(self, message: str, report: "Alarm | None" = None):
         super().__init__(message)
         self.report = report
 
 
-def raised_from_ours(error):
+def raised_from_ours(error: "BaseException | None") -> bool:
     """Is it a NonFiniteError, or does it say of itself that it stems from one: `raise ... from`, an exception group?
     What was merely raised while one was handled (`__context__`) may be about another step."""
     seen, todo = set(), [error]

@@ -3,10 +3,18 @@
 `finitude.watch(...)` in a cell needs no extension and shows its reports in the same way.
 """
 
-_watch = None
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .base.types import Watch
+
+_watch: Watch | None = None
 
 
-def load(ipython):
+def load(ipython: Any) -> None:
     """%load_ext finitude"""
     global _watch
     from . import api
@@ -15,7 +23,7 @@ def load(ipython):
         _watch = api.watch()
 
 
-def unload(ipython):
+def unload(ipython: Any) -> None:
     """%unload_ext finitude"""
     global _watch
     if _watch is not None:

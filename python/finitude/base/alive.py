@@ -1,8 +1,14 @@
 """Which process it was, and whether it is still there: a number alone may be another one's by now."""
 
+from __future__ import annotations
+
 import os
 
 from . import checked_json, plain_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def _line(path):
@@ -35,12 +41,12 @@ def _state(pid):
         return "", 0
 
 
-def me():
+def me() -> dict[str, Any]:
     """This process, for `is_alive`."""
     return {"pid": os.getpid(), "start": _state(os.getpid())[1], "machine": _machine()}
 
 
-def is_alive(who):
+def is_alive(who: Any) -> bool:
     """Is the process there that this is of? who: from a file of anyone's. False also where it may be on another
     machine."""
     if not isinstance(who, dict):

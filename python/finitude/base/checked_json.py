@@ -1,8 +1,16 @@
 """The checksum that a capsule.json has of itself, as src/capture/own_checksum.cpp makes it. Without the engine: a
 launcher writes one for its ranks."""
 
+from __future__ import annotations
+
 import json
 import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .types import Document
 
 _MASK = (1 << 64) - 1
 _SUM, _HAS_SUM = "checksum", "has_checksum"
@@ -14,7 +22,7 @@ def _mix(x):
     return x ^ x >> 31
 
 
-def checksum(data):
+def checksum(data: bytes) -> int:
     """That of src/base/checksum.h."""
     lanes, whole = [1, 2, 3, 4], len(data) & ~31
     for words in struct.iter_unpack("<4Q", data[:whole]):
@@ -31,14 +39,14 @@ def _end_of(before):
     return f',\n "{_SUM}": "{checksum(before):016x}"\n}}\n'.encode()
 
 
-def text_of(document):
+def text_of(document: Document) -> bytes:
     """The bytes of a file that holds the document, a dict."""
     plain = {key: value for key, value in document.items() if key != _SUM}
     before = json.dumps({**plain, _HAS_SUM: True}, indent=1, allow_nan=False).encode()[:-2]
     return before + _end_of(before)
 
 
-def is_damaged(data, document):
+def is_damaged(data: bytes, document: Any) -> bool:
     """Whether these bytes, which hold the document, are not as they were written. One of an earlier version has no
     checksum."""
     if not isinstance(document, dict) or not {_SUM, _HAS_SUM} & document.keys():

@@ -1,22 +1,30 @@
 """Everything that differs between versions of Python and torch, in one place (C++: python_compat.h, python_bytecode.h
 of src/bindings)."""
 
+from __future__ import annotations
+
 import functools
 import re
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Mapping
+    from types import CellType, FrameType
+    from typing import Any
 
 PYTHON_RANGE = ((3, 10), (3, 13))
 TORCH_RANGE = ((2, 7), (2, 13))
 ONLY_COMPILED = "it fails only when compiled, or with the random numbers that compiled code draws"
 
 
-def torch_version(text):
+def torch_version(text: str) -> tuple[int, int]:
     """(major, minor) of a version such as '2.13.0+cpu'; (0, 0) of what cannot be read as one."""
     found = re.match(r"(\d+)\.(\d+)", text)
     return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
 
 
-def out_of_range(torch_text):
+def out_of_range(torch_text: str) -> str | None:
     """Why this combination is not watched, in one line; None if it is in range."""
     python = sys.version_info[:2]
     if not PYTHON_RANGE[0] <= python <= PYTHON_RANGE[1]:
@@ -27,7 +35,7 @@ def out_of_range(torch_text):
     return None
 
 
-def built_for_another(torch_text):
+def built_for_another(torch_text: str) -> str | None:
     """Why the extension may not be loaded with this torch, in one line; None if it may.
 
     Between minor versions torch's C++ classes change their layout: the extension may load and then read wrong memory.
@@ -41,7 +49,7 @@ def built_for_another(torch_text):
     return f"the engine was built for torch {TORCH}, and this is torch {torch_text} (install finitude again)"
 
 
-def clip_hook_names():
+def clip_hook_names() -> str:
     """The functions of torch.nn.utils.clip_grad that apply a computed norm (private since 2.6, unchanged to 2.13)."""
     return "_clip_grads_with_norm_"
 
@@ -57,7 +65,7 @@ def _break_unless_forbidden(context):
 
 
 @functools.cache
-def pass_over(function, instead=None):
+def pass_over(function: Callable[..., Any], instead: Callable[..., Any] | None = None) -> None:
     """What torch.compile makes of a function of ours in a compiled step: a break of the graph, where it is called as
     ever; where the program forbids breaks (fullgraph), `instead` or nothing, and that step is not watched. Without this
     torch would warn on stderr, or end the program. Only once an optimizer has imported the compiler."""
@@ -91,23 +99,24 @@ def _hooked_step_code():
     return torch.optim.Optimizer.profile_hook_step(lambda: None).__code__
 
 
-def step_cell(kind):
+def step_cell(kind: type) -> CellType | None:
     """The closure cell that holds the class's own step inside the wrapper torch puts around it, or None."""
-    step, code = getattr(kind, "step", None), _hooked_step_code()
+    step: Any = getattr(kind, "step", None)
+    code: Any = _hooked_step_code()
     while step is not None:
-        if getattr(step, "__code__", None) is code and "func" in code.co_freevars:
-            return step.__closure__[code.co_freevars.index("func")]
+        if getattr(step, "__code__", None) is code and "func" in code.co_freevars:  # type: ignore[union-attr]  # never None
+            return step.__closure__[code.co_freevars.index("func")]  # type: ignore[union-attr]
         step = getattr(step, "__wrapped__", None)
     return None
 
 
-def compiled_code_ran():
+def compiled_code_ran() -> bool:
     """True if torch.compile made at least one graph in this process."""
     utils = sys.modules.get("torch._dynamo.utils")
     return utils is not None and utils.counters["stats"]["unique_graphs"] > 0
 
 
-def run_eagerly():
+def run_eagerly() -> Any:
     """From here compiled code runs op by op, until `end_eager` is given what this returns. None: nothing was
     compiled."""
     if not compiled_code_ran():
@@ -117,13 +126,13 @@ def run_eagerly():
     return torch.compiler.set_stance("force_eager")
 
 
-def end_eager(stance):
+def end_eager(stance: Any) -> None:
     """Puts the stance of torch.compile back to what it was before `run_eagerly`."""
     if stance is not None:
         stance.__exit__(None, None, None)
 
 
-def abort_groups():
+def abort_groups() -> None:
     """Operations that wait for other ranks fail now, in all process groups. Where torch cannot do that (2.7),
     nothing."""
     module = sys.modules.get("torch.distributed.distributed_c10d")
@@ -134,17 +143,17 @@ def abort_groups():
             continue
 
 
-def group_store():
+def group_store() -> Any:
     """The store through which the ranks of the default process group met, or None (private name, unchanged 2.7 to
     2.13)."""
-    module = sys.modules.get("torch.distributed.distributed_c10d")
+    module: Any = sys.modules.get("torch.distributed.distributed_c10d")
     try:
         return module._get_default_store()
     except (AttributeError, ValueError, KeyError, RuntimeError):
         return None
 
 
-def set_names(frame, names, kinds):
+def set_names(frame: FrameType, names: Mapping[str, Any], kinds: Container[type]) -> None:
     """Binds names of a suspended generator's frame again. kinds: of values that `f_locals` may go on to hold before
     3.13, where it is a dict that lives as long as the frame."""
     held = frame.f_locals

@@ -1,9 +1,16 @@
 """Options: command line over environment over file (CONTRACTS: [tool.finitude] in pyproject.toml, or --config FILE)."""
 
+from __future__ import annotations
+
 import dataclasses
 import difflib
 import os
 import shlex
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
 
 STREAM = ("auto", "on", "off")
 ON_ALARM = ("stop", "skip", "warn", "raise", "rollback")
@@ -100,7 +107,7 @@ def _has_place(path):
     return below or os.path.exists(folder) or os.path.isdir(os.path.dirname(folder))
 
 
-def misspelt(environ=os.environ):
+def misspelt(environ: Mapping[str, str] = os.environ) -> list[str]:
     """A line for each variable that is no option's, and whose name is nearly that of one. Who started a watched program
     was told."""
     known = {
@@ -119,7 +126,7 @@ def misspelt(environ=os.environ):
     ]
 
 
-def at_odds(config):
+def at_odds(config: Config) -> list[str]:
     """A line for each option that cannot do all of what it says, as the others are."""
     if config.on_alarm == "rollback" and not config.undo_mb:
         return [
@@ -130,7 +137,12 @@ def at_odds(config):
     return []
 
 
-def load(command_line, config_file=None, environ=os.environ, directory="."):
+def load(
+    command_line: Mapping[str, Any],
+    config_file: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+    directory: str = ".",
+) -> Config:
     """The configuration from all sources. `command_line`: {key: value} as given there."""
     config = Config()
     config_file = config_file or environ.get("FINITUDE_CONFIG")

@@ -4,12 +4,21 @@ Two environment variables: PYTHONPATH, by which each Python finds our sitecustom
 names the directory of the run and the options. Nothing here imports torch.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import os
 import sys
 
 from . import HOME, config
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, MutableMapping
+    from datetime import datetime
+
+    from .types import Config
 
 VARIABLE = "FINITUDE_FAMILY"
 INJECT = "FINITUDE_INJECT"  # names the order of a program that `finitude replay --with` starts
@@ -24,7 +33,7 @@ class Family:
     orders: str = ""  # in a second run of the whole program: the directory with what each process is to explain
 
 
-def run_path(settings, script, started):
+def run_path(settings: Config, script: str, started: datetime) -> str:
     """The directory of a run. Not made here."""
     stem = os.path.splitext(os.path.basename(script or "run"))[0] or "run"
     name = f"{started.astimezone().strftime('%Y%m%d-%H%M%S')}-{stem}-{os.getpid()}"
@@ -35,7 +44,7 @@ def _is_hook(entry):
     return entry.rstrip(os.sep).endswith(_HOOK_TAIL)
 
 
-def withdraw(environ):
+def withdraw(environ: MutableMapping[str, str]) -> None:
     """Takes both variables' parts of ours out again."""
     environ.pop(VARIABLE, None)
     rest = [p for p in environ.get("PYTHONPATH", "").split(os.pathsep) if not _is_hook(p)]
@@ -45,7 +54,7 @@ def withdraw(environ):
         environ.pop("PYTHONPATH", None)
 
 
-def announce(environ, directory, settings, orders=""):
+def announce(environ: MutableMapping[str, str], directory: str, settings: Config, orders: str = "") -> None:
     """Processes started with this environment belong to the run in `directory`."""
     withdraw(environ)
     environ[VARIABLE] = json.dumps(
@@ -55,7 +64,7 @@ def announce(environ, directory, settings, orders=""):
     environ["PYTHONPATH"] = HOOK + (os.pathsep + before if before else "")
 
 
-def found(environ=os.environ):
+def found(environ: Mapping[str, str] = os.environ) -> Family | None:
     """The family that this process was born into, or None."""
     try:
         told = json.loads(environ.get(VARIABLE, "null"))
@@ -64,7 +73,7 @@ def found(environ=os.environ):
         return None
 
 
-def stand_down():
+def stand_down() -> None:
     """This process is a `finitude run` of its own: whatever waits in it for its training lets go."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not getattr(finder, "is_finitude", False)]
     child = sys.modules.get("finitude.start.child")

@@ -1,13 +1,19 @@
 """Writes reports where the engine, and so torch, may not be loaded yet, or not be there at all."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
 
 from . import say
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .types import Document
 
-def write_whole(path, content):
+
+def write_whole(path: str, content: bytes) -> None:
     """The bytes under that name, all or nothing; what is there already and no plain file (a link, a device) is written
     as it is."""
     beside = not os.path.lexists(path) or (os.path.isfile(path) and not os.path.islink(path))
@@ -24,7 +30,7 @@ def write_whole(path, content):
         raise
 
 
-def write(path, content):
+def write(path: str, content: bytes) -> bool:
     """The same, into a folder that is made where it is not there. False, and a warning, where that cannot be."""
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
@@ -35,7 +41,7 @@ def write(path, content):
         return False
 
 
-def as_json(document):
+def as_json(document: Document) -> str:
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
@@ -50,7 +56,7 @@ def engine():
     return _native
 
 
-def write_html(path, text):
+def write_html(path: str, text: str) -> bool:
     """The page of the report whose JSON is `text`, where that can be made."""
     try:
         return write(path, engine().render_html(text))
@@ -59,7 +65,7 @@ def write_html(path, text):
         return False
 
 
-def tell(document):
+def tell(document: Document) -> None:
     """The alarms that a second run of all ranks explained, as any other report on stderr; one is enough."""
     native = engine()
     alarms = [a for a in document["alarms"] if a["rerun_by"] == "restart"]

@@ -1,8 +1,14 @@
 """Opens files from elsewhere: a pipe would be waited for, a device has no end, and neither is what a run leaves."""
 
+from __future__ import annotations
+
 import errno
 import os
 import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import BinaryIO
 
 
 def _check(found, path):
@@ -12,7 +18,7 @@ def _check(found, path):
         raise OSError(errno.EINVAL, "it is no plain file", path)
 
 
-def opened(path):
+def opened(path: str | os.PathLike[str]) -> BinaryIO:
     """The file, to read its bytes. OSError also where it is no plain file, nor a link to one."""
     _check(os.stat(path), path)  # some devices act when they are opened
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)

@@ -1,6 +1,8 @@
 """Standard error as a guest uses it: a program may have none, may have closed it, or may have put an object of its own
 in its place."""
 
+from __future__ import annotations
+
 import contextlib
 import io
 import os
@@ -11,7 +13,7 @@ def _stream():
     return getattr(sys, "stderr", None)
 
 
-def say(text):
+def say(text: str) -> None:
     """Writes the text, where something takes it. Raises nothing."""
     with contextlib.suppress(Exception):
         stream = _stream()
@@ -25,23 +27,23 @@ def say(text):
             data = data[os.write(stream.fileno(), data) :]
 
 
-def is_terminal():
+def is_terminal() -> bool:
     try:
         return bool(_stream().isatty())
     except Exception:
         return False
 
 
-def has_colour():
+def has_colour() -> bool:
     return is_terminal() and not os.environ.get("NO_COLOR")
 
 
-def has_unicode():
+def has_unicode() -> bool:
     encoding = getattr(_stream(), "encoding", None)
     return isinstance(encoding, str) and encoding.lower().replace("-", "").startswith("utf")
 
 
-def width():
+def width() -> int:
     """Columns of the terminal; 80 where there is none."""
     try:
         return os.get_terminal_size(_stream().fileno()).columns if is_terminal() else 80
@@ -49,7 +51,7 @@ def width():
         return 80
 
 
-def flush():
+def flush() -> None:
     """Standard output and standard error."""
     for name in ("stdout", "stderr"):
         with contextlib.suppress(Exception):

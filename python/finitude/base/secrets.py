@@ -1,8 +1,15 @@
 """What looks like a secret in a command line, an environment or a line of a program is not written down: its value is
 masked, its name stays."""
 
+from __future__ import annotations
+
 import re
 import shlex
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 MASK = "***"
 # In a name: anywhere; as its last word.
@@ -82,12 +89,12 @@ def masked(text):
     return _NAMED.sub(_one, _plain(text))
 
 
-def masked_source(line):
+def masked_source(line: str) -> str:
     """A line of a program. Only a text that it gives to such a name can be a secret: another name is none."""
     return _NAMED_IN_SOURCE.sub(_one, _plain(line))
 
 
-def masked_words(words):
+def masked_words(words: Sequence[str]) -> list[str]:
     """The words of a command line: also those that follow an option of such a name, up to the next option."""
     told, hides, is_next = [], "", False
     for word in map(str, words):
@@ -104,7 +111,7 @@ def masked_words(words):
     return told
 
 
-def masked_command(command):
+def masked_command(command: str) -> str:
     """A command line as one text, as it was written where nothing in it is masked."""
     try:
         words = shlex.split(command)
@@ -114,7 +121,7 @@ def masked_command(command):
     return command if told == words else shlex.join(told)
 
 
-def hidden(document):
+def hidden(document: Any) -> Any:
     """A document without those that stand in the lines of the program that it shows."""
     if isinstance(document, dict):
         return {

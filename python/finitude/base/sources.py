@@ -2,10 +2,16 @@
 see plain_json.text), and of those that lie in no file of their own: in an archive (zipapp, egg), or in what linecache
 was given."""
 
+from __future__ import annotations
+
 import linecache
 import os
 import re
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def _real(path):
@@ -15,13 +21,13 @@ def _real(path):
     return os.fsdecode(odd)
 
 
-def line(path, number):
+def line(path: str, number: int) -> str:
     """Without the blanks around it; "" where there is none."""
     found = lines(path)
     return found[number - 1].strip() if 0 < number <= len(found) else ""
 
 
-def lines(path):
+def lines(path: str) -> list[str]:
     path = _real(path)
     found = linecache.getlines(path)
     if found or os.path.exists(path):
@@ -34,13 +40,13 @@ def lines(path):
     return []
 
 
-def is_of_package(path):
+def is_of_package(path: str) -> bool:
     """Is it a file of an installed package, which its user cannot be asked to change? As src/record/packages.h has
     it."""
     return "/site-packages/" in path or "/dist-packages/" in path
 
 
-def filled(value):
+def filled(value: Any) -> Any:
     """Findings in which the lines stand that the engine, which opens a path as it is written, did not find."""
     if isinstance(value, list):
         return [filled(v) for v in value]

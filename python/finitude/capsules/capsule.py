@@ -1,6 +1,8 @@
 """Capsules: the second run of a bad step is put on a tape, and the tape with what it reads into a folder beside the
 report."""
 
+from __future__ import annotations
+
 import contextlib
 import datetime
 import getpass
@@ -18,6 +20,12 @@ from ..base.plain_json import is_plain, safe
 from ..base.say import say
 from ..findings.capsule_alarm import forget_removed, without_sources
 from ..program import begun, discover, flags, ranks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..base.types import Alarm, Generators, Optimizer, Session, Sink
 
 MOST_OF_FIRST = 1 << 30  # bytes of the tape of a first step
 REPLAY_BELOW = 16 << 20  # bytes of inputs: a replay to check the capsule takes no longer than a step of such a size
@@ -49,15 +57,15 @@ VARIABLES = (
 _for_another_program = set()  # folders being written that are to hold what `replay --with` puts in place
 
 
-def wanted(session):
+def wanted(session: Session) -> bool:
     return session.config.capsules > 0 and session.config.capsule_max > 0
 
 
-def limit(session):
+def limit(session: Session) -> int:
     return session.config.capsule_max << 20
 
 
-def begin(session, generators=None, is_first=False):
+def begin(session: Session, generators: Generators | None = None, is_first: bool = False) -> None:
     """The step that runs from here on is recorded. generators: as it begins with them, where they are others than now.
     is_first: none has been taken, and what lies between may read much."""
     if wanted(session):
@@ -65,7 +73,13 @@ def begin(session, generators=None, is_first=False):
         _native.tape_start(min(MOST_OF_FIRST, limit(session)) if is_first else limit(session))
 
 
-def stop(session, optimizer, parameters=False, sinks=(), raised=False):
+def stop(
+    session: Session,
+    optimizer: Optimizer | None,
+    parameters: bool = False,
+    sinks: Iterable[Sink] | None = (),
+    raised: bool = False,
+) -> None:
     """The step is over: says what a replay has to come to, and what the memory is that it reads. raised: and never came
     to backward."""
     if not _native.tape_on():
@@ -83,14 +97,14 @@ def stop(session, optimizer, parameters=False, sinks=(), raised=False):
     name_modules()
 
 
-def name_modules():
+def name_modules() -> None:
     """Tells the tape in hand what else modules hold, after all that optimizers own, as the first name stays: weights
     that nobody trains (a frozen backbone, a teacher) have rows, and none of them is a sample."""
     for held, name, tensor in discover.held_by_modules():
         _native.tape_name(tensor, "buffer" if held == "_buffers" else "frozen", name)
 
 
-def describe(optimizer, parameters=False):
+def describe(optimizer: Optimizer, parameters: bool = False) -> None:
     """Tells the tape in hand what memory of this optimizer it reads, and what the step came to there."""
     for name, p in zip(discover.names(optimizer), discover.parameters(optimizer)):
         _native.tape_name(p, "parameter", name)
@@ -109,7 +123,7 @@ def describe(optimizer, parameters=False):
         _native.tape_outcome("buffer", name, buffer)
 
 
-def folder_for(session, alarm):
+def folder_for(session: Session, alarm: Alarm) -> str | None:
     """Where the capsule of that alarm goes; None where it cannot be written."""
     directory = session.report.run_directory()
     if directory is None or not is_plain(directory):
@@ -125,7 +139,7 @@ def folder_for(session, alarm):
     return path
 
 
-def write(session, alarm, folder=None, beside=False):
+def write(session: Session, alarm: Alarm, folder: str | None = None, beside: bool = False) -> str | None:
     """Writes what was recorded. The path, or None, with the reason in the report's list of what was not watched.
     beside: the program goes on meanwhile, where its policy is that; the alarm says that it is pending until `settle` or
     `finish` know what came of it."""
@@ -177,7 +191,7 @@ def write(session, alarm, folder=None, beside=False):
     return folder
 
 
-def drop():
+def drop() -> None:
     """Nothing is written of what was recorded."""
     begun.forget()
     _native.tape_clear()
@@ -209,7 +223,7 @@ def _has_start(folder):
         return True  # it is gone again, or another process has it: nothing is known
 
 
-def settle(session):
+def settle(session: Session) -> None:
     """What has come of the capsules that were written beside the program."""
     for done in _native.capsules_done() if session.capsules else ():
         _say_left_behind(done["left_behind"])
@@ -235,7 +249,7 @@ def _say_left_behind(settled):
         )
 
 
-def finish(session, hurried=False):
+def finish(session: Session, hurried: bool = False) -> None:
     """The program ends: waits for the capsules that are being written. hurried: somebody ended it, and waits for
     that."""
     if session.capsules:
@@ -271,7 +285,7 @@ def _await(session, hurried):
     session.capsules.clear()
 
 
-def arrived(session, alarm, folder):
+def arrived(session: Session, alarm: Alarm, folder: str | None) -> str | None:
     """The folder that a second process has written, if it can be seen from here."""
     if folder is None or os.path.isfile(os.path.join(folder, "capsule.json")):
         return folder

@@ -1,9 +1,15 @@
 """Operators of other libraries, for a replay: `--library FILE.so` and `--import MODULE`. A person names them; what a
 recording says is never loaded."""
 
+from __future__ import annotations
+
 import importlib
 import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 EXIT_USAGE, EXIT_INPUT = 2, 3
 _known = {}  # what was loaded by name: the namespaces that it brought; a second time it registers nothing
@@ -12,7 +18,7 @@ _known = {}  # what was loaded by name: the namespaces that it brought; a second
 class Cannot(Exception):
     """It is not there, or fails as it is loaded."""
 
-    def __init__(self, text, code=EXIT_INPUT):
+    def __init__(self, text: str, code: int = EXIT_INPUT):
         super().__init__(text)
         self.code = code
 
@@ -35,7 +41,7 @@ def _brought(name, what):
     return _known[name]
 
 
-def load(path):
+def load(path: str) -> Any:
     import torch
 
     if not os.path.isfile(path):
@@ -44,7 +50,7 @@ def load(path):
     return _brought(path, lambda: torch.ops.load_library(path))
 
 
-def import_(module):
+def import_(module: str) -> Any:
     """As `python -m` would find it: from the working directory, too."""
     if not all(part.isidentifier() for part in module.split(".")):
         raise Cannot(f"--import takes the name of a module, not {module}", EXIT_USAGE)
@@ -53,7 +59,7 @@ def import_(module):
     return _brought(module, lambda: importlib.import_module(module))
 
 
-def imported(words):
+def imported(words: list[str]) -> list[str]:
     """The words of a replay without --import MODULE, which were imported; their namespaces are allowed instead, and a
     script that is written (--script) names them."""
     left, words = [], [*words]

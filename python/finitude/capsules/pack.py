@@ -4,6 +4,8 @@ An archive from elsewhere is hostile: entries are taken by name from the few tha
 the archive is ever used; links, encryption, doubled entries and sizes beyond a limit are refused, and what is unpacked
 is counted while it is read, whatever the archive says of its sizes."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import json
@@ -16,6 +18,10 @@ import zipfile
 import zlib
 
 from ..base import plain_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
 
 EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 2, 3, 4
 SUFFIX = ".capsule.zip"
@@ -40,7 +46,7 @@ capsule, and more than --max-mb ({MOST_MB}) in all.
 _scratch = []  # folders of `unpacked`
 
 
-def clear():
+def clear() -> None:
     """Before a process ends that cannot go on: removes what was unpacked for it."""
     for folder in _scratch:
         shutil.rmtree(folder, ignore_errors=True)
@@ -209,7 +215,7 @@ def _umask():
     return umask
 
 
-def is_packed(path):
+def is_packed(path: str) -> bool:
     try:
         with plain_file.opened(path) as f:
             return f.read(4) == b"PK\x03\x04"
@@ -218,7 +224,7 @@ def is_packed(path):
 
 
 @contextlib.contextmanager
-def unpacked(words):
+def unpacked(words: Sequence[str]) -> Iterator[tuple[list[str], Callable[[str], str]]]:
     """(the words of a command line with folders in place of packed capsules, a function that puts the names of those
     files back into a text). The folders are there for as long. May raise Refused, with the name of the file."""
     with tempfile.TemporaryDirectory(prefix="finitude-") as scratch:
@@ -243,7 +249,7 @@ def unpacked(words):
         yield taken, told
 
 
-def command(word, rest):
+def command(word: str, rest: Sequence[str]) -> int:
     """`finitude pack` and `finitude unpack`."""
     paths, most, words = [], MOST_MB, list(rest)
     while words:

@@ -1,6 +1,8 @@
 """Puts what a capsule holds into the objects of a running program: weights, buffers, optimizer state, batches. Whatever
 does not fit is named, and then nothing is changed."""
 
+from __future__ import annotations
+
 import collections.abc
 import copy
 
@@ -8,6 +10,13 @@ import torch
 
 from .. import _native
 from .start_check import kind_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from ..base.types import Generators, Optimizer, Tensor
 
 
 class Misfit(Exception):
@@ -23,16 +32,16 @@ def _shape(tensor_or_told):
 class Held:
     """What a capsule holds, checked: told (its "start") and the bytes of its tensors."""
 
-    def __init__(self, start, data):
+    def __init__(self, start: dict[str, Any], data: Mapping[str, bytes]):
         self.start, self.data = start, data
 
-    def told(self, name):
+    def told(self, name: str) -> dict[str, Any]:
         found = self.start["tensors"].get(name)
         if found is None or name not in self.data:
             raise Misfit(f"the capsule does not hold {name}")
         return found
 
-    def tensor(self, name):
+    def tensor(self, name: str) -> Tensor:
         """A tensor of its own."""
         told = self.told(name)
         try:
@@ -46,7 +55,7 @@ class Held:
         except (AttributeError, TypeError, ValueError, RuntimeError):
             raise Misfit(f"{name} of the capsule is not {_shape(told)}") from None
 
-    def holds(self, told):
+    def holds(self, told: dict[str, Any]) -> bool:
         """Whether all tensors of an optimizer are there, whole."""
         try:
             for name in {
@@ -59,7 +68,7 @@ class Held:
             return False
         return True
 
-    def generators(self, name):
+    def generators(self, name: str | None) -> Generators | None:
         """States of all generators, or None where the capsule does not know them."""
         if name is None:
             return None
@@ -69,12 +78,12 @@ class Held:
             raise Misfit(f"{name} of the capsule are no states of generators") from None
 
 
-def _names(names, most=4):
+def _names(names: Iterable[str], most: int = 4) -> str:
     names = list(names)
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def misfits(held, wanted, named):
+def misfits(held: Held, wanted: Mapping[str, str | None], named: Mapping[str, Tensor]) -> list[str]:
     """Why what the capsule tells of (name -> key) cannot go into the tensors `named` (name -> tensor): a list of
     texts."""
     missing = [n for n in wanted if n not in named]
@@ -90,7 +99,7 @@ def misfits(held, wanted, named):
     return found
 
 
-def put_tensors(held, wanted, named):
+def put_tensors(held: Held, wanted: Mapping[str, str | None], named: Mapping[str, Tensor]) -> None:
     """Copies; every shape fits."""
     with torch.no_grad():
         for name, key in wanted.items():
@@ -98,7 +107,7 @@ def put_tensors(held, wanted, named):
                 named[name].detach().copy_(held.tensor(key))
 
 
-def put_state(held, told, optimizer, by_name):
+def put_state(held: Held, told: dict[str, Any], optimizer: Optimizer, by_name: Mapping[str, Tensor]) -> None:
     """The optimizer's state of each parameter, in place of what it has: all of it, or Misfit."""
     if not hasattr(optimizer.state, "get"):
         return
@@ -151,7 +160,7 @@ def made(held, tree, device):
     raise Misfit(f"the capsule has a part of the optimizer's state in an unknown form ({kind})")
 
 
-def rate(told, optimizer):
+def rate(told: dict[str, Any], optimizer: Optimizer) -> None:
     """Sets the learning rates to what a scheduler had made of them; a rate that the program sets otherwise stays."""
     for group, before in zip(optimizer.param_groups, told["groups"]):
         first, then, now = before.get("initial_lr"), before.get("lr"), group.get("initial_lr")
@@ -163,7 +172,7 @@ def rate(told, optimizer):
                 group["lr"] = rate
 
 
-def fill(held, tree, template, path="batch"):
+def fill(held: Held, tree: dict[str, Any], template: Any, path: str = "batch") -> Any:
     """The batch of the capsule in the form that the program's loader gives: `template` is one of its batches, left as
     it is."""
     kind = kind_of(tree)
@@ -200,7 +209,7 @@ def fill(held, tree, template, path="batch"):
             )
         whole = copy.copy(template)
         for key, inner in tree["dict"]:
-            whole[key] = fill(held, inner, template[key], f"{path}[{key}]")
+            whole[key] = fill(held, inner, template[key], f"{path}[{key}]")  # type: ignore[index]  # a mapping that cannot be written is a TypeError
         return whole
     if kind == "object":
         own = getattr(template, "__dict__", None)

@@ -1,5 +1,11 @@
 """Is the "start" of a capsule.json what docs/format/capsule.md says? A capsule comes from anywhere."""
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64")
 MAX_DEPTH = 16
 
@@ -34,7 +40,7 @@ def _is_map(value, item):
     return isinstance(value, dict) and all(item(v) for v in value.values())
 
 
-def kind_of(tree):
+def kind_of(tree: dict[str, Any]) -> str:
     """The key that says what it is: that of an object has its class beside it, and a file may have the two in either
     order."""
     return "object" if "object" in tree else next(iter(tree))
@@ -117,7 +123,7 @@ def _is_scaler(told):
     )
 
 
-def is_sound(start):
+def is_sound(start: Any) -> bool:
     """True: every key that is read is there and of its form. Whether names and shapes fit is seen when they are
     used."""
     return (

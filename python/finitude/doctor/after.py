@@ -1,5 +1,7 @@
 """Reads what a run left. Hostile input: bounded, checked by the engine, never evaluated."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
@@ -8,6 +10,11 @@ from ..base import plain_file
 from ..capsules import pack
 from ..findings import left
 from .facts import Replay, Run
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
 
 MAX_BYTES = 256 << 20
 MAX_MEMBERS = 1024
@@ -115,7 +122,7 @@ def _has_float16(about):
             for birth in births
             if isinstance(birth, dict)
             for key in ("inputs", "outputs")
-            for use in (birth.get(key) if isinstance(birth.get(key), list) else [])
+            for use in (birth.get(key) if isinstance(birth.get(key), list) else [])  # type: ignore[union-attr]
         ]
         if isinstance(births, list)
         else []
@@ -125,7 +132,7 @@ def _has_float16(about):
     )
 
 
-def replayed(folder, about):
+def replayed(folder: str, about: dict[str, Any]) -> tuple[dict[str, Replay], str]:
     """(replays, why there are none or ""): a capsule as it was recorded, in float32, with deterministic kernels, and
     where its bad value was born in float16, in bfloat16."""
     files = Run.part(about, "files")
@@ -175,12 +182,12 @@ def _directory(path):
         inner = os.path.join(member, "report.json")
         # Its alarms are in the report of all.
         own = {} if has_report or not os.path.isfile(inner) else _checked(_json(inner), inner)
-        is_over = has_report or own and "under_way" not in own
+        is_over = has_report or bool(own) and "under_way" not in own
         runs.append(Run(own, _ring(os.path.join(member, "steps.ring")), directory=member, killed=not is_over))
     return runs
 
 
-def is_left_by_a_run(path):
+def is_left_by_a_run(path: str) -> bool:
     """Is it what a run leaves, and not a program?"""
     if os.path.isdir(path):
         return not os.path.isfile(os.path.join(path, "__main__.py"))
@@ -188,7 +195,7 @@ def is_left_by_a_run(path):
 
 
 @contextlib.contextmanager
-def unpacked(path):
+def unpacked(path: str) -> Iterator[str]:
     """The folder in place of a packed capsule, for as long; else the path itself."""
     try:
         with pack.unpacked([path]) as (paths, _):
@@ -197,7 +204,7 @@ def unpacked(path):
         raise Unreadable(str(e)) from None
 
 
-def read(path):
+def read(path: str) -> list[Run]:
     """The runs found at a directory of a run, a capsule, a report or a ring."""
     if os.path.isdir(path):
         about = os.path.join(path, "capsule.json")

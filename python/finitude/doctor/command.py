@@ -1,5 +1,7 @@
 """The word `doctor` of the command line."""
 
+from __future__ import annotations
+
 import difflib
 import importlib.util
 import json
@@ -9,6 +11,13 @@ import sys
 from ..findings import left
 from . import after, first_steps, registry, source
 from .facts import Steps
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from .registry import Check, Finding
 
 OK, BAD, USAGE, UNREADABLE, CANNOT = 0, 1, 2, 3, 4
 OPTIONS = ("--json", "--static", "--steps", "--seconds", "--twice", "--rules", "--show-output", "--checks")
@@ -91,7 +100,7 @@ def _load_rules(paths):
             raise UsageError(f"--rules takes a Python file, not {path}")
         module = importlib.util.module_from_spec(spec)
         try:
-            spec.loader.exec_module(module)
+            spec.loader.exec_module(module)  # type: ignore[union-attr]
         except Exception as e:
             raise source.Unreadable(f"cannot load {path}: {type(e).__name__}: {e}") from None
 
@@ -114,7 +123,7 @@ class Examination:
     def __init__(self):
         self.findings, self.looked_at, self.not_looked_at, self.trouble = [], [], [], []
 
-    def look(self, kind, subject):
+    def look(self, kind: str, subject: Any) -> None:
         if kind not in self.looked_at:
             self.looked_at.append(kind)
         for check in registry.all_checks():
@@ -128,7 +137,7 @@ class Examination:
             for finding in found:
                 self._enter(check, kind, finding)
 
-    def _enter(self, check, kind, finding):
+    def _enter(self, check: Check, kind: str, finding: Finding) -> None:
         # What the source shows and the first steps confirm is one finding: the one that was seen to happen.
         for i, (other, seen_in, f) in enumerate(self.findings):
             if (
@@ -146,7 +155,7 @@ class Examination:
         order = {c.id: i for i, c in enumerate(registry.all_checks())}
         return sorted(self.findings, key=lambda f: (registry.VERDICTS.index(f[2].verdict), order[f[0].id]))
 
-    def is_bad(self):
+    def is_bad(self) -> bool:
         return any(f.verdict == "bad" for _, _, f in self.findings)
 
 
@@ -266,7 +275,7 @@ def _examine_left(options, examination):
                 examination.not_looked_at.append({"what": "report", "why": f"{run.directory or '.'} {_standing(run)}"})
 
 
-def main(words):
+def main(words: Sequence[str]) -> int:
     """Returns the exit code."""
     try:
         options = parse(words)

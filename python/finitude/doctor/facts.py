@@ -1,12 +1,21 @@
 """What the checks of first steps and of finished runs are given."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import os
 import re
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
 
-def number(value):
+    from ..base.types import Alarm, Birth, Document
+
+
+def number(value: Any) -> float:
     """A number of a report, where NaN and Inf are texts; NaN for what is none."""
     try:
         return float(value)
@@ -14,7 +23,7 @@ def number(value):
         return math.nan
 
 
-def slope(values):
+def slope(values: Iterable[float]) -> tuple[float, float]:
     """(factor from first to last by a straight line through the logarithms, how well it fits from 0 to 1)."""
     logs = [math.log(v) for v in values if v > 0 and math.isfinite(v)]
     n = len(logs)
@@ -28,7 +37,7 @@ def slope(values):
     return math.exp(max(-690.0, min(690.0, sxy / sxx * (n - 1)))), sxy * sxy / (sxx * syy)
 
 
-def samples(given, rows):
+def samples(given: dict[str, Any], rows: Iterable[int]) -> list[Any]:
     """The indices in the data set of these rows of a batch, as far as the sampler told them."""
     return [given["indices"][r] for r in rows if r < len(given["indices"])]
 
@@ -39,7 +48,7 @@ class Steps:
     again: the facts of a second process that ran the same steps (--twice), or None.
     """
 
-    def __init__(self, facts, again=None):
+    def __init__(self, facts: dict[str, Any], again: Steps | None = None):
         self.facts, self.again = facts, again
 
     def __getattr__(self, name):
@@ -48,37 +57,37 @@ class Steps:
         except KeyError:
             raise AttributeError(name) from None
 
-    def get(self, name, default=None):
+    def get(self, name: str, default: Any = None) -> Any:
         return self.facts.get(name, default)
 
-    def of(self, what):
+    def of(self, what: str) -> list[dict[str, Any]]:
         """Events of one kind."""
         return [e for e in self.events if e["what"] == what]
 
     @staticmethod
-    def at(fact):
+    def at(fact: dict[str, Any]) -> tuple[Any, ...]:
         """(file, line) of an event or another fact."""
         return tuple(fact["at"]) if "at" in fact else (fact["file"], fact["line"])
 
-    def is_ruined(self):
+    def is_ruined(self) -> bool:
         """Is a loss or a gradient of these steps not finite?"""
         return self.bad_step() is not None or bool(self.bad_losses())
 
-    def by_optimizer(self):
+    def by_optimizer(self) -> dict[int, list[dict[str, Any]]]:
         """Steps by optimizer, in the order of their first step."""
         out = {}
         for s in self.steps:
             out.setdefault(s["ordinal"], []).append(s)
         return out
 
-    def training_autocast(self):
+    def training_autocast(self) -> list[dict[str, Any]]:
         """Autocast regions that something was computed in that can have gradients."""
         return [a for a in self.autocast if a["grad"]]
 
-    def autocast_dtypes(self):
+    def autocast_dtypes(self) -> set[str]:
         return {a["dtype"] for a in self.training_autocast()}
 
-    def bad_step(self):
+    def bad_step(self) -> dict[str, Any] | None:
         """The first step with a loss or gradient that is not finite, which is no work of a GradScaler; or None."""
         for s in self.steps:
             bad_loss = s["loss"] is not None and not math.isfinite(number(s["loss"]))
@@ -86,7 +95,7 @@ class Steps:
                 return s
         return None
 
-    def bad_losses(self):
+    def bad_losses(self) -> list[dict[str, Any]]:
         """Backward calls with a loss that is not finite. A half-precision loss times a loss scale is left out."""
         scaled = bool(self.of("scale"))
         return [
@@ -106,13 +115,13 @@ class Replay:
     text: str  # what it said
 
     @property
-    def says(self):
+    def says(self) -> str:
         """Its first line, without the time it took."""
         first = self.text.strip().splitlines()[0] if self.text.strip() else ""
         return re.sub(r", [0-9.]+ (ms|s)$", "", first)
 
     @property
-    def is_finite(self):
+    def is_finite(self) -> bool | None:
         """Did everything come out finite that was not? None: it does not say."""
         lines = self.text.splitlines()
         finite, still = (any(line.startswith(w) for line in lines) for w in ("finite in ", "non-finite in "))
@@ -125,25 +134,33 @@ class Run:
     capsules: the descriptions of the bad steps that it left. replays: of the one that the doctor was asked of, by how
     it was computed: "as recorded", "float32", "deterministic", "bfloat16"."""
 
-    def __init__(self, document, ring=(), capsules=(), directory="", killed=False, is_capsule=False):
+    def __init__(
+        self,
+        document: Document,
+        ring: Iterable[dict[str, Any]] = (),
+        capsules: Iterable[dict[str, Any]] = (),
+        directory: str = "",
+        killed: bool = False,
+        is_capsule: bool = False,
+    ):
         self.document, self.ring, self.capsules = document, list(ring), list(capsules)
         self.directory, self.killed, self.is_capsule, self.replays = directory, killed, is_capsule, {}
 
     @property
-    def who(self):
+    def who(self) -> str:
         """ "rank-1: " where one of several processes left this, else ""."""
         name = os.path.basename(os.path.normpath(self.directory)) if self.directory else ""
         return f"{name}: " if name.startswith(("rank-", "pid-")) else ""
 
     @staticmethod
-    def part(capsule, *keys):
+    def part(capsule: Any, *keys: str) -> dict[str, Any]:
         """A part of the description of a capsule, which is anybody's: {} where it is not an object."""
         for key in keys:
             capsule = capsule.get(key) if isinstance(capsule, dict) else None
         return capsule if isinstance(capsule, dict) else {}
 
     @staticmethod
-    def experiment(alarm, *begins):
+    def experiment(alarm: Alarm, *begins: str) -> str:
         """The outcome of the first experiment of an alarm whose name begins so, or ""."""
         for one in (alarm.get("cause") or {}).get("experiments") or []:
             if str(one.get("name", "")).startswith(begins):
@@ -151,36 +168,36 @@ class Run:
         return ""
 
     @property
-    def alarms(self):
+    def alarms(self) -> list[Alarm]:
         return self.document.get("alarms") or []
 
     @property
-    def advisories(self):
+    def advisories(self) -> list[dict[str, Any]]:
         return self.document.get("advisories") or []
 
-    def watched(self, key):
+    def watched(self, key: str) -> int:
         value = (self.document.get("watched") or {}).get(key)
         return value if isinstance(value, int) else 0
 
     @staticmethod
-    def cause(alarm):
+    def cause(alarm: Alarm) -> str:
         return (alarm.get("cause") or {}).get("class") or "unknown"
 
     @staticmethod
-    def birth(alarm):
+    def birth(alarm: Alarm) -> Birth:
         return (alarm.get("births") or [{}])[0]
 
-    def caused_by(self, *classes):
+    def caused_by(self, *classes: str) -> list[Alarm]:
         """Alarms, then advisories, of these cause classes."""
         return [a for a in [*self.alarms, *self.advisories] if self.cause(a) in classes]
 
-    def at(self, alarm):
+    def at(self, alarm: Alarm) -> tuple[str, int]:
         """(file, line) of the birth: for a backward birth, of the forward operation."""
         birth = self.birth(alarm)
         birth = birth.get("forward") or birth
         return birth.get("file") or "", birth.get("line") or 0
 
-    def optimizers(self):
+    def optimizers(self) -> dict[int, list[dict[str, Any]]]:
         """Steps of the ring by optimizer."""
         out = {}
         for s in self.ring:

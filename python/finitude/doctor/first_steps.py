@@ -1,5 +1,7 @@
 """Runs the first steps of a script in a process of its own, which is ended where we have seen enough."""
 
+from __future__ import annotations
+
 import json
 import os
 import select
@@ -10,6 +12,11 @@ import time
 
 from ..base import say
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
 GRACE = 5.0  # seconds for the script to let go after its time is up
 MAX_BYTES = 256 << 20
 TAIL = 4000  # characters of a failed script's last words
@@ -19,7 +26,15 @@ class CannotRun(Exception):
     """The first steps cannot be looked at here; says why."""
 
 
-def run(target, is_module, arguments, steps, seconds, show_output=False, compared=False):
+def run(
+    target: str,
+    is_module: bool,
+    arguments: Sequence[str],
+    steps: int,
+    seconds: float,
+    show_output: bool = False,
+    compared: bool = False,
+) -> tuple[dict[str, Any], str]:
     """(facts, last words of the script). Raises CannotRun where nothing was seen. compared: with another run, so that
     each operation counts."""
     if not hasattr(os, "fork"):

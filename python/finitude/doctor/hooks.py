@@ -1,5 +1,7 @@
 """Puts the observers where torch calls. The process ends with the look; nothing is taken out again."""
 
+from __future__ import annotations
+
 import collections
 import functools
 import weakref
@@ -7,8 +9,12 @@ import weakref
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import DoctorLook
 
-def install(look):
+
+def install(look: DoctorLook) -> None:
     def over(owner, name, make):
         original = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
         setattr(owner, name, functools.wraps(original)(make(original)))

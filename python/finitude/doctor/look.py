@@ -4,6 +4,8 @@ changed.
 Every observer is guarded: a failure of ours is noted and the script goes on as if we were not there. hooks.py puts the
 observers where torch calls; measure.py and operations.py read off tensors and operations."""
 
+from __future__ import annotations
+
 import os
 import sys
 import threading
@@ -19,6 +21,14 @@ from ..program import discover, flags
 from . import measure, operations
 from .measure import place, rms, statistics, tensors_of
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import FrameType
+    from typing import Any
+
+    from ..base.types import Module, Optimizer, Tensor
+
 MAX_EVENTS, MAX_LAYERS, MAX_PARAMETERS, MAX_TENSORS = 20_000, 2_000, 5_000, 200
 MAX_OPERATIONS = 20_000
 _STEP_FILE = sys.modules["torch.optim.optimizer"].__file__
@@ -26,7 +36,8 @@ _STEP_FILE = sys.modules["torch.optim.optimizer"].__file__
 
 def _is_inner_step(optimizer):
     """Is it the step of a base class, called by that of a subclass? torch calls its hooks around both."""
-    frame, around = sys._getframe(1), 0
+    frame: FrameType | None = sys._getframe(1)
+    around = 0
     while frame is not None and around < 2:
         code = frame.f_code
         around += (
@@ -39,7 +50,7 @@ def _is_inner_step(optimizer):
 class Look(TorchDispatchMode):
     """Looks on until `steps` steps of one optimizer are over. compared: with another run, operation by operation."""
 
-    def __init__(self, steps, write, compared=False):
+    def __init__(self, steps: int, write: Callable[[Any], Any], compared: bool = False):
         super().__init__()
         self.wanted, self.write, self.compared = steps, write, compared
         self.pid, self.begin = os.getpid(), time.monotonic()
@@ -52,7 +63,7 @@ class Look(TorchDispatchMode):
         self.scales = {}  # id(scaler) -> its scale since its last update
         self.seen_layers, self.unnamed = set(), []
         self.backward_depth = self.scaler_depth = 0
-        self.facts = {
+        self.facts: dict[str, Any] = {
             "ended": "",
             "error": "",
             "torch": torch.__version__,
@@ -72,12 +83,12 @@ class Look(TorchDispatchMode):
         }
         os.register_at_fork(after_in_child=self._forked)
 
-    def _forked(self):
+    def _forked(self) -> None:
         self.busy = True
 
     # -- helpers -------------------------------------------------------------------------------
 
-    def looking(self, function, *args):
+    def looking(self, function: Callable[..., Any], *args: Any) -> None:
         """Calls one of our observers: not re-entered, and never a failure of the script's."""
         if self.busy:
             return
@@ -94,12 +105,12 @@ class Look(TorchDispatchMode):
             if os.getpid() == self.pid:
                 self.busy = False
 
-    def event(self, what, **more):
+    def event(self, what: str, **more: Any) -> None:
         if len(self.facts["events"]) < MAX_EVENTS:
             file, line = place()
             self.facts["events"].append({"what": what, "file": file, "line": line, **more})
 
-    def over(self, how, error=""):
+    def over(self, how: str, error: str = "") -> None:
         """Writes what was seen."""
         self.facts.update(ended=how, error=error[:2000], seconds=round(time.monotonic() - self.begin, 3))
         try:
@@ -117,7 +128,7 @@ class Look(TorchDispatchMode):
         except RuntimeError as e:  # torch refuses to tell where old and new settings are mixed
             f["precision_error"] = str(e)[:500]
         f["deterministic"] = torch.are_deterministic_algorithms_enabled()
-        f["fill_uninitialized"] = torch.utils.deterministic.fill_uninitialized_memory
+        f["fill_uninitialized"] = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]  # a property of the module
         f["cublas_workspace"] = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
         f["cuda"] = torch.cuda.is_available() and torch.cuda.is_initialized()
         f["capability"] = list(torch.cuda.get_device_capability()) if f["cuda"] else None
@@ -126,7 +137,9 @@ class Look(TorchDispatchMode):
 
     # -- modules and their inputs --------------------------------------------------------------
 
-    def call_module(self, original, module, args, kwargs):
+    def call_module(
+        self, original: Callable[..., Any], module: Module, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
         thread = threading.get_ident()
         depth = self.depth.get(thread, 0)
         if self.busy or not torch.is_grad_enabled() or os.getpid() != self.pid:
@@ -166,12 +179,12 @@ class Look(TorchDispatchMode):
                 kinds.setdefault(type(child), []).append(id(child))
         self.repeated.update(i for same in kinds.values() if len(same) > 1 for i in same)
 
-    def data(self, name, t, indices=()):
+    def data(self, name: str, t: Tensor, indices: Sequence[Any] = ()) -> None:
         """A tensor of a batch: of a loader, which knows the samples, or given to a model."""
         if len(self.facts["inputs"]) < MAX_TENSORS and (one := measure.batch(name, t, indices)):
             self.facts["inputs"].append(one)
 
-    def batch(self, batch, indices):
+    def batch(self, batch: Any, indices: Sequence[Any]) -> None:
         for name, t in tensors_of(batch, "batch"):
             self.data(name, t, indices)
 
@@ -240,7 +253,7 @@ class Look(TorchDispatchMode):
 
     # -- backward, clipping, scaler, optimizer --------------------------------------------------
 
-    def backward(self, original, args, kwargs):
+    def backward(self, original: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if self.backward_depth == 0 and kwargs.get("accumulate_grad", True):  # torch.autograd.grad is no training step
             self.looking(self._backward_begins, args)
         self.backward_depth += 1
@@ -265,7 +278,7 @@ class Look(TorchDispatchMode):
             device=device,
         )
 
-    def autocast(self, region, entered, has_gradients):
+    def autocast(self, region: Any, entered: bool, has_gradients: bool) -> None:
         thread = threading.get_ident()
         if not getattr(region, "_enabled", True):
             return
@@ -281,7 +294,7 @@ class Look(TorchDispatchMode):
                 }
             )
 
-    def scaler_called(self, what, scaler, optimizer):
+    def scaler_called(self, what: str, scaler: Any, optimizer: Optimizer | None) -> None:
         scale = float(scaler.get_scale())
         if what == "scale":
             self.scales[id(scaler)] = scale
@@ -290,7 +303,7 @@ class Look(TorchDispatchMode):
         owned = [id(p) for p in discover.parameters(optimizer)[:64]] if optimizer is not None else []
         self.event(what, scaler=id(scaler), owned=owned, scale=scale, inside=self.scaler_depth > 0)
 
-    def before_clip(self, parameters):
+    def before_clip(self, parameters: Sequence[Tensor]) -> None:
         """What clipping is given: the norm in double precision, and who makes it."""
         stats = [(p, s) for p in parameters if p.grad is not None and (s := statistics(p.grad))]
         exact = sum(s["sum_sq"] for _, s in stats) ** 0.5
@@ -300,12 +313,14 @@ class Look(TorchDispatchMode):
             finite=all(s["finite"] == s["numel"] for _, s in stats),
             elements=len(stats),
             exact=exact,
-            dtypes=sorted({measure.dtype(p.grad) for p, _ in stats}),
+            dtypes=sorted({measure.dtype(p.grad) for p, _ in stats}),  # type: ignore[arg-type]  # see above
             bad=[self.names.get(id(p), "") for p, s in stats if s["finite"] != s["numel"]][:20],
             top=[{"name": self.names.get(id(p), f"shape {list(p.shape)}"), "norm": s["sum_sq"] ** 0.5} for p, s in top],
         )
 
-    def clipped(self, parameters, result, max_norm, by, norm_type=2.0):
+    def clipped(
+        self, parameters: Sequence[Tensor], result: Any, max_norm: float, by: str, norm_type: float = 2.0
+    ) -> None:
         with_grad = [p for p in parameters if p.grad is not None]
         self.event(
             "clip",
@@ -318,7 +333,7 @@ class Look(TorchDispatchMode):
             owned=[id(p) for p in with_grad[:64]],
         )
 
-    def before_step(self, optimizer):
+    def before_step(self, optimizer: Optimizer) -> None:
         if self.facts["ended"]:  # the script has swallowed our exception
             os._exit(0)
         if _is_inner_step(optimizer):
@@ -376,7 +391,7 @@ class Look(TorchDispatchMode):
             return None
         return p.grad != 0
 
-    def after_step(self, optimizer):
+    def after_step(self, optimizer: Optimizer) -> None:
         ordinal = self.ordinals.get(id(optimizer))
         if _is_inner_step(optimizer):
             return

@@ -1,5 +1,7 @@
 """What is read off a tensor, as plain numbers, and where in the user's program we are."""
 
+from __future__ import annotations
+
 import hashlib
 import math
 import os
@@ -10,15 +12,23 @@ import torch
 from .. import _native
 from ..base import _places
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import FrameType
+    from typing import Any
+
+    from ..base.types import Tensor
+
 HALF_NORMAL = 6.103515625e-05  # the smallest normal float16
 SAMPLE = 1 << 20  # elements of a gradient whose small values are counted
 HASHED = 1 << 20  # bytes of a batch that its fingerprint is made of
 FEW = 4  # values of a row below which it says nothing that they are all equal
 
 
-def place():
+def place() -> tuple[str, int]:
     """(file, line) of the innermost frame of the user's."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not _places.is_library(frame.f_code.co_filename):
             return os.path.abspath(frame.f_code.co_filename), frame.f_lineno
@@ -26,11 +36,11 @@ def place():
     return "", 0
 
 
-def dtype(t):
+def dtype(t: Tensor) -> str:
     return str(t.dtype).removeprefix("torch.")
 
 
-def statistics(t):
+def statistics(t: Tensor) -> dict[str, Any] | None:
     """Counts and range of a tensor as plain numbers; None for one without memory to read."""
     t = t.detach()
     if t.device.type not in ("cpu", "meta"):
@@ -43,12 +53,12 @@ def statistics(t):
     return {"min": float(t.min()), "max": float(t.max()), "nan": 0, "inf": 0, "numel": t.numel(), "finite": t.numel()}
 
 
-def rms(s):
+def rms(s: dict[str, Any]) -> float:
     """Of the finite values that statistics() has counted."""
     return (s["sum_sq"] / max(s["finite"], 1)) ** 0.5
 
 
-def tensors_of(value, name="", depth=0):
+def tensors_of(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
     """(name, tensor) in nested containers."""
     if isinstance(value, torch.Tensor):
         yield name, value
@@ -77,7 +87,7 @@ def has_memory(t):
     return True
 
 
-def fingerprint(t):
+def fingerprint(t: Tensor) -> str:
     """Equal for equal bytes; "" where there are none to read."""
     if not has_memory(t):
         return ""
@@ -87,7 +97,7 @@ def fingerprint(t):
     ).hexdigest()
 
 
-def batch(name, t, indices):
+def batch(name: str, t: Tensor, indices: Sequence[Any]) -> dict[str, Any] | None:
     """A tensor of a batch: range, the rows that are not finite or all of one value, its fingerprint, its samples. None:
     not to be read."""
     if not has_memory(t):
@@ -122,7 +132,7 @@ def batch(name, t, indices):
     return one
 
 
-def parameter(name, p, scale):
+def parameter(name: str, p: Tensor, scale: float) -> dict[str, Any]:
     """A parameter and its gradient. scale: the gradient was computed times this."""
     s = statistics(p)
     one = {

@@ -1,8 +1,14 @@
 """What is read off single operations of the first steps: losses, attention, matrix products."""
 
+from __future__ import annotations
+
 import torch
 
 from .measure import dtype, fingerprint, place, tensors_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 MASKED = -1e4  # masks are -Inf or close to the end of the range
 SHOWN = 512  # queries of one head
@@ -152,6 +158,8 @@ def _attention(facts, name, x, largest, head, heads, masked_rows):
 def product(facts, name, args, kwargs):
     """How much is multiplied in which dtype."""
     tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    a: Any
+    b: Any
     a, b = tensors[-2:] if len(tensors) > 1 else (None, None)
     if name in ("aten::convolution", "aten::_convolution"):
         a, b = tensors[0], tensors[1]
@@ -174,7 +182,7 @@ ALLOCATE = (
 )  # what they hold is chance
 
 
-def bits(values):
+def bits(values: Any) -> list[str]:
     """Fingerprints of the tensors in what an operation is given or hands out."""
     return [fingerprint(t) for _, t in tensors_of(values)]
 
@@ -187,7 +195,7 @@ def numbers(values):
     return [number for value in inner for number in numbers(value)]
 
 
-def compared(facts, func, args, given, out, in_backward):
+def compared(facts: dict[str, Any], func: Any, args: Any, given: Any, out: Any, in_backward: bool) -> None:
     """An operation as another run of the same script has it too, or has not. given: the bits of its operands before the
     call."""
     name = func._schema.name if hasattr(func, "_schema") else str(func)

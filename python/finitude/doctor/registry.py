@@ -1,7 +1,16 @@
 """What a check is, and which there are."""
 
+from __future__ import annotations
+
 import dataclasses
 import importlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ..base.types import Function
 
 LOOKS_AT = {
     "source": "the script and what it imports from its own folder, parsed and never run",
@@ -41,10 +50,10 @@ class Check:
     id: str
     name: str
     looks_at: str
-    function: object
+    function: Callable[..., Any]
 
     @property
-    def text(self):
+    def text(self) -> str:
         """The first paragraph of the function's docstring: its row in the table of checks."""
         return " ".join((self.function.__doc__ or "").strip().split("\n\n")[0].split())
 
@@ -52,7 +61,7 @@ class Check:
 _checks = []
 
 
-def check(id, name, looks_at):
+def check(id: str, name: str, looks_at: str) -> Callable[[Function], Function]:
     """Decorator: enters a generator function of findings as a check.
 
     id and name: as shown; several functions may share them, one for each of what they look at ("source": gets a
@@ -68,7 +77,7 @@ def check(id, name, looks_at):
     return enter
 
 
-def all_checks():
+def all_checks() -> list[Check]:
     """Every check, in the order of the table; those of --rules after ours."""
     from .checks import MODULES
 
@@ -78,7 +87,7 @@ def all_checks():
     return sorted(ours, key=lambda c: int(c.id[1:])) + [c for c in _checks if c not in ours]
 
 
-def table():
+def table() -> str:
     """The table of docs/doctor.md."""
     rows = ["| check | name | looks at | speaks of |", "|---|---|---|---|"]
     rows += [f"| {c.id} | `{c.name}` | {c.looks_at} | {c.text} |" for c in all_checks()]

@@ -1,11 +1,18 @@
 """The user's script as text: parsed with `ast`, with names resolved through its imports. Never imported, never
 evaluated."""
 
+from __future__ import annotations
+
 import ast
 import fnmatch
 import os
 
 from ..base import plain_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
 
 MAX_FILES, MAX_BYTES = 300, 4 << 20
 AUTOCAST = (
@@ -40,11 +47,11 @@ class Call:
         self.at = (file.path, node.lineno)
 
     @property
-    def receiver(self):
+    def receiver(self) -> str:
         """Source text of what the method is called on, or ""."""
         return ast.unparse(self.node.func.value) if isinstance(self.node.func, ast.Attribute) else ""
 
-    def argument(self, keyword, position=None):
+    def argument(self, keyword: str, position: int | None = None) -> ast.expr | None:
         """The expression given for a parameter, or None."""
         for k in self.node.keywords:
             if k.arg == keyword:
@@ -54,17 +61,17 @@ class Call:
             return None if isinstance(found, ast.Starred) else found
         return None
 
-    def parents(self):
+    def parents(self) -> Iterator[ast.AST]:
         return self.file.parents(self.node)
 
     @property
-    def function(self):
+    def function(self) -> ast.AST:
         """The innermost function around it, or the module."""
         return next(
             p for p in self.parents() if isinstance(p, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module))
         )
 
-    def is_conditional(self):
+    def is_conditional(self) -> bool:
         """Below an `if` (but for `if __name__ == "__main__"`), a conditional expression or an exception handler."""
         return any(
             isinstance(p, ast.ExceptHandler)
@@ -88,7 +95,7 @@ class File:
             key=lambda c: (c.node.end_lineno, c.node.end_col_offset),
         )
 
-    def _enter(self, node):
+    def _enter(self, node: ast.AST) -> None:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 self.names[alias.asname or alias.name.split(".")[0]] = (
@@ -104,11 +111,11 @@ class File:
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 self.assigned.setdefault(ast.unparse(target), []).append(node)
 
-    def parents(self, node):
+    def parents(self, node: Any) -> Iterator[ast.AST]:
         while (node := self._parent.get(node)) is not None:
             yield node
 
-    def dotted(self, node):
+    def dotted(self, node: ast.AST) -> str:
         """ "torch.nn.functional.log_softmax" for F.log_softmax; "" for what is not a chain of names."""
         parts = []
         while isinstance(node, ast.Attribute):
@@ -118,7 +125,7 @@ class File:
             return ""
         return ".".join([self.names.get(node.id, node.id), *reversed(parts)])
 
-    def value(self, node):
+    def value(self, node: Any) -> Any:
         """The expression itself, or the only one that the variable it names is ever set to in this file."""
         if isinstance(node, (ast.Name, ast.Attribute)):
             found = self.assigned.get(ast.unparse(node), [])
@@ -139,12 +146,12 @@ class Source:
     def __init__(self, files, left_out=()):
         self.files, self.left_out = files, list(left_out)
 
-    def calls(self, *patterns):
+    def calls(self, *patterns: str) -> list[Call]:
         """Calls whose dotted name matches one of the patterns (as file names do: "torch.*"), in order of execution in a
         line."""
         return [c for f in self.files for c in f.calls if any(fnmatch.fnmatchcase(c.name, p) for p in patterns)]
 
-    def methods(self, *names):
+    def methods(self, *names: str) -> list[Call]:
         """Calls of methods by name, whatever they are called on."""
         return [
             c
@@ -153,7 +160,7 @@ class Source:
             if isinstance(c.node.func, ast.Attribute) and c.node.func.attr in names
         ]
 
-    def assignments(self, *names):
+    def assignments(self, *names: str) -> list[tuple[Any, tuple[str, int]]]:
         """(value, (path, line)) of every assignment to these dotted names."""
         out = []
         for f in self.files:
@@ -164,9 +171,9 @@ class Source:
                             out.append((node.value, (f.path, node.lineno)))
         return out
 
-    def autocasts(self):
+    def autocasts(self) -> list[tuple[Call, str | None]]:
         """(call, dtype or None) of every autocast that is not certainly off."""
-        out = []
+        out: list[tuple[Call, str | None]] = []
         for c in self.calls(*AUTOCAST):
             on = c.argument("enabled")
             if isinstance(on, ast.Constant) and not on.value:
@@ -178,7 +185,7 @@ class Source:
                 out.append((c, c.file.half_dtype(given)))
         return out
 
-    def scalers(self):
+    def scalers(self) -> list[tuple[Call, set[str]]]:
         """(call, names that hold it) of every GradScaler that is not certainly off."""
         out = []
         for c in self.calls(*SCALERS):
@@ -189,10 +196,10 @@ class Source:
             out.append((c, names))
         return out
 
-    def says(self, text):
+    def says(self, text: str) -> bool:
         return any(text in f.text for f in self.files)
 
-    def trains(self):
+    def trains(self) -> bool:
         return bool(self.methods("backward"))
 
 
@@ -229,7 +236,7 @@ def _modules(file, root):
                     yield os.path.abspath(found)
 
 
-def read(path):
+def read(path: str) -> Source:
     """Raises Unreadable for the script itself; of what it imports, files that cannot be read are left out."""
     path = os.path.abspath(path)
     root = os.path.dirname(path)

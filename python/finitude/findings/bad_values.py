@@ -1,9 +1,17 @@
 """Whether a value of Python, NumPy, a table or torch holds NaN or Inf."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 
 import torch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Tensor
 
 MAX_DEPTH, MAX_ITEMS, MAX_VALUES = 5, 4096, 1 << 28
 
@@ -12,7 +20,7 @@ class Look:
     """Whether values hold what is looked for: NaN where the batch holds NaN, else also Inf. effort: numbers read so
     far."""
 
-    def __init__(self, only_nan):
+    def __init__(self, only_nan: bool):
         self.only_nan, self.effort = only_nan, 0
 
     def _number(self, value):
@@ -26,7 +34,7 @@ class Look:
         self.effort += array.size
         return bool((numpy.isnan(array) if self.only_nan else ~numpy.isfinite(array)).any())
 
-    def _tensor(self, tensor):
+    def _tensor(self, tensor: Tensor) -> bool:
         if (
             not (tensor.is_floating_point() or tensor.is_complex())
             or tensor.layout is not torch.strided
@@ -37,7 +45,7 @@ class Look:
         tensor = tensor.detach()
         return bool((torch.isnan(tensor) if self.only_nan else ~torch.isfinite(tensor)).any())
 
-    def is_bad(self, value, depth=0):
+    def is_bad(self, value: Any, depth: int = 0) -> bool:
         """Never raises; what cannot be looked into is not bad."""
         try:
             return self._is_bad(value, depth)
@@ -60,7 +68,7 @@ class Look:
         )
 
 
-def as_array(value):
+def as_array(value: Any) -> Any:
     """The numpy array that a value is, or a column or row of a table; None for others."""
     module = type(value).__module__.partition(".")[0]
     if module == "numpy" and hasattr(value, "dtype"):
@@ -72,7 +80,7 @@ def as_array(value):
     return None
 
 
-def parts(value):
+def parts(value: Any) -> list[tuple[Any, Any]]:
     """[(key, part)] of a list, tuple, dict, table or plain record."""
     if isinstance(value, dict):
         return list(value.items())[:MAX_ITEMS]

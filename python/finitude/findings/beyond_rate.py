@@ -2,6 +2,8 @@
 its own arithmetic, a division by almost nothing; its line is found in its source, and the state that is zero where the
 gradient is not. Of one of torch's: the state that it was given, or something else that writes the weights."""
 
+from __future__ import annotations
+
 import ast
 import inspect
 import math
@@ -13,6 +15,12 @@ from ..base import sources
 from ..base._places import is_library
 from ..program import discover, guard
 from . import hyper
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..base.types import AppliedSteps, Findings, Optimizer
 
 OWN_STEP_SIZE = (torch.optim.LBFGS, torch.optim.Rprop)  # their updates follow from no learning rate
 BEYOND = 1e3  # times the sum of lr x max(1, largest gradient) over all steps
@@ -41,7 +49,7 @@ FOLLOWS = frozenset(
 )
 
 
-def tell(found, optimizer, start, steps):
+def tell(found: Findings, optimizer: Optimizer, start: Mapping[int, float], steps: AppliedSteps) -> None:
     """Into findings of what such weights led to. start: {id of a parameter: its magnitude before the first step};
     steps: (step, loss, largest gradient, learning rate) of the applied ones."""
     if not found.get("births") or found["cause"]["class"] not in FOLLOWS or isinstance(optimizer, OWN_STEP_SIZE):
@@ -52,7 +60,7 @@ def tell(found, optimizer, start, steps):
     by_rate *= _largest_rate(optimizer, steps[-1][3])
     now = discover.magnitudes(optimizer)
     moved = {p: now[p] - before for p, before in start.items() if p in now}
-    worst = max(moved, key=moved.get, default=None)
+    worst = max(moved, key=moved.__getitem__, default=None)
     if (
         worst is None
         or not math.isfinite(by_rate)
@@ -81,7 +89,7 @@ class _Moved(typing.NamedTuple):
     by_rate: float  # what learning rate x gradient comes to
     steps: list
 
-    def words(self):
+    def words(self) -> str:
         count = len(self.steps)
         in_steps = f"in {count} step{'s' * (count > 1)}"
         return f"by {self.by:.3g} {in_steps}, where learning rate x gradient comes to {self.by_rate:.3g}"
@@ -96,7 +104,7 @@ def _tell_outside(found, optimizer, of):
         if not magnitude <= BEYOND * max(1.0, largest) ** 2
     }
     if state:
-        key = max(state, key=state.get)
+        key = max(state, key=state.__getitem__)
         text = (
             f"{kind}.step moved {of.name} {of.words()}: its state {key} of {of.name} is as large as {state[key]:.3g}, "
             f"which no gradient of these steps makes (the largest is {largest:.3g}): that state is corrupt"
@@ -152,8 +160,8 @@ def _tell_arithmetic(found, optimizer, of):
         file, line = place
         text += f"; it divides at {file.rpartition('/')[2]}:{line}: {sources.line(file, line)}"
     fix = (
-        f"keep {next(iter([*zero, *small]))} away from 0 there: refresh it in each step, or add an epsilon of the order of "
-        "the gradients"
+        f"keep {next(iter([*zero, *small]))} away from 0 there: refresh it in each step, or add an epsilon of the "
+        "order of the gradients"
         if zero or small
         else "add an epsilon of the order of the gradients to what the update is divided by"
     )
@@ -236,7 +244,7 @@ def _division(optimizer, keys):
             aliases = _aliases(function)
             for node in ast.walk(function):
                 if (by := _denominator(node)) is not None:
-                    found.append((sorted(_keys(by, aliases) & set(keys)), code.co_filename, node.lineno))
+                    found.append((sorted(_keys(by, aliases) & set(keys)), code.co_filename, node.lineno))  # type: ignore[attr-defined]  # an expression
         break
     by_key = [f for f in found if f[0]]
     if not by_key and len(found) != 1:

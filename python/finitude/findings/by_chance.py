@@ -1,6 +1,8 @@
 """A bad value that did not come again when the same step was run again: which tensor held it, and whether its bits tell
 that the memory was something else before."""
 
+from __future__ import annotations
+
 import ast
 
 import torch
@@ -10,6 +12,13 @@ from ..base import sources
 from ..program import discover
 from ..program.counts import count_text
 from . import findings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from ..base.types import Alarm, Sink
 
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # by torch.func
 MAX_MB, MAX_FRAMES = 64, 8  # that are looked at
@@ -29,7 +38,7 @@ FORMATS = {
 FIX = "initialise it (torch.zeros, nn.init, copy_) before the first read"
 
 
-def note(sinks):
+def note(sinks: Iterable[Sink]) -> list[dict[str, Any]]:
     """What is bad now, before anything is run again: [{name, count, bits, file, line}], the sinks first, then data in
     the user's names."""
     found = [
@@ -97,7 +106,7 @@ def _bound_at(frame, name):
     return {"file": file, "line": max(above)} if above else {"file": "", "line": 0}
 
 
-def tell(alarm, noted):
+def tell(alarm: Alarm, noted: list[dict[str, Any]]) -> None:
     """Into the cause of an alarm whose step came out finite when it was run again."""
     cause = alarm["cause"]
     if not noted or cause["class"] not in ("unknown", "corrupted-state"):

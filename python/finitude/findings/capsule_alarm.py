@@ -1,5 +1,7 @@
 """The alarm that a capsule tells of, made that of the run. Without torch: a launcher does it for its ranks."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re
@@ -7,8 +9,15 @@ import re
 from ..base import checked_json, secrets
 from ..base.plain_json import read, safe
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Container
+    from typing import Any
 
-def complete(alarm, redact):
+    from ..base.types import Alarm, Document
+
+
+def complete(alarm: Alarm, redact: int) -> None:
     """What became of the step is known only when its capsule is there: its report is made that of the run. Where that
     cannot be, or the capsule has gone meanwhile, nothing is lost but that."""
     about = os.path.join(alarm["capsule"], "capsule.json")
@@ -50,14 +59,14 @@ _SENTENCES = ("text", "tried", "name", "reason", "rerun_text")
 _LEFT_OUT = "(left out)"
 
 
-def redacted(report):
+def redacted(report: Document) -> Document:
     """What of a report one with --redact tells: no value, no text of a line, no argument of the program. Its places
     stay: the report lies beside the program that they are of."""
     told = without_sources(report, PLACES)
     return {**told, "command": []} if "command" in told else told
 
 
-def without_sources(value, but=()):
+def without_sources(value: Any, but: Container[str] = ()) -> Any:
     """What of an alarm a redacted capsule tells: no line, and no value. but: keys that are told all the same."""
     if isinstance(value, dict):
         few = _gives_values_away(value)
@@ -77,7 +86,7 @@ def without_sources(value, but=()):
     return [without_sources(v, but) for v in value] if isinstance(value, (list, tuple)) else value
 
 
-def forget_removed(alarms):
+def forget_removed(alarms: list[Alarm]) -> str:
     """Of alarms whose capsules newer ones have pushed out: they name none any more. What is said of it, or ""."""
     gone = []
     for alarm in alarms:

@@ -4,19 +4,27 @@ of losses is: had they a part in what it found?
 Followed through the operations of the trace: what is non-finite by them, and where that ends in something finite, such
 as a comparison."""
 
+from __future__ import annotations
+
 from .. import _native
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..base.types import Findings, Operation, Tensor
 
 MAX_BIRTHS = 16  # so many are told, and there may be more
 _MARK = "as the first run left it: "
 
 
-def name(written):
+def name(written: Iterable[tuple[str, Tensor]]) -> None:
     """written: (name, tensor) of that memory. Before the trace is analysed."""
     for what, tensor in written:
         _native.trace_name(tensor, "state", _MARK + what)
 
 
-def part(found, ops, most):
+def part(found: Findings, ops: Sequence[Operation], most: int) -> list[str]:
     """Names of the memory that may have had a part in the births `found`, among the operations `ops`; most: of so many
     operations some are missing."""
     came_from = {}  # storage -> the memory that its non-finite values may come of

@@ -1,16 +1,22 @@
 """The norm of finite gradients overflowed, and clipping by it multiplied them all by zero: training stands still and
 looks healthy."""
 
+from __future__ import annotations
+
 import weakref
 
 from . import findings, hyper
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Optimizer, Session, Window
 
 _told = (
     weakref.WeakKeyDictionary()
 )  # optimizer -> (the advisory, its first step, that step's norm, its last step, how often)
 
 
-def tell(session, optimizer, step, window=None):
+def tell(session: Session, optimizer: Optimizer | None, step: int, window: Window | None = None) -> None:
     """One advisory for all steps in a row that went so. window: what is known of the norm, None on a device."""
     none = None, step, "", step, 0
     advisory, first, norm, last, times = _told.get(optimizer, none) if optimizer is not None else none

@@ -6,6 +6,8 @@ again, in this process also where workers made the batch, with everything it cha
 objects). Data sets that are read from the front, and samples that come out finite this time, are not told of as if they
 were known."""
 
+from __future__ import annotations
+
 import os
 
 import torch
@@ -13,6 +15,12 @@ import torch
 from .. import _native
 from . import bad_values, made_at
 from .placed import MAX_SAMPLES, Aside, dimension, leaves, positions, taken
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Findings, Source
 
 _ORDINALS = {n: end for k, end in ((1, "st"), (2, "nd"), (3, "rd")) for n in range(k, 64, 10) if n != 10 + k}
 MAX_TRIES, MAX_EVENTS = 64, 20_000  # of a sample that random numbers make; lines that it may take
@@ -58,7 +66,8 @@ class _Search:
     def __init__(self, dataset, collate, indices, look, before):
         """before: generators as they were when the batch was made, as far as is known; None where workers made it."""
         self.dataset, self.collate, self.indices, self.look, self.before = dataset, collate, indices, look, before
-        self.trace, self.sample, self.error = None, None, None
+        self.trace: Any = None
+        self.sample, self.error = None, None
         self.infinite = None  # (place, operator) of what made something infinite that NaN came of
         self.in_collate = self.drew = False
         self.tries = 0
@@ -225,7 +234,7 @@ def _look_for(birth, source):
     path, tensor = found
     single = type(indices) is int
     indices = [indices] if single else list(indices)
-    rows = None if single else _rows(tensor, len(indices))
+    rows: Any = None if single else _rows(tensor, len(indices))
     look = bad_values.Look(bool(torch.isnan(tensor.detach()).any()))
     alone = getattr(iterator, "_num_workers", 0) == 0
     search = _Search(dataset, None if single else collate, indices, look, before if alone else None)
@@ -254,7 +263,7 @@ def _look_for(birth, source):
     return told, path, rows, indices
 
 
-def tell(found, sources):
+def tell(found: Findings, sources: list[Source]) -> None:
     """Into the culprit's birth and cause, where it lies in the data."""
     birth = found["births"][0] if found.get("births") else {}
     if birth.get("phase") != "data" or not sources:

@@ -1,5 +1,7 @@
 """What the trace of a step says about its alarm: fingerprint, facts, births, cause, fix."""
 
+from __future__ import annotations
+
 import json
 import sys
 
@@ -11,8 +13,15 @@ from ..base.plain_json import number, safe
 from ..program import begun, cells, discover, intake, ranks, updates
 from . import beyond_rate, carried, growth, hyper, impossible_state, mend, samples
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
 
-def fingerprint(optimizer, began_with=()):
+    from ..base.types import Alarm, Birth, Config, Findings, Fingerprint, Optimizer, Order, Session, Sink, Tensor
+
+
+def fingerprint(optimizer: Optimizer | None, began_with: Sequence[Sink] = ()) -> Fingerprint:
     """What must come out again, bit for bit: the losses of the window and the gradients as scanned; began_with: (kind,
     name, tensor) of what was bad before the first step.
 
@@ -30,13 +39,13 @@ def fingerprint(optimizer, began_with=()):
     }
 
 
-def told_late(loss, gradients):
+def told_late(loss: float, gradients: Iterable[Iterable[int]]) -> Fingerprint:
     """What a device told of a step that the program has left behind, in place of a fingerprint. gradients: [(index,
     NaN, Inf), ...]."""
     return {"late": {"loss": float(loss).hex(), "gradients": sorted(map(list, gradients))}}
 
 
-def is_as_told(optimizer, late):
+def is_as_told(optimizer: Optimizer, late: dict[str, Any]) -> bool:
     """Is that also what the step holds that has just run?"""
     losses = [float(loss["value"]).hex() for loss in _native.window(optimizer)["losses"]]
     found = [
@@ -48,7 +57,7 @@ def is_as_told(optimizer, late):
     return all(one in found for one in late["gradients"]) and (not losses or late["loss"] in losses)
 
 
-def is_elsewhere(order, optimizer, sinks):
+def is_elsewhere(order: Order, optimizer: Optimizer | None, sinks: Iterable[Sink]) -> bool:
     """Did a second run fail at the loss where the first failed at a gradient, or the other way round? Its birth is
     another alarm's."""
     first = order.get("alarm", {}).get("sink", {}).get("kind")
@@ -71,7 +80,7 @@ def is_elsewhere(order, optimizer, sinks):
 NAMED_MB = 256  # of tensors in names that are compared
 
 
-def in_names():
+def in_names() -> list[list[Any]]:
     """[number of the frame, name, checksum] of the tensors of the user's frames: where losses and gradients are NaN all
     over, what tells that a second run had the same data. Not of what is written in place: a sum over many steps is
     another one by now."""
@@ -90,19 +99,19 @@ def in_names():
     return found
 
 
-def other_values(named):
+def other_values(named: list[list[Any]]) -> list[str]:
     """Names in which now another value stands than then; one that could not be kept tells nothing."""
     now = {(number, name): value for number, name, value in in_names()}
     return [name for number, name, value in named if now.get((number, name), value) != value]
 
 
-def history(ordinal):
+def history(ordinal: int) -> dict[str, list[Any]]:
     """What is known of the last steps of an optimizer."""
     points = _native.history(ordinal)
     return {"loss": [number(p[0]) for p in points], "grad_absmax": [number(p[1]) for p in points]}
 
 
-def load_rules(config):
+def load_rules(config: Config) -> None:
     """The rules of the user's own that options name; others enter themselves as the program runs."""
     if config.rules:
         from .. import rules
@@ -156,7 +165,14 @@ def _name_values(session, optimizer):
 MAX_OPS = 100_000
 
 
-def analyse(session, optimizer, sinks, want_ops=0, swallowed=False, began_with=()):
+def analyse(
+    session: Session,
+    optimizer: Optimizer | None,
+    sinks: Sequence[Sink],
+    want_ops: int = 0,
+    swallowed: bool = False,
+    began_with: Sequence[tuple[str, Tensor]] = (),
+) -> Findings:
     """The findings of the trace that was just taken. swallowed: overflows that reached no sink count as births.
     began_with: (name, tensor) of memory that a second run found as the first had left it; under "carried" then, what of
     it may have had a part."""
@@ -204,7 +220,7 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False, began_with=(
     return ranks.not_from_here(samples.told(found))
 
 
-def apply(alarm, found):
+def apply(alarm: Alarm, found: Findings) -> bool:
     """Births, cause, fix and path into the alarm. True if a birth was found."""
     if not found.get("births"):
         return False
@@ -222,14 +238,14 @@ def apply(alarm, found):
     return True
 
 
-def passed_over(alarm, why):
+def passed_over(alarm: Alarm, why: str) -> None:
     """A way to run the step again that did not serve, and why; once, where two of a kind came out the same."""
     if why in alarm["rerun_text"].split("; "):
         return
     alarm["rerun_text"] = "; ".join(filter(None, (alarm["rerun_text"], why)))
 
 
-def birth(phase, op="", file="", line=0):
+def birth(phase: str, op: str = "", file: str = "", line: int = 0) -> Birth:
     """A birth whose place is known without a trace."""
     return {
         "phase": phase,
@@ -245,7 +261,7 @@ def birth(phase, op="", file="", line=0):
     }
 
 
-def as_loaded_state(alarm):
+def as_loaded_state(alarm: Alarm) -> None:
     """What a parameter or state held before the first step is state, whatever wrote it there."""
     for birth in alarm["births"][:1]:
         if birth["phase"] != "memory":

@@ -4,10 +4,16 @@ The logarithm of a series is fitted as level up to an onset and a straight line 
 every possible onset. Where the line goes back to the oldest step that is left, the growth is older than the ring, which
 is said."""
 
+from __future__ import annotations
+
 import math
 
 from .. import _native
 from ..program import discover
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Alarm, AppliedSteps, Findings, Optimizer, Session
 
 LOOKED_BACK = 4096  # steps, which is what the ring holds
 LEAST_STEPS = 3  # of growth, else it is a jump
@@ -150,7 +156,7 @@ def _words(one):
     )
 
 
-def tell(found, steps):
+def tell(found: Findings, steps: AppliedSteps) -> None:
     """Into the cause of a birth that numbers which grow lead to."""
     birth = found["births"][0] if found.get("births") else {}
     if birth.get("phase") not in ("forward", "backward", "optimizer") or found["cause"]["class"] not in TOLD_OF:
@@ -173,14 +179,14 @@ def _grown(session, optimizer):
     above = {p: factor for p, factor in factors.items() if factor >= UNSOUND and now[p] >= ABOVE_ALL * largest}
     if not above:
         return max(factors.values(), default=None), ""
-    worst = max(above, key=above.get)
+    worst = max(above, key=above.__getitem__)
     names = dict(zip(map(id, discover.parameters(optimizer)), discover.names(optimizer)))
     return max(
         factors.values()
     ), f"grown {above[worst]:.2g}-fold since step 0 ({names.get(worst, '')}: {start[worst]:.3g} to {now[worst]:.3g})"
 
 
-def beside_bad_loss(session, optimizer):
+def beside_bad_loss(session: Session, optimizer: Optimizer) -> str:
     """What is said of the weights where only the loss is bad."""
     gradients = [
         s["absmax"] for p in discover.parameters(optimizer) if p.grad is not None and (s := _native.statistics(p.grad))
@@ -192,7 +198,7 @@ def beside_bad_loss(session, optimizer):
     return "; gradients are finite" + ("" if _grown(session, optimizer)[1] else ", weights were not in danger")
 
 
-def tell_weights(session, optimizer, alarm):
+def tell_weights(session: Session, optimizer: Optimizer, alarm: Alarm) -> None:
     """How far the weights have grown since the first step: that they are finite does not make them sound."""
     alarm["growth"], words = _grown(session, optimizer)
     if words and alarm["weights"] == "clean":

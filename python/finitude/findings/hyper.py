@@ -1,12 +1,20 @@
 """What an optimizer was set to where it made a bad value: the parameter group, its hyper-parameters, and one that
 cannot be."""
 
+from __future__ import annotations
+
 from ..program import discover
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Findings, Optimizer
 
 NOT_TOLD = ("params", "param_names", "initial_lr")
 
 
-def number(value):
+def number(value: Any) -> float | None:
     """What a setting comes to: a number of Python, NumPy or fractions, a tensor with one element; None for anything
     else."""
     if value is None or isinstance(value, (str, bytes)):
@@ -58,7 +66,7 @@ def _impossible(settings):
 COUPLED = frozenset({"SGD", "AdamW"})  # decay that multiplies the weights themselves, by 1 - lr * weight_decay a step
 
 
-def makes_grow(optimizer, group):
+def makes_grow(optimizer: Optimizer, group: dict[str, Any]) -> tuple[str, str, bool] | None:
     """(name, what it does, can a lower learning rate mend it) of a setting that makes weights grow by itself, whatever
     the gradients."""
     kind, named = type(optimizer).__name__, dict(_settings(group))
@@ -115,7 +123,7 @@ def _growth(found, optimizer):
         return
 
 
-def tell(found, optimizer):
+def tell(found: Findings, optimizer: Optimizer) -> None:
     """Adds to the cause of a birth in the optimizer which group it was in, and how that is set; to that of weights that
     grew, which setting makes them grow."""
     if found.get("births") and found["cause"]["class"] == "learning-rate":

@@ -1,6 +1,8 @@
 """Optimizer state that no run of that optimizer makes: a negative sum of squares, say after a bit of a checkpoint has
 flipped."""
 
+from __future__ import annotations
+
 import inspect
 import weakref
 
@@ -9,6 +11,13 @@ import torch
 from ..base import sources
 from ..program import discover, loaded
 from ..program.counts import statistic
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from ..base.types import Alarm, Findings, Operation, Optimizer
 
 _seen = weakref.WeakKeyDictionary()  # optimizer -> what was found before the step that met it
 _loaded = (
@@ -52,7 +61,7 @@ def _below_zero(optimizer, keys):
     for i, p in enumerate(discover.parameters(optimizer)):
         state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
         for key in (state if keys is None else keys) if state else ():
-            value = state.get(key)
+            value = state.get(key)  # type: ignore[union-attr]  # without a state there are no keys
             if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_complex():
                 continue
             if not (below := value < 0).any():
@@ -68,7 +77,7 @@ def _below_zero(optimizer, keys):
             }
 
 
-def look(optimizer):
+def look(optimizer: Optimizer | None) -> dict[str, Any] | None:
     """What is wrong with its state now, or was before the step that met it: {"name", "text", "held": its statistics},
     or None."""
     if optimizer is None or optimizer in _seen:
@@ -82,14 +91,14 @@ def look(optimizer):
     }
 
 
-def note(optimizer):
+def note(optimizer: Optimizer) -> None:
     """Its state is as it was loaded: the step that meets it has not been, or has been undone."""
     _seen.pop(optimizer, None)
     if found := look(optimizer):
         _seen[optimizer] = found
 
 
-def note_loaded(optimizer):
+def note_loaded(optimizer: Optimizer) -> None:
     """Behind load_state_dict. What an optimizer of the program's own keeps may be negative; its step may show that it
     must not be."""
     note(optimizer)
@@ -143,7 +152,7 @@ def _text(one, optimizer):
     )
 
 
-def tell(found, optimizer, ops=()):
+def tell(found: Findings, optimizer: Optimizer, ops: Sequence[Operation] = ()) -> None:
     """Into the findings of a birth in the optimizer."""
     birth = found["births"][0] if found.get("births") else {}
     if birth.get("phase") != "optimizer" or found["cause"]["class"] == "learning-rate":
@@ -213,7 +222,7 @@ def _fix(one, optimizer, writer):
     return earlier if was_loaded else f"{look_at}: its load_state_dict was not called"
 
 
-def tell_alarm(alarm, optimizer):
+def tell_alarm(alarm: Alarm, optimizer: Optimizer | None) -> None:
     """The value as it was before the step, where a second run saw it after."""
     if optimizer is None or (one := _seen.pop(optimizer, None)) is None:
         return

@@ -1,19 +1,26 @@
 """The trace of a run with --level trace in which no step went bad: that of its last whole step, for `finitude diff` and
 `finitude dump`."""
 
+from __future__ import annotations
+
 import json
 
 from .. import _native
 from ..program import discover
 from . import findings
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Operation, Optimizer, Session
+    from ..findings.report import Report
 
-def begin(session):
+
+def begin(session: Session) -> None:
     """A second process explains a step of another, and shows that one."""
     _native.keep_last_step(bool(session.config.level == "trace" and session.target is None))
 
 
-def name(_, optimizer):
+def name(_: Session, optimizer: Optimizer) -> None:
     """Tells what memory the steps of that optimizer read and write, before the program lets go of it. The same names as
     a bad step gets."""
     if not _native.keeps_last_step():
@@ -23,7 +30,7 @@ def name(_, optimizer):
         _native.last_step_name(tensor, kind, label)
 
 
-def ops(report):
+def ops(report: Report) -> list[Operation]:
     """Of the last step that was whole; where a step went bad, or none was taken, what was traced last."""
     if not report.alarms and (found := _native.last_step_ops(findings.MAX_OPS)):
         _native.trace_clear()

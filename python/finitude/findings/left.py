@@ -1,16 +1,24 @@
 """What a run left in its folder, and whether it has ended by itself, still runs or was killed. Torch-free; the folder
 may be anyone's."""
 
+from __future__ import annotations
+
 import os
 
 from ..base import alive, plain_json
 from . import merge
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Document
+
 STARTED = "run.json"
 MAX_CAPSULES = 1000
 
 
-def who_runs(directory, document=None):
+def who_runs(directory: str, document: Document | None = None) -> dict[str, Any]:
     """The process that wrote the folder, for alive.is_alive; {}: not known."""
     if document and isinstance(document.get("under_way"), dict):
         return document["under_way"]
@@ -23,7 +31,7 @@ def who_runs(directory, document=None):
     return {}
 
 
-def state(directory, document=None):
+def state(directory: str, document: Document | None = None) -> str:
     """ "finished", "running" or "killed". document: its report.json, None where it has none."""
     if document is not None and "under_way" not in document:
         return "finished"
@@ -33,7 +41,7 @@ def state(directory, document=None):
     return "running" if any(alive.is_alive(who_runs(path)) for path in members) else "killed"
 
 
-def told(directory, document):
+def told(directory: str, document: Document) -> Document:
     """The report as a reader gives it: of a run that has not ended by itself, how it stands."""
     now = state(directory, document)
     if now == "killed" and merge.is_report(document):  # what it was writing is there or will not be
@@ -41,7 +49,7 @@ def told(directory, document):
     return document if now == "finished" else {**document, "outcome": now}
 
 
-def capsules(directory):
+def capsules(directory: str) -> list[str]:
     """Folders of capsules of the run and of its processes, by name. One that a run was killed over may lack its
     name."""
     found = []
@@ -58,14 +66,14 @@ def capsules(directory):
     return found[:MAX_CAPSULES]
 
 
-def is_run(directory):
+def is_run(directory: str) -> bool:
     """Is it the folder of a run, with a report or without?"""
     if any(os.path.isfile(os.path.join(directory, name)) for name in ("report.json", "steps.ring", STARTED)):
         return True
     return bool(merge.member_folders(directory) or capsules(directory))
 
 
-def steps(directory):
+def steps(directory: str) -> int:
     """As many as its ring and those of its processes tell of: ranks take theirs together."""
     folders = directory, *merge.member_folders(directory)
     return max(merge.steps_in_ring(os.path.join(folder, "steps.ring"))[0] for folder in folders)

@@ -6,6 +6,8 @@ debugger or a coverage measurement that has it is left alone (`is_free`). After 
 looked at. A value that is bad and becomes good again, such as a NaN that is filled in, takes what was noted of it
 along; what is left when the call is over, the first of it, is where the bad value in the result came from."""
 
+from __future__ import annotations
+
 import ast
 import dataclasses
 import re
@@ -18,6 +20,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..base import sources
 from ..base._places import is_library
 from .bad_values import MAX_VALUES, Look, as_array, parts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
 
 MAX_EVENTS = 200_000
 NUMERIC = (
@@ -33,7 +41,7 @@ COMPREHENSIONS = frozenset(
 )  # in versions of Python where they are functions
 
 
-def is_free():
+def is_free() -> bool:
     return sys.gettrace() is None
 
 
@@ -93,7 +101,7 @@ class _Operators(TorchDispatchMode):
 class Trace:
     """One call under a trace of lines: result, or error; `place` where the bad value was made, or None."""
 
-    def __init__(self, look, call):
+    def __init__(self, look: Look, call: Callable[[], Any]):
         self.operators = []
         self.look, self.events, self.noted, self.frames, self.count = look, 0, [], {}, 0
         self.wide = Look(False)
@@ -110,18 +118,18 @@ class Trace:
             self.frames.clear()
 
     @property
-    def place(self):
+    def place(self) -> Any:
         return self.noted[0].place if self.noted and self.complete else None
 
     @property
-    def operator(self):
+    def operator(self) -> str:
         """The operator of torch that made it in the line of `place`, or ""."""
         return self._operator_of(self.noted[0]) if self.place is not None else ""
 
     def _operator_of(self, noted):
         return next((name for number, name in self.operators if noted.began <= number <= noted.number), "")
 
-    def only_maker(self):
+    def only_maker(self) -> tuple[Any, str] | None:
         """(place, operator) of the one line that made any of it; None where there are others, it came in, or the
         program writes it so."""
         made = [
@@ -223,7 +231,7 @@ class Trace:
             n for n in self.noted if n.number < state.entered or any(m.began <= n.number <= m.number for m in mine)
         ]
 
-    def _note(self, frame, name, state):
+    def _note(self, frame: FrameType, name: str, state: Any) -> _Noted:
         # What was made in a function that this line called is noted there, before this one. A comprehension is one
         # line.
         began = state.entered if _in_brackets(frame) else state.began
@@ -391,7 +399,7 @@ class Untraced:
 
     place, operator, complete, count, events = None, "", False, 0, 0
 
-    def __init__(self, call):
+    def __init__(self, call: Callable[[], Any]):
         self.result = self.error = None
         try:
             self.result = call()

@@ -1,11 +1,17 @@
 """The verified change as a unified diff of the program's line, where that line is simple enough to be rewritten for
 certain."""
 
+from __future__ import annotations
+
 import ast
 import difflib
 import os
 
 from ..base import sources
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Findings
 
 OPERATORS = {"div": ast.Div, "true_divide": ast.Div, "pow": ast.Pow}
 # Their place among the arguments of the call, and among the operands of an operator.
@@ -16,7 +22,7 @@ _SPAN = ("lineno", "col_offset", "end_lineno", "end_col_offset")
 WITH_ARGUMENTS = ("div", "true_divide", "pow", "softmax", "log_softmax", "logsumexp")  # as methods
 
 
-def add_diff(found):
+def add_diff(found: Findings) -> None:
     """Takes the change as code out of the findings and puts the diff in, or nothing."""
     fix = found.get("fix") or {}
     edit = fix.pop("edit", None)
@@ -93,7 +99,7 @@ def _statement(tree, line):
     best = None
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt) and node.lineno <= line <= node.end_lineno:
-            if best is None or (node.lineno, -node.end_lineno) >= (best.lineno, -best.end_lineno):
+            if best is None or (node.lineno, -node.end_lineno) >= (best.lineno, -best.end_lineno):  # type: ignore[operator]
                 best = node
     return best
 

@@ -1,5 +1,7 @@
 """One report of all processes of a run: each that trained left its own below the directory of the run. Torch-free."""
 
+from __future__ import annotations
+
 import math
 import os
 import re
@@ -7,6 +9,12 @@ import struct
 
 from ..base import pages, plain_file, plain_json
 from .capsule_alarm import forget_removed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Document
 
 MAX_ALARMS = 1000  # src/show/show.h: what a reader accepts
 MAX_ADVISORIES = 10_000
@@ -28,12 +36,12 @@ COUNTS = ("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_
 class Member:
     """What one process left in its directory."""
 
-    def __init__(self, directory, document=None, missing=""):
+    def __init__(self, directory: str, document: Document | None = None, missing: str = ""):
         self.directory, self.document, self.missing = directory, document, missing
         self.name = os.path.basename(directory)
 
     @property
-    def rank(self):
+    def rank(self) -> int | None:
         """Its rank, or None for a process that is none of several."""
         word, _, number = self.name.partition("-")
         return int(number.partition("-")[0]) if word == "rank" else None
@@ -51,12 +59,14 @@ def _read(path):
         return None
 
 
-def steps_in_ring(path):
+def steps_in_ring(path: str) -> tuple[int, int, int]:
     """(how many steps a process took, how many of them its ring holds, how many of those have a loss that is not finite
     or are an alarm): docs/format/ring.md."""
     try:
         with plain_file.opened(path) as f:
-            header, data = struct.unpack("<8s4I5Q", f.read(64)), f.seek(4096) and f.read(MAX_BYTES)
+            header = struct.unpack("<8s4I5Q", f.read(64))
+            f.seek(4096)
+            data = f.read(MAX_BYTES)
     except (OSError, struct.error):
         return 0, 0, 0
     magic, version, count = header[0], header[1], header[9]
@@ -73,7 +83,7 @@ ALARM = 8  # of a slot's flags
 KILLED = "killed.json"  # in the folder of a process: the signal that ended it, by who saw it
 
 
-def note_killed(folder, signal):
+def note_killed(folder: str, signal: str) -> None:
     """signal: its name."""
     try:
         pages.write_whole(os.path.join(folder, KILLED), pages.as_json({"signal": signal}).encode())
@@ -129,7 +139,7 @@ def _has(value, **types):
     return isinstance(value, dict) and all(isinstance(value.get(key), of) for key, of in types.items())
 
 
-def is_alarm(alarm):
+def is_alarm(alarm: Any) -> bool:
     return (
         _has(alarm, sink=dict, births=list, cause=dict)
         and _has(alarm["sink"], kind=str, name=str)
@@ -145,7 +155,7 @@ def _is_shallow(value, left=32):  # as src/show/json_file.cpp has it
     return left > 0 and all(_is_shallow(one, left - 1) for one in inner if isinstance(one, (dict, list)))
 
 
-def is_report(document):
+def is_report(document: Any) -> bool:
     """What merging relies on: a report may have been left by anything."""
     return (
         _is_shallow(document)
@@ -162,7 +172,7 @@ def _listed(value):
     return value if isinstance(value, list) else [None]
 
 
-def settled(document):
+def settled(document: Document) -> Document:
     """Of a process that ended while it wrote a capsule: the report knows it where it came to be."""
     for alarm in document["alarms"]:
         if (
@@ -176,7 +186,7 @@ def settled(document):
     return document
 
 
-def member_folders(directory):
+def member_folders(directory: str) -> list[str]:
     """Of the processes of the run that trained."""
     try:
         names = sorted(os.listdir(directory))
@@ -190,7 +200,7 @@ def member_folders(directory):
     ]
 
 
-def members(directory):
+def members(directory: str) -> list[Member]:
     """The processes of the run that trained, ranks first and in order."""
     found = []
     for path in member_folders(directory):
@@ -294,12 +304,12 @@ def _name_the_other(alarms):
                 }
 
 
-def trained(document):
+def trained(document: Document) -> bool:
     watched = document["watched"]
     return bool(watched["steps"] or watched["backward_calls"] or watched["scaler_skips"] or document["alarms"])
 
 
-def merged(own, found):
+def merged(own: Document, found: list[Member]) -> Document:
     """`own`, the document of the process that was started, with what the others left in it."""
     documents = [m.document for m in found if m.document]
     if not found:
@@ -346,7 +356,7 @@ def merged(own, found):
     return result
 
 
-def closing_line(document, left_out=0, place=""):
+def closing_line(document: Document, left_out: int = 0, place: str = "") -> str:
     """The line that every run ends with. left_out: alarms past what a report holds. place: of the report, or ""."""
     watched = document["watched"]
 

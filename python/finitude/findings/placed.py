@@ -2,6 +2,8 @@
 packed), or leave some out: what the sampler gave in which order is not the order of the rows then. The samples are
 taken out of the data set again and put together one by one; a row is the sample that looks as it does."""
 
+from __future__ import annotations
+
 import functools
 import sys
 import time
@@ -15,6 +17,13 @@ from ..program.files import HeldFiles
 from ..program.heap import Ledger
 from ..program.quiet import Quiet
 from . import bad_values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from typing import Any
+
+    from ..base.types import Source, Tensor
 
 MAX_SAMPLES = 512  # of a batch whose rows do not tell which sample it is
 MAX_SECONDS = 10.0  # for taking samples out of the data set again
@@ -30,7 +39,7 @@ class Aside:
         self.quiet, self.files = Quiet(), HeldFiles()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.files.end()
         self.quiet.end()
         self.ledger.put_back()
@@ -38,14 +47,14 @@ class Aside:
         discover.moved()
 
 
-def taken(dataset, index):
+def taken(dataset: Any, index: Any) -> Any:
     own = getattr(type(dataset), "__getitems__", None)
     if own is not None and not type(dataset).__module__.startswith("torch."):
         return dataset.__getitems__([index])[0]
     return dataset[index]
 
 
-def leaves(value, path, depth=0):
+def leaves(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Tensor]]:
     """(path, tensor) as the engine names them: batch[0][image]."""
     if isinstance(value, torch.Tensor):
         yield path, value
@@ -54,7 +63,7 @@ def leaves(value, path, depth=0):
             yield from leaves(part, f"{path}[{key}]", depth + 1)
 
 
-def dimension(tensor, count):
+def dimension(tensor: Tensor, count: int) -> int | None:
     """Which one counts the samples of the batch; None where that is not known."""
     if tensor.shape[:1] == (count,):
         return 0
@@ -114,7 +123,7 @@ class _Positions:
         self.dataset, self.collate, self.indices, self.batch = dataset, collate, indices, batch
         self.samples, self.singles, self.until = {}, {}, time.monotonic() + MAX_SECONDS
 
-    def sample(self, position):
+    def sample(self, position: int) -> Any:
         if position not in self.samples:
             if time.monotonic() > self.until:
                 raise TimeoutError("a slow data set")
@@ -129,7 +138,7 @@ class _Positions:
     def is_at(self, batch, row, position):
         return _is_row(batch, row, self.single(position), len(self.indices))
 
-    def of(self, rows):
+    def of(self, rows: Collection[int]) -> dict[int, int]:
         """{row: position in the sampler's list} of those for which it is known."""
         found = {row: row for row in rows if self.is_at(self.batch, row, row)}
         for row in set(rows) - set(found):
@@ -149,7 +158,7 @@ class _Positions:
         return {row: row for row in rows if self.is_at(together, row, row)}
 
 
-def positions(source, rows):
+def positions(source: Source, rows: Collection[int]) -> dict[int, int]:
     """source: as of begun.take_samples. {row: position in the list that the sampler gave} of those of these rows for
     which it is known. In an Aside."""
     iterator, batch, indices, _ = source
@@ -169,6 +178,6 @@ def positions(source, rows):
         return {}
 
 
-def reorders(source):
+def reorders(source: Source) -> bool:
     """Need it be asked?"""
     return callable(collate := getattr(source[0], "_collate_fn", None)) and _may_reorder(collate)

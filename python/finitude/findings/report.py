@@ -1,5 +1,7 @@
 """The report document: assembled here, checked and rendered by the engine."""
 
+from __future__ import annotations
+
 import datetime
 import errno
 import json
@@ -15,6 +17,13 @@ from ..base.plain_json import is_plain, safe
 from ..program import ranks
 from . import capsule_alarm, merge
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from ..base.types import Alarm, Config, Document
+
 INNER = ("optimizer_ordinal", "advisory")  # of an alarm under way; no part of a report
 OF_DISK = {number: "disk" for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)}
 FEW = 8  # alarms, after each of which the report is written whatever that takes
@@ -22,14 +31,14 @@ QUIET_SECONDS = 1.0  # at least, between two reports that nothing told to a pers
 
 
 class Report:
-    def __init__(self, config, script, command, is_kept=True):
+    def __init__(self, config: Config, script: str, command: Sequence[str], is_kept: bool = True):
         """is_kept: not that of a process that explains a step of another."""
         self.config, self.is_kept = config, is_kept
         self.started = datetime.datetime.now(datetime.timezone.utc)
         self.script, self.command = script, command
         self.alarms, self.advisories, self.not_watched = [], [], []
         self.alarms_left_out = 0
-        self.unexplained = None  # the alarm that a second run is to explain
+        self.unexplained: Alarm | None = None  # the alarm that a second run is to explain
         self.pid = os.getpid()  # a forked process has a report of its own
         self.complained = set()  # what was said once
         self.not_written = set()  # paths of reports that could not be
@@ -37,21 +46,21 @@ class Report:
         self.steps_by_hand = 0  # of a program without an optimizer
         self.unapplied = 0  # windows at the end, in a row, that no step applied
         self.trace_ops = None
-        self.directory = None
-        self.place = None  # makes the directory, where this process is one of several of a run
+        self.directory: str | None = None
+        self.place: Any = None  # makes the directory, where this process is one of several of a run
         self.failure = ""
         self.failures = []  # of our own: see first_run/failures.py
 
-    def seconds(self):
+    def seconds(self) -> float:
         """Since the run began."""
         return (datetime.datetime.now(datetime.timezone.utc) - self.started).total_seconds()
 
-    def begin(self, alarm):
+    def begin(self, alarm: Alarm) -> None:
         """That alarm is being explained from here on. It is on disk by then: what explains it may end the process."""
         self.unexplained = alarm
         self.save(is_told=False)
 
-    def add_alarm(self, alarm):
+    def add_alarm(self, alarm: Alarm) -> None:
         """Lists it; past the number that a report may hold, only counts it."""
         self.unexplained = None
         if self.config.redact and alarm.get("capsule"):
@@ -61,7 +70,7 @@ class Report:
         else:
             self.alarms_left_out += 1
 
-    def document(self):
+    def document(self) -> Document:
         """This process's; with what the processes it started left, where it was started by `finitude run`."""
         own = self._own_document()
         return own if self.place else safe(merge.merged(own, merge.members(self.planned_directory())))
@@ -142,15 +151,15 @@ class Report:
             }
         ]
 
-    def text(self, document=None):
+    def text(self, document: Document | None = None) -> str:
         text = json.dumps(document or self.document(), allow_nan=False)
         return _native.render_terminal(text, say.has_colour(), max(40, say.width()), say.has_unicode())
 
-    def planned_directory(self):
+    def planned_directory(self) -> str:
         """The directory of this run, made or not."""
         return family.run_path(self.config, self.script, self.started)
 
-    def run_directory(self):
+    def run_directory(self) -> str | None:
         """Makes the directory of this run; None where that is not possible (read-only, full)."""
         if self.directory is None:
             path = self.planned_directory()
@@ -160,7 +169,8 @@ class Report:
                 os.makedirs(path, exist_ok=True)
             except OSError as e:
                 self.complain(
-                    f"cannot make {path}: {e.strerror}. Use --runs DIR to write elsewhere.", OF_DISK.get(e.errno, "")
+                    f"cannot make {path}: {e.strerror}. Use --runs DIR to write elsewhere.",
+                    OF_DISK.get(e.errno or 0, ""),
                 )
                 self.directory = ""
                 return None
@@ -186,7 +196,7 @@ class Report:
             started.update(command=[], script="")
         self._put_at(os.path.join(path, "run.json"), pages.as_json(safe(started)).encode())
 
-    def path(self):
+    def path(self) -> str:
         """Of the JSON report, as it is going to be; "": whoever merges the processes of the run writes it."""
         paths = [self.config.report] if self.config.report else []
         if not self.place and self.directory != "":
@@ -194,14 +204,14 @@ class Report:
         may_be = (path for path in paths if path not in self.not_written and not os.path.isdir(path))
         return next(map(_short, may_be), "")
 
-    def ring_in(self, directory):
+    def ring_in(self, directory: str | None) -> str:
         """The path of the ring of steps; "": there is none."""
         if directory and not is_plain(directory):
             self.not_watched.append(f"the ring of steps and capsules: {directory} is not UTF-8")
             return ""
         return os.path.join(directory, "steps.ring") if directory else ""
 
-    def worth_writing(self):
+    def worth_writing(self) -> bool:
         """Did this process train at all?"""
         return bool(self.failure) or merge.trained(self._own_document())
 
@@ -211,7 +221,7 @@ class Report:
             self.complained.add(about or text)
             say.say(f"finitude: warning: {text}\n")
 
-    def save(self, is_told=True):
+    def save(self, is_told: bool = True) -> None:
         """The report so far, whole, in place of the one before. is_told: a person hears of it at this moment."""
         count = len(self.alarms) + self.alarms_left_out
         now = time.monotonic()
@@ -228,7 +238,7 @@ class Report:
         self.saved_at = time.monotonic()
         self.save_took = self.saved_at - now
 
-    def _put(self, content, is_last):
+    def _put(self, content: bytes, is_last: bool) -> list[str]:
         """The paths written. A device or a pipe is written once, at the end."""
         directory = self.run_directory()
         paths = [os.path.join(directory, "report.json")] if directory else []
@@ -244,10 +254,10 @@ class Report:
             return True
         except OSError as e:
             self.not_written.add(path)
-            self.complain(f"cannot write {path}: {e.strerror or e}", OF_DISK.get(e.errno, ""))
+            self.complain(f"cannot write {path}: {e.strerror or e}", OF_DISK.get(e.errno or 0, ""))
             return False
 
-    def write(self):
+    def write(self) -> list[str]:
         """Writes report.json and report.html of the run and --report, and what they say into the capsules; returns the
         paths written."""
         text = json.dumps(self.document(), indent=1, allow_nan=False) + "\n"
@@ -263,7 +273,7 @@ class Report:
                 self.complain(f"the HTML report could not be made: {e}")
         return written
 
-    def closing_line(self, written):
+    def closing_line(self, written: list[str]) -> str:
         place = next((p for p in written if p.endswith(".json")), "")
         return merge.closing_line(self.document(), self.alarms_left_out, _short(place) if place else "")
 

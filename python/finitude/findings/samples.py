@@ -1,10 +1,16 @@
 """Which samples of the data set the guilty rows of a batch are, where the sampler told."""
 
+from __future__ import annotations
+
 from ..program import begun
 from . import datum, placed
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Alarm, Findings
 
-def told(found):
+
+def told(found: Findings) -> Findings:
     """The findings with what the data set tells of a birth in the data, and with the indices of the step's batches, one
     list for each that it used, in order."""
     batches, sources = begun.take_samples()
@@ -50,7 +56,7 @@ def _length(birth):
     return shape[0] if shape else None
 
 
-def name(alarm, found):
+def name(alarm: Alarm, found: Findings) -> None:
     """Into each birth of the alarm, and each of its experiments, that knows rows of the batch."""
     batches = found.get("samples") or []
     number = alarm.get("micro_batch") or 0

@@ -1,12 +1,19 @@
 """An alarm in one line: what ended the program, where the value was born, why, and where the report is."""
 
+from __future__ import annotations
+
 import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Alarm, Birth
+    from ..findings.report import Report
 
 MOST_LISTED = 4  # rows or samples in one line
 LONGEST_CLAUSE = 160  # characters
 
 
-def born(birth):
+def born(birth: Birth) -> str:
     """The operation, its line, and which rows or samples it was."""
     words = birth["op"] or birth.get("name") or birth["phase"]
     if birth["file"]:
@@ -36,7 +43,7 @@ def _same_finding(report, alarm):
     return next(alike, alarm)
 
 
-def message(report, alarm, more=""):
+def message(report: Report, alarm: Alarm, more: str = "") -> str:
     """What the exception says that ends the program, which is the last line of most logs."""
     first = _same_finding(report, alarm)
     words = f"step {alarm['step']}: {alarm['text']}{more}"

@@ -2,6 +2,8 @@
 happens in, and is reported. A step that was found to be bad by then is bad all the same: what its policy says is done
 (minimal.py). What a handler of a signal of the program's raises meanwhile is the program's."""
 
+from __future__ import annotations
+
 import sys
 
 import torch
@@ -11,7 +13,11 @@ from ..errors import GivesWay, NonFiniteError, Reached
 from ..program import discover, rehearsal, signals
 from . import ends, minimal
 
-session = None
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+session: Any = None  # the Session of this process, or None
 _standing = discover.Standing()
 after_step = _native.check_after_step  # the hook that looks at what a step wrote: one object, see compat.pass_over
 ROOM = 1000  # calls more than the program's limit of recursion allows: it may step near its end
@@ -103,7 +109,8 @@ def _guard(name):
     def call(*args):
         if session is None:
             return None
-        result = error = None
+        result = None
+        error: BaseException | None = None
         limit = sys.getrecursionlimit()
         try:
             sys.setrecursionlimit(limit + ROOM)

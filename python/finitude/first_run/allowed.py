@@ -1,8 +1,14 @@
 """What the user declared as intended (finitude.allow): alarms that it covers are told of, and stop nothing."""
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Alarm, Session
+
 
 class Allowance:
-    def __init__(self, module, op, reason):
+    def __init__(self, module: str | None, op: str | None, reason: str):
         self.module, self.op, self.reason, self.used = module, op, reason, 0
 
     def matches(self, birth):
@@ -14,11 +20,11 @@ class Allowance:
                 return False
         return True
 
-    def describe(self):
+    def describe(self) -> str:
         return f"module={self.module!r} op={self.op!r} ({self.reason})"
 
 
-def covers(session, alarm):
+def covers(session: Session, alarm: Alarm) -> bool:
     """Is that all there is to the alarm?"""
     if session.allowed_tensors and alarm["rerun_by"] != "none" and not alarm["births"]:
         return True  # nothing else than values declared as intended reached the sink

@@ -1,5 +1,7 @@
 """What a run begins with: parameters, optimizer state and statistics that were bad before any step was taken."""
 
+from __future__ import annotations
+
 import weakref
 
 import torch
@@ -10,11 +12,17 @@ from ..findings import findings
 from ..program import discover
 from ..program.counts import count_text, statistic
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..base.types import Alarm, Optimizer, Session, Sink, Tensor, Verdict
+
 _decided = weakref.WeakKeyDictionary()  # optimizer -> (its step, what came of the alarm)
 
 
 @unseen
-def bad(optimizer, allowed):
+def bad(optimizer: Optimizer, allowed: Sequence[Tensor]) -> Sink | None:
     """(kind of sink, name, tensor) of the first that is not finite before the first step of the optimizer, or None.
 
     allowed: tensors that the program declared to be as they are.
@@ -43,7 +51,7 @@ def _has_nan(tensor):
     return bool(s and s["nan"])
 
 
-def alarm(session, optimizer, kind, name, tensor):
+def alarm(session: Session, optimizer: Optimizer, kind: str, name: str, tensor: Tensor) -> Alarm:
     alarm = session.new_alarm(optimizer, kind, name)
     alarm["text"] = f"{name} already held {count_text(tensor)} before the first step"
     if kind != "buffer":
@@ -67,7 +75,7 @@ def alarm(session, optimizer, kind, name, tensor):
     return alarm
 
 
-def decided(session, optimizer, verdict):
+def decided(session: Session, optimizer: Optimizer, verdict: Verdict) -> Verdict:
     """The program goes on: that alarm is the one of its first step, too. verdict: True, the step is left out; None, it
     is applied."""
     window = _native.window(optimizer)
@@ -76,6 +84,6 @@ def decided(session, optimizer, verdict):
     return verdict
 
 
-def told(optimizer, step):
+def told(optimizer: Optimizer, step: int) -> tuple[Verdict] | None:
     """(what was decided of that step,) where it was by such an alarm, or None."""
     return (_decided[optimizer][1],) if _decided.get(optimizer, (None,))[0] == step else None

@@ -1,6 +1,8 @@
 """Training without an optimizer: a step is one outermost engine call followed by writes to the leaves below it, or what
 `finitude.step` says. What is written by hand cannot be kept from being written, so it is put back."""
 
+from __future__ import annotations
+
 import sys
 
 import torch
@@ -16,6 +18,13 @@ from ..program.heap import Ledger
 from ..program.quiet import Quiet
 from ..second_run import hand as again, restart
 from . import functional, minimal, rebound
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from ..base.types import Alarm, Findings, Session, Tensor
 
 NAME = "updates by hand"
 TRIES = 8  # engine calls after which a program that wrote no leaf is not asked about any more
@@ -36,7 +45,7 @@ class _Mark:
     def is_written(self):
         return self.is_counted() or _native.checksum(self.leaf) != self.sum
 
-    def put_back(self):
+    def put_back(self) -> None:
         """Uncounted: a graph that was built meanwhile goes on to its gradients."""
         if _native.checksum(self.leaf) != self.sum:
             self.leaf.data.copy_(self.copy)
@@ -47,8 +56,11 @@ class _Bad:
 
     def __init__(self, step, roots, leaves, to_leaves):
         self.step, self.to_leaves, self.is_zeroed = step, to_leaves, False
-        self.explained = None  # what is known of it before it is known whether it is applied (second_run/hand.py)
-        self.follows = None  # the alarm of the step before, with whose bad parameters its loss was computed
+        self.ledger: Any = None  # heap.Ledger, from the call on that was bad
+        self.explained: Any = None  # what is known of it before it is known whether it is applied (second_run/hand.py)
+        self.follows: Alarm | None = (
+            None  # the alarm of the step before, with whose bad parameters its loss was computed
+        )
         self.root = next(r for r in roots if isinstance(r, torch.Tensor) and not _native.is_finite(r)).detach().clone()
         self.marks = [_Mark(leaf, True) for leaf in leaves]
         self.expected = {
@@ -66,28 +78,28 @@ class _Row:
 
 
 class ByHand:
-    def __init__(self, session):
+    def __init__(self, session: Session):
         self.session = session
         self.is_proven = False  # leaves were written after an earlier engine call
         self.is_counted = False  # and their versions say so, also where what was added is zero
         self.is_seen = False  # or the operators that wrote them do
-        self.marks = None  # of the last call, until it is proven
-        self.bad = None
+        self.marks: list[_Mark] | None = None  # of the last call, until it is proven
+        self.bad: Any = None  # _Bad: a step that is not settled
         # the alarm of a bad step whose writes have just been put back, after the next loss was computed with them
-        self.behind = None
+        self.behind: Alarm | None = None
         self.is_damaged = False  # a bad step was applied, as `warn` asks for
         self.row = _Row(-1, None, None)  # bad steps one after another that the script did not apply
         self.functional = functional.Functional(session)
         self.rebound = rebound.Rebound(session, NAME)
-        self.closure = None  # of the finitude.step under way
+        self.closure: Any = None  # of the finitude.step under way
         self.is_kept = False  # where each call of the engine returns is noted
-        self.again = None  # the window of the bad step runs a second time
-        self.on_tape = None  # what is known of the step that the tape in hand is of
-        self.second = None  # while a closure is called again: what its engine calls were given
+        self.again: Any = None  # the window of the bad step runs a second time
+        self.on_tape: Any = None  # what is known of the step that the tape in hand is of
+        self.second: Any = None  # while a closure is called again: what its engine calls were given
 
     # -- what the engine tells ------------------------------------------------------------------
 
-    def begin(self, roots, inputs, to_leaves):
+    def begin(self, roots: Sequence[Any], inputs: Sequence[Any], to_leaves: bool) -> Any:
         """An outermost engine call begins. True: its end is of interest."""
         if functional.is_wrapped(roots):
             if self.second is None and self.session.target is not None:
@@ -161,22 +173,22 @@ class ByHand:
             _native.hand_put_back()
         return self.bad.is_zeroed
 
-    def lost(self):
+    def lost(self) -> None:
         """The program has ended. If that was within a second run, its step is told as it is."""
         if self.again is not None:
             self.again.lost()
             self.again = None
 
-    def end(self, result):
+    def end(self, result: tuple[Any, ...] | None) -> tuple[Tensor | None, ...] | None:
         """That call returned: gradients of zero for a step that is to be left out."""
         if self.session.target is not None:
-            self.session.target.hand_ended()
+            self.session.target.hand_ended()  # type: ignore[union-attr]  # no injection gets here
             return None
         if self.bad.to_leaves:
             for mark in self.bad.marks:
                 mark.leaf.grad = torch.zeros_like(mark.leaf) if mark.grad is None else mark.grad
             return None
-        return tuple(None if g is None else torch.zeros_like(g) for g in result)
+        return tuple(None if g is None else torch.zeros_like(g) for g in result)  # type: ignore[union-attr]
 
     # -- the boundary of a step -----------------------------------------------------------------
 
@@ -221,7 +233,7 @@ class ByHand:
         self.row.length += 1
         return self.row.length == max(1, self.session.config.max_skips)
 
-    def _known(self, bad):
+    def _known(self, bad: _Bad) -> tuple[Any, Any]:
         """(cause, births) of a step that is no alarm."""
         alarm = self.session.alarm_of(NAME, 0, bad.step, "loss", "loss")
         if bad.explained is None or not bad.explained.found or not findings.apply(alarm, bad.explained.found):
@@ -229,7 +241,7 @@ class ByHand:
         _native.tape_clear()
         return alarm["cause"], alarm["births"]
 
-    def _alarm(self, bad, is_written, at_end, row=None):
+    def _alarm(self, bad: _Bad, is_written: bool, at_end: bool, row: _Row | None = None) -> None:
         """row: of steps that the script dropped, of which this is the last. The first of them is explained."""
         session = self.session
         if self.is_damaged:
@@ -294,12 +306,12 @@ class ByHand:
         if action in ("stop", "raise"):
             raise NonFiniteError(story.message(self.session.report, alarm), report=alarm)
 
-    def at_end(self):
+    def at_end(self) -> None:
         """A program without an optimizer ends by itself. May raise NonFiniteError, for what its last step did."""
         if self.session.target is None and not _native.counters()["optimizers"]:
             self.settle(at_end=True)
 
-    def finish(self):
+    def finish(self) -> bool:
         """What the report holds of it. True: what is known of losses without an optimizer has been told."""
         if _native.counters()["optimizers"]:
             return False  # it came to have one
@@ -316,7 +328,7 @@ class ByHand:
 
     # -- finitude.step --------------------------------------------------------------------------
 
-    def run(self, closure):
+    def run(self, closure: Callable[[], Any]) -> Any:
         """One step, given as a closure."""
         self.settle()
         _native.hand_take()
@@ -370,7 +382,7 @@ class ByHand:
             alarm["capsule"] = capsule.write(self.session, alarm, beside=True)
         return True
 
-    def explained(self, roots):
+    def explained(self, roots: Sequence[Any]) -> tuple[list[int], Findings]:
         """What the trace tells of a bad loss: (checksums, findings)."""
         bad = [r for r in roots if isinstance(r, torch.Tensor) and not _native.is_finite(r)]
         sums = [_native.checksum(r) for r in bad]

@@ -1,6 +1,8 @@
 """Optimizers that are given a closure: backward runs inside `step`, so the decision is taken when the closure
 returns."""
 
+from __future__ import annotations
+
 import weakref
 
 import torch
@@ -10,15 +12,23 @@ from ..errors import NonFiniteError, Reached
 from ..program import discover, guard, ruined
 from . import _cold
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Optimizer, Session
+
 _evaluates_first = weakref.WeakKeyDictionary()  # optimizer -> its step evaluates the closure once, and before it writes
 _after_hooks = weakref.WeakKeyDictionary()
 
 
-def wrap(session, optimizer, args, kwargs):
+def wrap(
+    session: Session, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """(args, kwargs) with the closure replaced. One `step` is one step however often the closure is evaluated."""
     closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
     if not guard.is_torchs(type(optimizer)):
-        stand_in = _Unknown(session, optimizer, closure)
+        stand_in: Any = _Unknown(session, optimizer, closure)
     elif isinstance(optimizer, torch.optim.LBFGS):  # the one class of torch.optim that evaluates it several times
         stand_in = _Searching(session, optimizer, closure)
     else:
@@ -38,7 +48,7 @@ def _copy(value):
 def _is_vetoed(optimizer):
     """Judges the window that the closure has filled; a step that is not to be goes no further. May raise
     NonFiniteError."""
-    verdict = True
+    verdict: Any = True
     try:
         verdict = _cold.on_window(optimizer) if _native.judge(optimizer) else None
     except Reached:  # a second run, which wants to look at this window
@@ -124,7 +134,7 @@ class _Searching:
         self.results = [p for p in self.params if ruined.is_result(optimizer, p)]
         self.before = [p.detach().clone() for p in self.params]
         self.state = {p: {key: _copy(value) for key, value in s.items()} for p, s in optimizer.state.items()}
-        self.first = None
+        self.first: Any = None
         # torch walks over the hooks while ours runs, so the last one is taken out only now.
         if optimizer in _after_hooks:
             _after_hooks.pop(optimizer).remove()
@@ -145,7 +155,7 @@ class _Searching:
     def _after(self, optimizer, args, kwargs):
         _cold.on_searched(self)
 
-    def judge(self):
+    def judge(self) -> None:
         optimizer = self.optimizer
         loss_bad = isinstance(self.first, torch.Tensor) and not _native.is_finite(self.first.detach())
         params_bad = not all(_native.is_finite(p.detach()) for p in self.results)

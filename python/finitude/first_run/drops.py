@@ -1,5 +1,7 @@
 """Steps that the script drops itself, one after another: the run has stopped learning, and the script says nothing."""
 
+from __future__ import annotations
+
 import itertools
 
 import torch
@@ -12,18 +14,24 @@ from ..program import anomaly, at_raise, discover, ranks, sinks as sinks_of
 from ..second_run import dropped, restart, rewind, tape
 from . import allowed, ends
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..base.types import Alarm, Optimizer, Session, Sink, Window
+
 SCALER_ROW = 20  # steps that a search for a loss scale may take: src/decide/scaler.h
 FALLS = 0.75  # a scale that comes down does so to a half, a fourth or a tenth
 
 
 class Drops:
-    def __init__(self, session):
+    def __init__(self, session: Session):
         self.session = session
         self.begun = {}  # number of an optimizer -> step and fingerprint of the first bad window of the row
         self.caught = (-1, 0)  # after so many applied steps: backward passes that raised since
         _native.watch_drops(max(1, session.config.max_skips))
 
-    def begins(self, optimizer):
+    def begins(self, optimizer: Optimizer) -> None:
         """A backward has left gradients that are not finite, and the one before did not."""
         session = self.session
         if session.pending is not None:
@@ -34,7 +42,7 @@ class Drops:
         window = _native.window(optimizer)
         self.begun[window["ordinal"]] = window["step"], findings.fingerprint(optimizer)
 
-    def grown(self, optimizer):
+    def grown(self, optimizer: Optimizer) -> bool | None:
         """A row is as long as --max-skips, and another backward has come. True: it has been reported. May raise
         NonFiniteError."""
         session, window = self.session, _native.window(optimizer)
@@ -52,7 +60,7 @@ class Drops:
             self._explain(optimizer, alarm, sinks, expected)
         return self._decide(optimizer, alarm)
 
-    def asked(self, count):
+    def asked(self, count: int) -> bool | None:
         """So many calls of autograd.grad or torch.func in a row gave gradients that were not finite, or were given such
         a loss, and no step followed. True: it has been reported. May raise NonFiniteError."""
         session = self.session
@@ -66,7 +74,7 @@ class Drops:
         ends.begin(session, alarm)
         return self._decide(None, alarm)
 
-    def raised(self, error):
+    def raised(self, error: BaseException) -> None:
         """A backward pass has raised. Where that is about a value that is not finite, and the script has caught as many
         in a row as --max-skips, it is an alarm. May raise NonFiniteError."""
         session, applied = self.session, _native.counters()["steps"]
@@ -91,7 +99,9 @@ class Drops:
         if alarm is not None:
             self._decide(None, alarm)
 
-    def _alarm(self, optimizer, window, step, row, is_norm, sinks):
+    def _alarm(
+        self, optimizer: Optimizer, window: Window, step: int, row: int, is_norm: bool, sinks: Sequence[Sink]
+    ) -> Alarm:
         session = self.session
         losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
         kind, name = (
@@ -137,7 +147,7 @@ class Drops:
         ):
             restart.run(session, alarm, expected or findings.fingerprint(optimizer), "dropped")
 
-    def _decide(self, optimizer, alarm):
+    def _decide(self, optimizer: Optimizer | None, alarm: Alarm) -> bool:
         session = self.session
         session.report.unexplained = None
         if allowed.covers(session, alarm):
@@ -168,24 +178,24 @@ def _is_search(window, row):
     return len(values) > 2 and falls >= 0.8 * (len(values) - 1)
 
 
-def begins(session, optimizer):
+def begins(session: Session, optimizer: Optimizer) -> None:
     session.drops.begins(optimizer)
 
 
-def grown(session, optimizer):
+def grown(session: Session, optimizer: Optimizer) -> bool | None:
     return session.drops.grown(optimizer)
 
 
-def asked(session, count):
+def asked(session: Session, count: int) -> bool | None:
     return session.drops.asked(count)
 
 
-def raised(session, error):
+def raised(session: Session, error: BaseException) -> None:
     dropped.backward_raised(session, error)
     session.drops.raised(error)
 
 
-def at_end(session, told):
+def at_end(session: Session, told: bool) -> None:
     """Counts what is dropped and no step told of; then, as what ended the program, what the last backward has left."""
     session.report.unapplied = _native.unapplied()
     for _, _, step, _, untold, is_norm, _ in _native.open_drops():

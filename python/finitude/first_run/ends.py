@@ -1,6 +1,8 @@
 """The program ends by something of its own: an exception, an exit, a signal. What is an alarm then, and what is told of
 one that was still being explained."""
 
+from __future__ import annotations
+
 from .. import _native
 from ..capsules import capsule
 from ..errors import NonFiniteError
@@ -10,8 +12,12 @@ from ..program import sinks as sinks_of
 from ..second_run import damage, dropped, late, recall, restart, rewind, tape, together
 from . import byhand, refused
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Alarm, Session
 
-def program_raised(session, error):
+
+def program_raised(session: Session, error: BaseException | None) -> None:
     """The script ended by an exception: a bad loss that it found itself is an alarm with its own exit code kept."""
     if session.target is not None:
         session.target.program_ended(session, error)
@@ -26,7 +32,7 @@ def program_raised(session, error):
         _tell(session, alarm)
 
 
-def of_exception(session, error, words, action):
+def of_exception(session: Session, error: BaseException | None, words: str, action: str) -> Alarm | None:
     """The alarm of a bad value that the exception is about, explained as far as it can be; None where nothing says that
     it is about one. words, action: what is said of it."""
     explained = recall.explained(session, error)
@@ -65,7 +71,7 @@ def of_exception(session, error, words, action):
     return alarm
 
 
-def second_run_lost(session):
+def second_run_lost(session: Session) -> NonFiniteError | None:
     """The program ended inside a second run: the next way explains the alarm, which is what ends the program. None: it
     was of a step that the script itself had left out, and ends nothing."""
     pending = rewind.abandon(session)
@@ -80,13 +86,13 @@ def second_run_lost(session):
     return NonFiniteError(story.message(session.report, alarm), report=alarm)
 
 
-def begin(session, alarm):
+def begin(session: Session, alarm: Alarm) -> None:
     """What explains the alarm begins: should the program end meanwhile, it is told as it is."""
     unexplained(session, "the program went on")
     session.report.begin(alarm)
 
 
-def unexplained(session, why):
+def unexplained(session: Session, why: str) -> bool:
     """An alarm whose second run is cut short by `why`, which leaves no time for another way: it is told as it is. True:
     there was one."""
     session.hand.lost()
@@ -105,14 +111,14 @@ def unexplained(session, why):
     return True
 
 
-def close(session):
+def close(session: Session) -> None:
     """The reports are written, whatever fails."""
     session.part(session.end)
     if not session.written and session.target is None:
         session.part(session.write)
 
 
-def finish(session):
+def finish(session: Session) -> None:
     """The program has ended, and nothing is being explained any more."""
     late.finish(session)
     session.told.rest.explain(session)

@@ -1,6 +1,8 @@
 """Failures of our own: each costs the part of an explanation that it happens in, is reported once, and ends nothing
 else."""
 
+from __future__ import annotations
+
 import os
 import traceback
 
@@ -10,6 +12,13 @@ from ..base.say import say
 from ..errors import GivesWay, NonFiniteError, Reached
 from ..program import rehearsal
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ..findings.report import Report
+
 PASSES = NonFiniteError, KeyboardInterrupt, SystemExit, Reached, GivesWay  # no failures
 MOST_SAID = 5
 MOST_LISTED = 100
@@ -18,10 +27,10 @@ MOST_LISTED = 100
 class Failures:
     """debug: each is printed with its traceback."""
 
-    def __init__(self, report, debug=False):
+    def __init__(self, report: Report, debug: bool = False):
         self._report, self._debug = report, debug
 
-    def part(self, call, *args, otherwise=None, **more):
+    def part(self, call: Callable[..., Any], *args: Any, otherwise: Any = None, **more: Any) -> Any:
         """What the call returns; `otherwise` where it fails."""
         try:
             return call(*args, **more)
@@ -31,7 +40,7 @@ class Failures:
             self.note(e)
             return otherwise
 
-    def note(self, error):
+    def note(self, error: BaseException) -> None:
         """Raises nothing, not even where memory is short."""
         try:
             if rehearsal.is_under_way():
@@ -40,7 +49,7 @@ class Failures:
         except BaseException:
             self._report.failures.append({"where": "", "text": type(error).__name__, "step": 0, "times": 1})
 
-    def _note(self, error):
+    def _note(self, error: BaseException) -> None:
         listed = self._report.failures
         where, text = _place(error), f"{type(error).__name__}: {str(error)[:300]}".rstrip(": ").partition("\n")[0]
         for one in listed:

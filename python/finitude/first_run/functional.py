@@ -4,6 +4,8 @@ them.
 There is nothing to veto or to put back. A loss that is not finite, of finite inputs, was applied when the next
 derivative is taken of inputs like those that are not finite any more."""
 
+from __future__ import annotations
+
 import torch
 
 from .. import _native
@@ -12,6 +14,13 @@ from ..errors import NonFiniteError
 from ..findings import story
 from ..program import discover
 from ..second_run import restart
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from ..base.types import Session, Tensor
 
 NAME = "updates by torch.func"
 LONG_RUN = 60  # seconds: a run that took longer is not run again for what did no harm
@@ -23,11 +32,11 @@ def plain(tensor):
     return discover.unwrapped(tensor).detach()
 
 
-def plain_all(tensors):
+def plain_all(tensors: Iterable[Any] | None) -> list[Tensor]:
     return [plain(t) for t in tensors or () if isinstance(t, torch.Tensor)]
 
 
-def is_wrapped(roots):
+def is_wrapped(roots: Iterable[Any]) -> bool:
     return any(isinstance(r, torch.Tensor) and _functorch.is_functorch_wrapped_tensor(r) for r in roots)
 
 
@@ -43,7 +52,7 @@ class _Bad:
         }
 
 
-def tell_applied(session, name, bad, how):
+def tell_applied(session: Session, name: str, bad: Any, how: str) -> None:
     """The alarm of a bad step that was applied where nobody could keep it from being. May raise NonFiniteError."""
     alarm = _alarm(session, name, bad)
     alarm["weights"] = "damaged"
@@ -85,16 +94,20 @@ def _decide(session, alarm, bad, action, reported):
 
 
 class Functional:
-    def __init__(self, session):
+    def __init__(self, session: Session):
         self.session = session
-        self.bad = None  # a bad loss of finite inputs; whether its gradients were used is not known yet
-        self.first, self.count = None, 0  # of those after which it went on with values that are finite
-        self.row_begins, self.row = None, 0  # those one after another
+        self.bad: _Bad | None = None  # a bad loss of finite inputs; whether its gradients were used is not known yet
+        self.first: _Bad | None = None
+        self.count = 0  # of those after which it went on with values that are finite
+        self.row_begins: Any = None
+        self.row = 0  # those one after another
         self.is_damaged = False
         self.is_proven = False  # derivatives were taken of other values of the same shapes, one after the other
-        self.before = None  # (shape, checksum) of the inputs of the last call, until that is proven
+        self.before: list[tuple[Any, int]] | None = (
+            None  # (shape, checksum) of the inputs of the last call, until that is proven
+        )
 
-    def begin(self, roots, inputs):
+    def begin(self, roots: Sequence[Any], inputs: Sequence[Any]) -> None:
         """An outermost engine call of torch.func begins. May raise NonFiniteError."""
         roots, inputs = plain_all(roots), plain_all(inputs)
         if self.is_damaged or not inputs:
@@ -124,7 +137,7 @@ class Functional:
         if sound and root is not None:
             self.bad = _Bad(_native.hand_calls(), root, inputs)
 
-    def finish(self):
+    def finish(self) -> None:
         """At the end of the program: bad losses that spoiled no parameter; the gradients of the last may lie in what it
         keeps."""
         if self.is_damaged:

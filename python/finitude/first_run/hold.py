@@ -3,6 +3,8 @@
 Held by class, not by instance: an attribute on a scheduler would end up in its state_dict.
 """
 
+from __future__ import annotations
+
 import functools
 import weakref
 
@@ -10,6 +12,14 @@ import torch
 
 from .. import _native
 from ..program import discover, guard
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+    from typing import Any
+
+    from ..base.types import Optimizer
+    from ..program.known import Known
 
 
 def _moving(optimizers):
@@ -26,7 +36,7 @@ def _moves_each_step(target, applied):
     if moved is None:
         moved = getattr(target, "last_epoch", None)
     try:
-        return 2 * int(moved) >= applied
+        return 2 * int(moved) >= applied  # type: ignore[arg-type]  # None is a TypeError
     except (TypeError, ValueError, RuntimeError):
         return True
 
@@ -36,18 +46,20 @@ class Holds:
         self.held = {}  # (id(object), method name) -> object
         self._patched = []  # (class, method name, original)
         self._dropped = set()  # keys of `_held` that were called meanwhile
-        self._own = ()  # ids of the parameters whose next backward lets go of everything
+        self._own: Collection[int] = ()  # ids of the parameters whose next backward lets go of everything
         self._is_once = False  # a backward of somebody else's came first: each is held for one more call at most
         self._of_step = None  # keys of what one step calls, as its second run has shown
         self._left_out = 0  # steps that were
-        self._clearing = ()  # weak references to optimizers left out whose step may be what clears the gradients
+        self._clearing: Sequence[
+            Any
+        ] = ()  # weak references to optimizers left out whose step may be what clears the gradients
 
-    def hold(self, optimizers):
+    def hold(self, optimizers: Collection[Optimizer]) -> None:
         """Until `release`: step() of their schedulers and update_parameters() of averaged models do nothing."""
         for target, name in _moving(optimizers):
             self._hold(target, name, None)
 
-    def hold_for_step(self, optimizers, step):
+    def hold_for_step(self, optimizers: Collection[Optimizer], step: int) -> None:
         """For a step that was left out, the `step`-th: only what moves with each step. What moves once in an epoch goes
         on, also where the epoch ends with this step."""
         for target, name in _moving(optimizers):
@@ -55,18 +67,18 @@ class Holds:
             if key in self._of_step if self._of_step is not None else _moves_each_step(target, step - self._left_out):
                 self._hold(target, name, None)
 
-    def second_run_ended(self, whole):
+    def second_run_ended(self, whole: bool) -> None:
         """whole: it began where the optimizer's step before had returned, so what it has called is what one step
         calls."""
         self._of_step = set(self._dropped) if whole else None
 
-    def hold_scaler(self, scaler):
+    def hold_scaler(self, scaler: Any) -> None:
         """A held GradScaler.update keeps scale and growth tracker, and clears the per-optimizer stages, which the next
         unscale_ insists on."""
         if scaler is not None:
             self._hold(scaler, "update", lambda s: s._per_optimizer_states.clear())
 
-    def _hold(self, target, name, instead):
+    def _hold(self, target: Any, name: str, instead: Callable[[Any], Any] | None) -> None:
         self.held[id(target), name] = target
         owner = next((c for c in type(target).__mro__ if name in c.__dict__), None)
         if owner is None or any(c is owner and n == name for c, n, _ in self._patched):
@@ -85,7 +97,7 @@ class Holds:
         self._patched.append((owner, name, original))
         setattr(owner, name, method)
 
-    def release(self):
+    def release(self) -> None:
         self.held.clear()
         self._dropped.clear()
         self._own, self._is_once = (), False
@@ -93,7 +105,7 @@ class Holds:
             owner, name, original = self._patched.pop()
             setattr(owner, name, original)
 
-    def leave_out(self, optimizers, step, scaler):
+    def leave_out(self, optimizers: Sequence[Optimizer], step: int, scaler: Any) -> None:
         """For a step that is left out, up to the next backward."""
         try:
             self.hold_for_step(optimizers, step)
@@ -114,7 +126,7 @@ class Holds:
         if self.held or self._clearing:
             _native.wake_on_backward()
 
-    def _clear(self, roots, known):
+    def _clear(self, roots: Iterable[Any], known: Known) -> None:
         """A step of the program's own may end by clearing the gradients, as SAM's does: of one that was left out they
         still stand, for the program to read. Where it has not cleared them by the next backward that would add to them,
         they go."""
@@ -130,7 +142,7 @@ class Holds:
         if waiting:
             _native.wake_on_backward()
 
-    def backward_begins(self, roots, known):
+    def backward_begins(self, roots: Sequence[Any], known: Known) -> None:
         """A backward of other parameters lets go of all but the schedulers, each of which is yet to miss its one
         step."""
         if self._clearing:

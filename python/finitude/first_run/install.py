@@ -1,5 +1,7 @@
 """Puts the engine's C functions where torch will call them, and takes them out again."""
 
+from __future__ import annotations
+
 import functools
 import os
 import random
@@ -14,6 +16,11 @@ from ..base import _places, compat, family
 from ..base.patches import Patches
 from ..program import guard, one_way, rehearsal, signals
 from . import _cold, units
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 _patches = Patches()
 _handles = []
@@ -49,7 +56,7 @@ def _wrap_created(original):
     return __init__
 
 
-def install(wait_for_training=None):
+def install(wait_for_training: Callable[..., Any] | None = None) -> None:
     """Idempotent. Nothing is patched twice; `uninstall` leaves no trace. wait_for_training(forked=True) is called in
     each process that this one forks from now on, where the children of the run are watched."""
     global _installed, _fork_hook, _wait_for_training
@@ -98,9 +105,9 @@ def install(wait_for_training=None):
     _native.set_on(True)
 
 
-def watch_numpy():
+def watch_numpy() -> None:
     """numpy's global generator, if numpy is imported: where its state lies."""
-    numpy = sys.modules.get("numpy")
+    numpy: Any = sys.modules.get("numpy")
     try:
         bits = numpy.random.mtrand._rand._bit_generator
         _native.set_numpy_state_address(bits.ctypes.state_address if type(bits).__name__ == "MT19937" else 0)
@@ -108,17 +115,17 @@ def watch_numpy():
         _native.set_numpy_state_address(0)
 
 
-def watch_frameworks():
+def watch_frameworks() -> None:
     """The frameworks that are imported by now: what they call for a batch is a unit of work."""
     units.watch_frameworks(_patches)
 
 
-def watch_queues():
+def watch_queues() -> None:
     """The classes of queues and connections that are imported by now."""
     one_way.watch(_patches)
 
 
-def uninstall():
+def uninstall() -> None:
     global _installed
     _native.set_on(False)
     _native.set_tape_level(0)

@@ -2,6 +2,8 @@
 what is known by then. Veto first: nothing here that the decision needs can fail, and what is more than that is tried,
 each thing alone."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
@@ -18,6 +20,10 @@ from ..program import quiet, ranks
 from ..second_run import dropped, rewind
 from . import at_start
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Alarm, Optimizer, Session
+
 CLOSING = "finitude: the closing line could not be made; the report holds what is known."
 FAILED = "a failure of our own ended the explanation"
 JUDGES = ("on_window", "on_scaler_step", "first_seen", "on_written")  # calls in which a step may be found bad
@@ -28,12 +34,14 @@ class Acting:
     """An alarm that is being acted on. written: by a step that was applied, and undone or not; action: as the policy
     machine said."""
 
-    def __init__(self, alarm, written=False, undone=False, action=None):
+    def __init__(self, alarm: Alarm, written: bool = False, undone: bool = False, action: str | None = None):
         self.alarm, self.written, self.undone, self.action = alarm, written, undone, action
         self.ordinal = alarm.get("optimizer_ordinal", 0)
 
 
-def decide(session, name, optimizer, why=FAILED, raises=True):
+def decide(
+    session: Session, name: str, optimizer: Optimizer | None, why: str = FAILED, raises: bool = True
+) -> bool | None:
     """True: the step is left out; None: applied, or no step is bad. raises: False where an exception of the program
     takes the place of NonFiniteError."""
     if name not in AT_STEP:
@@ -235,7 +243,7 @@ PLAIN = (
 )
 
 
-def write_report(session):
+def write_report(session: Session) -> list[str]:
     """Where the report as it should be cannot be made: what of it is known. The paths written."""
     report, written = session.report, []
     document = {

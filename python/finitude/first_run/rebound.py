@@ -4,8 +4,17 @@ g).detach()`).
 There is nothing to veto or to put back. A loss that is not finite, of finite leaves, was applied when the next
 gradients are asked for of leaves like those that are not finite any more. Until then nobody knows."""
 
+from __future__ import annotations
+
 from .. import _native
 from . import functional
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from ..base.types import Session, Tensor
 
 NEVER = "a loss that was not finite was never applied"
 NOT_SEEN = (
@@ -24,19 +33,19 @@ def _is_like(old, new):
 
 
 class Rebound:
-    def __init__(self, session, name):
+    def __init__(self, session: Session, name: str):
         self.session, self.name = session, name
         self.is_proven = False  # leaves like those of the call before had other values
         self.is_damaged = False
         self.told = False
         self.waiting = []  # [a bad step of finite leaves, how many calls more it waits]
 
-    def compare(self, before, leaves):
+    def compare(self, before: Sequence[Any] | None, leaves: Sequence[Tensor]) -> None:
         """before: what is known of the leaves of the last call, until that is proven."""
         if before and _is_like([m.leaf for m in before], leaves):
             self.is_proven = self.is_proven or sorted(m.sum for m in before) != sorted(map(_native.checksum, leaves))
 
-    def wait(self, bad):
+    def wait(self, bad: Any) -> None:
         """A bad step whose leaves nobody wrote."""
         if self.is_damaged or not all(_native.is_finite(m.leaf) for m in bad.marks):
             return  # what was applied before is in every loss that follows
@@ -45,7 +54,7 @@ class Rebound:
         self.waiting.append([bad, PATIENCE])
         _native.hand_watch(True)
 
-    def look(self, leaves):
+    def look(self, leaves: Sequence[Tensor]) -> None:
         """Gradients are asked for of these. May raise NonFiniteError."""
         waiting, self.waiting = self.waiting, []
         for at, (bad, calls) in enumerate(waiting):
@@ -73,6 +82,6 @@ class Rebound:
         _native.add_handled(1)
         self.session.advise("handled-by-script", bad.step, text)
 
-    def finish(self):
+    def finish(self) -> None:
         while self.waiting:
             self._tell(self.waiting.pop(0)[0], NOT_SEEN)

@@ -6,6 +6,8 @@ run again, shows what the last operator saw. Values that merely lay around are n
 nothing is claimed of them.
 """
 
+from __future__ import annotations
+
 import sys
 
 from .. import _native
@@ -15,13 +17,17 @@ from ..findings import findings
 from ..findings.merge import SEEN
 from ..program import at_raise, sinks as sinks_of
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Alarm, BadWindow, Session
+
 # seconds up to the exception: a program that took longer is not run again to see whether there is such a
 # value
 LONGEST = 300
 MOST_NAMED = 3
 
 
-def found(session, error):
+def found(session: Session, error: BaseException | None) -> BadWindow | None:
     """(optimizer, alarm, []) of an exception that is about such a value; its alarm holds what is known, or
     None. After an alarm a number may be of the step that was told of."""
     try:
@@ -86,7 +92,7 @@ def _made_at(seen):
     ]
 
 
-def unproven(session, alarm, error, what):
+def unproven(session: Session, alarm: Alarm, error: BaseException | None, what: str) -> None:
     """The step, run again, did not show where such a value was born. what: is known of it."""
     session.report.unexplained = None
     how = f" ({alarm['rerun_text']})" if alarm["rerun_text"] else ""

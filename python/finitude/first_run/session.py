@@ -1,5 +1,7 @@
 """One watched run: decides on each rare event what it is (CONTRACTS section 2) and what is done about it."""
 
+from __future__ import annotations
+
 import collections
 import contextlib
 import os
@@ -34,13 +36,20 @@ from .hold import Holds
 from .teller import Teller
 from .units import Units
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from ..base.types import Alarm, AnyTarget, Birth, Config, Optimizer, Sink, Tensor, Verdict, Vote
+
 
 class Session:
-    def __init__(self, config, script="", command=(), target=None):
+    def __init__(self, config: Config, script: str = "", command: Sequence[str] = (), target: AnyTarget | None = None):
         self.config = config
         self.report = Report(config, script, command, is_kept=target is None)
         self.teller = Teller(self.report)
-        self.acting = None  # minimal.Acting: the alarm that is being explained or decided about
+        self.acting: Any = None  # minimal.Acting: the alarm that is being explained or decided about
         self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
         self.failures = failures.Failures(self.report, self.debug)
         self.part = self.failures.part
@@ -58,19 +67,16 @@ class Session:
         self.recorded = False  # a second run is on the tape: its capsule is yet to be written
         self.capsules = {}  # folder -> the alarm of a capsule that is being written beside the program
         self.hurried = False  # somebody ended the program, and waits for that
-        self.pending = self.by_trace = (
-            None  # the alarm that the second run under way is to explain; one that its trace explains, as it was
-        )
+        self.pending: Any = None  # Pending: the alarm that the second run under way is to explain
+        self.by_trace: Any = None  # an alarm that its trace explains, as it was
         self.taped = False  # the operators of each step are recorded
-        self.vote = None  # of the ranks that have just run a step again together
+        self.vote: Vote | None = None  # of the ranks that have just run a step again together
         self.allowed, self.saved = [], {}
         self.generators = []  # the program's own, part of every snapshot
         self.draws, self.first_step, self.drops = intake.Draws(), first_step.FirstStep(self), drops.Drops(self)
-        self.explained_drop, self.looked_at = (
-            False,
-            0,
-        )  # one step that the script dropped is explained; its bad losses on the tape in hand
-        self.long_row = None  # the first row of losses as long as --max-skips that the script dropped
+        self.explained_drop = False  # one step that the script dropped is explained
+        self.looked_at = 0  # its bad losses on the tape in hand
+        self.long_row: Any = None  # the first row of losses as long as --max-skips that the script dropped
         self.has_time = False  # the program came to its end by itself: nobody waits for the process to be gone
         self.vanished = set()  # ordinals of optimizers whose gradients became zero
         self.overflowed = set()  # names of optimizer state that an advisory told of
@@ -81,7 +87,7 @@ class Session:
         self.started_with = {}  # id(optimizer) -> magnitudes of its parameters before its first step
         self.allowed_tensors = []
         self.ring_open = False
-        self.start = None  # how the program was started, for starting it again
+        self.start: Any = None  # how the program was started, for starting it again
         self.pid = os.getpid()
         self.member = False  # one of several processes of a run: whoever merges them has the last word
         self.leaving = None  # the SystemExit, not 0, that the script left by
@@ -98,7 +104,7 @@ class Session:
 
     # -- what the engine tells ------------------------------------------------------------------
 
-    def on_created(self, optimizer):
+    def on_created(self, optimizer: Optimizer) -> None:
         self._register(optimizer)
         self.first_step.made()
 
@@ -158,7 +164,7 @@ class Session:
     def on_hand_end(self, result):
         return self.hand.end(result)
 
-    def on_scaler_skip(self, optimizer):
+    def on_scaler_skip(self, optimizer: Optimizer) -> None:
         recall.leave_at(self, optimizer)
         scaling.skipped_once(self, optimizer)
 
@@ -169,7 +175,7 @@ class Session:
         self.scaler = scaler
         return scaling.on_step(self, optimizer, skipped)
 
-    def on_window(self, optimizer):
+    def on_window(self, optimizer: Optimizer) -> Verdict:
         """Something in the window before `step` is not finite. True: veto. None: apply. May raise NonFiniteError."""
         recall.leave_at(self, optimizer)
         checked = _native.dropped_checks()
@@ -220,7 +226,7 @@ class Session:
         losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
         names = discover.names(optimizer)
         params = discover.parameters(optimizer)
-        sinks = [("gradient", names[i], params[i].grad) for i in bad if params[i].grad is not None]
+        sinks = [("gradient", names[i], g) for i in bad if (g := params[i].grad) is not None]
         name = "loss" if losses else "grad_output" if verdict["is_grad_output"] else names[bad[0]]
         alarm = self.new_alarm(optimizer, verdict["sink"], name)
         # Inside backward the gradients to come are not known yet.
@@ -246,16 +252,16 @@ class Session:
             return self._conclude(optimizer, alarm)
         return self.act(optimizer, alarm, sinks)
 
-    def on_written(self, optimizer):
+    def on_written(self, optimizer: Optimizer) -> Verdict:
         """The optimizer's own arithmetic wrote a non-finite parameter or state."""
         return damage.just_written(self, optimizer)
 
     leave_out, on_late = staticmethod(guard.leave_out), late.told  # late: of an earlier step, that nobody waited for
 
-    def on_armed(self, optimizer):
-        self.target.on_armed(optimizer)
+    def on_armed(self, optimizer: Optimizer) -> None:
+        self.target.on_armed(optimizer)  # type: ignore[union-attr]  # nothing is armed without one
 
-    def on_searched(self, search):
+    def on_searched(self, search: Any) -> None:
         """A step that searched along a line is over."""
         search.judge()
 
@@ -268,7 +274,7 @@ class Session:
 
     # -- what is done about it ------------------------------------------------------------------
 
-    def new_alarm(self, optimizer, kind, name, step=None):
+    def new_alarm(self, optimizer: Optimizer, kind: str, name: str, step: int | None = None) -> Alarm:
         self.scaler = discover.scaler_of(optimizer) or self.scaler
         window = _native.window(optimizer)
         if window["ordinal"] in self.damaged and not ruined.sinks(self, optimizer):
@@ -277,7 +283,7 @@ class Session:
             type(optimizer).__name__, window["ordinal"], window["step"] if step is None else step, kind, name
         )
 
-    def alarm_of(self, optimizer, ordinal, step, kind, name):
+    def alarm_of(self, optimizer: str, ordinal: int, step: int, kind: str, name: str) -> Alarm:
         """The alarm of a step, before anything is known of its reason. `optimizer`: the name of its class."""
         return {
             "step": step,
@@ -304,13 +310,24 @@ class Session:
             "history": findings.history(ordinal),
         }
 
-    def advise(self, kind, step, text, cause=None, births=()):
+    def advise(
+        self, kind: str, step: int, text: str, cause: dict[str, Any] | None = None, births: Iterable[Birth] = ()
+    ) -> None:
         if sum(a["kind"] == kind for a in self.report.advisories) < 20:
             self.report.advisories.append(
                 {"kind": kind, "step": step, "text": text, "births": list(births), "cause": cause}
             )
 
-    def act(self, optimizer, alarm, sinks, where="window", undone=False, rerun_wanted=True, loss=None):
+    def act(
+        self,
+        optimizer: Optimizer,
+        alarm: Alarm,
+        sinks: Sequence[Sink],
+        where: str = "window",
+        undone: bool = False,
+        rerun_wanted: bool = True,
+        loss: Tensor | None = None,
+    ) -> Verdict:
         """Explains the alarm and carries out the policy. True: veto. "again": the window runs a second time. None:
         apply.
 
@@ -464,7 +481,7 @@ class Session:
         self.part(self.holds.release)
         return None
 
-    def go_on_without(self, optimizer, step):
+    def go_on_without(self, optimizer: Optimizer, step: int) -> bool:
         """Everything goes on as if the loop had said `continue` right after the batch of that step was fetched (see
         Draws)."""
         self.part(self.draws.left_out, optimizer, step)
@@ -474,27 +491,27 @@ class Session:
 
     # -- the end --------------------------------------------------------------------------------
 
-    def program_raised(self, error):
+    def program_raised(self, error: BaseException | None) -> None:
         if rehearsal.is_under_way():
             rehearsal.end(rehearsal.ASTRAY)
         ends.program_raised(self, error)
 
-    def second_run_lost(self):
+    def second_run_lost(self) -> NonFiniteError | None:
         if rehearsal.is_under_way():
             rehearsal.end(rehearsal.ASTRAY)
         return ends.second_run_lost(self)
 
-    def not_watched(self, what):
+    def not_watched(self, what: str) -> None:
         if what not in self.report.not_watched:
             self.report.not_watched.append(what)
 
-    def failed(self, why):
+    def failed(self, why: str) -> None:
         self.report.failure, self.report.unexplained = why, None
 
-    def forked(self):
+    def forked(self) -> None:
         self.done = self.written = True
 
-    def end(self, why="the program ended"):
+    def end(self, why: str = "the program ended") -> None:
         """Writes the reports and the closing line. Once."""
         if rehearsal.is_under_way():
             rehearsal.end(rehearsal.ASTRAY)
@@ -518,7 +535,7 @@ class Session:
             self.report.trace_ops = self.part(kept_step.ops, self.report)
         self.write()
 
-    def write(self):
+    def write(self) -> None:
         self.written = True
         self.part(capsule.finish, self, self.hurried)
         if self.member and not self.part(self.report.worth_writing, otherwise=True):

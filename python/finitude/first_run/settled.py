@@ -1,10 +1,18 @@
 """What is said of an alarm once it is known what becomes of its step."""
 
+from __future__ import annotations
+
 from .. import _native
 from ..program import intake, sinks as sinks_of
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Alarm, Optimizer, Session
 
-def tell(session, optimizer, alarm, ordinal, action, goes_back, row):
+
+def tell(
+    session: Session, optimizer: Optimizer, alarm: Alarm, ordinal: int, action: str, goes_back: bool, row: int
+) -> None:
     """goes_back: buffers are put back to where the step began. row: alarms of this optimizer in a row, with this
     one."""
     if action == "warn" and not alarm["harmless"]:

@@ -1,23 +1,32 @@
 """What a person is told of an alarm while the program runs: the whole report, one line, or nothing."""
 
+from __future__ import annotations
+
 from ..base import secrets
 from ..base.plain_json import safe
 from ..base.say import say
 from ..findings import story
 from ..program import ranks
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Alarm
+    from ..findings.report import Report
+
 MOST_LINES = 10  # about alarms of one kind
 
 
 class Teller:
-    def __init__(self, report):
+    def __init__(self, report: Report):
         self.report = report
-        self.show = None  # takes a report (document, text) instead of stderr, and says whether it did
-        self.later = None  # an alarm that a second run of all ranks is to explain once they have ended
+        self.show: Any = None  # takes a report (document, text) instead of stderr, and says whether it did
+        self.later: Alarm | None = None  # an alarm that a second run of all ranks is to explain once they have ended
         self._told = {}  # what kind of alarm -> how often it was told of in one line
         self._births = {}  # place of a birth -> the step whose report told of it
 
-    def tell(self, alarm, brief=False):
+    def tell(self, alarm: Alarm, brief: bool = False) -> None:
         """What of the alarm a person is to hear, once it is on disk."""
         text, document = self._words(alarm, brief)
         self.report.save(is_told=bool(text))

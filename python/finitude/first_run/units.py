@@ -4,6 +4,8 @@ A framework's training_step, a closure given to `step`, what finitude.step is gi
 are remembered: references to function and arguments, and the generators as they were. recall.py calls them once more.
 """
 
+from __future__ import annotations
+
 import functools
 import sys
 import threading
@@ -13,6 +15,13 @@ import torch
 
 from .. import _native
 from . import _cold
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
+
+    from ..base.types import Optimizer, Patches, Session, Tensor
 
 MAX_UNITS = 1024  # of one window; beyond, the window cannot be run again by calling
 MAX_TENSORS = 64  # of a unit's arguments, looked at for writes in place
@@ -49,7 +58,8 @@ class _Unit:
         self.copies, self.versions, self.after, self.ended = [], [], None, False
         self.remember((*args, *kwargs.values()))
         self.modes = _modes()
-        self.serial, self.fetched = _native.loss_serial(), _native.batches_fetched()
+        self.serial = _native.loss_serial()
+        self.fetched: int | None = _native.batches_fetched()
         self.generators, self.known = _native.take_generators(), known  # known: those of the program's own among them
 
     def remember(self, values):
@@ -69,17 +79,17 @@ class _Unit:
             for inner in value:
                 self._remember(inner, depth - 1)
 
-    def end(self):
+    def end(self) -> None:
         self.after = _native.take_generators()
         if _native.batches_fetched() != self.fetched:
             self.fetched = None
         self.ended = True
         _native.unit_ended()
 
-    def name(self):
+    def name(self) -> str:
         return getattr(self.function, "__qualname__", None) or "the closure"
 
-    def call_again(self):
+    def call_again(self) -> Any:
         for container, copy in self.copies:
             if type(container) is list:
                 container[:] = copy
@@ -104,26 +114,32 @@ def _modes():
 class Units:
     """Those of the window that is open."""
 
-    def __init__(self, session):
+    def __init__(self, session: Session):
         self.session = session
         self.log = []
-        self.window = None  # number of the window that `log` belongs to
+        self.window: int | None = None  # number of the window that `log` belongs to
         self.lost = self.had_gradients = False
-        self.running = None
-        self.again = None  # while units are called again: the optimizer whose step they lead to
-        self.again_at = None  # the optimizer that stepped then
+        self.running: Any = None
+        self.again: Any = None  # while units are called again: the optimizer whose step they lead to
+        self.again_at: Optimizer | None = None  # the optimizer that stepped then
         self.thread = 0
         self.times_raised = 0
-        self.explained = None  # (what a unit raised, (optimizer, alarm, sinks) with its reason)
+        self.explained: Any = None  # (what a unit raised, (optimizer, alarm, sinks) with its reason)
         self.recorded_at = None  # its tape is in hand: windows that were closed then
         self.buffers = []  # weak references, until the first unit
-        self.first = None  # (window, [(buffer, copy)]) of the first unit ever: no step has been seen before it
+        self.first: Any = None  # (window, [(buffer, copy)]) of the first unit ever: no step has been seen before it
 
-    def watch_buffers(self, buffers):
+    def watch_buffers(self, buffers: Iterable[Tensor]) -> None:
         if self.first is None:
             self.buffers.extend(weakref.ref(b) for b in buffers)
 
-    def call(self, function, args=(), kwargs=None, framework=False):
+    def call(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+        framework: bool = False,
+    ) -> Any:
         """Calls it; remembered unless it is part of a unit. framework: it is a framework's own loop that calls."""
         kwargs = kwargs or {}
         if self.again is not None:
@@ -146,12 +162,12 @@ class Units:
             if not unit.ended:
                 unit.end()
 
-    def give_up(self):
+    def give_up(self) -> None:
         """A second run has ended in its middle."""
         self.again = None
         _native.end_again()
 
-    def apart(self, function):
+    def apart(self, function: Callable[[], Any]) -> Any:
         """Calls it; nothing in it is remembered."""
         before, self.running = self.running, self.running or function
         try:
@@ -159,7 +175,7 @@ class Units:
         finally:
             self.running = before
 
-    def of_framework(self):
+    def of_framework(self) -> bool:
         """Does a framework run this loop? Where it stands is in its objects, which a rewind does not put back."""
         return (
             isinstance(self.running, _Unit)
@@ -168,7 +184,7 @@ class Units:
             and any(u.framework for u in self.log)
         )
 
-    def _new(self, function, args, kwargs, framework):
+    def _new(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], framework: bool) -> _Unit:
         closed = _native.windows_closed()
         if self.recorded_at is not None:  # the program took what was raised, and goes on
             self.recorded_at = None
@@ -188,7 +204,7 @@ class Units:
         self.log.append(unit)
         return unit
 
-    def why_not(self):
+    def why_not(self) -> str | None:
         if self.lost:
             return f"more than {MAX_UNITS} units of work in one step"
         if self.thread != threading.get_ident():
@@ -200,7 +216,7 @@ class Units:
         return None
 
 
-def name_batch(values, name="batch", depth=4):
+def name_batch(values: Any, name: str = "batch", depth: int = 4) -> None:
     """Tells the trace which storages a batch is made of."""
     for key, value in values.items() if isinstance(values, dict) else enumerate(values):
         if isinstance(value, torch.Tensor):
@@ -215,11 +231,11 @@ def _as_unit(original):
         session = _cold.session
         return original(*args, **kwargs) if session is None else session.units.call(original, args, kwargs, True)
 
-    finitude_unit.finitude_unit = True
+    finitude_unit.finitude_unit = True  # type: ignore[attr-defined]
     return finitude_unit
 
 
-def watch_frameworks(patches):
+def watch_frameworks(patches: Patches) -> None:
     """Puts the recorder around what the frameworks call that are imported by now. Cheap where nothing is new."""
     for module, name, method in FRAMEWORKS:
         base = getattr(sys.modules.get(module), name, None)

@@ -1,7 +1,15 @@
 """Accelerate: `with watch(accelerator): ...` around the loop, or `handle = watch(accelerator)` and `handle.close()`."""
 
+from __future__ import annotations
 
-def watch(accelerator, **options):
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Unpack, Watch, WatchOptions
+
+
+def watch(accelerator: Any, **options: Unpack[WatchOptions]) -> Watch:
     """Watches every model and optimizer that the accelerator has prepared, and those it prepares later.
 
     options: on_alarm, level, report, runs, undo_mb, max_skips, as on the command line of `finitude run`. Returns what

@@ -1,9 +1,15 @@
 """Lightning: `Trainer(callbacks=[Finitude()])` watches that trainer's fit. Works with lightning and
 pytorch-lightning."""
 
+from __future__ import annotations
+
 import functools
 import importlib
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Unpack, WatchOptions
 
 
 def _callback_class():
@@ -21,13 +27,13 @@ def _callback_class():
 def _make():
     from ._handle import Handle
 
-    class Finitude(_callback_class()):
+    class Finitude(_callback_class()):  # type: ignore[misc]  # known as it runs
         """Stops the step that went NaN or Inf, runs its training_step again and tells where the value was born.
 
         options: on_alarm, level, report, runs, undo_mb, max_skips, as on the command line of `finitude run`. Its state
         is not part of a checkpoint."""
 
-        def __init__(self, **options):
+        def __init__(self, **options: Unpack[WatchOptions]):
             super().__init__()
             self._handle = Handle(options)
 

@@ -1,6 +1,12 @@
 """Hugging Face Trainer: `Trainer(callbacks=[FinitudeCallback()])` watches its training."""
 
+from __future__ import annotations
+
 import functools
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Unpack, WatchOptions
 
 
 @functools.cache
@@ -16,7 +22,7 @@ def _make():
         tells no callback that its training raised: then `close()`, or the end of the program, writes the report.
         """
 
-        def __init__(self, **options):
+        def __init__(self, **options: Unpack[WatchOptions]):
             self._handle = Handle(options)
 
         @property

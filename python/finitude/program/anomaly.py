@@ -1,6 +1,8 @@
 """torch's anomaly mode ends a backward pass at the first derivative that gives NaN, before that comes to any parameter:
 which one it was, and, in a second run, what it gave."""
 
+from __future__ import annotations
+
 import functools
 import re
 
@@ -10,12 +12,18 @@ from torch.autograd import graph
 from .. import _native
 from . import discover
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..base.types import Tensor
+
 _SAYS = re.compile(r"^Function '(.+)' returned nan values in its (\d+)th output\.")
 
 _kept = "", {}  # the last derivative that gave something that is not finite: its name, number of an output -> tensor
 
 
-def found(error):
+def found(error: BaseException | None) -> tuple[str, int, Sequence[Tensor]] | None:
     """(name of the derivative, number of its output, what backward was called on) of what the program ended by, or
     None."""
     seen = []
@@ -37,11 +45,11 @@ def _roots(traceback):
     return roots
 
 
-def name_of(node, output):
+def name_of(node: str, output: int) -> str:
     return f"output {output} of {node}"
 
 
-def watch():
+def watch() -> None:
     """Before a program begins that runs a step for the second time: what the derivatives give of the step that is
     traced is kept."""
     original = torch.autograd._engine_run_backward
@@ -53,7 +61,7 @@ def watch():
                     node.register_hook(functools.partial(_keep, node.name()))
         return original(roots, *args, **kwargs)
 
-    torch.autograd._engine_run_backward = engine_run_backward
+    torch.autograd._engine_run_backward = engine_run_backward  # type: ignore[assignment]
 
 
 def _keep(name, outputs, _):
@@ -63,6 +71,6 @@ def _keep(name, outputs, _):
         _kept = name, bad
 
 
-def given(node, output):
+def given(node: str, output: int) -> Tensor | None:
     """What was kept of that output, or None."""
     return _kept[1].get(output) if _kept[0] == node else None

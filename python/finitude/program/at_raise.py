@@ -6,6 +6,8 @@ program's own that asks for it raised, or where the exception speaks of such val
 led to it reads one. Anything else merely lies around, as masks and padding do.
 """
 
+from __future__ import annotations
+
 import re
 import sys
 
@@ -15,6 +17,13 @@ from .. import _native
 from ..errors import NonFiniteError
 from . import discover, statements
 from .counts import count_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ..base.types import Tensor
 
 MOST_VALUES, MOST_BYTES = 4096, 8 << 30
 MOST_PARTS = 64
@@ -50,7 +59,7 @@ class Seen:
     """A value that is not finite: its name, where it is named, what it holds in words. operand: it is part
     of the statement that led to the exception."""
 
-    def __init__(self, name, value, words, file, line, operand):
+    def __init__(self, name: str, value: Any, words: str, file: str, line: int, operand: bool):
         self.name, self.value, self.words, self.file, self.line, self.operand = (
             name,
             value,
@@ -61,10 +70,10 @@ class Seen:
         )
 
     @property
-    def is_tensor(self):
+    def is_tensor(self) -> bool:
         return isinstance(self.value, torch.Tensor)
 
-    def made_at(self):
+    def made_at(self) -> int:
         """The line that set its name last, in the same function; 0: not known."""
         name = re.match(r"\w+", self.name)
         return statements.assignment(statements.at(self.file, self.line), name[0])[1] if name else 0
@@ -79,7 +88,7 @@ class Raised:
         self.refused, self.handed, self.around, self.asks = [], [], [], False
 
 
-def look(error, is_known=lambda tensor: False):
+def look(error: BaseException | None, is_known: Callable[[Tensor], bool] = lambda tensor: False) -> Raised:
     """What the frames of that exception tell."""
     raised, links = Raised(), _chain(error)
     speaks = any(_speaks(e, _OF_VALUES) for e in links)
@@ -110,7 +119,7 @@ def look(error, is_known=lambda tensor: False):
     return raised
 
 
-def is_about_values(error):
+def is_about_values(error: BaseException) -> bool:
     raised = look(error)
     return raised.asks or bool(raised.refused or raised.handed)
 
@@ -166,14 +175,14 @@ class _Budget:
     def __init__(self, is_known):
         self.is_known, self.values, self.bytes, self.seen = is_known, MOST_VALUES, MOST_BYTES, {}
 
-    def words(self, value):
+    def words(self, value: Any) -> str:
         """What a value holds that is not finite, in words; "": nothing, or it is not known."""
         if id(value) not in self.seen:
             self.values -= 1
             self.seen[id(value)] = value, self._look(value) if self.values >= 0 else ""
         return self.seen[id(value)][1]
 
-    def _look(self, value):
+    def _look(self, value: Any) -> str:
         try:
             if type(value) is float:
                 return "NaN" if value != value else ""
@@ -193,8 +202,8 @@ class _Budget:
             return ""
 
     def _look_at_array(self, value):
-        numpy = sys.modules.get("numpy")
-        kinds = getattr(numpy, "ndarray", None), getattr(numpy, "floating", None)
+        numpy: Any = sys.modules.get("numpy")
+        kinds: Any = getattr(numpy, "ndarray", None), getattr(numpy, "floating", None)
         if None in kinds or not isinstance(value, kinds) or value.dtype.kind not in "fc" or value.nbytes > self.bytes:
             return ""
         if isinstance(value, kinds[1]):
@@ -225,7 +234,7 @@ def _parts(value, depth=0):
             (f"[{key!r}]" if type(key) in (str, int) else "[...]", v) for key, v in list(dict.items(value))[:MOST_PARTS]
         ]
     elif isinstance(value, (list, tuple)):
-        iterate = list.__iter__ if isinstance(value, list) else tuple.__iter__
+        iterate: Any = list.__iter__ if isinstance(value, list) else tuple.__iter__
         items = [(f"[{i}]", v) for i, v in zip(range(MOST_PARTS), iterate(value))]
     elif discover.is_users_class(type(value)):
         try:

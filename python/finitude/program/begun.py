@@ -2,6 +2,8 @@
 loader gave it, scalars of schedulers and scalers. With it a capsule can be put into a program of the user's:
 inject.py."""
 
+from __future__ import annotations
+
 import collections.abc
 import contextlib
 import types
@@ -12,6 +14,13 @@ import torch
 from .. import _native
 from . import discover, sinks as sinks_of
 from .stored import MAX_DEPTH, MAX_ITEMS, NotKept, Tensors, plain_value, tree, whole
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from ..base.types import Generators, Optimizer, Session, Source, Tensor
 
 CONTAINERS = (
     torch.Tensor,
@@ -27,7 +36,7 @@ _generators = None  # right where the recorded step began
 _others = {}  # ordinal -> _Stepping, of the optimizers that there were
 
 
-def here(generators=None, is_past=False):
+def here(generators: Generators | None = None, is_past: bool = False) -> None:
     """The step that is recorded begins. is_past: it began earlier, and what was taken since is not known."""
     global _generators
     _forget_others()
@@ -59,7 +68,7 @@ class _Stepping:
         self.in_hand = []  # at each of these steps, what the program had in its names then, by weak references
         self.hook = optimizer.register_step_post_hook(self._stepped)
 
-    def _stepped(self, *_):
+    def _stepped(self, *_: Any) -> None:
         held, seen = [], set()
         with contextlib.suppress(
             Exception
@@ -70,7 +79,7 @@ class _Stepping:
                         held.append(weakref.ref(one))
             self.in_hand.append(held)
 
-    def before(self, batch):
+    def before(self, batch: Any) -> int:
         """How many of its steps came before that batch was fetched."""
         own = [batch, *tensors_of(batch)]
         return next(
@@ -79,7 +88,7 @@ class _Stepping:
         )
 
 
-def tensors_of(value, depth=0, seen=None):
+def tensors_of(value: Any, depth: int = 0, seen: set[int] | None = None) -> Iterator[Tensor]:
     """Every tensor in a batch. seen: ids of what has been looked into; each is once, and no more than so many are, as
     objects of a program may lead to all others."""
     seen, kind = (
@@ -316,7 +325,7 @@ class Begun:
         optimizers = [optimizer, *(o for o in sinks_of.watched_optimizers() if o is not optimizer)]
         told = [_optimizer(o, o is optimizer, self.tensors) for o in optimizers]
         _others_told(optimizer, [*zip(optimizers, told)][1:], found[0][1] if found else None, self.tensors)
-        self.document = {
+        self.document: dict[str, Any] = {
             "optimizers": told,
             "batches": batches,
             "generators": self.tensors.add_bytes("generators.step", _generators.bytes())
@@ -339,7 +348,7 @@ class Begun:
 _begun = None
 
 
-def remember(session, optimizer):
+def remember(session: Session, optimizer: Optimizer | None) -> None:
     """The recorded step is over, and nothing of it is applied yet. Never raises: a capsule is one without it, too."""
     global _begun
     _begun = None
@@ -357,14 +366,14 @@ def remember(session, optimizer):
         _forget_others()
 
 
-def sample_counts():
+def sample_counts() -> list[int]:
     """How many samples each batch of the step that has just been recorded is of; empty where its loader did not tell of
     all."""
     told = [] if _begun is None or _begun.told else _begun.samples
-    return [len(indices) for indices in told] if all(isinstance(indices, list) for indices in told) else []
+    return [len(indices) for indices in told] if all(isinstance(indices, list) for indices in told) else []  # type: ignore[arg-type]
 
 
-def take_samples():
+def take_samples() -> tuple[list[Any], list[Source]]:
     """Of each batch of the step that has just been recorded: the indices of its samples, or None; and (iterator of its
     loader, batch, indices as the sampler gave them, generators before it). Told once."""
     if _begun is None or _begun.told:
@@ -373,7 +382,7 @@ def take_samples():
     return _begun.samples, _begun.sources
 
 
-def forget():
+def forget() -> Begun | None:
     global _begun, _generators
     _forget_others()
     _begun, found, _generators = None, _begun, None

@@ -1,5 +1,7 @@
 """A Jupyter notebook as a program: its cells, how one is called, and a report shown below the one that runs."""
 
+from __future__ import annotations
+
 import functools
 import html
 import os
@@ -8,12 +10,18 @@ import sys
 from ..base import sources
 from . import quiet
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Document, Findings, Session
+
 HEIGHT = 560  # of the report in the page, in pixels; it scrolls
 
 
-def shell():
+def shell() -> Any:
     """The InteractiveShell of a Jupyter kernel that this process is, or None (also in a terminal's IPython)."""
-    ipython = sys.modules.get("IPython")
+    ipython: Any = sys.modules.get("IPython")
     try:
         found = ipython.get_ipython()
     except AttributeError:
@@ -21,14 +29,13 @@ def shell():
     return found if getattr(found, "kernel", None) is not None else None
 
 
-def page(document):
+def page(document: Document) -> str:
     """The report as HTML to put into another page: in a frame of its own, so that neither's style touches the other."""
     import json
 
     from .. import _native
 
-    text = _native.render_html(json.dumps(document, allow_nan=False))
-    text = text.decode("utf-8") if isinstance(text, bytes) else text
+    text = _native.render_html(json.dumps(document, allow_nan=False)).decode("utf-8")
     return (
         '<iframe title="finitude report" sandbox="allow-scripts" '
         f'style="width:100%;height:{HEIGHT}px;border:1px solid #ccc" '
@@ -45,7 +52,7 @@ def _show(document, text):
     return True
 
 
-def name_cells(found):
+def name_cells(found: Findings) -> Findings:
     """Findings in which a cell is called as IPython calls it, with its source, which lies in no file."""
     compiled = getattr(getattr(shell(), "compile", None), "_filename_map", None)
     return _named(found, {path: f"Cell In[{number}]" for path, number in compiled.items()}) if compiled else found
@@ -66,7 +73,7 @@ def _named(value, cells):
     return {key: _named(v, cells) for key, v in value.items()}
 
 
-def attach(session):
+def attach(session: Session) -> None:
     """Reports of this session go below the cell that is running, where this process is a notebook's."""
     here = shell()
     if here is None:

@@ -1,6 +1,8 @@
 """Objects of known kinds, each copied so that it can be put back in place: random generators, arrays, slots,
 classes."""
 
+from __future__ import annotations
+
 import argparse
 import array
 import collections
@@ -15,6 +17,13 @@ import torch
 from .. import _native
 from ..base._places import is_library
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
+    from ..base.types import Tensor
+
 BAGS = (
     types.SimpleNamespace,
     argparse.Namespace,
@@ -25,20 +34,20 @@ BAGS = (
 )
 
 
-def is_of_program(file):
+def is_of_program(file: str | None) -> bool:
     """Is this file the program's own, and not a library's?"""
     return file is not None and not is_library(file) and "site-packages" not in file and "dist-packages" not in file
 
 
-def is_programs_class(kind):
+def is_programs_class(kind: type) -> bool:
     return kind.__module__ == "__main__" or is_of_program(getattr(sys.modules.get(kind.__module__), "__file__", None))
 
 
-def random_or_array(it, room):
+def random_or_array(it: Any, room: int) -> tuple[Callable[[], Any], int] | None:
     """A function that puts a random generator or an array back, and how many bytes it holds; None for anything else.
     room: how many it may hold."""
     if isinstance(it, random.Random) and not isinstance(it, random.SystemRandom):
-        state = it.getstate()
+        state: Any = it.getstate()
         return (lambda: it.setstate(state)), 0
     if isinstance(it, torch.Generator):
         state = it.get_state()
@@ -86,7 +95,7 @@ def _memory(it, room):
     return back, view.nbytes
 
 
-def slots_of(it):
+def slots_of(it: Any) -> dict[str, Any]:
     """{name: descriptor} of the slots that the classes of the program gave it."""
     return {
         name: value
@@ -105,7 +114,7 @@ def _is_bound(slot, it):
         return False
 
 
-def put_back(place, values):
+def put_back(place: Slots | OfClass | OfDict, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         if place.get(name) is not value:
             place.set(name, value)
@@ -114,52 +123,52 @@ def put_back(place, values):
 class Slots:
     """The slots of an object as a dict would hold them."""
 
-    def __init__(self, it, slots):
+    def __init__(self, it: Any, slots: dict[str, Any]):
         self._it, self._slots = it, slots
 
-    def get(self, name):
+    def get(self, name: str) -> Any:
         try:
             return self._slots[name].__get__(self._it)
         except AttributeError:
             return None
 
-    def set(self, name, value):
+    def set(self, name: str, value: Any) -> None:
         self._slots[name].__set__(self._it, value)
 
-    def values(self):
+    def values(self) -> dict[str, Any]:
         return {name: slot.__get__(self._it) for name, slot in self._slots.items() if _is_bound(slot, self._it)}
 
 
 class OfClass:
     """The attributes of a class that are no methods of it."""
 
-    def __init__(self, kind):
+    def __init__(self, kind: type):
         self._kind = kind
 
-    def get(self, name):
+    def get(self, name: str) -> Any:
         return self._kind.__dict__.get(name)
 
-    def set(self, name, value):
+    def set(self, name: str, value: Any) -> None:
         type.__setattr__(self._kind, name, value)
 
-    def values(self):
+    def values(self) -> dict[str, Any]:
         return {k: v for k, v in self._kind.__dict__.items() if not (k.startswith("__") and k.endswith("__"))}
 
 
 class OfDict:
     """The attributes or names in a dict, or what it holds."""
 
-    def __init__(self, state):
+    def __init__(self, state: dict[Any, Any]):
         self._state = state
 
-    def get(self, name):
+    def get(self, name: Any) -> Any:
         return dict.get(self._state, name)
 
-    def set(self, name, value):
+    def set(self, name: Any, value: Any) -> None:
         dict.__setitem__(self._state, name, value)
 
 
-def put_tensors_back(held):
+def put_tensors_back(held: Iterable[tuple[str, Tensor, int, Tensor | None]]) -> list[str]:
     """held: (name, tensor, its checksum then, its copy or None). Names of those that are not as they were and have no
     copy."""
     lost = []

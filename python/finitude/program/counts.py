@@ -1,10 +1,18 @@
 """What a tensor holds, in words and as reports have it."""
 
+from __future__ import annotations
+
 from .. import _native
 from ..base.plain_json import number
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def count_text(tensor):
+    from ..base.types import Tensor
+
+
+def count_text(tensor: Tensor) -> str:
     """ "3 NaN and 1 Inf"."""
     s = _native.statistics(tensor) or {"nan": 0, "inf": 0}
     parts = [f"{s['nan']} NaN"] if s["nan"] else []
@@ -12,7 +20,7 @@ def count_text(tensor):
     return " and ".join(parts) or "no"
 
 
-def statistic(name, tensor):
+def statistic(name: str, tensor: Tensor) -> dict[str, Any] | None:
     s = _native.statistics(tensor)
     if s is None:
         return None

@@ -6,10 +6,16 @@ told to ignore becomes a statement that does nothing. What was read is read as i
 that way and is made again. In the copy of the process (`rehearsal.py`) memory of a write-ahead log is shared with the
 process itself, and a journal has a name: the copy ends before it would write either."""
 
+from __future__ import annotations
+
 import sys
 
 from .. import _native
 from . import rehearsal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Numbers of sqlite3.h; the module has names for few of them.
 READS = frozenset((19, 20, 21, 31, 33))  # PRAGMA, READ, SELECT, FUNCTION, RECURSIVE
@@ -20,7 +26,7 @@ OK, IGNORE = 0, 2
 class Databases:
     """From now on until `end`. is_mine() -> bool: is it the thread that trains?"""
 
-    def __init__(self, is_mine):
+    def __init__(self, is_mine: Callable[[], bool]):
         self._is_mine, self._held = is_mine, []
         if (kind := getattr(sys.modules.get("sqlite3"), "Connection", None)) is not None:
             self._held = [it for it in _native.instances((kind,)) if _ask(it, self._answer)]
@@ -32,7 +38,7 @@ class Databases:
             rehearsal.end(rehearsal.UNKNOWN)
         return OK if action == DELETE else IGNORE
 
-    def end(self):
+    def end(self) -> None:
         while self._held:
             connection = self._held.pop()
             # Being asked again also makes it compile again what was compiled to nothing and is kept for the next time.

@@ -4,6 +4,8 @@ Runs once per optimizer and on an alarm, never in a healthy step. Looks through 
 costs some milliseconds and touches nothing.
 """
 
+from __future__ import annotations
+
 import collections
 import functools
 import gc
@@ -17,8 +19,16 @@ from .. import _native
 from ..base._places import is_library
 from ..base.unseen import unseen
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+    from types import FrameType
+    from typing import Any
+
+    from ..base.types import Generator, Module, Node, Optimizer, Tensor, Thing
+
 KINDS = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
-_found = None  # {kind: objects}, while none of the program's own code runs
+_found: Any = None  # {kind: objects}, while none of the program's own code runs
 
 
 class Standing:
@@ -32,17 +42,17 @@ class Standing:
     def __enter__(self):
         Standing._depth += 1
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         Standing._depth -= 1
         moved()
 
 
-def moved():
+def moved() -> None:
     global _found
     _found = None
 
 
-def unwrapped(tensor):
+def unwrapped(tensor: Tensor) -> Tensor:
     """What holds the values: a transform of torch.func under way puts something around all that is computed
     meanwhile."""
     functorch = torch._C._functorch
@@ -57,7 +67,7 @@ def _without_memory():
     return [getattr(torch._C.DispatchKey, name) for name in names]
 
 
-def has_memory(tensor):
+def has_memory(tensor: Tensor) -> bool:
     """False for what is fake, functional, meta or wrapped so that the engine cannot look into it: any question to such
     a tensor may be code of the program, or add a condition to sizes that are symbols."""
     try:
@@ -67,7 +77,7 @@ def has_memory(tensor):
     return not any(keys.has(key) for key in _without_memory())
 
 
-def instances(kind):
+def instances(kind: type[Thing]) -> list[Thing]:
     """Every object of the class `kind`, one of KINDS or derived from one."""
     global _found
     found = _found
@@ -83,17 +93,17 @@ def instances(kind):
     return found[base] if kind is base else [o for o in found[base] if issubclass(type(o), kind)]
 
 
-def parameters(optimizer):
+def parameters(optimizer: Optimizer) -> list[Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
-def magnitudes(optimizer):
+def magnitudes(optimizer: Optimizer) -> dict[int, float]:
     """{id of a parameter: its largest finite magnitude}."""
     found = [(id(p), _native.statistics(p)) for p in parameters(optimizer)]
     return {number: s["absmax"] for number, s in found if s}
 
 
-def roots(optimizer):
+def roots(optimizer: Optimizer) -> list[Module]:
     """Outermost modules that hold at least one parameter of the optimizer."""
     owned = {id(p) for p in parameters(optimizer)}
     modules = instances(torch.nn.Module)
@@ -115,7 +125,7 @@ def roots(optimizer):
     return found
 
 
-def buffers(optimizer):
+def buffers(optimizer: Optimizer) -> list[tuple[str, Tensor]]:
     """(name, tensor) of every buffer of the optimizer's modules. Averaged models are not among them: they change after
     the step, so the state before it is not theirs to go back to; their update is held instead."""
     averaged = averaged_models()
@@ -130,7 +140,7 @@ def buffers(optimizer):
     return out
 
 
-def held_by_modules():
+def held_by_modules() -> Iterator[tuple[str, str, Tensor]]:
     """("_parameters" or "_buffers", name after the class of its module, tensor) of all modules there are."""
     for module in instances(torch.nn.Module):
         for held in ("_parameters", "_buffers"):
@@ -140,7 +150,7 @@ def held_by_modules():
                     yield held, f"{type(module).__name__}.{name}", tensor
 
 
-def named_memory(optimizer):
+def named_memory(optimizer: Optimizer) -> Iterator[tuple[str, str, Tensor]]:
     """(kind, name, tensor) of what modules and that optimizer hold. What nobody trains (a teacher, a frozen backbone)
     first: where a piece of memory is named twice, the last name is the one that says more."""
     for held, name, tensor in held_by_modules():
@@ -155,7 +165,7 @@ def named_memory(optimizer):
         yield "buffer", name, buffer
 
 
-def persistent_buffers(optimizer):
+def persistent_buffers(optimizer: Optimizer) -> list[tuple[str, Tensor]]:
     """(name, tensor) of the buffers that a checkpoint would hold."""
     out = []
     for root in roots(optimizer) + averaged_models():
@@ -167,18 +177,18 @@ def persistent_buffers(optimizer):
     return out
 
 
-def averaged_models():
+def averaged_models() -> list[Any]:
     """torch.optim.swa_utils.AveragedModel instances."""
     module = sys.modules.get("torch.optim.swa_utils")
     return instances(module.AveragedModel) if module is not None else []
 
 
-def is_statistic(name):
+def is_statistic(name: str) -> bool:
     """Of a buffer: is it a running mean or variance?"""
     return name.rpartition(".")[2] in ("running_mean", "running_var")
 
 
-def normalisation_statistics(optimizer):
+def normalisation_statistics(optimizer: Optimizer) -> list[tuple[str, Tensor, bool]]:
     """(name, tensor, is its module training) of running means and variances."""
     out = []
     for root in roots(optimizer):
@@ -189,10 +199,11 @@ def normalisation_statistics(optimizer):
     return out
 
 
-def others_run_user_code():
+def others_run_user_code() -> bool:
     """Does a thread beside this one run code of the program's own?"""
     frames = sys._current_frames()
     del frames[threading.get_ident()]  # it would refer to itself, and keep all that its callers name
+    frame: FrameType | None
     for frame in frames.values():
         while frame is not None:
             file = frame.f_code.co_filename
@@ -202,9 +213,10 @@ def others_run_user_code():
     return False
 
 
-def nodes_of(roots):
+def nodes_of(roots: Iterable[Any]) -> Iterator[Node]:
     """The derivatives of what some tensors were computed from."""
-    seen, todo = set(), []
+    todo: list[Any] = []
+    seen = set()
     for root in roots:
         if isinstance(root, torch.Tensor) and root.grad_fn is not None:
             todo.append(root.grad_fn)
@@ -217,12 +229,12 @@ def nodes_of(roots):
         todo.extend(n for n, _ in node.next_functions)
 
 
-def leaves_of(roots):
+def leaves_of(roots: Iterable[Any]) -> list[Tensor]:
     """The leaves that require a gradient below some tensors."""
     return [leaf for node in nodes_of(roots) if (leaf := getattr(node, "variable", None)) is not None]
 
 
-def sharing(optimizer):
+def sharing(optimizer: Optimizer) -> list[Optimizer]:
     """It, and those that step a parameter of it: the optimizer that a wrapper holds, and the other way round."""
     owned = {id(p) for p in parameters(optimizer)}
     return [
@@ -232,7 +244,7 @@ def sharing(optimizer):
     ]
 
 
-def are_stepped(leaves):
+def are_stepped(leaves: Iterable[Tensor]) -> bool:
     """Does an optimizer that there is own one of them? It may not be watched yet."""
     owned = {id(leaf) for leaf in leaves}
     return any(
@@ -243,14 +255,14 @@ def are_stepped(leaves):
     )
 
 
-def schedulers(optimizers):
+def schedulers(optimizers: Collection[Optimizer]) -> list[Any]:
     """Those that set their learning rate; some are given a framework's wrapper around the optimizer."""
     wanted, groups = {id(o) for o in optimizers}, {id(o.param_groups) for o in optimizers}
     found = [(s, getattr(s, "optimizer", None)) for s in instances(torch.optim.lr_scheduler.LRScheduler)]
     return [s for s, o in found if id(o) in wanted or id(getattr(o, "param_groups", None)) in groups]
 
 
-def scaler_of(optimizer):
+def scaler_of(optimizer: Optimizer) -> Any:
     """The GradScaler that steps this optimizer, or None."""
     return next(
         (
@@ -263,7 +275,7 @@ def scaler_of(optimizer):
 
 
 @unseen
-def device_generators(optimizer):
+def device_generators(optimizer: Optimizer) -> list[Generator]:
     """The default generators of the GPUs that the optimizer's parameters lie on, then those that are global
     variables."""
     numbers = sorted({p.device.index for p in parameters(optimizer) if p.device.type == "cuda"})
@@ -277,14 +289,14 @@ def device_generators(optimizer):
     return usual + list(own.values())
 
 
-def is_users_class(kind):
+def is_users_class(kind: type) -> bool:
     """Is this class of the program's own making? Those of torch and the like have their own means of going back."""
     module = sys.modules.get(kind.__module__)
     file = getattr(module, "__file__", None)
     return kind.__module__ == "__main__" or file is not None and not is_library(file)
 
 
-def referents(it):
+def referents(it: Any) -> list[Any]:
     """What an object of CPython's own holds, as the garbage collector is told. A tuple among it may be one that is
     being filled or has empty places (itertools.zip_longest's), which nothing of Python's may read: its elements stand
     for it."""
@@ -294,7 +306,7 @@ def referents(it):
     return found
 
 
-def held_by(it):
+def held_by(it: Any) -> list[Any]:
     """The values of an object's attributes, slots too. Not by vars(), which makes a dict of them that all later
     accesses of the program's have to go through (CPython 3.11 and 3.12)."""
     found = []
@@ -306,18 +318,18 @@ def held_by(it):
     return found
 
 
-def names_of(frame):
+def names_of(frame: FrameType) -> dict[str, Any]:
     """A copy of a frame's names. Those of a function are not asked for by f_locals: before 3.13 that fills the dict
     that locals() gave the program, and all in it would live as long as the frame."""
     return _native.function_names(frame) if is_function(frame) else dict(frame.f_locals)
 
 
-def is_function(frame):
+def is_function(frame: FrameType) -> bool:
     """Not a module or a class body, whose names are in a dict of their own."""
     return bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
 
 
-def user_frames(frame=None):
+def user_frames(frame: FrameType | None = None) -> Iterator[FrameType]:
     """Frames of the user's code, innermost first."""
     frame = frame or sys._getframe(1)
     while frame is not None:
@@ -347,7 +359,7 @@ def _tell_apart(params, by_id, module_of):
         by_id[p] = f"{called[id(module_of[p])]}.{by_id[p]}"
 
 
-def names(optimizer):
+def names(optimizer: Optimizer) -> list[str]:
     """A name for each parameter, in order: its qualified name in a module, else the variable that holds it, else group
     and index."""
     params = parameters(optimizer)

@@ -4,6 +4,8 @@ The rewind sets names and loops back, not where such an object stands: a second 
 the end of the data where the bad batch was the last. So a window that may have read from one is not run again in place.
 Where it is run again (a data set reads its file by index), each is put back to where the first run left it."""
 
+from __future__ import annotations
+
 import gc
 import inspect
 import io
@@ -17,6 +19,12 @@ from .. import _native
 from ..base import compat
 from ..base._places import is_library
 from . import discover, one_way, readers
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from types import FrameType
+    from typing import Any
 
 ENDLESS = (itertools.count, itertools.cycle, itertools.repeat)
 PLAIN = (int, float, complex, str, bytes, bool, type(None))
@@ -38,7 +46,7 @@ class Drawn:
         self._by_index = set()
         self._kept = []
 
-    def in_frame(self, it):
+    def in_frame(self, it: Any) -> None:
         """It has a name in one of the user's frames, or a loop there draws from it."""
         if not _is_known(it) or id(it) in self._set_back:
             return
@@ -54,7 +62,7 @@ class Drawn:
                 self._set_back.add(id(inner))
                 todo.extend(i for i in _drawn_by(inner) if _is_known(i))
 
-    def held_by(self, it, values):
+    def held_by(self, it: Any, values: Iterable[Any]) -> None:
         """An object that is asked for things by their number, and not for the next, reads its files from where it goes
         to."""
         if hasattr(type(it), "__getitem__") and not _iterates(it):
@@ -64,7 +72,7 @@ class Drawn:
                 )
                 self._by_index.update(id(v) for v in list(inner)[:MOST_INNER])
 
-    def look(self, it, name):
+    def look(self, it: Any, name: str) -> list[Any] | None:
         """What it draws from; None: it is nothing to draw from, or it is of the program's own making."""
         if isinstance(it, io.IOBase) or type(it).__module__ == "mmap":
             self._file(it, name)
@@ -130,7 +138,7 @@ class Drawn:
 
     # -- putting back --------------------------------------------------------------------------
 
-    def put_back(self):
+    def put_back(self) -> list[str]:
         """Everything stands where it stood. Returns the names of what does not."""
         lost = []
         for generator, figures in self._figures:
@@ -161,7 +169,7 @@ def is_reader(it):
     return (isinstance(it, io.IOBase) or _iterates(it)) and not one_way.is_one_way(it)
 
 
-def idle(frame, names):
+def idle(frame: FrameType, names: Mapping[str, Any]) -> set[str]:
     """Those of a frame's names that hold something to read from, and that nothing behind this step reads again."""
     held = [k for k, v in names.items() if is_reader(v)]
     owner = frame.f_code if discover.is_function(frame) else None

@@ -8,6 +8,8 @@ those are watched, and named if they were written twice. Open databases are told
 finds when it opens that name again (`paths.py`, as what is done to files by their names). All of it on the thread that
 trains alone. What is done outside of the process is named (`outside.py`)."""
 
+from __future__ import annotations
+
 import builtins
 import fcntl
 import io
@@ -28,6 +30,11 @@ from .outside import Outside
 from .paths import MAX_BYTES, Paths, go_on_in
 from .quiet import HELD, is_over
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
 OF_CAPSULES = re.compile(r"/step-\d+[^/]*\.partial-[0-9a-f]+-\d+-\d+-\d+/[^/]+$")  # that are being written
 
 # Loggers whose points go to another thread or process, and what counts steps in objects of torch's: (module, class,
@@ -40,7 +47,7 @@ LOGGERS = [
 ]
 
 
-def logger_classes():
+def logger_classes() -> tuple[type, ...]:
     """Those of LOGGERS whose modules the program has loaded."""
     loaded = [getattr(sys.modules.get(module), name, None) for module, name, _ in LOGGERS]
     return tuple(kind for kind in loaded if isinstance(kind, type))
@@ -118,7 +125,7 @@ class HeldFiles:
             self.end()
             raise
 
-    def _begin(self):
+    def _begin(self) -> None:
         self._files = {} if discover.others_run_user_code() else _text_files()
         for fd, files in self._files.items():
             try:
@@ -134,7 +141,7 @@ class HeldFiles:
             self.swapped.append((fd, copy, inherited, instead, positions))
         self._states = _states()
         for module, name, methods in LOGGERS:
-            owner = getattr(sys.modules.get(module), name, None)
+            owner: Any = getattr(sys.modules.get(module), name, None)
             for method in methods if owner is not None else ():
                 if method in owner.__dict__:
                     self._hold(owner, method)
@@ -160,7 +167,7 @@ class HeldFiles:
         os.lseek(copy, here, os.SEEK_SET)
         return copy
 
-    def _hold(self, owner, name):
+    def _hold(self, owner: type, name: str) -> None:
         original, mine = owner.__dict__[name], self._me
 
         def method(this, *args, **kwargs):
@@ -185,7 +192,7 @@ class HeldFiles:
         for module in (builtins, io):
             self._patches.set(module, "open", stand_in)
 
-    def end(self):
+    def end(self) -> list[str]:
         """Names of the files that were written a second time, and what else was done twice."""
         is_over(self)
         *_, made, twice, _ = in_any_case(
@@ -231,7 +238,7 @@ class Done(str):
     """What was done twice and is no file."""
 
 
-def written_twice(names):
+def written_twice(names: Sequence[str]) -> str:
     """The words for what `end` gave."""
     done = [n for n in names if isinstance(n, Done)]
     files = [n for n in names if not isinstance(n, Done)]

@@ -1,9 +1,15 @@
 """What changes what torch computes beside the program: switches and seeds, as a capsule tells them."""
 
+from __future__ import annotations
+
 import torch
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def seeds():
+
+def seeds() -> dict[str, int]:
     found = {"torch": torch.initial_seed()}
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         found["cuda"] = torch.cuda.initial_seed()
@@ -18,7 +24,7 @@ def _switches():
     yield "anomaly_mode", torch.is_anomaly_enabled
     yield "deterministic", torch.are_deterministic_algorithms_enabled
     yield "deterministic_warn_only", torch.is_deterministic_algorithms_warn_only_enabled
-    yield "fill_uninitialized_memory", lambda: torch.utils.deterministic.fill_uninitialized_memory
+    yield "fill_uninitialized_memory", lambda: torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]  # a property of the module
     yield "tf32_matmul", lambda: torch.backends.cuda.matmul.allow_tf32
     yield "tf32_cudnn", lambda: torch.backends.cudnn.allow_tf32
     for name, backend in (
@@ -45,7 +51,7 @@ def _switches():
     yield "cpu_capability", torch.backends.cpu.get_cpu_capability
 
 
-def flags():
+def flags() -> dict[str, Any]:
     """Name -> value. A switch that this torch does not have, or does not want to be asked for, is left out."""
     found = {}
     for name, read in _switches():

@@ -1,5 +1,7 @@
 """How the step of an optimizer's class is held: whose has a stand-in for good, and what takes it out again."""
 
+from __future__ import annotations
+
 import torch
 
 from .. import _native
@@ -7,17 +9,23 @@ from ..base import compat
 from ..base.unseen import unseen
 from . import discover
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Optimizer
+
 _held = []  # (cell, the step that was in it)
 
 
-def is_torchs(kind):
+def is_torchs(kind: Any) -> bool:
     """Is the step of this class one of torch.optim's? Those evaluate a closure before they write anything, and leave
     out a parameter that has no gradient. (torch.distributed.optim wraps other optimizers: not among them.)"""
     return compat.step_cell(kind) is None or getattr(kind.step, "__module__", "").split(".")[:2] == ["torch", "optim"]
 
 
 @unseen
-def register(optimizer):
+def register(optimizer: Optimizer) -> None:
     """Makes the engine know the optimizer; a class outside torch.optim gets its stand-in."""
     compat.pass_over(_native.optimizer_pre_hook)
     compat.pass_over(_native.check_after_step)
@@ -27,7 +35,7 @@ def register(optimizer):
     _native.register_optimizer(optimizer, in_torch, half or not in_torch)
     if in_torch:
         return
-    cell = compat.step_cell(kind)
+    cell: Any = compat.step_cell(kind)  # is there, see is_torchs
     if getattr(cell.cell_contents, "__name__", "") != "finitude_guarded_step":
         _held.append((cell, cell.cell_contents))
         stand_in = _native.make_guarded_step(cell.cell_contents)
@@ -35,12 +43,12 @@ def register(optimizer):
         cell.cell_contents = stand_in
 
 
-def inside(optimizer):
+def inside(optimizer: Optimizer) -> list[Optimizer]:
     """The watched optimizers that it holds and lets step."""
     return [v for v in discover.held_by(optimizer) if isinstance(v, torch.optim.Optimizer) and _native.is_registered(v)]
 
 
-def leave_out(optimizer):
+def leave_out(optimizer: Optimizer) -> bool | None:
     """The call of its step that comes next is left out. None: it cannot be."""
     cell = compat.step_cell(type(optimizer))
     if cell is None:
@@ -49,7 +57,7 @@ def leave_out(optimizer):
     return True
 
 
-def release():
+def release() -> None:
     """Every class has its own step again."""
     while _held:
         cell, step = _held.pop()

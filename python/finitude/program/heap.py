@@ -5,6 +5,8 @@ a list that the loop appends to, a moving average kept by hand lie on the heap. 
 to run again, so healthy steps pay nothing. Objects are copied one level deep each and put back in place, by identity.
 """
 
+from __future__ import annotations
+
 import collections
 import functools
 import math
@@ -18,6 +20,14 @@ from . import cells, copies, drawn, one_way, signals
 from .discover import has_memory, is_function, is_users_class, names_of
 from .files import logger_classes
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+    from types import FrameType
+    from typing import Any
+
+    from ..base.types import Tensor
+
 MAX_OBJECTS, MAX_ELEMENTS = 20_000, 2_000_000
 MAX_UNCOUNTED = 16 << 20  # bytes of a tensor that has no write to its name
 MAX_BYTES = 256 << 20  # of tensors; what is beyond is watched by a checksum, and named if it was written twice
@@ -30,7 +40,9 @@ class Ledger:
     """A copy of what the frames of the program reach, but for `owned` tensors and the objects of `left_alone`.
     since: so many windows were closed when the second run is to begin."""
 
-    def __init__(self, frame, owned=(), left_alone=(), since=0):
+    def __init__(
+        self, frame: FrameType | None, owned: Collection[Tensor] = (), left_alone: Collection[Any] = (), since: int = 0
+    ):
         self._uncounted = []  # (tensor, name) of those that have no write to their name
         self._copies, self._tensors = [], []  # functions that put back; (name, tensor, checksum, copy or None)
         self.read_on = []  # names of what goes on from where it stands, and may have been read from since
@@ -88,7 +100,7 @@ class Ledger:
         self._figures.append((copies.OfDict(names), figures))
         todo.extend((v, k) for k, v in names.items() if k not in idle)
 
-    def _look(self, it, name, todo):
+    def _look(self, it: Any, name: str, todo: list[tuple[Any, str]]) -> None:
         if isinstance(it, PLAIN) or id(it) in self._seen or isinstance(it, self._loggers):
             return
         self._seen.add(id(it))
@@ -119,10 +131,10 @@ class Ledger:
                 self._uncounted.append((it, name))
             return
         if isinstance(it, torch.nn.Module):
-            for inner, tensor in (*it.named_parameters(recurse=False), *it.named_buffers(recurse=False)):
+            for label, tensor in (*it.named_parameters(recurse=False), *it.named_buffers(recurse=False)):
                 if id(tensor) not in self._seen:  # written through .data, a tensor's version stays
                     self._seen.add(id(tensor))
-                    self._tensor(tensor, inner)
+                    self._tensor(tensor, label)
             todo.extend((m, n) for n, m in it.named_children())
         elif isinstance(it, tuple):
             todo.extend((v, name) for v in it)
@@ -179,7 +191,7 @@ class Ledger:
     def _container(self, it, name, todo):
         self._elements += base_of(it).__len__(it)
         if isinstance(it, dict):
-            copy = dict(dict.items(it))
+            copy: Any = dict(dict.items(it))
             self._copies.append(lambda: _dictionary(it, copy))
             self._figures.append((copies.OfDict(it), copy))
             todo.extend((v, str(k)) for k, v in copy.items())
@@ -206,7 +218,7 @@ class Ledger:
             self._copies.append(lambda: setattr(cell, "cell_contents", content))
         todo.append((content, name))
 
-    def _tensor(self, tensor, name):
+    def _tensor(self, tensor: Tensor, name: str) -> None:
         if not has_memory(tensor) or tensor.is_inference() or tensor.layout is not torch.strided or not tensor.is_leaf:
             return
         size_bytes = tensor.numel() * tensor.element_size()
@@ -215,7 +227,7 @@ class Ledger:
         self._tensors.append((name, tensor, _native.checksum(tensor), tensor.detach().clone() if fits else None))
         self._versions.append(tensor._version)
 
-    def second_run_begins(self):
+    def second_run_begins(self) -> None:
         """What the snapshot of the window's start put back (buffers) is finite again: the second run begins with it as
         the first did."""
         self._back = {
@@ -224,7 +236,7 @@ class Ledger:
             if copy is not None and not _native.is_finite(copy) and _native.is_finite(tensor)
         }
 
-    def ruined(self):
+    def ruined(self) -> list[tuple[str, Tensor]]:
         """(name, tensor) of those that the step writes in place, and that its first run had left non-finite: the second
         began with other values than the first."""
         return [
@@ -236,25 +248,25 @@ class Ledger:
             and id(tensor) not in self._back
         ]
 
-    def tensors(self):
+    def tensors(self) -> list[Tensor]:
         """Those that a copy was made of."""
         return [tensor for _, tensor, _, _ in self._tensors]
 
-    def without_copy(self):
+    def without_copy(self) -> list[str]:
         """Names of those that are too large for one."""
         return [name for name, _, _, copy in self._tensors if copy is None]
 
-    def mend(self):
+    def mend(self) -> None:
         """Tensors that are not finite any more as they were."""
         for _, tensor, _, copy in self._tensors:
             if copy is not None and not _native.is_finite(tensor) and _native.is_finite(copy):
                 tensor.data.copy_(copy)
 
-    def counted(self):
+    def counted(self) -> list[tuple[int, int | None, Any]]:
         """What the second run has counted up: [(which, key's number, what it was at the start of the window)], and of
         lists that have grown [(which, None, by how much)]. A step counts the same each time; none is known to be right
         before a run from there has shown it."""
-        found = []
+        found: list[tuple[int, int | None, Any]] = []
         for which, (figures, before) in enumerate(self._figures):
             for number, (key, value) in enumerate(before.items()):
                 now = figures.get(key)
@@ -270,9 +282,9 @@ class Ledger:
                 found.append((which, None, more))
         return found
 
-    def down(self, counted):
+    def down(self, counted: Iterable[Sequence[Any]]) -> list[Callable[[], Any]]:
         """Functions that count it down from where the first run left it."""
-        found = []
+        found: list[Callable[[], Any]] = []
         for which, number, value in counted:
             if number is None:
                 it, before = self._lists[which]
@@ -283,7 +295,7 @@ class Ledger:
                 found.append(functools.partial(_count_down, figures, key, before[key], value))
         return found
 
-    def put_back(self):
+    def put_back(self) -> list[str]:
         """Everything as it was. Returns the names of tensors that were written and are too large to have a copy of, and
         of what was read from and does not go back."""
         signals.put_back()

@@ -1,5 +1,7 @@
 """How a batch came in, where no DataLoader was seen: read off the source of the loop that took it."""
 
+from __future__ import annotations
+
 import ast
 
 import torch
@@ -7,6 +9,10 @@ import torch
 from .. import _native
 from ..base import sources
 from . import discover
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Birth, Findings, Optimizer
 
 
 def _loops_around(tree, line):
@@ -17,7 +23,7 @@ def _loops_around(tree, line):
     return sorted(loops, key=lambda n: -n.lineno)
 
 
-def iterates_data():
+def iterates_data() -> bool:
     """Does the innermost loop of the user's code walk over data that lies ready (a list, a tensor)?
 
     Then taking the next batch draws no random number, and the generators of the window's start are those right after
@@ -54,7 +60,7 @@ def _data_names(loop):
     return {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
 
 
-def name_reader_on_the_way(found):
+def name_reader_on_the_way(found: Findings) -> None:
     """A birth that no operation made has the line that reads it first. Where that one only prints or checks it, the
     first that leads on to the sink tells more."""
     births, path = found.get("births"), [p for p in found.get("path") or () if p.get("file")]
@@ -76,7 +82,7 @@ def _keeps_nothing(file, line):
     return isinstance(innermost, (ast.Expr, ast.Assert, ast.If, ast.While))
 
 
-def name_loop_line(birth):
+def name_loop_line(birth: Birth) -> None:
     """Moves a data birth without an op of its own from its first reader to the `for` line that bound what was read."""
     if (
         birth.get("phase") != "data"
@@ -115,10 +121,10 @@ class Draws:
         self._generators = None  # as the bad window that is judged had drawn from them
         self._last = {}  # by the number of the optimizer: its last step that was left out, so many in a row
 
-    def note(self):
+    def note(self) -> None:
         self._generators = _native.take_generators()
 
-    def left_out(self, optimizer, step):
+    def left_out(self, optimizer: Optimizer, step: int) -> None:
         """Puts buffers and generators to where the batch was fetched, or buffers alone."""
         _native.put_back(iterates_data())
         ordinal = _native.window(optimizer)["ordinal"]

@@ -1,6 +1,8 @@
 """What was not finite when an alarm was told. A step that is left out leaves its gradients and its loss behind; whoever
 looks later for what a script's own exception is about is not to take them for news."""
 
+from __future__ import annotations
+
 import sys
 
 import torch
@@ -8,6 +10,13 @@ from torch.utils.weak import TensorWeakRef
 
 from .. import _native
 from . import discover
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import FrameType
+
+    from ..base.types import Tensor
 
 MAX_LOOKED_AT = 64 << 20  # bytes of a tensor without a graph
 MAX_CARRIED = 4 << 20  # bytes of values that a bad step computed, held until another one is told of
@@ -39,11 +48,11 @@ class Known:
         self._held = []  # what was bad and has no graph, such as a batch, as weak references
         self._kept, self.carried = [], []  # carried: (name, tensor) of what a bad step computed, for the next to read
 
-    def note(self, tensors):
+    def note(self, tensors: Iterable[Tensor]) -> None:
         still = [(ref, version) for ref, version in self._kept if (t := ref()) is not None and _version(t) == version]
         self._kept = still + [(TensorWeakRef(t), _version(t)) for t in tensors if t not in self]
 
-    def note_frames(self, frame=None):
+    def note_frames(self, frame: FrameType | None = None) -> None:
         """Values with a graph in the frames that lead here, such as the loss that was given to backward."""
         frame = frame or sys._getframe(1)
         self.carried, self._held, size = [], [], 0
@@ -60,9 +69,9 @@ class Known:
                     self.carried.append((name, v.detach()))
             frame = frame.f_back
 
-    def still_held(self):
+    def still_held(self) -> list[Tensor]:
         """Of what was bad in names then, without a graph: what nobody has written since."""
         return [t for ref, version in self._held if (t := ref()) is not None and _version(t) == version]
 
-    def __contains__(self, tensor):
+    def __contains__(self, tensor: Tensor) -> bool:
         return any(ref() is tensor and _version(tensor) == version for ref, version in self._kept)

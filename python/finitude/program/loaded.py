@@ -1,6 +1,8 @@
 """In the second process: which line of the program loaded the state of an optimizer. No operator need run for that, so
 no trace tells."""
 
+from __future__ import annotations
+
 import functools
 import weakref
 
@@ -9,11 +11,18 @@ import torch
 from ..base import sources
 from . import discover
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ..base.types import Findings, Optimizer
+
 _LINES = weakref.WeakKeyDictionary()  # optimizer -> (file, line)
 _watched = False
 
 
-def watch(look):
+def watch(look: Callable[[Optimizer], Any]) -> None:
     """From here on calls of load_state_dict are noted, and the optimizer is looked at behind each. Only for a process
     of our own: the class is changed."""
     global _watched
@@ -28,15 +37,15 @@ def watch(look):
         look(self)
         return result
 
-    torch.optim.Optimizer.load_state_dict = load_state_dict
+    torch.optim.Optimizer.load_state_dict = load_state_dict  # type: ignore[method-assign]
 
 
-def was_loaded(optimizer):
+def was_loaded(optimizer: Optimizer) -> bool | None:
     """Has its load_state_dict been called? None: such calls are not watched in this process."""
     return optimizer in _LINES if _watched else None
 
 
-def tell(found, optimizer):
+def tell(found: Findings, optimizer: Optimizer) -> None:
     """Gives a birth in optimizer state that has no line the one that loaded it."""
     birth = found["births"][0] if found.get("births") else {}
     if optimizer not in _LINES or birth.get("file") or birth.get("op") or not birth.get("name"):

@@ -4,6 +4,8 @@ would take other things out of them than the first did, and put the same in twic
 The classes written in Python note when they are used, so that one that this window left alone is known. Others
 (sockets, pipes, `queue.SimpleQueue`) are always taken for used."""
 
+from __future__ import annotations
+
 import functools
 import io
 import sys
@@ -11,6 +13,12 @@ import types
 import weakref
 
 from .. import _native
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Patches
 
 # What reads or writes: calls inside of these are noted with them.
 NOTED = (
@@ -26,7 +34,7 @@ _used = {}  # id: (weak reference, windows closed when it was last used)
 _noting = []  # (class, names) of those whose methods note it
 
 
-def watch(patches):
+def watch(patches: Patches) -> None:
     """The modules that are imported by now. What comes to be known later is taken for used."""
     for module, name, methods in NOTED:
         kind = getattr(sys.modules.get(module), name, None)
@@ -37,12 +45,12 @@ def watch(patches):
         _noting.append((kind, methods))
 
 
-def forget():
+def forget() -> None:
     """Nothing is noted any more, or the process is a new one."""
     _used.clear()
 
 
-def unwatch():
+def unwatch() -> None:
     """The methods are the program's own again."""
     _noting.clear()
     forget()
@@ -54,7 +62,7 @@ def _noted(method):
         _note(self)
         return method(self, *args, **kwargs)
 
-    noted.is_noted = True
+    noted.is_noted = True  # type: ignore[attr-defined]
     return noted
 
 
@@ -67,7 +75,7 @@ def _note(it):
         _used[key] = known[0], now
 
 
-def is_one_way(it):
+def is_one_way(it: Any) -> bool:
     if isinstance(it, io.IOBase):
         return not it.closed and it.readable() and not it.seekable()
     return any(
@@ -76,7 +84,7 @@ def is_one_way(it):
     )
 
 
-def is_used(it, since):
+def is_used(it: Any, since: int) -> bool:
     """May it have been used since so many windows were closed? So may one of which that was not noted."""
     if not any(isinstance(it, kind) for kind, _ in _noting):
         return True
@@ -102,7 +110,7 @@ def _leads_to_noted(kind, method):
     return getattr(getattr(kind, method, None), "is_noted", False)
 
 
-def is_old_way_in(it):
+def is_old_way_in(it: Any) -> bool:
     """A method that was taken off the object before it came to be noted."""
     return (
         isinstance(it, types.MethodType)

@@ -4,6 +4,8 @@ the network, a database that it opens. It is done twice, and named.
 Python raises audit events for it (PEP 578). A hook for them stays as long as the process, so it is set when the first
 second run begins, and does nothing while none is under way."""
 
+from __future__ import annotations
+
 import os
 import shlex
 import sys
@@ -13,6 +15,12 @@ from ..base import HOME, secrets
 from ..base._places import is_library
 from ..base.patches import Patches
 from . import rehearsal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
 
 MOST = 8
 LONGEST = 60  # letters of a command that are told
@@ -34,7 +42,7 @@ def _command(args):
         args = secrets.masked_command(args)
     else:
         args = shlex.join(
-            secrets.masked_words(os.fsdecode(a) if isinstance(a, (bytes, os.PathLike)) else str(a) for a in args)
+            secrets.masked_words([os.fsdecode(a) if isinstance(a, (bytes, os.PathLike)) else str(a) for a in args])
         )
     return args if len(args) <= LONGEST else args[: LONGEST - 3] + "..."
 
@@ -76,11 +84,11 @@ class Outside:
     """From `begin` until `end`. is_mine() -> bool: is it the thread that trains? opened(path): a file is opened to be
     written."""
 
-    def __init__(self, is_mine, opened):
+    def __init__(self, is_mine: Callable[[], bool], opened: Callable[[Any], Any]):
         self.done = []  # what was done, in order, each once
         self._is_mine, self._opened, self._patches, self._busy = is_mine, opened, Patches(), False
 
-    def begin(self):
+    def begin(self) -> None:
         global _hooked
         if not _hooked:
             sys.addaudithook(_hook)
@@ -91,7 +99,7 @@ class Outside:
                     self._watch(kind, method)
         _listening.append(self)
 
-    def _watch(self, kind, name):
+    def _watch(self, kind: type, name: str) -> None:
         original = getattr(kind, name)
 
         def stand_in(this, *args, **kwargs):
@@ -99,21 +107,22 @@ class Outside:
                 if rehearsal.is_under_way():
                     rehearsal.end(rehearsal.UNKNOWN)  # done twice is less than in a restart, from the start again
                 try:
-                    _is_librarys() or self._note(_sent(this.getpeername()))
+                    if not _is_librarys():
+                        self._note(_sent(this.getpeername()))
                 except OSError:
                     pass  # it will say so itself
             return original(this, *args, **kwargs)
 
         self._patches.set(kind, name, stand_in)
 
-    def end(self):
+    def end(self) -> None:
         if self in _listening:
             _listening.remove(self)
             if _is_profiled():
                 self.done.append("counted by the profiler")
         self._patches.undo()
 
-    def tell(self, event, args):
+    def tell(self, event: str, args: tuple[Any, ...]) -> None:
         """Never raises: that would forbid what the program does."""
         if self._busy or not self._is_mine():
             return
@@ -131,13 +140,13 @@ class Outside:
                 if isinstance(args[0], (str, bytes, os.PathLike)) and args[0] not in ("", ":memory:"):
                     self._opened(args[0])
             else:
-                self._note(TOLD[event](*args))
+                self._note(TOLD[event](*args))  # type: ignore[misc]  # the two that are None were handled above
         except Exception:  # then it is not named
             pass
         finally:
             self._busy = False
 
-    def _note(self, what):
+    def _note(self, what: str | None) -> None:
         if what and what not in self.done and len(self.done) < MOST:
             self.done.append(what)
 
@@ -170,7 +179,7 @@ _MINE = tuple(os.path.join(HOME, "program", name) for name in ("outside.py", "pa
 def _is_librarys():
     """Is it torch's own doing (workers of a loader, a compiler), ours, or that of an import?"""
     others = (HOME + os.sep, "<frozen importlib", *(os.path.join(p, "") for p in sys.modules["torch"].__path__))
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         if file.startswith(others) and not file.startswith(_MINE):

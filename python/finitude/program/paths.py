@@ -6,6 +6,8 @@ already) or undo it. So what is done to a file of before is left out, and the na
 done: in `others` are those that stand for another file, in `gone` those that the second run has taken away. What it
 makes again itself is made, and may be taken away again."""
 
+from __future__ import annotations
+
 import errno
 import fcntl
 import functools
@@ -20,6 +22,13 @@ import time
 
 from ..base.patches import Patches
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ..base.types import AnyPath
+
 MAX_BYTES = 64 << 20  # of a file that is opened to be added to: its content is copied
 TICK = 0.02  # seconds that a clock of a file system is waited for
 
@@ -31,7 +40,9 @@ SAVERS = (
     ("safetensors.numpy", "save_file", 1, "filename"),
 )
 MADE = "made"  # below `of_copy`: the paths that a copy of the process has made, each ended by a zero byte
-of_copy = None  # in a copy of the process that is ended without a word: the folder that is thrown away after it
+of_copy: str | None = (
+    None  # in a copy of the process that is ended without a word: the folder that is thrown away after it
+)
 LOOKS = (
     "stat",
     "lstat",
@@ -52,35 +63,35 @@ def _is_path(it):
 class Paths:
     """is_mine() -> bool: is it the thread that trains that calls?"""
 
-    def __init__(self, is_mine):
+    def __init__(self, is_mine: Callable[[], bool]):
         self.others = {}  # path -> the other file of that name
         self.made = {}  # path -> True: what the second run itself made, and did not take away again
         self._is_mine, self._gone, self._own = is_mine, set(), set()
         self._fds = []  # (descriptor, path, identity) opened by number
-        self._folder, self._patches, self._busy = None, Patches(), False
-        self._began = self._count = 0
+        self._folder: str | None = None
+        self._patches, self._busy, self._began, self._count = Patches(), False, 0, 0
 
     # -- what names stand for ------------------------------------------------------------------
 
-    def folder(self):
+    def folder(self) -> str:
         if self._folder is None:
             self._folder = os.path.realpath(of_copy or tempfile.mkdtemp(prefix="finitude-"))
         return self._folder
 
-    def key(self, path):
+    def key(self, path: AnyPath) -> str:
         return os.path.realpath(os.fsdecode(path))
 
-    def _name(self, path):
+    def _name(self, path: AnyPath) -> str:
         """As `key`, but a link is itself."""
         folder, name = os.path.split(os.fsdecode(path).rstrip("/"))
         return os.path.join(os.path.realpath(folder), name)
 
-    def missing(self, path, key):
+    def missing(self, path: AnyPath, key: str) -> None:
         """Raises what the system would, were the file gone that the second run has taken away."""
         if key in self._gone and key not in self.others:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fsdecode(path))
 
-    def to_open(self, file, mode):
+    def to_open(self, file: Any, mode: str) -> tuple[str | None, str | None]:
         """(path, the other file that is opened instead or None)."""
         if self._busy or not _is_path(file):
             return None, None
@@ -95,7 +106,7 @@ class Paths:
         finally:
             self._busy = False
 
-    def another(self, key, empty):
+    def another(self, key: str, empty: int) -> str | None:
         """The other file for a name, with the same content or none yet. None: it cannot have one."""
         if key in self.others:
             return self.others[key]
@@ -116,14 +127,14 @@ class Paths:
         self.others[key] = other
         return other
 
-    def _new(self):
+    def _new(self) -> str:
         self._count += 1
         return os.path.join(self.folder(), str(self._count))
 
-    def is_ours(self, path):
+    def is_ours(self, path: str) -> bool:
         return self._folder is not None and path.startswith(self._folder + os.sep)
 
-    def opened(self, fd):
+    def opened(self, fd: int) -> None:
         found = os.fstat(fd)
         self._own.add((found.st_dev, found.st_ino))
 
@@ -131,19 +142,19 @@ class Paths:
         """Has the second run made it, or changed it?"""
         return path in self.made or os.lstat(path).st_ctime_ns > self._began
 
-    def _has_made(self, path):
+    def _has_made(self, path: str) -> None:
         self.made[path] = True
         if of_copy is not None:
             with io.FileIO(os.path.join(of_copy, MADE), "a") as f:
                 f.write(os.fsencode(path) + b"\0")
 
-    def _forget(self, key):
+    def _forget(self, key: str) -> None:
         self.others.pop(key, None)
         self.made.pop(key, None)
 
     # -- stand-ins -----------------------------------------------------------------------------
 
-    def begin(self):
+    def begin(self) -> None:
         self._began = self._now()
         for name in (
             "mkdir",
@@ -187,9 +198,9 @@ class Paths:
                 "open",
             ):
                 if name in accessor.__dict__:
-                    module = __import__("io") if name == "open" else os
+                    source: Any = __import__("io") if name == "open" else os
                     self._patches.set(
-                        accessor, name, staticmethod(lambda *a, _m=module, _n=name, **k: getattr(_m, _n)(*a, **k))
+                        accessor, name, staticmethod(lambda *a, _m=source, _n=name, **k: getattr(_m, _n)(*a, **k))
                     )
 
     def _now(self):
@@ -204,7 +215,7 @@ class Paths:
             time.sleep(0.0005)
         return first
 
-    def _hold(self, owner, name, instead):
+    def _hold(self, owner: Any, name: str, instead: Callable[..., Any]) -> None:
         original = getattr(owner, name)
 
         @functools.wraps(original)
@@ -224,11 +235,11 @@ class Paths:
 
         self._patches.set(owner, name, stand_in)
 
-    def end(self):
+    def end(self) -> None:
         """The functions are the program's own again."""
         self._patches.undo()
 
-    def close(self):
+    def close(self) -> list[str]:
         """Returns what the second run made that is there still, beside what the first did."""
         for fd, key, identity in self._fds:
             try:
@@ -272,7 +283,7 @@ class Paths:
             self._forget(key)
         return self._take_away(path, lambda: original(path, *args, **kwargs))
 
-    def _take_away(self, path, really):
+    def _take_away(self, path: AnyPath, really: Callable[[], Any]) -> tuple[Any, Any]:
         name = self._name(path)
         if name in self.others:
             self._forget(name)
@@ -284,7 +295,7 @@ class Paths:
             self._gone.add(name)
         return None, None
 
-    def _rename(self, original, source, target, **kwargs):
+    def _rename(self, original: Callable[..., Any], source: Any, target: Any, **kwargs: Any) -> tuple[Any, Any]:
         if any(v is not None for v in kwargs.values()) or not _is_path(source) or not _is_path(target):
             return ((source, target), kwargs), None
         a, b = self._name(source), self._name(target)
@@ -341,7 +352,7 @@ class Paths:
             return None, None
         return self._symlink(original, source, target, **kwargs)
 
-    def _look(self, original, path, *args, **kwargs):
+    def _look(self, original: Callable[..., Any], path: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         if kwargs.get("dir_fd") is None and _is_path(path):
             key = self.key(path)
             if key in self.others:
@@ -386,7 +397,7 @@ class Paths:
         found = os.fstat(fd)
         return stat.S_ISREG(found.st_mode) and (found.st_dev, found.st_ino) not in self._own
 
-    def _write(self, original, fd, data, *args):
+    def _write(self, original: Callable[..., Any], fd: int, data: Any, *args: Any) -> tuple[Any, Any]:
         if self._is_of_before(fd):
             return None, memoryview(data).nbytes
         return ((fd, data, *args), {}), None
@@ -402,7 +413,7 @@ class Paths:
         return (None, None) if self._is_of_before(fd) else (((fd, length), {}), None)
 
     def _save(self, position, word, original, *args, **kwargs):
-        path = args[position] if len(args) > position else kwargs.get(word)
+        path: Any = args[position] if len(args) > position else kwargs.get(word)
         if _is_path(path) and (other := self.another(self.key(path), True)) is not None:
             if len(args) > position:
                 args = (*args[:position], other, *args[position + 1 :])
@@ -411,7 +422,7 @@ class Paths:
         return (args, kwargs), None
 
 
-def take_away_made(folder):
+def take_away_made(folder: str) -> None:
     """What a copy of the process, which has ended, made beside the files of the program; and its folder. A folder that
     holds anything else stays: other programs may have put it there."""
     try:
@@ -427,7 +438,7 @@ def take_away_made(folder):
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def go_on_in(number, path):
+def go_on_in(number: int, path: str) -> None:
     """A descriptor that stays open after the second run is, from then on, of the file of that name, which the first run
     wrote."""
     try:

@@ -1,5 +1,7 @@
 """The second run says nothing: what it writes to stdout and stderr, or shows in a notebook, is dropped."""
 
+from __future__ import annotations
+
 import os
 import sys
 
@@ -7,13 +9,17 @@ from ..base.patches import Patches
 from ..base.robust import in_any_case
 from ..base.say import flush
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 MUTED = []  # functions that return (object, name of a method) to silence as well, or None
 
 
 HELD = []  # what a second run holds back, each with an `end`: let go of by whoever finds that the second run is over
 
 
-def let_go():
+def let_go() -> None:
     """Of everything: after a failure of ours the program has to have its streams and files again."""
     while HELD:
         it = HELD.pop()
@@ -26,7 +32,7 @@ def let_go():
                 os.close(copy)
 
 
-def is_over(it):
+def is_over(it: Any) -> None:
     if it in HELD:
         HELD.remove(it)
 
@@ -87,7 +93,7 @@ class Quiet:
     def _mute(self, owner, name):
         self._methods.set(owner, name, _nothing)
 
-    def end(self):
+    def end(self) -> None:
         is_over(self)
         try:
             in_any_case(flush, self._end_streams, self._methods.undo)

@@ -4,8 +4,17 @@ Under DistributedDataParallel ranks need not agree on a veto: every one is given
 same bad one and leaves the same step out. Where a rank could be the only one to see a value it must not act alone: they
 ask one another first. A second run repeats collective operations, so all make it or none: see together.py."""
 
+from __future__ import annotations
+
 import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from ..base.types import Alarm, Findings, Tensor
 
 # Who numbers the processes it starts: torchrun and accelerate, Slurm, Open MPI, MPICH and its kin.
 _VARIABLES = (
@@ -17,14 +26,14 @@ _VARIABLES = (
 
 
 def _group():
-    distributed = sys.modules.get("torch.distributed")
+    distributed: Any = sys.modules.get("torch.distributed")
     try:
         return distributed if distributed.is_available() and distributed.is_initialized() else None
     except AttributeError:
         return None
 
 
-def world():
+def world() -> tuple[int, int]:
     """(rank, number of ranks): of the process group where there is one, else as the launcher numbered this process."""
     group = _group()
     if group is not None:
@@ -37,7 +46,7 @@ def world():
     return 0, 1
 
 
-def several():
+def several() -> bool:
     return world()[1] > 1
 
 
@@ -51,7 +60,7 @@ def _parallel_models():
     return discover.instances(kind)
 
 
-def seen_by_all(parameters, by_everyone=False):
+def seen_by_all(parameters: Iterable[Tensor], by_everyone: bool = False) -> bool:
     """Is one of these parameters' gradients the same on every rank, because DistributedDataParallel averaged it?
     by_everyone: over all ranks of the run, not some of them."""
     wanted = {id(p) for p in parameters}
@@ -65,7 +74,7 @@ def seen_by_all(parameters, by_everyone=False):
     return False
 
 
-def may_do_alone(action, alarm, all_see):
+def may_do_alone(action: str, alarm: Alarm, all_see: Callable[[], bool]) -> str:
     """The action, or what this rank does instead: left out on one rank only, a step would let its weights differ from
     the others'. all_see: a function that tells whether all ranks see what is bad."""
     if action != "skip" or not several() or all_see():
@@ -74,7 +83,7 @@ def may_do_alone(action, alarm, all_see):
     return "warn" if alarm["harmless"] else "stop"
 
 
-def alone():
+def alone() -> dict[str, str]:
     """Environment variables with which a process of a launcher's can be started once more beside itself: a place of its
     own for the process group to meet. Nothing for a process that no launcher numbered."""
     if "MASTER_PORT" not in os.environ:
@@ -87,7 +96,7 @@ def alone():
     return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "False"}
 
 
-def not_from_here(found):
+def not_from_here(found: Findings) -> Findings:
     """Findings of a rank, in which a value that no operation of this process wrote came through a collective one."""
     births = found.get("births") or []
     if not several() or not births or any(b["phase"] != "memory" or b["op"] for b in births):

@@ -1,11 +1,18 @@
 """Will a name be read before it is bound again? Asked of names whose values a rewind cannot bring back."""
 
+from __future__ import annotations
+
 import bisect
 import dis
 import types
 
 from ..base._places import is_library
 from .discover import is_function
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import CodeType, FrameType
 
 READS = ("LOAD_FAST", "LOAD_NAME", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE", "DELETE_")
 NO_WAY_ON = {
@@ -66,7 +73,7 @@ def _mentions(code, name):
     ) or any(isinstance(c, types.CodeType) and _mentions(c, name) for c in code.co_consts)
 
 
-def will_read(frame, names):
+def will_read(frame: FrameType | None, names: Iterable[tuple[str, CodeType | None]]) -> list[str]:
     """Those of `names` that the user's frames, from `frame` outwards, may read before they bind them. names: (name,
     code of the function whose own it is, or None for one of a module or a class body)."""
     wanted, found = set(names), []

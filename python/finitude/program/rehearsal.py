@@ -8,6 +8,8 @@ there: the training would be over. In the copy it costs nothing. Nor does what a
 objects that nothing sets back: the losses tell. What the copy changes dies with it; it has files of its own, and ends
 before it would reach another process."""
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import errno
@@ -33,6 +35,14 @@ from ..base._places import is_library
 from . import discover, paths, signals
 from .paths import MAX_BYTES
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from types import FrameType
+    from typing import Any, NoReturn
+
+    from ..base.types import Ledger, Optimizer
+
 BACK, OTHER, ASTRAY, APART, UNKNOWN = "back", "other", "astray", "apart", "unknown"
 SHORTEST, LONGEST = 10.0, 60.0  # seconds that are waited, once if in vain
 _PR_SET_PDEATHSIG = 1
@@ -54,13 +64,13 @@ REACHES = (
     ("concurrent.futures.process", "ProcessPoolExecutor", ("submit", "shutdown"), APART),
 )
 
-_tell = None  # in the copy: where what came of it is written
-_of = None  # in the copy: the Rehearsal
-_forking = None  # in the process itself, while it forks: (its number, what the copy is to know)
+_tell: Any = None  # in the copy: where what came of it is written
+_of: Any = None  # in the copy: the Rehearsal
+_forking: Any = None  # in the process itself, while it forks: (its number, what the copy is to know)
 _off = False  # one did not end, or none is wanted: no more is tried
 
 
-def is_under_way():
+def is_under_way() -> bool:
     """Is this process the copy? What it knows is set in the copy alone: a fork may be refused, or be interrupted."""
     global _tell, _of
     if _forking is not None and _tell is None and os.getpid() != _forking[0]:
@@ -68,19 +78,19 @@ def is_under_way():
     return _tell is not None
 
 
-def off():
+def off() -> None:
     """None is tried from here on."""
     global _off
     _off = True
 
 
-def came_back(optimizer, *_):
+def came_back(optimizer: Optimizer, *_: Any) -> None:
     """An optimizer steps. In the copy that is what it was to come to, or it has gone another way."""
     if is_under_way():
         end(*(_of.compared() if any(optimizer is o for o in _of.expected) else (ASTRAY,)))
 
 
-def end(outcome, why=""):
+def end(outcome: str, why: str = "") -> NoReturn:
     """In the copy: that came of it. Does not return."""
     global _tell
     told, _tell = _tell, -1
@@ -108,7 +118,17 @@ class Rehearsal:
     the first run, or ""; named() -> names that have other values. is_back() -> of a program without an optimizer, which
     is to come to a call of the engine: is it that call?"""
 
-    def __init__(self, expected, optimizers, ledger, losses, blame, drawn, named, is_back=None):
+    def __init__(
+        self,
+        expected: Sequence[Optimizer],
+        optimizers: Sequence[Optimizer],
+        ledger: Ledger,
+        losses: list[float] | None,
+        blame: Callable[[], Any],
+        drawn: Callable[[], str],
+        named: Callable[[], Iterable[str]],
+        is_back: Callable[[], bool] | None = None,
+    ):
         self.expected, self.optimizers, self.ledger, self.losses, self.is_back = (
             expected,
             optimizers,
@@ -121,7 +141,7 @@ class Rehearsal:
         self._locks = []  # in the copy: (what all processes lock together, how often this one held it)
         self._took_gradients = False  # the program asked for some (`autograd.grad`), of which losses may be made
 
-    def hold(self, frame, seconds_per_step):
+    def hold(self, frame: FrameType, seconds_per_step: float) -> tuple[str, Sequence[Any], str] | None:
         """None in the copy. In the process itself (what came of it, what it had counted: see Ledger.down, why)."""
         if why := _why_not(self.optimizers):
             return why, (), ""
@@ -139,7 +159,7 @@ class Rehearsal:
             if not is_under_way():
                 paths.take_away_made(folder)
 
-    def _forked(self, folder, frame, limit):
+    def _forked(self, folder: str, frame: FrameType, limit: float) -> tuple[str, Sequence[Any], str] | None:
         global _forking
         child, (reader, writer) = None, os.pipe2(os.O_CLOEXEC)
         try:
@@ -185,7 +205,7 @@ class Rehearsal:
         if (kind := getattr(sys.modules.get("multiprocessing.synchronize"), "SemLock", None)) is not None:
             self._locks = [(it._semlock, it._semlock._count()) for it in _native.instances((kind,))]
         torch.set_num_threads(1)  # it has no other
-        torch.autograd._engine_run_backward = self._no_backward
+        torch.autograd._engine_run_backward = self._no_backward  # type: ignore[assignment]
         register_optimizer_step_pre_hook(came_back)  # of one that is not watched
         loader = sys.modules.get("torch.utils.data.dataloader")
         if loader is not None:  # its workers are another process's
@@ -225,7 +245,7 @@ class Rehearsal:
             except (AssertionError, ValueError, OSError):  # of another thread
                 continue
 
-    def compared(self):
+    def compared(self) -> tuple[str, str]:
         """(what came of it, why). Of several losses the later ones may be made of gradients, which there are none of
         here; so may be what has come to have a name since."""
         try:

@@ -6,6 +6,8 @@ it was, and is copied when it is opened to be written. What is made under new na
 taken away by the first process afterwards. Only what Python's own functions do, in that process itself: databases but
 SQLite's, files that libraries of C open, and commands that read what it has written, see the files themselves."""
 
+from __future__ import annotations
+
 import builtins
 import errno
 import io
@@ -15,11 +17,18 @@ import threading
 
 from .paths import Paths
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from typing import Any
+
+    from ..base.types import AnyPath
+
 
 class RestartedPaths(Paths):
     """From `begin` until `end`."""
 
-    def __init__(self, gone):
+    def __init__(self, gone: Collection[str]):
         process = os.getpid()
         self._threads = threading.local()
         super().__init__(lambda: os.getpid() == process)
@@ -27,14 +36,14 @@ class RestartedPaths(Paths):
         self._hidden = {os.path.dirname(path) for path in gone}  # folders that do not show all that they hold
 
     @property
-    def _busy(self):
+    def _busy(self) -> bool:
         return getattr(self._threads, "busy", False)
 
     @_busy.setter
-    def _busy(self, is_busy):
+    def _busy(self, is_busy: bool) -> None:
         self._threads.busy = is_busy
 
-    def begin(self):
+    def begin(self) -> None:
         super().begin()
         original = io.open
 
@@ -60,7 +69,7 @@ class RestartedPaths(Paths):
         self._gone.add(path)
         self._hidden.add(os.path.dirname(path))
 
-    def to_open(self, file, mode):
+    def to_open(self, file: Any, mode: str) -> tuple[str | None, str | None]:
         if isinstance(file, (str, bytes, os.PathLike)) and not self._busy and not set("xr").isdisjoint(mode):
             self._busy = True
             try:
@@ -73,7 +82,7 @@ class RestartedPaths(Paths):
                 self._busy = False
         return super().to_open(file, mode)
 
-    def another(self, key, empty):
+    def another(self, key: str, empty: int) -> str | None:
         if key not in self.others and not os.path.lexists(key):
             if os.path.isdir(os.path.dirname(key)):
                 self._has_made(key)
@@ -96,7 +105,9 @@ class RestartedPaths(Paths):
         self._has_made(name)
         return None, None
 
-    def _symlink(self, original, source, target, *args, **kwargs):
+    def _symlink(
+        self, original: Callable[..., Any], source: Any, target: Any, *args: Any, **kwargs: Any
+    ) -> tuple[Any, Any]:
         if kwargs.get("dir_fd") is not None:
             return ((source, target, *args), kwargs), None
         name = self._name(target)
@@ -105,7 +116,7 @@ class RestartedPaths(Paths):
             return None, None
         return self._makes(name, original, source, target, *args, **kwargs)
 
-    def _take_away(self, path, really):
+    def _take_away(self, path: AnyPath, really: Callable[[], Any]) -> tuple[Any, Any]:
         name = self._name(path)
         if not self._is_there(name):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fsdecode(path))
@@ -117,7 +128,7 @@ class RestartedPaths(Paths):
         self._goes(name)
         return None, None
 
-    def _rmtree(self, original, path, *args, **kwargs):
+    def _rmtree(self, original: Callable[..., Any], path: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         if kwargs.get("dir_fd") is not None or self._name(path) in self.made:
             return ((path, *args), kwargs), None
         for folder, inner, files in os.walk(self._name(path)):
@@ -126,7 +137,7 @@ class RestartedPaths(Paths):
                 self._goes(os.path.join(folder, name))
         return self._take_away(path, lambda: None)
 
-    def _rename(self, original, source, target, **kwargs):
+    def _rename(self, original: Callable[..., Any], source: Any, target: Any, **kwargs: Any) -> tuple[Any, Any]:
         if any(v is not None for v in kwargs.values()):
             return ((source, target), kwargs), None
         a, b = self._name(source), self._name(target)
@@ -152,7 +163,9 @@ class RestartedPaths(Paths):
 
     _replace = _rename
 
-    def _move(self, original, source, target, *args, **kwargs):
+    def _move(
+        self, original: Callable[..., Any], source: Any, target: Any, *args: Any, **kwargs: Any
+    ) -> tuple[Any, Any]:
         real = (
             os.path.join(target, os.path.basename(os.fspath(source).rstrip("/"))) if os.path.isdir(target) else target
         )
@@ -173,7 +186,7 @@ class RestartedPaths(Paths):
         other = self.another(key, flags & os.O_TRUNC)
         return ((path, flags, mode) if other is None else (other, flags & ~os.O_EXCL | os.O_CREAT, mode), {}), None
 
-    def _write(self, original, fd, data, *args):
+    def _write(self, original: Callable[..., Any], fd: int, data: Any, *args: Any) -> tuple[Any, Any]:
         return ((fd, data, *args), {}), None
 
     _pwrite = _write
@@ -222,10 +235,10 @@ class _Entries:
     def __init__(self, entries, is_shown):
         self._entries, self._is_shown = entries, is_shown
 
-    def __iter__(self):
+    def __iter__(self) -> _Entries:
         return self
 
-    def __next__(self):
+    def __next__(self) -> Any:
         while not self._is_shown(entry := next(self._entries)):
             pass
         return entry
@@ -233,8 +246,8 @@ class _Entries:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self):
+    def close(self) -> None:
         self._entries.close()

@@ -1,5 +1,7 @@
 """Parameters and optimizer state that are not finite."""
 
+from __future__ import annotations
+
 import torch
 from torch.utils.weak import TensorWeakRef
 
@@ -7,11 +9,15 @@ from .. import _native
 from ..base.unseen import unseen
 from . import discover, guard
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Optimizer, Session, Sink, Tensor
+
 _frozen_as = {}  # id(parameter) -> (weak reference, checksum) of frozen ones that held NaN or Inf before the first step
 
 
 @unseen
-def note_frozen(optimizer):
+def note_frozen(optimizer: Optimizer) -> None:
     """A frozen parameter may hold what is not finite, as a mask does. An optimizer outside torch.optim may write it all
     the same."""
     for p in discover.parameters(optimizer):
@@ -23,7 +29,7 @@ def _is_frozen(parameter):
     return not parameter.requires_grad and parameter.grad is None
 
 
-def is_result(optimizer, parameter):
+def is_result(optimizer: Optimizer, parameter: Tensor) -> bool:
     """False for a frozen parameter that no step of this optimizer has written: torch.optim skips what has no
     gradient."""
     if not _is_frozen(parameter):
@@ -34,14 +40,14 @@ def is_result(optimizer, parameter):
     return not guard.is_torchs(type(optimizer))
 
 
-def sinks(session, optimizer):
+def sinks(session: Session, optimizer: Optimizer) -> list[Sink]:
     """(kind, name, tensor) of every parameter and state tensor that holds NaN or Inf. Empty where only state overflowed
     to Inf: such a parameter stands still, and nothing is ruined."""
     found = everything(session, optimizer)
     return [] if only_overflowed(found) else found
 
 
-def everything(session, optimizer):
+def everything(session: Session, optimizer: Optimizer) -> list[Sink]:
     found = []
     named = list(zip(discover.names(optimizer), discover.parameters(optimizer)))
     for name, p in named:
@@ -57,5 +63,5 @@ def everything(session, optimizer):
     return found
 
 
-def only_overflowed(found):
+def only_overflowed(found: list[Sink]) -> bool:
     return bool(found) and all(kind == "state" and not _native.statistics(t)["nan"] for kind, _, t in found)

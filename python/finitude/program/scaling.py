@@ -1,13 +1,19 @@
 """What a GradScaler leaves out: skips that are its normal work, those that are not, and an unscaled loss that is
 bad."""
 
+from __future__ import annotations
+
 from .. import _native
 from . import discover, sinks as sinks_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Optimizer, Session, Verdict
 
 BAD = 2  # GradMark::State: at least infinite
 
 
-def on_step(session, optimizer, skipped):
+def on_step(session: Session, optimizer: Optimizer, skipped: bool) -> bool | None:
     """GradScaler.step with a bad unscaled loss, which alarms at once (True: leave the call out), or that skipped."""
     if skipped:
         skipped_once(session, optimizer, at_hand=True)
@@ -16,7 +22,7 @@ def on_step(session, optimizer, skipped):
     bad = {loss["serial"] for loss in losses if loss["bad"]}
     if not bad and not any(loss["answered"] and loss["serial"] in session.left_out for loss in losses):
         return None
-    verdict = True
+    verdict: Verdict = True
     # A gradient that is not finite makes it skip the step, whoever lets the call through.
     session.scaler_decides = any(m >= BAD for m in _native.window(optimizer)["marks"])
     try:
@@ -32,7 +38,7 @@ def on_step(session, optimizer, skipped):
     return True if verdict else None
 
 
-def skipped_once(session, optimizer, at_hand=False):
+def skipped_once(session: Session, optimizer: Optimizer, at_hand: bool = False) -> None:
     """Counts it; the scaler's search for a scale becomes an alarm where it does not end. at_hand: the window that was
     skipped is the one that is open."""
     window, scaler = _native.window(optimizer), session.scaler

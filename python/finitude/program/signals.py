@@ -9,11 +9,18 @@ the program has ended, what they raise is for nobody.
 What a handler wrote during a second run (a flag that asks the training to stop) is put back with all that the second
 run wrote: such a handler is called once more when the second run is over."""
 
+from __future__ import annotations
+
 import contextlib
 import signal
 import threading
 
 from ..errors import GivesWay
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
 
 _held = {}  # number of a signal -> (the program's handler, ours in its place)
 _raised = None  # what a handler raised and nobody has taken yet
@@ -25,10 +32,10 @@ GIVES_WAY, NOTES, PASSES, ENDED = (
 )
 _mode = PASSES
 _last = None  # what was raised last
-when_raised = None  # is given what a handler raises while the program runs a step again
+when_raised: Any = None  # is given what a handler raises while the program runs a step again
 _heard = []  # (handler, number) of those that returned since `hold`
 _undone = []  # those of them whose writes have been put back
-_waiting = None  # while a fork is under way: signals that are handled after it
+_waiting: Any = None  # while a fork is under way: signals that are handled after it
 
 
 def _is_main():
@@ -36,7 +43,7 @@ def _is_main():
     return threading.current_thread() is threading.main_thread()
 
 
-def hold(mode):
+def hold(mode: str) -> None:
     """Wraps the program's handlers; those that are wrapped already stay so."""
     global _mode
     if not _is_main():
@@ -51,14 +58,14 @@ def hold(mode):
                 _held[number] = handler, ours
 
 
-def put_back():
+def put_back() -> None:
     """What the program's objects hold is what they held before a second run."""
     global _heard
     _undone.extend(_heard)
     _heard = []
 
 
-def let_go():
+def let_go() -> None:
     """The program's handlers again, but for those that it has replaced meanwhile."""
     global _mode
     if not _is_main():
@@ -76,7 +83,7 @@ def let_go():
         handler(number, None)
 
 
-def is_of_handler(error):
+def is_of_handler(error: BaseException) -> bool:
     """Was it raised by one of the program's handlers, where those are not wrapped?"""
     codes = {id(code) for number in signal.valid_signals() for code in _codes(signal.getsignal(number))}
     trace = error.__traceback__
@@ -95,14 +102,14 @@ def _codes(handler):
             yield code
 
 
-def take():
+def take() -> BaseException | None:
     """What a handler of the program raised since the last call, or None."""
     global _raised
     raised, _raised = _raised, None
     return raised
 
 
-def last():
+def last() -> BaseException | None:
     """What a handler of the program raised last, taken or not."""
     return _last
 
@@ -123,7 +130,7 @@ class _Wrapped:
         except BaseException as e:
             if _mode == ENDED:
                 return
-            e.__traceback__ = e.__traceback__.tb_next
+            e.__traceback__ = e.__traceback__.tb_next  # type: ignore[union-attr]  # this frame is in it
             _raised = _last = e
             if _mode == PASSES:
                 if when_raised is not None:
@@ -137,7 +144,7 @@ class _Wrapped:
 
 
 @contextlib.contextmanager
-def later():
+def later() -> Iterator[None]:
     """Signals that come meanwhile are handled at the end."""
     global _waiting
     is_held = bool(_held)

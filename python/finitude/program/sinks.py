@@ -1,5 +1,7 @@
 """Where a non-finite value has arrived: what an alarm is raised for, found again whenever it is asked."""
 
+from __future__ import annotations
+
 import os
 
 import torch
@@ -10,10 +12,15 @@ from ..errors import raised_from_ours
 from . import anomaly, at_raise, discover
 from .counts import count_text
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import BadWindow, Optimizer, Session, Sink, Tensor
+    from .at_raise import Seen
+
 BAD = 2  # GradMark::State: at least infinite
 
 
-def of_optimizer(optimizer):
+def of_optimizer(optimizer: Optimizer) -> list[Sink]:
     names, params = discover.names(optimizer), discover.parameters(optimizer)
     sinks = [
         ("gradient", n, p.grad) for n, p in zip(names, params) if p.grad is not None and not _native.is_finite(p.grad)
@@ -23,13 +30,13 @@ def of_optimizer(optimizer):
     return sinks
 
 
-def bad_parameters(optimizer, written):
+def bad_parameters(optimizer: Optimizer, written: bool) -> list[Tensor]:
     """Those whose gradients are bad; all where the step has written them."""
     params = discover.parameters(optimizer)
     return params if written else [params[i] for i, m in enumerate(_native.window(optimizer)["marks"]) if m >= BAD]
 
 
-def bad_buffers(optimizer):
+def bad_buffers(optimizer: Optimizer) -> list[Sink]:
     """Those that hold NaN. An infinity may be meant, and is none of a mean or variance."""
     return [
         ("buffer", n, b)
@@ -38,11 +45,11 @@ def bad_buffers(optimizer):
     ]
 
 
-def watched_optimizers():
+def watched_optimizers() -> list[Optimizer]:
     return [o for o in discover.instances(torch.optim.Optimizer) if _native.is_registered(o)]
 
 
-def pending_window(session):
+def pending_window(session: Session) -> BadWindow | None:
     """The optimizer, alarm and sinks of a window that holds a non-finite loss or gradient, or None."""
     for optimizer in watched_optimizers():
         window = _native.window(optimizer)
@@ -58,7 +65,7 @@ def pending_window(session):
     return None
 
 
-def lost_window(session):
+def lost_window(session: Session) -> BadWindow | None:
     """(None, alarm, []) for a bad loss whose optimizer the program has let go of, as where a function that trained
     raised, and its caller ended the program."""
     losses = _native.pending_bad_losses()
@@ -73,7 +80,7 @@ def lost_window(session):
     return None, alarm, []
 
 
-def checked_window(session):
+def checked_window(session: Session) -> BadWindow | None:
     """(None, alarm, []) for a bad loss that the script looked at or asked gradients of, and after which no backward
     came; or for bad gradients that it asked for."""
     losses = _native.waiting_checks()
@@ -98,7 +105,7 @@ def _parameter_name(loss):
     return str(loss["parameter"])
 
 
-def looked_at():
+def looked_at() -> list[Tensor]:
     """The tensors of those, but for what others of them were computed from. The script may have no name for them any
     more: the engine holds them while a trace is taken."""
     wanted = {loss["sum"] for loss in _native.waiting_checks()}
@@ -112,14 +119,14 @@ def looked_at():
             and _native.checksum(it) in wanted
         ):
             found.append(it)
-    for it in sorted(found, key=lambda it: it.grad_fn._sequence_nr(), reverse=True):
+    for it in sorted(found, key=lambda it: it.grad_fn._sequence_nr(), reverse=True):  # type: ignore[union-attr]  # no leaf
         if it.grad_fn not in below:
             last.append(it)
             below.update(discover.nodes_of([it]))
     return last
 
 
-def value_in_frames(session, error):
+def value_in_frames(session: Session, error: BaseException | None) -> BadWindow | None:
     """A script that checks its values and gives up, or hands them to code that refuses them: they are variables of the
     frames that raised.
 
@@ -159,7 +166,7 @@ def value_in_frames(session, error):
     return _refused(session, frames, optimizers, first.name, values, told_of(first))
 
 
-def told_of(seen):
+def told_of(seen: Seen) -> str:
     return f"{seen.name} holds {seen.words} at {os.path.basename(seen.file)}:{seen.line}"
 
 
@@ -190,7 +197,7 @@ def _owner(roots, optimizers):
     return next((o for o in optimizers if any(id(p) in leaves for p in discover.parameters(o))), optimizers[0])
 
 
-def derivative(session, error):
+def derivative(session: Session, error: BaseException | None) -> BadWindow | None:
     """A gradient that torch's anomaly mode ended a backward pass at. It came to no parameter."""
     if (told := anomaly.found(error)) is None:
         return None
@@ -210,7 +217,7 @@ def derivative(session, error):
     return optimizer, alarm, [] if given is None else [("gradient", name, given)]
 
 
-def behind(session, error):
+def behind(session: Session, error: BaseException | None) -> BadWindow | None:
     """The bad value that a script's own exception is about, as pending_window gives it, or None. One that the script
     raised from ours is about a step that was told of, unless a window that is not holds a bad value."""
     return (

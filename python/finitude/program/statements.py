@@ -1,11 +1,18 @@
 """Which values the statement at a line of a program reads, and whether it is a check of the program's own
 that gives up: from its source."""
 
+from __future__ import annotations
+
 import ast
 import functools
 import re
 
 from ..base import sources
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
 _OF_A_SHAPE = {
     "shape",
@@ -80,7 +87,7 @@ def _first_line(node):
     return min([getattr(node, "lineno", 1 << 60), *(d.lineno for d in decorators)])
 
 
-def at(file, line):
+def at(file: str, line: int) -> Statement:
     """The Statement at a line; an empty one where there is no source."""
     tree = _tree(file)
     path = _path_to(tree, line) if tree is not None else []
@@ -159,9 +166,10 @@ def _is_chain(node):
     return isinstance(node, ast.Name)
 
 
-def assignment(statement, name):
+def assignment(statement: Statement, name: str) -> tuple[Sequence[Any], int]:
     """(the operands of what the name was set to last before that statement, the line), or ((), 0)."""
     found, line = (), 0
+    node: Any
     for node in ast.walk(statement.body) if statement.body is not None else ():
         targets = (
             node.targets
@@ -181,11 +189,11 @@ def assignment(statement, name):
     return found, line
 
 
-def text_of(node):
+def text_of(node: ast.AST) -> str:
     return ast.unparse(node)
 
 
-def resolved(node, names):
+def resolved(node: Any, names: Mapping[str, Any]) -> tuple[Any, Any]:
     """The object that an operand stands for, as far as it can be followed without running code of the
     program's: (object, the part of the expression that was followed), or (None, None)."""
     if isinstance(node, ast.Name):
@@ -205,6 +213,6 @@ def resolved(node, names):
     if isinstance(value, dict) and type(value).__getitem__ is dict.__getitem__ and key in value:
         return dict.__getitem__(value, key), node
     if isinstance(value, (list, tuple)) and type(key) is int and -len(value) <= key < len(value):
-        base = list if isinstance(value, list) else tuple
+        base: Any = list if isinstance(value, list) else tuple
         return base.__getitem__(value, key), node
     return value, followed

@@ -1,6 +1,8 @@
 """The form in which objects of a program are stored beside a capsule: tensors by name, all else as JSON.
 docs/format/capsule.md."""
 
+from __future__ import annotations
+
 import collections.abc
 import ctypes
 import math
@@ -8,6 +10,12 @@ import math
 import torch
 
 from .. import _native
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Tensor
 
 MAX_DEPTH, MAX_ITEMS, MAX_TEXT = 6, 4096, 65536
 DTYPES = {
@@ -36,7 +44,7 @@ class Tensors:
     def __init__(self):
         self.files, self.told = [], {}
 
-    def add(self, name, tensor):
+    def add(self, name: str, tensor: Tensor) -> str | None:
         """The name under which it is found again; None where it cannot be kept."""
         word = DTYPES.get(tensor.dtype)
         if word is None or tensor.layout != torch.strided or tensor.device.type == "meta":
@@ -54,7 +62,7 @@ class Tensors:
             self.files.append((name, word, plain))
         return name
 
-    def add_taped(self, kind, name, tensor):
+    def add_taped(self, kind: str, name: str, tensor: Tensor) -> str | None:
         """The name under which a tensor that the tape reads is found there, as the recorded step began; None where its
         memory holds it in another order, or among others."""
         local = _native.local_of(tensor).detach()
@@ -69,11 +77,11 @@ class Tensors:
         self.told[f"{kind}.{name}"] = {"dtype": str(local.dtype).removeprefix("torch."), "shape": list(local.shape)}
         return f"{kind}.{name}"
 
-    def add_bytes(self, name, data):
+    def add_bytes(self, name: str, data: bytes) -> str | None:
         return self.add(name, torch.frombuffer(bytearray(data), dtype=torch.uint8))
 
 
-def content(tensor):
+def content(tensor: Tensor) -> bytes:
     """Its bytes, element by element; none where they cannot be had."""
     try:
         plain = _native.local_of(tensor).detach().resolve_conj().resolve_neg().cpu().contiguous()
@@ -82,7 +90,7 @@ def content(tensor):
         return b""
 
 
-def plain_value(value):
+def plain_value(value: Any) -> bool | int | float | str | None:
     """Numbers and texts as JSON has them; None for others."""
     if isinstance(value, torch.Tensor):
         value = value.item() if value.numel() == 1 else None
@@ -106,7 +114,7 @@ class NotKept(Exception):
     """The class of what has no form here."""
 
 
-def whole(value, name, tensors, depth=0):
+def whole(value: Any, name: str, tensors: Tensors | None, depth: int = 0) -> dict[str, Any]:
     """The form of a value that is made again from it alone, without one to be like: tensor, list, tuple, dict, value,
     float. All of it or nothing: may raise NotKept. tensors: None where it is to have none."""
     if isinstance(value, torch.Tensor):
@@ -126,7 +134,7 @@ def whole(value, name, tensors, depth=0):
     raise NotKept(type(value).__name__)
 
 
-def tree(value, name, tensors, depth=0):
+def tree(value: Any, name: str, tensors: Tensors, depth: int = 0) -> dict[str, Any]:
     """The form of a batch. A dict of one key, which says what it is: tensor, array, list, dict, object, value,
     other."""
     if isinstance(value, torch.Tensor):

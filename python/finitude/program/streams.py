@@ -5,6 +5,8 @@ What a step draws from them it draws again in a second run only if they are as t
 engine takes the state of each that is known here with every window. Looked for where the program gets its optimizer,
 when one comes to stand in a name of the user's frames, and, to compare what two runs have drawn, at a bad step."""
 
+from __future__ import annotations
+
 import collections
 import ctypes
 import gc
@@ -18,6 +20,12 @@ from .. import _native
 from ..base._places import is_library
 from . import discover
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Optimizer, Session
+
 MOST = 256  # streams; capsules hold no more
 MOST_OBJECTS = 20_000  # looked at in one search
 MOST_ELEMENTS = 1_000  # of one container
@@ -30,7 +38,7 @@ _watched_in = 0  # the backward pass in which optimizers have stepped for the fi
 _tried = {}  # class of numpy's: does its memory go back; RandomState: where in it its second normal number lies
 
 
-def watch(session, optimizer=None):
+def watch(session: Session, optimizer: Optimizer | None = None) -> None:
     """Those that there are now are part of every snapshot. optimizer: whose GPUs are looked at too."""
     global _watched_in
     if optimizer is not None:
@@ -50,12 +58,12 @@ def watch(session, optimizer=None):
     _native.watch_streams((_global() + streams)[:MOST])
 
 
-def met(session, _):
+def met(session: Session, _: Any) -> None:
     """One stands in a name of the user's frames that did not before."""
     watch(session)
 
 
-def sums():
+def sums() -> list[int | str]:
     """Of the state of every stream that the program reaches now, in the order of the search: what two runs compare that
     have drawn the same numbers."""
     return [_native.generators_sum(), *(_sum(it) for it in _reached())]
@@ -98,7 +106,7 @@ def _is_stream(it):
         return it is not torch.default_generator and it.device.type == "cpu"
     if issubclass(kind, random.Random):
         return it is not random._inst and not issubclass(kind, random.SystemRandom)
-    kinds = getattr(sys.modules.get("numpy"), "random", None)
+    kinds: Any = getattr(sys.modules.get("numpy"), "random", None)
     if not hasattr(kinds, "Generator"):
         return False
     return issubclass(kind, (kinds.Generator, kinds.RandomState)) and it is not getattr(

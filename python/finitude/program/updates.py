@@ -6,10 +6,16 @@ _single_tensor_rmsprop), read backwards: the averages that an update was made of
 aside nothing else went into it. Where the gradient itself did (SGD without momentum or with Nesterov's, Adagrad,
 Adadelta, RMSprop without momentum), it is gone."""
 
+from __future__ import annotations
+
 import torch
 
 from .. import _native
 from . import discover
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Optimizer, Tensor
 
 
 def _adam(p, group, state, lr):
@@ -56,7 +62,7 @@ def _last_rate(optimizer):
 
 
 @torch.no_grad()
-def last(optimizer):
+def last(optimizer: Optimizer) -> str | list[tuple[str, Tensor, Tensor]]:
     """[(name, parameter, its values before)], or why that is not known."""
     kind = type(optimizer)
     if kind not in KNOWN:

@@ -4,6 +4,8 @@ step.
 Only after the first run has ended: where an alarm ended it, and for one that it went on from where that does not take
 long."""
 
+from __future__ import annotations
+
 import ctypes
 import json
 import os
@@ -18,6 +20,14 @@ from ..base.say import say
 from ..findings import capsule_alarm, merge
 from ..program import ranks
 from .apart import Apart, directories_of, scratch_outside, written_below
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
+
+    from ..base.types import Config, Family, Order
+    from ..findings.merge import Member
 
 ORDER = "order.json"  # in the directory of a rank: what a second run of it is to explain
 RERUNS = ("persistent", "transient", "order-dependent", "not-run")  # docs/format/report.md
@@ -34,7 +44,7 @@ _POLL = 0.1
 _PR_SET_PDEATHSIG = 1
 
 
-def fresh_memory(orders):
+def fresh_memory(orders: Iterable[Order]) -> dict[str, str]:
     """The environment of a second run of those orders: where a value was bad at the start, or memory is asked about, it
     is filled, see beginning.py."""
     asked = any(order.get("start") or order.get("memory") for order in orders)
@@ -78,7 +88,7 @@ class _Wanted:
 
     def __init__(self, member, order, directory):
         self.member, self.order = member, order
-        self.alarm = next(
+        self.alarm: Any = next(
             (
                 a
                 for a in reversed(member.document["alarms"])
@@ -91,10 +101,10 @@ class _Wanted:
         self.path = os.path.join(directory, f"rank-{member.rank}.json")
         self.result = order["result"] = os.path.join(directory, f"rank-{member.rank}.result.json")
 
-    def done(self):
+    def done(self) -> bool:
         return os.path.exists(self.result)
 
-    def take_over(self, files, redact):
+    def take_over(self, files: str, redact: int) -> bool:
         """True if the second run came to that step. files: what has to be said of those that it wrote."""
         try:
             found = _result(plain_json.read(self.result))
@@ -165,7 +175,14 @@ def _worth_it(wanted, settings, seconds):
     return [one for one in wanted if is_short and one.order["step"] == last]
 
 
-def explain(members, command, environment, settings, seconds, cwd=None):
+def explain(
+    members: list[Member],
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    settings: Config,
+    seconds: float,
+    cwd: str | None = None,
+) -> bool:
     """Runs the whole program again for the alarms that ended it or are still to be explained, and puts what was found
     into the members' reports. seconds: how long the first run took. True if an alarm was explained."""
     if settings.on_alarm in ("raise", "warn"):
@@ -276,7 +293,7 @@ def _on_sigterm(handler):
         return None
 
 
-def ends_with_us(number):
+def ends_with_us(number: int) -> Callable[[], Any]:
     """What a process calls before exec so that it gets that signal should we die."""
     prctl = ctypes.CDLL(None).prctl
     return lambda: prctl(_PR_SET_PDEATHSIG, number)
@@ -295,7 +312,7 @@ def _end(process):
             continue
 
 
-def order_for_me(home):
+def order_for_me(home: Family) -> Order | None:
     """In the second run: what this process is to explain, or None."""
     rank, size = ranks.world()
     try:
@@ -305,7 +322,7 @@ def order_for_me(home):
         return None
 
 
-def end_with(directory):
+def end_with(directory: str) -> None:
     """In the second run: this process ends when the one that wanted it is done with it."""
 
     def watch():

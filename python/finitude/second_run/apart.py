@@ -7,6 +7,8 @@ written a second time all the same is looked for. Files that the first process m
 second, as they were not for the first. What we ourselves write for the run (a capsule) is to stay: its directory is put
 over the overlay as it is."""
 
+from __future__ import annotations
+
 import ctypes
 import json
 import os
@@ -17,6 +19,10 @@ import time
 
 from ..program import paths
 from ..program.restarted_paths import RestartedPaths
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ENVIRONMENT = "FINITUDE_APART"  # for the second process: the scratch directory
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
@@ -32,7 +38,16 @@ class Apart:
     """What the second process is started with. scratch: a directory that is removed afterwards. stay: directories where
     what is written is written."""
 
-    def __init__(self, scratch, cwd, arguments, since, left_out=(), fresh=True, stay=()):
+    def __init__(
+        self,
+        scratch: str,
+        cwd: str,
+        arguments: Sequence[str],
+        since: float,
+        left_out: Sequence[str] = (),
+        fresh: bool = True,
+        stay: Sequence[str | None] = (),
+    ):
         self.scratch, self.cwd = scratch, cwd
         self.stay = [os.path.realpath(d) for d in stay if d and os.path.isdir(d)]
         self.directories = _outermost([cwd, *_named(arguments, cwd), *_open_for_writing()])
@@ -51,7 +66,7 @@ class Apart:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._maps = [(name, f"{i} {i} 1") for name, i in (("uid_map", os.getuid()), ("gid_map", os.getgid()))]
 
-    def before_exec(self):
+    def before_exec(self) -> None:
         """In the child, between fork and exec. What cannot be done is left; `not_kept` tells."""
         if self._libc.unshare(_CLONE_NEWNS | _CLONE_NEWUSER) != 0:
             return
@@ -88,18 +103,18 @@ class Apart:
         done = _overlaid(self.scratch)
         return [d for d in self.directories if d not in done]
 
-    def began(self):
+    def began(self) -> None:
         """The child was started, and has come no further than to importing torch."""
         self._before = {d: _states(d, self._left_out) for d in self.not_kept()}
 
-    def clear(self):
+    def clear(self) -> bool:
         """Takes away what the child has made, after its end. Did it hold anything itself?"""
         held = [os.path.join(self.scratch, name) for name in os.listdir(self.scratch) if name.startswith(_HELD)]
         for folder in held:
             paths.take_away_made(folder)
         return bool(held)
 
-    def ended(self):
+    def ended(self) -> str:
         """What has to be said of the files, after the child has ended."""
         held = self.clear()
         changed, unknown = [], []
@@ -117,7 +132,7 @@ class Apart:
         return "; ".join(said)
 
 
-def written_below(directories, held=False):
+def written_below(directories: Sequence[str], held: bool = False) -> str:
     """held: what goes through Python's functions was not."""
     how = " by other means than Python's" if held else ""
     return f"files that it writes{how} below {', '.join(directories[:3])} were written a second time"
@@ -131,7 +146,7 @@ def _overlaid(scratch):
         return []
 
 
-def hold_the_rest():
+def hold_the_rest() -> None:
     """In the second process: what the system does not keep apart, its own functions do, until `let_go`."""
     global _held
     scratch = os.environ.pop(ENVIRONMENT, None)
@@ -147,7 +162,7 @@ def hold_the_rest():
     _held.begin()
 
 
-def let_go():
+def let_go() -> None:
     """What we write ourselves from here on is to stay."""
     global _held
     if _held is not None:
@@ -155,12 +170,12 @@ def let_go():
         _held = None
 
 
-def directories_of(cwd, arguments):
+def directories_of(cwd: str, arguments: Sequence[str]) -> list[str]:
     """Where a program may write: where it runs, and what its arguments name."""
     return _outermost([cwd, *_named(arguments, cwd)])
 
 
-def scratch_outside(*directories):
+def scratch_outside(*directories: str) -> str:
     """The path of a new directory, in none of these where there is a choice."""
     places = [tempfile.gettempdir(), "/var/tmp", "/dev/shm"]
     place = next(

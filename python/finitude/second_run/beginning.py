@@ -6,6 +6,8 @@ What still holds that byte as the first step begins was written by nobody, and w
 run was left there by whoever used that memory before.
 """
 
+from __future__ import annotations
+
 import ctypes
 
 import torch
@@ -14,6 +16,10 @@ from .. import _native
 from ..findings import findings
 from ..program import discover
 from .again import FILL
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Findings, Optimizer, Order, Session, Tensor
 
 _HANDED_OUT = FILL ^ 0xFF  # as floats of any size both are finite
 _BLOCK = 16
@@ -50,7 +56,7 @@ def _unwritten(tensor):
     return _filled(ctypes.string_at(tensor.data_ptr(), tensor.nbytes)) // tensor.element_size()
 
 
-def find(optimizer, kind, name):
+def find(optimizer: Optimizer, kind: str, name: str) -> Tensor | None:
     """The tensor of a name that at_start gave, or None."""
     named = dict(zip(discover.names(optimizer), discover.parameters(optimizer)))
     if kind == "parameter":
@@ -62,7 +68,7 @@ def find(optimizer, kind, name):
     return found if isinstance(found, torch.Tensor) else None
 
 
-def compared(session, optimizer, order):
+def compared(session: Session, optimizer: Optimizer, order: Order) -> Findings | None:
     """What the second process says of the value that the first began with: findings with the cause, or
     None where something wrote it."""
     kind, name, before = order["start"]
@@ -117,7 +123,7 @@ def _is_read(op, name):
     return not op.get("view") and any(use.get("text") == name and use["numel"] for use in op["inputs"])
 
 
-def unwritten(session, optimizer, order):
+def unwritten(session: Session, optimizer: Optimizer, order: Order) -> Findings:
     """What nobody has written as the first step begins, whatever it held in the first run: findings with the cause, and
     under "memory" its kind."""
     held = [(kind, name, tensor, n) for kind, name, tensor in _all(optimizer) if (n := _unwritten(tensor))]

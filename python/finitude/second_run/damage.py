@@ -1,5 +1,7 @@
 """Parameters or optimizer state that are not finite: what the optimizer made of a step, or what came up later."""
 
+from __future__ import annotations
+
 import time
 
 from .. import _native
@@ -8,8 +10,12 @@ from ..program import discover, ranks, ruined, sinks as sinks_of
 from ..program.counts import count_text, statistic
 from . import restart
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Alarm, Optimizer, Session, Sink, Verdict, Window
 
-def just_written(session, optimizer):
+
+def just_written(session: Session, optimizer: Optimizer) -> Verdict:
     """Called right after a step that wrote something bad. May raise NonFiniteError."""
     found = ruined.everything(session, optimizer)
     window = _native.window(optimizer)
@@ -44,7 +50,7 @@ def just_written(session, optimizer):
     return None
 
 
-def applied_before(session, optimizer, alarm):
+def applied_before(session: Session, optimizer: Optimizer, alarm: Alarm) -> None:
     """A step that began with weights which an applied one had ruined is bad for that, whatever a second run of it has
     met first."""
     impossible_state.tell_alarm(alarm, optimizer)
@@ -64,13 +70,13 @@ def applied_before(session, optimizer, alarm):
         alarm["fix"], alarm["path"] = None, []
 
 
-def left_behind(session, optimizer, alarm):
+def left_behind(session: Session, optimizer: Optimizer, alarm: Alarm) -> None:
     """A step that an exception ended has written by then what it wrote, as one that searches along a line."""
     if ruined.sinks(session, optimizer):
         alarm["weights"] = "damaged"
 
 
-def look_for_swallowed(session, optimizer, window):
+def look_for_swallowed(session: Session, optimizer: Optimizer, window: Window) -> None:
     """Every gradient has become exactly zero while the loss is not: has an overflow been swallowed on the way, as by
     the reciprocal root of a half-precision sum that is Inf? An advisory where a second look finds one, else nothing."""
     alarm = session.new_alarm(optimizer, "gradient", discover.names(optimizer)[0])
@@ -120,7 +126,7 @@ def _advise_overflow(session, optimizer, name, step, where="written"):
     )
 
 
-def at_end(session):
+def at_end(session: Session) -> None:
     """What the optimizers hold as a program ends by itself: its last steps were looked at in part only. May raise
     NonFiniteError."""
     if session.target is not None or session.report.alarms or ranks.several() or not _native.is_on():
@@ -144,7 +150,9 @@ def at_end(session):
             _advise_overflow(session, optimizer, found[0][1], window["step"], "overflowed")
 
 
-def found_late(session, optimizer, window, found, ended=False):
+def found_late(
+    session: Session, optimizer: Optimizer, window: Window, found: list[Sink], ended: bool = False
+) -> Verdict:
     """A parameter or state is bad although the steps looked healthy: one of them wrote it, or the script did since.
 
     Only a part of what a healthy step writes is looked at right away; a second process finds which step it was. ended:
@@ -166,7 +174,7 @@ def found_late(session, optimizer, window, found, ended=False):
     return session.act(optimizer, alarm, found, where="earlier")
 
 
-def tell_writer(alarm, found_at, found_in):
+def tell_writer(alarm: Alarm, found_at: int, found_in: str) -> None:
     """Into such an alarm, found before step `found_at` was applied, what a second process saw of the write: found_in as
     restart.run returns it."""
     if alarm["step"] != found_at:

@@ -1,5 +1,7 @@
 """Where the bad value of a step was born that the script itself did not apply: told of the first such step of a run."""
 
+from __future__ import annotations
+
 import weakref
 
 from .. import _native
@@ -11,6 +13,12 @@ from ..findings.report import INNER
 from ..program import anomaly, at_raise, ranks, sinks as sinks_of
 from . import recall, restart, rewind, tape
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Alarm, Optimizer, Session, Window
+
 BAD = 2  # GradMark::State: at least infinite
 GRADIENTS = "gradients that were not finite after backward were zeroed, replaced or dropped by the script"
 NORM = "the norm of finite gradients overflowed for clipping, and the script dropped the step"
@@ -19,7 +27,7 @@ _caught = weakref.WeakKeyDictionary()  # session -> step and text of the last ba
 HOW = "; run it with --level trace to see where it was born"
 
 
-def begin(session, optimizer, window):
+def begin(session: Session, optimizer: Optimizer, window: Window) -> bool:
     """A window is about to be applied in which an earlier loss or gradient was bad and was dropped. True: it runs
     again."""
     if (
@@ -45,9 +53,9 @@ def begin(session, optimizer, window):
     return False
 
 
-def backward_raised(session, error):
-    """An outermost backward pass ended so. Where the script catches that itself it goes on, which the next backward pass
-    shows, or the program's end: a finite loss leaves no other trace."""
+def backward_raised(session: Session, error: BaseException) -> None:
+    """An outermost backward pass ended so. Where the script catches that itself it goes on, which the next backward
+    pass shows, or the program's end: a finite loss leaves no other trace."""
     if session.target is not None or session.pending is not None or not isinstance(error, Exception):
         return
     told = anomaly.found(error)
@@ -71,7 +79,7 @@ def _tell_caught(session):
         tell(session, *caught)
 
 
-def backward_begins(session):
+def backward_begins(session: Session) -> bool:
     """Is it one of the second run? What the script has looked at and dropped by then is what a replay is to come to."""
     if session.pending is None:
         _tell_caught(session)
@@ -82,7 +90,7 @@ def backward_begins(session):
     return True
 
 
-def backward_ended(session, optimizer):
+def backward_ended(session: Session, optimizer: Optimizer) -> None:
     """It left gradients of the second run bad, which the script is about to drop: that is what a replay is to come
     to."""
     if session.pending is None or not _native.tape_on():
@@ -92,7 +100,7 @@ def backward_ended(session, optimizer):
     session.looked_at += 1
 
 
-def end(session, alarm, is_explained, optimizer=None):
+def end(session: Session, alarm: Alarm, is_explained: bool, optimizer: Optimizer | None = None) -> None:
     """What the second run showed goes into the advisory. The step is applied, as it would have been."""
     recorded, session.recorded = session.recorded and capsule.wanted(session), False
     advisory = alarm["advisory"]
@@ -125,12 +133,12 @@ def _keep(session, alarm, optimizer, recorded):
         capsule_alarm.complete({**told, "capsule": alarm["capsule"]}, session.config.redact)
 
 
-def tell_norms(session, optimizer, step):
+def tell_norms(session: Session, optimizer: Optimizer, step: int) -> None:
     """Windows before the one that is open, whose norm overflowed."""
     tell(session, step, NORM, _native.take_norm_drops(optimizer))
 
 
-def tell_checked(session, losses):
+def tell_checked(session: Session, losses: list[dict[str, Any]]) -> int:
     """Losses that the script looked at before backward, and dropped, one after another. How many."""
     more = _native.more_checks() if losses else 0
     for loss in losses:
@@ -144,7 +152,7 @@ def tell_checked(session, losses):
     return count
 
 
-def at_end(session, told):
+def at_end(session: Session, told: bool) -> Alarm | None:
     """The program ended with a bad step that it did not apply, as where it left its loop for that reason.
 
     told: what is known of losses has been told already, as of a program without an optimizer.
@@ -192,10 +200,10 @@ def _of_long_row(session):
     return alarm
 
 
-def row_alarm(session, count, may_run=True):
+def row_alarm(session: Session, count: int, may_run: bool = True) -> Alarm:
     """The alarm of a program that has looked at so many bad losses, or has asked for so many bad gradients, one after
     another, and has applied none of them. There is one that waits to be settled."""
-    optimizer, alarm, sinks = sinks_of.checked_window(session)
+    optimizer, alarm, sinks = sinks_of.checked_window(session)  # type: ignore[misc]  # that is there
     what = "loss was" if alarm["sink"]["kind"] == "loss" else "gradients were"
     alarm["text"] = (
         f"the script dropped {count} steps in a row by itself: the {what} not finite; nothing has "
@@ -212,7 +220,7 @@ def row_alarm(session, count, may_run=True):
     return alarm
 
 
-def tell(session, step, text, times=1):
+def tell(session: Session, step: int, text: str, times: int = 1) -> None:
     for _ in range(times):
         _native.add_handled(1)
         session.advise("handled-by-script", step, text)
@@ -238,4 +246,4 @@ def _explain(session):
         or tape.explain(session, optimizer, alarm, sinks, lost=True)
         or restart.run(session, alarm, findings.fingerprint(optimizer))
     )
-    end(session, alarm, done, optimizer)
+    end(session, alarm, bool(done), optimizer)

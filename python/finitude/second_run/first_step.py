@@ -3,6 +3,8 @@ cell of a notebook, in a process that a program made. No step before it has told
 run again in place either. It is traced and taped while it happens, which costs once what the second run of a step
 costs."""
 
+from __future__ import annotations
+
 import torch
 
 from .. import _native
@@ -10,27 +12,31 @@ from ..capsules import capsule
 from ..program import ranks
 from . import restart
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Session
+
 MOST = 16  # of a program that makes an optimizer for every step
 
 
 class FirstStep:
-    def __init__(self, session):
+    def __init__(self, session: Session):
         self._session, self._made = session, 0
 
-    def made(self):
+    def made(self) -> None:
         """An optimizer was made: the next step may be its first."""
         self._made += 1
         if self._made <= MOST:
             self.begin()
 
-    def may_come(self, by_hand=False):
+    def may_come(self, by_hand: bool = False) -> None:
         """A watch begins, or a cell of a notebook does: where there is an optimizer already its next step may be one
         that nothing leads back to. by_hand: a model is about to be trained, perhaps without one; its first step ends
         with the first call of the engine."""
         if by_hand or _native.counters()["optimizers"] or _native.instances((torch.optim.Optimizer,)):
             self.begin()
 
-    def begin(self):
+    def begin(self) -> None:
         """From here until the next step is over, unless something else explains it. A trace that becomes long on the
         way tells nothing: it may be that of an evaluation."""
         session, config = self._session, self._session.config

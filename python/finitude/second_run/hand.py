@@ -6,6 +6,8 @@ it is given back what it held as the first run came to the loss (`_native.hold_v
 with the same weights, whatever the update adds up in the program's own tensors. Those go back afterwards, and the
 program always goes on from its first run."""
 
+from __future__ import annotations
+
 import sys
 
 import torch
@@ -21,6 +23,13 @@ from ..program.quiet import Quiet
 from . import restart
 from .rewind import NOT_SO, OTHER_BITS, OTHER_NUMBERS, SAME_BITS
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from ..base.types import Alarm, Session, Tensor
+
 FIRST = "every op was recorded as the step ran (the first one is, where the program cannot be started again)"
 
 
@@ -30,7 +39,7 @@ class Explained:
     def __init__(self):
         self.found, self.by, self.verified, self.text = None, "none", False, ""
 
-    def apply(self, session, alarm):
+    def apply(self, session: Session, alarm: Alarm) -> bool:
         """True: the alarm is explained."""
         if self.text and self.found is None:
             findings.passed_over(alarm, self.text)
@@ -59,7 +68,7 @@ def is_needed(session):
     )
 
 
-def first(session, roots, leaves):
+def first(session: Session, roots: Sequence[Any], leaves: Sequence[Tensor]) -> bool:
     """The first call of the engine comes: what is noted from here on. True: also what a window needs to be run
     again."""
     numbers = [node._sequence_nr() for node in discover.nodes_of(roots) if not hasattr(node, "variable")]
@@ -80,7 +89,7 @@ def _holds(module, owned):
         return False
 
 
-def of_first(session, roots):
+def of_first(session: Session, roots: Sequence[Any]) -> Explained | None:
     """The first call of the engine was traced from before it on. Explained, where that tells; None."""
     if not _native.has_traced_first_step():
         return None
@@ -98,13 +107,13 @@ def of_first(session, roots):
 class Again:
     """A second run: begun by `begin`, over with `end`."""
 
-    def __init__(self, session, bad, roots, inputs, to_leaves):
+    def __init__(self, session: Session, bad: Any, roots: Sequence[Any], inputs: Sequence[Any], to_leaves: bool):
         self._session, self._bad, self._to_leaves = session, bad, to_leaves
         self._roots, self._inputs = roots, [x for x in inputs if isinstance(x, torch.Tensor)]
         self.explained, self._counts_down = Explained(), False
         self._drawn, self._named = streams.sums(), findings.in_names()
 
-    def begin(self, down=()):
+    def begin(self, down: Sequence[Callable[[], Any]] = ()) -> tuple[Any] | None:
         """What the call of the engine under way is to return for the window to run again, as a tuple of one; None: it
         does not."""
         returned, why = self._begin(down)
@@ -114,7 +123,7 @@ class Again:
             self.explained.text = f"rewind: {why}"
         return returned
 
-    def _begin(self, down):
+    def _begin(self, down: Sequence[Callable[[], Any]]) -> tuple[Any, str]:
         if why := _native.rewind_by_hand(self._to_leaves):
             return None, why
         leaves = [m.leaf for m in self._bad.marks]
@@ -174,7 +183,7 @@ class Again:
         capsule.begin(self._session)
         return (given,), ""
 
-    def end(self, roots):
+    def end(self, roots: Sequence[Any]) -> bool:
         """The second run has come to a call of the engine. False: it is not the one it was to come to, and the program
         goes on there."""
         explained, expected = self.explained, self._bad.expected
@@ -212,7 +221,7 @@ class Again:
             explained.text += f"; it also wrote a second time, and this could not be put back: {', '.join(lost[:8])}"
         return True
 
-    def lost(self):
+    def lost(self) -> None:
         """The program has ended within the second run."""
         _native.trace_stop()
         _native.trace_clear()

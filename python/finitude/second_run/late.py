@@ -1,5 +1,7 @@
 """Steps on a GPU whose verdict the host did not wait for: told when it arrives, at a later step or at the end."""
 
+from __future__ import annotations
+
 import torch
 
 from .. import _native
@@ -10,13 +12,19 @@ from ..findings import clipped_away, findings, growth, story
 from ..program import discover, ranks, sinks as sinks_of
 from . import restart
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Optimizer, Session, Verdict
+
 # Their fused kernels leave a step out where `found_inf` is 1. A subclass may not.
 _FLAGGED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
 LIMIT_S = 60  # how long the end of the program waits for the GPU
 
 
 @unseen
-def register(session, optimizer):
+def register(session: Session, optimizer: Optimizer) -> None:
     """Has the parameters on a GPU watched, or notes why not."""
     kind = type(optimizer)
     if ranks.several() and session.config.on_alarm in ("skip", "rollback"):
@@ -29,7 +37,7 @@ def register(session, optimizer):
         session.not_watched(session.device_library or "gradients on the GPU")
 
 
-def open_library(directory):
+def open_library(directory: str) -> str:
     """Why gradients on a GPU cannot be scanned, "" if they can or there is no GPU to have any."""
     if torch.version.cuda is None or _native.has_device_library():
         return ""
@@ -37,13 +45,15 @@ def open_library(directory):
     return f"gradients on the GPU ({why})" if why else ""
 
 
-def told(session, optimizer, late):
+def told(session: Session, optimizer: Optimizer | None, late: dict[str, Any]) -> Verdict:
     """One step of before; `optimizer` is None where it is gone. May raise NonFiniteError: out of the call that has just
     begun, which is not applied either."""
     if late["norm_overflow"]:
         clipped_away.tell(session, optimizer, late["step"])
     if late["kind"] == "scaler-skip":
-        return session.on_scaler_skip(optimizer) if optimizer is not None else None
+        if optimizer is not None:
+            session.on_scaler_skip(optimizer)
+        return None
     if late["kind"] != "alarm":
         return None
     names = discover.names(optimizer) if optimizer is not None else []
@@ -104,7 +114,7 @@ def told(session, optimizer, late):
     return None
 
 
-def finish(session):
+def finish(session: Session) -> None:
     """The program ends: the verdicts that are still under way, and what was not watched."""
     session.ending = True
     if left := _native.finish_late(LIMIT_S):

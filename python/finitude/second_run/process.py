@@ -4,6 +4,8 @@ It says before how long it will take, shows on a terminal how far it is, and Ctr
 without it.
 """
 
+from __future__ import annotations
+
 import glob
 import os
 import re
@@ -17,6 +19,13 @@ from .. import _native
 from ..base.say import is_terminal, say
 from . import again, apart as kept_apart
 from .apart import Apart, scratch_outside
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..base.types import Alarm
+    from .started import Start
 
 TOLD_FROM = 3.0  # seconds: what is shorter is not worth a line
 INTERRUPTED = "the second process was ended by Ctrl-C"
@@ -37,7 +46,7 @@ def _age(path):
     return changed, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path)]
 
 
-def more_arguments(text, cwd):
+def more_arguments(text: str, cwd: str) -> tuple[list[str], str]:
     """(words to add to the program's arguments, the checkpoint among them or ""). {newest:PATTERN} is the newest file
     that matches. Raises NoCheckpoint."""
     chosen = ""
@@ -67,7 +76,7 @@ class _Teller:
         self.said = self.shown = False
         self.terminal = is_terminal()
 
-    def tell(self, waited):
+    def tell(self, waited: float) -> None:
         if not self.said and (waited > TOLD_FROM or self.took_first > TOLD_FROM):
             self.said = True
             how = f"from {self.resumed}, which takes at most" if self.resumed else "which takes about"
@@ -88,12 +97,22 @@ class _Teller:
             return ""
         return f", step {steps[-1]['step'] + 1}" + ("" if self.resumed else f" of {self.step}")
 
-    def end(self):
+    def end(self) -> None:
         if self.shown:
             say("\r\x1b[K")
 
 
-def run(start, command, environment, directory, alarm, resumed="", ours=(), stays=None, took=None):
+def run(
+    start: Start,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    directory: str,
+    alarm: Alarm,
+    resumed: str = "",
+    ours: Sequence[str] = (),
+    stays: str | None = None,
+    took: float | None = None,
+) -> tuple[int | None, str, str]:
     """Runs the command to its end. (exit code or None, why it did not come to the step or "", what has to be said of
     its files). directory, stays: what the child leaves there stays. ours: directories of ours below the program's.
     took: how many seconds the program took up to the step, where it has gone on since."""

@@ -3,6 +3,8 @@
 The loop around them, its callbacks, loggers and counters, does not move at all. A unit that is still running when its
 own optimizer steps (manual optimization) is called inside itself, and left by an exception at that same step."""
 
+from __future__ import annotations
+
 import sys
 
 import torch
@@ -18,15 +20,28 @@ from ..program.files import HeldFiles, written_twice
 from ..program.heap import Ledger
 from ..program.quiet import Quiet
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def leave_at(session, optimizer):
+    from ..base.types import Alarm, BadWindow, Optimizer, Session, Tensor, Vote
+
+
+def leave_at(session: Session, optimizer: Optimizer) -> None:
     """Where an optimizer steps while units are called again: back to where they were called from."""
     if session.units.again is not None:
         session.units.again_at = optimizer
         raise Reached()
 
 
-def explain(session, optimizer, alarm, returned=None, error=None, vote=None):
+def explain(
+    session: Session,
+    optimizer: Optimizer | None,
+    alarm: Alarm,
+    returned: Tensor | None = None,
+    error: BaseException | None = None,
+    vote: Vote | None = None,
+) -> bool:
     """Calls the window's units again, traced. True: they did the same, and the alarm now tells why.
 
     vote: of several ranks, which call theirs together or not at all. returned: a value to compare instead of losses and
@@ -69,7 +84,7 @@ def explain(session, optimizer, alarm, returned=None, error=None, vote=None):
     return True
 
 
-def raised(session, error):
+def raised(session: Session, error: BaseException) -> None:
     """A unit gives up. Where it holds a value that is not finite, that is explained while everything it used is still
     there; whether it is an alarm is seen when the program ends by it."""
     units = session.units
@@ -83,7 +98,7 @@ def raised(session, error):
         units.explained = error, found
 
 
-def explained(session, error):
+def explained(session: Session, error: BaseException | None) -> BadWindow | None:
     """(optimizer, alarm, sinks) with its reason, where the program ends by what a unit raised; else None."""
     told, chain = session.units.explained, []
     while told is not None and error is not None and error not in chain:
@@ -126,7 +141,7 @@ class _SecondRun:
         session.holds.hold_scaler(self.scaler)
         self.files = HeldFiles()
         self.quiet, self.eager = Quiet(), compat.run_eagerly()
-        self.result = None
+        self.result: Any = None
         self.units.again, self.units.again_at = optimizer, None
         _native.begin_again()
 
@@ -234,7 +249,7 @@ class _SecondRun:
             f"; {what} came out with the same bits" if self.same else "; it failed again, with other bits"
         )
 
-    def put_back(self):
+    def put_back(self) -> tuple[list[str], list[str]]:
         """Everything as before the second run. Returns the names of what could not be, and what was written or done
         twice."""
         self.units.again = None

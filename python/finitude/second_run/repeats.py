@@ -1,7 +1,13 @@
 """One finding is explained once. An alarm that fails as an explained one did is not run again: it is a repeat, and says
 of which step."""
 
+from __future__ import annotations
+
 from .. import _native
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Alarm
 
 BY_CHANCE = 3  # explained steps in a row after which those that follow are repeats, though each has its own bad samples
 
@@ -22,7 +28,7 @@ class Repeats:
         # number of an optimizer -> its last alarm's step, how many in a row are explained, how many there are
         self._row = {}
 
-    def take(self, alarm):
+    def take(self, alarm: Alarm) -> bool:
         """Is it one? A step without harm, or one that follows without a good step between. Where only some samples were
         bad each step may have its own."""
         ordinal = alarm["optimizer_ordinal"]
@@ -43,16 +49,16 @@ class Repeats:
         }
         return True
 
-    def stopped(self):
+    def stopped(self) -> None:
         """The program was stopped. What it does after that, in another cell or behind an `except`, is explained for
         itself."""
         self._row.clear()
 
-    def row(self, ordinal):
+    def row(self, ordinal: int) -> int:
         """How many alarms in a row, one for each step."""
         return self._row[ordinal][2] if ordinal in self._row else 0
 
-    def note(self, ordinal, alarm):
+    def note(self, ordinal: int, alarm: Alarm) -> None:
         """An alarm that is decided."""
         last, explained, length = self._row.get(ordinal, (None, 0, 0))
         if last is None or alarm["step"] not in (last, last + 1):

@@ -2,11 +2,19 @@
 place. The first for which that went wrong is explained when the program has ended by itself: it is started again up to
 that step, and nothing waits for it."""
 
+from __future__ import annotations
+
 import time
 
 from ..findings import findings
 from ..findings.report import INNER
 from . import restart
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Alarm, Fingerprint, Session
 
 LONGEST = 60  # seconds up to that step
 
@@ -15,9 +23,9 @@ class Rest:
     def __init__(self):
         self._first = None
 
-    def note(self, session, alarm, expected):
+    def note(self, session: Session, alarm: Alarm, expected: Fingerprint | None) -> None:
         """A step in the open window that is not run again, though a second process could. expected: its bits."""
-        took = time.monotonic() - session.start.monotonic if session.start is not None else None
+        took: Any = time.monotonic() - session.start.monotonic if session.start is not None else None
         if (
             self._first is None
             and session.config.on_alarm in ("skip", "rollback")
@@ -33,12 +41,12 @@ class Rest:
                 (list(session.decided), findings.in_names(), took),
             )
 
-    def drop(self, alarm):
+    def drop(self, alarm: Alarm) -> None:
         """Another one tells of it."""
         if self._first is not None and self._first[0] is alarm:
             self._first = None
 
-    def explain(self, session):
+    def explain(self, session: Session) -> None:
         """The program has ended."""
         noted, self._first = self._first, None
         if noted is None or not session.has_time or session.hurried:

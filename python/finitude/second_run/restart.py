@@ -1,5 +1,7 @@
 """Restart: the same program from its start in a second process, armed at the bad step."""
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
@@ -15,18 +17,31 @@ from ..program import ranks
 from . import again, apart, process, started
 from .target import ENVIRONMENT
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Alarm, Findings, Fingerprint, Session
+
 LONGEST_SEARCH = (
     300  # seconds up to the step that a search has found: it is not run a third time where that takes longer
 )
 
 
-def is_possible(session):
+def is_possible(session: Session) -> bool:
     """Could the program be started again from here? Not where it was not `finitude run`, nor alone as one of several
     ranks."""
     return session.start is not None and session.start.command is not None and not ranks.several()
 
 
-def run(session, alarm, expected, where="window", hand=None, then=None):
+def run(
+    session: Session,
+    alarm: Alarm,
+    expected: Fingerprint | None,
+    where: str = "window",
+    hand: int | None = None,
+    then: Any = None,
+) -> str:
     """Starts the same program again in a second process, armed at the alarm's step, and takes over what it found.
 
     where the bad value is, as in Session.act. "earlier": the alarm's step becomes the one where it was made;
@@ -104,7 +119,7 @@ def run(session, alarm, expected, where="window", hand=None, then=None):
     return found["found_in"] or "end"
 
 
-def asked_of_memory(session, alarm, suspects):
+def asked_of_memory(session: Session, alarm: Alarm, suspects: list[str]) -> Findings | None:
     """A second process goes as far as the first step of the alarm's optimizer, with all fresh memory filled. What it
     says of memory that nobody had written by then, as beginning.unwritten has it; None where it did not get there.
     suspects: names of what the first run makes suspicious."""

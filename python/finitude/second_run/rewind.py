@@ -3,6 +3,8 @@
 A window begins where its optimizer stepped last. Where another one has stepped since (a GAN's discriminator), that step
 is undone by a copy from before it, and the second run takes it once more: the jump."""
 
+from __future__ import annotations
+
 import sys
 
 import torch
@@ -20,6 +22,13 @@ from . import restart, room
 from .shared import Gradients
 from .weights import Weights
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from ..base.types import Alarm, Config, Fingerprint, Optimizer, Pending, Session, Sink, Verdict, Vote
+
 OTHER_NUMBERS = "other random numbers were drawn"
 SAME_BITS = "; loss and gradients came out with the same bits"
 OTHER_BITS = "loss or gradients came out with other bits"
@@ -31,7 +40,7 @@ COPIES_MB = 128  # where no --undo-mb is given, copies for the jump take no more
 COPIES_SHARE = 0.01  # nor more than this of the time
 
 
-def set_budgets(config, explains):
+def set_budgets(config: Config, explains: bool) -> None:
     """What copies to go back to may cost. explains: this process explains one step of another, and goes back
     nowhere."""
     _native.set_undo_budget(config.undo_mb << 20)
@@ -41,7 +50,7 @@ def set_budgets(config, explains):
     )
 
 
-def try_trace(session, optimizer, alarm, sinks):
+def try_trace(session: Session, optimizer: Optimizer | None, alarm: Alarm, sinks: Sequence[Sink]) -> bool:
     """The step was traced while it ran the first time. False: it was not, or the trace cannot tell."""
     is_first = _native.has_traced_first_step()
     if not _native.trace_on() or not (is_first or session.config.level == "trace"):
@@ -65,7 +74,17 @@ def try_trace(session, optimizer, alarm, sinks):
     return explained and (is_first or not compat.compiled_code_ran())
 
 
-def begin(session, optimizer, alarm, sinks, tries=0, expected=None, vote=None, down=(), losses=None):
+def begin(
+    session: Session,
+    optimizer: Optimizer,
+    alarm: Alarm,
+    sinks: Sequence[Sink],
+    tries: int = 0,
+    expected: Fingerprint | None = None,
+    vote: Vote | None = None,
+    down: Sequence[Callable[[], Any]] = (),
+    losses: Any = None,
+) -> bool:
     """Puts the window's start back. True: returning from the vetoed call runs it again. tries: so many ways went wrong.
     vote: of several ranks, which go back together or not at all. down: counts objects of the program down
     (Ledger.down). losses: of the first run, where the window has others by now."""
@@ -219,7 +238,7 @@ def _go_back(session, optimizer, alarm, vote, down, pending, params):
     return True, ""
 
 
-def passes(pending, optimizer):
+def passes(pending: Pending, optimizer: Optimizer) -> str | None:
     """A step of another optimizer that belongs to the second run: what becomes of it, "applied" or "left out" as in the
     first; or None."""
     is_bad = _native.window_verdict(optimizer, False)["kind"] == "alarm"
@@ -246,7 +265,7 @@ def _other_data(pending):
     return f"{', '.join(other[:3])} came out with other values" if other else ""
 
 
-def give_up(optimizer, pending):
+def give_up(optimizer: Optimizer, pending: Pending) -> None:
     """A failure of ours, or a signal of the program's, ends a second run at its step, or before it has begun: the
     program goes on as if there had been none. What of that has been done before is done once more, which changes
     nothing."""
@@ -267,7 +286,7 @@ def give_up(optimizer, pending):
     )
 
 
-def end(session, optimizer, pending):
+def end(session: Session, optimizer: Optimizer, pending: Pending) -> Verdict:
     """The second run reached `step` again. True if it did what the first did, and the alarm now tells why.
     "again": it did not, and another way is being tried."""
     try:
@@ -483,7 +502,7 @@ def _trace_on_as_before(session):
         _native.trace_start()
 
 
-def abandon(session):
+def abandon(session: Session) -> Pending:
     """The second run did not come back to `step` (the script raised or ended in it)."""
     pending, session.pending = session.pending, None
     _native.trace_stop()

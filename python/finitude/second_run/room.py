@@ -1,14 +1,22 @@
 """Is there memory for a second run in place? Where the program itself runs out of it there, that ends the program:
 nothing of ours is on its stack to catch it."""
 
+from __future__ import annotations
+
 import resource
 
 from ..program import discover
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..base.types import Optimizer
+
 LEAST = 64 << 20  # bytes, for what is recorded
 
 
-def lacks(optimizers):
+def lacks(optimizers: Iterable[Optimizer]) -> str:
     """Why there is too little, or "". Of a process without a limit nothing is known, and nothing is said."""
     limits = [
         soft

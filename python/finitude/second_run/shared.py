@@ -1,6 +1,8 @@
 """One backward writes gradients of several optimizers: what an alarm at one of them says of the others, and what its
 second run does to their gradients."""
 
+from __future__ import annotations
+
 import torch
 
 from .. import _native
@@ -9,13 +11,20 @@ from ..program import discover, known, ranks, sinks as sinks_of
 from .repeats import Repeats
 from .rest import Rest
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from ..base.types import Alarm, Optimizer, Session, Sink, Tensor, Vote
+
 NOT_RUN = "the step was not run again"  # the cause of an alarm of which nothing more is known
 NO_MORE = "no second run was tried any more"
 FIGURES = ("numel", "nan", "inf", "zero", "min", "max", "absmax")
 KEPT = 16  # alarms that a later one may be part of
 
 
-def runs_again(session, alarm, kind, where, traced, vote):
+def runs_again(session: Session, alarm: Alarm, kind: str, where: str, traced: bool, vote: Vote | None) -> bool:
     """Is the step of this alarm run again, in any way, or where one like it is explained, in place? vote: of several
     ranks on that."""
     may_be_allowed = bool(session.allowed or session.allowed_tensors)
@@ -48,7 +57,10 @@ class Told:
 
     def __init__(self):
         self._alarms, self._count = {}, 0
-        self._beside = None, None  # an alarm whose gradients come of the backward that another one tells of; that one
+        self._beside: Any = (
+            None,
+            None,
+        )  # an alarm whose gradients come of the backward that another one tells of; that one
         self.rest = Rest()
         self.follower = None  # the last alarm that says what another one has said
         self.known = known.Known()
@@ -61,11 +73,11 @@ class Told:
         """Then it says so."""
         return self.repeats.take(alarm)
 
-    def note_bad(self, sinks):
+    def note_bad(self, sinks: Iterable[Sink]) -> None:
         """Before anything is run again, which may bind other tensors to the same names."""
         self._bad = by_chance.note(sinks)
 
-    def tell(self, optimizer, alarm):
+    def tell(self, optimizer: Optimizer, alarm: Alarm) -> None:
         """Bad gradients of the same backward at other optimizers are not news any more."""
         self._count += 1
         self._alarms[self._count] = alarm
@@ -76,7 +88,7 @@ class Told:
                 self.known.note(tensor for _, _, tensor in sinks_of.of_optimizer(other))
         self.known.note_frames()
 
-    def point_back(self, ordinal, alarm):
+    def point_back(self, ordinal: int, alarm: Alarm) -> None:
         self.repeats.note(ordinal, alarm)
         if "repeat_of" not in alarm:
             self._point_back(ordinal, alarm)
@@ -168,7 +180,7 @@ class Told:
                 f"{last['optimizer']}, which is explained",
             }
 
-    def take_over(self, optimizer, alarm):
+    def take_over(self, optimizer: Optimizer, alarm: Alarm) -> bool:
         """True: the bad gradients come from a backward that an alarm at another optimizer has explained already, and
         this one says so instead of being run again."""
         number, is_explained = _native.told_of(optimizer)
@@ -186,13 +198,13 @@ class Told:
         )
         return True
 
-    def computed(self, name):
+    def computed(self, name: str | None) -> Alarm | None:
         """The alarm of the last step that failed, if it is explained and that step has computed what this name of the
         program's holds; else None."""
         last = self._alarms.get(self._count)
         return last if last and last["births"] and any(name == n for n, _ in self.known.carried) else None
 
-    def follow(self, alarm, first):
+    def follow(self, alarm: Alarm, first: Alarm) -> None:
         """This alarm says what that one has said."""
         for key in ("births", "cause", "fix", "path"):
             alarm[key] = first[key]
@@ -202,7 +214,7 @@ class Told:
 class Gradients:
     """Of parameters that the optimizers of a second run do not step: its backward adds to them once more."""
 
-    def __init__(self, optimizer, stepping, in_place):
+    def __init__(self, optimizer: Optimizer, stepping: Sequence[Tensor], in_place: bool):
         """in_place: they are memory of somebody's (DistributedDataParallel's buckets) and stay where they are."""
         own = {id(p) for p in stepping}
         params = {id(p): p for o in sinks_of.watched_optimizers() for p in discover.parameters(o)}
@@ -217,7 +229,7 @@ class Gradients:
             if not in_place and copy is not None:
                 p.grad = copy
 
-    def put_back(self):
+    def put_back(self) -> None:
         with torch.no_grad():
             for p, grad in self._kept:
                 if self._in_place and grad is not None and p.grad is not None and not p.grad.is_sparse:

@@ -1,5 +1,7 @@
 """How the program was started, for starting it again."""
 
+from __future__ import annotations
+
 import os
 import random
 import stat
@@ -7,15 +9,19 @@ import subprocess
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 ONCE = "its standard input, which can be read once only, is empty there"
 
 
 class Start:
     """What a second process needs to start the same program from the same state."""
 
-    def __init__(self, command):
+    def __init__(self, command: list[str] | None):
         self.command = command  # None: nothing that is started would do the same
-        self.plain = None  # the same program without us
+        self.plain: list[str] | None = None  # the same program without us
         self.stdin = _standard_input() if command is not None else None
         self.cwd = os.getcwd()
         self.monotonic = time.monotonic()
@@ -27,7 +33,7 @@ class Start:
             kind, keys, position, has_gauss, cached = numpy.random.get_state()
             self.seeds["numpy"] = [kind, [int(k) for k in keys], position, has_gauss, cached]
 
-    def input_again(self):
+    def input_again(self) -> int:
         """The standard input of a second process: that of this one, opened again where it stood, or nothing to read."""
         kind, file, here = self.stdin or (None, None, 0)
         if kind != "file":
@@ -43,7 +49,7 @@ class Start:
         os.lseek(number, here, os.SEEK_SET)
         return number
 
-    def input_is_lost(self):
+    def input_is_lost(self) -> bool:
         return self.stdin is not None and self.stdin[0] == "once"
 
 
@@ -60,7 +66,7 @@ def _standard_input():
         return None
 
 
-def restore_seeds(seeds):
+def restore_seeds(seeds: dict[str, Any]) -> None:
     version, state, gauss = seeds["python"]
     random.setstate((version, tuple(state), gauss))
     if seeds["numpy"] is not None:

@@ -6,11 +6,19 @@ begins.
 step's own parameters, buffers, batch and random numbers; they stand for it only where its loss and gradients come out,
 bit for bit."""
 
+from __future__ import annotations
+
 from .. import _native
 from ..base import compat
 from ..capsules import capsule
 from ..findings import findings
 from ..program import begun
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..base.types import Alarm, Optimizer, Session, Sink
 
 LIMIT_MB = 2048  # of what a step reads, where no capsule may be written
 
@@ -26,7 +34,7 @@ def _option(config):
     return "--level tape" if config.level == "tape" else f"--tape-every {config.tape_every}"
 
 
-def begin(session):
+def begin(session: Session) -> None:
     """The program has an optimizer: from here on windows are recorded."""
     every = _wanted(session.config)
     if session.taped or every is None or session.target is not None:
@@ -36,7 +44,9 @@ def begin(session):
     _native.tape_window_begins()
 
 
-def explain(session, optimizer, alarm, sinks, lost=False):
+def explain(
+    session: Session, optimizer: Optimizer | None, alarm: Alarm, sinks: Sequence[Sink], lost: bool = False
+) -> bool:
     """Plays the tape of the window in hand, or the template of its optimizer. True: it did what the step did, and the
     alarm now tells why. False: the next way has to tell, and the alarm says why not this one. lost: there is nothing to
     tell but where the value was born."""
@@ -134,7 +144,7 @@ def _conclude(session, alarm, found, lost, how):
     return ""
 
 
-def end(session):
+def end(session: Session) -> None:
     """Says what was asked for and not recorded."""
     if _wanted(session.config) is None or session.target is not None:
         return

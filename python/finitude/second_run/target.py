@@ -1,6 +1,8 @@
 """What a process is that was started to run a step again: it comes to that step, records it and writes down what it
 found."""
 
+from __future__ import annotations
+
 import json
 import os
 import time
@@ -15,37 +17,44 @@ from ..findings import findings, impossible_state
 from ..program import anomaly, at_raise, begun, discover, intake, loaded, ruined, sinks as sinks_of
 from . import apart, beginning, started
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, NoReturn
+
+    from ..base.types import Findings, Optimizer, Order, Session, Sink, Tensor, Verdict, Window
+
 ENVIRONMENT = "FINITUDE_RESTART"  # of that process: the path of what it is to do
 
 
 class Target:
     """In the second process: what it was sent to explain."""
 
-    def __init__(self, order):
+    def __init__(self, order: Order):
         self.order = order
         self.finished = self.at_end = self.has_begun = False
         self.began = time.monotonic()
 
     @classmethod
-    def from_environment(cls):
+    def from_environment(cls) -> Target | None:
         path = os.environ.pop(ENVIRONMENT, None)
         if not path:
             return None
         with open(path, encoding="utf-8") as f:
             return cls(json.load(f))
 
-    def prepare(self):
+    def prepare(self) -> None:
         """Before the program begins."""
         loaded.watch(impossible_state.note_loaded)
         started.restore_seeds(self.order["seeds"])
         anomaly.watch()
         torch.set_num_threads(self.order["threads"])
 
-    def directory(self):
+    def directory(self) -> str | None:
         """Where whoever waits for this process sees how far it is. None: all ranks run again, and share one."""
         return None if self.order.get("ranks") else os.path.dirname(self.order["result"])
 
-    def arm(self, session):
+    def arm(self, session: Session) -> None:
         """From the start for the first step, else when the step before is applied. From a checkpoint on steps count
         again: each is traced, and the first bad one is it."""
         apart.hold_the_rest()
@@ -73,13 +82,13 @@ class Target:
     def _arm_at(self, ordinal):
         _native.arm_at(ordinal, self.order["first"], self.order["step"], self.order["written"])
 
-    def was_made(self, session, ordinal):
+    def was_made(self, session: Session, ordinal: int) -> None:
         """An optimizer, by the thread that calls."""
         if self.order["ordinal"] == -1 and session.makers.is_same(ordinal, self.order["made"]):
             self.order["ordinal"] = ordinal
             self._arm_at(ordinal)
 
-    def on_armed(self, optimizer=None):
+    def on_armed(self, optimizer: Optimizer | None = None) -> None:
         """The traced step begins: code that was compiled in the first process runs op by op from here. optimizer: once
         that has written, of whose step before the pre-hook runs; what it read and wrote is no part of the step, and no
         start of it."""
@@ -98,7 +107,7 @@ class Target:
             _native.tape_start(self.limit)
             begun.here()
 
-    def hand_begins(self, session, roots, is_wrapped=False):
+    def hand_begins(self, session: Session, roots: Sequence[Tensor], is_wrapped: bool = False) -> bool:
         """An engine call of a program without an optimizer. True: its end is of interest."""
         wanted = self.order.get("hand")
         if wanted is None:
@@ -125,7 +134,7 @@ class Target:
             self._write(session, same, found, bool(sums))
         return False
 
-    def hand_ended(self):
+    def hand_ended(self) -> None:
         """What torch.func computes in that call is of tensors that live in it alone: a tape begins behind it."""
         if self.order.get("capsule"):
             _native.tape_start(self.limit)
@@ -137,7 +146,7 @@ class Target:
             _native.tape_start(self.limit)
         self.on_armed()
 
-    def _is_mine(self, optimizer, after=0):
+    def _is_mine(self, optimizer: Optimizer | None, after: int = 0) -> bool:
         window = _native.window(optimizer)
         if self.order.get("skips"):
             return False  # no step is
@@ -149,7 +158,7 @@ class Target:
             )
         return window["ordinal"] == self.order["ordinal"] and window["step"] - after == self.order["step"]
 
-    def begins(self, session, optimizer, bad):
+    def begins(self, session: Session, optimizer: Optimizer, bad: Sink | None) -> Verdict:
         """The first step of that optimizer comes. bad: (kind, name, tensor) of what it begins with that is not finite,
         or None."""
         if self.order.get("memory") and self._is_mine(optimizer):
@@ -175,7 +184,7 @@ class Target:
         window = _native.window(optimizer)
         return next((d for d in self.order.get("decided", ()) if d[:2] == [window["ordinal"], window["step"]]), None)
 
-    def on_window(self, session, optimizer, dropped):
+    def on_window(self, session: Session, optimizer: Optimizer, dropped: Sequence[Any]) -> bool | None:
         if (step := self._left_out_before(optimizer)) is not None:
             _native.consume_losses(optimizer)
             if step[2]:
@@ -196,16 +205,16 @@ class Target:
         )
         self.finish(session, optimizer, earlier or sinks_of.of_optimizer(optimizer))
 
-    def on_left_bad(self, session, optimizer):
+    def on_left_bad(self, session: Session, optimizer: Optimizer) -> None:
         """A backward has left gradients that are not finite, which the script is going to drop."""
         if self.order.get("dropped") and self._is_mine(optimizer):
             self.finish(session, optimizer, sinks_of.of_optimizer(optimizer))
 
-    def on_searched(self, session, optimizer, sinks, before):
+    def on_searched(self, session: Session, optimizer: Optimizer, sinks: Sequence[Sink], before: Any) -> None:
         if self._is_mine(optimizer):
             self.finish(session, optimizer, sinks)
 
-    def on_written(self, session, optimizer, sinks):
+    def on_written(self, session: Session, optimizer: Optimizer, sinks: Sequence[Sink]) -> None:
         window = _native.window(optimizer)
         step = window["step"] - 1
         if window["ordinal"] != self.order["ordinal"]:
@@ -215,10 +224,10 @@ class Target:
         if step == self.order["step"] and self.order["written"] or self.order["first"] <= step < self.order["step"]:
             self.finish(session, optimizer, sinks, written_at=step)
 
-    def on_searched_well(self, session, optimizer, window, before):
+    def on_searched_well(self, session: Session, optimizer: Optimizer, window: Window, before: Any) -> None:
         """A step that searched along a line came to something finite."""
 
-    def on_scaler_skip(self, session, optimizer, beyond):
+    def on_scaler_skip(self, session: Session, optimizer: Optimizer, beyond: bool) -> None:
         """A GradScaler left a step out, `beyond` what it may. Of several in a row each is a window of its own."""
         if not self.order.get("skips") or _native.window(optimizer)["ordinal"] != self.order["ordinal"]:
             return
@@ -229,11 +238,11 @@ class Target:
         if left == 1 and self.order.get("capsule"):
             _native.tape_start(capsule.limit(session))
 
-    def failed(self, session):
+    def failed(self, session: Session) -> NoReturn:
         """A failure of ours: this process has nothing to tell."""
         os._exit(3)
 
-    def program_ended(self, session, error):
+    def program_ended(self, session: Session, error: BaseException | None) -> NoReturn:
         if not self.finished:
             found = (
                 sinks_of.pending_window(session)
@@ -259,14 +268,14 @@ class Target:
                 self.finish(session, self._mine(), [], raised=True)
         os._exit(3)
 
-    def row_dropped(self, session):
+    def row_dropped(self, session: Session) -> None:
         """The script has dropped as many steps in a row as --max-skips. Where the first run reported that it ended
         there."""
         waits = _native.waiting_checks()[0]
         if (waits["ordinal"], waits["step"]) == (self.order["ordinal"], self.order["step"]):
             self.program_ended(session, None)
 
-    def row_raised(self, session, error):
+    def row_raised(self, session: Session, error: BaseException) -> None:
         """The same of backward passes that raised."""
         optimizer = self._mine()
         if optimizer is not None and _native.window(optimizer)["step"] == self.order["step"]:
@@ -284,7 +293,14 @@ class Target:
                 self.at_end = True
                 self.finish(session, optimizer, found)
 
-    def finish(self, session, optimizer, sinks, written_at=None, raised=False):
+    def finish(
+        self,
+        session: Session,
+        optimizer: Optimizer | None,
+        sinks: Sequence[Sink],
+        written_at: int | None = None,
+        raised: bool = False,
+    ) -> NoReturn:
         """Analyses, writes the result and ends this process without running any more of the user's code. raised: by the
         script, before a loss among the sinks came to backward."""
         self.finished = True
@@ -306,7 +322,16 @@ class Target:
             loaded.tell(found, optimizer)
         self._write(session, verified and not other, found, bool(found["births"]), written_at, other)
 
-    def _write(self, session, verified, found, failed_again, written_at=None, other=(), in_memory=False):
+    def _write(
+        self,
+        session: Session,
+        verified: bool,
+        found: Findings,
+        failed_again: bool,
+        written_at: int | None = None,
+        other: Sequence[str] = (),
+        in_memory: bool = False,
+    ) -> NoReturn:
         """The result, and the end of this process. failed_again: something came out that is not finite. other: names of
         other data than in the first run. in_memory: it began with memory that nobody had written."""
         self.finished = True

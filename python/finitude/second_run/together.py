@@ -8,6 +8,8 @@ None goes on from a second run before all have ended it. One that took another w
 collective operations, so that the others wait for it inside theirs, or would be given what was meant for a later step:
 then the run ends, on all of them."""
 
+from __future__ import annotations
+
 import os
 import threading
 import time
@@ -16,6 +18,13 @@ from .. import _native
 from ..base import compat
 from ..findings import findings
 from ..program import quiet, ranks, sinks as sinks_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from ..base.types import Alarm, Optimizer, Session
 
 LIMIT_S = 30.0  # how long the votes of the others are waited for
 PARTING_S = 10.0  # and, before this rank ends the program, that they have told what they found
@@ -29,7 +38,7 @@ _left = ""  # why this rank has given up agreeing with the others, for the rest 
 _asked = {}  # key of the last step of which the ranks were asked whether they see it -> do they all
 
 
-def vote_on(session, optimizer, alarm):
+def vote_on(session: Session, optimizer: Optimizer, alarm: Alarm) -> Vote | None:
     """A vote of all ranks on a second run in place, or None where some of them may not be in this alarm."""
     if _native.window(optimizer)["on_device"]:  # the exchange waits in kernels there: all are started again instead
         return None
@@ -43,7 +52,7 @@ def vote_on(session, optimizer, alarm):
     return Vote(store, _key(alarm["optimizer_ordinal"], alarm)) if store is not None else None
 
 
-def all_see(session, optimizer, ordinal, alarm, written):
+def all_see(session: Session, optimizer: Optimizer, ordinal: int, alarm: Alarm, written: bool) -> bool:
     """Is every rank in this alarm? written: the step has written what is bad."""
     if ranks.seen_by_all(sinks_of.bad_parameters(optimizer, written)):
         return True
@@ -88,13 +97,13 @@ class _Rings:
         return any(s["optimizer"] == self.ordinal and s["step"] >= self.step for s in reversed(ring["steps"]))
 
 
-def part(vote):
+def part(vote: Vote | None) -> None:
     """Before this rank ends the program, and its launcher the others: those that ran the step again have told."""
     if vote is not None and vote.goes:
         vote.part()
 
 
-def has_told(session, vote):
+def has_told(session: Session, vote: Vote | None) -> None:
     """This rank's alarm is in its report; what ends the program is an error of the operation that it waited in."""
     if vote is not None:
         session.report.save()
@@ -107,16 +116,16 @@ def has_told(session, vote):
 class Vote:
     """One question, on which each rank votes once."""
 
-    def __init__(self, store, key, has_gone_by=lambda rank: False):
+    def __init__(self, store: Any, key: str, has_gone_by: Callable[[int], bool] = lambda rank: False):
         """has_gone_by: tells of a rank that it will not come any more."""
         self.store, self.key, self.has_gone_by = store, key, has_gone_by
         self.gone_by = None
         self.rank, self.size = ranks.world()
         self.goes = False
         self.parted = ""  # why the ranks cannot go on together after their second run
-        self._watch = None
+        self._watch: threading.Thread | None = None
 
-    def cast(self, why, way=""):
+    def cast(self, why: str, way: str = "") -> str:
         """why: what keeps this rank from it, or "". way: how it would do it, which has to be the same on all of them.
         Returns "" if all do it now, else why none does."""
         global _left
@@ -137,7 +146,7 @@ class Vote:
     def _others(self):
         return [r for r in range(self.size) if r != self.rank]
 
-    def _decide(self, text):
+    def _decide(self, text: str) -> str:
         """What was decided first, by whomever."""
         return self.store.compare_set(f"{self.key}/decided", "", text).decode()
 
@@ -176,7 +185,7 @@ class Vote:
                 time.sleep(_POLL_S)
         return missing
 
-    def part(self):
+    def part(self) -> None:
         """Waits until all have told, for a limited time."""
         try:
             self.told()
@@ -184,19 +193,19 @@ class Vote:
         except (RuntimeError, ValueError, OSError):
             pass
 
-    def told(self):
+    def told(self) -> None:
         """What this rank found is in its report: from now on it may be ended."""
         self.store.set(self._of("told", self.rank), "")
 
     # -- the second run -------------------------------------------------------------------------
 
-    def watch(self, session):
+    def watch(self, session: Session) -> None:
         """It has begun."""
         self._watch = threading.Thread(target=self._look, args=(session,), name="finitude ranks", daemon=True)
         self._ended = threading.Event()
         self._watch.start()
 
-    def come_back(self, why):
+    def come_back(self, why: str) -> str:
         """It has ended here, by `why` in another way than the first. Waits for the others, and returns "" if all go on
         from it, else why none does."""
         if self._watch is None or self._ended.is_set():
@@ -215,7 +224,7 @@ class Vote:
         self._ended.set()
         return self.parted
 
-    def leave(self, why):
+    def leave(self, why: str) -> None:
         """The program ends inside of it: nobody waits for anybody any more."""
         if self._watch is None or self._ended.is_set():
             return
@@ -238,7 +247,7 @@ class Vote:
     def _end(self, text):
         return self.store.compare_set(f"{self.key}/ended", "", text).decode()
 
-    def _look(self, session):
+    def _look(self, session: Session) -> None:
         """In a thread of its own, as the second run may stand in a collective operation."""
         moved, seen = time.monotonic(), None
         try:
@@ -272,7 +281,7 @@ class Vote:
         return STRAY_S if any(what == "back" for what, _ in at.values()) else STALL_S
 
     @staticmethod
-    def _told(at):
+    def _told(at: Mapping[int, tuple[str, str]]) -> str:
         return ", ".join(
             f"rank {rank} {'stands behind ' + text + ' operations' if what == 'at' else 'has ended it (' + text + ')'}"
             for rank, (what, text) in sorted(at.items())

@@ -1,10 +1,16 @@
 """First steps that are bad by memory that nobody had written, and that held something finite: it was too large, or it
 holds something else in every run. A second process is asked how much of what the training began with is such memory."""
 
+from __future__ import annotations
+
 from ..findings import findings
 from ..program import discover, ranks
 from ..program.counts import statistic
 from . import beginning, restart
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Alarm, Optimizer, Session
 
 FIRST_STEPS = 4
 HUGE = 1e6  # no initial value of a parameter is as large
@@ -15,11 +21,11 @@ class Unwritten:
     def __init__(self):
         self._told = {}  # number of an optimizer -> (step of the alarm, its findings), or None: asked in vain
 
-    def asked(self, alarm):
+    def asked(self, alarm: Alarm) -> None:
         """A second process has been asked already: what the optimizer began with was bad."""
         self._told[alarm["optimizer_ordinal"]] = None
 
-    def tell(self, session, optimizer, alarm):
+    def tell(self, session: Session, optimizer: Optimizer, alarm: Alarm) -> None:
         """Into an alarm that has been run again."""
         ordinal, cause = alarm.get("optimizer_ordinal"), alarm["cause"]
         if optimizer is None or alarm["rerun"] == "not-run" or ranks.several():

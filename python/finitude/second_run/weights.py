@@ -2,10 +2,18 @@
 the program itself writes into parameters or optimizer state after that (decay by hand, noise, Lookahead) is in them
 when the step is stopped: a second run from the start of the window begins with it, and writes it once more."""
 
+from __future__ import annotations
+
 import torch
 
 from .. import _native
 from ..program import copies, discover
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..base.types import Optimizer
 
 
 def _owned(optimizers):
@@ -29,7 +37,7 @@ class Weights:
     """budget: bytes of copies. What does not fit is watched by its checksum alone, and stays as the second run leaves
     it."""
 
-    def __init__(self, optimizers, budget):
+    def __init__(self, optimizers: Sequence[Optimizer], budget: int):
         self._held = []  # (name, tensor, checksum, copy or None)
         with torch.no_grad():
             for name, tensor in _owned(optimizers):
@@ -40,11 +48,11 @@ class Weights:
                 budget -= size if fits else 0
                 self._held.append((name, tensor, _native.checksum(tensor), tensor.detach().clone() if fits else None))
 
-    def changed(self):
+    def changed(self) -> list[str]:
         """Names of what is not as it was."""
         return [name for name, tensor, before, _ in self._held if _native.checksum(tensor) != before]
 
-    def put_back(self):
+    def put_back(self) -> list[str]:
         """Names of what is not as it was and could not be made so."""
         with torch.no_grad():
             return copies.put_tensors_back(self._held)

@@ -1,5 +1,7 @@
 """The word `selftest` of the command line."""
 
+from __future__ import annotations
+
 import json
 import os
 import random
@@ -12,6 +14,11 @@ import tempfile
 from ..base import config
 from . import verdict
 from .options import HELP, UsageError, parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 OK, BAD, USAGE, CANNOT = 0, 1, 2, 4
 
@@ -91,7 +98,7 @@ class Program:
             os.unlink(order)
         return folder
 
-    def places(self):
+    def places(self) -> Any:
         folder = self._start()
         told = _load(os.path.join(folder, "places.json"))
         if not told:
@@ -252,7 +259,7 @@ def _test(program, options):
     return OK
 
 
-def command(rest):
+def command(rest: Sequence[str]) -> int:
     """Returns the exit code."""
     if rest and rest[0] in ("-h", "--help"):
         sys.stdout.write(HELP)

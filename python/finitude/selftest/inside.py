@@ -4,6 +4,8 @@ A place is (phase, op, line, module, and for backward the node and the forward o
 time it is come across since an optimizer stepped last. It is counted again when the recorder runs the step a second
 time, so that the value is put in again at the same op of the same step, as a fault of the program itself would be."""
 
+from __future__ import annotations
+
 import atexit
 import json
 import os
@@ -19,13 +21,19 @@ from ..program import discover, ranks, rehearsal
 from ..second_run import damage
 from .where import here
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from ..base.types import Optimizer
+
 KEYS = ("phase", "op", "file", "line", "module", "node", "forward", "name")
 AFTER = 3  # steps to wait for an alarm after the value was put in
 VALUES = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _active = []  # at most one Inside
 
 
-def begin(path):
+def begin(path: str) -> None:
     """Carries out the order in that file, in this process. A file that is gone is no order."""
     try:
         with open(path, encoding="utf-8") as f:
@@ -73,7 +81,7 @@ class Inside:
     # -- places ---------------------------------------------------------------------------------
 
     @staticmethod
-    def steps():
+    def steps() -> list[list[Any]]:
         return [list(s) for s in _native.inject_steps()]
 
     def is_mine(self, phase, steps):
@@ -171,7 +179,7 @@ class Inside:
             _native.inject_write(tensors[0], element, VALUES[self.order["value"]])
             self.fire(place, element=element, elements=tensors[0].numel())
 
-    def before_step(self, optimizer, *_):
+    def before_step(self, optimizer: Optimizer, *_: Any) -> None:
         self.stepping = optimizer
         if (
             self.injected
@@ -180,7 +188,7 @@ class Inside:
         ):
             self.bad.add("gradient")
 
-    def after_step(self, optimizer, *_):
+    def after_step(self, optimizer: Optimizer, *_: Any) -> None:
         self.stepping = None
         steps = [s[2] for s in self.steps()]
         if self.step > 0 and max(steps) == self.step:
@@ -216,7 +224,7 @@ class Inside:
 
     # -- the end --------------------------------------------------------------------------------
 
-    def leave(self):
+    def leave(self) -> NoReturn:
         """All that was asked for has been seen. The recorder writes its report as the process ends."""
         self.write()
         try:
@@ -225,13 +233,13 @@ class Inside:
             pass
         os._exit(0)
 
-    def write(self):
+    def write(self) -> None:
         """What was seen, for the command: in a second process too, which is the same program."""
         if self.place is None:
             if self.written or ranks.world()[0] != self.order["rank"] or not self.listed:
                 return
             self.written = True
-            told = [
+            told: Any = [
                 {**dict(zip(KEYS, key)), "steps": json.loads(steps), "count": count, "elements": elements}
                 for (key, steps), (count, elements) in self.listed.items()
             ]

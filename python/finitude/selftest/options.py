@@ -1,6 +1,12 @@
 """Options of `finitude selftest`."""
 
+from __future__ import annotations
+
 import difflib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PHASES = ("forward", "backward", "optimizer", "data", "state")
 VALUES = ("nan", "inf", "-inf")
@@ -46,7 +52,7 @@ class Options:
         self.list = self.json = False
         self.target = []  # as given: ["script.py", ...], ["-m", "module", ...]
 
-    def phases(self):
+    def phases(self) -> list[str]:
         return self.phase or ["forward", "backward", "optimizer"]
 
 
@@ -67,7 +73,7 @@ def _set(options, name, value):
     return setattr(options, name, value)
 
 
-def parse(rest):
+def parse(rest: Sequence[str]) -> Options:
     """Raises UsageError."""
     options, i = Options(), 0
     known = [n for n in vars(options) if n != "target"]
@@ -92,7 +98,7 @@ def parse(rest):
                 value = rest[i]
             _set(options, name, value)
         i += 1
-    options.target = rest[i:]
+    options.target = list(rest[i:])
     if not options.target or options.target == ["-m"]:
         raise UsageError("test what? finitude selftest [options] script.py [args]")
     if options.tensor and "state" not in options.phases():

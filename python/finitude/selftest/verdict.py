@@ -1,5 +1,14 @@
 """Was the value found where it was put in? The report of a run beside what was injected in it."""
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from typing import Any
+
+    from ..base.types import Document
+
 SILENT = "optimizer-state-overflow"  # an Inf in it stops a parameter and ruins nothing: no alarm, but told
 FOUND, ELSEWHERE, MISSED, HARMLESS, NOT_REACHED = "found", "elsewhere", "missed", "harmless", "not-reached"
 
@@ -37,7 +46,7 @@ def differences(put, alarm):
     return told
 
 
-def judge(put, seen_bad, report):
+def judge(put: dict[str, Any] | None, seen_bad: Collection[str], report: Document | None) -> tuple[str, dict[str, Any]]:
     """(verdict, differences). put: what was injected first, or None. seen_bad: kinds of sinks that plain torch found to
     be not finite. report: of the run, or None where it left none."""
     if put is None:

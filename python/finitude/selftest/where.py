@@ -1,12 +1,18 @@
 """Where in the user's program is this? Found by walking the frames of Python, not by the recorder that is being
 tested."""
 
+from __future__ import annotations
+
 import os
 import sys
 
 import torch
 
 from ..base import HOME, _places
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
 
 _PACKAGE = HOME + os.sep
 _OPTIM = os.path.dirname(os.path.abspath(torch.optim.__file__)) + os.sep
@@ -38,9 +44,10 @@ def _named(modules):
     return name
 
 
-def here(depth=1):
+def here(depth: int = 1) -> Where:
     """The innermost line of the user's, seen from `depth` frames above this call."""
-    frame, found, modules = sys._getframe(), None, []
+    frame: FrameType | None = sys._getframe()
+    found, modules = None, []
     engine = optimizer = False
     for _ in range(depth + 1):  # a thread of the engine has no frames but ours
         frame = frame and frame.f_back

@@ -5,6 +5,8 @@ Until then two functions of torch have a stand-in and nothing else is loaded: a 
 a helper that only imports torch pays nothing. Its reports go below the directory of the run; the process that was
 started by `finitude run` makes one of them."""
 
+from __future__ import annotations
+
 import atexit
 import functools
 import json
@@ -71,7 +73,7 @@ class _Standin:
         for owner, name, ours, _ in self._replaced:
             setattr(owner, name, ours)
 
-    def remove(self):
+    def remove(self) -> None:
         for owner, name, ours, original in self._replaced:
             if owner.__dict__[name] is ours:
                 setattr(owner, name, original)
@@ -97,7 +99,7 @@ def own_command():
     return None if _made_by_multiprocessing() else [sys.executable, *sys.orig_argv[1:]]
 
 
-def wait_for_training(forked=False):
+def wait_for_training(forked: bool = False) -> None:
     """From here on the first optimizer or backward pass of this process begins its watch."""
     let_go()
     _waiting.append(_Standin(forked))
@@ -110,7 +112,7 @@ def let_go():
         _waiting.pop().remove()
 
 
-def begin():
+def begin() -> bool:
     """The process trains: watch it. True if this call began."""
     try:
         waiting = _waiting.pop()

@@ -6,6 +6,8 @@ state and generators go in with it. Else they go in where the first step (or the
 returned, which is where the recorded step began, and what the program then computes from has to be what the capsule was
 computed from."""
 
+from __future__ import annotations
+
 import json
 import os
 import sys
@@ -26,12 +28,19 @@ from . import sound_step
 from .loaders import Loaders
 from .sound_step import same_birth
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, NoReturn
+
+    from ..base.types import Optimizer, Order, Session, Sink, Tensor, Verdict, Window
+
 MAX_TAPE = 1 << 31
 LEFT_OUT = "the program itself left the loss out"
 SMALL = 64  # bytes of an input that says little of where it comes from
 
 
-def from_environment():
+def from_environment() -> Injection | None:
     path = os.environ.pop(family.INJECT, None)
     if not path:
         return None
@@ -46,7 +55,7 @@ def is_bad(window):
 class Injection:
     """What session.target is in such a process; the interface is that of second_run/target.py."""
 
-    def __init__(self, order):
+    def __init__(self, order: Order):
         self.order = order
         why, about, data, self.inputs = _native.capsule_read(order["capsule"])
         if why:
@@ -59,10 +68,10 @@ class Injection:
         alarm = self.about.get("alarm")
         self.rerun_by = alarm.get("rerun_by") if isinstance(alarm, dict) else None
         self.mine = next(o for o in self.start["optimizers"] if o["failed"])
-        self.loaders = Loaders(self.held) if order["way"] == "batch" else None
-        self.session = None
+        self.loaders: Any = Loaders(self.held) if order["way"] == "batch" else None
+        self.session: Any = None
         self.placed, self.put_what, self.notes = False, "", []
-        self.optimizer = None
+        self.optimizer: Any = None
         self.waits = False  # for the step that is under way to return
         self.given = 0
         self.begins_later = False  # than its own optimizer's step returned: where that of another one did
@@ -70,14 +79,14 @@ class Injection:
 
     # -- what Session and run ask of a target --------------------------------------------------
 
-    def directory(self):
+    def directory(self) -> str:
         return os.path.dirname(self.order["result"])
 
-    def prepare(self):
+    def prepare(self) -> None:
         """Before the program begins."""
         anomaly.watch()
 
-    def arm(self, session):
+    def arm(self, session: Session) -> None:
         self.session = session
         if type(self.order["threads"]) is int:
             torch.set_num_threads(self.order["threads"])
@@ -91,24 +100,24 @@ class Injection:
         if self.loaders is not None:
             self._watch_loaders()
 
-    def on_armed(self, optimizer):
+    def on_armed(self, optimizer: Optimizer | None) -> None:
         pass
 
-    def hand_begins(self, session, roots, is_wrapped=False):
+    def hand_begins(self, session: Session, roots: Sequence[Tensor], is_wrapped: bool = False) -> bool:
         self.write("refused", "the program has no optimizer")
 
-    def was_made(self, session, ordinal):
+    def was_made(self, session: Session, ordinal: int) -> None:
         """An optimizer: the one of the capsule is told by its ordinal."""
 
-    def begins(self, session, optimizer, bad):
+    def begins(self, session: Session, optimizer: Optimizer, bad: Sink | None) -> Verdict:
         """What a step begins with that is not finite is what the capsule put there, or is put in place later."""
 
-    def _is_mine(self, optimizer):
+    def _is_mine(self, optimizer: Optimizer) -> bool:
         return (
             optimizer is self.optimizer if self.placed else _native.window(optimizer)["ordinal"] == self.mine["ordinal"]
         )
 
-    def on_window(self, session, optimizer, dropped):
+    def on_window(self, session: Session, optimizer: Optimizer, dropped: Sequence[Any]) -> bool | None:
         """dropped: losses that the program looked at and gave to no backward."""
         if not self._is_mine(optimizer) or self.waits:
             return None
@@ -127,23 +136,29 @@ class Injection:
         if is_bad(window) or sinks_of.of_optimizer(optimizer):
             self._failed(optimizer, sinks_of.of_optimizer(optimizer))
         self._check_inputs()
-        dropped = bool(dropped) or sinks_of.checked_window(session) is not None
-        self._check_backward(optimizer, window, dropped)
+        is_dropped = bool(dropped) or sinks_of.checked_window(session) is not None
+        self._check_backward(optimizer, window, is_dropped)
         self.waits = True  # what the optimizer makes of it is part of the step
         placing.rate(self.mine, optimizer)
-        optimizer.register_step_post_hook(lambda *_: self._stepped(window, dropped))
+        optimizer.register_step_post_hook(lambda *_: self._stepped(window, is_dropped))
         return None
 
-    def on_left_bad(self, session, optimizer):
+    def on_left_bad(self, session: Session, optimizer: Optimizer) -> None:
         """A step that is dropped is judged where it would have been taken."""
 
-    def on_searched(self, session, optimizer, sinks, before):
+    def row_dropped(self, session: Session) -> None:
+        """So are several in a row."""
+
+    def row_raised(self, session: Session, error: BaseException) -> None:
+        """And those of which backward raised."""
+
+    def on_searched(self, session: Session, optimizer: Optimizer, sinks: Sequence[Sink], before: Any) -> None:
         if not self.placed and self.order["way"] == "start" and self._is_mine(optimizer):
             self._is_there_already(optimizer, before)
         if self.placed and self._is_mine(optimizer):
             self._failed(optimizer, sinks)
 
-    def on_searched_well(self, session, optimizer, window, before):
+    def on_searched_well(self, session: Session, optimizer: Optimizer, window: Window, before: Any) -> None:
         if not self._is_mine(optimizer):
             return
         if not self.placed and self.order["way"] == "start":
@@ -158,15 +173,15 @@ class Injection:
         self._put(optimizer)
         self._set_generators(self.start["generators"])
 
-    def on_scaler_skip(self, session, optimizer, beyond):
+    def on_scaler_skip(self, session: Session, optimizer: Optimizer, beyond: bool) -> None:
         if self.placed and self._is_mine(optimizer):
             self._failed(optimizer, sinks_of.of_optimizer(optimizer), "the GradScaler left the step out")
 
-    def on_written(self, session, optimizer, sinks):
+    def on_written(self, session: Session, optimizer: Optimizer, sinks: Sequence[Sink]) -> None:
         if self.placed and self._is_mine(optimizer):
             self._failed(optimizer, sinks, "written by the optimizer")
 
-    def program_ended(self, session, error):
+    def program_ended(self, session: Session, error: BaseException | None) -> None:
         if self.order["way"] == "start" and not self.placed and (optimizer := self._optimizer_that_fits()) is not None:
             self._is_there_already(optimizer)
         if self.placed:
@@ -199,7 +214,7 @@ class Injection:
         def __next__(iterator):
             return self._on_batch(iterator, original.__get__(iterator)())
 
-        dataloader._BaseDataLoaderIter.__next__ = __next__
+        dataloader._BaseDataLoaderIter.__next__ = __next__  # type: ignore[method-assign]
 
     def _on_batch(self, iterator, batch):
         if self.waits or not torch.is_grad_enabled():
@@ -282,7 +297,7 @@ class Injection:
 
         optimizer.register_step_post_hook(put)
 
-    def _put(self, optimizer, others_step_first=False):
+    def _put(self, optimizer: Optimizer, others_step_first: bool = False) -> None:
         why, parameters, buffers = self._misfits(self.mine, optimizer)
         if why:
             self._refuse(why)
@@ -333,7 +348,7 @@ class Injection:
             note = f"the state of {told['class']} has no place in {type(optimizer).__name__}, which begins without any"
             self.notes += [note] * (note not in self.notes)
 
-    def _before(self, buffers):
+    def _before(self, buffers: dict[str, Any]) -> dict[str, Any]:
         """Those that the capsule has as they were before the step. One of a program's first step whose making is on the
         tape too is there as the step left it; what the program begins with is its own."""
         named = {name for _, name, _ in self.inputs}
@@ -361,7 +376,7 @@ class Injection:
             "are the program's own"
         )
 
-    def _began(self, told):
+    def _began(self, told: dict[str, Any]) -> dict[str, Any] | None:
         """What that optimizer had as the recorded step began, if it is to have that here: not where it stepped before
         the first batch was fetched, as it may have read what it then wrote before the step began."""
         began = told.get("began")
@@ -449,7 +464,7 @@ class Injection:
             )
         self.notes += notes
 
-    def _stepped(self, window, dropped=False):
+    def _stepped(self, window: Window, dropped: bool = False) -> None:
         optimizer = self.optimizer
         names, params = discover.names(optimizer), discover.parameters(optimizer)
         sinks = [("parameter", n, p.detach()) for n, p in zip(names, params) if not _native.is_finite(p)]
@@ -505,10 +520,10 @@ class Injection:
             loss=number(float(window["losses"][-1]["value"])) if window["losses"] else None,
         )
 
-    def failed(self, session):
+    def failed(self, session: Session) -> None:
         self.write("lost", "an internal failure ended it")
 
-    def write(self, verdict, text, **more):
+    def write(self, verdict: str, text: str, **more: Any) -> NoReturn:
         """The result, and the end of this process: nothing of the user's code runs after it."""
         temporary = self.order["result"] + f".{os.getpid()}.tmp"
         with open(temporary, "w", encoding="utf-8") as f:

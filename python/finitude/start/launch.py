@@ -1,6 +1,8 @@
 """Runs the user's script as Python would, watched. Output, exit code and traceback are what they would be without
 us."""
 
+from __future__ import annotations
+
 import builtins
 import contextlib
 import os
@@ -10,6 +12,10 @@ import sys
 import types
 
 from ..base import HOME, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
 
 
 class _Ended(Exception):
@@ -25,7 +31,7 @@ def _importer(path):
     return pkgutil.get_importer(path)
 
 
-def first_on_path(path):
+def first_on_path(path: str) -> str:
     """What Python puts first on sys.path where it runs this script, folder or archive."""
     path = os.path.abspath(path)
     return os.path.dirname(path) if _importer(path) is None else path
@@ -58,7 +64,7 @@ def _run_path(path):
     _exec(spec.loader.get_code("__main__"), spec.origin, spec)
 
 
-def _trim(traceback):
+def _trim(traceback: TracebackType | None) -> TracebackType | None:
     """Drops our own frames from the outer end of a traceback."""
     while traceback is not None and os.path.abspath(traceback.tb_frame.f_code.co_filename).startswith(HOME + os.sep):
         traceback = traceback.tb_next
@@ -67,7 +73,7 @@ def _trim(traceback):
     return traceback
 
 
-def run_program(target, is_module):
+def run_program(target: str, is_module: bool) -> _Ended:
     """Runs it to its end. Returns the _Ended that says how."""
     try:
         if is_module:
@@ -91,7 +97,7 @@ def run_program(target, is_module):
         return _Ended(1, e)
 
 
-def finish(ended):
+def finish(ended: _Ended) -> None:
     """Ends this process as the program would have ended it."""
     error = ended.error
     if error is None:
@@ -110,7 +116,7 @@ def finish(ended):
     sys.exit(1)
 
 
-def check_script(path):
+def check_script(path: str) -> int | None:
     """The interpreter's message and exit code for a script that cannot be opened, or None."""
     importer = _importer(os.path.abspath(path))
     if importer is not None:

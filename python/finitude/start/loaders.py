@@ -1,20 +1,28 @@
 """Which loaders of a program give the batches that a capsule holds."""
 
+from __future__ import annotations
+
 from ..capsules import placing
 from ..capsules.placing import Misfit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..capsules.placing import Held
 
 
 class Loaders:
     """Which iterators of the program stand for which loader of the capsule, and how far each is."""
 
-    def __init__(self, held):
+    def __init__(self, held: Held):
         self.held = held
         self.batches = {}
         for batch in held.start["batches"]:
             self.batches.setdefault(batch["loader"], []).append(batch)
         self.known, self.why = [], ""  # [sampler of the loader, number of the loader, iterator, batches given]
 
-    def give(self, iterator, template):
+    def give(self, iterator: Any, template: Any) -> tuple[Any, str] | None:
         """(the batch of the capsule in its place, its generators), or None where this is no loader of the step."""
         sampler = getattr(iterator, "_index_sampler", iterator)  # one and the same in each epoch
         entry = next((e for e in self.known if e[0] is sampler), None)

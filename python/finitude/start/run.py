@@ -1,5 +1,7 @@
 """`finitude run`: watch a program from its first line to its last, then report."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal
@@ -10,6 +12,12 @@ from ..base.say import say
 from ..program import ranks
 from ..second_run import started
 from . import launch, watched, witness
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..base.types import Config
 
 
 def _unwatched(settings, target, command, why):
@@ -39,7 +47,7 @@ def _unwatched(settings, target, command, why):
         say(f"finitude: warning: cannot write {settings.report}: {e.strerror}\n")
 
 
-def main(settings, is_module, target, arguments, command):
+def main(settings: Config, is_module: bool, target: str, arguments: Sequence[str], command: Sequence[str]) -> None:
     """Runs it. Ends by SystemExit (or by the program's own signal); never returns."""
     sys.argv = [target if not is_module else "-m", *arguments]
     session = _watch(settings, is_module, target, command)

@@ -1,13 +1,23 @@
 """Is a step that came out finite the recorded one, only mended? And is a birth that was found the recorded one?"""
 
+from __future__ import annotations
+
 import os
 
 from .. import _native
 from ..capsules.placing import _names
 from ..program import discover
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def without_backward(about, told, optimizer, window):
+    from ..base.types import Birth, Optimizer, Window
+
+
+def without_backward(
+    about: dict[str, Any], told: dict[str, Any], optimizer: Optimizer, window: Window
+) -> tuple[str, list[str]]:
     """(why this is no training step, or ""; notes on what it has less than the recorded one). A step without the
     backward of the recorded one is finite for that reason, and no fix. told: the optimizer as the capsule has it."""
     given = {n: p.grad for n, p in zip(discover.names(optimizer), discover.parameters(optimizer)) if p.grad is not None}
@@ -34,7 +44,7 @@ def without_backward(about, told, optimizer, window):
     ] if fewer else []
 
 
-def same_birth(before, now):
+def same_birth(before: Birth | None, now: Birth | None) -> bool:
     """Is it the same operation at the same place? Lines move as a program is changed; their text and the module tell as
     well."""
     if not before or not now or (before.get("op"), before.get("phase")) != (now.get("op"), now.get("phase")):

@@ -1,6 +1,8 @@
 """`finitude run torchrun ...`: starts a command, lets its signals and exit code through, and merges what was watched in
 it."""
 
+from __future__ import annotations
+
 import datetime
 import os
 import random
@@ -15,6 +17,14 @@ from ..base import family, pages, say, secrets
 from ..findings import merge
 from ..second_run import again
 from . import witness
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..base.types import Config, Document
+    from ..findings.merge import Member
+    from .targets import Target
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _FROM_KERNEL = 0x80  # si_code: a key on the terminal, which the whole foreground group was sent
@@ -82,7 +92,7 @@ class Run:
         """The script that the command line names, for the name of the run: else the command itself."""
         return next((a for a in self.target.arguments if a.endswith(".py")), self.target.name)
 
-    def document(self, members):
+    def document(self, members: list[Member]) -> Document:
         """The report of all."""
         reason = self.target.obstacle or f"no Python process of {os.path.basename(self.target.name)} trained"
         own = {
@@ -100,7 +110,7 @@ class Run:
         }
         return merge.merged(own, members)
 
-    def report(self, code):
+    def report(self, code: int) -> None:
         members = merge.members(self.directory)
         document = self.document(members)
         text, places = self._write(members, document)
@@ -115,7 +125,7 @@ class Run:
             say.say(merge.closing_line(document, 0, os.path.relpath(places[0]) if places else "") + "\n")
         self._html(members, text)
 
-    def _write(self, members, document):
+    def _write(self, members: list[Member], document: Document) -> tuple[str, list[str]]:
         text = pages.as_json(document)
         places = [os.path.join(self.directory, "report.json")] if members else []
         places += [self.settings.report] if self.settings.report else []
@@ -133,7 +143,7 @@ class Run:
         pages.write_html(page, text)
 
 
-def main(settings, target, command):
+def main(settings: Config, target: Target, command: Sequence[str]) -> None:
     """Ends by SystemExit, or by the command's own signal."""
     run = Run(settings, target, command)
     if target.obstacle:

@@ -1,9 +1,15 @@
 """What `finitude run TARGET ...` starts: a script or module in this process, or a command that starts others."""
 
+from __future__ import annotations
+
 import os
 import re
 import shutil
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "horovodrun")
 # Modules that only start other processes.
@@ -24,7 +30,7 @@ class Target:
     """kind: "script", "module", "command", or "missing" for a launcher that is not there. name: path, module, or the
     command's first word. obstacle: why nothing that a command starts can be watched, or ""."""
 
-    def __init__(self, kind, name, arguments, obstacle=""):
+    def __init__(self, kind: str, name: str, arguments: Iterable[str], obstacle: str = ""):
         self.kind, self.name, self.arguments, self.obstacle = kind, name, list(arguments), obstacle
 
 
@@ -74,7 +80,7 @@ def _python(path, arguments):
     return Target("command", path, arguments, _obstacle(options))
 
 
-def resolve(name, arguments, is_module=False):
+def resolve(name: str, arguments: Sequence[str], is_module: bool = False) -> Target:
     if is_module:
         return _module(name, arguments)
     found = _which(name)

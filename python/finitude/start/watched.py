@@ -1,10 +1,16 @@
 """What every watched process has in common, however it came to be watched."""
 
+from __future__ import annotations
+
 import functools
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Config, Session
 
-def begin_selftest(settings):
+
+def begin_selftest(settings: Config) -> None:
     """In the processes that `finitude selftest` starts, and nowhere else: before anything observes a step."""
     if settings.selftest:
         from ..selftest import inside
@@ -12,7 +18,7 @@ def begin_selftest(settings):
         inside.begin(settings.selftest)
 
 
-def why_not():
+def why_not() -> str | None:
     """Why the program cannot be watched here, in one line, or None."""
     try:
         import torch
@@ -34,7 +40,7 @@ def _one_line(error):
     return " ".join(str(error).split())
 
 
-def on_exit_without_unwinding(session):
+def on_exit_without_unwinding(session: Session) -> None:
     """os._exit skips every cleanup; what was seen is written first."""
     leave = os._exit
 

@@ -2,6 +2,8 @@
 kernel says it as long as nobody has waited for that process, which its launcher does a moment later. Neither is
 changed."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import select
@@ -35,19 +37,19 @@ def _signal_of(pid):
 class Witness:
     """Looks at the processes of the run in `directory`, in a thread of its own."""
 
-    def __init__(self, directory):
+    def __init__(self, directory: str):
         self.directory, self._known, self._thread = directory, set(), None
         if hasattr(os, "pidfd_open"):
             self._wakes, self._wake = os.pipe()
             self._thread = threading.Thread(target=self._look, name="finitude witness", daemon=True)
             self._thread.start()
 
-    def end(self):
+    def end(self) -> None:
         if self._thread is not None:
             os.close(self._wake)
             self._thread.join(2.0)
 
-    def _look(self):
+    def _look(self) -> None:
         poll, open_for, ends = select.poll(), {}, False
         poll.register(self._wakes)
         try:
@@ -84,14 +86,14 @@ class Witness:
             open_for[descriptor] = folder, pid
 
 
-def note(directory, pid, number):
+def note(directory: str, pid: int, number: int) -> None:
     """Of a process of the run whose end is known."""
     for folder in merge.member_folders(directory):
         if left.who_runs(folder).get("pid") == pid:
             merge.note_killed(folder, name_of(number))
 
 
-def of_children(directory):
+def of_children(directory: str) -> None:
     """The same of processes that multiprocessing made here, and whose ends it knows."""
     module = sys.modules.get("multiprocessing.process")
     for process in list(getattr(module, "_dangling", ())) if os.path.isdir(directory) else ():

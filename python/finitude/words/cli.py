@@ -1,5 +1,7 @@
 """The command line: `finitude run train.py`, and words that read what a run left behind."""
 
+from __future__ import annotations
+
 import difflib
 import os
 import signal
@@ -24,7 +26,7 @@ def _near(word, words):
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
     """Returns the exit code; `run` ends by SystemExit as the program does."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv[:1] == ["run"] and not {"-h", "--help"}.intersection(argv[1:2]):

@@ -268,7 +268,7 @@ def diff(rest):
         for name, value in libraries_named:
             namespaces += (libraries.load if name == "--library" else libraries.import_)(value)
         with pack.unpacked(paths) as (folders, told):
-            code, why, document = _native.compare(*folders, namespaces, threads, memory << 20)
+            code, why, document = _native.compare(folders[0], folders[1], namespaces, threads, memory << 20)
             why, document = told(why), told(document)
     except pack.Refused as e:
         sys.stderr.write(f"finitude: {e}\n")

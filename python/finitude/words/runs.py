@@ -1,11 +1,18 @@
 """What `list` and `report` say of runs, also of those that still go on or were killed."""
 
+from __future__ import annotations
+
 import json
 import os
 import sys
 
 from ..base import plain_json
 from ..findings import left, merge
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
 EXIT_USAGE, EXIT_INPUT = 2, 3
 MAX_BYTES = 1 << 30
@@ -55,7 +62,7 @@ def _told(name, outcome, steps, alarms, found, reason):
     return f"{name}  {outcome:9} {steps:>7} steps  {', '.join(counts)}{'  ' * bool(counts)}{reason}"
 
 
-def listed(rest):
+def listed(rest: Sequence[str]) -> int:
     """The word `list`."""
     if unknown := [word for word in rest if word.startswith("-")] or rest[1:]:
         what = "unknown option" if unknown[0].startswith("-") else "one directory at a time, not also"
@@ -74,7 +81,7 @@ def listed(rest):
     return 0
 
 
-def with_state(path, text):
+def with_state(path: str, text: str) -> str:
     """The text of a report; of a run that has not ended by itself its outcome says so."""
     try:
         document = json.loads(text)
@@ -85,7 +92,7 @@ def with_state(path, text):
     return text if now is document else json.dumps(now, indent=1) + "\n"
 
 
-def told_without_report(path, report):
+def told_without_report(path: str, report: Callable[..., Any]) -> int | None:
     """What is known of a run that left no report.json: the exit code; None where it has one or is no run. report: shows
     one process of it."""
     if not os.path.isdir(path) or any(

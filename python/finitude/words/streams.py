@@ -4,6 +4,8 @@ Where standard output takes no more (a full disk, a closed descriptor) the word 
 report that is taken for a whole one, and a traceback of ours, are both of no use. What cannot be said on standard error
 is not said."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import os
@@ -11,6 +13,11 @@ import select
 import signal
 import sys
 import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
 
 PATIENCE = 1.0  # seconds for a Ctrl-C to be heard: an engine that computes hears nothing
 
@@ -28,22 +35,22 @@ class _Stream:
     def __getattr__(self, name):
         return getattr(self._stream, name)
 
-    def isatty(self):
+    def isatty(self) -> bool:
         return self._stream is not None and self._stream.isatty()
 
     @property
-    def encoding(self):
+    def encoding(self) -> Any:
         return getattr(self._stream, "encoding", None)
 
-    def write(self, text):
+    def write(self, text: str) -> int:
         self._try("write", text)
         return len(text)
 
-    def flush(self):
+    def flush(self) -> None:
         if self._stream is not None:
             self._try("flush")
 
-    def _try(self, what, *arguments):
+    def _try(self, what: str, *arguments: Any) -> None:
         try:
             if self._stream is None:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF))
@@ -65,7 +72,7 @@ def _let_go(stream):
 
 
 @contextlib.contextmanager
-def guarded():
+def guarded() -> Iterator[None]:
     """While a word prints. May raise Unwritten; its last words are written when it ends without an exception."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _Stream(before[0], True), _Stream(before[1], False)
@@ -76,7 +83,7 @@ def guarded():
         sys.stdout, sys.stderr = before
 
 
-def nobody_reads():
+def nobody_reads() -> bool:
     """Has the reader of our standard output or of our standard error closed it?"""
     poll = select.poll()
     for stream in (sys.stdout, sys.stderr):
@@ -87,14 +94,14 @@ def nobody_reads():
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
-def end_of(number):
+def end_of(number: int) -> None:
     """Ends this process of a signal, as any other tool would: a shell then knows why."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
 @contextlib.contextmanager
-def interruptible(cleared):
+def interruptible(cleared: Callable[[], Any]) -> Iterator[None]:
     """Ctrl-C raises KeyboardInterrupt; where the engine is computing and nothing of Python's runs, the process ends at
     once, and before that calls `cleared`."""
     if (

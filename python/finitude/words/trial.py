@@ -1,6 +1,8 @@
 """`finitude replay CAPSULE --with "python train.py ..."`: the captured step in the user's own code, as it is now.
 Fixed, or not?"""
 
+from __future__ import annotations
+
 import json
 import os
 import re
@@ -16,6 +18,11 @@ from ..base.plain_json import Damaged, read, safe
 from ..capsules import pack
 from ..capsules.start_check import is_sound
 from ..start import targets
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 MOST_THREADS = 1024  # also of what a capsule says of itself, which comes from anywhere
 CONFIRM_SECONDS = 60  # at least, for the steps before the one of the capsule
@@ -37,7 +44,8 @@ class _Usage(Exception):
 
 
 def _parse(rest):
-    options, paths, words = {"json": False, "threads": 0, "timeout": 3600, "with": ""}, [], list(rest)
+    options: dict[str, Any] = {"json": False, "threads": 0, "timeout": 3600, "with": ""}
+    paths, words = [], list(rest)
     while words:
         word = words.pop(0)
         name, eq, value = word.partition("=")
@@ -177,7 +185,7 @@ def _run(folder, about, way, options, scratch):
     except subprocess.TimeoutExpired:
         ended = f"it did not come to its first step within {options['timeout']} s"
     except OSError as e:
-        ended = e.strerror
+        ended = e.strerror or ""
     try:
         with open(result, encoding="utf-8") as f:
             return json.load(f)
@@ -286,7 +294,7 @@ def _try(folder, name, options):
     return {"fixed": EXIT_FIXED, "not fixed": EXIT_NOT_FIXED}.get(result["verdict"], EXIT_CANNOT)
 
 
-def main(rest):
+def main(rest: Sequence[str]) -> int:
     if "-h" in rest or "--help" in rest:
         sys.stdout.write(USAGE)
         return 0

@@ -1,11 +1,17 @@
 """Operations outside their domain."""
 
+from __future__ import annotations
+
 import ast
 import math
 import sys
 
 from ..facts import number
 from ..registry import bad, check, warn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 ARITHMETIC = (
     "log-of-zero",
@@ -128,6 +134,7 @@ def origin(run):
 
 def _given(s):
     """(words, evidence) of an input of the birth: its range and how near it is to the ends of its dtype and domain."""
+    limit: Any
     low, high, size, limit = (
         number(s.get("min")),
         number(s.get("max")),

@@ -1,10 +1,16 @@
 """The order of scale, backward, unscale_, clip, step and update."""
 
+from __future__ import annotations
+
 import ast
 import os
 
 from ..facts import number
 from ..registry import bad, check, warn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 CLIPS = (
     "torch.nn.utils.clip_grad_norm_",
@@ -84,14 +90,14 @@ class _Window:
         self.alone = alone
         self._clear()
 
-    def _clear(self):
+    def _clear(self) -> None:
         self.scale, self.unscaled, self.stepped, self.order, self.has_backward = None, set(), set(), [], False
 
-    def told(self):
+    def told(self) -> str:
         parts = self.order if len(self.order) <= SHOWN else ["...", *self.order[-SHOWN:]]
         return ", ".join(parts)
 
-    def _note(self, e):
+    def _note(self, e: dict[str, Any]) -> None:
         if e["what"] in ("scale", "backward", "unscale_", "clip", "scaler.step", "update", "step") and not e.get(
             "inside"
         ):

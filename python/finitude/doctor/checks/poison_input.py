@@ -29,9 +29,9 @@ def in_the_batch(steps):
     for given in steps.inputs:
         if not given["numel"]:
             make = bad if ruined else note
-            told = "; loss or gradients are not finite" if ruined else ""
+            more = "; loss or gradients are not finite" if ruined else ""
             yield make(
-                f"{given['name']} of shape {given['shape']} has no elements{told}",
+                f"{given['name']} of shape {given['shape']} has no elements{more}",
                 "leave an empty batch out: a mean over nothing is NaN",
                 steps.at(given),
                 shape=given["shape"],

@@ -1,8 +1,14 @@
 """TF32: said in one way, and the same way everywhere."""
 
+from __future__ import annotations
+
 import ast
 
 from ..registry import check, note, warn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 OLD = ("torch.backends.cuda.matmul.allow_tf32", "torch.backends.cudnn.allow_tf32")
 NEW = (
@@ -34,7 +40,7 @@ def mixed_settings(source):
             "one way only: fp32_precision from torch 2.9 on, set_float32_matmul_precision before",
             new[0][1],
         )
-    flags = [v.value for v, _ in source.assignments(OLD[0]) if isinstance(v, ast.Constant)]
+    flags: list[Any] = [v.value for v, _ in source.assignments(OLD[0]) if isinstance(v, ast.Constant)]
     words = [(c.argument("precision", 0), c.at) for c in source.calls("torch.set_float32_matmul_precision")]
     words = [(w.value, at) for w, at in words if isinstance(w, ast.Constant)]
     if len(set(flags)) == 1 and len({w == "highest" for w, _ in words}) == 1 and flags[0] == (words[0][0] == "highest"):

@@ -1,0 +1,77 @@
+"""Names of types, for annotations alone: nothing here is there while a program runs.
+
+A module takes them under `if TYPE_CHECKING:`, which type checkers read and Python does not (the module sets it to False
+itself, as importing `typing` takes time). So this file, and no other, may name classes of folders to its right."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+    from typing import Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar
+
+    from torch import Generator as Generator, Tensor as Tensor
+    from torch.autograd.graph import Node as Node
+    from torch.nn import Module as Module
+    from torch.optim import Optimizer as Optimizer
+    from typing_extensions import Unpack as Unpack  # part of `typing` from Python 3.11 on
+
+    from .._native import Generators as Generators, OwnProbe as OwnProbe
+    from ..api import Watch as Watch
+    from ..doctor.look import Look as DoctorLook  # noqa: F401
+    from ..first_run.session import Session as Session
+    from ..program.heap import Ledger as Ledger
+    from ..second_run.target import Target
+    from ..second_run.together import Vote as Vote
+    from ..start.inject import Injection
+    from .config import Config as Config
+    from .family import Family as Family
+    from .patches import Patches as Patches
+
+    P = ParamSpec("P")  # what a function takes
+    R = TypeVar("R")  # what it returns
+    Function = TypeVar("Function", bound=Callable[..., Any])
+    Thing = TypeVar("Thing")
+    TextPath = str | os.PathLike[str]
+    AnyPath = str | bytes | os.PathLike[Any]
+
+    OnAlarm = Literal["stop", "skip", "warn", "raise", "rollback"]
+    Level = Literal["gate", "tape", "trace"]
+    Streaming = Literal["auto", "on", "off"]
+
+    class WatchOptions(TypedDict, total=False):
+        """The keywords of finitude.watch, for functions that pass them on."""
+
+        on_alarm: OnAlarm | None
+        level: Level | None
+        tape_every: int | None
+        report: TextPath | None
+        runs: TextPath | None
+        max_skips: int | None
+        undo_mb: int | None
+        restart_args: str | None
+        capsules: int | None
+        capsule_max: int | None
+        experiments: int | None
+        stream_gradients: Streaming | None
+        redact: bool | None
+        rules: str | list[str] | None
+
+    # Dictionaries, by what they are of. Their keys: docs/report.schema.json, and where each is made.
+    Document = dict[str, Any]  # a report
+    Alarm = dict[str, Any]  # one of its alarms (Session.alarm_of)
+    Birth = dict[str, Any]  # one of an alarm's births
+    Operation = dict[str, Any]  # one operation of a trace
+    Findings = dict[str, Any]  # what the engine found out from a trace (findings.analyse)
+    Window = dict[str, Any]  # the step of an optimizer that is open (_native.window)
+    Pending = dict[str, Any]  # an alarm whose second run is under way (rewind.begin)
+    Fingerprint = dict[str, Any]  # what a second run has to come to (findings.fingerprint)
+    Order = dict[str, Any]  # what a second process is to explain (restart)
+
+    Sink = tuple[str, str, Tensor]  # (kind, name, value) of something bad; kind: "loss", "gradient", "state" ...
+    BadWindow = tuple[Optimizer | None, Alarm, list[Sink]]
+    Source = tuple[Any, Any, Any, Any]  # (iterator of a loader, batch, indices, generators before it)
+    AppliedSteps = list[tuple[int, float, float, float]]  # (step, loss, largest gradient, learning rate)
+    Verdict = bool | str | None  # True: the step is left out; None: it is applied; "again": its window runs once more
+    AnyTarget: TypeAlias = Target | Injection
