@@ -43,6 +43,12 @@ def bent(v):
 def loss_of(out):
     return TWICE
 """
+ROOT = """
+def bent(v):
+    return (v * v).sum().sqrt()             # here
+def loss_of(out):
+    return TWICE
+"""
 CASES = {
     "determinant": (ENERGY, 9, "4, 3, 3", "out * 0.0", "det"),
     "gradient penalty": (PENALTY, 3, "4, 3", "out * 0.0", "pow"),
@@ -80,6 +86,16 @@ def test_it_is_led_back_to_the_line_that_was_written(tmp_path, name):
         assert alarm["cause"]["class"] == "degenerate-linalg"
         assert alarm["cause"]["text"].startswith("the second derivative of linalg_det"), alarm["cause"]
         assert "second derivative, through aten::" in told["text"] and "second derivative" in got.err
+
+
+@pytest.mark.parametrize(
+    "twice", ["vmap(hessian(bent))(out).sum()", "vmap(lambda v: jvp(grad(bent), (v,), (torch.ones(3),))[1])(out).sum()"]
+)
+def test_a_derivative_by_forward_mode_is_no_division_of_the_programs(tmp_path, twice):
+    text = HEAD.replace("SIZE", "3") + ROOT.replace("TWICE", twice) + LOOP
+    alarm = run(tmp_path, text.replace("SHAPE", "4, 3").replace("SPOILT", "out * 0.0")).the_alarm()
+    assert alarm["cause"]["class"] == "domain-edge" and alarm["births"][0]["source"].endswith("# here"), alarm["cause"]
+    assert "the derivative of sqrt" in alarm["cause"]["text"] and "inside the root" in alarm["fix"]["text"]
 
 
 def test_a_first_derivative_is_told_as_before(tmp_path):

@@ -42,3 +42,34 @@ def test_state_that_is_next_to_nothing_where_the_weight_is_largest(tmp_path, kee
     assert cause["class"] == "optimizer-arithmetic" and "its state h of w is " in cause["text"], got.told()
     line = (tmp_path / "train.py").read_text().splitlines()[fix["line"] - 1]
     assert line.strip() == 'p.sub_(group["lr"] * p.grad / h)' and "keep h away from 0" in fix["text"], fix
+
+
+LOGARITHM = """
+import torch
+torch.manual_seed(0)
+class Logarithmic(torch.optim.Optimizer):
+    def __init__(self, params, lr=1e-4):
+        super().__init__(params, dict(lr=lr))
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                scale = p.grad.square()
+                scale.log_()
+                p.sub_(scale, alpha=group["lr"])
+net = torch.nn.Linear(4, 2)
+opt = Logarithmic(net.parameters())
+for step in range(3):
+    x = torch.randn(8, 4)
+    x[:, 2] = 0
+    opt.zero_grad()
+    net(x).square().mean().backward()
+    opt.step()
+"""
+
+
+def test_a_logarithm_in_an_optimizer_has_no_denominator(tmp_path):
+    got = run(tmp_path, LOGARITHM)
+    cause, fix = got.the_alarm()["cause"], got.the_alarm()["fix"]
+    assert "a logarithm of zero in aten::log_" in cause["text"] and "denominator" not in cause["text"], got.told()
+    assert "logarithm" in fix["text"] and "denominator" not in fix["text"], fix

@@ -255,6 +255,8 @@ def test_rounding_of_the_coarser_format_is_no_change(tmp_path):
 LIMITS = {  # a value that is 0 / 0 where x is 0, and its limit
     "tanh(x) / x": "1",
     "(1 - torch.cos(x)) / x ** 2": "0.5",
+    "(1 - torch.cos(x)) / (x * x)": "0.5",
+    "x.sin() * x / (x * x)": "1",
     "x.clamp(max=5) / x": "1",
     "torch.log1p(3 * x) / x": "3",
 }
