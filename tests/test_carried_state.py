@@ -205,7 +205,7 @@ def test_memory_that_the_first_run_had_ruined(tmp_path, what):
         True,
         "aten::log",
     ), got.told()
-    assert ("the step writes carried in place" in alarm["rerun_text"]) == (way == "restart"), alarm["rerun_text"]
+    assert ("the step writes carried, and" in alarm["rerun_text"]) == (way == "restart"), alarm["rerun_text"]
     assert alarm["births"][0]["inputs"][0]["nan"] == 0
 
 

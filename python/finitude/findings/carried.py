@@ -1,5 +1,5 @@
 """A second run began with values that the first had left non-finite in memory that each step writes in place, as a sum
-of losses is: had they a part in what it found?
+of losses is, or had bound to an attribute, as an average is: had they a part in what it found?
 
 Followed through the operations of the trace: what is non-finite by them, and where that ends in something finite, such
 as a comparison."""
@@ -24,9 +24,13 @@ def name(written: Iterable[tuple[str, Tensor]]) -> None:
         _native.trace_name(tensor, "state", _MARK + what)
 
 
-def part(found: Findings, ops: Sequence[Operation], most: int) -> list[str]:
+def why(names: Sequence[str]) -> str:
+    return f"the step writes {', '.join(names[:3])}, and its first run had left it non-finite"
+
+
+def part(found: Findings, ops: Sequence[Operation], most: int, in_place: bool) -> list[str]:
     """Names of the memory that may have had a part in the births `found`, among the operations `ops`; most: of so many
-    operations some are missing."""
+    operations some are missing. in_place: some of it is written so, and may be read where no operation is seen."""
     came_from = {}  # storage -> the memory that its non-finite values may come of
     settled = (
         set()
@@ -58,7 +62,7 @@ def part(found: Findings, ops: Sequence[Operation], most: int) -> list[str]:
         places.setdefault((op["op"], op["file"], op["line"]), set()).update(read)
     births = found.get("births") or []
     if not ops or len(ops) >= most or len(births) >= MAX_BIRTHS:
-        return sorted(set(came_from.values())) or ["what the step writes in place"]
+        return sorted(set(came_from.values())) or ["what it writes in place"] * in_place
     for birth in births:
         suspects |= places.get((birth["op"], birth["file"], birth["line"]), set())
         if (text := birth.get("name") or "").startswith(_MARK):

@@ -171,17 +171,18 @@ def analyse(
     sinks: Sequence[Sink],
     want_ops: int = 0,
     swallowed: bool = False,
-    began_with: Sequence[tuple[str, Tensor]] = (),
+    in_place: Sequence[tuple[str, Tensor]] = (),
+    bound: Sequence[tuple[str, Tensor]] = (),
 ) -> Findings:
     """The findings of the trace that was just taken. swallowed: overflows that reached no sink count as births.
-    began_with: (name, tensor) of memory that a second run found as the first had left it; under "carried" then, what of
-    it may have had a part."""
+    in_place, bound: (name, tensor) of memory that a second run found as the first had left it, and each run writes or
+    binds anew; under "carried" then, what of it may have had a part."""
     _native.trace_stop()
     for kind, name, tensor in sinks or ():
         if tensor is not None and not _native.is_finite(tensor):
             _native.trace_sink(kind, name, tensor)
     _name_values(session, optimizer)
-    if began_with:
+    if began_with := [*in_place, *bound]:
         carried.name(began_with)
     asked, was_written = want_ops, any(kind in ("parameter", "state") for kind, *_ in sinks or ())
     if began_with or was_written and impossible_state.look(optimizer):
@@ -206,9 +207,12 @@ def analyse(
     if not asked:
         found.pop("ops", None)
     if began_with:
-        found["carried"] = carried.part(found, ops, MAX_OPS)
+        found["carried"] = carried.part(found, ops, MAX_OPS, bool(in_place))
     if "births" not in found:  # of a tape that does not play
         return found
+    for birth in found["births"]:
+        if birth["phase"] == "state" and not birth["op"]:
+            birth["rows"] = []  # no samples
     intake.name_reader_on_the_way(found)
     mend.add_diff(found)
     if optimizer is not None:

@@ -30,6 +30,7 @@ def tell(
     ):
         alarm["text"] += f"; bad steps in a row: {row}, and --max-skips lets {most} pass"
     _buffers(optimizer, alarm, goes_back)
+    _left(alarm, session.told.known.left_by(ordinal, alarm["step"]))
 
 
 def _buffers(optimizer, alarm, goes_back):
@@ -51,3 +52,16 @@ def _buffers(optimizer, alarm, goes_back):
         for name, tensor, s in found
         for now in [_native.statistics(tensor) or s]
     ]
+
+
+def _left(alarm, left):
+    """The same of what lies in places that each step binds anew, such as an average in an attribute: what stood there
+    before is gone."""
+    told = alarm.setdefault("buffers", [])
+    for one in left:
+        for tensor in one.tensors:
+            s = _native.statistics(tensor)
+            if s and (s["nan"] or s["inf"]) and all(b["name"] != one.name for b in told):
+                told.append({"name": one.name, **{k: s[k] for k in ("nan", "inf", "numel")}, "put_back": False})
+    if not told:
+        del alarm["buffers"]

@@ -126,6 +126,9 @@ class Slots:
     def __init__(self, it: Any, slots: dict[str, Any]):
         self._it, self._slots = it, slots
 
+    def owner(self) -> int:
+        return id(self._it)
+
     def get(self, name: str) -> Any:
         try:
             return self._slots[name].__get__(self._it)
@@ -145,6 +148,9 @@ class OfClass:
     def __init__(self, kind: type):
         self._kind = kind
 
+    def owner(self) -> int:
+        return id(self._kind)
+
     def get(self, name: str) -> Any:
         return self._kind.__dict__.get(name)
 
@@ -160,6 +166,9 @@ class OfDict:
 
     def __init__(self, state: dict[Any, Any]):
         self._state = state
+
+    def owner(self) -> int:
+        return id(self._state)
 
     def get(self, name: Any) -> Any:
         return dict.get(self._state, name)

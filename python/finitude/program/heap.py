@@ -16,13 +16,13 @@ import torch
 
 from .. import _native
 from ..base._places import is_library
-from . import cells, copies, drawn, one_way, signals
+from . import bound, cells, copies, drawn, one_way, signals
 from .discover import has_memory, is_function, is_users_class, names_of
 from .files import logger_classes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from types import FrameType
     from typing import Any
 
@@ -52,6 +52,7 @@ class Ledger:
         self._versions = []  # of those tensors
         self._back = set()  # ids of those that go back with the window's start
         self._figures, self._lists = [], []  # (where it is, what it held), (list, what it held): see `counted`
+        self._bound = bound.Bound()  # tensors that another one may take the place of
         self._generators = []  # the same, for random numbers of the program's own and numpy's arrays
         self._seen = {id(x) for x in (*owned, *left_alone)}
         self._kept = [*owned, *left_alone]  # ids are those of living objects
@@ -135,6 +136,7 @@ class Ledger:
                 if id(tensor) not in self._seen:  # written through .data, a tensor's version stays
                     self._seen.add(id(tensor))
                     self._tensor(tensor, label)
+            self._buffers(it)
             todo.extend((m, n) for n, m in it.named_children())
         elif isinstance(it, tuple):
             todo.extend((v, name) for v in it)
@@ -153,17 +155,26 @@ class Ledger:
             own = {k: v for k, v in state.items() if k not in left}
             self._copies.append(lambda: _attributes(state, own, left))
             self._figures.append((copies.OfDict(state), own))
+            self._bound.add(kind.__name__, copies.OfDict(state), own)
             self._drawn.held_by(it, own.values())
             todo.extend((v, k) for k, v in own.items())
         if is_users:
             self._held_in(copies.Slots(it, copies.slots_of(it)), it, todo)
             todo.append((kind, kind.__name__))
 
+    def _buffers(self, module):
+        """A forward may bind another tensor to a buffer's name instead of writing it."""
+        state = module.__dict__.get("_buffers")
+        if isinstance(state, dict) and (own := dict(state)):  # a scripted module's is none
+            self._copies.append(lambda: _update(state, own))
+            self._bound.add(type(module).__name__, copies.OfDict(state), own)
+
     def _held_in(self, place, it, todo):
         """place: slots of an object, or attributes of a class."""
         if values := place.values():
             self._copies.append(lambda: copies.put_back(place, values))
             self._figures.append((place, values))
+            self._bound.add(getattr(it, "__name__", type(it).__name__), place, values)
             self._drawn.held_by(it, values.values())
             todo.extend((v, k) for k, v in values.items())
 
@@ -186,6 +197,7 @@ class Ledger:
             own = dict(state)
             self._copies.append(lambda: _attributes(state, own, ()))
             self._figures.append((copies.OfDict(state), own))
+            self._bound.add(name, copies.OfDict(state), own)
             todo.extend((v, k) for k, v in own.items())
 
     def _container(self, it, name, todo):
@@ -194,6 +206,7 @@ class Ledger:
             copy: Any = dict(dict.items(it))
             self._copies.append(lambda: _dictionary(it, copy))
             self._figures.append((copies.OfDict(it), copy))
+            self._bound.add(name, copies.OfDict(it), copy)
             todo.extend((v, str(k)) for k, v in copy.items())
         elif isinstance(it, bytearray):
             copy = bytes(it)
@@ -227,9 +240,10 @@ class Ledger:
         self._tensors.append((name, tensor, _native.checksum(tensor), tensor.detach().clone() if fits else None))
         self._versions.append(tensor._version)
 
-    def second_run_begins(self) -> None:
+    def second_run_begins(self, left: Sequence[bound.Left] = ()) -> None:
         """What the snapshot of the window's start put back (buffers) is finite again: the second run begins with it as
-        the first did."""
+        the first did. left: by the step before in places that are bound anew."""
+        self._bound.give(left)
         self._back = {
             id(tensor)
             for _, tensor, _, copy in self._tensors
@@ -247,6 +261,14 @@ class Ledger:
             and not _native.is_finite(copy)
             and id(tensor) not in self._back
         ]
+
+    def bound(self) -> list[tuple[str, Tensor]]:
+        """The same of those that objects hold and the step binds anew."""
+        return self._bound.ruined()
+
+    def left(self, names: Mapping[int, str]) -> list[bound.Left]:
+        """What of these the next step begins with, where this one is left out. Before they are put back."""
+        return self._bound.left(names)
 
     def tensors(self) -> list[Tensor]:
         """Those that a copy was made of."""

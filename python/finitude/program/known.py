@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from ..base.types import Tensor
+    from .bound import Left
 
 MAX_LOOKED_AT = 64 << 20  # bytes of a tensor without a graph
 MAX_CARRIED = 4 << 20  # bytes of values that a bad step computed, held until another one is told of
@@ -47,10 +48,19 @@ class Known:
     def __init__(self):
         self._held = []  # what was bad and has no graph, such as a batch, as weak references
         self._kept, self.carried = [], []  # carried: (name, tensor) of what a bad step computed, for the next to read
+        # What an alarm's step leaves in places that each step binds anew: (number of its optimizer, step), of the last
+        self._left: tuple[tuple[int, int] | None, list[Left]] = (None, [])
 
     def note(self, tensors: Iterable[Tensor]) -> None:
         still = [(ref, version) for ref, version in self._kept if (t := ref()) is not None and _version(t) == version]
         self._kept = still + [(TensorWeakRef(t), _version(t)) for t in tensors if t not in self]
+
+    def leave(self, ordinal: int, step: int, left: list[Left]) -> None:
+        self._left = (ordinal, step), left
+
+    def left_by(self, ordinal: int, step: int) -> list[Left]:
+        """What that step has left so: the next begins with it."""
+        return self._left[1] if self._left[0] == (ordinal, step) else []
 
     def note_frames(self, frame: FrameType | None = None) -> None:
         """Values with a graph in the frames that lead here, such as the loss that was given to backward."""

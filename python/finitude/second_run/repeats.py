@@ -66,4 +66,6 @@ class Repeats:
         is_explained = bool(alarm["births"]) and alarm.get("rerun_by", "none") != "none"
         self._row[ordinal] = alarm["step"], explained + is_explained, length + (length == 0 or alarm["step"] != last)
         if is_explained and "repeat_of" not in alarm:
-            self._first.setdefault(_sign(ordinal, alarm), alarm)
+            first = self._first.setdefault(_sign(ordinal, alarm), alarm)
+            if first["births"][0]["op"] and alarm["births"][0]["phase"] == "state":
+                self._first[_sign(ordinal, alarm)] = alarm  # those behind begin with what a step before has left as well

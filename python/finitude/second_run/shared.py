@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..base.types import Alarm, Optimizer, Session, Sink, Tensor, Vote
+    from ..program.bound import Left
 
 NOT_RUN = "the step was not run again"  # the cause of an alarm of which nothing more is known
 NO_MORE = "no second run was tried any more"
@@ -64,6 +65,7 @@ class Told:
         self.rest = Rest()
         self.follower = None  # the last alarm that says what another one has said
         self.known = known.Known()
+        self._left: list[Left] = []  # what the step of the last alarm leaves in places that each step binds anew
         self._bad = []  # what was bad when the last alarm came up
         self._explained = {}  # (optimizer, sink) -> the last step that failed there and has a birth
         self._alike = {}  # kind of sink -> the last alarm at one that has a birth, of whichever optimizer
@@ -87,8 +89,10 @@ class Told:
             if other is optimizer or _native.told_of(other)[0] == self._count:
                 self.known.note(tensor for _, _, tensor in sinks_of.of_optimizer(other))
         self.known.note_frames()
+        self.known.carried += [(left.name, t) for left in self._left for t in left.tensors]
 
     def point_back(self, ordinal: int, alarm: Alarm) -> None:
+        self._left = self.known.left_by(ordinal, alarm["step"])
         self.repeats.note(ordinal, alarm)
         if "repeat_of" not in alarm:
             self._point_back(ordinal, alarm)

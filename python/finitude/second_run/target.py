@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 
 import torch
@@ -15,6 +16,7 @@ from ..capsules import capsule
 from ..errors import NonFiniteError
 from ..findings import findings, impossible_state
 from ..program import anomaly, at_raise, begun, discover, intake, loaded, ruined, sinks as sinks_of
+from ..program.heap import Ledger
 from . import apart, beginning, started
 
 TYPE_CHECKING = False
@@ -33,6 +35,8 @@ class Target:
     def __init__(self, order: Order):
         self.order = order
         self.finished = self.at_end = self.has_begun = False
+        # What the program's objects held as the step began, where one that was left out may have left bad values there
+        self._ledger: Ledger | None = None
         self.began = time.monotonic()
 
     @classmethod
@@ -184,16 +188,30 @@ class Target:
         window = _native.window(optimizer)
         return next((d for d in self.order.get("decided", ()) if d[:2] == [window["ordinal"], window["step"]]), None)
 
+    def _arm_behind(self, step):
+        """The step to be recorded follows one that is left out, so that no step is applied before it."""
+        if step[0] != self.order["ordinal"] or step[1] + 1 != self.order["first"] or _native.trace_on():
+            return
+        _native.trace_start()
+        if self.order.get("capsule") and self.order["first"] == self.order["step"]:
+            _native.tape_start(self.limit)
+        self.on_armed()
+        watched = sinks_of.watched_optimizers()
+        self._ledger = Ledger(sys._getframe(), [p for o in watched for p in discover.parameters(o)], watched)
+
     def on_window(self, session: Session, optimizer: Optimizer, dropped: Sequence[Any]) -> bool | None:
         if (step := self._left_out_before(optimizer)) is not None:
             _native.consume_losses(optimizer)
             if step[2]:
                 session.holds.release()
                 _native.put_back(intake.iterates_data())
+                self._arm_behind(step)
                 raise NonFiniteError(step[2])
             session.scaler = discover.scaler_of(optimizer) or session.scaler
             session.draws.note()
-            return session.go_on_without(optimizer, step[1])
+            left_out = session.go_on_without(optimizer, step[1])
+            self._arm_behind(step)
+            return left_out
         if not self._is_mine(optimizer) or self.order["written"]:
             if self._is_mine(optimizer, after=1) and self.order["written"]:
                 self.finish(session, optimizer, [])
@@ -314,6 +332,9 @@ class Target:
             verified = written_at is not None or all(
                 now[key] == value for key, value in expected.items() if value is not None
             )
+        if self._ledger is not None:
+            names = {id(b): name for name, b in discover.buffers(optimizer)} if optimizer is not None else {}
+            session.told.known.carried += [(left.name, t) for left in self._ledger.left(names) for t in left.tensors]
         other = findings.other_values(self.order["named"]) if verified and not self.order["compiled"] else []
         found = findings.analyse(session, optimizer, sinks, swallowed=self.order["swallowed"])
         if not verified and written_at is None and findings.is_elsewhere(self.order, optimizer, sinks):
