@@ -299,8 +299,11 @@ def test_a_report_names_no_capsule_that_newer_ones_pushed_out(tmp_path):
     assert len(alarms) == 4 and len(kept) == 2 and gone, alarms
     assert all((tmp_path / a["capsule"] / "capsule.json").is_file() for a in alarms if a["capsule"])
     several = len(gone) > 1
-    said = f"the capsule{'s' * several} of step{'s' * several} {', '.join(map(str, gone))}: removed by --capsules"
-    assert said in " ".join(result.report["watched"]["not_watched"]) and said in " ".join(result.err.split())
+    steps, were = ", ".join(map(str, gone)), "were" if several else "was"
+    said = f"the capsule{'s' * several} of step{'s' * several} {steps} {were} removed by --capsules"
+    assert said in " ".join(result.err.split()) and not result.report["watched"]["not_watched"], result.told()
+    told = [a["step"] for a in alarms if "its capsule was removed by --capsules" in a["rerun_text"]]
+    assert told == gone, alarms
 
 
 def test_the_newest_are_kept(tmp_path):

@@ -133,7 +133,8 @@ def test_several_at_once_and_only_so_many_stay(tmp_path, keep):
         None if keep == 1 else "step-000003",
         "step-000004",
     ]
-    assert ["removed by --capsules" in text for text in got.watched["not_watched"]] == [True] * (keep == 1), got.watched
+    told = ["its capsule was removed by --capsules" in a["rerun_text"] for a in got.alarms]
+    assert told == [keep == 1, False] and got.watched["not_watched"] == [], got.told()
     assert not any("capsule_pending" in a for a in got.alarms)
     assert about_of(tmp_path, got.alarms[1])["replay"] == "identical"
 

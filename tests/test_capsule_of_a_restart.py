@@ -274,3 +274,23 @@ for i in range(10):
     assert alarm["births"][0]["op"] == "aten::reciprocal", got.told()
     named = [alarm["capsule"]] if alarm["capsule"] else []
     assert [str(p) for p in tmp_path.glob("finitude-runs/*/step-*")] == named, got.told()
+
+
+def test_a_second_process_leaves_alone_what_the_run_has_left_outside_of_where_the_program_runs(tmp_path):
+    """The ring of steps is open for writing, as a log of the program is, and lies in a directory that stays."""
+    work = tmp_path / "work"
+    work.mkdir()
+    text = """
+    batches = [torch.full((8, 4), 0.5) for _ in range(5)]
+    while batches:  # popped: no step can be run again in place
+        x = batches.pop()
+        loss = (loss_of(x) - 1e3 * torch.tensor(0.0 if len(batches) == 2 else 1.0).log()).sqrt().abs()
+        opt.zero_grad(); loss.backward(); opt.step()
+    """
+    runs = tmp_path / "runs"
+    got = training(work, text, "--on-alarm", "warn", "--runs", str(runs), cold=True)
+    assert got.alarms and got.alarms[0]["rerun_by"] == "restart" and got.alarms[0]["capsule"], got.told()
+    (run_directory,) = runs.iterdir()
+    left = {path.name for path in run_directory.iterdir()}
+    assert left >= {"steps.ring", "run.json", *(a["capsule"].rpartition("/")[2] for a in got.alarms if a["capsule"])}, left
+    assert not got.watched["not_watched"], got.watched

@@ -2,10 +2,13 @@
 
 import math
 import random
+import types
 
 import pytest
+import torch
 
 from finitude.findings import growth
+from finitude.program import discover
 from helpers import run
 
 
@@ -87,3 +90,17 @@ def test_a_rate_that_rose(tmp_path):
         and told["loss"]["factor_per_step"] > 3
     )
     assert f"the loss grew since step {told['loss']['step']}, by a factor of" in " ".join(result.err.split())
+
+
+def test_weights_of_which_nothing_finite_is_left_have_no_growth():
+    model = torch.nn.Linear(3, 2)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    session = types.SimpleNamespace(started_with={id(opt): discover.magnitudes(opt)})
+    with torch.no_grad():
+        model.weight.fill_(float("nan"))
+        model.bias.mul_(3)
+        assert growth._grown(session, opt) == (pytest.approx(3), "")
+        model.bias.zero_()
+        assert growth._grown(session, opt) == (0, "")
+        model.bias.fill_(float("inf"))
+        assert growth._grown(session, opt) == (None, "")

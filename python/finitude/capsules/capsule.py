@@ -255,7 +255,7 @@ def finish(session: Session, hurried: bool = False) -> None:
     if session.capsules:
         _await(session, hurried)
     if removed := forget_removed(session.report.alarms + session.report.advisories):
-        session.not_watched(removed)
+        say(f"finitude: {removed}\n")
 
 
 def _await(session, hurried):

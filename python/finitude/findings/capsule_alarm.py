@@ -86,8 +86,11 @@ def without_sources(value: Any, but: Container[str] = ()) -> Any:
     return [without_sources(v, but) for v in value] if isinstance(value, (list, tuple)) else value
 
 
+REMOVED = "removed by --capsules, which keeps the newest"
+
+
 def forget_removed(alarms: list[Alarm]) -> str:
-    """Of alarms whose capsules newer ones have pushed out: they name none any more. What is said of it, or ""."""
+    """Alarms whose capsules newer ones have pushed out name none any more, and say why. What is said of all, or ""."""
     gone = []
     for alarm in alarms:
         folder = alarm.get("capsule") if isinstance(alarm, dict) else None
@@ -100,9 +103,11 @@ def forget_removed(alarms: list[Alarm]) -> str:
             and os.path.isdir(os.path.dirname(folder))
         ):
             alarm["capsule"] = None
+            told = "text" if "kind" in alarm else "rerun_text"  # an advisory has no second run
+            alarm[told] = f"{alarm.get(told) or ''}; its capsule was {REMOVED}".removeprefix("; ")
             gone.append(str(alarm.get("step")))
     if not gone:
         return ""
     several = len(gone) > 1
     steps = ", ".join(gone[:8]) + (f" and {len(gone) - 8} more" if len(gone) > 8 else "")
-    return f"the capsule{'s' * several} of step{'s' * several} {steps}: removed by --capsules, which keeps the newest"
+    return f"the capsule{'s' * several} of step{'s' * several} {steps} {'were' if several else 'was'} {REMOVED}"

@@ -174,6 +174,9 @@ def _grown(session, optimizer):
     if optimizer is None or not (start := session.started_with.get(id(optimizer))):
         return None, ""
     now = discover.magnitudes(optimizer)
+    for p in discover.parameters(optimizer):
+        if now.get(id(p)) == 0 and not _native.is_finite(p):  # of which nothing finite is left has no magnitude
+            del now[id(p)]
     factors = {p: now[p] / before for p, before in start.items() if before > 0 and p in now}
     largest = max(start.values())
     above = {p: factor for p, factor in factors.items() if factor >= UNSOUND and now[p] >= ABOVE_ALL * largest}

@@ -181,8 +181,7 @@ def settled(document: Document) -> Document:
             and not os.path.isfile(os.path.join(str(alarm.get("capsule")), "capsule.json"))
         ):
             alarm["capsule"] = None
-    if removed := forget_removed(document["alarms"] + document.get("advisories", [])):  # it ended without its last word
-        document["watched"].setdefault("not_watched", []).append(removed)
+    forget_removed(document["alarms"] + document.get("advisories", []))  # it ended without its last word
     return document
 
 

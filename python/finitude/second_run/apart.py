@@ -50,8 +50,10 @@ class Apart:
     ):
         self.scratch, self.cwd = scratch, cwd
         self.stay = [os.path.realpath(d) for d in stay if d and os.path.isdir(d)]
-        self.directories = _outermost([cwd, *_named(arguments, cwd), *_open_for_writing()])
+        written = _outermost([cwd, *_named(arguments, cwd), *_open_for_writing()])  # the ring of steps is open too
+        self.directories = [d for d in written if not self._stays(d)]
         self.inside = [d for d in self.directories if not _is_below(scratch, d)]
+        left_out = [*map(os.path.realpath, left_out), *self.stay]
         self.made = _made_since(self.inside, since, left_out) if fresh else []
         self._told, self._before = os.path.join(scratch, "apart"), {}
         self._left_out = left_out
@@ -65,6 +67,9 @@ class Apart:
             self._plan.append((directory, f"lowerdir={directory},upperdir={upper},workdir={work}"))
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._maps = [(name, f"{i} {i} 1") for name, i in (("uid_map", os.getuid()), ("gid_map", os.getgid()))]
+
+    def _stays(self, path):
+        return any(_is_below(path, d) for d in self.stay)
 
     def before_exec(self) -> None:
         """In the child, between fork and exec. What cannot be done is left; `not_kept` tells."""

@@ -156,7 +156,7 @@ def _ask(session, alarm, order, more, recorded):
             alarm,
             order["resumed"],
             [os.path.abspath(session.config.runs)],
-            folder and os.path.dirname(folder),
+            session.report.directory,
             order.get("took"),
         )
         try:
