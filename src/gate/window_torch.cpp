@@ -219,9 +219,17 @@ void after_backward() {
 void gradient_escapes(const at::Tensor& tensor) noexcept {
   if (tensor.requires_grad()) return;
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  // A program goes over its gradients in order: the search begins behind the one that was found last.
+  static std::size_t last = 0;
   for (const auto& entry : live().optimizers) {
-    for (GradMark& mark : entry->marks) {
-      if (mark.grad == impl && mark.state == GradMark::kClean) mark.state = GradMark::kUnseen;
+    const std::size_t count = entry->marks.size();
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t at = (last + 1 + i) % count;
+      GradMark& mark = entry->marks[at];
+      if (mark.grad != impl) continue;
+      if (mark.state == GradMark::kClean) mark.state = GradMark::kUnseen;
+      last = at;
+      break;  // an optimizer that shares it has a mark of its own
     }
   }
 }
