@@ -40,7 +40,7 @@ add_library(finitude_torch INTERFACE)
 target_link_libraries(finitude_torch INTERFACE finitude_torch_headers torch_c10 torch_torch_cpu torch_torch_python)
 
 set(torch_sources ${FINITUDE_SOURCES})
-list(FILTER torch_sources INCLUDE REGEX "(_torch|_python)\\.cpp$|/src/bindings/.*\\.cpp$")
+list(FILTER torch_sources INCLUDE REGEX "(_torch|_python)\\.cpp$|${python_folders}.*\\.cpp$")
 list(FILTER torch_sources EXCLUDE REGEX "_test\\.cpp$")
 # What plays a tape: without Python, for the program finitude-replay, and part of the extension module.
 set(player_sources ${torch_sources})

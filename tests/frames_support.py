@@ -19,9 +19,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = [
     *(
-        f"src/bindings/frames_{part}.cpp"
-        for part in ("code", "values", "stand_ins", "layouts", "iterators", "trial", "handed", "memory", "python")
+        f"src/rewind/frames_{part}.cpp"
+        for part in ("values", "stand_ins", "layouts", "iterators", "trial", "handed", "memory", "python")
     ),
+    "src/pyhost/frames_code.cpp",
     "tests/native/frames_test_module.cpp",
 ]
 

@@ -292,5 +292,7 @@ def test_a_second_process_leaves_alone_what_the_run_has_left_outside_of_where_th
     assert got.alarms and got.alarms[0]["rerun_by"] == "restart" and got.alarms[0]["capsule"], got.told()
     (run_directory,) = runs.iterdir()
     left = {path.name for path in run_directory.iterdir()}
-    assert left >= {"steps.ring", "run.json", *(a["capsule"].rpartition("/")[2] for a in got.alarms if a["capsule"])}, left
+    assert left >= {"steps.ring", "run.json", *(a["capsule"].rpartition("/")[2] for a in got.alarms if a["capsule"])}, (
+        left
+    )
     assert not got.watched["not_watched"], got.watched

@@ -311,3 +311,21 @@ def test_what_the_script_wrote_into_the_state_is_no_write_of_the_parameter(tmp_p
     assert (alarm["step"], alarm["sink"]["name"]) == (3, "weight"), alarm
     assert "written by step 3 of Adam" in alarm["text"] and "by the script" not in alarm["text"], alarm["text"]
     assert '["exp_avg"][1, 2] = NAN' in alarm["births"][0]["source"], alarm["births"]
+
+
+CLIPPED_BY_A_NUMBER = """
+for i, x in enumerate(batches):
+    opt.zero_grad()
+    (model(x).mean() * (1e22 if i >= 3 else 1)).backward()
+    norm = torch.sqrt(sum((p.grad**2).sum() for p in model.parameters()))
+    for p in model.parameters(): p.grad.mul_(min(1.0, 1 / (norm.item() + 1e-6)))
+    opt.step()
+"""
+
+
+def test_an_overflow_that_python_makes_zeros_of_is_an_advisory(tmp_path):
+    got = training(tmp_path, CLIPPED_BY_A_NUMBER, "--on-alarm", "stop")
+    got.assert_no_alarm()
+    (advisory,) = got.advisories()
+    assert (advisory["kind"], advisory["step"]) == ("swallowed-overflow", 3), got.told()
+    assert advisory["births"][0]["op"] == "aten::pow" and "in Python" in advisory["text"], got.told()

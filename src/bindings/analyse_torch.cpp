@@ -11,20 +11,20 @@
 
 #include "bindings/own_rules_python.h"
 #include "bindings/tape_python.h"
-#include "bindings/template_in_hand_torch.h"
-#include "bindings/window_torch.h"
-#include "bindings/wrapped_torch.h"
 #include "explain/explain.h"
 #include "explain/made.h"
+#include "gate/window_torch.h"
 #include "locate/last_seen.h"
 #include "locate/script_nodes.h"
 #include "observe/tracer_torch.h"
+#include "pyhost/wrapped_torch.h"
 #include "replay/lab_torch.h"
 #include "replay/seen_again_torch.h"
 #include "replay/step_lab_torch.h"
 #include "replay/unseen_bytes_torch.h"
 #include "show/analysis.h"
 #include "show/findings.h"
+#include "standby/template_in_hand_torch.h"
 
 namespace finitude::bindings {
 namespace {

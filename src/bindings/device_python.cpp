@@ -5,9 +5,9 @@
 #include <chrono>
 #include <thread>
 
-#include "bindings/gate_cuda_torch.h"
-#include "bindings/gate_parts_torch.h"
-#include "bindings/live_torch.h"
+#include "gate/gate_cuda_torch.h"
+#include "gate/gate_parts_torch.h"
+#include "gate/live_torch.h"
 
 namespace py = pybind11;
 

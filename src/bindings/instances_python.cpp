@@ -6,7 +6,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "bindings/python_compat.h"
+#include "pyhost/python_compat.h"
 
 namespace py = pybind11;
 

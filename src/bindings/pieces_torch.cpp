@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "base/thread_time.h"
-#include "bindings/frames_python.h"
-#include "bindings/loader_torch.h"
-#include "bindings/losses_torch.h"
-#include "bindings/meter.h"
-#include "bindings/rewind_torch.h"
-#include "bindings/stack_torch.h"
-#include "bindings/window_torch.h"
-#include "bindings/written_torch.h"
+#include "gate/losses_torch.h"
+#include "gate/window_torch.h"
+#include "gate/written_torch.h"
 #include "observe/tensor_view_torch.h"
+#include "pyhost/meter.h"
+#include "rewind/frames_python.h"
+#include "rewind/loader_torch.h"
+#include "rewind/rewind_torch.h"
+#include "rewind/stack_torch.h"
 
 namespace finitude::bindings {
 namespace {

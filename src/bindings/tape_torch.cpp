@@ -5,18 +5,18 @@
 #include <optional>
 #include <utility>
 
-#include "bindings/live_torch.h"
-#include "bindings/stack_torch.h"
-#include "bindings/tape_level_torch.h"
 #include "bindings/tape_python.h"
-#include "bindings/template_in_hand_torch.h"
-#include "bindings/wrapped_torch.h"
 #include "capture/link.h"
 #include "capture/step_statistics.h"
 #include "capture/tape_file.h"
 #include "cli/replay/replay_command_torch.h"
+#include "gate/live_torch.h"
 #include "observe/tape_recorder_torch.h"
+#include "pyhost/wrapped_torch.h"
 #include "replay/tape_player.h"
+#include "rewind/stack_torch.h"
+#include "standby/tape_level_torch.h"
+#include "standby/template_in_hand_torch.h"
 
 namespace finitude::bindings {
 namespace {

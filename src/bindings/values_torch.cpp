@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "bindings/wrapped_torch.h"
 #include "observe/device_memory_torch.h"
 #include "observe/tensor_view_torch.h"
+#include "pyhost/wrapped_torch.h"
 
 namespace py = pybind11;
 

@@ -16,8 +16,11 @@ import sys
 # The folders of src/ in the order of the flow. A folder includes itself and what stands to its left.
 LAYERS = (
     "base", "sense", "record", "decide", "capture", "observe", "replay", "compare", "locate", "explain", "show", "recorder", "cli",
-    "bindings",
+    "pyhost", "gate", "rewind", "standby", "bindings",
 )  # fmt: skip
+# Of these, the folders in which every file may see torch and Python, whatever its name.
+PYTHON_FOLDERS = {"pyhost", "gate", "rewind", "standby", "bindings"}
+UNSORTED = PYTHON_FOLDERS  # arrows among these are not looked at yet
 # The folders of python/finitude, likewise; its public modules stand above all of them.
 PYTHON_LAYERS = (
     "base",
@@ -41,7 +44,7 @@ LONGER = {
     "python/finitude/first_run/session.py": 548,
     "python/finitude/second_run/rewind.py": 525,
     "python/finitude/start/inject.py": 544,
-    "src/bindings/frames_python.cpp": 452,
+    "src/rewind/frames_python.cpp": 452,
     "src/bindings/module_torch.cpp": 459,
     "src/compare/judge.cpp": 464,
     "src/locate/labels.cpp": 455,
@@ -56,8 +59,8 @@ LONGER = {
     "tests/test_rate_and_growth.py": 518,
 }
 
-# What a file name has to say before the file may include a header: the suffixes of its stem, or "bindings" for the
-# folder.
+# What a file name has to say before the file may include a header: the suffixes of its stem, or the folder is
+# one of PYTHON_FOLDERS.
 TORCH_HEADER = re.compile(r"^(ATen|c10|torch|caffe2)/")
 PYTHON_HEADER = re.compile(r"^(Python\.h$|pybind11/|cpython/|frameobject\.h$|internal/pycore)")
 CUDA_HEADER = re.compile(r"^(cuda|cub/|thrust/|nccl|cublas|cudnn|nvml|nvrtc)")
@@ -131,6 +134,8 @@ class Tree:
             names[:] = sorted(name for name in names if name not in SKIPPED_FOLDERS)
             for file_name in sorted(file_names):
                 path = pathlib.Path(folder, file_name)
+                if file_name in SKIPPED_FOLDERS:  # .git of a worktree
+                    continue
                 if path.suffix in TEXT_SUFFIXES and not path.is_symlink() and file_name != ".git":  # of a worktree
                     relative = pathlib.PurePosixPath(path.relative_to(root).as_posix())
                     data = path.read_bytes()
@@ -150,6 +155,8 @@ def layer_order(tree):
         for line, header in file.includes():
             target = header.split("/")[0]
             if target not in LAYERS or "/" not in header:
+                continue
+            if {file.layer, target} <= UNSORTED:
                 continue
             if file.layer == "contract":
                 yield file.path, line, f"a contract includes {header}; include/ knows nothing of src/"
@@ -218,9 +225,9 @@ def relative_includes(tree):
 
 
 def named_dependencies(tree):
-    """What a file depends on stands in its name: _torch, _python, _cuda, _posix; or it lies in bindings."""
+    """What a file depends on stands in its name: _torch, _python, _cuda, _posix; or it lies in one of PYTHON_FOLDERS."""
     for file in tree.sources("src", "include"):
-        bound = file.layer == "bindings"
+        bound = file.layer in PYTHON_FOLDERS
         for line, header in file.includes():
             if TORCH_HEADER.match(header) and not (bound or "torch" in file.tags):
                 yield file.path, line, f"{header} in a file that is not named *_torch"
@@ -238,7 +245,7 @@ def indirect_dependencies(tree):
     """Including a header that is named for torch, Python or CUDA is the same as including theirs."""
     for file in tree.sources("src", "include"):
         for line, header in file.includes():
-            if header.split("/")[0] not in LAYERS or file.layer == "bindings":
+            if header.split("/")[0] not in LAYERS or file.layer in PYTHON_FOLDERS:
                 continue
             target = File(pathlib.PurePosixPath(header), b"")
             for tag in sorted({"torch", "python", "cuda"} & (target.tags - file.tags)):
@@ -311,7 +318,9 @@ def tests_beside_code(tree):
             continue
         if file.path.parts[0] != "src":
             yield file.path, 0, "a C++ test outside src/ is in no target"
-        elif file.layer == "bindings" or "python" in file.tags or ("torch" in file.tags and file.layer != "recorder"):
+        elif (
+            file.layer in PYTHON_FOLDERS or "python" in file.tags or ("torch" in file.tags and file.layer != "recorder")
+        ):
             yield file.path, 0, "a C++ test that needs torch is in no target; test it from Python"
         elif file.layer == "recorder":
             for line, header in file.includes():

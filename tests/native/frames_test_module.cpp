@@ -2,8 +2,8 @@
 #include <chrono>
 #include <cstdio>
 
-#include "bindings/frames_python.h"
-#include "bindings/python_compat.h"
+#include "pyhost/python_compat.h"
+#include "rewind/frames_python.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 """Everything that differs between versions of Python and torch, in one place (C++: python_compat.h, python_bytecode.h
-of src/bindings)."""
+of src/pyhost)."""
 
 from __future__ import annotations
 

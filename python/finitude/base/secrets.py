@@ -26,7 +26,7 @@ _SECRET = (
     "apikey",
     "authorization",
 )
-_LAST = ("key", "token", "auth", "bearer", "pat")
+_LAST = ("key", "token", "tok", "auth", "bearer", "pat", "pw")
 _SHORT = re.compile(r"-?[0-9.]{1,6}$|(true|false|none|null)$", re.IGNORECASE)  # no token is
 _OF_URL = re.compile(
     r"([A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@\"']{0,80}:)(?!\d{1,5}/)[^\s\"']{1,200}@"

@@ -90,8 +90,12 @@ def look_for_swallowed(session: Session, optimizer: Optimizer, window: Window) -
         session.advise(
             "swallowed-overflow",
             window["step"],
-            f"all gradients are zero since this step: {birth['op']} overflowed, "
-            f"and {birth['absorbed_by']['op']} made zeros of it",
+            f"all gradients are zero since this step: {birth['op']} overflowed, and "
+            + (
+                "the script computed zeros from that number in Python"
+                if birth["absorbed_by"]["op"] in ITEMS
+                else f"{birth['absorbed_by']['op']} made zeros of it"
+            ),
             alarm["cause"],
             alarm["births"],
         )
@@ -99,6 +103,7 @@ def look_for_swallowed(session: Session, optimizer: Optimizer, window: Window) -
 
 UNAPPLIED = "stopped before the optimizer"
 WRITER = ", written by an earlier step or by the script since"
+ITEMS = ("aten::item", "aten::_local_scalar_dense")  # hand a number to the host
 LAST_LOOK = 5  # seconds at the end of a program, after which no further optimizer is looked at
 LONG_RUN = 60  # seconds: a run that took longer is not run again for an advisory
 

@@ -162,6 +162,21 @@ Finding of_unseen_write(const Scene& s, record::OpId id) {
   return result;
 }
 
+// Bad values that the first reader found, and no operator had left there.
+std::string of_unknown_writer(const Scene& s) {
+  const record::Op& reader = s.trace.ops[s.birth.first_reader];
+  const record::TensorUse* bad = nullptr;
+  for (const auto& use : reader.inputs)
+    if (use.storage == s.birth.storage && !use.health.ok()) bad = &use;
+  if (bad == nullptr) return "memory holds a non-finite value that no operator of the step wrote";
+  std::string text = reader.name + at_line(s.trace, reader) + " reads " +
+                     (bad->health.nan ? grouped(bad->health.nan) + " NaN" : grouped(bad->health.inf()) + " Inf");
+  const record::OpId writer = producer(s.trace, s.birth.first_reader, *bad);
+  if (writer == record::kNone) return text + " in memory that no operator of the step wrote";
+  return text + ", where " + s.trace.ops[writer].name + at_line(s.trace, s.trace.ops[writer]) +
+         " had left finite values; no operator wrote there in between";
+}
+
 class MemoryCorruption : public Rule {
  public:
   const char* name() const override { return "memory-corruption"; }
@@ -192,9 +207,9 @@ class MemoryCorruption : public Rule {
       return result;
     }
     if (s.birth.kind == "memory" && s.birth.first_reader < s.trace.ops.size()) {
-      Finding result =
-          finding(s, "memory-corruption", kScoreOrigin - 50, "memory holds a non-finite value that no traced op wrote",
-                  "look for a write from another stream, thread or extension");
+      Finding result = finding(s, "memory-corruption", kScoreOrigin - 50, of_unknown_writer(s),
+                               "find what writes this memory besides PyTorch's operators: an extension, ctypes or a "
+                               "data_ptr() that is used too long, another thread, process or stream");
       conclude(result, false);
       return result;
     }

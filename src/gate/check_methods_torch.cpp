@@ -1,0 +1,187 @@
+#include "gate/check_methods_torch.h"
+
+#include <Python.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "gate/checked_torch.h"
+#include "gate/window_torch.h"
+#include "observe/concrete_torch.h"
+#include "pyhost/error_aside_python.h"
+
+namespace finitude::bindings {
+namespace {
+
+enum class Looks { kAtValue, kAtItself, kToCopy };  // kAtItself: where the value is compared with itself
+
+struct Way {
+  const char* name;
+  bool is_function = false;  // of torch; else a method of Tensor
+  Looks looks = Looks::kAtValue;
+};
+
+constexpr std::array kWays{
+    Way{"isnan"},
+    Way{"isinf"},
+    Way{"isposinf"},
+    Way{"isneginf"},
+    Way{"isfinite"},
+    Way{"isnan", true},
+    Way{"isinf", true},
+    Way{"isposinf", true},
+    Way{"isneginf", true},
+    Way{"isfinite", true},
+    Way{"item"},
+    Way{"tolist"},
+    Way{"numpy"},
+    Way{"__float__"},
+    Way{"__int__"},
+    Way{"__lt__"},
+    Way{"__le__"},
+    Way{"__gt__"},
+    Way{"__ge__"},
+    Way{"__eq__", false, Looks::kAtItself},
+    Way{"__ne__", false, Looks::kAtItself},
+    Way{"eq", false, Looks::kAtItself},
+    Way{"ne", false, Looks::kAtItself},
+    Way{"eq", true, Looks::kAtItself},
+    Way{"ne", true, Looks::kAtItself},
+    Way{"detach", false, Looks::kToCopy},
+    Way{"detach", true, Looks::kToCopy},
+};
+
+struct Place {
+  PyMethodDef* table = nullptr;                    // torch's, where it leads to us
+  PyCFunction of_torch = nullptr, ours = nullptr;  // kept: a call may be under way while torch's is put back
+};
+
+constinit std::array<Place, kWays.size()> places;
+
+PyObject* argument(PyObject* args, Py_ssize_t index) {
+  return args != nullptr && index < PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, index) : nullptr;
+}
+
+// `loss.data` makes a copy without a graph too.
+struct {
+  PyGetSetDef* table = nullptr;
+  getter of_torch = nullptr;
+} data_place;
+
+// The plain tensor that it is; else null: a subclass answers for itself.
+const at::Tensor* plain_tensor(PyObject* value) noexcept {
+  if (value == nullptr || !THPVariable_CheckExact(value)) return nullptr;
+  const at::Tensor& tensor = THPVariable_Unpack(value);
+  return tensor.defined() && observe::is_ordinary(*tensor.unsafeGetTensorImpl()) ? &tensor : nullptr;
+}
+
+template <std::size_t i>
+void look(PyObject* self, PyObject* args) noexcept {
+  constexpr Way way = kWays[i];
+  PyObject* value = way.is_function ? argument(args, 0) : self;
+  if (way.looks == Looks::kAtItself && argument(args, way.is_function ? 1 : 0) != value) return;
+  const at::Tensor* tensor = plain_tensor(value);
+  if (tensor == nullptr) return;
+  if (std::string_view(way.name) == "numpy") gradient_escapes(*tensor);
+  if (way.looks == Looks::kToCopy)
+    value_copied(*tensor);
+  else
+    value_checked(*tensor);
+}
+
+template <std::size_t i>
+PyObject* without_arguments(PyObject* self, PyObject* nothing) {
+  look<i>(self, nullptr);
+  return places[i].of_torch(self, nothing);
+}
+
+template <std::size_t i>
+PyObject* with_arguments(PyObject* self, PyObject* args, PyObject* kwargs) {
+  look<i>(self, args);
+  return reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void (*)()>(places[i].of_torch))(self, args,
+                                                                                                     kwargs);
+}
+
+PyObject* data_of(PyObject* self, void* closure) {
+  if (const at::Tensor* tensor = plain_tensor(self)) {
+    gradient_escapes(*tensor);
+    value_copied(*tensor);
+  }
+  return data_place.of_torch(self, closure);
+}
+
+// The entry of torch's table; null where that is not one. `owners`: torch's class of methods, and that of functions.
+PyMethodDef* table_of(const Way& way, PyObject* methods, PyObject* functions) {
+  PyObject* found = PyObject_GetAttrString(way.is_function ? functions : methods, way.name);
+  PyMethodDef* table = nullptr;
+  if (found != nullptr && way.is_function && PyCFunction_CheckExact(found)) {
+    table = reinterpret_cast<PyCFunctionObject*>(found)->m_ml;
+  } else if (found != nullptr && !way.is_function && Py_IS_TYPE(found, &PyMethodDescr_Type)) {
+    table = reinterpret_cast<PyMethodDescrObject*>(found)->d_method;
+  }
+  PyErr_Clear();
+  Py_XDECREF(found);  // torch's table keeps it
+  return table != nullptr && std::strcmp(table->ml_name, way.name) == 0 ? table : nullptr;
+}
+
+template <std::size_t i>
+void put(PyObject* methods, PyObject* functions) {
+  Place& place = places[i];
+  PyMethodDef* table = table_of(kWays[i], methods, functions);
+  if (place.table != nullptr || table == nullptr) return;
+  const int form = table->ml_flags & ~(METH_STATIC | METH_COEXIST);
+  PyCFunction ours = nullptr;
+  if (form == METH_NOARGS) ours = &without_arguments<i>;
+  if (form == (METH_VARARGS | METH_KEYWORDS))
+    ours = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&with_arguments<i>));
+  if (ours == nullptr || table->ml_meth == ours) return;
+  place = {table, table->ml_meth, ours};
+  table->ml_meth = ours;
+}
+
+template <std::size_t... i>
+void put_all(PyObject* methods, PyObject* functions, std::index_sequence<i...>) {
+  (put<i>(methods, functions), ...);
+}
+
+void put_data(PyObject* methods) {
+  PyObject* found = PyObject_GetAttrString(methods, "data");
+  PyGetSetDef* table = nullptr;
+  if (found != nullptr && Py_IS_TYPE(found, &PyGetSetDescr_Type))
+    table = reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
+  PyErr_Clear();
+  Py_XDECREF(found);
+  if (data_place.table != nullptr || table == nullptr || table->get == nullptr || table->get == &data_of) return;
+  data_place = {table, table->get};
+  table->get = &data_of;
+}
+
+}  // namespace
+
+void watch_check_methods(bool on) {
+  if (!on) {
+    for (Place& place : places) {
+      PyMethodDef* table = std::exchange(place.table, nullptr);
+      if (table != nullptr && table->ml_meth == place.ours) table->ml_meth = place.of_torch;
+    }
+    PyGetSetDef* table = std::exchange(data_place.table, nullptr);
+    if (table != nullptr && table->get == &data_of) table->get = data_place.of_torch;
+    return;
+  }
+  const ErrorAside aside;
+  PyObject* torch = PyImport_ImportModule("torch._C");
+  PyObject* methods = torch != nullptr ? PyObject_GetAttrString(torch, "TensorBase") : nullptr;
+  PyObject* functions = methods != nullptr ? PyObject_GetAttrString(torch, "_VariableFunctions") : nullptr;
+  if (functions != nullptr) put_all(methods, functions, std::make_index_sequence<kWays.size()>());
+  if (methods != nullptr) put_data(methods);
+  PyErr_Clear();
+  Py_XDECREF(functions);
+  Py_XDECREF(methods);
+  Py_XDECREF(torch);
+}
+
+}  // namespace finitude::bindings

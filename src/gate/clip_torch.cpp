@@ -1,0 +1,230 @@
+// Gradients are looked at before clipping rewrites them.
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cmath>
+#include <string_view>
+#include <unordered_map>
+
+#include "gate/clip_torch.h"
+#include "gate/shared_torch.h"
+#include "gate/window_torch.h"
+#include "observe/tensor_view_torch.h"
+#include "pyhost/guest_torch.h"
+#include "pyhost/meter.h"
+#include "pyhost/python_compat.h"
+#include "rewind/stack_torch.h"
+#include "rewind/units_torch.h"
+
+namespace finitude::bindings {
+
+namespace {
+
+// By the number of the optimizer. Of those few whose norm overflowed.
+std::unordered_map<std::uint32_t, double>& norms() {
+  static auto* const all =
+      new std::unordered_map<std::uint32_t, double>();  // leaked on purpose: may be used until the process is gone
+  return *all;
+}
+
+// The norm of finite gradients overflowed; every optimizer that steps one of them will tell.
+void note_overflow(PyObject* parameters, double in_float64) {
+  record::Stack stack;
+  const bool placed = current_place(&stack) && !stack.frames.empty();
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); ++i) {
+    PyObject* p = PyList_GET_ITEM(parameters, i);
+    if (!THPVariable_Check(p)) continue;
+    auto [it, last] = live().owner.equal_range(THPVariable_Unpack(p).unsafeGetTensorImpl());
+    for (; it != last; ++it) {
+      it->second.first->norm_overflow = true;
+      norms()[it->second.first->ordinal] = in_float64;
+      it->second.first->norm_place = placed ? stack.frames.front() : record::Frame();
+    }
+  }
+}
+
+// The `norm_type` with which the running clip_grad_norm_ made its norm; 0 where another function calls, with a norm of
+// its own.
+// (_get_total_norm takes whatever float() takes.)
+double norm_type_of_caller() {
+  RawFrame* frame = current_frame();
+  static PyCodeObject* known = nullptr;  // owned
+  static int index = -1;
+  if (frame == nullptr) return 0;
+  PyCodeObject* code = frame_code(frame);
+  if (code != known) {
+    Py_INCREF(code);
+    Py_XSETREF(known, code);
+    index = -1;
+    for (int i = 0; i < code_fast_count(code); ++i) {
+      if (PyUnicode_CompareWithASCIIString(fast_name(code, i), "norm_type") == 0) index = i;
+    }
+  }
+  PyObject* type = index < 0 ? nullptr : frame_fast(frame)[index];
+  if (type == nullptr) return 0;
+  if (PyFloat_CheckExact(type)) return PyFloat_AS_DOUBLE(type);
+  PyObject* number = PyNumber_Float(type);
+  const double value = number == nullptr ? 0 : PyFloat_AS_DOUBLE(number);
+  Py_XDECREF(number);
+  PyErr_Clear();
+  return value;
+}
+
+// The norm of these gradients, of type 2, with squares and sum in float64; 0 where that is not known or overflows as
+// well.
+double norm_in_float64(PyObject* parameters) {
+  double squares = 0;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); ++i) {
+    const at::Tensor* grad = gradient_of(PyList_GET_ITEM(parameters, i));
+    if (grad == nullptr) continue;
+    observe::TensorView v;
+    if (!observe::view_of(*grad->unsafeGetTensorImpl(), &v)) return 0;
+    squares += observe::full(v).sum_sq;
+  }
+  return std::isfinite(squares) ? std::sqrt(squares) : 0;
+}
+
+// Is it torch's own clip_grad_norm_ that calls, with the norm of these gradients?
+bool is_called_by_torch() {
+  RawFrame* frame = current_frame();
+  if (frame == nullptr) return false;
+  static PyCodeObject* known = nullptr;  // owned
+  PyCodeObject* const code = frame_code(frame);
+  if (code == known) return true;
+  const char* const file = PyUnicode_AsUTF8(code->co_filename);
+  if (file == nullptr) PyErr_Clear();
+  const bool is = file != nullptr && std::string_view(file).ends_with("torch/nn/utils/clip_grad.py") &&
+                  PyUnicode_CompareWithASCIIString(code->co_name, "clip_grad_norm_") == 0;
+  if (is) Py_XSETREF(known, reinterpret_cast<PyCodeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(code))));
+  return is;
+}
+
+// Clipping multiplies every element by one number. Where that is NaN or Inf no element stays finite, so that one tells.
+bool was_poisoned(PyObject* parameters) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); ++i) {
+    const at::Tensor* grad = gradient_of(PyList_GET_ITEM(parameters, i));
+    observe::TensorView v;
+    if (grad == nullptr || !observe::view_of(*grad->unsafeGetTensorImpl(), &v) || v.numel == 0) continue;
+    return sense::quick_scan(v.data, 1, v.dtype).bad;
+  }
+  return false;
+}
+
+// What is known of the gradients of `list` once they are clipped. finite: their norm was, so that no element was larger
+// than it. true_norm: of an overflowed one, in float64; 0: not known.
+void note_clipped(PyObject* list, bool finite, bool overflowed, double norm, double true_norm) {
+  Live& l = live();
+  if (finite && was_poisoned(list)) {
+    finite = false;
+    scan_before_write(list);  // the norm was finite, what it was multiplied by is not
+  }
+  bool any_bad = false, any_owned = false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    const at::Tensor* grad = gradient_of(PyList_GET_ITEM(list, i));
+    if (grad == nullptr) continue;
+    auto [it, last] = l.owner.equal_range(THPVariable_Unpack(PyList_GET_ITEM(list, i)).unsafeGetTensorImpl());
+    l.counters.gradients_scanned += finite && it != last;
+    for (; it != last; ++it) {
+      auto& [owner, index] = it->second;
+      if (index >= owner->marks.size()) continue;
+      GradMark& mark = owner->marks[index];
+      if (finite) {
+        mark.state = GradMark::kClean;
+        mark.absmax = norm;
+      }
+      any_owned = true;
+      any_bad |= mark.state > GradMark::kClean;
+      mark.grad = grad->unsafeGetTensorImpl();  // clipping's own write is not a change of the gradient
+      mark.version = version_of(*mark.grad);
+      owner->clip_proves = finite;
+    }
+  }
+  if (any_owned && overflowed && !any_bad) note_overflow(list, true_norm);
+}
+
+}  // namespace
+
+double overflowed_norm(const OptimizerEntry& entry) {
+  const auto found = norms().find(entry.ordinal);
+  return found == norms().end() ? 0 : found->second;
+}
+
+bool keeps_finite(PyObject* bound) {
+  if (PyLong_CheckExact(bound)) return true;
+  return PyFloat_Check(bound) && PyFloat_AS_DOUBLE(bound) >= 0;
+}
+
+PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  const Metered hook(Piece::kHook);
+  Live& l = live();
+  if (l.devices != 0 && l.on && nargs >= 3 && PyList_Check(args[0]) && THPVariable_Check(args[2]) &&
+      is_watched_device(*THPVariable_Unpack(args[2]).unsafeGetTensorImpl())) {
+    const bool proves = keeps_finite(args[1]);
+    as_guest([&] { before_device_write(args[0], proves && norm_type_of_caller() > 0 ? args[2] : nullptr); });
+    PyObject* result = PyObject_Vectorcall(original_clip, args, static_cast<size_t>(nargs), kwnames);
+    if (result != nullptr && proves)
+      as_guest([&] { after_device_write(args[0]); });  // else they are looked at once more at the step
+    return result;
+  }
+  bool finite = false, overflowed = false;
+  double norm = 0;  // no element is larger
+  double true_norm = 0;
+  PyObject* list = l.on && nargs >= 1 ? (PyList_Check(args[0]) ? args[0] : nullptr) : nullptr;
+  as_guest([&] {
+    observe::TensorView v;
+    if (l.on && nargs >= 3 && THPVariable_Check(args[2]) &&
+        observe::view_of(*THPVariable_Unpack(args[2]).unsafeGetTensorImpl(), &v)) {
+      const sense::Quick q = observe::quick(v);
+      // Norms of a type above 0 are NaN or Inf as soon as one element is. Type 0 counts, and the negative ones lose an
+      // Inf.
+      overflowed = q.bad;
+      finite = !q.bad && norm_type_of_caller() > 0;
+      norm = q.absmax;
+    }
+    if (list == nullptr || finite) return;
+    scan_before_write(list);
+    // Clipping writes zeros over them. Where one of them is bad itself the norm is of no interest.
+    if (overflowed && is_called_by_torch() && norm_type_of_caller() == 2) true_norm = norm_in_float64(list);
+  });
+  PyObject* result;
+  {
+    const Metered program(Piece::kProgram);
+    result = PyObject_Vectorcall(original_clip, args, static_cast<size_t>(nargs), kwnames);
+  }
+  if (result == nullptr || list == nullptr) return result;
+  as_guest([&] {
+    note_clipping(original_clip, args, nargs, kwnames, is_called_by_torch() ? norm_type_of_caller() : 0);
+    note_clipped(list, finite, overflowed, norm, true_norm);
+  });
+  return result;
+}
+
+void scan_before_write(PyObject* parameters) {
+  const Metered gradients(Piece::kGradients);
+  Live& l = live();
+  PyObject* iterator = PyObject_GetIter(parameters);
+  if (iterator == nullptr) {
+    PyErr_Clear();
+    return;
+  }
+  while (PyObject* p = PyIter_Next(iterator)) {
+    const at::Tensor* grad = gradient_of(p);
+    if (grad != nullptr) {
+      auto [it, last] = l.owner.equal_range(THPVariable_Unpack(p).unsafeGetTensorImpl());
+      if (it != last && !it->second.first->device) {
+        ++l.counters.gradients_scanned;
+        for (; it != last; ++it) {
+          auto& marks = it->second.first->marks;
+          if (marks.size() <= it->second.second) marks.resize(it->second.second + 1);
+          GradMark& now = marks[it->second.second];
+          judge_again(*it->second.first, it->second.second, *grad, false);
+          if (now.state > GradMark::kClean) note_bad_marks(*it->second.first, false);
+        }
+      }
+    }
+    Py_DECREF(p);
+  }
+  PyErr_Clear();
+  Py_DECREF(iterator);
+}
+
+}  // namespace finitude::bindings

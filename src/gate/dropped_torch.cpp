@@ -1,0 +1,188 @@
+#include "gate/dropped_torch.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "gate/asked_torch.h"
+#include "gate/window_torch.h"
+#include "rewind/rewind_torch.h"
+#include "rewind/units_torch.h"
+
+namespace finitude::bindings {
+namespace {
+
+struct Drops {
+  std::uint32_t limit = 0;                    // so many in a row are asked about; 0: none
+  std::uint64_t unapplied = 0;                // windows since the last step that was applied, of any optimizer
+  std::uint64_t counted_at = 0, told_at = 0;  // the last backward that counted there, and that counted a bad one
+  std::uint64_t told_loss =
+      0;             // whose bad gradients were counted last: one optimizer may clear its own long after another
+  bool due = false;  // some row has grown
+  OptimizerEntry* begins = nullptr;  // with what the last backward has left here, a row may begin
+};
+
+Drops the_drops;
+
+bool is_alive(const OptimizerEntry& entry) { return PyWeakref_GetObject(entry.ref) == entry.self; }
+
+// The last backward after which one of the optimizers that step the same parameters was applied: a program may change
+// from one to another, and never step the first again.
+std::uint64_t last_applied(const OptimizerEntry& entry) {
+  std::uint64_t last = entry.drops.applied_at;
+  const auto& owner = live().owner;
+  ParamGroups(entry.self).for_first(OptimizerEntry::kProbes, [&](std::uint32_t, PyObject* p) {
+    if (!THPVariable_Check(p)) return;
+    auto [it, end] = owner.equal_range(THPVariable_Unpack(p).unsafeGetTensorImpl());
+    for (; it != end; ++it) last = std::max(last, it->second.first->drops.applied_at);
+  });
+  return last;
+}
+
+// Has a step been applied since? Then the row is over.
+void settle(OptimizerEntry& entry) {
+  DropRow& row = entry.drops;
+  if (row.length != 0 && is_alive(entry) && last_applied(entry) >= row.last) row.length = 0;
+  if (row.length == 0) row.is_told = false;
+}
+
+bool is_long(const OptimizerEntry& entry) {
+  return the_drops.limit != 0 && entry.drops.length >= the_drops.limit && !entry.drops.is_told;
+}
+
+void lengthen(OptimizerEntry& entry, Dropped what) {
+  DropRow& row = entry.drops;
+  settle(entry);
+  ++row.length;
+  row.last = live().backward_serial;
+  row.is_norm = what == Dropped::kNorm;
+  the_drops.due |= row.is_norm && is_long(entry);  // else with the next gradients that are bad
+}
+
+bool is_of_second_run() { return second_run_under_way() || units_run_again(); }
+
+// The evaluations of a closure inside a step are trials of that step (a line search), not windows of their own.
+bool is_trial() { return live().closure_depth > 0 || live().steps_open > 0; }
+
+// watch_drops(limit): so many in a row are asked about.
+PyObject* watch_drops(PyObject*, PyObject* limit) {
+  const unsigned long value = PyLong_AsUnsignedLong(limit);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  the_drops = Drops();
+  the_drops.limit = static_cast<std::uint32_t>(std::min<unsigned long>(value, UINT32_MAX));
+  for (const auto& entry : live().optimizers) entry->drops = DropRow();
+  Py_RETURN_NONE;
+}
+
+// open_drops() -> [(ordinal, class, step, in a row, not told of yet, is the last one a norm, are gradients bad now)] of
+// all optimizers, also of those that are gone.
+PyObject* open_drops(PyObject*, PyObject*) {
+  PyObject* list = PyList_New(0);
+  for (const auto& entry : live().optimizers) {
+    if (list == nullptr) break;
+    settle(*entry);
+    const bool is_bad = std::any_of(entry->marks.begin(), entry->marks.end(), [](const GradMark& mark) {
+      return mark.state > GradMark::kClean && mark.told == 0;
+    });
+    PyObject* one =
+        Py_BuildValue("(IsKIIOO)", static_cast<unsigned>(entry->ordinal), entry->class_name.c_str(),
+                      static_cast<unsigned long long>(entry->step), static_cast<unsigned>(entry->drops.length),
+                      static_cast<unsigned>(entry->drops.untold), entry->drops.is_norm ? Py_True : Py_False,
+                      is_bad ? Py_True : Py_False);
+    if (one == nullptr || PyList_Append(list, one) != 0) Py_CLEAR(list);
+    Py_XDECREF(one);
+  }
+  return list;
+}
+
+// unapplied() -> how many windows have ended without a step since the last that was applied.
+PyObject* unapplied(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(the_drops.unapplied); }
+
+// take_norm_drops(optimizer) -> how many windows before the one that is open were dropped for a norm that overflowed,
+// once.
+PyObject* take_norm_drops(PyObject*, PyObject* optimizer) {
+  OptimizerEntry* entry = find_entry(optimizer);
+  const std::uint32_t count =
+      entry != nullptr && entry->drops.untold > entry->dropped ? entry->drops.untold - entry->dropped : 0;
+  if (count != 0) entry->drops.untold = entry->dropped;
+  return PyLong_FromUnsignedLong(count);
+}
+
+PyObject* add_handled(PyObject*, PyObject* count) {
+  const unsigned long long value = PyLong_AsUnsignedLongLong(count);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  live().counters.handled_by_script += value;
+  Py_RETURN_NONE;
+}
+
+PyMethodDef methods[] = {
+    {"watch_drops", watch_drops, METH_O, nullptr},  {"open_drops", open_drops, METH_NOARGS, nullptr},
+    {"unapplied", unapplied, METH_NOARGS, nullptr}, {"take_norm_drops", take_norm_drops, METH_O, nullptr},
+    {"add_handled", add_handled, METH_O, nullptr},  {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+bool note_dropped(OptimizerEntry& entry, Dropped what, std::uint64_t bad_since) {
+  if (is_of_second_run() || is_trial()) return true;
+  const std::uint64_t serial = live().backward_serial;
+  the_drops.unapplied += std::exchange(the_drops.counted_at, serial) != serial;
+  if (what == Dropped::kFinite) return true;
+  const bool is_known = bad_since != 0 && std::exchange(the_drops.told_loss, bad_since) == bad_since;
+  entry.drops.untold += std::exchange(the_drops.told_at, serial) != serial && !is_known;
+  lengthen(entry, what);
+  return !is_known;
+}
+
+void note_learned(OptimizerEntry& entry, bool learns) {
+  if (is_of_second_run()) return;
+  if (!learns && entry.laundered) return lengthen(entry, Dropped::kBad);
+  entry.drops.applied_at = live().backward_serial;
+  the_drops.unapplied = 0;
+  end_asked_row();
+}
+
+bool is_long_row(std::uint64_t length) noexcept {
+  return the_drops.limit != 0 && length >= the_drops.limit && !is_of_second_run();
+}
+
+void note_scaler_skip() noexcept { ++the_drops.unapplied; }
+
+void note_left_bad(OptimizerEntry& entry) {
+  if (is_of_second_run() || is_trial() || the_drops.limit == 0) return;
+  settle(entry);
+  the_drops.due |= is_long(entry);
+  if (entry.drops.length == 0 && the_drops.begins == nullptr) the_drops.begins = &entry;
+}
+
+bool tell_dropped() {
+  if (!the_drops.due && the_drops.begins == nullptr) return true;
+  const bool due = std::exchange(the_drops.due, false);
+  if (const OptimizerEntry* const entry = std::exchange(the_drops.begins, nullptr)) {
+    PyObject* optimizer = Py_NewRef(entry->self);
+    PyObject* r = call_cold("on_bad_backward", optimizer);
+    Py_DECREF(optimizer);
+    if (r == nullptr) return false;
+    Py_DECREF(r);
+  }
+  if (!due) return true;
+  std::vector<OptimizerEntry*> rows;
+  for (const auto& entry : live().optimizers) {
+    if (is_long(*entry) && is_alive(*entry)) rows.push_back(entry.get());
+  }
+  for (OptimizerEntry* entry : rows) {
+    PyObject* optimizer = Py_NewRef(entry->self);
+    PyObject* r = call_cold("on_dropped", optimizer);
+    Py_DECREF(optimizer);
+    if (r == nullptr) return false;
+    if (r == Py_True) entry->drops.is_told = true;
+    Py_DECREF(r);
+    break;  // one backward is one alarm
+  }
+  return true;
+}
+
+PyMethodDef* dropped_methods() { return methods; }
+
+}  // namespace finitude::bindings

@@ -1,0 +1,185 @@
+#include "gate/losses_torch.h"
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cmath>
+#include <functional>
+#include <set>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "gate/checked_torch.h"
+#include "gate/gate_cuda_torch.h"
+#include "gate/live_torch.h"
+#include "gate/shared_torch.h"
+#include "observe/device_memory_torch.h"
+#include "observe/tape_recorder_torch.h"
+#include "observe/tensor_view_torch.h"
+#include "observe/tracer_torch.h"
+#include "pyhost/meter.h"
+#include "pyhost/wrapped_torch.h"
+#include "rewind/jump_torch.h"
+#include "standby/tape_level_torch.h"
+#include "standby/template_tape_torch.h"
+
+namespace finitude::bindings {
+namespace {
+
+constexpr std::size_t kMaxNotes = 4096;
+
+// The leaf tensors below `root`, by their AccumulateGrad nodes. Returns a sign of the graph: of which kinds of nodes it
+// is made, whatever their number, which may change with the data.
+std::uint64_t collect_leaves(const at::Tensor& root, std::unordered_set<const c10::TensorImpl*>* leaves) {
+  constexpr std::size_t kMaxNodes = 1'000'000;
+  std::unordered_set<const torch::autograd::Node*> seen;
+  std::vector<const torch::autograd::Node*> todo;
+  std::set<std::string> kinds;
+  const auto fn = root.grad_fn();
+  if (fn)
+    todo.push_back(fn.get());
+  else
+    leaves->insert(root.unsafeGetTensorImpl());
+  while (!todo.empty() && seen.size() < kMaxNodes) {
+    const auto* node = todo.back();
+    todo.pop_back();
+    if (!seen.insert(node).second) continue;
+    if (const auto* acc = dynamic_cast<const torch::autograd::AccumulateGrad*>(node)) {
+      leaves->insert(acc->variable.unsafeGetTensorImpl());
+    }
+    kinds.insert(node->name());
+    for (const auto& edge : node->next_edges()) {
+      if (edge.function) todo.push_back(edge.function.get());
+    }
+  }
+  std::string all;
+  for (const std::string& kind : kinds) all += kind + ' ';
+  return std::hash<std::string>()(all);
+}
+
+LossNote& add_note() {
+  Live& l = live();
+  if (l.losses.size() >= kMaxNotes) l.losses.erase(l.losses.begin(), l.losses.begin() + kMaxNotes / 2);
+  LossNote& note = l.losses.emplace_back();
+  note.serial = ++l.next_serial;
+  note.thread = this_thread();
+  note.in_closure = l.closure_depth > 0;
+  ++l.counters.losses;
+  return note;
+}
+
+// Of a root with one element; of a complex one, what is worse or greater of its parts.
+double number_of(const observe::TensorView& v) {
+  if (v.dtype == sense::DType::kFloat32) return *reinterpret_cast<const float*>(v.data);
+  const sense::Health h = observe::full(v);
+  return h.nan ? NAN : h.pos_inf ? INFINITY : h.neg_inf ? -INFINITY : h.max;
+}
+
+// Non-scalar roots count only where their grad argument is not zero.
+bool root_is_bad(const observe::TensorView& root, PyObject* grad) {
+  const sense::Health h = observe::full(root);
+  if (h.ok()) return false;
+  observe::TensorView g;
+  if (root.numel <= 1 || grad == nullptr || !THPVariable_Check(grad) ||
+      !observe::view_of(*local_of(THPVariable_Unpack(grad)).unsafeGetTensorImpl(), &g) || g.numel != root.numel) {
+    return true;
+  }
+  const at::Tensor values = local_of(THPVariable_Unpack(grad)).detach().reshape({-1}).to(at::kDouble).contiguous();
+  const double* w = values.const_data_ptr<double>();
+  if (root.dtype == sense::DType::kOther || !root.contiguous) return true;
+  const auto size = static_cast<std::size_t>(sense::info(root.dtype).size_bytes) *
+                    static_cast<std::size_t>(sense::info(root.dtype).reals_per_element);
+  for (std::int64_t i = 0; i < root.numel; ++i) {
+    if (w[i] != 0 && sense::quick_scan(root.data + static_cast<std::size_t>(i) * size, 1, root.dtype).bad) return true;
+  }
+  return false;
+}
+
+void note_root(PyObject* object, PyObject* grad, bool scaled) {
+  if (!THPVariable_Check(object)) return;  // a GradientEdge has no value
+  const at::Tensor& root = local_of(THPVariable_Unpack(object));
+  if (live().devices != 0 && root.defined() && is_watched_device(*root.unsafeGetTensorImpl())) {
+    LossNote& note = add_note();
+    note.scaled = scaled;
+    note.on_device = true;
+    note.micro_batch = static_cast<std::uint32_t>(-1);
+    if (root.numel() == 1 || grad == nullptr || grad == Py_None) note_device_root(root, &note);
+    if (note.in_closure || is_elsewhere(note)) return;
+    if (observe::TapeRecorder::get().on()) observe::TapeRecorder::get().add_outcome("loss", "loss", root);
+    // A step that runs again waits for the device anyway.
+    if (observe::Tracer::get().on() && (tape_records_template() || !observe::all_finite(root))) {
+      observe::Tracer::get().add_sink("loss", "loss", *root.unsafeGetTensorImpl(), 0);
+    }
+    return;
+  }
+  observe::TensorView v;
+  if (!root.defined() || !observe::view_of(*root.unsafeGetTensorImpl(), &v)) return;
+  LossNote& note = add_note();
+  note_graph(note.serial, root);
+  note.scaled = scaled;
+  note.micro_batch = static_cast<std::uint32_t>(-1);
+  note.sum = observe::checksum(v);
+  if (v.numel == 1) {
+    note.value = number_of(v);
+    note.bad = !std::isfinite(note.value);
+  } else {
+    note.bad = observe::quick(v).bad && root_is_bad(v, grad);
+    note.value = note.bad ? NAN : 0;
+  }
+  observe::TensorView g;
+  note.grad_bad = grad != nullptr && THPVariable_Check(grad) &&
+                  observe::view_of(*local_of(THPVariable_Unpack(grad)).unsafeGetTensorImpl(), &g) &&
+                  observe::quick(g).bad;
+  if (note.bad) {
+    live().bad_graph = collect_leaves(root, &note.leaves);
+    note_given(root);
+  }
+  if (note.in_closure || is_elsewhere(note)) return;
+  if (observe::TapeRecorder::get().on()) observe::TapeRecorder::get().add_outcome("loss", "loss", root);
+  // While armed, the loss is a sink at the time it is handed over.
+  template_loss_given(note.serial, root, note.bad);
+  if ((note.bad || tape_records_template()) && observe::Tracer::get().on()) {
+    observe::Tracer::get().add_sink("loss", "loss", *root.unsafeGetTensorImpl(), 0);
+  }
+}
+
+}  // namespace
+
+void note_roots(PyObject* roots, PyObject* grads) {
+  const Metered loss(Piece::kLoss);
+  Live& l = live();
+  if (l.scaled_pending) {  // the unscaled value was judged; the scaled one may overflow by design
+    l.scaled_pending = false;
+    return;
+  }
+  if (any_checked()) settle_checks(roots);
+  if (!PyTuple_Check(roots)) {
+    note_root(roots, grads, false);
+    return;
+  }
+  const Py_ssize_t n = PyTuple_GET_SIZE(roots);
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    PyObject* grad =
+        grads != nullptr && PyTuple_Check(grads) && PyTuple_GET_SIZE(grads) == n ? PyTuple_GET_ITEM(grads, i) : nullptr;
+    note_root(PyTuple_GET_ITEM(roots, i), grad, false);
+  }
+}
+
+void note_inner_roots(PyObject* roots) {
+  Live& l = live();
+  if (l.losses.empty() || !l.losses.back().bad || !PyTuple_Check(roots)) return;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(roots); ++i) {
+    PyObject* root = PyTuple_GET_ITEM(roots, i);
+    if (THPVariable_Check(root)) collect_leaves(THPVariable_Unpack(root), &l.losses.back().leaves);
+  }
+}
+
+void note_scaled(PyObject* loss) {
+  if (any_checked()) settle_checks(loss);
+  note_root(loss, nullptr, true);
+  live().scaled_pending = true;
+}
+
+}  // namespace finitude::bindings

@@ -1,0 +1,66 @@
+#include "gate/param_groups_torch.h"
+
+#include <string_view>
+
+#include "pyhost/guest_torch.h"
+
+namespace finitude::bindings {
+namespace {
+
+// fractions.Fraction, decimal.Decimal, a scalar of NumPy: to ask one runs no code of the program. Another class may run
+// its own.
+bool is_library_number(PyObject* value) {
+  PyTypeObject* const type = Py_TYPE(value);
+  if (type->tp_as_number == nullptr || type->tp_as_number->nb_float == nullptr) return false;
+  const std::string_view name = type->tp_name;
+  if (name.starts_with("numpy.") || name == "decimal.Decimal") return true;
+  static PyObject* const module = PyUnicode_InternFromString("__module__");
+  PyObject* const of = name == "Fraction" ? PyDict_GetItemWithError(type->tp_dict, module) : nullptr;
+  if (of == nullptr) PyErr_Clear();
+  return of != nullptr && PyUnicode_Check(of) && PyUnicode_CompareWithASCIIString(of, "fractions") == 0;
+}
+
+// Integers and booleans count like other numbers.
+std::optional<double> number_of(PyObject* value) {
+  if (PyFloat_Check(value)) return PyFloat_AS_DOUBLE(value);
+  if (!PyLong_Check(value) && !is_library_number(value)) return number_on_cpu(value);
+  PyObject* const number = PyNumber_Float(value);
+  if (number == nullptr) {
+    PyErr_Clear();  // an integer beyond the range of a double
+    return std::nullopt;
+  }
+  const double found = PyFloat_AS_DOUBLE(number);
+  Py_DECREF(number);
+  return found;
+}
+
+}  // namespace
+
+ParamGroups::ParamGroups(PyObject* optimizer) {
+  static PyObject* const name = PyUnicode_InternFromString("param_groups");
+  groups_ = PyObject_GetAttr(optimizer, name);
+  if (groups_ == nullptr)
+    PyErr_Clear();
+  else if (!PyList_Check(groups_))
+    Py_CLEAR(groups_);
+}
+
+PyObject* ParamGroups::params_of(PyObject* group) {
+  static PyObject* const name = PyUnicode_InternFromString("params");
+  PyObject* params = PyDict_Check(group) ? PyDict_GetItemWithError(group, name) : nullptr;
+  if (params == nullptr) PyErr_Clear();
+  return params != nullptr && PyList_Check(params) ? params : nullptr;
+}
+
+double ParamGroups::lr(double fallback) const {
+  static PyObject* const name = PyUnicode_InternFromString("lr");
+  PyObject* group = groups_ != nullptr && PyList_GET_SIZE(groups_) > 0 ? PyList_GET_ITEM(groups_, 0) : Py_None;
+  PyObject* value = PyDict_Check(group) ? PyDict_GetItemWithError(group, name) : nullptr;
+  if (value == nullptr) {
+    PyErr_Clear();
+    return fallback;
+  }
+  return number_of(value).value_or(fallback);
+}
+
+}  // namespace finitude::bindings

@@ -1,0 +1,452 @@
+// Whole stacks: taking, comparing and restoring a snapshot; where the user's code stands.
+#include "rewind/frames_python.h"
+
+#include <cstring>
+#include <exception>
+
+#include "pyhost/python_compat.h"
+#include "rewind/frames_memory.h"
+
+namespace finitude::bindings {
+namespace {
+
+constexpr std::size_t kMaxFrames = 900;
+
+// Nothing may run the user's code while frames are being read: no collection, and exceptions are set aside.
+class Quiet {
+ public:
+  Quiet() : collecting_(PyGC_Disable() != 0) { PyErr_Fetch(&type_, &value_, &trace_); }
+  ~Quiet() {
+    PyErr_Clear();
+    PyErr_Restore(type_, value_, trace_);
+    if (collecting_) PyGC_Enable();
+  }
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+
+ private:
+  bool collecting_;
+  PyObject *type_ = nullptr, *value_ = nullptr, *trace_ = nullptr;
+};
+
+int site_start(CodeInfo* info, int unit) {
+  const CodeInfo::Site* site = site_at(info, unit);
+  return site == nullptr || site->start < 0 ? unit : site->start;
+}
+
+// False for what may call back more than once: its loop would hold a position that nobody can see.
+bool calls_once(PyObject* callee) {
+  if (callee == nullptr) return false;
+  // Bound methods and functools.partial put their first argument into the callable's place meanwhile.
+  if (PyCallable_Check(callee) == 0) return true;
+  if (PyMethod_Check(callee)) callee = PyMethod_GET_FUNCTION(callee);
+  if (PyFunction_Check(callee)) return true;
+  if (PyCFunction_Check(callee)) {
+    const char* name = reinterpret_cast<PyCFunctionObject*>(callee)->m_ml->ml_name;
+    for (const char* once : {"exec", "eval", "__import__", "__build_class__", "send", "run"}) {
+      if (name != nullptr && std::strcmp(name, once) == 0) return true;
+    }
+    return false;
+  }
+  const auto python_method = [](PyTypeObject* type, const char* name) {
+    PyObject* method = PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), name);
+    const bool is = method != nullptr && (PyFunction_Check(method) || PyMethod_Check(method));
+    Py_XDECREF(method);
+    PyErr_Clear();
+    return is;
+  };
+  if (PyType_Check(callee)) {
+    auto* type = reinterpret_cast<PyTypeObject*>(callee);
+    return python_method(type, "__init__") || python_method(type, "__new__") ||
+           python_method(Py_TYPE(callee), "__call__");
+  }
+  // functools.partial and lru_cache hand on a single call, as does any class with a __call__ in Python.
+  const char* name = Py_TYPE(callee)->tp_name;
+  return std::strcmp(name, "functools.partial") == 0 || std::strcmp(name, "functools._lru_cache_wrapper") == 0 ||
+         std::strcmp(name, "method-wrapper") == 0 || python_method(Py_TYPE(callee), "__call__");
+}
+
+// Is C code that keeps values of its own between this frame and the next one in?
+bool hidden_state(RawFrame* frame, CodeInfo* info, RawFrame* inner, std::string* why) {
+  if (frame_stack_depth(frame) >= 0) return false;  // one Python function called another
+  const CodeInfo::Site* site = site_at(info, frame_site(frame));
+  if (site == nullptr || (site->callable < 0 && !site->draws)) return false;
+  PyObject** stack = frame_stack(frame);
+  PyObject* culprit = nullptr;
+  if (site->draws) {
+    culprit = stack[site->depth - 1];
+    if (culprit != nullptr && FrameMemory::hides_nothing(culprit)) return false;
+  } else {
+    culprit = stack[site->callable];
+    if (culprit == nullptr && site->callable_or_next) culprit = stack[site->callable + 1];
+    if (calls_once(culprit)) return false;
+    // A builtin that draws from the generator which runs the step: all that matters is in the generator.
+    for (int i = site->survivors; frame_is_generator(inner) && i < site->depth; ++i) {
+      if (stack[i] != nullptr && is_generator(stack[i]) && generator_state(stack[i]) == GeneratorState::kRunning)
+        return false;
+    }
+  }
+  PyObject* name = culprit == nullptr ? nullptr : PyObject_Repr(culprit);
+  const char* text = name == nullptr ? nullptr : PyUnicode_AsUTF8(name);
+  *why = "the step runs inside " + std::string(text == nullptr ? "a builtin" : text) + " (" +
+         place(*info, frame_site(frame)) + "), whose own position cannot be set back";
+  Py_XDECREF(name);
+  PyErr_Clear();
+  return true;
+}
+
+template <typename Visit>
+void walk(Visit visit) {
+  for (RawFrame* frame = current_frame(); frame != nullptr; frame = outer_frame(frame)) {
+    if (!visit(frame, code_info(frame_code(frame)))) return;
+  }
+}
+
+PyTypeObject* optimizer_type = nullptr;  // held for good
+
+// Is this code that of the type's method of that name, also below decorators that say what they wrap?
+bool is_method(PyTypeObject* type, PyCodeObject* code) {
+  constexpr int kMostDecorators = 8;
+  PyObject* held = Py_XNewRef(_PyType_Lookup(type, code->co_name));
+  bool found = false;
+  for (int i = 0; held != nullptr && !found && i < kMostDecorators; ++i) {
+    found = PyFunction_Check(held) && PyFunction_GET_CODE(held) == reinterpret_cast<PyObject*>(code);
+    PyObject* inner = found || !PyFunction_Check(held) ? nullptr : PyObject_GetAttrString(held, "__wrapped__");
+    PyErr_Clear();
+    Py_SETREF(held, inner);
+  }
+  Py_XDECREF(held);
+  return found;
+}
+
+}  // namespace
+
+struct StackSnapshot::Impl {
+  FrameMemory memory;
+  // What is known of the frames of the stack by their code, innermost first: the same calls stand there in every step.
+  struct Seat {
+    PyCodeObject* code = nullptr;
+    CodeInfo* info = nullptr;
+    int unit = -1;
+    bool library = false, in_loop = false;
+    bool hands = false;  // C code that it waits for was given an iterator when it came to that unit
+  };
+  std::vector<Seat> seats;
+  std::vector<std::unique_ptr<FrameState>> frames;  // innermost user frame first; `used` of them count
+  std::size_t used = 0;
+  PyThreadState* thread = nullptr;
+  bool valid = false;
+  std::string reason = "no snapshot was taken";
+  std::vector<std::string> unset;
+  std::vector<PyCodeObject*> unset_in;  // of each, the function whose own it is; null: of a module or a class body
+
+  bool remember_all();
+  void drop_from(std::size_t first);
+  bool compare(std::string* why, std::vector<RawFrame*>* live, bool* jumps);
+};
+
+bool StackSnapshot::Impl::remember_all() {
+  used = 0;
+  bool good = true;
+  std::size_t depth = 0;
+  for (RawFrame* frame = current_frame(); good && frame != nullptr; frame = outer_frame(frame), ++depth) {
+    if (depth == seats.size()) seats.emplace_back();
+    Seat& seat = seats[depth];
+    if (seat.code != frame_code(frame)) {
+      CodeInfo* info = code_info(frame_code(frame));
+      seat = {frame_code(frame), info, -1, info->library, false, false};
+    }
+    if (used == 0 && seat.library) continue;
+    if (used == kMaxFrames) {
+      reason = "the stack is too deep";
+      return false;
+    }
+    if (used == frames.size()) frames.push_back(std::make_unique<FrameState>());
+    const int unit = frame_site(frame);
+    FrameState& state = *frames[used++];
+    if (seat.unit != unit) seat.hands = used > 1 && FrameMemory::hands_iterators(frame, seat.info);
+    if (seat.library && state.info == seat.info && state.unit == unit && seat.unit == unit && !seat.in_loop &&
+        !seat.hands)
+      continue;
+    if (state.info != seat.info || seat.library) memory.forget(&state);
+    state.info = seat.info;
+    state.unit = seat.unit = unit;
+    state.user = !seat.library;
+    if (state.user)
+      state.waits_in_python = frame_stack_depth(frame) >= 0, state.return_offset = frame_return_offset(frame);
+    state.fingerprint = 0;
+    if (seat.hands || state.handed_at != 0) memory.remember_handed(frame, &state);
+    if (state.user) {
+      good = memory.remember(frame, &state, &reason);
+      continue;
+    }
+    const CodeInfo::Site* site = site_at(seat.info, unit);
+    seat.in_loop = site == nullptr || site->in_loop;
+    if (seat.in_loop) state.fingerprint = fingerprint(frame, seat.info);
+  }
+  if (good && used == 0) {
+    reason = "no user code is on the stack";
+    good = false;
+  }
+  return good;
+}
+
+void StackSnapshot::Impl::drop_from(std::size_t first) {
+  for (std::size_t i = first; i < frames.size(); ++i) {
+    memory.forget(frames[i].get());
+    frames[i]->info = nullptr;
+  }
+  used = first < used ? first : used;
+}
+
+bool StackSnapshot::Impl::compare(std::string* why, std::vector<RawFrame*>* live, bool* jumps) {
+  if (!valid) {
+    *why = reason;
+    return false;
+  }
+  if (thread != PyThreadState_Get()) {
+    *why = "the step ran in another thread";
+    return false;
+  }
+  walk([&](RawFrame* frame, CodeInfo* info) {
+    if (live->empty() && info->library) return true;
+    live->push_back(frame);
+    return live->size() <= used;
+  });
+  if (live->size() != used) {
+    *why = "the stack is of another depth";
+    return false;
+  }
+  for (std::size_t i = 0; i < used; ++i) {
+    const FrameState& state = *frames[i];
+    RawFrame* frame = (*live)[i];
+    if (frame_code(frame) != state.info->code) {
+      CodeInfo* now = code_info(frame_code(frame));
+      *why = "called from " + now->function + " (" + place(*now, frame_site(frame)) + ") instead of " +
+             state.info->function + " (" + place(*state.info, state.unit) + ")";
+      return false;
+    }
+    const int unit = frame_site(frame);
+    const bool moved = unit != state.unit && site_start(state.info, unit) != site_start(state.info, state.unit);
+    const bool can_move = kFramesCanJump && state.user && state.waits_in_python && frame_stack_depth(frame) >= 0;
+    if (moved && !can_move) {
+      *why = "called from " + place(*state.info, unit) + " instead of " + place(*state.info, state.unit);
+      return false;
+    }
+    if (moved) *jumps = true;
+    if (i > 0 && !FrameMemory::handed_stand(state, frame) && hidden_state(frame, state.info, (*live)[i - 1], why))
+      return false;
+    if (state.fingerprint != 0 && fingerprint(frame, state.info) != state.fingerprint) {
+      *why = "a loop outside the user's code has moved on (" + place(*state.info, unit) + ")";
+      return false;
+    }
+    if (state.user && !memory.fits(state, frame, why)) return false;
+  }
+  return memory.doubts_hold(why);
+}
+
+StackSnapshot::StackSnapshot() : impl_(std::make_unique<Impl>()) {}
+
+StackSnapshot::~StackSnapshot() {
+  if (Py_IsInitialized() != 0) {
+    clear();
+    return;
+  }
+  (void)impl_.release();  // the interpreter has gone, and its objects with it
+}
+
+void StackSnapshot::take(const SnapshotOptions& options) noexcept {
+  Impl& impl = *impl_;
+  try {
+    {
+      Quiet quiet;
+      impl.valid = false;
+      impl.thread = PyThreadState_Get();
+      impl.memory.keeper.keep_strong = options.keep_strong;
+      impl.memory.keeper.make_stand_in = options.make_stand_in;
+      impl.memory.keeper.context = options.context;
+      impl.memory.keeper.keep_all = options.keep_all;
+      impl.memory.begin();
+      impl.valid = impl.remember_all();
+      // A snapshot that cannot be used holds on to nothing.
+      impl.drop_from(impl.valid ? impl.used : 0);
+      if (!impl.valid) impl.memory.begin();
+    }
+    PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+    PyErr_Fetch(&type, &value, &trace);
+    impl.memory.finish();
+    PyErr_Restore(type, value, trace);
+  } catch (const std::exception& error) {
+    impl.valid = false;
+    impl.reason = "out of memory";
+  }
+}
+
+void StackSnapshot::clear() noexcept {
+  Impl& impl = *impl_;
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  impl.valid = false;
+  impl.reason = "no snapshot was taken";
+  try {
+    impl.drop_from(0);
+    impl.memory.forget_all();
+  } catch (const std::exception&) {
+  }
+  PyErr_Restore(type, value, trace);
+}
+
+RewindVerdict StackSnapshot::can_restore() noexcept {
+  RewindVerdict verdict;
+  try {
+    Quiet quiet;
+    std::vector<RawFrame*> live;
+    verdict.possible = impl_->compare(&verdict.reason, &live, &verdict.jumps);
+  } catch (const std::exception&) {
+    verdict.possible = false;
+  }
+  return verdict;
+}
+
+bool StackSnapshot::restore(std::string* why) noexcept {
+  Impl& impl = *impl_;
+  try {
+    {
+      Quiet quiet;
+      std::vector<RawFrame*> live;
+      bool jumps = false;
+      if (!impl.compare(why, &live, &jumps)) return false;
+      impl.unset.clear();
+      impl.unset_in.clear();
+      for (std::size_t i = 0; i < impl.used; ++i) {
+        FrameState& state = *impl.frames[i];
+        if (state.user) impl.memory.put(state, live[i], &impl.unset);
+        impl.unset_in.resize(impl.unset.size(), state.info->optimized ? state.info->code : nullptr);
+        if (jumps && state.user && site_start(state.info, frame_site(live[i])) != site_start(state.info, state.unit)) {
+          set_frame_site(live[i], state.unit, state.return_offset);
+        }
+      }
+    }
+    PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+    PyErr_Fetch(&type, &value, &trace);
+    impl.memory.keeper.flush();
+    PyErr_Restore(type, value, trace);
+    return true;
+  } catch (const std::exception&) {
+    *why = "out of memory";
+    return false;
+  }
+}
+
+const std::vector<std::string>& StackSnapshot::unset_names() const { return impl_->unset; }
+
+const std::vector<PyCodeObject*>& StackSnapshot::unset_in() const { return impl_->unset_in; }
+
+void set_frame_rules(const FrameRules& rules) noexcept {
+  try {
+    set_code_rules({rules.library_prefixes, rules.module_calls});
+    set_types({rules.tensor_type, rules.external_iterators, {}});
+    optimizer_type = rules.optimizer_type;
+  } catch (const std::exception&) {
+  }
+}
+
+int user_stack_ids(FrameId* out, int max_frames) noexcept {
+  int count = 0;
+  try {
+    walk([&](RawFrame* frame, CodeInfo* info) {
+      if (count >= max_frames) return false;
+      if (!info->library) out[count++] = frame_id(info, frame_site(frame));
+      return true;
+    });
+  } catch (const std::exception&) {
+  }
+  return count;
+}
+
+void user_stack(std::vector<record::Frame>* out, int max_frames) noexcept {
+  constexpr int kMost = 256;
+  FrameId ids[kMost];
+  const int count = user_stack_ids(ids, max_frames < kMost ? max_frames : kMost);
+  try {
+    out->resize(static_cast<std::size_t>(count));
+    for (int i = 0; i < count; ++i) (*out)[i] = frame_at(ids[i]);
+  } catch (const std::exception&) {
+    out->clear();
+  }
+}
+
+int snapshot_user_line(std::string* file, std::string* function) noexcept {
+  FrameId id = 0;
+  if (user_stack_ids(&id, 1) == 0) return 0;
+  const record::Frame& frame = frame_at(id);
+  try {
+    *file = frame.file;
+    *function = frame.function;
+  } catch (const std::exception&) {
+    return 0;
+  }
+  return frame.line;
+}
+
+PyObject* function_names(PyObject* frame) {
+  PyObject* names = PyDict_New();
+  if (names == nullptr) return nullptr;
+  RawFrame* raw = raw_frame(frame);
+  PyCodeObject* code = frame_code(raw);
+  for (int i = 0; i < code_fast_count(code); ++i) {
+    PyObject* value = frame_fast(raw)[i];
+    if (value != nullptr && fast_is_cell(code, i) && PyCell_Check(value)) value = PyCell_GET(value);
+    if (value != nullptr && PyDict_SetItem(names, fast_name(code, i), value) != 0) {
+      Py_DECREF(names);
+      return nullptr;
+    }
+  }
+  return names;
+}
+
+void running_iterators(std::vector<PyObject*>* out) noexcept {
+  try {
+    out->clear();
+    walk([&](RawFrame* frame, CodeInfo* info) {
+      const int depth = info->library ? 0 : surviving_depth(frame, info);
+      for (int i = 0; i < depth; ++i) {
+        PyObject* object = frame_stack(frame)[i];
+        if (object != nullptr && type_info(Py_TYPE(object)).iterates) out->push_back(object);
+      }
+      return true;
+    });
+  } catch (const std::exception&) {
+    out->clear();
+  }
+}
+
+bool in_method_of_optimizer() noexcept {
+  bool found = false;
+  try {
+    walk([&](RawFrame* frame, CodeInfo* info) {
+      if (info->library) return true;
+      PyObject* self = optimizer_type != nullptr && info->optimized ? frame_first_argument(frame) : nullptr;
+      found = self != nullptr && PyType_IsSubtype(Py_TYPE(self), optimizer_type) != 0 &&
+              is_method(Py_TYPE(self), frame_code(frame));
+      return false;
+    });
+  } catch (const std::exception&) {
+  }
+  return found;
+}
+
+void current_module_self(std::vector<PyObject*>* out) noexcept {
+  try {
+    out->clear();
+    walk([&](RawFrame* frame, CodeInfo* info) {
+      PyObject* self = info->module_call ? frame_first_argument(frame) : nullptr;
+      if (self != nullptr) out->push_back(self);
+      return true;
+    });
+  } catch (const std::exception&) {
+    out->clear();
+  }
+}
+
+}  // namespace finitude::bindings

@@ -1,0 +1,62 @@
+#include "rewind/loader_methods_torch.h"
+
+#include "rewind/loader_torch.h"
+
+namespace finitude::bindings {
+namespace {
+
+PyObject* loader_iter(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs != 1) {
+    PyErr_SetString(PyExc_TypeError, "__iter__() takes no arguments");
+    return nullptr;
+  }
+  return loader_log().iter(args[0]);
+}
+
+PyObject* loader_next(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs != 1) {
+    PyErr_SetString(PyExc_TypeError, "__next__() takes no arguments");
+    return nullptr;
+  }
+  return loader_log().next(args[0]);
+}
+
+PyObject* loader_next_index(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs != 1) {
+    PyErr_SetString(PyExc_TypeError, "_next_index() takes no arguments");
+    return nullptr;
+  }
+  return loader_log().next_index(args[0]);
+}
+
+PyMethodDef iter_def = {"__iter__", reinterpret_cast<PyCFunction>(loader_iter), METH_FASTCALL, nullptr};
+PyMethodDef next_def = {"__next__", reinterpret_cast<PyCFunction>(loader_next), METH_FASTCALL, nullptr};
+PyMethodDef index_def = {"_next_index", reinterpret_cast<PyCFunction>(loader_next_index), METH_FASTCALL, nullptr};
+
+// A C function as a method of a Python class: no Python frame of ours on the loader's path.
+PyObject* as_method(PyMethodDef* def) {
+  PyObject* function = PyCFunction_New(def, nullptr);
+  if (function == nullptr) return nullptr;
+  PyObject* method = PyInstanceMethod_New(function);
+  Py_DECREF(function);
+  return method;
+}
+
+}  // namespace
+
+PyObject* loader_methods(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs != 2 && nargs != 3) {
+    PyErr_SetString(PyExc_TypeError, "loader_methods(original __iter__, original __next__[, original _next_index])");
+    return nullptr;
+  }
+  for (Py_ssize_t i = 0; i < nargs; ++i) Py_INCREF(args[i]);
+  Py_XSETREF(loader_log().original_iter, args[0]);
+  Py_XSETREF(loader_log().original_next, args[1]);
+  if (nargs == 3) Py_XSETREF(loader_log().original_next_index, args[2]);
+  PyObject* a = as_method(&iter_def);
+  PyObject* b = as_method(&next_def);
+  PyObject* c = as_method(&index_def);
+  return a != nullptr && b != nullptr && c != nullptr ? Py_BuildValue("(NNN)", a, b, c) : nullptr;
+}
+
+}  // namespace finitude::bindings

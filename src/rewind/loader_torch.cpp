@@ -1,0 +1,363 @@
+#include "rewind/loader_torch.h"
+
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "base/checksum.h"
+#include "gate/live_torch.h"
+#include "observe/tensor_view_torch.h"
+#include "observe/tracer_torch.h"
+#include "pyhost/guest_torch.h"
+#include "pyhost/meter.h"
+#include "rewind/loader_indices_python.h"
+#include "rewind/rewind_torch.h"
+#include "standby/template_tape_torch.h"
+
+namespace finitude::bindings {
+namespace {
+
+constexpr std::size_t kMaxEvents = 4096;
+constexpr std::size_t kMaxSpare = 16;
+constexpr std::size_t kSumBytes = 512;  // read of one tensor, some here and some there: each place costs a cache miss
+constexpr std::size_t kSumStretch = 128;
+constexpr int kMaxDepth = 6;
+constexpr int kMaxTensors = 256;
+
+struct Walk {
+  void (*visit)(PyObject*, const BatchPath&, void*);
+  void* data;
+  int left = kMaxTensors;
+};
+
+// Containers first: what is no tensor costs torch a walk over its classes to tell.
+void walk(PyObject* object, const BatchPath& path, int depth, Walk* w) {
+  if (object == nullptr || depth > kMaxDepth || w->left <= 0) return;
+  if (PyTuple_Check(object) || PyList_Check(object)) {
+    const Py_ssize_t n = PySequence_Fast_GET_SIZE(object);
+    for (Py_ssize_t i = 0; i < n && w->left > 0; ++i)
+      walk(PySequence_Fast_GET_ITEM(object, i), {&path, i, nullptr}, depth + 1, w);
+  } else if (PyDict_Check(object)) {
+    PyObject *key, *value;
+    Py_ssize_t pos = 0;
+    while (PyDict_Next(object, &pos, &key, &value)) walk(value, {&path, 0, key}, depth + 1, w);
+  } else if (THPVariable_Check(object)) {
+    --w->left;
+    w->visit(object, path, w->data);
+  }
+}
+
+struct BatchSum {
+  std::uint64_t sum = 0;
+  std::size_t size_bytes = 0;
+};
+
+BatchSum sum_of(PyObject* batch) {
+  BatchSum sum;
+  for_each_tensor(
+      batch,
+      [](PyObject* t, const BatchPath&, void* data) {
+        observe::TensorView v;
+        if (!observe::view_of(*THPVariable_Unpack(t).unsafeGetTensorImpl(), &v)) return;
+        auto* out = static_cast<BatchSum*>(data);
+        const auto size_bytes = static_cast<std::size_t>(v.end - v.begin);
+        const auto seed = out->sum + static_cast<std::uint64_t>(v.numel);
+        out->size_bytes += size_bytes;
+        if (size_bytes <= kSumBytes) {
+          out->sum = base::checksum(v.data, size_bytes, seed);
+          return;
+        }
+        // First, last, and evenly in between: what changes a batch in place changes it all over.
+        constexpr std::size_t kStretches = kSumBytes / kSumStretch;
+        char sample[kSumBytes];
+        for (std::size_t i = 0; i < kStretches; ++i) {
+          const std::size_t at = (size_bytes - kSumStretch) / (kStretches - 1) * i;
+          std::memcpy(sample + i * kSumStretch, v.data + at, kSumStretch);
+        }
+        out->sum = base::checksum(sample, kSumBytes, seed);
+      },
+      &sum);
+  return sum;
+}
+
+void name_for_trace(PyObject* batch) {
+  for_each_tensor(
+      batch,
+      [](PyObject* t, const BatchPath& path, void*) {
+        observe::Tracer::get().name_batch(*THPVariable_Unpack(t).unsafeGetTensorImpl(), path.text());
+      },
+      nullptr);
+}
+
+// null: of what is in a batch nothing can be taken out, or it is of a class that may do something else then.
+PyObject* copy_of_content(PyObject* batch) {
+  PyObject* copy = PyDict_CheckExact(batch)   ? PyDict_Copy(batch)
+                   : PyList_CheckExact(batch) ? PyList_GetSlice(batch, 0, PyList_GET_SIZE(batch))
+                                              : nullptr;
+  if (copy == nullptr) PyErr_Clear();
+  return copy;
+}
+
+// Has something been taken out of it, put in or exchanged?
+bool holds_other_things(PyObject* batch, PyObject* content) {
+  if (PyList_CheckExact(batch)) {
+    const Py_ssize_t count = PyList_GET_SIZE(content);
+    bool same = PyList_GET_SIZE(batch) == count;
+    for (Py_ssize_t i = 0; same && i < count; ++i) same = PyList_GET_ITEM(batch, i) == PyList_GET_ITEM(content, i);
+    return !same;
+  }
+  PyObject *key, *value, *key_now, *value_now;
+  Py_ssize_t at = 0, at_now = 0;
+  bool same = PyDict_GET_SIZE(batch) == PyDict_GET_SIZE(content);
+  while (same && PyDict_Next(content, &at, &key, &value))
+    same = PyDict_Next(batch, &at_now, &key_now, &value_now) && key == key_now && value == value_now;
+  return !same;
+}
+
+void put_content_back(PyObject* batch, PyObject* content) {
+  if (content == nullptr || !holds_other_things(batch, content)) return;
+  if (PyList_CheckExact(batch)) {
+    if (PyList_SetSlice(batch, 0, PyList_GET_SIZE(batch), content) != 0) PyErr_Clear();
+    return;
+  }
+  PyDict_Clear(batch);
+  if (PyDict_Update(batch, content) != 0) PyErr_Clear();
+}
+
+}  // namespace
+
+std::string BatchPath::text() const {
+  if (outer == nullptr) return "batch";
+  if (key == nullptr) return outer->text() + "[" + std::to_string(index) + "]";
+  const char* text = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : nullptr;
+  if (text == nullptr) PyErr_Clear();
+  return outer->text() + "[" + (text != nullptr ? text : "?") + "]";
+}
+
+void for_each_tensor(PyObject* batch, void (*visit)(PyObject*, const BatchPath&, void*), void* data) {
+  Walk w{visit, data};
+  walk(batch, {}, 0, &w);
+}
+
+void LoaderLog::forget() {
+  begin_window(position());
+  Py_CLEAR(earlier_.indices);
+  earlier_ = Earlier();
+}
+
+void LoaderLog::spare(std::unique_ptr<RngState> state) {
+  if (state && spare_.size() < kMaxSpare) spare_.push_back(std::move(state));
+}
+
+void LoaderLog::keep_last_of(std::vector<LoaderEvent>* old) {
+  std::size_t last = old->size();
+  while (last > 0 && ((*old)[last - 1].kind != LoaderEvent::kNext || !(*old)[last - 1].grad_mode)) --last;
+  if (last-- == 0) return;
+  LoaderEvent& e = (*old)[last];
+  std::unique_ptr<RngState> before = std::move(last > 0 ? (*old)[last - 1].after : earlier_.after);
+  spare(std::move(earlier_.before));
+  spare(std::move(earlier_.after));
+  earlier_.owner = e.owner;
+  earlier_.sum = e.sum;
+  earlier_.size_bytes = e.size_bytes;
+  earlier_.before = std::move(before);
+  earlier_.after = std::move(e.after);
+  std::swap(earlier_.indices, e.indices);  // the one before is let go of with the events
+}
+
+bool LoaderLog::origin_of(PyObject* batch, BatchOrigin* origin) const {
+  const BatchSum sum = sum_of(batch);
+  if (sum.size_bytes == 0) return false;
+  for (std::size_t i = events_.size(); i-- > 0;) {
+    const LoaderEvent& e = events_[i];
+    if (e.kind != LoaderEvent::kNext || !e.grad_mode || e.sum != sum.sum || e.size_bytes != sum.size_bytes) continue;
+    *origin = {e.owner, e.indices, i > 0 ? events_[i - 1].after.get() : earlier_.after.get(), e.after.get()};
+    return true;
+  }
+  if (earlier_.owner == nullptr || earlier_.sum != sum.sum || earlier_.size_bytes != sum.size_bytes) return false;
+  for (const LoaderEvent& e : events_) {
+    if (e.owner != earlier_.owner || e.kind == LoaderEvent::kIter) continue;
+    *origin = {e.owner, earlier_.indices, earlier_.before.get(), earlier_.after.get()};
+    return true;
+  }
+  return false;
+}
+
+void LoaderLog::begin_window(std::size_t oldest) {
+  if (replaying_) return;
+  const Metered loader(Piece::kLoader);
+  window_ = position();
+  const std::size_t count = std::min(std::max(oldest, base_) - base_, events_.size());
+  if (count == 0) return;
+  // Dropping a batch can run arbitrary destructors; they must find the log consistent.
+  std::vector<LoaderEvent> old;
+  old.swap(events_);
+  for (std::size_t i = count; i < old.size(); ++i) events_.push_back(std::move(old[i]));
+  base_ += count;
+  old.resize(count);
+  keep_last_of(&old);
+  for (LoaderEvent& e : old) {
+    size_bytes_ -= e.size_bytes;
+    Py_DECREF(e.owner);
+    Py_XDECREF(e.result);
+    Py_XDECREF(e.content);
+    Py_XDECREF(e.indices);
+    spare(std::move(e.after));
+  }
+  old.clear();
+  if (events_.empty()) events_.swap(old);  // its memory, for the next window
+}
+
+std::unique_ptr<RngState> LoaderLog::rng_now() {
+  std::unique_ptr<RngState> state;
+  if (spare_.empty()) {
+    state = std::make_unique<RngState>();
+  } else {
+    state = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  take_rng(state.get());
+  return state;
+}
+
+const RngState* LoaderLog::last_fetch() const {
+  for (std::size_t i = events_.size(); i-- > 0 && base_ + i >= window_;) {
+    if (events_[i].kind == LoaderEvent::kNext) return events_[i].after.get();
+  }
+  return nullptr;
+}
+
+std::vector<const LoaderEvent*> LoaderLog::batches_since(std::size_t position) const {
+  std::vector<const LoaderEvent*> found;
+  for (std::size_t i = std::max(position, base_) - base_; i < events_.size(); ++i) {
+    if (events_[i].kind == LoaderEvent::kNext && events_[i].grad_mode) found.push_back(&events_[i]);
+  }
+  return found;
+}
+
+bool is_unchanged(const LoaderEvent& event) { return sum_of(event.result).sum == event.sum; }
+
+bool LoaderLog::wants() const { return live().on && live().keeps_window_start && !replaying_; }
+
+void LoaderLog::begin_replay(std::size_t position) {
+  replaying_ = true;
+  position_ = position - base_;
+  diverged_ = nullptr;
+}
+
+bool LoaderLog::end_replay(const char** why) {
+  replaying_ = false;
+  if (diverged_ == nullptr && position_ < events_.size()) diverged_ = "the second run asked for fewer batches";
+  *why = diverged_;
+  return diverged_ == nullptr;
+}
+
+PyObject* LoaderLog::replay(LoaderEvent::Kind kind, PyObject* owner, bool* matched) {
+  *matched = false;
+  if (position_ >= events_.size()) {
+    diverged_ = "the second run asked for more batches";
+    return nullptr;
+  }
+  LoaderEvent& e = events_[position_];
+  const bool fits =
+      e.owner == owner && (kind == LoaderEvent::kIter ? e.kind == LoaderEvent::kIter : e.kind != LoaderEvent::kIter);
+  if (!fits) {
+    diverged_ = "the second run used its loaders in another order";
+    return nullptr;
+  }
+  *matched = true;
+  ++position_;
+  if (e.result != nullptr && e.kind == LoaderEvent::kNext) put_content_back(e.result, e.content);
+  if (e.result != nullptr && e.kind == LoaderEvent::kNext && sum_of(e.result).sum != e.sum)
+    diverged_ = "a batch was changed in place";
+  restore_rng(*e.after);
+  if (e.kind == LoaderEvent::kNext && observe::Tracer::get().on()) name_for_trace(e.result);
+  Py_XINCREF(e.result);
+  return e.result;  // null without an error set: StopIteration
+}
+
+PyObject* LoaderLog::given_again(LoaderEvent::Kind kind, PyObject* owner, bool* matched) {
+  PyObject* result = nullptr;
+  if (!as_guest([&] { result = replay(kind, owner, matched); }))
+    diverged_ = "a batch of the first run could not be given again";
+  return result;
+}
+
+PyObject* LoaderLog::iter(PyObject* loader) {
+  if (replaying_) {
+    bool matched = false;
+    PyObject* result = given_again(LoaderEvent::kIter, loader, &matched);
+    if (matched) return result;
+  }
+  PyObject* result;
+  {
+    const WithoutTemplate unrecorded;
+    result = PyObject_CallOneArg(original_iter, loader);
+  }
+  if (result != nullptr && wants() && events_.size() < kMaxEvents) {
+    const Metered noted(Piece::kLoader);
+    as_guest([&] {
+      events_.push_back({LoaderEvent::kIter, loader, result, rng_now(), 0, 0});
+      Py_INCREF(loader);
+      Py_INCREF(result);
+    });
+  }
+  return result;
+}
+
+PyObject* LoaderLog::next_index(PyObject* iterator) {
+  PyObject* index = PyObject_CallOneArg(original_next_index, iterator);
+  if (index == nullptr || !wants()) return index;
+  const Metered noted(Piece::kLoader);
+  as_guest([&] { keep_indices(iterator, index); });
+  return index;
+}
+
+void LoaderLog::note_next(PyObject* iterator, PyObject* batch) {
+  if (batch == nullptr) {
+    events_.push_back({LoaderEvent::kStop, iterator, nullptr, rng_now(), 0, 0, c10::GradMode::is_enabled()});
+    Py_INCREF(iterator);
+    return;
+  }
+  const BatchSum sum = sum_of(batch);
+  events_.push_back(
+      {LoaderEvent::kNext, iterator, batch, rng_now(), sum.sum, sum.size_bytes, c10::GradMode::is_enabled()});
+  Py_INCREF(iterator);
+  Py_INCREF(batch);
+  size_bytes_ += sum.size_bytes;
+  events_.back().content = copy_of_content(batch);
+  events_.back().indices = take_indices(iterator);
+  batch_given();
+  if (observe::Tracer::get().on()) name_for_trace(batch);
+  if (events_.back().grad_mode) template_batch_given();
+}
+
+PyObject* LoaderLog::next(PyObject* iterator) {
+  if (replaying_) {
+    bool matched = false;
+    PyObject* result = given_again(LoaderEvent::kNext, iterator, &matched);
+    if (matched) {
+      if (result == nullptr) PyErr_SetNone(PyExc_StopIteration);
+      return result;
+    }
+  }
+  PyObject* result;
+  {
+    const WithoutTemplate unrecorded;
+    observe::Tracer::PhaseGuard phase(record::Phase::kData);
+    result = PyObject_CallOneArg(original_next, iterator);
+  }
+  if (!wants() || events_.size() >= kMaxEvents) return result;
+  const Metered noted(Piece::kLoader);
+  if (result == nullptr && !PyErr_ExceptionMatches(PyExc_StopIteration)) return result;
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  as_guest([&] { note_next(iterator, result); });
+  PyErr_Restore(type, value, trace);
+  return result;
+}
+
+}  // namespace finitude::bindings

@@ -1,0 +1,309 @@
+#include "rewind/stack_torch.h"
+
+#include <ATen/EmptyTensor.h>
+#include <Python.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+
+#include "observe/tensor_view_torch.h"
+#include "observe/tracer_torch.h"
+#include "pyhost/meter.h"
+#include "pyhost/script_lines_torch.h"
+#include "rewind/frames_python.h"
+
+namespace finitude::bindings {
+namespace {
+
+constexpr int kMaxFrames = 32;
+// Batches are small beside the model; what is larger is remembered weakly like any activation.
+constexpr std::size_t kStrongBytes = 48u << 20;
+
+// Outputs that are read after the step as well (what is predicted, a hidden state that is carried on) are smaller
+// still.
+constexpr std::size_t kOutputBytes = 2u << 20;
+
+struct Budget {
+  std::size_t left = kStrongBytes;
+  std::size_t outputs_left = kOutputBytes;
+};
+
+bool fits(std::size_t size_bytes, std::size_t* left) {
+  if (size_bytes > *left) return false;
+  *left -= size_bytes;
+  return true;
+}
+
+// The bytes of a numpy array that holds nothing but numbers, else nothing.
+std::optional<std::size_t> bytes_of_array(PyObject* object) {
+  if (std::string_view(Py_TYPE(object)->tp_name) != "numpy.ndarray") return std::nullopt;
+  Py_buffer view;
+  if (PyObject_GetBuffer(object, &view, PyBUF_FULL_RO) != 0) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  const bool plain = view.format == nullptr || std::string_view(view.format).find('O') == std::string_view::npos;
+  const auto size_bytes = static_cast<std::size_t>(view.len);
+  PyBuffer_Release(&view);
+  return plain ? std::optional(size_bytes) : std::nullopt;
+}
+
+// Leaf data (a batch fetched ahead) is kept; activations are not, so that no peak moves.
+bool keep_strong(PyObject* object, void* context) {
+  std::size_t* left = &static_cast<Budget*>(context)->left;
+  if (!THPVariable_Check(object)) {
+    const auto size_bytes = bytes_of_array(object);
+    return size_bytes && fits(*size_bytes, left);
+  }
+  const at::Tensor& t = THPVariable_Unpack(object);
+  if (t.requires_grad()) return false;  // also of what a graph leads to
+  observe::TensorView v;
+  if (!observe::place_of(*t.unsafeGetTensorImpl(), &v)) return false;
+  return fits(static_cast<std::size_t>(v.storage->nbytes()), left);
+}
+
+// Without the dispatcher, on which the program's modes may stand.
+PyObject* tensor_of_number(const StandIn& of) try {
+  const std::vector<std::int64_t> sizes(static_cast<std::size_t>(of.dims), 1);
+  at::Tensor made(at::detail::empty_cpu(sizes, static_cast<at::ScalarType>(of.dtype)));
+  std::memcpy(made.mutable_data_ptr(), of.bits, made.itemsize());
+  return THPVariable_Wrap(std::move(made));
+} catch (const std::exception&) {
+  return nullptr;
+}
+
+// Values without their graph: they share the dead one's memory.
+class Detached final : public Substitute {
+ public:
+  explicit Detached(at::Tensor tensor) : tensor_(std::move(tensor)) {}
+  PyObject* make() const override { return THPVariable_Wrap(tensor_); }
+
+ private:
+  at::Tensor tensor_;
+};
+
+// A loss is read again by what follows the step (print, loss.item()), outputs are counted. Their graphs are not kept.
+void make_stand_in(PyObject* object, void* context, StandIn* out) {
+  const at::Tensor& t = THPVariable_Unpack(object);
+  observe::TensorView v;
+  if (!t.defined() || !observe::place_of(*t.unsafeGetTensorImpl(), &v)) return;
+  if (v.numel == 1 && v.ordinary && t.itemsize() <= sizeof out->bits) {
+    std::memcpy(out->bits, v.data, t.itemsize());
+    out->dtype = static_cast<std::int32_t>(t.scalar_type());
+    out->dims = static_cast<std::int32_t>(t.dim());
+    out->make = &tensor_of_number;
+    return;
+  }
+  if (t.requires_grad() && !t.grad_fn() && v.storage->nbytes() > 4096) return;  // a parameter, which does not die
+  if (!fits(v.storage->nbytes(), &static_cast<Budget*>(context)->outputs_left)) return;
+  out->substitute = new Detached(at::Tensor(t.unsafeGetTensorImpl()->shallow_copy_and_detach(
+      c10::VariableVersion(t.unsafeGetTensorImpl()->version_counter()), /*allow_tensor_metadata_change=*/false)));
+}
+
+StackSnapshot& before_second_run() {
+  static StackSnapshot* instance = new StackSnapshot();
+  return *instance;
+}
+
+std::vector<std::string> unset;  // by the last restore
+std::vector<PyCodeObject*> unset_in;
+bool has_rules = false;
+
+// The key under which `outer` holds `inner`, through at most two containers (ModuleList, ModuleDict).
+bool path_between(PyObject* outer, PyObject* inner, int depth, std::string* path) {
+  PyObject* modules = PyObject_GetAttrString(outer, "_modules");
+  if (modules == nullptr) {
+    PyErr_Clear();
+    return false;
+  }
+  bool found = false;
+  if (PyDict_Check(modules)) {
+    PyObject *key, *value;
+    Py_ssize_t pos = 0;
+    while (!found && PyDict_Next(modules, &pos, &key, &value)) {
+      const char* name = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : nullptr;
+      if (name == nullptr || value == Py_None) continue;
+      std::string below;
+      if (value == inner) {
+        *path = name;
+        found = true;
+      } else if (depth > 0 && path_between(value, inner, depth - 1, &below)) {
+        *path = std::string(name) + "." + below;
+        found = true;
+      }
+    }
+  }
+  PyErr_Clear();
+  Py_DECREF(modules);
+  return found;
+}
+
+std::string module_name() {
+  thread_local std::vector<PyObject*> selves;
+  current_module_self(&selves);
+  // torch.compile's wrapper is not of the user's making: the module inside it is the one they know.
+  const auto wraps = [](PyObject* self) {
+    return std::string_view(Py_TYPE(self)->tp_name).ends_with("OptimizedModule");
+  };
+  while (selves.size() > 1 && wraps(selves.back())) selves.pop_back();
+  if (selves.empty()) return {};
+  std::string name = Py_TYPE(selves.back())->tp_name;
+  if (const auto dot = name.rfind('.'); dot != std::string::npos) name = name.substr(dot + 1);
+  for (std::size_t i = selves.size() - 1; i-- > 0;) {
+    std::string key;
+    if (path_between(selves[i + 1], selves[i], 2, &key)) name += "." + key;
+  }
+  return name;
+}
+
+PyObject* set_places(PyObject*, PyObject* args) {
+  PyObject *prefixes, *tensor, *iterators, *codes, *optimizer;
+  if (!PyArg_ParseTuple(args, "OOOOO", &prefixes, &tensor, &iterators, &codes, &optimizer)) return nullptr;
+  FrameRules rules;
+  for (Py_ssize_t i = 0; i < PyList_Size(prefixes); ++i) {
+    const char* text = PyUnicode_AsUTF8(PyList_GetItem(prefixes, i));
+    if (text == nullptr) return nullptr;
+    rules.library_prefixes.emplace_back(text);
+  }
+  rules.tensor_type = reinterpret_cast<PyTypeObject*>(Py_NewRef(tensor));
+  rules.optimizer_type = reinterpret_cast<PyTypeObject*>(Py_NewRef(optimizer));
+  for (Py_ssize_t i = 0; i < PyList_Size(iterators); ++i) {
+    rules.external_iterators.push_back(reinterpret_cast<PyTypeObject*>(Py_NewRef(PyList_GetItem(iterators, i))));
+  }
+  for (Py_ssize_t i = 0; i < PyList_Size(codes); ++i) rules.module_calls.push_back(Py_NewRef(PyList_GetItem(codes, i)));
+  set_frame_rules(rules);
+  has_rules = true;
+  Py_RETURN_NONE;
+}
+
+// unset_names() -> [(name, code of the function whose it is, or None)] of those that the last restore left unset
+PyObject* unset_names(PyObject*, PyObject*) {
+  PyObject* list = PyList_New(0);
+  for (std::size_t i = 0; list != nullptr && i < unset.size(); ++i) {
+    PyObject* code = unset_in[i] != nullptr ? reinterpret_cast<PyObject*>(unset_in[i]) : Py_None;
+    PyObject* both = Py_BuildValue("(sO)", unset[i].c_str(), code);
+    if (both == nullptr || PyList_Append(list, both) != 0) Py_CLEAR(list);
+    Py_XDECREF(both);
+  }
+  return list;
+}
+
+// running_iterators() -> those of the loops that this thread's user code is in, which may have no name
+PyObject* running(PyObject*, PyObject*) {
+  std::vector<PyObject*> found;
+  running_iterators(&found);
+  PyObject* list = PyList_New(0);
+  for (PyObject* iterator : found) {
+    if (list != nullptr && PyList_Append(list, iterator) != 0) Py_CLEAR(list);
+  }
+  return list;
+}
+
+// function_names(frame) -> {name: value}; the frame is that of a function
+PyObject* names_of_function(PyObject*, PyObject* frame) {
+  if (!PyFrame_Check(frame)) {
+    PyErr_SetString(PyExc_TypeError, "a frame is expected");
+    return nullptr;
+  }
+  return function_names(frame);
+}
+
+// position_is_known(object): is it an iterator of CPython's own whose position a snapshot notes and puts back?
+PyObject* position_is_known(PyObject*, PyObject* object) {
+  return PyBool_FromLong(type_info(Py_TYPE(object)).layout >= 0);
+}
+
+PyMethodDef methods[] = {
+    {"position_is_known", position_is_known, METH_O, nullptr}, {"function_names", names_of_function, METH_O, nullptr},
+    {"set_places", set_places, METH_VARARGS, nullptr},         {"unset_names", unset_names, METH_NOARGS, nullptr},
+    {"running_iterators", running, METH_NOARGS, nullptr},      {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+PyMethodDef* stack_methods() { return methods; }
+
+std::string stack_take(StackSnapshot* snapshot) {
+  const Metered frames(Piece::kFrames);
+  if (!has_rules) return "the rules for user code were not set";
+  Budget budget;
+  snapshot->take({&keep_strong, &make_stand_in, &budget});
+  return {};
+}
+
+std::string stack_check(StackSnapshot* snapshot) {
+  const RewindVerdict verdict = snapshot->can_restore();
+  return verdict ? std::string() : verdict.reason;
+}
+
+std::string stack_restore(StackSnapshot* snapshot) {
+  std::string why;
+  const bool done = snapshot->restore(&why);
+  unset = snapshot->unset_names();
+  unset_in = snapshot->unset_in();
+  return done ? std::string() : why.empty() ? "the stack could not be put back" : why;
+}
+
+void stack_take_now() {
+  SnapshotOptions all;
+  all.keep_all = true;  // what the second run rebinds the program may read when it goes on from the first
+  before_second_run().take(all);
+}
+
+std::string stack_check_now() { return stack_check(&before_second_run()); }
+
+void stack_forget_now() { before_second_run().clear(); }
+
+bool stack_put_back_now() {
+  std::string why;
+  const bool done = before_second_run().can_restore() && before_second_run().restore(&why);
+  before_second_run().clear();
+  return done;
+}
+
+namespace {
+
+// The frames' code and instructions, and the modules that are running, by their addresses.
+bool place_key(std::string* bytes) {
+  if (!Py_IsInitialized()) return false;
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  FrameId ids[kMaxFrames];
+  const int count = user_stack_ids(ids, kMaxFrames);
+  bytes->assign(reinterpret_cast<const char*>(ids), static_cast<std::size_t>(count) * sizeof(FrameId));
+  thread_local std::vector<PyObject*> selves;
+  current_module_self(&selves);
+  for (PyObject* self : selves) {  // with its type: another module may have come to lie there
+    const PyObject* both[] = {self, reinterpret_cast<PyObject*>(Py_TYPE(self))};
+    bytes->append(reinterpret_cast<const char*>(both), sizeof both);
+  }
+  add_script_key(bytes);
+  PyGILState_Release(gil);
+  return true;
+}
+
+}  // namespace
+
+const observe::Places& places() {
+  static constexpr observe::Places both{&place_key, &current_place};
+  return both;
+}
+
+bool current_place(record::Stack* stack) {
+  if (!Py_IsInitialized()) return false;
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  user_stack(&stack->frames, kMaxFrames);
+  const std::vector<record::Frame> script = script_frames(kMaxFrames);
+  stack->frames.insert(stack->frames.begin(), script.begin(), script.end());
+  if (script.empty() && !stack->frames.empty()) stack->statement_context = script_derivative();
+  if (!stack->frames.empty()) {
+    stack->module = module_name();
+    stack->in_optimizer = in_method_of_optimizer();
+  }
+  PyGILState_Release(gil);
+  return true;
+}
+
+}  // namespace finitude::bindings

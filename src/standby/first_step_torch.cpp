@@ -1,0 +1,49 @@
+#include "standby/first_step_torch.h"
+
+#include <utility>
+
+#include "bindings/inject_torch.h"
+#include "gate/live_torch.h"
+#include "observe/tape_recorder_torch.h"
+#include "observe/tracer_torch.h"
+#include "observe/unseen_write_torch.h"
+#include "rewind/stack_torch.h"
+#include "standby/tape_level_torch.h"
+
+namespace finitude::bindings {
+
+void first_step_over() {
+  if (!std::exchange(live().trace_first, false)) return;
+  observe::TapeRecorder::get().stop();
+  observe::TapeRecorder::get().clear();
+  observe::Tracer::get().stop();
+  observe::Tracer::get().clear();
+}
+
+void define_first_step(pybind11::module_& m) {
+  // From here on until the next step is over, begun again where that is on already. False: another trace is under way.
+  // The tape, which asks the tracer for the operator that has begun, is started behind it.
+  m.def("trace_first_step", [] {
+    constexpr observe::Tracer::Bound kFirstStep{
+        50'000, std::uint64_t{16} << 30};  // what comes before a step may be a long evaluation
+    first_step_over();
+    observe::Tracer& tracer = observe::Tracer::get();
+    if (tracer.on()) return false;
+    tracer.clear();
+    tracer.start(&places(), false, kFirstStep);
+    live().trace_first = true;
+    return true;
+  });
+  m.def("has_traced_first_step",
+        [] { return live().trace_first && observe::Tracer::get().on() && observe::Tracer::get().is_whole(); });
+  m.def("first_step_over", &first_step_over);
+  m.def("trace_start", [] {
+    first_step_over();  // what is explained now is another step
+    tape_level_rests();
+    observe::unseen_writes().on = !live().trace_level;  // of the one step that is run again, not of every healthy one
+    observe::Tracer::get().start(&places());
+    note_trace_begun();
+  });
+}
+
+}  // namespace finitude::bindings

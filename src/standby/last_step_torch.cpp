@@ -1,0 +1,109 @@
+#include "standby/last_step_torch.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>  // tensors as arguments
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "observe/tensor_view_torch.h"
+#include "observe/tracer_torch.h"
+#include "pyhost/wrapped_torch.h"
+#include "show/findings.h"
+#include "standby/first_step_torch.h"
+
+namespace finitude::bindings {
+namespace {
+
+namespace py = pybind11;
+
+// What lies in memory, by the address of its storage. A weak reference keeps the address from being used again.
+struct Named {
+  c10::weak_intrusive_ptr<c10::StorageImpl> memory;
+  record::Origin origin;
+  std::string name;
+};
+
+struct LastStep {
+  bool kept = false;     // wanted
+  bool any = false;      // there is one
+  bool trained = false;  // a backward ran in it
+  record::Trace trace;
+  std::unordered_map<c10::StorageImpl*, Named> names;
+};
+
+LastStep& last() {
+  static LastStep* step = new LastStep();  // leaked on purpose: may be used until the process is gone
+  return *step;
+}
+
+record::Origin origin_of_kind(const std::string& kind) {
+  return kind == "parameter" ? record::Origin::kParameter
+         : kind == "buffer"  ? record::Origin::kBuffer
+                             : record::Origin::kOptimizerState;
+}
+
+void name_memory(py::handle given, const std::string& kind, const std::string& name) {
+  observe::TensorView v;
+  if (!THPVariable_Check(given.ptr())) return;
+  const at::Tensor& t = local_of(THPVariable_Unpack(given.ptr()));
+  if (!observe::place_of(*t.unsafeGetTensorImpl(), &v) || v.storage == nullptr) return;
+  const auto owner = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(v.storage);
+  last().names.insert_or_assign(v.storage,
+                                Named{c10::weak_intrusive_ptr<c10::StorageImpl>(owner), origin_of_kind(kind), name});
+}
+
+}  // namespace
+
+bool keeps_last_step() noexcept { return last().kept; }
+
+void end_traced_window() {
+  observe::Tracer& tracer = observe::Tracer::get();
+  LastStep& l = last();
+  first_step_over();
+  if (!l.kept) return tracer.clear();
+  std::vector<std::pair<record::StorageId, const Named*>> named;  // ids are known as long as the trace is in hand
+  for (const auto& [memory, what] : l.names) {
+    if (const record::StorageId id = tracer.storage_of(memory); id != record::kNone) named.emplace_back(id, &what);
+  }
+  record::Trace trace = tracer.take_trace();
+  tracer.clear();
+  const bool trained = std::any_of(trace.ops.begin(), trace.ops.end(), [](const record::Op& op) { return op.is_node; });
+  if (l.any && l.trained && !trained) return;  // a second optimizer of the same backward: the step is what came before
+  for (const auto& [id, what] : named) {
+    if (id >= trace.storages.size()) continue;
+    trace.storages[id].origin = what->origin;
+    trace.storages[id].name = what->name;
+  }
+  l.trace = std::move(trace);
+  l.trained = trained;
+  l.any = true;
+}
+
+void define_last_step(py::module_& m) {
+  m.def("keep_last_step", [](bool on) {
+    last().kept = on;  // of a run that begins: what was before is none of it
+    last().any = last().trained = false;
+    last().trace = {};
+    last().names.clear();
+  });
+  m.def("keeps_last_step", &keeps_last_step);
+  // Memory that is gone is forgotten: many optimizers may be made, one after the other.
+  m.def("last_step_forget_gone",
+        [] { std::erase_if(last().names, [](const auto& n) { return n.second.memory.expired(); }); });
+  m.def("last_step_name", &name_memory);
+  // The ops of it as JSON; empty where there is none.
+  m.def("last_step_ops", [](std::size_t most) -> std::string {
+    if (!last().any) return "";
+    return show::op_table(last().trace, most).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  });
+}
+
+}  // namespace finitude::bindings

@@ -1,0 +1,185 @@
+#include "standby/tape_level_torch.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "base/immortal.h"
+#include "bindings/tape_python.h"
+#include "observe/tape_recorder_torch.h"
+#include "observe/tracer_torch.h"
+#include "rewind/rewind_torch.h"
+#include "rewind/snapshot_torch.h"
+#include "rewind/stack_torch.h"
+#include "rewind/units_torch.h"
+#include "standby/template_tape_torch.h"
+
+namespace finitude::bindings {
+namespace {
+
+constexpr std::uint32_t kMaxCarried = 16;  // steps of others that one tape goes on through
+
+struct TapeLevel {
+  std::size_t max_bytes = 0;    // 0: off
+  std::uint64_t since = 0;      // the last loss that was noted before the tape began
+  std::uint32_t carried = 0;    // steps that were applied since
+  bool lost = false;            // switched off because of a device
+  std::uint64_t every = 0;      // 0: each step is recorded, and there are no templates
+  std::uint64_t steps = 0;      // that were applied
+  std::size_t wanted = 0;       // templates of this round that are yet to be recorded: one of each optimizer
+  bool step_under_way = false;  // and is not recorded
+  bool is_over = false;         // a step inside backward was applied: the next tape begins when that ends
+  RngState generators;          // as the tape began with them
+};
+
+base::Immortal<TapeLevel> the_level;
+TapeLevel& level() { return *the_level; }
+
+bool others_run() { return second_run_under_way() || units_run_again(); }
+
+// Gradients of another optimizer were made in a window of its own that is still open.
+bool other_window_open(const OptimizerEntry& entry) {
+  for (const auto& other : live().optimizers) {
+    if (other.get() != &entry && other->touched != 0 && !other->is_inner &&
+        PyWeakref_GetObject(other->ref) == other->self)
+      return true;
+  }
+  return false;
+}
+
+bool is_recording() {
+  return observe::Tracer::get().on() && observe::Tracer::get().sketches() && observe::TapeRecorder::get().on();
+}
+
+void pause(bool on) {
+  observe::TapeRecorder::get().pause(on);
+  observe::Tracer::get().pause(on);
+}
+
+}  // namespace
+
+bool tape_records_template() noexcept {
+  return level().every != 0 && is_recording() && !level().step_under_way && !others_run();
+}
+
+void set_tape_level(std::size_t max_bytes, std::uint64_t every) noexcept {
+  level().max_bytes = max_bytes;
+  level().every = every;
+  level().steps = level().wanted = 0;
+  if (max_bytes != 0) level().lost = false;
+  if (max_bytes != 0) return;
+  tape_level_rests();
+  drop_templates();
+}
+
+void tape_level_rests() noexcept {
+  level().step_under_way = level().is_over = false;
+  observe::Tracer& tracer = observe::Tracer::get();
+  if (!tracer.sketches() || !tracer.on()) return;
+  observe::TapeRecorder::get().stop();
+  observe::TapeRecorder::get().clear();
+  tracer.stop();
+  tracer.clear();
+}
+
+namespace {
+
+void begin_tape() {
+  TapeLevel& l = level();
+  if (l.max_bytes == 0 || others_run()) return;
+  if (live().devices != 0) {
+    l.lost = true;
+    return set_tape_level(0);
+  }
+  if (!live().on) return;
+  if (in_backward()) {
+    l.is_over = true;
+    return;
+  }
+  observe::Tracer& tracer = observe::Tracer::get();
+  observe::TapeRecorder& recorder = observe::TapeRecorder::get();
+  if (tracer.on() && !tracer.sketches()) return;
+  l.step_under_way = l.is_over = false;
+  l.carried = 0;
+  l.since = live().next_serial;
+  take_rng(&l.generators);
+  pause(false);
+  tracer.clear();
+  tracer.start(&places(), /*sketch=*/true);  // before the recorder, which asks it for the op that has begun
+  if (recorder.on())
+    recorder.restart();
+  else
+    recorder.start(l.max_bytes, &places(), /*every_step=*/true);
+  if (l.every != 0) template_begins();
+}
+
+}  // namespace
+
+void tape_window_begins() {
+  if (level().every == 0 || is_recording())
+    begin_tape();  // of a round of templates the next step that is applied is the next
+}
+
+void tape_step_is_good(const OptimizerEntry& entry) {
+  TapeLevel& l = level();
+  if (!tape_records_template()) return;
+  keep_template(entry, l.since);
+  if (l.wanted > 0) --l.wanted;
+}
+
+bool tape_follows() noexcept {
+  constexpr std::size_t kMaxOfRound = 8;
+  TapeLevel& l = level();
+  if (l.max_bytes == 0 || others_run()) return false;
+  if (l.every == 0) return true;
+  if (++l.steps % l.every == 1 % l.every) {  // the second step is the first: much is made in the first of all
+    l.wanted = 0;
+    for (const auto& entry : live().optimizers) l.wanted += PyWeakref_GetObject(entry->ref) == entry->self;
+    l.wanted = std::clamp<std::size_t>(l.wanted, 1, kMaxOfRound);
+  }
+  return l.wanted > 0;
+}
+
+void tape_step_begins(const OptimizerEntry& entry, bool has_end) {
+  TapeLevel& l = level();
+  if (l.max_bytes == 0 || others_run()) return;
+  if (in_backward()) {
+    l.is_over = true;  // what follows in this backward belongs to the same step
+  } else if (l.every == 0 && is_recording() && other_window_open(entry) && l.carried < kMaxCarried) {
+    ++l.carried;
+  } else if (has_end) {
+    l.step_under_way = true;
+    if (l.every == 0) pause(true);
+  } else {
+    begin_tape();
+  }
+}
+
+void tape_step_ends() {
+  if (level().step_under_way) begin_tape();
+}
+
+void tape_backward_ended() {
+  if (level().is_over) begin_tape();
+}
+
+void define_tape_level(pybind11::module_& m) {
+  namespace py = pybind11;
+  m.def("set_tape_level", &set_tape_level, py::arg("max_bytes"), py::arg("every") = 0);
+  m.def("tape_window_begins", &tape_window_begins);
+  m.def("tape_level_lost", [] { return level().lost; });
+  m.def("tape_level_rests", &tape_level_rests);
+  // The generators as the tape in hand began with them.
+  m.def("tape_generators", [] { return std::make_unique<RngState>(level().generators); });
+  // Why the tape in hand is not that of the window of this optimizer; "": it is.
+  m.def("tape_level_lacks", [](py::handle optimizer) -> std::string {
+    const OptimizerEntry* entry = find_entry(optimizer.ptr());
+    if (level().max_bytes == 0) return level().lost ? "what runs on a device is not recorded" : "nothing was recorded";
+    if (entry == nullptr || !is_recording() || level().step_under_way) return "the step was not recorded";
+    if (entry->touched != 0 && entry->touched <= level().since)
+      return "another optimizer has stepped since this window began";
+    return "";
+  });
+}
+
+}  // namespace finitude::bindings

@@ -1,0 +1,30 @@
+// --level tape: the operators of every step are recorded as it runs, without their values; where it goes bad, its tape
+// is played instead of running the program's code again.
+#pragma once
+
+#include "gate/live_torch.h"
+
+namespace finitude::bindings {
+
+// max_bytes: of what a step reads; a step that reads more has no tape. 0: off, and what is recorded is dropped. every:
+// not 0, one step in so many is recorded, and becomes a template where it is good (template_tape_torch.h). GIL held, as
+// for all below.
+void set_tape_level(std::size_t max_bytes, std::uint64_t every = 0) noexcept;
+
+// The tape of the window in hand is dropped and another one begins here. Nothing where a second run is under way.
+void tape_window_begins();
+// A good step is about to be applied; as the first of all that is done about it.
+void tape_step_is_good(const OptimizerEntry& entry);
+// Asked once at each such step: is the window recorded that begins when it has been applied?
+bool tape_follows() noexcept;
+// A good step is about to be applied, and is not recorded itself. has_end: tape_step_ends() will be called.
+void tape_step_begins(const OptimizerEntry& entry, bool has_end);
+void tape_step_ends();
+// An outermost backward is over.
+void tape_backward_ended();
+// Recording ends: somebody else records or traces, or the process is a fork.
+void tape_level_rests() noexcept;
+// A step is recorded that may become a template.
+bool tape_records_template() noexcept;
+
+}  // namespace finitude::bindings
