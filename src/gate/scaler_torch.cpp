@@ -75,7 +75,14 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
     if (r == nullptr) return nullptr;
     const bool vetoed = r == Py_True;
     Py_DECREF(r);
-    if (vetoed) Py_RETURN_NONE;
+    if (vetoed) {
+      as_guest([&] {  // the next window starts where the call that is left out returns
+        if (second_run_under_way() || in_backward()) return;
+        snapshot_window(*entry);
+        tape_window_begins();
+      });
+      Py_RETURN_NONE;
+    }
   }
   const std::uint64_t step = entry->step, skips = l.counters.scaler_skips;
   PyObject* result = PyObject_Vectorcall(l.original_scaler_step, args, static_cast<size_t>(nargs), kwnames);
