@@ -115,6 +115,17 @@ def test_a_step_behind_one_that_was_left_out_of_a_scaler_begins_where_that_retur
     assert (second["births"][0]["name"], second["cause"]["class"]) == ("0.mean", "sticky-state"), second["births"]
 
 
+def test_nor_does_a_closure_that_is_called_again(tmp_path):
+    head, _, rest = AVERAGE.replace("KIND", "Plain").partition("    loss = model(")
+    body = "    loss = model(norm(x)).pow(2).mean()\n" + rest.partition("\n")[2].replace("    opt.step()\n", "")
+    text = f"{head}    def closure():\n" + "".join(f"    {line}\n" for line in body.splitlines())
+    got = helpers.run(tmp_path, text + "        return loss\n    opt.step(closure)\n", "--on-alarm", "skip")
+    first, second = got.alarms[:2]
+    assert "closure: the step writes Plain.mean" in first["rerun_text"] and first["rerun_by"] == "restart", got.told()
+    assert "# birth" in first["births"][0]["source"] and len(first["births"]) == 1, first["births"]
+    assert (second["rerun_by"], second["cause"]["class"]) == ("closure", "sticky-state"), got.told()
+
+
 def test_what_counts_as_left_behind():
     bad, fine = torch.tensor([1.0, float("nan")]), torch.ones(2)
 

@@ -24,8 +24,9 @@ def name(written: Iterable[tuple[str, Tensor]]) -> None:
         _native.trace_name(tensor, "state", _MARK + what)
 
 
-def why(names: Sequence[str]) -> str:
-    return f"the step writes {', '.join(names[:3])}, and its first run had left it non-finite"
+def why(names: Sequence[str] | None) -> str | None:
+    """What is said where it had a part."""
+    return f"the step writes {', '.join(names[:3])}, and its first run had left it non-finite" if names else None
 
 
 def part(found: Findings, ops: Sequence[Operation], most: int, in_place: bool) -> list[str]:

@@ -12,7 +12,7 @@ from .discover import has_memory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from ..base.types import Tensor
@@ -61,7 +61,7 @@ class Bound:
             if _parts(value):
                 self._held.append((f"{owner}.{key}" if owner else str(key), place, key, value))
 
-    def give(self, left: list[Left]) -> None:
+    def give(self, left: Sequence[Left]) -> None:
         """The second run begins with what is known to have stood there when the first did."""
         here = {(place.owner(), key): (place, key, value) for _, place, key, value in self._held}
         for one in left:

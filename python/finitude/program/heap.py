@@ -262,7 +262,7 @@ class Ledger:
             and id(tensor) not in self._back
         ]
 
-    def bound(self) -> list[tuple[str, Tensor]]:
+    def rebound(self) -> list[tuple[str, Tensor]]:
         """The same of those that objects hold and the step binds anew."""
         return self._bound.ruined()
 

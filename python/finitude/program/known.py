@@ -49,16 +49,16 @@ class Known:
         self._held = []  # what was bad and has no graph, such as a batch, as weak references
         self._kept, self.carried = [], []  # carried: (name, tensor) of what a bad step computed, for the next to read
         # What an alarm's step leaves in places that each step binds anew: (number of its optimizer, step), of the last
-        self._left: tuple[tuple[int, int] | None, list[Left]] = (None, [])
+        self._left: tuple[tuple[int | None, int] | None, list[Left]] = (None, [])
 
     def note(self, tensors: Iterable[Tensor]) -> None:
         still = [(ref, version) for ref, version in self._kept if (t := ref()) is not None and _version(t) == version]
         self._kept = still + [(TensorWeakRef(t), _version(t)) for t in tensors if t not in self]
 
-    def leave(self, ordinal: int, step: int, left: list[Left]) -> None:
+    def leave(self, ordinal: int | None, step: int, left: list[Left]) -> None:
         self._left = (ordinal, step), left
 
-    def left_by(self, ordinal: int, step: int) -> list[Left]:
+    def left_by(self, ordinal: int | None, step: int) -> list[Left]:
         """What that step has left so: the next begins with it."""
         return self._left[1] if self._left[0] == (ordinal, step) else []
 

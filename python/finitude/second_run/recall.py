@@ -14,7 +14,7 @@ from ..base import compat
 from ..base.robust import in_any_case
 from ..capsules import capsule
 from ..errors import Reached, raised_from_ours
-from ..findings import findings
+from ..findings import carried, findings
 from ..program import discover, ranks, sinks as sinks_of
 from ..program.files import HeldFiles, written_twice
 from ..program.heap import Ledger
@@ -70,7 +70,7 @@ def explain(
             if vote is not None and (parted := vote.come_back(why or "")):
                 why = parted
             if why is None:
-                run.conclude()
+                why = run.conclude()
         finally:
             if vote is not None:
                 vote.leave("the second run failed")  # where it has not come back
@@ -160,6 +160,7 @@ class _SecondRun:
         if units.first is not None and units.first[0] == units.window:
             for buffer, copy in units.first[1]:
                 buffer.detach().copy_(copy)
+        self.ledger.second_run_begins(self.session.told.left_before(self.alarm))
         if self.later_known:
             _native.watch_generators(self.log[0].known)
         for p, grad, _ in self.params:
@@ -213,7 +214,7 @@ class _SecondRun:
         _native.clip_again()
 
     def conclude(self):
-        """What the trace says, into the alarm."""
+        """What the trace says, into the alarm. Returns why it does not tell, or None."""
         alarm = self.alarm
         if self.returned is not None:
             _native.tape_outcome("loss", "loss", self.result.detach())
@@ -229,14 +230,20 @@ class _SecondRun:
         text = f"{', '.join(sorted(names))} called again in place{times}" + (
             ", eagerly instead of compiled" if self.eager else ""
         )
+        found = {}
+        if self.same or failed_again:
+            began_with = [*self.ledger.ruined(), *self.ledger.rebound()]
+            found = findings.analyse(self.session, self.optimizer, sinks, bound=began_with)
+            if (why := carried.why(found.get("carried"))) and self.vote is None:
+                return why
         alarm["rerun_by"], alarm["rerun_verified"] = "closure", self.same
         if not self.same and not failed_again:
             alarm["rerun"], alarm["rerun_text"] = (
                 "order-dependent",
                 f"{text}; the step came out finite: {compat.ONLY_COMPILED}",
             )
-            return
-        findings.apply(alarm, findings.analyse(self.session, self.optimizer, sinks))
+            return None
+        findings.apply(alarm, found)
         if self.error is None:
             self.session.recorded = True
         else:  # it is told of when the program has ended by it: of this step, if no other has come by then
@@ -248,12 +255,14 @@ class _SecondRun:
         alarm["rerun_text"] = text + (
             f"; {what} came out with the same bits" if self.same else "; it failed again, with other bits"
         )
+        return None
 
     def put_back(self) -> tuple[list[str], list[str]]:
         """Everything as before the second run. Returns the names of what could not be, and what was written or done
         twice."""
         self.units.again = None
         *_, lost, twice, _, _, _ = in_any_case(
+            lambda: self.session.told.leave(self.optimizer, self.alarm, self.ledger),
             _native.trace_stop,
             _native.trace_clear,
             self._put_gradients_back,

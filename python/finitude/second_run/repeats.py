@@ -68,4 +68,4 @@ class Repeats:
         if is_explained and "repeat_of" not in alarm:
             first = self._first.setdefault(_sign(ordinal, alarm), alarm)
             if first["births"][0]["op"] and alarm["births"][0]["phase"] == "state":
-                self._first[_sign(ordinal, alarm)] = alarm  # those behind begin with what a step before has left as well
+                self._first[_sign(ordinal, alarm)] = alarm  # those behind it begin with the same

@@ -199,7 +199,7 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
 def _go_back(session, optimizer, alarm, vote, down, pending, params):
     """What _begin returns; the window's start has been put back."""
     ledger, weights, way, over = pending["ledger"], pending["weights"], pending["way"], pending["jumped"]
-    ledger.second_run_begins(session.told.known.left_by(alarm.get("optimizer_ordinal"), alarm["step"] - 1))
+    ledger.second_run_begins(session.told.left_before(alarm))
     # A program that is to go on must not meet a name that is gone; nor must a rank alone, while the others wait for it.
     goes_on = session.config.on_alarm != "stop" or alarm.get("harmless") or "advisory" in alarm or vote is not None
     read = readers.will_read(sys._getframe(), _native.unset_names()) if goes_on else ()
@@ -317,7 +317,7 @@ def _end(session, optimizer, pending):
     other = _other_data(pending) if why is None and not eager else ""
     if other and pending["vote"] is None and restart.is_possible(session):
         why = other
-    in_place, bound = pending["ledger"].ruined(), pending["ledger"].bound()
+    in_place, bound = pending["ledger"].ruined(), pending["ledger"].rebound()
     if written := pending["weights"].changed():
         why = (
             f"the program itself writes {', '.join(written[:3])} after a step, and the second run "
@@ -331,8 +331,7 @@ def _end(session, optimizer, pending):
         if may_count and not pending["counts_down"] and pending["vote"] is None
         else ()
     )
-    left = pending["ledger"].left({id(b): name for name, b in discover.buffers(optimizer)})
-    session.told.known.leave(alarm.get("optimizer_ordinal"), alarm["step"], left)
+    session.told.leave(optimizer, alarm, pending["ledger"])
     lost = pending["ledger"].put_back()
     _put_weights_back(pending)
     pending["others"].put_back()
@@ -343,12 +342,10 @@ def _end(session, optimizer, pending):
     )
     if pending["vote"] is not None and (parted := pending["vote"].come_back(why or "")):
         why = parted
-    found = (
-        findings.analyse(session, optimizer, sinks, in_place=in_place, bound=bound)
-        if why is None and (same or failed_again)
-        else {}
-    )
-    why = carried.why(names) if (names := found.get("carried")) else why
+    found = {}
+    if why is None and (same or failed_again):
+        found = findings.analyse(session, optimizer, sinks, in_place=in_place, bound=bound)
+        why = carried.why(found.get("carried"))
     told, shorter = f"{pending['way']} did not reproduce the step: {why}", pending.get("shorter")
     brought = _brought_in(optimizer, pending, found) if why is None and same and not other else ""
     if brought and (earlier := session.told.computed(brought)) is None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ..base.types import Alarm, Optimizer, Session, Sink, Tensor, Vote
     from ..program.bound import Left
+    from ..program.heap import Ledger
 
 NOT_RUN = "the step was not run again"  # the cause of an alarm of which nothing more is known
 NO_MORE = "no second run was tried any more"
@@ -183,6 +184,16 @@ class Told:
                 "text": f"{alarm['cause']['text']}; it did at step {last['step']} of "
                 f"{last['optimizer']}, which is explained",
             }
+
+    def leave(self, optimizer: Optimizer | None, alarm: Alarm, ledger: Ledger) -> None:
+        """Before what the second run has changed is put back: what the step leaves in places that each step binds
+        anew."""
+        names = {id(b): name for name, b in discover.buffers(optimizer)} if optimizer is not None else {}
+        self.known.leave(alarm.get("optimizer_ordinal"), alarm["step"], ledger.left(names))
+
+    def left_before(self, alarm: Alarm) -> list[Left]:
+        """With that the step of the alarm began."""
+        return self.known.left_by(alarm.get("optimizer_ordinal"), alarm["step"] - 1)
 
     def take_over(self, optimizer: Optimizer, alarm: Alarm) -> bool:
         """True: the bad gradients come from a backward that an alarm at another optimizer has explained already, and
