@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "gate/window_torch.h"
-#include "rewind/rewind_torch.h"
-#include "rewind/units_torch.h"
+#include "gate/param_groups_torch.h"
+#include "gate/second_run.h"
 
 namespace finitude::bindings {
 namespace {
