@@ -34,6 +34,7 @@ PYTHON_LAYERS = (
     "words",
 )
 PYTHON_GROUND = {"errors", "rules", "_native", "_built_for"}  # public or built, and below all folders
+MAX_CIRCLE = 3  # C++ units that include each other, whichever folders they lie in
 MAX_LINES = 450
 # Those that the formatter made longer than that. None of them may grow, and none may join them.
 LONGER = {
@@ -207,6 +208,33 @@ def _reached(edges, start):
     return found
 
 
+def cpp_circles(tree):
+    """At most MAX_CIRCLE C++ units need each other. A unit is a .cpp with the header of its name; *-inl.h is the body of
+    the .cpp that includes it, and no unit."""
+    units = {}
+    for file in tree.sources("src"):
+        if not {"test", "fuzz"} & file.tags and not file.path.stem.endswith("-inl"):
+            units.setdefault(file.path.relative_to("src").with_suffix(""), []).append(file)
+    edges = {}
+    for unit, files in units.items():
+        for file in files:
+            for line, header in file.includes():
+                target = pathlib.PurePosixPath(header).with_suffix("")
+                if target in units and target != unit:
+                    edges.setdefault(unit, {}).setdefault(target, (file.path, line))
+    told = set()  # one line for a circle
+    for unit, targets in sorted(edges.items()):
+        ahead = _reached(edges, unit)
+        if unit in told or unit not in ahead:
+            continue
+        circle = {other for other in ahead if unit in _reached(edges, other)}
+        told |= circle
+        if len(circle) > MAX_CIRCLE:
+            path, line = next(where for target, where in sorted(targets.items()) if target in circle)
+            names = ", ".join(map(str, sorted(circle)))
+            yield path, line, f"{len(circle)} units need each other, at most {MAX_CIRCLE} may: {names}"
+
+
 def relative_includes(tree):
     """Headers are named from src/ or include/, never by a path relative to the file."""
     for file in tree.sources("src", "include"):
@@ -337,6 +365,7 @@ def named_paths(tree):
 RULES = (
     layer_order,
     python_order,
+    cpp_circles,
     relative_includes,
     named_dependencies,
     indirect_dependencies,
