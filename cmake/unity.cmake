@@ -14,8 +14,10 @@ set(FINITUDE_ALONE
   show/mutation_test.cpp show/problem.cpp
   show/terminal.cpp
   observe/tape_recorder_torch.cpp observe/tracer_torch.cpp replay/seen_again_torch.cpp
-  bindings/compare_torch.cpp bindings/device_python.cpp gate/dropped_torch.cpp rewind/frames_memory.cpp rewind/hand_torch.cpp gate/live_torch.cpp rewind/loader_torch.cpp pyhost/meter.cpp
-  rewind/rewind_torch.cpp gate/shared_torch.cpp rewind/stack_torch.cpp)
+  pyhost/meter.cpp
+  gate/dropped_torch.cpp gate/hooks_torch.cpp gate/shared_torch.cpp
+  rewind/frames_memory.cpp rewind/hand_torch.cpp rewind/loader_torch.cpp rewind/rewind_torch.cpp rewind/stack_torch.cpp
+  bindings/compare_torch.cpp)
 
 function(finitude_unity target)
   if(NOT FINITUDE_UNITY)

@@ -23,6 +23,7 @@ PARTS = [
         for part in ("values", "stand_ins", "layouts", "iterators", "trial", "handed", "memory", "python")
     ),
     "src/pyhost/frames_code.cpp",
+    "src/pyhost/user_stack.cpp",
     "tests/native/frames_test_module.cpp",
 ]
 

@@ -24,6 +24,7 @@
 #include "replay/unseen_bytes_torch.h"
 #include "show/analysis.h"
 #include "show/findings.h"
+#include "standby/tape_in_hand_torch.h"
 #include "standby/template_in_hand_torch.h"
 
 namespace finitude::bindings {

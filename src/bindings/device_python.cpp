@@ -5,20 +5,15 @@
 #include <chrono>
 #include <thread>
 
+#include "bindings/windows_torch.h"
 #include "gate/gate_cuda_torch.h"
 #include "gate/gate_parts_torch.h"
-#include "gate/live_torch.h"
+#include "gate/state_torch.h"
 
 namespace py = pybind11;
 
 namespace finitude::bindings {
 namespace {
-
-OptimizerEntry& entry_of(py::handle optimizer) {
-  OptimizerEntry* entry = find_entry(optimizer.ptr());
-  if (entry == nullptr) throw py::key_error("this optimizer is not watched");
-  return *entry;
-}
 
 void set_policy(const std::string& name) {
   const auto policy = decide::parse_policy(name);

@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include "gate/live_torch.h"
+#include "gate/state_torch.h"
 #include "observe/concrete_torch.h"
 #include "observe/made_nodes_torch.h"
 #include "observe/op_info_torch.h"

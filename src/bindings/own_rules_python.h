@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "explain/explain.h"
+#include "explain/finding.h"
 
 namespace finitude::bindings {
 

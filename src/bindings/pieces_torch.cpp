@@ -10,7 +10,10 @@
 #include <vector>
 
 #include "base/thread_time.h"
+#include "gate/gradients_torch.h"
 #include "gate/losses_torch.h"
+#include "gate/param_groups_torch.h"
+#include "gate/state_torch.h"
 #include "gate/window_torch.h"
 #include "gate/written_torch.h"
 #include "observe/tensor_view_torch.h"

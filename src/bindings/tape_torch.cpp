@@ -2,19 +2,17 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "bindings/tape_python.h"
-#include "capture/link.h"
-#include "capture/step_statistics.h"
 #include "capture/tape_file.h"
 #include "cli/replay/replay_command_torch.h"
-#include "gate/live_torch.h"
+#include "gate/state_torch.h"
 #include "observe/tape_recorder_torch.h"
+#include "pyhost/places_torch.h"
 #include "pyhost/wrapped_torch.h"
 #include "replay/tape_player.h"
-#include "rewind/stack_torch.h"
+#include "standby/tape_in_hand_torch.h"
 #include "standby/tape_level_torch.h"
 #include "standby/template_in_hand_torch.h"
 
@@ -22,18 +20,6 @@ namespace finitude::bindings {
 namespace {
 
 namespace py = pybind11;
-
-// Of a recording that has ended.
-std::optional<capture::Tape>& linked() {
-  static auto* const tape = new std::optional<capture::Tape>();
-  return *tape;
-}
-
-// put_statistics_in_hand
-std::string& statistics_in_hand() {
-  static auto* const bytes = new std::string();
-  return *bytes;
-}
 
 capture::Tape parsed(const std::string& bytes) {
   capture::Tape tape;
@@ -103,19 +89,6 @@ py::tuple replay_command(const std::vector<std::string>& words) {
 
 }  // namespace
 
-void put_statistics_in_hand(const record::Trace& trace) {
-  statistics_in_hand().clear();
-  if (linked() || observe::TapeRecorder::get().has_any())
-    statistics_in_hand() = capture::write_statistics(trace, false);
-}
-
-capture::Tape take_tape() {
-  std::optional<capture::Tape> found = std::exchange(linked(), std::nullopt);
-  capture::Tape tape = found ? *std::move(found) : capture::link(observe::TapeRecorder::get().take());
-  tape.statistics = std::exchange(statistics_in_hand(), {});
-  return tape;
-}
-
 replay::LineText line_text(const py::object& line_of) {
   if (line_of.is_none()) return nullptr;
   return [&line_of](const std::string& file, std::uint32_t line) {
@@ -136,26 +109,13 @@ py::list inputs_of(const capture::Tape& tape) {
   return list;
 }
 
-capture::Tape* recorded_tape() {
-  auto& recorder = observe::TapeRecorder::get();
-  if (recorder.on() || !recorder.has_any()) return nullptr;
-  linked() = capture::link(recorder.take());
-  return &*linked();
-}
-
-capture::Tape* put_tape_in_hand(capture::Tape tape) {
-  linked() = std::move(tape);
-  return &*linked();
-}
-
 void define_tape(py::module_& m) {
   define_capsules(m);
   using observe::TapeRecorder;
   m.def(
       "tape_start",
       [](std::size_t max_bytes) {
-        linked().reset();
-        statistics_in_hand().clear();
+        drop_tape_in_hand();
         if (TapeRecorder::get().on()) tape_level_rests();
         TapeRecorder::get().start(max_bytes, &places());
       },
@@ -168,8 +128,7 @@ void define_tape(py::module_& m) {
   m.def("tape_clear", [] {
     TapeRecorder::get().stop();
     TapeRecorder::get().clear();
-    linked().reset();
-    statistics_in_hand().clear();
+    drop_tape_in_hand();
     put_template_down();
   });
   m.def("tape_on", [] { return TapeRecorder::get().on(); });

@@ -1,7 +1,7 @@
 // The call that failed, computed by plain operators in the place of its fused kernel.
 #pragma once
 
-#include "explain/explain.h"
+#include "explain/finding.h"
 
 namespace finitude::explain {
 

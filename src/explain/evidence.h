@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "explain/explain.h"
+#include "explain/finding.h"
 
 namespace finitude::explain {
 

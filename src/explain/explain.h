@@ -1,91 +1,12 @@
 // Evidence in; cause, confidence and fix out.
 #pragma once
 
-#include <algorithm>
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
-#include "locate/slice.h"
-#include "record/trace.h"
-#include "replay/edit.h"
-#include "replay/lab.h"
+#include "explain/finding.h"
 
 namespace finitude::explain {
-
-using replay::Lab;
-using replay::Trial;
-using replay::Variant;
-
-struct Experiment {
-  std::string name, outcome;
-  bool confirms = false;
-  bool predicted = true;                // the cause says what the outcome has to be
-  std::vector<std::int64_t> rows = {};  // samples of the batch that it is about
-  std::int64_t of_rows = 0;             // of so many
-};
-
-struct Finding {
-  std::string cause_class;  // a class of CONTRACTS section 5
-  std::string confidence;   // "proven" | "likely" | "possible"
-  std::string text;         // one sentence
-  std::vector<Experiment> experiments;
-  std::string fix_text;  // empty: none known
-  std::string fix_file;
-  int fix_line = 0;
-  bool fix_is_no_edit = false;  // the text names another way than the edits can try
-  int score = 0;                // rules compete; the highest wins
-
-  std::vector<replay::Edit> edits;       // by which the fix can be tried on the whole step, best first
-  std::optional<replay::Beside> beside;  // 0 / 0 that may have a limit
-  std::vector<std::int64_t> rows;        // of the birth
-  record::OpId born_in = record::kNone;  // the op whose result is the birth, or the first that read it
-  std::vector<std::int64_t> loaded;      // samples in the step's batches, as their loader counts them; empty: not told
-  // What came of it (try_on_step).
-  bool fix_verified = false;
-  std::string fix_tried, fix_outcome;    // empty: not tried
-  std::optional<replay::Edit> fix_edit;  // the verified one
-  double step_seconds = 0, tried_seconds = 0, budget_seconds = 0;
-  bool out_of_time = false;
-  std::int64_t batch_rows = 0;       // samples in the batch, where a search told
-  bool of_batch = false;             // those are rows of the batch: not of just any input that explains the failure
-  std::vector<std::int64_t> guilty;  // those of them that make the step fail, each alone; all of them or none
-
-  // Whether one row of a batch of so many is one sample. A loader may put several rows for each sample into a batch
-  // (nodes of graphs, frames of clips).
-  bool is_row_a_sample(std::int64_t rows) const {
-    return loaded.empty() || std::ranges::find(loaded, rows) != loaded.end();
-  }
-};
-
-// What the run knows besides the trace.
-struct StepHistory {  // oldest first, at most the last 32 good steps before the alarm
-  std::vector<double> loss, grad_absmax, param_absmax, learning_rate;
-  double lr_now = 0;  // of the first group; NaN possible
-  bool half_parameters = false;
-  bool scaler_active = false;
-  double scale = 0;
-  std::uint32_t scaler_skips_in_row = 0;
-  std::string optimizer;  // class name
-  double optimizer_eps = 0;
-  std::vector<std::int64_t> samples;  // in each batch that the loader gave this step; empty: not known of all
-};
-
-struct Evidence {
-  const record::Trace& trace;
-  const locate::Located& located;
-  std::size_t birth;  // index into located.births
-  const StepHistory& history;
-  Lab* lab;  // may be null
-};
-
-class Rule {
- public:
-  virtual ~Rule() = default;
-  virtual const char* name() const = 0;
-  virtual std::optional<Finding> judge(const Evidence& evidence) const = 0;
-};
 
 // The ordered list of all rules (rule_list.cpp).
 const std::vector<std::unique_ptr<Rule>>& rules();

@@ -1,7 +1,7 @@
 // Memory that a step read before anything was written to it: what other content of it makes of the step.
 #pragma once
 
-#include "explain/explain.h"
+#include "explain/finding.h"
 #include "replay/edit.h"
 
 namespace finitude::explain {

@@ -1,7 +1,7 @@
 // The fix of a finding and experiments with the whole step: tried on the tape, within a time budget.
 #pragma once
 
-#include "explain/explain.h"
+#include "explain/finding.h"
 #include "replay/edit.h"
 
 namespace finitude::explain {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "explain/explain.h"
+#include "explain/finding.h"
 #include "replay/edit.h"
 
 namespace finitude::explain {

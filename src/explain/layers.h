@@ -1,7 +1,7 @@
 // How a value grew from layer to layer until it left its range, forward or backward.
 #pragma once
 
-#include "explain/explain.h"
+#include "explain/finding.h"
 
 namespace finitude::explain {
 

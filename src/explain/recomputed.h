@@ -2,7 +2,7 @@
 // needs.
 #pragma once
 
-#include "explain/explain.h"
+#include "explain/finding.h"
 #include "record/trace.h"
 
 namespace finitude::explain {

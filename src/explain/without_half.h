@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "explain/explain.h"
+#include "explain/finding.h"
 
 namespace finitude::explain {
 

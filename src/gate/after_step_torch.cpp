@@ -1,11 +1,5 @@
 #include "gate/after_step_torch.h"
 
-#include "gate/window_torch.h"
-#include "gate/written_torch.h"
-#include "observe/tracer_torch.h"
-#include "pyhost/meter.h"
-#include "standby/last_step_torch.h"
-
 namespace finitude::bindings {
 namespace {
 
@@ -19,29 +13,6 @@ void remove_post_hook(PyObject* optimizer, const char* key) {
 }
 
 }  // namespace
-
-PyObject* check_after_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  const Metered hook(Piece::kHook);
-  if (nargs < 1 || !live().on) Py_RETURN_NONE;
-  OptimizerEntry* entry = find_entry(args[0]);
-  observe::Tracer::thread_phase() = record::Phase::kForward;
-  if (entry == nullptr) Py_RETURN_NONE;
-  const bool bad = entry->looks_after && wrote_non_finite(*entry);
-  PyObject* r = bad ? call_cold("on_written", args[0]) : Py_NewRef(Py_None);
-  if (!bad && entry->clears_trace) {
-    // Once for each optimizer: what its first step has made is there to be named.
-    if (keeps_last_step() && entry->step == 1 && r != nullptr) {
-      Py_DECREF(r);
-      r = call_cold("on_kept", args[0]);
-    }
-    end_traced_window();
-  }
-  entry->clears_trace = false;
-  finish_commit(*entry);
-  if (r == nullptr) return nullptr;
-  Py_DECREF(r);
-  Py_RETURN_NONE;
-}
 
 bool add_post_hook(PyObject* optimizer, const char* key, PyMethodDef* def) {
   PyObject* hooks = PyObject_GetAttrString(optimizer, "_optimizer_step_post_hooks");

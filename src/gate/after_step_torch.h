@@ -3,13 +3,9 @@
 
 #include <Python.h>
 
-#include "gate/live_torch.h"
+#include "gate/state_torch.h"
 
 namespace finitude::bindings {
-
-// The hook itself, METH_FASTCALL: (optimizer, args, kwargs). Reads what the step wrote where that was asked for, and
-// calls _cold.on_written if it is not finite. Null: an exception of that call is set.
-PyObject* check_after_step(PyObject*, PyObject* const* args, Py_ssize_t nargs);
 
 // def: null for the look at what a step wrote, which is one object for good, as torch.compile binds to it.
 bool add_post_hook(PyObject* optimizer, const char* key, PyMethodDef* def);

@@ -9,7 +9,7 @@
 
 #include "gate/checked_torch.h"
 #include "gate/dropped_torch.h"
-#include "gate/live_torch.h"
+#include "gate/state_torch.h"
 #include "observe/concrete_torch.h"
 #include "observe/tensor_view_torch.h"
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "gate/checked_torch.h"
-#include "gate/window_torch.h"
+#include "gate/marks_torch.h"
 #include "observe/concrete_torch.h"
 #include "pyhost/error_aside_python.h"
 

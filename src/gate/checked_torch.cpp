@@ -14,7 +14,7 @@
 
 #include "base/immortal.h"
 #include "gate/check_methods_torch.h"
-#include "gate/live_torch.h"
+#include "gate/state_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 

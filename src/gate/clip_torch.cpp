@@ -6,16 +6,19 @@
 #include <unordered_map>
 
 #include "gate/clip_torch.h"
-#include "gate/shared_torch.h"
-#include "gate/window_torch.h"
+#include "gate/gate_cuda_torch.h"
+#include "gate/gradients_torch.h"
+#include "gate/listeners.h"
+#include "gate/marks_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "pyhost/guest_torch.h"
 #include "pyhost/meter.h"
+#include "pyhost/places_torch.h"
 #include "pyhost/python_compat.h"
-#include "rewind/stack_torch.h"
-#include "rewind/units_torch.h"
 
 namespace finitude::bindings {
+
+PyObject* original_clip = nullptr;
 
 namespace {
 
@@ -192,7 +195,7 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
   }
   if (result == nullptr || list == nullptr) return result;
   as_guest([&] {
-    note_clipping(original_clip, args, nargs, kwnames, is_called_by_torch() ? norm_type_of_caller() : 0);
+    listeners().clipped(original_clip, args, nargs, kwnames, is_called_by_torch() ? norm_type_of_caller() : 0);
     note_clipped(list, finite, overflowed, norm, true_norm);
   });
   return result;

@@ -1,5 +1,5 @@
 // Calls into finitude.first_run._cold, on rare events.
-#include "gate/live_torch.h"
+#include "gate/state_torch.h"
 
 namespace finitude::bindings {
 namespace {

@@ -6,9 +6,8 @@
 #include <utility>
 
 #include "gate/asked_torch.h"
-#include "gate/window_torch.h"
-#include "rewind/rewind_torch.h"
-#include "rewind/units_torch.h"
+#include "gate/param_groups_torch.h"
+#include "gate/second_run.h"
 
 namespace finitude::bindings {
 namespace {

@@ -2,7 +2,7 @@
 // few are the script's own business. Many in a row are a run that has stopped learning. With the GIL held.
 #pragma once
 
-#include "gate/live_torch.h"
+#include "gate/state_torch.h"
 
 namespace finitude::bindings {
 

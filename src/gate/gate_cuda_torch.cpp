@@ -11,8 +11,9 @@
 
 #include "gate/device_library_posix.h"
 #include "gate/gate_parts_torch.h"
+#include "gate/gradients_torch.h"
+#include "gate/param_groups_torch.h"
 #include "gate/stream_cuda_torch.h"
-#include "gate/window_torch.h"
 #include "observe/device_memory_torch.h"
 #include "observe/tensor_view_torch.h"
 

@@ -7,7 +7,6 @@
 #include <ATen/core/Tensor.h>
 #include <Python.h>
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -24,17 +23,6 @@ class AheadReader;
 struct LossNote;
 struct OptimizerEntry;
 struct WindowVerdict;
-
-// The losses of a window, on each optimizer's list: a ticket per optimizer.
-struct DeviceTickets {
-  struct Ticket {
-    const OptimizerEntry* entry = nullptr;
-    std::uint64_t number = 0;
-  };
-  std::array<Ticket, 4> of;  // further optimizers do not watch this loss
-  std::uint32_t count = 0;
-  bool pending = false;  // the value is not known yet
-};
 
 // What is kept for one optimizer with parameters on a device. GIL held.
 struct DeviceGate {

@@ -10,7 +10,7 @@
 #include "decide/policy.h"
 #include "gate/device_library_posix.h"
 #include "gate/gate_cuda_torch.h"
-#include "gate/live_torch.h"
+#include "gate/state_torch.h"
 
 namespace finitude::bindings {
 

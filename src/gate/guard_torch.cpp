@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "gate/after_step_torch.h"
+#include "gate/gradients_torch.h"
+#include "gate/param_groups_torch.h"
 #include "gate/window_torch.h"
 #include "gate/written_torch.h"
 #include "observe/tracer_torch.h"

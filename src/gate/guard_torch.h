@@ -6,7 +6,7 @@
 // Python errors.
 #pragma once
 
-#include "gate/live_torch.h"
+#include "gate/state_torch.h"
 
 namespace finitude::bindings {
 

@@ -11,8 +11,10 @@
 
 #include "gate/gate_cuda_torch.h"
 #include "gate/gate_parts_torch.h"
+#include "gate/gradients_torch.h"
+#include "gate/param_groups_torch.h"
 #include "gate/stream_cuda_torch.h"
-#include "gate/window_torch.h"
+#include "gate/window_verdict.h"
 #include "pyhost/attributes_python.h"
 
 namespace finitude::bindings {

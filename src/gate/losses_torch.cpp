@@ -13,17 +13,15 @@
 
 #include "gate/checked_torch.h"
 #include "gate/gate_cuda_torch.h"
-#include "gate/live_torch.h"
+#include "gate/listeners.h"
 #include "gate/shared_torch.h"
+#include "gate/state_torch.h"
 #include "observe/device_memory_torch.h"
 #include "observe/tape_recorder_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 #include "pyhost/meter.h"
 #include "pyhost/wrapped_torch.h"
-#include "rewind/jump_torch.h"
-#include "standby/tape_level_torch.h"
-#include "standby/template_tape_torch.h"
 
 namespace finitude::bindings {
 namespace {
@@ -109,7 +107,7 @@ void note_root(PyObject* object, PyObject* grad, bool scaled) {
     if (note.in_closure || is_elsewhere(note)) return;
     if (observe::TapeRecorder::get().on()) observe::TapeRecorder::get().add_outcome("loss", "loss", root);
     // A step that runs again waits for the device anyway.
-    if (observe::Tracer::get().on() && (tape_records_template() || !observe::all_finite(root))) {
+    if (observe::Tracer::get().on() && (listeners().records_losses() || !observe::all_finite(root))) {
       observe::Tracer::get().add_sink("loss", "loss", *root.unsafeGetTensorImpl(), 0);
     }
     return;
@@ -117,7 +115,7 @@ void note_root(PyObject* object, PyObject* grad, bool scaled) {
   observe::TensorView v;
   if (!root.defined() || !observe::view_of(*root.unsafeGetTensorImpl(), &v)) return;
   LossNote& note = add_note();
-  note_graph(note.serial, root);
+  listeners().loss_noted(note.serial, root);
   note.scaled = scaled;
   note.micro_batch = static_cast<std::uint32_t>(-1);
   note.sum = observe::checksum(v);
@@ -139,8 +137,8 @@ void note_root(PyObject* object, PyObject* grad, bool scaled) {
   if (note.in_closure || is_elsewhere(note)) return;
   if (observe::TapeRecorder::get().on()) observe::TapeRecorder::get().add_outcome("loss", "loss", root);
   // While armed, the loss is a sink at the time it is handed over.
-  template_loss_given(note.serial, root, note.bad);
-  if ((note.bad || tape_records_template()) && observe::Tracer::get().on()) {
+  listeners().loss_given(note.serial, root, note.bad);
+  if ((note.bad || listeners().records_losses()) && observe::Tracer::get().on()) {
     observe::Tracer::get().add_sink("loss", "loss", *root.unsafeGetTensorImpl(), 0);
   }
 }

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "pyhost/guest_torch.h"
+#include "pyhost/number_torch.h"
 
 namespace finitude::bindings {
 namespace {

@@ -4,12 +4,14 @@
 
 #include "gate/dropped_torch.h"
 #include "gate/gate_cuda_torch.h"
-#include "gate/live_torch.h"
+#include "gate/listeners.h"
 #include "gate/losses_torch.h"
+#include "gate/param_groups_torch.h"
+#include "gate/second_run.h"
+#include "gate/state_torch.h"
 #include "gate/window_torch.h"
 #include "pyhost/guest_torch.h"
-#include "rewind/rewind_torch.h"
-#include "standby/tape_level_torch.h"
+#include "pyhost/number_torch.h"
 
 namespace finitude::bindings {
 namespace {
@@ -78,8 +80,8 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
     if (vetoed) {
       as_guest([&] {  // the next window starts where the call that is left out returns
         if (second_run_under_way() || in_backward()) return;
-        snapshot_window(*entry);
-        tape_window_begins();
+        listeners().starts(*entry);
+        listeners().begins_anew();
       });
       Py_RETURN_NONE;
     }
@@ -95,8 +97,8 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
   PyObject* r = call_cold("on_scaler_step", args[1], args[0], Py_True);
   as_guest([&] {
     close_window(*entry);
-    snapshot_window(*entry);
-    tape_window_begins();
+    listeners().starts(*entry);
+    listeners().begins_anew();
   });
   if (r == nullptr) Py_CLEAR(result);
   Py_XDECREF(r);

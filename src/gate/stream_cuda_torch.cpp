@@ -12,7 +12,8 @@
 #include <utility>
 
 #include "gate/gate_parts_torch.h"
-#include "gate/window_torch.h"
+#include "gate/gradients_torch.h"
+#include "gate/param_groups_torch.h"
 
 namespace finitude::bindings {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "gate/shared_torch.h"
-#include "gate/window_torch.h"
+#include "gate/marks_torch.h"
+#include "gate/param_groups_torch.h"
 
 namespace finitude::bindings {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "decide/window.h"
-#include "gate/live_torch.h"
+#include "gate/state_torch.h"
 
 namespace finitude::bindings {
 

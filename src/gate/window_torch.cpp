@@ -1,10 +1,5 @@
 #include "gate/window_torch.h"
 
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
-#include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/autograd/variable.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -12,7 +7,12 @@
 #include "gate/after_step_torch.h"
 #include "gate/checked_torch.h"
 #include "gate/dropped_torch.h"
-#include "gate/shared_torch.h"
+#include "gate/gate_cuda_torch.h"
+#include "gate/gradients_torch.h"
+#include "gate/listeners.h"
+#include "gate/marks_torch.h"
+#include "gate/param_groups_torch.h"
+#include "gate/second_run.h"
 #include "gate/stream_cuda_torch.h"
 #include "gate/verdict_torch.h"
 #include "gate/written_torch.h"
@@ -21,25 +21,9 @@
 #include "observe/tracer_torch.h"
 #include "observe/unseen_write_torch.h"
 #include "pyhost/meter.h"
-#include "pyhost/wrapped_torch.h"
-#include "rewind/jump_torch.h"
-#include "rewind/rewind_torch.h"
-#include "rewind/stack_torch.h"
-#include "rewind/units_torch.h"
-#include "standby/last_step_torch.h"
-#include "standby/tape_level_torch.h"
-#include "standby/template_tape_torch.h"
+#include "pyhost/places_torch.h"
 
 namespace finitude::bindings {
-
-PyObject* original_clip = nullptr;
-
-const at::Tensor* gradient_of(PyObject* parameter) {
-  if (!THPVariable_Check(parameter)) return nullptr;
-  const at::Tensor& p = THPVariable_Unpack(parameter);
-  const auto* meta = torch::autograd::impl::get_autograd_meta(p);
-  return meta != nullptr && meta->grad_.defined() ? &local_of(meta->grad_) : nullptr;
-}
 
 namespace {
 
@@ -210,28 +194,10 @@ void after_backward() {
   if (observe::Tracer::get().on()) {
     observe::Tracer::get().set_micro_batch(micro_batch + 1);
   }
-  tape_backward_ended();
+  listeners().backward_ended();
   if (left_bad == nullptr) return;
   PyObject* r = call_cold("on_left_bad", left_bad);
   Py_XDECREF(r);  // null: a signal handler of the program has raised; the error stays, and backward raises it
-}
-
-void gradient_escapes(const at::Tensor& tensor) noexcept {
-  if (tensor.requires_grad()) return;
-  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  // A program goes over its gradients in order: the search begins behind the one that was found last.
-  static std::size_t last = 0;
-  for (const auto& entry : live().optimizers) {
-    const std::size_t count = entry->marks.size();
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t at = (last + 1 + i) % count;
-      GradMark& mark = entry->marks[at];
-      if (mark.grad != impl) continue;
-      if (mark.state == GradMark::kClean) mark.state = GradMark::kUnseen;
-      last = at;
-      break;  // an optimizer that shares it has a mark of its own
-    }
-  }
 }
 
 bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late) {
@@ -296,8 +262,9 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
     }
   };
   look_at_losses();
-  const bool rare = !ok || verdict->laundered != 0 || entry.written_bad || buffer_snapshot().turned_nan() ||
-                    rewind_wants(entry) || any_dropped_check() || units_run_again() || is_target(entry, entry.step) ||
+  const bool rare = !ok || verdict->laundered != 0 || entry.written_bad || listeners().buffer_turned_nan() ||
+                    (second_run_under_way() && !listeners().is_jumped_over(entry)) || any_dropped_check() ||
+                    units_run_again() || is_target(entry, entry.step) ||
                     (l.target_written && entry.step > 0 && is_target(entry, entry.step - 1));
   if (device != nullptr) {
     settle_device(entry, verdict, may_be_late && !rare && !bad_loss && verdict->bad_gradients == 0);
@@ -318,7 +285,7 @@ void close_window(OptimizerEntry& entry) {
   const Metered verdict(Piece::kVerdict);
   Live& l = live();
   ++l.windows_closed;
-  if (!units_run_again()) forget_clipping();
+  if (!units_run_again()) listeners().closed();
   end_stream_window(entry);
   if (entry.dropped == 0) entry.predicted = entry.backwards;  // a window that was dropped says nothing of the next
   entry.backwards = 0;
@@ -367,9 +334,9 @@ bool begin_trace_of_target(const OptimizerEntry& entry) {
 void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, bool may_hook) {
   const Metered rest(Piece::kVerdict);
   Live& l = live();
-  tape_step_is_good(entry);
+  listeners().step_is_good(entry);
   ++l.counters.steps;
-  note_applied(entry);
+  listeners().applied(entry);
   note_learned(entry, verdict.grad_absmax != 0 || verdict.late || verdict.unknown);
   if (!verdict.late) record_step(entry, verdict, lr, record::kStepApplied);
   // The optimizer's own arithmetic can make a NaN here; a healthy step of a torch.optim class is not looked at again.
@@ -380,7 +347,7 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   begin_trace_of_target(entry);
   observe::Tracer& tracer = observe::Tracer::get();
   const bool armed = tracer.on() && !tracer.sketches();
-  const bool taped = tape_follows();
+  const bool taped = listeners().records_next();
   if ((armed || taped) && may_hook && entry.in_torch) observe::Tracer::thread_phase() = record::Phase::kOptimizer;
   const bool undoable = may_hook && !second_run_under_way() && prepare_undo(entry);
   entry.looks_after = entry.risky || odd || armed || undoable;
@@ -388,19 +355,19 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   // A healthy window ends where what the step wrote has been looked at, if anyone does.
   const bool clears = (l.trace_level || l.trace_first) && tracer.on() && !second_run_under_way();
   entry.clears_trace = clears && entry.looks_after && entry.armed_post;
-  if (clears && !entry.clears_trace) end_traced_window();
+  if (clears && !entry.clears_trace) listeners().trace_ended();
   close_window(entry);
-  if (taped) tape_step_begins(entry, may_hook && (!entry.in_torch || entry.armed_post));
+  if (taped) listeners().next_begins(entry, may_hook && (!entry.in_torch || entry.armed_post));
   entry.snapshot_pending = undoable;
-  if (!undoable) snapshot_window(entry);
+  if (!undoable) listeners().starts(entry);
 }
 
 void finish_commit(OptimizerEntry& entry) {
-  tape_step_ends();
+  listeners().step_over();
   if (!entry.snapshot_pending) return;
   entry.snapshot_pending = false;
   entry.undo->forget();
-  snapshot_window(entry);
+  listeners().starts(entry);
 }
 
 }  // namespace finitude::bindings

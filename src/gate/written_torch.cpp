@@ -6,7 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "gate/window_torch.h"
+#include "gate/gradients_torch.h"
+#include "gate/param_groups_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "pyhost/meter.h"
 #include "pyhost/wrapped_torch.h"

@@ -4,7 +4,7 @@
 // all bytes per step, so that everything is seen within kRotation steps at 1/kRotation of the cost.
 #pragma once
 
-#include "gate/live_torch.h"
+#include "gate/state_torch.h"
 
 namespace finitude::bindings {
 

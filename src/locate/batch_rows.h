@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "locate/slice.h"
+#include "locate/birth.h"
 #include "record/trace.h"
 
 namespace finitude::locate {

@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "locate/birth.h"
 #include "locate/search.h"
-#include "locate/slice.h"
 
 namespace finitude::locate {
 

@@ -1,7 +1,7 @@
 // Infinities of the data that the program drops again on purpose.
 #pragma once
 
-#include "locate/slice.h"
+#include "locate/birth.h"
 
 namespace finitude::locate {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "locate/labels.h"
+#include "locate/flow.h"
 
 namespace finitude::locate {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "locate/dataflow.h"
-#include "locate/labels.h"
+#include "locate/flow.h"
 #include "locate/writes.h"
 #include "record/trace.h"
 

@@ -5,11 +5,14 @@
 #include <c10/util/Exception.h>
 
 #include <exception>
-#include <optional>
-
-#include "gate/live_torch.h"
 
 namespace finitude::bindings {
+
+// What is done where something of ours has thrown: the module sets it once, to what switches the watch off.
+using GuestFailed = void (*)(const char* why) noexcept;
+inline constinit GuestFailed guest_failed = [](const char*) noexcept {};
+// Cold, so that what leads here lies apart from what a healthy step runs.
+[[gnu::cold, gnu::noinline]] inline void fail_as_guest(const char* why) noexcept { guest_failed(why); }
 
 // Runs what is ours of a hook: an exception of it switches us off, and does not reach the program, to whose C it would
 // be the end. False: there was one.
@@ -19,9 +22,9 @@ bool as_guest(const Part& part) {
     part();
     return true;
   } catch (const c10::Error& e) {
-    switch_off(e.what_without_backtrace());
+    fail_as_guest(e.what_without_backtrace());
   } catch (const std::exception& e) {
-    switch_off(e.what());
+    fail_as_guest(e.what());
   }
   return false;
 }
@@ -33,8 +36,5 @@ PyObject* guest_hook(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
   if (as_guest([&] { result = hook(self, args, nargs); })) return result;
   Py_RETURN_NONE;
 }
-
-// Of a tensor with one element that lies on the CPU; an infinity without its sign. Waits for no device.
-std::optional<double> number_on_cpu(PyObject* value);
 
 }  // namespace finitude::bindings

@@ -1,4 +1,4 @@
-// The user's Python stack: where it stands, and rewind by return. A StackSnapshot remembers the names and the
+// Rewind by return: the user's Python stack is remembered and put back. A StackSnapshot remembers the names and the
 // running iterators of the user's frames; restored at the same call, simply returning continues as it did the
 // first time. Everything here is called with the GIL held, leaves no Python exception behind (one that was
 // set stays set) and throws nothing.
@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "pyhost/frames_code.h"
-#include "record/trace.h"
 #include "rewind/frames_values.h"
 
 namespace finitude::bindings {
@@ -66,22 +65,8 @@ class StackSnapshot {
   std::unique_ptr<Impl> impl_;
 };
 
-// User frames of this thread, innermost first; replaces what `out` held.
-void user_stack(std::vector<record::Frame>* out, int max_frames) noexcept;
-// The same as interned positions (see frame_at); returns how many were written. Known ones allocate nothing.
-int user_stack_ids(FrameId* out, int max_frames) noexcept;
-// Line of the innermost user frame, 0 where there is none.
-int snapshot_user_line(std::string* file, std::string* function) noexcept;
-// {name: value} of a function's frame object, new reference; null with a Python error. Before 3.13 `f_locals` is one
-// dict for a frame, which locals() has given to the program as well, and which keeps what is in it: this reads the
-// slots and leaves it alone.
-PyObject* function_names(PyObject* frame);
 // What the user's running frames draw from without a name for it: the iterators of their loops, on the value stack;
 // borrowed.
 void running_iterators(std::vector<PyObject*>* out) noexcept;
-// Is the innermost user frame a method of an optimizer? Not a function that is given one.
-bool in_method_of_optimizer() noexcept;
-// `self` of the nn.Module calls that are running, innermost first; borrowed.
-void current_module_self(std::vector<PyObject*>* out) noexcept;
 
 }  // namespace finitude::bindings

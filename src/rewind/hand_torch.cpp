@@ -5,7 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "gate/live_torch.h"
+#include "gate/engine_call.h"
+#include "gate/state_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "pyhost/guest_torch.h"
 #include "rewind/rewind_torch.h"
@@ -175,23 +176,6 @@ PyMethodDef methods[] = {
     {"hand_put_back", hand_put_back, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
-
-}  // namespace
-
-bool accumulates(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  static PyObject* const name = PyUnicode_InternFromString("accumulate_grad");
-  const Py_ssize_t count = kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0;
-  for (Py_ssize_t i = 0; i < count; ++i) {  // names in a call are interned
-    if (PyTuple_GET_ITEM(kwnames, i) == name) return args[nargs + i] == Py_True;
-  }
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), "accumulate_grad") == 0)
-      return args[nargs + i] == Py_True;
-  }
-  return false;
-}
-
-namespace {
 
 // The call itself, and what the program is given of it. watched: the Python side may put something in its place.
 PyObject* call_engine(Vectorcall plain, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, bool watched) {

@@ -3,12 +3,9 @@
 
 #include <Python.h>
 
+#include "gate/engine_call.h"
+
 namespace finitude::bindings {
-
-using Vectorcall = PyObject* (*)(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-
-// Does an engine call add to the gradients of leaves (backward), or hand them out (autograd.grad)?
-bool accumulates(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 
 // An outermost engine call of a program that has no optimizer. The Python side is told of it where a root is not
 // finite, or where it asked to be told of all. Returns what the call returns, or what the Python side puts in its

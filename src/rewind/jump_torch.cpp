@@ -12,10 +12,10 @@
 
 #include "base/immortal.h"
 #include "base/thread_time.h"
+#include "gate/second_run.h"
 #include "gate/written_torch.h"
 #include "pyhost/meter.h"
 #include "pyhost/torch_compat.h"
-#include "rewind/rewind_torch.h"
 
 namespace finitude::bindings {
 namespace {

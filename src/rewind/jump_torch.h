@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "gate/live_torch.h"
+#include "gate/state_torch.h"
 
 namespace finitude::bindings {
 

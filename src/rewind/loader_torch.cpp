@@ -8,14 +8,15 @@
 #include <string>
 
 #include "base/checksum.h"
-#include "gate/live_torch.h"
+#include "gate/listeners.h"
+#include "gate/state_torch.h"
+#include "observe/tape_recorder_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 #include "pyhost/guest_torch.h"
 #include "pyhost/meter.h"
 #include "rewind/loader_indices_python.h"
 #include "rewind/rewind_torch.h"
-#include "standby/template_tape_torch.h"
 
 namespace finitude::bindings {
 namespace {
@@ -26,6 +27,26 @@ constexpr std::size_t kSumBytes = 512;  // read of one tensor, some here and som
 constexpr std::size_t kSumStretch = 128;
 constexpr int kMaxDepth = 6;
 constexpr int kMaxTensors = 256;
+
+// While one lives nothing is recorded ahead: a loader is at work, whose batch is what a recorded step is played on.
+class Unrecorded {
+ public:
+  Unrecorded() : pauses_(listeners().records_losses()) {
+    if (pauses_) pause(true);
+  }
+  ~Unrecorded() {
+    if (pauses_) pause(false);
+  }
+  Unrecorded(const Unrecorded&) = delete;
+  Unrecorded& operator=(const Unrecorded&) = delete;
+
+ private:
+  static void pause(bool on) {
+    observe::TapeRecorder::get().pause(on);
+    observe::Tracer::get().pause(on);
+  }
+  const bool pauses_;
+};
 
 struct Walk {
   void (*visit)(PyObject*, const BatchPath&, void*);
@@ -294,7 +315,7 @@ PyObject* LoaderLog::iter(PyObject* loader) {
   }
   PyObject* result;
   {
-    const WithoutTemplate unrecorded;
+    const Unrecorded unrecorded;
     result = PyObject_CallOneArg(original_iter, loader);
   }
   if (result != nullptr && wants() && events_.size() < kMaxEvents) {
@@ -332,7 +353,7 @@ void LoaderLog::note_next(PyObject* iterator, PyObject* batch) {
   events_.back().indices = take_indices(iterator);
   batch_given();
   if (observe::Tracer::get().on()) name_for_trace(batch);
-  if (events_.back().grad_mode) template_batch_given();
+  if (events_.back().grad_mode) listeners().training_batch_given();
 }
 
 PyObject* LoaderLog::next(PyObject* iterator) {
@@ -346,7 +367,7 @@ PyObject* LoaderLog::next(PyObject* iterator) {
   }
   PyObject* result;
   {
-    const WithoutTemplate unrecorded;
+    const Unrecorded unrecorded;
     observe::Tracer::PhaseGuard phase(record::Phase::kData);
     result = PyObject_CallOneArg(original_next, iterator);
   }

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/immortal.h"
+#include "gate/second_run.h"
 #include "gate/shared_torch.h"
-#include "gate/window_torch.h"
 #include "observe/first_forward_torch.h"
 #include "rewind/frames_python.h"
 #include "rewind/jump_torch.h"
@@ -126,7 +126,6 @@ Chosen& chosen() {
   return way;
 }
 
-bool second_run = false;
 Counters counters_before;  // what the second run does is not counted twice
 
 PyObject* text_or_none(const std::string& text) {
@@ -271,7 +270,7 @@ PyObject* rewind_begin(PyObject*, PyObject*) {
   loader_log().begin_replay(start->batches);
   counters_before = live().counters;
   set_windows_aside(entry);
-  second_run = true;
+  set_second_run(true);
   Py_RETURN_NONE;
 }
 
@@ -279,11 +278,11 @@ PyObject* rewind_begin(PyObject*, PyObject*) {
 // step that it was to come to.
 PyObject* rewind_end(PyObject*, PyObject* is_back) {
   const char* why = nullptr;
-  if (second_run) {
+  if (second_run_under_way()) {
     live().counters = counters_before;
     put_windows_back(PyObject_IsTrue(is_back) == 1);
   }
-  second_run = false;
+  set_second_run(false);
   loader_log().end_replay(&why);
   if (!end_jump() && why == nullptr) why = "the step of another optimizer came out with other values";
   if (why == nullptr) Py_RETURN_NONE;
@@ -346,6 +345,8 @@ BufferSnapshot& buffer_snapshot() {
   return last_start() != nullptr ? starts().list.front()->buffers : starts().buffers;
 }
 
+bool buffer_turned_nan() { return buffer_snapshot().turned_nan(); }
+
 namespace {
 
 // No step has told yet how the window of the first one began: its first batch does. One with a backward before it is a
@@ -361,7 +362,7 @@ void first_batch_given() {
 }  // namespace
 
 void batch_given() {
-  if (second_run) return;
+  if (second_run_under_way()) return;
   if (last_start() == nullptr) return first_batch_given();
   WindowStart& start = *starts().list.front();
   if (start.unbuilt != next_node()) return;  // what a forward pass writes is not the program's own
@@ -410,18 +411,14 @@ void forget_window_start_of(const OptimizerEntry& entry) {
   forget_jump_of(entry);
 }
 
-bool second_run_under_way() noexcept { return second_run; }
-
 bool open_window(OpenWindow* window) noexcept {
   const WindowStart* start = last_start();
   if (start != nullptr) *window = {&start->rng, &start->buffers, start->batches, start->loss};
   return start != nullptr;
 }
 
-bool rewind_wants(const OptimizerEntry& entry) { return second_run && !is_jumped_over(entry); }
-
 void snapshot_window(OptimizerEntry& entry) {
-  if (!live().keeps_window_start || second_run) return;
+  if (!live().keeps_window_start || second_run_under_way()) return;
   WindowStart& start = start_for(entry);
   take_rng(&start.rng);
   start.buffers.take();

@@ -1,7 +1,7 @@
 // The start of the window that is open, kept so that the window can be run a second time.
 #pragma once
 
-#include "gate/live_torch.h"
+#include "gate/state_torch.h"
 #include "rewind/snapshot_torch.h"
 
 namespace finitude::bindings {
@@ -11,9 +11,6 @@ void snapshot_window(OptimizerEntry& entry);
 // The same where an engine call of a program without an optimizer has returned; and the program has come to have one.
 void snapshot_window_by_hand();
 void forget_window_by_hand();
-// A second run is under way and its next decision belongs to the Python side.
-bool rewind_wants(const OptimizerEntry& entry);
-bool second_run_under_way() noexcept;
 
 void forget_window_start();
 void forget_window_start_of(const OptimizerEntry& entry);
@@ -29,6 +26,8 @@ struct OpenWindow {
 bool open_window(OpenWindow* window) noexcept;
 // The copies at the start of the window that began last, whoever's it is.
 BufferSnapshot& buffer_snapshot();
+// Does one of them hold a NaN now that it did not hold then?
+bool buffer_turned_nan();
 void watch_buffers(const std::vector<at::Tensor>& buffers);
 // An optimizer was made: what came before is no part of its first step.
 void first_step_is_ahead();

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "base/immortal.h"
-#include "gate/live_torch.h"
+#include "gate/state_torch.h"
 #include "observe/device_memory_torch.h"
 #include "observe/generator_state_torch.h"
 #include "observe/tensor_view_torch.h"

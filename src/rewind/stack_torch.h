@@ -1,16 +1,9 @@
-// The Python stack at the start of a window, and the user's place in it. Thin over frames_python.h.
+// The Python stack at the start of a window. Thin over frames_python.h.
 #pragma once
 
 #include <Python.h>
 
 #include <string>
-#include <vector>
-
-#include "record/trace.h"
-
-namespace finitude::observe {
-struct Places;
-}
 
 namespace finitude::bindings {
 
@@ -26,10 +19,5 @@ void stack_take_now();
 std::string stack_check_now();  // empty: it can be put back from here
 bool stack_put_back_now();
 void stack_forget_now();
-
-// User frames, innermost first, and the module. Takes the GIL if this thread does not hold it.
-bool current_place(record::Stack* stack);
-// The same for the tracer.
-const observe::Places& places();
 
 }  // namespace finitude::bindings

@@ -1,12 +1,16 @@
 #include "rewind/units_torch.h"
 
+#include <pybind11/pybind11.h>
+
 #include <algorithm>
 #include <memory>
 
 #include "base/immortal.h"
-#include "bindings/units_python.h"
+#include "gate/gradients_torch.h"
+#include "gate/param_groups_torch.h"
+#include "gate/second_run.h"
+#include "gate/state_torch.h"
 #include "gate/window_torch.h"
-#include "rewind/loader_torch.h"
 #include "rewind/rewind_torch.h"
 #include "rewind/snapshot_torch.h"
 
@@ -31,7 +35,6 @@ struct Clipping {
   double norm_type = 0;
 };
 
-bool again = false;
 bool wanted = false;  // a unit has ended in this window
 
 SetAside& set_aside() {
@@ -42,12 +45,27 @@ SetAside& set_aside() {
 base::Immortal<std::vector<Clipping>> the_clippings;
 std::vector<Clipping>& clippings() { return *the_clippings; }
 
-// Everything is as at the start of the window, but for gradients and generators: those are the caller's to
-// set.
+// The arguments (parameters, largest norm, norm) with the norm of the gradients that are there now.
+py::object with_norm_of_now(const Clipping& clipping) {
+  py::list args(clipping.args), gradients;
+  for (const py::handle p : args[0]) {
+    if (py::object gradient = p.attr("grad"); !gradient.is_none()) gradients.append(std::move(gradient));
+  }
+  args[2] = py::module_::import("torch.nn.utils").attr("get_total_norm")(gradients, clipping.norm_type);
+  return py::tuple(args);
+}
+
+}  // namespace
+
+void forget_clipping() noexcept {
+  wanted = false;
+  clippings().clear();
+}
+
 void begin_again() {
   Live& l = live();
   SetAside& aside = set_aside();
-  again = true;
+  set_units_run_again(true);
   take_rng(&aside.rng);
   aside.buffers = buffer_snapshot();
   aside.buffers.take();
@@ -70,8 +88,8 @@ void begin_again() {
 }
 
 void end_again() {
-  if (!again) return;
-  again = false;
+  if (!units_run_again()) return;
+  set_units_run_again(false);
   Live& l = live();
   SetAside& aside = set_aside();
   l.counters = aside.counters;
@@ -87,7 +105,6 @@ void end_again() {
   aside.buffers.restore();
 }
 
-// Does one of the first parameters of any optimizer have a gradient?
 bool gradients_present() {
   bool found = false;
   for (const auto& entry : live().optimizers) {
@@ -96,16 +113,6 @@ bool gradients_present() {
                          [&](std::uint32_t, PyObject* p) { found = found || gradient_of(p) != nullptr; });
   }
   return found;
-}
-
-// The arguments (parameters, largest norm, norm) with the norm of the gradients that are there now.
-py::object with_norm_of_now(const Clipping& clipping) {
-  py::list args(clipping.args), gradients;
-  for (const py::handle p : args[0]) {
-    if (py::object gradient = p.attr("grad"); !gradient.is_none()) gradients.append(std::move(gradient));
-  }
-  args[2] = py::module_::import("torch.nn.utils").attr("get_total_norm")(gradients, clipping.norm_type);
-  return py::tuple(args);
 }
 
 void clip_again() {
@@ -118,33 +125,13 @@ void clip_again() {
   }
 }
 
-bool same(const TorchRng& a, const TorchRng& b) {
-  return a.taken == b.taken && (!a.taken || (a.engine.left_ == b.engine.left_ && a.engine.next_ == b.engine.next_ &&
-                                             a.engine.state_ == b.engine.state_ && a.next_float == b.next_float &&
-                                             a.next_double == b.next_double));
-}
-
-bool same(const TwisterRng& a, const TwisterRng& b) { return a.taken == b.taken && (!a.taken || a.bytes == b.bytes); }
-
-bool same(const RngState& a, const RngState& b) {
-  return same(a.torch_cpu, b.torch_cpu) && same(a.python, b.python) && same(a.numpy, b.numpy) &&
-         std::ranges::equal(a.own, b.own, [](const TorchRng& x, const TorchRng& y) { return same(x, y); }) &&
-         std::ranges::equal(a.devices, b.devices, [](const DeviceRng& x, const DeviceRng& y) {
-           return x.taken == y.taken && (!x.taken || (x.seed == y.seed && x.offset == y.offset));
-         });
-}
-
-}  // namespace
-
-bool units_run_again() noexcept { return again; }
-
-void forget_clipping() noexcept {
-  wanted = false;
+void unit_ended() {
   clippings().clear();
+  wanted = true;
 }
 
 void note_clipping(PyObject* original, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, double norm_type) {
-  if (!wanted || again) return;
+  if (!wanted || units_run_again()) return;
   py::tuple positional(nargs);
   for (Py_ssize_t i = 0; i < nargs; ++i) positional[i] = py::reinterpret_borrow<py::object>(args[i]);
   py::object named = py::none();
@@ -157,70 +144,6 @@ void note_clipping(PyObject* original, PyObject* const* args, Py_ssize_t nargs, 
   }
   clippings().push_back(
       {py::reinterpret_borrow<py::object>(original), std::move(positional), std::move(named), norm_type});
-}
-
-void define_units(py::module_& m) {
-  py::class_<RngState>(m, "Generators")
-      .def("restore", [](const RngState& state) { restore_rng(state); })
-      .def("bytes", [](const RngState& state) { return py::bytes(rng_bytes(state)); })
-      .def_static("from_bytes",
-                  [](const py::bytes& bytes) {
-                    auto state = std::make_unique<RngState>();
-                    if (!rng_from_bytes(std::string_view(bytes), state.get()))
-                      throw py::value_error("these are no states of generators");
-                    return state;
-                  })
-      .def("__eq__", [](const RngState& a, const RngState& b) { return same(a, b); });
-  m.def("take_generators", [] {
-    auto state = std::make_unique<RngState>();
-    take_rng(state.get());
-    return state;
-  });
-  m.def("windows_closed", [] { return live().windows_closed; });
-  m.def("loss_serial", [] { return live().next_serial; });
-  m.def("batches_fetched", [] { return loader_log().size(); });
-  // What loaders gave since the window began: [(id of the iterator, batch, indices of its samples or None, grad mode,
-  // Generators right after, "iter" | "next" | "stop", the iterator)]. The batch is None where the iterator was made or
-  // came to its end.
-  m.def("window_batches", [] {
-    py::list list;
-    for (const LoaderEvent& e : loader_log().events()) {
-      const bool made = e.kind == LoaderEvent::kIter;
-      const auto object = [](PyObject* o) {
-        return o == nullptr ? py::object(py::none()) : py::reinterpret_borrow<py::object>(o);
-      };
-      list.append(py::make_tuple(reinterpret_cast<std::uintptr_t>(made ? e.result : e.owner),
-                                 object(made ? nullptr : e.result), object(e.indices), e.grad_mode,
-                                 std::make_unique<RngState>(*e.after),
-                                 made                           ? "iter"
-                                 : e.kind == LoaderEvent::kNext ? "next"
-                                                                : "stop",
-                                 object(made ? e.result : e.owner)));
-    }
-    return list;
-  });
-  // batch_origin(batch) -> (iterator of its loader, indices of its samples or None, Generators before it was fetched or
-  // None, after it), or None: what the window's steps were given, known by its values, where the loader is asked ahead
-  // too.
-  m.def("batch_origin", [](py::handle batch) -> py::object {
-    BatchOrigin origin;
-    if (!loader_log().origin_of(batch.ptr(), &origin)) return py::none();
-    const auto object = [](PyObject* o) {
-      return o == nullptr ? py::object(py::none()) : py::reinterpret_borrow<py::object>(o);
-    };
-    const auto state = [](const RngState* s) {
-      return s == nullptr ? py::object(py::none()) : py::cast(std::make_unique<RngState>(*s));
-    };
-    return py::make_tuple(object(origin.iterator), object(origin.indices), state(origin.before), state(origin.after));
-  });
-  m.def("gradients_present", &gradients_present);
-  m.def("unit_ended", [] {
-    clippings().clear();
-    wanted = true;
-  });
-  m.def("clip_again", &clip_again);
-  m.def("begin_again", &begin_again);
-  m.def("end_again", &end_again);
 }
 
 }  // namespace finitude::bindings

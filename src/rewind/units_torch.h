@@ -7,13 +7,22 @@
 
 namespace finitude::bindings {
 
-// A second run by calling is under way: whatever optimizer steps, the Python side decides.
-bool units_run_again() noexcept;
+// Everything is as at the start of the window, but for gradients and generators: those are the caller's to set. Until
+// end_again(), units_run_again() says yes.
+void begin_again();
+void end_again();
+// Does one of the first parameters of any optimizer have a gradient?
+bool gradients_present();
+
+// A unit has ended in this window: what is clipped from here on is kept.
+void unit_ended();
 // Clipping after a unit has ended is part of what makes the gradients that `step` gets: kept until the window
 // closes. norm_type: above 0 where it was given their norm of that type, which is computed again then; 0: a norm of
 // somebody's own.
 void note_clipping(PyObject* original, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
                    double norm_type = 0);
 void forget_clipping() noexcept;
+// Clips as it was clipped after the unit. Throws a Python error.
+void clip_again();
 
 }  // namespace finitude::bindings

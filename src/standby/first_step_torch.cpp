@@ -2,13 +2,10 @@
 
 #include <utility>
 
-#include "bindings/inject_torch.h"
-#include "gate/live_torch.h"
+#include "gate/state_torch.h"
 #include "observe/tape_recorder_torch.h"
 #include "observe/tracer_torch.h"
-#include "observe/unseen_write_torch.h"
-#include "rewind/stack_torch.h"
-#include "standby/tape_level_torch.h"
+#include "pyhost/places_torch.h"
 
 namespace finitude::bindings {
 
@@ -37,13 +34,6 @@ void define_first_step(pybind11::module_& m) {
   m.def("has_traced_first_step",
         [] { return live().trace_first && observe::Tracer::get().on() && observe::Tracer::get().is_whole(); });
   m.def("first_step_over", &first_step_over);
-  m.def("trace_start", [] {
-    first_step_over();  // what is explained now is another step
-    tape_level_rests();
-    observe::unseen_writes().on = !live().trace_level;  // of the one step that is run again, not of every healthy one
-    observe::Tracer::get().start(&places());
-    note_trace_begun();
-  });
 }
 
 }  // namespace finitude::bindings

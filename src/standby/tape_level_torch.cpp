@@ -5,13 +5,11 @@
 #include <string>
 
 #include "base/immortal.h"
-#include "bindings/tape_python.h"
+#include "gate/second_run.h"
 #include "observe/tape_recorder_torch.h"
 #include "observe/tracer_torch.h"
-#include "rewind/rewind_torch.h"
+#include "pyhost/places_torch.h"
 #include "rewind/snapshot_torch.h"
-#include "rewind/stack_torch.h"
-#include "rewind/units_torch.h"
 #include "standby/template_tape_torch.h"
 
 namespace finitude::bindings {

@@ -2,7 +2,9 @@
 // is played instead of running the program's code again.
 #pragma once
 
-#include "gate/live_torch.h"
+#include <pybind11/pybind11.h>
+
+#include "gate/state_torch.h"
 
 namespace finitude::bindings {
 
@@ -26,5 +28,7 @@ void tape_backward_ended();
 void tape_level_rests() noexcept;
 // A step is recorded that may become a template.
 bool tape_records_template() noexcept;
+
+void define_tape_level(pybind11::module_& m);
 
 }  // namespace finitude::bindings

@@ -7,14 +7,16 @@
 #include <unordered_set>
 #include <utility>
 
-#include "bindings/tape_python.h"
 #include "capture/link.h"
+#include "gate/gradients_torch.h"
+#include "gate/param_groups_torch.h"
 #include "gate/window_torch.h"
 #include "observe/settings_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "replay/restored_generators_torch.h"
 #include "rewind/loader_torch.h"
 #include "rewind/rewind_torch.h"
+#include "standby/tape_in_hand_torch.h"
 #include "standby/template_in_hand_torch.h"
 #include "standby/template_tape_torch.h"
 

@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "base/checksum.h"
+#include "gate/gradients_torch.h"
+#include "gate/param_groups_torch.h"
 #include "gate/shared_torch.h"
 #include "gate/window_torch.h"
 #include "observe/tape_recorder_torch.h"
@@ -227,18 +229,6 @@ void keep_template(const OptimizerEntry& entry, std::uint64_t since) {
 void drop_templates() noexcept {
   templates().clear();
   put_template_down();
-}
-
-WithoutTemplate::WithoutTemplate() : pauses_(tape_records_template()) {
-  if (!pauses_) return;
-  TapeRecorder::get().pause(true);
-  observe::Tracer::get().pause(true);
-}
-
-WithoutTemplate::~WithoutTemplate() {
-  if (!pauses_) return;
-  TapeRecorder::get().pause(false);
-  observe::Tracer::get().pause(false);
 }
 
 void define_template_tape(pybind11::module_& m) {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "capture/raw_tape.h"
-#include "gate/live_torch.h"
+#include "gate/state_torch.h"
 #include "observe/tape_recorder_torch.h"
 #include "record/trace.h"
 
@@ -32,18 +32,6 @@ void template_batch_given();
 // before, and the recording ends. since: as LossNote::serial, of the last loss before the recording.
 void keep_template(const OptimizerEntry& entry, std::uint64_t since);
 void drop_templates() noexcept;
-
-// While one lives nothing is recorded for a template: a loader is at work, whose batch is what a template is played on.
-class WithoutTemplate {
- public:
-  WithoutTemplate();
-  ~WithoutTemplate();
-  WithoutTemplate(const WithoutTemplate&) = delete;
-  WithoutTemplate& operator=(const WithoutTemplate&) = delete;
-
- private:
-  const bool pauses_;
-};
 
 // Memory that a tensor of a batch lay in.
 struct BatchPiece {

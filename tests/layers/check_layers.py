@@ -20,7 +20,6 @@ LAYERS = (
 )  # fmt: skip
 # Of these, the folders in which every file may see torch and Python, whatever its name.
 PYTHON_FOLDERS = {"pyhost", "gate", "rewind", "standby", "bindings"}
-UNSORTED = PYTHON_FOLDERS  # arrows among these are not looked at yet
 # The folders of python/finitude, likewise; its public modules stand above all of them.
 PYTHON_LAYERS = (
     "base",
@@ -37,6 +36,7 @@ PYTHON_LAYERS = (
 PYTHON_GROUND = {"errors", "rules", "_native", "_built_for"}  # public or built, and below all folders
 # Names for annotations: under `if TYPE_CHECKING:`, which is never so in a program, it may name classes of all folders.
 PYTHON_TYPES = "base.types"
+MAX_CIRCLE = 3  # C++ units that include each other, whichever folders they lie in
 MAX_LINES = 450
 # Those that the formatter made longer than that. None of them may grow, and none may join them.
 LONGER = {
@@ -44,8 +44,6 @@ LONGER = {
     "python/finitude/first_run/session.py": 548,
     "python/finitude/second_run/rewind.py": 525,
     "python/finitude/start/inject.py": 544,
-    "src/rewind/frames_python.cpp": 452,
-    "src/bindings/module_torch.cpp": 459,
     "src/compare/judge.cpp": 464,
     "src/locate/labels.cpp": 455,
     "src/observe/tracer_torch.cpp": 462,
@@ -156,8 +154,6 @@ def layer_order(tree):
             target = header.split("/")[0]
             if target not in LAYERS or "/" not in header:
                 continue
-            if {file.layer, target} <= UNSORTED:
-                continue
             if file.layer == "contract":
                 yield file.path, line, f"a contract includes {header}; include/ knows nothing of src/"
             elif LAYERS.index(target) > LAYERS.index(file.layer):
@@ -214,6 +210,33 @@ def _reached(edges, start):
                 found.add(target)
                 ahead.append(target)
     return found
+
+
+def cpp_circles(tree):
+    """At most MAX_CIRCLE C++ units need each other. A unit is a .cpp with the header of its name; *-inl.h is the body of
+    the .cpp that includes it, and no unit."""
+    units = {}
+    for file in tree.sources("src"):
+        if not {"test", "fuzz"} & file.tags and not file.path.stem.endswith("-inl"):
+            units.setdefault(file.path.relative_to("src").with_suffix(""), []).append(file)
+    edges = {}
+    for unit, files in units.items():
+        for file in files:
+            for line, header in file.includes():
+                target = pathlib.PurePosixPath(header).with_suffix("")
+                if target in units and target != unit:
+                    edges.setdefault(unit, {}).setdefault(target, (file.path, line))
+    told = set()  # one line for a circle
+    for unit, targets in sorted(edges.items()):
+        ahead = _reached(edges, unit)
+        if unit in told or unit not in ahead:
+            continue
+        circle = {other for other in ahead if unit in _reached(edges, other)}
+        told |= circle
+        if len(circle) > MAX_CIRCLE:
+            path, line = next(where for target, where in sorted(targets.items()) if target in circle)
+            names = ", ".join(map(str, sorted(circle)))
+            yield path, line, f"{len(circle)} units need each other, at most {MAX_CIRCLE} may: {names}"
 
 
 def relative_includes(tree):
@@ -346,6 +369,7 @@ def named_paths(tree):
 RULES = (
     layer_order,
     python_order,
+    cpp_circles,
     relative_includes,
     named_dependencies,
     indirect_dependencies,

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "pyhost/python_compat.h"
+#include "pyhost/user_stack.h"
 #include "rewind/frames_python.h"
 
 namespace {

@@ -1,37 +1,33 @@
-#include "gate/live_torch.h"
+#include "gate/hooks_torch.h"
 
 #include <torch/csrc/autograd/anomaly_mode.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
-#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/autograd/variable.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gate/after_step_torch.h"
 #include "gate/asked_torch.h"
+#include "gate/clip_torch.h"
 #include "gate/dropped_torch.h"
+#include "gate/engine_call.h"
+#include "gate/gate_cuda_torch.h"
 #include "gate/guard_torch.h"
+#include "gate/listeners.h"
 #include "gate/losses_torch.h"
+#include "gate/param_groups_torch.h"
 #include "gate/scaler_torch.h"
+#include "gate/second_run.h"
+#include "gate/state_torch.h"
 #include "gate/stream_cuda_torch.h"
 #include "gate/window_torch.h"
 #include "gate/written_torch.h"
-#include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 #include "pyhost/attributes_python.h"
 #include "pyhost/guest_torch.h"
 #include "pyhost/meter.h"
-#include "rewind/hand_torch.h"
-#include "rewind/jump_torch.h"
-#include "rewind/rewind_torch.h"
-#include "rewind/units_torch.h"
-#include "standby/tape_level_torch.h"
+#include "pyhost/number_torch.h"
 
 namespace finitude::bindings {
 
@@ -69,7 +65,7 @@ void switch_off(const char* why) noexcept {
   if (!std::exchange(live().on, false)) return;
   PyErr_Clear();
   leave_devices(false);
-  set_tape_level(0);
+  listeners().switched_off();
   try {
     (*the_off).why = why;
     (*the_off).is_failure = true;
@@ -77,102 +73,6 @@ void switch_off(const char* why) noexcept {
     say("finitude: switched off after an internal failure (" + (*the_off).why + "). Training goes on unwatched.\n");
   } catch (const std::exception&) {
   }
-}
-
-namespace {
-
-constinit thread_local int engine_depth = 0;  // of nested calls of the engine that this thread has made
-
-}  // namespace
-
-bool in_backward() noexcept { return engine_depth > 0 || torch::autograd::get_current_graph_task_id() != -1; }
-
-std::uint64_t this_thread() noexcept { return PyThreadState_GetID(PyThreadState_Get()); }
-
-void note_thread(OptimizerEntry& entry) {
-  constexpr std::size_t kMostThreads = 64;
-  Live& l = live();
-  entry.thread = this_thread();
-  if (entry.thread == l.step_thread) [[likely]]
-    return;
-  if (std::find(l.threads.begin(), l.threads.end(), entry.thread) != l.threads.end())
-    l.threads_take_turns = true;
-  else if (l.threads.size() < kMostThreads)
-    l.threads.push_back(entry.thread);
-  l.step_thread = entry.thread;
-}
-
-OptimizerEntry* find_entry(PyObject* optimizer) noexcept {
-  for (const auto& entry : live().optimizers) {
-    if (entry->self == optimizer && PyWeakref_GetObject(entry->ref) == optimizer) return entry.get();
-  }
-  return nullptr;
-}
-
-namespace {
-
-// A program that tries out many optimizers would leave thousands of entries to walk over in every step.
-void forget_dead() {
-  Live& l = live();
-  const auto is_dead = [](const OptimizerEntry& e) { return PyWeakref_GetObject(e.ref) != e.self; };
-  std::erase_if(l.owner, [&](const auto& item) { return is_dead(*item.second.first); });
-  std::erase_if(l.optimizers, [&](const auto& e) {
-    if (!is_dead(*e)) return false;
-    forget_window_start_of(*e);
-    Py_DECREF(e->ref);
-    return true;
-  });
-}
-
-}  // namespace
-
-OptimizerEntry* new_entry(PyObject* optimizer) {
-  forget_dead();
-  forget_window_by_hand();
-  PyObject* ref = PyWeakref_NewRef(optimizer, nullptr);
-  if (ref == nullptr) {
-    PyErr_Clear();
-    return nullptr;
-  }
-  Live& l = live();
-  auto entry = std::make_unique<OptimizerEntry>();
-  entry->self = optimizer;
-  entry->ref = ref;
-  entry->ordinal = l.next_ordinal++;
-  entry->class_name = Py_TYPE(optimizer)->tp_name;
-  if (const auto dot = entry->class_name.rfind('.'); dot != std::string::npos) entry->class_name.erase(0, dot + 1);
-  l.optimizers.push_back(std::move(entry));
-  return l.optimizers.back().get();
-}
-
-namespace {
-
-// Of a tensor of integers or booleans.
-std::optional<double> whole_number(const c10::TensorImpl& tensor, const char* data) {
-  const auto read = [data](auto value) {
-    std::memcpy(&value, data, sizeof value);
-    return static_cast<double>(value);
-  };
-  const caffe2::TypeMeta type = tensor.dtype();
-  if (type == caffe2::TypeMeta::Make<std::int64_t>()) return read(std::int64_t{});
-  if (type == caffe2::TypeMeta::Make<std::int32_t>()) return read(std::int32_t{});
-  if (type == caffe2::TypeMeta::Make<std::int16_t>()) return read(std::int16_t{});
-  if (type == caffe2::TypeMeta::Make<std::int8_t>()) return read(std::int8_t{});
-  if (type == caffe2::TypeMeta::Make<std::uint8_t>() || type == caffe2::TypeMeta::Make<bool>())
-    return read(std::uint8_t{});
-  return std::nullopt;
-}
-
-}  // namespace
-
-std::optional<double> number_on_cpu(PyObject* value) {
-  observe::TensorView v;
-  if (!THPVariable_Check(value) || !observe::view_of(*THPVariable_Unpack(value).unsafeGetTensorImpl(), &v) ||
-      v.numel != 1)
-    return std::nullopt;
-  if (v.dtype == sense::DType::kOther) return whole_number(*THPVariable_Unpack(value).unsafeGetTensorImpl(), v.data);
-  const sense::Health h = observe::full(v);
-  return h.nan ? NAN : h.inf() ? INFINITY : h.max;
 }
 
 namespace {
@@ -271,14 +171,14 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
 
 PyObject* engine_run_backward(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   const Live& l = live();
-  return l.on && !in_backward() && l.optimizers.empty() ? backward_by_hand(&run_backward, args, nargs, kwnames)
+  return l.on && !in_backward() && l.optimizers.empty() ? listeners().engine_call(&run_backward, args, nargs, kwnames)
                                                         : run_backward(self, args, nargs, kwnames);
 }
 
 // The step is not taken: counted, and its window closed.
 void leave_out(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, std::uint32_t flags) {
   record_step(entry, verdict, lr, flags);
-  note_left_out(entry);
+  listeners().left_out(entry);
   ++live().counters.vetoes;
   ++live().counters.steps;
   ++entry.step;
@@ -294,7 +194,7 @@ PyObject* leave_to_scaler(OptimizerEntry& entry) {
   if (r == nullptr) return nullptr;
   Py_DECREF(r);
   close_window(entry);
-  tape_window_begins();
+  listeners().begins_anew();
   Py_RETURN_NONE;
 }
 
@@ -328,7 +228,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (entry != nullptr && (entry->armed_post || entry->armed_restore)) remove_stale_hooks(*entry);
   if (entry != nullptr && entry->snapshot_pending) {  // the step before raised: nobody knows where its window ended
     entry->snapshot_pending = false;
-    forget_window_start();
+    listeners().start_lost();
   }
   bool bad_start = false;  // its alarm has decided of this step, whatever the window holds
   if (entry == nullptr || !entry->first_done) {
@@ -338,7 +238,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
       Py_RETURN_NONE;
     }
     entry->first_done = true;
-    first_step_comes();
+    listeners().first_step_comes(UINT64_MAX);
     PyObject* r = call_cold("first_seen", optimizer);
     if (r == nullptr) return nullptr;  // NonFiniteError: the state was bad before step 0
     bad_start = r == Py_True;
@@ -376,8 +276,8 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
       if (in_backward())
         l.left_out_serial = l.backward_serial;
       else if (!again)
-        snapshot_window(*entry);  // the next window starts where the call that is left out returns
-      if (!again) tape_window_begins();
+        listeners().starts(*entry);  // the next window starts where the call that is left out returns
+      if (!again) listeners().begins_anew();
       veto(*entry);
       Py_RETURN_NONE;
     }
@@ -390,9 +290,34 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     Py_RETURN_NONE;
   }
   if (closure) return begin_closure(*entry, args[1], args[2]);
-  copy_before_jump(*entry);
+  listeners().before_apply(*entry);
   commit_window(*entry, verdict, lr);
   if (l.target_set && entry->ordinal == l.target_ordinal && entry->step == l.target_first) return tell_armed(optimizer);
+  Py_RETURN_NONE;
+}
+
+// The hook behind an optimizer's step, METH_FASTCALL: (optimizer, args, kwargs). Reads what the step wrote where that
+// was asked for, and calls _cold.on_written if it is not finite. Null: an exception of that call is set.
+PyObject* check_after_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  const Metered hook(Piece::kHook);
+  if (nargs < 1 || !live().on) Py_RETURN_NONE;
+  OptimizerEntry* entry = find_entry(args[0]);
+  observe::Tracer::thread_phase() = record::Phase::kForward;
+  if (entry == nullptr) Py_RETURN_NONE;
+  const bool bad = entry->looks_after && wrote_non_finite(*entry);
+  PyObject* r = bad ? call_cold("on_written", args[0]) : Py_NewRef(Py_None);
+  if (!bad && entry->clears_trace) {
+    // Once for each optimizer: what its first step has made is there to be named.
+    if (listeners().keeps_trace() && entry->step == 1 && r != nullptr) {
+      Py_DECREF(r);
+      r = call_cold("on_kept", args[0]);
+    }
+    listeners().trace_ended();
+  }
+  entry->clears_trace = false;
+  finish_commit(*entry);
+  if (r == nullptr) return nullptr;
+  Py_DECREF(r);
   Py_RETURN_NONE;
 }
 
@@ -416,7 +341,7 @@ PyObject* clip_value(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObjec
   PyObject* result = PyObject_Vectorcall(l.original_clip_value, call.data(), static_cast<size_t>(nargs), kwnames);
   if (result != nullptr) {
     as_guest([&] {
-      note_clipping(l.original_clip_value, call.data(), nargs, kwnames);
+      listeners().clipped(l.original_clip_value, call.data(), nargs, kwnames, 0);
       if (l.devices != 0 && nargs >= 2 && keeps_finite(args[1])) after_device_write(list);
     });
   }
@@ -443,6 +368,6 @@ PyMethodDef methods[] = {
 
 }  // namespace
 
-PyMethodDef* live_methods() { return methods; }
+PyMethodDef* hook_methods() { return methods; }
 
 }  // namespace finitude::bindings

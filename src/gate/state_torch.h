@@ -1,4 +1,4 @@
-// The live half's state: what has been seen of each optimizer in the window that is open now.
+// The gate's state: what has been seen of each optimizer in the window that is open now.
 // Everything here is touched with the GIL held; nothing allocates in the steady state.
 #pragma once
 
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/immortal.h"
-#include "gate/gate_cuda_torch.h"
+#include "gate/device_tickets.h"
 #include "observe/gradient_look_torch.h"
 #include "record/ring_posix.h"
 #include "record/trace.h"
@@ -21,6 +21,7 @@
 namespace finitude::bindings {
 
 class UndoCopy;
+struct DeviceGate;
 
 using observe::GradMark;
 
@@ -160,6 +161,8 @@ struct Live {
 inline base::Immortal<Live> the_live;
 inline Live& live() { return *the_live; }
 
+// Calls of the engine that this thread is in, nested.
+extern constinit thread_local int engine_depth;
 // Is this thread below a call of the engine? Another one's is its own affair; a thread of the engine's works for a
 // call.
 bool in_backward() noexcept;
@@ -168,13 +171,9 @@ void note_thread(OptimizerEntry& entry);
 // As Python numbers it; never given twice. With the GIL held.
 std::uint64_t this_thread() noexcept;
 
-// Turns the live half off for good after an internal failure, and says so once on stderr.
-void switch_off(const char* why) noexcept;
-
 OptimizerEntry* find_entry(PyObject* optimizer) noexcept;
 OptimizerEntry* new_entry(PyObject* optimizer);
 // Calls finitude.first_run._cold.<name>(a, ...). Returns a new reference, or null with a Python error set.
 PyObject* call_cold(const char* name, PyObject* a, PyObject* b = nullptr, PyObject* c = nullptr);
-PyMethodDef* live_methods();
 
 }  // namespace finitude::bindings

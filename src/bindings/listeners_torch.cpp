@@ -1,0 +1,47 @@
+#include "bindings/listeners_torch.h"
+
+#include "gate/hooks_torch.h"
+#include "gate/listeners.h"
+#include "pyhost/guest_torch.h"
+#include "rewind/hand_torch.h"
+#include "rewind/jump_torch.h"
+#include "rewind/rewind_torch.h"
+#include "rewind/units_torch.h"
+#include "standby/last_step_torch.h"
+#include "standby/tape_level_torch.h"
+#include "standby/template_tape_torch.h"
+
+namespace finitude::bindings {
+
+void connect_listeners() {
+  guest_failed = &switch_off;
+  Listeners& l = listeners();
+  l.optimizer_made = &forget_window_by_hand;
+  l.optimizer_gone = &forget_window_start_of;
+  l.first_step_comes = &first_step_comes;
+  l.engine_call = &backward_by_hand;
+  l.loss_noted = &note_graph;
+  l.records_losses = &tape_records_template;
+  l.loss_given = &template_loss_given;
+  l.backward_ended = &tape_backward_ended;
+  l.clipped = &note_clipping;
+  l.buffer_turned_nan = &buffer_turned_nan;
+  l.is_jumped_over = &is_jumped_over;
+  l.left_out = &note_left_out;
+  l.begins_anew = &tape_window_begins;
+  l.before_apply = &copy_before_jump;
+  l.step_is_good = &tape_step_is_good;
+  l.applied = &note_applied;
+  l.records_next = &tape_follows;
+  l.trace_ended = &end_traced_window;
+  l.keeps_trace = &keeps_last_step;
+  l.closed = &forget_clipping;
+  l.next_begins = &tape_step_begins;
+  l.starts = &snapshot_window;
+  l.step_over = &tape_step_ends;
+  l.training_batch_given = &template_batch_given;
+  l.start_lost = &forget_window_start;
+  l.switched_off = [] { set_tape_level(0); };
+}
+
+}  // namespace finitude::bindings

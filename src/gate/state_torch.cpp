@@ -1,0 +1,74 @@
+#include "gate/state_torch.h"
+
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "gate/listeners.h"
+
+namespace finitude::bindings {
+
+constinit thread_local int engine_depth = 0;
+
+bool in_backward() noexcept { return engine_depth > 0 || torch::autograd::get_current_graph_task_id() != -1; }
+
+std::uint64_t this_thread() noexcept { return PyThreadState_GetID(PyThreadState_Get()); }
+
+void note_thread(OptimizerEntry& entry) {
+  constexpr std::size_t kMostThreads = 64;
+  Live& l = live();
+  entry.thread = this_thread();
+  if (entry.thread == l.step_thread) [[likely]]
+    return;
+  if (std::find(l.threads.begin(), l.threads.end(), entry.thread) != l.threads.end())
+    l.threads_take_turns = true;
+  else if (l.threads.size() < kMostThreads)
+    l.threads.push_back(entry.thread);
+  l.step_thread = entry.thread;
+}
+
+OptimizerEntry* find_entry(PyObject* optimizer) noexcept {
+  for (const auto& entry : live().optimizers) {
+    if (entry->self == optimizer && PyWeakref_GetObject(entry->ref) == optimizer) return entry.get();
+  }
+  return nullptr;
+}
+
+namespace {
+
+// A program that tries out many optimizers would leave thousands of entries to walk over in every step.
+void forget_dead() {
+  Live& l = live();
+  const auto is_dead = [](const OptimizerEntry& e) { return PyWeakref_GetObject(e.ref) != e.self; };
+  std::erase_if(l.owner, [&](const auto& item) { return is_dead(*item.second.first); });
+  std::erase_if(l.optimizers, [&](const auto& e) {
+    if (!is_dead(*e)) return false;
+    listeners().optimizer_gone(*e);
+    Py_DECREF(e->ref);
+    return true;
+  });
+}
+
+}  // namespace
+
+OptimizerEntry* new_entry(PyObject* optimizer) {
+  forget_dead();
+  listeners().optimizer_made();
+  PyObject* ref = PyWeakref_NewRef(optimizer, nullptr);
+  if (ref == nullptr) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  Live& l = live();
+  auto entry = std::make_unique<OptimizerEntry>();
+  entry->self = optimizer;
+  entry->ref = ref;
+  entry->ordinal = l.next_ordinal++;
+  entry->class_name = Py_TYPE(optimizer)->tp_name;
+  if (const auto dot = entry->class_name.rfind('.'); dot != std::string::npos) entry->class_name.erase(0, dot + 1);
+  l.optimizers.push_back(std::move(entry));
+  return l.optimizers.back().get();
+}
+
+}  // namespace finitude::bindings

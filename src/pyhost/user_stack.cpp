@@ -1,0 +1,111 @@
+#include "pyhost/user_stack.h"
+
+#include <exception>
+
+namespace finitude::bindings {
+namespace {
+
+PyTypeObject* optimizer_type = nullptr;  // held for good
+
+// Is this code that of the type's method of that name, also below decorators that say what they wrap?
+bool is_method(PyTypeObject* type, PyCodeObject* code) {
+  constexpr int kMostDecorators = 8;
+  PyObject* held = Py_XNewRef(_PyType_Lookup(type, code->co_name));
+  bool found = false;
+  for (int i = 0; held != nullptr && !found && i < kMostDecorators; ++i) {
+    found = PyFunction_Check(held) && PyFunction_GET_CODE(held) == reinterpret_cast<PyObject*>(code);
+    PyObject* inner = found || !PyFunction_Check(held) ? nullptr : PyObject_GetAttrString(held, "__wrapped__");
+    PyErr_Clear();
+    Py_SETREF(held, inner);
+  }
+  Py_XDECREF(held);
+  return found;
+}
+
+}  // namespace
+
+void set_optimizer_type(PyTypeObject* type) noexcept { optimizer_type = type; }
+
+int user_stack_ids(FrameId* out, int max_frames) noexcept {
+  int count = 0;
+  try {
+    walk_stack([&](RawFrame* frame, CodeInfo* info) {
+      if (count >= max_frames) return false;
+      if (!info->library) out[count++] = frame_id(info, frame_site(frame));
+      return true;
+    });
+  } catch (const std::exception&) {
+  }
+  return count;
+}
+
+void user_stack(std::vector<record::Frame>* out, int max_frames) noexcept {
+  constexpr int kMost = 256;
+  FrameId ids[kMost];
+  const int count = user_stack_ids(ids, max_frames < kMost ? max_frames : kMost);
+  try {
+    out->resize(static_cast<std::size_t>(count));
+    for (int i = 0; i < count; ++i) (*out)[i] = frame_at(ids[i]);
+  } catch (const std::exception&) {
+    out->clear();
+  }
+}
+
+int snapshot_user_line(std::string* file, std::string* function) noexcept {
+  FrameId id = 0;
+  if (user_stack_ids(&id, 1) == 0) return 0;
+  const record::Frame& frame = frame_at(id);
+  try {
+    *file = frame.file;
+    *function = frame.function;
+  } catch (const std::exception&) {
+    return 0;
+  }
+  return frame.line;
+}
+
+PyObject* function_names(PyObject* frame) {
+  PyObject* names = PyDict_New();
+  if (names == nullptr) return nullptr;
+  RawFrame* raw = raw_frame(frame);
+  PyCodeObject* code = frame_code(raw);
+  for (int i = 0; i < code_fast_count(code); ++i) {
+    PyObject* value = frame_fast(raw)[i];
+    if (value != nullptr && fast_is_cell(code, i) && PyCell_Check(value)) value = PyCell_GET(value);
+    if (value != nullptr && PyDict_SetItem(names, fast_name(code, i), value) != 0) {
+      Py_DECREF(names);
+      return nullptr;
+    }
+  }
+  return names;
+}
+
+bool in_method_of_optimizer() noexcept {
+  bool found = false;
+  try {
+    walk_stack([&](RawFrame* frame, CodeInfo* info) {
+      if (info->library) return true;
+      PyObject* self = optimizer_type != nullptr && info->optimized ? frame_first_argument(frame) : nullptr;
+      found = self != nullptr && PyType_IsSubtype(Py_TYPE(self), optimizer_type) != 0 &&
+              is_method(Py_TYPE(self), frame_code(frame));
+      return false;
+    });
+  } catch (const std::exception&) {
+  }
+  return found;
+}
+
+void current_module_self(std::vector<PyObject*>* out) noexcept {
+  try {
+    out->clear();
+    walk_stack([&](RawFrame* frame, CodeInfo* info) {
+      PyObject* self = info->module_call ? frame_first_argument(frame) : nullptr;
+      if (self != nullptr) out->push_back(self);
+      return true;
+    });
+  } catch (const std::exception&) {
+    out->clear();
+  }
+}
+
+}  // namespace finitude::bindings
