@@ -9,6 +9,7 @@
 
 #include "gate/checked_torch.h"
 #include "gate/dropped_torch.h"
+#include "gate/param_groups_torch.h"
 #include "gate/state_torch.h"
 #include "observe/concrete_torch.h"
 #include "observe/tensor_view_torch.h"
@@ -35,6 +36,11 @@ const at::Tensor& plain_of(const at::Tensor& tensor) {
   return *inner;
 }
 
+bool is_bad(const at::Tensor& value) {
+  observe::TensorView v;
+  return value.defined() && observe::view_of(*value.unsafeGetTensorImpl(), &v) && observe::quick(v).bad;
+}
+
 // Has the program not let go of it?
 bool is_held(const OptimizerEntry& entry) { return PyWeakref_GetObject(entry.ref) == entry.self; }
 
@@ -48,11 +54,28 @@ const c10::TensorImpl* watched_parameter(const at::Tensor& input, bool is_wrappe
   const auto found = owner.find(impl);
   if (found != owner.end()) return is_held(*found->second.first) ? impl : nullptr;
   if (!is_wrapped || !observe::is_concrete(*impl) || !impl->has_storage()) return nullptr;
-  for (const auto& [parameter, place] : owner) {
-    if (is_held(*place.first) && parameter->has_storage() && parameter->storage().data() == impl->storage().data())
-      return parameter;
+  // Asked of the optimizers themselves: `owner` may name parameters that a program has removed from one since.
+  const c10::TensorImpl* parameter = nullptr;
+  for (const auto& entry : live().optimizers) {
+    if (!is_held(*entry)) continue;
+    for_each_parameter(entry->self, [&](std::uint32_t, PyObject* p) {
+      if (parameter != nullptr || !THPVariable_Check(p)) return;
+      const c10::TensorImpl* one = THPVariable_Unpack(p).unsafeGetTensorImpl();
+      const bool is_same = observe::is_concrete(*one) && one->has_storage() && one->storage().data() != nullptr &&
+                           one->storage().data() == impl->storage().data();
+      if (is_same) parameter = one;
+    });
   }
-  return nullptr;
+  return parameter;
+}
+
+// Is any tensor of a tuple of roots bad?
+bool any_bad_root(PyObject* roots) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(roots); ++i) {
+    PyObject* root = PyTuple_GET_ITEM(roots, i);
+    if (THPVariable_Check(root) && is_bad(plain_of(THPVariable_Unpack(root)))) return true;
+  }
+  return false;
 }
 
 // The first tensor of a tuple.
@@ -60,11 +83,6 @@ const at::Tensor* first_of(PyObject* tuple) {
   if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) == 0) return nullptr;
   PyObject* first = PyTuple_GET_ITEM(tuple, 0);
   return THPVariable_Check(first) ? &THPVariable_Unpack(first) : nullptr;
-}
-
-bool is_bad(const at::Tensor& value) {
-  observe::TensorView v;
-  return value.defined() && observe::view_of(*value.unsafeGetTensorImpl(), &v) && observe::quick(v).bad;
 }
 
 }  // namespace
@@ -76,6 +94,7 @@ bool note_asked(PyObject* const* args, Py_ssize_t nargs) {
   if (first == nullptr || input == nullptr) return false;
   const bool is_wrapped = &plain_of(*first) != first;
   if (!is_wrapped && args[kCreateGraph] == Py_True) return false;  // torch.func always asks for it
+  if (is_wrapped && !any_checked() && !any_bad_root(args[0])) return false;
   const c10::TensorImpl* parameter = watched_parameter(*input, is_wrapped);
   if (parameter == nullptr) return false;
   if (any_checked() && settle_checks(args[0]) != 0) ++asked_row;
