@@ -212,7 +212,8 @@ def test_a_program_that_does_not_end_by_itself_is_not_started_once_more_for_a_la
 
 
 def test_only_the_same_sink_of_the_same_optimizer_counts_as_alike():
-    from finitude.second_run.shared import NOT_RUN, Told
+    from finitude.findings.findings import NOT_RUN
+    from finitude.second_run.shared import Told
 
     def alarm(step, name, births=()):
         return {

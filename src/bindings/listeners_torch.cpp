@@ -28,7 +28,7 @@ void connect_listeners() {
   l.buffer_turned_nan = &buffer_turned_nan;
   l.is_jumped_over = &is_jumped_over;
   l.left_out = &note_left_out;
-  l.begins_anew = &tape_window_begins;
+  l.recording_restarts = &tape_window_begins;
   l.before_apply = &copy_before_jump;
   l.step_is_good = &tape_step_is_good;
   l.applied = &note_applied;

@@ -20,7 +20,7 @@ namespace {
 constexpr Py_ssize_t kCreateGraph = 3, kInputs = 4;  // arguments of _engine_run_backward
 
 std::uint64_t asked_row = 0;  // calls that were dropped since the last step that was applied
-bool row_is_told = false;
+bool row_is_reported = false;
 
 // What holds the values of a tensor that transforms of torch.func have wrapped.
 const at::Tensor& plain_of(const at::Tensor& tensor) {
@@ -41,9 +41,6 @@ bool is_bad(const at::Tensor& value) {
   return value.defined() && observe::view_of(*value.unsafeGetTensorImpl(), &v) && observe::quick(v).bad;
 }
 
-// Has the program not let go of it?
-bool is_held(const OptimizerEntry& entry) { return PyWeakref_GetObject(entry.ref) == entry.self; }
-
 // The watched parameter that an input is; or, of torch.func, in whose memory it lies: functional_call is given copies
 // that have no graph. Null: none.
 const c10::TensorImpl* watched_parameter(const at::Tensor& input, bool is_wrapped) {
@@ -52,12 +49,12 @@ const c10::TensorImpl* watched_parameter(const at::Tensor& input, bool is_wrappe
   if (!plain.defined()) return nullptr;
   const c10::TensorImpl* impl = plain.unsafeGetTensorImpl();
   const auto found = owner.find(impl);
-  if (found != owner.end()) return is_held(*found->second.first) ? impl : nullptr;
+  if (found != owner.end()) return is_alive(*found->second.first) ? impl : nullptr;
   if (!is_wrapped || !observe::is_concrete(*impl) || !impl->has_storage()) return nullptr;
   // Asked of the optimizers themselves: `owner` may name parameters that a program has removed from one since.
   const c10::TensorImpl* parameter = nullptr;
   for (const auto& entry : live().optimizers) {
-    if (!is_held(*entry)) continue;
+    if (!is_alive(*entry)) continue;
     for_each_parameter(entry->self, [&](std::uint32_t, PyObject* p) {
       if (parameter != nullptr || !THPVariable_Check(p)) return;
       const c10::TensorImpl* one = THPVariable_Unpack(p).unsafeGetTensorImpl();
@@ -123,20 +120,20 @@ void note_answered(PyObject* const* args, PyObject* result) {
   }
 }
 
-bool tell_asked_row() {
-  if (row_is_told || !is_long_row(asked_row)) return true;
+bool report_asked_row() {
+  if (row_is_reported || !is_long_row(asked_row)) return true;
   PyObject* count = PyLong_FromUnsignedLongLong(asked_row);
   PyObject* r = count != nullptr ? call_cold("on_asked_row", count) : nullptr;
   Py_XDECREF(count);
   if (r == nullptr) return false;
-  row_is_told = r == Py_True;
+  row_is_reported = r == Py_True;
   Py_DECREF(r);
   return true;
 }
 
 void end_asked_row() noexcept {
   asked_row = 0;
-  row_is_told = false;
+  row_is_reported = false;
 }
 
 }  // namespace finitude::bindings

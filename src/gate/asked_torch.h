@@ -19,7 +19,7 @@ bool note_asked(PyObject* const* args, Py_ssize_t nargs);
 void note_answered(PyObject* const* args, PyObject* result);
 
 // As many calls in a row as --max-skips were dropped: asks the Python side. False: it raises.
-bool tell_asked_row();
+bool report_asked_row();
 // A step is applied.
 void end_asked_row() noexcept;
 

@@ -24,8 +24,6 @@ struct Drops {
 
 Drops the_drops;
 
-bool is_alive(const OptimizerEntry& entry) { return PyWeakref_GetObject(entry.ref) == entry.self; }
-
 // The last backward after which one of the optimizers that step the same parameters was applied: a program may change
 // from one to another, and never step the first again.
 std::uint64_t last_applied(const OptimizerEntry& entry) {

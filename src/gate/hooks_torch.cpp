@@ -130,7 +130,7 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
     PyObject* result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
     --engine_depth;
     if (is_asked && result != nullptr) as_guest([&] { note_answered(args, result); });
-    if (is_outermost && result != nullptr && l.on && !tell_asked_row()) Py_CLEAR(result);
+    if (is_outermost && result != nullptr && l.on && !report_asked_row()) Py_CLEAR(result);
     return result;
   }
   const bool outermost = !in_backward();
@@ -194,7 +194,7 @@ PyObject* leave_to_scaler(OptimizerEntry& entry) {
   if (r == nullptr) return nullptr;
   Py_DECREF(r);
   close_window(entry);
-  listeners().begins_anew();
+  listeners().recording_restarts();
   Py_RETURN_NONE;
 }
 
@@ -277,7 +277,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
         l.left_out_serial = l.backward_serial;
       else if (!again)
         listeners().starts(*entry);  // the next window starts where the call that is left out returns
-      if (!again) listeners().begins_anew();
+      if (!again) listeners().recording_restarts();
       veto(*entry);
       Py_RETURN_NONE;
     }

@@ -22,8 +22,8 @@
 //     trace_ended, step_over                       in the post-hook, where there is one; `starts` comes here, behind
 //     it, where
 //                                                  the step can be undone until it has been looked at
-// A step that is left out: left_out, closed, starts, begins_anew. One that a GradScaler skips: closed, starts,
-// begins_anew.
+// A step that is left out: left_out, closed, starts, recording_restarts. One that a GradScaler
+// skips: closed, starts, recording_restarts.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -74,7 +74,7 @@ struct Listeners {
   // ---- its step is not applied ----
   void (*left_out)(OptimizerEntry& entry) = [](OptimizerEntry&) {};
   // Behind `starts`: what was recorded of the window is of no use, the next one is recorded from here.
-  void (*begins_anew)() = [] {};
+  void (*recording_restarts)() = [] {};
 
   // ---- its step is applied ----
   void (*before_apply)(OptimizerEntry& entry) = [](OptimizerEntry&) {};

@@ -11,8 +11,6 @@
 namespace finitude::bindings {
 namespace {
 
-bool is_alive(const OptimizerEntry& entry) { return PyWeakref_GetObject(entry.ref) == entry.self; }
-
 const c10::TensorImpl* impl_of(PyObject* parameter) {
   return THPVariable_Check(parameter) ? THPVariable_Unpack(parameter).unsafeGetTensorImpl() : nullptr;
 }

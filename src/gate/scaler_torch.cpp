@@ -81,7 +81,7 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
       as_guest([&] {  // the next window starts where the call that is left out returns
         if (second_run_under_way() || in_backward()) return;
         listeners().starts(*entry);
-        listeners().begins_anew();
+        listeners().recording_restarts();
       });
       Py_RETURN_NONE;
     }
@@ -98,7 +98,7 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
   as_guest([&] {
     close_window(*entry);
     listeners().starts(*entry);
-    listeners().begins_anew();
+    listeners().recording_restarts();
   });
   if (r == nullptr) Py_CLEAR(result);
   Py_XDECREF(r);

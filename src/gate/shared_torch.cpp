@@ -24,8 +24,6 @@ struct Aside {
 base::Immortal<Aside> the_aside;
 Aside& aside() { return *the_aside; }
 
-bool is_alive(const OptimizerEntry& entry) { return PyWeakref_GetObject(entry.ref) == entry.self; }
-
 const c10::TensorImpl* impl_of(PyObject* parameter) {
   return THPVariable_Check(parameter) ? THPVariable_Unpack(parameter).unsafeGetTensorImpl() : nullptr;
 }

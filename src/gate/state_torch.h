@@ -172,6 +172,8 @@ void note_thread(OptimizerEntry& entry);
 std::uint64_t this_thread() noexcept;
 
 OptimizerEntry* find_entry(PyObject* optimizer) noexcept;
+// Has the program not let go of the optimizer?
+inline bool is_alive(const OptimizerEntry& entry) noexcept { return PyWeakref_GetObject(entry.ref) == entry.self; }
 OptimizerEntry* new_entry(PyObject* optimizer);
 // Calls finitude.first_run._cold.<name>(a, ...). Returns a new reference, or null with a Python error set.
 PyObject* call_cold(const char* name, PyObject* a, PyObject* b = nullptr, PyObject* c = nullptr);

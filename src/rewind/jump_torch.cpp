@@ -77,8 +77,6 @@ Past& past_for(OptimizerEntry& entry) {
   return *jumps().pasts.back();
 }
 
-bool is_alive(const OptimizerEntry& entry) { return PyWeakref_GetObject(entry.ref) == entry.self; }
-
 void refuse(std::string why) {
   Jumps& j = jumps();
   j.refused = std::move(why);

@@ -38,12 +38,12 @@ PYTHON_GROUND = {"errors", "rules", "_native", "_built_for"}  # public or built,
 PYTHON_TYPES = "base.types"
 MAX_CIRCLE = 3  # C++ units that include each other, whichever folders they lie in
 MAX_LINES = 450
-# Those that the formatter made longer than that. None of them may grow, and none may join them.
+# Those that are longer, with their length. None of them may grow, and none may join them.
 LONGER = {
     "bench/overhead/page.py": 618,
-    "python/finitude/first_run/session.py": 548,
-    "python/finitude/second_run/rewind.py": 525,
-    "python/finitude/start/inject.py": 544,
+    "python/finitude/first_run/session.py": 526,
+    "python/finitude/second_run/rewind.py": 503,
+    "python/finitude/start/inject.py": 527,
     "src/compare/judge.cpp": 464,
     "src/locate/labels.cpp": 455,
     "src/observe/tracer_torch.cpp": 462,

@@ -104,7 +104,7 @@ def step_cell(kind: type) -> CellType | None:
     step: Any = getattr(kind, "step", None)
     code: Any = _hooked_step_code()
     while step is not None:
-        if getattr(step, "__code__", None) is code and "func" in code.co_freevars:  # type: ignore[union-attr]  # never None
+        if getattr(step, "__code__", None) is code and "func" in code.co_freevars:  # type: ignore[union-attr]
             return step.__closure__[code.co_freevars.index("func")]  # type: ignore[union-attr]
         step = getattr(step, "__wrapped__", None)
     return None

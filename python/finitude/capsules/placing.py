@@ -172,6 +172,25 @@ def rate(told: dict[str, Any], optimizer: Optimizer) -> None:
                 group["lr"] = rate
 
 
+def scale(told: dict[str, Any], scaler: Any) -> None:
+    """Gives a GradScaler the scale of the capsule as the loss is scaled: what `update` does for the step before comes
+    first."""
+    original = scaler.scale
+
+    def put(outputs):
+        del scaler.scale
+        if scaler._enabled:
+            if scaler._scale is None:
+                scaler._init_scale = told["scale"]
+            else:
+                scaler._scale.fill_(told["scale"])
+            if scaler._growth_tracker is not None:
+                scaler._growth_tracker.fill_(told["growth_tracker"])
+        return original(outputs)
+
+    scaler.scale = put
+
+
 def fill(held: Held, tree: dict[str, Any], template: Any, path: str = "batch") -> Any:
     """The batch of the capsule in the form that the program's loader gives: `template` is one of its batches, left as
     it is."""
@@ -209,7 +228,7 @@ def fill(held: Held, tree: dict[str, Any], template: Any, path: str = "batch") -
             )
         whole = copy.copy(template)
         for key, inner in tree["dict"]:
-            whole[key] = fill(held, inner, template[key], f"{path}[{key}]")  # type: ignore[index]  # a mapping that cannot be written is a TypeError
+            whole[key] = fill(held, inner, template[key], f"{path}[{key}]")  # type: ignore[index]
         return whole
     if kind == "object":
         own = getattr(template, "__dict__", None)

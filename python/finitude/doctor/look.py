@@ -128,7 +128,7 @@ class Look(TorchDispatchMode):
         except RuntimeError as e:  # torch refuses to tell where old and new settings are mixed
             f["precision_error"] = str(e)[:500]
         f["deterministic"] = torch.are_deterministic_algorithms_enabled()
-        f["fill_uninitialized"] = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]  # a property of the module
+        f["fill_uninitialized"] = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
         f["cublas_workspace"] = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
         f["cuda"] = torch.cuda.is_available() and torch.cuda.is_initialized()
         f["capability"] = list(torch.cuda.get_device_capability()) if f["cuda"] else None

@@ -244,7 +244,8 @@ def _division(optimizer, keys):
             aliases = _aliases(function)
             for node in ast.walk(function):
                 if (by := _denominator(node)) is not None:
-                    found.append((sorted(_keys(by, aliases) & set(keys)), code.co_filename, node.lineno))  # type: ignore[attr-defined]  # an expression
+                    line = node.lineno  # type: ignore[attr-defined]  # an expression
+                    found.append((sorted(_keys(by, aliases) & set(keys)), code.co_filename, line))
         break
     by_key = [f for f in found if f[0]]
     if not by_key and len(found) != 1:

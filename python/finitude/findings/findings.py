@@ -21,6 +21,38 @@ if TYPE_CHECKING:
     from ..base.types import Alarm, Birth, Config, Findings, Fingerprint, Optimizer, Order, Session, Sink, Tensor
 
 
+NOT_RUN = "the step was not run again"  # the cause of an alarm of which nothing more is known
+
+
+def new_alarm(config: Config, optimizer: str, ordinal: int, step: int, sink: tuple[str, str], weights: str) -> Alarm:
+    """The alarm of a step, before anything is known of its reason. optimizer: the name of its class; sink: kind and
+    name."""
+    return {
+        "step": step,
+        "micro_batch": 0,
+        "rank": ranks.world()[0],
+        "optimizer": optimizer,
+        "sink": {"kind": sink[0], "name": sink[1]},
+        "weights": weights,
+        "optimizer_ordinal": ordinal,
+        "births": [],
+        "rerun": "not-run",
+        "rerun_by": "none",
+        "rerun_verified": False,
+        "rerun_text": "",
+        "cause": {"class": "unknown", "confidence": "possible", "text": NOT_RUN, "experiments": []},
+        "fix": None,
+        "capsule": None,
+        "harmless": False,
+        "text": "",
+        "loss": None,
+        "path": [],
+        "level": config.level,
+        "policy": config.on_alarm,
+        "history": history(ordinal),
+    }
+
+
 def fingerprint(optimizer: Optimizer | None, began_with: Sequence[Sink] = ()) -> Fingerprint:
     """What must come out again, bit for bit: the losses of the window and the gradients as scanned; began_with: (kind,
     name, tensor) of what was bad before the first step.
@@ -176,7 +208,7 @@ def analyse(
 ) -> Findings:
     """The findings of the trace that was just taken. swallowed: overflows that reached no sink count as births.
     in_place, bound: (name, tensor) of memory that a second run found as the first had left it, and each run writes or
-    binds anew; under "carried" then, what of it may have had a part."""
+    re-binds; under "carried" then, what of it may have had a part."""
     _native.trace_stop()
     for kind, name, tensor in sinks or ():
         if tensor is not None and not _native.is_finite(tensor):

@@ -99,9 +99,10 @@ def _statement(tree, line):
     best = None
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt) and node.lineno <= line <= node.end_lineno:
-            if best is None or (node.lineno, -node.end_lineno) >= (best.lineno, -best.end_lineno):  # type: ignore[operator]
-                best = node
-    return best
+            place = (node.lineno, -(node.end_lineno or node.lineno))
+            if best is None or place >= best[0]:
+                best = place, node
+    return best and best[1]
 
 
 def _own_nodes(statement):

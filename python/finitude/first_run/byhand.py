@@ -16,7 +16,7 @@ from ..program import discover, signals
 from ..program.files import HeldFiles, written_twice
 from ..program.heap import Ledger
 from ..program.quiet import Quiet
-from ..second_run import hand as again, restart
+from ..second_run import dropped, hand as again, restart
 from . import functional, minimal, rebound
 
 TYPE_CHECKING = False
@@ -262,10 +262,7 @@ class ByHand:
         kind = "NaN" if bad.root.isnan().any() else "Inf"
         alarm["text"] = f"loss is {kind}; there is no optimizer, the program writes its parameters itself"
         if row:
-            alarm["text"] = (
-                f"the script dropped {row.length} steps in a row by itself: the loss was not finite; nothing has been "
-                f"learned since step {row.step}"
-            )
+            alarm["text"] = dropped.row_text(row.length, "loss was not finite", row.step)
         elif not is_written:
             alarm["text"] += (
                 ", where no operator is seen to (numpy?): whether it would have applied this step is not known"

@@ -113,11 +113,7 @@ class Drops:
         what = (
             "loss was not finite" if losses else "gradient norm overflowed" if is_norm else "gradients were not finite"
         )
-        alarm["text"] = (
-            f"the script dropped {row} step{'s' if row > 1 else ''} in a row by itself: the {what}; "
-            "nothing has been learned "
-            f"since step {step}"
-        )
+        alarm["text"] = dropped.row_text(row, what, step)
         if is_norm:
             alarm["births"] = [findings.birth("backward", "aten::linalg_vector_norm", *window["norm_place"])]
             alarm["cause"] = {

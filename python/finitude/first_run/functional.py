@@ -13,7 +13,7 @@ from ..base.plain_json import number
 from ..errors import NonFiniteError
 from ..findings import story
 from ..program import discover
-from ..second_run import restart
+from ..second_run import dropped, restart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,10 +63,7 @@ def tell_applied(session: Session, name: str, bad: Any, how: str) -> None:
 def _tell_row(session, first, row):
     """The alarm of bad losses one after another whose gradients the script dropped. May raise NonFiniteError."""
     alarm = _alarm(session, NAME, first)
-    alarm["text"] = (
-        f"the script dropped {row} steps in a row by itself: the loss was not finite; nothing has been "
-        f"learned since step {first.step}"
-    )
+    alarm["text"] = dropped.row_text(row, "loss was not finite", first.step)
     action = "warn" if session.config.on_alarm == "warn" else "stop"
     _decide(session, alarm, first, action, "reported, the script drops the step")
 

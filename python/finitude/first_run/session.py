@@ -17,6 +17,7 @@ from ..findings.report import Report
 from ..program import discover, guard, intake, makers, ranks, rehearsal, ruined, scaling, sinks as sinks_of, streams
 from ..program.counts import count_text
 from ..second_run import (
+    budgets,
     damage,
     dropped,
     first_step,
@@ -30,7 +31,7 @@ from ..second_run import (
     traced as by_trace,
     unwritten as by_memory,
 )
-from ..second_run.shared import NOT_RUN, Told
+from ..second_run.shared import Told
 from . import allowed, at_start, byhand, drops, ends, failures, minimal, settled
 from .hold import Holds
 from .teller import Teller
@@ -92,7 +93,7 @@ class Session:
         self.member = False  # one of several processes of a run: whoever merges them has the last word
         self.leaving = None  # the SystemExit, not 0, that the script left by
         self.at_end = []  # called once, before the reports are written
-        rewind.set_budgets(config, target is not None)
+        budgets.set_budgets(config, target is not None)
         findings.load_rules(config)
         _native.set_device_policy(config.on_alarm)
         kept_step.begin(self)
@@ -284,31 +285,8 @@ class Session:
         )
 
     def alarm_of(self, optimizer: str, ordinal: int, step: int, kind: str, name: str) -> Alarm:
-        """The alarm of a step, before anything is known of its reason. `optimizer`: the name of its class."""
-        return {
-            "step": step,
-            "micro_batch": 0,
-            "rank": ranks.world()[0],
-            "optimizer": optimizer,
-            "sink": {"kind": kind, "name": name},
-            "weights": "damaged" if ordinal in self.damaged else "clean",
-            "optimizer_ordinal": ordinal,
-            "births": [],
-            "rerun": "not-run",
-            "rerun_by": "none",
-            "rerun_verified": False,
-            "rerun_text": "",
-            "cause": {"class": "unknown", "confidence": "possible", "text": NOT_RUN, "experiments": []},
-            "fix": None,
-            "capsule": None,
-            "harmless": False,
-            "text": "",
-            "loss": None,
-            "path": [],
-            "level": self.config.level,
-            "policy": self.config.on_alarm,
-            "history": findings.history(ordinal),
-        }
+        weights = "damaged" if ordinal in self.damaged else "clean"
+        return findings.new_alarm(self.config, optimizer, ordinal, step, (kind, name), weights)
 
     def advise(
         self, kind: str, step: int, text: str, cause: dict[str, Any] | None = None, births: Iterable[Birth] = ()

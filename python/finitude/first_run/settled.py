@@ -55,7 +55,7 @@ def _buffers(optimizer, alarm, goes_back):
 
 
 def _left(alarm, left):
-    """The same of what lies in places that each step binds anew, such as an average in an attribute: what stood there
+    """The same of what lies in places that each step re-binds, such as an average in an attribute: what stood there
     before is gone."""
     told = alarm.setdefault("buffers", [])
     for one in left:

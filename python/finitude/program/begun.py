@@ -370,7 +370,8 @@ def sample_counts() -> list[int]:
     """How many samples each batch of the step that has just been recorded is of; empty where its loader did not tell of
     all."""
     told = [] if _begun is None or _begun.told else _begun.samples
-    return [len(indices) for indices in told] if all(isinstance(indices, list) for indices in told) else []  # type: ignore[arg-type]
+    lengths = [len(indices) for indices in told if isinstance(indices, list)]
+    return lengths if len(lengths) == len(told) else []
 
 
 def take_samples() -> tuple[list[Any], list[Source]]:

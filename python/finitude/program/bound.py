@@ -32,7 +32,7 @@ def _is_bad(tensor):
 
 
 class Left:
-    """What a bad step has bound to a place that each step binds anew."""
+    """What a bad step has bound to a place that each step re-binds."""
 
     def __init__(self, name: str, place: OfDict | Slots | OfClass, key: Any, value: Any):
         self.name, self._place, self._key, self._value = name, place, key, value
@@ -68,7 +68,7 @@ class Bound:
             if one.where() in here and one.put():
                 self._given.add(one.where())
 
-    def _anew(self) -> Iterator[tuple[str, OfDict | Slots | OfClass, Any, Any, Any]]:
+    def _rebound(self) -> Iterator[tuple[str, OfDict | Slots | OfClass, Any, Any, Any]]:
         for name, place, key, value in self._held:
             if (now := place.get(key)) is not value:
                 yield name, place, key, value, now
@@ -78,7 +78,7 @@ class Bound:
         it began with that, unless it was given what the first began with."""
         return [
             (name, tensor)
-            for name, place, key, value, _ in self._anew()
+            for name, place, key, value, _ in self._rebound()
             if (place.owner(), key) not in self._given
             for _, tensor in _parts(value)
             if _is_bad(tensor)
@@ -88,7 +88,7 @@ class Bound:
         """What of that the first run leaves behind, and the second has come to as well: of the same shape and
         non-finite too, as no next batch is. names: id of a tensor -> what it is called."""
         found, size = [], 0
-        for name, place, key, value, now in self._anew():
+        for name, place, key, value, now in self._rebound():
             then, again = dict(_parts(value)), dict(_parts(now))
             bad = [i for i, t in then.items() if _is_bad(t)]
             if not bad or not all(

@@ -32,7 +32,7 @@ from .quiet import HELD, is_over
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
 OF_CAPSULES = re.compile(r"/step-\d+[^/]*\.partial-[0-9a-f]+-\d+-\d+-\d+/[^/]+$")  # that are being written
@@ -236,6 +236,12 @@ class HeldFiles:
 
 class Done(str):
     """What was done twice and is no file."""
+
+
+def not_put_back(names: Iterable[str]) -> str:
+    """What is said of objects that a second run has written and that could not be put back."""
+    names = list(names)
+    return f"; it also wrote a second time, and this could not be put back: {', '.join(names[:8])}" if names else ""
 
 
 def written_twice(names: Sequence[str]) -> str:

@@ -16,6 +16,10 @@ def seeds() -> dict[str, int]:
     return found
 
 
+def _fills_memory():
+    return torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]  # a property of the module
+
+
 def _switches():
     yield "threads", torch.get_num_threads
     yield "interop_threads", torch.get_num_interop_threads
@@ -24,7 +28,7 @@ def _switches():
     yield "anomaly_mode", torch.is_anomaly_enabled
     yield "deterministic", torch.are_deterministic_algorithms_enabled
     yield "deterministic_warn_only", torch.is_deterministic_algorithms_warn_only_enabled
-    yield "fill_uninitialized_memory", lambda: torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]  # a property of the module
+    yield "fill_uninitialized_memory", _fills_memory
     yield "tf32_matmul", lambda: torch.backends.cuda.matmul.allow_tf32
     yield "tf32_cudnn", lambda: torch.backends.cudnn.allow_tf32
     for name, backend in (

@@ -242,7 +242,7 @@ class Ledger:
 
     def second_run_begins(self, left: Sequence[bound.Left] = ()) -> None:
         """What the snapshot of the window's start put back (buffers) is finite again: the second run begins with it as
-        the first did. left: by the step before in places that are bound anew."""
+        the first did. left: by the step before in places that are re-bound."""
         self._bound.give(left)
         self._back = {
             id(tensor)
@@ -263,7 +263,7 @@ class Ledger:
         ]
 
     def rebound(self) -> list[tuple[str, Tensor]]:
-        """The same of those that objects hold and the step binds anew."""
+        """The same of those that objects hold and the step re-binds."""
         return self._bound.ruined()
 
     def left(self, names: Mapping[int, str]) -> list[bound.Left]:

@@ -48,7 +48,7 @@ class Known:
     def __init__(self):
         self._held = []  # what was bad and has no graph, such as a batch, as weak references
         self._kept, self.carried = [], []  # carried: (name, tensor) of what a bad step computed, for the next to read
-        # What an alarm's step leaves in places that each step binds anew: (number of its optimizer, step), of the last
+        # What an alarm's step leaves in places that each step re-binds: (number of its optimizer, step), of the last
         self._left: tuple[tuple[int | None, int] | None, list[Left]] = (None, [])
 
     def note(self, tensors: Iterable[Tensor]) -> None:

@@ -119,7 +119,8 @@ def looked_at() -> list[Tensor]:
             and _native.checksum(it) in wanted
         ):
             found.append(it)
-    for it in sorted(found, key=lambda it: it.grad_fn._sequence_nr(), reverse=True):  # type: ignore[union-attr]  # no leaf
+    numbered = {id(it): node._sequence_nr() for it in found if (node := it.grad_fn) is not None}
+    for it in sorted(found, key=lambda it: numbered[id(it)], reverse=True):
         if it.grad_fn not in below:
             last.append(it)
             below.update(discover.nodes_of([it]))

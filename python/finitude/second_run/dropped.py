@@ -200,15 +200,20 @@ def _of_long_row(session):
     return alarm
 
 
+def row_text(count: int, what: str, step: int) -> str:
+    """Of so many steps one after another that the script did not apply. what: why."""
+    return (
+        f"the script dropped {count} step{'s' * (count != 1)} in a row by itself: the {what}; "
+        f"nothing has been learned since step {step}"
+    )
+
+
 def row_alarm(session: Session, count: int, may_run: bool = True) -> Alarm:
     """The alarm of a program that has looked at so many bad losses, or has asked for so many bad gradients, one after
     another, and has applied none of them. There is one that waits to be settled."""
     optimizer, alarm, sinks = sinks_of.checked_window(session)  # type: ignore[misc]  # that is there
-    what = "loss was" if alarm["sink"]["kind"] == "loss" else "gradients were"
-    alarm["text"] = (
-        f"the script dropped {count} steps in a row by itself: the {what} not finite; nothing has "
-        f"been learned since step {alarm['step']}"
-    )
+    what = "loss was not finite" if alarm["sink"]["kind"] == "loss" else "gradients were not finite"
+    alarm["text"] = row_text(count, what, alarm["step"])
     if session.config.on_alarm == "raise" or ranks.several() or not may_run:
         findings.passed_over(alarm, "it was not run again")
     elif not rewind.try_trace(session, optimizer, alarm, sinks) and not tape.explain(

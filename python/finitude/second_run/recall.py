@@ -19,6 +19,7 @@ from ..program import discover, ranks, sinks as sinks_of
 from ..program.files import HeldFiles, written_twice
 from ..program.heap import Ledger
 from ..program.quiet import Quiet
+from .shared import trace_continues
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -272,8 +273,7 @@ class _SecondRun:
             lambda: compat.end_eager(self.eager),
             _native.end_again,
         )
-        if self.session.config.level == "trace":
-            _native.trace_start()
+        trace_continues(self.session)
         return lost, twice
 
     def _put_gradients_back(self):

@@ -15,11 +15,11 @@ from ..base.robust import in_any_case
 from ..capsules import capsule
 from ..findings import carried, findings
 from ..program import discover, quiet, readers, rehearsal, sinks as sinks_of, streams
-from ..program.files import HeldFiles, written_twice
+from ..program.files import HeldFiles, not_put_back, written_twice
 from ..program.heap import Ledger
 from ..program.quiet import Quiet
-from . import restart, room
-from .shared import Gradients
+from . import budgets, restart, room
+from .shared import Gradients, trace_continues
 from .weights import Weights
 
 TYPE_CHECKING = False
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Config, Fingerprint, Optimizer, Pending, Session, Sink, Verdict, Vote
+    from ..base.types import Alarm, Fingerprint, Optimizer, Pending, Session, Sink, Verdict, Vote
 
 OTHER_NUMBERS = "other random numbers were drawn"
 SAME_BITS = "; loss and gradients came out with the same bits"
@@ -36,18 +36,6 @@ NOT_SO = {
     rehearsal.ASTRAY: ": the second run would not come back to this step",
     rehearsal.APART: ": the step exchanges values with another process",
 }
-COPIES_MB = 128  # where no --undo-mb is given, copies for the jump take no more than this,
-COPIES_SHARE = 0.01  # nor more than this of the time
-
-
-def set_budgets(config: Config, explains: bool) -> None:
-    """What copies to go back to may cost. explains: this process explains one step of another, and goes back
-    nowhere."""
-    _native.set_undo_budget(config.undo_mb << 20)
-    jumps = config.on_alarm != "raise" and config.level != "trace" and not explains
-    _native.set_jump_budget(
-        (config.undo_mb or COPIES_MB) << 20 if jumps else 0, 0.0 if config.undo_mb else COPIES_SHARE
-    )
 
 
 def try_trace(session: Session, optimizer: Optimizer | None, alarm: Alarm, sinks: Sequence[Sink]) -> bool:
@@ -128,7 +116,7 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
     # DistributedDataParallel may keep gradients as views of memory of its own, which a second backward writes.
     grads = [(p, p.grad.clone() if vote is not None and p.grad is not None else p.grad) for p in params]
     drawn, named = streams.sums(), findings.in_names()
-    weights = Weights(stepping, (session.config.capsule_max or COPIES_MB) << 20)
+    weights = Weights(stepping, (session.config.capsule_max or budgets.COPIES_MB) << 20)
     # Where the script itself left a step out, what it saw in its gradients decided on the way.
     if vote is None and "advisory" not in alarm:
         # Of a loss that a scaler scales or compiled code made, and of a way that begins in the middle of the window, it
@@ -379,10 +367,10 @@ def _end(session, optimizer, pending):
         ):
             session.pending.update(twice=twice, shorter=shorter)
             return "again"
-        alarm["rerun_text"] += written_twice(twice) + _not_put_back(lost)
+        alarm["rerun_text"] += written_twice(twice) + not_put_back(lost)
         if as_before and shorter and (session.second_runs.in_place_only() or not restart.is_possible(session)):
             return _told_by_the_shorter(session, alarm, shorter)
-        _trace_on_as_before(session)
+        trace_continues(session)
         return False
     _native.rewind_forget()
     passed_over = alarm["rerun_text"]
@@ -408,7 +396,7 @@ def _end(session, optimizer, pending):
         alarm["rerun_text"] += f"; the step came out finite: {compat.ONLY_COMPILED}"
         _native.trace_clear()
         _native.tape_clear()
-        _trace_on_as_before(session)
+        trace_continues(session)
         return True
     own = {id(p) for p in discover.parameters(optimizer)}
     for p, grad in pending["grads"]:
@@ -417,7 +405,7 @@ def _end(session, optimizer, pending):
     findings.apply(alarm, found)
     if brought:
         session.told.follow(alarm, earlier)
-    _trace_on_as_before(session)
+    trace_continues(session)
     alarm["rerun"] = "persistent"
     alarm["rerun_text"] += (
         f"; it failed again, but {other}" if other else SAME_BITS if same else "; it failed again, with other bits"
@@ -431,7 +419,7 @@ def _end(session, optimizer, pending):
         )
     if passed_over:
         alarm["rerun_text"] += f" ({passed_over})"
-    alarm["rerun_text"] += _not_put_back(lost)
+    alarm["rerun_text"] += not_put_back(lost)
     return True
 
 
@@ -468,7 +456,7 @@ def _told_by_the_shorter(session, alarm, found):
     alarm["rerun_text"] = (
         f"rewound to where another optimizer stepped last and run again in place{SAME_BITS} ({alarm['rerun_text']})"
     )
-    _trace_on_as_before(session)
+    trace_continues(session)
     return True
 
 
@@ -478,10 +466,6 @@ def _put_weights_back(pending):
         findings.passed_over(
             pending["alarm"], f"{', '.join(damaged[:3])} are as the second run left them: too large to be copied"
         )
-
-
-def _not_put_back(names):
-    return f"; it also wrote a second time, and this could not be put back: {', '.join(names[:8])}" if names else ""
 
 
 def _as_before_second_run(optimizer, pending):
@@ -494,12 +478,6 @@ def _as_before_second_run(optimizer, pending):
     for p, grad in pending["grads"]:
         p.grad = grad
     return True
-
-
-def _trace_on_as_before(session):
-    """With --level trace every step is traced, those after a second run too."""
-    if session.config.level == "trace":
-        _native.trace_start()
 
 
 def abandon(session: Session) -> Pending:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ..program.bound import Left
     from ..program.heap import Ledger
 
-NOT_RUN = "the step was not run again"  # the cause of an alarm of which nothing more is known
 NO_MORE = "no second run was tried any more"
 FIGURES = ("numel", "nan", "inf", "zero", "min", "max", "absmax")
 KEPT = 16  # alarms that a later one may be part of
@@ -54,6 +53,12 @@ def _is_same_value(one, other):
     return one.get("absmax", 0) > 0 and all(one.get(key) == other.get(key) for key in FIGURES)
 
 
+def trace_continues(session: Session) -> None:
+    """With --level trace every step is traced, those after a second run too."""
+    if session.config.level == "trace":
+        _native.trace_start()
+
+
 class Told:
     """The last alarms, by the numbers under which the gradients of other optimizers know them."""
 
@@ -66,7 +71,7 @@ class Told:
         self.rest = Rest()
         self.follower = None  # the last alarm that says what another one has said
         self.known = known.Known()
-        self._left: list[Left] = []  # what the step of the last alarm leaves in places that each step binds anew
+        self._left: list[Left] = []  # what the step of the last alarm leaves in places that each step re-binds
         self._bad = []  # what was bad when the last alarm came up
         self._explained = {}  # (optimizer, sink) -> the last step that failed there and has a birth
         self._alike = {}  # kind of sink -> the last alarm at one that has a birth, of whichever optimizer
@@ -107,14 +112,14 @@ class Told:
         if alarm["births"]:
             self._explained[at] = alarm["step"]
             self._alike[sink["kind"]] = ordinal, alarm["optimizer"], alarm["step"]
-        elif alarm["cause"]["text"] == NOT_RUN and at in self._explained:
+        elif alarm["cause"]["text"] == findings.NOT_RUN and at in self._explained:
             where = "loss" if sink["kind"] == "loss" else f"{sink['kind']} {sink['name']}"
             alarm["cause"] = {
                 **alarm["cause"],
                 "text": f"not run again; step {self._explained[at]} failed at the same {where} and is explained",
             }
         elif (
-            alarm["cause"]["text"] == NOT_RUN
+            alarm["cause"]["text"] == findings.NOT_RUN
             and alarm is self._beside[0]
             and (first := self._beside[1])
             and first["births"]
@@ -127,7 +132,7 @@ class Told:
             self.rest.drop(alarm)
             alarm["cause"] = {**alarm["cause"], "text": text}
         elif (
-            alarm["cause"]["text"] == NOT_RUN
+            alarm["cause"]["text"] == findings.NOT_RUN
             and alarm.get("rerun", "not-run") == "not-run"
             and self._alike.get(sink["kind"], (ordinal,))[0] != ordinal
         ):
@@ -138,7 +143,7 @@ class Told:
                 f"bad at its step {step} is explained"
             )
             alarm["cause"] = {**alarm["cause"], "text": text}
-        if alarm["cause"]["text"] == NOT_RUN and alarm.get("rerun", "not-run") != "not-run":
+        if alarm["cause"]["text"] == findings.NOT_RUN and alarm.get("rerun", "not-run") != "not-run":
             text = (
                 "the step came out finite when it was run again"
                 if alarm["rerun"] == "transient"
@@ -186,8 +191,8 @@ class Told:
             }
 
     def leave(self, optimizer: Optimizer | None, alarm: Alarm, ledger: Ledger) -> None:
-        """Before what the second run has changed is put back: what the step leaves in places that each step binds
-        anew."""
+        """Before what the second run has changed is put back: what the step leaves in places that each step
+        re-binds."""
         names = {id(b): name for name, b in discover.buffers(optimizer)} if optimizer is not None else {}
         self.known.leave(alarm.get("optimizer_ordinal"), alarm["step"], ledger.left(names))
 

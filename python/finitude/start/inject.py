@@ -312,7 +312,7 @@ class Injection:
         scaler = self.start["scaler"]
         if scaler is not None:
             for found in discover.instances(torch.amp.GradScaler):
-                self._put_scale(found, scaler)
+                placing.scale(scaler, found)
         count = len(self.start["batches"])
         batches = f", {count} batch{'es' * (count != 1)}" if self.loaders is not None else ""
         self.put_what = (
@@ -394,23 +394,6 @@ class Injection:
         if self.begins_later:  # until then what it computes is the program's own, random numbers among it
             self._record_anew()
             self._set_generators(self.start["generators"])
-
-    def _put_scale(self, scaler, told):
-        """As the loss is scaled: what `update` does for the step before comes first."""
-        scale = scaler.scale
-
-        def put(outputs):
-            del scaler.scale
-            if scaler._enabled:
-                if scaler._scale is None:
-                    scaler._init_scale = told["scale"]
-                else:
-                    scaler._scale.fill_(told["scale"])
-                if scaler._growth_tracker is not None:
-                    scaler._growth_tracker.fill_(told["growth_tracker"])
-            return scale(outputs)
-
-        scaler.scale = put
 
     def _set_generators(self, name):
         try:
