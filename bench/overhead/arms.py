@@ -52,13 +52,13 @@ class Finitude:
     def on(self, undo_mb=0, gate_only=False, trace=False, tape=False, tape_every=0, copies=False):
         """tape_every: one step in so many is recorded, 0 for each. copies: those for the jump are taken whatever was
         decided about them."""
-        from finitude.second_run import rewind
+        from finitude.second_run import budgets
 
         self.install.install()
         self.native.set_undo_budget(undo_mb << 20)
         if hasattr(self.native, "jump_refused"):  # each stretch of steps is too short for the rule to speak again
             takes = copies or not self.refused
-            self.native.set_jump_budget(rewind.COPIES_MB << 20 if takes else 0, rewind.COPIES_SHARE)
+            self.native.set_jump_budget(budgets.COPIES_MB << 20 if takes else 0, budgets.COPIES_SHARE)
         if hasattr(self.native, "set_keeps_window_start"):
             self.native.set_keeps_window_start(not gate_only)
         if trace:
