@@ -37,7 +37,7 @@ def test_as_many_in_a_row_as_max_skips_are_an_alarm(tmp_path, treatment, fault):
     alarm = got.the_alarm()
     assert (got.code, alarm["step"], alarm["weights"], alarm["action"]) == (1, 3, "clean", "stopped"), got.told()
     assert "dropped 5 steps in a row" in alarm["text"] and "all finite" not in got.err, got.told()
-    assert got.watched["handled_by_script"] == 5, got.told()
+    assert got.watched["handled_by_script"] == 5 and "5 handled by the script" in " ".join(got.err.split()), got.told()
 
 
 def test_it_is_explained_and_the_same_bits_come_out(tmp_path):

@@ -135,6 +135,51 @@ def test_finite_weights_that_have_grown_are_not_called_clean(tmp_path):
     assert "Weights are clean" not in said and "not in danger" not in said, said
 
 
+SEARCHED = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+m = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 1))
+opt = torch.optim.LBFGS(m.parameters(), lr=RATE, max_iter=4)
+x, y = torch.randn(64, 16), torch.randn(64, 1)
+def closure():
+    opt.zero_grad()
+    loss = torch.exp(m(x) * SCALE).mean() + (m(x) - y).pow(2).mean()
+    loss.backward()
+    return loss
+opt.step(closure)
+"""
+
+
+@pytest.mark.parametrize("rate, scale, cause", [("1000", "1", "learning-rate"), ("0.1", "1000", "exp-overflow")])
+def test_a_rate_that_ruins_the_weights_within_the_first_step(tmp_path, rate, scale, cause):
+    result = run(tmp_path, SEARCHED.replace("RATE", rate).replace("SCALE", scale))
+    alarm = result.the_alarm()
+    assert (alarm["step"], alarm["cause"]["class"]) == (0, cause), result.told()
+    text = "weights grew from 0.249919 to 67464.2 within this step at a learning rate of 1000"
+    assert (text in alarm["cause"]["text"]) == (cause == "learning-rate"), alarm["cause"]
+
+
+GROWN_300_FOLD = """
+import torch
+w = torch.nn.Parameter(torch.ones(4))
+opt = torch.optim.SGD([w], lr=1.0)
+for i in range(7):
+    loss = -FACTOR * (w * w).sum() / 2 * (float("nan") if i == 6 else 1)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("factor, is_said", [("1.6", True), ("0.5", False)])
+def test_growth_of_some_hundred_times_is_said(tmp_path, factor, is_said):
+    result = run(tmp_path, GROWN_300_FOLD.replace("FACTOR", factor))
+    alarm = result.the_alarm()
+    assert 10 < alarm["growth"] < 1e3 and ("weights are finite but grown" in alarm["text"]) == is_said, result.told()
+    assert ("Weights are clean" in " ".join(result.err.split())) != is_said, result.told()
+
+
 OWN = """
 import torch
 from torch import nn

@@ -41,9 +41,33 @@ void blame_rate(Finding& finding, const StepHistory& history, const std::string&
   for (Experiment& e : finding.experiments) e.predicted = e.confirms = false;
 }
 
+// Of the largest weight within the traced step: an optimizer with a closure updates between two backward passes.
+std::optional<WeightGrowth> growth_within_step(const record::Trace& trace) {
+  // Of each parameter the last read before the first backward pass: what reads it earlier may be its initialization.
+  std::unordered_map<record::StorageId, double> before;
+  double from = 0, to = 0;
+  bool after_backward = false;
+  for (const auto& op : trace.ops) {
+    after_backward |= op.phase == record::Phase::kBackward;
+    for (const auto& use : op.inputs) {
+      if (use.written || use.storage >= trace.storages.size() ||
+          trace.storages[use.storage].origin != record::Origin::kParameter)
+        continue;
+      if (after_backward) {
+        to = std::max(to, use.health.absmax);
+      } else {
+        before[use.storage] = use.health.absmax;
+      }
+    }
+  }
+  for (const auto& [storage, value] : before) from = std::max(from, value);
+  if (!(from > 0) || !std::isfinite(to)) return std::nullopt;
+  return WeightGrowth{from, to, 0};
+}
+
 // Of the largest weight, from the start of the run to now.
 std::optional<WeightGrowth> growth(const StepHistory& history, const record::Trace& trace) {
-  if (history.param_absmax.empty() || history.loss.empty()) return std::nullopt;
+  if (history.param_absmax.empty() || history.loss.empty()) return growth_within_step(trace);
   const double from = history.param_absmax.front(), to = std::max(history.param_absmax.back(), parameters_now(trace));
   if (!(from > 0) || !std::isfinite(to)) return std::nullopt;
   return WeightGrowth{from, to, history.loss.size()};
@@ -111,6 +135,11 @@ double parameters_now(const record::Trace& trace) {
   return now;
 }
 
+std::string growth_in_words(const WeightGrowth& grown) {
+  return "weights grew from " + figure(grown.from) + " to " + figure(grown.to) +
+         (grown.steps == 0 ? " within this step" : " in " + counted(grown.steps, "step"));
+}
+
 std::optional<WeightGrowth> grown_in_few_steps(const StepHistory& history, const record::Trace& trace) {
   const auto grown = growth(history, trace);
   return grown && grown->steps <= kFewSteps && grown->to >= kGrown * grown->from ? grown : std::nullopt;
@@ -133,8 +162,8 @@ void judge_grown_weights(Finding& finding, const StepHistory& history, const rec
   if (!grown || grown->to < kRuined * grown->from) return;
   if (finding.cause_class == kOutlier && !outlier_before(history).empty()) return;  // says so already
   blame_rate(finding, history,
-             "weights grew from " + figure(grown->from) + " to " + figure(grown->to) + " since the first step" +
-                 rates_of(history, kFewSteps));
+             "weights grew from " + figure(grown->from) + " to " + figure(grown->to) +
+                 (grown->steps == 0 ? " within this step" : " since the first step") + rates_of(history, kFewSteps));
   finding.edits.clear();
   finding.confidence = "likely";
 }
@@ -153,8 +182,7 @@ void judge_last_update(Finding& finding, const StepHistory& history, const recor
     std::string text;
     if (is_large) text += "the last one was " + times(trials.ratio) + " as large as the weights before it";
     if (grown) {
-      text += std::string(is_large ? ", and " : "") + "weights grew from " + figure(grown->from) + " to " +
-              figure(grown->to) + " in " + counted(grown->steps, "step");
+      text += std::string(is_large ? ", and " : "") + growth_in_words(*grown);
     }
     blame_rate(finding, history, text + rates_of(history, grown ? grown->steps : 1));
   }

@@ -20,9 +20,11 @@ inline constexpr const char* kOutlierFix =
 // Weights that became many times as large within the first steps of a run.
 struct WeightGrowth {
   double from = 0, to = 0;
-  std::size_t steps = 0;  // that were applied
+  std::size_t steps = 0;  // that were applied; 0: within the traced step, the first one, by an optimizer with a closure
 };
 std::optional<WeightGrowth> grown_in_few_steps(const StepHistory& history, const record::Trace& trace);
+// "weights grew from 0.25 to 5121 in 3 steps"
+std::string growth_in_words(const WeightGrowth& grown);
 
 // The largest magnitude among the parameters that the step reads.
 double parameters_now(const record::Trace& trace);

@@ -88,6 +88,28 @@ TEST(LastUpdate, WeightsThatGrewAThousandfoldWithdrawTheFixOfOneOperation) {
   }
 }
 
+TEST(LastUpdate, WeightsThatAClosureMovedFarWithinTheFirstStep) {
+  for (const double now : {5000.0, 0.3}) {
+    TraceBuilder b;
+    b.history.lr_now = 1000;
+    const auto junk = b.tensor({3e38}, sense::DType::kFloat32, record::Origin::kParameter, "weight");
+    b.op("aten::empty", {}, {junk});
+    b.op("aten::detach", {{"self", junk}}, {});
+    b.op("aten::mul", {{"self", TraceBuilder::holding(junk, {0.2})}}, {});
+    b.phase = record::Phase::kBackward;
+    b.op("aten::mul", {{"self", TraceBuilder::holding(junk, {0.2})}}, {});
+    b.phase = record::Phase::kForward;
+    b.op("aten::mul", {{"self", TraceBuilder::holding(junk, {now})}}, {});
+    Finding finding = clamped("exp-overflow");
+    judge_grown_weights(finding, b.history, b.trace);
+    EXPECT_EQ(finding.cause_class, now > 1 ? "learning-rate" : "exp-overflow");
+    if (now > 1)
+      EXPECT_NE(finding.text.find("grew from 0.2 to 5000 within this step at a learning rate of 1000"),
+                finding.text.npos)
+          << finding.text;
+  }
+}
+
 TEST(LearningRate, AnExponentialAfterFewStepsThatMovedTheWeightsFar) {
   for (const double now : {60.0, 0.5}) {
     TraceBuilder b;

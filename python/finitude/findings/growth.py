@@ -37,7 +37,8 @@ TOLD_OF = frozenset(
 )
 
 
-UNSOUND = 1e3  # times as large as at the start, or as any gradient before
+UNSOUND = 1e3  # times as large as any gradient before
+GROWN = 100.0  # times as large as at the start
 ABOVE_ALL = 10.0  # times the largest weight at the start: a parameter that began tiny may grow far without harm
 NO_GRADIENT = 1e10  # is that large in a run that is well
 
@@ -179,7 +180,7 @@ def _grown(session, optimizer):
             del now[id(p)]
     factors = {p: now[p] / before for p, before in start.items() if before > 0 and p in now}
     largest = max(start.values())
-    above = {p: factor for p, factor in factors.items() if factor >= UNSOUND and now[p] >= ABOVE_ALL * largest}
+    above = {p: factor for p, factor in factors.items() if factor >= GROWN and now[p] >= ABOVE_ALL * largest}
     if not above:
         return max(factors.values(), default=None), ""
     worst = max(above, key=above.__getitem__)

@@ -44,7 +44,9 @@ class Report:
         self.not_written = set()  # paths of reports that could not be
         self.saved_at, self.save_took = 0.0, 0.0
         self.steps_by_hand = 0  # of a program without an optimizer
-        self.unapplied = 0  # windows at the end, in a row, that no step applied
+        self.unapplied: int | None = (
+            None  # windows at the end, in a row, that no step applied; None: not at the end yet
+        )
         self.trace_ops = None
         self.directory: str | None = None
         self.place: Any = None  # makes the directory, where this process is one of several of a run
@@ -74,6 +76,10 @@ class Report:
         """This process's; with what the processes it started left, where it was started by `finitude run`."""
         own = self._own_document()
         return own if self.place else safe(merge.merged(own, merge.members(self.planned_directory())))
+
+    def _open_drops(self):
+        """Steps that the script has dropped since the last one that was applied; at the end they are counted."""
+        return sum(drop[4] for drop in _native.open_drops()) if self.unapplied is None else 0
 
     def _own_document(self):
         c = _native.counters()
@@ -113,7 +119,7 @@ class Report:
                 "backward_calls": c["backward_calls"],
                 "gradients_scanned": c["gradients_scanned"],
                 "scaler_skips": c["scaler_skips"],
-                "handled_by_script": c["handled_by_script"],
+                "handled_by_script": c["handled_by_script"] + self._open_drops(),
                 "not_watched": self.not_watched,
             },
             "alarms": alarms,
@@ -121,7 +127,7 @@ class Report:
             "failures": self.failures,
             "unwatched_from": off and off[1],
         }
-        if self.unapplied >= max(1, self.config.max_skips):
+        if (self.unapplied or 0) >= max(1, self.config.max_skips):
             document["watched"]["unapplied"] = self.unapplied
         if ranks.several():
             document["watched"]["ranks"] = ranks.world()[1]

@@ -188,8 +188,7 @@ class LearningRate : public Rule {
   static std::optional<Finding> at_once(const Scene& s, const RangeExcess& excess) {
     const auto grown = grown_in_few_steps(s.evidence.history, s.trace);
     if (!grown || excess.division) return std::nullopt;
-    const std::string text = "the updates are too large: weights grew from " + figure(grown->from) + " to " +
-                             figure(grown->to) + " in " + counted(grown->steps, "step") +
+    const std::string text = "the updates are too large: " + growth_in_words(*grown) +
                              rates_of(s.evidence.history, grown->steps) + "; " + s.first->name +
                              " overflows as a result";
     Finding result = finding(s, "learning-rate", kScoreRange + 60, text, "lower the learning rate, or add warm-up");
