@@ -496,6 +496,30 @@ def test_growth_from_layer_to_layer_is_told_with_the_layers(tmp_path, block, wha
     assert found and 20 < float(found[1]) < 90 and int(found[2]) >= 15, text
 
 
+ITERATED = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+cell, weight = nn.Linear(16, 16), nn.Parameter(torch.randn(16, 16) * 10)
+opt = torch.optim.SGD([*cell.parameters(), weight], lr=1e-9)
+h = torch.randn(4, 16)
+for i in range(40):
+    h = ITERATION
+h.mean().backward()
+opt.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "iteration, what",
+    [("torch.relu(h @ weight)", r"train\.py:8"), ("torch.relu(cell(h)) * 60", "Linear"), ("cell(60 * h)", "Linear")],
+)
+def test_growth_from_iteration_to_iteration_is_reported(tmp_path, iteration, what):
+    text = run(tmp_path, ITERATED.replace("ITERATION", iteration)).the_alarm()["cause"]["text"]
+    found = re.search(rf"grew x(\d+\.?\d*) an iteration over (\d+) iterations of {what}", text)
+    assert found and 10 < float(found[1]) < 60 and int(found[2]) >= 15, text
+
+
 MOVED = """
 import torch
 torch.manual_seed(0)

@@ -39,6 +39,29 @@ TEST(Layers, OneThatDoesMostOfItIsNamed) {
   EXPECT_NE(text.find("most of it in Net.3 (x2.0e+12)"), std::string::npos) << text;
 }
 
+TEST(Layers, IterationsOfALoopOverOneLineOrOneModule) {
+  for (const std::string module : {"", "Net.cell"}) {
+    TraceBuilder b;
+    record::TensorUse at = b.tensor({1, 1});
+    const auto multiply = [&](double other, double result) {
+      const auto next = b.tensor({result, result});
+      const auto id = b.op("aten::mul", {{"self", at}, {"other", b.number(other)}}, {next});
+      record::Stack& stack = b.trace.stacks[b.trace.ops[id].stack];
+      stack.module = module;
+      stack.frames.front().line = 9;
+      at = next;
+      return id;
+    };
+    for (const double size : {1.0, 60.0, 3600.0, 216000.0, 1.3e7}) multiply(60, size);
+    b.born(multiply(1e32, kInf));
+    const std::string text = b.explained().text;
+    EXPECT_NE(text.find("; the norm of the values grew x60 an iteration over 4 iterations of " +
+                        (module.empty() ? std::string("model.py:9") : module)),
+              std::string::npos)
+        << text;
+  }
+}
+
 TEST(Layers, NothingIsSaidWhereNothingGrew) {
   EXPECT_EQ(told({1e20, 1e19, 1e20, 1e19, 1e20}, "Net.").find("a layer"), std::string::npos);
   EXPECT_EQ(told({1, 1e12}, "Net.").find("a layer"), std::string::npos);
