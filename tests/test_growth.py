@@ -104,3 +104,23 @@ def test_weights_of_which_nothing_finite_is_left_have_no_growth():
         assert growth._grown(session, opt) == (0, "")
         model.bias.fill_(float("inf"))
         assert growth._grown(session, opt) == (None, "")
+
+
+GROWN_300_FOLD = """
+import torch
+w = torch.nn.Parameter(torch.ones(4))
+opt = torch.optim.SGD([w], lr=1.0)
+for i in range(7):
+    loss = -FACTOR * (w * w).sum() / 2 * (float("nan") if i == 6 else 1)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("factor, is_said", [("1.6", True), ("0.5", False)])
+def test_growth_of_some_hundred_times_is_said(tmp_path, factor, is_said):
+    result = run(tmp_path, GROWN_300_FOLD.replace("FACTOR", factor))
+    alarm = result.the_alarm()
+    assert 10 < alarm["growth"] < 1e3 and ("weights are finite but grown" in alarm["text"]) == is_said, result.told()
+    assert ("Weights are clean" in " ".join(result.err.split())) != is_said, result.told()

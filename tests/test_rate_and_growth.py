@@ -160,26 +160,6 @@ def test_a_rate_that_ruins_the_weights_within_the_first_step(tmp_path, rate, sca
     assert (text in alarm["cause"]["text"]) == (cause == "learning-rate"), alarm["cause"]
 
 
-GROWN_300_FOLD = """
-import torch
-w = torch.nn.Parameter(torch.ones(4))
-opt = torch.optim.SGD([w], lr=1.0)
-for i in range(7):
-    loss = -FACTOR * (w * w).sum() / 2 * (float("nan") if i == 6 else 1)
-    opt.zero_grad()
-    loss.backward()
-    opt.step()
-"""
-
-
-@pytest.mark.parametrize("factor, is_said", [("1.6", True), ("0.5", False)])
-def test_growth_of_some_hundred_times_is_said(tmp_path, factor, is_said):
-    result = run(tmp_path, GROWN_300_FOLD.replace("FACTOR", factor))
-    alarm = result.the_alarm()
-    assert 10 < alarm["growth"] < 1e3 and ("weights are finite but grown" in alarm["text"]) == is_said, result.told()
-    assert ("Weights are clean" in " ".join(result.err.split())) != is_said, result.told()
-
-
 OWN = """
 import torch
 from torch import nn
@@ -452,72 +432,6 @@ def test_a_norm_that_overflows_is_told_with_what_it_is_and_what_it_stops(tmp_pat
         and "from step 0 on" in text
         and "in 5 steps in a row, 0 to 4" in text
     ), text
-
-
-LAYERS = """
-import torch
-from torch import nn
-torch.manual_seed(0)
-class Steep(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-    @staticmethod
-    def backward(ctx, g):
-        return g * 40.0
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Linear(16, 16)
-    def forward(self, x):
-        return BLOCK
-net = nn.Sequential(*[Block() for _ in range(30)], nn.Linear(16, 1))
-opt = torch.optim.SGD(net.parameters(), lr=1e-9)
-for i in range(3):
-    loss = net(torch.randn(4, 16)).mean()
-    opt.zero_grad()
-    loss.backward()
-    opt.step()
-"""
-
-
-@pytest.mark.parametrize(
-    "block, what, first, last",
-    [
-        ("Steep.apply(x + 0.1 * self.inner(x))", "gradient", r"Sequential\.2\d", r"Sequential\.\d"),
-        ("(x + self.inner(x)) * 40.0", "values", r"Sequential\.[01]", r"Sequential\.2\d"),
-    ],
-)
-def test_growth_from_layer_to_layer_is_told_with_the_layers(tmp_path, block, what, first, last):
-    text = run(tmp_path, LAYERS.replace("BLOCK", block)).the_alarm()["cause"]["text"]
-    found = re.search(
-        rf"the norm of the {what} grew x(\d+\.?\d*) a layer over (\d+) layers \({first} to {last}\)", text
-    )
-    assert found and 20 < float(found[1]) < 90 and int(found[2]) >= 15, text
-
-
-ITERATED = """
-import torch
-from torch import nn
-torch.manual_seed(0)
-cell, weight = nn.Linear(16, 16), nn.Parameter(torch.randn(16, 16) * 10)
-opt = torch.optim.SGD([*cell.parameters(), weight], lr=1e-9)
-h = torch.randn(4, 16)
-for i in range(40):
-    h = ITERATION
-h.mean().backward()
-opt.step()
-"""
-
-
-@pytest.mark.parametrize(
-    "iteration, what",
-    [("torch.relu(h @ weight)", r"train\.py:8"), ("torch.relu(cell(h)) * 60", "Linear"), ("cell(60 * h)", "Linear")],
-)
-def test_growth_from_iteration_to_iteration_is_reported(tmp_path, iteration, what):
-    text = run(tmp_path, ITERATED.replace("ITERATION", iteration)).the_alarm()["cause"]["text"]
-    found = re.search(rf"grew x(\d+\.?\d*) an iteration over (\d+) iterations of {what}", text)
-    assert found and 10 < float(found[1]) < 60 and int(found[2]) >= 15, text
 
 
 MOVED = """

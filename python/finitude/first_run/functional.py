@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 NAME = "updates by torch.func"
 LONG_RUN = 60  # seconds: a run that took longer is not run again for what did no harm
+OF_FINITE_LOSS = "its parameters are not finite: the update before wrote them, though its own loss was finite"
+AT_BAD_VALUES = "derivatives were taken at values that are not finite"
 _functorch = torch._C._functorch
 
 
@@ -60,6 +62,24 @@ def tell_applied(session: Session, name: str, bad: Any, how: str) -> None:
     _decide(session, alarm, bad, session.policy.on_alarm(0, bad.step, False), "reported, the step is applied")
 
 
+def tell_spoiled(session: Session, name: str, bad: Any) -> None:
+    """A bad loss of inputs that are not finite, after a finite loss: the gradients of that, or the update by them, may
+    have spoiled the inputs. They may as well be data, of which nothing is trained. The second run shows which. May
+    raise NonFiniteError."""
+    alarm = _alarm(session, name, bad)
+    alarm["weights"] = "damaged"
+    alarm["text"] = f"loss is {'NaN' if bad.root.isnan().any() else 'Inf'}; {OF_FINITE_LOSS}"
+    action = session.policy.on_alarm(0, bad.step, False)
+    if action != "raise" and session.second_runs.take("loss", False, False, False):
+        restart.run(session, alarm, bad.expected, hand=bad.step)
+    # The trace begins with the call before the last, where there is one: what came earlier is a start, and no birth.
+    phases = ("backward",) if bad.step < 2 else ("backward", "forward")
+    if not alarm["births"] or alarm["births"][0]["phase"] not in phases:
+        session.advise("handled-by-script", bad.step, AT_BAD_VALUES)
+        return
+    _end(session, alarm, action, "reported, the step is applied")
+
+
 def _tell_row(session, first, row):
     """The alarm of bad losses one after another whose gradients the script dropped. May raise NonFiniteError."""
     alarm = _alarm(session, NAME, first)
@@ -82,6 +102,10 @@ def _decide(session, alarm, bad, action, reported):
             restart.run(session, alarm, bad.expected, hand=bad.step)
     elif session.second_runs.take("loss", False, False, False):
         restart.run(session, alarm, bad.expected, hand=bad.step)
+    _end(session, alarm, action, reported)
+
+
+def _end(session, alarm, action, reported):
     alarm.pop("optimizer_ordinal", None)
     alarm["action"] = "stopped" if action in ("stop", "raise") else reported
     session.report.add_alarm(alarm)
@@ -120,6 +144,10 @@ class Functional:
         if bad is None and root is None:
             return  # a healthy step: the parameters are not read
         sound = all(_native.is_finite(x) for x in inputs)
+        if bad is None and not sound and self.is_proven:
+            self.is_damaged = True
+            tell_spoiled(self.session, NAME, _Bad(_native.hand_calls(), root, inputs))
+            return
         if bad is not None and not sound and bad.shapes == [x.shape for x in inputs]:
             self.is_damaged = True
             tell_applied(self.session, NAME, bad, "its gradients, taken by torch.func, went into the parameters")

@@ -46,9 +46,14 @@ class Rebound:
             self.is_proven = self.is_proven or sorted(m.sum for m in before) != sorted(map(_native.checksum, leaves))
 
     def wait(self, bad: Any) -> None:
-        """A bad step whose leaves nobody wrote."""
-        if self.is_damaged or not all(_native.is_finite(m.leaf) for m in bad.marks):
+        """A bad step whose leaves nobody wrote. May raise NonFiniteError."""
+        if self.is_damaged:
             return  # what was applied before is in every loss that follows
+        if not all(_native.is_finite(m.leaf) for m in bad.marks):
+            if self.is_proven:
+                self.is_damaged = self.told = True
+                functional.tell_spoiled(self.session, self.name, bad)
+            return
         if len(self.waiting) == KEPT:
             self._tell(self.waiting.pop(0)[0], NOT_SEEN)
         self.waiting.append([bad, PATIENCE])

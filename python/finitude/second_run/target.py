@@ -68,6 +68,8 @@ class Target:
             _native.set_trace_level(True)
             return
         if (hand := self.order.get("hand")) is not None:
+            if hand <= 1:
+                _native.trace_start()
             if hand == 0:
                 self._record_by_hand()
             return
@@ -119,6 +121,8 @@ class Target:
         call, resumed = _native.hand_calls(), self.order.get("resumed")
         if resumed and all(not isinstance(r, torch.Tensor) or _native.is_finite(r) for r in roots):
             _native.trace_clear()
+        elif call + 2 == wanted and not resumed:
+            _native.trace_start()  # what spoils the parameters may be a derivative of the call before
         elif call + 1 == wanted and not resumed:
             self._record_by_hand(later=is_wrapped)
             return is_wrapped
@@ -145,7 +149,6 @@ class Target:
         begun.here()
 
     def _record_by_hand(self, later=False):
-        _native.trace_start()
         if self.order.get("capsule") and not later:
             _native.tape_start(self.limit)
         self.on_armed()

@@ -1,0 +1,92 @@
+"""Gradients of a finite loss that are not finite, in programs that have no optimizer: nobody reads them before the
+program writes its parameters. The loss that follows shows them, and the second run where they were born."""
+
+import pytest
+
+from helpers import run
+
+LOOP = """
+import torch
+from torch.func import grad
+torch.manual_seed(0)
+w = torch.randn(4, requires_grad=LEAF)
+for i in range(6):
+    x = torch.randn(4) * (i != 3)
+    LOSS
+    UPDATE
+print("ended")
+"""
+ROOT = "torch.sqrt((w * x).abs().sum()) + (w * w).sum()"
+LOSS = f"loss = {ROOT}"
+LOOPS = {
+    "leaves": (True, LOSS, "loss.backward(); w.data -= 0.1 * w.grad; w.grad = None"),
+    "new leaves": (
+        True,
+        LOSS,
+        "w = (w - 0.1 * torch.autograd.grad(loss, [w])[0]).detach().requires_grad_()",
+    ),
+    "torch.func": (False, "pass", f"w = w - 0.1 * grad(lambda w: {ROOT})(w)"),
+    "torch.func, a dict": (
+        False,
+        "pass",
+        "w = w - 0.1 * grad(lambda p: " + ROOT.replace("w", 'p["w"]') + ')({"w": w})["w"]',
+    ),
+}
+
+
+def of(name, policy="stop"):
+    leaf, loss, update = LOOPS[name]
+    return LOOP.replace("LEAF", str(leaf)).replace("LOSS", loss).replace("UPDATE", update), "--on-alarm", policy
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_the_derivative_is_the_birth(tmp_path, name):
+    got = run(tmp_path, *of(name))
+    alarm = got.the_alarm()
+    birth = alarm["births"][0]
+    assert (got.code, alarm["step"], alarm["rerun"]) == (1, 4, "persistent"), got.told()
+    assert (birth["phase"], alarm["cause"]["class"]) == ("backward", "domain-edge"), got.told()
+    assert "sqrt(" in birth["source"], got.told()
+
+
+@pytest.mark.parametrize("name", ["new leaves", "torch.func"])
+def test_under_warn_it_is_reported_once(tmp_path, name):
+    got = run(tmp_path, *of(name, "warn"))
+    assert (got.code, got.out) == (0, "ended\n") and got.the_alarm()["weights"] == "damaged", got.told()
+
+
+def test_an_update_that_makes_it_is_the_birth(tmp_path):
+    update = "g, = torch.autograd.grad((w * x).sum(), [w]); w = (w - g / g.norm()).detach().requires_grad_()"
+    got = run(tmp_path, LOOP.replace("LEAF", "True").replace("LOSS", "pass").replace("UPDATE", update))
+    alarm = got.the_alarm()
+    assert (alarm["births"][0]["op"], alarm["cause"]["class"]) == ("aten::div", "division-by-zero"), got.told()
+    assert "g / g.norm()" in alarm["births"][0]["source"], got.told()
+
+
+ROWS = """
+import torch
+from torch.func import grad
+rows = torch.randn(6, 3)
+rows[FIRST:] = float("nan")
+for row in rows:
+    TAKE
+print("ended")
+"""
+
+
+@pytest.mark.parametrize("first", [1, 3])
+@pytest.mark.parametrize(
+    "take",
+    ["grad(lambda x: (x * x).sum())(row)", "x = row.clone().requires_grad_(); torch.autograd.grad((x * x).sum(), x)"],
+)
+def test_derivatives_at_data_that_is_not_finite_are_no_alarm(tmp_path, take, first):
+    got = run(tmp_path, ROWS.replace("FIRST", str(first)).replace("TAKE", take))
+    got.assert_no_alarm()
+    assert (got.code, got.out) == (0, "ended\n") and "all finite" not in got.err, got.told()
+
+
+def test_where_nobody_reads_gradients_only_the_losses_are_called_finite(tmp_path):
+    last = LOOP.replace("LEAF", "True").replace("LOSS", LOSS).replace("i != 3", "i != 5")
+    got = run(tmp_path, last.replace("UPDATE", LOOPS["new leaves"][2]))
+    got.assert_no_alarm()
+    assert "losses all finite" in got.err, got.told()
