@@ -80,5 +80,15 @@ TEST(File, LargerThanAllowedIsRefusedBeforeItIsRead) {
   EXPECT_TRUE(bytes.empty());
 }
 
+TEST(File, TheCodeSaysWhatKindOfFailure) {
+  const Folder folder;
+  std::string bytes;
+  std::ofstream(folder.at("a")) << "1234";
+  EXPECT_EQ(read_file(folder.at("a"), &bytes, 3).code(), StatusCode::kTooLarge);
+  EXPECT_EQ(read_file(folder.at("none"), &bytes).code(), StatusCode::kUnreadable);
+  EXPECT_EQ(read_file(folder.at("."), &bytes).code(), StatusCode::kUnreadable);
+  EXPECT_EQ(write_whole(folder.at("no/such"), {"x"}).code(), StatusCode::kUnwritable);
+}
+
 }  // namespace
 }  // namespace finitude::base

@@ -175,13 +175,12 @@ Status write_parts(const fs::path& at, CapsuleDraft draft, const CapsuleHooks& h
   }
   const std::string bytes = write_tape(draft.tape);
   Tape understood;
-  if (Status status = read_tape(bytes, &understood); !status.ok())
-    return Status("cannot be written: its tape " + status.why());
+  if (Status status = read_tape(bytes, &understood); !status.ok()) return status.of("cannot be written: its tape");
   if (Status status = write_part(at / kTapeFile, {bytes}, hooks, &files[kTapeFile], times); !status.ok()) return status;
   if (const std::string& seen = draft.tape.statistics; !seen.empty()) {
     record::Trace trace;
     if (Status status = read_statistics(seen, &trace); !status.ok())
-      return Status("cannot be written: its statistics " + status.why());
+      return status.of("cannot be written: its statistics");
     if (Status status = write_part(at / kStatisticsFile, {seen}, hooks, &files[kStatisticsFile], times); !status.ok())
       return status;
   }
@@ -208,19 +207,18 @@ void try_replay(const fs::path& folder, json about, const CapsuleHooks& hooks, C
 
 Status read_part(const FileSource& source, const json& files, const char* name, std::string* bytes) {
   const auto entry = files.find(name);
-  if (entry == files.end()) return Status(std::string("does not list ") + name);
+  if (entry == files.end()) return Status(StatusCode::kCorrupt, std::string("does not list ") + name);
   if (!entry->is_object() || !entry->contains("bytes") || !(*entry)["bytes"].is_number_unsigned() ||
       !entry->contains("checksum")) {
-    return Status(std::string("says nothing of ") + name);
+    return Status(StatusCode::kCorrupt, std::string("says nothing of ") + name);
   }
   const std::uint64_t size = (*entry)["bytes"].get<std::uint64_t>();
   // No more than it is said to have: a damaged file may be of any size.
-  if (Status status = source(name, std::min(size, kMaxFile), bytes); !status.ok())
-    return Status(std::string(name) + " " + status.why());
+  if (Status status = source(name, std::min(size, kMaxFile), bytes); !status.ok()) return status.of(name);
   const json& sum = (*entry)["checksum"];
   if (bytes->size() != size || !sum.is_string() ||
       sum.get<std::string>() != hex(base::checksum(bytes->data(), bytes->size()))) {
-    return Status(std::string(name) + " is damaged: its checksum differs");
+    return Status(StatusCode::kCorrupt, std::string(name) + " is damaged: its checksum differs");
   }
   return {};
 }
@@ -229,23 +227,24 @@ Status read_part(const FileSource& source, const json& files, const char* name, 
 Status read_about(const FileSource& source, json* about) {
   std::string bytes;
   if (Status status = source(kAboutFile, kMaxAbout, &bytes); !status.ok()) {
-    return Status("is no capsule: capsule.json " + status.why());
+    return status.of("is no capsule: capsule.json");
   }
   bool deep = false;
   *about = json::parse(
       bytes, [&](int depth, json::parse_event_t, json&) { return !(deep |= depth > 64); }, false);
-  if (deep || !about->is_object()) return Status("is no capsule: capsule.json is not its JSON");
+  if (deep || !about->is_object()) return Status(StatusCode::kCorrupt, "is no capsule: capsule.json is not its JSON");
   if (const Status status = check_own_checksum(bytes, *about); !status.ok())
-    return Status("is no sound capsule: capsule.json " + status.why());
+    return status.of("is no sound capsule: capsule.json");
   const auto schema = about->find("schema");
   if (schema == about->end() || !schema->is_number_integer())
-    return Status("is no capsule: capsule.json has no schema");
+    return Status(StatusCode::kCorrupt, "is no capsule: capsule.json has no schema");
   if (*schema != kCapsuleSchema) {
-    return Status("is a capsule of schema " + schema->dump() + "; this program reads " +
-                  std::to_string(kCapsuleSchema));
+    return Status(StatusCode::kUnsupported, "is a capsule of schema " + schema->dump() + "; this program reads " +
+                                                std::to_string(kCapsuleSchema));
   }
   const auto files = about->find("files");
-  if (files == about->end() || !files->is_object()) return Status("is no capsule: capsule.json lists no files");
+  if (files == about->end() || !files->is_object())
+    return Status(StatusCode::kCorrupt, "is no capsule: capsule.json lists no files");
   return {};
 }
 
@@ -259,8 +258,7 @@ FileSource files_in(const std::string& folder) {
 Status read_tensors(const FileSource& source, const json& files, const char* name, std::string* bytes,
                     std::vector<NamedTensor>* tensors) {
   if (Status status = read_part(source, files, name, bytes); !status.ok()) return status;
-  if (Status status = read_safetensors(*bytes, tensors); !status.ok())
-    return Status(std::string(name) + " " + status.why());
+  if (Status status = read_safetensors(*bytes, tensors); !status.ok()) return status.of(name);
   return {};
 }
 
@@ -286,7 +284,7 @@ Status draft_capsule(Tape tape, json about, const CapsuleOptions& options, std::
   const std::uint64_t of_statistics = tape.statistics.size();
   std::uint64_t size = capsule_bytes(tape);
   if (!options.redact && size - of_statistics > options.max_bytes)
-    return Status("would take " + std::to_string(((size - of_statistics) >> 20) + 1) + " MB");
+    return Status(StatusCode::kTooLarge, "would take " + std::to_string(((size - of_statistics) >> 20) + 1) + " MB");
   if ((options.redact ? of_statistics : size) > options.max_bytes) {  // of what is redacted little else is left
     tape.statistics.clear();
     size -= of_statistics;
@@ -326,12 +324,12 @@ Status write_capsule(const std::string& folder, CapsuleDraft draft, const Capsul
   try {
     status = write_parts(temporary, std::move(draft), hooks, times, &about);
   } catch (const std::exception& e) {
-    status = Status(std::string("cannot be written: ") + e.what());
+    status = Status(StatusCode::kUnwritable, std::string("cannot be written: ") + e.what());
   }
-  if (status.ok() && fs::exists(final_path, error)) status = Status("is there already");
+  if (status.ok() && fs::exists(final_path, error)) status = Status(StatusCode::kUnwritable, "is there already");
   if (status.ok()) {
     fs::rename(temporary, final_path, error);
-    if (error) status = Status("cannot get its name: " + error.message());
+    if (error) status = Status(StatusCode::kUnwritable, "cannot get its name: " + error.message());
   }
   if (!status.ok()) {
     fs::remove_all(temporary, error);
@@ -375,7 +373,7 @@ Status read_capsule_from(const FileSource& source, json* about, Tape* tape, Tens
   const json& files = (*about)["files"];
   std::string bytes;
   if (Status status = read_part(source, files, kTapeFile, &bytes); !status.ok()) return status;
-  if (Status status = read_tape(bytes, tape); !status.ok()) return Status(std::string(kTapeFile) + " " + status.why());
+  if (Status status = read_tape(bytes, tape); !status.ok()) return status.of(kTapeFile);
   std::vector<NamedTensor> tensors;
   if (start != nullptr && files.contains(kStartFile)) {
     if (Status status = read_tensors(source, files, kStartFile, &bytes, &tensors); !status.ok()) return status;
@@ -392,7 +390,7 @@ Status read_capsule_from(const FileSource& source, json* about, Tape* tape, Tens
     if (storage.external.empty()) continue;
     const auto found = by_name.find(storage.external);
     if (found == by_name.end() || found->second.size() != storage.size_bytes) {
-      return Status(std::string(kTensorFile) + " lacks " + storage.external);
+      return Status(StatusCode::kCorrupt, std::string(kTensorFile) + " lacks " + storage.external);
     }
     storage.bytes = found->second;
     by_name.erase(found);  // one input each: no file grows in memory
@@ -407,11 +405,11 @@ Status read_capsule_statistics(const std::string& folder, json* about, record::T
 Status read_capsule_statistics_from(const FileSource& source, json* about, record::Trace* trace, bool* redacted) {
   if (Status status = read_about(source, about); !status.ok()) return status;
   const json& files = (*about)["files"];
-  if (!files.contains(kStatisticsFile)) return Status("holds no statistics of its operations");
+  if (!files.contains(kStatisticsFile)) return Status(StatusCode::kCorrupt, "holds no statistics of its operations");
   std::string bytes;
   if (Status status = read_part(source, files, kStatisticsFile, &bytes); !status.ok()) return status;
   const Status status = read_statistics(bytes, trace, redacted);
-  return status.ok() ? status : Status(std::string(kStatisticsFile) + " " + status.why());
+  return status.ok() ? status : status.of(kStatisticsFile);
 }
 
 }  // namespace finitude::capture

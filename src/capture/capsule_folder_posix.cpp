@@ -86,9 +86,9 @@ Status make_partial(const std::string& folder, std::string* partial) {
   for (int tries = 0; tries < 16; ++tries) {
     *partial = begin + std::to_string(count++);
     if (mkdir(partial->c_str(), 0777) == 0) return {};
-    if (errno != EEXIST) return Status(std::string("cannot be made: ") + std::strerror(errno));
+    if (errno != EEXIST) return Status(StatusCode::kUnwritable, std::string("cannot be made: ") + std::strerror(errno));
   }
-  return Status("cannot be made");
+  return Status(StatusCode::kUnwritable, "cannot be made");
 }
 
 bool is_left_behind(const std::string& name) {

@@ -63,10 +63,10 @@ void check(const Files& files, const std::string& about_text) {
       *bytes = about_text;
     } else {
       const auto found = files.find(name);
-      if (found == files.end()) return Status("is not there");
+      if (found == files.end()) return Status(StatusCode::kCorrupt, "is not there");
       *bytes = found->second;
     }
-    return bytes->size() <= most_bytes ? Status() : Status("is larger than that");
+    return bytes->size() <= most_bytes ? Status() : Status(StatusCode::kTooLarge, "is larger than that");
   };
   json about;
   Tape tape;

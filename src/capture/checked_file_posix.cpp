@@ -49,7 +49,8 @@ class Descriptor {
 };
 
 Status failed(int error) {
-  return Status("cannot be written" + (error != 0 ? std::string(": ") + std::strerror(error) : std::string()));
+  return Status(StatusCode::kUnwritable,
+                "cannot be written" + (error != 0 ? std::string(": ") + std::strerror(error) : std::string()));
 }
 
 // 0, or errno.
@@ -174,7 +175,7 @@ Status write_checked(const std::string& path, const std::vector<std::string_view
       follower = std::make_unique<Follower>(&reader);
     for (const std::string_view part : parts) {
       for (std::size_t at = 0; at < part.size(); at += kWritten) {
-        if (cancelled != nullptr && *cancelled) return Status("was given up");
+        if (cancelled != nullptr && *cancelled) return Status(StatusCode::kStopped, "was given up");
         const std::size_t now = std::min(kWritten, part.size() - at);
         if (const int error = write_all(descriptor.number(), part.data() + at, now); error != 0) return failed(error);
         file->bytes += now;
@@ -184,7 +185,7 @@ Status write_checked(const std::string& path, const std::vector<std::string_view
     written = Clock::now();
   }
   if (!reader.up_to(file->bytes, std::atomic<bool>(false)))
-    return Status("cannot be written: what was read back is something else");
+    return Status(StatusCode::kUnwritable, "cannot be written: what was read back is something else");
   file->checksum = reader.checksum();
   const bool arrived = descriptor.closed();
   if (!arrived) return failed(errno);

@@ -36,7 +36,9 @@ Status check_own_checksum(std::string_view bytes, const nlohmann::json& document
   if (!document.is_object() || (!document.contains(kSum) && !document.contains(kHasSum))) return {};
   const std::size_t end = end_of({}).size();
   const std::string_view before = bytes.substr(0, bytes.size() - std::min(end, bytes.size()));
-  return bytes.substr(before.size()) == end_of(before) ? Status() : Status("is damaged: its checksum differs");
+  return bytes.substr(before.size()) == end_of(before)
+             ? Status()
+             : Status(StatusCode::kCorrupt, "is damaged: its checksum differs");
 }
 
 }  // namespace finitude::capture

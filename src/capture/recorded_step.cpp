@@ -31,18 +31,21 @@ Status read_recorded_step(const std::string& path, nlohmann::json* about, Tape* 
   if (std::filesystem::is_directory(path, error)) {
     const std::filesystem::path folder(path);
     const std::string inside = std::filesystem::exists(folder / "capsule.json", error) ? "" : capsule_in(path);
-    if (!inside.empty()) return Status("is no capsule, but one lies in it: name " + (folder / inside).string());
+    if (!inside.empty())
+      return Status(StatusCode::kUnreadable, "is no capsule, but one lies in it: name " + (folder / inside).string());
     return read_capsule(path, about, tape);
   }
   std::string bytes;
   if (const Status status = base::read_file(path, &bytes); !status.ok()) return status;
-  if (bytes.starts_with("PK\x03\x04")) return Status("is a packed capsule: `finitude unpack` makes its folder again");
+  if (bytes.starts_with("PK\x03\x04"))
+    return Status(StatusCode::kUnsupported, "is a packed capsule: `finitude unpack` makes its folder again");
   if (std::filesystem::path(path).filename() == "capsule.json")
-    return Status("is a part of a capsule: name the folder that it lies in");
+    return Status(StatusCode::kUnreadable, "is a part of a capsule: name the folder that it lies in");
   if (const Status status = read_tape(bytes, tape); !status.ok()) return status;
   for (const Storage& storage : tape->storages) {
     if (storage.origin == Storage::kInput && !storage.external.empty() && storage.bytes.empty())
-      return Status("is the tape of a capsule, whose inputs lie in a file beside it: name the folder");
+      return Status(StatusCode::kUnreadable,
+                    "is the tape of a capsule, whose inputs lie in a file beside it: name the folder");
   }
   return {};
 }

@@ -40,28 +40,28 @@ bool whole(const json& value, std::uint64_t most, std::uint64_t* number) {
 Status read_one(const std::string& name, const json& entry, std::string_view data, NamedTensor* tensor) {
   const std::string what = "has a tensor that cannot be: ";
   if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") || !entry.contains("data_offsets")) {
-    return Status(what + "its entry is not complete");
+    return Status(StatusCode::kCorrupt, what + "its entry is not complete");
   }
   const json &dtype = entry["dtype"], &shape = entry["shape"], &offsets = entry["data_offsets"];
   if (!dtype.is_string() || !shape.is_array() || shape.size() > kMaxRank || !offsets.is_array() ||
       offsets.size() != 2) {
-    return Status(what + "its entry is of another form");
+    return Status(StatusCode::kCorrupt, what + "its entry is of another form");
   }
   tensor->name = name;
   tensor->dtype = dtype.get<std::string>();
   std::uint64_t size = safetensors_item_bytes(tensor->dtype);
-  if (size == 0) return Status(what + "its dtype is unknown");
+  if (size == 0) return Status(StatusCode::kCorrupt, what + "its dtype is unknown");
   for (const json& dimension : shape) {
     std::uint64_t extent = 0;
     if (!whole(dimension, std::uint64_t{1} << 62, &extent) || __builtin_mul_overflow(size, extent, &size)) {
-      return Status(what + "its shape is too large");
+      return Status(StatusCode::kTooLarge, what + "its shape is too large");
     }
     tensor->shape.push_back(static_cast<std::int64_t>(extent));
   }
   std::uint64_t begin = 0, end = 0;
   if (!whole(offsets[0], data.size(), &begin) || !whole(offsets[1], data.size(), &end) || begin > end ||
       end - begin != size) {
-    return Status(what + "its bytes are not those of its shape");
+    return Status(StatusCode::kCorrupt, what + "its bytes are not those of its shape");
   }
   tensor->bytes = data.substr(static_cast<std::size_t>(begin), static_cast<std::size_t>(size));
   return {};
@@ -100,12 +100,12 @@ Status read_safetensors(std::string_view file, std::vector<NamedTensor>* tensors
   WireReader in(file);
   const std::uint64_t header_bytes = in.u64();
   if (!in.ok() || header_bytes > kMaxHeader || header_bytes > in.left())
-    return Status("is no safetensors file, or is cut off");
+    return Status(StatusCode::kCorrupt, "is no safetensors file, or is cut off");
   const std::string_view text = in.raw(header_bytes);
   const std::string_view data = in.raw(in.left());
   json header;
   if (text.empty() || text[0] != '{' || !parse_header(text, &header))
-    return Status("has a header that is not its JSON");
+    return Status(StatusCode::kCorrupt, "has a header that is not its JSON");
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") continue;
     NamedTensor tensor;
@@ -117,10 +117,11 @@ Status read_safetensors(std::string_view file, std::vector<NamedTensor>* tensors
   });
   const char* at = data.data();
   for (const NamedTensor& tensor : *tensors) {
-    if (tensor.bytes.data() != at) return Status("has overlapping tensors, or a hole between them");
+    if (tensor.bytes.data() != at)
+      return Status(StatusCode::kCorrupt, "has overlapping tensors, or a hole between them");
     at += tensor.bytes.size();
   }
-  return at == data.data() + data.size() ? Status() : Status("has bytes behind its last tensor");
+  return at == data.data() + data.size() ? Status() : Status(StatusCode::kCorrupt, "has bytes behind its last tensor");
 }
 
 }  // namespace finitude::capture

@@ -399,20 +399,22 @@ std::string write_statistics(const Trace& trace, bool redact) {
 Status read_statistics(std::string_view bytes, Trace* trace, bool* redacted) {
   *trace = {};
   WireReader in(bytes);
-  if (in.raw(kStatisticsMagic.size()) != kStatisticsMagic) return Status("are no statistics of a step");
+  if (in.raw(kStatisticsMagic.size()) != kStatisticsMagic)
+    return Status(StatusCode::kCorrupt, "are no statistics of a step");
   const std::uint64_t version = in.u64(), size = in.u64(), sum = in.u64();
   const std::size_t told = bytes.size() - in.left();
   if (in.u64() != base::checksum(bytes.data(), told) || !in.ok())
-    return Status("are damaged: the checksum of their header differs");
+    return Status(StatusCode::kCorrupt, "are damaged: the checksum of their header differs");
   if (version != (kStatisticsVersion | std::uint64_t{kStatisticsHeaderBytes} << 32))
-    return Status("are of version " + std::to_string(version & 0xffffffff) + "; this program reads " +
-                  std::to_string(kStatisticsVersion));
+    return Status(StatusCode::kUnsupported, "are of version " + std::to_string(version & 0xffffffff) +
+                                                "; this program reads " + std::to_string(kStatisticsVersion));
   const std::string_view body = in.raw(size);
   if (!in.ok() || !in.at_end() || sum != base::checksum(body.data(), body.size()))
-    return Status("are damaged: their checksum differs");
+    return Status(StatusCode::kCorrupt, "are damaged: their checksum differs");
   bool is_redacted = false;
   Trace read;
-  if (!Reader(body, &read).read(&is_redacted)) return Status("are damaged: they say what cannot be");
+  if (!Reader(body, &read).read(&is_redacted))
+    return Status(StatusCode::kCorrupt, "are damaged: they say what cannot be");
   *trace = std::move(read);
   if (redacted != nullptr) *redacted = is_redacted;
   return {};

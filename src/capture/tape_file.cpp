@@ -207,42 +207,44 @@ std::string write_tape(const Tape& tape) {
 }
 
 Status read_tape(std::string_view bytes, Tape* tape) {
-  if (bytes.size() < kTapeHeaderBytes || !bytes.starts_with(kTapeMagic)) return Status("is not a tape");
+  if (bytes.size() < kTapeHeaderBytes || !bytes.starts_with(kTapeMagic))
+    return Status(StatusCode::kCorrupt, "is not a tape");
   WireReader header(bytes.substr(kTapeMagic.size(), kTapeHeaderBytes - kTapeMagic.size()));
   const std::uint64_t version = header.u64();
   const std::uint64_t body_bytes = header.u64(), body_sum = header.u64(), data_bytes = header.u64(),
                       data_sum = header.u64(), notes_bytes = header.u64();
   const std::uint64_t number = version & 0xffffffff;
   if (number != kTapeVersion && number != kTapeVersionOnCpu) {
-    return Status("is a tape of version " + std::to_string(number) + "; this program reads versions up to " +
-                  std::to_string(kTapeVersion));
+    return Status(StatusCode::kUnsupported, "is a tape of version " + std::to_string(number) +
+                                                "; this program reads versions up to " + std::to_string(kTapeVersion));
   }
   if (header.u64() != base::checksum(bytes.data(), kTapeHeaderBytes - 8) || version >> 32 != kTapeHeaderBytes) {
-    return Status("has a damaged header");
+    return Status(StatusCode::kCorrupt, "has a damaged header");
   }
   const std::string_view rest = bytes.substr(kTapeHeaderBytes);
-  if (body_bytes > rest.size()) return Status("is cut off");
+  if (body_bytes > rest.size()) return Status(StatusCode::kCorrupt, "is cut off");
   const std::string_view body = rest.substr(0, static_cast<std::size_t>(body_bytes));
   std::string_view data;
   if (data_bytes != 0) {
     const std::size_t begin = aligned(kTapeHeaderBytes + body.size());
-    if (begin > bytes.size() || data_bytes > bytes.size() - begin) return Status("is cut off");
+    if (begin > bytes.size() || data_bytes > bytes.size() - begin) return Status(StatusCode::kCorrupt, "is cut off");
     data = bytes.substr(begin, static_cast<std::size_t>(data_bytes));
   }
   const std::size_t body_end = kTapeHeaderBytes + body.size();
   const std::size_t notes_begin = aligned(data.empty() ? body_end : aligned(body_end) + data.size());
   if (notes_bytes != 0 && (notes_begin > bytes.size() || notes_bytes > bytes.size() - notes_begin))
-    return Status("is cut off");
+    return Status(StatusCode::kCorrupt, "is cut off");
   if (body_sum != base::checksum(body.data(), body.size()) || data_sum != base::checksum(data.data(), data.size())) {
-    return Status("is damaged: a checksum differs");
+    return Status(StatusCode::kCorrupt, "is damaged: a checksum differs");
   }
   *tape = {};
   WireReader in(body);
   read_body(in, data, number == kTapeVersion, *tape);
-  if (!in.ok() || !in.at_end()) return Status("holds what cannot be: it was not written by finitude");
+  if (!in.ok() || !in.at_end())
+    return Status(StatusCode::kCorrupt, "holds what cannot be: it was not written by finitude");
   if (notes_bytes == 0) return {};
   const std::string_view notes = bytes.substr(notes_begin, static_cast<std::size_t>(notes_bytes));
-  return read_notes(notes, tape) ? Status() : Status("is damaged: its notes are none");
+  return read_notes(notes, tape) ? Status() : Status(StatusCode::kCorrupt, "is damaged: its notes are none");
 }
 
 }  // namespace finitude::capture

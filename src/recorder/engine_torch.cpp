@@ -173,7 +173,7 @@ StepResult Engine::step(torch::optim::Optimizer& optimizer, const Closure& closu
   if (!closure) {
     StepResult result;
     result.applied = false;
-    result.status = Status("a step without a closure");
+    result.status = Status(StatusCode::kInvalidArgument, "a step without a closure");
     return result;
   }
   if (again_ != nullptr) {  // within the second run of another: it was taken in the first
@@ -367,8 +367,8 @@ decide::Action Engine::act(Watched& watched, json alarm, const Again& again, Ste
     alarm["action"] = "reported, the step is applied";
   if (stepped == Stepped::kThrown) alarm["action"] = "the program's own exception";
   if (decide::ends(action)) {
-    result->status =
-        Status("step " + std::to_string(alarm["step"].get<std::uint64_t>()) + ": " + alarm["text"].get<std::string>());
+    result->status = Status(StatusCode::kStopped, "step " + std::to_string(alarm["step"].get<std::uint64_t>()) + ": " +
+                                                      alarm["text"].get<std::string>());
   }
   safely([&] {
     document_.add_alarm(alarm);

@@ -41,14 +41,15 @@ Result<std::string> make_folder(const std::string& runs, const std::string& prog
   const std::string stem = fs::path(program).stem().string();
   const fs::path parent = fs::absolute(runs, error);
   fs::create_directories(parent, error);
-  if (error) return Status("cannot make " + parent.string() + ": " + error.message());
+  if (error) return Status(StatusCode::kUnwritable, "cannot make " + parent.string() + ": " + error.message());
   const std::string name = std::string(time) + "-" + (stem.empty() ? "run" : stem) + "-" + std::to_string(getpid());
   for (int again = 1; again < 100; ++again) {  // a program may have more than one recorder
     const fs::path path = parent / (again == 1 ? name : name + "-" + std::to_string(again));
     if (fs::create_directory(path, error)) return path.lexically_normal().string();
-    if (error) return Status("cannot make " + path.string() + ": " + error.message());
+    if (error) return Status(StatusCode::kUnwritable, "cannot make " + path.string() + ": " + error.message());
   }
-  return Status("cannot make " + name + " in " + parent.string() + ": there are too many of it");
+  return Status(StatusCode::kUnwritable,
+                "cannot make " + name + " in " + parent.string() + ": there are too many of it");
 }
 
 std::string free_name(const std::string& folder, const std::string& name) {
@@ -70,11 +71,11 @@ Status write_file(const std::string& path, std::string_view bytes) {
     out.close();
     if (!out) {
       fs::remove(temporary, error);
-      return Status("cannot write " + path);
+      return Status(StatusCode::kUnwritable, "cannot write " + path);
     }
   }
   fs::rename(temporary, path, error);
-  return error ? Status("cannot write " + path + ": " + error.message()) : Status();
+  return error ? Status(StatusCode::kUnwritable, "cannot write " + path + ": " + error.message()) : Status();
 }
 
 }  // namespace finitude::recorder

@@ -12,7 +12,7 @@ namespace {
 
 // Names the nearest right word rather than guess at one.
 Status wrong(const std::string& name, const std::string& value, const std::string& wanted) {
-  return Status("environment variable " + name + ": " + wanted + ", not '" + value + "'");
+  return Status(StatusCode::kInvalidArgument, "environment variable " + name + ": " + wanted + ", not '" + value + "'");
 }
 
 template <typename Number>

@@ -38,10 +38,10 @@ Replay::Verdict word(replay::Verdict verdict) {
 Result<Replay> replay_capsule(const std::string& path, const ReplayOptions& options) try {
   nlohmann::json about = nlohmann::json::object();
   capture::Tape tape;
-  if (const Status status = capture::read_recorded_step(path, &about, &tape); !status.ok())
-    return Status(path + " " + status.why());
+  if (const Status status = capture::read_recorded_step(path, &about, &tape); !status.ok()) return status.of(path);
   if (about.contains("redacted") && about["redacted"] != false)
-    return Status(path + " was made with redact: its values were left out, so it cannot be replayed");
+    return Status(StatusCode::kUnsupported,
+                  path + " was made with redact: its values were left out, so it cannot be replayed");
   replay::PlayOptions play;
   play.namespaces.insert(play.namespaces.end(), options.allow.begin(), options.allow.end());
   play.threads = options.threads;
@@ -57,7 +57,7 @@ Result<Replay> replay_capsule(const std::string& path, const ReplayOptions& opti
     result.outcomes.push_back({outcome.kind, outcome.name, outcome.same()});
   return result;
 } catch (const std::exception& e) {
-  return Status(path + " cannot be replayed: " + e.what());
+  return Status(StatusCode::kUnsupported, path + " cannot be replayed: " + e.what());
 }
 
 }  // namespace finitude

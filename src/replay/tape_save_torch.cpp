@@ -51,7 +51,7 @@ Status save_tensors(const std::string& path, const std::vector<NamedTensor>& ten
   for (const NamedTensor& t : tensors) {
     const char* word = safetensors_word(t.tensor.scalar_type());
     if (word == nullptr || capture::safetensors_item_bytes(word) == 0)
-      return Status("cannot be saved: safetensors has no word for the dtype of " + t.name);
+      return Status(StatusCode::kUnsupported, "cannot be saved: safetensors has no word for the dtype of " + t.name);
     std::string name = t.name;
     for (int again = 2; !names.insert(name).second; ++again) name = t.name + "#" + std::to_string(again);
     const at::Tensor dense = t.tensor.layout() == c10::kStrided ? t.tensor : t.tensor.to_dense();

@@ -416,7 +416,8 @@ Status write_script(const std::string& path, const capture::Tape& tape, const js
   if (!played->missing.empty() || !played->why_not.empty()) return {};
   const BirthHint hint = hint_of(about);
   const std::optional<std::size_t> index = find.birth(hint);
-  if (!index) return Status("is not written: no call of the step makes finite values into others");
+  if (!index)
+    return Status(StatusCode::kUnsupported, "is not written: no call of the step makes finite values into others");
   TakeCall call(*index);
   *played = play(tape, options, &call);
   if (!played->missing.empty() || !played->why_not.empty()) return {};

@@ -10,8 +10,7 @@ namespace finitude {
 Result<Capsule> read_capsule(const std::string& folder) try {
   show::Json about;
   capture::Tape tape;
-  if (const Status status = capture::read_capsule(folder, &about, &tape); !status.ok())
-    return Status(folder + " " + status.why());
+  if (const Status status = capture::read_capsule(folder, &about, &tape); !status.ok()) return status.of(folder);
   Capsule capsule;
   capsule.alarm = show::alarm_of(show::at(about, "alarm"));
   capsule.step = static_cast<std::int64_t>(show::count(about, "step"));
@@ -39,7 +38,7 @@ Result<Capsule> read_capsule(const std::string& folder) try {
   for (const capture::Outcome& outcome : tape.outcomes) capsule.outcomes.emplace_back(outcome.kind, outcome.name);
   return capsule;
 } catch (const std::exception& e) {
-  return Status(folder + " cannot be read: " + e.what());
+  return Status(StatusCode::kUnreadable, folder + " cannot be read: " + e.what());
 }
 
 }  // namespace finitude

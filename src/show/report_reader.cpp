@@ -78,16 +78,16 @@ Report report_of(const Json& json) {
 
 Result<Report> parse_report(std::string_view text) {
   Json json;
-  if (text.size() > show::kMaxFile) return Status("is larger than 256 MiB");
+  if (text.size() > show::kMaxFile) return Status(StatusCode::kTooLarge, "is larger than 256 MiB");
   const std::string reason = show::parse_report_json(text, json);
-  if (!reason.empty()) return Status(reason);
+  if (!reason.empty()) return Status(StatusCode::kCorrupt, reason);
   return report_of(json);
 }
 
 Result<Report> read_report(const std::string& path) {
   Json json;
   const std::string reason = show::read_report_json(path, show::kMaxFile, json);
-  if (!reason.empty()) return Status(path + " " + reason);
+  if (!reason.empty()) return Status(StatusCode::kCorrupt, path + " " + reason);
   return report_of(json);
 }
 
