@@ -1,13 +1,16 @@
-"""Every command that any text of ours prints exists, with its options; those that a report prints are run."""
+"""Every command that any text of ours prints exists, with its options; those that a report prints are run. So do the
+commands, options and exit codes of docs/contract.md."""
 
+import itertools
 import pathlib
 import re
 import shlex
 
 import helpers
+from finitude.base import config
 from finitude.doctor.command import OPTIONS as DOCTOR
 from finitude.selftest.options import HELP as SELFTEST
-from finitude.words.table import HELP, OPTIONS, REPLAY_OPTIONS, WORDS
+from finitude.words.table import FLAGS, HELP, OPTIONS, REPLAY_OPTIONS, WORDS
 
 ROOT = pathlib.Path(__file__).parents[1]
 KNOWN = {
@@ -74,6 +77,43 @@ def test_each_exists_with_its_options():
 def test_the_help_names_each_word_and_option():
     assert all(f"finitude {word}" in HELP for word in WORDS if word != "completion")
     assert all(option in HELP for option in OPTIONS)
+
+
+CONTRACT = (ROOT / "docs/contract.md").read_text(encoding="utf-8")
+
+
+def _table(heading):
+    """The rows of the first table below a heading of the contract, without its head."""
+    lines = CONTRACT.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0].splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("|"))
+    rows = itertools.takewhile(lambda line: line.startswith("|"), lines[first + 2 :])
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+
+
+def test_the_contract_lists_each_command_and_option_with_its_values_and_default():
+    commands = [word for row in _table("Command line") for word in re.findall("`finitude ([a-z]+)", row[0])]
+    assert sorted(commands) == sorted(WORDS)
+    values = {option.strip("`"): cell for option, cell, _ in _table("Options of run")}
+    assert sorted(values) == sorted(OPTIONS)
+    choices = {"--on-alarm": config.ON_ALARM, "--level": config.LEVELS, "--stream-gradients": config.STREAM}
+    for field in config.OPTIONS:
+        option = "--" + field.name.replace("_", "-")
+        given, default = re.fullmatch(r"(.*) \((.*)\)", values[option]).groups()
+        shown = "off" if option in FLAGS else "none" if field.default == "" else str(field.default)
+        assert default.strip("`") == shown, option
+        assert option not in choices or tuple(re.findall("[a-z]+", given)) == choices[option], option
+
+
+def test_exit_codes_are_those_of_the_contract(tmp_path):
+    by_code = {row[0]: re.findall("`([a-z]+)`", row[2]) for row in _table("Exit codes")}
+    assert sorted(by_code) == ["0", "1", "2", "3", "4"]
+    for word in WORDS:
+        wrong = helpers.finitude(tmp_path, word, "--no-such-option")
+        assert wrong.code == (0 if word == "completion" else 2), (word, wrong.told())
+    files = {"diff": ("a", "b"), "unpack": ("a.capsule.zip",)}
+    for word in by_code["3"]:
+        unreadable = helpers.finitude(tmp_path, word, *files.get(word, ("a",)))
+        assert unreadable.code == 3, (word, unreadable.told())
 
 
 SCRIPT = """

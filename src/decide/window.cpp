@@ -21,7 +21,7 @@ std::string_view report_word(SinkKind kind) noexcept {
   return "gradient";
 }
 
-// The quotations are the contract of what is an alarm.
+// The quotations are from docs/contract.md, "When a step is an alarm".
 Verdict judge(const WindowFacts& facts) noexcept {
   Verdict verdict;
   // "also when clipping or clamping made it finite": a clamped gradient is a bad one.

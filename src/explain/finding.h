@@ -27,7 +27,7 @@ struct Experiment {
 };
 
 struct Finding {
-  std::string cause_class;  // a class of CONTRACTS section 5
+  std::string cause_class;  // docs/contract.md, "Cause classes"
   std::string confidence;   // "proven" | "likely" | "possible"
   std::string text;         // one sentence
   std::vector<Experiment> experiments;

@@ -12,10 +12,10 @@ struct TimeBudget {
   double times_the_step = 20, most = 60, least = 2;
 };
 
-// Tries the edits of the finding, in their order, until one is verified (CONTRACTS section 4), and the step as
-// it is: again, in float64, with deterministic kernels, on earlier weights. Fills in the fix and appends the
-// experiments. First memory that nobody wrote is filled, where the step reads any: that may settle the cause (fill.h),
-// and the line to mend, which `trace` tells. Of earlier weights the learning rate may follow, with `history`
+// Tries the edits of the finding, in their order, until one is verified (docs/contract.md, "Verified fix"), and
+// the step as it is: again, in float64, with deterministic kernels, on earlier weights. Fills in the fix and appends
+// the experiments. First memory that nobody wrote is filled, where the step reads any: that may settle the cause
+// (fill.h), and the line to mend, which `trace` tells. Of earlier weights the learning rate may follow, with `history`
 // (last_update.h). What does not fit into the budget is left out and said so. True: it blames half precision, and the
 // step in float32 fails too, so that cannot be all.
 bool try_on_step(Finding& finding, replay::StepLab& lab, const TimeBudget& budget, const record::Trace* trace = nullptr,

@@ -52,7 +52,7 @@ struct StepTrial {
   std::uint64_t compared = 0;  // values that were finite and that the change could have reached
   std::string rounding_in;     // not empty: the format whose rounding explains by how much they differ
   double seconds = 0;
-  // CONTRACTS section 4: loss and gradients finite, and what the birth did not touch as it was.
+  // docs/contract.md, "Verified fix": loss and gradients finite, and what the birth did not touch as it was.
   bool verified() const { return ran && bad.empty() && given.empty() && difference.empty(); }
 };
 

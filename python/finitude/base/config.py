@@ -1,4 +1,4 @@
-"""Options: command line over environment over file (CONTRACTS: [tool.finitude] in pyproject.toml, or --config FILE)."""
+"""Options: command line over environment over file (docs/contract.md, "Options of run")."""
 
 from __future__ import annotations
 

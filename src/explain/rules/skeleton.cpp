@@ -25,7 +25,8 @@ class SkeletonRule : public Rule {
     const auto* bad = bad_output(*s.first);
     if (!x || !bad || bad->health.inf() == 0) return std::nullopt;
 
-    // 3. The finding: a class of the contract, a score from the scale in evidence.h, one sentence, a fix.
+    // 3. The finding: a class of docs/contract.md, "Cause classes", a score from the scale in evidence.h, one sentence,
+    // a fix.
     Finding result =
         finding(s, "domain-edge", kScorePoint,
                 "tan at a pole: " + counted(bad->health.inf(), "infinite value") + at_rows(s.birth) + hidden_by(s),
