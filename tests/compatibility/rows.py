@@ -39,7 +39,7 @@ LOOPS = [
     Row("`try`, `except`, `else`, `finally` around the step", "try_finally", "step 5, gradient"),
     Row("recursion instead of a loop", "recursion", "step 5, loss", way="restart"),
     Row("`while True` with the next batch fetched before the step", "while_prefetch", "step 9, loss"),
-    Row("`iter` and `next` by hand, loader started again", "iter_next", "step 5, loss"),
+    Row("explicit `iter` and `next`, loader started again", "iter_next", "step 5, loss"),
     Row("`zip(cycle(loader), loader)`", "zip_loaders", "step 6, loss"),
     Row("`enumerate(islice(chain(...)), 1)` over iterable data sets", "islice_chain", "step 7, loss"),
     Row("two persistent workers, own `collate_fn`", "persistent_workers", "step 10, loss"),
@@ -58,7 +58,7 @@ LOOPS = [
     ),  # the environment goes on in the second run
     Row("REINFORCE, episodes of any length", "reinforce", "step 6, loss"),
     Row("meta-learning, inner loop with `create_graph`", "meta_learning", "step 4, loss"),
-    Row("`torch.func`: `vmap(grad(...))`, gradients set by hand", "torch_func", "step 5, gradient"),
+    Row("`torch.func`: `vmap(grad(...))`, gradients set manually", "torch_func", "step 5, gradient"),
     Row(
         "`torch.func` alone: parameters in a dict, `grad_and_value`",
         "functional_only",
