@@ -92,7 +92,7 @@ RINGS = {
         "as low as 0.5: no scale makes room",
         [(2.0 ** (10 - i), SKIPPED) for i in range(12)] + [(4.0, APPLIED)] * 40,
     ),
-    "a scale that falls with every step": ("P10", "bad", "the last 18 steps left out", FALLING),
+    "a scale that falls with every step": ("P10", "bad", "the last 18 steps skipped", FALLING),
     "a scale that nothing ever overflows at": (
         "P6",
         "note",

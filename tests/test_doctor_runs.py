@@ -154,7 +154,7 @@ RINGS = {
         [(1.0, 0.1, 1e-3, True)] * 30 + [(2.0, 0.1 * 3.0**i, 1e-3, True) for i in range(12)],
     ),
     "no gradients any more": ("P18", [(1.0, 0.1, 1e-3, True)] * 30 + [(0.7, 0.0, 1e-3, True)] * 25),
-    "more and more steps left out": (
+    "more and more steps skipped": (
         "P14",
         [(1.0, 0.1, 1e-3, True)] * 100 + [(1.0, 0.1, 1e-3, i % 4 > 0) for i in range(100)],
     ),

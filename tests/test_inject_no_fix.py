@@ -31,7 +31,7 @@ def test_where_nobody_looks_at_the_loss_either_nothing_is_said_of_the_fix(captur
     result = captured.with_changes((STEP, "loss_of(x, y)"))
     assert (
         result.code == 4
-        and "cannot be told: the program came to the optimizer's step, but none of its parameters was given a gradient"
+        and "cannot be told: the program reached the optimizer's step, but none of its parameters was given a gradient"
         in result.out
     ), result.told()
 

@@ -114,7 +114,7 @@ for i in range(3):
 def test_a_run_that_goes_on_is_shown_by_each_word(tmp_path):
     got = helpers.run(tmp_path, RUNNING.replace("ALARM_AT", "1"), "--on-alarm", "skip", "--runs", "runs")
     assert got.code == 0 and "running" in got.out.split("report 0", 1)[0], got.told()
-    assert '"outcome": "running"' in got.out and "the run goes on" in got.out, got.told()
+    assert '"outcome": "running"' in got.out and "the run is in progress" in got.out, got.told()
     assert "under_way" not in got.report and got.report["outcome"] == "alarm"
 
 

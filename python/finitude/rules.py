@@ -197,7 +197,7 @@ def _problem(cause):
 def _complain(name, what):
     if name not in _silenced:
         _silenced.add(name)
-        say(f"finitude: the rule {name!r} {what}; it is left out\n")
+        say(f"finitude: the rule {name!r} {what}; it is skipped\n")
 
 
 def _asked(name, function):

@@ -130,8 +130,8 @@ def at_odds(config: Config) -> list[str]:
     """A line for each option that cannot do all of what it says, as the others are."""
     if config.on_alarm == "rollback" and not config.undo_mb:
         return [
-            "--on-alarm rollback has no copies to go back to (--undo-mb 0): a bad step is left out "
-            "before it is applied, as with skip; "
+            "--on-alarm rollback has no copies to go back to (--undo-mb 0): a bad step is skipped, "
+            "as with skip; "
             "a step that the optimizer itself ruins cannot be undone, except where copies are cheap, and stops the run"
         ]
     return []

@@ -211,9 +211,7 @@ def _tell(session, alarm, why, replayed="", folder=None):
             f"large by it {limit_told}"
         )
     if not replayed.startswith(FINE):
-        session.not_watched(
-            f"a replay of step {alarm['step']} with the same bits: its capsule comes out otherwise ({replayed})"
-        )
+        session.not_watched(f"a replay of step {alarm['step']} with the same bits: its capsule differs ({replayed})")
 
 
 def _has_start(folder):
@@ -270,7 +268,7 @@ def _await(session, hurried):
                 steps = ", ".join(str(alarm["step"]) for alarm in session.capsules.values())
                 say(
                     f"finitude: finishing the capsule of step {steps}"
-                    + (f", for at most {HURRIED_SECONDS} s\n" if hurried else " (Ctrl-C leaves it out)\n")
+                    + (f", for at most {HURRIED_SECONDS} s\n" if hurried else " (Ctrl-C skips it)\n")
                 )
     except KeyboardInterrupt:
         pass

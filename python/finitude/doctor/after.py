@@ -36,7 +36,7 @@ def _json(path):
         with plain_file.opened(path) as f:
             data = f.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
-            raise Unreadable(f"{path} is larger than {MAX_BYTES} bytes; nothing of ours is")
+            raise Unreadable(f"{path} is larger than {MAX_BYTES} bytes; no file of Finitude is")
         document = json.loads(data.decode("utf-8"))
     except (OSError, UnicodeDecodeError, ValueError, RecursionError) as e:
         raise Unreadable(f"cannot read {path}: {getattr(e, 'strerror', None) or e}") from None

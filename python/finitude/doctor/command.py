@@ -258,8 +258,8 @@ def _standing(run):
     count = len(run.alarms)
     has = f"holds {count} alarm{'s' * (count != 1)} so far" if run.document else "is not there yet"
     if left.state(run.directory or ".", run.document or None) == "running":
-        return f"{has}: the run goes on"
-    return f"{has}: the run was killed (out of memory and a full disk look like that), or goes on elsewhere"
+        return f"{has}: the run is in progress"
+    return f"{has}: the run was killed (out of memory and a full disk look like that), or is running elsewhere"
 
 
 def _examine_left(options, examination):

@@ -86,13 +86,13 @@ class _Moved(typing.NamedTuple):
     name: str
     parameter: torch.Tensor
     by: float
-    by_rate: float  # what learning rate x gradient comes to
+    by_rate: float  # what learning rate x gradient is
     steps: list
 
     def words(self) -> str:
         count = len(self.steps)
         in_steps = f"in {count} step{'s' * (count > 1)}"
-        return f"by {self.by:.3g} {in_steps}, where learning rate x gradient comes to {self.by_rate:.3g}"
+        return f"by {self.by:.3g} {in_steps}, where learning rate x gradient is {self.by_rate:.3g}"
 
 
 def _tell_outside(found, optimizer, of):

@@ -56,7 +56,7 @@ PLACES = ("file", "line")
 # A number with a fraction or an exponent. Counts stay, and so do names (layers.0.1.weight) and versions (2.13.0).
 _NUMBER = re.compile(r"(?<![\w.])-?(?:\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)(?!\w|\.\w)")
 _SENTENCES = ("text", "tried", "name", "reason", "rerun_text")
-_LEFT_OUT = "(left out)"
+_LEFT_OUT = "(redacted)"
 
 
 def redacted(report: Document) -> Document:

@@ -306,13 +306,13 @@ def tell(found: Findings, sources: list[Source]) -> None:
             fix.update(file=datum["file"], line=datum["line"])
             fix["text"] = (
                 "guard this line: a value that has no spread, no data or no entry needs one of its "
-                "own, or its sample left out"
+                "own, or its sample dropped"
             )
     elif (
         datum["how"] == "stored" and fix and not fix.get("diff") and "sample" in datum and cause["class"] == "bad-data"
     ):
         fix["text"] = (
-            f"fill {datum['field'] or 'it'} of sample {datum['sample']} or leave that sample out "
+            f"fill {datum['field'] or 'it'} of sample {datum['sample']} or drop that sample "
             "when the data set is made; "
             "masking after arithmetic is too late"
         )

@@ -103,7 +103,7 @@ def _without_last_word(document, folder, steps, is_rank):
     text = f"killed by {signal}" if signal else "ended without a last word"
     if document.pop("under_way", None) is not None:
         document["watched"].setdefault("not_watched", []).append(
-            f"{text}: what it reported until then is told, what came later is lost"
+            f"{text}: what it reported until then is included, later results are lost"
         )
     if signal and (is_rank or signal != "SIGTERM"):  # which ends the workers of a pool
         document["advisories"].append(

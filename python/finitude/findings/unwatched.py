@@ -16,8 +16,8 @@ def at_end(session: Session) -> None:
         )
     if name := _native.unread_class():
         session.not_watched(
-            f"gradients of the class {name}, which has no memory of its own and does not tell which "
-            "tensor holds its values"
+            f"gradients of the class {name}, which has no memory of its own and does not name the "
+            "tensor that holds its values"
         )
     for allowance in session.allowed:
         if not allowance.used:

@@ -251,7 +251,7 @@ class ByHand:
                 mark.put_back()
             bad.ledger.mend()
             bad.follows["text"] += (
-                f"; step {bad.step}, computed with what this one had written before it was put back, was left out too"
+                f"; step {bad.step}, computed with what this one had written before it was put back, was skipped too"
             )
             return
         stops = "stop" if session.config.on_alarm != "warn" else "warn"

@@ -88,7 +88,7 @@ def second_run_lost(session: Session) -> NonFiniteError | None:
 
 def begin(session: Session, alarm: Alarm) -> None:
     """What explains the alarm begins: should the program end meanwhile, it is told as it is."""
-    unexplained(session, "the program went on")
+    unexplained(session, "the program continued")
     session.report.begin(alarm)
 
 

@@ -79,7 +79,7 @@ def may_do_alone(action: str, alarm: Alarm, all_see: Callable[[], bool]) -> str:
     the others'. all_see: a function that tells whether all ranks see what is bad."""
     if action != "skip" or not several() or all_see():
         return action
-    alarm["text"] += "; other ranks may not see it, so this one does not leave the step out alone"
+    alarm["text"] += "; other ranks may not see it, so this one does not skip the step alone"
     return "warn" if alarm["harmless"] else "stop"
 
 

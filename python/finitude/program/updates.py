@@ -66,7 +66,7 @@ def last(optimizer: Optimizer) -> str | list[tuple[str, Tensor, Tensor]]:
     """[(name, parameter, its values before)], or why that is not known."""
     kind = type(optimizer)
     if kind not in KNOWN:
-        return f"what {kind.__name__} keeps does not tell its last update"
+        return f"what {kind.__name__} keeps does not determine its last update"
     before, needs = KNOWN[kind]
     scaled = _last_rate(optimizer)
     if isinstance(scaled, str):

@@ -442,7 +442,7 @@ class Injection:
                 optimizer,
                 [],
                 LEFT_OUT if dropped else "",
-                otherwise=f"the program came to the optimizer's step, but {why}, and nothing was "
+                otherwise=f"the program reached the optimizer's step, but {why}, and nothing was "
                 "found that is not finite",
             )
         self.notes += notes

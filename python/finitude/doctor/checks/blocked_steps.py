@@ -5,7 +5,7 @@ from ..registry import bad, check, warn
 
 SHARE, FEW = 0.05, 20  # of steps left out: stray samples are fewer, and a GradScaler finds its scale in fewer
 ADVICE = (
-    "leave a step out whose loss or gradients are not finite (finitude run --on-alarm skip "
+    "skip a step whose loss or gradients are not finite (finitude run --on-alarm skip "
     "does); start from a checkpoint that is whole"
 )
 
@@ -83,7 +83,7 @@ def reached_the_weights(run):
         early, late = sum(left_out[:half]), sum(left_out[half:])
         if late > 5 and late > SHARE * (len(ring) - half) and late > 2 * early:
             yield warn(
-                f"{run.who}{late} of the last {len(ring) - half} steps were left out, {early} of "
+                f"{run.who}{late} of the last {len(ring) - half} steps were skipped, {early} of "
                 f"the {half} before: it gets worse",
                 "stop, and look for the cause",
                 None,
@@ -92,7 +92,7 @@ def reached_the_weights(run):
             )
         elif total > FEW and total > SHARE * len(ring) and late > FEW / 2:
             yield warn(
-                f"{run.who}{total} of {len(ring)} steps were left out: no stray samples, a cause that stays",
+                f"{run.who}{total} of {len(ring)} steps were skipped: no stray samples, a cause that stays",
                 "finitude report shows where the first one was born",
                 None,
                 left_out=total,
@@ -118,7 +118,7 @@ def _scaler_stuck(run, capsule):
         yield warn(
             f"steps {capsule['step'] - 1} and {capsule['step']} were both bad at the loss scale "
             f"{scale:g}: update() did not lower it",
-            "scaler.update() in every iteration, also where the step is left out",
+            "scaler.update() in every iteration, also where the step is skipped",
             None,
             scale=scale,
         )

@@ -157,7 +157,7 @@ class _Window:
             return (
                 warn,
                 "optimizer.step() is called after unscale_, past the scaler: a gradient that overflowed is applied",
-                "scaler.step(optimizer), which leaves such a step out",
+                "scaler.step(optimizer), which skips such a step",
                 {"scale": self.scale},
             )
         return (

@@ -47,7 +47,7 @@ def as_called(steps):
                     f"the norm was {ruin[0]['norm']} because {who} is not finite; clipping by it "
                     "makes Inf NaN and every other gradient 0 "
                     "or NaN, and that was applied",
-                    "clip_grad_norm_(..., error_if_nonfinite=True), or leave the step out where the norm is not finite",
+                    "clip_grad_norm_(..., error_if_nonfinite=True), or skip the step where the norm is not finite",
                     steps.at(ruin[0]),
                     parameters=ruin[1]["bad"],
                 )
@@ -166,8 +166,7 @@ def norm_overflow(run):
         make = bad if found in run.alarms else warn
         yield make(
             f"step {found.get('step')}: {found.get('text') or (found.get('cause') or {}).get('text', '')}",
-            (found.get("fix") or {}).get("text")
-            or "clip in float32; leave the step out where a gradient is not finite",
+            (found.get("fix") or {}).get("text") or "clip in float32; skip the step where a gradient is not finite",
             run.at(found),
         )
     for ring in run.optimizers().values():
@@ -190,7 +189,7 @@ def norm_overflow(run):
                 f"{run.who}the largest gradient of {len(spikes)} single steps spikes, to {size:.3g} "
                 f"in step {step} at a median of "
                 f"{median:.3g}",
-                "clip_grad_norm_ keeps one batch from throwing the weights; finitude run tells the largest gradient "
+                "clip_grad_norm_ limits what one batch does to the weights; finitude run reports the largest gradient "
                 "before it is clipped",
                 None,
                 steps=[sizes[i][1] for i in spikes][:50],

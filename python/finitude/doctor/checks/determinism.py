@@ -55,7 +55,7 @@ def settings(source):
     wanted = constant("torch.backends.cudnn.deterministic").get(True) or (asked and asked[0].at)
     if wanted and benchmark.get(True) and False not in benchmark:
         yield warn(
-            "cudnn.benchmark chooses kernels by timing them, beside a setting that asks for the same result each time",
+            "cudnn.benchmark chooses kernels by timing them, although a setting asks for the same result each time",
             "torch.backends.cudnn.benchmark = False",
             benchmark[True],
         )
@@ -92,7 +92,7 @@ def twice(steps):
     if steps.get("deterministic") and steps.get("fill_uninitialized"):
         yield note(
             "deterministic mode fills uninitialised memory with NaN: one that shows may be of its making",
-            "torch.utils.deterministic.fill_uninitialized_memory = False to tell them apart",
+            "torch.utils.deterministic.fill_uninitialized_memory = False to distinguish them",
         )
     if steps.again is None or not steps.get("seeded"):
         return
@@ -134,7 +134,7 @@ def _begins_to_differ(steps):
     """In the order of the forward pass: a batch, else a layer whose inputs' batches agree. None: neither."""
     for one, other in zip(steps.inputs, steps.again.inputs):
         if one["fingerprint"] != other["fingerprint"]:
-            return f"a batch ({one['name']}): the data is drawn otherwise"
+            return f"a batch ({one['name']}): the data is drawn differently"
     for one, other in zip(steps.layers, steps.again.layers):
         if any(repr(one[k]) != repr(other[k]) for k in ("bits", "rms")):
             return f"the output of {one['name'] or one['class']} ({one['class']})"
@@ -207,7 +207,7 @@ def rerun(run):
                 f"step {alarm['step']}: deterministic mode was on, which fills uninitialised memory "
                 "with NaN: without it the same "
                 "read may go unnoticed",
-                "torch.utils.deterministic.fill_uninitialized_memory = False to tell them apart",
+                "torch.utils.deterministic.fill_uninitialized_memory = False to distinguish them",
                 run.at(alarm),
             )
     yield from _replays(run)

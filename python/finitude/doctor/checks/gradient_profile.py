@@ -37,7 +37,7 @@ def _all_zero(steps, seen):
     make = warn if len(seen) >= ZEROS else note
     dead = next((one for one in steps.layers if one["zero"] == one["numel"]), None)
     why = f"; the output of {dead['name'] or dead['class']} is all zero" if dead else ""
-    more = "" if len(seen) >= ZEROS else f"; --steps {ZEROS} tells whether it stays so"
+    more = "" if len(seen) >= ZEROS else f"; --steps {ZEROS} shows whether it stays so"
     return make(
         f"all gradients of {last['optimizer']} were exactly zero in {len(seen)} steps while the "
         f"loss is {last['loss']}{why}",

@@ -133,7 +133,7 @@ def scale_collapse(run):
         )
     elif skips > IN_A_ROW and (longest := _longest(run)) > IN_A_ROW:
         yield warn(
-            f"{run.who}{longest} steps in a row were left out under a GradScaler: more than finding its scale takes",
+            f"{run.who}{longest} steps in a row were skipped under a GradScaler: more than finding its scale takes",
             "an activation overflows whatever the scale is: bfloat16, or that block in float32",
             None,
             in_a_row=longest,
@@ -151,7 +151,7 @@ def _scales(run):
         falls = last > FOUND_BY and scales[-1] < scales[-last]
         if scales and (min(scales) < 1 or falls):
             low = min(scales)
-            left_out = f", the last {last} steps left out" if last > 1 else ""
+            left_out = f", the last {last} steps skipped" if last > 1 else ""
             yield bad(
                 f"{run.who}the loss scale went from {scales[0]:g} to {scales[-1]:g}"
                 + (f", as low as {low:g}" if low < scales[-1] else "")

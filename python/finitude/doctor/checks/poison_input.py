@@ -32,7 +32,7 @@ def in_the_batch(steps):
             more = "; loss or gradients are not finite" if ruined else ""
             yield make(
                 f"{given['name']} of shape {given['shape']} has no elements{more}",
-                "leave an empty batch out: a mean over nothing is NaN",
+                "skip an empty batch: a mean over nothing is NaN",
                 steps.at(given),
                 shape=given["shape"],
             )
@@ -59,7 +59,7 @@ def _labels(steps):
         if loss["kind"] == "labels" and not loss["labels"] and loss["numel"] and loss["mean"]:
             yield bad(
                 f"all {loss['numel']} labels of a batch are the ignored {loss['ignore_index']}: the mean loss is 0/0",
-                "leave such a batch out, or divide the sum by max(count, 1)",
+                "skip such a batch, or divide the sum by max(count, 1)",
                 steps.at(loss),
                 ignore_index=loss["ignore_index"],
             )
@@ -119,7 +119,7 @@ def _constant(steps, constant, ruined):
     if ruined:
         return warn(
             text + "; loss or gradients are not finite: divided by its spread, such a sample is 0/0",
-            "an epsilon in the denominator, or leave such samples out",
+            "an epsilon in the denominator, or skip such samples",
             steps.at(given),
             **_evidence(given, rows),
         )
@@ -180,7 +180,7 @@ def from_the_data(run):
             f"sample {sample} of the data set was in the births of steps "
             f"{', '.join(map(str, steps[:8]))}: it fails whatever the "
             "weights are, so it is the data",
-            "look at this sample, or leave it out",
+            "check this sample, or skip it",
             run.at(failed[sample][0]),
             samples=sorted(again)[:64],
         )

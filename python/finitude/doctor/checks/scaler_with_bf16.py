@@ -12,7 +12,7 @@ def in_source(source):
     for call, _ in source.scalers():
         if dtypes == {"bfloat16"} and call.argument("enabled") is None:
             yield note(
-                "a GradScaler beside bfloat16 autocast does nothing but wait for the device in every step",
+                "a GradScaler with bfloat16 autocast has no effect but to wait for the device in every step",
                 "remove it: bfloat16 has the range of float32",
                 call.at,
             )
@@ -49,7 +49,7 @@ def in_a_run(run):
         if scales and max(scales) >= BEYOND and not any(s.get("scaler_skip") for s in ring):
             yield note(
                 f"{run.who}the loss scale is {scales[-1]:g}, and of the last {len(ring)} steps none "
-                "was left out: nothing is computed "
+                "was skipped: nothing is computed "
                 "in float16, which would have overflowed",
                 "remove the GradScaler, or enter autocast in float16",
                 None,

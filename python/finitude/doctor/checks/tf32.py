@@ -36,7 +36,7 @@ def mixed_settings(source):
     new = source.assignments(*NEW)
     if old and new:
         yield warn(
-            "TF32 is set by its old names and by fp32_precision: torch 2.9 and newer refuse to tell which holds",
+            "TF32 is set by its old names and by fp32_precision: torch 2.9 and newer refuse to report which holds",
             "one way only: fp32_precision from torch 2.9 on, set_float32_matmul_precision before",
             new[0][1],
         )
@@ -62,7 +62,7 @@ def unreadable_settings(steps):
     ):  # torch also raises where only the new names are used
         old, new = set_by["old"][-1], set_by["new"][-1]
         yield warn(
-            f"torch cannot tell whether TF32 is on: it is set by its old names (line {old['line']}) "
+            f"torch cannot report whether TF32 is on: it is set by its old names (line {old['line']}) "
             "and by fp32_precision (line "
             f"{new['line']})",
             "one way only: fp32_precision from torch 2.9 on",
@@ -95,7 +95,7 @@ def in_capsules(run):
         # torch does not tell the old names where only the new ones are used.
         if flags and not all(name in flags for name in OLD_NAMES) and not any(name in flags for name in NEW_NAMES):
             yield warn(
-                f"step {capsule.get('step')}: torch could not tell whether TF32 was on, so this "
+                f"step {capsule.get('step')}: torch could not report whether TF32 was on, so this "
                 "step cannot be compared with another",
                 "one way only to set it",
                 None,
