@@ -135,11 +135,11 @@ def test_arguments_and_losses_of_an_alarm_are_not_told():
     [
         (
             "v of layers.0.1.weight at [3, 2] is -0.25: corrupt",
-            "v of layers.0.1.weight at [3, 2] is (left out): corrupt",
+            "v of layers.0.1.weight at [3, 2] is (redacted): corrupt",
         ),
-        ("values from -0.531 to 8.04e-3, grown x60", "values from (left out) to (left out), grown x60"),
-        ("by 4.97e+32 in 3 steps (torch 2.13.0)", "by (left out) in 3 steps (torch 2.13.0)"),
-        ("it was 1e5.", "it was (left out)."),
+        ("values from -0.531 to 8.04e-3, grown x60", "values from (redacted) to (redacted), grown x60"),
+        ("by 4.97e+32 in 3 steps (torch 2.13.0)", "by (redacted) in 3 steps (torch 2.13.0)"),
+        ("it was 1e5.", "it was (redacted)."),
         ("float16 at 0.weight, train.py:16, 1.", "float16 at 0.weight, train.py:16, 1."),
     ],
 )

@@ -100,7 +100,7 @@ def test_what_is_said_of_numbers_drawn_otherwise(tmp_path):
     ]
     text = _native.render_comparison(json.dumps(found), False, 100, False)
     assert (
-        "the generator stood elsewhere" in text
+        "the generator was in another state" in text
         and "drawn before in A alone: nothing" in text
         and "in B alone: aten::rand" in text
     )

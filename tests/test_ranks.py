@@ -125,7 +125,7 @@ if rank == 1 and step == 5: loss = loss + torch.tensor(NAN)"""
     assert got.watched["ranks"] == 2
     said = [line for line in got.err.splitlines() if line.startswith("[rank ") and "finitude: step 3" in line]
     assert len(said) == 2 and any(
-        line.startswith("[rank 1] finitude: step 3 skipped, training goes on") for line in said
+        line.startswith("[rank 1] finitude: step 3 skipped, training continues") for line in said
     ), got.err
     assert any(line.startswith("[rank 0]") and line.endswith("not finite, the step was left out") for line in said), (
         got.err

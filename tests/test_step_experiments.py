@@ -197,7 +197,7 @@ def test_a_kernel_is_held_against_plain_operations(tmp_path, name):
     _, _, experiments, result = cause_of(tmp_path, KERNELS[name])
     (one,) = told(experiments, f"{name} by plain operations") or [None]
     expected = (
-        ["finite: the Inf comes of how its kernel computes it"]
+        ["finite: the Inf comes from how its kernel computes it"]
         if name in SOONER
         else ["still NaN", "still Inf", "still -Inf", "NaN where it made -Inf"]
     )

@@ -106,7 +106,7 @@ bool fill_from(capture::Tape* tape, bool is_own, observe::Tracer& tracer, record
   else if (trace->truncated)
     why = "the step has too many operations";
   else if (tape->outcomes.empty())
-    why = "the step came to nothing that a replay could be compared with";
+    why = "the step has no loss or gradient to compare a replay with";
   bool varies = false;
   if (why.empty()) {
     replay::tell_lines(*trace, tape);
@@ -192,7 +192,7 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
   // Where a step is recorded that may become a template, a good loss is told of as well.
   std::erase_if(trace.sinks, [](const record::Sink& sink) { return sink.kind == "loss" && sink.value.health.ok(); });
   json out;
-  if (lacks_sink) return json{{"tape", {{"why_not", "it does not come to what is bad in this step"}}}}.dump();
+  if (lacks_sink) return json{{"tape", {{"why_not", "it does not compute the value that is bad in this step"}}}}.dump();
   {
     py::gil_scoped_release release;
     json of_tape;

@@ -45,7 +45,7 @@ Status read_recorded_step(const std::string& path, nlohmann::json* about, Tape* 
   for (const Storage& storage : tape->storages) {
     if (storage.origin == Storage::kInput && !storage.external.empty() && storage.bytes.empty())
       return Status(StatusCode::kUnreadable,
-                    "is the tape of a capsule, whose inputs lie in a file beside it: name the folder");
+                    "is the tape of a capsule, whose inputs are in another file: pass the folder of the capsule");
   }
   return {};
 }

@@ -96,7 +96,7 @@ std::string without_numbers(const std::string& text) {
     if (end == at) {
       kept += text[at++];
     } else {
-      kept += "(left out)";
+      kept += "(redacted)";
       at = end;
     }
   }
@@ -154,7 +154,7 @@ json redact(Tape& tape) {
     const bool known = read_statistics(tape.statistics, &trace).ok();
     tape.statistics = known ? write_statistics(trace, true) : "";
   }
-  tape.gaps.push_back("its values were left out (redacted)");
+  tape.gaps.push_back("its values were redacted");
   return found;
 }
 

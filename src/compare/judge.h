@@ -37,7 +37,7 @@ struct Root {
   enum Kind {
     kKernel,     // the same call on the same values came to something else
     kArgument,   // a call with another number, string or flag
-    kRandom,     // the generator stood elsewhere, or the numbers are drawn in another way
+    kRandom,     // the generator was in another state, or the numbers are drawn in another way
     kOperators,  // calls that the other side does not have
     kInput,      // what was there before the step
     kWiring,     // the same call reads what another call made
@@ -47,7 +47,7 @@ struct Root {
   std::size_t row = 0;              // where it is: index into the rows
   std::vector<std::size_t> others;  // kOperators: the rows around it that have one side only, this one among them;
                                     // kRandom: those that make one's numbers or the other's, or drew between
-  bool elsewhere = false;           // kRandom: the generator stood elsewhere
+  bool elsewhere = false;           // kRandom: the generator was in another state
   std::size_t seen_at = 0;          // the row in which it shows; the number of rows: in a result
   std::vector<std::pair<Scalar, Scalar>> arguments;  // kArgument: in A, in B
   Tensor of;                                         // kInput: what differs, as A has it

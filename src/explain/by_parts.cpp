@@ -38,7 +38,7 @@ void tell_by_parts(Finding& finding, const Evidence& evidence) {
     if (!trial.ran) continue;
     const std::string now = flaw_of(trial.outputs);
     Experiment experiment{plain_name(op.name) + " by plain operations",
-                          now.empty()  ? "finite: the " + was + " comes of how its kernel computes it"
+                          now.empty()  ? "finite: the " + was + " comes from how its kernel computes it"
                           : now == was ? "still " + now
                                        : now + " where it made " + was};
     experiment.predicted = false;

@@ -26,7 +26,7 @@ Finding unknown(const Evidence& evidence) {
   if (scene.op && !scene.op->captured)
     text += "; its operands were not kept, so running it again in float64 could not be tried";
   else if (!evidence.lab)
-    text += "; running it again in float64 and on single rows would tell more";
+    text += "; running it again in float64 and on single rows would show more";
   Finding result = finding(scene, "unknown", 0, text, "");
   return result;
 }

@@ -88,7 +88,7 @@ TEST(Fill, WithoutSuchMemoryNothingIsSaid) {
 
 TEST(ByParts, TellsWhetherTheKernelMakesIt) {
   const std::pair<std::vector<double>, const char*> cases[] = {
-      {{0.5, 0.5}, "finite: the NaN comes of how its kernel computes it"},
+      {{0.5, 0.5}, "finite: the NaN comes from how its kernel computes it"},
       {{kNaN, 0.5}, "still NaN"},
       {{kInf, 0.5}, "Inf where it made NaN"}};
   for (const auto& [values, outcome] : cases) {

@@ -32,7 +32,7 @@ std::string outcome_of(const StepTrial& trial) {
   if (!trial.ran) return "could not be tried: " + trial.why_not;
   if (!trial.bad.empty()) return "not finite: " + listed(trial.bad);
   if (!trial.given.empty())
-    return "cannot be told from one rank's tape: this rank's own values are finite, " +
+    return "cannot be determined from one rank's tape: this rank's own values are finite, " +
            (trial.given.size() == 1 ? trial.given.front() + " comes"
                                     : counted(trial.given.size(), "gradient") + " come") +
            " from all ranks as recorded";
@@ -92,7 +92,7 @@ Limit find_limit(replay::StepLab& lab, const replay::Beside& beside) {
   replay::Beside another_way = beside;
   another_way.uneven = true;
   const std::vector<double> uneven = lab.beside(another_way, side * kNear);
-  Limit found{"beside the zero, " + figure(side * kNear) + " and " + figure(side * kFar) + " in its place, in float64",
+  Limit found{"near the zero, " + figure(side * kNear) + " and " + figure(side * kFar) + " in its place, in float64",
               {}};
   if (near.size() != far.size() || near.size() != other.size() || near.size() != uneven.size()) return found;
   for (std::size_t i = 0; i < near.size(); ++i) {
@@ -181,7 +181,7 @@ class Trials {
     const auto [low, high] = std::ranges::minmax(found.values);
     const std::string what = low == high ? figure(low) : "values from " + figure(low) + " to " + figure(high);
     add(found.name, "the quotient tends to " + what, std::nullopt);
-    finding_.text += "; beside the zero the quotient tends to " + what + ": that is its limit there";
+    finding_.text += "; near the zero the quotient tends to " + what + ": that is its limit there";
     const std::string otherwise = "a clamp or an epsilon in the denominator alone makes 0 of it";
     if (low != high) {
       finding_.fix_text +=

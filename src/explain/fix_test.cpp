@@ -82,9 +82,10 @@ TEST(Fix, WhatOtherRanksGaveIsNeitherHeldAgainstAFixNorVerified) {
   lab.answers = {trial};
   try_on_step(finding, lab, {});
   EXPECT_FALSE(finding.fix_verified);
-  EXPECT_EQ(finding.fix_outcome,
-            "cannot be told from one rank's tape: this rank's own values are finite, 2 gradients come from all ranks "
-            "as recorded");
+  EXPECT_EQ(
+      finding.fix_outcome,
+      "cannot be determined from one rank's tape: this rank's own values are finite, 2 gradients come from all ranks "
+      "as recorded");
 }
 
 TEST(Fix, AQuotientOfZerosGetsItsLimitWhereItHasOneThatIsNotZero) {

@@ -192,7 +192,7 @@ void judge_last_update(Finding& finding, const StepHistory& history, const recor
   }
   finding.confidence = is_finite(trials.smaller) ? "proven" : "likely";  // one experiment is no proof
   finding.fix_tried = is_finite(trials.smaller) ? "the last update 10 times smaller" : "the last update taken back";
-  finding.fix_outcome = "loss and gradients finite; which learning rate the run needs, one step does not tell";
+  finding.fix_outcome = "loss and gradients finite; one step does not show which learning rate the run needs";
 }
 
 }  // namespace finitude::explain

@@ -70,7 +70,7 @@ void switch_off(const char* why) noexcept {
     (*the_off).why = why;
     (*the_off).is_failure = true;
     (*the_off).steps = live().counters.steps;
-    say("finitude: switched off after an internal failure (" + (*the_off).why + "). Training goes on unwatched.\n");
+    say("finitude: switched off after an internal failure (" + (*the_off).why + "). Training continues unwatched.\n");
   } catch (const std::exception&) {
   }
 }

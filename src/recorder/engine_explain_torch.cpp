@@ -59,7 +59,7 @@ void tell_finite(json& alarm, const RunFacts& first, const RunFacts& second, con
     case Sameness::kUnknown:
       alarm["rerun_text"] = "closure: it came out finite the second time";
       cause["text"] =
-          "not known: the step came out finite the second time, and nothing that was finite in the first tells whether "
+          "not known: the step came out finite the second time, and nothing that was finite in the first shows whether "
           "the "
           "closure computed the same";
       break;
@@ -104,7 +104,7 @@ void tell_written_before(Watched& watched, json& alarm) {
         {"experiments", json::array()},
         {"text", was + ": " + watched.class_name() + " wrote it in " + steps + ", from gradients that were finite"}};
     alarm["fix"] = {
-        {"text", "check the optimizer's epsilon and hyper-parameters, and go on from a checkpoint of before " +
+        {"text", "check the optimizer's epsilon and hyper-parameters, and continue from a checkpoint made before " +
                      (from + 1 >= to ? steps : "step " + std::to_string(from))},
         {"verified", false},
         {"file", ""},

@@ -284,7 +284,7 @@ class Finder {
     else
       node.gradient = by_size(node, wanted, **own);
     if (node.gradient == capture::kNoStorage)
-      out_.why_not = "the record of the step does not tell which gradient is that of " + site.name;
+      out_.why_not = "the record of the step does not show which gradient is that of " + site.name;
   }
 
   // What a node is given it may hand on as it is, as addmm does for its bias: then the gradient of an argument is the

@@ -192,7 +192,7 @@ void EditedStep::end_node(const EditedNode& node, bool clean) {
       if (found == handed_on_.end() || !is_float(found->second)) continue;
       at::Tensor gradient = found->second;
       TORCH_CHECK(state.replaced.sizes() == gradient.sizes(), "the step takes a derivative of the derivative of ",
-                  edit_.arg, ", in which its elements do not stay apart");
+                  edit_.arg, ", which mixes its elements");
       gradient.masked_fill_(state.replaced, 0);
     }
     return;

@@ -63,11 +63,11 @@ std::string headline(Verdict verdict, const Runs& runs) {
     case Verdict::kTransient:
       return "not reproduced: transient (finite in each of " + often + ": " + names_of(first, bad_then(first)) + ")";
     case Verdict::kOrderDependent:
-      return "not reproduced: order-dependent (" + often + " come to different results)";
+      return "not reproduced: order-dependent (" + often + " give different results)";
     default:
       break;
   }
-  std::string text = "not reproduced: persistent (" + often + " come to the same, which is not what was recorded";
+  std::string text = "not reproduced: persistent (" + often + " give the same result, which is not what was recorded";
   if (is_known(first) && bad_in(first) != bad_then(first)) {
     const std::string now = names_of(first, bad_in(first));
     text += "; non-finite: " + (now.empty() ? "nothing" : now) + " instead of " +

@@ -167,7 +167,7 @@ bool FrameMemory::remember_fields(PyObject* object, int index, std::string* why)
       case 'c':
         records_[index].words[i] = digits_of(words, i, fields[i]);
         if (records_[index].words[i] >= 0) break;
-        *why = cannot("stands at a position that is too long to be noted", object);
+        *why = cannot("has a position that is too long to record", object);
         return false;
       case 'r':
         records_[index].words[i] = words[i] != nullptr;
@@ -252,8 +252,8 @@ bool FrameMemory::iterator_fits(int index, PyObject* live, PyObject** target, st
   }
   RawFrame* frame = generator_frame(*target);
   if (frame_code(frame) != state.info->code || frame_site(frame) != state.unit) {
-    *why = "generator " + state.info->function + " stands at " + place(*state.info, frame_site(frame)) +
-           " instead of " + place(*state.info, state.unit);
+    *why = "generator " + state.info->function + " is at " + place(*state.info, frame_site(frame)) + " instead of " +
+           place(*state.info, state.unit);
     return false;
   }
   return fits(state, frame, why);

@@ -141,8 +141,8 @@ ComparedFiles compare_files(const std::string& path_a, const std::string& path_b
     const auto about = compare::about_differences(a.about, a.tape.settings, b.about, b.tape.settings);
     if (compare::nothing_compared(judgement, both.results)) {
       throw Failed{kCannotHere, "there is nothing to compare: no call of " + path_a + " (" +
-                                    std::to_string(both.a.calls.size()) + " calls) stands for one of " + path_b + " (" +
-                                    std::to_string(both.b.calls.size()) + ")"};
+                                    std::to_string(both.a.calls.size()) + " calls) corresponds to one of " + path_b +
+                                    " (" + std::to_string(both.b.calls.size()) + ")"};
     }
     const compare::Unanswered unanswered = compare::unanswered(both.a, both.b, both.rows);
     return {judgement.first() != nullptr || unanswered.any() ? kParted : kSame, "",

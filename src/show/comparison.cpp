@@ -109,8 +109,8 @@ class Comparison {
     if (verdict == "same") {
       const bool other = count(at(doc_, "alignment"), "differ") != 0;  // made good before anything came of it
       line("finitude:",
-           {{other ? "no difference: what they compute in other ways comes to the same"
-                   : "no difference: every call that both have came to the same bits"}},
+           {{other ? "no difference: what they compute in other ways has the same results"
+                   : "no difference: every call that both have gave the same bits"}},
            Tone::kGood);
     } else if (verdict == "noise") {
       line("finitude:", {{"no divergence: what differs is rounding noise"}}, Tone::kGood);
@@ -126,14 +126,13 @@ class Comparison {
     const Json& u = at(doc_, "unanswered");
     const auto a = count(u, "a"), b = count(u, "b");
     line("finitude:",
-         {{a + b == 0 ? "not known: too few calls of one stand for calls of the other"
-                      : "not known: gradients or NaN come of calls that the other side does not have",
+         {{a + b == 0 ? "not known: too few calls of one correspond to calls of the other"
+                      : "not known: gradients or NaN come from calls that the other side does not have",
            Tone::kStrong}},
          Tone::kBad);
     if (const Json& first = at(u, "first"); first.is_object())
-      line("first",
-           {{where(first), Tone::kBad},
-            {grouped(a) + " such calls of A, " + grouped(b) + " of B: nothing stands against what they make"}});
+      line("first", {{where(first), Tone::kBad},
+                     {grouped(a) + " such calls of A, " + grouped(b) + " of B: what they make could not be compared"}});
   }
 
   static std::string sentence(const Json& d) {
@@ -142,7 +141,7 @@ class Comparison {
     if (kind == "random" && text(d, "generator") == "same")
       return "they part where random numbers are drawn: by other operators";
     if (kind == "random" && text(d, "generator") == "unknown") return "they part where random numbers are drawn";
-    if (kind == "random") return "they part where random numbers are drawn: the generator stood elsewhere";
+    if (kind == "random") return "they part where random numbers are drawn: the generator was in another state";
     if (kind == "operators") return "they part where one calls other operators than the other";
     if (kind == "input") {
       const std::string source = text(d, "source");
@@ -215,7 +214,7 @@ class Comparison {
       if (!list(all[i], "only_b").empty()) pieces.push_back({"only in B: " + calls(list(all[i], "only_b"))});
       pieces.push_back({effect == "same"      ? "changes no value"
                         : effect == "noise"   ? "changes rounding only"
-                        : effect == "unknown" ? "makes what nothing stands against"
+                        : effect == "unknown" ? "makes values that could not be compared"
                                               : "changes values",
                         Tone::kDim});
       line(i == 0 ? "one side" : "", pieces);

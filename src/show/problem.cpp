@@ -302,7 +302,7 @@ std::string problem(const Json& report) {
   const std::string outcome = text(report, "outcome");
   const bool is_over = outcome != "running" && outcome != "killed";  // else it has alarms or not
   if (is_over && (outcome == "alarm") == list(report, "alarms").empty())
-    return "outcome is " + outcome + ", alarms says otherwise";
+    return "outcome is " + outcome + ", which contradicts alarms";
   if (outcome == "unwatched" && text(report, "reason").empty()) return "reason is missing: why nothing was watched";
   return {};
 }

@@ -278,8 +278,8 @@ class Terminal {
       if (std::ranges::any_of(alarms, no_way_back))
         hint = "--level tape records the operators of every step, and explains such a one without running it again";
       else if (policy == "stop")
-        hint =
-            on_alarm("skip", "kSkip") + " goes on without such a step, " + (of_cpp ? "kWarn" : "warn") + " applies it";
+        hint = on_alarm("skip", "kSkip") + " continues without such a step, " + (of_cpp ? "kWarn" : "warn") +
+               " applies it";
     }
     if (!hint.empty()) labelled("next", Tone::kDim, {{hint, Tone::kDim}});
   }

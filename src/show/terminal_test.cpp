@@ -81,7 +81,7 @@ TEST(Terminal, SamplesOfTheGuiltyRows) {
 
 TEST(Terminal, BackwardBirthNamesNodeAndForwardOp) {
   const std::string out = joined(shown(sample("gradient_backward")));
-  EXPECT_THAT(out, StartsWith("finitude: step 7 skipped, training goes on: gradient of encoder.scale is NaN "
+  EXPECT_THAT(out, StartsWith("finitude: step 7 skipped, training continues: gradient of encoder.scale is NaN "
                               "(rank 0). Weights are clean."));
   EXPECT_THAT(out,
               HasSubstr("born in backward LinalgVectorNormBackward0 (aten::div) backward of aten::linalg_vector_norm"));
@@ -114,7 +114,7 @@ TEST(Terminal, DataBirthOnAnotherRank) {
 
 TEST(Terminal, HarmlessAndDamaged) {
   const std::string out = joined(shown(sample("several")));
-  EXPECT_THAT(out, HasSubstr("step 20 was applied all the same: loss is NaN (rank 0). Gradients are finite, "
+  EXPECT_THAT(out, HasSubstr("step 20 was applied: loss is NaN (rank 0). Gradients are finite, "
                              "weights were not in danger."));
   EXPECT_THAT(out,
               HasSubstr("parameter encoder.layers.11.mlp.down.weight is not finite (rank 0). Weights are damaged."));
@@ -223,7 +223,7 @@ TEST(Terminal, AProgramWithoutPythonIsToldOfItsOwnMeans) {
     const std::string out = joined(shown(report));
     EXPECT_THAT(out, HasSubstr(cpp ? "finitude-replay runs/step-3" : "finitude replay runs/step-3"));
     EXPECT_THAT(out,
-                HasSubstr(cpp ? "next RecorderOptions::on_alarm = OnAlarm::kSkip" : "next --on-alarm skip goes on"));
+                HasSubstr(cpp ? "next RecorderOptions::on_alarm = OnAlarm::kSkip" : "next --on-alarm skip continues"));
     EXPECT_THAT(html(report), HasSubstr(cpp ? "finitude-replay runs/step-3" : "finitude replay runs/step-3"));
     const std::string idle = joined(shown({{"schema", 1}, {"outcome", "unwatched"}, {"python", report["python"]}}));
     EXPECT_THAT(idle, HasSubstr(cpp ? "Recorder::step runs and judges a step" : "`finitude run` watches"));
@@ -234,7 +234,7 @@ TEST(Terminal, AStepThatNothingRunsAgainIsForTheTape) {
   json report = sample("loss_forward");
   json& alarm = report["alarms"][0];
   alarm["policy"] = "stop";
-  const char* const skip = "next --on-alarm skip goes on";
+  const char* const skip = "next --on-alarm skip continues";
   const char* const tape = "next --level tape records the operators of every step";
   EXPECT_THAT(joined(shown(report)), HasSubstr(skip));
   alarm["births"] = json::array();
@@ -264,9 +264,9 @@ TEST(Terminal, WhatWasDoneIsReadFromTheAction) {
     return joined(shown(report, 0)).substr(10);
   };
   EXPECT_THAT(start("reported, the step is applied", "loss is NaN"),
-              StartsWith("step 412 was applied all the same: loss is NaN (rank 0)."));
+              StartsWith("step 412 was applied: loss is NaN (rank 0)."));
   EXPECT_THAT(start("the step was left out", "loss is NaN"),
-              StartsWith("step 412 skipped, training goes on: loss is NaN"));
+              StartsWith("step 412 skipped, training continues: loss is NaN"));
   EXPECT_THAT(start("the script's own exception", "loss is NaN"),
               StartsWith("step 412 ended by the script's own exception: loss"));
   EXPECT_THAT(start("stopped", "step 412: as the writer says"),
@@ -274,7 +274,7 @@ TEST(Terminal, WhatWasDoneIsReadFromTheAction) {
   EXPECT_THAT(start("stopped", "gradient of ranker.weights is not finite"),
               HasSubstr("not finite (rank 0). Weights are clean."));
   EXPECT_THAT(start("the step was undone", "the optimizer wrote 3 NaN"),
-              StartsWith("step 412 was undone, training goes on: the optimizer wrote 3 NaN"));
+              StartsWith("step 412 was undone, training continues: the optimizer wrote 3 NaN"));
   EXPECT_THAT(start("the step was undone, stopped", "the optimizer wrote 3 NaN"),
               StartsWith("step 412 was undone and training stopped: the optimizer wrote 3 NaN"));
   alarm["weights"] = "damaged";

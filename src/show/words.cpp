@@ -57,11 +57,11 @@ std::string done_sentence(const Json& alarm) {
   if (did.empty()) did = text(alarm, "policy");
   const auto says = [&did](const char* word) { return did.find(word) != std::string::npos; };
   const bool applied_before = text(alarm, "weights") == "damaged";  // seen only in what the optimizer wrote
-  if (says("undone")) return says("stop") ? " was undone and training stopped" : " was undone, training goes on";
+  if (says("undone")) return says("stop") ? " was undone and training stopped" : " was undone, training continues";
   if (says("exception")) return " ended by the script's own exception";
-  if (says("appl") || says("warn")) return " was applied all the same";
+  if (says("appl") || says("warn")) return " was applied";
   if (says("skip") || says("left out"))
-    return applied_before ? " was bad, training goes on" : " skipped, training goes on";
+    return applied_before ? " was bad, training continues" : " skipped, training continues";
   if (says("stop") || says("rais"))
     return applied_before && !says("before the optimizer") ? " stopped after the optimizer"
                                                            : " stopped before the optimizer";
@@ -133,10 +133,9 @@ std::string end_sentence(const Json& report) {
   const std::string outcome = text(report, "outcome");
   const Json& under_way = at(report, "under_way");
   const std::string process = under_way.is_object() ? "process " + digits(at(under_way, "pid")) : "its process";
-  if (outcome == "running") return "the run goes on: " + process + " has written this so far";
-  if (outcome == "killed")
-    return "the run was killed: " + process + " ended without a last word, and this is what it had written";
-  return under_way.is_object() ? "written while the run went on: " + process + " goes on, or was killed" : "";
+  if (outcome == "running") return "the run is in progress: " + process + " has written this so far";
+  if (outcome == "killed") return "the run was killed: " + process + " ended abnormally; this is what it had written";
+  return under_way.is_object() ? "written during the run: " + process + " is still running or was killed" : "";
 }
 
 std::string watched_sentence(const Json& report) {

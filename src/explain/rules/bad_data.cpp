@@ -39,7 +39,7 @@ std::string is_given_a_number(const record::Op& reader, const record::TensorUse&
 }
 
 constexpr const char* kLookAtTheNumber =
-    "look where that number comes from (a mean of nothing, 0/0, a metric that is not there yet), and leave it out "
+    "look where that number comes from (a mean of nothing, 0/0, a metric that is not there yet), and skip it "
     "until it is finite";
 
 // A number of the script's goes into the step here: `loss * weight`, with a weight that Python computed. An infinite
@@ -77,7 +77,7 @@ std::optional<Finding> of_bits(const Scene& s) {
               s.op->name + " takes the bits of integers for " + dtype_name(to.dtype) + ": as such they are " +
                   amount(bad->health) + at_rows(s.birth) + ", which no operation computed",
               "where the numbers are meant, convert them: .to(" + std::string("torch.") + dtype_name(to.dtype) +
-                  "); where the bits are, take out what stands for no number before they are viewed");
+                  "); where the bits are meant, remove those that are no number before the view");
   mend_at(s.trace, *s.op, &result);
   conclude(result, true);
   if (!bad->arg.empty())
@@ -197,7 +197,7 @@ std::optional<Finding> of_a_mark(const Scene& s) {
           reader->name + at_rows(s.birth) + hidden_by(s),
       nan ? "fill with a finite number, or take the marked elements out before any arithmetic; taken out after it, "
             "they still reach gradients"
-          : "write a finite number at this line; where it stands for nothing, take these elements out with torch.where "
+          : "write a finite number at this line; where it marks missing data, replace these elements with torch.where "
             "before any arithmetic");
   Probe probe(s, s.birth.first_reader);
   const double from = nan ? NAN : bad->health.pos_inf != 0 ? INFINITY : -INFINITY;
@@ -221,7 +221,7 @@ std::optional<Finding> of_written_infinities(const Scene& s) {
   Finding result = finding(s, "bad-data", kScoreSinkOnly - 100,
                            amount(bad->health) + " that " + wrote.name + at_line(s.trace, wrote) +
                                " writes, and that nothing masks, go through " + s.op->name + at_rows(s.birth),
-                           "write a finite number at this line; where it stands for nothing, take these elements out "
+                           "write a finite number at this line; where it marks missing data, replace these elements "
                            "with torch.where before any arithmetic");
   mend_at(s.trace, wrote, &result);
   conclude(result, true);
@@ -259,7 +259,7 @@ class BadData : public Rule {
                        : "made while the batch was prepared, by " + s.op->name;
       text += at_rows(s.birth);
       fix = in_pipeline ? "guard this line of the data pipeline; where it works in place on stored data, work on a copy"
-                        : "look at what this line is given: fill or leave out what is missing there (None, NaN) before "
+                        : "check what this line is given: fill or drop missing values (None, NaN) before "
                           "it becomes a tensor, or sum "
                           "and average without it (torch.nansum, torch.nanmean)";
       if (from_host && read != nullptr && read->health.numel == 1 && !in_pipeline) {  // x[mask] = value

@@ -123,10 +123,10 @@ class DegenerateLinalg : public Rule {
                   ") whose own derivative divides by differences of eigenvalues (or singular values), and they coincide"
         : s.backward && decomposition
             ? "the gradient of " + op + " divides by differences of eigenvalues (or singular values) that coincide"
-            : op + " of a matrix that is singular, or so close to it that this format cannot tell";
+            : op + " of a matrix that is singular, or so close to singular that this format shows no difference";
     const std::string fix = !higher.empty() ? "write it out in products where the matrix is small (2 x 2, 3 x 3), or "
                                               "add a small random diagonal that keeps the singular values "
-                                              "apart; a derivative that torch.func takes twice may be finite with "
+                                              "distinct; a derivative that torch.func takes twice may be finite with "
                                               "torch.autograd.grad(create_graph=True)"
                             : s.backward && decomposition
                                 ? "use only the eigenvalues, or add a small random diagonal to separate them"

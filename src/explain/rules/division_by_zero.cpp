@@ -108,8 +108,8 @@ std::string fix_for(const std::string& what, const Point& point) {
   if (what.find("a mask leaves") != std::string::npos)
     return "leave at least one element unmasked, or clamp the denominator";
   if (what.find("over nothing") != std::string::npos || is_integral(point.operand))
-    return "leave out what nothing is selected for, or clamp the denominator, .clamp(min=1) for a count";
-  return point.operand.numel() <= 1 ? "add an epsilon to the denominator, or leave such a batch out"
+    return "skip the groups for which nothing is selected, or clamp the denominator, .clamp(min=1) for a count";
+  return point.operand.numel() <= 1 ? "add an epsilon to the denominator, or skip such a batch"
                                     : "clamp the denominator or add an epsilon to it";
 }
 

@@ -101,9 +101,9 @@ class ImpossibleEvent : public Rule {
             " enters the loss: " + counted(in->health.inf(), "infinite log-probability") + " in the input of " +
             s.op->name + at_rows(s.birth),
         event->of_log_softmax
-            ? "leave the masked classes out of the average (label smoothing over allowed classes only), or mask "
+            ? "exclude the masked classes from the average (label smoothing over allowed classes only), or mask "
               "with torch.finfo(dtype).min"
-            : "look for the label that the mask forbids, and mend it, or leave that sample out; or forbid with a "
+            : "find the label that the mask forbids and correct it, or skip that sample; or forbid with a "
               "large negative number instead of -Inf");
     Probe probe(s, s.birth.op);
     Variant floor;

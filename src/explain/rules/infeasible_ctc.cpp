@@ -57,7 +57,7 @@ class InfeasibleCtc : public Rule {
       }
     if (inputs.empty() || targets.empty()) text += ": the target is longer than the input (repeats count twice)";
     Finding result =
-        finding(s, "infeasible-ctc", kScoreOneMeaning, text, "leave such samples out, or zero_infinity=True");
+        finding(s, "infeasible-ctc", kScoreOneMeaning, text, "skip such samples, or set zero_infinity=True");
     Probe probe(s, s.birth.op);
     probe.in_float64(false);
     probe.again();

@@ -62,7 +62,7 @@ class InfinityMinusInfinity : public Rule {
                 "Inf - Inf in " + s.op->name + ": it reads infinities and makes " + counted(bad->health.nan, "NaN") +
                     at_rows(s.birth) + (source ? told_source(s, *source) : "") + hidden_by(s),
                 "replace the infinities with a large finite number (torch.finfo(dtype).min for "
-                "a mask) or leave those elements out");
+                "a mask) or exclude those elements");
     Probe probe(s, s.birth.op);
     probe.in_float64(false);
     probe.without_rows();

@@ -150,9 +150,9 @@ Finding of_unseen_write(const Scene& s, record::OpId id) {
   text += "; " + s.op->name + " only made a non-finite value of it";
   Finding result = finding(
       s, "memory-corruption", kScoreOneMeaning + 40, text,
-      "find what writes this memory beside PyTorch's operators: an extension, ctypes or a data_ptr() that is used too "
+      "find what writes this memory without a PyTorch operator: an extension, ctypes or a data_ptr() that is used too "
       "long, another "
-      "thread, process or stream, or failing memory. A write that is meant belongs into an operator (torch.library)");
+      "thread, process or stream, or failing memory. Put an intended write into an operator (torch.library)");
   if (reader) mend_at(s.trace, *reader, &result);
   const bool finite = number_of(change, record::kFiniteWithout).has_value();
   if (finite)

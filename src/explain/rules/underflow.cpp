@@ -54,7 +54,7 @@ class Underflow : public Rule {
         lost ? "an epsilon that the format can hold"
         : name == "exp" && plain_name(s.first->name) == "log" &&
                 producer(s.trace, s.culprit, *point->operand.tensor) == origin.op
-            ? "the log of an exponential is its exponent: leave both out"
+            ? "the log of an exponential is its exponent: remove both"
         : exponential && point->kind == PointKind::kLog ? "stay in the log domain: torch.logsumexp of the exponents"
         : exponential ? "stay in the log domain (exp(0.5 * x) for sqrt(exp(x)), log-domain scaling), or a larger floor"
                       : "compute in the log domain or float64, or clamp away from zero";
