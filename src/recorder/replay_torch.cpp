@@ -40,8 +40,7 @@ Result<Replay> replay_capsule(const std::string& path, const ReplayOptions& opti
   capture::Tape tape;
   if (const Status status = capture::read_recorded_step(path, &about, &tape); !status.ok()) return status.of(path);
   if (about.contains("redacted") && about["redacted"] != false)
-    return Status(StatusCode::kUnsupported,
-                  path + " was made with redact: it has no values, so it cannot be replayed");
+    return Status(StatusCode::kUnsupported, path + " was made with redact: it has no values, so it cannot be replayed");
   replay::PlayOptions play;
   play.namespaces.insert(play.namespaces.end(), options.allow.begin(), options.allow.end());
   play.threads = options.threads;
