@@ -53,7 +53,8 @@ if(SKBUILD)
   install(FILES ${FINITUDE_CUDA_LIBRARY} DESTINATION finitude)
 endif()
 
-# Programs for a machine with a GPU, run by `make gpu`. Compiled wherever nvcc is, so that they keep compiling.
+# Programs for a machine with a GPU, run by `make gpu`. Compiled wherever nvcc is, so that they keep compiling; in a build of the
+# wheel with the tests of what it ships.
 function(finitude_cuda_program name source)
   cmake_parse_arguments(program "" "" "FLAGS;LIBRARIES" ${ARGN})
   set(objects)
@@ -62,10 +63,18 @@ function(finitude_cuda_program name source)
     COMMAND ${FINITUDE_NVCC} -cudart static -o ${PROJECT_BINARY_DIR}/${name} ${objects} ${FINITUDE_CUDA_LIBRARY}
       $<TARGET_FILE:finitude_core> -Xlinker=$<TARGET_FILE:hwy::hwy> ${program_LIBRARIES} -lpthread -Xlinker=-rpath=$ORIGIN
     COMMENT "link ${name}" VERBATIM)
-  add_custom_target(${name}_program ALL DEPENDS ${PROJECT_BINARY_DIR}/${name})
+  add_custom_target(${name}_program ${by_default} DEPENDS ${PROJECT_BINARY_DIR}/${name})
 endfunction()
-if(FINITUDE_TESTS)
+set(by_default ALL)
+if(TARGET finitude_shipped_tests)
+  set(by_default)
+endif()
+if(FINITUDE_TESTS OR TARGET finitude_shipped_tests)
   finitude_cuda_program(finitude_cuda_test ${PROJECT_SOURCE_DIR}/src/sense/scan_cuda_test.cpp
     FLAGS -DFINITUDE_TEST_ON_GPU LIBRARIES -lgtest -lgtest_main)
   finitude_cuda_program(finitude_scan_bench ${PROJECT_SOURCE_DIR}/bench/gpu/scan_bench.cu)
 endif()
+if(TARGET finitude_shipped_tests)
+  add_dependencies(finitude_shipped_tests finitude_cuda_test_program finitude_scan_bench_program)
+endif()
+unset(by_default)

@@ -13,12 +13,6 @@ foreach(reader ring_posix step_statistics)  # 4
 endforeach()
 set(fuzz_sources ${FINITUDE_SOURCES})
 list(FILTER fuzz_sources INCLUDE REGEX "_fuzz\\.cpp$")
-if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND FINITUDE_SANITIZE MATCHES "address")
-  # Clang works on the kernels for longer than six minutes where each of their loads gets its checks in place. ASan's by calls,
-  # it is done in half a minute; UBSan looks at them in the preset "asan", by g++.
-  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/sense/kernels.cpp PROPERTIES
-    COMPILE_OPTIONS "-mllvm;-asan-instrumentation-with-call-threshold=0;-fno-sanitize=undefined")
-endif()
 foreach(source ${fuzz_sources})
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} ${source})

@@ -14,6 +14,18 @@ if(FINITUDE_SANITIZE)
   add_link_options(-fsanitize=${FINITUDE_SANITIZE})
 endif()
 
+# The kernels, compiled once per instruction set, are slow to compile where each of their loads gets its checks of memory in place; by
+# calls these are the same checks: in 28 s instead of 48 by g++, and by clang in half a minute instead of longer than six. UBSan
+# looks at them by g++ alone (preset "asan").
+if(FINITUDE_SANITIZE MATCHES "address")
+  set(by_calls "--param;asan-instrumentation-with-call-threshold=0")
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    set(by_calls "-mllvm;-asan-instrumentation-with-call-threshold=0;-fno-sanitize=undefined")
+  endif()
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/sense/kernels.cpp PROPERTIES COMPILE_OPTIONS "${by_calls}")
+  unset(by_calls)
+endif()
+
 # A build that lets the compiler assume finite arithmetic would blind every check.
 include(CheckCXXSourceCompiles)
 check_cxx_source_compiles("

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Every test: set-up, format and lint, the C++ core under ASan+UBSan, its kernels and what threads share as they are released and under TSan, the
-# extension, the C++ API, then pytest by label.
+# Every test: set-up, format and lint, the C++ core under ASan+UBSan, what threads share under TSan, the extension, its core and
+# the C++ API as they ship, then pytest by label.
+# test.sh WORD: only the extension, and the Python tests in files whose names contain WORD, of every label that a whole run runs.
 # A step that fails does not keep the later ones from running; the last line counts what the test programs reported.
-step_total=15
+step_total=13
+[ "$#" -eq 0 ] || step_total=5
 . "$(dirname "${BASH_SOURCE[0]}")/build.sh"
 results=$root/build/results
 broken=()  # RESULT=TITLE of the steps that failed, where RESULT.xml holds their tests
@@ -32,14 +34,25 @@ run_slow() {
   [ "$rc" -eq 5 ] || return "$rc"
 }
 
-# What C++ programs link is made of what the extension was made of, so it is built in the same folder. That folder may have been
-# configured before the test packages were installed, by `make demo`: so it is configured again.
-run_cpp() {
+# What C++ programs link, and the tests of kernels and ring as they ship, are made of what the extension was made of, so they are built
+# in the same folder. That folder may have been configured before the test packages were installed, by `make demo`: so it is
+# configured again.
+run_shipped() {
   local folder
   folder=$(ls -td "$root"/build/cp3*/ | head -1)
   cmake -U CMAKE_DISABLE_FIND_PACKAGE_GTest --log-level=WARNING "$folder" || return 1
-  cmake --build "$folder" --target finitude_cpp_tests || return 1
-  ctest --test-dir "$folder" -L cpp --no-tests=error --output-on-failure --output-junit "$results/ctest-cpp.xml"
+  cmake --build "$folder" --target finitude_shipped_tests finitude_cpp_tests || return 1
+  ctest --test-dir "$folder" -L "cpp|shipped" -j 2 --no-tests=error --output-on-failure \
+    --output-junit "$results/ctest-shipped.xml" | sed -u '/Passed/d; /Start/d'
+  return "${PIPESTATUS[0]}"
+}
+
+# The tests of one subject. A failed step whose tests tell nothing (no such file, say) counts as one failure.
+run_subject() {
+  local files
+  mapfile -t files < <(find tests zoo -name "test_*$1*.py" | LC_ALL=C sort)
+  [ "${#files[@]}" -gt 0 ] || { say "no file of tests is named test_*$1*.py"; return 1; }
+  run_pytest subject "not thorough and not frameworks" worksteal "${files[@]}"
 }
 
 attempt() {  # RESULT TITLE COMMAND...: a step whose failure is remembered
@@ -59,27 +72,37 @@ native_suite() {  # PRESET TITLE CTEST_ARGUMENT...
   fi
 }
 
+finish() {
+  say
+  say "make test: $((SECONDS - started)) s"
+  exec "$venv/bin/python" tools/count_tests.py "$results" "${broken[@]+"${broken[@]}"}"
+}
+
 started=$SECONDS
 rm -rf "$results"
 mkdir -p "$results"
 setup test || exit 1
+if [ "$#" -gt 0 ]; then
+  if step "extension" build_extension; then
+    attempt pytest-subject "tests of $1" run_subject "$1"
+  else
+    broken+=("pytest=extension")
+  fi
+  finish
+fi
 attempt lint "format and lint" tools/format.sh --check
 native_suite asan "C++ core under ASan and UBSan"
-native_suite kernels "kernels and ring as released"
 native_suite tsan "ring and event sink under TSan"
 # On a fresh clone, as `make demo` builds it on a machine without the test packages: so each run of the tests shows that a
 # demo may come first.
 compgen -G "$root/build/cp3*/CMakeCache.txt" >/dev/null ||
   export SKBUILD_CMAKE_DEFINE="${SKBUILD_CMAKE_DEFINE:+$SKBUILD_CMAKE_DEFINE;}CMAKE_DISABLE_FIND_PACKAGE_GTest=ON"
 if step "extension" build_extension; then
-  attempt ctest-cpp "C++ API" run_cpp
+  attempt ctest-shipped "kernels, ring and C++ API as they ship" run_shipped
   attempt pytest-fast "Python tests" run_pytest fast "not zoo and not slow and not thorough and not frameworks"
   attempt pytest-zoo "zoo" run_pytest zoo "zoo and not slow and not thorough"
   attempt pytest-slow "slow tests" run_slow
 else
   broken+=("pytest=extension")
 fi
-
-say
-say "make test: $((SECONDS - started)) s"
-"$venv/bin/python" tools/count_tests.py "$results" "${broken[@]+"${broken[@]}"}"
+finish
