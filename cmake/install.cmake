@@ -43,6 +43,11 @@ set_target_properties(finitude_core_shared PROPERTIES EXPORT_NAME core)
 finitude_shared_library(finitude_core_shared finitude_core)
 add_custom_target(finitude_cpp DEPENDS finitude_core_shared)
 
+if(NOT SKBUILD)
+  install(TARGETS finitude-offline RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} ${part})
+  add_dependencies(finitude_cpp finitude-offline)
+endif()
+
 set(headers dtype.h export.h capsule.h health.h report.h scan.h status.h)
 if(FINITUDE_TORCH)
   list(APPEND headers recorder.h replay.h scope.h)

@@ -19,7 +19,7 @@ import textwrap
 import time
 import types
 
-from finitude.base import checked_json
+from finitude.base import checked_json, programs
 
 LIMIT = 60  # seconds for one run
 
@@ -132,6 +132,13 @@ def finitude(folder, *words, env=None, cold=False, limit=LIMIT):
         code, out, err = _server().run(folder, list(words), env or {})
     found = json.loads(report.read_text(encoding="utf-8")) if report.is_file() else None
     return Result(code, out, err, found, folder)
+
+
+def offline(*words):
+    """The program that answers `finitude report`, `dump` and `list`: (exit code, standard output, standard error)."""
+    command = [programs.path_of(programs.OFFLINE), *map(str, words)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
 def plain(folder, *words, env=None, cold=False, limit=LIMIT):

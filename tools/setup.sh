@@ -4,8 +4,8 @@
 [ -n "${step_total:-}" ] || step_total=3
 . "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 
-apt_demo=(g++ cmake ninja-build libhwy-dev nlohmann-json3-dev)
-apt_test=(libcli11-dev libgtest-dev libgmock-dev librapidcheck-dev)
+apt_demo=(g++ cmake ninja-build libhwy-dev nlohmann-json3-dev libcli11-dev)
+apt_test=(libgtest-dev libgmock-dev librapidcheck-dev)
 apt_bench=(libbenchmark-dev)
 apt_lines=(valgrind)
 apt_neon=(g++-12-aarch64-linux-gnu qemu-user)

@@ -1,6 +1,6 @@
 import sys
 
-from .words.cli import main
+from .words.entry import main
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

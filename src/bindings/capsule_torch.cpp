@@ -137,7 +137,6 @@ void define_capsules(py::module_& m) {
   m.def("capsules_give_up", [] { capture::CapsuleQueue::get().give_up(); });
   m.def("capsules_keep_newest", &capture::keep_newest, py::call_guard<py::gil_scoped_release>());
   m.def("capsules_settle_left_behind", &settle_left_behind);
-  m.def("capsule_damage", &capture::capsule_damage, py::call_guard<py::gil_scoped_release>());
   // (why not, capsule.json, {name: bytes of the tensor}, inputs of its tape as tape_inputs has them)
   m.def("capsule_read", [](const std::string& folder) -> py::tuple {
     nlohmann::json about;

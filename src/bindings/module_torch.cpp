@@ -18,7 +18,6 @@
 #include "bindings/units_python.h"
 #include "bindings/values_python.h"
 #include "bindings/windows_torch.h"
-#include "capture/own_checksum.h"
 #include "finitude/scan.h"
 #include "gate/checked_torch.h"
 #include "gate/clip_torch.h"
@@ -44,9 +43,6 @@
 #include "rewind/loader_torch.h"
 #include "rewind/rewind_torch.h"
 #include "rewind/stack_torch.h"
-#include "show/capsule_ops.h"
-#include "show/capsule_report.h"
-#include "show/json_file.h"
 #include "show/show.h"
 #include "standby/first_step_torch.h"
 #include "standby/last_step_torch.h"
@@ -269,22 +265,5 @@ PYBIND11_MODULE(_native, m) {
   m.def("report_problem", [](const std::string& text) {
     const auto report = nlohmann::json::parse(text, nullptr, false);
     return report.is_discarded() ? std::string("not JSON") : show::problem(report);
-  });
-  // capsule_ops(folder) -> (text with one JSON line for each op, why there is none)
-  m.def("capsule_ops", [](const std::string& folder) {
-    nlohmann::json about, ops;
-    const std::string why = show::ops_of_capsule(folder, about, ops);
-    std::string lines;
-    for (const nlohmann::json& op : ops)
-      lines += op.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
-    return std::make_pair(lines, why);
-  });
-  // report_of_capsule(text of capsule.json, folder) -> (text of a report, "") or ("", why there is none)
-  m.def("report_of_capsule", [](const std::string& text, const std::string& folder) {
-    nlohmann::json about, report;
-    std::string why = show::parse_json(text, about);
-    if (why.empty()) why = capture::check_own_checksum(text, about).why();
-    if (why.empty()) why = show::report_of_capsule(about, folder, report);
-    return std::pair(why.empty() ? report.dump() : std::string(), why);
   });
 }

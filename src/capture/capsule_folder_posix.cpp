@@ -8,10 +8,8 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <iterator>
 #include <optional>
@@ -19,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/process_posix.h"
 
 namespace finitude::capture {
 namespace {
@@ -30,42 +28,10 @@ constexpr std::string_view kPartial = ".partial-";
 constexpr int kLevels = 3;                   // runs, a run, a process of it
 constexpr std::size_t kMostEntries = 50000;  // that are looked at
 
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-std::string link(const std::string& path) {
-  std::error_code error;
-  return fs::read_symlink(path, error).string();
-}
-
-// Of this boot of this machine, and of what the numbers of processes count in; "0": not known.
-std::string machine() {
-  const std::string boot = first_line("/proc/sys/kernel/random/boot_id"), space = link("/proc/self/ns/pid");
-  // A /proc of other processes than ours would tell lies.
-  if (boot.empty() || space.empty() || link("/proc/self") != std::to_string(getpid())) return "0";
-  const std::string both = boot + " " + space;
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx",
-                static_cast<unsigned long long>(base::checksum(both.data(), both.size())));
-  return text;
-}
-
-// When a process began, in ticks since the machine did; nullopt: not known.
+// When a process began; nullopt: not known.
 std::optional<std::uint64_t> start_of(long process) {
-  const std::string stat = first_line("/proc/" + std::to_string(process) + "/stat");
-  std::size_t at = stat.rfind(')');  // its name may hold anything
-  if (at == std::string::npos) return std::nullopt;
-  for (int field = 2; field < 22; ++field) {
-    at = stat.find(' ', at + 1);
-    if (at == std::string::npos) return std::nullopt;
-  }
-  std::uint64_t ticks = 0;
-  const auto [end, error] = std::from_chars(stat.data() + at + 1, stat.data() + stat.size(), ticks);
-  return error == std::errc() ? std::optional(ticks) : std::nullopt;
+  const auto state = base::process_state(process);
+  return state ? std::optional(state->start) : std::nullopt;
 }
 
 bool read_number(std::string_view* text, std::uint64_t* number) {
@@ -81,8 +47,8 @@ bool read_number(std::string_view* text, std::uint64_t* number) {
 
 Status make_partial(const std::string& folder, std::string* partial) {
   static std::atomic<unsigned> count = 0;
-  const std::string begin = folder + std::string(kPartial) + machine() + "-" + std::to_string(getpid()) + "-" +
-                            std::to_string(start_of(getpid()).value_or(0)) + "-";
+  const std::string begin = folder + std::string(kPartial) + base::this_machine() + "-" + std::to_string(getpid()) +
+                            "-" + std::to_string(start_of(getpid()).value_or(0)) + "-";
   for (int tries = 0; tries < 16; ++tries) {
     *partial = begin + std::to_string(count++);
     if (mkdir(partial->c_str(), 0777) == 0) return {};
@@ -95,7 +61,7 @@ bool is_left_behind(const std::string& name) {
   const std::size_t at = name.rfind(kPartial);
   if (!name.starts_with("step-") || at == std::string::npos) return false;
   std::string_view rest = std::string_view(name).substr(at + kPartial.size());
-  const std::string here = machine();
+  const std::string here = base::this_machine();
   if (here == "0" || !rest.starts_with(here + "-")) return false;
   rest.remove_prefix(here.size() + 1);
   std::uint64_t process = 0, start = 0, number = 0;

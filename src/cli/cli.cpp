@@ -3,14 +3,18 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstring>
 #include <exception>
 #include <iostream>
 #include <iterator>
+#include <ostream>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
 #include "cli/nearest.h"
+#include "cli/output_posix.h"
 #include "cli/screen_posix.h"
 #include "show/printable.h"
 
@@ -22,7 +26,7 @@ constexpr const char* kAbout =
     "A run leaves a report (JSON): `finitude run --report FILE ...` writes it at exit, and every\n"
     "run leaves one in its folder below finitude-runs. Start with the newest:\n\n"
     "  {} list finitude-runs\n"
-    "  {} report finitude-runs/RUN/report.json\n"
+    "  {} report finitude-runs/RUN\n"
     "  {} report report.json --html report.html    the same as one page\n"
     "  {} dump report.json | head                  the ops of a step run with --level trace, or of a capsule\n"
     "  {} diff a.json b.json                       where two such steps part\n";
@@ -41,14 +45,16 @@ std::string with_program(std::string text, const std::string& program) {
 std::vector<std::string> options_of(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;  // not for people
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
   return names;
 }
 std::vector<std::string> commands_of(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    names.push_back(command->get_name());
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!command->get_group().empty()) names.push_back(command->get_name());
+  }
   return names;
 }
 
@@ -68,31 +74,40 @@ int usage(const Console& console, const std::string& program, const std::string&
 
 struct Words {
   ReportWords report;
+  DumpWords dump;
   DiffWords diff;
-  std::string dump_file, folder;
+  std::string runs, damage;
   bool no_colour = false;
 };
 
 void describe(CLI::App& app, Words& words) {
   CLI::App* report =
       app.add_subcommand("report", "show a report: what went wrong, where it was born, why, and the fix");
-  report->add_option("FILE", words.report.file, "the report, or a run's folder with a report.json");
+  report->add_option("FILE", words.report.file, "the report, or the folder of a run or of a capsule");
   report->add_option("--html", words.report.html, "write it as one self-contained page")->type_name("OUT");
   report->add_flag("--json", words.report.json, "print the checked JSON");
   report->add_flag("--no-colour,--no-color", words.no_colour, "no colours, also on a terminal");
   CLI::App* dump =
       app.add_subcommand("dump", "print every op of the step in a report's trace or a capsule, one JSON line each");
-  dump->add_option("FILE", words.dump_file,
-                   "a report made with --level trace, the folder of a capsule, or a file of JSON lines to check");
-  CLI::App* list = app.add_subcommand("list", "list the reports below a folder of runs, newest first");
-  list->add_option("DIR", words.folder, "the folder that --runs named")->default_val("finitude-runs");
+  dump->add_option(
+      "FILE", words.dump.file,
+      "a report made with --level trace, the folder of its run or of a capsule, or a file of JSON lines to "
+      "check");
+  // What the Python package passes on of a packed capsule.
+  report->add_option("--called", words.report.called)->group("");
+  dump->add_option("--called", words.dump.called)->group("");
+  CLI::App* list =
+      app.add_subcommand("list", "list the runs in a folder, newest first, also those that go on or were killed");
+  list->add_option("DIR", words.runs, "the folder that --runs named")->default_val("finitude-runs");
   CLI::App* diff = app.add_subcommand("diff", "say where two traced steps part, and why");
   diff->add_option("A", words.diff.a,
                    "a report made with --level trace, a run's folder with one, or the folder of a capsule");
   diff->add_option("B", words.diff.b, "the other");
   diff->add_flag("--json", words.diff.json, "the whole outcome as JSON");
   diff->add_flag("--no-colour,--no-color", words.no_colour, "no colours, also on a terminal");
-  for (CLI::App* command : {report, dump, list, diff}) command->allow_extras();
+  CLI::App* damage = app.add_subcommand("damage", "say what is wrong with the files of a capsule")->group("");
+  damage->add_option("CAPSULE", words.damage);
+  for (CLI::App* command : {report, dump, list, diff, damage}) command->allow_extras();
 }
 
 int command(const CLI::App& chosen, const Words& words, Console console, const std::string& program) {
@@ -106,20 +121,33 @@ int command(const CLI::App& chosen, const Words& words, Console console, const s
     return usage(console, program,
                  name + (name == "diff" ? " takes two paths; " : " takes one path; ") + extra[0] + " is one too many");
   }
-  if (name == "list") return list_command(words.folder, console);
+  if (name == "list") return list_command(words.runs, console);
+  if (name == "damage") return damage_command(words.damage, console);
   if (words.no_colour) console.screen.colour = false;
   if (name == "diff") {
     if (words.diff.b.empty()) return usage(console, program, "diff needs the two files to compare, A and B");
     return diff_command(words.diff, console);
   }
-  const std::string& file = name == "report" ? words.report.file : words.dump_file;
+  const std::string& file = name == "report" ? words.report.file : words.dump.file;
   if (file.empty()) return usage(console, program, name + " needs the FILE to read");
-  return name == "report" ? report_command(words.report, console) : dump_command(file, console);
+  return name == "report" ? report_command(words.report, console) : dump_command(words.dump, console);
+}
+
+// The same words without `--`: what follows it is a path, also where it begins like an option.
+std::vector<std::string> with_paths(std::vector<std::string> args) {
+  const auto dashes = std::find(args.begin(), args.end(), "--");
+  if (dashes == args.end()) return args;
+  for (auto path = dashes + 1; path != args.end(); ++path) {
+    if (path->starts_with('-')) path->insert(0, "./");
+  }
+  args.erase(dashes);
+  return args;
 }
 
 }  // namespace
 
 void Console::complain(const std::string& what) const {
+  out.flush();
   err << "finitude: " << show::printable(what, screen.unicode) << '\n';
 }
 
@@ -132,20 +160,19 @@ int run(const std::string& program, const std::vector<std::string>& args, std::o
     app.set_version_flag("--version", "finitude " FINITUDE_VERSION, "print the version");
     app.footer(kExits);
     app.allow_extras();
+    app.require_subcommand(0, 1);  // a path may have the name of a command
     describe(app, words);
     try {
-      app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
+      std::vector<std::string> left = with_paths(args);
+      std::reverse(left.begin(), left.end());
+      app.parse(std::move(left));
     } catch (const CLI::Success& asked) {  // --help, --version
       return app.exit(asked, out, err);
     } catch (const CLI::ParseError& error) {
       return usage(console, program, error.what());
     }
-    if (const std::vector<CLI::App*> chosen = app.get_subcommands(); !chosen.empty()) {
-      if (chosen.size() > 1)
-        return usage(console, program,
-                     "one command at a time: " + chosen[0]->get_name() + " or " + chosen[1]->get_name());
+    if (const std::vector<CLI::App*> chosen = app.get_subcommands(); !chosen.empty())
       return command(*chosen[0], words, console, program);
-    }
     if (const std::vector<std::string> extra = app.remaining(); !extra.empty()) {
       const bool option = extra[0].rfind('-', 0) == 0;
       return usage(console, program,
@@ -166,11 +193,15 @@ int main(int argc, char** argv) {
   const bool plain = std::all_of(program.begin(), program.end(),
                                  [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; });
   if (program.empty() || !plain) program = "finitude";
-  const int code = run(program, std::vector<std::string>(argv + std::min(argc, 1), argv + argc), std::cout, std::cerr,
-                       screen_of_stdout());
-  std::cout.flush();
-  if (std::cout) return code;
-  std::cerr << program << ": cannot write to standard output\n";
+  hold_standard_descriptors();
+  const Screen screen = screen_of_stdout();
+  Output buffer(1);
+  std::ostream out(&buffer);
+  const int code =
+      run(program, std::vector<std::string>(argv + std::min(argc, 1), argv + argc), out, std::cerr, screen);
+  out.flush();
+  if (buffer.error() == 0) return code;
+  std::cerr << "finitude: cannot write to standard output: " << std::strerror(buffer.error()) << '\n';
   return kCannotHere;
 }
 

@@ -4,17 +4,19 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "base/process_posix.h"
 #include "capture/capsule.h"
 #include "capture/step_statistics.h"
 #include "capture/tape_file.h"
 #include "capture/testing.h"
 #include "capture/testing_trace.h"
 #include "cli/nearest.h"
+#include "record/ring_posix.h"
 #include "show/sample_reports.h"
 
 namespace finitude::cli {
@@ -87,6 +89,9 @@ TEST(Usage, ErrorsNameWhatWasMeant) {
            {{"report", "f", "--jsn"}, "did you mean --json?"},
            {{"--verzion"}, "did you mean --version?"},
            {{"zebra"}, "no command zebra; there is report, dump, list, diff"},
+           {{"report", "f", "--bogus"}, "there is --help, --html, --json, --no-colour, --no-color"},
+           {{"list", "a", "b"}, "list takes one path; b is one too many"},
+           {{"list", "--bogus"}, "list has no option --bogus"},
            {{"diff", "a"}, "diff needs the two files to compare"},
            {{"diff", "a", "b", "c"}, "diff takes two paths; c is one too many"},
            {{"report"}, "report needs the FILE to read"},
@@ -155,7 +160,7 @@ TEST_F(Folder, DumpOfATrace) {
   for (std::string line; std::getline(lines, line);) ops.push_back(nlohmann::json::parse(line));
   EXPECT_EQ(nlohmann::json(ops), show::sample("trace")["trace"]["ops"]);
   const Ran none = ran({"dump", sample_path("clean")});
-  EXPECT_EQ(none.code, kCannotHere);
+  EXPECT_EQ(none.code, kUnreadable);
   EXPECT_THAT(none.err, HasSubstr("--level trace"));
 }
 
@@ -224,26 +229,102 @@ TEST_F(Folder, DiffTellsWhatItCannot) {
 }
 
 TEST_F(Folder, ListIsNewestFirstAndOneLineEach) {
-  const auto aged = [&](const std::string& path, int hours) {
-    fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(hours));
-  };
-  aged(put("a/report.json", show::sample("loss_forward").dump()), 3);
-  aged(put("b/report.json", show::sample("clean").dump()), 1);
-  aged(put("c/report.json", show::sample("hostile").dump()), 2);
-  aged(put("c/step-1/capsule.json", "{\"kind\": 1}"), 0);
-  aged(put("d/report.json", "{"), 4);
-  const Ran got = ran({"list", path_.string()});
+  put("20260101-a/report.json", show::sample("loss_forward").dump());
+  put("20260102-b/report.json", show::sample("clean").dump());
+  put("20260102-b/step-000001/capsule.json", "{}");
+  put("20260103-c/report.json", show::sample("hostile").dump());
+  put("20260104-d/report.json", "{");
+  put("20260105-e/rank-0/report.json", show::sample("loss_forward").dump());
+  put("20260106-f/run.json", "{}");
+  put("other/notes.json", "{}");
+  const Ran got = ran({"list", path_.string() + "/"});
   EXPECT_EQ(got.code, kDone);
   std::istringstream lines(got.out);
   std::vector<std::string> all;
   for (std::string line; std::getline(lines, line);) all.push_back(line);
-  ASSERT_EQ(all.size(), 4u);
-  EXPECT_THAT(all[0], HasSubstr("clean"));
-  EXPECT_THAT(all[1], HasSubstr("\\x1b[2J"));
-  EXPECT_THAT(all[2], HasSubstr("step 412 stopped before the optimizer: loss is NaN (rank 0). Weights are "
-                                "clean. Cause: log-of-zero."));
-  EXPECT_THAT(all[3], HasSubstr("unreadable"));
+  ASSERT_EQ(all.size(), 6u) << got.out;
+  EXPECT_EQ(all[0], "20260106-f  killed          0 steps");
+  EXPECT_THAT(all[1], StartsWith("20260105-e  killed          0 steps  1 alarm  "));
+  EXPECT_EQ(all[2], "20260104-d  unknown         0 steps  report.json cannot be read");
+  EXPECT_THAT(all[3], HasSubstr("\\x1b"));
+  EXPECT_EQ(all[4], "20260102-b  clean         413 steps  1 capsule");
+  EXPECT_THAT(all[5], StartsWith("20260101-a  alarm         413 steps  1 alarm  "));
   EXPECT_THAT(got.out, Not(HasSubstr("\x1b")));
+}
+
+TEST_F(Folder, AReportOfARunThatWentOnSaysHowItStands) {
+  nlohmann::json report = show::sample("loss_forward");
+  report["alarms"][0]["capsule"] = (path_ / "run" / "step-000412").string();
+  report["alarms"][0]["capsule_pending"] = true;
+  const std::string machine = base::this_machine();
+  const auto start = base::process_state(getpid());
+  ASSERT_TRUE(start && machine != "0");
+  report["under_way"] = {{"pid", getpid()}, {"start", start->start}, {"machine", machine}};
+  const std::string file = put("run/report.json", report.dump());
+  const auto shown = [&] { return nlohmann::json::parse(ran({"report", "--json", (path_ / "run").string()}).out); };
+  EXPECT_EQ(shown()["outcome"], "running");
+  EXPECT_EQ(shown()["alarms"][0]["capsule_pending"], true);
+  EXPECT_THAT(ran({"list", path_.string()}).out, StartsWith("run  running "));
+  for (const nlohmann::json& other :
+       {nlohmann::json{{"pid", getpid()}, {"start", start->start + 1}, {"machine", machine}},
+        nlohmann::json{{"pid", getpid()}, {"start", start->start}, {"machine", "elsewhere"}},
+        nlohmann::json{{"pid", 1u << 31}, {"machine", machine}}}) {
+    report["under_way"] = other;
+    put("run/report.json", report.dump());
+    EXPECT_EQ(shown()["outcome"], "killed") << other;
+    EXPECT_EQ(shown()["alarms"][0]["capsule"], nullptr);
+    EXPECT_FALSE(shown()["alarms"][0].contains("capsule_pending"));
+  }
+  report["alarms"][0].erase("capsule_pending");  // newer ones have pushed it out
+  put("run/report.json", report.dump());
+  EXPECT_EQ(shown()["alarms"][0]["capsule"], nullptr);
+  EXPECT_THAT(shown()["alarms"][0]["rerun_text"].get<std::string>(), HasSubstr("removed by --capsules"));
+}
+
+TEST_F(Folder, ReportOfARunWithoutOne) {
+  put("run/run.json", "{\"process\": {\"pid\": 7, \"machine\": \"elsewhere\"}}");
+  EXPECT_EQ(ran({"report", (path_ / "run").string()}).out,
+            (path_ / "run").string() + ": process 7 ended before it could write a report; it took no step\n");
+  {
+    record::RingWriter ring((path_ / "run" / "steps.ring").string(), 8);
+    for (std::uint64_t step = 0; step < 12; ++step)
+      ring.push({.step = step, .flags = step == 11 ? 0u : record::kStepApplied, .loss = -std::nan(""), .lr = 0.5});
+  }
+  const Ran got = ran({"report", (path_ / "run").string()});
+  EXPECT_EQ(got.code, kDone);
+  EXPECT_THAT(got.out, HasSubstr("12 steps were recorded, the last of them:\n  step 7   loss nan   "));
+  EXPECT_THAT(got.out, HasSubstr("not applied\n"));
+  EXPECT_THAT(ran({"list", path_.string()}).out, StartsWith("run  killed         12 steps"));
+  put("several/rank-10/report.json", show::sample("clean").dump());
+  put("several/rank-2/report.json", show::sample("loss_forward").dump());
+  put("several/pid-x/report.json", "{}");
+  const Ran several = ran({"report", (path_ / "several").string()});
+  EXPECT_EQ(several.code, kDone);
+  EXPECT_THAT(several.out, HasSubstr("log-of-zero"));
+  put("several/rank-3/report.json", "{");
+  EXPECT_EQ(ran({"report", (path_ / "several").string()}).code, kUnreadable);
+}
+
+TEST_F(Folder, WhatFollowsDashesIsAPath) {
+  const fs::path before = fs::current_path();
+  fs::current_path(path_);
+  put("-x/report.json", show::sample("clean").dump());
+  put("list/report.json", show::sample("clean").dump());
+  EXPECT_EQ(ran({"report", "--", "-x"}).code, kDone);
+  EXPECT_EQ(ran({"report", "list"}).code, kDone);
+  EXPECT_EQ(ran({"report", "-x"}).code, kUsage);
+  fs::current_path(before);
+}
+
+TEST_F(Folder, DamageOfACapsule) {
+  ASSERT_EQ(capture::write_capsule((path_ / "whole").string(), capture::whole_tape(), {{"step", 3}}, {}).why(), "");
+  const std::string folder = (path_ / "whole").string();
+  EXPECT_EQ(ran({"damage", folder}).code, kDone);
+  put("whole/tape.bin", "no");
+  const Ran got = ran({"damage", folder});
+  EXPECT_EQ(got.code, kUnreadable);
+  EXPECT_THAT(got.out, HasSubstr("tape.bin"));
+  EXPECT_THAT(ran({"--help"}).out, Not(HasSubstr("damage")));
 }
 
 TEST_F(Folder, ListOfNothing) {

@@ -13,13 +13,18 @@ struct Console {
   std::ostream& err;
   Screen screen;
 
-  // "finitude: WHAT", made printable: file names and messages come from outside.
+  // "finitude: WHAT", made printable, after what was written: file names and messages come from outside.
   void complain(const std::string& what) const;
 };
 
+// called: what a folder is called in the output, where it was made of a packed capsule; empty: as it is named.
 struct ReportWords {
-  std::string file, html;  // html: where the page goes; empty: no page
+  std::string file, html, called;  // html: where the page goes; empty: no page
   bool json = false;
+};
+
+struct DumpWords {
+  std::string file, called;
 };
 
 struct DiffWords {
@@ -28,8 +33,9 @@ struct DiffWords {
 };
 
 int report_command(const ReportWords& words, const Console& console);
-int dump_command(const std::string& file, const Console& console);
+int dump_command(const DumpWords& words, const Console& console);
 int list_command(const std::string& folder, const Console& console);
 int diff_command(const DiffWords& words, const Console& console);
+int damage_command(const std::string& folder, const Console& console);
 
 }  // namespace finitude::cli

@@ -1,13 +1,14 @@
 // `dump FILE`: each op of a recorded step, in a report or a capsule, as one JSON line; a file of JSON lines is checked
 // and passed through.
+#include <filesystem>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/run_folder.h"
 #include "show/capsule_ops.h"
 #include "show/json_file.h"
-#include "show/show.h"
 
 namespace finitude::cli {
 namespace {
@@ -48,28 +49,31 @@ int pass_lines(const std::string& file, std::string_view bytes, const Console& c
 
 }  // namespace
 
-int dump_command(const std::string& file, const Console& console) {
+int dump_command(const DumpWords& words, const Console& console) {
+  const std::string& file = words.file;
+  const std::string& name = words.called.empty() ? file : words.called;
   if (show::is_capsule_folder(file)) {
     nlohmann::json about, ops;
     const std::string why = show::ops_of_capsule(file, about, ops);
     for (const nlohmann::json& op : ops) console.out << one_line(op);
-    if (!why.empty()) console.complain(file + " " + why);
+    if (!why.empty()) console.complain(name + " " + why);
     return why.empty() ? kDone : kUnreadable;
   }
+  std::error_code error;
+  const bool folder = std::filesystem::is_directory(file, error);
   std::string bytes;
-  std::string reason = show::read_file(file, show::kMaxFile, bytes);
-  if (reason.empty() && is_json_lines(bytes)) return pass_lines(file, bytes, console);
+  std::string reason = show::read_file(folder ? file + "/report.json" : file, kMaxReport, bytes);
+  if (reason.empty() && !folder && is_json_lines(bytes)) return pass_lines(file, bytes, console);
   nlohmann::json report;
-  if (reason.empty()) reason = show::parse_json(bytes, report);
-  if (reason.empty()) reason = show::problem(report);
+  if (reason.empty()) reason = show::parse_report_json(bytes, report);
   if (!reason.empty()) {
-    console.complain(file + " " + reason);
+    console.complain(file + (folder ? "/report.json " : " ") + reason);
     return kUnreadable;
   }
   const auto trace = report.find("trace");
-  if (trace == report.end()) {
+  if (trace == report.end() || !trace->is_object()) {
     console.complain(file + " holds no trace: record one with `finitude run --level trace --report FILE ...`");
-    return kCannotHere;
+    return kUnreadable;
   }
   for (const nlohmann::json& op : (*trace)["ops"]) console.out << one_line(op);
   return kDone;

@@ -1,88 +1,117 @@
-// `list DIR`: the reports below a folder of runs, newest first, one line each.
+// `list DIR`: the runs in a folder, the newest first, one line each; also those that go on or were killed.
 #include <algorithm>
-#include <chrono>
-#include <ctime>
+#include <cstdio>
 #include <filesystem>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/run_folder.h"
 #include "show/json_file.h"
 #include "show/printable.h"
-#include "show/summary.h"
+#include "show/show.h"
 
 namespace finitude::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using nlohmann::json;
 
-constexpr int kDeepest = 4;
-constexpr std::size_t kMaxEntries = 100'000, kMaxListed = std::size_t{32} << 20;
+constexpr int kColumns = 200;
 
-struct Found {
-  std::string path;
-  fs::file_time_type time;
-};
-
-std::string time_text(fs::file_time_type time) {
-  const auto system = std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::file_clock::to_sys(time));
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(system);
-  char out[32] = "";
-  if (const std::tm* local = std::localtime(&seconds)) std::strftime(out, sizeof out, "%Y-%m-%d %H:%M", local);
-  return out;
+// What a line is made of; false: it has no report of that name that says so much.
+bool read_report(const std::string& folder, json* report) {
+  std::string bytes;
+  if (!show::read_file(folder + "/report.json", kMaxReport, bytes).empty()) return false;
+  if (!show::parse_json(bytes, *report).empty() || !report->is_object()) return false;
+  const json watched = report->value("watched", json());
+  return watched.is_object() && watched.value("steps", json()).is_number_unsigned() &&
+         report->value("outcome", json()).is_string() && report->value("alarms", json()).is_array();
 }
 
-// Links are not followed, so the walk ends; folders that may not be read are passed over.
-std::vector<Found> json_files(const std::string& folder, bool& all_seen, std::error_code& error) {
-  std::vector<Found> found;
-  fs::recursive_directory_iterator walk(folder, fs::directory_options::skip_permission_denied, error);
-  if (error) return found;
-  std::size_t seen = 0;
-  for (const fs::recursive_directory_iterator end; walk != end; walk.increment(error)) {
-    if (error) break;
-    if (++seen > kMaxEntries) {
-      all_seen = false;
-      break;
-    }
-    std::error_code ignored;
-    if (walk.depth() >= kDeepest) walk.disable_recursion_pending();
-    if (walk->path().extension() != ".json" || !walk->is_regular_file(ignored) || walk->is_symlink(ignored)) continue;
-    found.push_back({walk->path().string(), walk->last_write_time(ignored)});
+struct Line {
+  std::string outcome, reason;
+  std::uint64_t steps = 0;
+  std::size_t alarms = 0;
+};
+
+std::string counted(std::size_t number, const std::string& word) {
+  return std::to_string(number) + " " + word + (number == 1 ? "" : "s");
+}
+
+std::string text_of(const std::string& name, const std::string& folder, const Line& line, bool unicode) {
+  std::string counts = line.alarms > 0 ? counted(line.alarms, "alarm") : "";
+  if (const std::size_t capsules = capsule_folders(folder).size(); capsules > 0)
+    counts += (counts.empty() ? "" : ", ") + counted(capsules, "capsule");
+  char numbers[64];
+  std::snprintf(numbers, sizeof numbers, "%7llu steps", static_cast<unsigned long long>(line.steps));
+  std::string outcome = show::printable(line.outcome, unicode);
+  outcome.resize(std::max<std::size_t>(outcome.size(), 9), ' ');
+  std::string text = show::printable(name, unicode) + "  " + outcome + " " + numbers + "  " + counts +
+                     (counts.empty() ? "" : "  ") + show::printable(line.reason, unicode);
+  text.erase(text.find_last_not_of(' ') + 1);
+  return show::cut(text, kColumns);
+}
+
+// Of a run that left no report.json that can be read.
+Line of_members(const std::string& folder) {
+  Line line;
+  line.steps = steps_of(folder);
+  line.outcome = state_of(folder, nullptr);
+  std::error_code error;
+  for (const std::string& member : member_folders(folder)) {
+    json report;
+    if (!read_report(member, &report) || !show::problem(report).empty() || report["alarms"].empty()) continue;
+    line.alarms += report["alarms"].size();
+    if (line.reason.empty()) line.reason = report["reason"].get<std::string>();
   }
-  error.clear();
-  return found;
+  if (fs::exists(folder + "/report.json", error)) {
+    line.outcome = "unknown";
+    line.reason = "report.json cannot be read";
+  }
+  return line;
+}
+
+// One run; empty: it is none.
+std::string line_of(const std::string& name, const std::string& folder, bool unicode) {
+  json report;
+  if (!read_report(folder, &report))
+    return is_run(folder) ? text_of(name, folder, of_members(folder), unicode) : std::string();
+  const std::string state = state_of(folder, &report);
+  const json reason = report.value("reason", json());
+  Line line{state == "finished" ? report["outcome"].get<std::string>() : state,
+            reason.is_string() ? reason.get<std::string>() : std::string(),
+            report["watched"]["steps"].get<std::uint64_t>(), report["alarms"].size()};
+  if (state != "finished") line.steps = std::max(line.steps, steps_of(folder));
+  return text_of(name, folder, line, unicode);
 }
 
 }  // namespace
 
 int list_command(const std::string& folder, const Console& console) {
   std::error_code error;
-  bool all_seen = true;
+  bool all = true;
+  std::vector<std::string> names;
   if (!fs::is_directory(folder, error)) {
     console.complain(folder + (fs::exists(folder, error) ? " is not a folder" : " does not exist"));
     return kUnreadable;
   }
-  std::vector<Found> files = json_files(folder, all_seen, error);
-  if (error) {
-    console.complain(folder + " cannot be read: " + error.message());
+  if (!names_in(folder, &names, &all)) {
+    console.complain(folder + " cannot be read");
     return kUnreadable;
   }
-  std::sort(files.begin(), files.end(),
-            [](const Found& a, const Found& b) { return a.time != b.time ? a.time > b.time : a.path < b.path; });
   std::size_t listed = 0;
-  for (const Found& file : files) {
-    nlohmann::json report;
-    const std::string reason = show::read_report_json(file.path, kMaxListed, report);
-    const bool named_report = fs::path(file.path).filename() == "report.json";
-    if (!reason.empty() && !named_report) continue;  // some other JSON, such as a capsule's
-    const std::string line = reason.empty() ? show::summary(report) : "unreadable: it " + reason;
-    console.out << time_text(file.time) << "  " << show::printable(line + "  " + file.path, console.screen.unicode)
-                << '\n';
+  for (auto name = names.rbegin(); name != names.rend(); ++name) {
+    const std::string path = folder + "/" + *name;
+    if (!fs::is_directory(path, error)) continue;
+    const std::string line = line_of(*name, path, console.screen.unicode);
+    if (line.empty()) continue;
+    console.out << line << '\n';
     ++listed;
   }
-  if (listed == 0) console.err << "no report below " << show::printable(folder, console.screen.unicode) << '\n';
-  if (!all_seen)
+  if (listed == 0) console.complain("no run in " + folder);
+  if (!all)
     console.complain("only the first " + std::to_string(kMaxEntries) + " entries of " + folder + " were looked at");
   return kDone;
 }

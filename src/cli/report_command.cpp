@@ -1,21 +1,51 @@
-// `report FILE`: a report as text, as one HTML page, or as checked JSON.
+// `report FILE`: a report as text, as one HTML page, or as checked JSON; of a run without one, what else it left.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
 #include "capture/capsule.h"
 #include "cli/commands.h"
+#include "cli/run_folder.h"
+#include "record/ring_posix.h"
 #include "show/capsule_ops.h"
 #include "show/json_file.h"
 #include "show/printable.h"
 #include "show/show.h"
 
 namespace finitude::cli {
-int report_command(const ReportWords& words, const Console& console) {
-  nlohmann::json report;
-  if (const std::string reason = show::read_report_json(words.file, show::kMaxFile, report); !reason.empty()) {
-    console.complain(words.file + " " + reason);
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::size_t kStepsShown = 5, kCapsulesShown = 8;
+
+// In every text of the document.
+void replace(json& value, const std::string& from, const std::string& to) {
+  if (value.is_string()) {
+    std::string& text = value.get_ref<std::string&>();
+    for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+      text.replace(at, from.size(), to);
+  } else if (value.is_structured()) {
+    for (json& one : value) replace(one, from, to);
+  }
+}
+
+int show_report(const ReportWords& words, const Console& console) {
+  json report;
+  const std::string& name = words.called.empty() ? words.file : words.called;
+  if (const std::string reason = show::read_report_json(words.file, kMaxReport, report); !reason.empty()) {
+    console.complain(name + " " + reason);
     return kUnreadable;
   }
+  if (name != words.file) replace(report, words.file, name);
+  std::error_code error;
+  put_state(fs::is_directory(words.file, error) ? words.file : fs::path(words.file).parent_path().string(), &report);
   if (!words.html.empty()) {
     const std::string page = show::html(report);
     if (const Status status = base::write_whole(words.html, {page}); !status.ok()) {
@@ -26,15 +56,95 @@ int report_command(const ReportWords& words, const Console& console) {
   }
   if (words.json) {
     // ASCII only: a C1 control character inside a string must not reach a terminal.
-    console.out << report.dump(2, ' ', true, nlohmann::json::error_handler_t::replace) << '\n';
+    console.out << report.dump(2, ' ', true, json::error_handler_t::replace) << '\n';
   } else if (words.html.empty()) {
     console.out << show::terminal(report, {console.screen.colour, console.screen.width, console.screen.unicode});
   }
   if (!show::is_capsule_folder(words.file)) return kDone;
   const std::vector<std::string> damage =
       capture::capsule_damage(words.file);  // of its files that a report does not read
-  for (const std::string& why : damage) console.complain(words.file + ": " + why);
+  for (const std::string& why : damage) console.complain(name + ": " + why);
   return damage.empty() ? kDone : kUnreadable;
 }
+
+std::string state_sentence(const std::string& folder, const json& process) {
+  const json pid = process.is_object() ? process.value("pid", json()) : json();
+  const std::string who = "process" + (pid.is_number_integer() ? " " + pid.dump() : std::string());
+  return who + (std::string(state_of(folder, nullptr)) == "running" ? " is running: there is no report yet"
+                                                                    : " ended before it could write a report");
+}
+
+// The sign of a NaN says nothing.
+double shown(double value) { return std::isnan(value) ? std::fabs(value) : value; }
+
+// What the steps say of a run without a report.
+int show_ring(const std::string& folder, const Console& console) {
+  const std::string path = folder + "/steps.ring";
+  record::RingContents ring;
+  std::string error;
+  if (!record::read_ring_file(path, &ring, &error)) {
+    console.complain(path + " cannot be read: " + error);
+    return kUnreadable;
+  }
+  const bool unicode = console.screen.unicode;
+  const json process = process_of(folder, nullptr);
+  console.out << show::printable(folder, unicode) << ": "
+              << state_sentence(folder, process.is_object() ? process : json{{"pid", ring.pid}}) << '\n';
+  const std::size_t held = ring.records.size();
+  console.out << ring.overwritten + held << " steps were recorded" << (held > 0 ? ", the last of them:" : "") << '\n';
+  for (std::size_t i = held - std::min(held, kStepsShown); i < held; ++i) {
+    const record::StepRecord& step = ring.records[i];
+    char line[256];
+    std::snprintf(line, sizeof line,
+                  "  step %llu   loss %.6g   largest gradient %.4g   lr %.4g   %.1f s after the start%s\n",
+                  static_cast<unsigned long long>(step.step), shown(step.loss), shown(step.grad_absmax), shown(step.lr),
+                  static_cast<double>(step.time_ns - ring.started_ns) * 1e-9,
+                  (step.flags & record::kStepApplied) != 0 ? "" : "   not applied");
+    console.out << line;
+  }
+  std::vector<std::string> capsules = capsule_folders(folder);
+  capsules.resize(std::min(capsules.size(), kCapsulesShown));
+  for (const std::string& capsule : capsules) console.out << "  capsule " << show::printable(capsule, unicode) << '\n';
+  return kDone;
+}
+
+int report_at(const ReportWords& words, const Console& console, int levels);
+
+// Of a run that left no report.json; nullopt: it has one, or is no run. levels: of folders of processes below it.
+std::optional<int> without_report(const ReportWords& words, const Console& console, int levels) {
+  const std::string& folder = words.file;
+  std::error_code error;
+  if (!fs::is_directory(folder, error) || fs::exists(folder + "/report.json", error) ||
+      fs::exists(folder + "/capsule.json", error))
+    return std::nullopt;
+  if (is_file(folder + "/steps.ring")) return show_ring(folder, console);
+  const std::vector<std::string> members = levels > 0 ? member_folders(folder) : std::vector<std::string>();
+  if (!members.empty()) {
+    std::optional<int> code;
+    for (const std::string& member : members) {
+      if (!is_run(member)) continue;
+      ReportWords one = words;
+      one.file = member;
+      code = std::max(code.value_or(kDone), report_at(one, console, levels - 1));
+    }
+    if (!code)
+      console.complain(folder + ": none of its " + std::to_string(members.size()) +
+                       " processes left a report that can be read");
+    return code.value_or(kUnreadable);
+  }
+  if (!is_file(folder + "/run.json")) return std::nullopt;
+  console.out << show::printable(folder, console.screen.unicode) << ": "
+              << state_sentence(folder, process_of(folder, nullptr)) << "; it took no step\n";
+  return kDone;
+}
+
+int report_at(const ReportWords& words, const Console& console, int levels) {
+  if (const std::optional<int> code = without_report(words, console, levels)) return *code;
+  return show_report(words, console);
+}
+
+}  // namespace
+
+int report_command(const ReportWords& words, const Console& console) { return report_at(words, console, 1); }
 
 }  // namespace finitude::cli

@@ -21,7 +21,7 @@ def _line(path):
 
 def _machine():
     """This boot of this machine, and what the numbers of processes count in; "0": not known. The same as
-    src/capture/capsule_folder_posix.cpp makes."""
+    src/base/process_posix.cpp makes."""
     boot = _line("/proc/sys/kernel/random/boot_id")
     try:
         space = os.readlink("/proc/self/ns/pid")

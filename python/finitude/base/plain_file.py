@@ -28,3 +28,12 @@ def opened(path: str | os.PathLike[str]) -> BinaryIO:
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def head(path: str | os.PathLike[str], count: int) -> bytes:
+    """Its first bytes; none where it cannot be read."""
+    try:
+        with opened(path) as f:
+            return f.read(count)
+    except (OSError, ValueError):
+        return b""

@@ -12,12 +12,13 @@ import json
 import os
 import shutil
 import stat
+import subprocess
 import sys
 import tempfile
 import zipfile
 import zlib
 
-from ..base import plain_file
+from ..base import plain_file, programs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -201,12 +202,10 @@ def unpack(file, folder, most=MOST_MB << 20, checked=lambda folder: None):
 
 def check(folder):
     """Raises Refused where a file of the capsule is missing or damaged, also one that a replay does not read."""
-    import torch  # noqa: F401  the engine's libraries
-
-    from .. import _native
-
-    for why in _native.capsule_damage(folder):
-        raise Refused(why)
+    command = [programs.path_of(programs.OFFLINE), "damage", "--", folder]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    if done.returncode:
+        raise Refused(done.stdout.decode("utf-8", "replace").partition("\n")[0] or "cannot be checked")
 
 
 def _umask():
@@ -216,11 +215,7 @@ def _umask():
 
 
 def is_packed(path: str) -> bool:
-    try:
-        with plain_file.opened(path) as f:
-            return f.read(4) == b"PK\x03\x04"
-    except OSError:
-        return False
+    return plain_file.head(path, 4) == b"PK\x03\x04"
 
 
 @contextlib.contextmanager

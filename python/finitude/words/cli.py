@@ -10,7 +10,7 @@ import sys
 from ..base import config, family
 from ..capsules import pack
 from ..start import targets
-from . import streams
+from . import streams, without_python
 from .table import FLAGS, HELP, OPTIONS, WORDS
 
 EXIT_USAGE, EXIT_CANNOT = 2, 4
@@ -63,6 +63,10 @@ def _word(argv):
         if word.endswith(".py") or os.path.isfile(word):
             return _usage(f"unknown word {word!r}; to watch a script: finitude run {word}")
         return _usage(f"unknown word {word!r}{_near(word, WORDS)}")
+    if word in without_python.WORDS or without_python.is_answered(argv):
+        from . import offline
+
+        return offline.read(word, _paths_after_dashes(rest))
     if rest and rest[0] in ("-h", "--help") and word not in ("replay", "diff", "pack", "unpack", "selftest"):
         if word == "doctor":
             from ..doctor.command import HELP as text

@@ -1,38 +1,20 @@
-"""Words that read what a run left behind. Reports are hostile input: bounded, checked, never evaluated."""
+"""Words about what a run left behind. What only reads is answered by the program finitude-offline; these unpack for it,
+or compute, which needs torch."""
 
-import json
+from __future__ import annotations
+
 import os
+import subprocess
 import sys
 
-from ..base import pages, plain_file
+from ..base import programs
+from . import streams
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 2, 3, 4
-MAX_BYTES = 1 << 30
-
-
-def _load(path):
-    """The text of a report file, or of the report in a run's or capsule's directory; (text, None) or (None, exit
-    code)."""
-    capsule = None
-    if os.path.isdir(path):
-        about = os.path.join(path, "capsule.json")
-        path = os.path.join(path, "report.json")
-        if not os.path.exists(path) and os.path.isfile(about):
-            path = capsule = about
-    try:
-        with plain_file.opened(path) as f:
-            data = f.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            sys.stderr.write(f"finitude: {path} is larger than {MAX_BYTES} bytes; this is not a report\n")
-            return None, EXIT_INPUT
-        text = data.decode("utf-8")
-        return (text if capsule is None else _of_capsule(text, os.path.dirname(capsule))), None
-    except _NoCapsule as e:
-        sys.stderr.write(f"finitude: {path} {e}\n")
-        return None, EXIT_INPUT
-    except (OSError, UnicodeDecodeError) as e:
-        sys.stderr.write(f"finitude: cannot read {path}: {getattr(e, 'strerror', None) or e}\n")
-        return None, EXIT_INPUT
 
 
 def _printable(text):
@@ -40,140 +22,25 @@ def _printable(text):
     return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
 
 
-class _NoCapsule(Exception):
-    """A capsule.json that is none, and why."""
-
-
-def _of_capsule(text, folder):
-    """The report of the one alarm that a capsule is of."""
-    import torch  # noqa: F401  the engine's libraries
-
-    from .. import _native
-
-    report, why = _native.report_of_capsule(text, folder)
-    if why:
-        raise _NoCapsule(why)
-    return report
-
-
-def _checked(path):
-    text, code = _load(path)
-    if text is None:
-        return None, code
-    import torch  # noqa: F401  the engine's libraries
-
-    from .. import _native
-
-    problem = _native.report_problem(text)
-    if problem:
-        sys.stderr.write(f"finitude: {path} is not a report: {problem}\n")
-        return None, EXIT_INPUT
-    return text, None
-
-
-def report(rest):
-    paths, html, as_json = [], None, False
-    i = 0
-    while i < len(rest):
-        if rest[i] == "--html" and i + 1 < len(rest):
-            i += 1
-            html = rest[i]
-        elif rest[i] == "--json":
-            as_json = True
-        elif rest[i].startswith("-"):
-            sys.stderr.write(f"finitude report: unknown option {rest[i]}; known: --html OUT, --json\n")
-            return EXIT_USAGE
-        else:
-            paths.append(rest[i])
-        i += 1
-    if len(paths) != 1:
-        sys.stderr.write("usage: finitude report FILE|RUN|CAPSULE [--html OUT] [--json]\n")
-        return EXIT_USAGE
-    from . import runs
-
-    if (code := runs.told_without_report(paths[0], report)) is not None:
-        return code
+def read(word: str, rest: Sequence[str]) -> int:
+    """`report`, `dump`, `list`, and `diff` of two traces. A packed capsule is unpacked for as long."""
     from ..capsules import pack
 
+    program = programs.path_of(programs.OFFLINE)
     try:
-        with pack.unpacked(paths) as (folders, told):
-            text, code = _checked(folders[0])
-            text = text and runs.with_state(paths[0], told(text))
-            damage = [told(why) for why in _damage_of(folders[0])] if text else []
+        with pack.unpacked(rest) as (folders, _):
+            called = [f"--called={name}" for name, folder in zip(rest, folders) if name != folder]
+            sys.stdout.flush()
+            code = subprocess.run(["finitude", word, *folders, *called], executable=program).returncode
     except pack.Refused as e:
         sys.stderr.write(f"finitude: {e}\n")
         return EXIT_INPUT
-    if text is None:
-        return code
-    from .. import _native
-
-    if html:
-        try:
-            pages.write_whole(html, _native.render_html(text))
-        except OSError as e:
-            sys.stderr.write(f"finitude: cannot write {html}: {e.strerror}\n")
-            return EXIT_CANNOT
-    if as_json:
-        sys.stdout.write(text)
-    elif not html:
-        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        sys.stdout.write(
-            _native.render_terminal(text, colour, 80, (sys.stdout.encoding or "").lower().startswith("utf"))
-        )
-    for why in damage:
-        sys.stdout.flush()
-        sys.stderr.write(f"finitude: {paths[0]}: {why}\n")
-    return EXIT_INPUT if damage else 0
-
-
-def _damage_of(folder):
-    """What is wrong with the other files of a capsule, of whose report nothing else is read."""
-    from .. import _native
-    from ..capsules import pack
-
-    is_capsule = os.path.isfile(os.path.join(folder, pack.ABOUT)) and not os.path.exists(
-        os.path.join(folder, "report.json")
-    )
-    return _native.capsule_damage(folder) if is_capsule else []
-
-
-def dump(rest):
-    if len(rest) != 1 or rest[0].startswith("-"):
-        sys.stderr.write("usage: finitude dump FILE|RUN|CAPSULE\n")
-        return EXIT_USAGE
-    from ..capsules import pack
-
-    try:
-        with pack.unpacked(rest) as ((path,), told):
-            return _dump(path, told)
-    except pack.Refused as e:
-        sys.stderr.write(f"finitude: {e}\n")
-        return EXIT_INPUT
-
-
-def _dump(path, told):
-    if os.path.isfile(os.path.join(path, "capsule.json")) and not os.path.exists(os.path.join(path, "report.json")):
-        import torch  # noqa: F401  the engine's libraries
-
-        from .. import _native
-
-        lines, why = _native.capsule_ops(path)
-        sys.stdout.write(lines)
-        if why:
-            sys.stderr.write(f"finitude: {told(path)} {why}\n")
-        return EXIT_INPUT if why else 0
-    text, code = _checked(path)
-    if text is None:
-        return code
-    trace = json.loads(text).get("trace")
-    if not trace:
-        sys.stderr.write(
-            "finitude: this report holds no trace; record one with finitude run --level trace --report FILE\n"
-        )
-        return EXIT_INPUT
-    for op in trace["ops"]:
-        sys.stdout.write(json.dumps(op) + "\n")
-    return 0
+    except OSError as e:
+        sys.stderr.write(f"finitude: cannot start {program}: {e.strerror}\n")
+        return EXIT_CANNOT
+    if code < 0:
+        streams.end_of(-code)
+    return code
 
 
 def replay(rest):
@@ -294,12 +161,6 @@ def doctor(rest):
     from ..doctor import command
 
     return command.main(rest)
-
-
-def list(rest):
-    from . import runs
-
-    return runs.listed(rest)
 
 
 def completion(rest):

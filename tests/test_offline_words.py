@@ -1,0 +1,88 @@
+"""`report`, `list` and `dump` are answered by a program without torch, at the cost of a start of Python and little more."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+import pytest
+
+import helpers
+
+DATA = pathlib.Path(__file__).with_name("data")
+CAPSULE = DATA / "capsules" / "schema_1_statistics"
+TRACE = DATA / "reports" / "trace.json"
+SCRIPTS = pathlib.Path(sysconfig.get_path("scripts"))
+MOST_CPU = 0.1  # seconds
+WORDS = [
+    ["report", str(DATA / "reports" / "several.json")],
+    ["report", str(CAPSULE)],
+    ["list", str(DATA)],
+    ["dump", str(CAPSULE)],
+    ["diff", str(TRACE), str(TRACE)],
+]
+
+
+def without_torch(folder):
+    """An environment in which a program that imports torch fails."""
+    (folder / "torch").mkdir()
+    (folder / "torch" / "__init__.py").write_text("raise SystemExit('torch was imported')\n")
+    return {**helpers.environment(None), "PYTHONPATH": str(folder)}
+
+
+def cpu_of(command, env, folder):
+    """(Seconds of CPU, exit code) of a process and of those that it started; what it takes to be started is not its
+    own: the least of several times."""
+    child = subprocess.Popen(command, env=env, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    return used.ru_utime + used.ru_stime, child.returncode
+
+
+@pytest.mark.parametrize("words", WORDS, ids=lambda words: words[0])
+def test_each_takes_little_cpu_and_no_torch(tmp_path, words):
+    env = without_torch(tmp_path)
+    times = []
+    for _ in range(5):
+        used, code = cpu_of([str(SCRIPTS / "finitude"), *words], env, tmp_path)
+        assert code == 0
+        times.append(used)
+    assert min(times) < MOST_CPU, times
+
+
+def test_a_packed_capsule_is_read_without_torch(tmp_path):
+    env = without_torch(tmp_path)
+
+    def finitude(*words):
+        command = [SCRIPTS / "finitude", *words]
+        return subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
+
+    shutil.copytree(CAPSULE, tmp_path / "step-2")
+    packed = finitude("pack", "step-2", "a.zip")
+    assert (packed.returncode, packed.stdout) == (0, "a.zip\n"), packed.stderr
+    plain = finitude("report", "step-2", "--json")
+    shown = finitude("report", "--json", "a.zip")
+    assert shown.returncode == 0 and shown.stdout == plain.stdout.replace("step-2", "a.zip"), shown.stderr
+    assert finitude("dump", "a.zip").stdout == finitude("dump", "step-2").stdout != ""
+    assert finitude("report", "a.zip", "--html", "page.html").returncode == 0
+    assert "finitude-" not in (tmp_path / "page.html").read_text()  # the folder that it was unpacked into
+    assert finitude("unpack", "a.zip", "back").returncode == 0
+
+
+def test_both_ways_to_start_it_answer_alike(tmp_path):
+    for words in (*WORDS, ["report"], ["report", "--bogus", "x"], ["list", "nowhere"], ["report", "nothing"]):
+        started = [
+            subprocess.run([*command, *words], cwd=tmp_path, capture_output=True, env=helpers.environment(None))
+            for command in ([SCRIPTS / "finitude"], [sys.executable, "-m", "finitude"])
+        ]
+        inside = helpers.finitude(tmp_path, *words)
+        answers = {(done.returncode, done.stdout.decode(), done.stderr.decode()) for done in started}
+        assert answers == {(inside.code, inside.out, inside.err)}, words
+
+
+def test_the_player_is_on_the_path(tmp_path):
+    command = [SCRIPTS / "finitude-replay", "--report", CAPSULE]
+    done = subprocess.run(command, capture_output=True, text=True, env=without_torch(tmp_path), cwd=tmp_path)
+    assert done.returncode == 0 and "born" in done.stdout, done.stderr
