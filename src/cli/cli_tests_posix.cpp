@@ -244,11 +244,11 @@ TEST_F(Folder, ListIsNewestFirstAndOneLineEach) {
   for (std::string line; std::getline(lines, line);) all.push_back(line);
   ASSERT_EQ(all.size(), 6u) << got.out;
   EXPECT_EQ(all[0], "20260106-f  killed          0 steps");
-  EXPECT_THAT(all[1], StartsWith("20260105-e  killed          0 steps  1 alarm  "));
+  EXPECT_THAT(all[1], StartsWith("20260105-e  killed          0 steps  1 alarm"));
   EXPECT_EQ(all[2], "20260104-d  unknown         0 steps  report.json cannot be read");
   EXPECT_THAT(all[3], HasSubstr("\\x1b"));
   EXPECT_EQ(all[4], "20260102-b  clean         413 steps  1 capsule");
-  EXPECT_THAT(all[5], StartsWith("20260101-a  alarm         413 steps  1 alarm  "));
+  EXPECT_THAT(all[5], StartsWith("20260101-a  alarm         413 steps  1 alarm"));
   EXPECT_THAT(got.out, Not(HasSubstr("\x1b")));
 }
 
