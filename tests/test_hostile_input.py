@@ -44,19 +44,23 @@ def put(path, data):
 
 @pytest.mark.parametrize("word", ["report", pytest.param("dump", marks=pytest.mark.thorough), "list"])
 def test_reports(tmp_path, word):
-    file = tmp_path / "run" / "report.json"
-    codes = []
+    """3000 of them. `report` reads those of 30 processes of a run at a time, `list` those of 30 runs."""
+    many, refused = (1 if word == "dump" else 30), []
+    folders = [tmp_path / "run" / f"pid-{number}" for number in range(many)]
 
     def one(draw):
-        put(file, mutations.text_of(mutations.damaged(draw.choice(REPORTS), draw), draw))
-        code, out, err = helpers.offline(word, tmp_path if word == "list" else file.parent)
+        for folder in folders:
+            text = mutations.text_of(mutations.damaged(draw.choice(REPORTS), draw), draw)
+            put(folder / "report.json", text)
+        code, out, err = helpers.offline(word, folders[0] if word == "dump" else tmp_path / "run")
         assert code in (0, 3) and (out or err or word == "list")
         assert word == "dump" or harmless(out), out
-        codes.append(code)
+        assert (code == 3) == (err.count("finitude: ") > 0)
+        refused.extend(line for line in err.splitlines() if line.startswith("finitude: "))
 
-    mutations.tries(3000, 1, one)
-    assert mutations.tree(tmp_path) == ["run", "run/report.json"]
-    assert word == "list" or 100 < codes.count(3) < 2990
+    mutations.tries(3000 // many, 1, one)
+    assert sorted(p.name for p in tmp_path.rglob("*") if p.is_file()) == ["report.json"] * many
+    assert word == "list" or 100 < len(refused) < 2990
 
 
 @pytest.mark.parametrize("word", ["report", pytest.param("dump", marks=pytest.mark.thorough)])
