@@ -11,7 +11,8 @@ from ..base.plain_json import number
 from ..errors import NonFiniteError
 from ..findings import findings, story
 from ..program import anomaly, at_raise, discover, ranks, sinks as sinks_of
-from ..second_run import dropped, restart, rewind, tape
+from ..second_run import dropped, ladder, restart
+from ..second_run.way import BadStep, climb
 from . import allowed, ends
 
 TYPE_CHECKING = False
@@ -138,10 +139,9 @@ class Drops:
             session.config.level == "trace",
         ):
             findings.passed_over(alarm, "no second run was tried any more")
-        elif not rewind.try_trace(session, optimizer, alarm, sinks) and not tape.explain(
-            session, optimizer, alarm, sinks, lost=True
-        ):
-            restart.run(session, alarm, expected or findings.fingerprint(optimizer), "dropped")
+        else:
+            step = BadStep(session, optimizer, alarm, sinks, "dropped", expected=expected, is_dropped=True)
+            climb(ladder.AFTERWARDS, step)
 
     def _decide(self, optimizer: Optimizer | None, alarm: Alarm) -> bool:
         session = self.session

@@ -9,7 +9,8 @@ from ..errors import NonFiniteError
 from ..findings import findings, story
 from ..findings.report import INNER
 from ..program import sinks as sinks_of
-from ..second_run import damage, dropped, late, recall, restart, rewind, tape, together
+from ..second_run import damage, dropped, ladder, late, recall, restart, rewind, together
+from ..second_run.way import BadStep, climb
 from . import byhand, refused
 
 TYPE_CHECKING = False
@@ -52,13 +53,8 @@ def of_exception(session: Session, error: BaseException | None, words: str, acti
         )
     if explained and session.units.recorded_at == _native.windows_closed():
         session.recorded = True
-    if (
-        not explained
-        and again
-        and not rewind.try_trace(session, optimizer, alarm, sinks)
-        and not tape.explain(session, optimizer, alarm, sinks, lost=True)
-    ):
-        restart.run(session, alarm, findings.fingerprint(optimizer))
+    if not explained and again:
+        climb(ladder.AFTERWARDS, BadStep(session, optimizer, alarm, sinks, is_dropped=True))
     if unproven and not alarm["births"]:
         refused.unproven(session, alarm, error, unproven)
         return None

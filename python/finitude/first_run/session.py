@@ -21,6 +21,7 @@ from ..second_run import (
     damage,
     dropped,
     first_step,
+    ladder,
     late,
     recall,
     restart,
@@ -32,6 +33,7 @@ from ..second_run import (
     unwritten as by_memory,
 )
 from ..second_run.shared import Told
+from ..second_run.way import BadStep, climb
 from . import allowed, at_start, byhand, drops, ends, failures, minimal, settled
 from .hold import Holds
 from .teller import Teller
@@ -315,12 +317,7 @@ class Session:
         self.acting = minimal.Acting(alarm, where == "written", undone)
         self.part(ends.begin, self, alarm)
         self.part(self.told.note_bad, sinks)
-        traced = (self.config.level == "trace" or _native.has_traced_first_step()) and where in (
-            "window",
-            "skipped",
-            "written",
-            "search",
-        )
+        traced = by_trace.is_possible(self, where)
         vote = (
             self.part(together.vote_on, self, optimizer, alarm)
             if rerun_wanted and where == "window" and self.config.level == "gate"
@@ -328,39 +325,16 @@ class Session:
         )
         kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
         if rerun_wanted and self.part(shared.runs_again, self, alarm, kind, where, traced, vote):
-            if traced and self.part(rewind.try_trace, self, optimizer, alarm, sinks):
-                if self.part(by_trace.begin, self, optimizer, alarm, sinks, where):
-                    return "again"
-            elif where == "window" and not vote and self.part(tape.explain, self, optimizer, alarm, sinks):
-                pass
-            elif where == "window" and self.part(recall.explain, self, optimizer, alarm, vote=vote):
-                pass
-            elif (
-                where == "search"
-                and undone
-                and loss is not None
-                and self.part(recall.explain, self, optimizer, alarm, loss)
-            ):
-                pass
-            elif (
-                where == "window"
-                and not self.units.of_framework()
-                and (vote or not ranks.several())
-                and self.part(rewind.begin, self, optimizer, alarm, sinks, vote=vote)
-            ):
+            found_at = alarm["step"]
+            step = BadStep(self, optimizer, alarm, sinks, where, undone, loss, vote)
+            outcome = self.part(climb, ladder.ALL, step, self.part)
+            if outcome is not None and outcome.runs_again:
                 return "again"  # _second_run_ended goes on from here
-            else:
-                found_at = alarm["step"]
-                found_in = self.part(
-                    lambda: restart.run(
-                        self, alarm, findings.fingerprint(optimizer, sinks if where == "start" else ()), where
-                    )
-                )
-                if where == "start":
-                    findings.as_loaded_state(alarm)
-                    self.unwritten.asked(alarm)
-                elif where == "earlier":
-                    damage.tell_writer(alarm, found_at, found_in)
+            if where == "start":
+                findings.as_loaded_state(alarm)
+                self.unwritten.asked(alarm)
+            elif where == "earlier":
+                damage.tell_writer(alarm, found_at, outcome.found_in if outcome is not None else "")
         elif vote:
             vote.cast("it runs no more steps again")
         return self._conclude(optimizer, alarm, where in ("written", "search"), undone)

@@ -11,7 +11,8 @@ from ..errors import NonFiniteError
 from ..findings import capsule_alarm, findings
 from ..findings.report import INNER
 from ..program import anomaly, at_raise, ranks, sinks as sinks_of
-from . import recall, restart, rewind, tape
+from . import ladder
+from .way import BadStep, climb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,16 +41,10 @@ def begin(session: Session, optimizer: Optimizer, window: Window) -> bool:
     session.explained_drop, session.looked_at = True, 0
     alarm = session.alarm_of(type(optimizer).__name__, window["ordinal"], window["step"], "loss", "loss")
     alarm["advisory"] = session.report.advisories[-1]
-    if (
-        rewind.try_trace(session, optimizer, alarm, [])
-        or tape.explain(session, optimizer, alarm, [], lost=True)
-        or recall.explain(session, optimizer, alarm)
-    ):
-        end(session, alarm, True, optimizer)
-        return False
-    if not ranks.several() and not session.units.of_framework() and rewind.begin(session, optimizer, alarm, []):
+    outcome = climb(ladder.IN_PLACE, BadStep(session, optimizer, alarm, [], is_dropped=True))
+    if outcome is not None and outcome.runs_again:
         return True
-    end(session, alarm, False)
+    end(session, alarm, outcome is not None, optimizer)
     return False
 
 
@@ -216,10 +211,8 @@ def row_alarm(session: Session, count: int, may_run: bool = True) -> Alarm:
     alarm["text"] = row_text(count, what, alarm["step"])
     if session.config.on_alarm == "raise" or ranks.several() or not may_run:
         findings.passed_over(alarm, "it was not run again")
-    elif not rewind.try_trace(session, optimizer, alarm, sinks) and not tape.explain(
-        session, optimizer, alarm, sinks, lost=True
-    ):
-        restart.run(session, alarm, findings.fingerprint(optimizer))
+    else:
+        climb(ladder.AFTERWARDS, BadStep(session, optimizer, alarm, sinks, is_dropped=True))
     for inner in INNER:
         alarm.pop(inner, None)
     return alarm
@@ -246,9 +239,5 @@ def _explain(session):
     session.explained_drop, session.looked_at = True, 0
     optimizer, alarm, sinks = found
     alarm["advisory"] = session.report.advisories[-1]
-    done = (
-        rewind.try_trace(session, optimizer, alarm, sinks)
-        or tape.explain(session, optimizer, alarm, sinks, lost=True)
-        or restart.run(session, alarm, findings.fingerprint(optimizer))
-    )
-    end(session, alarm, bool(done), optimizer)
+    outcome = climb(ladder.AFTERWARDS, BadStep(session, optimizer, alarm, sinks, is_dropped=True))
+    end(session, alarm, outcome is not None, optimizer)

@@ -20,6 +20,7 @@ from ..program.files import HeldFiles, written_twice
 from ..program.heap import Ledger
 from ..program.quiet import Quiet
 from .shared import trace_continues
+from .way import BadStep, Outcome, Refused, serves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +36,16 @@ def leave_at(session: Session, optimizer: Optimizer) -> None:
         raise Reached()
 
 
+def attempt(step: BadStep) -> Outcome | Refused:
+    """The way for a bad step whose window is open, and for one that searched along a line and was undone: its first
+    evaluation."""
+    if step.where == "window":
+        return explain(step.session, step.optimizer, step.alarm, vote=step.vote)
+    if step.where == "search" and step.undone and step.loss is not None:
+        return explain(step.session, step.optimizer, step.alarm, step.loss)
+    return Refused()
+
+
 def explain(
     session: Session,
     optimizer: Optimizer | None,
@@ -42,26 +53,24 @@ def explain(
     returned: Tensor | None = None,
     error: BaseException | None = None,
     vote: Vote | None = None,
-) -> bool:
-    """Calls the window's units again, traced. True: they did the same, and the alarm now tells why.
+) -> Outcome | Refused:
+    """Calls the window's units again, traced. Where they did the same the alarm now tells why.
 
     vote: of several ranks, which call theirs together or not at all. returned: a value to compare instead of losses and
     gradients: of an optimizer that searches along a line, the loss of its first evaluation; where the last unit raised
     `error`, as it is to do again, the bad value in its frames."""
     units = session.units
     if vote is not None and not units.of_framework() or vote is None and ranks.several():
-        return False  # what it exchanged with the others it cannot do alone
+        return Refused()  # what it exchanged with the others it cannot do alone
     if not units.log or (returned is None or error is not None) and units.window != _native.windows_closed():
-        if units.log and units.running is not None:
-            findings.passed_over(alarm, "closure: an optimizer has stepped in it before")
         if vote is not None:
             vote.cast("nothing is known that could be called again")
-        return False
+        has_stepped = units.log and units.running is not None
+        return Refused("closure: an optimizer has stepped in it before" if has_stepped else "")
     why, lost, twice = units.why_not(), [], []
     if vote is not None:
         if refused := vote.cast(f"closure: {why}" if why else "", f"closure {len(units.log)}"):
-            findings.passed_over(alarm, refused)
-            return False
+            return Refused(refused)
         session.vote = vote
         vote.watch(session)
     if why is None:
@@ -77,12 +86,11 @@ def explain(
                 vote.leave("the second run failed")  # where it has not come back
             lost, twice = run.put_back()
     if why is not None:
-        findings.passed_over(alarm, f"closure: {why}" + written_twice(twice))
-        return False
+        return Refused(f"closure: {why}" + written_twice(twice))
     alarm["rerun_text"] += written_twice(twice)
     if lost:
         alarm["rerun_text"] += f"; it also wrote a second time, and this could not be put back: {', '.join(lost[:8])}"
-    return True
+    return Outcome()
 
 
 def raised(session: Session, error: BaseException) -> None:
@@ -95,7 +103,7 @@ def raised(session: Session, error: BaseException) -> None:
     found = sinks_of.value_in_frames(session, error)
     value = found[2][0][2] if found is not None else None
     found = found or sinks_of.pending_window(session)
-    if found is not None and explain(session, found[0], found[1], value, error):
+    if found is not None and serves(explain(session, found[0], found[1], value, error), found[1]):
         units.explained = error, found
 
 

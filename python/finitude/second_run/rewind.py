@@ -1,4 +1,4 @@
-"""Rewind: the bad window runs a second time in place, by returning from the vetoed call; and --level trace.
+"""Rewind: the bad window runs a second time in place, by returning from the vetoed call.
 
 A window begins where its optimizer stepped last. Where another one has stepped since (a GAN's discriminator), that step
 is undone by a copy from before it, and the second run takes it once more: the jump."""
@@ -14,12 +14,13 @@ from ..base import compat
 from ..base.robust import in_any_case
 from ..capsules import capsule
 from ..findings import carried, findings
-from ..program import discover, quiet, readers, rehearsal, sinks as sinks_of, streams
+from ..program import discover, quiet, ranks, readers, rehearsal, sinks as sinks_of, streams
 from ..program.files import HeldFiles, not_put_back, written_twice
 from ..program.heap import Ledger
 from ..program.quiet import Quiet
 from . import budgets, restart, room
 from .shared import Gradients, trace_continues
+from .way import BadStep, Outcome, Refused, serves
 from .weights import Weights
 
 TYPE_CHECKING = False
@@ -38,28 +39,14 @@ NOT_SO = {
 }
 
 
-def try_trace(session: Session, optimizer: Optimizer | None, alarm: Alarm, sinks: Sequence[Sink]) -> bool:
-    """The step was traced while it ran the first time. False: it was not, or the trace cannot tell."""
-    is_first = _native.has_traced_first_step()
-    if not _native.trace_on() or not (is_first or session.config.level == "trace"):
-        return False
-    if is_first:
-        capsule.stop(session, optimizer, sinks=sinks)
-    found = findings.analyse(session, optimizer, sinks, findings.MAX_OPS if not is_first else 0)
-    if not is_first:
-        session.report.trace_ops = found.pop("ops", None)
-        _native.trace_start()
-    explained = findings.apply(alarm, found)
-    if is_first and explained:
-        session.recorded = True
-    elif is_first:
-        capsule.drop()
-    if explained:
-        why = "the first one is, where the program cannot be started again" if is_first else "--level trace"
-        alarm["rerun_by"], alarm["rerun_text"] = "trace", f"every op was recorded as the step ran ({why})"
-    # What a compiled kernel did inside is not in the trace: another way may run it eagerly and know better. Of a first
-    # step there is none.
-    return explained and (is_first or not compat.compiled_code_ran())
+def attempt(step: BadStep) -> Outcome | Refused:
+    """The way for a bad step whose window is open. A framework's loop keeps in its objects where it stands, and is not
+    rewound; nor is one rank alone of several."""
+    if step.where != "window" or step.optimizer is None or step.session.units.of_framework():
+        return Refused()
+    if step.vote is None and ranks.several():
+        return Refused()
+    return begin(step.session, step.optimizer, step.alarm, step.sinks, vote=step.vote)
 
 
 def begin(
@@ -72,8 +59,8 @@ def begin(
     vote: Vote | None = None,
     down: Sequence[Callable[[], Any]] = (),
     losses: Any = None,
-) -> bool:
-    """Puts the window's start back. True: returning from the vetoed call runs it again. tries: so many ways went wrong.
+) -> Outcome | Refused:
+    """Puts the window's start back: returning from the vetoed call runs it again. tries: so many ways went wrong.
     vote: of several ranks, which go back together or not at all. down: counts objects of the program down
     (Ledger.down). losses: of the first run, where the window has others by now."""
     done, why = _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses)
@@ -82,8 +69,8 @@ def begin(
     if why:
         if vote is not None and not done:
             why = vote.cast(why)
-        findings.passed_over(alarm, why)
-    return not why
+        return Refused(why)
+    return Outcome(runs_again=True)
 
 
 def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses):
@@ -344,29 +331,11 @@ def _end(session, optimizer, pending):
         as_before = _as_before_second_run(optimizer, pending)
         _native.trace_clear()
         _native.tape_clear()
-        if (
-            as_before
-            and down
-            and begin(
-                session,
-                optimizer,
-                alarm,
-                pending["sinks"],
-                pending["tries"],
-                pending["expected"],
-                down=down,
-                losses=pending["losses"],
-            )
-        ):
-            session.pending.update(twice=twice, shorter=shorter)
+        if as_before and down and _begin_again(session, pending, pending["tries"], twice, shorter, down):
             return "again"
-        if (
-            as_before
-            and (tries := _longer_way(optimizer, pending)) is not None
-            and begin(session, optimizer, alarm, pending["sinks"], tries, pending["expected"], losses=pending["losses"])
-        ):
-            session.pending.update(twice=twice, shorter=shorter)
-            return "again"
+        if as_before and (tries := _longer_way(optimizer, pending)) is not None:
+            if _begin_again(session, pending, tries, twice, shorter):
+                return "again"
         alarm["rerun_text"] += written_twice(twice) + not_put_back(lost)
         if as_before and shorter and (session.second_runs.in_place_only() or not restart.is_possible(session)):
             return _told_by_the_shorter(session, alarm, shorter)
@@ -420,6 +389,16 @@ def _end(session, optimizer, pending):
     if passed_over:
         alarm["rerun_text"] += f" ({passed_over})"
     alarm["rerun_text"] += not_put_back(lost)
+    return True
+
+
+def _begin_again(session, pending, tries, twice, shorter, down=()):
+    """Tries another second run in the place of one that went wrong."""
+    optimizer, alarm, sinks, expected = (pending[key] for key in ("optimizer", "alarm", "sinks", "expected"))
+    outcome = begin(session, optimizer, alarm, sinks, tries, expected, down=down, losses=pending["losses"])
+    if not serves(outcome, alarm):
+        return False
+    session.pending.update(twice=twice, shorter=shorter)
     return True
 
 
