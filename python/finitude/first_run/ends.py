@@ -9,7 +9,7 @@ from ..errors import NonFiniteError
 from ..findings import findings, story
 from ..findings.report import INNER
 from ..program import sinks as sinks_of
-from ..second_run import damage, dropped, ladder, late, recall, restart, rewind, together
+from ..second_run import damage, dropped, ladder, late, recall, restart, rewound, together
 from ..second_run.way import BadStep, climb
 from . import byhand, refused
 
@@ -70,7 +70,7 @@ def of_exception(session: Session, error: BaseException | None, words: str, acti
 def second_run_lost(session: Session) -> NonFiniteError | None:
     """The program ended inside a second run: the next way explains the alarm, which is what ends the program. None: it
     was of a step that the script itself had left out, and ends nothing."""
-    pending = rewind.abandon(session)
+    pending = rewound.abandon(session)
     alarm = pending["alarm"]
     if "advisory" in alarm:
         dropped.end(session, alarm, False)
@@ -94,7 +94,7 @@ def unexplained(session: Session, why: str) -> bool:
     session.hand.lost()
     alarm = session.report.unexplained
     if session.pending is not None:
-        alarm = rewind.abandon(session)["alarm"]
+        alarm = rewound.abandon(session)["alarm"]
     if alarm is None:
         return False
     findings.passed_over(alarm, f"{why} while the step was being explained")

@@ -26,6 +26,7 @@ from ..second_run import (
     recall,
     restart,
     rewind,
+    rewound,
     shared,
     tape,
     together,
@@ -342,7 +343,7 @@ class Session:
     def _second_run_ended(self, optimizer):
         alarm, self.pending, self.vote = self.pending, None, self.pending["vote"]
         self.acting = minimal.Acting(alarm["alarm"])
-        verdict = self.part(rewind.end, self, optimizer, alarm)
+        verdict = self.part(rewound.end, self, optimizer, alarm)
         _native.consume_losses(optimizer)
         if verdict == "again":
             return verdict

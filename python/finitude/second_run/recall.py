@@ -16,9 +16,9 @@ from ..capsules import capsule
 from ..errors import Reached, raised_from_ours
 from ..findings import carried, findings
 from ..program import discover, ranks, sinks as sinks_of
-from ..program.files import HeldFiles, written_twice
+from ..program.files import written_twice
 from ..program.heap import Ledger
-from ..program.quiet import Quiet
+from .isolation import IsolatedRun
 from .shared import trace_continues
 from .way import BadStep, Outcome, Refused, serves
 
@@ -148,8 +148,8 @@ class _SecondRun:
         self.ledger = Ledger(sys._getframe(), params.values(), watched)
         session.holds.hold(discover.sharing(optimizer))
         session.holds.hold_scaler(self.scaler)
-        self.files = HeldFiles()
-        self.quiet, self.eager = Quiet(), compat.run_eagerly()
+        self.isolation = IsolatedRun(self.ledger)
+        self.isolation.begin()
         self.result: Any = None
         self.units.again, self.units.again_at = optimizer, None
         _native.begin_again()
@@ -179,9 +179,7 @@ class _SecondRun:
         since = _native.loss_serial()
         # inside the step of an optimizer: what is called is the program's, and no arithmetic of the optimizer
         _native.trace_stop()
-        _native.trace_clear()
-        _native.trace_start()
-        capsule.begin(self.session, self.log[0].generators)
+        self.isolation.record(self.session, self.log[0].generators)
         try:
             for unit in self.log:
                 self.result = unit.call_again()
@@ -211,7 +209,7 @@ class _SecondRun:
             _native.checksum(g.get_state()) for g in self.later_known
         ]
         self.same = now == self.expected and drew_alike
-        if not self.same and self.eager is None:
+        if not self.same and not self.isolation.is_eager:
             return "loss or gradients came out with other bits" if drew_alike else "other random numbers were drawn"
         return None
 
@@ -237,7 +235,7 @@ class _SecondRun:
             ", on all ranks together" if self.vote is not None else ""
         )
         text = f"{', '.join(sorted(names))} called again in place{times}" + (
-            ", eagerly instead of compiled" if self.eager else ""
+            ", eagerly instead of compiled" if self.isolation.is_eager else ""
         )
         found = {}
         if self.same or failed_again:
@@ -270,15 +268,13 @@ class _SecondRun:
         """Everything as before the second run. Returns the names of what could not be, and what was written or done
         twice."""
         self.units.again = None
-        *_, lost, twice, _, _, _ = in_any_case(
+        *_, twice, lost, _ = in_any_case(
             lambda: self.session.told.leave(self.optimizer, self.alarm, self.ledger),
             _native.trace_stop,
             _native.trace_clear,
             self._put_gradients_back,
-            self.ledger.put_back,
-            self.files.end,
-            self.quiet.end,
-            lambda: compat.end_eager(self.eager),
+            self.isolation.end,
+            self.isolation.put_objects_back,
             _native.end_again,
         )
         trace_continues(self.session)
