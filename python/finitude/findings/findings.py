@@ -231,7 +231,7 @@ def analyse(
             float(session.config.experiments),
             last,
             ranks.several(),
-            session.refused,
+            session.second_run.is_without_tensor,
         )
     )
     _native.trace_clear()

@@ -42,7 +42,7 @@ def of_exception(session: Session, error: BaseException | None, words: str, acti
         return None
     optimizer, alarm, sinks = found
     unproven = alarm.pop("unproven", "")
-    session.refused = not explained and not sinks and optimizer is not None
+    session.second_run.note_without_tensor(not explained and not sinks and optimizer is not None)
     alarm["text"], alarm["action"] = f"{alarm['text']}; {words}", action
     begin(session, alarm)
     again = session.config.on_alarm != "raise"
@@ -52,7 +52,7 @@ def of_exception(session: Session, error: BaseException | None, words: str, acti
             alarm, "a backward pass that ended by an exception is not run again where there is no optimizer"
         )
     if explained and session.units.recorded_at == _native.windows_closed():
-        session.recorded = True
+        session.second_run.note_recorded()
     if not explained and again:
         climb(ladder.AFTERWARDS, BadStep(session, optimizer, alarm, sinks, is_dropped=True))
     if unproven and not alarm["births"]:
@@ -61,7 +61,7 @@ def of_exception(session: Session, error: BaseException | None, words: str, acti
     if optimizer is not None:
         damage.applied_before(session, optimizer, alarm)
         damage.left_behind(session, optimizer, alarm)
-    if session.recorded and capsule.wanted(session):
+    if session.second_run.is_recorded and capsule.wanted(session):
         alarm["capsule"] = capsule.write(session, alarm)
     _native.consume_losses(optimizer)
     return alarm
@@ -93,7 +93,7 @@ def unexplained(session: Session, why: str) -> bool:
     there was one."""
     session.hand.lost()
     alarm = session.report.unexplained
-    if session.pending is not None:
+    if session.second_run.pending is not None:
         alarm = rewound.abandon(session)["alarm"]
     if alarm is None:
         return False

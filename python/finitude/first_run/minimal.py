@@ -49,12 +49,12 @@ def decide(
         return None
     if name == "first_seen":
         session.part(_watch, optimizer)
-    pending, session.pending = session.pending, None
+    pending = session.second_run.give_up()
     acting, session.acting = session.acting, None
     alarm = (
         pending["alarm"] if pending is not None else acting.alarm if acting is not None else session.report.unexplained
     )
-    session.report.unexplained, session.recorded = None, False
+    session.report.unexplained = None
     if pending is not None:
         session.part(rewind.give_up, optimizer, pending)
         session.part(session.holds.release)

@@ -30,10 +30,11 @@ from ..second_run import (
     shared,
     tape,
     together,
-    traced as by_trace,
+    traced,
     unwritten as by_memory,
 )
 from ..second_run.shared import Told
+from ..second_run.under_way import SecondRun
 from ..second_run.way import BadStep, climb
 from . import allowed, at_start, byhand, drops, ends, failures, minimal, settled
 from .hold import Holds
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, AnyTarget, Birth, Config, Optimizer, Sink, Tensor, Verdict, Vote
+    from ..base.types import Alarm, AnyTarget, Birth, Config, Optimizer, Sink, Tensor, Verdict
 
 
 class Session:
@@ -68,19 +69,15 @@ class Session:
         self.second_runs = _native.SecondRuns(config.on_alarm)
         self.scaler_skips = _native.ScalerSkips()
         self.skipped = collections.Counter()  # windows that a GradScaler left out, by optimizer
-        self.recorded = False  # a second run is on the tape: its capsule is yet to be written
         self.capsules = {}  # folder -> the alarm of a capsule that is being written beside the program
         self.hurried = False  # somebody ended the program, and waits for that
-        self.pending: Any = None  # Pending: the alarm that the second run under way is to explain
-        self.by_trace: Any = None  # an alarm that its trace explains, as it was
-        self.taped = False  # the operators of each step are recorded
-        self.vote: Vote | None = None  # of the ranks that have just run a step again together
+        self.second_run = SecondRun()
+        self.traced = traced.Traced()
+        self.tape_level = tape.TapeLevel()
         self.allowed, self.saved = [], {}
         self.generators = []  # the program's own, part of every snapshot
         self.draws, self.first_step, self.drops = intake.Draws(), first_step.FirstStep(self), drops.Drops(self)
-        self.explained_drop = False  # one step that the script dropped is explained
-        self.looked_at = 0  # its bad losses on the tape in hand
-        self.long_row: Any = None  # the first row of losses as long as --max-skips that the script dropped
+        self.dropping = dropped.Dropping()
         self.has_time = False  # the program came to its end by itself: nobody waits for the process to be gone
         self.vanished = set()  # ordinals of optimizers whose gradients became zero
         self.overflowed = set()  # names of optimizer state that an advisory told of
@@ -101,7 +98,7 @@ class Session:
         _native.set_device_policy(config.on_alarm)
         kept_step.begin(self)
         self.device_library = late.open_library(HOME)
-        self.ending = self.done = self.written = self.refused = False
+        self.ending = self.done = self.written = False
 
     on_stream_met, on_kept, on_left_bad = streams.met, kept_step.name, dropped.backward_ended
     on_bad_backward, on_dropped, on_asked_row = drops.begins, drops.grown, drops.asked
@@ -115,7 +112,7 @@ class Session:
     def _register(self, optimizer):
         guard.register(optimizer)
         late.register(self, optimizer)
-        tape.begin(self)
+        self.tape_level.begin(self)
         from . import install
 
         install.watch_numpy()
@@ -185,8 +182,8 @@ class Session:
         checked = _native.dropped_checks()
         if self.target is not None:
             return self.target.on_window(self, optimizer, checked)
-        if self.pending is not None:
-            passed = rewind.passes(self.pending, optimizer)
+        if self.second_run.pending is not None:
+            passed = rewind.passes(self.second_run.pending, optimizer)
             if passed == "left out":
                 _native.put_back(intake.iterates_data())
             return {"applied": None, "left out": True}[passed] if passed else self._second_run_ended(optimizer)
@@ -318,14 +315,14 @@ class Session:
         self.acting = minimal.Acting(alarm, where == "written", undone)
         self.part(ends.begin, self, alarm)
         self.part(self.told.note_bad, sinks)
-        traced = by_trace.is_possible(self, where)
+        is_traced = traced.is_possible(self, where)
         vote = (
             self.part(together.vote_on, self, optimizer, alarm)
             if rerun_wanted and where == "window" and self.config.level == "gate"
             else None
         )
         kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
-        if rerun_wanted and self.part(shared.runs_again, self, alarm, kind, where, traced, vote):
+        if rerun_wanted and self.part(shared.runs_again, self, alarm, kind, where, is_traced, vote):
             found_at = alarm["step"]
             step = BadStep(self, optimizer, alarm, sinks, where, undone, loss, vote)
             outcome = self.part(climb, ladder.ALL, step, self.part)
@@ -341,7 +338,8 @@ class Session:
         return self._conclude(optimizer, alarm, where in ("written", "search"), undone)
 
     def _second_run_ended(self, optimizer):
-        alarm, self.pending, self.vote = self.pending, None, self.pending["vote"]
+        alarm = self.second_run.take()
+        self.second_run.join(alarm["vote"])
         self.acting = minimal.Acting(alarm["alarm"])
         verdict = self.part(rewound.end, self, optimizer, alarm)
         _native.consume_losses(optimizer)
@@ -350,7 +348,7 @@ class Session:
         if "advisory" in alarm["alarm"]:
             dropped.end(self, alarm["alarm"], verdict, alarm["optimizer"])
             return None if alarm["optimizer"] is optimizer else self.on_window(optimizer)
-        if not by_trace.ended(self, alarm["alarm"], verdict):
+        if not self.traced.ended(self, alarm["alarm"], verdict):
             self.part(restart.run, self, alarm["alarm"], alarm["expected"])
         if (own := alarm["optimizer"]) is optimizer:
             return self._conclude(own, alarm["alarm"])
@@ -370,7 +368,7 @@ class Session:
         self.part(growth.tell_weights, self, optimizer, alarm)
         if self.saved:
             alarm["saved"] = dict(self.saved)
-        recorded, self.recorded = self.recorded and capsule.wanted(self), False
+        recorded = self.second_run.take_recorded() and capsule.wanted(self)
         if self.part(allowed.covers, self, alarm):
             _native.tape_clear()
             self.report.unexplained = None
@@ -391,7 +389,7 @@ class Session:
             action = "skip"
         if lost and action == "warn":
             action = "skip"  # nothing is left that could be applied
-        if self.vote is not None and self.vote.parted:
+        if self.second_run.vote is not None and self.second_run.vote.parted:
             action = "stop"
         elif not written or undone:
             action = ranks.may_do_alone(
@@ -416,7 +414,7 @@ class Session:
         for inner in guard.inside(optimizer) if action != "warn" and not written else ():
             _native.close_window(inner)
         if action in ("stop", "raise"):
-            self.part(together.part, self.vote)
+            self.part(together.part, self.second_run.vote)
             self.part(self.told.repeats.stopped)
             self.part(self.holds.release)
             if undone or not written:
@@ -481,7 +479,7 @@ class Session:
             self.target.program_ended(self, None)
             return
         self.part(ends.finish, self)
-        self.part(tape.end, self)
+        self.part(self.tape_level.end, self)
         self.part(lambda: drops.at_end(self, self.hand.finish()))
         self.part(unwatched.at_end, self)
         if self.config.level == "trace" and self.report.trace_ops is None:

@@ -71,7 +71,7 @@ def explain(
     if vote is not None:
         if refused := vote.cast(f"closure: {why}" if why else "", f"closure {len(units.log)}"):
             return Refused(refused)
-        session.vote = vote
+        session.second_run.join(vote)
         vote.watch(session)
     if why is None:
         run = _SecondRun(session, optimizer, alarm, returned, error, vote)
@@ -252,7 +252,7 @@ class _SecondRun:
             return None
         findings.apply(alarm, found)
         if self.error is None:
-            self.session.recorded = True
+            self.session.second_run.note_recorded()
         else:  # it is told of when the program has ended by it: of this step, if no other has come by then
             self.units.recorded_at = _native.windows_closed()
         alarm["rerun"] = "persistent"
@@ -281,7 +281,7 @@ class _SecondRun:
         return lost, twice
 
     def _put_gradients_back(self):
-        if not self.session.recorded and self.units.recorded_at is None:
+        if not self.session.second_run.is_recorded and self.units.recorded_at is None:
             _native.tape_clear()
         for p, grad, requires in self.params:
             p.grad = None

@@ -153,8 +153,8 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
     try:
         return _go_back(session, optimizer, alarm, vote, down, pending, params)
     except BaseException:  # a failure of ours, told of elsewhere: the program goes on from where it stood
-        session.pending = None
         in_any_case(
+            session.second_run.take,
             lambda: give_up(optimizer, pending),
             session.holds.release,
         )
@@ -186,7 +186,7 @@ def _go_back(session, optimizer, alarm, vote, down, pending, params):
         if p.grad is not None:
             p.grad = torch.zeros_like(p.grad)
     isolation.begin()
-    session.pending = pending
+    session.second_run.begin(pending)
     for count in down:
         count()
     if rehearsal.is_under_way():

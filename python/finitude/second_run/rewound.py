@@ -132,7 +132,7 @@ def _end(session, optimizer, pending):
     alarm["rerun_text"] += (
         f"; it failed again, but {other}" if other else SAME_BITS if same else "; it failed again, with other bits"
     )
-    session.recorded = not brought
+    session.second_run.note_recorded(not brought)
     if brought:
         _native.tape_clear()  # that step is in the capsule of the other alarm
         alarm["rerun_text"] += (
@@ -151,7 +151,7 @@ def _begin_again(session, pending, tries, twice, shorter, down=()):
     outcome = begin(session, optimizer, alarm, sinks, tries, expected, down=down, losses=pending["losses"])
     if not serves(outcome, alarm):
         return False
-    session.pending.update(twice=twice, shorter=shorter)
+    session.second_run.pending.update(twice=twice, shorter=shorter)
     return True
 
 
@@ -218,7 +218,7 @@ def _put_weights_back(pending):
 
 def abandon(session: Session) -> Pending:
     """The second run did not come back to `step` (the script raised or ended in it)."""
-    pending, session.pending = session.pending, None
+    pending = session.second_run.take()
     isolation = pending["isolation"]
     isolation.drop_recording()
     twice = pending["twice"] + isolation.end()

@@ -33,21 +33,37 @@ def _option(config):
     return "--level tape" if config.level == "tape" else f"--tape-every {config.tape_every}"
 
 
-def begin(session: Session) -> None:
-    """The program has an optimizer: from here on windows are recorded."""
-    every = _wanted(session.config)
-    if session.taped or every is None or session.target is not None:
-        return
-    session.taped = True
-    _native.set_tape_level((session.config.capsule_max or LIMIT_MB) << 20, every)
-    _native.tape_window_begins()
+class TapeLevel:
+    """The recording that the options ask for, from the first optimizer to the end of the program."""
+
+    def __init__(self):
+        self.is_on = False  # the operators of each step are recorded
+
+    def begin(self, session: Session) -> None:
+        """The program has an optimizer: from here on windows are recorded."""
+        every = _wanted(session.config)
+        if self.is_on or every is None or session.target is not None:
+            return
+        self.is_on = True
+        _native.set_tape_level((session.config.capsule_max or LIMIT_MB) << 20, every)
+        _native.tape_window_begins()
+
+    def end(self, session: Session) -> None:
+        """Says what was asked for and not recorded."""
+        if _wanted(session.config) is None or session.target is not None:
+            return
+        option = _option(session.config)
+        if self.is_on and _native.tape_level_lost():
+            session.not_watched(f"operators of steps on a device ({option}): watched as with gate")
+        elif not self.is_on and _native.counters()["backward_calls"]:
+            session.not_watched(f"operators of steps without an optimizer ({option}): watched as with gate")
 
 
 def attempt(step: BadStep) -> Outcome | Refused:
     """Plays the tape of the window in hand, or the template of its optimizer. Where that did what the step did, the
     alarm now tells why."""
     session, optimizer = step.session, step.optimizer
-    if step.where not in ("window", "dropped") or step.vote is not None or not session.taped:
+    if step.where not in ("window", "dropped") or step.vote is not None or not session.tape_level.is_on:
         return Refused()
     why = _native.tape_level_lacks(optimizer)
     if why and session.config.level != "tape":
@@ -134,16 +150,5 @@ def _conclude(session, alarm, found, lost, how):
         else "the step came out finite"
     )
     alarm["rerun_text"] = f"{how}; {outcome}"
-    session.recorded = True
+    session.second_run.note_recorded()
     return ""
-
-
-def end(session: Session) -> None:
-    """Says what was asked for and not recorded."""
-    if _wanted(session.config) is None or session.target is not None:
-        return
-    option = _option(session.config)
-    if session.taped and _native.tape_level_lost():
-        session.not_watched(f"operators of steps on a device ({option}): watched as with gate")
-    elif not session.taped and _native.counters()["backward_calls"]:
-        session.not_watched(f"operators of steps without an optimizer ({option}): watched as with gate")

@@ -285,7 +285,8 @@ class Target:
             if error is None and self.order["first"] < self.order["step"]:
                 self._look_a_last_time(session)
             if error is not None and at_raise.is_about_values(error):
-                self.order["capsule"], session.refused = None, True  # no tensor is left that a replay could come to
+                self.order["capsule"] = None  # no tensor is left that a replay could come to
+                session.second_run.note_without_tensor()
                 self.finish(session, self._mine(), [], raised=True)
         os._exit(3)
 

@@ -13,6 +13,8 @@ from .way import BadStep, Outcome, Refused, Way, climb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ..base.types import Alarm, Session, Verdict
 
 RUN = ("rerun", "rerun_by", "rerun_text", "rerun_verified")
@@ -34,7 +36,7 @@ def attempt(step: BadStep) -> Outcome | Refused:
         return Refused()
     if step.is_dropped:
         return Outcome()
-    return Outcome(runs_again=bool(step.session.part(_begin, step)))
+    return Outcome(runs_again=bool(step.session.part(step.session.traced.begin, step)))
 
 
 def _explain(step):
@@ -51,7 +53,7 @@ def _explain(step):
         _native.trace_start()
     explained = findings.apply(alarm, found)
     if is_first and explained:
-        session.recorded = True
+        session.second_run.note_recorded()
     elif is_first:
         capsule.drop()
     if explained:
@@ -62,34 +64,41 @@ def _explain(step):
     return explained and (is_first or not compat.compiled_code_ran())
 
 
-def _begin(step):
-    """The alarm is explained by its trace. True: returning from the vetoed call runs the step again, for its tape."""
-    session, alarm = step.session, step.alarm
-    session.by_trace = None
-    if session.config.level != "trace" or step.where != "window" or session.config.on_alarm == "raise":
-        return False
-    if session.recorded or not capsule.wanted(session) or ranks.several() or not session.second_runs.take_in_place():
-        return False
-    session.by_trace = alarm, dict(alarm)
-    alarm["rerun_text"] = ""
-    outcome = climb(FOR_TAPE, step)
-    if outcome is not None and outcome.runs_again:
-        return True
-    ended(session, alarm, outcome is not None)
-    return False
+class Traced:
+    """An alarm that its trace has explained, while its step runs again for the tape."""
 
+    def __init__(self):
+        self._alarm: Any = None  # it, and a copy of what it was before that second run
 
-def ended(session: Session, alarm: Alarm, verdict: Verdict) -> Verdict:
-    """verdict: of the second run. True: the alarm is explained, by that or by its trace."""
-    (traced, before), session.by_trace = session.by_trace or (None, None), None
-    if traced is not alarm:
-        return verdict
-    if not verdict:
-        why = alarm["rerun_text"] or "no way"
-        session.not_watched(f"a capsule of step {alarm['step']} (--level trace): it was not run again ({why})")
-        alarm.update({key: before[key] for key in (*RUN, *FOUND)})  # type: ignore[index]  # with `traced` it is there
+    def begin(self, step: BadStep) -> bool:
+        """The alarm is explained by its trace. True: returning from the vetoed call runs its step again."""
+        session, alarm = step.session, step.alarm
+        self._alarm = None
+        if session.config.level != "trace" or step.where != "window" or session.config.on_alarm == "raise":
+            return False
+        if session.second_run.is_recorded or not capsule.wanted(session):
+            return False
+        if ranks.several() or not session.second_runs.take_in_place():
+            return False
+        self._alarm = alarm, dict(alarm)
+        alarm["rerun_text"] = ""
+        outcome = climb(FOR_TAPE, step)
+        if outcome is not None and outcome.runs_again:
+            return True
+        self.ended(session, alarm, outcome is not None)
+        return False
+
+    def ended(self, session: Session, alarm: Alarm, verdict: Verdict) -> Verdict:
+        """verdict: of the second run. True: the alarm is explained, by that or by its trace."""
+        (traced, before), self._alarm = self._alarm or (None, None), None
+        if traced is not alarm:
+            return verdict
+        if not verdict:
+            why = alarm["rerun_text"] or "no way"
+            session.not_watched(f"a capsule of step {alarm['step']} (--level trace): it was not run again ({why})")
+            alarm.update({key: before[key] for key in (*RUN, *FOUND)})  # type: ignore[index]  # as `traced` is
+            return True
+        if not alarm["births"]:
+            alarm.update({key: before[key] for key in FOUND})  # type: ignore[index]  # as `traced` is
+        alarm["rerun_by"], alarm["rerun_text"] = "trace", f"{HOW}; for its capsule it was {alarm['rerun_text']}"
         return True
-    if not alarm["births"]:
-        alarm.update({key: before[key] for key in FOUND})  # type: ignore[index]  # with `traced` it is there
-    alarm["rerun_by"], alarm["rerun_text"] = "trace", f"{HOW}; for its capsule it was {alarm['rerun_text']}"
-    return True

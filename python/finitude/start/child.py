@@ -246,7 +246,7 @@ def _end(session):
 
     session.part(signals.hold, signals.ENDED)
     try:
-        if session.pending is not None:
+        if session.second_run.pending is not None:
             session.part(session.second_run_lost)
         elif error is not None:
             session.part(session.program_raised, error)

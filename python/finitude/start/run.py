@@ -164,7 +164,7 @@ def _look_a_last_time(session, ended):
 
 
 def _last_alarms(session, ended):
-    if session.pending is not None and (lost := session.second_run_lost()) is not None:
+    if session.second_run.pending is not None and (lost := session.second_run_lost()) is not None:
         ended.error, ended.code = lost, 1
     if ended.error is not None or ended.code not in (None, 0):
         session.program_raised(ended.error or ended.exit)
