@@ -36,7 +36,7 @@ def _call(name, args):
     if name not in EACH_STEP:
         signals.hold(signals.GIVES_WAY)
         if session.second_run.pending is None:
-            session.acting = None
+            session.acting.forget()
     with _standing:
         return getattr(session, name)(*args)
 

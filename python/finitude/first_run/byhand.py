@@ -17,7 +17,7 @@ from ..program.files import written_twice
 from ..program.heap import Ledger
 from ..second_run import dropped, hand as again, restart
 from ..second_run.isolation import IsolatedRun
-from . import functional, minimal, rebound
+from . import functional, rebound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ class ByHand:
             bad.ledger.mend()
             self.behind = alarm if is_written and not bad.is_zeroed else None
         session.report.begin(alarm)
-        session.acting = minimal.Acting(alarm, written=applied, action=action)
+        session.acting.begin(alarm, written=applied, action=action)
         signals.hold(signals.GIVES_WAY)
         runs = session.second_runs
         if one.explained is not None:

@@ -13,7 +13,7 @@ from ..findings import findings, story
 from ..program import anomaly, at_raise, discover, ranks, sinks as sinks_of
 from ..second_run import dropped, ladder, restart
 from ..second_run.way import BadStep, climb
-from . import allowed, ends
+from . import ends
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Drops:
         elif not session.second_runs.take(
             alarm["sink"]["kind"],
             False,
-            bool(session.allowed or session.allowed_tensors),
+            session.allowed.is_any(),
             session.config.level == "trace",
         ):
             findings.passed_over(alarm, "no second run was tried any more")
@@ -148,7 +148,7 @@ class Drops:
     def _decide(self, optimizer: Optimizer | None, alarm: Alarm) -> bool:
         session = self.session
         session.report.unexplained = None
-        if allowed.covers(session, alarm):
+        if session.allowed.covers(alarm):
             session.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
             return True
         goes_on = session.config.on_alarm == "warn"

@@ -15,7 +15,36 @@ from . import byhand, refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..base.types import Alarm, Session
+
+
+class Ending:
+    """How the program ends."""
+
+    def __init__(self):
+        self.has_begun = False  # nothing is stopped any more by what is reported from here on
+        self.is_hurried = False  # somebody ended the program, and waits for that
+        self.has_time = False  # it came to its end by itself: nobody waits for the process to be gone
+        self._calls: list[Callable[[], object]] = []
+
+    def begin(self) -> None:
+        self.has_begun = True
+
+    def hurry(self, is_hurried: bool = True) -> None:
+        self.is_hurried = is_hurried
+
+    def note_by_itself(self, by_itself: bool) -> None:
+        self.has_time = by_itself
+
+    def call_before(self, call: Callable[[], object]) -> None:
+        """Before the reports are written, once."""
+        self._calls.append(call)
+
+    def call_all(self, session: Session) -> None:
+        for call in self._calls:
+            session.part(call)
 
 
 def program_raised(session: Session, error: BaseException | None) -> None:
@@ -23,7 +52,7 @@ def program_raised(session: Session, error: BaseException | None) -> None:
     if session.target is not None:
         session.target.program_ended(session, error)
         return
-    session.hurried = isinstance(error, KeyboardInterrupt)
+    session.ending.hurry(isinstance(error, KeyboardInterrupt))
     if unexplained(session, f"{type(error).__name__} ended the program"):
         return
     if isinstance(error, (NonFiniteError, KeyboardInterrupt)) or not _native.is_on():

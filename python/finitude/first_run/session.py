@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import os
 
@@ -50,16 +49,27 @@ if TYPE_CHECKING:
 
 
 class Session:
-    def __init__(self, config: Config, script: str = "", command: Sequence[str] = (), target: AnyTarget | None = None):
+    def __init__(
+        self,
+        config: Config,
+        script: str = "",
+        command: Sequence[str] = (),
+        target: AnyTarget | None = None,
+        start: Any = None,
+        is_member: bool = False,
+    ):
+        """target: in a second process, the step it is to explain. start: how the program was started (started.Start),
+        for starting it again. is_member: one of several processes of a run, and whoever merges them has the last
+        word."""
         self.config = config
         self.report = Report(config, script, command, is_kept=target is None)
         self.teller = Teller(self.report)
-        self.acting: Any = None  # minimal.Acting: the alarm that is being explained or decided about
+        self.acting = minimal.ActedOn()
         self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
         self.failures = failures.Failures(self.report, self.debug)
         self.part = self.failures.part
         self.decided = []  # [optimizer's number, step, what was raised or ""] of steps that were left out
-        self.target = target  # set in a second process: the step it is to explain
+        self.target, self.start, self.member = target, start, is_member
         self.holds = Holds()
         self.told, self.unwritten = Told(), by_memory.Unwritten()
         self.makers = makers.Makers()
@@ -67,40 +77,28 @@ class Session:
         self.hand = byhand.ByHand(self)  # of a program without an optimizer
         self.policy = _native.PolicyMachine(config.on_alarm, config.max_skips)
         self.second_runs = _native.SecondRuns(config.on_alarm)
-        self.scaler_skips = _native.ScalerSkips()
-        self.skipped = collections.Counter()  # windows that a GradScaler left out, by optimizer
-        self.capsules = {}  # folder -> the alarm of a capsule that is being written beside the program
-        self.hurried = False  # somebody ended the program, and waits for that
+        self.scaling = scaling.Scaling()
+        self.capsules = capsule.BeingWritten()
         self.second_run = SecondRun()
         self.traced = traced.Traced()
         self.tape_level = tape.TapeLevel()
-        self.allowed, self.saved = [], {}
+        self.allowed, self.saved = allowed.Allowed(), {}
         self.generators = []  # the program's own, part of every snapshot
         self.draws, self.first_step, self.drops = intake.Draws(), first_step.FirstStep(self), drops.Drops(self)
         self.dropping = dropped.Dropping()
-        self.has_time = False  # the program came to its end by itself: nobody waits for the process to be gone
-        self.vanished = set()  # ordinals of optimizers whose gradients became zero
-        self.overflowed = set()  # names of optimizer state that an advisory told of
-        self.damaged = set()  # ordinals of optimizers whose parameters or state are known to be bad
-        self.applied_in = 0  # the backward inside which a bad step was reported and applied
-        self.left_out = set()  # serials of the bad losses for which a scaler's step was left out
-        self.scaler, self.scaler_decides = None, False  # decides: it is going to skip the step that is being judged
+        self.damaged = damage.Damaged()
         self.started_with = {}  # id(optimizer) -> magnitudes of its parameters before its first step
-        self.allowed_tensors = []
         self.ring_open = False
-        self.start: Any = None  # how the program was started, for starting it again
         self.pid = os.getpid()
-        self.member = False  # one of several processes of a run: whoever merges them has the last word
-        self.leaving = None  # the SystemExit, not 0, that the script left by
-        self.at_end = []  # called once, before the reports are written
         budgets.set_budgets(config, target is not None)
         findings.load_rules(config)
         _native.set_device_policy(config.on_alarm)
         kept_step.begin(self)
         self.device_library = late.open_library(HOME)
-        self.ending = self.done = self.written = False
+        self.ending = ends.Ending()
+        self.done = self.written = False
 
-    on_stream_met, on_kept, on_left_bad = streams.met, kept_step.name, dropped.backward_ended
+    on_kept, on_left_bad = kept_step.name, dropped.backward_ended
     on_bad_backward, on_dropped, on_asked_row = drops.begins, drops.grown, drops.asked
 
     # -- what the engine tells ------------------------------------------------------------------
@@ -141,8 +139,8 @@ class Session:
         self.started_with[id(optimizer)] = discover.magnitudes(optimizer)
         ruined.note_frozen(optimizer)
         _native.note_modules(optimizer, discover.roots(optimizer))
-        bad = at_start.bad(optimizer, self.allowed_tensors)
-        streams.watch(self, optimizer)
+        bad = at_start.bad(optimizer, self.allowed.tensors)
+        self._watch_streams(optimizer)
         self._register(optimizer)  # again: groups may have been added since it was made
         self.on_kept(optimizer)
         if self.target is not None:
@@ -153,6 +151,13 @@ class Session:
         alarm = at_start.alarm(self, optimizer, kind, name, tensor)
         _native.consume_losses(optimizer)
         return at_start.decided(self, optimizer, self.act(optimizer, alarm, [(kind, name, tensor)], where="start"))
+
+    def on_stream_met(self, _: Any) -> None:
+        """A generator stands in a name of the user's frames that did not before."""
+        self._watch_streams()
+
+    def _watch_streams(self, optimizer=None):
+        self.generators = streams.watch(self.generators, optimizer)
 
     def on_backward(self, roots):
         if not dropped.backward_begins(self):
@@ -173,8 +178,7 @@ class Session:
         """GradScaler.step with a bad unscaled loss, which alarms at once (True: leave the call out), or that
         skipped."""
         recall.leave_at(self, optimizer)
-        self.scaler = scaler
-        return scaling.on_step(self, optimizer, skipped)
+        return scaling.on_step(self, optimizer, scaler, skipped)
 
     def on_window(self, optimizer: Optimizer) -> Verdict:
         """Something in the window before `step` is not finite. True: veto. None: apply. May raise NonFiniteError."""
@@ -207,8 +211,7 @@ class Session:
                 )
                 return self.act(optimizer, alarm, found)
         if verdict["kind"] == "nothing":
-            if window["vanished"] and window["ordinal"] not in self.vanished:
-                self.vanished.add(window["ordinal"])
+            if window["vanished"]:
                 damage.look_for_swallowed(self, optimizer, window)
             return "again" if checked and not window["on_device"] and dropped.begin(self, optimizer, window) else None
         if verdict["kind"] == "handled-by-script":
@@ -220,8 +223,8 @@ class Session:
         return self._on_bad_window(optimizer, window, verdict)
 
     def _on_bad_window(self, optimizer, window, verdict):
-        if (inside := _native.backward_under_way()) and inside == self.applied_in:
-            self.damaged.add(window["ordinal"])  # one backward is one alarm, however many optimizers step inside it
+        if (inside := _native.backward_under_way()) and inside == self.damaged.applied_in:
+            self.damaged.mark(window["ordinal"])  # one backward is one alarm, however many optimizers step inside it
             return _native.consume_losses(optimizer)
         bad = [i for i, m in enumerate(window["marks"]) if m >= sinks_of.BAD]
         losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
@@ -276,10 +279,10 @@ class Session:
     # -- what is done about it ------------------------------------------------------------------
 
     def new_alarm(self, optimizer: Optimizer, kind: str, name: str, step: int | None = None) -> Alarm:
-        self.scaler = discover.scaler_of(optimizer) or self.scaler
+        self.scaling.look_for(optimizer)
         window = _native.window(optimizer)
         if window["ordinal"] in self.damaged and not ruined.sinks(self, optimizer):
-            self.damaged.discard(window["ordinal"])  # the script put them right, from a checkpoint perhaps
+            self.damaged.clear(window["ordinal"])
         return self.alarm_of(
             type(optimizer).__name__, window["ordinal"], window["step"] if step is None else step, kind, name
         )
@@ -312,7 +315,7 @@ class Session:
         where the bad value is: "window", open at `step`; "skipped", the same of one that a GradScaler has left out;
         "written" by the step just taken; made by a "search" along a line; "earlier", by an unknown step; there at the
         "start". undone: what the step wrote has been put back. loss: the bad one that a search began with."""
-        self.acting = minimal.Acting(alarm, where == "written", undone)
+        self.acting.begin(alarm, where == "written", undone)
         self.part(ends.begin, self, alarm)
         self.part(self.told.note_bad, sinks)
         is_traced = traced.is_possible(self, where)
@@ -340,7 +343,7 @@ class Session:
     def _second_run_ended(self, optimizer):
         alarm = self.second_run.take()
         self.second_run.join(alarm["vote"])
-        self.acting = minimal.Acting(alarm["alarm"])
+        self.acting.begin(alarm["alarm"])
         verdict = self.part(rewound.end, self, optimizer, alarm)
         _native.consume_losses(optimizer)
         if verdict == "again":
@@ -362,14 +365,14 @@ class Session:
     def _conclude(self, optimizer, alarm, written=False, undone=False, lost=False):
         """lost: the program is not at that step any more."""
         ordinal = alarm.get("optimizer_ordinal", 0)
-        self.acting = minimal.Acting(alarm, written, undone)
+        self.acting.begin(alarm, written, undone)
         self.part(damage.applied_before, self, optimizer, alarm)
         self.part(self.unwritten.tell, self, optimizer, alarm)
         self.part(growth.tell_weights, self, optimizer, alarm)
         if self.saved:
             alarm["saved"] = dict(self.saved)
         recorded = self.second_run.take_recorded() and capsule.wanted(self)
-        if self.part(allowed.covers, self, alarm):
+        if self.part(self.allowed.covers, alarm):
             _native.tape_clear()
             self.report.unexplained = None
             self.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
@@ -380,8 +383,9 @@ class Session:
         self.part(self.told.point_back, ordinal, alarm)
         self.part(self.told.tell, optimizer, alarm)
         self.report.add_alarm(alarm)
-        call = alarm["step"] + self.skipped[ordinal]  # steps that a GradScaler left out are in the row too
-        action = self.acting.action = self.policy.on_alarm(ordinal, call, alarm["harmless"])
+        call = alarm["step"] + self.scaling.skipped[ordinal]  # steps that a GradScaler left out are in the row too
+        action = self.policy.on_alarm(ordinal, call, alarm["harmless"])
+        self.acting.note_action(action)
         if action == "rollback" and alarm["weights"] == "damaged":
             action = "stop"
             alarm["text"] += "; there is no copy to roll back to (--undo-mb)"
@@ -421,23 +425,27 @@ class Session:
                 self.part(lambda: _native.put_back(intake.iterates_data()))
             text = story.message(self.report, alarm, "; the step was undone" * undone)
             if not written:
-                self.decided.append([ordinal, alarm["step"], text])
+                self.note_decided(ordinal, alarm["step"], text)
             raise NonFiniteError(text, report=alarm)
         if written and not undone:
             return None
         if action == "skip":
             if not written:
-                self.decided.append([ordinal, alarm["step"], ""])
+                self.note_decided(ordinal, alarm["step"])
             return self.part(self.go_on_without, optimizer, alarm["step"], otherwise=True)
         self.part(self.holds.release)
         return None
+
+    def note_decided(self, ordinal: int, step: int, raised: str = "") -> None:
+        """A step of that optimizer is left out. raised: what the program was given for it."""
+        self.decided.append([ordinal, step, raised])
 
     def go_on_without(self, optimizer: Optimizer, step: int) -> bool:
         """Everything goes on as if the loop had said `continue` right after the batch of that step was fetched (see
         Draws)."""
         self.part(self.draws.left_out, optimizer, step)
         held = sinks_of.watched_optimizers() if _native.backward_under_way() else discover.sharing(optimizer)
-        self.holds.leave_out(held, step, self.scaler)
+        self.holds.leave_out(held, step, self.scaling.scaler)
         return True
 
     # -- the end --------------------------------------------------------------------------------
@@ -451,6 +459,14 @@ class Session:
         if rehearsal.is_under_way():
             rehearsal.end(rehearsal.ASTRAY)
         return ends.second_run_lost(self)
+
+    def begin_program(self) -> None:
+        """A cell of a notebook begins: second runs are counted anew."""
+        self.second_runs = _native.SecondRuns(self.config.on_alarm)
+
+    def save(self, name: str, statistic: Any) -> None:
+        """What the program wants to see in the report of an alarm in this step."""
+        self.saved[name] = statistic
 
     def not_watched(self, what: str) -> None:
         if what not in self.report.not_watched:
@@ -473,8 +489,7 @@ class Session:
         self.done = True
         self.part(ends.unexplained, self, why)
         self.part(self.holds.release)
-        for call in self.at_end:
-            self.part(call)
+        self.part(self.ending.call_all, self)
         if self.target is not None:
             self.target.program_ended(self, None)
             return
@@ -488,7 +503,7 @@ class Session:
 
     def write(self) -> None:
         self.written = True
-        self.part(capsule.finish, self, self.hurried)
+        self.part(capsule.finish, self, self.ending.is_hurried)
         if self.member and not self.part(self.report.worth_writing, otherwise=True):
             return
         written = self.part(self.report.write)

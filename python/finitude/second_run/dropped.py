@@ -181,7 +181,7 @@ def at_end(session: Session, told: bool) -> Alarm | None:
         waiting = _native.waiting_checks()
         count = tell_checked(session, _native.dropped_checks() + waiting)
         if waiting and count >= max(1, session.config.max_skips) and not session.report.alarms:
-            return {**row_alarm(session, count, session.has_time), "action": "the program went on to its end"}
+            return {**row_alarm(session, count, session.ending.has_time), "action": "the program went on to its end"}
     _explain(session)
     return _of_long_row(session) if session.dropping.long_row is not None and not session.report.alarms else None
 
@@ -240,7 +240,7 @@ def _explain(session):
         or session.config.on_alarm == "raise"
         or session.report.alarms
         or ranks.several()
-        or not session.has_time
+        or not session.ending.has_time
     ):
         return
     found = sinks_of.pending_window(session) or sinks_of.lost_window(session) or sinks_of.checked_window(session)

@@ -141,7 +141,7 @@ class _SecondRun:
         # DistributedDataParallel may keep gradients as views of memory of its own, which a second backward writes.
         kept = (lambda g: g.clone() if g is not None else None) if vote is not None else (lambda g: g)
         self.params = [(p, kept(p.grad), p.requires_grad) for p in params.values()]
-        self.scaler = session.scaler
+        self.scaler = session.scaling.scaler
         self.stages = (
             {k: dict(v) for k, v in self.scaler._per_optimizer_states.items()} if self.scaler is not None else {}
         )

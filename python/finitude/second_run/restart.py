@@ -115,7 +115,7 @@ def _run(session, alarm, expected, where, hand=None, then=None):
     if then is not None:
         order["decided"], order["named"], order["took"] = then
     if where == "skipped":
-        order["skips"] = session.skipped[alarm["optimizer_ordinal"]]
+        order["skips"] = session.scaling.skipped[alarm["optimizer_ordinal"]]
     found, why, files, folder = _ask(session, alarm, order, more, recorded)
     if found is None:
         shutil.rmtree(

@@ -107,7 +107,7 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
         # Of a loss that a scaler scales or compiled code made, and of a way that begins in the middle of the window, it
         # is not known what it is to be.
         losses = losses or [loss["value"] for loss in _native.window(optimizer)["losses"]]
-        tells = not jumps and not over and session.scaler is None and not compat.compiled_code_ran()
+        tells = not jumps and not over and session.scaling.scaler is None and not compat.compiled_code_ran()
         tells_more = tells and restart.is_possible(session)
         told = rehearsal.Rehearsal(
             [*(over or [optimizer]), *left_out],
@@ -180,7 +180,7 @@ def _go_back(session, optimizer, alarm, vote, down, pending, params):
     session.holds.hold(
         [*sinks_of.watched_optimizers(), *(sharing for o in stepping for sharing in discover.sharing(o))]
     )
-    session.holds.hold_scaler(session.scaler)
+    session.holds.hold_scaler(session.scaling.scaler)
     pending["others"] = Gradients(optimizer, params, vote is not None)
     for p in params:
         if p.grad is not None:

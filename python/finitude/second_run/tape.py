@@ -131,7 +131,7 @@ def _conclude(session, alarm, found, lost, how):
     order_dependent = told["verdict"] == "order-dependent"
     if not (order_dependent and not told["bad_again"]):
         births = found.get("births")
-        if not births and (lost or session.allowed_tensors == []):
+        if not births and (lost or not session.allowed.tensors):
             return "it does not show where the value was born"
         # What was there as the tape began, or was made by what is not on it, may have been computed in this step all
         # the same.
