@@ -7,35 +7,26 @@ import os
 
 from .. import _native
 from ..base import HOME
-from ..base.plain_json import number
 from ..base.say import say
 from ..capsules import capsule
 from ..errors import NonFiniteError
-from ..findings import clipped_away, findings, growth, kept_step, story, unwatched
+from ..findings import findings, kept_step, unwatched
 from ..findings.report import Report
-from ..program import discover, guard, intake, makers, ranks, rehearsal, ruined, scaling, sinks as sinks_of, streams
-from ..program.counts import count_text
+from ..program import discover, guard, intake, makers, rehearsal, ruined, scaling, sinks as sinks_of, streams
 from ..second_run import (
     budgets,
     damage,
     dropped,
     first_step,
-    ladder,
     late,
     recall,
-    restart,
-    rewind,
-    rewound,
-    shared,
     tape,
-    together,
     traced,
     unwritten as by_memory,
 )
 from ..second_run.shared import Told
 from ..second_run.under_way import SecondRun
-from ..second_run.way import BadStep, climb
-from . import allowed, at_start, byhand, drops, ends, failures, minimal, settled
+from . import allowed, at_start, byhand, decision, drops, ends, failures, minimal, windows
 from .hold import Holds
 from .teller import Teller
 from .units import Units
@@ -45,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, AnyTarget, Birth, Config, Optimizer, Sink, Tensor, Verdict
+    from ..base.types import Alarm, AnyTarget, Birth, Config, Optimizer
 
 
 class Session:
@@ -180,86 +171,6 @@ class Session:
         recall.leave_at(self, optimizer)
         return scaling.on_step(self, optimizer, scaler, skipped)
 
-    def on_window(self, optimizer: Optimizer) -> Verdict:
-        """Something in the window before `step` is not finite. True: veto. None: apply. May raise NonFiniteError."""
-        recall.leave_at(self, optimizer)
-        checked = _native.dropped_checks()
-        if self.target is not None:
-            return self.target.on_window(self, optimizer, checked)
-        if self.second_run.pending is not None:
-            passed = rewind.passes(self.second_run.pending, optimizer)
-            if passed == "left out":
-                _native.put_back(intake.iterates_data())
-            return {"applied": None, "left out": True}[passed] if passed else self._second_run_ended(optimizer)
-        self.part(self.draws.note)
-        window = _native.window(optimizer)
-        if (told := at_start.told(optimizer, window["step"])) is not None:
-            return told[0]
-        verdict = _native.window_verdict(optimizer, False)
-        self.part(dropped.tell_checked, self, checked)
-        self.part(dropped.tell_norms, self, optimizer, window["step"])
-        if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in self.damaged:
-            if found := ruined.sinks(self, optimizer):
-                return damage.found_late(self, optimizer, window, found)
-        if verdict["norm_overflow"]:
-            clipped_away.tell(self, optimizer, window["step"], window)
-        if verdict["kind"] != "alarm" and _native.buffers_turned_nan():
-            if found := sinks_of.bad_buffers(optimizer):
-                alarm = self.new_alarm(optimizer, "buffer", found[0][1])
-                alarm["text"] = (
-                    f"the buffer {found[0][1]} took in {count_text(found[0][2])}; loss and gradients are finite"
-                )
-                return self.act(optimizer, alarm, found)
-        if verdict["kind"] == "nothing":
-            if window["vanished"]:
-                damage.look_for_swallowed(self, optimizer, window)
-            return "again" if checked and not window["on_device"] and dropped.begin(self, optimizer, window) else None
-        if verdict["kind"] == "handled-by-script":
-            dropped.tell(self, window["step"], dropped.GRADIENTS, verdict["times"])
-            if not window["on_device"] and dropped.begin(self, optimizer, window):
-                return "again"
-            _native.consume_losses(optimizer)
-            return None
-        return self._on_bad_window(optimizer, window, verdict)
-
-    def _on_bad_window(self, optimizer, window, verdict):
-        if (inside := _native.backward_under_way()) and inside == self.damaged.applied_in:
-            self.damaged.mark(window["ordinal"])  # one backward is one alarm, however many optimizers step inside it
-            return _native.consume_losses(optimizer)
-        bad = [i for i, m in enumerate(window["marks"]) if m >= sinks_of.BAD]
-        losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
-        names = discover.names(optimizer)
-        params = discover.parameters(optimizer)
-        sinks = [("gradient", names[i], g) for i in bad if (g := params[i].grad) is not None]
-        name = "loss" if losses else "grad_output" if verdict["is_grad_output"] else names[bad[0]]
-        alarm = self.new_alarm(optimizer, verdict["sink"], name)
-        # Inside backward the gradients to come are not known yet.
-        alarm["harmless"] = verdict["harmless"] and not inside and window["ordinal"] not in self.damaged
-        alarm["micro_batch"] = verdict["micro_batch"]
-        alarm["loss"] = number(float(window["losses"][-1]["value"])) if window["losses"] else None
-        alarm["gradients"] = {
-            "bad": [
-                {"name": n, **{k: s[k] for k in ("nan", "inf", "numel")}}
-                for _, n, g in sinks[:64]
-                if (s := _native.statistics(g)) is not None
-            ],
-            "clean": sum(1 for m in window["marks"] if m == 1),
-        }
-        value = (
-            f"loss is {'NaN' if losses[0]['value'] != losses[0]['value'] else 'Inf'}"
-            if losses
-            else f"gradient of {name} is not finite"
-        )
-        alarm["text"] = value + (growth.beside_bad_loss(self, optimizer) if alarm["harmless"] else "")
-        _native.consume_losses(optimizer)
-        if not losses and not window["on_device"] and self.told.take_over(optimizer, alarm):
-            return self._conclude(optimizer, alarm)
-        return self.act(optimizer, alarm, sinks)
-
-    def on_written(self, optimizer: Optimizer) -> Verdict:
-        """The optimizer's own arithmetic wrote a non-finite parameter or state."""
-        return damage.just_written(self, optimizer)
-
     leave_out, on_late = staticmethod(guard.leave_out), late.told  # late: of an earlier step, that nobody waited for
 
     def on_armed(self, optimizer: Optimizer) -> None:
@@ -275,8 +186,11 @@ class Session:
         return closures.wrap(self, optimizer, args, kwargs)
 
     on_unit_raised, on_backward_raised = recall.raised, drops.raised
+    on_window, on_written = windows.judge, damage.just_written
 
     # -- what is done about it ------------------------------------------------------------------
+
+    act = decision.act
 
     def new_alarm(self, optimizer: Optimizer, kind: str, name: str, step: int | None = None) -> Alarm:
         self.scaling.look_for(optimizer)
@@ -298,143 +212,6 @@ class Session:
             self.report.advisories.append(
                 {"kind": kind, "step": step, "text": text, "births": list(births), "cause": cause}
             )
-
-    def act(
-        self,
-        optimizer: Optimizer,
-        alarm: Alarm,
-        sinks: Sequence[Sink],
-        where: str = "window",
-        undone: bool = False,
-        rerun_wanted: bool = True,
-        loss: Tensor | None = None,
-    ) -> Verdict:
-        """Explains the alarm and carries out the policy. True: veto. "again": the window runs a second time. None:
-        apply.
-
-        where the bad value is: "window", open at `step`; "skipped", the same of one that a GradScaler has left out;
-        "written" by the step just taken; made by a "search" along a line; "earlier", by an unknown step; there at the
-        "start". undone: what the step wrote has been put back. loss: the bad one that a search began with."""
-        self.acting.begin(alarm, where == "written", undone)
-        self.part(ends.begin, self, alarm)
-        self.part(self.told.note_bad, sinks)
-        is_traced = traced.is_possible(self, where)
-        vote = (
-            self.part(together.vote_on, self, optimizer, alarm)
-            if rerun_wanted and where == "window" and self.config.level == "gate"
-            else None
-        )
-        kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
-        if rerun_wanted and self.part(shared.runs_again, self, alarm, kind, where, is_traced, vote):
-            found_at = alarm["step"]
-            step = BadStep(self, optimizer, alarm, sinks, where, undone, loss, vote)
-            outcome = self.part(climb, ladder.ALL, step, self.part)
-            if outcome is not None and outcome.runs_again:
-                return "again"  # _second_run_ended goes on from here
-            if where == "start":
-                findings.as_loaded_state(alarm)
-                self.unwritten.asked(alarm)
-            elif where == "earlier":
-                damage.tell_writer(alarm, found_at, outcome.found_in if outcome is not None else "")
-        elif vote:
-            vote.cast("it runs no more steps again")
-        return self._conclude(optimizer, alarm, where in ("written", "search"), undone)
-
-    def _second_run_ended(self, optimizer):
-        alarm = self.second_run.take()
-        self.second_run.join(alarm["vote"])
-        self.acting.begin(alarm["alarm"])
-        verdict = self.part(rewound.end, self, optimizer, alarm)
-        _native.consume_losses(optimizer)
-        if verdict == "again":
-            return verdict
-        if "advisory" in alarm["alarm"]:
-            dropped.end(self, alarm["alarm"], verdict, alarm["optimizer"])
-            return None if alarm["optimizer"] is optimizer else self.on_window(optimizer)
-        if not self.traced.ended(self, alarm["alarm"], verdict):
-            self.part(restart.run, self, alarm["alarm"], alarm["expected"])
-        if (own := alarm["optimizer"]) is optimizer:
-            return self._conclude(own, alarm["alarm"])
-        alarm["alarm"]["rerun_text"] += (
-            f"; the program goes on at a step of {type(optimizer).__name__} that the first run did not take"
-        )
-        _native.consume_losses(own)
-        self._conclude(own, alarm["alarm"], lost=True)
-        return self.on_window(optimizer)
-
-    def _conclude(self, optimizer, alarm, written=False, undone=False, lost=False):
-        """lost: the program is not at that step any more."""
-        ordinal = alarm.get("optimizer_ordinal", 0)
-        self.acting.begin(alarm, written, undone)
-        self.part(damage.applied_before, self, optimizer, alarm)
-        self.part(self.unwritten.tell, self, optimizer, alarm)
-        self.part(growth.tell_weights, self, optimizer, alarm)
-        if self.saved:
-            alarm["saved"] = dict(self.saved)
-        recorded = self.second_run.take_recorded() and capsule.wanted(self)
-        if self.part(self.allowed.covers, alarm):
-            _native.tape_clear()
-            self.report.unexplained = None
-            self.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
-            return None
-        if recorded:
-            alarm["capsule"] = self.part(capsule.write, self, alarm, beside=True)
-        alarm.pop("optimizer_ordinal", None)
-        self.part(self.told.point_back, ordinal, alarm)
-        self.part(self.told.tell, optimizer, alarm)
-        self.report.add_alarm(alarm)
-        call = alarm["step"] + self.scaling.skipped[ordinal]  # steps that a GradScaler left out are in the row too
-        action = self.policy.on_alarm(ordinal, call, alarm["harmless"])
-        self.acting.note_action(action)
-        if action == "rollback" and alarm["weights"] == "damaged":
-            action = "stop"
-            alarm["text"] += "; there is no copy to roll back to (--undo-mb)"
-        elif action == "rollback":
-            action = "skip"
-        if lost and action == "warn":
-            action = "skip"  # nothing is left that could be applied
-        if self.second_run.vote is not None and self.second_run.vote.parted:
-            action = "stop"
-        elif not written or undone:
-            action = ranks.may_do_alone(
-                action, alarm, lambda: together.all_see(self, optimizer, ordinal, alarm, undone)
-            )
-        skipped = (
-            "the step was undone" if undone else "reported, the step is applied" if written else "the step was left out"
-        )
-        stopped = "the step was undone, stopped" if undone else alarm.get("action", "stopped")
-        alarm["action"] = {"warn": "reported, the step is applied", "skip": skipped}.get(action, stopped)
-        self.part(
-            settled.tell,
-            self,
-            optimizer,
-            alarm,
-            ordinal,
-            action,
-            action != "warn" and (undone or not written),
-            max(self.told.repeats.row(ordinal), self.policy.in_a_row(ordinal)),
-        )
-        self.part(self.teller.tell, alarm, brief=alarm is self.told.follower)
-        for inner in guard.inside(optimizer) if action != "warn" and not written else ():
-            _native.close_window(inner)
-        if action in ("stop", "raise"):
-            self.part(together.part, self.second_run.vote)
-            self.part(self.told.repeats.stopped)
-            self.part(self.holds.release)
-            if undone or not written:
-                self.part(lambda: _native.put_back(intake.iterates_data()))
-            text = story.message(self.report, alarm, "; the step was undone" * undone)
-            if not written:
-                self.note_decided(ordinal, alarm["step"], text)
-            raise NonFiniteError(text, report=alarm)
-        if written and not undone:
-            return None
-        if action == "skip":
-            if not written:
-                self.note_decided(ordinal, alarm["step"])
-            return self.part(self.go_on_without, optimizer, alarm["step"], otherwise=True)
-        self.part(self.holds.release)
-        return None
 
     def note_decided(self, ordinal: int, step: int, raised: str = "") -> None:
         """A step of that optimizer is left out. raised: what the program was given for it."""

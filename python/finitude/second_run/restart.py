@@ -56,7 +56,7 @@ def run(
 ) -> str:
     """Starts the same program again in a second process, armed at the alarm's step, and takes over what it found.
 
-    where the bad value is, as in Session.act. "earlier": the alarm's step becomes the one where it was made;
+    where the bad value is, as in decision.act. "earlier": the alarm's step becomes the one where it was made;
     "overflowed" is the same for state that is no worse than Inf. hand: of a program without an optimizer, the engine
     call whose loss is bad. then: of a step that the program has gone on from since: what had been decided of others
     (Session.decided), what stood in names, how long it had taken.
