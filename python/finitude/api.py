@@ -241,7 +241,7 @@ def save(name: str, tensor: Tensor) -> Tensor:
     if _cold.session is not None:
         from .program.counts import statistic
 
-        _cold.session.saved[name] = statistic(name, tensor.detach())
+        _cold.session.save(name, statistic(name, tensor.detach()))
     return tensor
 
 
@@ -266,6 +266,6 @@ def allow(module: str | None = None, op: str | None = None, tensor: Tensor | Non
     if _cold.session is None:
         return
     if tensor is not None:
-        _cold.session.allowed_tensors.append(tensor)
+        _cold.session.allowed.add_tensor(tensor)
     else:
-        _cold.session.allowed.append(allowed.Allowance(module, op, reason))
+        _cold.session.allowed.add_part(allowed.Allowance(module, op, reason))

@@ -57,6 +57,13 @@ VARIABLES = (
 _for_another_program = set()  # folders being written that are to hold what `replay --with` puts in place
 
 
+class BeingWritten:
+    """Capsules that are written in the background while the program goes on."""
+
+    def __init__(self):
+        self.alarms: dict[str, Alarm] = {}  # by folder
+
+
 def wanted(session: Session) -> bool:
     return session.config.capsules > 0 and session.config.capsule_max > 0
 
@@ -133,7 +140,7 @@ def folder_for(session: Session, alarm: Alarm) -> str | None:
         name += f"-optimizer-{ordinal}"
     path = os.path.join(directory, name)
     for again in range(2, 100):
-        if not os.path.exists(path) and path not in session.capsules:
+        if not os.path.exists(path) and path not in session.capsules.alarms:
             break
         path = os.path.join(directory, f"{name}-{again}")
     return path
@@ -177,7 +184,7 @@ def write(session: Session, alarm: Alarm, folder: str | None = None, beside: boo
         if not why:
             if held:
                 _for_another_program.add(folder)
-            session.capsules[folder] = alarm
+            session.capsules.alarms[folder] = alarm
             alarm["capsule_pending"] = True
             return folder
         _tell(session, alarm, why)
@@ -223,9 +230,9 @@ def _has_start(folder):
 
 def settle(session: Session) -> None:
     """What has come of the capsules that were written beside the program."""
-    for done in _native.capsules_done() if session.capsules else ():
+    for done in _native.capsules_done() if session.capsules.alarms else ():
         _say_left_behind(done["left_behind"])
-        alarm = session.capsules.pop(done["folder"], None)
+        alarm = session.capsules.alarms.pop(done["folder"], None)
         if alarm is None:
             continue
         del alarm["capsule_pending"]
@@ -250,7 +257,7 @@ def _say_left_behind(settled):
 def finish(session: Session, hurried: bool = False) -> None:
     """The program ends: waits for the capsules that are being written. hurried: somebody ended it, and waits for
     that."""
-    if session.capsules:
+    if session.capsules.alarms:
         _await(session, hurried)
     if removed := forget_removed(session.report.alarms + session.report.advisories):
         say(f"finitude: {removed}\n")
@@ -265,7 +272,7 @@ def _await(session, hurried):
                 break
             if waited > 2 and not told:  # a small one takes less, with its replay
                 told = True
-                steps = ", ".join(str(alarm["step"]) for alarm in session.capsules.values())
+                steps = ", ".join(str(alarm["step"]) for alarm in session.capsules.alarms.values())
                 say(
                     f"finitude: finishing the capsule of step {steps}"
                     + (f", for at most {HURRIED_SECONDS} s\n" if hurried else " (Ctrl-C skips it)\n")
@@ -276,11 +283,11 @@ def _await(session, hurried):
         _native.capsules_give_up()
         _native.capsules_wait(1.0)
     settle(session)
-    for alarm in session.capsules.values():  # of a disk that does not answer
+    for alarm in session.capsules.alarms.values():  # of a disk that does not answer
         del alarm["capsule_pending"]
         alarm["capsule"] = None
         _tell(session, alarm, "it was not written when the program ended")
-    session.capsules.clear()
+    session.capsules.alarms.clear()
 
 
 def arrived(session: Session, alarm: Alarm, folder: str | None) -> str | None:

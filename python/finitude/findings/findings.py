@@ -157,7 +157,7 @@ def _facts(session, optimizer):
     ordinal = _native.window(optimizer)["ordinal"]
     points = [{"loss": number(loss), "grad": number(g), "lr": number(r)} for loss, g, r in _native.history(ordinal)]
     group = max(optimizer.param_groups, key=lambda group: hyper.number(group.get("lr")) or 0.0, default={})
-    scaler = session.scaler
+    scaler = session.scaling.scaler
     start = max(session.started_with.get(id(optimizer), {}).values(), default=0.0)
     return json.dumps(
         safe(
@@ -172,7 +172,7 @@ def _facts(session, optimizer):
                 ),
                 "scaler_active": scaler is not None,
                 "scale": float(scaler.get_scale()) if scaler is not None else 0.0,
-                "scaler_skips_in_row": session.scaler_skips.in_a_row(ordinal),
+                "scaler_skips_in_row": session.scaling.skips.in_a_row(ordinal),
                 "samples": begun.sample_counts(),
             }
         )
@@ -185,7 +185,7 @@ def _name_values(session, optimizer):
         return
     for kind, name, tensor in discover.named_memory(optimizer):
         _native.trace_name(tensor, kind, name)
-    for tensor in session.allowed_tensors:
+    for tensor in session.allowed.tensors:
         _native.trace_name(tensor, "constant", "allowed")
     for (
         name,
@@ -231,7 +231,7 @@ def analyse(
             float(session.config.experiments),
             last,
             ranks.several(),
-            session.refused,
+            session.second_run.is_without_tensor,
         )
     )
     _native.trace_clear()

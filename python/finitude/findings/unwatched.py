@@ -19,6 +19,6 @@ def at_end(session: Session) -> None:
             f"gradients of the class {name}, which has no memory of its own and does not name the "
             "tensor that holds its values"
         )
-    for allowance in session.allowed:
+    for allowance in session.allowed.parts:
         if not allowance.used:
             session.not_watched(f"unused allowance {allowance.describe()}")

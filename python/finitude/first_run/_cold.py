@@ -35,8 +35,8 @@ def _call(name, args):
         rehearsal.came_back(*args)
     if name not in EACH_STEP:
         signals.hold(signals.GIVES_WAY)
-        if session.pending is None:
-            session.acting = None
+        if session.second_run.pending is None:
+            session.acting.forget()
     with _standing:
         return getattr(session, name)(*args)
 
@@ -53,7 +53,7 @@ def _second_run_ends(error):
 
 
 def _runs_again():
-    return session.pending is not None or session.hand.again is not None
+    return session.second_run.pending is not None or session.hand.again is not None
 
 
 def _tried(name, args):

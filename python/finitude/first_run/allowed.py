@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..base.types import Alarm, Session
+    from ..base.types import Alarm, Tensor
 
 
 class Allowance:
@@ -24,13 +24,27 @@ class Allowance:
         return f"module={self.module!r} op={self.op!r} ({self.reason})"
 
 
-def covers(session: Session, alarm: Alarm) -> bool:
-    """Is that all there is to the alarm?"""
-    if session.allowed_tensors and alarm["rerun_by"] != "none" and not alarm["births"]:
-        return True  # nothing else than values declared as intended reached the sink
-    birth = alarm["births"][0] if alarm["births"] else None
-    for allowance in session.allowed:
-        if birth and allowance.matches(birth):
-            allowance.used += 1
-            return True
-    return False
+class Allowed:
+    def __init__(self):
+        self.parts: list[Allowance] = []  # of the program, in which values are born
+        self.tensors: list[Tensor] = []
+
+    def add_part(self, allowance: Allowance) -> None:
+        self.parts.append(allowance)
+
+    def add_tensor(self, tensor: Tensor) -> None:
+        self.tensors.append(tensor)
+
+    def is_any(self) -> bool:
+        return bool(self.parts or self.tensors)
+
+    def covers(self, alarm: Alarm) -> bool:
+        """Is that all there is to the alarm?"""
+        if self.tensors and alarm["rerun_by"] != "none" and not alarm["births"]:
+            return True  # nothing else than values declared as intended reached the sink
+        birth = alarm["births"][0] if alarm["births"] else None
+        for allowance in self.parts:
+            if birth and allowance.matches(birth):
+                allowance.used += 1
+                return True
+        return False

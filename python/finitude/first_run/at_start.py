@@ -80,7 +80,7 @@ def decided(session: Session, optimizer: Optimizer, verdict: Verdict) -> Verdict
     is applied."""
     window = _native.window(optimizer)
     _decided[optimizer] = window["step"], verdict
-    session.damaged.add(window["ordinal"])
+    session.damaged.mark(window["ordinal"])
     return verdict
 
 

@@ -13,11 +13,11 @@ from ..capsules import capsule
 from ..errors import NonFiniteError
 from ..findings import findings, story
 from ..program import discover, signals
-from ..program.files import HeldFiles, written_twice
+from ..program.files import written_twice
 from ..program.heap import Ledger
-from ..program.quiet import Quiet
 from ..second_run import dropped, hand as again, restart
-from . import functional, minimal, rebound
+from ..second_run.isolation import IsolatedRun
+from . import functional, rebound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ class ByHand:
             bad.ledger.mend()
             self.behind = alarm if is_written and not bad.is_zeroed else None
         session.report.begin(alarm)
-        session.acting = minimal.Acting(alarm, written=applied, action=action)
+        session.acting.begin(alarm, written=applied, action=action)
         signals.hold(signals.GIVES_WAY)
         runs = session.second_runs
         if one.explained is not None:
@@ -341,14 +341,13 @@ class ByHand:
         """Runs the closure a second time, from the same parameters and generators. True: it did the same, and the alarm
         is explained."""
         after = [(m.leaf, m.leaf.detach().clone()) for m in bad.marks]
-        ledger, state = Ledger(sys._getframe(), [m.leaf for m in bad.marks]), torch.get_rng_state()
-        files, quiet = HeldFiles(), Quiet()
+        isolation = IsolatedRun(Ledger(sys._getframe(), [m.leaf for m in bad.marks]))
+        state = torch.get_rng_state()
+        isolation.begin(eagerly=False)
         for mark in bad.marks:
             mark.put_back()
         _native.hand_restore()
-        _native.trace_clear()
-        _native.trace_start()
-        capsule.begin(self.session)
+        isolation.record(self.session)
         self.second, failed = [], None
         try:
             self.closure()
@@ -357,13 +356,12 @@ class ByHand:
         finally:
             _native.trace_stop()
             capsule.stop(self.session, None)
-            twice = files.end()
-            quiet.end()
+            twice = isolation.end()
             second, self.second = self.second, None
             with torch.no_grad():
                 for leaf, value in after:
                     leaf.copy_(value)
-            ledger.put_back()
+            isolation.put_objects_back()
             torch.set_rng_state(state)
         same = [found for sums, found in second if sums == bad.expected["losses"]]
         if failed is not None or not same:

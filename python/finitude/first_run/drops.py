@@ -11,8 +11,9 @@ from ..base.plain_json import number
 from ..errors import NonFiniteError
 from ..findings import findings, story
 from ..program import anomaly, at_raise, discover, ranks, sinks as sinks_of
-from ..second_run import dropped, restart, rewind, tape
-from . import allowed, ends
+from ..second_run import dropped, ladder, restart
+from ..second_run.way import BadStep, climb
+from . import ends
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Drops:
     def begins(self, optimizer: Optimizer) -> None:
         """A backward has left gradients that are not finite, and the one before did not."""
         session = self.session
-        if session.pending is not None:
+        if session.second_run.pending is not None:
             return
         if session.target is not None:
             session.target.on_left_bad(session, optimizer)
@@ -46,7 +47,7 @@ class Drops:
         """A row is as long as --max-skips, and another backward has come. True: it has been reported. May raise
         NonFiniteError."""
         session, window = self.session, _native.window(optimizer)
-        if session.target is not None or session.pending is not None:
+        if session.target is not None or session.second_run.pending is not None:
             return None
         row, is_norm = next((r[3], r[5]) for r in _native.open_drops() if r[0] == window["ordinal"])
         sinks = [] if is_norm else sinks_of.of_optimizer(optimizer)
@@ -64,7 +65,7 @@ class Drops:
         """So many calls of autograd.grad or torch.func in a row gave gradients that were not finite, or were given such
         a loss, and no step followed. True: it has been reported. May raise NonFiniteError."""
         session = self.session
-        if session.pending is not None or not _native.waiting_checks():
+        if session.second_run.pending is not None or not _native.waiting_checks():
             return None
         if session.target is not None:
             session.target.row_dropped(session)
@@ -78,7 +79,9 @@ class Drops:
         """A backward pass has raised. Where that is about a value that is not finite, and the script has caught as many
         in a row as --max-skips, it is an alarm. May raise NonFiniteError."""
         session, applied = self.session, _native.counters()["steps"]
-        if session.pending is not None or not isinstance(error, Exception) or isinstance(error, NonFiniteError):
+        if session.second_run.pending is not None:
+            return
+        if not isinstance(error, Exception) or isinstance(error, NonFiniteError):
             return
         if not (anomaly.found(error) or _native.pending_bad_losses() or at_raise.is_about_values(error)):
             return
@@ -134,19 +137,18 @@ class Drops:
         elif not session.second_runs.take(
             alarm["sink"]["kind"],
             False,
-            bool(session.allowed or session.allowed_tensors),
+            session.allowed.is_any(),
             session.config.level == "trace",
         ):
             findings.passed_over(alarm, "no second run was tried any more")
-        elif not rewind.try_trace(session, optimizer, alarm, sinks) and not tape.explain(
-            session, optimizer, alarm, sinks, lost=True
-        ):
-            restart.run(session, alarm, expected or findings.fingerprint(optimizer), "dropped")
+        else:
+            step = BadStep(session, optimizer, alarm, sinks, "dropped", expected=expected, is_dropped=True)
+            climb(ladder.AFTERWARDS, step)
 
     def _decide(self, optimizer: Optimizer | None, alarm: Alarm) -> bool:
         session = self.session
         session.report.unexplained = None
-        if allowed.covers(session, alarm):
+        if session.allowed.covers(alarm):
             session.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
             return True
         goes_on = session.config.on_alarm == "warn"

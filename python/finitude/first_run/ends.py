@@ -9,12 +9,42 @@ from ..errors import NonFiniteError
 from ..findings import findings, story
 from ..findings.report import INNER
 from ..program import sinks as sinks_of
-from ..second_run import damage, dropped, late, recall, restart, rewind, tape, together
+from ..second_run import damage, dropped, ladder, late, recall, restart, rewound, together
+from ..second_run.way import BadStep, climb
 from . import byhand, refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..base.types import Alarm, Session
+
+
+class Ending:
+    """How the program ends."""
+
+    def __init__(self):
+        self.has_begun = False  # nothing is stopped any more by what is reported from here on
+        self.is_hurried = False  # somebody ended the program, and waits for that
+        self.has_time = False  # it came to its end by itself: nobody waits for the process to be gone
+        self._calls: list[Callable[[], object]] = []
+
+    def begin(self) -> None:
+        self.has_begun = True
+
+    def hurry(self, is_hurried: bool = True) -> None:
+        self.is_hurried = is_hurried
+
+    def note_by_itself(self, by_itself: bool) -> None:
+        self.has_time = by_itself
+
+    def call_before(self, call: Callable[[], object]) -> None:
+        """Before the reports are written, once."""
+        self._calls.append(call)
+
+    def call_all(self, session: Session) -> None:
+        for call in self._calls:
+            session.part(call)
 
 
 def program_raised(session: Session, error: BaseException | None) -> None:
@@ -22,7 +52,7 @@ def program_raised(session: Session, error: BaseException | None) -> None:
     if session.target is not None:
         session.target.program_ended(session, error)
         return
-    session.hurried = isinstance(error, KeyboardInterrupt)
+    session.ending.hurry(isinstance(error, KeyboardInterrupt))
     if unexplained(session, f"{type(error).__name__} ended the program"):
         return
     if isinstance(error, (NonFiniteError, KeyboardInterrupt)) or not _native.is_on():
@@ -41,7 +71,7 @@ def of_exception(session: Session, error: BaseException | None, words: str, acti
         return None
     optimizer, alarm, sinks = found
     unproven = alarm.pop("unproven", "")
-    session.refused = not explained and not sinks and optimizer is not None
+    session.second_run.note_without_tensor(not explained and not sinks and optimizer is not None)
     alarm["text"], alarm["action"] = f"{alarm['text']}; {words}", action
     begin(session, alarm)
     again = session.config.on_alarm != "raise"
@@ -51,21 +81,16 @@ def of_exception(session: Session, error: BaseException | None, words: str, acti
             alarm, "a backward pass that ended by an exception is not run again where there is no optimizer"
         )
     if explained and session.units.recorded_at == _native.windows_closed():
-        session.recorded = True
-    if (
-        not explained
-        and again
-        and not rewind.try_trace(session, optimizer, alarm, sinks)
-        and not tape.explain(session, optimizer, alarm, sinks, lost=True)
-    ):
-        restart.run(session, alarm, findings.fingerprint(optimizer))
+        session.second_run.note_recorded()
+    if not explained and again:
+        climb(ladder.AFTERWARDS, BadStep(session, optimizer, alarm, sinks, is_dropped=True))
     if unproven and not alarm["births"]:
         refused.unproven(session, alarm, error, unproven)
         return None
     if optimizer is not None:
         damage.applied_before(session, optimizer, alarm)
         damage.left_behind(session, optimizer, alarm)
-    if session.recorded and capsule.wanted(session):
+    if session.second_run.is_recorded and capsule.wanted(session):
         alarm["capsule"] = capsule.write(session, alarm)
     _native.consume_losses(optimizer)
     return alarm
@@ -74,7 +99,7 @@ def of_exception(session: Session, error: BaseException | None, words: str, acti
 def second_run_lost(session: Session) -> NonFiniteError | None:
     """The program ended inside a second run: the next way explains the alarm, which is what ends the program. None: it
     was of a step that the script itself had left out, and ends nothing."""
-    pending = rewind.abandon(session)
+    pending = rewound.abandon(session)
     alarm = pending["alarm"]
     if "advisory" in alarm:
         dropped.end(session, alarm, False)
@@ -97,8 +122,8 @@ def unexplained(session: Session, why: str) -> bool:
     there was one."""
     session.hand.lost()
     alarm = session.report.unexplained
-    if session.pending is not None:
-        alarm = rewind.abandon(session)["alarm"]
+    if session.second_run.pending is not None:
+        alarm = rewound.abandon(session)["alarm"]
     if alarm is None:
         return False
     findings.passed_over(alarm, f"{why} while the step was being explained")

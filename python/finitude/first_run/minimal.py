@@ -39,6 +39,28 @@ class Acting:
         self.ordinal = alarm.get("optimizer_ordinal", 0)
 
 
+class ActedOn:
+    """The alarm that is being explained or decided about, if any."""
+
+    def __init__(self):
+        self._one: Acting | None = None
+
+    def begin(self, alarm: Alarm, written: bool = False, undone: bool = False, action: str | None = None) -> None:
+        self._one = Acting(alarm, written, undone, action)
+
+    def note_action(self, action: str) -> None:
+        """As the policy machine says: it counts, so it is asked once."""
+        if self._one is not None:
+            self._one.action = action
+
+    def take(self) -> Acting | None:
+        one, self._one = self._one, None
+        return one
+
+    def forget(self) -> None:
+        self._one = None
+
+
 def decide(
     session: Session, name: str, optimizer: Optimizer | None, why: str = FAILED, raises: bool = True
 ) -> bool | None:
@@ -49,12 +71,12 @@ def decide(
         return None
     if name == "first_seen":
         session.part(_watch, optimizer)
-    pending, session.pending = session.pending, None
-    acting, session.acting = session.acting, None
+    pending = session.second_run.give_up()
+    acting = session.acting.take()
     alarm = (
         pending["alarm"] if pending is not None else acting.alarm if acting is not None else session.report.unexplained
     )
-    session.report.unexplained, session.recorded = None, False
+    session.report.unexplained = None
     if pending is not None:
         session.part(rewind.give_up, optimizer, pending)
         session.part(session.holds.release)
@@ -183,7 +205,7 @@ def _carry_out(session, optimizer, acting, raises):
     applied = acting.written and not acting.undone
     if action == "warn" and not alarm["harmless"]:
         alarm["weights"] = "damaged"
-        session.damaged.add(ordinal)
+        session.damaged.mark(ordinal)
     left_out = (
         "the step was undone"
         if acting.undone
@@ -202,7 +224,7 @@ def _carry_out(session, optimizer, acting, raises):
         raise NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
     if action == "warn" or acting.written:
         return None
-    session.decided.append([ordinal, alarm["step"], ""])
+    session.part(session.note_decided, ordinal, alarm["step"])
     if optimizer is not None:
         session.part(_native.consume_losses, optimizer)
         session.part(session.go_on_without, optimizer, alarm["step"])

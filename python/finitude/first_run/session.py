@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import os
 
 from .. import _native
 from ..base import HOME
-from ..base.plain_json import number
 from ..base.say import say
 from ..capsules import capsule
 from ..errors import NonFiniteError
-from ..findings import clipped_away, findings, growth, kept_step, story, unwatched
+from ..findings import findings, kept_step, unwatched
 from ..findings.report import Report
-from ..program import discover, guard, intake, makers, ranks, rehearsal, ruined, scaling, sinks as sinks_of, streams
-from ..program.counts import count_text
+from ..program import discover, guard, intake, makers, rehearsal, ruined, scaling, sinks as sinks_of, streams
 from ..second_run import (
     budgets,
     damage,
@@ -23,16 +20,13 @@ from ..second_run import (
     first_step,
     late,
     recall,
-    restart,
-    rewind,
-    shared,
     tape,
-    together,
-    traced as by_trace,
+    traced,
     unwritten as by_memory,
 )
 from ..second_run.shared import Told
-from . import allowed, at_start, byhand, drops, ends, failures, minimal, settled
+from ..second_run.under_way import SecondRun
+from . import allowed, at_start, byhand, decision, drops, ends, failures, minimal, windows
 from .hold import Holds
 from .teller import Teller
 from .units import Units
@@ -42,20 +36,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, AnyTarget, Birth, Config, Optimizer, Sink, Tensor, Verdict, Vote
+    from ..base.types import Alarm, AnyTarget, Birth, Config, Optimizer
 
 
 class Session:
-    def __init__(self, config: Config, script: str = "", command: Sequence[str] = (), target: AnyTarget | None = None):
+    def __init__(
+        self,
+        config: Config,
+        script: str = "",
+        command: Sequence[str] = (),
+        target: AnyTarget | None = None,
+        start: Any = None,
+        is_member: bool = False,
+    ):
+        """target: in a second process, the step it is to explain. start: how the program was started (started.Start),
+        for starting it again. is_member: one of several processes of a run, and whoever merges them has the last
+        word."""
         self.config = config
         self.report = Report(config, script, command, is_kept=target is None)
         self.teller = Teller(self.report)
-        self.acting: Any = None  # minimal.Acting: the alarm that is being explained or decided about
+        self.acting = minimal.ActedOn()
         self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
         self.failures = failures.Failures(self.report, self.debug)
         self.part = self.failures.part
         self.decided = []  # [optimizer's number, step, what was raised or ""] of steps that were left out
-        self.target = target  # set in a second process: the step it is to explain
+        self.target, self.start, self.member = target, start, is_member
         self.holds = Holds()
         self.told, self.unwritten = Told(), by_memory.Unwritten()
         self.makers = makers.Makers()
@@ -63,44 +68,28 @@ class Session:
         self.hand = byhand.ByHand(self)  # of a program without an optimizer
         self.policy = _native.PolicyMachine(config.on_alarm, config.max_skips)
         self.second_runs = _native.SecondRuns(config.on_alarm)
-        self.scaler_skips = _native.ScalerSkips()
-        self.skipped = collections.Counter()  # windows that a GradScaler left out, by optimizer
-        self.recorded = False  # a second run is on the tape: its capsule is yet to be written
-        self.capsules = {}  # folder -> the alarm of a capsule that is being written beside the program
-        self.hurried = False  # somebody ended the program, and waits for that
-        self.pending: Any = None  # Pending: the alarm that the second run under way is to explain
-        self.by_trace: Any = None  # an alarm that its trace explains, as it was
-        self.taped = False  # the operators of each step are recorded
-        self.vote: Vote | None = None  # of the ranks that have just run a step again together
-        self.allowed, self.saved = [], {}
+        self.scaling = scaling.Scaling()
+        self.capsules = capsule.BeingWritten()
+        self.second_run = SecondRun()
+        self.traced = traced.Traced()
+        self.tape_level = tape.TapeLevel()
+        self.allowed, self.saved = allowed.Allowed(), {}
         self.generators = []  # the program's own, part of every snapshot
         self.draws, self.first_step, self.drops = intake.Draws(), first_step.FirstStep(self), drops.Drops(self)
-        self.explained_drop = False  # one step that the script dropped is explained
-        self.looked_at = 0  # its bad losses on the tape in hand
-        self.long_row: Any = None  # the first row of losses as long as --max-skips that the script dropped
-        self.has_time = False  # the program came to its end by itself: nobody waits for the process to be gone
-        self.vanished = set()  # ordinals of optimizers whose gradients became zero
-        self.overflowed = set()  # names of optimizer state that an advisory told of
-        self.damaged = set()  # ordinals of optimizers whose parameters or state are known to be bad
-        self.applied_in = 0  # the backward inside which a bad step was reported and applied
-        self.left_out = set()  # serials of the bad losses for which a scaler's step was left out
-        self.scaler, self.scaler_decides = None, False  # decides: it is going to skip the step that is being judged
+        self.dropping = dropped.Dropping()
+        self.damaged = damage.Damaged()
         self.started_with = {}  # id(optimizer) -> magnitudes of its parameters before its first step
-        self.allowed_tensors = []
         self.ring_open = False
-        self.start: Any = None  # how the program was started, for starting it again
         self.pid = os.getpid()
-        self.member = False  # one of several processes of a run: whoever merges them has the last word
-        self.leaving = None  # the SystemExit, not 0, that the script left by
-        self.at_end = []  # called once, before the reports are written
         budgets.set_budgets(config, target is not None)
         findings.load_rules(config)
         _native.set_device_policy(config.on_alarm)
         kept_step.begin(self)
         self.device_library = late.open_library(HOME)
-        self.ending = self.done = self.written = self.refused = False
+        self.ending = ends.Ending()
+        self.done = self.written = False
 
-    on_stream_met, on_kept, on_left_bad = streams.met, kept_step.name, dropped.backward_ended
+    on_kept, on_left_bad = kept_step.name, dropped.backward_ended
     on_bad_backward, on_dropped, on_asked_row = drops.begins, drops.grown, drops.asked
 
     # -- what the engine tells ------------------------------------------------------------------
@@ -112,7 +101,7 @@ class Session:
     def _register(self, optimizer):
         guard.register(optimizer)
         late.register(self, optimizer)
-        tape.begin(self)
+        self.tape_level.begin(self)
         from . import install
 
         install.watch_numpy()
@@ -141,8 +130,8 @@ class Session:
         self.started_with[id(optimizer)] = discover.magnitudes(optimizer)
         ruined.note_frozen(optimizer)
         _native.note_modules(optimizer, discover.roots(optimizer))
-        bad = at_start.bad(optimizer, self.allowed_tensors)
-        streams.watch(self, optimizer)
+        bad = at_start.bad(optimizer, self.allowed.tensors)
+        self._watch_streams(optimizer)
         self._register(optimizer)  # again: groups may have been added since it was made
         self.on_kept(optimizer)
         if self.target is not None:
@@ -153,6 +142,13 @@ class Session:
         alarm = at_start.alarm(self, optimizer, kind, name, tensor)
         _native.consume_losses(optimizer)
         return at_start.decided(self, optimizer, self.act(optimizer, alarm, [(kind, name, tensor)], where="start"))
+
+    def on_stream_met(self, _: Any) -> None:
+        """A generator stands in a name of the user's frames that did not before."""
+        self._watch_streams()
+
+    def _watch_streams(self, optimizer=None):
+        self.generators = streams.watch(self.generators, optimizer)
 
     def on_backward(self, roots):
         if not dropped.backward_begins(self):
@@ -173,89 +169,7 @@ class Session:
         """GradScaler.step with a bad unscaled loss, which alarms at once (True: leave the call out), or that
         skipped."""
         recall.leave_at(self, optimizer)
-        self.scaler = scaler
-        return scaling.on_step(self, optimizer, skipped)
-
-    def on_window(self, optimizer: Optimizer) -> Verdict:
-        """Something in the window before `step` is not finite. True: veto. None: apply. May raise NonFiniteError."""
-        recall.leave_at(self, optimizer)
-        checked = _native.dropped_checks()
-        if self.target is not None:
-            return self.target.on_window(self, optimizer, checked)
-        if self.pending is not None:
-            passed = rewind.passes(self.pending, optimizer)
-            if passed == "left out":
-                _native.put_back(intake.iterates_data())
-            return {"applied": None, "left out": True}[passed] if passed else self._second_run_ended(optimizer)
-        self.part(self.draws.note)
-        window = _native.window(optimizer)
-        if (told := at_start.told(optimizer, window["step"])) is not None:
-            return told[0]
-        verdict = _native.window_verdict(optimizer, False)
-        self.part(dropped.tell_checked, self, checked)
-        self.part(dropped.tell_norms, self, optimizer, window["step"])
-        if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in self.damaged:
-            if found := ruined.sinks(self, optimizer):
-                return damage.found_late(self, optimizer, window, found)
-        if verdict["norm_overflow"]:
-            clipped_away.tell(self, optimizer, window["step"], window)
-        if verdict["kind"] != "alarm" and _native.buffers_turned_nan():
-            if found := sinks_of.bad_buffers(optimizer):
-                alarm = self.new_alarm(optimizer, "buffer", found[0][1])
-                alarm["text"] = (
-                    f"the buffer {found[0][1]} took in {count_text(found[0][2])}; loss and gradients are finite"
-                )
-                return self.act(optimizer, alarm, found)
-        if verdict["kind"] == "nothing":
-            if window["vanished"] and window["ordinal"] not in self.vanished:
-                self.vanished.add(window["ordinal"])
-                damage.look_for_swallowed(self, optimizer, window)
-            return "again" if checked and not window["on_device"] and dropped.begin(self, optimizer, window) else None
-        if verdict["kind"] == "handled-by-script":
-            dropped.tell(self, window["step"], dropped.GRADIENTS, verdict["times"])
-            if not window["on_device"] and dropped.begin(self, optimizer, window):
-                return "again"
-            _native.consume_losses(optimizer)
-            return None
-        return self._on_bad_window(optimizer, window, verdict)
-
-    def _on_bad_window(self, optimizer, window, verdict):
-        if (inside := _native.backward_under_way()) and inside == self.applied_in:
-            self.damaged.add(window["ordinal"])  # one backward is one alarm, however many optimizers step inside it
-            return _native.consume_losses(optimizer)
-        bad = [i for i, m in enumerate(window["marks"]) if m >= sinks_of.BAD]
-        losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
-        names = discover.names(optimizer)
-        params = discover.parameters(optimizer)
-        sinks = [("gradient", names[i], g) for i in bad if (g := params[i].grad) is not None]
-        name = "loss" if losses else "grad_output" if verdict["is_grad_output"] else names[bad[0]]
-        alarm = self.new_alarm(optimizer, verdict["sink"], name)
-        # Inside backward the gradients to come are not known yet.
-        alarm["harmless"] = verdict["harmless"] and not inside and window["ordinal"] not in self.damaged
-        alarm["micro_batch"] = verdict["micro_batch"]
-        alarm["loss"] = number(float(window["losses"][-1]["value"])) if window["losses"] else None
-        alarm["gradients"] = {
-            "bad": [
-                {"name": n, **{k: s[k] for k in ("nan", "inf", "numel")}}
-                for _, n, g in sinks[:64]
-                if (s := _native.statistics(g)) is not None
-            ],
-            "clean": sum(1 for m in window["marks"] if m == 1),
-        }
-        value = (
-            f"loss is {'NaN' if losses[0]['value'] != losses[0]['value'] else 'Inf'}"
-            if losses
-            else f"gradient of {name} is not finite"
-        )
-        alarm["text"] = value + (growth.beside_bad_loss(self, optimizer) if alarm["harmless"] else "")
-        _native.consume_losses(optimizer)
-        if not losses and not window["on_device"] and self.told.take_over(optimizer, alarm):
-            return self._conclude(optimizer, alarm)
-        return self.act(optimizer, alarm, sinks)
-
-    def on_written(self, optimizer: Optimizer) -> Verdict:
-        """The optimizer's own arithmetic wrote a non-finite parameter or state."""
-        return damage.just_written(self, optimizer)
+        return scaling.on_step(self, optimizer, scaler, skipped)
 
     leave_out, on_late = staticmethod(guard.leave_out), late.told  # late: of an earlier step, that nobody waited for
 
@@ -272,14 +186,17 @@ class Session:
         return closures.wrap(self, optimizer, args, kwargs)
 
     on_unit_raised, on_backward_raised = recall.raised, drops.raised
+    on_window, on_written = windows.judge, damage.just_written
 
     # -- what is done about it ------------------------------------------------------------------
 
+    act = decision.act
+
     def new_alarm(self, optimizer: Optimizer, kind: str, name: str, step: int | None = None) -> Alarm:
-        self.scaler = discover.scaler_of(optimizer) or self.scaler
+        self.scaling.look_for(optimizer)
         window = _native.window(optimizer)
         if window["ordinal"] in self.damaged and not ruined.sinks(self, optimizer):
-            self.damaged.discard(window["ordinal"])  # the script put them right, from a checkpoint perhaps
+            self.damaged.clear(window["ordinal"])
         return self.alarm_of(
             type(optimizer).__name__, window["ordinal"], window["step"] if step is None else step, kind, name
         )
@@ -296,175 +213,16 @@ class Session:
                 {"kind": kind, "step": step, "text": text, "births": list(births), "cause": cause}
             )
 
-    def act(
-        self,
-        optimizer: Optimizer,
-        alarm: Alarm,
-        sinks: Sequence[Sink],
-        where: str = "window",
-        undone: bool = False,
-        rerun_wanted: bool = True,
-        loss: Tensor | None = None,
-    ) -> Verdict:
-        """Explains the alarm and carries out the policy. True: veto. "again": the window runs a second time. None:
-        apply.
-
-        where the bad value is: "window", open at `step`; "skipped", the same of one that a GradScaler has left out;
-        "written" by the step just taken; made by a "search" along a line; "earlier", by an unknown step; there at the
-        "start". undone: what the step wrote has been put back. loss: the bad one that a search began with."""
-        self.acting = minimal.Acting(alarm, where == "written", undone)
-        self.part(ends.begin, self, alarm)
-        self.part(self.told.note_bad, sinks)
-        traced = (self.config.level == "trace" or _native.has_traced_first_step()) and where in (
-            "window",
-            "skipped",
-            "written",
-            "search",
-        )
-        vote = (
-            self.part(together.vote_on, self, optimizer, alarm)
-            if rerun_wanted and where == "window" and self.config.level == "gate"
-            else None
-        )
-        kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
-        if rerun_wanted and self.part(shared.runs_again, self, alarm, kind, where, traced, vote):
-            if traced and self.part(rewind.try_trace, self, optimizer, alarm, sinks):
-                if self.part(by_trace.begin, self, optimizer, alarm, sinks, where):
-                    return "again"
-            elif where == "window" and not vote and self.part(tape.explain, self, optimizer, alarm, sinks):
-                pass
-            elif where == "window" and self.part(recall.explain, self, optimizer, alarm, vote=vote):
-                pass
-            elif (
-                where == "search"
-                and undone
-                and loss is not None
-                and self.part(recall.explain, self, optimizer, alarm, loss)
-            ):
-                pass
-            elif (
-                where == "window"
-                and not self.units.of_framework()
-                and (vote or not ranks.several())
-                and self.part(rewind.begin, self, optimizer, alarm, sinks, vote=vote)
-            ):
-                return "again"  # _second_run_ended goes on from here
-            else:
-                found_at = alarm["step"]
-                found_in = self.part(
-                    lambda: restart.run(
-                        self, alarm, findings.fingerprint(optimizer, sinks if where == "start" else ()), where
-                    )
-                )
-                if where == "start":
-                    findings.as_loaded_state(alarm)
-                    self.unwritten.asked(alarm)
-                elif where == "earlier":
-                    damage.tell_writer(alarm, found_at, found_in)
-        elif vote:
-            vote.cast("it runs no more steps again")
-        return self._conclude(optimizer, alarm, where in ("written", "search"), undone)
-
-    def _second_run_ended(self, optimizer):
-        alarm, self.pending, self.vote = self.pending, None, self.pending["vote"]
-        self.acting = minimal.Acting(alarm["alarm"])
-        verdict = self.part(rewind.end, self, optimizer, alarm)
-        _native.consume_losses(optimizer)
-        if verdict == "again":
-            return verdict
-        if "advisory" in alarm["alarm"]:
-            dropped.end(self, alarm["alarm"], verdict, alarm["optimizer"])
-            return None if alarm["optimizer"] is optimizer else self.on_window(optimizer)
-        if not by_trace.ended(self, alarm["alarm"], verdict):
-            self.part(restart.run, self, alarm["alarm"], alarm["expected"])
-        if (own := alarm["optimizer"]) is optimizer:
-            return self._conclude(own, alarm["alarm"])
-        alarm["alarm"]["rerun_text"] += (
-            f"; the program goes on at a step of {type(optimizer).__name__} that the first run did not take"
-        )
-        _native.consume_losses(own)
-        self._conclude(own, alarm["alarm"], lost=True)
-        return self.on_window(optimizer)
-
-    def _conclude(self, optimizer, alarm, written=False, undone=False, lost=False):
-        """lost: the program is not at that step any more."""
-        ordinal = alarm.get("optimizer_ordinal", 0)
-        self.acting = minimal.Acting(alarm, written, undone)
-        self.part(damage.applied_before, self, optimizer, alarm)
-        self.part(self.unwritten.tell, self, optimizer, alarm)
-        self.part(growth.tell_weights, self, optimizer, alarm)
-        if self.saved:
-            alarm["saved"] = dict(self.saved)
-        recorded, self.recorded = self.recorded and capsule.wanted(self), False
-        if self.part(allowed.covers, self, alarm):
-            _native.tape_clear()
-            self.report.unexplained = None
-            self.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
-            return None
-        if recorded:
-            alarm["capsule"] = self.part(capsule.write, self, alarm, beside=True)
-        alarm.pop("optimizer_ordinal", None)
-        self.part(self.told.point_back, ordinal, alarm)
-        self.part(self.told.tell, optimizer, alarm)
-        self.report.add_alarm(alarm)
-        call = alarm["step"] + self.skipped[ordinal]  # steps that a GradScaler left out are in the row too
-        action = self.acting.action = self.policy.on_alarm(ordinal, call, alarm["harmless"])
-        if action == "rollback" and alarm["weights"] == "damaged":
-            action = "stop"
-            alarm["text"] += "; there is no copy to roll back to (--undo-mb)"
-        elif action == "rollback":
-            action = "skip"
-        if lost and action == "warn":
-            action = "skip"  # nothing is left that could be applied
-        if self.vote is not None and self.vote.parted:
-            action = "stop"
-        elif not written or undone:
-            action = ranks.may_do_alone(
-                action, alarm, lambda: together.all_see(self, optimizer, ordinal, alarm, undone)
-            )
-        skipped = (
-            "the step was undone" if undone else "reported, the step is applied" if written else "the step was left out"
-        )
-        stopped = "the step was undone, stopped" if undone else alarm.get("action", "stopped")
-        alarm["action"] = {"warn": "reported, the step is applied", "skip": skipped}.get(action, stopped)
-        self.part(
-            settled.tell,
-            self,
-            optimizer,
-            alarm,
-            ordinal,
-            action,
-            action != "warn" and (undone or not written),
-            max(self.told.repeats.row(ordinal), self.policy.in_a_row(ordinal)),
-        )
-        self.part(self.teller.tell, alarm, brief=alarm is self.told.follower)
-        for inner in guard.inside(optimizer) if action != "warn" and not written else ():
-            _native.close_window(inner)
-        if action in ("stop", "raise"):
-            self.part(together.part, self.vote)
-            self.part(self.told.repeats.stopped)
-            self.part(self.holds.release)
-            if undone or not written:
-                self.part(lambda: _native.put_back(intake.iterates_data()))
-            text = story.message(self.report, alarm, "; the step was undone" * undone)
-            if not written:
-                self.decided.append([ordinal, alarm["step"], text])
-            raise NonFiniteError(text, report=alarm)
-        if written and not undone:
-            return None
-        if action == "skip":
-            if not written:
-                self.decided.append([ordinal, alarm["step"], ""])
-            return self.part(self.go_on_without, optimizer, alarm["step"], otherwise=True)
-        self.part(self.holds.release)
-        return None
+    def note_decided(self, ordinal: int, step: int, raised: str = "") -> None:
+        """A step of that optimizer is left out. raised: what the program was given for it."""
+        self.decided.append([ordinal, step, raised])
 
     def go_on_without(self, optimizer: Optimizer, step: int) -> bool:
         """Everything goes on as if the loop had said `continue` right after the batch of that step was fetched (see
         Draws)."""
         self.part(self.draws.left_out, optimizer, step)
         held = sinks_of.watched_optimizers() if _native.backward_under_way() else discover.sharing(optimizer)
-        self.holds.leave_out(held, step, self.scaler)
+        self.holds.leave_out(held, step, self.scaling.scaler)
         return True
 
     # -- the end --------------------------------------------------------------------------------
@@ -478,6 +236,14 @@ class Session:
         if rehearsal.is_under_way():
             rehearsal.end(rehearsal.ASTRAY)
         return ends.second_run_lost(self)
+
+    def begin_program(self) -> None:
+        """A cell of a notebook begins: second runs are counted anew."""
+        self.second_runs = _native.SecondRuns(self.config.on_alarm)
+
+    def save(self, name: str, statistic: Any) -> None:
+        """What the program wants to see in the report of an alarm in this step."""
+        self.saved[name] = statistic
 
     def not_watched(self, what: str) -> None:
         if what not in self.report.not_watched:
@@ -500,13 +266,12 @@ class Session:
         self.done = True
         self.part(ends.unexplained, self, why)
         self.part(self.holds.release)
-        for call in self.at_end:
-            self.part(call)
+        self.part(self.ending.call_all, self)
         if self.target is not None:
             self.target.program_ended(self, None)
             return
         self.part(ends.finish, self)
-        self.part(tape.end, self)
+        self.part(self.tape_level.end, self)
         self.part(lambda: drops.at_end(self, self.hand.finish()))
         self.part(unwatched.at_end, self)
         if self.config.level == "trace" and self.report.trace_ops is None:
@@ -515,7 +280,7 @@ class Session:
 
     def write(self) -> None:
         self.written = True
-        self.part(capsule.finish, self, self.hurried)
+        self.part(capsule.finish, self, self.ending.is_hurried)
         if self.member and not self.part(self.report.worth_writing, otherwise=True):
             return
         written = self.part(self.report.write)

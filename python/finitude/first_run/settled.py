@@ -16,12 +16,11 @@ def tell(
     """goes_back: buffers are put back to where the step began. row: alarms of this optimizer in a row, with this
     one."""
     if action == "warn" and not alarm["harmless"]:
-        if session.scaler_decides:
+        if session.scaling.decides:
             alarm["action"] = "reported, skipped by the GradScaler"
         else:
             alarm["weights"] = "damaged"
-            session.damaged.add(ordinal)
-            session.applied_in = _native.backward_under_way()
+            session.damaged.mark_applied(ordinal)
     most = session.config.max_skips
     if (
         action in ("stop", "raise")

@@ -337,10 +337,10 @@ class Begun:
             ],
             "scaler": None,
         }
-        if session.scaler is not None:
+        if session.scaling.scaler is not None:
             self.document["scaler"] = {
-                "scale": float(session.scaler.get_scale()),
-                "growth_tracker": session.scaler._get_growth_tracker(),
+                "scale": float(session.scaling.scaler.get_scale()),
+                "growth_tracker": session.scaling.scaler._get_growth_tracker(),
             }
         self.document["tensors"] = self.tensors.told
 

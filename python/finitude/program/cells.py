@@ -79,14 +79,13 @@ def attach(session: Session) -> None:
     if here is None:
         return
     session.teller.show = _show
-    from .. import _native
 
     def new_cell(*_):
-        session.second_runs = _native.SecondRuns(session.config.on_alarm)  # a cell is a program of its own
+        session.begin_program()  # a cell is one of its own
         session.first_step.may_come()
 
     here.events.register("pre_run_cell", new_cell)
-    session.at_end.append(lambda: here.events.unregister("pre_run_cell", new_cell))
+    session.ending.call_before(lambda: here.events.unregister("pre_run_cell", new_cell))
 
 
 def _publisher(method):

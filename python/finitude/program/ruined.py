@@ -51,7 +51,7 @@ def everything(session: Session, optimizer: Optimizer) -> list[Sink]:
     found = []
     named = list(zip(discover.names(optimizer), discover.parameters(optimizer)))
     for name, p in named:
-        if not _native.is_finite(p) and not any(p is a for a in session.allowed_tensors) and is_result(optimizer, p):
+        if not _native.is_finite(p) and not any(p is a for a in session.allowed.tensors) and is_result(optimizer, p):
             found.append(("parameter", name, p))
     for name, p in named:
         if guard.is_torchs(type(optimizer)) and _is_frozen(p):

@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..base.types import Optimizer, Session
+    from ..base.types import Optimizer
 
 MOST = 256  # streams; capsules hold no more
 MOST_OBJECTS = 20_000  # looked at in one search
@@ -38,29 +38,24 @@ _watched_in = 0  # the backward pass in which optimizers have stepped for the fi
 _tried = {}  # class of numpy's: does its memory go back; RandomState: where in it its second normal number lies
 
 
-def watch(session: Session, optimizer: Optimizer | None = None) -> None:
-    """Those that there are now are part of every snapshot. optimizer: whose GPUs are looked at too."""
+def watch(known: list[Any], optimizer: Optimizer | None = None) -> list[Any]:
+    """Those that there are now are part of every snapshot. known: generators of the program's own so far; returns them
+    with those that have come. optimizer: whose GPUs are looked at too."""
     global _watched_in
     if optimizer is not None:
         _native.watch_device_generators(discover.device_generators(optimizer))
         inside, before = _native.backward_under_way(), _watched_in
         _watched_in = inside
         if inside and inside == before:
-            return  # each parameter has one: there are hundreds, and what the program reaches is the same
+            return known  # each parameter has one: there are hundreds, and what the program reaches is the same
     found = _reached()
     own = {id(it): it for it in found if isinstance(it, torch.Generator)}
-    first = {
-        id(it): it for it in session.generators if id(it) in own
-    }  # a capsule has them in the order in which they were met
-    session.generators = list({**first, **own}.values())
-    _native.watch_generators(session.generators)
+    first = {id(it): it for it in known if id(it) in own}  # a capsule has them in the order in which they were met
+    known = list({**first, **own}.values())
+    _native.watch_generators(known)
     streams = [(it, where, isinstance(it, random.Random)) for it in found if (where := regions(it)) is not None]
     _native.watch_streams((_global() + streams)[:MOST])
-
-
-def met(session: Session, _: Any) -> None:
-    """One stands in a name of the user's frames that did not before."""
-    watch(session)
+    return known
 
 
 def sums() -> list[int | str]:

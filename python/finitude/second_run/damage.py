@@ -12,7 +12,37 @@ from . import restart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ..base.types import Alarm, Optimizer, Session, Sink, Verdict, Window
+
+
+class Damaged:
+    """Optimizers, by their numbers, whose parameters or state are known to be bad."""
+
+    def __init__(self):
+        self._ordinals = set()
+        self.applied_in = 0  # the backward inside which a bad step was reported and applied
+        self.vanished = set()  # numbers of optimizers whose gradients became zero
+        self.overflowed = set()  # names of optimizer state that an advisory told of
+
+    def __contains__(self, ordinal: Any) -> bool:
+        return ordinal in self._ordinals
+
+    def __bool__(self) -> bool:
+        return bool(self._ordinals)
+
+    def mark(self, ordinal: int) -> None:
+        self._ordinals.add(ordinal)
+
+    def mark_applied(self, ordinal: int) -> None:
+        """By a step that is reported and applied now."""
+        self.mark(ordinal)
+        self.applied_in = _native.backward_under_way()
+
+    def clear(self, ordinal: int) -> None:
+        """The script put them right, from a checkpoint perhaps."""
+        self._ordinals.discard(ordinal)
 
 
 def just_written(session: Session, optimizer: Optimizer) -> Verdict:
@@ -28,8 +58,8 @@ def just_written(session: Session, optimizer: Optimizer) -> Verdict:
             session.target.on_written(session, optimizer, found)
         return None
     if ruined.only_overflowed(found):
-        if name not in session.overflowed:
-            session.overflowed.add(name)
+        if name not in session.damaged.overflowed:
+            session.damaged.overflowed.add(name)
             _advise_overflow(session, optimizer, name, step)
         return None
     alarm = session.new_alarm(optimizer, kind, name, step=step)
@@ -45,7 +75,7 @@ def just_written(session: Session, optimizer: Optimizer) -> Verdict:
         impossible_state.note(optimizer)
     else:
         alarm["weights"] = "damaged"
-        session.damaged.add(window["ordinal"])
+        session.damaged.mark(window["ordinal"])
     session.act(optimizer, alarm, found, where="written", undone=undone)
     return None
 
@@ -79,6 +109,9 @@ def left_behind(session: Session, optimizer: Optimizer, alarm: Alarm) -> None:
 def look_for_swallowed(session: Session, optimizer: Optimizer, window: Window) -> None:
     """Every gradient has become exactly zero while the loss is not: has an overflow been swallowed on the way, as by
     the reciprocal root of a half-precision sum that is Inf? An advisory where a second look finds one, else nothing."""
+    if window["ordinal"] in session.damaged.vanished:
+        return
+    session.damaged.vanished.add(window["ordinal"])
     alarm = session.new_alarm(optimizer, "gradient", discover.names(optimizer)[0])
     if session.config.level == "trace":
         findings.apply(alarm, findings.analyse(session, optimizer, [], swallowed=True))
@@ -119,7 +152,8 @@ def _advise_overflow(session, optimizer, name, step, where="written"):
         "experiments": [],
         "text": f"{name} overflowed",
     }
-    if len(session.overflowed) == 1 and session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
+    is_first = len(session.damaged.overflowed) == 1
+    if is_first and session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
         restart.run(session, alarm, findings.fingerprint(optimizer), where)
     made = "was set to Inf outside of its step" if alarm["cause"]["class"] == "corrupted-state" else "overflowed to Inf"
     session.advise(
@@ -150,8 +184,8 @@ def at_end(session: Session) -> None:
         if not ruined.only_overflowed(found):
             if found:
                 found_late(session, optimizer, window, found, ended=True)
-        elif found[0][1] not in session.overflowed:
-            session.overflowed.add(found[0][1])
+        elif found[0][1] not in session.damaged.overflowed:
+            session.damaged.overflowed.add(found[0][1])
             _advise_overflow(session, optimizer, found[0][1], window["step"], "overflowed")
 
 
@@ -174,7 +208,7 @@ def found_late(
         "experiments": [],
         "text": f"what wrote {name} was not seen",
     }
-    session.damaged.add(window["ordinal"])
+    session.damaged.mark(window["ordinal"])
     _native.consume_losses(optimizer)
     return session.act(optimizer, alarm, found, where="earlier")
 

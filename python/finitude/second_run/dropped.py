@@ -11,7 +11,8 @@ from ..errors import NonFiniteError
 from ..findings import capsule_alarm, findings
 from ..findings.report import INNER
 from ..program import anomaly, at_raise, ranks, sinks as sinks_of
-from . import recall, restart, rewind, tape
+from . import ladder
+from .way import BadStep, climb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,36 +28,39 @@ _caught = weakref.WeakKeyDictionary()  # session -> step and text of the last ba
 HOW = "; run it with --level trace to see where it was born"
 
 
+class Dropping:
+    """What is known of the steps that the script has dropped."""
+
+    def __init__(self):
+        self.is_explained = False  # one of them is
+        self.looked_at = 0  # its bad losses on the tape in hand
+        self.long_row: Any = None  # the first row of losses as long as --max-skips
+
+
 def begin(session: Session, optimizer: Optimizer, window: Window) -> bool:
     """A window is about to be applied in which an earlier loss or gradient was bad and was dropped. True: it runs
     again."""
     if (
-        session.explained_drop
+        session.dropping.is_explained
         or session.config.on_alarm == "raise"
         or not session.report.advisories
         or session.report.alarms
     ):
         return False  # after an alarm, steps that were left out lie in the way
-    session.explained_drop, session.looked_at = True, 0
+    session.dropping.is_explained, session.dropping.looked_at = True, 0
     alarm = session.alarm_of(type(optimizer).__name__, window["ordinal"], window["step"], "loss", "loss")
     alarm["advisory"] = session.report.advisories[-1]
-    if (
-        rewind.try_trace(session, optimizer, alarm, [])
-        or tape.explain(session, optimizer, alarm, [], lost=True)
-        or recall.explain(session, optimizer, alarm)
-    ):
-        end(session, alarm, True, optimizer)
-        return False
-    if not ranks.several() and not session.units.of_framework() and rewind.begin(session, optimizer, alarm, []):
+    outcome = climb(ladder.IN_PLACE, BadStep(session, optimizer, alarm, [], is_dropped=True))
+    if outcome is not None and outcome.runs_again:
         return True
-    end(session, alarm, False)
+    end(session, alarm, outcome is not None, optimizer)
     return False
 
 
 def backward_raised(session: Session, error: BaseException) -> None:
     """An outermost backward pass ended so. Where the script catches that itself it goes on, which the next backward
     pass shows, or the program's end: a finite loss leaves no other trace."""
-    if session.target is not None or session.pending is not None or not isinstance(error, Exception):
+    if session.target is not None or session.second_run.pending is not None or not isinstance(error, Exception):
         return
     told = anomaly.found(error)
     if told is None:
@@ -81,34 +85,34 @@ def _tell_caught(session):
 
 def backward_begins(session: Session) -> bool:
     """Is it one of the second run? What the script has looked at and dropped by then is what a replay is to come to."""
-    if session.pending is None:
+    if session.second_run.pending is None:
         _tell_caught(session)
-    if session.pending is None or "advisory" not in session.pending["alarm"]:
+    if session.second_run.pending is None or "advisory" not in session.second_run.pending["alarm"]:
         return False
     _native.wake_on_backward()
-    session.looked_at += sum(_native.tape_outcome("loss", "loss", loss) for loss in sinks_of.looked_at())
+    session.dropping.looked_at += sum(_native.tape_outcome("loss", "loss", loss) for loss in sinks_of.looked_at())
     return True
 
 
 def backward_ended(session: Session, optimizer: Optimizer) -> None:
     """It left gradients of the second run bad, which the script is about to drop: that is what a replay is to come
     to."""
-    if session.pending is None or not _native.tape_on():
+    if session.second_run.pending is None or not _native.tape_on():
         return
     capsule.stop(session, optimizer)
     _native.tape_seal()
-    session.looked_at += 1
+    session.dropping.looked_at += 1
 
 
 def end(session: Session, alarm: Alarm, is_explained: bool, optimizer: Optimizer | None = None) -> None:
     """What the second run showed goes into the advisory. The step is applied, as it would have been."""
-    recorded, session.recorded = session.recorded and capsule.wanted(session), False
+    recorded = session.second_run.take_recorded() and capsule.wanted(session)
     advisory = alarm["advisory"]
     advisory["births"], found = alarm["births"], is_explained and alarm["births"]
     if found:
         advisory["cause"] = alarm["cause"]
-        if session.long_row and session.long_row["advisory"] is advisory:
-            session.long_row["again"] = {
+        if session.dropping.long_row and session.dropping.long_row["advisory"] is advisory:
+            session.dropping.long_row["again"] = {
                 key: alarm[key] for key in ("rerun", "rerun_by", "rerun_verified", "rerun_text")
             }
         _keep(session, alarm, optimizer, recorded)
@@ -127,7 +131,7 @@ def _keep(session, alarm, optimizer, recorded):
     losses = _native.window(optimizer)["losses"] if optimizer is not None else ()
     told = {key: value for key, value in alarm.items() if key not in INNER}
     told.update(text=alarm["advisory"]["text"], action="handled by the script")
-    if recorded and (session.looked_at or any(loss["bad"] or loss["answered"] for loss in losses)):
+    if recorded and (session.dropping.looked_at or any(loss["bad"] or loss["answered"] for loss in losses)):
         alarm["capsule"] = capsule.write(session, {**told, "optimizer_ordinal": alarm["optimizer_ordinal"]})
     if alarm["capsule"]:
         capsule_alarm.complete({**told, "capsule": alarm["capsule"]}, session.config.redact)
@@ -145,10 +149,11 @@ def tell_checked(session: Session, losses: list[dict[str, Any]]) -> int:
         tell(session, loss["step"], GRADIENTS if loss["asked"] else CHECKED)
     _native.add_handled(more)
     count = len(losses) + more
-    if losses and count >= max(1, session.config.max_skips) and session.long_row is None:
+    if losses and count >= max(1, session.config.max_skips) and session.dropping.long_row is None:
         last = session.report.advisories[-1]  # past the most that a report takes it is one of another step
         is_of_row = last["kind"] == "handled-by-script" and last["step"] == losses[-1]["step"]
-        session.long_row = {"loss": losses[0], "count": count, "advisory": last if is_of_row else {}, "again": {}}
+        advisory = last if is_of_row else {}
+        session.dropping.long_row = {"loss": losses[0], "count": count, "advisory": advisory, "again": {}}
     return count
 
 
@@ -176,25 +181,25 @@ def at_end(session: Session, told: bool) -> Alarm | None:
         waiting = _native.waiting_checks()
         count = tell_checked(session, _native.dropped_checks() + waiting)
         if waiting and count >= max(1, session.config.max_skips) and not session.report.alarms:
-            return {**row_alarm(session, count, session.has_time), "action": "the program went on to its end"}
+            return {**row_alarm(session, count, session.ending.has_time), "action": "the program went on to its end"}
     _explain(session)
-    return _of_long_row(session) if session.long_row is not None and not session.report.alarms else None
+    return _of_long_row(session) if session.dropping.long_row is not None and not session.report.alarms else None
 
 
 def _of_long_row(session):
     """The alarm of a program that has dropped so many steps, and then went on by itself. What is known of one of them
     is in its advisory."""
-    loss, advisory = session.long_row["loss"], session.long_row["advisory"]
+    loss, advisory = session.dropping.long_row["loss"], session.dropping.long_row["advisory"]
     alarm = session.alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "loss", "loss")
     alarm["loss"] = number(float(loss["value"]))
     alarm["text"] = (
-        f"the script dropped {session.long_row['count']} steps in a row by itself: the loss was not finite; "
+        f"the script dropped {session.dropping.long_row['count']} steps in a row by itself: the loss was not finite; "
         f"then it went on from step {loss['step']}"
     )
     alarm["action"] = "the program went on by itself"
     alarm["births"], alarm["capsule"] = advisory.get("births", []), advisory.get("capsule")
     alarm["cause"] = advisory.get("cause") or alarm["cause"]
-    alarm.update(session.long_row["again"])
+    alarm.update(session.dropping.long_row["again"])
     for inner in INNER:
         alarm.pop(inner, None)
     return alarm
@@ -216,10 +221,8 @@ def row_alarm(session: Session, count: int, may_run: bool = True) -> Alarm:
     alarm["text"] = row_text(count, what, alarm["step"])
     if session.config.on_alarm == "raise" or ranks.several() or not may_run:
         findings.passed_over(alarm, "it was not run again")
-    elif not rewind.try_trace(session, optimizer, alarm, sinks) and not tape.explain(
-        session, optimizer, alarm, sinks, lost=True
-    ):
-        restart.run(session, alarm, findings.fingerprint(optimizer))
+    else:
+        climb(ladder.AFTERWARDS, BadStep(session, optimizer, alarm, sinks, is_dropped=True))
     for inner in INNER:
         alarm.pop(inner, None)
     return alarm
@@ -233,22 +236,18 @@ def tell(session: Session, step: int, text: str, times: int = 1) -> None:
 
 def _explain(session):
     if (
-        session.explained_drop
+        session.dropping.is_explained
         or session.config.on_alarm == "raise"
         or session.report.alarms
         or ranks.several()
-        or not session.has_time
+        or not session.ending.has_time
     ):
         return
     found = sinks_of.pending_window(session) or sinks_of.lost_window(session) or sinks_of.checked_window(session)
     if found is None or not session.report.advisories:
         return
-    session.explained_drop, session.looked_at = True, 0
+    session.dropping.is_explained, session.dropping.looked_at = True, 0
     optimizer, alarm, sinks = found
     alarm["advisory"] = session.report.advisories[-1]
-    done = (
-        rewind.try_trace(session, optimizer, alarm, sinks)
-        or tape.explain(session, optimizer, alarm, sinks, lost=True)
-        or restart.run(session, alarm, findings.fingerprint(optimizer))
-    )
-    end(session, alarm, bool(done), optimizer)
+    outcome = climb(ladder.AFTERWARDS, BadStep(session, optimizer, alarm, sinks, is_dropped=True))
+    end(session, alarm, outcome is not None, optimizer)

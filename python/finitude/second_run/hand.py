@@ -13,14 +13,13 @@ import sys
 import torch
 
 from .. import _native
-from ..base import compat
 from ..capsules import capsule
 from ..findings import findings
 from ..program import discover, ranks, readers, rehearsal, streams
-from ..program.files import HeldFiles, written_twice
+from ..program.files import written_twice
 from ..program.heap import Ledger
-from ..program.quiet import Quiet
 from . import restart
+from .isolation import IsolatedRun
 from .rewind import NOT_SO, OTHER_BITS, OTHER_NUMBERS, SAME_BITS
 
 TYPE_CHECKING = False
@@ -157,7 +156,7 @@ class Again:
         return self._go_back(trained, down)
 
     def _go_back(self, trained, down):
-        ledger = self._ledger
+        ledger, self._isolation = self._ledger, IsolatedRun(self._ledger)
         given = None if self._to_leaves else _native.hand_given() or tuple(map(torch.zeros_like, self._inputs))
         self._grads = [(t, t.grad) for t in trained]
         # Before the tracer, which is to see what is put back.
@@ -177,10 +176,8 @@ class Again:
             count()
         if rehearsal.is_under_way():
             return (given,), ""
-        self._files, self._quiet, self._eager = HeldFiles(), Quiet(), compat.run_eagerly()
-        _native.trace_clear()
-        _native.trace_start()
-        capsule.begin(self._session)
+        self._isolation.begin()
+        self._isolation.record(self._session)
         return (given,), ""
 
     def end(self, roots: Sequence[Any]) -> bool:
@@ -189,7 +186,7 @@ class Again:
         explained, expected = self.explained, self._bad.expected
         _native.trace_stop()
         sums = [_native.checksum(r) for r in roots if isinstance(r, torch.Tensor) and not _native.is_finite(r)][:1]
-        why = "" if sums == expected["losses"] or self._eager is not None and sums else OTHER_BITS
+        why = "" if sums == expected["losses"] or self._isolation.is_eager and sums else OTHER_BITS
         if not why and self._drawn != streams.sums():
             why = OTHER_NUMBERS
         if not why and (names := findings.other_values(self._named)):
@@ -209,7 +206,7 @@ class Again:
         explained.text = (
             "rewound to where gradients were last asked for and run again in place"
             + ", what it counts set back" * self._counts_down
-            + ", eagerly instead of compiled" * (self._eager is not None)
+            + ", eagerly instead of compiled" * self._isolation.is_eager
             + twice
             + (
                 SAME_BITS.replace("loss and gradients", "the loss")
@@ -223,9 +220,7 @@ class Again:
 
     def lost(self) -> None:
         """The program has ended within the second run."""
-        _native.trace_stop()
-        _native.trace_clear()
-        capsule.drop()
+        self._isolation.drop_recording()
         self._put_back(back=False)
         _native.hand_lost()
         self.explained.text = "rewind: the second run did not come back to this step"
@@ -233,11 +228,9 @@ class Again:
     def _put_back(self, back=True):
         """The program goes on from its first run. (could it be put back there, what was written to files, names of what
         was not put back)."""
-        twice = written_twice(self._files.end())
-        self._quiet.end()
-        compat.end_eager(self._eager)
+        twice = written_twice(self._isolation.end())
         _native.rewind_end(back)
-        lost = self._ledger.put_back()
+        lost = self._isolation.put_objects_back()
         for t, grad in self._grads:
             t.grad = grad
         _native.release_values()

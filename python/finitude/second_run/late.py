@@ -85,9 +85,7 @@ def told(session: Session, optimizer: Optimizer | None, late: dict[str, Any]) ->
         growth.beside_bad_loss(session, optimizer) if alarm["harmless"] and optimizer is not None else ""
     )
     session.report.begin(alarm)
-    if session.second_runs.take(
-        alarm["sink"]["kind"], alarm["harmless"], bool(session.allowed or session.allowed_tensors), False
-    ):
+    if session.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], session.allowed.is_any(), False):
         # The program is beyond that step by now: only a second process comes to it again.
         restart.run(session, alarm, findings.told_late(late["loss"], late["gradients"]), "late")
     ordinal = alarm.pop("optimizer_ordinal")
@@ -106,9 +104,9 @@ def told(session: Session, optimizer: Optimizer | None, late: dict[str, Any]) ->
     alarm["action"] = "stopped" if ends else left_out
     if not late["left_out"] and not alarm["harmless"]:
         alarm["weights"] = "damaged"
-        session.damaged.add(ordinal)
+        session.damaged.mark(ordinal)
     session.teller.tell(alarm)
-    if ends and not session.ending:
+    if ends and not session.ending.has_begun:
         session.holds.release()
         raise NonFiniteError(story.message(session.report, alarm), report=alarm)
     return None
@@ -116,7 +114,7 @@ def told(session: Session, optimizer: Optimizer | None, late: dict[str, Any]) ->
 
 def finish(session: Session) -> None:
     """The program ends: the verdicts that are still under way, and what was not watched."""
-    session.ending = True
+    session.ending.begin()
     if left := _native.finish_late(LIMIT_S):
         session.not_watched(f"the verdicts of the last {left} steps on the GPU, which did not come within {LIMIT_S} s")
     if trouble := _native.device_trouble():

@@ -16,10 +16,11 @@ from ..capsules import capsule
 from ..errors import Reached, raised_from_ours
 from ..findings import carried, findings
 from ..program import discover, ranks, sinks as sinks_of
-from ..program.files import HeldFiles, written_twice
+from ..program.files import written_twice
 from ..program.heap import Ledger
-from ..program.quiet import Quiet
+from .isolation import IsolatedRun
 from .shared import trace_continues
+from .way import BadStep, Outcome, Refused, serves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +36,16 @@ def leave_at(session: Session, optimizer: Optimizer) -> None:
         raise Reached()
 
 
+def attempt(step: BadStep) -> Outcome | Refused:
+    """The way for a bad step whose window is open, and for one that searched along a line and was undone: its first
+    evaluation."""
+    if step.where == "window":
+        return explain(step.session, step.optimizer, step.alarm, vote=step.vote)
+    if step.where == "search" and step.undone and step.loss is not None:
+        return explain(step.session, step.optimizer, step.alarm, step.loss)
+    return Refused()
+
+
 def explain(
     session: Session,
     optimizer: Optimizer | None,
@@ -42,27 +53,25 @@ def explain(
     returned: Tensor | None = None,
     error: BaseException | None = None,
     vote: Vote | None = None,
-) -> bool:
-    """Calls the window's units again, traced. True: they did the same, and the alarm now tells why.
+) -> Outcome | Refused:
+    """Calls the window's units again, traced. Where they did the same the alarm now tells why.
 
     vote: of several ranks, which call theirs together or not at all. returned: a value to compare instead of losses and
     gradients: of an optimizer that searches along a line, the loss of its first evaluation; where the last unit raised
     `error`, as it is to do again, the bad value in its frames."""
     units = session.units
     if vote is not None and not units.of_framework() or vote is None and ranks.several():
-        return False  # what it exchanged with the others it cannot do alone
+        return Refused()  # what it exchanged with the others it cannot do alone
     if not units.log or (returned is None or error is not None) and units.window != _native.windows_closed():
-        if units.log and units.running is not None:
-            findings.passed_over(alarm, "closure: an optimizer has stepped in it before")
         if vote is not None:
             vote.cast("nothing is known that could be called again")
-        return False
+        has_stepped = units.log and units.running is not None
+        return Refused("closure: an optimizer has stepped in it before" if has_stepped else "")
     why, lost, twice = units.why_not(), [], []
     if vote is not None:
         if refused := vote.cast(f"closure: {why}" if why else "", f"closure {len(units.log)}"):
-            findings.passed_over(alarm, refused)
-            return False
-        session.vote = vote
+            return Refused(refused)
+        session.second_run.join(vote)
         vote.watch(session)
     if why is None:
         run = _SecondRun(session, optimizer, alarm, returned, error, vote)
@@ -77,12 +86,11 @@ def explain(
                 vote.leave("the second run failed")  # where it has not come back
             lost, twice = run.put_back()
     if why is not None:
-        findings.passed_over(alarm, f"closure: {why}" + written_twice(twice))
-        return False
+        return Refused(f"closure: {why}" + written_twice(twice))
     alarm["rerun_text"] += written_twice(twice)
     if lost:
         alarm["rerun_text"] += f"; it also wrote a second time, and this could not be put back: {', '.join(lost[:8])}"
-    return True
+    return Outcome()
 
 
 def raised(session: Session, error: BaseException) -> None:
@@ -95,7 +103,7 @@ def raised(session: Session, error: BaseException) -> None:
     found = sinks_of.value_in_frames(session, error)
     value = found[2][0][2] if found is not None else None
     found = found or sinks_of.pending_window(session)
-    if found is not None and explain(session, found[0], found[1], value, error):
+    if found is not None and serves(explain(session, found[0], found[1], value, error), found[1]):
         units.explained = error, found
 
 
@@ -133,15 +141,15 @@ class _SecondRun:
         # DistributedDataParallel may keep gradients as views of memory of its own, which a second backward writes.
         kept = (lambda g: g.clone() if g is not None else None) if vote is not None else (lambda g: g)
         self.params = [(p, kept(p.grad), p.requires_grad) for p in params.values()]
-        self.scaler = session.scaler
+        self.scaler = session.scaling.scaler
         self.stages = (
             {k: dict(v) for k, v in self.scaler._per_optimizer_states.items()} if self.scaler is not None else {}
         )
         self.ledger = Ledger(sys._getframe(), params.values(), watched)
         session.holds.hold(discover.sharing(optimizer))
         session.holds.hold_scaler(self.scaler)
-        self.files = HeldFiles()
-        self.quiet, self.eager = Quiet(), compat.run_eagerly()
+        self.isolation = IsolatedRun(self.ledger)
+        self.isolation.begin()
         self.result: Any = None
         self.units.again, self.units.again_at = optimizer, None
         _native.begin_again()
@@ -171,9 +179,7 @@ class _SecondRun:
         since = _native.loss_serial()
         # inside the step of an optimizer: what is called is the program's, and no arithmetic of the optimizer
         _native.trace_stop()
-        _native.trace_clear()
-        _native.trace_start()
-        capsule.begin(self.session, self.log[0].generators)
+        self.isolation.record(self.session, self.log[0].generators)
         try:
             for unit in self.log:
                 self.result = unit.call_again()
@@ -203,7 +209,7 @@ class _SecondRun:
             _native.checksum(g.get_state()) for g in self.later_known
         ]
         self.same = now == self.expected and drew_alike
-        if not self.same and self.eager is None:
+        if not self.same and not self.isolation.is_eager:
             return "loss or gradients came out with other bits" if drew_alike else "other random numbers were drawn"
         return None
 
@@ -229,7 +235,7 @@ class _SecondRun:
             ", on all ranks together" if self.vote is not None else ""
         )
         text = f"{', '.join(sorted(names))} called again in place{times}" + (
-            ", eagerly instead of compiled" if self.eager else ""
+            ", eagerly instead of compiled" if self.isolation.is_eager else ""
         )
         found = {}
         if self.same or failed_again:
@@ -246,7 +252,7 @@ class _SecondRun:
             return None
         findings.apply(alarm, found)
         if self.error is None:
-            self.session.recorded = True
+            self.session.second_run.note_recorded()
         else:  # it is told of when the program has ended by it: of this step, if no other has come by then
             self.units.recorded_at = _native.windows_closed()
         alarm["rerun"] = "persistent"
@@ -262,22 +268,20 @@ class _SecondRun:
         """Everything as before the second run. Returns the names of what could not be, and what was written or done
         twice."""
         self.units.again = None
-        *_, lost, twice, _, _, _ = in_any_case(
+        *_, twice, lost, _ = in_any_case(
             lambda: self.session.told.leave(self.optimizer, self.alarm, self.ledger),
             _native.trace_stop,
             _native.trace_clear,
             self._put_gradients_back,
-            self.ledger.put_back,
-            self.files.end,
-            self.quiet.end,
-            lambda: compat.end_eager(self.eager),
+            self.isolation.end,
+            self.isolation.put_objects_back,
             _native.end_again,
         )
         trace_continues(self.session)
         return lost, twice
 
     def _put_gradients_back(self):
-        if not self.session.recorded and self.units.recorded_at is None:
+        if not self.session.second_run.is_recorded and self.units.recorded_at is None:
             _native.tape_clear()
         for p, grad, requires in self.params:
             p.grad = None

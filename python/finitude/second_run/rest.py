@@ -49,7 +49,7 @@ class Rest:
     def explain(self, session: Session) -> None:
         """The program has ended."""
         noted, self._first = self._first, None
-        if noted is None or not session.has_time or session.hurried:
+        if noted is None or not session.ending.has_time or session.ending.is_hurried:
             return
         alarm, expected, ordinal, then = noted
         if alarm["births"] or not any(alarm is a for a in session.report.alarms):

@@ -16,6 +16,7 @@ from ..findings import findings
 from ..program import ranks
 from . import again, apart, process, started
 from .target import ENVIRONMENT
+from .way import BadStep, Outcome, Refused, serves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +35,17 @@ def is_possible(session: Session) -> bool:
     return session.start is not None and session.start.command is not None and not ranks.several()
 
 
+def attempt(step: BadStep) -> Outcome | Refused:
+    """The way for every bad step, and the last one."""
+    began_with = step.sinks if step.where == "start" else ()
+    return _run(
+        step.session,
+        step.alarm,
+        step.expected or findings.fingerprint(step.optimizer, began_with),
+        step.where,
+    )
+
+
 def run(
     session: Session,
     alarm: Alarm,
@@ -44,22 +56,28 @@ def run(
 ) -> str:
     """Starts the same program again in a second process, armed at the alarm's step, and takes over what it found.
 
-    where the bad value is, as in Session.act. "earlier": the alarm's step becomes the one where it was made;
+    where the bad value is, as in decision.act. "earlier": the alarm's step becomes the one where it was made;
     "overflowed" is the same for state that is no worse than Inf. hand: of a program without an optimizer, the engine
     call whose loss is bad. then: of a step that the program has gone on from since: what had been decided of others
     (Session.decided), what stood in names, how long it had taken.
 
     Returns where the second process found the bad value: "written" by a step, in the "window" before one, at the "end"
     of the program; "" where it did not come to it."""
+    outcome = _run(session, alarm, expected, where, hand, then)
+    return outcome.found_in if serves(outcome, alarm) else ""
+
+
+def _run(session, alarm, expected, where, hand=None, then=None):
     start = session.start
     if is_one_more := then is None and session.second_runs.in_place_only():
         session.second_runs.end_in_place()
     if ranks.several():
-        findings.passed_over(alarm, again.TOGETHER)
         if session.member and start is not None and not (alarm["harmless"] and session.damaged):
+            noted = dict(alarm)
+            findings.passed_over(noted, again.TOGETHER)
             left = _leave_order(
                 session,
-                alarm,
+                noted,
                 {
                     **_order(start, alarm, expected, where, hand, session.makers),
                     "ranks": ranks.world()[1],
@@ -68,7 +86,7 @@ def run(
             )
             if left and session.config.on_alarm == "stop":
                 session.teller.later = alarm
-        return ""
+        return Refused(again.TOGETHER)
     if start is None or start.command is None:
         why = (
             "the program cannot be started again from here; run it under `finitude run`, or with --level trace"
@@ -76,13 +94,11 @@ def run(
             else "this process lives on what its parent gave it and cannot be started again; "
             "with --level trace every step is recorded"
         )
-        findings.passed_over(alarm, why)
-        return ""
+        return Refused(why)
     if is_one_more:
         if where == "window":
             session.told.rest.note(session, alarm, expected)
-        findings.passed_over(alarm, "a second process is started for the first of its kind")
-        return ""
+        return Refused("a second process is started for the first of its kind")
     more, resumed, remark = [], "", ""
     if session.config.restart_args:
         try:
@@ -99,14 +115,13 @@ def run(
     if then is not None:
         order["decided"], order["named"], order["took"] = then
     if where == "skipped":
-        order["skips"] = session.skipped[alarm["optimizer_ordinal"]]
+        order["skips"] = session.scaling.skipped[alarm["optimizer_ordinal"]]
     found, why, files, folder = _ask(session, alarm, order, more, recorded)
     if found is None:
         shutil.rmtree(
             folder or "", ignore_errors=True
         )  # a capsule that the second process had written of what is not the step
-        findings.passed_over(alarm, why)
-        return ""
+        return Refused(why)
     findings.apply(alarm, found["findings"])
     alarm["step"], alarm["capsule"] = found["step"], capsule.arrived(session, alarm, found["capsule"] and folder)
     if found["no_capsule"]:
@@ -116,7 +131,7 @@ def run(
     alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = found["rerun"], "restart", found["verified"]
     said = "; ".join(t for t in (found["text"], remark, files) if t)
     alarm["rerun_text"] = said + (f" ({alarm['rerun_text']})" if alarm["rerun_text"] else "")
-    return found["found_in"] or "end"
+    return Outcome(found_in=found["found_in"] or "end")
 
 
 def asked_of_memory(session: Session, alarm: Alarm, suspects: list[str]) -> Findings | None:

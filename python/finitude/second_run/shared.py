@@ -28,7 +28,7 @@ KEPT = 16  # alarms that a later one may be part of
 def runs_again(session: Session, alarm: Alarm, kind: str, where: str, traced: bool, vote: Vote | None) -> bool:
     """Is the step of this alarm run again, in any way, or where one like it is explained, in place? vote: of several
     ranks on that."""
-    may_be_allowed = bool(session.allowed or session.allowed_tensors)
+    may_be_allowed = session.allowed.is_any()
     if where in ("window", "skipped") and not may_be_allowed and session.told.is_repeat(alarm):
         return False
     if session.second_runs.take(kind, alarm["harmless"], may_be_allowed, traced):

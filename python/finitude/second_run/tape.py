@@ -13,12 +13,11 @@ from ..base import compat
 from ..capsules import capsule
 from ..findings import findings
 from ..program import begun
+from .way import BadStep, Outcome, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..base.types import Alarm, Optimizer, Session, Sink
+    from ..base.types import Session
 
 LIMIT_MB = 2048  # of what a step reads, where no capsule may be written
 
@@ -34,48 +33,61 @@ def _option(config):
     return "--level tape" if config.level == "tape" else f"--tape-every {config.tape_every}"
 
 
-def begin(session: Session) -> None:
-    """The program has an optimizer: from here on windows are recorded."""
-    every = _wanted(session.config)
-    if session.taped or every is None or session.target is not None:
-        return
-    session.taped = True
-    _native.set_tape_level((session.config.capsule_max or LIMIT_MB) << 20, every)
-    _native.tape_window_begins()
+class TapeLevel:
+    """The recording that the options ask for, from the first optimizer to the end of the program."""
+
+    def __init__(self):
+        self.is_on = False  # the operators of each step are recorded
+
+    def begin(self, session: Session) -> None:
+        """The program has an optimizer: from here on windows are recorded."""
+        every = _wanted(session.config)
+        if self.is_on or every is None or session.target is not None:
+            return
+        self.is_on = True
+        _native.set_tape_level((session.config.capsule_max or LIMIT_MB) << 20, every)
+        _native.tape_window_begins()
+
+    def end(self, session: Session) -> None:
+        """Says what was asked for and not recorded."""
+        if _wanted(session.config) is None or session.target is not None:
+            return
+        option = _option(session.config)
+        if self.is_on and _native.tape_level_lost():
+            session.not_watched(f"operators of steps on a device ({option}): watched as with gate")
+        elif not self.is_on and _native.counters()["backward_calls"]:
+            session.not_watched(f"operators of steps without an optimizer ({option}): watched as with gate")
 
 
-def explain(
-    session: Session, optimizer: Optimizer | None, alarm: Alarm, sinks: Sequence[Sink], lost: bool = False
-) -> bool:
-    """Plays the tape of the window in hand, or the template of its optimizer. True: it did what the step did, and the
-    alarm now tells why. False: the next way has to tell, and the alarm says why not this one. lost: there is nothing to
-    tell but where the value was born."""
-    if not session.taped:
-        return False
+def attempt(step: BadStep) -> Outcome | Refused:
+    """Plays the tape of the window in hand, or the template of its optimizer. Where that did what the step did, the
+    alarm now tells why."""
+    session, optimizer = step.session, step.optimizer
+    if step.where not in ("window", "dropped") or step.vote is not None or not session.tape_level.is_on:
+        return Refused()
     why = _native.tape_level_lacks(optimizer)
     if why and session.config.level != "tape":
         _native.tape_level_rests()
-        return not lost and _explain_by_template(session, optimizer, alarm, sinks)
+        return Refused() if step.is_dropped else _explain_by_template(step)
     if not why and compat.compiled_code_ran():
         why = "compiled code ran, whose kernels are no operators"
     if not why:
-        why = _play(session, optimizer, alarm, sinks, lost)
+        why = _play(session, optimizer, step.alarm, step.sinks, step.is_dropped)
     _native.tape_level_rests()  # until the next window begins
-    if why:
-        _give_up(alarm, f"tape: {why}")
-    return not why
+    return _give_up(f"tape: {why}") if why else Outcome()
 
 
-def _give_up(alarm, why):
+def _give_up(why):
     _native.tape_clear()
     begun.forget()
-    findings.passed_over(alarm, why)
+    return Refused(why)
 
 
-def _explain_by_template(session, optimizer, alarm, sinks):
+def _explain_by_template(bad):
+    session, optimizer = bad.session, bad.optimizer
     step = _native.template_step(optimizer)
     if step is None:  # nothing that could be said of it
-        return False
+        return Refused()
     why = (
         "compiled code ran, whose kernels are no operators"
         if compat.compiled_code_ran()
@@ -88,16 +100,14 @@ def _explain_by_template(session, optimizer, alarm, sinks):
         capsule.name_modules()
         why = _conclude(
             session,
-            alarm,
-            findings.analyse(session, optimizer, sinks),
+            bad.alarm,
+            findings.analyse(session, optimizer, bad.sinks),
             False,
             f"the operators of step {step}, recorded as it ran ({_option(session.config)}), were "
             "issued again on what this "
             f"step began with, without the program's code",
         )
-    if why:
-        _give_up(alarm, f"tape of step {step}: {why}")
-    return not why
+    return _give_up(f"tape of step {step}: {why}") if why else Outcome()
 
 
 def _play(session, optimizer, alarm, sinks, lost):
@@ -121,7 +131,7 @@ def _conclude(session, alarm, found, lost, how):
     order_dependent = told["verdict"] == "order-dependent"
     if not (order_dependent and not told["bad_again"]):
         births = found.get("births")
-        if not births and (lost or session.allowed_tensors == []):
+        if not births and (lost or not session.allowed.tensors):
             return "it does not show where the value was born"
         # What was there as the tape began, or was made by what is not on it, may have been computed in this step all
         # the same.
@@ -140,16 +150,5 @@ def _conclude(session, alarm, found, lost, how):
         else "the step came out finite"
     )
     alarm["rerun_text"] = f"{how}; {outcome}"
-    session.recorded = True
+    session.second_run.note_recorded()
     return ""
-
-
-def end(session: Session) -> None:
-    """Says what was asked for and not recorded."""
-    if _wanted(session.config) is None or session.target is not None:
-        return
-    option = _option(session.config)
-    if session.taped and _native.tape_level_lost():
-        session.not_watched(f"operators of steps on a device ({option}): watched as with gate")
-    elif not session.taped and _native.counters()["backward_calls"]:
-        session.not_watched(f"operators of steps without an optimizer ({option}): watched as with gate")

@@ -210,7 +210,7 @@ class Target:
                 _native.put_back(intake.iterates_data())
                 self._arm_behind(step)
                 raise NonFiniteError(step[2])
-            session.scaler = discover.scaler_of(optimizer) or session.scaler
+            session.scaling.look_for(optimizer)
             session.draws.note()
             left_out = session.go_on_without(optimizer, step[1])
             self._arm_behind(step)
@@ -252,7 +252,7 @@ class Target:
         """A GradScaler left a step out, `beyond` what it may. Of several in a row each is a window of its own."""
         if not self.order.get("skips") or _native.window(optimizer)["ordinal"] != self.order["ordinal"]:
             return
-        left = self.order["skips"] - session.skipped[self.order["ordinal"]]
+        left = self.order["skips"] - session.scaling.skipped[self.order["ordinal"]]
         if beyond if self.order.get("resumed") else left == 0:
             self.finish(session, optimizer, sinks_of.of_optimizer(optimizer))
         _native.trace_clear()
@@ -285,7 +285,8 @@ class Target:
             if error is None and self.order["first"] < self.order["step"]:
                 self._look_a_last_time(session)
             if error is not None and at_raise.is_about_values(error):
-                self.order["capsule"], session.refused = None, True  # no tensor is left that a replay could come to
+                self.order["capsule"] = None  # no tensor is left that a replay could come to
+                session.second_run.note_without_tensor()
                 self.finish(session, self._mine(), [], raised=True)
         os._exit(3)
 

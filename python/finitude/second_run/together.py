@@ -299,7 +299,7 @@ class Vote:
 
 def _end_here(session, why, vote):
     """The program's own thread cannot be reached: what is known is told, and the process ended."""
-    pending, session.pending = session.pending, None
+    pending = session.second_run.take()
     quiet.let_go()
     if pending is not None:
         alarm = pending["alarm"]

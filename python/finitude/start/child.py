@@ -18,6 +18,7 @@ from ..base.say import say
 from . import watched
 
 _waiting = []  # at most one _Standin
+_leaving: SystemExit | None = None  # not 0, that the script left by
 
 
 class _Standin:
@@ -185,10 +186,9 @@ def _watch(home, waiting):
 
     target = Target(waiting.order) if waiting.order else inject.from_environment()
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
-    session = Session(home.settings, os.path.abspath(main) if main else "", sys.orig_argv, target)
-    session.member = True
-    session.start = waiting.start
-    session.start.command = None if waiting.forked else own_command()
+    waiting.start.command = None if waiting.forked else own_command()
+    script = os.path.abspath(main) if main else ""
+    session = Session(home.settings, script, sys.orig_argv, target, waiting.start, is_member=True)
     session.report.place = lambda: _make_directory(home)
     if waiting.forked:
         _native.reset()
@@ -218,17 +218,18 @@ def _at_end(session):
         util.Finalize(None, _end, (session,), exitpriority=10)
     else:
         atexit.register(_end, session)
-        _note_exit(session)
+        _note_exit()
 
 
-def _note_exit(session):
+def _note_exit():
     """Remembers a sys.exit(not 0): what a script does that finds its loss bad and gives up."""
     leave = sys.exit
 
     @functools.wraps(leave)
     def exit(status=None, /):
+        global _leaving
         stop = SystemExit(status)
-        session.leaving = stop if status else None
+        _leaving = stop if status else None
         raise stop
 
     sys.exit = exit
@@ -237,7 +238,7 @@ def _note_exit(session):
 def _end(session):
     if session.done or session.pid != os.getpid():
         return
-    error = sys.exc_info()[1] or getattr(sys, "last_value", None) or session.leaving
+    error = sys.exc_info()[1] or getattr(sys, "last_value", None) or _leaving
     if isinstance(error, SystemExit) and error.__context__ is not None:
         error = error.__context__  # torch.multiprocessing.spawn makes an exit of any exception
     from .. import _native
@@ -246,7 +247,7 @@ def _end(session):
 
     session.part(signals.hold, signals.ENDED)
     try:
-        if session.pending is not None:
+        if session.second_run.pending is not None:
             session.part(session.second_run_lost)
         elif error is not None:
             session.part(session.program_raised, error)

@@ -102,10 +102,9 @@ def _watch(settings, is_module, target, command):
     start = started.Start(command)
     if target_step is not None:
         target_step.prepare()
-    session = Session(settings, name, command, target_step)
+    session = Session(settings, name, command, target_step, start)
     if target_step is None:
         family.announce(os.environ, session.report.planned_directory(), settings)
-    session.start = start
     start.plain = [sys.executable, *(["-m"] if is_module else []), target, *sys.argv[1:]]
     _cold.session = session
     install.install(child.wait_for_training)
@@ -125,7 +124,7 @@ def _on_sigterm(session):
     have."""
 
     def handler(signum, frame):
-        session.hurried = True
+        session.ending.hurry()
         session.end("SIGTERM ended the program")
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -164,7 +163,7 @@ def _look_a_last_time(session, ended):
 
 
 def _last_alarms(session, ended):
-    if session.pending is not None and (lost := session.second_run_lost()) is not None:
+    if session.second_run.pending is not None and (lost := session.second_run_lost()) is not None:
         ended.error, ended.code = lost, 1
     if ended.error is not None or ended.code not in (None, 0):
         session.program_raised(ended.error or ended.exit)
@@ -185,7 +184,7 @@ def _end(session, ended):
     if session.target is None and not isinstance(ended.error, KeyboardInterrupt):
         session.part(_explain_ranks, session)
     session.part(lambda: witness.of_children(session.report.planned_directory()))
-    session.has_time = ended.error is None
+    session.ending.note_by_itself(ended.error is None)
     ends.close(session)
     session.part(signals.let_go)
     _native.set_on(False)
