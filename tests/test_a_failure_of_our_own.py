@@ -23,7 +23,7 @@ for k, x in enumerate(batches):
     print(k, finite(), "left out" if same else "applied")
 """
 )
-PLACES = [("rewind", "begin"), ("rewind", "_end"), ("shared", "runs_again")]
+PLACES = [("rewind", "begin"), ("rewound", "_end"), ("shared", "runs_again")]
 NATIVE = BROKEN.replace("import finitude.second_run.{module} as module", "from finitude import _native as module")
 
 

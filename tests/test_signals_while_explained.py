@@ -41,7 +41,7 @@ print("ended", model.weight.sum().item(), True)
 """
 PLACES = [
     ("second_run.rewind", "begin"),
-    ("second_run.rewind", "_end"),
+    ("second_run.rewound", "_end"),
     ("findings.findings", "analyse"),
     ("program.discover", "names"),
     ("capsules.capsule", "write"),
