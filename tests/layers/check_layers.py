@@ -27,6 +27,7 @@ PYTHON_LAYERS = (
     "findings",
     "capsules",
     "second_run",
+    "alarms",
     "first_run",
     "selftest",
     "start",

@@ -8,6 +8,7 @@ import sys
 import torch
 
 from .. import _native
+from ..alarms import dropped
 from ..base.plain_json import number
 from ..capsules import capsule
 from ..errors import NonFiniteError
@@ -15,7 +16,7 @@ from ..findings import findings, story
 from ..program import discover, signals
 from ..program.files import written_twice
 from ..program.heap import Ledger
-from ..second_run import dropped, hand as again, restart
+from ..second_run import hand as again, restart
 from ..second_run.isolation import IsolatedRun
 from . import functional, rebound
 

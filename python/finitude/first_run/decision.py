@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from .. import _native
+from ..alarms import damage, dropped
 from ..capsules import capsule
 from ..errors import NonFiniteError
 from ..findings import findings, growth, story
 from ..program import guard, intake, ranks
-from ..second_run import damage, dropped, ladder, restart, rewound, shared, together, traced
+from ..second_run import ladder, restart, rewound, shared, together, traced
 from ..second_run.way import BadStep, climb
 from . import ends, settled
 

@@ -7,11 +7,12 @@ import itertools
 import torch
 
 from .. import _native
+from ..alarms import dropped
 from ..base.plain_json import number
 from ..errors import NonFiniteError
 from ..findings import findings, story
 from ..program import anomaly, at_raise, discover, ranks, sinks as sinks_of
-from ..second_run import dropped, ladder, restart
+from ..second_run import ladder, restart
 from ..second_run.way import BadStep, climb
 from . import ends
 

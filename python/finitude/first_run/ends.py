@@ -4,12 +4,13 @@ one that was still being explained."""
 from __future__ import annotations
 
 from .. import _native
+from ..alarms import damage, dropped, late
 from ..capsules import capsule
 from ..errors import NonFiniteError
 from ..findings import findings, story
 from ..findings.report import INNER
 from ..program import sinks as sinks_of
-from ..second_run import damage, dropped, ladder, late, recall, restart, rewound, together
+from ..second_run import ladder, recall, restart, rewound, together
 from ..second_run.way import BadStep, climb
 from . import byhand, refused
 

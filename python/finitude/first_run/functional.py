@@ -9,11 +9,12 @@ from __future__ import annotations
 import torch
 
 from .. import _native
+from ..alarms import dropped
 from ..base.plain_json import number
 from ..errors import NonFiniteError
 from ..findings import story
 from ..program import discover
-from ..second_run import dropped, restart
+from ..second_run import restart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ import os
 import torch
 
 from .. import _native
+from ..alarms import at_start, dropped
 from ..base import secrets
 from ..base.plain_json import safe
 from ..base.say import say
 from ..errors import NonFiniteError
 from ..findings.report import INNER
 from ..program import quiet, ranks
-from ..second_run import dropped, rewind
-from . import at_start
+from ..second_run import rewind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

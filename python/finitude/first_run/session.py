@@ -6,6 +6,7 @@ import contextlib
 import os
 
 from .. import _native
+from ..alarms import at_start, damage, dropped, late, unwritten as by_memory
 from ..base import HOME
 from ..base.say import say
 from ..capsules import capsule
@@ -15,18 +16,14 @@ from ..findings.report import Report
 from ..program import discover, guard, intake, makers, rehearsal, ruined, scaling, sinks as sinks_of, streams
 from ..second_run import (
     budgets,
-    damage,
-    dropped,
     first_step,
-    late,
     recall,
     tape,
     traced,
-    unwritten as by_memory,
 )
 from ..second_run.shared import Told
 from ..second_run.under_way import SecondRun
-from . import allowed, at_start, byhand, decision, drops, ends, failures, minimal, windows
+from . import allowed, byhand, decision, drops, ends, failures, minimal, windows
 from .hold import Holds
 from .teller import Teller
 from .units import Units

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from .. import _native
+from ..alarms import at_start, damage, dropped
 from ..base.plain_json import number
 from ..findings import clipped_away, growth
 from ..program import discover, intake, ruined, sinks as sinks_of
 from ..program.counts import count_text
-from ..second_run import damage, dropped, recall, rewind
-from . import at_start, decision
+from ..second_run import recall, rewind
+from . import decision
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

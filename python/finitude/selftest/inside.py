@@ -15,10 +15,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import dataloader
 
 from .. import _native
+from ..alarms import damage
 from ..errors import NonFiniteError
 from ..first_run import _cold
 from ..program import discover, ranks, rehearsal
-from ..second_run import damage
 from .where import here
 
 TYPE_CHECKING = False

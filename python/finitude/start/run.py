@@ -152,8 +152,8 @@ def _explain_ranks(session):
 
 
 def _look_a_last_time(session, ended):
+    from ..alarms import damage
     from ..errors import NonFiniteError
-    from ..second_run import damage
 
     try:
         session.hand.at_end()

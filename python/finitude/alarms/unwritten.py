@@ -6,7 +6,7 @@ from __future__ import annotations
 from ..findings import findings
 from ..program import discover, ranks
 from ..program.counts import statistic
-from . import beginning, restart
+from ..second_run import beginning, restart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from .. import _native
 from ..findings import findings, impossible_state
 from ..program import discover, ranks, ruined, sinks as sinks_of
 from ..program.counts import count_text, statistic
-from . import restart
+from ..second_run import restart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from ..errors import NonFiniteError
 from ..findings import capsule_alarm, findings
 from ..findings.report import INNER
 from ..program import anomaly, at_raise, ranks, sinks as sinks_of
-from . import ladder
-from .way import BadStep, climb
+from ..second_run import ladder
+from ..second_run.way import BadStep, climb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

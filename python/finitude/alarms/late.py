@@ -10,7 +10,7 @@ from ..base.unseen import unseen
 from ..errors import NonFiniteError
 from ..findings import clipped_away, findings, growth, story
 from ..program import discover, ranks, sinks as sinks_of
-from . import restart
+from ..second_run import restart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
