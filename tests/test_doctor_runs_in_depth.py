@@ -155,7 +155,7 @@ CAPSULES = {
         "tf32_matmul was False",
         [{}, {"flags": {**FLAGS, "tf32_matmul": True}, "rank": 1}],
     ),
-    "settings that torch could not tell": ("P2", "warn", "could not tell", [{"flags": {"deterministic": False}}]),
+    "settings that torch could not tell": ("P2", "warn", "could not report", [{"flags": {"deterministic": False}}]),
     "a scale beside bfloat16": (
         "P6",
         "note",

@@ -135,7 +135,7 @@ def local_generator_over_file(step, log):
 
 
 REFUSED = [
-    (two_yields, "stands at"),
+    (two_yields, "is at"),
     (over_file, "_io.TextIOWrapper"),
     (with_reduce, "reduce"),
     (with_sorted, "sorted"),

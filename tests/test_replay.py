@@ -124,7 +124,7 @@ def test_calls_that_there_are_not(capsule, tmp_path, word, said):
 def test_the_tape_of_a_capsule_without_the_rest_is_told(capsule):
     for part in ("tape.bin", "capsule.json"):
         code, _, err = alone(capsule / part)
-        assert code == 3 and "name the folder" in err, err
+        assert code == 3 and "the folder of the capsule" in err, err
 
 
 def test_save_tensors(capsule, tmp_path):

@@ -40,7 +40,7 @@ Status read_recorded_step(const std::string& path, nlohmann::json* about, Tape* 
   if (bytes.starts_with("PK\x03\x04"))
     return Status(StatusCode::kUnsupported, "is a packed capsule: `finitude unpack` makes its folder again");
   if (std::filesystem::path(path).filename() == "capsule.json")
-    return Status(StatusCode::kUnreadable, "is a part of a capsule: name the folder that it lies in");
+    return Status(StatusCode::kUnreadable, "is a part of a capsule: pass the folder of the capsule");
   if (const Status status = read_tape(bytes, tape); !status.ok()) return status;
   for (const Storage& storage : tape->storages) {
     if (storage.origin == Storage::kInput && !storage.external.empty() && storage.bytes.empty())

@@ -383,7 +383,8 @@ def closing_line(document: Document, left_out: int = 0, place: str = "") -> str:
         bad_seen = at_the_end or watched.get("unapplied") or watched["handled_by_script"]
         if not bad_seen and not any(a["kind"] in NOT_FINITE for a in others):
             # Without an optimizer nobody reads the gradients, nor what the last of them was used for.
-            parts.append("all finite" if watched["optimizers"] else "losses all finite")
+            is_read = watched["optimizers"] or watched["gradients_scanned"]
+            parts.append("all finite" if is_read else "losses all finite")
     if document["outcome"] != "unwatched":
         if watched.get("unapplied"):
             parts.append(f"the last {watched['unapplied']} applied by no step")

@@ -1,4 +1,4 @@
-"""One watched run: decides on each rare event what it is (CONTRACTS section 2) and what is done about it."""
+"""One watched run: decides on each rare event what it is (docs/contract.md, "When a step is an alarm") and what is done about it."""
 
 from __future__ import annotations
 
