@@ -1,4 +1,5 @@
-"""One watched run: decides on each rare event what it is (docs/contract.md, "When a step is an alarm") and what is done about it."""
+"""One watched run: decides on each rare event what it is, as docs/contract.md says under "When a step is an alarm", and
+what is done about it."""
 
 from __future__ import annotations
 
