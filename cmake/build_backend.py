@@ -21,8 +21,8 @@ prepare_metadata_for_build_editable = _build.prepare_metadata_for_build_editable
 get_requires_for_build_wheel = _build.get_requires_for_build_wheel
 get_requires_for_build_editable = _build.get_requires_for_build_editable
 
-APT_PACKAGES = "g++ libhwy-dev nlohmann-json3-dev"
-HEADERS = ("hwy/highway.h", "nlohmann/json.hpp", "Python.h")
+APT_PACKAGES = "g++ libhwy-dev nlohmann-json3-dev libcli11-dev"
+HEADERS = ("hwy/highway.h", "nlohmann/json.hpp", "CLI/CLI.hpp", "Python.h")
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):

@@ -76,8 +76,10 @@ for k in range(7):
     if k == 3 and os.environ.get("BREAK"): arm()
     PLAIN opt.step()
     PLAIN schedule.step()
-# A scheduler that could not be held, at one of the two or at both, has taken its step; it never stands still.
-print("ended", model.weight.sum().item().hex(), "moves" if 5 <= schedule.last_epoch <= 7 else schedule.last_epoch)
+# A scheduler that could not be held has taken its step; it never stands still. A failing profile function fails once:
+# then the scheduler was held at one of the two.
+moves = (5, 7) if keep else (5, 6, 7)
+print("ended", model.weight.sum().item().hex(), "moves" if schedule.last_epoch in moves else schedule.last_epoch)
 """
 WATCHED = PROGRAM.replace("PLAIN ", "")
 PLAIN = PROGRAM.replace("PLAIN ", "if k not in (3, 5): ")

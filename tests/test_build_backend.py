@@ -96,5 +96,5 @@ def test_missing_packages_are_named_before_anything_compiles(isolated, tmp_path,
     ended = call(isolated, VIRTUAL_ENV=str(tmp_path), CXX=str(bare) if compiler == "without-headers" else compiler)
     assert ended.returncode == 1
     assert named in ended.stderr
-    assert "apt-get install g++ libhwy-dev nlohmann-json3-dev" in ended.stderr
+    assert "apt-get install g++ libhwy-dev nlohmann-json3-dev libcli11-dev" in ended.stderr
     assert ended.stderr.count("\n") == 1

@@ -409,12 +409,12 @@ OPERATIONS = {
         "x.numpy()[3, 1] = os.urandom(1)[0] + 2.0\n",
         "model(x)",
     ),
-    "that is given another number": (
-        "aten::add",
+    "that is given another number": (  # no sum: of logits moved by one number cross entropy may have the same bits
+        "aten::mul",
         "given another number of the script: ",
         False,
         "",
-        "model(x) + int.from_bytes(os.urandom(4), 'big') * 1e-9",
+        "model(x) * (1 + int.from_bytes(os.urandom(4), 'big') * 1e-9)",
     ),
     "another one": ("aten::tanh", "calls aten::relu", False, "", "(torch.tanh if first() else torch.relu)(model(x))"),
     # The clock stands for an operator without a fixed order: equal operands, another result.

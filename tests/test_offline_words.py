@@ -1,5 +1,6 @@
 """`report`, `list` and `dump` are answered by a program without torch, at the cost of a start of Python and little more."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -86,3 +87,40 @@ def test_the_player_is_on_the_path(tmp_path):
     command = [SCRIPTS / "finitude-replay", "--report", CAPSULE]
     done = subprocess.run(command, capture_output=True, text=True, env=without_torch(tmp_path), cwd=tmp_path)
     assert done.returncode == 0 and "born" in done.stdout, done.stderr
+
+
+MISSING = """
+import sys
+from finitude.base import programs
+programs.path_of = lambda name: "/nonexistent/program"
+from finitude.words import entry
+sys.exit(entry.main())
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [["report", str(CAPSULE)], ["pack", str(CAPSULE), "c.zip"]], ids=lambda words: words[0]
+)
+def test_a_program_that_cannot_be_started_is_named(tmp_path, words):
+    done = subprocess.run([sys.executable, "-c", MISSING, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 4 and "cannot start /nonexistent/program" in done.stderr, done
+
+
+def test_a_run_of_several_processes_without_a_report(tmp_path):
+    report = json.loads((DATA / "reports" / "several.json").read_text())
+    del report["reason"]
+    for rank in ("rank-0", "rank-1"):
+        (tmp_path / "runs" / "run" / rank).mkdir(parents=True)
+        (tmp_path / "runs" / "run" / rank / "report.json").write_text(json.dumps(report))
+    code, out, err = helpers.offline("list", tmp_path / "runs")
+    assert code == 0 and "run" in out and "cannot" not in err, (out, err)
+    for option in ("--json", "--html=p.html"):
+        code, out, err = helpers.offline("report", tmp_path / "runs" / "run", option)
+        assert (code, out) == (3, "") and "has no report.json" in err and "rank-0" in err, (out, err)
+
+
+@pytest.mark.parametrize("words", [["list", "c.capsule.zip"], ["report", "run", "--html", "c.capsule.zip"]])
+def test_a_packed_capsule_where_none_is_read(tmp_path, words):
+    assert helpers.finitude(tmp_path, "pack", str(CAPSULE), "c.capsule.zip").code == 0
+    done = helpers.finitude(tmp_path, *words)
+    assert done.code == 3 and "c.capsule.zip is not a folder" in done.err or "run" in done.err, done.told()

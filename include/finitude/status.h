@@ -11,7 +11,7 @@ namespace finitude {
 // What kind of thing went wrong. The set is closed: a program may switch over it.
 enum class StatusCode : std::uint8_t {
   kOk,               // done
-  kInvalidArgument,  // an option, a variable or an argument has a value that is not allowed
+  kInvalidArgument,  // an option, a variable, or a path that names another thing than is needed
   kUnreadable,       // the file is missing, is no plain file, or the system refuses to read it
   kUnwritable,       // the system refuses to write: permissions, space, or the name is taken
   kCorrupt,          // the file was read, and is damaged, cut off, or of another kind than expected

@@ -405,7 +405,8 @@ Status read_capsule_statistics(const std::string& folder, json* about, record::T
 Status read_capsule_statistics_from(const FileSource& source, json* about, record::Trace* trace, bool* redacted) {
   if (Status status = read_about(source, about); !status.ok()) return status;
   const json& files = (*about)["files"];
-  if (!files.contains(kStatisticsFile)) return Status(StatusCode::kCorrupt, "holds no statistics of its operations");
+  if (!files.contains(kStatisticsFile))
+    return Status(StatusCode::kUnsupported, "holds no statistics of its operations");
   std::string bytes;
   if (Status status = read_part(source, files, kStatisticsFile, &bytes); !status.ok()) return status;
   const Status status = read_statistics(bytes, trace, redacted);

@@ -32,7 +32,8 @@ Status read_recorded_step(const std::string& path, nlohmann::json* about, Tape* 
     const std::filesystem::path folder(path);
     const std::string inside = std::filesystem::exists(folder / "capsule.json", error) ? "" : capsule_in(path);
     if (!inside.empty())
-      return Status(StatusCode::kUnreadable, "is no capsule, but one lies in it: name " + (folder / inside).string());
+      return Status(StatusCode::kInvalidArgument,
+                    "is no capsule, but one lies in it: name " + (folder / inside).string());
     return read_capsule(path, about, tape);
   }
   std::string bytes;
@@ -40,11 +41,11 @@ Status read_recorded_step(const std::string& path, nlohmann::json* about, Tape* 
   if (bytes.starts_with("PK\x03\x04"))
     return Status(StatusCode::kUnsupported, "is a packed capsule: `finitude unpack` makes its folder again");
   if (std::filesystem::path(path).filename() == "capsule.json")
-    return Status(StatusCode::kUnreadable, "is a part of a capsule: pass the folder of the capsule");
+    return Status(StatusCode::kInvalidArgument, "is a part of a capsule: pass the folder of the capsule");
   if (const Status status = read_tape(bytes, tape); !status.ok()) return status;
   for (const Storage& storage : tape->storages) {
     if (storage.origin == Storage::kInput && !storage.external.empty() && storage.bytes.empty())
-      return Status(StatusCode::kUnreadable,
+      return Status(StatusCode::kInvalidArgument,
                     "is the tape of a capsule, whose inputs are in another file: pass the folder of the capsule");
   }
   return {};

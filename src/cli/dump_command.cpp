@@ -62,7 +62,7 @@ int dump_command(const DumpWords& words, const Console& console) {
   std::error_code error;
   const bool folder = std::filesystem::is_directory(file, error);
   std::string bytes;
-  std::string reason = show::read_file(folder ? file + "/report.json" : file, kMaxReport, bytes);
+  std::string reason = show::read_file(folder ? file + "/report.json" : file, show::kMaxFile, bytes);
   if (reason.empty() && !folder && is_json_lines(bytes)) return pass_lines(file, bytes, console);
   nlohmann::json report;
   if (reason.empty()) reason = show::parse_report_json(bytes, report);

@@ -23,11 +23,16 @@ constexpr int kColumns = 200;
 // What a line is made of; false: it has no report of that name that says so much.
 bool read_report(const std::string& folder, json* report) {
   std::string bytes;
-  if (!show::read_file(folder + "/report.json", kMaxReport, bytes).empty()) return false;
+  if (!show::read_file(folder + "/report.json", show::kMaxFile, bytes).empty()) return false;
   if (!show::parse_json(bytes, *report).empty() || !report->is_object()) return false;
   const json watched = report->value("watched", json());
   return watched.is_object() && watched.value("steps", json()).is_number_unsigned() &&
          report->value("outcome", json()).is_string() && report->value("alarms", json()).is_array();
+}
+
+std::string reason_of(const json& report) {
+  const json reason = report.value("reason", json());
+  return reason.is_string() ? reason.get<std::string>() : std::string();
 }
 
 struct Line {
@@ -64,7 +69,7 @@ Line of_members(const std::string& folder) {
     json report;
     if (!read_report(member, &report) || !show::problem(report).empty() || report["alarms"].empty()) continue;
     line.alarms += report["alarms"].size();
-    if (line.reason.empty()) line.reason = report["reason"].get<std::string>();
+    if (line.reason.empty()) line.reason = reason_of(report);
   }
   if (fs::exists(folder + "/report.json", error)) {
     line.outcome = "unknown";
@@ -74,17 +79,24 @@ Line of_members(const std::string& folder) {
 }
 
 // One run; empty: it is none.
-std::string line_of(const std::string& name, const std::string& folder, bool unicode) {
+std::string line_of_readable(const std::string& name, const std::string& folder, bool unicode) {
   json report;
   if (!read_report(folder, &report))
     return is_run(folder) ? text_of(name, folder, of_members(folder), unicode) : std::string();
   const std::string state = state_of(folder, &report);
-  const json reason = report.value("reason", json());
-  Line line{state == "finished" ? report["outcome"].get<std::string>() : state,
-            reason.is_string() ? reason.get<std::string>() : std::string(),
+  Line line{state == "finished" ? report["outcome"].get<std::string>() : state, reason_of(report),
             report["watched"]["steps"].get<std::uint64_t>(), report["alarms"].size()};
   if (state != "finished") line.steps = std::max(line.steps, steps_of(folder));
   return text_of(name, folder, line, unicode);
+}
+
+// The same; what one run holds does not end the list of the others, even where it does not fit into memory.
+std::string line_of(const std::string& name, const std::string& folder, bool unicode) {
+  try {
+    return line_of_readable(name, folder, unicode);
+  } catch (const std::exception&) {
+    return text_of(name, folder, {"unknown", "report.json cannot be read"}, unicode);
+  }
 }
 
 }  // namespace

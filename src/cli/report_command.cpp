@@ -36,16 +36,21 @@ void replace(json& value, const std::string& from, const std::string& to) {
   }
 }
 
+std::string folder_of(const std::string& file) {
+  const std::string folder = fs::path(file).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
 int show_report(const ReportWords& words, const Console& console) {
   json report;
   const std::string& name = words.called.empty() ? words.file : words.called;
-  if (const std::string reason = show::read_report_json(words.file, kMaxReport, report); !reason.empty()) {
-    console.complain(name + " " + reason);
+  if (const Status status = show::read_report_json(words.file, show::kMaxFile, report); !status.ok()) {
+    console.complain(name + " " + status.why());
     return kUnreadable;
   }
   if (name != words.file) replace(report, words.file, name);
   std::error_code error;
-  put_state(fs::is_directory(words.file, error) ? words.file : fs::path(words.file).parent_path().string(), &report);
+  put_state(fs::is_directory(words.file, error) ? words.file : folder_of(words.file), &report);
   if (!words.html.empty()) {
     const std::string page = show::html(report);
     if (const Status status = base::write_whole(words.html, {page}); !status.ok()) {
@@ -117,8 +122,13 @@ std::optional<int> without_report(const ReportWords& words, const Console& conso
   if (!fs::is_directory(folder, error) || fs::exists(folder + "/report.json", error) ||
       fs::exists(folder + "/capsule.json", error))
     return std::nullopt;
-  if (is_file(folder + "/steps.ring")) return show_ring(folder, console);
   const std::vector<std::string> members = levels > 0 ? member_folders(folder) : std::vector<std::string>();
+  if ((words.json || !words.html.empty()) && is_run(folder)) {
+    console.complain(folder + " has no report.json, which --json and --html need" +
+                     (members.empty() ? "" : "; its processes may have one each, as " + members.front()));
+    return kUnreadable;
+  }
+  if (is_file(folder + "/steps.ring")) return show_ring(folder, console);
   if (!members.empty()) {
     std::optional<int> code;
     for (const std::string& member : members) {

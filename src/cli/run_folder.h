@@ -11,9 +11,8 @@
 
 namespace finitude::cli {
 
-inline constexpr std::size_t kMaxEntries = 100'000;              // of one folder that are looked at
-inline constexpr std::size_t kMaxReport = std::size_t{1} << 30;  // bytes
-inline constexpr std::size_t kMaxCapsules = 1000;                // of one run
+inline constexpr std::size_t kMaxEntries = 100'000;  // of one folder that are looked at
+inline constexpr std::size_t kMaxCapsules = 1000;    // of one run
 
 bool is_file(const std::string& path);  // a plain one, or a link to one
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "explain/evidence.h"
 
@@ -43,20 +44,29 @@ void blame_rate(Finding& finding, const StepHistory& history, const std::string&
 
 // Of the largest weight within the traced step: an optimizer with a closure updates between two backward passes.
 std::optional<WeightGrowth> growth_within_step(const record::Trace& trace) {
-  // Of each parameter the last read before the first backward pass: what reads it earlier may be its initialization.
+  // Before the first backward pass: of each parameter since it was written last, which may be its initialization. After
+  // it only those count that the step has written.
   std::unordered_map<record::StorageId, double> before;
+  std::unordered_set<record::StorageId> updated;
   double from = 0, to = 0;
   bool after_backward = false;
+  const auto is_parameter = [&trace](const record::TensorUse& use) {
+    return use.storage < trace.storages.size() && trace.storages[use.storage].origin == record::Origin::kParameter;
+  };
   for (const auto& op : trace.ops) {
     after_backward |= op.phase == record::Phase::kBackward;
     for (const auto& use : op.inputs) {
-      if (use.written || use.storage >= trace.storages.size() ||
-          trace.storages[use.storage].origin != record::Origin::kParameter)
-        continue;
+      if (use.written || !is_parameter(use)) continue;
+      double& largest = before[use.storage];
+      if (!after_backward) largest = std::max(largest, use.health.absmax);
+      if (updated.contains(use.storage)) to = std::max(to, use.health.absmax);
+    }
+    for (const auto& use : op.outputs) {
+      if (op.is_view || !is_parameter(use)) continue;
       if (after_backward) {
-        to = std::max(to, use.health.absmax);
+        updated.insert(use.storage);
       } else {
-        before[use.storage] = use.health.absmax;
+        before[use.storage] = 0;
       }
     }
   }

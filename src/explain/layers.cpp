@@ -148,12 +148,13 @@ void tell_layers(Finding& finding, const Evidence& evidence) {
   const std::size_t steepest = *std::ranges::max_element(grew, {}, factor);
   const std::string &earliest = layers[grew.front()].name, &latest = layers[grew.back()].name;
   const std::string count = std::to_string(grew.size());
+  const bool is_loop = std::ranges::all_of(grew, [&](std::size_t i) { return layers[i].name == latest; });
   finding.text += std::string("; the norm of the ") + (backward ? "gradient" : "values") + " grew " +
                   times(std::exp(whole / static_cast<double>(grew.size()))) +
-                  (earliest == latest ? " an iteration over " + count + " iterations of " + latest
-                                      : " a layer over " + count + " layers (" + earliest + " to " + latest + ")") +
+                  (is_loop ? " an iteration over " + count + " iterations of " + latest
+                           : " a layer over " + count + " layers (" + earliest + " to " + latest + ")") +
                   ", from " + figure(first.size) + " to " + figure(last.size);
-  if (earliest != latest && std::log(factor(steepest)) >= kOneLayer * whole)
+  if (!is_loop && std::log(factor(steepest)) >= kOneLayer * whole)
     finding.text += ", most of it in " + layers[steepest].name + " (" + times(factor(steepest)) + ")";
 }
 

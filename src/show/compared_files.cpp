@@ -74,8 +74,8 @@ Recording read(const std::string& named) {
     if (bytes.starts_with("PK\x03\x04"))  // the Python commands unpack it before they come here
       throw Failed{kCannotHere, path + " is a packed capsule: `finitude unpack` makes its folder again"};
   }
-  if (const std::string why = read_report_json(path, kMaxFile, r.about); !why.empty())
-    throw Failed{kUnreadable, path + " " + why};
+  if (const Status status = read_report_json(path, kMaxFile, r.about); !status.ok())
+    throw Failed{kUnreadable, path + " " + status.why()};
   if (!r.about.contains("trace")) {
     throw Failed{kCannotHere, path +
                                   " holds no trace: record one with `finitude run --level trace --report FILE`, or "

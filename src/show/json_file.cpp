@@ -42,23 +42,27 @@ std::string parse_report_json(std::string_view bytes, nlohmann::json& report) {
   return reason.empty() ? reason : "is not a report of schema 1: " + printable(reason);
 }
 
-std::string read_report_json(const std::string& path, std::size_t limit, nlohmann::json& report) {
+Status read_report_json(const std::string& path, std::size_t limit, nlohmann::json& report) {
+  const auto corrupt = [](std::string why) {
+    return why.empty() ? Status() : Status(StatusCode::kCorrupt, std::move(why));
+  };
   std::error_code error;
   std::string file = path, bytes;
   if (std::filesystem::is_directory(path, error)) {
     file = path + "/report.json";
     if (!std::filesystem::exists(file, error)) {
       file = path + "/capsule.json";
-      if (!std::filesystem::exists(file, error)) return "is a folder without a report.json or capsule.json";
+      if (!std::filesystem::exists(file, error))
+        return Status(StatusCode::kUnreadable, "is a folder without a report.json or capsule.json");
       nlohmann::json about;
-      std::string reason = read_file(file, limit, bytes);
-      if (reason.empty()) reason = parse_json(bytes, about);
-      if (reason.empty()) reason = capture::check_own_checksum(bytes, about).why();
-      return reason.empty() ? report_of_capsule(about, path, report) : reason;
+      if (Status status = base::read_file(file, &bytes, limit); !status.ok()) return status;
+      if (Status status = corrupt(parse_json(bytes, about)); !status.ok()) return status;
+      if (Status status = capture::check_own_checksum(bytes, about); !status.ok()) return status;
+      return corrupt(report_of_capsule(about, path, report));
     }
   }
-  std::string reason = read_file(file, limit, bytes);
-  return reason.empty() ? parse_report_json(bytes, report) : reason;
+  if (Status status = base::read_file(file, &bytes, limit); !status.ok()) return status;
+  return corrupt(parse_report_json(bytes, report));
 }
 
 }  // namespace finitude::show

@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "finitude/status.h"
+
 namespace finitude::show {
 
 inline constexpr std::size_t kMaxFile = std::size_t{256} << 20;
@@ -20,8 +22,7 @@ std::string parse_json(std::string_view bytes, nlohmann::json& value);
 // A checked report out of JSON. Why it is none, or empty.
 std::string parse_report_json(std::string_view bytes, nlohmann::json& report);
 
-// A checked report, from a file, from report.json in a folder, or of a capsule, which is a folder too. Why it is none,
-// or empty.
-std::string read_report_json(const std::string& path, std::size_t limit, nlohmann::json& report);
+// A checked report, from a file, from report.json in a folder, or of a capsule, which is a folder too.
+Status read_report_json(const std::string& path, std::size_t limit, nlohmann::json& report);
 
 }  // namespace finitude::show

@@ -86,8 +86,7 @@ Result<Report> parse_report(std::string_view text) {
 
 Result<Report> read_report(const std::string& path) {
   Json json;
-  const std::string reason = show::read_report_json(path, show::kMaxFile, json);
-  if (!reason.empty()) return Status(StatusCode::kCorrupt, path + " " + reason);
+  if (const Status status = show::read_report_json(path, show::kMaxFile, json); !status.ok()) return status.of(path);
   return report_of(json);
 }
 

@@ -57,6 +57,10 @@ class Refused(Exception):
     """Why a folder or file is not taken; without its name."""
 
 
+class NotChecked(Exception):
+    """Why a capsule could not be checked here, whatever it holds."""
+
+
 def _about(read):
     """The list of files in capsule.json, checked. read: a function that gives so many bytes of it."""
     data = read(MOST_ABOUT + 1)
@@ -202,10 +206,16 @@ def unpack(file, folder, most=MOST_MB << 20, checked=lambda folder: None):
 
 def check(folder):
     """Raises Refused where a file of the capsule is missing or damaged, also one that a replay does not read."""
-    command = [programs.path_of(programs.OFFLINE), "damage", "--", folder]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    if done.returncode:
+    program = programs.path_of(programs.OFFLINE)
+    command = [program, "damage", "--", folder]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    except OSError as e:
+        raise NotChecked(f"cannot be checked: cannot start {program}: {e.strerror}") from None
+    if done.returncode == EXIT_INPUT:
         raise Refused(done.stdout.decode("utf-8", "replace").partition("\n")[0] or "cannot be checked")
+    if done.returncode:
+        raise NotChecked(f"cannot be checked: {program} ended with {done.returncode}")
 
 
 def _umask():
@@ -281,9 +291,9 @@ def command(word: str, rest: Sequence[str]) -> int:
             if os.path.abspath(target) == os.path.abspath(source):
                 raise Refused("has no suffix: name the folder that is to be made")
             unpack(source, target, most << 20, check)
-    except Refused as e:
+    except (Refused, NotChecked) as e:
         sys.stderr.write(f"finitude: {source} {e}\n")
-        return EXIT_INPUT
+        return EXIT_INPUT if isinstance(e, Refused) else EXIT_CANNOT
     except OSError as e:
         made = e.filename is not None and e.filename == target
         sys.stderr.write(f"finitude: {'cannot write ' * made}{e.filename or source}: {e.strerror or e}\n")

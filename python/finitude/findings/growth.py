@@ -187,7 +187,7 @@ def _grown(session, optimizer):
     names = dict(zip(map(id, discover.parameters(optimizer)), discover.names(optimizer)))
     return max(
         factors.values()
-    ), f"grown {above[worst]:.2g}-fold since step 0 ({names.get(worst, '')}: {start[worst]:.3g} to {now[worst]:.3g})"
+    ), f"grown {above[worst]:.3g}-fold since step 0 ({names.get(worst, '')}: {start[worst]:.3g} to {now[worst]:.3g})"
 
 
 def beside_bad_loss(session: Session, optimizer: Optimizer) -> str:

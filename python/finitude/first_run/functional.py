@@ -2,7 +2,8 @@
 them.
 
 There is nothing to veto or to put back. A loss that is not finite, of finite inputs, was applied when the next
-derivative is taken of inputs like those that are not finite any more."""
+derivative is taken of inputs like those that are not finite any more. Where the loss had been finite too, its
+derivatives may have spoiled them: a second run shows that."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from .. import _native
 from ..alarms import dropped
 from ..base.plain_json import number
 from ..errors import NonFiniteError
-from ..findings import story
+from ..findings import findings, story
 from ..program import discover
 from ..second_run import restart
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Session, Tensor
+    from ..base.types import Alarm, Session, Tensor
 
 NAME = "updates by torch.func"
 LONG_RUN = 60  # seconds: a run that took longer is not run again for what did no harm
@@ -63,22 +64,30 @@ def tell_applied(session: Session, name: str, bad: Any, how: str) -> None:
     _decide(session, alarm, bad, session.policy.on_alarm(0, bad.step, False), "reported, the step is applied")
 
 
-def tell_spoiled(session: Session, name: str, bad: Any) -> None:
-    """A bad loss of inputs that are not finite, after a finite loss: the gradients of that, or the update by them, may
-    have spoiled the inputs. They may as well be data, of which nothing is trained. The second run shows which. May
-    raise NonFiniteError."""
+def spoiled(session: Session, name: str, bad: Any) -> Alarm | None:
+    """A bad loss of inputs that are not finite, after finite losses. The alarm, explained, where the second run shows
+    that a derivative of the call before has spoiled the inputs. Else they may as well be data, of which nothing is
+    trained: then it is an advisory, and None is returned."""
     alarm = _alarm(session, name, bad)
+    if session.config.on_alarm == "raise":
+        findings.passed_over(alarm, "--on-alarm raise runs no step again")
+    else:
+        session.part(_explain, session, alarm, bad)
+    births = alarm["births"]
+    if not births or births[0]["phase"] != "backward":
+        _native.tape_clear()
+        why = f" ({alarm['rerun_text']})" if alarm["rerun_text"] and not births else ""
+        session.advise("handled-by-script", bad.step, AT_BAD_VALUES + why, alarm["cause"] if births else None, births)
+        return None
     alarm["weights"] = "damaged"
     alarm["text"] = f"loss is {'NaN' if bad.root.isnan().any() else 'Inf'}; {OF_FINITE_LOSS}"
-    action = session.policy.on_alarm(0, bad.step, False)
-    if action != "raise" and session.second_runs.take("loss", False, False, False):
-        restart.run(session, alarm, bad.expected, hand=bad.step)
-    # The trace begins with the call before the last, where there is one: what came earlier is a start, and no birth.
-    phases = ("backward",) if bad.step < 2 else ("backward", "forward")
-    if not alarm["births"] or alarm["births"][0]["phase"] not in phases:
-        session.advise("handled-by-script", bad.step, AT_BAD_VALUES)
-        return
-    _end(session, alarm, action, "reported, the step is applied")
+    session.report.begin(alarm)
+    return alarm
+
+
+def tell_spoiled(session: Session, alarm: Alarm) -> None:
+    """Reports it, and ends the program where the policy says so. May raise NonFiniteError."""
+    _end(session, alarm, session.policy.on_alarm(0, alarm["step"], False), "reported, the step is applied")
 
 
 def _tell_row(session, first, row):
@@ -98,12 +107,16 @@ def _alarm(session, name, bad):
 def _decide(session, alarm, bad, action, reported):
     """Explains it, and ends the program where `action` says so. reported: what is said where it goes on."""
     session.report.begin(alarm)
+    _explain(session, alarm, bad)
+    _end(session, alarm, action, reported)
+
+
+def _explain(session, alarm, bad):
     if bad.explained is not None:
         if not bad.explained.apply(session, alarm):
             restart.run(session, alarm, bad.expected, hand=bad.step)
     elif session.second_runs.take("loss", False, False, False):
         restart.run(session, alarm, bad.expected, hand=bad.step)
-    _end(session, alarm, action, reported)
 
 
 def _end(session, alarm, action, reported):
@@ -125,6 +138,8 @@ class Functional:
         self.row = 0  # those one after another
         self.is_damaged = False
         self.is_proven = False  # derivatives were taken of other values of the same shapes, one after the other
+        self.shapes: list[Any] = []  # of those inputs
+        self.is_asked = False  # a second run has looked where inputs that are not finite came from
         self.before: list[tuple[Any, int]] | None = (
             None  # (shape, checksum) of the inputs of the last call, until that is proven
         )
@@ -139,15 +154,19 @@ class Functional:
             self.is_proven = (
                 self.before is not None and [n[0] for n in now] == [b[0] for b in self.before] and now != self.before
             )
-            self.before = now
+            self.before, self.shapes = now, [n[0] for n in now]
         root = next((r for r in roots if not _native.is_finite(r)), None)
         bad, self.bad = self.bad, None
         if bad is None and root is None:
             return  # a healthy step: the parameters are not read
         sound = all(_native.is_finite(x) for x in inputs)
-        if bad is None and not sound and self.is_proven:
-            self.is_damaged = True
-            tell_spoiled(self.session, NAME, _Bad(_native.hand_calls(), root, inputs))
+        is_like = self.is_proven and self.shapes == [x.shape for x in inputs]
+        if bad is None and not sound and is_like and not self.is_asked:
+            self.is_asked = True
+            alarm = spoiled(self.session, NAME, _Bad(_native.hand_calls(), root, inputs))
+            if alarm is not None:
+                self.is_damaged = True
+                tell_spoiled(self.session, alarm)
             return
         if bad is not None and not sound and bad.shapes == [x.shape for x in inputs]:
             self.is_damaged = True

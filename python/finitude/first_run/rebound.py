@@ -2,7 +2,8 @@
 g).detach()`).
 
 There is nothing to veto or to put back. A loss that is not finite, of finite leaves, was applied when the next
-gradients are asked for of leaves like those that are not finite any more. Until then nobody knows."""
+gradients are asked for of leaves like those that are not finite any more. Until then nobody knows. Where the loss had
+been finite too, its gradients may have spoiled the leaves: a second run shows that."""
 
 from __future__ import annotations
 
@@ -36,6 +37,8 @@ class Rebound:
     def __init__(self, session: Session, name: str):
         self.session, self.name = session, name
         self.is_proven = False  # leaves like those of the call before had other values
+        self.shapes: list[Any] = []  # of those leaves
+        self.is_asked = False  # a second run has looked where leaves that are not finite came from
         self.is_damaged = False
         self.told = False
         self.waiting = []  # [a bad step of finite leaves, how many calls more it waits]
@@ -44,15 +47,19 @@ class Rebound:
         """before: what is known of the leaves of the last call, until that is proven."""
         if before and _is_like([m.leaf for m in before], leaves):
             self.is_proven = self.is_proven or sorted(m.sum for m in before) != sorted(map(_native.checksum, leaves))
+            self.shapes = sorted(x.shape for x in leaves)
 
     def wait(self, bad: Any) -> None:
         """A bad step whose leaves nobody wrote. May raise NonFiniteError."""
         if self.is_damaged:
             return  # what was applied before is in every loss that follows
         if not all(_native.is_finite(m.leaf) for m in bad.marks):
-            if self.is_proven:
-                self.is_damaged = self.told = True
-                functional.tell_spoiled(self.session, self.name, bad)
+            if self.is_proven and not self.is_asked and self.shapes == sorted(m.leaf.shape for m in bad.marks):
+                self.is_asked = self.told = True
+                alarm = functional.spoiled(self.session, self.name, bad)
+                if alarm is not None:
+                    self.is_damaged = True
+                    functional.tell_spoiled(self.session, alarm)
             return
         if len(self.waiting) == KEPT:
             self._tell(self.waiting.pop(0)[0], NOT_SEEN)

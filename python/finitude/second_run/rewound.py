@@ -221,12 +221,15 @@ def abandon(session: Session) -> Pending:
     pending = session.second_run.take()
     isolation = pending["isolation"]
     isolation.drop_recording()
-    twice = pending["twice"] + isolation.end()
-    _native.rewind_end(False)
-    _native.rewind_forget()
-    isolation.put_objects_back()
-    _put_weights_back(pending)
-    pending["others"].put_back()
+    twice, *_ = in_any_case(
+        isolation.end,
+        lambda: _native.rewind_end(False),
+        _native.rewind_forget,
+        isolation.put_objects_back,
+        lambda: _put_weights_back(pending),
+        pending["others"].put_back,
+    )
+    twice = pending["twice"] + twice
     why = "the second run did not come back to this step"
     if pending["vote"] is not None:
         pending["vote"].leave(why)

@@ -172,6 +172,8 @@ def _make_directory(home):
 
 
 def _watch(home, waiting):
+    global _leaving
+    _leaving = None  # a forked process has what its parent caught, which is no end of its own
     why = watched.why_not()
     if why is not None:
         return _unwatched(home, why)

@@ -19,7 +19,8 @@ def _become(program, name, words):
     try:
         os.execv(path, [name, *words])
     except OSError as e:
-        sys.stderr.write(f"finitude: cannot start {path}: {e.strerror}\n")
+        if sys.stderr is not None:
+            sys.stderr.write(f"finitude: cannot start {path}: {e.strerror}\n")
     return EXIT_CANNOT
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from ..base import programs
-from . import streams
+from . import streams, without_python
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,10 +28,14 @@ def read(word: str, rest: Sequence[str]) -> int:
 
     program = programs.path_of(programs.OFFLINE)
     try:
-        with pack.unpacked(rest) as (folders, _):
-            called = [f"--called={name}" for name, folder in zip(rest, folders) if name != folder]
+        at = without_python.packed_at([word, *rest])
+        packed = [rest[at - 1]] if at is not None else []
+        with pack.unpacked(packed) as (folders, _):
+            words = [*rest]
+            if at is not None:
+                words[at - 1 : at] = [folders[0], f"--called={packed[0]}"]
             sys.stdout.flush()
-            code = subprocess.run(["finitude", word, *folders, *called], executable=program).returncode
+            code = subprocess.run(["finitude", word, *words], executable=program).returncode
     except pack.Refused as e:
         sys.stderr.write(f"finitude: {e}\n")
         return EXIT_INPUT
@@ -110,6 +114,8 @@ def diff(rest):
             return 0
         if word == "--json":
             as_json = True
+        elif word in without_python.NO_COLOUR:
+            pass  # it has none
         elif name == "--allow" and value:
             namespaces.append(value)
         elif name in ("--library", "--import") and value:

@@ -13,14 +13,25 @@ if TYPE_CHECKING:
 WORDS = ("report", "dump", "list")
 PACKED = b"PK\x03\x04"
 TAPE = b"FitT"
+NO_COLOUR = ("--no-colour", "--no-color")
 
 
 def is_answered(words: Sequence[str]) -> bool:
     """One of WORDS, or `diff` of two traces. Packed capsules are unpacked in Python, and tapes need torch."""
     if words[:1] == ["diff"]:
-        paths = [word for word in words[1:] if word != "--json"]
+        paths = [word for word in words[1:] if word not in ("--json", *NO_COLOUR)]
         return len(paths) == 2 and all(map(_is_trace, paths))
-    return bool(words) and words[0] in WORDS and not any(plain_file.head(w, 4) == PACKED for w in words[1:])
+    return bool(words) and words[0] in WORDS and packed_at(words) is None
+
+
+def packed_at(words: Sequence[str]) -> int | None:
+    """Where in the command line the packed capsule is that `report` or `dump` are to read; None: there is none."""
+    if words[:1] not in (["report"], ["dump"]):
+        return None
+    for at, word in enumerate(words[1:], 1):
+        if not word.startswith("-") and words[at - 1] != "--html":
+            return at if plain_file.head(word, 4) == PACKED else None
+    return None
 
 
 def _is_trace(path):
