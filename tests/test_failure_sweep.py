@@ -82,7 +82,7 @@ def test_the_pillars_fail(found, tmp_path, place):
 def test_each_of_them_fails(found, tmp_path, error):
     functions, out = found
     found = {one: _broken(tmp_path, one, error, "skip", out) for one in functions}
-    wrong = [what for what, _ in found.values() if what]
-    assert not wrong, wrong
+    wrong = [f"{what[0]}: {', '.join(what[2])}" for what, _ in found.values() if what]
+    assert not wrong, "\n".join(wrong)
     silent = [one for one, (_, is_named) in found.items() if not is_named]
     assert len(silent) < len(functions) // 5, silent
