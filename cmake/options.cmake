@@ -15,8 +15,7 @@ if(FINITUDE_SANITIZE)
 endif()
 
 # The kernels, compiled once per instruction set, are slow to compile where each of their loads gets its checks of memory in place; by
-# calls these are the same checks: in 28 s instead of 48 by g++, and by clang in half a minute instead of longer than six. UBSan
-# looks at them by g++ alone (preset "asan").
+# calls these are the same checks. UBSan looks at them by g++ alone (preset "asan").
 if(FINITUDE_SANITIZE MATCHES "address")
   set(by_calls "--param;asan-instrumentation-with-call-threshold=0")
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")

@@ -76,9 +76,6 @@ inline constexpr std::size_t kMaxRoots = 64;
 Judgement judge(const Run& a, const Run& b, const std::vector<Row>& rows, const std::vector<Pair>& pairs,
                 const std::vector<Distance>& results);
 
-// Of one schema, so that they have the same arguments. In traces overloads are not known.
-bool one_form(const Call& a, const Call& b);
-std::vector<std::pair<Scalar, Scalar>> other_arguments(const Call& a, const Call& b);
 std::string_view word(Root::Kind kind) noexcept;
 
 }  // namespace finitude::compare

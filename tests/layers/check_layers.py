@@ -42,8 +42,7 @@ MAX_LINES = 450
 # Those that are longer, with their length. None of them may grow, and none may join them.
 LONGER = {
     "bench/overhead/page.py": 618,
-    "python/finitude/start/inject.py": 527,
-    "src/compare/judge.cpp": 464,
+    "python/finitude/start/inject.py": 491,
     "src/locate/labels.cpp": 455,
     "src/observe/tracer_torch.cpp": 462,
     "src/sense/scan_cuda_test.cpp": 456,
@@ -53,7 +52,7 @@ LONGER = {
     "tests/test_guilty_samples.py": 490,
     "tests/test_hostile_input.py": 493,
     "tests/test_ranks.py": 550,
-    "tests/test_rate_and_growth.py": 518,
+    "tests/test_rate_and_growth.py": 501,
 }
 
 # What a file name has to say before the file may include a header: the suffixes of its stem, or the folder is

@@ -26,6 +26,7 @@ from ..first_run import units
 from ..program import anomaly, begun, discover, intake, ranks, sinks as sinks_of, stored
 from . import sound_step
 from .loaders import Loaders
+from .recorded import Recorded
 from .sound_step import same_birth
 
 TYPE_CHECKING = False
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 MAX_TAPE = 1 << 31
 LEFT_OUT = "the program itself left the loss out"
-SMALL = 64  # bytes of an input that says little of where it comes from
 
 
 def from_environment() -> Injection | None:
@@ -65,6 +65,7 @@ class Injection:
             self.write("unreadable", "is no capsule: its start is not that of one")
         self.held = placing.Held(self.about["start"], data)
         self.start = self.about["start"]
+        self.recorded = Recorded(self.held, self.inputs, is_first=not self.about["step"])
         alarm = self.about.get("alarm")
         self.rerun_by = alarm.get("rerun_by") if isinstance(alarm, dict) else None
         self.mine = next(o for o in self.start["optimizers"] if o["failed"])
@@ -240,17 +241,8 @@ class Injection:
         return whole
 
     def _optimizer_that_fits(self):
-        fits = [o for o in sinks_of.watched_optimizers() if not self._misfits(self.mine, o)[0]]
+        fits = [o for o in sinks_of.watched_optimizers() if not self.recorded.misfits(self.mine, o)[0]]
         return fits[0] if fits else None
-
-    def _misfits(self, told, optimizer):
-        """(texts, its parameters by name, the buffers of its modules by name)."""
-        parameters = dict(zip(discover.names(optimizer), discover.parameters(optimizer)))
-        buffers = dict(discover.buffers(optimizer))
-        wanted = {n: k for n, k in told["buffers"].items() if n in buffers or k is not None}
-        found = placing.misfits(self.held, told["parameters"], parameters)
-        found += placing.misfits(self.held, wanted, {n: b for n, b in buffers.items() if n in wanted})
-        return found, parameters, buffers
 
     def _refuse(self, why):
         self.notes = [
@@ -262,7 +254,7 @@ class Injection:
 
     def _is_there_already(self, optimizer, before=None):
         """The first step of a program: what it began with is what it makes itself. before: its parameters then."""
-        why, parameters, _ = self._misfits(self.mine, optimizer)
+        why, parameters, _ = self.recorded.misfits(self.mine, optimizer)
         if why:
             self._refuse(why)
         began = parameters if before is None else dict(zip(parameters, before))
@@ -281,7 +273,7 @@ class Injection:
 
     def _put_after(self, optimizer):
         """Where this step, which is not the one, has returned."""
-        why, _, _ = self._misfits(self.mine, optimizer)
+        why, _, _ = self.recorded.misfits(self.mine, optimizer)
         if why:
             self._refuse(why)
         self.waits = True
@@ -298,7 +290,7 @@ class Injection:
         optimizer.register_step_post_hook(put)
 
     def _put(self, optimizer: Optimizer, others_step_first: bool = False) -> None:
-        why, parameters, buffers = self._misfits(self.mine, optimizer)
+        why, parameters, buffers = self.recorded.misfits(self.mine, optimizer)
         if why:
             self._refuse(why)
         try:
@@ -339,28 +331,16 @@ class Injection:
             _native.tape_start(MAX_TAPE)
 
     def _put_one(self, told, optimizer, parameters, buffers):
-        placing.put_tensors(self.held, told["parameters"], parameters)
-        placing.put_tensors(self.held, self._before(told["buffers"]), buffers)
-        if told["class"] == type(optimizer).__name__:
-            placing.put_state(self.held, told, optimizer, parameters)
-            placing.rate(told, optimizer)
-        else:
-            note = f"the state of {told['class']} has no place in {type(optimizer).__name__}, which begins without any"
-            self.notes += [note] * (note not in self.notes)
-
-    def _before(self, buffers: dict[str, Any]) -> dict[str, Any]:
-        """Those that the capsule has as they were before the step. One of a program's first step whose making is on the
-        tape too is there as the step left it; what the program begins with is its own."""
-        named = {name for _, name, _ in self.inputs}
-        return buffers if self.about["step"] else {n: k for n, k in buffers.items() if k in named}
+        note = self.recorded.put(told, optimizer, parameters, buffers)
+        self.notes += [note] * bool(note and note not in self.notes)
 
     def _put_other(self, told, optimizer, steps_first):
         """steps_first: before the step it steps once more, as far as it does so at all. Where the capsule has only what
         that step leaves, it is until then the program's own, and read by a graph that its backward still needs."""
         for other in sinks_of.watched_optimizers():
-            why, parameters, buffers = self._misfits(told, other)
+            why, parameters, buffers = self.recorded.misfits(told, other)
             if other is not optimizer and not why:
-                if (began := self._began(told)) is not None:  # its steps are a part of the recorded one
+                if (began := self.recorded.began(told)) is not None:  # its steps are a part of the recorded one
                     return self._put_one(began, other, parameters, buffers)
                 if steps_first and (told["state"] or _native.window(other)["step"] > 0):
                     # Of a step that is on the tape itself, what it began with is the program's own, too, and has to
@@ -375,14 +355,6 @@ class Injection:
             f"a second {told['class']} of the capsule fits no other optimizer here; its parameters "
             "are the program's own"
         )
-
-    def _began(self, told: dict[str, Any]) -> dict[str, Any] | None:
-        """What that optimizer had as the recorded step began, if it is to have that here: not where it stepped before
-        the first batch was fetched, as it may have read what it then wrote before the step began."""
-        began = told.get("began")
-        if began is None or told.get("stepped_before") != 0 or not self.held.holds(began):
-            return None
-        return {**told, **began, "not_kept": []}
 
     def _other_stepped(self, told, other, parameters, buffers):
         if self.waits:
@@ -414,15 +386,7 @@ class Injection:
         there = [data for _, _, data in _native.tape_inputs(_native.tape_take())]
         # What a loader made in the step is on the tape as it was put together.
         there += [stored.content(t) for event in _native.window_batches() for t in begun.tensors_of(event[1])]
-        whole, missing = set(there), []
-        unwritten, fills = set(self.start.get("unwritten", ())), -1
-        for kind, name, data in self.inputs:
-            fills += kind == "filled"
-            # What lay by chance in memory that was asked for comes up in no other run.
-            if name or len(data) <= SMALL or data in whole or kind == "filled" and fills in unwritten:
-                continue
-            if not any(data in other or len(other) > SMALL and other in data for other in there):
-                missing.append(f"{len(data)} bytes" + (f" ({kind})" if kind else ""))
+        missing = sound_step.missing_inputs(self.inputs, there, set(self.start.get("unwritten", ())))
         if missing:
             which = (
                 "its loader gave another batch there"

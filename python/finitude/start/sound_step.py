@@ -10,9 +10,12 @@ from ..program import discover
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
     from typing import Any
 
     from ..base.types import Birth, Optimizer, Window
+
+SMALL = 64  # bytes of an input that says little of where it comes from
 
 
 def without_backward(
@@ -42,6 +45,20 @@ def without_backward(
     return "", [
         f"backward was called {window['backwards']} times; in the recorded step {wanted} times"
     ] if fewer else []
+
+
+def missing_inputs(inputs: Iterable[Any], there: Collection[bytes], unwritten: Collection[int]) -> list[str]:
+    """Of what the recorded step was computed from, (kind, name, bytes) each, what did not come up in the program again,
+    in words. there: what its step read. unwritten: numbers, among the filled ones, of memory that nothing had written,
+    which comes up in no other run."""
+    whole, missing, fills = set(there), [], -1
+    for kind, name, data in inputs:
+        fills += kind == "filled"
+        if name or len(data) <= SMALL or data in whole or kind == "filled" and fills in unwritten:
+            continue
+        if not any(data in other or len(other) > SMALL and other in data for other in there):
+            missing.append(f"{len(data)} bytes" + (f" ({kind})" if kind else ""))
+    return missing
 
 
 def same_birth(before: Birth | None, now: Birth | None) -> bool:
