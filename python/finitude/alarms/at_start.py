@@ -70,7 +70,7 @@ def alarm(session: Session, optimizer: Optimizer, kind: str, name: str, tensor: 
             f"{applied['optimizer']}, which was bad, has been applied "
             "before; else it is a bad checkpoint or initial value"
         )
-    alarm["cause"] = {"class": "corrupted-state", "confidence": confidence, "experiments": [], "text": held + text}
+    alarm["cause"] = findings.cause("corrupted-state", held + text, confidence)
     alarm["births"] = [{**findings.birth("state"), "outputs": [statistic(name, tensor)]}]
     return alarm
 

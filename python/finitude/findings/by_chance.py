@@ -135,10 +135,5 @@ def tell(alarm: Alarm, noted: list[dict[str, Any]]) -> None:
     else:
         cause["text"] += f"; the first time {held['name']} held {held['count']}"
         return
-    alarm["cause"] = {
-        "class": "uninitialised-memory",
-        "confidence": "likely" if bits else "possible",
-        "experiments": [],
-        "text": text,
-    }
+    alarm["cause"] = findings.cause("uninitialised-memory", text, "likely" if bits else "possible")
     alarm["fix"] = {"text": FIX, "verified": False, "file": held["file"], "line": held["line"]}

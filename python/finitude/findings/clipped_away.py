@@ -56,12 +56,7 @@ def _cause(window):
         if window is not None and window["norm_in_float64"]
         else ""
     )
-    return {
-        "class": "clipping",
-        "confidence": "likely",
-        "experiments": [],
-        "text": f"the norm of finite gradients{true} overflowed",
-    }
+    return findings.cause("clipping", f"the norm of finite gradients{true} overflowed")
 
 
 def _moves_without_gradient(optimizer):

@@ -297,6 +297,11 @@ def birth(phase: str, op: str = "", file: str = "", line: int = 0) -> Birth:
     }
 
 
+def cause(name: str, text: str, confidence: str = "likely") -> dict[str, Any]:
+    """A cause that is known without an experiment. name: its class."""
+    return {"class": name, "confidence": confidence, "experiments": [], "text": text}
+
+
 def as_loaded_state(alarm: Alarm) -> None:
     """What a parameter or state held before the first step is state, whatever wrote it there."""
     for birth in alarm["births"][:1]:
