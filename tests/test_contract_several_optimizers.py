@@ -304,7 +304,7 @@ def test_a_second_run_that_comes_to_a_step_the_first_did_not_take_is_told_of(tmp
     own, again = got.alarms
     assert (own["step"], own["optimizer"], own["rerun_by"]) == (3, "SGD", "restart"), got.told()
     assert "another optimizer stepped first" in own["rerun_text"]
-    assert own["rerun_text"].endswith("the program goes on at a step of Adam that the first run did not take"), own[
+    assert own["rerun_text"].endswith("the program continues at a step of Adam that the first run did not take"), own[
         "rerun_text"
     ]
     assert (again["step"], again["births"]) == (3, own["births"]) and "the alarm of SGD at step 3 tells of" in again[

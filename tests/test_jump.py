@@ -369,7 +369,7 @@ def test_a_value_without_its_graph_that_was_bad_before_another_optimizers_step(t
         "births"
     ], got.told()
     assert second["rerun_text"].endswith(
-        "loss is of the step of SGD that was left out, whose alarm at step 6 tells of it"
+        "loss is of the step of SGD that was skipped, whose alarm at step 6 tells of it"
     ), second["rerun_text"]
     for alarm in got.alarms:
         assert (alarm["births"][0]["op"], alarm["births"][0]["source"][:11]) == ("aten::div", "return x / "), alarm[

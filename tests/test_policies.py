@@ -172,7 +172,7 @@ def test_every_bad_step_that_can_be_run_again_in_place_is_explained(tmp_path):
         "aten::sqrt",
         "negative-domain",
     ), third
-    assert "step 9: loss is Inf, the step was left out; born as in step 3: aten::log at train.py:" in got.err, got.err
+    assert "step 9: loss is Inf, the step was skipped; born as in step 3: aten::log at train.py:" in got.err, got.err
     assert ", row 5\n" in got.err and got.err.count("born in forward") == 2, got.err
     assert all(a["capsule"] and a["fix"]["verified"] for a in got.alarms), got.told()
 

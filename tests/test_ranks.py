@@ -120,14 +120,14 @@ if rank == 1 and step == 5: loss = loss + torch.tensor(NAN)"""
         (3, 0, "gradient", False),
         (5, 1, "loss", True),
     ]
-    assert [a["action"] for a in got.alarms] == ["the step was left out"] * 2 + ["reported, the step is applied"]
+    assert [a["action"] for a in got.alarms] == ["the step was skipped"] * 2 + ["reported, the step is applied"]
     assert_explained_in_place(*got.alarms[:2])
     assert got.watched["ranks"] == 2
     said = [line for line in got.err.splitlines() if line.startswith("[rank ") and "finitude: step 3" in line]
     assert len(said) == 2 and any(
         line.startswith("[rank 1] finitude: step 3 skipped, training continues") for line in said
     ), got.err
-    assert any(line.startswith("[rank 0]") and line.endswith("not finite, the step was left out") for line in said), (
+    assert any(line.startswith("[rank 0]") and line.endswith("not finite, the step was skipped") for line in said), (
         got.err
     )
 
@@ -443,15 +443,15 @@ def _wanted(step, action, harmless=False):
 @pytest.mark.parametrize(
     "policy, wanted, seconds, taken",
     [
-        ("skip", [("stopped", 9), ("the step was left out", 30)], 9000, [9]),
+        ("skip", [("stopped", 9), ("the step was skipped", 30)], 9000, [9]),
         ("stop", [("the script's own", 9)], 9000, [9]),
         (
             "skip",
-            [("the step was left out", 3), ("the step was left out", 9), ("the step was left out", 9)],
+            [("the step was skipped", 3), ("the step was skipped", 9), ("the step was skipped", 9)],
             20,
             [9, 9],
         ),
-        ("skip", [("the step was left out", 99)], 301, []),
+        ("skip", [("the step was skipped", 99)], 301, []),
         ("stop", [("reported, the step is applied", 7, True)], 301, [7]),
         ("stop", [("stopped", 9), ("reported, the step is applied", 9, True), ("reported", 7, True)], 9000, [9, 9]),
     ],

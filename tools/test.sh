@@ -47,7 +47,7 @@ run_shipped() {
   return "${PIPESTATUS[0]}"
 }
 
-# The tests of one subject. A failed step whose tests tell nothing (no such file, say) counts as one failure.
+# The tests of one subject. A failed step without results (no such file, say) counts as one failure.
 run_subject() {
   local files
   mapfile -t files < <(find tests zoo -name "test_*$1*.py" | LC_ALL=C sort)

@@ -30,7 +30,7 @@ std::string link(const std::string& path) {
 
 std::string this_machine() {
   const std::string boot = first_line("/proc/sys/kernel/random/boot_id"), space = link("/proc/self/ns/pid");
-  // A /proc of other processes than ours would tell lies.
+  // The /proc of another process namespace describes other processes.
   if (boot.empty() || space.empty() || link("/proc/self") != std::to_string(getpid())) return "0";
   const std::string both = boot + " " + space;
   char text[17];

@@ -96,8 +96,7 @@ void describe(CLI::App& app, Words& words) {
   // What the Python package passes on of a packed capsule.
   report->add_option("--called", words.report.called)->group("");
   dump->add_option("--called", words.dump.called)->group("");
-  CLI::App* list =
-      app.add_subcommand("list", "list the runs in a folder, newest first, also those that go on or were killed");
+  CLI::App* list = app.add_subcommand("list", "list the runs in a folder, newest first, also running and killed ones");
   list->add_option("DIR", words.runs, "the folder that --runs named")->default_val("finitude-runs");
   CLI::App* diff = app.add_subcommand("diff", "say where two traced steps part, and why");
   diff->add_option("A", words.diff.a,

@@ -1,4 +1,4 @@
-// `list DIR`: the runs in a folder, the newest first, one line each; also those that go on or were killed.
+// `list DIR`: the runs in a folder, the newest first, one line each; also running and killed ones.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>

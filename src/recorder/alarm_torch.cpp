@@ -218,7 +218,7 @@ void tell_action(json& alarm, decide::Action action, bool applied) {
   const bool was_damaged = !applied && alarm["weights"] == "damaged";  // by a step before this one
   alarm["action"] = decide::ends(action)                 ? was_damaged ? "stopped before the optimizer" : "stopped"
                     : applied || !decide::vetoes(action) ? "reported, the step is applied"
-                                                         : "the step was left out";
+                                                         : "the step was skipped";
 }
 
 json about_capsule(const json& alarm, const Document& document, bool redact) {

@@ -12,7 +12,7 @@ import helpers
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "programs"
 OURS = ("finitude-runs", ".ipython", "report.json", ".stdout", ".stderr", "__pycache__")
 NUMBER = re.compile(r"(?<![\w.])-?(\d+(\.\d+)?(e[+-]?\d+)?|nan|inf)(?![a-z\d])")  # the next word may follow at once
-LEFT_OUT = ("the step was left out", "the step was undone", "stopped", "the step was undone, stopped")
+LEFT_OUT = ("the step was skipped", "the step was undone", "stopped", "the step was undone, stopped")
 BAD = ("nan", "inf", "-nan", "-inf")
 
 

@@ -24,7 +24,7 @@ class Damaged:
         self._ordinals = set()
         self.applied_in = 0  # the backward inside which a bad step was reported and applied
         self.vanished = set()  # numbers of optimizers whose gradients became zero
-        self.overflowed = set()  # names of optimizer state that an advisory told of
+        self.overflowed = set()  # names of optimizer state that an advisory reported
 
     def __contains__(self, ordinal: Any) -> bool:
         return ordinal in self._ordinals
@@ -64,12 +64,9 @@ def just_written(session: Session, optimizer: Optimizer) -> Verdict:
         return None
     alarm = session.new_alarm(optimizer, kind, name, step=step)
     alarm["text"] = f"the optimizer wrote {count_text(tensor)} into {name}; the gradients it was given are finite"
-    alarm["cause"] = {
-        "class": "optimizer-arithmetic",
-        "confidence": "likely",
-        "experiments": [],
-        "text": f"{type(optimizer).__name__}.step made {name} non-finite out of finite gradients",
-    }
+    alarm["cause"] = findings.cause(
+        "optimizer-arithmetic", f"{type(optimizer).__name__}.step made {name} non-finite out of finite gradients"
+    )
     undone = session.config.on_alarm != "warn" and _native.undo_step(optimizer)
     if undone:
         impossible_state.note(optimizer)
@@ -91,12 +88,10 @@ def applied_before(session: Session, optimizer: Optimizer, alarm: Alarm) -> None
     if found := ruined.sinks(session, optimizer):
         _, name, tensor = found[0]
         alarm["births"] = [{**findings.birth("state"), "name": name, "outputs": [statistic(name, tensor)]}]
-        alarm["cause"] = {
-            "class": "corrupted-state",
-            "confidence": "likely",
-            "experiments": [],
-            "text": f"{name} held {count_text(tensor)} before the step began, of an earlier step that was applied",
-        }
+        alarm["cause"] = findings.cause(
+            "corrupted-state",
+            f"{name} held {count_text(tensor)} before the step began, of an earlier step that was applied",
+        )
         alarm["fix"], alarm["path"] = None, []
 
 
@@ -146,12 +141,7 @@ def _advise_overflow(session, optimizer, name, step, where="written"):
     alarm = session.new_alarm(optimizer, "state", name, step=step)
     frame = next(discover.user_frames(), None)
     alarm["births"] = [findings.birth("optimizer", "", frame.f_code.co_filename, frame.f_lineno)] if frame else []
-    alarm["cause"] = {
-        "class": "optimizer-arithmetic",
-        "confidence": "likely",
-        "experiments": [],
-        "text": f"{name} overflowed",
-    }
+    alarm["cause"] = findings.cause("optimizer-arithmetic", f"{name} overflowed")
     is_first = len(session.damaged.overflowed) == 1
     if is_first and session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
         restart.run(session, alarm, findings.fingerprint(optimizer), where)
@@ -202,12 +192,7 @@ def found_late(
     if not ended:
         alarm["action"] = UNAPPLIED
     alarm["text"] = f"{name} holds {count_text(tensor)}{WRITER}"
-    alarm["cause"] = {
-        "class": "unknown",
-        "confidence": "possible",
-        "experiments": [],
-        "text": f"what wrote {name} was not seen",
-    }
+    alarm["cause"] = findings.cause("unknown", f"what wrote {name} was not seen", "possible")
     session.damaged.mark(window["ordinal"])
     _native.consume_losses(optimizer)
     return session.act(optimizer, alarm, found, where="earlier")

@@ -33,7 +33,7 @@ class Dropping:
 
     def __init__(self):
         self.is_explained = False  # one of them is
-        self.looked_at = 0  # its bad losses on the tape in hand
+        self.looked_at = 0  # its bad losses on the current tape
         self.long_row: Any = None  # the first row of losses as long as --max-skips
 
 

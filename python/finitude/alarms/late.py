@@ -100,7 +100,7 @@ def told(session: Session, optimizer: Optimizer | None, late: dict[str, Any]) ->
         action, alarm, lambda: ranks.seen_by_all([parameters[i] for i, *_ in late["gradients"] if parameters])
     )
     ends = action in ("stop", "raise")
-    left_out = "the step was left out" if late["left_out"] else "reported, the step is applied"
+    left_out = "the step was skipped" if late["left_out"] else "reported, the step is applied"
     alarm["action"] = "stopped" if ends else left_out
     if not late["left_out"] and not alarm["harmless"]:
         alarm["weights"] = "damaged"

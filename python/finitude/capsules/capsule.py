@@ -58,7 +58,7 @@ _for_another_program = set()  # folders being written that are to hold what `rep
 
 
 class BeingWritten:
-    """Capsules that are written in the background while the program goes on."""
+    """Capsules that are written in the background while the program continues."""
 
     def __init__(self):
         self.alarms: dict[str, Alarm] = {}  # by folder

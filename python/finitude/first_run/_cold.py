@@ -78,7 +78,7 @@ def _tried(name, args):
 
 
 def _decided(name, optimizer, *why, **raises):
-    signals.hold(signals.NOTES)
+    session.part(signals.hold, signals.NOTES)
     try:
         verdict = minimal.decide(session, name, optimizer, *why, **raises)
         return verdict if optimizer is not None else None

@@ -290,8 +290,8 @@ class ByHand:
         alarm.pop("optimizer_ordinal", None)
         alarm["action"] = {
             "warn": "reported, the step is applied",
-            "skip": "the step was left out",
-            "rollback": "the step was left out",
+            "skip": "the step was skipped",
+            "rollback": "the step was skipped",
         }.get(action, "stopped")
         if applied and action != "warn":
             alarm["action"] = "applied, the program had ended"

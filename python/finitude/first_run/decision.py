@@ -1,5 +1,5 @@
 """What is done about a bad step: it is explained, reported, and the policy carried out. Each part has its own guard
-(Failures.part): a failure of ours costs that part, never the decision."""
+(Failures.part): an internal failure costs that part, never the decision."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def act(
     """Explains the alarm and carries out the policy. True: veto. "again": the window runs a second time. None:
     apply.
 
-    where the bad value is: "window", open at `step`; "skipped", the same of one that a GradScaler has left out;
+    where the bad value is: "window", open at `step`; "skipped", the same of one that a GradScaler has skipped;
     "written" by the step just taken; made by a "search" along a line; "earlier", by an unknown step; there at the
     "start". undone: what the step wrote has been put back. loss: the bad one that a search began with."""
     session.acting.begin(alarm, where == "written", undone)
@@ -51,7 +51,7 @@ def act(
         step = BadStep(session, optimizer, alarm, sinks, where, undone, loss, vote)
         outcome = session.part(climb, ladder.ALL, step, session.part)
         if outcome is not None and outcome.runs_again:
-            return "again"  # second_run_ended goes on from here
+            return "again"  # second_run_ended continues from here
         if where == "start":
             findings.as_loaded_state(alarm)
             session.unwritten.asked(alarm)
@@ -79,7 +79,7 @@ def second_run_ended(session: Session, optimizer: Optimizer) -> Verdict:
     if (own := alarm["optimizer"]) is optimizer:
         return conclude(session, own, alarm["alarm"])
     alarm["alarm"]["rerun_text"] += (
-        f"; the program goes on at a step of {type(optimizer).__name__} that the first run did not take"
+        f"; the program continues at a step of {type(optimizer).__name__} that the first run did not take"
     )
     _native.consume_losses(own)
     conclude(session, own, alarm["alarm"], lost=True)
@@ -115,7 +115,7 @@ def conclude(
     session.part(session.told.point_back, ordinal, alarm)
     session.part(session.told.tell, optimizer, alarm)
     session.report.add_alarm(alarm)
-    call = alarm["step"] + session.scaling.skipped[ordinal]  # steps that a GradScaler left out are in the row too
+    call = alarm["step"] + session.scaling.skipped[ordinal]  # steps that a GradScaler skipped are in the row too
     action = session.policy.on_alarm(ordinal, call, alarm["harmless"])
     session.acting.note_action(action)
     if action == "rollback" and alarm["weights"] == "damaged":
@@ -130,7 +130,7 @@ def conclude(
     elif not written or undone:
         action = ranks.may_do_alone(action, alarm, lambda: together.all_see(session, optimizer, ordinal, alarm, undone))
     skipped = (
-        "the step was undone" if undone else "reported, the step is applied" if written else "the step was left out"
+        "the step was undone" if undone else "reported, the step is applied" if written else "the step was skipped"
     )
     stopped = "the step was undone, stopped" if undone else alarm.get("action", "stopped")
     alarm["action"] = {"warn": "reported, the step is applied", "skip": skipped}.get(action, stopped)

@@ -120,12 +120,9 @@ class Drops:
         alarm["text"] = dropped.row_text(row, what, step)
         if is_norm:
             alarm["births"] = [findings.birth("backward", "aten::linalg_vector_norm", *window["norm_place"])]
-            alarm["cause"] = {
-                "class": "clipping",
-                "confidence": "likely",
-                "experiments": [],
-                "text": "the norm of finite gradients overflowed, and the script drops the step for that",
-            }
+            alarm["cause"] = findings.cause(
+                "clipping", "the norm of finite gradients overflowed, and the script drops the step for that"
+            )
         ends.begin(session, alarm)
         return alarm
 

@@ -5,6 +5,7 @@ each thing alone."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 
@@ -30,13 +31,15 @@ JUDGES = ("on_window", "on_scaler_step", "first_seen", "on_written")  # calls in
 AT_STEP = (*JUDGES, "on_searched", "on_late", "on_scaler_skip", "on_hand_begin", "on_hand_end")
 
 
+@dataclasses.dataclass
 class Acting:
     """An alarm that is being acted on. written: by a step that was applied, and undone or not; action: as the policy
     machine said."""
 
-    def __init__(self, alarm: Alarm, written: bool = False, undone: bool = False, action: str | None = None):
-        self.alarm, self.written, self.undone, self.action = alarm, written, undone, action
-        self.ordinal = alarm.get("optimizer_ordinal", 0)
+    alarm: Alarm
+    written: bool = False
+    undone: bool = False
+    action: str | None = None
 
 
 class ActedOn:
@@ -67,7 +70,8 @@ def decide(
     """True: the step is left out; None: applied, or no step is bad. raises: False where an exception of the program
     takes the place of NonFiniteError."""
     if name not in AT_STEP:
-        session.holds.held.clear()  # which the next backward would have done
+        if name == "on_backward" and session.second_run.pending is None:
+            session.holds.held.clear()  # which that call was to do; a second run needs them to its end
         return None
     if name == "first_seen":
         session.part(_watch, optimizer)
@@ -196,7 +200,7 @@ def _alarm(session, optimizer, kind, name, text, back):
 
 def _carry_out(session, optimizer, acting, raises):
     alarm, policy = acting.alarm, session.config.on_alarm
-    ordinal = acting.ordinal
+    ordinal = alarm.get("optimizer_ordinal", 0)
     action = acting.action or _get(lambda: session.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"]), policy)
     if action == "rollback":
         action = "stop" if alarm["weights"] == "damaged" else "skip"
@@ -211,7 +215,7 @@ def _carry_out(session, optimizer, acting, raises):
         if acting.undone
         else "reported, the step is applied"
         if applied
-        else "the step was left out"
+        else "the step was skipped"
     )
     said = alarm.get("action") or "stopped"
     alarm["action"] = {"warn": "reported, the step is applied", "skip": left_out}.get(

@@ -212,7 +212,7 @@ class Session:
             )
 
     def note_decided(self, ordinal: int, step: int, raised: str = "") -> None:
-        """A step of that optimizer is left out. raised: what the program was given for it."""
+        """A step of that optimizer is skipped. raised: what the program was given for it."""
         self.decided.append([ordinal, step, raised])
 
     def go_on_without(self, optimizer: Optimizer, step: int) -> bool:
@@ -236,7 +236,7 @@ class Session:
         return ends.second_run_lost(self)
 
     def begin_program(self) -> None:
-        """A cell of a notebook begins: second runs are counted anew."""
+        """A cell of a notebook begins: second runs are counted from zero."""
         self.second_runs = _native.SecondRuns(self.config.on_alarm)
 
     def save(self, name: str, statistic: Any) -> None:

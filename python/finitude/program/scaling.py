@@ -18,14 +18,14 @@ BAD = 2  # GradMark::State: at least infinite
 
 
 class Scaling:
-    """The GradScaler of the program, and what it has left out."""
+    """The GradScaler of the program, and what it has skipped."""
 
     def __init__(self):
         self.scaler: Any = None
         self.decides = False  # it is going to skip the step that is being judged
         self.skips = _native.ScalerSkips()
-        self.skipped = collections.Counter()  # windows that it left out, by optimizer
-        self.left_out = set()  # serials of the bad losses for which its step was left out
+        self.skipped = collections.Counter()  # windows that it skipped, by optimizer
+        self.left_out = set()  # serials of the bad losses for which its step was skipped
 
     def look_for(self, optimizer: Optimizer) -> None:
         """Is there one of this optimizer? Else the last one stays."""

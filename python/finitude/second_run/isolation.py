@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 class IsolatedRun:
     """Calls come in this order: `begin`, `record`, then the program runs again, `end` and `put_objects_back`. After a
-    failure of ours `let_go` takes the place of `end`.
+    failure of our code `let_go` takes the place of `end`.
 
     ledger: the program's objects as they are now. Whoever makes it looks first whether it allows a second run."""
 
@@ -67,7 +67,7 @@ class IsolatedRun:
         return self.ledger.put_back()
 
     def let_go(self) -> None:
-        """After a failure of ours: what is held, by whomever, is let go of. May be called after `end`, too."""
+        """After a failure of our code: what is held, by whomever, is let go of. May be called after `end`, too."""
         in_any_case(quiet.let_go, self._end_eager)
 
     def _end_eager(self):

@@ -38,7 +38,7 @@ NOT_SO = {
 
 
 def attempt(step: BadStep) -> Outcome | Refused:
-    """The way for a bad step whose window is open. A framework's loop keeps in its objects where it stands, and is not
+    """The way for a bad step whose window is open. A framework's loop keeps its position in its objects, and is not
     rewound; nor is one rank alone of several."""
     if step.where != "window" or step.optimizer is None or step.session.units.of_framework():
         return Refused()
@@ -126,9 +126,6 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
                 return False, f"{way} did not reproduce the step: {other or OTHER_BITS}"
             if outcome in NOT_SO:
                 return False, way + NOT_SO[outcome]
-    why = _native.rewind_begin()
-    if why is not None:
-        return False, f"{way}: {why}"
     pending = {
         "alarm": alarm,
         "sinks": held,
@@ -150,9 +147,12 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
         "losses": losses,
         "since": since,
     }
+    why = _native.rewind_begin()  # from here on whatever fails is undone
+    if why is not None:
+        return False, f"{way}: {why}"
     try:
         return _go_back(session, optimizer, alarm, vote, down, pending, params)
-    except BaseException:  # a failure of ours, told of elsewhere: the program goes on from where it stood
+    except BaseException:  # an internal failure, reported elsewhere: the program continues as before
         in_any_case(
             session.second_run.take,
             lambda: give_up(optimizer, pending),

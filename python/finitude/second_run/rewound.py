@@ -136,7 +136,7 @@ def _end(session, optimizer, pending):
     if brought:
         _native.tape_clear()  # that step is in the capsule of the other alarm
         alarm["rerun_text"] += (
-            f"; {brought} is of the step of {earlier['optimizer']} that was left out, whose alarm "
+            f"; {brought} is of the step of {earlier['optimizer']} that was skipped, whose alarm "
             f"at step {earlier['step']} tells of it"
         )
     if passed_over:
@@ -156,7 +156,7 @@ def _begin_again(session, pending, tries, twice, shorter, down=()):
 
 
 def _longer_way(optimizer, pending):
-    """How many ways are to be passed over for one that begins before the second run that was a jump and went wrong;
+    """How many ways are to be skipped for one that begins before the second run that was a jump and went wrong;
     None: there is none."""
     if pending["way"] != "jump" or pending["vote"] is not None:
         return None
@@ -182,7 +182,7 @@ def _brought_in(optimizer, pending, found):
 
 
 def _told_by_the_shorter(session, alarm, found):
-    """No way goes back further: what the jump found, which came out with the same bits, is told."""
+    """No way goes back further: what the jump found, which has the same bits, is reported."""
     findings.apply(alarm, found)
     alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = "persistent", "jump", True
     alarm["rerun_text"] = (

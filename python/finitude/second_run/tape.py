@@ -60,7 +60,7 @@ class TapeLevel:
 
 
 def attempt(step: BadStep) -> Outcome | Refused:
-    """Plays the tape of the window in hand, or the template of its optimizer. Where that did what the step did, the
+    """Plays the tape of the current window, or the template of its optimizer. Where that did what the step did, the
     alarm now tells why."""
     session, optimizer = step.session, step.optimizer
     if step.where not in ("window", "dropped") or step.vote is not None or not session.tape_level.is_on:

@@ -14,7 +14,7 @@ class SecondRun:
         self.pending: Any = None  # Pending: the alarm that a rewind is to explain, from its begin to its end
         self.vote: Vote | None = None  # of the ranks that have just run a step again together
         self.is_recorded = False  # the step of the last alarm is on the tape: its capsule is yet to be written
-        self.is_without_tensor = False  # no tensor holds the bad value any more, only an exception tells of it
+        self.is_without_tensor = False  # no tensor holds the bad value any more, only an exception shows it
 
     def begin(self, pending: Pending) -> None:
         self.pending = pending
@@ -25,7 +25,7 @@ class SecondRun:
         return pending
 
     def give_up(self) -> Any:
-        """A failure of ours has ended it. Shares nothing with what may have failed by then."""
+        """An internal failure has ended it. Shares nothing with what may have failed by then."""
         pending, self.pending, self.is_recorded = self.pending, None, False
         return pending
 

@@ -13,7 +13,7 @@ WORDS = {
     "pack": "put a capsule into one file: finitude pack CAPSULE [FILE]",
     "unpack": "make the folder of a packed capsule again: finitude unpack FILE [FOLDER] [--max-mb N]",
     "dump": "print every op of a traced report as JSON lines: finitude dump FILE",
-    "list": "list the runs of a directory, also those that go on or were killed: finitude list [DIR]",
+    "list": "list the runs of a directory, also running and killed ones: finitude list [DIR]",
     "completion": "print shell completion: finitude completion bash",
 }
 
