@@ -1,6 +1,7 @@
 #include "cli/output_posix.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -32,6 +33,9 @@ int Output::sync() {
     const ssize_t written = ::write(descriptor_, at, static_cast<std::size_t>(pptr() - at));
     if (written >= 0) {
       at += written;
+    } else if (errno == EAGAIN) {  // a pipe that its reader made non-blocking, and that is full
+      pollfd room{descriptor_, POLLOUT, 0};
+      ::poll(&room, 1, -1);
     } else if (errno != EINTR) {
       error_ = errno;
     }

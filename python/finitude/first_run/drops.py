@@ -142,6 +142,7 @@ class Drops:
         else:
             step = BadStep(session, optimizer, alarm, sinks, "dropped", expected=expected, is_dropped=True)
             climb(ladder.AFTERWARDS, step)
+            session.second_run.take_recorded()  # a capsule of a dropped step is not written: the tape goes
 
     def _decide(self, optimizer: Optimizer | None, alarm: Alarm) -> bool:
         session = self.session

@@ -91,7 +91,7 @@ def of_exception(session: Session, error: BaseException | None, words: str, acti
     if optimizer is not None:
         damage.applied_before(session, optimizer, alarm)
         damage.left_behind(session, optimizer, alarm)
-    if session.second_run.is_recorded and capsule.wanted(session):
+    if session.second_run.take_recorded() and capsule.wanted(session):
         alarm["capsule"] = capsule.write(session, alarm)
     _native.consume_losses(optimizer)
     return alarm

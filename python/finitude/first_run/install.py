@@ -33,18 +33,19 @@ def _after_fork():
     if rehearsal.is_under_way():
         _native.let_go_of_ring()
         return
-    signals.let_go()
     # A forked child (a DataLoader worker, a subprocess) is not watched by its parent's recorder.
     _native.set_on(False)
     _native.trace_stop()
     _native.tape_stop()
     _native.let_go_of_ring()
+    session, _cold.session = _cold.session, None
+    if session is not None:
+        session.forked()
+    # After what ends the watch: an exception in these ends this function.
+    signals.let_go()
     one_way.forget()
-    if _cold.session is not None:
-        _cold.session.forked()
-        _cold.session = None
-        if _wait_for_training is not None and family.found() is not None:
-            _wait_for_training(forked=True)
+    if session is not None and _wait_for_training is not None and family.found() is not None:
+        _wait_for_training(forked=True)
 
 
 def _wrap_created(original):
