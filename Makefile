@@ -18,7 +18,7 @@ build: ## Build the extension and install the package into .venv, where a source
 demo: ## Watch a real model go NaN: the step is stopped, and the report names where and why
 	@tools/demo.sh
 
-test: ## Set up, build, and pass every test: C++ core, sanitizers, Python, zoo (ARGS=gate: only tests/test_*gate*.py)
+test: ## Set up, build, and pass every test: C++ core, sanitizers, Python, zoo (ARGS=gate: only tests/gate and test_*gate*.py)
 	@tools/test.sh $(ARGS)
 
 test-thorough: ## What make test leaves out for the time it takes: more values and programs of tests that it runs (5 minutes on 2 cores)

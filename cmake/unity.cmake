@@ -13,10 +13,10 @@ set(FINITUDE_ALONE
   explain/rules/corrupted_state.cpp explain/rules/learning_rate.cpp explain/rules/negative_domain.cpp
   show/mutation_test.cpp show/problem.cpp
   show/terminal.cpp
-  observe/tape_recorder_torch.cpp observe/tracer_torch.cpp replay/seen_again_torch.cpp
+  observe/tape_recorder_torch.cpp observe/tracer_torch.cpp replay/replay_values_torch.cpp
   pyhost/meter.cpp
-  gate/dropped_torch.cpp gate/hooks_torch.cpp gate/shared_torch.cpp
-  rewind/frames_memory.cpp rewind/hand_torch.cpp rewind/loader_torch.cpp rewind/rewind_torch.cpp rewind/stack_torch.cpp
+  gate/dropped_torch.cpp gate/hooks_torch.cpp gate/requested_gradients_torch.cpp gate/shared_gradients_torch.cpp
+  rewind/frames_memory.cpp rewind/manual_updates_torch.cpp rewind/loader_torch.cpp rewind/rewind_torch.cpp rewind/stack_torch.cpp
   bindings/compare_torch.cpp)
 
 function(finitude_unity target)

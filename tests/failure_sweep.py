@@ -10,8 +10,8 @@ BAD = (3, 5)
 # What calls the rest: how a watched process begins and ends, and the outermost function of each call, which catches
 # what the others raise. So does the guard around each part, one function. The method that is held in the place of a
 # scheduler's step is what the program itself calls.
-OUTSIDE = "start/", "first_run/_cold.py"
-GUARD = re.compile(r"first_run/(failures\.py:\d+:part|hold\.py:\d+:method)$")
+OUTSIDE = "launch/", "session/native_callbacks.py"
+GUARD = re.compile(r"session/(failures\.py:\d+:part|scheduler_hold\.py:\d+:method)$")
 # BREAK: "record" writes down which functions of ours run from the first bad step on; else which one raises ERROR,
 # whenever it is called.
 PROGRAM = """

@@ -277,7 +277,7 @@ def _second_processes_from(starter):
     ours = types.SimpleNamespace(
         **{**vars(subprocess), "Popen": by_server(subprocess.Popen), "run": by_server(subprocess.run)}
     )
-    finitude.second_run.process.subprocess = finitude.words.trial.subprocess = ours
+    finitude.rerun.process.subprocess = finitude.cli.trial.subprocess = ours
 
 
 def _become_second(order):
@@ -313,7 +313,7 @@ def _program(words, plain):
         if plain:
             runpy.run_path(words[0], run_name="__main__")
             return 0
-        return finitude.words.cli.main(words)
+        return finitude.cli.main.main(words)
 
     return program
 
@@ -324,9 +324,9 @@ if __name__ == "__main__":
     import torch
     import torch._dynamo  # noqa: F401  optimizers pull it in
 
-    import finitude.second_run.process
-    import finitude.words.cli
-    import finitude.words.trial
+    import finitude.cli.main
+    import finitude.cli.trial
+    import finitude.rerun.process
     import warm_start
 
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""Small programs of one training step each, recorded on a tape and replayed: tests/test_tape.py and the table in docs.
+"""Small programs of one training step each, recorded on a tape and replayed: tests/rerun/test_tape.py and the table in docs.
 
 A program returns (loss, {name: tensor that has to come out again}). It runs once without being recorded, so that what torch
 does only once is not on the tape.

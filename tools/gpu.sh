@@ -57,8 +57,8 @@ benchmarks() {
 rc=0
 step "build" build_all && step "the package" stage || exit 1
 step "the library on the GPU" "$build/finitude_cuda_test" --gtest_brief=1 || rc=1
-step "the gate on the GPU" run_tests tests/test_cuda_gate.py || rc=1
-step "gradients read during backward, on the GPU" run_tests tests/test_cuda_stream.py || rc=1
-step "tapes on the GPU" run_tests tests/test_cuda_tape.py || rc=1
+step "the gate on the GPU" run_tests tests/gpu/test_cuda_gate.py || rc=1
+step "gradients read during backward, on the GPU" run_tests tests/gpu/test_cuda_stream.py || rc=1
+step "tapes on the GPU" run_tests tests/gpu/test_cuda_tape.py || rc=1
 step "benchmarks" benchmarks && step "docs/overhead-gpu.md" "$python" bench/gpu/report.py "$build/scan.json" "$build/torch.json" docs/overhead-gpu.md || rc=1
 exit $rc

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Every test: set-up, format and lint, the C++ core under ASan+UBSan, what threads share under TSan, the extension, its core and
 # the C++ API as they ship, then pytest by label.
-# test.sh WORD: only the extension, and the Python tests in files whose names contain WORD, of every label that a whole run runs.
+# test.sh WORD: only the extension, and the Python tests in tests/WORD and in files whose names contain WORD, of every label that a
+# whole run runs.
 # A step that fails does not keep the later ones from running; the last line counts what the test programs reported.
 step_total=13
 [ "$#" -eq 0 ] || step_total=5
@@ -50,8 +51,8 @@ run_shipped() {
 # The tests of one subject. A failed step without results (no such file, say) counts as one failure.
 run_subject() {
   local files
-  mapfile -t files < <(find tests zoo -name "test_*$1*.py" | LC_ALL=C sort)
-  [ "${#files[@]}" -gt 0 ] || { say "no file of tests is named test_*$1*.py"; return 1; }
+  mapfile -t files < <(find tests zoo -path "tests/$1/test_*.py" -o -name "test_*$1*.py" | LC_ALL=C sort)
+  [ "${#files[@]}" -gt 0 ] || { say "there is no folder tests/$1, and no file of tests is named test_*$1*.py"; return 1; }
   run_pytest subject "not thorough and not frameworks" worksteal "${files[@]}"
 }
 

@@ -129,9 +129,9 @@ def forked_child(run):
     sys.orig_argv = [sys.executable, "-m", "finitude", *run.arguments]
 
     def program():
-        import finitude.words.cli
+        import finitude.cli.main
 
-        return finitude.words.cli.main(list(run.arguments))
+        return finitude.cli.main.main(list(run.arguments))
 
     return forked.end(forked.exit_code(program))
 
@@ -159,7 +159,7 @@ def import_once():
     import torch._dynamo  # noqa: F401
 
     import finitude
-    import finitude.words.cli  # noqa: F401
+    import finitude.cli.main  # noqa: F401
 
     return torch.__version__, getattr(finitude, "__version__", "?")
 

@@ -37,11 +37,11 @@ class Finitude:
         self.before = _patched_places()
         import finitude  # noqa: F401  the engine's libraries after torch's
         from finitude import _native, api
-        from finitude.first_run import _cold, install
+        from finitude.session import install, native_callbacks
 
-        self.native, self.install, self.cold, self.job = _native, install, _cold, job
+        self.native, self.install, self.cold, self.job = _native, install, native_callbacks, job
         self.watch = api.watch(job.model, job.optimizer, runs=str(folder), report="")
-        self.session = _cold.session
+        self.session = native_callbacks.session
         self.refused = ""  # why no copies are taken of two optimizers in one iteration; "": they are
         self.off()
 
@@ -52,7 +52,7 @@ class Finitude:
     def on(self, undo_mb=0, gate_only=False, trace=False, tape=False, tape_every=0, copies=False):
         """tape_every: one step in so many is recorded, 0 for each. copies: those for the jump are taken whatever was
         decided about them."""
-        from finitude.second_run import budgets
+        from finitude.rerun import budgets
 
         self.install.install()
         self.native.set_undo_budget(undo_mb << 20)

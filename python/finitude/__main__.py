@@ -1,6 +1,6 @@
 import sys
 
-from .words.entry import main
+from .cli.entry import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,10 +12,10 @@ from . import _native
 from .base import config
 from .base.say import say
 from .capsules import capsule
-from .first_run import _cold, allowed, install
-from .first_run.session import Session
-from .program import cells
-from .start import child
+from .effects import notebook_cells
+from .launch import child
+from .session import allowed, install, native_callbacks
+from .session.session import Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,17 +67,17 @@ class Watch:
         """What a notebook shows of it: the report so far."""
         if not self._session.report.worth_writing():
             return "<p>finitude: watching; no step yet</p>"
-        return cells.page(self.report())
+        return notebook_cells.page(self.report())
 
     def close(self) -> None:
         """Writes the reports and takes every hook out. The second call does nothing, nor does that of a handle
         to a
         watch that was on before."""
-        if not self._owner or _cold.session is not self._session:
+        if not self._owner or native_callbacks.session is not self._session:
             return
         self._session.end()
         install.uninstall()
-        _cold.session = None
+        native_callbacks.session = None
 
     def __enter__(self) -> Watch:
         return self
@@ -85,14 +85,14 @@ class Watch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None and _cold.session is self._session and self._owner:
+        if error is not None and native_callbacks.session is self._session and self._owner:
             self._session.program_raised(error)
         self.close()
 
 
 def _end() -> None:
     """The program has ended, and a capsule may be being written."""
-    if _begun is not None and _cold.session is _begun:
+    if _begun is not None and native_callbacks.session is _begun:
         Watch(_begun, True).close()
 
 
@@ -181,19 +181,19 @@ def watch(
     }
     options = {key: value for key, value in given.items() if value is not None}
     child.begin()  # in a process that a watched program started
-    if _cold.session is not None:
-        session, owner = _cold.session, False
+    if native_callbacks.session is not None:
+        session, owner = native_callbacks.session, False
         _name_unused(session, options)
     else:
         global _begun
         session, owner = Session(config.load(options)), True
         if _begun is None:
             atexit.register(_end)
-        _cold.session = _begun = session
+        native_callbacks.session = _begun = session
         _native.reset()
         _native.hand_reset()
         install.install(child.wait_for_training)
-        cells.attach(session)
+        notebook_cells.attach(session)
         if session.config.level == "trace":
             _native.set_trace_level(True)
             _native.trace_start()
@@ -230,7 +230,7 @@ def step(closure: Callable[[], R]) -> R:
     Raises:
         NonFiniteError: for a bad step, as the option on_alarm of `watch` says; and whatever the closure raises.
     """
-    session = _cold.session
+    session = native_callbacks.session
     if session is None:
         return closure()
     return session.units.call(closure) if _native.counters()["optimizers"] else session.hand.run(closure)
@@ -238,10 +238,10 @@ def step(closure: Callable[[], R]) -> R:
 
 def save(name: str, tensor: Tensor) -> Tensor:
     """Keeps the statistics of a tensor under a name for the report of an alarm in this step. Returns the tensor."""
-    if _cold.session is not None:
-        from .program.counts import statistic
+    if native_callbacks.session is not None:
+        from .program.tensor_stats import statistic
 
-        _cold.session.save(name, statistic(name, tensor.detach()))
+        native_callbacks.session.save(name, statistic(name, tensor.detach()))
     return tensor
 
 
@@ -263,9 +263,9 @@ def allow(module: str | None = None, op: str | None = None, tensor: Tensor | Non
         raise ValueError("allow needs module=, op= or tensor=")
     if not reason:
         raise ValueError("allow needs a reason= for whoever reads the report")
-    if _cold.session is None:
+    if native_callbacks.session is None:
         return
     if tensor is not None:
-        _cold.session.allowed.add_tensor(tensor)
+        native_callbacks.session.allowed.add_tensor(tensor)
     else:
-        _cold.session.allowed.add_part(allowed.Allowance(module, op, reason))
+        native_callbacks.session.allowed.add_part(allowed.Allowance(module, op, reason))

@@ -17,15 +17,15 @@
 #include "locate/last_seen.h"
 #include "locate/script_nodes.h"
 #include "observe/tracer_torch.h"
-#include "pyhost/wrapped_torch.h"
+#include "pyhost/tensor_subclass_torch.h"
 #include "replay/lab_torch.h"
-#include "replay/seen_again_torch.h"
+#include "replay/replay_values_torch.h"
 #include "replay/step_lab_torch.h"
 #include "replay/unseen_bytes_torch.h"
 #include "show/analysis.h"
 #include "show/findings.h"
-#include "standby/tape_in_hand_torch.h"
-#include "standby/template_in_hand_torch.h"
+#include "standby/bound_template_torch.h"
+#include "standby/open_tape_torch.h"
 
 namespace finitude::bindings {
 namespace {

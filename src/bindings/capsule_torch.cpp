@@ -8,7 +8,7 @@
 #include "capture/capsule_folder_posix.h"
 #include "capture/capsule_queue_posix.h"
 #include "replay/keep_tape_torch.h"
-#include "standby/tape_in_hand_torch.h"
+#include "standby/open_tape_torch.h"
 
 namespace finitude::bindings {
 namespace {

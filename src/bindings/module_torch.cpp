@@ -14,21 +14,21 @@
 #include "bindings/instances_python.h"
 #include "bindings/listeners_torch.h"
 #include "bindings/own_rules_python.h"
+#include "bindings/step_calls_python.h"
 #include "bindings/tape_python.h"
-#include "bindings/units_python.h"
 #include "bindings/values_python.h"
 #include "bindings/windows_torch.h"
 #include "finitude/scan.h"
-#include "gate/checked_torch.h"
 #include "gate/clip_torch.h"
 #include "gate/dropped_torch.h"
 #include "gate/gate_cuda_torch.h"
-#include "gate/guard_torch.h"
 #include "gate/hooks_torch.h"
 #include "gate/param_groups_torch.h"
-#include "gate/shared_torch.h"
+#include "gate/post_step_scan_torch.h"
+#include "gate/script_nan_checks_torch.h"
+#include "gate/shared_gradients_torch.h"
+#include "gate/step_wrapper_torch.h"
 #include "gate/window_torch.h"
-#include "gate/written_torch.h"
 #include "observe/effort.h"
 #include "observe/held_values_torch.h"
 #include "observe/tracer_torch.h"
@@ -36,18 +36,18 @@
 #include "observe/write_watch_torch.h"
 #include "pyhost/meter.h"
 #include "pyhost/places_torch.h"
-#include "pyhost/wrapped_torch.h"
+#include "pyhost/tensor_subclass_torch.h"
 #include "rewind/frames_values.h"
-#include "rewind/hand_torch.h"
-#include "rewind/jump_torch.h"
 #include "rewind/loader_torch.h"
+#include "rewind/manual_updates_torch.h"
+#include "rewind/optimizer_undo_torch.h"
 #include "rewind/rewind_torch.h"
 #include "rewind/stack_torch.h"
 #include "show/show.h"
+#include "standby/bound_template_torch.h"
 #include "standby/first_step_torch.h"
 #include "standby/last_step_torch.h"
 #include "standby/tape_level_torch.h"
-#include "standby/template_in_hand_torch.h"
 #include "standby/template_tape_torch.h"
 
 namespace py = pybind11;
@@ -76,12 +76,12 @@ PYBIND11_MODULE(_native, m) {
   m.doc() = "The engine of finitude. Internal: use the finitude package.";
   connect_listeners();
   PyModule_AddFunctions(m.ptr(), hook_methods());
-  PyModule_AddFunctions(m.ptr(), guard_methods());
+  PyModule_AddFunctions(m.ptr(), step_wrapper_methods());
   PyModule_AddFunctions(m.ptr(), rewind_methods());
-  PyModule_AddFunctions(m.ptr(), checked_methods());
-  PyModule_AddFunctions(m.ptr(), shared_methods());
+  PyModule_AddFunctions(m.ptr(), script_check_methods());
+  PyModule_AddFunctions(m.ptr(), shared_gradient_methods());
   PyModule_AddFunctions(m.ptr(), dropped_methods());
-  PyModule_AddFunctions(m.ptr(), hand_methods());
+  PyModule_AddFunctions(m.ptr(), manual_update_methods());
   PyModule_AddFunctions(m.ptr(), stack_methods());
   PyModule_AddFunctions(m.ptr(), meter_methods());
   PyModule_AddFunctions(m.ptr(), piece_methods());

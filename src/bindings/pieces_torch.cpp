@@ -13,9 +13,9 @@
 #include "gate/gradients_torch.h"
 #include "gate/losses_torch.h"
 #include "gate/param_groups_torch.h"
+#include "gate/post_step_scan_torch.h"
 #include "gate/state_torch.h"
 #include "gate/window_torch.h"
-#include "gate/written_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "pyhost/meter.h"
 #include "rewind/frames_python.h"
@@ -183,7 +183,7 @@ PyObject* time_call(PyObject*, PyObject* args) {
 // Takes anything and does nothing: what a call costs by itself.
 PyObject* nothing(PyObject*, PyObject* const*, Py_ssize_t, PyObject*) { Py_RETURN_NONE; }
 
-PyMethodDef methods[] = {
+PyMethodDef piece_table[] = {
     {"time_piece", time_piece, METH_VARARGS, nullptr},
     {"time_call", time_call, METH_VARARGS, nullptr},
     {"nothing", reinterpret_cast<PyCFunction>(nothing), METH_FASTCALL | METH_KEYWORDS, nullptr},
@@ -192,6 +192,6 @@ PyMethodDef methods[] = {
 
 }  // namespace
 
-PyMethodDef* piece_methods() { return methods; }
+PyMethodDef* piece_methods() { return piece_table; }
 
 }  // namespace finitude::bindings

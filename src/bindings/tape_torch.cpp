@@ -10,11 +10,11 @@
 #include "gate/state_torch.h"
 #include "observe/tape_recorder_torch.h"
 #include "pyhost/places_torch.h"
-#include "pyhost/wrapped_torch.h"
+#include "pyhost/tensor_subclass_torch.h"
 #include "replay/tape_player.h"
-#include "standby/tape_in_hand_torch.h"
+#include "standby/bound_template_torch.h"
+#include "standby/open_tape_torch.h"
 #include "standby/tape_level_torch.h"
-#include "standby/template_in_hand_torch.h"
 
 namespace finitude::bindings {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "observe/device_memory_torch.h"
 #include "observe/tensor_view_torch.h"
-#include "pyhost/wrapped_torch.h"
+#include "pyhost/tensor_subclass_torch.h"
 
 namespace py = pybind11;
 

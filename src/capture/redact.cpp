@@ -5,7 +5,7 @@
 
 #include "capture/step_statistics.h"
 #include "finitude/scan.h"
-#include "record/told_range.h"
+#include "record/reported_range.h"
 
 namespace finitude::capture {
 namespace {
@@ -105,7 +105,7 @@ std::string without_numbers(const std::string& text) {
 
 }  // namespace
 
-// python/finitude/findings/capsule_alarm.py does the same.
+// python/finitude/report/capsule_alarm.py does the same.
 void redact_alarm(json& alarm) {
   if (alarm.is_object()) {
     for (const char* key : {"source", "file", "line", "saved", "diff", "samples", "history", "scalars", "onsets"})

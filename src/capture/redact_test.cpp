@@ -8,7 +8,7 @@
 namespace finitude::capture {
 namespace {
 
-TEST(Redact, NoSentenceOfAnAlarmHoldsAValue) {  // tests/test_capsule_redacted.py has the same
+TEST(Redact, NoSentenceOfAnAlarmHoldsAValue) {  // tests/capsule/test_capsule_redacted.py has the same
   const std::pair<std::string, std::string> table[] = {
       {"v of layers.0.1.weight at [3, 2] is -0.25: corrupt", "v of layers.0.1.weight at [3, 2] is (redacted): corrupt"},
       {"values from -0.531 to 8.04e-3, grown x60", "values from (redacted) to (redacted), grown x60"},

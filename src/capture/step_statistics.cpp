@@ -10,7 +10,7 @@
 #include "base/checksum.h"
 #include "capture/wire.h"
 #include "record/bad_rows.h"
-#include "record/told_range.h"
+#include "record/reported_range.h"
 
 namespace finitude::capture {
 namespace {

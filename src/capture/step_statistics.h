@@ -20,7 +20,7 @@ inline constexpr std::uint64_t kMostStatisticsMemory = std::uint64_t{256} << 20;
 inline constexpr std::uint64_t kMostStatisticsParts = std::uint64_t{3} << 20;
 
 // Of each stack the innermost frame. redact: no frame, no argument that is not a tensor, and no range that gives values
-// away (record/told_range.h).
+// away (record/reported_range.h).
 std::string write_statistics(const record::Trace& trace, bool redact);
 
 // Hostile bytes are told, never followed. Afterwards what ops, tensors and sinks refer to is there, and counts add up.

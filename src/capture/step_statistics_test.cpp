@@ -7,7 +7,7 @@
 #include "base/checksum.h"
 #include "capture/testing_trace.h"
 #include "capture/wire.h"
-#include "record/told_range.h"
+#include "record/reported_range.h"
 #include "record/trace_jsonl.h"
 
 namespace finitude::capture {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "record/told_range.h"
+#include "record/reported_range.h"
 
 namespace finitude::compare {
 namespace {

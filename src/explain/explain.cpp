@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "explain/by_parts.h"
+#include "explain/decompose.h"
 #include "explain/edits.h"
 #include "explain/evidence.h"
 #include "explain/layers.h"

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "explain/by_parts.h"
+#include "explain/decompose.h"
 #include "explain/trace_builder.h"
 
 namespace finitude::explain {

@@ -11,7 +11,7 @@
 #include "explain/evidence.h"
 #include "explain/origin.h"
 #include "explain/range.h"
-#include "record/told_range.h"
+#include "record/reported_range.h"
 
 namespace finitude::explain {
 namespace {

@@ -9,10 +9,10 @@
 #include <string_view>
 #include <utility>
 
-#include "gate/checked_torch.h"
 #include "gate/marks_torch.h"
+#include "gate/script_nan_checks_torch.h"
 #include "observe/concrete_torch.h"
-#include "pyhost/error_aside_python.h"
+#include "pyhost/saved_error_python.h"
 
 namespace finitude::bindings {
 namespace {

@@ -11,7 +11,7 @@
 #include "gate/listeners.h"
 #include "gate/marks_torch.h"
 #include "observe/tensor_view_torch.h"
-#include "pyhost/guest_torch.h"
+#include "pyhost/exception_barrier_torch.h"
 #include "pyhost/meter.h"
 #include "pyhost/places_torch.h"
 #include "pyhost/python_compat.h"

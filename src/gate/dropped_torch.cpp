@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "gate/asked_torch.h"
 #include "gate/param_groups_torch.h"
+#include "gate/requested_gradients_torch.h"
 #include "gate/second_run.h"
 
 namespace finitude::bindings {
@@ -113,7 +113,7 @@ PyObject* add_handled(PyObject*, PyObject* count) {
   Py_RETURN_NONE;
 }
 
-PyMethodDef methods[] = {
+PyMethodDef dropped_table[] = {
     {"watch_drops", watch_drops, METH_O, nullptr},  {"open_drops", open_drops, METH_NOARGS, nullptr},
     {"unapplied", unapplied, METH_NOARGS, nullptr}, {"take_norm_drops", take_norm_drops, METH_O, nullptr},
     {"add_handled", add_handled, METH_O, nullptr},  {nullptr, nullptr, 0, nullptr},
@@ -180,6 +180,6 @@ bool tell_dropped() {
   return true;
 }
 
-PyMethodDef* dropped_methods() { return methods; }
+PyMethodDef* dropped_methods() { return dropped_table; }
 
 }  // namespace finitude::bindings

@@ -120,8 +120,8 @@ void after_device_write(PyObject* parameters);
 // marks, losses and `verdict` hold what the device found.
 bool settle_device(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late);
 
-// What has become known of earlier steps: told to finitude.first_run._cold.on_late. False: it raised. wait: all of
-// them.
+// What has become known of earlier steps: told to finitude.session.native_callbacks.on_late. False: it raised. wait:
+// all of them.
 bool tell_late(OptimizerEntry& entry, bool wait);
 
 // Why devices are not watched, "" if they are; and how often a captured graph was left alone.

@@ -7,25 +7,25 @@
 #include <utility>
 #include <vector>
 
-#include "gate/after_step_torch.h"
-#include "gate/asked_torch.h"
 #include "gate/clip_torch.h"
 #include "gate/dropped_torch.h"
 #include "gate/engine_call.h"
 #include "gate/gate_cuda_torch.h"
-#include "gate/guard_torch.h"
 #include "gate/listeners.h"
 #include "gate/losses_torch.h"
 #include "gate/param_groups_torch.h"
+#include "gate/post_hook_torch.h"
+#include "gate/post_step_scan_torch.h"
+#include "gate/requested_gradients_torch.h"
 #include "gate/scaler_torch.h"
 #include "gate/second_run.h"
 #include "gate/state_torch.h"
+#include "gate/step_wrapper_torch.h"
 #include "gate/stream_cuda_torch.h"
 #include "gate/window_torch.h"
-#include "gate/written_torch.h"
 #include "observe/tracer_torch.h"
 #include "pyhost/attributes_python.h"
-#include "pyhost/guest_torch.h"
+#include "pyhost/exception_barrier_torch.h"
 #include "pyhost/meter.h"
 #include "pyhost/number_torch.h"
 
@@ -354,7 +354,7 @@ PyObject* set_clip_value(PyObject*, PyObject* original) {
   Py_RETURN_NONE;
 }
 
-PyMethodDef methods[] = {
+PyMethodDef hook_table[] = {
     {"scaler_methods", scaler_methods, METH_VARARGS, nullptr},
     {"set_clip_value", set_clip_value, METH_O, nullptr},
     {"switched_off", switched_off, METH_NOARGS, nullptr},
@@ -368,6 +368,6 @@ PyMethodDef methods[] = {
 
 }  // namespace
 
-PyMethodDef* hook_methods() { return methods; }
+PyMethodDef* hook_methods() { return hook_table; }
 
 }  // namespace finitude::bindings

@@ -4,8 +4,8 @@
 // One event has one listener, a plain function, set once when the module is loaded (bindings/listeners_torch.cpp names
 // all of them). An event without a listener does nothing, and a question without one is answered as in a program in
 // which nothing is kept. All are called with the GIL held, on the thread of the program that trains. They may throw,
-// which the barrier of the hook stops (pyhost/guest_torch.h), and set no Python error, but for `engine_call`. On the
-// path of a healthy step they allocate nothing in the steady state.
+// which the barrier of the hook stops (pyhost/exception_barrier_torch.h), and set no Python error, but for
+// `engine_call`. On the path of a healthy step they allocate nothing in the steady state.
 //
 // The events of a healthy step, in this order:
 //     loss_noted, records_losses, loss_given       for each root of a backward that is about to run

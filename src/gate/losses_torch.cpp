@@ -11,17 +11,17 @@
 #include <unordered_set>
 #include <vector>
 
-#include "gate/checked_torch.h"
 #include "gate/gate_cuda_torch.h"
 #include "gate/listeners.h"
-#include "gate/shared_torch.h"
+#include "gate/script_nan_checks_torch.h"
+#include "gate/shared_gradients_torch.h"
 #include "gate/state_torch.h"
 #include "observe/device_memory_torch.h"
 #include "observe/tape_recorder_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 #include "pyhost/meter.h"
-#include "pyhost/wrapped_torch.h"
+#include "pyhost/tensor_subclass_torch.h"
 
 namespace finitude::bindings {
 namespace {

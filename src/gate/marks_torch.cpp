@@ -6,7 +6,7 @@
 
 #include "gate/gradients_torch.h"
 #include "gate/param_groups_torch.h"
-#include "pyhost/wrapped_torch.h"
+#include "pyhost/tensor_subclass_torch.h"
 
 namespace finitude::bindings {
 namespace {

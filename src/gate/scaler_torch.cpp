@@ -10,7 +10,7 @@
 #include "gate/second_run.h"
 #include "gate/state_torch.h"
 #include "gate/window_torch.h"
-#include "pyhost/guest_torch.h"
+#include "pyhost/exception_barrier_torch.h"
 #include "pyhost/number_torch.h"
 
 namespace finitude::bindings {

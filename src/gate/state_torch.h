@@ -120,7 +120,7 @@ struct Counters {
 
 struct Live {
   bool on = false;
-  PyObject* cold = nullptr;  // finitude.first_run._cold: the Python side of rare events
+  PyObject* cold = nullptr;  // finitude.session.native_callbacks: the Python side of rare events
   PyObject* original_backward = nullptr;
   PyObject* original_clip_value = nullptr;
   PyObject* original_scale = nullptr;
@@ -175,7 +175,7 @@ OptimizerEntry* find_entry(PyObject* optimizer) noexcept;
 // Has the program not let go of the optimizer?
 inline bool is_alive(const OptimizerEntry& entry) noexcept { return PyWeakref_GetObject(entry.ref) == entry.self; }
 OptimizerEntry* new_entry(PyObject* optimizer);
-// Calls finitude.first_run._cold.<name>(a, ...). Returns a new reference, or null with a Python error set.
+// Calls finitude.session.native_callbacks.<name>(a, ...). Returns a new reference, or null with a Python error set.
 PyObject* call_cold(const char* name, PyObject* a, PyObject* b = nullptr, PyObject* c = nullptr);
 
 }  // namespace finitude::bindings

@@ -4,18 +4,18 @@
 #include <chrono>
 #include <cmath>
 
-#include "gate/after_step_torch.h"
-#include "gate/checked_torch.h"
 #include "gate/dropped_torch.h"
 #include "gate/gate_cuda_torch.h"
 #include "gate/gradients_torch.h"
 #include "gate/listeners.h"
 #include "gate/marks_torch.h"
 #include "gate/param_groups_torch.h"
+#include "gate/post_hook_torch.h"
+#include "gate/post_step_scan_torch.h"
+#include "gate/script_nan_checks_torch.h"
 #include "gate/second_run.h"
 #include "gate/stream_cuda_torch.h"
 #include "gate/verdict_torch.h"
-#include "gate/written_torch.h"
 #include "observe/tape_recorder_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"

@@ -70,7 +70,7 @@ PyObject* meter_stop(PyObject*, PyObject*) {
   return out == nullptr ? nullptr : Py_BuildValue("(KN)", laps, out);
 }
 
-PyMethodDef methods[] = {
+PyMethodDef meter_table[] = {
     {"meter_start", meter_start, METH_NOARGS, nullptr},
     {"meter_lap", meter_lap, METH_O, nullptr},
     {"meter_stop", meter_stop, METH_NOARGS, nullptr},
@@ -79,6 +79,6 @@ PyMethodDef methods[] = {
 
 }  // namespace
 
-PyMethodDef* meter_methods() { return methods; }
+PyMethodDef* meter_methods() { return meter_table; }
 
 }  // namespace finitude::bindings

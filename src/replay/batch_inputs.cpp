@@ -17,7 +17,7 @@ using capture::Tape;
 using capture::TensorRef;
 using capture::Value;
 
-constexpr const char* kBatch = "batch";  // python/finitude/program/begun.py
+constexpr const char* kBatch = "batch";  // python/finitude/program/step_start_state.py
 
 // Rows one after the other, each element once.
 bool is_row_major(const TensorRef& t) {

@@ -254,8 +254,8 @@ GuiltyRows search_sizes(const Tape& tape, const Sizes& sizes, const std::vector<
   return best;
 }
 
-// python/finitude/program/begun.py calls what a loader handed over by the number of the batch in the step and the keys
-// to it: "0.image". A report says "batch[image]".
+// python/finitude/program/step_start_state.py calls what a loader handed over by the number of the batch in the step
+// and the keys to it: "0.image". A report says "batch[image]".
 std::string shown_name(const capture::Storage& storage) {
   if (storage.kind != "batch") return storage.name;
   std::string out = "batch";

@@ -5,7 +5,7 @@
 
 #include "capture/capsule_queue_posix.h"
 #include "capture/keep_parts.h"
-#include "replay/replayed_apart_posix.h"
+#include "replay/replay_process_posix.h"
 #include "replay/tape_player.h"
 
 namespace finitude::replay {

@@ -12,7 +12,7 @@
 #include "observe/no_warnings_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "record/exchange.h"
-#include "replay/by_parts_torch.h"
+#include "replay/decompose_torch.h"
 #include "replay/tape_indices_torch.h"
 
 namespace finitude::replay {

@@ -13,7 +13,7 @@
 #include "observe/tape_recorder_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
-#include "pyhost/guest_torch.h"
+#include "pyhost/exception_barrier_torch.h"
 #include "pyhost/meter.h"
 #include "rewind/loader_indices_python.h"
 #include "rewind/rewind_torch.h"

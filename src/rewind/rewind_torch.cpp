@@ -8,12 +8,12 @@
 
 #include "base/immortal.h"
 #include "gate/second_run.h"
-#include "gate/shared_torch.h"
+#include "gate/shared_gradients_torch.h"
 #include "observe/first_forward_torch.h"
 #include "rewind/frames_python.h"
-#include "rewind/jump_torch.h"
 #include "rewind/loader_methods_torch.h"
 #include "rewind/loader_torch.h"
+#include "rewind/optimizer_undo_torch.h"
 #include "rewind/stack_torch.h"
 
 namespace finitude::bindings {
@@ -325,7 +325,7 @@ PyObject* put_back(PyObject*, PyObject* ready) {
   Py_RETURN_NONE;
 }
 
-PyMethodDef methods[] = {
+PyMethodDef rewind_table[] = {
     {"rewind_way", reinterpret_cast<PyCFunction>(rewind_way), METH_FASTCALL, nullptr},
     {"rewind_by_hand", rewind_by_hand, METH_O, nullptr},
     {"rewind_since", rewind_since, METH_NOARGS, nullptr},
@@ -440,6 +440,6 @@ void snapshot_window_by_hand() { snapshot_window(nobody()); }
 
 void forget_window_by_hand() { forget_window_start_of(nobody()); }
 
-PyMethodDef* rewind_methods() { return methods; }
+PyMethodDef* rewind_methods() { return rewind_table; }
 
 }  // namespace finitude::bindings

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "observe/buffer_snapshot_torch.h"
-#include "rewind/streams_python.h"
+#include "rewind/rng_generators_python.h"
 
 namespace finitude::bindings {
 

@@ -167,7 +167,7 @@ PyObject* position_is_known(PyObject*, PyObject* object) {
   return PyBool_FromLong(type_info(Py_TYPE(object)).layout >= 0);
 }
 
-PyMethodDef methods[] = {
+PyMethodDef stack_table[] = {
     {"position_is_known", position_is_known, METH_O, nullptr}, {"function_names", names_of_function, METH_O, nullptr},
     {"set_places", set_places, METH_VARARGS, nullptr},         {"unset_names", unset_names, METH_NOARGS, nullptr},
     {"running_iterators", running, METH_NOARGS, nullptr},      {nullptr, nullptr, 0, nullptr},
@@ -175,7 +175,7 @@ PyMethodDef methods[] = {
 
 }  // namespace
 
-PyMethodDef* stack_methods() { return methods; }
+PyMethodDef* stack_methods() { return stack_table; }
 
 std::string stack_take(StackSnapshot* snapshot) {
   const Metered frames(Piece::kFrames);

@@ -9,7 +9,7 @@
 #include "locate/flows_on.h"
 #include "record/exchange.h"
 #include "record/packages.h"
-#include "record/told_range.h"
+#include "record/reported_range.h"
 
 namespace finitude::show {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
-#include "pyhost/wrapped_torch.h"
+#include "pyhost/tensor_subclass_torch.h"
 #include "show/findings.h"
 #include "standby/first_step_torch.h"
 

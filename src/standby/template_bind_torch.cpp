@@ -16,8 +16,8 @@
 #include "replay/restored_generators_torch.h"
 #include "rewind/loader_torch.h"
 #include "rewind/rewind_torch.h"
-#include "standby/tape_in_hand_torch.h"
-#include "standby/template_in_hand_torch.h"
+#include "standby/bound_template_torch.h"
+#include "standby/open_tape_torch.h"
 #include "standby/template_tape_torch.h"
 
 namespace finitude::bindings {

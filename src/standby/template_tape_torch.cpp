@@ -13,7 +13,7 @@
 #include "base/checksum.h"
 #include "gate/gradients_torch.h"
 #include "gate/param_groups_torch.h"
-#include "gate/shared_torch.h"
+#include "gate/shared_gradients_torch.h"
 #include "gate/window_torch.h"
 #include "observe/tape_recorder_torch.h"
 #include "observe/tape_values_torch.h"
@@ -21,8 +21,8 @@
 #include "observe/tracer_torch.h"
 #include "rewind/loader_torch.h"
 #include "rewind/rewind_torch.h"
+#include "standby/bound_template_torch.h"
 #include "standby/tape_level_torch.h"
-#include "standby/template_in_hand_torch.h"
 
 namespace finitude::bindings {
 namespace {

@@ -1,6 +1,6 @@
 """Found through PYTHONPATH by every Python that a watched program starts.
 
-Waits for `import torch`, then hands over to finitude.start.child. Where torch is never imported nothing else happens.
+Waits for `import torch`, then hands over to finitude.launch.child. Where torch is never imported nothing else happens.
 Any Python may come across this file, so it keeps to what old ones can read."""
 
 import os
@@ -56,7 +56,7 @@ def _torch_is_here():
             module = importlib.util.module_from_spec(spec)
             sys.modules["finitude"] = module
             spec.loader.exec_module(module)
-        from finitude.start import child
+        from finitude.launch import child
 
         child.wait_for_training()
     except Exception as e:

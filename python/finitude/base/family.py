@@ -76,6 +76,6 @@ def found(environ: Mapping[str, str] = os.environ) -> Family | None:
 def stand_down() -> None:
     """This process is a `finitude run` of its own: whatever waits in it for its training lets go."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not getattr(finder, "is_finitude", False)]
-    child = sys.modules.get("finitude.start.child")
+    child = sys.modules.get("finitude.launch.child")
     if child is not None:
         child.let_go()

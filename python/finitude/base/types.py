@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from .._native import Generators as Generators, OwnProbe as OwnProbe
     from ..api import Watch as Watch
     from ..doctor.look import Look as DoctorLook  # noqa: F401
-    from ..first_run.session import Session as Session
-    from ..program.heap import Ledger as Ledger
-    from ..second_run.target import Target
-    from ..second_run.together import Vote as Vote
-    from ..start.inject import Injection
+    from ..effects.object_snapshot import Ledger as Ledger
+    from ..effects.rebound_attributes import Left as Left
+    from ..launch.inject import Injection
+    from ..rerun.rank_vote import Vote as Vote
+    from ..rerun.target import Target
+    from ..session.session import Session as Session
     from .config import Config as Config
     from .family import Family as Family
     from .patches import Patches as Patches
@@ -63,10 +64,10 @@ if TYPE_CHECKING:
     Alarm = dict[str, Any]  # one of its alarms (Session.alarm_of)
     Birth = dict[str, Any]  # one of an alarm's births
     Operation = dict[str, Any]  # one operation of a trace
-    Findings = dict[str, Any]  # what the engine found out from a trace (findings.analyse)
+    Findings = dict[str, Any]  # what the engine found out from a trace (incident.analyse)
     Window = dict[str, Any]  # the step of an optimizer that is open (_native.window)
     Pending = dict[str, Any]  # an alarm whose second run is under way (rewind.begin)
-    Fingerprint = dict[str, Any]  # what a second run has to come to (findings.fingerprint)
+    Fingerprint = dict[str, Any]  # what a second run has to come to (incident.fingerprint)
     Order = dict[str, Any]  # what a second process is to explain (restart)
 
     Sink = tuple[str, str, Tensor]  # (kind, name, value) of something bad; kind: "loss", "gradient", "state" ...

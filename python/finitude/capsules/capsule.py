@@ -18,8 +18,8 @@ from .. import _native
 from ..base import plain_json, secrets, sources
 from ..base.plain_json import is_plain, safe
 from ..base.say import say
-from ..findings.capsule_alarm import forget_removed, without_sources
-from ..program import begun, discover, flags, ranks
+from ..program import optimizer_members, ranks, step_start_state, torch_flags
+from ..report.capsule_alarm import forget_removed, without_sources
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def begin(session: Session, generators: Generators | None = None, is_first: bool
     """The step that runs from here on is recorded. generators: as it begins with them, where they are others than now.
     is_first: none has been taken, and what lies between may read much."""
     if wanted(session):
-        begun.here(generators, is_past=is_first)
+        step_start_state.here(generators, is_past=is_first)
         _native.tape_start(min(MOST_OF_FIRST, limit(session)) if is_first else limit(session))
 
 
@@ -92,13 +92,13 @@ def stop(
     if not _native.tape_on():
         return
     _native.tape_stop()
-    begun.remember(session, optimizer)
-    own = set(discover.names(optimizer)) if optimizer is not None else ()
+    step_start_state.remember(session, optimizer)
+    own = set(optimizer_members.names(optimizer)) if optimizer is not None else ()
     for kind, name, tensor in sinks or ():
         if name in own and (kind == "gradient" or parameters and kind == "parameter"):
             continue  # told with the others below
         if (raised or kind not in ("loss", "gradient")) and tensor is not None:  # a loss is told as backward begins
-            _native.tape_outcome(kind, name, discover.unwrapped(tensor.detach()))
+            _native.tape_outcome(kind, name, optimizer_members.unwrapped(tensor.detach()))
     if optimizer is not None:
         describe(optimizer, parameters)
     name_modules()
@@ -107,13 +107,13 @@ def stop(
 def name_modules() -> None:
     """Tells the tape in hand what else modules hold, after all that optimizers own, as the first name stays: weights
     that nobody trains (a frozen backbone, a teacher) have rows, and none of them is a sample."""
-    for held, name, tensor in discover.held_by_modules():
+    for held, name, tensor in optimizer_members.held_by_modules():
         _native.tape_name(tensor, "buffer" if held == "_buffers" else "frozen", name)
 
 
 def describe(optimizer: Optimizer, parameters: bool = False) -> None:
     """Tells the tape in hand what memory of this optimizer it reads, and what the step came to there."""
-    for name, p in zip(discover.names(optimizer), discover.parameters(optimizer)):
+    for name, p in zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer)):
         _native.tape_name(p, "parameter", name)
         if p.grad is not None:
             grad = p.grad._values() if p.grad.is_sparse else p.grad  # as an operator wrote them
@@ -125,7 +125,7 @@ def describe(optimizer: Optimizer, parameters: bool = False) -> None:
         for key, value in (state or {}).items():
             if isinstance(value, torch.Tensor):
                 _native.tape_name(value, "state", f"{name}.{key}")
-    for name, buffer in discover.buffers(optimizer):
+    for name, buffer in optimizer_members.buffers(optimizer):
         _native.tape_name(buffer, "buffer", name)
         _native.tape_outcome("buffer", name, buffer)
 
@@ -152,7 +152,7 @@ def write(session: Session, alarm: Alarm, folder: str | None = None, beside: boo
     `finish` know what came of it."""
     settle(session)
     folder = folder or folder_for(session, alarm)
-    start = begun.forget()
+    start = step_start_state.forget()
     if folder is None:
         _native.tape_clear()
         return None
@@ -200,7 +200,7 @@ def write(session: Session, alarm: Alarm, folder: str | None = None, beside: boo
 
 def drop() -> None:
     """Nothing is written of what was recorded."""
-    begun.forget()
+    step_start_state.forget()
     _native.tape_clear()
 
 
@@ -316,13 +316,13 @@ def _about(session, alarm):
         "ranks": ranks.world()[1],
         "optimizer": alarm.get("optimizer", ""),
         "alarm": alarm,
-        "flags": flags.flags(),
+        "flags": torch_flags.flags(),
     }
     if redact:
         about["alarm"] = without_sources(alarm)
     else:
         about["command"] = secrets.masked_words(session.report.command)
-        about["seeds"] = flags.seeds()
+        about["seeds"] = torch_flags.seeds()
         about["user"], about["host"] = _user(), platform.node()
         about["script"] = session.report.script or ""
         about["git"] = _git(os.path.dirname(os.path.abspath(about["script"])) if about["script"] else os.getcwd())

@@ -8,7 +8,7 @@ import os
 
 from ..base import plain_file
 from ..capsules import pack
-from ..findings import left
+from ..report import run_folder
 from .facts import Replay, Run
 
 TYPE_CHECKING = False
@@ -172,7 +172,7 @@ def _directory(path):
         and e.name.startswith(("rank-", "pid-"))
         and os.path.isfile(os.path.join(e.path, "steps.ring"))
     )[:MAX_MEMBERS]
-    if not has_report and not has_ring and not members and not os.path.isfile(os.path.join(path, left.STARTED)):
+    if not has_report and not has_ring and not members and not os.path.isfile(os.path.join(path, run_folder.STARTED)):
         raise NothingThere(f"{path} holds no report, no ring of steps and no capsule")
     document = _checked(_json(report), report) if has_report else {}
     capsules = _descriptions([path, *members])

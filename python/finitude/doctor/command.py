@@ -8,7 +8,7 @@ import json
 import os
 import sys
 
-from ..findings import left
+from ..report import run_folder
 from . import after, first_steps, registry, source
 from .facts import Steps
 
@@ -257,7 +257,7 @@ def _standing(run):
     """Of a run that did not end by itself."""
     count = len(run.alarms)
     has = f"holds {count} alarm{'s' * (count != 1)} so far" if run.document else "is not there yet"
-    if left.state(run.directory or ".", run.document or None) == "running":
+    if run_folder.state(run.directory or ".", run.document or None) == "running":
         return f"{has}: the run is in progress"
     return f"{has}: the run was killed (out of memory and a full disk look like that), or is running elsewhere"
 

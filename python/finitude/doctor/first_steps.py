@@ -138,7 +138,7 @@ def _look(target, is_module, arguments, steps, seconds, write, compared):
 
         from ..base import _places
         from ..errors import Reached
-        from ..start import launch
+        from ..launch import script
         from . import hooks, look as looks
 
         look = looks.Look(steps, write, compared)
@@ -160,15 +160,15 @@ def _look(target, is_module, arguments, steps, seconds, write, compared):
     signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     sys.argv = ["-m" if is_module else target, *arguments]
-    sys.path.insert(0, os.getcwd() if is_module else launch.first_on_path(target))
+    sys.path.insert(0, os.getcwd() if is_module else script.first_on_path(target))
     with look:
-        ended = launch.run_program(target if is_module else os.path.abspath(target), is_module)
+        ended = script.run_program(target if is_module else os.path.abspath(target), is_module)
     if look.facts["ended"]:
         return  # also where the script made an exception of its own out of ours
     if ended.error is not None:
         import traceback
 
-        trace = traceback.extract_tb(launch._trim(ended.error.__traceback__))
+        trace = traceback.extract_tb(script._trim(ended.error.__traceback__))
         place = next(((f.filename, f.lineno) for f in reversed(trace) if not _places.is_library(f.filename)), ("", 0))
         look.facts["error_at"] = place
         look.over("raised", f"{type(ended.error).__name__}: {ended.error}")

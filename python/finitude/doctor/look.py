@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from ..base.plain_json import safe
 from ..errors import Reached
-from ..program import discover, flags
+from ..program import optimizer_members, torch_flags
 from . import measure, operations
 from .measure import place, rms, statistics, tensors_of
 
@@ -121,7 +121,7 @@ class Look(TorchDispatchMode):
 
     def _environment(self):
         f = self.facts
-        f["flags"] = flags.flags()
+        f["flags"] = torch_flags.flags()
         try:
             f["matmul_precision"] = torch.get_float32_matmul_precision()
             f["tf32"] = {"matmul": torch.backends.cuda.matmul.allow_tf32, "cudnn": torch.backends.cudnn.allow_tf32}
@@ -300,7 +300,7 @@ class Look(TorchDispatchMode):
             self.scales[id(scaler)] = scale
         elif what == "update":
             self.scales.pop(id(scaler), None)
-        owned = [id(p) for p in discover.parameters(optimizer)[:64]] if optimizer is not None else []
+        owned = [id(p) for p in optimizer_members.parameters(optimizer)[:64]] if optimizer is not None else []
         self.event(what, scaler=id(scaler), owned=owned, scale=scale, inside=self.scaler_depth > 0)
 
     def before_clip(self, parameters: Sequence[Tensor]) -> None:
@@ -340,7 +340,7 @@ class Look(TorchDispatchMode):
             return
         ordinal = self.ordinals.setdefault(id(optimizer), len(self.ordinals))
         step = self.counts[ordinal] = self.counts.get(ordinal, -1) + 1
-        names, parameters = discover.names(optimizer), discover.parameters(optimizer)
+        names, parameters = optimizer_members.names(optimizer), optimizer_members.parameters(optimizer)
         for name, p in zip(names, parameters):
             self.names.setdefault(id(p), name)
         self._name_layers(optimizer)
@@ -375,7 +375,7 @@ class Look(TorchDispatchMode):
         """Those that were called by themselves, by the model that they belong to."""
         waiting, self.unnamed = self.unnamed, []
         if waiting:
-            names = {id(m): name for root in discover.roots(optimizer) for name, m in root.named_modules()}
+            names = {id(m): name for root in optimizer_members.roots(optimizer) for name, m in root.named_modules()}
             for i, kind, module in waiting:
                 self.facts[kind][i]["name"] = names.get(module, "")
 
@@ -397,7 +397,7 @@ class Look(TorchDispatchMode):
             return
         if (before := self.before.pop(ordinal, None)) is None:
             return
-        parameters = discover.parameters(optimizer)
+        parameters = optimizer_members.parameters(optimizer)
         moved = size = 0.0
         changed, bad, had, still, written = [], [], 0, 0, 0
         mine = [s for s in self.facts["steps"] if s["ordinal"] == ordinal][-1]

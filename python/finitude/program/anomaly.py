@@ -10,7 +10,7 @@ import torch
 from torch.autograd import graph
 
 from .. import _native
-from . import discover
+from . import optimizer_members
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _roots(traceback):
     roots = ()
     while traceback is not None:
         if traceback.tb_frame.f_code is graph._engine_run_backward.__code__:
-            roots = discover.names_of(traceback.tb_frame).get("t_outputs", ())
+            roots = optimizer_members.names_of(traceback.tb_frame).get("t_outputs", ())
         traceback = traceback.tb_next
     return roots
 
@@ -56,7 +56,7 @@ def watch() -> None:
 
     def engine_run_backward(roots, *args, **kwargs):
         if _native.trace_on() and torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled():
-            for node in discover.nodes_of(roots):
+            for node in optimizer_members.nodes_of(roots):
                 if not hasattr(node, "variable"):
                     node.register_hook(functools.partial(_keep, node.name()))
         return original(roots, *args, **kwargs)

@@ -2,7 +2,7 @@
 
 Under DistributedDataParallel ranks need not agree on a veto: every one is given the same gradients, so each sees the
 same bad one and leaves the same step out. Where a rank could be the only one to see a value it must not act alone: they
-ask one another first. A second run repeats collective operations, so all make it or none: see together.py."""
+ask one another first. A second run repeats collective operations, so all make it or none: see rank_vote.py."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def _parallel_models():
     kind = getattr(module, "DistributedDataParallel", None)
     if kind is None:
         return []
-    from . import discover  # not before torch is there: launchers import this module too
+    from . import optimizer_members  # not before torch is there: launchers import this module too
 
-    return discover.instances(kind)
+    return optimizer_members.instances(kind)
 
 
 def seen_by_all(parameters: Iterable[Tensor], by_everyone: bool = False) -> bool:

@@ -9,19 +9,19 @@ import torch
 from .. import _native
 from ..base.plain_json import number
 from ..errors import raised_from_ours
-from . import anomaly, at_raise, discover
-from .counts import count_text
+from . import anomaly, frames_at_raise, optimizer_members
+from .tensor_stats import count_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..base.types import BadWindow, Optimizer, Session, Sink, Tensor
-    from .at_raise import Seen
+    from .frames_at_raise import Seen
 
 BAD = 2  # GradMark::State: at least infinite
 
 
 def of_optimizer(optimizer: Optimizer) -> list[Sink]:
-    names, params = discover.names(optimizer), discover.parameters(optimizer)
+    names, params = optimizer_members.names(optimizer), optimizer_members.parameters(optimizer)
     sinks = [
         ("gradient", n, p.grad) for n, p in zip(names, params) if p.grad is not None and not _native.is_finite(p.grad)
     ]
@@ -32,7 +32,7 @@ def of_optimizer(optimizer: Optimizer) -> list[Sink]:
 
 def bad_parameters(optimizer: Optimizer, written: bool) -> list[Tensor]:
     """Those whose gradients are bad; all where the step has written them."""
-    params = discover.parameters(optimizer)
+    params = optimizer_members.parameters(optimizer)
     return params if written else [params[i] for i, m in enumerate(_native.window(optimizer)["marks"]) if m >= BAD]
 
 
@@ -40,13 +40,13 @@ def bad_buffers(optimizer: Optimizer) -> list[Sink]:
     """Those that hold NaN. An infinity may be meant, and is none of a mean or variance."""
     return [
         ("buffer", n, b)
-        for n, b in discover.persistent_buffers(optimizer)
-        if (found := _native.statistics(b)) and (found["nan"] or found["inf"] and discover.is_statistic(n))
+        for n, b in optimizer_members.persistent_buffers(optimizer)
+        if (found := _native.statistics(b)) and (found["nan"] or found["inf"] and optimizer_members.is_statistic(n))
     ]
 
 
 def watched_optimizers() -> list[Optimizer]:
-    return [o for o in discover.instances(torch.optim.Optimizer) if _native.is_registered(o)]
+    return [o for o in optimizer_members.instances(torch.optim.Optimizer) if _native.is_registered(o)]
 
 
 def pending_window(session: Session) -> BadWindow | None:
@@ -101,7 +101,7 @@ def checked_window(session: Session) -> BadWindow | None:
 def _parameter_name(loss):
     for optimizer in watched_optimizers():
         if _native.window(optimizer)["ordinal"] == loss["ordinal"]:
-            return discover.names(optimizer)[loss["parameter"]]
+            return optimizer_members.names(optimizer)[loss["parameter"]]
     return str(loss["parameter"])
 
 
@@ -123,7 +123,7 @@ def looked_at() -> list[Tensor]:
     for it in sorted(found, key=lambda it: numbered[id(it)], reverse=True):
         if it.grad_fn not in below:
             last.append(it)
-            below.update(discover.nodes_of([it]))
+            below.update(optimizer_members.nodes_of([it]))
     return last
 
 
@@ -142,9 +142,9 @@ def value_in_frames(session: Session, error: BaseException | None) -> BadWindow 
         frames.append(traceback.tb_frame)
         traceback = traceback.tb_next
     for frame in reversed(frames):
-        if discover.is_library(frame.f_code.co_filename):
+        if optimizer_members.is_library(frame.f_code.co_filename):
             continue
-        for name, value in discover.names_of(frame).items():
+        for name, value in optimizer_members.names_of(frame).items():
             if (
                 isinstance(value, torch.Tensor)
                 and value.grad_fn is not None
@@ -160,7 +160,7 @@ def value_in_frames(session: Session, error: BaseException | None) -> BadWindow 
                     [value],
                     f"{name} holds {count_text(value.detach())} and was not given to backward",
                 )
-    refused = at_raise.look(error, session.told.known.__contains__).refused
+    refused = frames_at_raise.look(error, session.told.known.__contains__).refused
     if (first := next((seen for seen in refused if seen.is_tensor), None)) is None:
         return None
     values = [seen.value for seen in refused if seen.is_tensor and (seen.file, seen.line) == (first.file, first.line)]
@@ -185,7 +185,9 @@ def _stepping(frames):
     that step."""
     for code, frame in ((frame.f_code, frame) for frame in frames):
         mine = (
-            discover.names_of(frame).get(code.co_varnames[0]) if code.co_name == "step" and code.co_argcount else None
+            optimizer_members.names_of(frame).get(code.co_varnames[0])
+            if code.co_name == "step" and code.co_argcount
+            else None
         )
         if isinstance(mine, torch.optim.Optimizer) and _native.is_registered(mine):
             return mine
@@ -194,8 +196,8 @@ def _stepping(frames):
 
 def _owner(roots, optimizers):
     """Of these optimizers the first that has parameters which the roots were computed from, or the first of all."""
-    leaves = {id(leaf) for leaf in discover.leaves_of(roots)}
-    return next((o for o in optimizers if any(id(p) in leaves for p in discover.parameters(o))), optimizers[0])
+    leaves = {id(leaf) for leaf in optimizer_members.leaves_of(roots)}
+    return next((o for o in optimizers if any(id(p) in leaves for p in optimizer_members.parameters(o))), optimizers[0])
 
 
 def derivative(session: Session, error: BaseException | None) -> BadWindow | None:

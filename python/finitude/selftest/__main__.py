@@ -6,7 +6,7 @@ import os
 import sys
 
 from ..base import config, family
-from ..start import targets
+from ..launch import targets
 
 
 def main(argv):
@@ -21,10 +21,10 @@ def main(argv):
     target = targets.resolve(name, arguments, is_module)
     command = [sys.executable, "-m", "finitude.selftest", os.path.abspath(order), *argv[1:]]
     if target.kind == "command":
-        from ..start import supervise
+        from ..launch import supervise
 
         supervise.main(settings, target, command)
-    from ..start import run
+    from ..launch import run
 
     run.main(settings, target.kind == "module", target.name, target.arguments, command)
 

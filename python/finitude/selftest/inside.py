@@ -15,10 +15,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import dataloader
 
 from .. import _native
-from ..alarms import damage
+from ..alarms import nonfinite_weights
+from ..effects import fork_dry_run
 from ..errors import NonFiniteError
-from ..first_run import _cold
-from ..program import discover, ranks, rehearsal
+from ..program import optimizer_members, ranks
+from ..session import native_callbacks
 from .where import here
 
 TYPE_CHECKING = False
@@ -41,7 +42,7 @@ def begin(path: str) -> None:
     except OSError:
         return
     if not _active:
-        rehearsal.off()  # what is put in is counted by hooks that a rehearsal has not
+        fork_dry_run.off()  # what is put in is counted by hooks that a rehearsal has not
         _active.append(Inside(order))
         _active[0].install()
 
@@ -184,7 +185,7 @@ class Inside:
         if (
             self.injected
             and not _native.trace_on()
-            and any(p.grad is not None and _is_bad(p.grad) for p in discover.parameters(optimizer))
+            and any(p.grad is not None and _is_bad(p.grad) for p in optimizer_members.parameters(optimizer))
         ):
             self.bad.add("gradient")
 
@@ -228,7 +229,7 @@ class Inside:
         """All that was asked for has been seen. The recorder writes its report as the process ends."""
         self.write()
         try:
-            damage.at_end(_cold.session)  # as where the program ends by itself
+            nonfinite_weights.at_end(native_callbacks.session)  # as where the program ends by itself
         except NonFiniteError:
             pass
         os._exit(0)
@@ -271,7 +272,7 @@ def _tensors(value, depth=4):
 
 def _state(optimizer):
     """(name, tensor) of parameters and of what the optimizer keeps, as far as they hold floating-point numbers."""
-    for name, parameter in zip(discover.names(optimizer), discover.parameters(optimizer)):
+    for name, parameter in zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer)):
         yield name, parameter
         for key, value in (optimizer.state.get(parameter) or {}).items():
             if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim():

@@ -1,0 +1,89 @@
+"""What a run begins with: parameters, optimizer state and statistics that were bad before any step was taken."""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+
+from .. import _native
+from ..base.unseen import unseen
+from ..program import optimizer_members
+from ..program.tensor_stats import count_text, statistic
+from ..report import incident
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..base.types import Alarm, Optimizer, Session, Sink, Tensor, Verdict
+
+_decided = weakref.WeakKeyDictionary()  # optimizer -> (its step, what came of the alarm)
+
+
+@unseen
+def bad(optimizer: Optimizer, allowed: Sequence[Tensor]) -> Sink | None:
+    """(kind of sink, name, tensor) of the first that is not finite before the first step of the optimizer, or None.
+
+    allowed: tensors that the program declared to be as they are.
+    """
+    # Names are looked up only for what is bad: reading a frame's locals makes older Pythons keep them.
+    for i, p in enumerate(optimizer_members.parameters(optimizer)):
+        if p.requires_grad and not _native.is_finite(p) and not any(p is a for a in allowed):
+            return "parameter", optimizer_members.names(optimizer)[i], p
+    for i, p in enumerate(optimizer_members.parameters(optimizer)):
+        state = optimizer.state.get(p)
+        for key, value in (state or {}).items():
+            if isinstance(value, torch.Tensor) and _has_nan(value):
+                return "state", f"{optimizer_members.names(optimizer)[i]}.{key}", value
+    # A statistic that is NaN while the loss is finite, or in a module that only evaluates, was so before this forward.
+    loss_bad = any(loss["bad"] for loss in _native.window(optimizer)["losses"])
+    for name, value, training in optimizer_members.normalisation_statistics(optimizer):
+        if not (training and loss_bad) and _has_nan(value):
+            return "buffer", name, value
+    return None
+
+
+def _has_nan(tensor):
+    if _native.is_finite(tensor):  # which a device tells without handing its values over
+        return False
+    s = _native.statistics(tensor)
+    return bool(s and s["nan"])
+
+
+def alarm(session: Session, optimizer: Optimizer, kind: str, name: str, tensor: Tensor) -> Alarm:
+    alarm = session.new_alarm(optimizer, kind, name)
+    alarm["text"] = f"{name} already held {count_text(tensor)} before the first step"
+    if kind != "buffer":
+        alarm["weights"], alarm["action"] = "damaged", "stopped before the optimizer"
+    held = f"{name} held {count_text(tensor)} before "
+    applied = next((a for a in session.report.alarms if a["weights"] == "damaged"), None) if session.damaged else None
+    if applied is None:
+        confidence, text = (
+            "likely",
+            "any step was taken: a bad checkpoint, a bad initial value, or memory that nobody had written",
+        )
+    else:  # of a training in parts the last part begins with what the one before has left
+        confidence = "possible"
+        text = (
+            f"the first step of {alarm['optimizer']}: step {applied['step']} of "
+            f"{applied['optimizer']}, which was bad, has been applied "
+            "before; else it is a bad checkpoint or initial value"
+        )
+    alarm["cause"] = incident.cause("corrupted-state", held + text, confidence)
+    alarm["births"] = [{**incident.birth("state"), "outputs": [statistic(name, tensor)]}]
+    return alarm
+
+
+def decided(session: Session, optimizer: Optimizer, verdict: Verdict) -> Verdict:
+    """The program goes on: that alarm is the one of its first step, too. verdict: True, the step is left out; None, it
+    is applied."""
+    window = _native.window(optimizer)
+    _decided[optimizer] = window["step"], verdict
+    session.damaged.mark(window["ordinal"])
+    return verdict
+
+
+def told(optimizer: Optimizer, step: int) -> tuple[Verdict] | None:
+    """(what was decided of that step,) where it was by such an alarm, or None."""
+    return (_decided[optimizer][1],) if _decided.get(optimizer, (None,))[0] == step else None

@@ -1,0 +1,157 @@
+"""The command line: `finitude run train.py`, and words that read what a run left behind."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import signal
+import sys
+
+from ..base import config, family
+from ..capsules import pack
+from ..launch import targets
+from . import standard_streams, without_python
+from .table import FLAGS, HELP, OPTIONS, WORDS
+
+EXIT_USAGE, EXIT_CANNOT = 2, 4
+
+
+def _usage(text):
+    sys.stderr.write(f"finitude: {text}\n(finitude --help shows the options)\n")
+    return EXIT_USAGE
+
+
+def _near(word, words):
+    close = difflib.get_close_matches(word, words, 1, 0.5)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit code; `run` ends by SystemExit as the program does."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if argv[:1] == ["run"] and not {"-h", "--help"}.intersection(argv[1:2]):
+        return _word(argv)  # standard output is the program's there
+    try:
+        with standard_streams.guarded(), standard_streams.interruptible(pack.clear):
+            return _word(argv)
+    except standard_streams.Unwritten as e:
+        with standard_streams.guarded():
+            sys.stderr.write(f"finitude: cannot write to standard output: {e}\n")
+        return EXIT_CANNOT
+    except KeyboardInterrupt:
+        standard_streams.end_of(signal.SIGINT)
+        raise
+    except BrokenPipeError:
+        if not standard_streams.nobody_reads():
+            raise
+        # Of SIGPIPE, which Python ignores, as any other tool: `finitude report CAPSULE | head` is no failure.
+        standard_streams.end_of(signal.SIGPIPE)
+        raise
+
+
+def _word(argv):
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        sys.stdout.write(HELP)
+        return 0 if argv else EXIT_USAGE
+    if argv[0] in ("-V", "--version"):
+        from .. import __version__
+
+        sys.stdout.write(f"finitude {__version__}\n")
+        return 0
+    word, rest = argv[0], argv[1:]
+    if word not in WORDS:
+        if word.endswith(".py") or os.path.isfile(word):
+            return _usage(f"unknown word {word!r}; to watch a script: finitude run {word}")
+        return _usage(f"unknown word {word!r}{_near(word, WORDS)}")
+    if word in without_python.WORDS or without_python.is_answered(argv):
+        from . import offline
+
+        return offline.read(word, _paths_after_dashes(rest))
+    if rest and rest[0] in ("-h", "--help") and word not in ("replay", "diff", "pack", "unpack", "selftest"):
+        if word == "doctor":
+            from ..doctor.command import HELP as text
+        else:
+            text = HELP if word == "run" else f"finitude {word}: {WORDS[word]}\n"
+        sys.stdout.write(text)
+        return 0
+    if word == "run":
+        return _run(rest)
+    if word not in ("doctor", "selftest"):
+        rest = _paths_after_dashes(rest)
+    if word in ("pack", "unpack"):
+        return pack.command(word, rest)
+    if word == "selftest":
+        from ..selftest import command
+
+        return command.command(rest)
+    from . import offline
+
+    return getattr(offline, word)(rest)
+
+
+def _paths_after_dashes(rest):
+    """The same words without `--`: what follows it is a path, also where it begins like an option."""
+    if "--" not in rest:
+        return rest
+    at = rest.index("--")
+    return rest[:at] + [os.path.join(os.curdir, word) if word.startswith("-") else word for word in rest[at + 1 :]]
+
+
+def parse_run(rest):
+    """(options, config file, is_module, target, arguments). Raises config.UsageError."""
+    options, config_file, i = {}, None, 0
+    while i < len(rest) and rest[i].startswith("-") and rest[i] != "-m":
+        word, eq, value = rest[i].partition("=")
+        if rest[i] == "--":
+            i += 1
+            break
+        if word not in OPTIONS:
+            raise config.UsageError(f"unknown option {word}{_near(word, OPTIONS)}")
+        if word in FLAGS and not eq:
+            value = 1
+        elif not eq:
+            if i + 1 >= len(rest):
+                raise config.UsageError(f"{word} needs a value")
+            i += 1
+            value = rest[i]
+        if word == "--config":
+            config_file = value
+        elif word == "--rules":
+            options["rules"] = os.pathsep.join(filter(None, (options.get("rules"), value)))
+        else:
+            options[word[2:].replace("-", "_")] = value
+        i += 1
+    if i < len(rest) and rest[i] == "-m":
+        if i + 1 >= len(rest):
+            raise config.UsageError("-m needs the name of a module")
+        return options, config_file, True, rest[i + 1], rest[i + 2 :]
+    if i >= len(rest):
+        raise config.UsageError("run what? finitude run [options] script.py [args]")
+    return options, config_file, False, rest[i], rest[i + 1 :]
+
+
+def _run(rest):
+    try:
+        options, config_file, is_module, target, arguments = parse_run(rest)
+        settings = config.load(options, config_file)
+    except config.UsageError as e:
+        return _usage(str(e))
+    for line in config.misspelt() + config.at_odds(settings):
+        sys.stderr.write(f"finitude: warning: {line}\n")
+    # Where a watched program started us: this run is one of its own.
+    family.stand_down()
+    family.withdraw(os.environ)
+    target = targets.resolve(target, arguments, is_module)
+    command = [sys.executable, "-m", "finitude", "run", *rest]
+    if target.kind == "command":
+        from ..launch import supervise
+
+        supervise.main(settings, target, command)
+    if target.kind == "missing":
+        sys.stderr.write(
+            f"finitude: {target.name} is not installed here: no such program on PATH or beside {sys.executable}\n"
+        )
+        return EXIT_CANNOT
+    from ..launch import run
+
+    run.main(settings, target.kind == "module", target.name, target.arguments, command)

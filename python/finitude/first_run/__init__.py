@@ -1,1 +1,0 @@
-"""The first run: hooks put in place, and one session that decides what each rare event is and what is done about it."""

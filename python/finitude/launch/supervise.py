@@ -1,0 +1,157 @@
+"""`finitude run torchrun ...`: starts a command, lets its signals and exit code through, and merges what was watched in
+it."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+from ..base import family, pages, say, secrets
+from ..report import merge
+from ..rerun import restart_ranks
+from . import witness
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..base.types import Config, Document
+    from ..report.merge import Member
+    from .targets import Target
+
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_FROM_KERNEL = 0x80  # si_code: a key on the terminal, which the whole foreground group was sent
+EXIT_CANNOT = 4
+
+
+def _start(command, environment, mask):
+    with_us = restart_ranks.ends_with_us(signal.SIGKILL)  # whoever kills us means what we started
+
+    def before_exec():
+        with_us()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    return subprocess.Popen(command, env=environment, preexec_fn=before_exec)
+
+
+def wait(command, environment, directory):
+    """Runs it to its end; what we are sent, it gets. Returns the exit code, negative for a signal, as Popen has it.
+    directory: of the run."""
+    looks = None
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*_FORWARDED, signal.SIGCHLD))
+    try:
+        process = _start(command, environment, mask)
+        looks = witness.Witness(directory)
+        while process.poll() is None:
+            info = signal.sigtimedwait((*_FORWARDED, signal.SIGCHLD), 1.0)
+            if info is not None and info.si_signo != signal.SIGCHLD and info.si_code != _FROM_KERNEL:
+                process.send_signal(info.si_signo)
+        if process.returncode < 0:
+            witness.note(directory, process.pid, -process.returncode)
+        return process.returncode
+    finally:
+        if looks is not None:
+            looks.end()
+        while signal.sigtimedwait((*_FORWARDED, signal.SIGCHLD), 0) is not None:
+            pass  # it was for the command, which is gone
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def leave(code):
+    """Ends this process as the command ended."""
+    say.flush()
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # it left its own
+        signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
+
+
+class Run:
+    """One supervised command."""
+
+    def __init__(self, settings, target, command):
+        self.settings, self.target, self.command = settings, target, command
+        self.began = time.monotonic()
+        self.started = datetime.datetime.now(datetime.timezone.utc)
+        self.argv = [target.name, *target.arguments]
+        self.directory = family.run_path(settings, self._script(), self.started)
+        self.environment = dict(os.environ)
+        family.announce(self.environment, self.directory, settings)
+        # Random for the program as it would be, yet known, for a second run.
+        self.environment.setdefault("PYTHONHASHSEED", str(random.SystemRandom().randrange(1, 2**32)))
+
+    def _script(self):
+        """The script that the command line names, for the name of the run: else the command itself."""
+        return next((a for a in self.target.arguments if a.endswith(".py")), self.target.name)
+
+    def document(self, members: list[Member]) -> Document:
+        """The report of all."""
+        reason = self.target.obstacle or f"no Python process of {os.path.basename(self.target.name)} trained"
+        own = {
+            "schema": 1,
+            "outcome": "unwatched",
+            "reason": reason,
+            "python": sys.version.split()[0],
+            "command": [] if self.settings.redact else secrets.masked_words(self.command),
+            "script": "",
+            "started": self.started.isoformat(timespec="seconds"),
+            "seconds": round((datetime.datetime.now(datetime.timezone.utc) - self.started).total_seconds(), 3),
+            "watched": dict.fromkeys(merge.COUNTS, 0),
+            "alarms": [],
+            "advisories": [],
+        }
+        return merge.merged(own, members)
+
+    def report(self, code: int) -> None:
+        members = merge.members(self.directory)
+        document = self.document(members)
+        text, places = self._write(members, document)
+        nobody_waits = code in (-signal.SIGINT, -signal.SIGTERM) or not document["alarms"]
+        if not nobody_waits and restart_ranks.explain(
+            members, self.argv, self.environment, self.settings, time.monotonic() - self.began
+        ):
+            document = self.document(members)
+            pages.tell(document)
+            text, places = self._write(members, document)
+        if not os.environ.get(family.INJECT):  # else the verdict is what is told
+            say.say(merge.closing_line(document, 0, os.path.relpath(places[0]) if places else "") + "\n")
+        self._html(members, text)
+
+    def _write(self, members: list[Member], document: Document) -> tuple[str, list[str]]:
+        text = pages.as_json(document)
+        places = [os.path.join(self.directory, "report.json")] if members else []
+        places += [self.settings.report] if self.settings.report else []
+        return text, [p for p in places if pages.write(p, text.encode())]
+
+    def _html(self, members, text):
+        """The page of one process is that of the run; else it is made, for which the engine, and so torch, is
+        needed."""
+        if not members:
+            return
+        page = os.path.join(self.directory, "report.html")
+        if len(members) == 1 and os.path.isfile(os.path.join(members[0].directory, "report.html")):
+            shutil.copyfile(os.path.join(members[0].directory, "report.html"), page)
+            return
+        pages.write_html(page, text)
+
+
+def main(settings: Config, target: Target, command: Sequence[str]) -> None:
+    """Ends by SystemExit, or by the command's own signal."""
+    run = Run(settings, target, command)
+    if target.obstacle:
+        say.say(f"finitude: {target.obstacle}; the program runs unwatched.\n")
+    try:
+        code = wait(run.argv, run.environment, run.directory)
+    except OSError as e:
+        say.say(f"finitude: cannot start {run.argv[0]}: {e.strerror}\n")
+        sys.exit(EXIT_CANNOT)
+    run.report(code)
+    leave(code)

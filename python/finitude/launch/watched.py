@@ -1,0 +1,56 @@
+"""What every watched process has in common, however it came to be watched."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Config, Session
+
+
+def begin_selftest(settings: Config) -> None:
+    """In the processes that `finitude selftest` starts, and nowhere else: before anything observes a step."""
+    if settings.selftest:
+        from ..selftest import inside
+
+        inside.begin(settings.selftest)
+
+
+def why_not() -> str | None:
+    """Why the program cannot be watched here, in one line, or None."""
+    try:
+        import torch
+    except Exception as e:  # an OSError where a library of torch's is missing
+        return f"torch cannot be imported ({_one_line(e)})"
+    from ..base import compat
+
+    try:
+        why = compat.out_of_range(torch.__version__) or compat.built_for_another(torch.__version__)
+        if why is None:
+            from .. import _native  # noqa: F401
+            from ..session import install, session  # noqa: F401
+    except ImportError as e:  # a name or a symbol that this torch does not have
+        why = f"the engine does not load with torch {torch.__version__} ({_one_line(e)})"
+    return why
+
+
+def _one_line(error):
+    return " ".join(str(error).split())
+
+
+def on_exit_without_unwinding(session: Session) -> None:
+    """os._exit skips every cleanup; what was seen is written first."""
+    leave = os._exit
+
+    @functools.wraps(leave)
+    def _exit(status):
+        if os.getpid() == session.pid and session.target is None:
+            try:
+                session.end("os._exit ended the program")
+            except Exception:
+                pass
+        leave(status)
+
+    os._exit = _exit

@@ -1,0 +1,67 @@
+"""Parameters and optimizer state that are not finite."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils.weak import TensorWeakRef
+
+from .. import _native
+from ..base.unseen import unseen
+from . import optimizer_members, step_wrapper
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Optimizer, Session, Sink, Tensor
+
+_frozen_as = {}  # id(parameter) -> (weak reference, checksum) of frozen ones that held NaN or Inf before the first step
+
+
+@unseen
+def note_frozen(optimizer: Optimizer) -> None:
+    """A frozen parameter may hold what is not finite, as a mask does. An optimizer outside torch.optim may write it all
+    the same."""
+    for p in optimizer_members.parameters(optimizer):
+        if _is_frozen(p) and not _native.is_finite(p):
+            _frozen_as[id(p)] = TensorWeakRef(p), _native.checksum(p)
+
+
+def _is_frozen(parameter):
+    return not parameter.requires_grad and parameter.grad is None
+
+
+def is_result(optimizer: Optimizer, parameter: Tensor) -> bool:
+    """False for a frozen parameter that no step of this optimizer has written: torch.optim skips what has no
+    gradient."""
+    if not _is_frozen(parameter):
+        return True
+    noted, checksum = _frozen_as.get(id(parameter), (lambda: None, None))
+    if noted() is parameter and _native.checksum(parameter) == checksum:
+        return False
+    return not step_wrapper.is_torchs(type(optimizer))
+
+
+def sinks(session: Session, optimizer: Optimizer) -> list[Sink]:
+    """(kind, name, tensor) of every parameter and state tensor that holds NaN or Inf. Empty where only state overflowed
+    to Inf: such a parameter stands still, and nothing is ruined."""
+    found = everything(session, optimizer)
+    return [] if only_overflowed(found) else found
+
+
+def everything(session: Session, optimizer: Optimizer) -> list[Sink]:
+    found = []
+    named = list(zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer)))
+    for name, p in named:
+        if not _native.is_finite(p) and not any(p is a for a in session.allowed.tensors) and is_result(optimizer, p):
+            found.append(("parameter", name, p))
+    for name, p in named:
+        if step_wrapper.is_torchs(type(optimizer)) and _is_frozen(p):
+            continue
+        state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
+        for key, value in (state or {}).items():
+            if isinstance(value, torch.Tensor) and not _native.is_finite(value):
+                found.append(("state", f"{name}.{key}", value))
+    return found
+
+
+def only_overflowed(found: list[Sink]) -> bool:
+    return bool(found) and all(kind == "state" and not _native.statistics(t)["nan"] for kind, _, t in found)

@@ -1,0 +1,68 @@
+"""The norm of finite gradients overflowed, and clipping by it multiplied them all by zero: training stands still and
+looks healthy."""
+
+from __future__ import annotations
+
+import weakref
+
+from . import hyperparameters, incident
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Optimizer, Session, Window
+
+_told = (
+    weakref.WeakKeyDictionary()
+)  # optimizer -> (the advisory, its first step, that step's norm, its last step, how often)
+
+
+def tell(session: Session, optimizer: Optimizer | None, step: int, window: Window | None = None) -> None:
+    """One advisory for all steps in a row that went so. window: what is known of the norm, None on a device."""
+    none = None, step, "", step, 0
+    advisory, first, norm, last, times = _told.get(optimizer, none) if optimizer is not None else none
+    if advisory is None or step != last + 1:
+        before = len(session.report.advisories)
+        session.advise("clipping", step, "", _cause(window), _births(window))
+        if len(session.report.advisories) == before:
+            return  # a report lists only so many of a kind
+        advisory, first, times = session.report.advisories[-1], step, 0
+        norm = (
+            f"; in float64 it is {window['norm_in_float64']:.3g}"
+            if window is not None and window["norm_in_float64"]
+            else ""
+        )
+    if optimizer is not None:
+        _told[optimizer] = advisory, first, norm, step, times + 1
+    moves = (
+        "nothing but momentum and weight decay moves a weight"
+        if _moves_without_gradient(optimizer)
+        else "no weight that it was to limit is updated"
+    )
+    often = f"; so it was in {times + 1} steps in a row, {first} to {step}" if times else ""
+    advisory["text"] = (
+        f"the gradient norm overflowed though every gradient is finite{norm}; clipping by it set "
+        f"them to zero: {moves} from "
+        f"step {first} on, until the norm is finite again{often}"
+    )
+
+
+def _births(window):
+    return [incident.birth("backward", "aten::linalg_vector_norm", *window["norm_place"])] if window is not None else ()
+
+
+def _cause(window):
+    true = (
+        f", which is {window['norm_in_float64']:.3g} in float64,"
+        if window is not None and window["norm_in_float64"]
+        else ""
+    )
+    return incident.cause("clipping", f"the norm of finite gradients{true} overflowed")
+
+
+def _moves_without_gradient(optimizer):
+    if optimizer is None:
+        return True
+    groups = optimizer.param_groups
+    return any(hyperparameters.number(g.get(key)) for g in groups for key in ("momentum", "weight_decay")) or any(
+        "betas" in g for g in groups
+    )

@@ -1,0 +1,289 @@
+"""The report document: assembled here, checked and rendered by the engine."""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import json
+import os
+import sys
+import time
+
+import torch
+
+from .. import _native
+from ..base import alive, family, pages, say, secrets
+from ..base.plain_json import is_plain, safe
+from ..program import ranks
+from . import capsule_alarm, merge
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from ..base.types import Alarm, Config, Document
+
+INNER = ("optimizer_ordinal", "advisory")  # of an alarm under way; no part of a report
+OF_DISK = {number: "disk" for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)}
+FEW = 8  # alarms, after each of which the report is written whatever that takes
+QUIET_SECONDS = 1.0  # at least, between two reports that nothing told to a person waits for
+
+
+class Report:
+    def __init__(self, config: Config, script: str, command: Sequence[str], is_kept: bool = True):
+        """is_kept: not that of a process that explains a step of another."""
+        self.config, self.is_kept = config, is_kept
+        self.started = datetime.datetime.now(datetime.timezone.utc)
+        self.script, self.command = script, command
+        self.alarms, self.advisories, self.not_watched = [], [], []
+        self.alarms_left_out = 0
+        self.unexplained: Alarm | None = None  # the alarm that a second run is to explain
+        self.pid = os.getpid()  # a forked process has a report of its own
+        self.complained = set()  # what was said once
+        self.not_written = set()  # paths of reports that could not be
+        self.saved_at, self.save_took = 0.0, 0.0
+        self.steps_by_hand = 0  # of a program without an optimizer
+        self.unapplied: int | None = (
+            None  # windows at the end, in a row, that no step applied; None: not at the end yet
+        )
+        self.trace_ops = None
+        self.directory: str | None = None
+        self.place: Any = None  # makes the directory, where this process is one of several of a run
+        self.failure = ""
+        self.failures = []  # of our own: see session/failures.py
+
+    def seconds(self) -> float:
+        """Since the run began."""
+        return (datetime.datetime.now(datetime.timezone.utc) - self.started).total_seconds()
+
+    def begin(self, alarm: Alarm) -> None:
+        """That alarm is being explained from here on. It is on disk by then: what explains it may end the process."""
+        self.unexplained = alarm
+        self.save(is_told=False)
+
+    def add_alarm(self, alarm: Alarm) -> None:
+        """Lists it; past the number that a report may hold, only counts it."""
+        self.unexplained = None
+        if self.config.redact and alarm.get("capsule"):
+            alarm["capsule_redacted"] = True
+        if len(self.alarms) < merge.MAX_ALARMS:
+            self.alarms.append(alarm)
+        else:
+            self.alarms_left_out += 1
+
+    def document(self) -> Document:
+        """This process's; with what the processes it started left, where it was started by `finitude run`."""
+        own = self._own_document()
+        return own if self.place else safe(merge.merged(own, merge.members(self.planned_directory())))
+
+    def _open_drops(self):
+        """Steps that the script has dropped since the last one that was applied; at the end they are counted."""
+        return sum(drop[4] for drop in _native.open_drops()) if self.unapplied is None else 0
+
+    def _own_document(self):
+        c = _native.counters()
+        c["steps"] += self.steps_by_hand
+        outcome, reason = "clean", ""
+        alarms = self.alarms + self._under_way()
+        off = _native.switched_off()
+        if off is not None and not self.failure:
+            self.failure = f"internal failure of the gate: {off[0]}"
+        if alarms:
+            outcome = "alarm"
+            reason = alarms[0].get("text", "")
+        elif self.failure:
+            outcome, reason = "unwatched", self.failure
+        elif c["steps"] == 0 and c["scaler_skips"] == 0:
+            outcome = "unwatched"
+            if c["backward_calls"]:
+                reason = "backward was called, but no optimizer of torch.optim stepped"
+            elif c["optimizers"]:
+                reason = "an optimizer was made, but backward was never called and it never stepped"
+            else:
+                reason = "nothing that trains was seen: no optimizer and no backward"
+        document = {
+            "schema": 1,
+            "outcome": outcome,
+            "reason": reason,
+            "finitude": _native.version,
+            "torch": torch.__version__,
+            "python": sys.version.split()[0],
+            "command": secrets.masked_words(self.command),
+            "script": self.script or "",
+            "started": self.started.isoformat(timespec="seconds"),
+            "seconds": round(self.seconds(), 3),
+            "watched": {
+                "optimizers": c["optimizers"],
+                "steps": c["steps"],
+                "backward_calls": c["backward_calls"],
+                "gradients_scanned": c["gradients_scanned"],
+                "scaler_skips": c["scaler_skips"],
+                "handled_by_script": c["handled_by_script"] + self._open_drops(),
+                "not_watched": self.not_watched,
+            },
+            "alarms": alarms,
+            "advisories": self.advisories,
+            "failures": self.failures,
+            "unwatched_from": off and off[1],
+        }
+        if (self.unapplied or 0) >= max(1, self.config.max_skips):
+            document["watched"]["unapplied"] = self.unapplied
+        if ranks.several():
+            document["watched"]["ranks"] = ranks.world()[1]
+        if self.alarms_left_out:
+            document["advisories"] = self.advisories + [
+                {
+                    "kind": "alarms-left-out",
+                    "step": None,
+                    "births": [],
+                    "cause": None,
+                    "text": f"{self.alarms_left_out} alarms more than a report holds are not listed",
+                }
+            ]
+        if self.trace_ops is not None:
+            document["trace"] = {"ops": self.trace_ops}
+        return safe(secrets.hidden(capsule_alarm.redacted(document) if self.config.redact else document))
+
+    def _under_way(self):
+        """The alarm that is being explained, as it stands should nothing come of that."""
+        if self.unexplained is None:
+            return []
+        return [
+            {
+                "action": "stopped",
+                "rerun_text": "the program was ended while the step was being explained",
+                **{k: v for k, v in self.unexplained.items() if k not in INNER and v != ""},
+            }
+        ]
+
+    def text(self, document: Document | None = None) -> str:
+        text = json.dumps(document or self.document(), allow_nan=False)
+        return _native.render_terminal(text, say.has_colour(), max(40, say.width()), say.has_unicode())
+
+    def planned_directory(self) -> str:
+        """The directory of this run, made or not."""
+        return family.run_path(self.config, self.script, self.started)
+
+    def run_directory(self) -> str | None:
+        """Makes the directory of this run; None where that is not possible (read-only, full)."""
+        if self.directory is None:
+            path = self.planned_directory()
+            try:
+                if self.place:
+                    path = self.place()
+                os.makedirs(path, exist_ok=True)
+            except OSError as e:
+                self.complain(
+                    f"cannot make {path}: {e.strerror}. Use --runs DIR to write elsewhere.",
+                    OF_DISK.get(e.errno or 0, ""),
+                )
+                self.directory = ""
+                return None
+            self.directory = path
+            self._say_who_runs(path)
+        return self.directory or None
+
+    def _say_who_runs(self, path):
+        """run.json: how the process of this run was started, and who it is, for readers that find no report yet."""
+        started = {
+            "schema": 1,
+            "process": alive.me(),
+            "started": self.started.isoformat(timespec="seconds"),
+            "command": secrets.masked_words(self.command),
+            "script": self.script or "",
+            "finitude": _native.version,
+            "torch": torch.__version__,
+            "python": sys.version.split()[0],
+            "on_alarm": self.config.on_alarm,
+            "level": self.config.level,
+        }
+        if self.config.redact:
+            started.update(command=[], script="")
+        self._put_at(os.path.join(path, "run.json"), pages.as_json(safe(started)).encode())
+
+    def path(self) -> str:
+        """Of the JSON report, as it is going to be; "": whoever merges the processes of the run writes it."""
+        paths = [self.config.report] if self.config.report else []
+        if not self.place and self.directory != "":
+            paths.append(os.path.join(self.planned_directory(), "report.json"))
+        may_be = (path for path in paths if path not in self.not_written and not os.path.isdir(path))
+        return next(map(_short, may_be), "")
+
+    def ring_in(self, directory: str | None) -> str:
+        """The path of the ring of steps; "": there is none."""
+        if directory and not is_plain(directory):
+            self.not_watched.append(f"the ring of steps and capsules: {directory} is not UTF-8")
+            return ""
+        return os.path.join(directory, "steps.ring") if directory else ""
+
+    def worth_writing(self) -> bool:
+        """Did this process train at all?"""
+        return bool(self.failure) or merge.trained(self._own_document())
+
+    def complain(self, text, about=""):
+        """Once, and once of what it is about: a disk that is full is full for each file."""
+        if (about or text) not in self.complained:
+            self.complained.add(about or text)
+            say.say(f"finitude: warning: {text}\n")
+
+    def save(self, is_told: bool = True) -> None:
+        """The report so far, whole, in place of the one before. is_told: a person hears of it at this moment."""
+        count = len(self.alarms) + self.alarms_left_out
+        now = time.monotonic()
+        if not self.is_kept or os.getpid() != self.pid:
+            return
+        if not is_told and count > FEW and now - self.saved_at < max(QUIET_SECONDS, 20 * self.save_took):
+            return
+        try:
+            document = {**self.document(), "under_way": alive.me()}
+            document.pop("trace", None)  # of all operators: at the end
+            self._put(json.dumps(document, allow_nan=False).encode(), is_last=False)
+        except Exception as e:  # the end of the run writes it as well
+            self.complain(f"the report could not be written before the end: {type(e).__name__}: {e}")
+        self.saved_at = time.monotonic()
+        self.save_took = self.saved_at - now
+
+    def _put(self, content: bytes, is_last: bool) -> list[str]:
+        """The paths written. A device or a pipe is written once, at the end."""
+        directory = self.run_directory()
+        paths = [os.path.join(directory, "report.json")] if directory else []
+        paths += [self.config.report] if self.config.report else []
+        plain = [path for path in paths if is_last or not os.path.lexists(path) or os.path.isfile(path)]
+        return [path for path in plain if self._put_at(path, content)]
+
+    def _put_at(self, path, content):
+        try:
+            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+            pages.write_whole(path, content)
+            self.not_written.discard(path)
+            return True
+        except OSError as e:
+            self.not_written.add(path)
+            self.complain(f"cannot write {path}: {e.strerror or e}", OF_DISK.get(e.errno or 0, ""))
+            return False
+
+    def write(self) -> list[str]:
+        """Writes report.json and report.html of the run and --report, and what they say into the capsules; returns the
+        paths written."""
+        text = json.dumps(self.document(), indent=1, allow_nan=False) + "\n"
+        written = self._put(text.encode(), is_last=True)
+        for alarm in self.alarms:
+            if alarm.get("capsule"):
+                capsule_alarm.complete(alarm, self.config.redact)
+        if self.directory:
+            page = os.path.join(self.directory, "report.html")
+            try:
+                written += [page] if self._put_at(page, _native.render_html(text)) else []
+            except (MemoryError, ValueError) as e:
+                self.complain(f"the HTML report could not be made: {e}")
+        return written
+
+    def closing_line(self, written: list[str]) -> str:
+        place = next((p for p in written if p.endswith(".json")), "")
+        return merge.closing_line(self.document(), self.alarms_left_out, _short(place) if place else "")
+
+
+def _short(path):
+    relative = os.path.relpath(path)
+    return relative if len(relative) < len(path) and not relative.startswith(os.pardir) else path

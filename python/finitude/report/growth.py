@@ -1,0 +1,213 @@
+"""What grew over the steps before a bad one: since which step, and by how much a step, from the ring of steps.
+
+The logarithm of a series is fitted as level up to an onset and a straight line from there on, by least squares over
+every possible onset. Where the line goes back to the oldest step that is left, the growth is older than the ring, which
+is said."""
+
+from __future__ import annotations
+
+import math
+
+from .. import _native
+from ..program import optimizer_members
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Alarm, AppliedSteps, Findings, Optimizer, Session
+
+LOOKED_BACK = 4096  # steps, which is what the ring holds
+LEAST_STEPS = 3  # of growth, else it is a jump
+LEAST_GROWTH = 10.0
+LEAST_FIT = 0.6  # of the variance of the logarithms
+ONE_STEP = 0.8  # of the growth: more in a single step is a jump
+RATE_JUMP = 10.0
+TOLD_OF = frozenset(
+    {
+        "learning-rate",
+        "exploding-gradient",
+        "overflow",
+        "exp-overflow",
+        "half-precision-overflow",
+        "clipping",
+        "optimizer-arithmetic",
+        "loss-scale-misuse",
+        "infinity-minus-infinity",
+        "zero-times-infinity",
+    }
+)
+
+
+UNSOUND = 1e3  # times as large as any gradient before
+GROWN = 100.0  # times as large as at the start
+ABOVE_ALL = 10.0  # times the largest weight at the start: a parameter that began tiny may grow far without harm
+NO_GRADIENT = 1e10  # is that large in a run that is well
+
+
+def _last_good(values):
+    """(first index, logarithms of the magnitudes) of the last values without a break by one that is not finite or
+    zero."""
+    logs = []
+    for value in reversed(values[-LOOKED_BACK:]):
+        if not isinstance(value, (int, float)) or not math.isfinite(value) or value == 0:
+            break
+        logs.append(math.log(abs(value)))
+    return len(values) - len(logs), logs[::-1]
+
+
+def hinge(logs):
+    """(index of the onset, level before, rise a step, share of the variance it explains), or None. Every onset in
+    constant time."""
+    n = len(logs)
+    if n < LEAST_STEPS + 1:
+        return None
+    mean = sum(logs) / n
+    total = sum((y - mean) ** 2 for y in logs)
+    if total == 0:
+        return None
+    best, tail, weighted = None, 0.0, 0.0  # tail: sum of y from b + 1 on; weighted: of y (t - b)
+    for b in range(n - 2, -1, -1):
+        tail += logs[b + 1]
+        weighted += tail
+        m = n - 1 - b
+        h1, h2 = m * (m + 1) / 2, m * (m + 1) * (2 * m + 1) / 6
+        spread = h2 - h1 * h1 / n
+        rise = (weighted - h1 * mean) / spread
+        explained = rise * (weighted - h1 * mean) / total
+        if m >= LEAST_STEPS and (best is None or explained > best[3] + 1e-12):
+            best = b, mean - rise * h1 / n, rise, explained
+    return best
+
+
+def onset(values):
+    """(index, growth a step, is it older than the values) of what grew up to the last of the values, or None."""
+    first, logs = _last_good(values)
+    found = hinge(logs)
+    if found is None:
+        return None
+    b, level, rise, explained = found
+    if (
+        rise <= 0
+        or explained < LEAST_FIT
+        or rise * (len(logs) - 1 - b) < math.log(LEAST_GROWTH)
+        or logs[-1] - level < math.log(LEAST_GROWTH)
+        or logs[-1] < max(logs) - math.log(LEAST_GROWTH)
+    ):
+        return None
+    if max(y - x for x, y in zip(logs[b:], logs[b + 1 :])) > ONE_STEP * (logs[-1] - level):
+        return None
+    return first + b, math.exp(min(rise, 700.0)), first == 0 and b < max(1, len(logs) // 100)
+
+
+def _rate(steps):
+    """The last time that the learning rate became many times what it had ever been, the first steps of a warm-up left
+    out."""
+    largest, found = 0.0, None
+    for i, (_, _, _, rate) in enumerate(steps):
+        if i >= LEAST_STEPS and largest > 0 and math.isfinite(rate) and rate >= RATE_JUMP * largest:
+            found = i, largest, rate
+        largest = max(largest, rate if math.isfinite(rate) else 0.0)
+    return found
+
+
+def of_steps(steps):
+    """The onsets of a report, from (step, loss, largest gradient, learning rate) of the applied steps, oldest first."""
+    found = []
+    for quantity, column in (("loss", 1), ("gradient", 2)):
+        values = [s[column] for s in steps]
+        if (grown := onset(values)) is not None:
+            at, factor, older = grown
+            found.append(
+                {
+                    "quantity": quantity,
+                    "step": steps[at][0],
+                    "steps": len(steps) - 1 - at,
+                    "from": abs(values[at]),
+                    "to": abs(values[-1]),
+                    "factor_per_step": factor,
+                    **({"at_most": True} if older and steps[at][0] > 0 else {}),
+                }
+            )
+    if (jump := _rate(steps)) is not None:
+        at, before, after = jump
+        found.append(
+            {
+                "quantity": "learning-rate",
+                "step": steps[at - 1][0],
+                "steps": len(steps) - at,
+                "from": before,
+                "to": after,
+                "factor_per_step": after / before,
+            }
+        )
+    return found
+
+
+def _words(one):
+    if one["quantity"] == "learning-rate":
+        return f"the learning rate rose from {one['from']:.4g} to {one['to']:.4g} after step {one['step']}"
+    what = {"loss": "the loss", "gradient": "the largest gradient"}[one["quantity"]]
+    since = (
+        f"since step {one['step']} or earlier, which is as far back as steps are kept"
+        if one.get("at_most")
+        else f"since step {one['step']}"
+    )
+    return (
+        f"{what} grew {since}, by a factor of {one['factor_per_step']:.3g} a step, from "
+        f"{one['from']:.4g} to {one['to']:.4g}"
+    )
+
+
+def tell(found: Findings, steps: AppliedSteps) -> None:
+    """Into the cause of a birth that numbers which grow lead to."""
+    birth = found["births"][0] if found.get("births") else {}
+    if birth.get("phase") not in ("forward", "backward", "optimizer") or found["cause"]["class"] not in TOLD_OF:
+        return
+    onsets = of_steps(steps)
+    if not onsets:
+        return
+    found["cause"]["onsets"] = onsets
+    found["cause"]["text"] += "".join(f"; {_words(one)}" for one in onsets)
+
+
+def _grown(session, optimizer):
+    """(largest factor of any parameter's magnitude since the first step or None, what is unsound of the weights or
+    "")."""
+    if optimizer is None or not (start := session.started_with.get(id(optimizer))):
+        return None, ""
+    now = optimizer_members.magnitudes(optimizer)
+    for p in optimizer_members.parameters(optimizer):
+        if now.get(id(p)) == 0 and not _native.is_finite(p):  # of which nothing finite is left has no magnitude
+            del now[id(p)]
+    factors = {p: now[p] / before for p, before in start.items() if before > 0 and p in now}
+    largest = max(start.values())
+    above = {p: factor for p, factor in factors.items() if factor >= GROWN and now[p] >= ABOVE_ALL * largest}
+    if not above:
+        return max(factors.values(), default=None), ""
+    worst = max(above, key=above.__getitem__)
+    names = dict(zip(map(id, optimizer_members.parameters(optimizer)), optimizer_members.names(optimizer)))
+    return max(
+        factors.values()
+    ), f"grown {above[worst]:.3g}-fold since step 0 ({names.get(worst, '')}: {start[worst]:.3g} to {now[worst]:.3g})"
+
+
+def beside_bad_loss(session: Session, optimizer: Optimizer) -> str:
+    """What is said of the weights where only the loss is bad."""
+    gradients = [
+        s["absmax"]
+        for p in optimizer_members.parameters(optimizer)
+        if p.grad is not None and (s := _native.statistics(p.grad))
+    ]
+    before = [g for _, g, _ in _native.history(_native.window(optimizer)["ordinal"]) if math.isfinite(g)]
+    largest = max(gradients, default=0.0)
+    if largest >= NO_GRADIENT or before and largest >= UNSOUND * max(before) > 0:
+        return f"; gradients are finite, but as large as {largest:.3g}"
+    return "; gradients are finite" + ("" if _grown(session, optimizer)[1] else ", weights were not in danger")
+
+
+def tell_weights(session: Session, optimizer: Optimizer, alarm: Alarm) -> None:
+    """How far the weights have grown since the first step: that they are finite does not make them sound."""
+    alarm["growth"], words = _grown(session, optimizer)
+    if words and alarm["weights"] == "clean":
+        alarm["text"] += f"; weights are finite but {words}"
+    elif words:
+        alarm["text"] += f"; weights are damaged, and {words}"

@@ -1,0 +1,154 @@
+"""What an optimizer was set to where it made a bad value: the parameter group, its hyper-parameters, and one that
+cannot be."""
+
+from __future__ import annotations
+
+from ..program import optimizer_members
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Findings, Optimizer
+
+NOT_TOLD = ("params", "param_names", "initial_lr")
+
+
+def number(value: Any) -> float | None:
+    """What a setting comes to: a number of Python, NumPy or fractions, a tensor with one element; None for anything
+    else."""
+    if value is None or isinstance(value, (str, bytes)):
+        return None
+    if hasattr(value, "numel") and value.numel() != 1:
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return None
+
+
+def _number(value):
+    return None if isinstance(value, bool) else number(value)
+
+
+def _settings(group):
+    """[(name, number)]: of a tuple each member."""
+    found = []
+    for key, value in group.items():
+        if key in NOT_TOLD:
+            continue
+        if isinstance(value, (tuple, list)):
+            found += [(f"{key}[{i}]", n) for i, v in enumerate(value) if (n := _number(v)) is not None]
+        elif (n := number(value) if key == "lr" else _number(value)) is not None:
+            found.append((key, n))
+    return found
+
+
+def _group_of(optimizer, name):
+    """(index, group) of a parameter, or of the one that some state belongs to."""
+    owners = dict(zip(optimizer_members.names(optimizer), (id(p) for p in optimizer_members.parameters(optimizer))))
+    while name not in owners and "." in name:
+        name = name.rpartition(".")[0]
+    for i, group in enumerate(optimizer.param_groups):
+        if name in owners and any(id(p) == owners[name] for p in group["params"]):
+            return i, group
+    return None, None
+
+
+def _impossible(settings):
+    """The decay of an average is below 1: at 1 the bias correction, 1 - beta ** step, is zero, beyond it negative."""
+    for name, value in settings:
+        if name.startswith("beta") and value >= 1:
+            return name, value
+    return None
+
+
+COUPLED = frozenset({"SGD", "AdamW"})  # decay that multiplies the weights themselves, by 1 - lr * weight_decay a step
+
+
+def makes_grow(optimizer: Optimizer, group: dict[str, Any]) -> tuple[str, str, bool] | None:
+    """(name, what it does, can a lower learning rate mend it) of a setting that makes weights grow by itself, whatever
+    the gradients."""
+    kind, named = type(optimizer).__name__, dict(_settings(group))
+    decay, momentum, rate = named.get("weight_decay") or 0, named.get("momentum") or 0, named.get("lr") or 0
+    if kind == "SGD" and abs(momentum) >= 1:
+        return "momentum", f"momentum {momentum:g} adds up updates that never fade: below 1 they do", False
+    if (wrong := _impossible(named.items())) is not None:
+        return wrong[0], f"{wrong[0]} is {wrong[1]:g}, and an average decays only below 1", False
+    # Of two that are too large together, the larger one is out of place.
+    is_out_of_place = decay < 0 or decay >= rate
+    if kind in COUPLED and is_out_of_place and not group.get("maximize") and abs(1 - rate * decay) > 1:
+        return (
+            "weight_decay",
+            f"weight_decay {decay:g} at lr {rate:g} multiplies every weight by {1 - rate * decay:g} a step, "
+            + (
+                "which no learning rate mends: it is negative"
+                if decay < 0
+                else "so that it grows: lr x weight_decay has to stay below 2"
+            ),
+            decay > 0,
+        )
+    return None
+
+
+def _growth(found, optimizer):
+    """Weights that grew step by step: by the learning rate, or by another setting that would do so with any
+    gradient."""
+    count = len(optimizer.param_groups)
+    rates = [number(group.get("lr")) or 0.0 for group in optimizer.param_groups]
+    if len(set(rates)) > 1:
+        found["cause"]["text"] += (
+            f"; the highest rate is that of parameter group {rates.index(max(rates))}, {max(rates):g}"
+        )
+    for i, group in enumerate(optimizer.param_groups):
+        told = makes_grow(optimizer, group)
+        if told is None:
+            continue
+        name, why, by_rate = told
+        cause, of = found["cause"], f" of parameter group {i}" if count > 1 else ""
+        cause["text"] += f"; {why}{of}"
+        if not by_rate:
+            cause["class"] = "optimizer-arithmetic"
+        found["fix"] = {
+            **(found.get("fix") or {"verified": False, "file": "", "line": 0}),
+            "text": f"set {name}{of} "
+            + (
+                "to less than 2 / lr, or lower the learning rate"
+                if by_rate
+                else "below 1"
+                if name != "weight_decay"
+                else "to 0 or above"
+            ),
+        }
+        return
+
+
+def tell(found: Findings, optimizer: Optimizer) -> None:
+    """Adds to the cause of a birth in the optimizer which group it was in, and how that is set; to that of weights that
+    grew, which setting makes them grow."""
+    if found.get("births") and found["cause"]["class"] == "learning-rate":
+        _growth(found, optimizer)
+    birth = found["births"][0] if found.get("births") else {}
+    if birth.get("phase") != "optimizer" or not birth.get("name"):
+        return
+    index, group = _group_of(optimizer, birth["name"])
+    if group is None:
+        return
+    cause, settings, count = found["cause"], _settings(group), len(optimizer.param_groups)
+    which = "" if count == 1 else f"parameter group {index} of {count}: "
+    told = ", ".join(f"{name} {value:g}" for name, value in settings[:12])
+    cause["text"] += f"; writes {birth['name']} ({which}{told})"
+    wrong = _impossible(settings)
+    if wrong is not None and cause["class"] == "optimizer-arithmetic":
+        name, value = wrong
+        cause["text"] += (
+            f"; {name} is {value:g}, so that the bias correction 1 - {name} ** step divides by "
+            f"{'zero' if value == 1 else 'less than zero'}"
+        )
+        at = found.get("fix") or {}
+        found["fix"] = {
+            "text": f"set {name}{f' of parameter group {index}' if count > 1 else ''} below 1",
+            "verified": False,
+            "file": at.get("file", birth.get("file", "")),
+            "line": at.get("line", birth.get("line", 0)),
+        }

@@ -1,0 +1,232 @@
+"""Optimizer state that no run of that optimizer makes: a negative sum of squares, say after a bit of a checkpoint has
+flipped."""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+
+import torch
+
+from ..base import sources
+from ..program import checkpoint_origin, optimizer_members
+from ..program.tensor_stats import statistic
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from ..base.types import Alarm, Findings, Operation, Optimizer
+
+_seen = weakref.WeakKeyDictionary()  # optimizer -> what was found before the step that met it
+_loaded = (
+    weakref.WeakKeyDictionary()
+)  # optimizer of the program's own -> each state with values below zero when it was loaded
+_CORRUPT = "is corrupt"
+_ROOTS = {"sqrt", "rsqrt", "log", "log2", "log10", "log1p", "pow"}  # NaN below zero
+_SQUARES = {
+    "Adam": ("exp_avg_sq", "max_exp_avg_sq"),
+    "AdamW": ("exp_avg_sq", "max_exp_avg_sq"),
+    "NAdam": ("exp_avg_sq",),
+    "RAdam": ("exp_avg_sq",),
+    "SparseAdam": ("exp_avg_sq",),
+    "Adamax": ("exp_inf",),
+    "RMSprop": ("square_avg",),
+    "Adagrad": ("sum",),
+    "Adadelta": ("square_avg", "acc_delta"),
+    "Adafactor": ("row_var", "col_var", "variance"),
+}
+
+
+def _keys(optimizer):
+    """Of state that is never below zero, where the step is that of torch's class: what another step keeps under these
+    names may be."""
+    code = getattr(inspect.unwrap(type(optimizer).step), "__code__", None)
+    for name, keys in _SQUARES.items():
+        base = getattr(torch.optim, name, None)
+        if (
+            base is not None
+            and isinstance(optimizer, base)
+            and code is getattr(inspect.unwrap(base.step), "__code__", 0)
+        ):
+            return (*keys, "step")
+    return ()
+
+
+@torch.no_grad()
+def _below_zero(optimizer, keys):
+    """{"name", "tensor", "index", "value", "count", "of"} of each state under these keys, None: under any, that has
+    negative values."""
+    for i, p in enumerate(optimizer_members.parameters(optimizer)):
+        state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
+        for key in (state if keys is None else keys) if state else ():
+            value = state.get(key)  # type: ignore[union-attr]  # without a state there are no keys
+            if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_complex():
+                continue
+            if not (below := value < 0).any():
+                continue
+            index = below.nonzero()[0].tolist()
+            yield {
+                "name": f"{optimizer_members.names(optimizer)[i]}.{key}",
+                "tensor": value,
+                "index": index,
+                "value": float(value[tuple(index)]),
+                "count": int(below.sum()),
+                "of": value.numel(),
+            }
+
+
+def look(optimizer: Optimizer | None) -> dict[str, Any] | None:
+    """What is wrong with its state now, or was before the step that met it: {"name", "text", "held": its statistics},
+    or None."""
+    if optimizer is None or optimizer in _seen:
+        return _seen.get(optimizer)
+    one = next(_below_zero(optimizer, _keys(optimizer)), None)
+    return one and {
+        "name": one["name"],
+        "text": _text(one, optimizer),
+        "held": statistic(one["name"], one["tensor"]),
+        "confidence": "proven",
+    }
+
+
+def note(optimizer: Optimizer) -> None:
+    """Its state is as it was loaded: the step that meets it has not been, or has been undone."""
+    _seen.pop(optimizer, None)
+    if found := look(optimizer):
+        _seen[optimizer] = found
+
+
+def note_loaded(optimizer: Optimizer) -> None:
+    """Behind load_state_dict. What an optimizer of the program's own keeps may be negative; its step may show that it
+    must not be."""
+    note(optimizer)
+    if not _keys(optimizer):
+        _loaded[optimizer] = [
+            {**one, "held": statistic(one["name"], one.pop("tensor"))} for one in _below_zero(optimizer, None)
+        ]
+
+
+def _rooted(birth, optimizer):
+    """The loaded state of which the birth takes a root or logarithm: the values below zero there are as many as the NaN
+    here. A first moment, say, is negative in many more places."""
+    made = next(iter(birth["outputs"]), None)
+    if birth["op"].removeprefix("aten::").removeprefix("_foreach_").removesuffix("_") not in _ROOTS or not made:
+        return None
+    for one in _loaded.get(optimizer, ()):
+        held = one["held"]
+        if (
+            held
+            and held["shape"] == made["shape"]
+            and one["count"] == made["nan"]
+            and (one["index"] or [0])[0] in (birth["rows"] or [0])
+        ):
+            what = (
+                f"{birth['op']} in the step of {type(optimizer).__name__} makes NaN where it is "
+                f"below zero, so that the loaded state {_CORRUPT}"
+            )
+            return {"name": one["name"], "text": f"{_where(one)}: {what}", "held": held, "confidence": "likely"}
+    return None
+
+
+def _where(one):
+    """ "exp_avg_sq of 0.weight at [3, 2] is -0.25"."""
+    parameter, _, key = one["name"].rpartition(".")
+    more = f" ({one['count']} of {one['of']} values are negative)" if one["count"] > 1 else ""
+    return f"{key} of {parameter}" + (f" at {one['index']}" if one["index"] else "") + f" is {one['value']:.6g}{more}"
+
+
+def _text(one, optimizer):
+    key = one["name"].rpartition(".")[2]
+    kind = (
+        "a count of steps"
+        if key == "step"
+        else "an average or a sum of squares"
+        if key not in ("exp_inf", "max_exp_avg_sq")
+        else "a largest magnitude"
+    )
+    return (
+        f"{_where(one)}: it is {kind}, which no step of {type(optimizer).__name__} makes "
+        f"negative, so that the state {_CORRUPT}"
+    )
+
+
+def tell(found: Findings, optimizer: Optimizer, ops: Sequence[Operation] = ()) -> None:
+    """Into the findings of a birth in the optimizer."""
+    birth = found["births"][0] if found.get("births") else {}
+    if birth.get("phase") != "optimizer" or found["cause"]["class"] == "learning-rate":
+        return
+    if (one := look(optimizer) or _rooted(birth, optimizer)) is None:
+        return
+    writer = _writer(one, ops) if checkpoint_origin.was_loaded(optimizer) is False else None
+    found["births"].insert(0, _birth(one, writer))
+    for experiment in found["cause"]["experiments"]:
+        experiment.pop("confirms", None)  # what it says of that call says nothing of this
+    found["cause"] = {
+        **found["cause"],
+        "class": "corrupted-state",
+        "confidence": one["confidence"],
+        "text": one["text"] + (f"; {writer['op']} made it so, outside of the optimizer's step" if writer else ""),
+    }
+    found["fix"] = {
+        "text": _fix(one, optimizer, writer),
+        "verified": False,
+        "file": writer["file"] if writer else "",
+        "line": writer["line"] if writer else 0,
+    }
+
+
+def _writer(one, ops):
+    """The operation of the program, no part of a step, after which that state had values below zero, or None."""
+    for op in ops:
+        own = next((u for u in op["inputs"] if u.get("text") == one["name"]), None)
+        if own is None or op["phase"] != "forward" or op.get("view") or not op["file"]:
+            continue
+        made = next((u for u in op["outputs"] if u.get("storage") == own["storage"]), None)
+        if made and (made["min"] or 0) < 0 and not (own["numel"] and (own["min"] or 0) < 0):
+            return {**op, "held": made}
+    return None
+
+
+def _birth(one, writer):
+    birth = {
+        "phase": "state",
+        "op": "",
+        "file": "",
+        "line": 0,
+        "source": "",
+        "module": "",
+        "node": "",
+        "name": one["name"],
+        "inputs": [],
+        "outputs": [one["held"]] if one["held"] else [],
+        "rows": [],
+    }
+    if writer:
+        place = {key: writer[key] for key in ("op", "file", "line")}
+        held = [{**{key: writer["held"][key] for key in one["held"]}, "arg": one["name"]}] if one["held"] else []
+        birth.update(place, source=sources.line(writer["file"], writer["line"]), outputs=held)
+    return birth
+
+
+def _fix(one, optimizer, writer):
+    key = one["name"].rpartition(".")[2]
+    if writer:
+        return f"write no values below zero into {key} of the optimizer's state at this line"
+    look_at = f"look at what the program writes into {key} of the optimizer's state"
+    earlier = "load an earlier checkpoint, or load the weights alone and let the optimizer begin with new state"
+    was_loaded = checkpoint_origin.was_loaded(optimizer)
+    if was_loaded is None:
+        return f"{look_at}; where it comes from a checkpoint, {earlier}"
+    return earlier if was_loaded else f"{look_at}: its load_state_dict was not called"
+
+
+def tell_alarm(alarm: Alarm, optimizer: Optimizer | None) -> None:
+    """The value as it was before the step, where a second run saw it after."""
+    if optimizer is None or (one := _seen.pop(optimizer, None)) is None:
+        return
+    if alarm["sink"]["kind"] in ("parameter", "state") and alarm["cause"]["class"] != "learning-rate":
+        told = alarm["cause"]["text"].partition(_CORRUPT)[2]  # by whom
+        text = one["text"] + told
+        alarm["cause"] = {**alarm["cause"], "class": "corrupted-state", "confidence": "proven", "text": text}

@@ -1,0 +1,56 @@
+"""An alarm in one line: what ended the program, where the value was born, why, and where the report is."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Alarm, Birth
+    from .document import Report
+
+MOST_LISTED = 4  # rows or samples in one line
+LONGEST_CLAUSE = 160  # characters
+
+
+def born(birth: Birth) -> str:
+    """The operation, its line, and which rows or samples it was."""
+    words = birth["op"] or birth.get("name") or birth["phase"]
+    if birth["file"]:
+        words += f" at {os.path.basename(birth['file'])}:{birth['line']}"
+    for what, many in (("row", birth.get("rows")), ("sample", birth.get("samples"))):
+        if many:
+            listed = ", ".join(map(str, many[:MOST_LISTED])) + (
+                f" and {len(many) - MOST_LISTED} more" if len(many) > MOST_LISTED else ""
+            )
+            words += f", {what}{'s' if len(many) > 1 else ''} {listed}"
+    return words
+
+
+def _clause(text):
+    """The first clause of a text."""
+    text = text.split("; ")[0].split(". ")[0].rstrip(".")
+    return text if len(text) <= LONGEST_CLAUSE else text[: LONGEST_CLAUSE - 3].rstrip() + "..."
+
+
+def _same_finding(report, alarm):
+    """The alarm of which this one is a repeat, or itself."""
+    alike = (
+        a
+        for a in report.alarms
+        if a["step"] == alarm.get("repeat_of") and a["optimizer"] == alarm["optimizer"] and "repeat_of" not in a
+    )
+    return next(alike, alarm)
+
+
+def message(report: Report, alarm: Alarm, more: str = "") -> str:
+    """What the exception says that ends the program, which is the last line of most logs."""
+    first = _same_finding(report, alarm)
+    words = f"step {alarm['step']}: {alarm['text']}{more}"
+    if first["births"]:
+        words += f"; born in {born(first['births'][0])}"
+    cause = first["cause"] or {}
+    if cause.get("class", "unknown") != "unknown":
+        words += f"; cause: {_clause(cause['text'])} ({cause['class']})"
+    path = report.path()
+    return words + (f". Report: {path}" if path else "")

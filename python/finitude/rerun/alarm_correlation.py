@@ -1,0 +1,258 @@
+"""One backward writes gradients of several optimizers: what an alarm at one of them says of the others, and what its
+second run does to their gradients."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import _native
+from ..program import optimizer_members, ranks, reported_tensors, sinks as sinks_of
+from ..report import incident, not_reproduced
+from .deferred_restart import Rest
+from .repeats import Repeats
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from ..base.types import Alarm, Optimizer, Session, Sink, Tensor, Vote
+    from ..effects.object_snapshot import Ledger
+    from ..effects.rebound_attributes import Left
+
+NO_MORE = "no second run was tried any more"
+FIGURES = ("numel", "nan", "inf", "zero", "min", "max", "absmax")
+KEPT = 16  # alarms that a later one may be part of
+
+
+def runs_again(session: Session, alarm: Alarm, kind: str, where: str, traced: bool, vote: Vote | None) -> bool:
+    """Is the step of this alarm run again, in any way, or where one like it is explained, in place? vote: of several
+    ranks on that."""
+    may_be_allowed = session.allowed.is_any()
+    if where in ("window", "skipped") and not may_be_allowed and session.told.is_repeat(alarm):
+        return False
+    if session.second_runs.take(kind, alarm["harmless"], may_be_allowed, traced):
+        return True
+    # Where bad steps are applied the next ones are bad for that, and where all is NaN no bit tells one step from
+    # another.
+    in_place = (
+        where == "window"
+        and session.config.on_alarm != "warn"
+        and not session.damaged
+        and (vote or not ranks.several())
+    )
+    if in_place and session.second_runs.take_in_place():
+        return True
+    if session.config.on_alarm != "raise":
+        incident.passed_over(alarm, NO_MORE)
+    return False
+
+
+def _is_same_value(one, other):
+    """Of two tensors whose finite part is not all zero: do they have the same figures, bit for bit?"""
+    return one.get("absmax", 0) > 0 and all(one.get(key) == other.get(key) for key in FIGURES)
+
+
+def trace_continues(session: Session) -> None:
+    """With --level trace every step is traced, those after a second run too."""
+    if session.config.level == "trace":
+        _native.trace_start()
+
+
+class Told:
+    """The last alarms, by the numbers under which the gradients of other optimizers know them."""
+
+    def __init__(self):
+        self._alarms, self._count = {}, 0
+        self._beside: Any = (
+            None,
+            None,
+        )  # an alarm whose gradients come of the backward that another one tells of; that one
+        self.rest = Rest()
+        self.follower = None  # the last alarm that says what another one has said
+        self.known = reported_tensors.Known()
+        self._left: list[Left] = []  # what the step of the last alarm leaves in places that each step re-binds
+        self._bad = []  # what was bad when the last alarm came up
+        self._explained = {}  # (optimizer, sink) -> the last step that failed there and has a birth
+        self._alike = {}  # kind of sink -> the last alarm at one that has a birth, of whichever optimizer
+        self.repeats = Repeats()
+
+    def is_repeat(self, alarm):
+        """Then it says so."""
+        return self.repeats.take(alarm)
+
+    def note_bad(self, sinks: Iterable[Sink]) -> None:
+        """Before anything is run again, which may bind other tensors to the same names."""
+        self._bad = not_reproduced.note(sinks)
+
+    def tell(self, optimizer: Optimizer, alarm: Alarm) -> None:
+        """Bad gradients of the same backward at other optimizers are not news any more."""
+        self._count += 1
+        self._alarms[self._count] = alarm
+        self._alarms.pop(self._count - KEPT, None)
+        _native.tell_others(optimizer, self._count)
+        for other in sinks_of.watched_optimizers():
+            if other is optimizer or _native.told_of(other)[0] == self._count:
+                self.known.note(tensor for _, _, tensor in sinks_of.of_optimizer(other))
+        self.known.note_frames()
+        self.known.carried += [(left.name, t) for left in self._left for t in left.tensors]
+
+    def point_back(self, ordinal: int, alarm: Alarm) -> None:
+        self._left = self.known.left_by(ordinal, alarm["step"])
+        self.repeats.note(ordinal, alarm)
+        if "repeat_of" not in alarm:
+            self._point_back(ordinal, alarm)
+
+    def _point_back(self, ordinal, alarm):
+        """An alarm that nothing explained names the step before it that failed at the same place and is explained.
+        Whether their reason is the same is not known."""
+        sink = alarm["sink"]
+        at = (ordinal, sink["kind"], sink["name"])
+        self._hand_on(alarm)
+        if alarm["births"]:
+            self._explained[at] = alarm["step"]
+            self._alike[sink["kind"]] = ordinal, alarm["optimizer"], alarm["step"]
+        elif alarm["cause"]["text"] == incident.NOT_RUN and at in self._explained:
+            where = "loss" if sink["kind"] == "loss" else f"{sink['kind']} {sink['name']}"
+            alarm["cause"] = {
+                **alarm["cause"],
+                "text": f"not run again; step {self._explained[at]} failed at the same {where} and is explained",
+            }
+        elif (
+            alarm["cause"]["text"] == incident.NOT_RUN
+            and alarm is self._beside[0]
+            and (first := self._beside[1])
+            and first["births"]
+        ):
+            text = (
+                f"not run again; the same backward left bad gradients of {first['optimizer']}, "
+                f"whose alarm at step {first['step']} "
+                f"({first['sink']['name']}) is explained"
+            )
+            self.rest.drop(alarm)
+            alarm["cause"] = {**alarm["cause"], "text": text}
+        elif (
+            alarm["cause"]["text"] == incident.NOT_RUN
+            and alarm.get("rerun", "not-run") == "not-run"
+            and self._alike.get(sink["kind"], (ordinal,))[0] != ordinal
+        ):
+            _, name, step = self._alike[sink["kind"]]
+            text = (
+                f"not run again, as few steps of a kind are; that a {sink['kind']} of "
+                f"{'another ' * (name == alarm['optimizer'])}{name} was "
+                f"bad at its step {step} is explained"
+            )
+            alarm["cause"] = {**alarm["cause"], "text": text}
+        if alarm["cause"]["text"] == incident.NOT_RUN and alarm.get("rerun", "not-run") != "not-run":
+            text = (
+                "the step came out finite when it was run again"
+                if alarm["rerun"] == "transient"
+                else "the step was run again, and no operation of it was seen to make the value"
+            )
+            alarm["cause"] = {**alarm["cause"], "text": text}
+        not_reproduced.tell(alarm, self._bad)
+
+    def _hand_on(self, alarm):
+        """A value that came in bad, and that was there before this step, is told by the step that failed by it
+        first."""
+        birth = alarm["births"][0] if alarm["births"] else None
+        if birth is None or birth["op"] or not birth["outputs"]:
+            return
+        came = birth["outputs"][0]
+        for first in self._alarms.values():
+            if (
+                first["births"]
+                and first["births"][0]["op"]
+                and any(_is_same_value(came, made) for made in first["births"][0]["outputs"])
+            ):
+                self.follow(alarm, first)
+                alarm["rerun_text"] += (
+                    f"; the bad value came in with what is there since step {first['step']} of "
+                    f"{first['optimizer']}, whose alarm tells of it"
+                )
+                return
+        if birth["phase"] == "state" and (last := self.computed(birth.get("name"))):
+            alarm["cause"] = {
+                **alarm["cause"],
+                "text": f"{alarm['cause']['text']}; step {last['step']} of {last['optimizer']}, "
+                "which is explained, has computed it",
+            }
+            return
+        last = self._alarms.get(self._count)
+        if (
+            last
+            and last["births"]
+            and any(_is_same_value(came, _native.statistics(t) or {}) for t in self.known.still_held())
+        ):
+            alarm["cause"] = {
+                **alarm["cause"],
+                "text": f"{alarm['cause']['text']}; it did at step {last['step']} of "
+                f"{last['optimizer']}, which is explained",
+            }
+
+    def leave(self, optimizer: Optimizer | None, alarm: Alarm, ledger: Ledger) -> None:
+        """Before what the second run has changed is put back: what the step leaves in places that each step
+        re-binds."""
+        names = {id(b): name for name, b in optimizer_members.buffers(optimizer)} if optimizer is not None else {}
+        self.known.leave(alarm.get("optimizer_ordinal"), alarm["step"], ledger.left(names))
+
+    def left_before(self, alarm: Alarm) -> list[Left]:
+        """With that the step of the alarm began."""
+        return self.known.left_by(alarm.get("optimizer_ordinal"), alarm["step"] - 1)
+
+    def take_over(self, optimizer: Optimizer, alarm: Alarm) -> bool:
+        """True: the bad gradients come from a backward that an alarm at another optimizer has explained already, and
+        this one says so instead of being run again."""
+        number, is_explained = _native.told_of(optimizer)
+        first = self._alarms.get(number)
+        # Several ranks run a step again together or not at all, and not all of them may know the loss.
+        if first is None or not (is_explained or ranks.several()):
+            self._beside = alarm, (self._beside[1] if first is self._beside[0] else None) or first
+            return False
+        for key in ("rerun", "rerun_by", "rerun_verified"):
+            alarm[key] = first[key]
+        self.follow(alarm, first)
+        alarm["rerun_text"] = (
+            f"its gradients come from the backward that the alarm of {first['optimizer']} at step "
+            f"{first['step']} tells of"
+        )
+        return True
+
+    def computed(self, name: str | None) -> Alarm | None:
+        """The alarm of the last step that failed, if it is explained and that step has computed what this name of the
+        program's holds; else None."""
+        last = self._alarms.get(self._count)
+        return last if last and last["births"] and any(name == n for n, _ in self.known.carried) else None
+
+    def follow(self, alarm: Alarm, first: Alarm) -> None:
+        """This alarm says what that one has said."""
+        for key in ("births", "cause", "fix", "path"):
+            alarm[key] = first[key]
+        self.follower = alarm
+
+
+class Gradients:
+    """Of parameters that the optimizers of a second run do not step: its backward adds to them once more."""
+
+    def __init__(self, optimizer: Optimizer, stepping: Sequence[Tensor], in_place: bool):
+        """in_place: they are memory of somebody's (DistributedDataParallel's buckets) and stay where they are."""
+        own = {id(p) for p in stepping}
+        params = {id(p): p for o in sinks_of.watched_optimizers() for p in optimizer_members.parameters(o)}
+        params.update((id(p), p) for module in optimizer_members.roots(optimizer) for p in module.parameters())
+        self._in_place = in_place
+        self._kept = []
+        for p in params.values():
+            if id(p) in own:
+                continue
+            copy = p.grad.clone() if p.grad is not None else None
+            self._kept.append((p, copy if in_place else p.grad))
+            if not in_place and copy is not None:
+                p.grad = copy
+
+    def put_back(self) -> None:
+        with torch.no_grad():
+            for p, grad in self._kept:
+                if self._in_place and grad is not None and p.grad is not None and not p.grad.is_sparse:
+                    p.grad.copy_(grad)
+                else:
+                    p.grad = grad

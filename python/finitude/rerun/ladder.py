@@ -1,0 +1,18 @@
+"""The ways to explain a bad step, in the order in which they are tried: what disturbs the program least comes first.
+
+A further way is a line here: its `attempt` says itself for which steps it serves."""
+
+from __future__ import annotations
+
+from . import call_again, restart, rewind, tape, traced
+from .way import Way
+
+TRACE = Way("trace", traced.attempt)  # every operation was recorded as the step ran
+TAPE = Way("tape", tape.attempt)  # its operators were, and are issued again
+CALL = Way("call", call_again.attempt)  # what the loop has called is called again
+REWIND = Way("rewind", rewind.attempt)  # the program itself goes back to the start of the window
+RESTART = Way("restart", restart.attempt)  # the program is started again in a second process
+
+ALL = (TRACE, TAPE, CALL, REWIND, RESTART)
+IN_PLACE = (TRACE, TAPE, CALL, REWIND)
+AFTERWARDS = (TRACE, TAPE, RESTART)  # for a step that the program has left behind

@@ -1,0 +1,193 @@
+"""The second process of a restart: started, told of, waited for, ended.
+
+It says before how long it will take, shows on a terminal how far it is, and Ctrl-C ends it alone: the alarm is reported
+without it.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+
+from .. import _native
+from ..base.say import is_terminal, say
+from . import overlay_fs as kept_apart, restart_ranks
+from .overlay_fs import Apart, scratch_outside
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..base.types import Alarm
+    from .launch_command import Start
+
+TOLD_FROM = 3.0  # seconds: what is shorter is not worth a line
+INTERRUPTED = "the second process was ended by Ctrl-C"
+_NEWEST = re.compile(r"\{newest:([^}]*)\}")
+
+
+class NoCheckpoint(Exception):
+    """No file matches what --restart-args asks for."""
+
+
+def _age(path):
+    """Sorts the newest file last. Of files of one tick of the clock the one with the larger numbers in its name is
+    newer."""
+    try:
+        changed = os.stat(path).st_mtime_ns
+    except OSError:  # removed meanwhile, as old checkpoints are
+        changed = 0
+    return changed, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path)]
+
+
+def more_arguments(text: str, cwd: str) -> tuple[list[str], str]:
+    """(words to add to the program's arguments, the checkpoint among them or ""). {newest:PATTERN} is the newest file
+    that matches. Raises NoCheckpoint."""
+    chosen = ""
+
+    def newest(match):
+        nonlocal chosen
+        found = glob.glob(os.path.join(cwd, match.group(1)), recursive=True)
+        if not found:
+            raise NoCheckpoint(f"no file matches {match.group(1)}")
+        chosen = max(found, key=_age)
+        if not os.path.isabs(match.group(1)):
+            chosen = os.path.relpath(chosen, cwd)
+        return chosen
+
+    return [_NEWEST.sub(newest, word) for word in shlex.split(text)], chosen
+
+
+def _seconds(count):
+    return f"{count:.0f} s" if count < 90 else f"{count / 60:.0f} min"
+
+
+class _Teller:
+    """What a person sees meanwhile."""
+
+    def __init__(self, step, took_first, ring, resumed):
+        self.step, self.took_first, self.ring, self.resumed = step, took_first, ring, resumed
+        self.said = self.shown = False
+        self.terminal = is_terminal()
+
+    def tell(self, waited: float) -> None:
+        if not self.said and (waited > TOLD_FROM or self.took_first > TOLD_FROM):
+            self.said = True
+            how = f"from {self.resumed}, which takes at most" if self.resumed else "which takes about"
+            say(
+                f"finitude: running the program again up to step {self.step} in a second process, {how} "
+                f"{_seconds(max(self.took_first, waited))} (Ctrl-C leaves this out) ...\n"
+            )
+        if self.terminal and waited > TOLD_FROM:
+            self.shown = True
+            say(f"\rfinitude: second process, {_seconds(waited)}{self._progress()}\x1b[K")
+
+    def _progress(self):
+        try:
+            steps = _native.read_ring(self.ring)["steps"]
+        except (ValueError, OSError):
+            return ""
+        if not steps:
+            return ""
+        return f", step {steps[-1]['step'] + 1}" + ("" if self.resumed else f" of {self.step}")
+
+    def end(self) -> None:
+        if self.shown:
+            say("\r\x1b[K")
+
+
+def run(
+    start: Start,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    directory: str,
+    alarm: Alarm,
+    resumed: str = "",
+    ours: Sequence[str] = (),
+    stays: str | None = None,
+    took: float | None = None,
+) -> tuple[int | None, str, str]:
+    """Runs the command to its end. (exit code or None, why it did not come to the step or "", what has to be said of
+    its files). directory, stays: what the child leaves there stays. ours: directories of ours below the program's.
+    took: how many seconds the program took up to the step, where it has gone on since."""
+    lasted = time.monotonic() - start.monotonic
+    took_first = lasted if took is None else took
+    limit = max(120.0, 6 * took_first)
+    scratch = scratch_outside(*kept_apart.directories_of(start.cwd, command[1:]))
+    process, apart, stdin = None, None, start.input_again()
+    teller = _Teller(alarm["step"], took_first, os.path.join(directory, "steps.ring"), resumed)
+    try:
+        try:
+            apart = Apart(
+                scratch,
+                start.cwd,
+                command[1:],
+                time.time() - lasted,
+                [*ours, directory, scratch],
+                fresh=not resumed,
+                stay=[stays, directory],
+            )
+        except OSError:
+            pass  # its files are written a second time then, which is said
+        with_us = restart_ranks.ends_with_us(signal.SIGKILL)
+
+        def before_exec():
+            if apart is not None:
+                apart.before_exec()
+            with_us()
+
+        try:
+            if apart is not None:
+                environment = {**environment, kept_apart.ENVIRONMENT: scratch}
+            process = subprocess.Popen(
+                command,
+                stdin=stdin,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                cwd=start.cwd,
+                start_new_session=True,
+                preexec_fn=before_exec,
+            )
+        except Exception as e:  # an audit hook of the program may raise anything
+            return None, f"the second process could not be started: {getattr(e, 'strerror', None) or e}", ""
+        if apart is not None:
+            apart.began()
+        began = told = time.monotonic()
+        teller.tell(0)
+        while process.poll() is None:
+            waited = time.monotonic() - began
+            if waited > limit:
+                return None, f"the second process did not reach step {alarm['step']} within {limit:.0f} s", ""
+            if time.monotonic() - told > 0.5:
+                told = time.monotonic()
+                teller.tell(waited)
+            time.sleep(0.02)
+        _kill(process)  # it ends without a word to the processes that the program has started in it
+        return process.returncode, "", apart.ended() if apart is not None else kept_apart.written_below([start.cwd])
+    except KeyboardInterrupt:
+        return None, INTERRUPTED, ""
+    finally:
+        teller.end()
+        if stdin != subprocess.DEVNULL:
+            os.close(stdin)
+        if process is not None:
+            _kill(process)
+        if apart is not None:
+            apart.clear()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _kill(process):
+    """It and what it started."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()

@@ -1,0 +1,315 @@
+"""What several ranks do only together: each says whether it can, and then all of them do it or none does.
+
+They talk over the store through which their process group met, never over the collective operations of the training,
+and wait for one another for a limited time. What was decided is set once, by compare-and-set: nobody can act on a vote
+that another one has given up waiting for.
+
+None goes on from a second run before all have ended it. One that took another way than the first time has made other
+collective operations, so that the others wait for it inside theirs, or would be given what was meant for a later step:
+then the run ends, on all of them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+from .. import _native
+from ..base import compat
+from ..effects import output_suppression
+from ..program import ranks, sinks as sinks_of
+from ..report import incident
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from ..base.types import Alarm, Optimizer, Session
+
+LIMIT_S = 30.0  # how long the votes of the others are waited for
+PARTING_S = 10.0  # and, before this rank ends the program, that they have told what they found
+STRAY_S = 30.0  # how long a second run may stand still when another rank has ended its own
+STALL_S = 180.0  # and all of them together
+_POLL_S = 0.005
+_WATCH_S = 0.25
+_GO, _BACK = "go", "back"
+_RING_S = 0.25  # how often it is looked at what steps the others have taken
+_left = ""  # why this rank has given up agreeing with the others, for the rest of the run
+_asked = {}  # key of the last step of which the ranks were asked whether they see it -> do they all
+
+
+def vote_on(session: Session, optimizer: Optimizer, alarm: Alarm) -> Vote | None:
+    """A vote of all ranks on a second run in place, or None where some of them may not be in this alarm."""
+    if _native.window(optimizer)["on_device"]:  # the exchange waits in kernels there: all are started again instead
+        return None
+    if not ranks.several() or alarm["harmless"] or session.config.on_alarm == "raise":
+        return None
+    if not ranks.seen_by_all(sinks_of.bad_parameters(optimizer, False), by_everyone=True) and not _all_say(
+        session, alarm["optimizer_ordinal"], alarm
+    ):
+        return None
+    store = compat.group_store()
+    return Vote(store, _key(alarm["optimizer_ordinal"], alarm)) if store is not None else None
+
+
+def all_see(session: Session, optimizer: Optimizer, ordinal: int, alarm: Alarm, written: bool) -> bool:
+    """Is every rank in this alarm? written: the step has written what is bad."""
+    if ranks.seen_by_all(sinks_of.bad_parameters(optimizer, written)):
+        return True
+    return not alarm["harmless"] and not _native.window(optimizer)["on_device"] and _all_say(session, ordinal, alarm)
+
+
+def _key(ordinal, alarm):
+    return f"finitude/{ordinal}/{alarm['step']}"
+
+
+def _all_say(session, ordinal, alarm):
+    """Nothing makes sure of it (shards, gradients that the program itself exchanges): each rank that sees the bad step
+    says so, and waits for the others. Those that see nothing bad do not come; they take the step, which their ring
+    tells."""
+    key = _key(ordinal, alarm)
+    if key not in _asked:
+        store = compat.group_store()
+        _asked.clear()
+        _asked[key] = store is not None and not Vote(
+            store, f"{key}/seen", _Rings(session, ordinal, alarm["step"]).has_taken
+        ).cast("")
+    return _asked[key]
+
+
+class _Rings:
+    """The steps that other ranks of this machine have taken, in the rings beside this rank's own."""
+
+    def __init__(self, session, ordinal, step):
+        self.directory, self.ordinal, self.step = session.member and session.report.run_directory(), ordinal, step
+        self._looked = {}  # rank -> when
+
+    def has_taken(self, rank):
+        now = time.monotonic()
+        if not self.directory or now - self._looked.get(rank, 0.0) < _RING_S:
+            return False
+        self._looked[rank] = now
+        try:
+            ring = _native.read_ring(os.path.join(os.path.dirname(self.directory), f"rank-{rank}", "steps.ring"))
+            os.kill(ring["pid"], 0)  # no leftover of one that a launcher has started again since
+        except (OSError, ValueError):
+            return False
+        return any(s["optimizer"] == self.ordinal and s["step"] >= self.step for s in reversed(ring["steps"]))
+
+
+def part(vote: Vote | None) -> None:
+    """Before this rank ends the program, and its launcher the others: those that ran the step again have told."""
+    if vote is not None and vote.goes:
+        vote.part()
+
+
+def has_told(session: Session, vote: Vote | None) -> None:
+    """This rank's alarm is in its report; what ends the program is an error of the operation that it waited in."""
+    if vote is not None:
+        session.report.save()
+        try:
+            vote.told()
+        except (RuntimeError, ValueError, OSError):
+            pass
+
+
+class Vote:
+    """One question, on which each rank votes once."""
+
+    def __init__(self, store: Any, key: str, has_gone_by: Callable[[int], bool] = lambda rank: False):
+        """has_gone_by: tells of a rank that it will not come any more."""
+        self.store, self.key, self.has_gone_by = store, key, has_gone_by
+        self.gone_by = None
+        self.rank, self.size = ranks.world()
+        self.goes = False
+        self.parted = ""  # why the ranks cannot go on together after their second run
+        self._watch: threading.Thread | None = None
+
+    def cast(self, why: str, way: str = "") -> str:
+        """why: what keeps this rank from it, or "". way: how it would do it, which has to be the same on all of them.
+        Returns "" if all do it now, else why none does."""
+        global _left
+        why = why or _left
+        try:
+            decided = self._decide(f"rank {self.rank}: {why}") if why else ""
+            self.store.set(self._of("vote", self.rank), way)
+            decided = decided or self._wait(way)
+        except (RuntimeError, ValueError, OSError) as e:  # the store is gone, and whoever kept it
+            _left = f"the ranks could not agree ({str(e).splitlines()[0] if str(e) else type(e).__name__})"
+            return _left
+        self.goes = decided == _GO
+        return "" if self.goes else decided
+
+    def _of(self, what, rank):
+        return f"{self.key}/{what}/{rank}"
+
+    def _others(self):
+        return [r for r in range(self.size) if r != self.rank]
+
+    def _decide(self, text: str) -> str:
+        """What was decided first, by whomever."""
+        return self.store.compare_set(f"{self.key}/decided", "", text).decode()
+
+    def _wait(self, way):
+        global _left
+        if missing := self._missing("vote", LIMIT_S, f"{self.key}/decided"):
+            late = ", ".join(map(str, missing))
+            decided = self._decide(
+                f"rank {late} did not come to this step within {LIMIT_S:.0f} s"
+                if self.gone_by is None
+                else f"rank {self.gone_by} has taken this step"
+            )
+            if decided != _GO and self.gone_by is None:
+                _left = "an earlier step did not come to all ranks"
+            return decided
+        ways = (
+            {r: self.store.get(self._of("vote", r)).decode() for r in self._others()}
+            if not self.store.check([f"{self.key}/decided"])
+            else {}
+        )
+        other = next((r for r, found in ways.items() if found != way), None)
+        return self._decide(_GO if other is None else f"rank {other} would go back to elsewhere")
+
+    def _missing(self, what, seconds, until=""):
+        """The ranks that have not left their word after so long, after `until` was set by another, or once one has gone
+        by."""
+        missing, limit = self._others(), time.monotonic() + seconds
+        while missing and time.monotonic() < limit:
+            if until and self.store.check([until]):
+                return []
+            missing = [r for r in missing if not self.store.check([self._of(what, r)])]
+            self.gone_by = next(filter(self.has_gone_by, missing), None)
+            if self.gone_by is not None:
+                break
+            if missing:
+                time.sleep(_POLL_S)
+        return missing
+
+    def part(self) -> None:
+        """Waits until all have told, for a limited time."""
+        try:
+            self.told()
+            self._missing("told", PARTING_S)
+        except (RuntimeError, ValueError, OSError):
+            pass
+
+    def told(self) -> None:
+        """What this rank found is in its report: from now on it may be ended."""
+        self.store.set(self._of("told", self.rank), "")
+
+    # -- the second run -------------------------------------------------------------------------
+
+    def watch(self, session: Session) -> None:
+        """It has begun."""
+        self._watch = threading.Thread(target=self._look, args=(session,), name="finitude ranks", daemon=True)
+        self._ended = threading.Event()
+        self._watch.start()
+
+    def come_back(self, why: str) -> str:
+        """It has ended here, by `why` in another way than the first. Waits for the others, and returns "" if all go on
+        from it, else why none does."""
+        if self._watch is None or self._ended.is_set():
+            return self.parted
+        try:
+            self._tell_back(why)
+            while not self._decided() and not self._all_back():
+                time.sleep(_POLL_S)
+            decided = self._end(_BACK)
+            self.parted = "" if decided == _BACK else decided
+        except (RuntimeError, ValueError, OSError) as e:
+            self.parted = (
+                "the ranks could not agree after the second run "
+                f"({str(e).splitlines()[0] if str(e) else type(e).__name__})"
+            )
+        self._ended.set()
+        return self.parted
+
+    def leave(self, why: str) -> None:
+        """The program ends inside of it: nobody waits for anybody any more."""
+        if self._watch is None or self._ended.is_set():
+            return
+        self._ended.set()
+        try:
+            self._tell_back(why)
+        except (RuntimeError, ValueError, OSError):
+            pass
+
+    def _tell_back(self, why):
+        self.store.set(self._of("back", self.rank), why or "it came back")
+
+    def _all_back(self):
+        return all(self.store.check([self._of("back", r)]) for r in self._others())
+
+    def _decided(self):
+        key = f"{self.key}/ended"
+        return self.store.get(key).decode() if self.store.check([key]) else ""
+
+    def _end(self, text):
+        return self.store.compare_set(f"{self.key}/ended", "", text).decode()
+
+    def _look(self, session: Session) -> None:
+        """In a thread of its own, as the second run may stand in a collective operation."""
+        moved, seen = time.monotonic(), None
+        try:
+            while not self._ended.wait(_WATCH_S):
+                mine = str(_native.trace_length())
+                self.store.set(self._of("at", self.rank), mine)
+                now, at = time.monotonic(), self._where()
+                stands = seen is not None and at == seen
+                moved, seen = (moved if stands else now), at
+                decided = self._decided()
+                if not decided and now - moved > self._patience(at):
+                    decided = self._end(f"the second run came to a halt: {self._told(at)}")
+                if decided and decided != _BACK:
+                    self._part(session, decided)
+                    return
+        except (RuntimeError, ValueError, OSError):
+            pass  # the store is gone, and with it whoever kept it: the collective operations fail too
+
+    def _where(self):
+        """{rank: how many operations it has come, or why it has ended}."""
+        found = {}
+        for rank in range(self.size):
+            for what in ("back", "at"):
+                if self.store.check([self._of(what, rank)]):
+                    found[rank] = (what, self.store.get(self._of(what, rank)).decode())
+                    break
+        return found
+
+    @staticmethod
+    def _patience(at):
+        return STRAY_S if any(what == "back" for what, _ in at.values()) else STALL_S
+
+    @staticmethod
+    def _told(at: Mapping[int, tuple[str, str]]) -> str:
+        return ", ".join(
+            f"rank {rank} {'stands behind ' + text + ' operations' if what == 'at' else 'has ended it (' + text + ')'}"
+            for rank, (what, text) in sorted(at.items())
+        )
+
+    def _part(self, session, why):
+        """Lets the program's own thread out of the operation that it waits in; if that cannot be, ends the process."""
+        self.parted = why
+        if self.store.check([self._of("back", self.rank)]):
+            return  # it waits for the others, and has heard
+        compat.abort_groups()
+        if not self._ended.wait(PARTING_S):
+            _end_here(session, why, self)
+
+
+def _end_here(session, why, vote):
+    """The program's own thread cannot be reached: what is known is told, and the process ended."""
+    pending = session.second_run.take()
+    output_suppression.let_go()
+    if pending is not None:
+        alarm = pending["alarm"]
+        incident.passed_over(alarm, why)
+        alarm["action"] = "stopped"
+        for inner in ("optimizer_ordinal", "advisory"):
+            alarm.pop(inner, None)
+        session.report.add_alarm(alarm)
+        session.teller.tell(alarm)
+    session.end()
+    has_told(session, vote)
+    os._exit(1)

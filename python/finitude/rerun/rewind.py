@@ -1,0 +1,240 @@
+"""Rewind: the bad window runs a second time in place, by returning from the vetoed call.
+
+A window begins where its optimizer stepped last. Where another one has stepped since (a GAN's discriminator), that step
+is undone by a copy from before it, and the second run takes it once more: the jump."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from .. import _native
+from ..base import compat
+from ..base.robust import in_any_case
+from ..effects import fork_dry_run, name_liveness
+from ..effects.object_snapshot import Ledger
+from ..program import optimizer_members, ranks, rng_generators, sinks as sinks_of
+from ..report import incident
+from . import budgets, memory_limit, restart
+from .alarm_correlation import Gradients
+from .isolation import IsolatedRun
+from .way import BadStep, Outcome, Refused
+from .weights import Weights
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from ..base.types import Alarm, Fingerprint, Optimizer, Pending, Session, Sink, Vote
+
+OTHER_NUMBERS = "other random numbers were drawn"
+SAME_BITS = "; loss and gradients came out with the same bits"
+OTHER_BITS = "loss or gradients came out with other bits"
+NOT_SO = {
+    fork_dry_run.ASTRAY: ": the second run would not come back to this step",
+    fork_dry_run.APART: ": the step exchanges values with another process",
+}
+
+
+def attempt(step: BadStep) -> Outcome | Refused:
+    """The way for a bad step whose window is open. A framework's loop keeps its position in its objects, and is not
+    rewound; nor is one rank alone of several."""
+    if step.where != "window" or step.optimizer is None or step.session.units.of_framework():
+        return Refused()
+    if step.vote is None and ranks.several():
+        return Refused()
+    return begin(step.session, step.optimizer, step.alarm, step.sinks, vote=step.vote)
+
+
+def begin(
+    session: Session,
+    optimizer: Optimizer,
+    alarm: Alarm,
+    sinks: Sequence[Sink],
+    tries: int = 0,
+    expected: Fingerprint | None = None,
+    vote: Vote | None = None,
+    down: Sequence[Callable[[], Any]] = (),
+    losses: Any = None,
+) -> Outcome | Refused:
+    """Puts the window's start back: returning from the vetoed call runs it again. tries: so many ways went wrong.
+    vote: of several ranks, which go back together or not at all. down: counts objects of the program down
+    (Ledger.down). losses: of the first run, where the window has others by now."""
+    done, why = _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses)
+    if why and fork_dry_run.is_under_way():
+        fork_dry_run.end(fork_dry_run.UNKNOWN)  # the process itself finds the same
+    if why:
+        if vote is not None and not done:
+            why = vote.cast(why)
+        return Refused(why)
+    return Outcome(runs_again=True)
+
+
+def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses):
+    """(have the ranks voted, why the window does not run again or "")."""
+    why, jumps, over, left_out = _native.rewind_way(optimizer, tries)
+    way = "jump" if jumps else "rewind"
+    if why is None and jumps and "advisory" in alarm:
+        why = "what another optimizer has done since is not undone for a step that the script itself left out"
+    if why is not None:
+        return False, f"{way}: {why}"
+    stepping = [optimizer, *over]
+    params = [p for o in stepping for p in optimizer_members.parameters(o)]
+    if why := memory_limit.lacks(stepping):
+        return False, f"{way}: {why}"
+    expected = expected or incident.fingerprint(optimizer)
+    held = [(kind, name, tensor.clone() if tensor is not None else None) for kind, name, tensor in sinks]
+    since = _native.rewind_since()
+    ledger = Ledger(sys._getframe(), params, sinks_of.watched_optimizers(), since)
+    if ledger.one_way:
+        return (
+            False,
+            f"{way}: {', '.join(ledger.one_way[:3])} gives each thing once, and may have been used by this step",
+        )
+    if ledger.read_on:
+        return (
+            False,
+            f"{way}: {', '.join(ledger.read_on[:3])} goes on from where it stands, and may have "
+            "been read from by this step",
+        )
+    # DistributedDataParallel may keep gradients as views of memory of its own, which a second backward writes.
+    grads = [(p, p.grad.clone() if vote is not None and p.grad is not None else p.grad) for p in params]
+    drawn, named = rng_generators.sums(), incident.in_names()
+    weights = Weights(stepping, (session.config.capsule_max or budgets.COPIES_MB) << 20)
+    # Where the script itself left a step out, what it saw in its gradients decided on the way.
+    if vote is None and "advisory" not in alarm:
+        # Of a loss that a scaler scales or compiled code made, and of a way that begins in the middle of the window, it
+        # is not known what it is to be.
+        losses = losses or [loss["value"] for loss in _native.window(optimizer)["losses"]]
+        tells = not jumps and not over and session.scaling.scaler is None and not compat.compiled_code_ran()
+        tells_more = tells and restart.is_possible(session)
+        told = fork_dry_run.Rehearsal(
+            [*(over or [optimizer]), *left_out],
+            stepping,
+            ledger,
+            losses if tells else None,
+            lambda: ledger.ruined() or weights.changed(),
+            lambda: OTHER_NUMBERS if tells_more and drawn != rng_generators.sums() else "",
+            lambda: incident.other_values(named) if tells_more else (),
+        ).hold(sys._getframe(), session.report.seconds() / max(1, _native.counters()["steps"]))
+        if told is not None:  # in the process itself
+            outcome, counted, other = told
+            if outcome in (fork_dry_run.ASTRAY, fork_dry_run.OTHER) and not down and (earlier := ledger.down(counted)):
+                return _begin(session, optimizer, alarm, sinks, tries, expected, vote, earlier, losses)
+            if outcome == fork_dry_run.OTHER:
+                return False, f"{way} did not reproduce the step: {other or OTHER_BITS}"
+            if outcome in NOT_SO:
+                return False, way + NOT_SO[outcome]
+    pending = {
+        "alarm": alarm,
+        "sinks": held,
+        "expected": expected,
+        "optimizer": optimizer,
+        "isolation": IsolatedRun(ledger),
+        "grads": grads,
+        "weights": weights,
+        "left_out": left_out,
+        "way": way,
+        "tries": tries,
+        "jumped": over,
+        "over": " and ".join(sorted({type(o).__name__ for o in over})),
+        "twice": [],
+        "drawn": drawn,
+        "named": named,
+        "vote": vote,
+        "counts_down": bool(down),
+        "losses": losses,
+        "since": since,
+    }
+    why = _native.rewind_begin()  # from here on whatever fails is undone
+    if why is not None:
+        return False, f"{way}: {why}"
+    try:
+        return _go_back(session, optimizer, alarm, vote, down, pending, params)
+    except BaseException:  # an internal failure, reported elsewhere: the program continues as before
+        in_any_case(
+            session.second_run.take,
+            lambda: give_up(optimizer, pending),
+            session.holds.release,
+        )
+        raise
+
+
+def _go_back(session, optimizer, alarm, vote, down, pending, params):
+    """What _begin returns; the window's start has been put back."""
+    isolation, weights, way, over = pending["isolation"], pending["weights"], pending["way"], pending["jumped"]
+    isolation.ledger.second_run_begins(session.told.left_before(alarm))
+    # A program that is to go on must not meet a name that is gone; nor must a rank alone, while the others wait for it.
+    goes_on = session.config.on_alarm != "stop" or alarm.get("harmless") or "advisory" in alarm or vote is not None
+    read = name_liveness.will_read(sys._getframe(), _native.unset_names()) if goes_on else ()
+    why = f"{way}: {', '.join(read[:3])} would be read again, and nothing keeps the value" if read else ""
+    if vote is not None:
+        why = vote.cast(why, " ".join([way, *sorted(type(o).__name__ for o in over)]))
+    if why:
+        _native.rewind_end(True)
+        _native.rewind_undo()
+        weights.put_back()
+        return True, why
+    stepping = [optimizer, *over]
+    session.holds.hold(
+        [*sinks_of.watched_optimizers(), *(sharing for o in stepping for sharing in optimizer_members.sharing(o))]
+    )
+    session.holds.hold_scaler(session.scaling.scaler)
+    pending["others"] = Gradients(optimizer, params, vote is not None)
+    for p in params:
+        if p.grad is not None:
+            p.grad = torch.zeros_like(p.grad)
+    isolation.begin()
+    session.second_run.begin(pending)
+    for count in down:
+        count()
+    if fork_dry_run.is_under_way():
+        return True, ""  # nothing is recorded
+    isolation.record(session, dropped="advisory" in alarm)
+    if "advisory" in alarm:
+        _native.wake_on_backward()
+    if vote is not None:
+        vote.watch(session)
+    return True, ""
+
+
+def passes(pending: Pending, optimizer: Optimizer) -> str | None:
+    """A step of another optimizer that belongs to the second run: what becomes of it, "applied" or "left out" as in the
+    first; or None."""
+    is_bad = _native.window_verdict(optimizer, False)["kind"] == "alarm"
+    if optimizer is pending["optimizer"] or not any(
+        optimizer is o for o in pending["left_out" if is_bad else "jumped"]
+    ):
+        return None
+    return "left out" if is_bad else "applied"
+
+
+def give_up(optimizer: Optimizer, pending: Pending) -> None:
+    """A failure of ours, or a signal of the program's, ends a second run at its step, or before it has begun: the
+    program goes on as if there had been none. What of that has been done before is done once more, which changes
+    nothing."""
+    is_back = pending["optimizer"] is optimizer
+    in_any_case(
+        pending["isolation"].drop_recording,
+        pending["isolation"].let_go,
+        lambda: _native.rewind_end(is_back),
+        pending["isolation"].put_objects_back,
+        pending["weights"].put_back,
+        lambda: "others" in pending and pending["others"].put_back(),
+        lambda: as_before_second_run(optimizer, pending),
+        lambda: pending.get("vote") and pending["vote"].leave("the second run failed"),
+    )
+
+
+def as_before_second_run(optimizer: Optimizer, pending: Pending) -> bool:
+    """The second run went another way: the script goes on with the names, gradients and generators of the first."""
+    if pending["optimizer"] is not optimizer:
+        _native.rewind_forget()
+        return False
+    if not _native.rewind_undo():
+        return False
+    for p, grad in pending["grads"]:
+        p.grad = grad
+    return True

@@ -1,0 +1,154 @@
+"""--level tape: the operators of every step are recorded as it runs; a bad step is explained by issuing them again,
+without the program's code. What is read of a step is held, or copied before it is overwritten, until the next one
+begins.
+
+--tape-every N: one healthy step in N is recorded, as a template. Its operators are tried first on a bad step, on that
+step's own parameters, buffers, batch and random numbers; they stand for it only where its loss and gradients come out,
+bit for bit."""
+
+from __future__ import annotations
+
+from .. import _native
+from ..base import compat
+from ..capsules import capsule
+from ..program import step_start_state
+from ..report import incident
+from .way import BadStep, Outcome, Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Session
+
+LIMIT_MB = 2048  # of what a step reads, where no capsule may be written
+
+
+def _wanted(config):
+    """Of each step (0), of one in so many, or none at all (None)."""
+    if config.on_alarm == "raise" or config.level == "trace":
+        return None
+    return 0 if config.level == "tape" else config.tape_every or None
+
+
+def _option(config):
+    return "--level tape" if config.level == "tape" else f"--tape-every {config.tape_every}"
+
+
+class TapeLevel:
+    """The recording that the options ask for, from the first optimizer to the end of the program."""
+
+    def __init__(self):
+        self.is_on = False  # the operators of each step are recorded
+
+    def begin(self, session: Session) -> None:
+        """The program has an optimizer: from here on windows are recorded."""
+        every = _wanted(session.config)
+        if self.is_on or every is None or session.target is not None:
+            return
+        self.is_on = True
+        _native.set_tape_level((session.config.capsule_max or LIMIT_MB) << 20, every)
+        _native.tape_window_begins()
+
+    def end(self, session: Session) -> None:
+        """Says what was asked for and not recorded."""
+        if _wanted(session.config) is None or session.target is not None:
+            return
+        option = _option(session.config)
+        if self.is_on and _native.tape_level_lost():
+            session.not_watched(f"operators of steps on a device ({option}): watched as with gate")
+        elif not self.is_on and _native.counters()["backward_calls"]:
+            session.not_watched(f"operators of steps without an optimizer ({option}): watched as with gate")
+
+
+def attempt(step: BadStep) -> Outcome | Refused:
+    """Plays the tape of the current window, or the template of its optimizer. Where that did what the step did, the
+    alarm now tells why."""
+    session, optimizer = step.session, step.optimizer
+    if step.where not in ("window", "dropped") or step.vote is not None or not session.tape_level.is_on:
+        return Refused()
+    why = _native.tape_level_lacks(optimizer)
+    if why and session.config.level != "tape":
+        _native.tape_level_rests()
+        return Refused() if step.is_dropped else _explain_by_template(step)
+    if not why and compat.compiled_code_ran():
+        why = "compiled code ran, whose kernels are no operators"
+    if not why:
+        why = _play(session, optimizer, step.alarm, step.sinks, step.is_dropped)
+    _native.tape_level_rests()  # until the next window begins
+    return _give_up(f"tape: {why}") if why else Outcome()
+
+
+def _give_up(why):
+    _native.tape_clear()
+    step_start_state.forget()
+    return Refused(why)
+
+
+def _explain_by_template(bad):
+    session, optimizer = bad.session, bad.optimizer
+    step = _native.template_step(optimizer)
+    if step is None:  # nothing that could be said of it
+        return Refused()
+    why = (
+        "compiled code ran, whose kernels are no operators"
+        if compat.compiled_code_ran()
+        else _native.template_bind(optimizer)
+    )
+    if not why:
+        step_start_state.here(_native.window_generators(), is_past=True)
+        step_start_state.remember(session, optimizer)
+        capsule.describe(optimizer)
+        capsule.name_modules()
+        why = _conclude(
+            session,
+            bad.alarm,
+            incident.analyse(session, optimizer, bad.sinks),
+            False,
+            f"the operators of step {step}, recorded as it ran ({_option(session.config)}), were "
+            "issued again on what this "
+            f"step began with, without the program's code",
+        )
+    return _give_up(f"tape of step {step}: {why}") if why else Outcome()
+
+
+def _play(session, optimizer, alarm, sinks, lost):
+    """Why the tape does not tell; "": it does."""
+    step_start_state.here(_native.tape_generators(), is_past=True)
+    capsule.stop(session, optimizer, sinks=sinks if lost else (), raised=lost)
+    return _conclude(
+        session,
+        alarm,
+        incident.analyse(session, optimizer, sinks),
+        lost,
+        f"its operators were recorded as it ran ({_option(session.config)}) and issued again, "
+        "without the program's code",
+    )
+
+
+def _conclude(session, alarm, found, lost, how):
+    told = found.pop("tape")
+    if told["why_not"]:
+        return told["why_not"]
+    order_dependent = told["verdict"] == "order-dependent"
+    if not (order_dependent and not told["bad_again"]):
+        births = found.get("births")
+        if not births and (lost or not session.allowed.tensors):
+            return "it does not show where the value was born"
+        # What was there as the tape began, or was made by what is not on it, may have been computed in this step all
+        # the same.
+        if births and births[0]["phase"] == "memory" and not births[0]["op"]:
+            if told["refused"]:
+                return f"{', '.join(told['refused'][:3])} could not be recorded"
+            if _native.counters()["optimizers"] > 1:
+                return "the value was there when it began"
+        incident.apply(alarm, found)
+    alarm["rerun_by"], alarm["rerun"], alarm["rerun_verified"] = "tape", told["verdict"], told["verified"]
+    outcome = (
+        "loss and gradients came out with the same bits"
+        if told["verified"]
+        else "it failed again, with other bits"
+        if told["bad_again"]
+        else "the step came out finite"
+    )
+    alarm["rerun_text"] = f"{how}; {outcome}"
+    session.second_run.note_recorded()
+    return ""

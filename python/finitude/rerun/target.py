@@ -1,0 +1,438 @@
+"""What a process is that was started to run a step again: it comes to that step, records it and writes down what it
+found."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+import torch
+
+from .. import _native
+from ..base import compat
+from ..capsules import capsule
+from ..effects.object_snapshot import Ledger
+from ..errors import NonFiniteError
+from ..program import (
+    anomaly,
+    batch_source,
+    checkpoint_origin,
+    frames_at_raise,
+    nonfinite_state,
+    optimizer_members,
+    sinks as sinks_of,
+    step_start_state,
+)
+from ..report import impossible_state, incident
+from . import first_values, launch_command, overlay_fs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, NoReturn
+
+    from ..base.types import Findings, Optimizer, Order, Session, Sink, Tensor, Verdict, Window
+
+ENVIRONMENT = "FINITUDE_RESTART"  # of that process: the path of what it is to do
+
+
+class Target:
+    """In the second process: what it was sent to explain."""
+
+    def __init__(self, order: Order):
+        self.order = order
+        self.finished = self.at_end = self.has_begun = False
+        # What the program's objects held as the step began, where one that was left out may have left bad values there
+        self._ledger: Ledger | None = None
+        self.began = time.monotonic()
+
+    @classmethod
+    def from_environment(cls) -> Target | None:
+        path = os.environ.pop(ENVIRONMENT, None)
+        if not path:
+            return None
+        with open(path, encoding="utf-8") as f:
+            return cls(json.load(f))
+
+    def prepare(self) -> None:
+        """Before the program begins."""
+        checkpoint_origin.watch(impossible_state.note_loaded)
+        launch_command.restore_seeds(self.order["seeds"])
+        anomaly.watch()
+        torch.set_num_threads(self.order["threads"])
+
+    def directory(self) -> str | None:
+        """Where whoever waits for this process sees how far it is. None: all ranks run again, and share one."""
+        return None if self.order.get("ranks") else os.path.dirname(self.order["result"])
+
+    def arm(self, session: Session) -> None:
+        """From the start for the first step, else when the step before is applied. From a checkpoint on steps count
+        again: each is traced, and the first bad one is it."""
+        overlay_fs.hold_the_rest()
+        self.limit = capsule.limit(session)
+        if self.order.get("resumed"):
+            _native.trace_start()
+            _native.set_trace_level(True)
+            return
+        if (hand := self.order.get("hand")) is not None:
+            if hand <= 1:
+                _native.trace_start()
+            if hand == 0:
+                self._record_by_hand()
+            return
+        if self.order["first"] == 0:
+            _native.trace_start()
+            self.on_armed()
+        if self.order.get("capsule") and self.order["first"] == self.order["step"] and self.order.get("skips", 0) <= 1:
+            (_native.tape_start if self.order["first"] == 0 else _native.tape_when_armed)(self.limit)
+        if self.order["first"] < self.order["step"]:
+            _native.set_trace_level(True)  # a healthy step's trace is not kept
+        if self.order.get("made") is None:
+            self._arm_at(self.order["ordinal"])
+        else:
+            self.order["ordinal"] = -1  # not made yet
+
+    def _arm_at(self, ordinal):
+        _native.arm_at(ordinal, self.order["first"], self.order["step"], self.order["written"])
+
+    def was_made(self, session: Session, ordinal: int) -> None:
+        """An optimizer, by the thread that calls."""
+        if self.order["ordinal"] == -1 and session.makers.is_same(ordinal, self.order["made"]):
+            self.order["ordinal"] = ordinal
+            self._arm_at(ordinal)
+
+    def on_armed(self, optimizer: Optimizer | None = None) -> None:
+        """The traced step begins: code that was compiled in the first process runs op by op from here. optimizer: once
+        that has written, of whose step before the pre-hook runs; what it read and wrote is no part of the step, and no
+        start of it."""
+        step_start_state.here()
+        if optimizer is not None and self.order.get("capsule"):
+            optimizer.register_step_post_hook(self._previous_step_is_over)
+        if self.order["compiled"]:
+            torch.compiler.set_stance("force_eager")
+
+    def _previous_step_is_over(self, *_):
+        first, self.has_begun = not self.has_begun, True  # the hook stays: torch iterates over them while it is called
+        if first and _native.tape_on():
+            _native.trace_clear()
+            _native.trace_start()
+            _native.tape_clear()
+            _native.tape_start(self.limit)
+            step_start_state.here()
+
+    def hand_begins(self, session: Session, roots: Sequence[Tensor], is_wrapped: bool = False) -> bool:
+        """An engine call of a program without an optimizer. True: its end is of interest."""
+        wanted = self.order.get("hand")
+        if wanted is None:
+            return False
+        call, resumed = _native.hand_calls(), self.order.get("resumed")
+        if resumed and all(not isinstance(r, torch.Tensor) or _native.is_finite(r) for r in roots):
+            _native.trace_clear()
+        elif call + 2 == wanted and not resumed:
+            _native.trace_start()  # what spoils the parameters may be a derivative of the call before
+        elif call + 1 == wanted and not resumed:
+            self._record_by_hand(later=is_wrapped)
+            return is_wrapped
+        elif call == wanted or resumed:
+            overlay_fs.let_go()
+            sums, found = session.hand.explained(roots)
+            lost = [
+                ("loss", "loss", r)
+                for r in roots
+                if is_wrapped and isinstance(r, torch.Tensor) and not _native.is_finite(r)
+            ]
+            capsule.stop(session, None, sinks=lost, raised=bool(lost))  # others are told as backward begins
+            same = (
+                sums == self.order["expected"]["losses"]
+                and _native.checksum(torch.get_rng_state()) == self.order["expected"]["generator"]
+            )
+            self._write(session, same, found, bool(sums))
+        return False
+
+    def hand_ended(self) -> None:
+        """What torch.func computes in that call is of tensors that live in it alone: a tape begins behind it."""
+        if self.order.get("capsule"):
+            _native.tape_start(self.limit)
+        step_start_state.here()
+
+    def _record_by_hand(self, later=False):
+        if self.order.get("capsule") and not later:
+            _native.tape_start(self.limit)
+        self.on_armed()
+
+    def _is_mine(self, optimizer: Optimizer | None, after: int = 0) -> bool:
+        window = _native.window(optimizer)
+        if self.order.get("skips"):
+            return False  # no step is
+        if self.order.get("resumed"):
+            return (
+                window["ordinal"] == self.order["ordinal"]
+                and after == 0
+                and _native.window_verdict(optimizer, False)["kind"] == "alarm"
+            )
+        return window["ordinal"] == self.order["ordinal"] and window["step"] - after == self.order["step"]
+
+    def begins(self, session: Session, optimizer: Optimizer, bad: Sink | None) -> Verdict:
+        """The first step of that optimizer comes. bad: (kind, name, tensor) of what it begins with that is not finite,
+        or None."""
+        if self.order.get("memory") and self._is_mine(optimizer):
+            self._write(session, False, first_values.unwritten(session, optimizer, self.order), True, in_memory=True)
+        if self.order.get("start") and self._is_mine(optimizer):
+            if (found := first_values.compared(session, optimizer, self.order)) is not None:
+                self._write(session, False, found, True, in_memory=True)
+            if bad is None or list(bad[:2]) != self.order["start"][:2]:
+                self._write(session, False, {"births": []}, False)  # what it would fail at later is another matter
+        if bad is None:
+            return None
+        return (
+            self.finish(session, optimizer, [bad])
+            if self._is_mine(optimizer)
+            else self._left_out_before(optimizer) is not None
+        )
+
+    def _left_out_before(self, optimizer):
+        """What became of that window in the first run, if it was bad and left out: it is so again, or another program
+        would follow."""
+        if self.order.get("resumed"):
+            return None
+        window = _native.window(optimizer)
+        return next((d for d in self.order.get("decided", ()) if d[:2] == [window["ordinal"], window["step"]]), None)
+
+    def _arm_behind(self, step):
+        """The step to be recorded follows one that is left out, so that no step is applied before it."""
+        if step[0] != self.order["ordinal"] or step[1] + 1 != self.order["first"] or _native.trace_on():
+            return
+        _native.trace_start()
+        if self.order.get("capsule") and self.order["first"] == self.order["step"]:
+            _native.tape_start(self.limit)
+        self.on_armed()
+        watched = sinks_of.watched_optimizers()
+        self._ledger = Ledger(sys._getframe(), [p for o in watched for p in optimizer_members.parameters(o)], watched)
+
+    def on_window(self, session: Session, optimizer: Optimizer, dropped: Sequence[Any]) -> bool | None:
+        if (step := self._left_out_before(optimizer)) is not None:
+            _native.consume_losses(optimizer)
+            if step[2]:
+                session.holds.release()
+                _native.put_back(batch_source.iterates_data())
+                self._arm_behind(step)
+                raise NonFiniteError(step[2])
+            session.scaling.look_for(optimizer)
+            session.draws.note()
+            left_out = session.go_on_without(optimizer, step[1])
+            self._arm_behind(step)
+            return left_out
+        if not self._is_mine(optimizer) or self.order["written"]:
+            if self._is_mine(optimizer, after=1) and self.order["written"]:
+                self.finish(session, optimizer, [])
+            return None
+        earlier = (
+            nonfinite_state.sinks(session, optimizer)
+            if self.order["first"] < self.order["step"] or self.order.get("damaged")
+            else []
+        )
+        self.finish(session, optimizer, earlier or sinks_of.of_optimizer(optimizer))
+
+    def on_left_bad(self, session: Session, optimizer: Optimizer) -> None:
+        """A backward has left gradients that are not finite, which the script is going to drop."""
+        if self.order.get("dropped") and self._is_mine(optimizer):
+            self.finish(session, optimizer, sinks_of.of_optimizer(optimizer))
+
+    def on_searched(self, session: Session, optimizer: Optimizer, sinks: Sequence[Sink], before: Any) -> None:
+        if self._is_mine(optimizer):
+            self.finish(session, optimizer, sinks)
+
+    def on_written(self, session: Session, optimizer: Optimizer, sinks: Sequence[Sink]) -> None:
+        window = _native.window(optimizer)
+        step = window["step"] - 1
+        if window["ordinal"] != self.order["ordinal"]:
+            return
+        if self.order.get("resumed"):
+            self.finish(session, optimizer, sinks, written_at=self.order["step"])
+        if step == self.order["step"] and self.order["written"] or self.order["first"] <= step < self.order["step"]:
+            self.finish(session, optimizer, sinks, written_at=step)
+
+    def on_searched_well(self, session: Session, optimizer: Optimizer, window: Window, before: Any) -> None:
+        """A step that searched along a line came to something finite."""
+
+    def on_scaler_skip(self, session: Session, optimizer: Optimizer, beyond: bool) -> None:
+        """A GradScaler left a step out, `beyond` what it may. Of several in a row each is a window of its own."""
+        if not self.order.get("skips") or _native.window(optimizer)["ordinal"] != self.order["ordinal"]:
+            return
+        left = self.order["skips"] - session.scaling.skipped[self.order["ordinal"]]
+        if beyond if self.order.get("resumed") else left == 0:
+            self.finish(session, optimizer, sinks_of.of_optimizer(optimizer))
+        _native.trace_clear()
+        if left == 1 and self.order.get("capsule"):
+            _native.tape_start(capsule.limit(session))
+
+    def failed(self, session: Session) -> NoReturn:
+        """A failure of ours: this process has nothing to tell."""
+        os._exit(3)
+
+    def program_ended(self, session: Session, error: BaseException | None) -> NoReturn:
+        if not self.finished:
+            found = (
+                sinks_of.pending_window(session)
+                or sinks_of.derivative(session, error)
+                or sinks_of.value_in_frames(session, error)
+            )
+            if found is not None:
+                self.finish(session, found[0], found[2], raised=True)
+            if sinks_of.lost_window(session) is not None:
+                self.finish(session, None, [])
+            if sinks_of.checked_window(session) is not None:
+                if looked := sinks_of.looked_at():
+                    capsule.stop(session, self._mine(), sinks=[("loss", "loss", loss) for loss in looked], raised=True)
+                else:
+                    self.order["capsule"] = None  # nothing that a replay could come to
+                # Where the first run knew the loss by its exception alone, the optimizer is the one that it named.
+                named = self.order["expected"].get("gradients") is not None
+                self.finish(session, self._mine() if named else None, [], raised=error is not None)
+            if error is None and self.order["first"] < self.order["step"]:
+                self._look_a_last_time(session)
+            if error is not None and frames_at_raise.is_about_values(error):
+                self.order["capsule"] = None  # no tensor is left that a replay could come to
+                session.second_run.note_without_tensor()
+                self.finish(session, self._mine(), [], raised=True)
+        os._exit(3)
+
+    def row_dropped(self, session: Session) -> None:
+        """The script has dropped as many steps in a row as --max-skips. Where the first run reported that it ended
+        there."""
+        waits = _native.waiting_checks()[0]
+        if (waits["ordinal"], waits["step"]) == (self.order["ordinal"], self.order["step"]):
+            self.program_ended(session, None)
+
+    def row_raised(self, session: Session, error: BaseException) -> None:
+        """The same of backward passes that raised."""
+        optimizer = self._mine()
+        if optimizer is not None and _native.window(optimizer)["step"] == self.order["step"]:
+            self.program_ended(session, error)
+
+    def _mine(self):
+        return next(
+            (o for o in sinks_of.watched_optimizers() if _native.window(o)["ordinal"] == self.order["ordinal"]), None
+        )
+
+    def _look_a_last_time(self, session):
+        """What was found bad as the program ended may have been written after the last step."""
+        for optimizer in sinks_of.watched_optimizers():
+            if self._is_mine(optimizer) and (found := nonfinite_state.sinks(session, optimizer)):
+                self.at_end = True
+                self.finish(session, optimizer, found)
+
+    def finish(
+        self,
+        session: Session,
+        optimizer: Optimizer | None,
+        sinks: Sequence[Sink],
+        written_at: int | None = None,
+        raised: bool = False,
+    ) -> NoReturn:
+        """Analyses, writes the result and ends this process without running any more of the user's code. raised: by the
+        script, before a loss among the sinks came to backward."""
+        self.finished = True
+        overlay_fs.let_go()
+        capsule.stop(session, optimizer, parameters=written_at is not None, sinks=sinks, raised=raised)
+        expected = self.order["expected"]
+        if (told_late := expected.get("late")) is not None:
+            verified = optimizer is not None and incident.is_as_told(optimizer, told_late)
+        else:
+            now = incident.fingerprint(optimizer)
+            verified = written_at is not None or all(
+                now[key] == value for key, value in expected.items() if value is not None
+            )
+        if self._ledger is not None:
+            names = {id(b): name for name, b in optimizer_members.buffers(optimizer)} if optimizer is not None else {}
+            session.told.known.carried += [(left.name, t) for left in self._ledger.left(names) for t in left.tensors]
+        other = incident.other_values(self.order["named"]) if verified and not self.order["compiled"] else []
+        found = incident.analyse(session, optimizer, sinks, swallowed=self.order["swallowed"])
+        if not verified and written_at is None and incident.is_elsewhere(self.order, optimizer, sinks):
+            found = {"births": []}
+        if optimizer is not None:
+            checkpoint_origin.tell(found, optimizer)
+        self._write(session, verified and not other, found, bool(found["births"]), written_at, other)
+
+    def _write(
+        self,
+        session: Session,
+        verified: bool,
+        found: Findings,
+        failed_again: bool,
+        written_at: int | None = None,
+        other: Sequence[str] = (),
+        in_memory: bool = False,
+    ) -> NoReturn:
+        """The result, and the end of this process. failed_again: something came out that is not finite. other: names of
+        other data than in the first run. in_memory: it began with memory that nobody had written."""
+        self.finished = True
+        overlay_fs.let_go()
+        if found["births"]:
+            batch_source.name_loop_line(found["births"][0])
+        where = "on all ranks" if self.order.get("ranks") else "in a second process"
+        way = f"run again from {self.order.get('resumed') or 'its start'} {where}" + (
+            ", this step eagerly" if self.order["compiled"] else ""
+        )
+        if in_memory:
+            verdict, text = "transient", f"the program was {way} up to its first step, with other bytes in fresh memory"
+        elif written_at is not None:
+            verdict, text = "persistent", f"the program was {way}; step {written_at} of the optimizer wrote it again"
+        elif verified:
+            same = "loss and gradients came out with the same bits"
+            if "late" in self.order["expected"]:
+                same, verified = (
+                    "loss came out with the same bits, gradients with as many values that are not finite",
+                    False,
+                )
+            verdict, text = "persistent", f"the program was {way}; {same}"
+        elif other:
+            verdict, text = "persistent", f"{way}; it failed again, on other data ({', '.join(other[:3])})"
+        elif failed_again:
+            verdict = "persistent" if self.order["compiled"] else "order-dependent"
+            text = f"{way}; it failed again, with other bits"
+        elif self.order["compiled"]:
+            verdict, text = "order-dependent", f"{way}; the step came out finite: {compat.ONLY_COMPILED}"
+        else:
+            verdict, text = "transient", f"{way}; the step came out finite"
+        told = session.report.not_watched[:]
+        # Of a step that is looked at again for an advisory alone and has nothing to it, nothing is kept.
+        nothing = verdict == "transient" or self.order.get("swallowed") and not found["births"]
+        written = None if nothing else self._write_capsule(session, found, verdict, verified, text)
+        temporary = self.order["result"] + ".tmp"
+        with open(temporary, "w", encoding="utf-8") as f:
+            json.dump(
+                {
+                    "findings": found,
+                    "rerun": verdict,
+                    "verified": verified,
+                    "text": text,
+                    "step": self.order["step"] if written_at is None else written_at,
+                    "capsule": written,
+                    "found_in": None if self.at_end else "window" if written_at is None else "written",
+                    "seconds": time.monotonic() - self.began,
+                    "no_capsule": next((w for w in session.report.not_watched if w not in told), ""),
+                },
+                f,
+            )
+        os.replace(temporary, self.order["result"])
+        os._exit(0)
+
+    def _write_capsule(self, session, found, verdict, verified, text):
+        folder = self.order.get("capsule")
+        if not folder or not os.path.isdir(os.path.dirname(folder)):
+            _native.tape_clear()
+            return None
+        if self.order["first"] < self.order["step"]:  # none was on the tape
+            return None
+        alarm = {
+            **self.order["alarm"],
+            "rerun": verdict,
+            "rerun_by": "restart",
+            "rerun_verified": verified,
+            "rerun_text": text,
+        }
+        incident.apply(alarm, found)
+        return capsule.write(session, alarm, folder)

@@ -1,0 +1,104 @@
+"""--level trace: a bad step is explained by what was recorded as it ran. Its tape, which a capsule and a fix that is
+tried need, comes of a second run in place, where one is possible."""
+
+from __future__ import annotations
+
+from .. import _native
+from ..base import compat
+from ..capsules import capsule
+from ..program import ranks
+from ..report import incident
+from . import call_again, rewind
+from .way import BadStep, Outcome, Refused, Way, climb
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Alarm, Session, Verdict
+
+RUN = ("rerun", "rerun_by", "rerun_text", "rerun_verified")
+FOUND = ("births", "cause", "fix", "path")
+HOW = "every op was recorded as the step ran (--level trace)"
+# In place: that step, and no other, is recorded.
+FOR_TAPE = Way("call", call_again.attempt), Way("rewind", rewind.attempt)
+
+
+def is_possible(session: Session, where: str) -> bool:
+    """Is there a trace of steps, from while they ran the first time? where the bad value is: of those that came up
+    before the step, it tells nothing."""
+    return (session.config.level == "trace" or _native.has_traced_first_step()) and where not in ("earlier", "start")
+
+
+def attempt(step: BadStep) -> Outcome | Refused:
+    """The way for a step that was traced. Where its tape is wanted too, it runs again for that."""
+    if not is_possible(step.session, step.where) or not _explain(step):
+        return Refused()
+    if step.is_dropped:
+        return Outcome()
+    return Outcome(runs_again=bool(step.session.part(step.session.traced.begin, step)))
+
+
+def _explain(step):
+    """The step was traced while it ran the first time. False: it was not, or the trace cannot tell."""
+    session, optimizer, alarm, sinks = step.session, step.optimizer, step.alarm, step.sinks
+    is_first = _native.has_traced_first_step()
+    if not _native.trace_on():
+        return False
+    if is_first:
+        capsule.stop(session, optimizer, sinks=sinks)
+    found = incident.analyse(session, optimizer, sinks, incident.MAX_OPS if not is_first else 0)
+    if not is_first:
+        session.report.trace_ops = found.pop("ops", None)
+        _native.trace_start()
+    explained = incident.apply(alarm, found)
+    if is_first and explained:
+        session.second_run.note_recorded()
+    elif is_first:
+        capsule.drop()
+    if explained:
+        why = "the first one is, where the program cannot be started again" if is_first else "--level trace"
+        alarm["rerun_by"], alarm["rerun_text"] = "trace", f"every op was recorded as the step ran ({why})"
+    # What a compiled kernel did inside is not in the trace: another way may run it eagerly and know better. Of a first
+    # step there is none.
+    return explained and (is_first or not compat.compiled_code_ran())
+
+
+class Traced:
+    """An alarm that its trace has explained, while its step runs again for the tape."""
+
+    def __init__(self):
+        self._alarm: Any = None  # it, and a copy of what it was before that second run
+
+    def begin(self, step: BadStep) -> bool:
+        """The alarm is explained by its trace. True: returning from the vetoed call runs its step again."""
+        session, alarm = step.session, step.alarm
+        self._alarm = None
+        if session.config.level != "trace" or step.where != "window" or session.config.on_alarm == "raise":
+            return False
+        if session.second_run.is_recorded or not capsule.wanted(session):
+            return False
+        if ranks.several() or not session.second_runs.take_in_place():
+            return False
+        self._alarm = alarm, dict(alarm)
+        alarm["rerun_text"] = ""
+        outcome = climb(FOR_TAPE, step)
+        if outcome is not None and outcome.runs_again:
+            return True
+        self.ended(session, alarm, outcome is not None)
+        return False
+
+    def ended(self, session: Session, alarm: Alarm, verdict: Verdict) -> Verdict:
+        """verdict: of the second run. True: the alarm is explained, by that or by its trace."""
+        (traced, before), self._alarm = self._alarm or (None, None), None
+        if traced is not alarm:
+            return verdict
+        if not verdict:
+            why = alarm["rerun_text"] or "no way"
+            session.not_watched(f"a capsule of step {alarm['step']} (--level trace): it was not run again ({why})")
+            alarm.update({key: before[key] for key in (*RUN, *FOUND)})  # type: ignore[index]  # as `traced` is
+            return True
+        if not alarm["births"]:
+            alarm.update({key: before[key] for key in FOUND})  # type: ignore[index]  # as `traced` is
+        alarm["rerun_by"], alarm["rerun_text"] = "trace", f"{HOW}; for its capsule it was {alarm['rerun_text']}"
+        return True

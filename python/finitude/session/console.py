@@ -1,0 +1,96 @@
+"""What a person is told of an alarm while the program runs: the whole report, one line, or nothing."""
+
+from __future__ import annotations
+
+from ..base import secrets
+from ..base.plain_json import safe
+from ..base.say import say
+from ..program import ranks
+from ..report import one_line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Alarm
+    from ..report.document import Report
+
+MOST_LINES = 10  # about alarms of one kind
+
+
+class Teller:
+    def __init__(self, report: Report):
+        self.report = report
+        self.show: Any = None  # takes a report (document, text) instead of stderr, and says whether it did
+        self.later: Alarm | None = None  # an alarm that a second run of all ranks is to explain once they have ended
+        self._told = {}  # what kind of alarm -> how often it was told of in one line
+        self._births = {}  # place of a birth -> the step whose report told of it
+
+    def tell(self, alarm: Alarm, brief: bool = False) -> None:
+        """What of the alarm a person is to hear, once it is on disk."""
+        text, document = self._words(alarm, brief)
+        self.report.save(is_told=bool(text))
+        if text and not (document and self.show is not None and self.show(document, text)):
+            _say(text)
+
+    def _words(self, alarm, brief):
+        """(text, its document): the report of an alarm; of one like others before, that no second run explained, one
+        line; of many, nothing. brief: the alarm before it has said the same."""
+        if brief:
+            return _line(alarm, f" ({alarm['rerun_text']})"), None
+        if "repeat_of" in alarm and alarm["action"] != "stopped":
+            key = alarm["optimizer"], alarm["repeat_of"]
+            self._told[key] = self._told.get(key, 0) + 1
+            if self._told[key] > MOST_LINES:
+                return "", None
+            return _line(
+                alarm,
+                f"; as step {alarm['repeat_of']}" + "; further ones are only counted" * (self._told[key] == MOST_LINES),
+            ), None
+        if "repeat_of" in alarm:
+            return _line(alarm, f"; as step {alarm['repeat_of']}"), None
+        what = (alarm["sink"]["kind"], alarm["harmless"], alarm["optimizer"])
+        if alarm["rerun_by"] == "none" and what in self._told and "stopped" not in alarm["action"]:
+            self._told[what] += 1
+            last = "; further ones are only counted" if self._told[what] == MOST_LINES else ""
+            return _line(alarm, last) if self._told[what] <= MOST_LINES else "", None
+        self._told.setdefault(what, 0)
+        if alarm["births"] and "stopped" not in alarm["action"]:
+            birth = alarm["births"][0]
+            place = (
+                alarm["optimizer"],
+                *(birth[key] for key in ("phase", "op", "file", "line", "module", "node")),
+                alarm["cause"]["class"],
+            )
+            if (first := self._births.setdefault(place, alarm["step"])) != alarm["step"]:
+                return _line(alarm, f"; born as in step {first}: {one_line.born(birth)}"), None
+        if (
+            ranks.several()
+            and alarm["sink"]["kind"] != "loss"
+            and all(b["phase"] == "communication" for b in alarm["births"])
+        ):
+            return _line(
+                alarm
+            ), None  # averaged gradients are bad everywhere; the rank whose own loss is bad tells more
+        document = self.report.document()
+        document["alarms"] = safe(secrets.hidden([alarm if alarm is not self.later else _to_come(alarm)]))
+        document["advisories"] = []
+        document.pop("trace", None)
+        return self.report.text(document), document
+
+
+def _line(alarm, more=""):
+    return f"finitude: step {alarm['step']}: {alarm['text']}, {alarm['action']}{more}\n"
+
+
+def _to_come(alarm):
+    """As it is told of before its explanation, which is not there yet, and needs no other level."""
+    cause = {**alarm["cause"], "text": "being explained: all ranks are run again together once they have ended"}
+    return {**{key: value for key, value in alarm.items() if key != "level"}, "cause": cause}
+
+
+def _say(text):
+    rank, size = ranks.world()
+    if size > 1:
+        text = "".join(f"[rank {rank}] {line}" for line in text.splitlines(keepends=True))
+    say(text)

@@ -1,0 +1,169 @@
+"""What is done about a bad step: it is explained, reported, and the policy carried out. Each part has its own guard
+(Failures.part): an internal failure costs that part, never the decision."""
+
+from __future__ import annotations
+
+from .. import _native
+from ..alarms import nonfinite_weights, script_handled
+from ..capsules import capsule
+from ..errors import NonFiniteError
+from ..program import batch_source, ranks, step_wrapper
+from ..report import growth, incident, one_line
+from ..rerun import alarm_correlation, ladder, rank_vote, restart, rewound, traced
+from ..rerun.way import BadStep, climb
+from . import program_exit, settled
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..base.types import Alarm, Optimizer, Session, Sink, Tensor, Verdict
+
+
+def act(
+    session: Session,
+    optimizer: Optimizer,
+    alarm: Alarm,
+    sinks: Sequence[Sink],
+    where: str = "window",
+    undone: bool = False,
+    rerun_wanted: bool = True,
+    loss: Tensor | None = None,
+) -> Verdict:
+    """Explains the alarm and carries out the policy. True: veto. "again": the window runs a second time. None:
+    apply.
+
+    where the bad value is: "window", open at `step`; "skipped", the same of one that a GradScaler has skipped;
+    "written" by the step just taken; made by a "search" along a line; "earlier", by an unknown step; there at the
+    "start". undone: what the step wrote has been put back. loss: the bad one that a search began with."""
+    session.acting.begin(alarm, where == "written", undone)
+    session.part(program_exit.begin, session, alarm)
+    session.part(session.told.note_bad, sinks)
+    is_traced = traced.is_possible(session, where)
+    vote = (
+        session.part(rank_vote.vote_on, session, optimizer, alarm)
+        if rerun_wanted and where == "window" and session.config.level == "gate"
+        else None
+    )
+    kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
+    if rerun_wanted and session.part(alarm_correlation.runs_again, session, alarm, kind, where, is_traced, vote):
+        found_at = alarm["step"]
+        step = BadStep(session, optimizer, alarm, sinks, where, undone, loss, vote)
+        outcome = session.part(climb, ladder.ALL, step, session.part)
+        if outcome is not None and outcome.runs_again:
+            return "again"  # second_run_ended continues from here
+        if where == "start":
+            incident.as_loaded_state(alarm)
+            session.unwritten.asked(alarm)
+        elif where == "earlier":
+            nonfinite_weights.tell_writer(alarm, found_at, outcome.found_in if outcome is not None else "")
+    elif vote:
+        vote.cast("it runs no more steps again")
+    return conclude(session, optimizer, alarm, where in ("written", "search"), undone)
+
+
+def second_run_ended(session: Session, optimizer: Optimizer) -> Verdict:
+    """A rewind has come to a step. What it shows goes into its alarm; the next way, or the policy, has its turn."""
+    alarm = session.second_run.take()
+    session.second_run.join(alarm["vote"])
+    session.acting.begin(alarm["alarm"])
+    verdict = session.part(rewound.end, session, optimizer, alarm)
+    _native.consume_losses(optimizer)
+    if verdict == "again":
+        return verdict
+    if "advisory" in alarm["alarm"]:
+        script_handled.end(session, alarm["alarm"], verdict, alarm["optimizer"])
+        return None if alarm["optimizer"] is optimizer else session.on_window(optimizer)
+    if not session.traced.ended(session, alarm["alarm"], verdict):
+        session.part(restart.run, session, alarm["alarm"], alarm["expected"])
+    if (own := alarm["optimizer"]) is optimizer:
+        return conclude(session, own, alarm["alarm"])
+    alarm["alarm"]["rerun_text"] += (
+        f"; the program continues at a step of {type(optimizer).__name__} that the first run did not take"
+    )
+    _native.consume_losses(own)
+    conclude(session, own, alarm["alarm"], lost=True)
+    return session.on_window(optimizer)
+
+
+def conclude(
+    session: Session,
+    optimizer: Optimizer,
+    alarm: Alarm,
+    written: bool = False,
+    undone: bool = False,
+    lost: bool = False,
+) -> Verdict:
+    """Nothing more is found out about the alarm: it is reported, and the policy carried out. written: by a step that
+    was taken; undone: what it wrote has been put back; lost: the program is not at that step any more."""
+    ordinal = alarm.get("optimizer_ordinal", 0)
+    session.acting.begin(alarm, written, undone)
+    session.part(nonfinite_weights.applied_before, session, optimizer, alarm)
+    session.part(session.unwritten.tell, session, optimizer, alarm)
+    session.part(growth.tell_weights, session, optimizer, alarm)
+    if session.saved:
+        alarm["saved"] = dict(session.saved)
+    recorded = session.second_run.take_recorded() and capsule.wanted(session)
+    if session.part(session.allowed.covers, alarm):
+        _native.tape_clear()
+        session.report.unexplained = None
+        session.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
+        return None
+    if recorded:
+        alarm["capsule"] = session.part(capsule.write, session, alarm, beside=True)
+    alarm.pop("optimizer_ordinal", None)
+    session.part(session.told.point_back, ordinal, alarm)
+    session.part(session.told.tell, optimizer, alarm)
+    session.report.add_alarm(alarm)
+    call = alarm["step"] + session.scaling.skipped[ordinal]  # steps that a GradScaler skipped are in the row too
+    action = session.policy.on_alarm(ordinal, call, alarm["harmless"])
+    session.acting.note_action(action)
+    if action == "rollback" and alarm["weights"] == "damaged":
+        action = "stop"
+        alarm["text"] += "; there is no copy to roll back to (--undo-mb)"
+    elif action == "rollback":
+        action = "skip"
+    if lost and action == "warn":
+        action = "skip"  # nothing is left that could be applied
+    if session.second_run.vote is not None and session.second_run.vote.parted:
+        action = "stop"
+    elif not written or undone:
+        action = ranks.may_do_alone(
+            action, alarm, lambda: rank_vote.all_see(session, optimizer, ordinal, alarm, undone)
+        )
+    skipped = (
+        "the step was undone" if undone else "reported, the step is applied" if written else "the step was skipped"
+    )
+    stopped = "the step was undone, stopped" if undone else alarm.get("action", "stopped")
+    alarm["action"] = {"warn": "reported, the step is applied", "skip": skipped}.get(action, stopped)
+    session.part(
+        settled.tell,
+        session,
+        optimizer,
+        alarm,
+        ordinal,
+        action,
+        action != "warn" and (undone or not written),
+        max(session.told.repeats.row(ordinal), session.policy.in_a_row(ordinal)),
+    )
+    session.part(session.teller.tell, alarm, brief=alarm is session.told.follower)
+    for inner in step_wrapper.inside(optimizer) if action != "warn" and not written else ():
+        _native.close_window(inner)
+    if action in ("stop", "raise"):
+        session.part(rank_vote.part, session.second_run.vote)
+        session.part(session.told.repeats.stopped)
+        session.part(session.holds.release)
+        if undone or not written:
+            session.part(lambda: _native.put_back(batch_source.iterates_data()))
+        text = one_line.message(session.report, alarm, "; the step was undone" * undone)
+        if not written:
+            session.note_decided(ordinal, alarm["step"], text)
+        raise NonFiniteError(text, report=alarm)
+    if written and not undone:
+        return None
+    if action == "skip":
+        if not written:
+            session.note_decided(ordinal, alarm["step"])
+        return session.part(session.go_on_without, optimizer, alarm["step"], otherwise=True)
+    session.part(session.holds.release)
+    return None

@@ -1,0 +1,207 @@
+"""Steps that the script drops itself, one after another: the run has stopped learning, and the script says nothing."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+
+from .. import _native
+from ..alarms import script_handled
+from ..base.plain_json import number
+from ..errors import NonFiniteError
+from ..program import anomaly, frames_at_raise, optimizer_members, ranks, sinks as sinks_of
+from ..report import incident, one_line
+from ..rerun import ladder, restart
+from ..rerun.way import BadStep, climb
+from . import program_exit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..base.types import Alarm, Optimizer, Session, Sink, Window
+
+SCALER_ROW = 20  # steps that a search for a loss scale may take: src/decide/scaler.h
+FALLS = 0.75  # a scale that comes down does so to a half, a fourth or a tenth
+
+
+class Drops:
+    def __init__(self, session: Session):
+        self.session = session
+        self.begun = {}  # number of an optimizer -> step and fingerprint of the first bad window of the row
+        self.caught = (-1, 0)  # after so many applied steps: backward passes that raised since
+        _native.watch_drops(max(1, session.config.max_skips))
+
+    def begins(self, optimizer: Optimizer) -> None:
+        """A backward has left gradients that are not finite, and the one before did not."""
+        session = self.session
+        if session.second_run.pending is not None:
+            return
+        if session.target is not None:
+            session.target.on_left_bad(session, optimizer)
+            return
+        window = _native.window(optimizer)
+        self.begun[window["ordinal"]] = window["step"], incident.fingerprint(optimizer)
+
+    def grown(self, optimizer: Optimizer) -> bool | None:
+        """A row is as long as --max-skips, and another backward has come. True: it has been reported. May raise
+        NonFiniteError."""
+        session, window = self.session, _native.window(optimizer)
+        if session.target is not None or session.second_run.pending is not None:
+            return None
+        row, is_norm = next((r[3], r[5]) for r in _native.open_drops() if r[0] == window["ordinal"])
+        sinks = [] if is_norm else sinks_of.of_optimizer(optimizer)
+        if not is_norm and not sinks or row < SCALER_ROW and _is_search(window, row):
+            return None
+        step, expected = self.begun.pop(window["ordinal"], (window["step"], None))
+        alarm = self._alarm(optimizer, window, step, row, is_norm, sinks)
+        if session.config.on_alarm == "raise":
+            incident.passed_over(alarm, "--on-alarm raise runs no step again")
+        elif not is_norm:
+            self._explain(optimizer, alarm, sinks, expected)
+        return self._decide(optimizer, alarm)
+
+    def asked(self, count: int) -> bool | None:
+        """So many calls of autograd.grad or torch.func in a row gave gradients that were not finite, or were given such
+        a loss, and no step followed. True: it has been reported. May raise NonFiniteError."""
+        session = self.session
+        if session.second_run.pending is not None or not _native.waiting_checks():
+            return None
+        if session.target is not None:
+            session.target.row_dropped(session)
+            return None
+        script_handled.tell_checked(session, _native.dropped_checks())
+        alarm = script_handled.row_alarm(session, count)
+        program_exit.begin(session, alarm)
+        return self._decide(None, alarm)
+
+    def raised(self, error: BaseException) -> None:
+        """A backward pass has raised. Where that is about a value that is not finite, and the script has caught as many
+        in a row as --max-skips, it is an alarm. May raise NonFiniteError."""
+        session, applied = self.session, _native.counters()["steps"]
+        if session.second_run.pending is not None:
+            return
+        if not isinstance(error, Exception) or isinstance(error, NonFiniteError):
+            return
+        if not (anomaly.found(error) or _native.pending_bad_losses() or frames_at_raise.is_about_values(error)):
+            return
+        self.caught = (applied, self.caught[1] + 1 if self.caught[0] == applied else 1)
+        count = self.caught[1]
+        if count != max(1, session.config.max_skips):
+            return
+        if session.target is not None:
+            session.target.row_raised(session, error)
+            return
+        alarm = program_exit.of_exception(
+            session,
+            error,
+            f"the script dropped {count} steps in a row by itself: it caught the {type(error).__name__} that backward "
+            "raised; nothing has been learned meanwhile",
+            "stopped",
+        )
+        if alarm is not None:
+            self._decide(None, alarm)
+
+    def _alarm(
+        self, optimizer: Optimizer, window: Window, step: int, row: int, is_norm: bool, sinks: Sequence[Sink]
+    ) -> Alarm:
+        session = self.session
+        losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
+        kind, name = (
+            ("loss", "loss")
+            if losses
+            else sinks[0][:2]
+            if sinks
+            else ("gradient", optimizer_members.names(optimizer)[0])
+        )
+        alarm = session.new_alarm(optimizer, kind, name, step=step)
+        if losses:
+            alarm["loss"] = number(float(losses[0]["value"]))
+        what = (
+            "loss was not finite" if losses else "gradient norm overflowed" if is_norm else "gradients were not finite"
+        )
+        alarm["text"] = script_handled.row_text(row, what, step)
+        if is_norm:
+            alarm["births"] = [incident.birth("backward", "aten::linalg_vector_norm", *window["norm_place"])]
+            alarm["cause"] = incident.cause(
+                "clipping", "the norm of finite gradients overflowed, and the script drops the step for that"
+            )
+        program_exit.begin(session, alarm)
+        return alarm
+
+    def _explain(self, optimizer, alarm, sinks, expected):
+        session = self.session
+        if ranks.several():
+            restart.run(
+                session, alarm, expected or incident.fingerprint(optimizer), "dropped"
+            )  # of all ranks, once they have ended
+        elif not session.second_runs.take(
+            alarm["sink"]["kind"],
+            False,
+            session.allowed.is_any(),
+            session.config.level == "trace",
+        ):
+            incident.passed_over(alarm, "no second run was tried any more")
+        else:
+            step = BadStep(session, optimizer, alarm, sinks, "dropped", expected=expected, is_dropped=True)
+            climb(ladder.AFTERWARDS, step)
+            session.second_run.take_recorded()  # a capsule of a dropped step is not written: the tape goes
+
+    def _decide(self, optimizer: Optimizer | None, alarm: Alarm) -> bool:
+        session = self.session
+        session.report.unexplained = None
+        if session.allowed.covers(alarm):
+            session.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
+            return True
+        goes_on = session.config.on_alarm == "warn"
+        alarm["action"] = "reported, the script drops the step" if goes_on else "stopped"
+        alarm.pop("optimizer_ordinal", None)
+        session.report.add_alarm(alarm)
+        session.teller.tell(alarm)
+        if not goes_on:
+            _native.consume_losses(optimizer)
+            raise NonFiniteError(one_line.message(session.report, alarm), report=alarm)
+        return True
+
+
+def _is_search(window, row):
+    """A scale is looked for: finite losses, gradients that overflow, a scale that is large enough to come down. Of a
+    scaler of the program's own the scale is not known; but the weights stay as they are meanwhile, so what shrinks from
+    one backward to the next is the scale."""
+    if any(loss["bad"] for loss in window["losses"]):
+        return False
+    scaler = next((s for s in optimizer_members.instances(torch.amp.GradScaler) if s._enabled), None)
+    if scaler is not None:
+        return float(scaler.get_scale()) >= 1
+    values = [abs(float(loss["value"])) for loss in window["losses"] if loss["owned"]][-row:]
+    falls = sum(later < FALLS * earlier for earlier, later in itertools.pairwise(values))
+    return len(values) > 2 and falls >= 0.8 * (len(values) - 1)
+
+
+def begins(session: Session, optimizer: Optimizer) -> None:
+    session.drops.begins(optimizer)
+
+
+def grown(session: Session, optimizer: Optimizer) -> bool | None:
+    return session.drops.grown(optimizer)
+
+
+def asked(session: Session, count: int) -> bool | None:
+    return session.drops.asked(count)
+
+
+def raised(session: Session, error: BaseException) -> None:
+    script_handled.backward_raised(session, error)
+    session.drops.raised(error)
+
+
+def at_end(session: Session, told: bool) -> None:
+    """Counts what is dropped and no step told of; then, as what ended the program, what the last backward has left."""
+    session.report.unapplied = _native.unapplied()
+    for _, _, step, _, untold, is_norm, _ in _native.open_drops():
+        script_handled.tell(session, step, script_handled.NORM if is_norm else script_handled.GRADIENTS, untold)
+        told = told or untold > 0
+    if (alarm := script_handled.at_end(session, told)) is not None:
+        session.report.add_alarm(alarm)
+        session.teller.tell(alarm)

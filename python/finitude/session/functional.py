@@ -1,0 +1,211 @@
+"""Training without an optimizer and without leaves: torch.func hands out gradients, the program makes new parameters of
+them.
+
+There is nothing to veto or to put back. A loss that is not finite, of finite inputs, was applied when the next
+derivative is taken of inputs like those that are not finite any more. Where the loss had been finite too, its
+derivatives may have spoiled them: a second run shows that."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import _native
+from ..alarms import script_handled
+from ..base.plain_json import number
+from ..errors import NonFiniteError
+from ..program import optimizer_members
+from ..report import incident, one_line
+from ..rerun import restart
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from ..base.types import Alarm, Session, Tensor
+
+NAME = "updates by torch.func"
+LONG_RUN = 60  # seconds: a run that took longer is not run again for what did no harm
+OF_FINITE_LOSS = "its parameters are not finite: the update before wrote them, though its own loss was finite"
+AT_BAD_VALUES = "derivatives were taken at values that are not finite"
+_functorch = torch._C._functorch
+
+
+def plain(tensor):
+    """The tensor of values inside of what torch.func hands to a function."""
+    return optimizer_members.unwrapped(tensor).detach()
+
+
+def plain_all(tensors: Iterable[Any] | None) -> list[Tensor]:
+    return [plain(t) for t in tensors or () if isinstance(t, torch.Tensor)]
+
+
+def is_wrapped(roots: Iterable[Any]) -> bool:
+    return any(isinstance(r, torch.Tensor) and _functorch.is_functorch_wrapped_tensor(r) for r in roots)
+
+
+class _Bad:
+    explained = None  # it is not run again in place
+
+    def __init__(self, step, root, inputs):
+        self.step, self.root, self.shapes = step, root.clone(), [x.shape for x in inputs]
+        self.expected = {
+            "losses": [_native.checksum(root)],
+            "generator": _native.checksum(torch.get_rng_state()),
+            "gradients": None,
+        }
+
+
+def tell_applied(session: Session, name: str, bad: Any, how: str) -> None:
+    """The alarm of a bad step that was applied where nobody could keep it from being. May raise NonFiniteError."""
+    alarm = _alarm(session, name, bad)
+    alarm["weights"] = "damaged"
+    alarm["text"] = f"loss is {'NaN' if bad.root.isnan().any() else 'Inf'}; {how}"
+    _decide(session, alarm, bad, session.policy.on_alarm(0, bad.step, False), "reported, the step is applied")
+
+
+def spoiled(session: Session, name: str, bad: Any) -> Alarm | None:
+    """A bad loss of inputs that are not finite, after finite losses. The alarm, explained, where the second run shows
+    that a derivative of the call before has spoiled the inputs. Else they may as well be data, of which nothing is
+    trained: then it is an advisory, and None is returned."""
+    alarm = _alarm(session, name, bad)
+    if session.config.on_alarm == "raise":
+        incident.passed_over(alarm, "--on-alarm raise runs no step again")
+    else:
+        session.part(_explain, session, alarm, bad)
+    births = alarm["births"]
+    if not births or births[0]["phase"] != "backward":
+        _native.tape_clear()
+        why = f" ({alarm['rerun_text']})" if alarm["rerun_text"] and not births else ""
+        session.advise("handled-by-script", bad.step, AT_BAD_VALUES + why, alarm["cause"] if births else None, births)
+        return None
+    alarm["weights"] = "damaged"
+    alarm["text"] = f"loss is {'NaN' if bad.root.isnan().any() else 'Inf'}; {OF_FINITE_LOSS}"
+    session.report.begin(alarm)
+    return alarm
+
+
+def tell_spoiled(session: Session, alarm: Alarm) -> None:
+    """Reports it, and ends the program where the policy says so. May raise NonFiniteError."""
+    _end(session, alarm, session.policy.on_alarm(0, alarm["step"], False), "reported, the step is applied")
+
+
+def _tell_row(session, first, row):
+    """The alarm of bad losses one after another whose gradients the script dropped. May raise NonFiniteError."""
+    alarm = _alarm(session, NAME, first)
+    alarm["text"] = script_handled.row_text(row, "loss was not finite", first.step)
+    action = "warn" if session.config.on_alarm == "warn" else "stop"
+    _decide(session, alarm, first, action, "reported, the script drops the step")
+
+
+def _alarm(session, name, bad):
+    alarm = session.alarm_of(name, 0, bad.step, "loss", "loss")
+    alarm["loss"] = number(float(bad.root)) if bad.root.numel() == 1 else None
+    return alarm
+
+
+def _decide(session, alarm, bad, action, reported):
+    """Explains it, and ends the program where `action` says so. reported: what is said where it goes on."""
+    session.report.begin(alarm)
+    _explain(session, alarm, bad)
+    _end(session, alarm, action, reported)
+
+
+def _explain(session, alarm, bad):
+    if bad.explained is not None:
+        if not bad.explained.apply(session, alarm):
+            restart.run(session, alarm, bad.expected, hand=bad.step)
+    elif session.second_runs.take("loss", False, False, False):
+        restart.run(session, alarm, bad.expected, hand=bad.step)
+
+
+def _end(session, alarm, action, reported):
+    alarm.pop("optimizer_ordinal", None)
+    alarm["action"] = "stopped" if action in ("stop", "raise") else reported
+    session.report.add_alarm(alarm)
+    session.teller.tell(alarm)
+    if action in ("stop", "raise"):
+        raise NonFiniteError(one_line.message(session.report, alarm), report=alarm)
+
+
+class Functional:
+    def __init__(self, session: Session):
+        self.session = session
+        self.bad: _Bad | None = None  # a bad loss of finite inputs; whether its gradients were used is not known yet
+        self.first: _Bad | None = None
+        self.count = 0  # of those after which it went on with values that are finite
+        self.row_begins: Any = None
+        self.row = 0  # those one after another
+        self.is_damaged = False
+        self.is_proven = False  # derivatives were taken of other values of the same shapes, one after the other
+        self.shapes: list[Any] = []  # of those inputs
+        self.is_asked = False  # a second run has looked where inputs that are not finite came from
+        self.before: list[tuple[Any, int]] | None = (
+            None  # (shape, checksum) of the inputs of the last call, until that is proven
+        )
+
+    def begin(self, roots: Sequence[Any], inputs: Sequence[Any]) -> None:
+        """An outermost engine call of torch.func begins. May raise NonFiniteError."""
+        roots, inputs = plain_all(roots), plain_all(inputs)
+        if self.is_damaged or not inputs:
+            return
+        if not self.is_proven:
+            now = [(x.shape, _native.checksum(x)) for x in inputs]
+            self.is_proven = (
+                self.before is not None and [n[0] for n in now] == [b[0] for b in self.before] and now != self.before
+            )
+            self.before, self.shapes = now, [n[0] for n in now]
+        root = next((r for r in roots if not _native.is_finite(r)), None)
+        bad, self.bad = self.bad, None
+        if bad is None and root is None:
+            return  # a healthy step: the parameters are not read
+        sound = all(_native.is_finite(x) for x in inputs)
+        is_like = self.is_proven and self.shapes == [x.shape for x in inputs]
+        if bad is None and not sound and is_like and not self.is_asked:
+            self.is_asked = True
+            alarm = spoiled(self.session, NAME, _Bad(_native.hand_calls(), root, inputs))
+            if alarm is not None:
+                self.is_damaged = True
+                tell_spoiled(self.session, alarm)
+            return
+        if bad is not None and not sound and bad.shapes == [x.shape for x in inputs]:
+            self.is_damaged = True
+            tell_applied(self.session, NAME, bad, "its gradients, taken by torch.func, went into the parameters")
+            return
+        if bad is not None and sound and bad.shapes == [x.shape for x in inputs]:
+            self.first, self.count = self.first or bad, self.count + 1
+            self.row_begins, self.row = self.row_begins or bad, self.row + 1
+            if self.row == max(1, self.session.config.max_skips):
+                _tell_row(self.session, self.row_begins, self.row)
+        if root is None:
+            self.row_begins, self.row = None, 0
+        if sound and root is not None:
+            self.bad = _Bad(_native.hand_calls(), root, inputs)
+
+    def finish(self) -> None:
+        """At the end of the program: bad losses that spoiled no parameter; the gradients of the last may lie in what it
+        keeps."""
+        if self.is_damaged:
+            return
+        if self.first is not None:
+            alarm = self.session.alarm_of(NAME, 0, self.first.step, "loss", "loss")
+            alarm["advisory"] = "functional"
+            explains = self.session.config.on_alarm != "raise" and not self.session.report.alarms
+            if self.session.report.seconds() < LONG_RUN and explains:
+                restart.run(self.session, alarm, self.first.expected, hand=self.first.step)
+            text = (
+                f"{self.count} losses that torch.func took gradients of, from this step on, are"
+                if self.count > 1
+                else "a loss that torch.func took gradients of is"
+            )
+            self.session.advise(
+                "handled-by-script",
+                self.first.step,
+                f"{text} not finite; what it took them of next is finite",
+                alarm["cause"] if alarm["births"] else None,
+                alarm["births"],
+            )
+        if self.bad is not None:
+            self.session.advise(
+                "handled-by-script", self.bad.step, "the last loss that torch.func took gradients of is not finite"
+            )

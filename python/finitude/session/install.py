@@ -1,0 +1,146 @@
+"""Puts the engine's C functions where torch will call them, and takes them out again."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import sys
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.data import dataloader
+
+from .. import _native
+from ..base import _places, compat, family
+from ..base.patches import Patches
+from ..effects import channels, fork_dry_run
+from ..program import signals, step_wrapper
+from . import native_callbacks, step_calls
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+_patches = Patches()
+_handles = []
+_installed = False
+_fork_hook = False
+_wait_for_training = None  # called in a process that this one forks, where its kind is watched
+
+
+def _after_fork():
+    if fork_dry_run.is_under_way():
+        _native.let_go_of_ring()
+        return
+    # A forked child (a DataLoader worker, a subprocess) is not watched by its parent's recorder.
+    _native.set_on(False)
+    _native.trace_stop()
+    _native.tape_stop()
+    _native.let_go_of_ring()
+    session, native_callbacks.session = native_callbacks.session, None
+    if session is not None:
+        session.forked()
+    # After what ends the watch: an exception in these ends this function.
+    signals.let_go()
+    channels.forget()
+    if session is not None and _wait_for_training is not None and family.found() is not None:
+        _wait_for_training(forked=True)
+
+
+def _wrap_created(original):
+    @functools.wraps(original)
+    def __init__(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        native_callbacks.on_created(self)
+
+    return __init__
+
+
+def install(wait_for_training: Callable[..., Any] | None = None) -> None:
+    """Idempotent. Nothing is patched twice; `uninstall` leaves no trace. wait_for_training(forked=True) is called in
+    each process that this one forks from now on, where the children of the run are watched."""
+    global _installed, _fork_hook, _wait_for_training
+    _wait_for_training = wait_for_training
+    if _installed:
+        _native.set_on(True)
+        return
+    autograd, clip = torch.autograd, torch.nn.utils.clip_grad
+    norm_name = compat.clip_hook_names()
+    backward = autograd.__dict__["_engine_run_backward"]
+    _native.configure(native_callbacks, backward, clip.__dict__[norm_name])
+    _patches.set(autograd, "_engine_run_backward", _native.engine_run_backward)
+    _patches.set(clip, norm_name, _native.clip_grads_with_norm)
+    _native.set_clip_value(clip.clip_grad_value_)
+    _patches.set(clip, "clip_grad_value_", _native.clip_grad_value)
+    _patches.set(torch.nn.utils, "clip_grad_value_", _native.clip_grad_value)
+    _patches.set(torch.optim.Optimizer, "__init__", _wrap_created(torch.optim.Optimizer.__init__))
+    scaler = torch.amp.GradScaler
+    scale_method, step_method = _native.scaler_methods(scaler.__dict__["scale"], scaler.__dict__["step"])
+    _patches.set(scaler, "scale", scale_method)
+    _patches.set(scaler, "step", step_method)
+    iterator = dataloader._BaseDataLoaderIter
+    iter_method, next_method, index_method = _native.loader_methods(
+        dataloader.DataLoader.__dict__["__iter__"], iterator.__dict__["__next__"], iterator.__dict__["_next_index"]
+    )
+    _patches.set(dataloader.DataLoader, "__iter__", iter_method)
+    _patches.set(iterator, "__next__", next_method)
+    _patches.set(iterator, "_next_index", index_method)
+    _handles.append(register_optimizer_step_pre_hook(_native.optimizer_pre_hook))
+    _native.set_python_random(random._inst)
+    _native.set_places(
+        _places.library_prefixes(),
+        torch._C.TensorBase,
+        [dataloader._BaseDataLoaderIter],
+        [torch.nn.Module._call_impl.__code__, torch.nn.Module._wrapped_call_impl.__code__],
+        torch.optim.Optimizer,
+    )
+    watch_numpy()
+    watch_frameworks()
+    watch_queues()
+    if not _fork_hook:
+        os.register_at_fork(after_in_child=_after_fork)
+        _fork_hook = True
+    _native.watch_checks(True)
+    _installed = True
+    _native.set_on(True)
+
+
+def watch_numpy() -> None:
+    """numpy's global generator, if numpy is imported: where its state lies."""
+    numpy: Any = sys.modules.get("numpy")
+    try:
+        bits = numpy.random.mtrand._rand._bit_generator
+        _native.set_numpy_state_address(bits.ctypes.state_address if type(bits).__name__ == "MT19937" else 0)
+    except (AttributeError, ImportError):
+        _native.set_numpy_state_address(0)
+
+
+def watch_frameworks() -> None:
+    """The frameworks that are imported by now: what they call for a batch is a unit of work."""
+    step_calls.watch_frameworks(_patches)
+
+
+def watch_queues() -> None:
+    """The classes of queues and connections that are imported by now."""
+    channels.watch(_patches)
+
+
+def uninstall() -> None:
+    global _installed
+    _native.set_on(False)
+    _native.set_tape_level(0)
+    _native.first_step_over()
+    _native.trace_stop()
+    _native.watch_checks(False)
+    _native.set_undo_budget(0)
+    _native.set_jump_budget(0, 0.0)
+    _native.let_go()
+    _native.leave_devices()
+    while _handles:
+        _handles.pop().remove()
+    _patches.undo()
+    channels.unwatch()
+    step_wrapper.release()
+    _installed = False

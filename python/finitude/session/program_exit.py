@@ -1,0 +1,157 @@
+"""The program ends by something of its own: an exception, an exit, a signal. What is an alarm then, and what is told of
+one that was still being explained."""
+
+from __future__ import annotations
+
+from .. import _native
+from ..alarms import deferred_verdict, nonfinite_weights, script_handled
+from ..capsules import capsule
+from ..errors import NonFiniteError
+from ..program import sinks as sinks_of
+from ..report import incident, one_line
+from ..report.document import INNER
+from ..rerun import call_again, ladder, rank_vote, restart, rewound
+from ..rerun.way import BadStep, climb
+from . import manual_updates, refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..base.types import Alarm, Session
+
+
+class Ending:
+    """How the program ends."""
+
+    def __init__(self):
+        self.has_begun = False  # nothing is stopped any more by what is reported from here on
+        self.is_hurried = False  # somebody ended the program, and waits for that
+        self.has_time = False  # it came to its end by itself: nobody waits for the process to be gone
+        self._calls: list[Callable[[], object]] = []
+
+    def begin(self) -> None:
+        self.has_begun = True
+
+    def hurry(self, is_hurried: bool = True) -> None:
+        self.is_hurried = is_hurried
+
+    def note_by_itself(self, by_itself: bool) -> None:
+        self.has_time = by_itself
+
+    def call_before(self, call: Callable[[], object]) -> None:
+        """Before the reports are written, once."""
+        self._calls.append(call)
+
+    def call_all(self, session: Session) -> None:
+        for call in self._calls:
+            session.part(call)
+
+
+def program_raised(session: Session, error: BaseException | None) -> None:
+    """The script ended by an exception: a bad loss that it found itself is an alarm with its own exit code kept."""
+    if session.target is not None:
+        session.target.program_ended(session, error)
+        return
+    session.ending.hurry(isinstance(error, KeyboardInterrupt))
+    if unexplained(session, f"{type(error).__name__} ended the program"):
+        return
+    if isinstance(error, (NonFiniteError, KeyboardInterrupt)) or not _native.is_on():
+        return
+    words = f"the script itself raised {type(error).__name__}"
+    if (alarm := of_exception(session, error, words, "the script's own exception")) is not None:
+        _tell(session, alarm)
+
+
+def of_exception(session: Session, error: BaseException | None, words: str, action: str) -> Alarm | None:
+    """The alarm of a bad value that the exception is about, explained as far as it can be; None where nothing says that
+    it is about one. words, action: what is said of it."""
+    explained = call_again.explained(session, error)
+    found = explained or sinks_of.behind(session, error) or refused.found(session, error)
+    if found is None:
+        return None
+    optimizer, alarm, sinks = found
+    unproven = alarm.pop("unproven", "")
+    session.second_run.note_without_tensor(not explained and not sinks and optimizer is not None)
+    alarm["text"], alarm["action"] = f"{alarm['text']}; {words}", action
+    begin(session, alarm)
+    again = session.config.on_alarm != "raise"
+    if optimizer is None and alarm["sink"]["kind"] == "gradient":
+        alarm["optimizer"], again = manual_updates.NAME, False
+        incident.passed_over(
+            alarm, "a backward pass that ended by an exception is not run again where there is no optimizer"
+        )
+    if explained and session.units.recorded_at == _native.windows_closed():
+        session.second_run.note_recorded()
+    if not explained and again:
+        climb(ladder.AFTERWARDS, BadStep(session, optimizer, alarm, sinks, is_dropped=True))
+    if unproven and not alarm["births"]:
+        refused.unproven(session, alarm, error, unproven)
+        return None
+    if optimizer is not None:
+        nonfinite_weights.applied_before(session, optimizer, alarm)
+        nonfinite_weights.left_behind(session, optimizer, alarm)
+    if session.second_run.take_recorded() and capsule.wanted(session):
+        alarm["capsule"] = capsule.write(session, alarm)
+    _native.consume_losses(optimizer)
+    return alarm
+
+
+def second_run_lost(session: Session) -> NonFiniteError | None:
+    """The program ended inside a second run: the next way explains the alarm, which is what ends the program. None: it
+    was of a step that the script itself had left out, and ends nothing."""
+    pending = rewound.abandon(session)
+    alarm = pending["alarm"]
+    if "advisory" in alarm:
+        script_handled.end(session, alarm, False)
+        return None
+    restart.run(session, alarm, pending["expected"])
+    alarm["action"] = "stopped"
+    _tell(session, alarm)
+    rank_vote.has_told(session, pending["vote"])
+    return NonFiniteError(one_line.message(session.report, alarm), report=alarm)
+
+
+def begin(session: Session, alarm: Alarm) -> None:
+    """What explains the alarm begins: should the program end meanwhile, it is told as it is."""
+    unexplained(session, "the program continued")
+    session.report.begin(alarm)
+
+
+def unexplained(session: Session, why: str) -> bool:
+    """An alarm whose second run is cut short by `why`, which leaves no time for another way: it is told as it is. True:
+    there was one."""
+    session.hand.lost()
+    alarm = session.report.unexplained
+    if session.second_run.pending is not None:
+        alarm = rewound.abandon(session)["alarm"]
+    if alarm is None:
+        return False
+    incident.passed_over(alarm, f"{why} while the step was being explained")
+    if "advisory" in alarm:
+        script_handled.end(session, alarm, False)
+        session.report.unexplained = None
+        return False
+    alarm.setdefault("action", "stopped")
+    _tell(session, alarm)
+    return True
+
+
+def close(session: Session) -> None:
+    """The reports are written, whatever fails."""
+    session.part(session.end)
+    if not session.written and session.target is None:
+        session.part(session.write)
+
+
+def finish(session: Session) -> None:
+    """The program has ended, and nothing is being explained any more."""
+    deferred_verdict.finish(session)
+    session.told.rest.explain(session)
+
+
+def _tell(session, alarm):
+    for inner in INNER:
+        alarm.pop(inner, None)
+    session.report.add_alarm(alarm)
+    session.teller.tell(alarm)

@@ -1,0 +1,300 @@
+"""One watched run: decides on each rare event what it is, as docs/contract.md says under "When a step is an alarm", and
+what is done about it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from .. import _native
+from ..alarms import deferred_verdict, initial_state, nonfinite_weights, script_handled, unwritten_memory as by_memory
+from ..base import HOME
+from ..base.say import say
+from ..capsules import capsule
+from ..effects import fork_dry_run
+from ..errors import NonFiniteError
+from ..program import (
+    batch_source,
+    grad_scaler,
+    nonfinite_state,
+    optimizer_members,
+    optimizer_threads,
+    rng_generators,
+    sinks as sinks_of,
+    step_wrapper,
+)
+from ..report import incident, kept_step, unwatched
+from ..report.document import Report
+from ..rerun import budgets, call_again, first_step, tape, traced
+from ..rerun.alarm_correlation import Told
+from ..rerun.under_way import SecondRun
+from . import allowed, decision, dropped_rows, failures, manual_updates, minimal, program_exit, windows
+from .console import Teller
+from .scheduler_hold import Holds
+from .step_calls import Units
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from ..base.types import Alarm, AnyTarget, Birth, Config, Optimizer
+
+
+class Session:
+    def __init__(
+        self,
+        config: Config,
+        script: str = "",
+        command: Sequence[str] = (),
+        target: AnyTarget | None = None,
+        start: Any = None,
+        is_member: bool = False,
+    ):
+        """target: in a second process, the step it is to explain. start: how the program was started (launch_command.Start),
+        for starting it again. is_member: one of several processes of a run, and whoever merges them has the last
+        word."""
+        self.config = config
+        self.report = Report(config, script, command, is_kept=target is None)
+        self.teller = Teller(self.report)
+        self.acting = minimal.ActedOn()
+        self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
+        self.failures = failures.Failures(self.report, self.debug)
+        self.part = self.failures.part
+        self.decided = []  # [optimizer's number, step, what was raised or ""] of steps that were left out
+        self.target, self.start, self.member = target, start, is_member
+        self.holds = Holds()
+        self.told, self.unwritten = Told(), by_memory.Unwritten()
+        self.makers = optimizer_threads.Makers()
+        self.units = Units(self)
+        self.hand = manual_updates.ByHand(self)  # of a program without an optimizer
+        self.policy = _native.PolicyMachine(config.on_alarm, config.max_skips)
+        self.second_runs = _native.SecondRuns(config.on_alarm)
+        self.scaling = grad_scaler.Scaling()
+        self.capsules = capsule.BeingWritten()
+        self.second_run = SecondRun()
+        self.traced = traced.Traced()
+        self.tape_level = tape.TapeLevel()
+        self.allowed, self.saved = allowed.Allowed(), {}
+        self.generators = []  # the program's own, part of every snapshot
+        self.draws, self.first_step, self.drops = (
+            batch_source.Draws(),
+            first_step.FirstStep(self),
+            dropped_rows.Drops(self),
+        )
+        self.dropping = script_handled.Dropping()
+        self.damaged = nonfinite_weights.Damaged()
+        self.started_with = {}  # id(optimizer) -> magnitudes of its parameters before its first step
+        self.ring_open = False
+        self.pid = os.getpid()
+        budgets.set_budgets(config, target is not None)
+        incident.load_rules(config)
+        _native.set_device_policy(config.on_alarm)
+        kept_step.begin(self)
+        self.device_library = deferred_verdict.open_library(HOME)
+        self.ending = program_exit.Ending()
+        self.done = self.written = False
+
+    on_kept, on_left_bad = kept_step.name, script_handled.backward_ended
+    on_bad_backward, on_dropped, on_asked_row = dropped_rows.begins, dropped_rows.grown, dropped_rows.asked
+
+    # -- what the engine tells ------------------------------------------------------------------
+
+    def on_created(self, optimizer: Optimizer) -> None:
+        self._register(optimizer)
+        self.first_step.made()
+
+    def _register(self, optimizer):
+        step_wrapper.register(optimizer)
+        deferred_verdict.register(self, optimizer)
+        self.tape_level.begin(self)
+        from . import install
+
+        install.watch_numpy()
+        install.watch_frameworks()
+        install.watch_queues()
+        found = [b for _, b in optimizer_members.buffers(optimizer)]
+        _native.watch_buffers(found)
+        self.units.watch_buffers(found)
+        ordinal = _native.window(optimizer)["ordinal"]
+        if self.makers.note(ordinal) and self.target is not None:
+            self.target.was_made(self, ordinal)
+
+    def _open_ring(self):
+        """The ring of steps, in the directory of the run: it tells the end of a run that was killed."""
+        if self.ring_open:
+            return
+        self.ring_open = True
+        directory = self.report.run_directory() if self.target is None else self.target.directory()
+        _native.open_ring(self.report.ring_in(directory))
+
+    def first_seen(self, optimizer):
+        self._open_ring()
+        _native.writes_seen()  # the program has an optimizer: nothing by hand is waited for
+        if not _native.is_registered(optimizer):
+            self._register(optimizer)
+        self.started_with[id(optimizer)] = optimizer_members.magnitudes(optimizer)
+        nonfinite_state.note_frozen(optimizer)
+        _native.note_modules(optimizer, optimizer_members.roots(optimizer))
+        bad = initial_state.bad(optimizer, self.allowed.tensors)
+        self._watch_streams(optimizer)
+        self._register(optimizer)  # again: groups may have been added since it was made
+        self.on_kept(optimizer)
+        if self.target is not None:
+            return self.target.begins(self, optimizer, bad)
+        if not bad:
+            return None
+        kind, name, tensor = bad
+        alarm = initial_state.alarm(self, optimizer, kind, name, tensor)
+        _native.consume_losses(optimizer)
+        return initial_state.decided(self, optimizer, self.act(optimizer, alarm, [(kind, name, tensor)], where="start"))
+
+    def on_stream_met(self, _: Any) -> None:
+        """A generator stands in a name of the user's frames that did not before."""
+        self._watch_streams()
+
+    def _watch_streams(self, optimizer=None):
+        self.generators = rng_generators.watch(self.generators, optimizer)
+
+    def on_backward(self, roots):
+        if not script_handled.backward_begins(self):
+            self.holds.backward_begins(roots, self.told.known)
+
+    def on_hand_begin(self, roots, inputs, to_leaves):
+        """An engine call of a program that has no optimizer."""
+        return self.hand.begin(roots, inputs or (), to_leaves)
+
+    def on_hand_end(self, result):
+        return self.hand.end(result)
+
+    def on_scaler_skip(self, optimizer: Optimizer) -> None:
+        call_again.leave_at(self, optimizer)
+        grad_scaler.skipped_once(self, optimizer)
+
+    def on_scaler_step(self, optimizer, scaler, skipped):
+        """GradScaler.step with a bad unscaled loss, which alarms at once (True: leave the call out), or that
+        skipped."""
+        call_again.leave_at(self, optimizer)
+        return grad_scaler.on_step(self, optimizer, scaler, skipped)
+
+    leave_out, on_late = (
+        staticmethod(step_wrapper.leave_out),
+        deferred_verdict.told,
+    )  # late: of an earlier step, that nobody waited for
+
+    def on_armed(self, optimizer: Optimizer) -> None:
+        self.target.on_armed(optimizer)  # type: ignore[union-attr]  # nothing is armed without one
+
+    def on_searched(self, search: Any) -> None:
+        """A step that searched along a line is over."""
+        search.judge()
+
+    def on_closure(self, optimizer, args, kwargs):
+        from . import closures
+
+        return closures.wrap(self, optimizer, args, kwargs)
+
+    on_unit_raised, on_backward_raised = call_again.raised, dropped_rows.raised
+    on_window, on_written = windows.judge, nonfinite_weights.just_written
+
+    # -- what is done about it ------------------------------------------------------------------
+
+    act = decision.act
+
+    def new_alarm(self, optimizer: Optimizer, kind: str, name: str, step: int | None = None) -> Alarm:
+        self.scaling.look_for(optimizer)
+        window = _native.window(optimizer)
+        if window["ordinal"] in self.damaged and not nonfinite_state.sinks(self, optimizer):
+            self.damaged.clear(window["ordinal"])
+        return self.alarm_of(
+            type(optimizer).__name__, window["ordinal"], window["step"] if step is None else step, kind, name
+        )
+
+    def alarm_of(self, optimizer: str, ordinal: int, step: int, kind: str, name: str) -> Alarm:
+        weights = "damaged" if ordinal in self.damaged else "clean"
+        return incident.new_alarm(self.config, optimizer, ordinal, step, (kind, name), weights)
+
+    def advise(
+        self, kind: str, step: int, text: str, cause: dict[str, Any] | None = None, births: Iterable[Birth] = ()
+    ) -> None:
+        if sum(a["kind"] == kind for a in self.report.advisories) < 20:
+            self.report.advisories.append(
+                {"kind": kind, "step": step, "text": text, "births": list(births), "cause": cause}
+            )
+
+    def note_decided(self, ordinal: int, step: int, raised: str = "") -> None:
+        """A step of that optimizer is skipped. raised: what the program was given for it."""
+        self.decided.append([ordinal, step, raised])
+
+    def go_on_without(self, optimizer: Optimizer, step: int) -> bool:
+        """Everything goes on as if the loop had said `continue` right after the batch of that step was fetched (see
+        Draws)."""
+        self.part(self.draws.left_out, optimizer, step)
+        held = sinks_of.watched_optimizers() if _native.backward_under_way() else optimizer_members.sharing(optimizer)
+        self.holds.leave_out(held, step, self.scaling.scaler)
+        return True
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def program_raised(self, error: BaseException | None) -> None:
+        if fork_dry_run.is_under_way():
+            fork_dry_run.end(fork_dry_run.ASTRAY)
+        program_exit.program_raised(self, error)
+
+    def second_run_lost(self) -> NonFiniteError | None:
+        if fork_dry_run.is_under_way():
+            fork_dry_run.end(fork_dry_run.ASTRAY)
+        return program_exit.second_run_lost(self)
+
+    def begin_program(self) -> None:
+        """A cell of a notebook begins: second runs are counted from zero."""
+        self.second_runs = _native.SecondRuns(self.config.on_alarm)
+
+    def save(self, name: str, statistic: Any) -> None:
+        """What the program wants to see in the report of an alarm in this step."""
+        self.saved[name] = statistic
+
+    def not_watched(self, what: str) -> None:
+        if what not in self.report.not_watched:
+            self.report.not_watched.append(what)
+
+    def failed(self, why: str) -> None:
+        self.report.failure, self.report.unexplained = why, None
+
+    def forked(self) -> None:
+        self.done = self.written = True
+
+    def end(self, why: str = "the program ended") -> None:
+        """Writes the reports and the closing line. Once."""
+        if fork_dry_run.is_under_way():
+            fork_dry_run.end(fork_dry_run.ASTRAY)
+        if self.done:
+            if not self.written:  # ended by a signal while it was at it
+                self.write()
+            return
+        self.done = True
+        self.part(program_exit.unexplained, self, why)
+        self.part(self.holds.release)
+        self.part(self.ending.call_all, self)
+        if self.target is not None:
+            self.target.program_ended(self, None)
+            return
+        self.part(program_exit.finish, self)
+        self.part(self.tape_level.end, self)
+        self.part(lambda: dropped_rows.at_end(self, self.hand.finish()))
+        self.part(unwatched.at_end, self)
+        if self.config.level == "trace" and self.report.trace_ops is None:
+            self.report.trace_ops = self.part(kept_step.ops, self.report)
+        self.write()
+
+    def write(self) -> None:
+        self.written = True
+        self.part(capsule.finish, self, self.ending.is_hurried)
+        if self.member and not self.part(self.report.worth_writing, otherwise=True):
+            return
+        written = self.part(self.report.write)
+        if written is None:
+            written = minimal.write_report(self)
+        if not self.member:
+            with contextlib.suppress(KeyboardInterrupt):  # the program has ended: its exit code stands
+                say(self.part(self.report.closing_line, written, otherwise=minimal.CLOSING) + "\n")

@@ -1,0 +1,66 @@
+"""What is said of an alarm once it is known what becomes of its step."""
+
+from __future__ import annotations
+
+from .. import _native
+from ..program import batch_source, sinks as sinks_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base.types import Alarm, Optimizer, Session
+
+
+def tell(
+    session: Session, optimizer: Optimizer, alarm: Alarm, ordinal: int, action: str, goes_back: bool, row: int
+) -> None:
+    """goes_back: buffers are put back to where the step began. row: alarms of this optimizer in a row, with this
+    one."""
+    if action == "warn" and not alarm["harmless"]:
+        if session.scaling.decides:
+            alarm["action"] = "reported, skipped by the GradScaler"
+        else:
+            alarm["weights"] = "damaged"
+            session.damaged.mark_applied(ordinal)
+    most = session.config.max_skips
+    if (
+        action in ("stop", "raise")
+        and row > most
+        and (alarm["harmless"] or session.config.on_alarm in ("skip", "rollback"))
+    ):
+        alarm["text"] += f"; bad steps in a row: {row}, and --max-skips lets {most} pass"
+    _buffers(optimizer, alarm, goes_back)
+    _left(alarm, session.told.known.left_by(ordinal, alarm["step"]))
+
+
+def _buffers(optimizer, alarm, goes_back):
+    """Persistent buffers that the step has spoiled, as running statistics: are they what they were before it?"""
+    bad = [] if optimizer is None else sinks_of.bad_buffers(optimizer)
+    if not bad:
+        return
+    found = [(name, tensor, _native.statistics(tensor)) for _, name, tensor in bad]
+    if goes_back:
+        _native.put_back(batch_source.iterates_data())
+    alarm["buffers"] = [
+        {
+            "name": name,
+            "nan": s["nan"],
+            "inf": s["inf"],
+            "numel": s["numel"],
+            "put_back": not (now["nan"] or now["inf"] and s["inf"]),
+        }
+        for name, tensor, s in found
+        for now in [_native.statistics(tensor) or s]
+    ]
+
+
+def _left(alarm, left):
+    """The same of what lies in places that each step re-binds, such as an average in an attribute: what stood there
+    before is gone."""
+    told = alarm.setdefault("buffers", [])
+    for one in left:
+        for tensor in one.tensors:
+            s = _native.statistics(tensor)
+            if s and (s["nan"] or s["inf"]) and all(b["name"] != one.name for b in told):
+                told.append({"name": one.name, **{k: s[k] for k in ("nan", "inf", "numel")}, "put_back": False})
+    if not told:
+        del alarm["buffers"]

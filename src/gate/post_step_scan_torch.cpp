@@ -1,0 +1,328 @@
+#include "gate/post_step_scan_torch.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "gate/gradients_torch.h"
+#include "gate/param_groups_torch.h"
+#include "observe/tensor_view_torch.h"
+#include "pyhost/meter.h"
+#include "pyhost/tensor_subclass_torch.h"
+
+namespace finitude::bindings {
+namespace {
+
+std::size_t budget = 0, shortfall = 0;
+
+// optimizer.state is a defaultdict: looked at with PyDict_GetItem, which makes no entries. New reference or null.
+PyObject* state_of(PyObject* optimizer) {
+  static PyObject* kState = PyUnicode_InternFromString("state");
+  PyObject* state = PyObject_GetAttr(optimizer, kState);
+  if (state == nullptr) PyErr_Clear();
+  if (state != nullptr && !PyDict_Check(state)) Py_CLEAR(state);
+  return state;
+}
+
+// state[parameter], borrowed, or null. A tensor's hash is its address (torch.Tensor.__hash__, which is Python): that is
+// not called.
+PyObject* state_of(PyObject* state, PyObject* parameter) {
+  auto* type = reinterpret_cast<PyObject*>(Py_TYPE(parameter));
+  if (type != ParameterClass && type != THPVariableClass) return PyDict_GetItem(state, parameter);
+  PyObject* found = _PyDict_GetItem_KnownHash(state, parameter, reinterpret_cast<Py_hash_t>(parameter));
+  if (found == nullptr) PyErr_Clear();
+  return found;
+}
+
+template <typename Visit>
+void for_each_state_tensor(PyObject* state, PyObject* parameter, Visit&& visit) {
+  PyObject* of_parameter = state != nullptr ? state_of(state, parameter) : nullptr;
+  if (of_parameter == nullptr || !PyDict_Check(of_parameter)) return;
+  PyObject *key, *value;
+  Py_ssize_t pos = 0;
+  while (PyDict_Next(of_parameter, &pos, &key, &value)) {
+    if (THPVariable_Check(value)) visit(THPVariable_Unpack(value));
+  }
+}
+
+bool is_bad(const at::Tensor& tensor) {
+  observe::TensorView v;
+  return tensor.defined() && observe::view_of(*local_of(tensor).unsafeGetTensorImpl(), &v) && observe::quick(v).bad;
+}
+
+// Elements [first, last) of a contiguous tensor; all of any other.
+bool is_bad(const at::Tensor& tensor, std::int64_t first, std::int64_t last) {
+  observe::TensorView v;
+  if (!tensor.defined() || !observe::view_of(*local_of(tensor).unsafeGetTensorImpl(), &v)) return false;
+  if (!v.contiguous || v.dtype == sense::DType::kOther) return observe::quick(v).bad;
+  const auto item = static_cast<std::int64_t>(tensor.itemsize());
+  last = std::min(last, v.numel);
+  return first < last && sense::quick_scan(v.data + first * item, static_cast<std::size_t>(last - first), v.dtype).bad;
+}
+
+// torch.optim skips a parameter that has no gradient: what a frozen one holds, a mask of -Inf perhaps, is no result of
+// a step.
+bool is_no_result(const OptimizerEntry& entry, PyObject* parameter) {
+  return entry.in_torch && !THPVariable_Unpack(parameter).requires_grad() && gradient_of(parameter) == nullptr;
+}
+
+}  // namespace
+
+bool wrote_non_finite(OptimizerEntry& entry) {
+  const Metered written(Piece::kWritten);
+  bool bad = false;
+  PyObject* state = state_of(entry.self);
+  for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
+    if (bad || !THPVariable_Check(p) || is_no_result(entry, p)) return;
+    bad = is_bad(THPVariable_Unpack(p));
+    for_each_state_tensor(state, p, [&](const at::Tensor& t) { bad = bad || is_bad(t); });
+  });
+  PyErr_Clear();
+  Py_XDECREF(state);
+  return bad;
+}
+
+SliceScan::SliceScan(OptimizerEntry& entry) : entry_(entry), state_(nullptr), begin_(entry.slice_at) {
+  end_ = entry.elements == 0 ? 0 : begin_ + entry.elements / kRotation + 1;
+  if (end_ != 0) state_ = state_of(entry.self);
+}
+
+void SliceScan::visit(PyObject* parameter) {
+  if (!THPVariable_Check(parameter)) return;
+  const at::Tensor& p = THPVariable_Unpack(parameter);
+  const auto* impl = p.unsafeGetTensorImpl();
+  if (!p.defined() || !impl->has_storage()) return;
+  const auto numel = static_cast<std::uint64_t>(impl->numel());
+  const std::uint64_t start = seen_;
+  seen_ += numel;
+  if (start >= end_ || start + numel <= begin_ || is_no_result(entry_, parameter)) return;
+  const auto first = static_cast<std::int64_t>(std::max(begin_, start) - start);
+  const auto last = static_cast<std::int64_t>(std::min(end_, start + numel) - start);
+  bad_ = bad_ || is_bad(p, first, last);
+  for_each_state_tensor(state_, parameter, [&](const at::Tensor& t) {
+    const bool same_size = static_cast<std::uint64_t>(t.numel()) == numel;
+    if (same_size)
+      bad_ = bad_ || is_bad(t, first, last);
+    else if (first == 0)
+      bad_ = bad_ || is_bad(t);  // a step count, a factored moment
+  });
+}
+
+bool SliceScan::end() {
+  PyErr_Clear();
+  Py_CLEAR(state_);
+  entry_.elements = seen_;
+  entry_.slice_at = end_ >= seen_ ? 0 : end_;
+  return bad_;
+}
+
+void UndoCopy::forget(bool memory_too) {
+  const Metered undo(Piece::kUndo);
+  items_.clear();
+  for (auto* pairs : {&containers_, &attributes_}) {
+    for (auto& [container, copy] : *pairs) {
+      Py_DECREF(container);
+      Py_DECREF(copy);
+    }
+    pairs->clear();
+  }
+  optimizers_.clear();
+  taken_ = false;
+  if (memory_too) std::vector<char>().swap(bytes_);
+}
+
+bool UndoCopy::add_plain_attributes(PyObject* attributes) {
+  PyObject* plain = PyDict_New();
+  PyObject *key, *value;
+  Py_ssize_t pos = 0;
+  while (plain != nullptr && PyDict_Next(attributes, &pos, &key, &value)) {
+    const bool is_plain =
+        value == Py_None || PyBool_Check(value) || PyLong_CheckExact(value) || PyFloat_CheckExact(value);
+    if (is_plain && PyDict_SetItem(plain, key, value) != 0) Py_CLEAR(plain);
+  }
+  if (plain != nullptr) attributes_.emplace_back(Py_NewRef(attributes), plain);
+  return plain != nullptr;
+}
+
+bool UndoCopy::add(const at::Tensor& given) {
+  observe::TensorView v;
+  const at::Tensor& tensor = local_of(given);
+  if (!tensor.defined() || tensor.numel() == 0) return true;
+  if (!observe::view_of(*tensor.unsafeGetTensorImpl(), &v)) return !tensor.is_floating_point();
+  items_.push_back({tensor, needed_});
+  needed_ += static_cast<std::size_t>(v.end - v.begin);
+  return true;
+}
+
+bool UndoCopy::add_container(PyObject* container) {
+  PyObject* copy =
+      PyDict_Check(container) ? PyDict_Copy(container) : PyList_GetSlice(container, 0, PyList_GET_SIZE(container));
+  if (copy != nullptr) containers_.emplace_back(Py_NewRef(container), copy);
+  return copy != nullptr;
+}
+
+bool UndoCopy::add_value(PyObject* value, int depth) {
+  if (THPVariable_Check(value)) return add(THPVariable_Unpack(value));
+  if (depth == 0) return true;
+  if (PyDict_Check(value)) {
+    if (!add_container(value)) return false;
+    PyObject *key, *item;
+    Py_ssize_t pos = 0;
+    while (PyDict_Next(value, &pos, &key, &item)) {
+      if (!add_value(item, depth - 1)) return false;
+    }
+    return true;
+  }
+  if (!PyList_Check(value) && !PyTuple_Check(value)) return true;
+  if (PyList_Check(value) && !add_container(value)) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
+    if (!add_value(PySequence_Fast_GET_ITEM(value, i), depth - 1)) return false;
+  }
+  return true;
+}
+
+bool UndoCopy::add_optimizer(PyObject* optimizer) {
+  static PyObject* kParams = PyUnicode_InternFromString("params");
+  constexpr int kDepth = 4;  // state, of a parameter, of a key, a list of tensors
+  if (std::find(optimizers_.begin(), optimizers_.end(), optimizer) != optimizers_.end()) return true;
+  optimizers_.push_back(optimizer);
+  const bool is_outer = optimizers_.size() == 1;  // one that it holds steps the same parameters
+  PyObject* state = state_of(optimizer);
+  bool ok = state != nullptr && add_value(state, kDepth);
+  Py_XDECREF(state);
+  ok = ok && for_each_parameter(optimizer, [&](std::uint32_t, PyObject* p) {
+         if (ok && is_outer && THPVariable_Check(p)) ok = add(THPVariable_Unpack(p));
+       });
+  PyObject* groups = ok ? PyObject_GetAttrString(optimizer, "param_groups") : nullptr;
+  for (Py_ssize_t i = 0; ok && groups != nullptr && PyList_Check(groups) && i < PyList_GET_SIZE(groups); ++i) {
+    PyObject* group = PyList_GET_ITEM(groups, i);
+    ok = PyDict_Check(group) && add_container(group);
+    PyObject *key, *item;
+    Py_ssize_t pos = 0;
+    while (ok && PyDict_Next(group, &pos, &key, &item)) {
+      if (PyUnicode_Compare(key, kParams) != 0) ok = add_value(item, 1);
+    }
+  }
+  Py_XDECREF(groups);
+  PyObject* attributes = ok ? PyObject_GenericGetDict(optimizer, nullptr) : nullptr;
+  if (attributes != nullptr && PyDict_Check(attributes)) {
+    ok = lasting_ ? add_plain_attributes(attributes) : add_container(attributes);
+    PyObject *key, *item;
+    Py_ssize_t pos = 0;
+    while (ok && PyDict_Next(attributes, &pos, &key, &item)) {
+      if (find_entry(item) != nullptr) ok = add_optimizer(item);
+    }
+  }
+  Py_XDECREF(attributes);
+  return ok;
+}
+
+bool UndoCopy::take(PyObject* optimizer, std::size_t limit, bool lasting) {
+  forget();
+  lasting_ = lasting;
+  needed_ = 0;
+  if (add_optimizer(optimizer) && needed_ <= limit) {
+    bytes_.resize(needed_);
+    for (const Item& item : items_) {
+      observe::TensorView v;
+      if (!observe::view_of(*item.tensor.unsafeGetTensorImpl(), &v)) continue;
+      std::memcpy(bytes_.data() + item.offset, v.data, static_cast<std::size_t>(v.end - v.begin));
+    }
+    taken_ = true;
+  }
+  PyErr_Clear();
+  if (!taken_) forget();
+  return taken_;
+}
+
+bool UndoCopy::has_same_values() const {
+  if (!taken_) return false;
+  for (const Item& item : items_) {
+    observe::TensorView v;
+    if (!observe::view_of(*item.tensor.unsafeGetTensorImpl(), &v)) return false;
+    if (std::memcmp(bytes_.data() + item.offset, v.data, static_cast<std::size_t>(v.end - v.begin)) != 0) return false;
+  }
+  return true;
+}
+
+bool UndoCopy::is_current() const {
+  if (!has_same_values()) return false;
+  for (const auto& [container, copy] : containers_) {
+    if (PyObject_Size(container) != PyObject_Size(copy)) return false;
+    if (PyList_Check(copy)) {
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(copy); ++i) {
+        if (PyList_GET_ITEM(container, i) != PyList_GET_ITEM(copy, i)) return false;
+      }
+      continue;
+    }
+    PyObject *key, *item;
+    Py_ssize_t pos = 0;
+    while (PyDict_Next(copy, &pos, &key, &item)) {
+      if (PyDict_GetItem(container, key) != item) return false;
+    }
+  }
+  return true;
+}
+
+bool UndoCopy::restore() {
+  const bool done = put_back();
+  forget();
+  return done;
+}
+
+bool UndoCopy::put_back() {
+  if (!taken_) return false;
+  for (const Item& item : items_) {
+    observe::TensorView v;
+    if (!observe::view_of(*item.tensor.unsafeGetTensorImpl(), &v)) return false;
+    std::memcpy(const_cast<char*>(v.data), bytes_.data() + item.offset, static_cast<std::size_t>(v.end - v.begin));
+  }
+  bool ok = true;
+  for (auto& [container, copy] : containers_) {
+    if (PyList_Check(copy)) {
+      ok = PyList_SetSlice(container, 0, PyList_GET_SIZE(container), copy) == 0 && ok;
+      continue;
+    }
+    PyDict_Clear(container);
+    ok = PyDict_Update(container, copy) == 0 && ok;
+  }
+  for (auto& [container, plain] : attributes_) ok = PyDict_Update(container, plain) == 0 && ok;
+  PyErr_Clear();
+  return ok;
+}
+
+void set_undo_budget(std::size_t size_bytes) noexcept { budget = size_bytes; }
+
+bool prepare_undo(OptimizerEntry& entry) {
+  if (entry.undo_held) return true;
+  if (budget == 0) return false;
+  const Metered undo(Piece::kUndo);
+  std::size_t used = 0;
+  for (const auto& e : live().optimizers) {
+    if (e.get() != &entry && e->undo) used += e->undo->needed();
+  }
+  if (!entry.undo) entry.undo = std::make_shared<UndoCopy>();
+  if (entry.undo->take(entry.self, budget - std::min(used, budget))) return true;
+  shortfall = std::max(shortfall, used + entry.undo->needed());
+  entry.undo.reset();
+  return false;
+}
+
+bool undo_step(OptimizerEntry& entry) { return entry.undo && entry.undo->restore(); }
+
+bool hold_undo(OptimizerEntry& entry) {
+  if (!entry.undo) entry.undo = std::make_shared<UndoCopy>();
+  entry.undo_held = entry.undo->take(entry.self, SIZE_MAX);
+  return entry.undo_held;
+}
+
+void release_undo(OptimizerEntry& entry) {
+  if (!std::exchange(entry.undo_held, false)) return;
+  entry.undo.reset();
+}
+
+std::size_t undo_shortfall() noexcept { return shortfall; }
+
+}  // namespace finitude::bindings

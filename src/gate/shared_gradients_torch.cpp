@@ -1,0 +1,167 @@
+#include "gate/shared_gradients_torch.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "base/immortal.h"
+#include "gate/gradients_torch.h"
+#include "gate/param_groups_torch.h"
+#include "gate/verdict_torch.h"
+
+namespace finitude::bindings {
+namespace {
+
+struct Aside {
+  const OptimizerEntry* own = nullptr;
+  std::uint64_t serial = 0, bad_since = 0;  // the last loss before, and that of `own`
+  bool wake_on_backward = false;
+  std::vector<std::pair<std::uint32_t, WindowState>> others;  // by ordinal
+};
+
+base::Immortal<Aside> the_aside;
+Aside& aside() { return *the_aside; }
+
+const c10::TensorImpl* impl_of(PyObject* parameter) {
+  return THPVariable_Check(parameter) ? THPVariable_Unpack(parameter).unsafeGetTensorImpl() : nullptr;
+}
+
+// (number of the alarm that all bad gradients of this optimizer were told of by, or 0, does it name their birth)
+std::pair<std::uint32_t, bool> told_of(const OptimizerEntry& entry) {
+  std::uint32_t number = 0;
+  bool all = true, explained = true;
+  for (const GradMark& mark : entry.marks) {
+    if (mark.state <= GradMark::kClean) continue;
+    all = all && mark.told != 0;
+    explained = explained && mark.explained;
+    number = std::max(number, mark.told);
+  }
+  return {all ? number : 0, all && number != 0 && explained};
+}
+
+OptimizerEntry* entry_or_error(PyObject* optimizer) {
+  OptimizerEntry* entry = find_entry(optimizer);
+  if (entry == nullptr) PyErr_SetString(PyExc_KeyError, "this optimizer is not watched");
+  return entry;
+}
+
+// told_of(optimizer) -> (number, explained)
+PyObject* told_of_window(PyObject*, PyObject* optimizer) {
+  const OptimizerEntry* entry = entry_or_error(optimizer);
+  if (entry == nullptr) return nullptr;
+  const auto [number, explained] = told_of(*entry);
+  return Py_BuildValue("(IO)", static_cast<unsigned>(number), explained ? Py_True : Py_False);
+}
+
+// tell_others(optimizer, number)
+PyObject* tell_others_of_window(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs != 2) {
+    PyErr_SetString(PyExc_TypeError, "tell_others(optimizer, number)");
+    return nullptr;
+  }
+  OptimizerEntry* entry = entry_or_error(args[0]);
+  if (entry == nullptr) return nullptr;
+  const unsigned long number = PyLong_AsUnsignedLong(args[1]);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  tell_others(*entry, static_cast<std::uint32_t>(number));
+  Py_RETURN_NONE;
+}
+
+PyMethodDef shared_gradient_table[] = {
+    {"told_of", told_of_window, METH_O, nullptr},
+    {"tell_others", reinterpret_cast<PyCFunction>(tell_others_of_window), METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+void tell_others(OptimizerEntry& entry, std::uint32_t number) {
+  std::unordered_set<const c10::TensorImpl*> explained;
+  for (const LossNote& note : live().losses) {
+    if (note.bad && in_window(entry, note)) explained.insert(note.leaves.begin(), note.leaves.end());
+  }
+  for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
+    if (index < entry.marks.size() && entry.marks[index].state > GradMark::kClean) explained.insert(impl_of(p));
+  });
+  for (const auto& other : live().optimizers) {
+    if (!is_alive(*other)) continue;
+    const bool same_backward = entry.bad_since != 0 && other->bad_since == entry.bad_since;
+    std::erase_if(other->told, [](const WindowState::Told& told) { return told.grad.expired(); });
+    for_each_parameter(other->self, [&](std::uint32_t index, PyObject* p) {
+      if (index >= other->marks.size() || other->marks[index].state <= GradMark::kClean) return;
+      GradMark& mark = other->marks[index];
+      const bool is_explained = explained.contains(impl_of(p));
+      if (is_explained || same_backward) {
+        mark.told = number;
+        mark.explained = is_explained;
+      }
+      const at::Tensor* grad = gradient_of(p);
+      if (mark.told == 0 || grad == nullptr) return;
+      if (grad->unsafeGetTensorImpl() !=
+          mark.grad) {  // a second run went another way, and the first one's gradients stand there again
+        GradMark now = judge(*grad);
+        if (now.state <= GradMark::kClean) return;
+        now.told = mark.told;
+        now.explained = mark.explained;
+        mark = now;
+      }
+      std::erase_if(other->told, [&](const WindowState::Told& told) { return told.index == index; });
+      const c10::weak_intrusive_ptr<c10::TensorImpl> weak(grad->getIntrusivePtr());
+      other->told.push_back({index, weak, mark.version, mark.told, mark.explained});
+    });
+  }
+}
+
+void set_windows_aside(const OptimizerEntry* own) {
+  Aside& a = aside();
+  Live& l = live();
+  a.own = own;
+  a.serial = l.next_serial;
+  a.bad_since = own != nullptr ? own->bad_since : 0;
+  a.wake_on_backward = std::exchange(l.wake_on_backward, false);
+  a.others.clear();
+  for (const auto& entry : l.optimizers) {
+    if (entry.get() != own) a.others.emplace_back(entry->ordinal, *entry);
+  }
+}
+
+void put_windows_back(bool is_back) {
+  Aside& a = aside();
+  Live& l = live();
+  if (is_back) {
+    for (const auto& entry : l.optimizers) {
+      if (entry.get() == a.own) {
+        if (entry->bad_since != 0) entry->bad_since = a.bad_since;
+        for (LossNote& note : l.losses) {
+          if (note.serial <= a.serial) continue;
+          note.second_run_of = entry->ordinal + 1;
+          note.consumed = note.consumed || !owns(*entry, note);  // whose it is has answered in the first run
+        }
+      }
+      for (auto& [ordinal, state] : a.others) {
+        if (ordinal == entry->ordinal) static_cast<WindowState&>(*entry) = std::move(state);
+      }
+    }
+  }
+  l.wake_on_backward = l.wake_on_backward || a.wake_on_backward;
+  a.others.clear();
+  a.own = nullptr;
+}
+
+bool is_elsewhere(const LossNote& note) {
+  const OptimizerEntry* own = aside().own;
+  if (own == nullptr) return false;
+  const auto owners = [&](bool own_wanted) {
+    return std::any_of(note.leaves.begin(), note.leaves.end(), [&](const c10::TensorImpl* leaf) {
+      const auto [first, last] = live().owner.equal_range(leaf);
+      return std::any_of(first, last, [&](const auto& it) { return (it.second.first == own) == own_wanted; });
+    });
+  };
+  return !owners(true) && owners(false);
+}
+
+PyMethodDef* shared_gradient_methods() { return shared_gradient_table; }
+
+}  // namespace finitude::bindings

@@ -1,0 +1,230 @@
+#include "gate/step_wrapper_torch.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <utility>
+
+#include "gate/gradients_torch.h"
+#include "gate/param_groups_torch.h"
+#include "gate/post_hook_torch.h"
+#include "gate/post_step_scan_torch.h"
+#include "gate/window_torch.h"
+#include "observe/tracer_torch.h"
+#include "pyhost/exception_barrier_torch.h"
+#include "pyhost/meter.h"
+
+namespace finitude::bindings {
+namespace {
+
+void take_gradients(OptimizerEntry& entry) {
+  entry.taken.clear();
+  for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
+    entry.taken.resize(index + 1);
+    if (gradient_of(p) == nullptr) return;
+    at::Tensor& grad = const_cast<at::Tensor&>(THPVariable_Unpack(p)).mutable_grad();
+    entry.taken[index] = grad;
+    grad = at::Tensor();
+  });
+}
+
+void give_back_gradients(OptimizerEntry& entry) {
+  for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
+    if (index >= entry.taken.size() || !entry.taken[index].defined() || !THPVariable_Check(p)) return;
+    const_cast<at::Tensor&>(THPVariable_Unpack(p)).mutable_grad() = entry.taken[index];
+  });
+  entry.taken.clear();
+}
+
+// Gradients are given back after the rest of a vetoed step has run without them.
+PyObject* restore_after_veto(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs >= 1) {
+    if (OptimizerEntry* entry = find_entry(args[0])) give_back_gradients(*entry);
+  }
+  Py_RETURN_NONE;
+}
+
+PyMethodDef restore_def = {"finitude_give_back", reinterpret_cast<PyCFunction>(guest_hook<restore_after_veto>),
+                           METH_FASTCALL, nullptr};
+
+// What a step left by the exception of its closure returns: the loss that the exception holds. None if it
+// holds none.
+PyObject* loss_of_raised() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  PyObject* loss = value != nullptr ? PyObject_GetAttrString(value, "loss") : nullptr;
+  PyErr_Clear();
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+  return loss != nullptr ? loss : Py_NewRef(Py_None);
+}
+
+// One step is one step however often its closure was evaluated.
+void end_closure(OptimizerEntry& entry) {
+  WindowVerdict verdict;
+  verdict.grad_absmax = entry.closure_absmax;
+  commit_window(entry, verdict, ParamGroups(entry.self).lr(entry.lr));
+}
+
+// Stands in for the `step` of a class outside torch.optim: may leave the call out, and looks at what it
+// wrote.
+PyObject* guarded_step(PyObject* original, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  Live& l = live();
+  OptimizerEntry* entry = nargs >= 1 && l.on ? find_entry(args[0]) : nullptr;
+  if (entry == nullptr || entry->in_torch || entry->in_step > 0) {
+    return PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
+  }
+  if (entry->veto_now) {
+    entry->veto_now = false;
+    Py_RETURN_NONE;
+  }
+  const Metered hook(Piece::kHook);
+  ++entry->in_step;
+  ++l.steps_open;
+  const std::uint64_t outside = std::exchange(l.step_serial, l.backward_serial);
+  PyObject* result;
+  {
+    const Metered program(Piece::kProgram);
+    observe::Tracer::PhaseGuard phase(record::Phase::kOptimizer);
+    result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
+  }
+  l.step_serial = outside;
+  --l.steps_open;
+  --entry->in_step;
+  const bool closure = std::exchange(entry->closure_open, false), leaving = std::exchange(entry->is_leaving, false);
+  if (result == nullptr) {
+    release_undo(*entry);
+    return leaving ? loss_of_raised() : nullptr;
+  }
+  as_guest([&] {
+    if (closure && !leaving) end_closure(*entry);
+    if (wrote_non_finite(*entry)) {
+      PyObject* r = call_cold("on_written", args[0]);
+      if (r == nullptr) Py_CLEAR(result);
+      Py_XDECREF(r);
+    }
+    finish_commit(*entry);
+    release_undo(*entry);
+  });
+  return result;
+}
+
+PyMethodDef guarded_def = {"finitude_guarded_step", reinterpret_cast<PyCFunction>(guarded_step),
+                           METH_FASTCALL | METH_KEYWORDS, nullptr};
+
+// Stands in for one call of the `step` of a class of torch.optim. pair: that step, and the cell it goes back
+// into.
+PyObject* left_out_step(PyObject* pair, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* original = PyTuple_GET_ITEM(pair, 0);
+  OptimizerEntry* entry = nargs >= 1 ? find_entry(args[0]) : nullptr;
+  if (entry == nullptr || !entry->veto_now) {  // another optimizer of this class, on another thread
+    return PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
+  }
+  entry->veto_now = false;
+  if (PyCell_Set(PyTuple_GET_ITEM(pair, 1), original) != 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyMethodDef left_out_def = {"finitude_left_out_step", reinterpret_cast<PyCFunction>(left_out_step),
+                            METH_FASTCALL | METH_KEYWORDS, nullptr};
+
+PyObject* make_guarded_step(PyObject*, PyObject* original) { return PyCFunction_New(&guarded_def, original); }
+
+// leave_out_once(cell): the next call of the step in it, if it is one of a vetoed optimizer, is left out.
+PyObject* leave_out_once(PyObject*, PyObject* cell) {
+  if (!PyCell_Check(cell)) {
+    PyErr_SetString(PyExc_TypeError, "leave_out_once(cell)");
+    return nullptr;
+  }
+  PyObject* original = PyCell_Get(cell);
+  PyObject* pair = original != nullptr ? PyTuple_Pack(2, original, cell) : nullptr;
+  PyObject* stand_in = pair != nullptr ? PyCFunction_New(&left_out_def, pair) : nullptr;
+  const bool ok = stand_in != nullptr && PyCell_Set(cell, stand_in) == 0;
+  Py_XDECREF(original);
+  Py_XDECREF(pair);
+  Py_XDECREF(stand_in);
+  return ok ? Py_NewRef(Py_None) : nullptr;
+}
+
+OptimizerEntry* entry_or_error(PyObject* optimizer) {
+  OptimizerEntry* entry = find_entry(optimizer);
+  if (entry == nullptr) PyErr_SetString(PyExc_KeyError, "this optimizer is not watched");
+  return entry;
+}
+
+// take_rest(optimizer): the rest of its step, which evaluates its closure now, runs without gradients. For
+// torch.optim.
+PyObject* take_rest(PyObject*, PyObject* optimizer) {
+  OptimizerEntry* entry = entry_or_error(optimizer);
+  if (entry == nullptr) return nullptr;
+  take_gradients(*entry);
+  entry->armed_restore = add_post_hook(entry->self, "finitude_restore", &restore_def);
+  if (!entry->armed_restore) give_back_gradients(*entry);
+  Py_RETURN_NONE;
+}
+
+// leave_rest(optimizer): the step ends by the exception that its closure raises next. Where a copy was taken
+// before the step, what it wrote so far is undone. For classes outside torch.optim.
+PyObject* leave_rest(PyObject*, PyObject* optimizer) {
+  OptimizerEntry* entry = entry_or_error(optimizer);
+  if (entry == nullptr) return nullptr;
+  entry->is_leaving = true;
+  if (entry->undo_held) undo_step(*entry);
+  release_undo(*entry);
+  Py_RETURN_NONE;
+}
+
+// copy_before_step(optimizer) -> True: its step can be undone, whatever memory that takes.
+PyObject* copy_before_step(PyObject*, PyObject* optimizer) {
+  OptimizerEntry* entry = entry_or_error(optimizer);
+  return entry != nullptr ? PyBool_FromLong(hold_undo(*entry)) : nullptr;
+}
+
+// wrote_since_copy(optimizer) -> True: its step has changed something since, or there is no copy.
+PyObject* wrote_since_copy(PyObject*, PyObject* optimizer) {
+  OptimizerEntry* entry = entry_or_error(optimizer);
+  return entry != nullptr ? PyBool_FromLong(!entry->undo_held || !entry->undo->is_current()) : nullptr;
+}
+
+PyMethodDef step_wrapper_table[] = {
+    {"make_guarded_step", make_guarded_step, METH_O, nullptr},
+    {"leave_out_once", leave_out_once, METH_O, nullptr},
+    {"take_rest", take_rest, METH_O, nullptr},
+    {"leave_rest", leave_rest, METH_O, nullptr},
+    {"copy_before_step", copy_before_step, METH_O, nullptr},
+    {"wrote_since_copy", wrote_since_copy, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+void veto(OptimizerEntry& entry) {
+  entry.veto_now = true;
+  if (!entry.in_torch) return;
+  PyObject* r = call_cold("leave_out", entry.self);
+  const bool done = r == Py_True;
+  PyErr_Clear();
+  Py_XDECREF(r);
+  if (done) return;
+  entry.veto_now = false;  // a class whose wrapper is not torch's
+  Py_XDECREF(take_rest(nullptr, entry.self));
+}
+
+bool is_judged_outside(OptimizerEntry* entry, bool has_closure) {
+  const Live& l = live();
+  if (l.steps_open == 0 || in_backward()) {
+    if (entry != nullptr) entry->is_inner = false;
+    return false;
+  }
+  if (!has_closure && l.step_serial != l.backward_serial) return false;
+  if (entry != nullptr) {
+    entry->is_inner = true;
+    close_window(*entry);
+  }
+  return true;
+}
+
+PyMethodDef* step_wrapper_methods() { return step_wrapper_table; }
+
+}  // namespace finitude::bindings

@@ -1,0 +1,240 @@
+#include "rewind/manual_updates_torch.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <utility>
+#include <vector>
+
+#include "gate/engine_call.h"
+#include "gate/state_torch.h"
+#include "observe/tensor_view_torch.h"
+#include "pyhost/exception_barrier_torch.h"
+#include "rewind/rewind_torch.h"
+#include "rewind/snapshot_torch.h"
+
+namespace finitude::bindings {
+namespace {
+
+bool wants_all = true;    // the Python side wants to be told of every call, not only of bad ones
+std::uint64_t calls = 0;  // before the one under way
+RngState step_rng;
+bool keeps_buffers = false;  // as each call returns: the next window begins with them
+bool keeps_start = false;    // and it can be run again from there
+
+constexpr std::size_t kGivenBytes = 48u << 20;
+
+// What the last call handed out (autograd.grad), while windows are kept: a second run gets it once more.
+struct Given {
+  PyObject* gradients = nullptr;  // a tuple; null: none, or too large
+  std::vector<std::uint32_t> versions;
+};
+
+Given given;
+
+void keep_given(PyObject* result) {
+  Py_CLEAR(given.gradients);
+  given.versions.clear();
+  std::size_t size_bytes = 0;
+  if (!PyTuple_Check(result) || PyTuple_GET_SIZE(result) == 0) return;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result); ++i) {
+    PyObject* one = PyTuple_GET_ITEM(result, i);
+    const bool is_tensor =
+        THPVariable_Check(one) && THPVariable_Unpack(one).defined() && !THPVariable_Unpack(one).is_inference();
+    if (!is_tensor && one != Py_None) return;
+    given.versions.push_back(is_tensor ? static_cast<std::uint32_t>(THPVariable_Unpack(one)._version()) : 0);
+    // With a graph (create_graph) it would hold all of that.
+    if (is_tensor && THPVariable_Unpack(one).requires_grad()) return;
+    if (is_tensor) size_bytes += THPVariable_Unpack(one).nbytes();
+  }
+  if (size_bytes <= kGivenBytes) given.gradients = Py_NewRef(result);
+}
+
+// hand_given() -> those gradients, if nobody has written them since, or None.
+PyObject* hand_given(PyObject*, PyObject*) {
+  if (given.gradients == nullptr) Py_RETURN_NONE;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given.gradients); ++i) {
+    PyObject* one = PyTuple_GET_ITEM(given.gradients, i);
+    if (one != Py_None && THPVariable_Unpack(one)._version() != given.versions[static_cast<std::size_t>(i)])
+      Py_RETURN_NONE;
+  }
+  return Py_NewRef(given.gradients);
+}
+
+// The call whose window runs a second time: the program goes on from it afterwards.
+class FirstCall {
+ public:
+  bool is_held() const { return !args_.empty(); }
+  Py_ssize_t nargs() const { return nargs_; }
+  PyObject* const* args() const { return args_.data(); }
+  PyObject* kwnames() const { return kwnames_; }
+  void hold(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+    const Py_ssize_t count = nargs + (kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0);
+    for (Py_ssize_t i = 0; i < count; ++i) args_.push_back(Py_NewRef(args[i]));
+    nargs_ = nargs;
+    kwnames_ = Py_XNewRef(kwnames);
+  }
+  void let_go() {
+    for (PyObject* one : std::exchange(args_, {})) Py_DECREF(one);
+    Py_CLEAR(kwnames_);
+  }
+
+ private:
+  std::vector<PyObject*> args_;
+  Py_ssize_t nargs_ = 0;
+  PyObject* kwnames_ = nullptr;
+};
+
+FirstCall& first_call() {
+  static FirstCall* call = new FirstCall();
+  return *call;
+}
+
+bool any_bad(PyObject* roots) {
+  for (Py_ssize_t i = 0; PyTuple_Check(roots) && i < PyTuple_GET_SIZE(roots); ++i) {
+    PyObject* root = PyTuple_GET_ITEM(roots, i);
+    observe::TensorView v;
+    if (THPVariable_Check(root) && THPVariable_Unpack(root).defined() &&
+        observe::view_of(*THPVariable_Unpack(root).unsafeGetTensorImpl(), &v) && observe::quick(v).bad) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// hand_calls() -> how many such calls there were before the one under way.
+PyObject* hand_calls(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(calls); }
+
+// hand_watch(all): tell of every call, or only of those with a root that is not finite.
+PyObject* hand_watch(PyObject*, PyObject* all) {
+  wants_all = PyObject_IsTrue(all) == 1;
+  Py_RETURN_NONE;
+}
+
+PyObject* hand_reset(PyObject*, PyObject*) {
+  wants_all = true;
+  calls = 0;
+  keeps_start = keeps_buffers = false;
+  Py_CLEAR(given.gradients);
+  first_call().let_go();
+  Py_RETURN_NONE;
+}
+
+// hand_keep(buffers, start): what is noted as each call returns: buffers, or all that the window that begins there
+// needs to be run again.
+PyObject* hand_keep(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs != 2) {
+    PyErr_SetString(PyExc_TypeError, "hand_keep(buffers, start)");
+    return nullptr;
+  }
+  keeps_buffers = PyObject_IsTrue(args[0]) == 1;
+  keeps_start = PyObject_IsTrue(args[1]) == 1;
+  if (!keeps_start) Py_CLEAR(given.gradients);
+  Py_RETURN_NONE;
+}
+
+// hand_first(node): the first call comes, of a graph that begins at that node.
+PyObject* hand_first(PyObject*, PyObject* node) {
+  const std::uint64_t first = PyLong_AsUnsignedLongLong(node);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  first_step_comes(first);
+  Py_RETURN_NONE;
+}
+
+// hand_put_back(): buffers as the window began with them.
+PyObject* hand_put_back(PyObject*, PyObject*) {
+  buffer_snapshot().restore();
+  Py_RETURN_NONE;
+}
+
+// hand_lost(): the second run has not come back to the call, and never will.
+PyObject* hand_lost(PyObject*, PyObject*) {
+  first_call().let_go();
+  Py_RETURN_NONE;
+}
+
+// The generators as they are now; and as they were then.
+PyObject* hand_take(PyObject*, PyObject*) {
+  take_rng(&step_rng);
+  Py_RETURN_NONE;
+}
+
+PyObject* hand_restore(PyObject*, PyObject*) {
+  restore_rng(step_rng);
+  Py_RETURN_NONE;
+}
+
+PyMethodDef manual_update_table[] = {
+    {"hand_calls", hand_calls, METH_NOARGS, nullptr},
+    {"hand_watch", hand_watch, METH_O, nullptr},
+    {"hand_reset", hand_reset, METH_NOARGS, nullptr},
+    {"hand_take", hand_take, METH_NOARGS, nullptr},
+    {"hand_restore", hand_restore, METH_NOARGS, nullptr},
+    {"hand_first", hand_first, METH_O, nullptr},
+    {"hand_keep", reinterpret_cast<PyCFunction>(hand_keep), METH_FASTCALL, nullptr},
+    {"hand_given", hand_given, METH_NOARGS, nullptr},
+    {"hand_lost", hand_lost, METH_NOARGS, nullptr},
+    {"hand_put_back", hand_put_back, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+// The call itself, and what the program is given of it. watched: the Python side may put something in its place.
+PyObject* call_engine(Vectorcall plain, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, bool watched) {
+  PyObject* result = plain(nullptr, args, nargs, kwnames);
+  ++calls;
+  if (watched && result != nullptr) {
+    PyObject* instead = call_cold("on_hand_end", result);
+    if (instead != Py_None) {
+      Py_DECREF(result);
+      result = instead;
+    } else {
+      Py_DECREF(instead);
+    }
+  }
+  if (result == nullptr) return nullptr;
+  as_guest([&] {
+    if (keeps_start && live().optimizers.empty()) {
+      keep_given(result);
+      snapshot_window_by_hand();
+    } else if (keeps_buffers) {
+      buffer_snapshot().take();
+    }
+  });
+  return result;
+}
+
+}  // namespace
+
+PyObject* backward_by_hand(Vectorcall plain, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  const bool to_leaves = accumulates(args, nargs, kwnames);
+  FirstCall& first = first_call();
+  const bool is_second = first.is_held();
+  if (!to_leaves && !is_second) ++live().counters.backward_calls;
+  bool watched = false;
+  bool bad = false;
+  if (nargs > 0 && !wants_all && !is_second) as_guest([&] { bad = any_bad(args[0]); });
+  if (nargs > 0 && (wants_all || is_second || bad)) {
+    // An empty tuple of inputs: all leaves below the roots.
+    PyObject* inputs = nargs > 4 ? args[4] : Py_None;
+    PyObject* r = call_cold("on_hand_begin", args[0], inputs, to_leaves ? Py_True : Py_False);
+    if (r == nullptr) {  // NonFiniteError
+      first.let_go();
+      return nullptr;
+    }
+    if (PyTuple_Check(r) && PyTuple_GET_SIZE(r) == 1) {  // what is returned for the window to run a second time
+      if (!is_second) as_guest([&] { first.hold(args, nargs, kwnames); });
+      PyObject* returned = Py_NewRef(PyTuple_GET_ITEM(r, 0));
+      Py_DECREF(r);
+      return returned;
+    }
+    watched = r == Py_True;
+    Py_DECREF(r);
+  }
+  if (!first.is_held()) return call_engine(plain, args, nargs, kwnames, watched);
+  PyObject* result = call_engine(plain, first.args(), first.nargs(), first.kwnames(), watched);
+  first.let_go();
+  return result;
+}
+
+PyMethodDef* manual_update_methods() { return manual_update_table; }
+
+}  // namespace finitude::bindings

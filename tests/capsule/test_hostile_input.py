@@ -1,0 +1,488 @@
+"""Every reader in Python of a file from elsewhere, on thousands of damaged ones: it refuses them in its own way, in
+bounded time and memory, and leaves and reads nothing outside of their folder. What C++ reads has its targets in src
+(*_fuzz.cpp)."""
+
+import contextlib
+import copy
+import io
+import json
+import os
+import pathlib
+import struct
+import zipfile
+
+import pytest
+import torch
+
+import helpers
+import mutations
+from finitude import _native
+from finitude.base import config
+from finitude.capsules import capsule, pack, placing, start_check
+from finitude.cli import trial
+from finitude.doctor import after
+from finitude.report import capsule_alarm, merge
+from finitude.rerun import restart_ranks
+
+DATA = pathlib.Path(__file__).parents[1] / "data"
+CAPSULE = DATA / "capsules" / "schema_1_statistics"
+ABOUT = json.loads((CAPSULE / "capsule.json").read_text())
+REPORTS = [
+    json.loads(path.read_text()) for path in sorted((DATA / "reports").glob("*.json")) if path.name != "hostile.json"
+]
+pytestmark = pytest.mark.slow
+
+
+def harmless(text):
+    return all(c.isprintable() or c == "\n" for c in text)
+
+
+def put(path, data):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("word", ["report", pytest.param("dump", marks=pytest.mark.thorough), "list"])
+def test_reports(tmp_path, word):
+    """3000 of them. `report` reads those of 30 processes of a run at a time, `list` those of 30 runs."""
+    many, refused = (1 if word == "dump" else 30), []
+    folders = [tmp_path / "run" / f"pid-{number}" for number in range(many)]
+
+    def one(draw):
+        for folder in folders:
+            text = mutations.text_of(mutations.damaged(draw.choice(REPORTS), draw), draw)
+            put(folder / "report.json", text)
+        code, out, err = helpers.offline(word, folders[0] if word == "dump" else tmp_path / "run")
+        assert code in (0, 3) and (out or err or word == "list")
+        assert word == "dump" or harmless(out), out
+        assert (code == 3) == (err.count("finitude: ") > 0)
+        refused.extend(line for line in err.splitlines() if line.startswith("finitude: "))
+
+    mutations.tries(3000 // many, 1, one)
+    assert sorted(p.name for p in tmp_path.rglob("*") if p.is_file()) == ["report.json"] * many
+    assert word == "list" or 100 < len(refused) < 2990
+
+
+@pytest.mark.parametrize("word", ["report", pytest.param("dump", marks=pytest.mark.thorough)])
+def test_descriptions_of_capsules(tmp_path, word):
+    folder = tmp_path / "step-000002"
+    put(folder / "statistics.bin", (CAPSULE / "statistics.bin").read_bytes())
+
+    def one(draw):
+        put(folder / "capsule.json", mutations.text_of(mutations.damaged(ABOUT, draw), draw))
+        code, out, err = helpers.offline(word, folder)
+        assert code in (0, 3) and (out or err), (code, out, err)
+
+    mutations.tries(3000, 2, one)
+    assert sorted(mutations.tree(tmp_path)) == ["step-000002", "step-000002/capsule.json", "step-000002/statistics.bin"]
+
+
+def test_statistics_of_capsules(tmp_path):
+    """As the folder holds them, with a capsule.json that says what lies there."""
+    folder, sound = tmp_path / "step-000002", (CAPSULE / "statistics.bin").read_bytes()
+    for file in CAPSULE.iterdir():
+        put(folder / file.name, file.read_bytes())
+
+    def one(draw):
+        put(folder / "statistics.bin", mutations.damaged_bytes(sound, draw))
+        code, lines, why = helpers.offline("dump", folder)
+        assert (code, bool(lines), bool(why)) in ((0, True, False), (3, False, True))
+
+    mutations.tries(5000, 3, one)
+
+
+def archive(about, tape=b"tape " * 4):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as whole:
+        whole.writestr("capsule.json", about)
+        whole.writestr("tape.bin", tape)
+        whole.writestr("tensors.safetensors", b"")
+    return file.getvalue()
+
+
+def test_archives_whose_sums_are_right_and_whose_description_is_not(tmp_path):
+    """Bytes of the format itself: test_pack.py."""
+    small = {
+        "kind": "finitude capsule",
+        "schema": 1,
+        "files": {"tape.bin": {"bytes": 20}, "tensors.safetensors": {"bytes": 0}},
+    }
+    taken = []
+
+    def one(draw):
+        put(tmp_path / "a.zip", archive(mutations.text_of(mutations.damaged(small, draw), draw)))
+        try:
+            pack.unpack(str(tmp_path / "a.zip"), str(tmp_path / "out"), 1 << 20)
+        except pack.Refused:
+            assert mutations.tree(tmp_path) == ["a.zip"]
+            return
+        taken.append(1)
+        assert mutations.tree(tmp_path) == [
+            "a.zip",
+            "out",
+            "out/capsule.json",
+            "out/tape.bin",
+            "out/tensors.safetensors",
+        ]
+        for name in pack.NAMES[:3]:
+            (tmp_path / "out" / name).unlink()
+        (tmp_path / "out").rmdir()
+
+    mutations.tries(4000, 4, one)
+    assert 20 < len(taken) < 3000
+
+
+def test_folders_that_are_packed(tmp_path):
+    folder = tmp_path / "step-1"
+    for name in ("tape.bin", "tensors.safetensors", "start.safetensors", "statistics.bin"):
+        put(folder / name, (CAPSULE / name).read_bytes())
+
+    def one(draw):
+        put(
+            folder / "capsule.json",
+            mutations.text_of(
+                mutations.damaged(ABOUT, draw)
+                if draw.random() < 0.5
+                else {**ABOUT, "files": mutations.damaged(ABOUT["files"], draw)},
+                draw,
+            ),
+        )
+        try:
+            pack.pack(str(folder), str(tmp_path / "a.zip"))
+        except pack.Refused:
+            assert not (tmp_path / "a.zip").exists()
+            return
+        with zipfile.ZipFile(tmp_path / "a.zip") as whole:
+            assert set(whole.namelist()) <= set(pack.NAMES)
+        (tmp_path / "a.zip").unlink()
+
+    mutations.tries(3000, 5, one)
+    assert [name for name in mutations.tree(tmp_path) if "/" not in name] == ["step-1"]
+
+
+def program():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    return model, torch.optim.Adam(model.parameters(), lr=1e-2)
+
+
+def start_of_batches():
+    """The golden capsule holds no batch; one in every form that a batch can have."""
+    start = copy.deepcopy(ABOUT["start"])
+    start["tensors"].update(
+        {"batch.0.x": {"dtype": "float32", "shape": [2, 3]}, "batch.0.y": {"dtype": "int64", "shape": [2]}}
+    )
+    tree = {
+        "dict": [
+            ["x", {"tensor": "batch.0.x"}],
+            ["more", {"list": [{"array": "batch.0.y"}, {"value": 3}, {"other": "set"}]}],
+        ]
+    }
+    start["batches"] = [{"loader": 0, "ahead": 0, "samples": None, "generators": start["generators"], "batch": tree}]
+    return start
+
+
+def test_what_is_put_into_a_program(tmp_path):
+    """The start of a capsule.json, with the bytes of tensors that fit or do not: it is refused as a whole, or nothing
+    but a Misfit is raised."""
+    why, _, data, _ = _native.capsule_read(str(CAPSULE))
+    assert not why
+    data = {**data, "batch.0.x": bytes(24), "batch.0.y": bytes(16)}
+    sound, counted = start_of_batches(), {"refused": 0, "misfit": 0, "fits": 0}
+    template = {"x": torch.ones(2, 3), "more": [torch.ones(2, dtype=torch.int64).numpy(), 1, {2}]}
+    assert start_check.is_sound(sound)
+
+    def one(draw):
+        start = mutations.damaged(sound, draw)
+        with contextlib.suppress(ValueError, RecursionError):
+            start = json.loads(mutations.text_of(start, draw))
+        if not start_check.is_sound(start):
+            counted["refused"] += 1
+            return
+        bytes_of = dict(data)
+        if draw.random() < 0.3:
+            name = draw.choice(sorted(bytes_of))
+            bytes_of[name] = mutations.damaged_bytes(bytes_of[name], draw)
+        model, optimizer = program()
+        parameters = dict(model.named_parameters())
+        try:
+            held = placing.Held(start, bytes_of)
+            (mine,) = (o for o in start["optimizers"] if o["failed"])
+            why = placing.misfits(held, mine["parameters"], parameters)
+            if not why:
+                placing.put_tensors(held, mine["parameters"], parameters)
+                placing.put_state(held, mine, optimizer, parameters)
+                placing.rate(mine, optimizer)
+            for batch in start["batches"]:
+                placing.fill(held, batch["batch"], copy.copy(template))
+                held.generators(batch["generators"])
+            held.generators(start["generators"])
+            torch.tensor(0.0).fill_(start["scaler"]["scale"] if start["scaler"] else 0.0)
+        except placing.Misfit as e:
+            assert str(e)
+            counted["misfit"] += 1
+            return
+        counted["misfit" if why else "fits"] += 1
+
+    mutations.tries(4000, 6, one)
+    assert min(counted.values()) > 50, counted
+
+
+def test_what_a_trial_shows_of_a_capsule(tmp_path):
+    def one(draw):
+        put(
+            tmp_path / "capsule.json",
+            mutations.text_of(mutations.damaged({**ABOUT, "start": start_of_batches()}, draw), draw),
+        )
+        about, why = trial._about(str(tmp_path))
+        assert (about is None) == bool(why)
+        if about is not None and not trial._why_not(about):
+            assert trial._ways(about)
+            for verdict in ("fixed", "not fixed"):
+                assert harmless(
+                    trial._text(
+                        about, {"verdict": verdict, "text": "", "way": "step", "same_birth": False, "birth": None}
+                    )
+                )
+
+    mutations.tries(4000, 7, one)
+
+
+def test_runs_of_several_processes(tmp_path):
+    """What members left, for the command line and for one report of all."""
+    own = {
+        "outcome": "clean",
+        "reason": "",
+        "alarms": [],
+        "advisories": [],
+        "torch": "",
+        "finitude": "",
+        "watched": {**dict.fromkeys(merge.COUNTS, 0), "not_watched": []},
+    }
+    ring = struct.pack("<8s4I5Q", b"FitRing\n", 1, 128, 64, 4096, 0, 0, 0, 0, 7) + bytes(128)
+
+    def one(draw):
+        name = draw.choice(
+            ["rank-0", "rank-1", "pid-77", "rank-\u00b2", "rank-", "pid-x", "rank-99999999999999999999", "rank-0-2"]
+        )
+        folder = tmp_path / "run" / name
+        if draw.random() < 0.9:
+            put(folder / "report.json", mutations.text_of(mutations.damaged(draw.choice(REPORTS), draw), draw))
+        if draw.random() < 0.2:
+            put(folder / "steps.ring", mutations.damaged_bytes(ring, draw))
+        if draw.random() < 0.2:
+            put(folder / "unwatched.json", mutations.text_of(mutations.damaged({"reason": "no torch"}, draw), draw))
+        found = merge.members(str(tmp_path / "run"))
+        whole = merge.merged(copy.deepcopy(own), found)
+        assert isinstance(merge.closing_line(whole), str) and whole["watched"]["steps"] >= 0
+        assert all(isinstance(m.label, str) for m in found)
+        for member in restart_ranks._orders(found, str(tmp_path / "nowhere")):
+            raise AssertionError(member)
+        code, out, err = helpers.offline("report", tmp_path / "run")
+        assert code in (0, 3) and out + err
+        for file in ("report.json", "steps.ring", "unwatched.json"):
+            with contextlib.suppress(FileNotFoundError):
+                (folder / file).unlink()
+        with contextlib.suppress(FileNotFoundError):
+            folder.rmdir()
+
+    mutations.tries(3000, 8, one)
+
+
+def test_orders_for_a_second_run_and_their_results(tmp_path):
+    report = next(r for r in REPORTS if r["outcome"] == "alarm")
+    report = copy.deepcopy(report)
+    alarm = report["alarms"][0]
+    alarm.update(rerun="not-run", births=[], capsule=None)
+    order = {
+        "step": alarm["step"],
+        "ordinal": 0,
+        "ranks": 2,
+        "capsule": str(tmp_path / "none"),
+        "capsule_told": "none",
+        "seeds": {},
+    }
+    result = {
+        "findings": {"births": [], "cause": None, "fix": None, "path": []},
+        "step": alarm["step"],
+        "rerun": "persistent",
+        "verified": True,
+        "text": "",
+        "capsule": False,
+        "no_capsule": "",
+    }
+    folder = tmp_path / "rank-0"
+    taken = []
+
+    def one(draw):
+        which = draw.random() < 0.5
+        put(
+            folder / restart_ranks.ORDER,
+            mutations.text_of(mutations.damaged(order, draw), draw) if which else json.dumps(order).encode(),
+        )
+        member = merge.Member(str(folder), copy.deepcopy(report))
+        for wanted in restart_ranks._orders([member], str(tmp_path)):
+            put(
+                pathlib.Path(wanted.result),
+                json.dumps(result).encode() if which else mutations.text_of(mutations.damaged(result, draw), draw),
+            )
+            if wanted.take_over("", False):
+                taken.append(1)
+                assert merge.is_report(member.document)
+            os.unlink(wanted.result)
+
+    mutations.tries(3000, 9, one)
+    assert len(taken) > 300
+    assert set(mutations.tree(tmp_path)) <= {
+        "rank-0",
+        "rank-0/" + restart_ranks.ORDER,
+        "rank-0/report.json",
+        "rank-0/report.html",
+    }
+
+
+def test_a_capsule_is_told_what_became_of_its_step(tmp_path):
+    alarm = {**ABOUT["alarm"], "capsule": str(tmp_path)}
+
+    def one(draw):
+        before = mutations.text_of(mutations.damaged(ABOUT, draw), draw)
+        put(tmp_path / "capsule.json", before)
+        capsule_alarm.complete(alarm, draw.random() < 0.5)
+        assert mutations.tree(tmp_path) == ["capsule.json"]
+        now = (tmp_path / "capsule.json").read_bytes()
+        assert now == before or json.loads(now)["alarm"]["step"] == alarm["step"]
+
+    mutations.tries(3000, 10, one)
+
+
+def test_what_the_doctor_reads(tmp_path):
+    ring = _ring_of_a_run(tmp_path)
+
+    def one(draw):
+        folder = tmp_path / "run"
+        put(folder / "report.json", mutations.text_of(mutations.damaged(draw.choice(REPORTS), draw), draw))
+        put(folder / "step-000002" / "capsule.json", mutations.text_of(mutations.damaged(ABOUT, draw), draw))
+        put(folder / "steps.ring", mutations.damaged_bytes(ring, draw) if draw.random() < 0.5 else ring)
+        for path in (folder, folder / "step-000002", folder / "steps.ring"):
+            with contextlib.suppress(after.Unreadable):
+                for run in after.read(str(path)):
+                    for about in run.capsules:
+                        after._has_float16(about)
+
+    mutations.tries(2000, 11, one)
+
+
+def _ring_of_a_run(tmp_path):
+    folder = tmp_path / "first"
+    folder.mkdir()
+    helpers.run(
+        folder,
+        "import torch\nw = torch.ones(2, requires_grad=True)\no = torch.optim.SGD([w], lr=0.1)\n"
+        "for i in range(3):\n    o.zero_grad()\n    w.sum().backward()\n    o.step()\n",
+    )
+    return next(folder.rglob("steps.ring")).read_bytes()
+
+
+def test_rings_of_runs_that_left_no_report(tmp_path):
+    sound = _ring_of_a_run(tmp_path)[:2048]
+
+    def one(draw):
+        data = bytearray(sound)
+        at = draw.randrange(128)  # its header
+        data[at : at + 1] = bytes([draw.randrange(256)])
+        put(
+            tmp_path / "run" / "steps.ring",
+            mutations.damaged_bytes(bytes(data), draw) if draw.random() < 0.3 else bytes(data),
+        )
+        code, out, err = helpers.offline("report", tmp_path / "run")
+        assert code in (0, 3) and out + err
+
+    mutations.tries(3000, 12, one)
+
+
+TOML = b"""[tool.finitude]
+on_alarm = "skip"
+max_skips = 3
+capsule_max = 100
+redact = true
+restart_args = "--resume {newest:ckpt/*.pt}"
+"""
+
+
+def test_settings(tmp_path):
+    """Of a file that was named, what is wrong with it; a pyproject.toml of the directory is also other tools'
+    business."""
+    refused = []
+
+    def one(draw):
+        data = mutations.damaged_bytes(TOML, draw)
+        if draw.random() < 0.1:
+            data = draw.choice(
+                (
+                    b"tool = 3",
+                    b"[tool]\nfinitude = 3",
+                    b"[[tool]]",
+                    b"a = " + b"[" * 50_000,
+                    b"tool.finitude.on_alarm = [1]",
+                    b"\xff\xfe",
+                    b"[tool.finitude]\nruns = {}",
+                )
+            )
+        for name in ("pyproject.toml", "other.toml"):
+            put(tmp_path / name, data)
+        for file in (None, str(tmp_path / "other.toml")):
+            try:
+                config.load({}, file, {}, str(tmp_path))
+            except config.UsageError as e:
+                refused.append(str(e))
+
+    mutations.tries(4000, 13, one)
+    assert len(refused) > 500 and all(refused)
+
+
+def test_the_commit_of_a_repository_is_a_commit(tmp_path):
+    """A repository from elsewhere names files that are read: what is not a commit does not get into a capsule."""
+    secret = tmp_path / "secret"
+    secret.write_text("not to be told\n")
+    git = tmp_path / "project" / ".git"
+    files = {
+        "HEAD": b"ref: refs/heads/main\n",
+        "refs/heads/main": b"a" * 40 + b"\n",
+        "packed-refs": b"# pack-refs\n" + b"b" * 40 + b" refs/heads/main\n",
+    }
+    for name, data in files.items():
+        put(git / name, data)
+    assert capsule._git(str(git.parent)) == {"commit": "a" * 40, "branch": "refs/heads/main"}
+    hostile = [
+        b"ref: ../../secret",
+        b"ref: " + str(secret).encode(),
+        b"ref: refs/heads/../../../../secret",
+        b"not to be told",
+        b"ref: \0",
+        b"ref: ",
+        b"ref: " + b"x" * 5000,
+        b"ref: refs",
+        b"\xff\xff",
+    ]
+    known = set()
+
+    def one(draw):
+        for name, data in files.items():
+            put(git / name, mutations.damaged_bytes(data, draw) if draw.random() < 0.4 else data)
+        if draw.random() < 0.3:
+            put(git / "HEAD", draw.choice(hostile))
+        if draw.random() < 0.1:
+            put(git / "commondir", draw.choice([b"..", b"../..", b"/", b"\0", b"", str(tmp_path).encode()]))
+        found = capsule._git(str(git.parent))
+        assert "not to be told" not in json.dumps(found)
+        if found is not None:
+            assert (
+                found["commit"] is None
+                or set(found["commit"]) <= set("0123456789abcdef")
+                and len(found["commit"]) in (40, 64)
+            )
+            known.add(found["commit"])
+        with contextlib.suppress(FileNotFoundError):
+            (git / "commondir").unlink()
+
+    mutations.tries(4000, 14, one)
+    assert {None, "a" * 40} <= known

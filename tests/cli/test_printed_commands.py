@@ -1,0 +1,151 @@
+"""Every command that any text of ours prints exists, with its options; those that a report prints are run. So do the
+commands, options and exit codes of docs/contract.md."""
+
+import itertools
+import pathlib
+import re
+import shlex
+
+import helpers
+from finitude.base import config
+from finitude.cli.table import FLAGS, HELP, OPTIONS, REPLAY_OPTIONS, WORDS
+from finitude.doctor.command import OPTIONS as DOCTOR
+from finitude.selftest.options import HELP as SELFTEST
+
+ROOT = pathlib.Path(__file__).parents[2]
+KNOWN = {
+    "run": (*OPTIONS, "-m"),
+    "replay": REPLAY_OPTIONS,
+    "doctor": (*DOCTOR, "-m"),
+    "unpack": ("--max-mb",),
+    "selftest": ("-m", *re.findall("--[a-z-]+", SELFTEST)),
+    "report": ("--html", "--json"),
+    "diff": ("--json", "--threads", "--allow", "--library", "--import", "--memory-mb"),
+}
+OPTION = r"(?:--?[a-z][a-z-]*|[A-Z][A-Z.|_]*|\[[^\]]*\]|[\w./*]+\.py)"
+COMMAND = re.compile(rf"(?<![\w./-])finitude ([a-z]+)((?:[ =]+{OPTION})*)")
+# What follows the name in sentences that name no command; another one is added here.
+NO_WORDS = {
+    "again",
+    "capsule",
+    "did",
+    "finds",
+    "gets",
+    "is",
+    "knows",
+    "needs",
+    "package",
+    "raises",
+    "ranks",
+    "recorded",
+    "trace",
+    "was",
+    "witness",
+}
+
+
+def strings():
+    """(file, text) of the string literals of the package and the engine; adjacent ones are one text."""
+    for pattern in ("python/finitude/**/*.py", "src/**/*.cpp", "src/**/*.h", "include/**/*.h"):
+        yield from _strings_in(path for path in ROOT.glob(pattern) if "_test.cpp" not in path.name)
+
+
+def _strings_in(paths):
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        text = re.sub(r'"\s*\n\s*f?"', "", text)
+        for literal in re.findall(r'"""(.*?)"""|R"\((.*?)\)"|"((?:[^"\\\n]|\\.)*)"', text, re.DOTALL):
+            yield path.relative_to(ROOT), next(filter(None, literal), "")
+
+
+def test_each_exists_with_its_options():
+    found, wrong = set(), []
+    for file, text in strings():
+        for word, rest in COMMAND.findall(text):
+            if word in NO_WORDS:
+                continue
+            found.add(word)
+            options = [option.partition("=")[0] for option in re.findall(r"(?<![\w-])--?[a-z][a-z-]*", rest)]
+            if word not in WORDS:
+                wrong.append(f"{file}: finitude {word}")
+            known = *KNOWN.get(word, ()), "--help", "-h"
+            wrong += [f"{file}: finitude {word} {option}" for option in options if option not in known]
+    assert not wrong
+    assert {"run", "replay", "report", "diff", "doctor", "unpack"} <= found
+
+
+def test_the_help_names_each_word_and_option():
+    assert all(f"finitude {word}" in HELP for word in WORDS if word != "completion")
+    assert all(option in HELP for option in OPTIONS)
+
+
+CONTRACT = (ROOT / "docs/contract.md").read_text(encoding="utf-8")
+
+
+def _table(heading):
+    """The rows of the first table below a heading of the contract, without its head."""
+    lines = CONTRACT.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0].splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("|"))
+    rows = itertools.takewhile(lambda line: line.startswith("|"), lines[first + 2 :])
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+
+
+def test_the_contract_lists_each_command_and_option_with_its_values_and_default():
+    commands = [word for row in _table("Command line") for word in re.findall("`finitude ([a-z]+)", row[0])]
+    assert sorted(commands) == sorted(WORDS)
+    values = {option.strip("`"): cell for option, cell, _ in _table("Options of run")}
+    assert sorted(values) == sorted(OPTIONS)
+    choices = {"--on-alarm": config.ON_ALARM, "--level": config.LEVELS, "--stream-gradients": config.STREAM}
+    for field in config.OPTIONS:
+        option = "--" + field.name.replace("_", "-")
+        given, default = re.fullmatch(r"(.*) \((.*)\)", values[option]).groups()
+        shown = "off" if option in FLAGS else "none" if field.default == "" else str(field.default)
+        assert default.strip("`") == shown, option
+        assert option not in choices or tuple(re.findall("[a-z]+", given)) == choices[option], option
+
+
+def test_exit_codes_are_those_of_the_contract(tmp_path):
+    by_code = {row[0]: re.findall("`([a-z]+)`", row[2]) for row in _table("Exit codes")}
+    assert sorted(by_code) == ["0", "1", "2", "3", "4"]
+    for word in WORDS:
+        wrong = helpers.finitude(tmp_path, word, "--no-such-option")
+        assert wrong.code == (0 if word == "completion" else 2), (word, wrong.told())
+    files = {"diff": ("a", "b"), "unpack": ("a.capsule.zip",)}
+    for word in by_code["3"]:
+        unreadable = helpers.finitude(tmp_path, word, *files.get(word, ("a",)))
+        assert unreadable.code == 3, (word, unreadable.told())
+
+
+SCRIPT = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 2)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(3):
+    opt.zero_grad()
+    torch.log(model(torch.ones(2, 4)).abs() * (0.0 if i == 1 else 1.0)).mean().backward()
+    opt.step()
+"""
+
+
+def test_what_a_report_prints_is_done(tmp_path):
+    """Also of a run in a folder whose name a shell would take for more than one word, or for an option."""
+    for runs in ("runs", "-odd", "odd runs"):
+        got = helpers.run(tmp_path, SCRIPT, f"--runs={runs}")
+        capsule = got.the_alarm()["capsule"]
+        told = helpers.finitude(tmp_path, "report", "--", str(pathlib.Path(capsule).parent)).out + got.err
+        joined = re.sub(r"\n\s+", "", told)  # lines end inside of paths
+        printed = re.findall(r"finitude ?(replay|dump|diff|report) ?(?:-- ?'([^']*step-\d+)'|(/\S*?step-\d+))", joined)
+        assert printed or " " in runs, told
+        commands = {f"finitude {word} -- '{quoted or plain}'" for word, quoted, plain in printed if " " not in runs}
+        commands |= {f"finitude {word} -- '{capsule}'" for word in ("replay", "report", "dump")}
+        commands |= {
+            f"finitude diff -- '{capsule}' '{capsule}'",
+            f"finitude pack -- '{capsule}' p{len(runs)}.zip",
+            f"finitude list -- '{runs}'",
+        }
+        for command in commands:
+            done = helpers.finitude(tmp_path, *shlex.split(command)[1:])
+            assert done.code == 0, (command, done.told())
+    words = ["replay", "--threads", "1", "--", str(tmp_path / capsule)]
+    assert helpers.finitude(tmp_path, *words).code == 0

@@ -1,0 +1,454 @@
+"""The gate for gradients on a device, on a make-believe one: what is skipped where, who waits, what is told when."""
+
+import sys
+
+import pytest
+
+from device_support import ON_DEVICE, build
+from helpers import run
+
+FUSED = {
+    "AdamW": "torch.optim.AdamW(model.parameters(), lr=0.05, fused=True)",
+    "Adam amsgrad": "torch.optim.Adam(model.parameters(), lr=0.05, amsgrad=True, fused=True)",
+    "SGD": "torch.optim.SGD(model.parameters(), lr=0.05, fused=True)",
+    "SGD momentum": "torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, fused=True)",
+    "Adagrad": "torch.optim.Adagrad(model.parameters(), lr=0.05, fused=True)",
+}
+OTHERS = {
+    "AdamW foreach": "torch.optim.AdamW(model.parameters(), lr=0.05, foreach=True)",
+    "RMSprop": "torch.optim.RMSprop(model.parameters(), lr=0.01)",
+    "a subclass": "type('Mine', (torch.optim.AdamW,), {})(model.parameters(), lr=0.05, fused=True)",
+}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("device"))
+
+
+def on_device(library, folder, body, *options):
+    return run(folder, ON_DEVICE.format(library=library) + body, *(options or ("--on-alarm", "skip")))
+
+
+# Trains; at step 3 one gradient is bad. Then again from the start, with `continue` in that place.
+TWICE = """
+def train(skip_it):
+    global model
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+    opt = OPTIMIZER
+    for i, x in enumerate(batches):
+        loss = loss_of(x)
+        opt.zero_grad(set_to_none=False)
+        loss.backward()
+        if i == 3:
+            if skip_it:
+                continue
+            model[2].bias.grad[1] = NAN
+        opt.step()
+    return opt, model, bits(opt)
+hold(HOLD)
+first = train(False)
+asked = counts()
+hold(0)
+watched, plain = first[2], train(True)[2]
+print("same", watched == plain, "waits", asked["waits"], "scans", asked["scans"], "uploads", asked["uploads"])
+"""
+
+
+def words(result):
+    line = next(line for line in result.out.splitlines() if line.startswith("same"))
+    parts = line.split()
+    return parts[1] == "True", dict(zip(parts[2::2], map(int, parts[3::2])))
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_fused_steps_are_skipped_on_the_device_and_nobody_waits(tmp_path, library, name):
+    body = TWICE.replace("OPTIMIZER", FUSED[name]).replace("HOLD", "1")
+    result = on_device(library, tmp_path, body)
+    same, asked = words(result)
+    assert same, result.told()
+    # The first step has no state to fall back on, but for these: it waits as any other optimizer does.
+    assert asked["waits"] == (0 if name in ("SGD", "Adagrad") else 1), result.told()
+    assert asked["scans"] == 10
+    alarm = result.the_alarm()
+    assert (alarm["step"], alarm["weights"], alarm["sink"]) == (3, "clean", {"kind": "gradient", "name": "2.bias"}), (
+        result.told()
+    )
+    assert alarm["action"] == "the step was skipped"
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_optimizers_wait_once_per_step_and_are_vetoed(tmp_path, library, name):
+    result = on_device(library, tmp_path, TWICE.replace("OPTIMIZER", OTHERS[name]).replace("HOLD", "1"))
+    same, asked = words(result)
+    assert same, result.told()
+    assert asked["waits"] == 11 and asked["scans"] == 11  # once for each step, and for the one that ran again
+    assert result.the_alarm()["step"] == 3 and result.the_alarm()["sink"]["name"] == "2.bias", result.told()
+
+
+def test_the_table_is_sent_once_while_addresses_stay(tmp_path, library):
+    result = on_device(library, tmp_path, TWICE.replace("OPTIMIZER", FUSED["AdamW"]).replace("HOLD", "0"))
+    assert words(result)[1]["uploads"] == 1, result.told()
+
+
+STEPS = """
+opt = torch.optim.AdamW(model.parameters(), lr=0.05, fused=True)
+before = None
+for i, x in enumerate(batches):
+    loss = loss_of(x) * (NAN if i == BAD_LOSS else 1.0)
+    opt.zero_grad()
+    loss.backward()
+    if i == BAD_GRADIENT:
+        model[0].weight.grad[0, 0] = INF
+        before = bits(opt)
+    try:
+        opt.step()
+    except Exception as e:
+        print("raised at", i, type(e).__name__, bits(opt) == before)
+        raise SystemExit(7)
+    if i == BAD_GRADIENT:
+        print("left out", bits(opt) == before)
+print("flag", "found_inf" in opt.__dict__)
+"""
+
+
+def steps(gradient=-1, loss=-1):
+    return STEPS.replace("BAD_GRADIENT", str(gradient)).replace("BAD_LOSS", str(loss))
+
+
+@pytest.mark.parametrize("policy", ["stop", "raise"])
+def test_stop_and_raise_act_at_the_next_step(tmp_path, library, policy):
+    result = on_device(library, tmp_path, steps(gradient=4), "--on-alarm", policy)
+    assert "left out True\nraised at 5 NonFiniteError True" in result.out, result.told()
+    assert result.the_alarm()["step"] == 4 and result.the_alarm()["weights"] == "clean"
+
+
+def test_a_verdict_under_way_at_the_end_is_told(tmp_path, library):
+    result = on_device(library, tmp_path, "hold(1)\n" + steps(gradient=9), "--on-alarm", "stop")
+    assert "left out True" in result.out and result.the_alarm()["step"] == 9, result.told()
+
+
+def test_an_optimizer_that_is_gone_is_told_of(tmp_path, library):
+    body = "hold(1)\ndef train():\n" + "".join(f"    {line}\n" for line in steps(gradient=9).splitlines()) + "train()\n"
+    result = on_device(library, tmp_path, body, "--on-alarm", "stop")
+    alarm = result.the_alarm()
+    assert (alarm["step"], alarm["optimizer"], alarm["sink"]["name"]) == (9, "AdamW", "parameter 0"), result.told()
+
+
+def test_a_verdict_may_be_several_steps_late(tmp_path, library):
+    body = "hold(1)\n" + steps(gradient=2).replace("    opt.zero_grad()", "    if i == 6: hold(0)\n    opt.zero_grad()")
+    result = on_device(library, tmp_path, body, "--on-alarm", "raise")
+    assert "raised at 6" in result.out and result.the_alarm()["step"] == 2, result.told()
+
+
+ACCUMULATED = """
+opt = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+hold(1)
+for i in range(14):
+    opt.zero_grad()
+    for x in batches:
+        loss_of(x).backward()
+    if i == 3:
+        model[2].weight.grad[0, 0] = INF
+    opt.step()
+"""
+
+
+def test_no_verdict_is_lost_where_the_losses_of_many_steps_are_under_way(tmp_path, library):
+    # 14 steps of ten losses: more than the ring has places.
+    result = on_device(library, tmp_path, ACCUMULATED)
+    alarm = result.the_alarm()
+    assert (alarm["step"], alarm["weights"], alarm["sink"]["name"]) == (3, "clean", "2.weight"), result.told()
+    assert not result.watched["not_watched"] and result.watched["gradients_scanned"] == 14 * 4, result.told()
+
+
+WAITS = """
+import threading, time
+opt = torch.optim.RMSprop(model.parameters(), lr=0.01)
+for i, x in enumerate(batches):
+    opt.zero_grad()
+    loss_of(x).backward()
+    if i == 3:
+        hold(2)
+        threading.Thread(target=lambda: (time.sleep(0.1), hold(0))).start()
+    opt.step()
+print("went on")
+"""
+
+
+def test_other_threads_run_while_the_host_waits(tmp_path, library):
+    result = on_device(library, tmp_path, WAITS)  # else the thread never lets the device go on
+    result.assert_silent()
+    assert "went on" in result.out and result.watched["steps"] == 10
+
+
+def test_a_device_that_hangs_does_not_keep_the_program(tmp_path, library):
+    body = steps(gradient=9).replace("loss = loss_of", "hold(2 if i == 9 else 0); loss = loss_of")
+    result = on_device(
+        library, tmp_path, "import finitude.alarms.deferred_verdict\nfinitude.alarms.late.LIMIT_S = 0.2\n" + body
+    )
+    assert result.code == 0 and not result.alarms, result.told()
+    assert "the verdicts of the last 1 steps on the GPU, which did not come within 0.2 s" in result.err.replace(
+        "\n", " "
+    ), result.told()
+
+
+def test_warn_applies_the_step_and_never_waits(tmp_path, library):
+    # The last step: the parameters of this device can be read, and the next step would find them damaged.
+    result = on_device(
+        library, tmp_path, "hold(1)\n" + steps(gradient=9) + "print('waits', counts()['waits'])", "--on-alarm", "warn"
+    )
+    assert "left out False" in result.out and "waits 0" in result.out, result.told()
+    alarm = result.the_alarm()
+    assert (alarm["step"], alarm["weights"], alarm["sink"]["name"]) == (9, "damaged", "0.weight"), result.told()
+
+
+def test_a_healthy_run_is_silent_and_never_waits_after_the_first_step(tmp_path, library):
+    result = on_device(library, tmp_path, "hold(1)\n" + steps() + "print('waits', counts()['waits'])")
+    result.assert_silent()
+    assert "waits 1" in result.out and result.watched["steps"] == 10, result.told()
+
+
+def test_a_bad_loss_of_finite_gradients_is_harmless(tmp_path, library):
+    body = steps(loss=4).replace(
+        "loss.backward()",
+        "(loss_of(x) if i == 4 else loss).backward() if i != 4 else "
+        "torch.autograd.backward([loss_of(x), loss.detach().requires_grad_()])",
+    )
+    result = on_device(library, tmp_path, body, "--on-alarm", "stop")
+    alarm = result.the_alarm()
+    assert (alarm["harmless"], alarm["step"], alarm["sink"]["kind"], alarm["action"]) == (
+        True,
+        4,
+        "loss",
+        "reported, the step is applied",
+    ), result.told()
+    result = on_device(library, tmp_path, body, "--on-alarm", "skip")
+    assert result.the_alarm()["action"] == "the step was skipped", result.told()
+
+
+def test_one_rank_of_several_leaves_no_step_out_alone(tmp_path, library):
+    alone = "import finitude.program.ranks\nfinitude.program.ranks.world = lambda: (0, 2)\n"
+    result = on_device(library, tmp_path, alone + steps(gradient=4), "--on-alarm", "skip")
+    assert "raised at 5 NonFiniteError True" in result.out, result.told()
+    assert result.the_alarm()["action"] == "stopped" and "other ranks may not see it" in result.the_alarm()["text"]
+    result = on_device(
+        library, tmp_path, alone + TWO_CLIPS.replace("torch.nn.utils", "0 and torch.nn.utils"), "--on-alarm", "skip"
+    )
+    assert "left out" not in result.out and result.the_alarm()["action"] == "reported, the step is applied", (
+        result.told()
+    )
+    assert result.the_alarm()["harmless"] and result.the_alarm()["weights"] == "clean"
+
+
+SCALED = """
+opt = OPTIMIZER
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** 10)
+for i, x in enumerate(batches):
+    loss = loss_of(x) * (NAN if i == BAD_LOSS else 1.0)
+    opt.zero_grad()
+    scaler.scale(loss).backward()
+    if i in (3, 6) and BAD_LOSS < 0:
+        model[0].weight.grad[0, 0] = INF
+    before = bits(opt)
+    scaler.step(opt)
+    if i in (3, 6):
+        print("left out", bits(opt) == before)
+    scaler.update()
+print("scale", scaler.get_scale(), "flag", "found_inf" in opt.__dict__)
+"""
+
+
+@pytest.mark.parametrize("name", ["AdamW", "SGD momentum"])
+def test_a_scalers_skips_are_normal(tmp_path, library, name):
+    result = on_device(
+        library, tmp_path, SCALED.replace("OPTIMIZER", FUSED[name]).replace("BAD_LOSS", "-1"), "--on-alarm", "stop"
+    )
+    result.assert_no_alarm()
+    assert result.out.count("left out True") == 2 and "scale 256.0 flag False" in result.out, result.told()
+    assert (result.watched["scaler_skips"], result.watched["steps"]) == (2, 8), result.told()
+
+
+@pytest.mark.parametrize("policy", ["stop", "warn"])
+@pytest.mark.parametrize("name", ["AdamW", "AdamW subclass"])
+def test_a_scalers_skips_are_normal_in_steps_that_take_no_flag_of_ours(tmp_path, library, name, policy):
+    # The first step, a class that may not obey the flag, and a policy that leaves nothing out.
+    body = SCALED.replace("(3, 6)", "(0, 6)").replace(
+        "OPTIMIZER", {**FUSED, "AdamW subclass": OTHERS["a subclass"]}[name]
+    )
+    result = on_device(library, tmp_path, body.replace("BAD_LOSS", "-1"), "--on-alarm", policy)
+    result.assert_no_alarm()
+    assert "scale 256.0 flag False" in result.out, result.told()
+    assert (result.watched["scaler_skips"], result.watched["steps"]) == (2, 8), result.told()
+
+
+def test_a_bad_unscaled_loss_alarms_under_a_scaler(tmp_path, library):
+    result = on_device(
+        library, tmp_path, SCALED.replace("OPTIMIZER", FUSED["AdamW"]).replace("BAD_LOSS", "3"), "--on-alarm", "skip"
+    )
+    alarm = result.the_alarm()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "loss", "clean"), result.told()
+
+
+CLIPPED = """
+opt = torch.optim.AdamW(model.parameters(), lr=0.05, fused=True)
+for i, x in enumerate(batches):
+    opt.zero_grad()
+    loss_of(x).backward()
+    if i == BAD:
+        model[2].weight.grad[0, 0] = INF
+    CLIP
+    before = bits(opt)
+    opt.step()
+    if i == BAD:
+        print("left out", bits(opt) == before)
+asked = counts()
+print("scans", asked["scans"], "flags", asked["flags"])
+"""
+
+
+@pytest.mark.parametrize(
+    "clip",
+    [
+        "clip_grad_norm_(model.parameters(), 1.0)",
+        "clip_grad_norm_(model.parameters(), 1.0, norm_type=0)",
+        "clip_grad_value_(model.parameters(), 0.5)",
+    ],
+)
+def test_clipping_does_not_hide_which_gradient_was_bad(tmp_path, library, clip):
+    body = CLIPPED.replace("CLIP", "torch.nn.utils." + clip)
+    result = on_device(library, tmp_path, body.replace("BAD", "4"))
+    alarm = result.the_alarm()
+    assert (alarm["step"], alarm["sink"]["name"]) == (4, "2.weight") and "left out True" in result.out, result.told()
+    assert len(alarm["gradients"]["bad"]) == 1, "the others became NaN by clipping"
+    healthy = on_device(library, tmp_path, body.replace("BAD", "-1"))
+    healthy.assert_silent()
+    assert "scans 10 flags 10" in healthy.out, healthy.told()
+
+
+@pytest.mark.parametrize(
+    "clip",
+    [
+        "clip_grad_norm_(model.parameters(), NAN)",
+        "clip_grad_norm_(model.parameters(), torch.tensor(NAN))",
+        "clip_grad_norm_(model.parameters(), -INF)",
+        "clip_grad_value_(model.parameters(), NAN)",
+        "clip_grad_value_(model.parameters(), clip_value=NAN)",
+    ],
+)
+def test_finite_gradients_that_clipping_itself_ruins_alarm(tmp_path, library, clip):
+    body = CLIPPED.replace("model[2].weight.grad[0, 0] = INF", "pass").replace(
+        "    CLIP", "    if i == BAD: torch.nn.utils." + clip
+    )
+    result = on_device(library, tmp_path, body.replace("BAD", "4"))
+    alarm = result.the_alarm()
+    assert (alarm["step"], alarm["sink"]["kind"]) == (4, "gradient") and "left out True" in result.out, result.told()
+
+
+TWO_CLIPS = """
+opt = torch.optim.AdamW(model.parameters(), lr=0.05, fused=True)
+for i, x in enumerate(batches):
+    opt.zero_grad()
+    bad = torch.tensor(NAN if i == 4 else 0.0, requires_grad=True)
+    torch.autograd.backward([loss_of(x), bad])
+    torch.nn.utils.clip_grad_norm_(model[0].parameters(), 1.0)
+    torch.nn.utils.clip_grad_norm_(model[2].parameters(), 1.0)
+    before = bits(opt)
+    opt.step()
+    if bits(opt) == before:
+        print("left out", i)
+"""
+
+
+def test_a_bad_loss_counts_once_however_often_gradients_are_clipped(tmp_path, library):
+    result = on_device(library, tmp_path, TWO_CLIPS)
+    alarm = result.the_alarm()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["action"]) == (4, "loss", "the step was skipped"), result.told()
+    assert [line for line in result.out.splitlines() if line.startswith("left out")] == ["left out 4"], result.told()
+    once = TWO_CLIPS.replace("    torch.nn.utils.clip_grad_norm_(model[0].parameters(), 1.0)\n", "").replace(
+        "model[2]", "model"
+    )
+    result = on_device(library, tmp_path, once)
+    assert result.the_alarm()["step"] == 4 and result.out.splitlines().count("left out 4") == 1, result.told()
+    assert result.out.count("left out") == 1, result.told()
+
+
+LAYOUTS = """
+p = nn.Parameter(torch.zeros(6, 4))
+opt = torch.optim.SGD([p], lr=0.1)
+p.grad = torch.ones(6, 4)
+opt.step()
+GRADIENT
+opt.step()
+print("finite", bool(torch.isfinite(p).all()), counts()["scans"])
+"""
+
+
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        "p.grad = torch.ones(4, 6).t(); p.grad[5, 3] = NAN",  # dense, permuted
+        "p.grad = torch.tensor([1.0, 2.0, NAN, 3.0]).expand(6, 4)",  # each element many times
+        "p.grad = torch.ones(25)[1:].view(6, 4); p.grad[5, 3] = INF",  # not aligned to a vector
+        "p.grad = torch.sparse_coo_tensor([[2]], [[1.0, NAN, 1.0, 1.0]], (6, 4))",
+    ],
+)
+def test_gradients_of_any_layout(tmp_path, library, gradient):
+    result = on_device(library, tmp_path, LAYOUTS.replace("GRADIENT", gradient))
+    scans = (
+        3 if sys.version_info >= (3, 11) else 2
+    )  # two steps, and one of them again: elsewhere, where frames cannot be moved
+    assert result.the_alarm()["step"] == 1 and f"finite True {scans}" in result.out, result.told()
+
+
+def test_memory_that_is_no_gradient_is_not_judged(tmp_path, library):
+    gradient = "base = torch.full((6, 8), NAN); base[:, :4] = 1.0; p.grad = base[:, :4]"
+    result = on_device(library, tmp_path, LAYOUTS.replace("GRADIENT", gradient))
+    assert not result.alarms and "memory has gaps" in result.err, result.told()
+
+
+def test_a_capture_is_left_alone_and_said_once(tmp_path, library):
+    result = on_device(library, tmp_path, "capture(1)\n" + steps(gradient=9), "--on-alarm", "raise")
+    assert result.code == 0 and not result.alarms, result.told()
+    assert result.err.count("captured into a CUDA graph") == 1, result.told()
+    assert "flag False" in result.out
+
+
+def test_a_library_that_fails_is_said_once_and_training_goes_on(tmp_path, library):
+    body = steps().replace("    opt.zero_grad()", "    fail(i >= 3)\n    opt.zero_grad()")
+    result = on_device(library, tmp_path, body)
+    assert result.code == 0 and result.report["outcome"] == "clean", result.told()
+    assert result.err.count("told to fail") == 1 and "flag False" in result.out, result.told()
+
+
+def test_the_flag_is_gone_when_nobody_watches(tmp_path, library):
+    body = """
+import finitude
+opt = torch.optim.AdamW(model.parameters(), lr=0.05, fused=True)
+with finitude.watch(model, opt, on_alarm="skip"):
+    for x in batches[:4]:
+        opt.zero_grad(); loss_of(x).backward(); opt.step()
+    inside = "found_inf" in opt.__dict__
+print("flag", inside, "found_inf" in opt.__dict__)
+loss_of(batches[0]).backward()
+model[0].weight.grad[0, 0] = NAN
+opt.step()
+print("applied", bool(model[0].weight.isnan().any()))
+"""
+    from helpers import plain, write_script
+
+    script = write_script(tmp_path, ON_DEVICE.format(library=library) + body)
+    result = plain(tmp_path, script.name, cold=True)
+    assert "flag True False" in result.out and "applied True" in result.out, result.told()
+
+
+def test_a_missing_library_is_one_line(tmp_path, library):
+    import torch  # noqa: F401  the engine's libraries
+
+    from finitude import _native
+
+    assert "not there" in _native.open_device_library(str(tmp_path / "none.so"), "cuda")
+    (tmp_path / "wrong.so").write_bytes(b"no library")
+    why = _native.open_device_library(str(tmp_path / "wrong.so"), "cuda")
+    assert why.startswith("cannot load") and "\n" not in why and not _native.has_device_library()

@@ -1,0 +1,175 @@
+"""Ranks agree on a second run in place: all of them or none, whoever comes late, and never after one has given up."""
+
+import threading
+import time
+
+import pytest
+import torch.distributed as dist
+
+from finitude.rerun import rank_vote
+
+
+@pytest.fixture
+def votes(monkeypatch):
+    """A function that makes the votes of all ranks on one question."""
+    monkeypatch.setattr(rank_vote, "_left", "")
+    monkeypatch.setattr(rank_vote, "LIMIT_S", 0.3)
+    store = dist.HashStore()
+
+    def make(size, key="step"):
+        found = []
+        for rank in range(size):
+            monkeypatch.setattr(rank_vote.ranks, "world", lambda rank=rank: (rank, size))
+            found.append(rank_vote.Vote(dist.PrefixStore("group", store), key))
+        return found
+
+    return make
+
+
+def cast(votes, words, delays=()):
+    """What each rank is told; a rank without words does not come."""
+    told = {}
+
+    def one(rank, why, way):
+        time.sleep(delays[rank] if delays else 0)
+        told[rank] = votes[rank].cast(why, way)
+
+    threads = [threading.Thread(target=one, args=(rank, *said)) for rank, said in enumerate(words) if said is not None]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return told
+
+
+def test_all_can(votes):
+    three = votes(3)
+    assert cast(three, [("", "rewind")] * 3) == {0: "", 1: "", 2: ""}
+    assert all(v.goes for v in three)
+
+
+def test_where_one_cannot_all_are_told_why_at_once(votes):
+    three = votes(3)
+    began = time.monotonic()
+    told = cast(three, [("", "rewind"), ("rewind: a file is gone", ""), ("", "rewind")])
+    assert told == dict.fromkeys(range(3), "rank 1: rewind: a file is gone") and time.monotonic() - began < 0.25
+    assert not any(v.goes for v in three)
+
+
+def test_those_that_would_go_back_to_different_places_stay(votes):
+    told = cast(votes(2), [("", "rewind"), ("", "jump Adam")])
+    assert told[0] == told[1] and "would go back to elsewhere" in told[0]
+
+
+def test_one_that_does_not_come_is_waited_for_once(votes):
+    told = cast(votes(3), [("", "rewind"), None, ("", "rewind")])
+    assert told[0] == told[2] and "rank 1 did not come to this step" in told[0]
+    began = time.monotonic()
+    again = cast(votes(3, "a later step"), [("", "rewind"), None, ("", "rewind")])
+    assert "an earlier step did not come to all ranks" in again[0] and time.monotonic() - began < 0.25
+
+
+def test_one_that_has_gone_by_is_not_waited_for(votes):
+    """It has taken the step without seeing anything; nothing is given up for that."""
+    two = votes(2)
+    two[0].has_gone_by = lambda rank: rank == 1
+    began = time.monotonic()
+    assert cast(two, [("", ""), None])[0] == "rank 1 has taken this step" and time.monotonic() - began < 0.25
+    assert not two[0].goes and not rank_vote._left
+
+
+def test_one_that_comes_too_late_hears_that_the_others_have_gone_on(votes):
+    """It finds the votes of all, and still must not go back alone."""
+    told = cast(votes(2), [("", "rewind"), ("", "rewind")], delays=(0, 0.6))
+    assert told[0] == told[1] and "rank 1 did not come" in told[1]
+
+
+def test_whoever_wins_the_race_at_the_limit_all_hear_the_same(votes):
+    for n in range(8):
+        rank_vote._left = ""
+        told = cast(votes(2, f"step {n}"), [("", "rewind"), ("", "rewind")], delays=(0, 0.28 + 0.005 * n))
+        assert told[0] == told[1], told
+
+
+def test_a_store_that_is_gone_is_a_no(votes):
+    class Gone:
+        def __getattr__(self, name):
+            raise RuntimeError("Connection reset by peer")
+
+    (vote,) = votes(1)
+    vote.store = Gone()
+    assert "could not agree (Connection reset by peer)" in vote.cast("", "rewind") and not vote.goes
+
+
+@pytest.fixture
+def stands(monkeypatch):
+    """Second runs that never get any further; a list of those that were let out of an operation."""
+    let_out = []
+    monkeypatch.setattr(rank_vote, "STRAY_S", 0.5)
+    monkeypatch.setattr(rank_vote, "_WATCH_S", 0.05)
+    monkeypatch.setattr(rank_vote, "PARTING_S", 5.0)
+    monkeypatch.setattr(rank_vote._native, "trace_length", lambda: 7)
+    monkeypatch.setattr(rank_vote.compat, "abort_groups", lambda: let_out.append(1))
+    return let_out
+
+
+def back(votes, whys):
+    """What each rank hears that has come back; one without words never does, but for being let out."""
+    told = {}
+    for vote in votes:
+        vote.watch(None)
+
+    def one(rank, why):
+        told[rank] = votes[rank].come_back(why)
+
+    threads = [threading.Thread(target=one, args=(rank, why)) for rank, why in enumerate(whys) if why is not None]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return told
+
+
+def test_all_come_back_and_go_on(votes, stands):
+    assert back(votes(3), ["", "other bits", ""]) == {0: "", 1: "", 2: ""} and not stands
+
+
+def test_one_that_took_another_way_ends_the_run_for_those_that_wait_for_it(votes, stands):
+    three = votes(3)
+    told = back(three, [None, "no backward", None])
+    assert told[1] == three[1].parted and "rank 1 has ended it (no backward)" in told[1]
+    assert "rank 0 stands behind 7 operations" in told[1]
+    for waiting in (three[0], three[2]):
+        limit = time.monotonic() + 5
+        while not waiting.parted and time.monotonic() < limit:
+            time.sleep(0.01)
+        assert waiting.parted == told[1]
+        waiting.leave("an operation failed")  # what it waited in raised
+    assert len(stands) == 2
+
+
+def test_where_none_gets_any_further_all_are_let_out(votes, stands, monkeypatch):
+    monkeypatch.setattr(rank_vote, "STALL_S", 0.3)
+    two = votes(2)
+    for vote in two:
+        vote.watch(None)
+    limit = time.monotonic() + 5
+    while not all(vote.parted for vote in two) and time.monotonic() < limit:
+        time.sleep(0.01)
+    for vote in two:
+        assert (
+            vote.parted
+            == "the second run came to a halt: rank 0 stands behind 7 operations, rank 1 stands behind 7 operations"
+        )
+        vote.leave("let out")
+
+
+def test_parting_waits_for_those_that_have_not_told(votes, monkeypatch):
+    monkeypatch.setattr(rank_vote, "PARTING_S", 5.0)
+    two = votes(2)
+    cast(two, [("", "rewind")] * 2)
+    threading.Timer(0.2, two[1].part).start()
+    began = time.monotonic()
+    rank_vote.part(two[0])
+    assert 0.1 < time.monotonic() - began < 4
+    rank_vote.part(None)

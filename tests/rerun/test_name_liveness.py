@@ -1,0 +1,99 @@
+"""Which names a program may read before it binds them again, told from its bytecode: any version of Python."""
+
+import sys
+
+import pytest
+
+from finitude.effects.name_liveness import will_read
+
+pytestmark = pytest.mark.fast
+A_GLOBAL = ANOTHER = None
+
+
+def reads_a_global():
+    return A_GLOBAL
+
+
+def here(*names):
+    frame = sys._getframe(1)
+    return will_read(frame, [(name, frame.f_code) for name in names])
+
+
+def test_a_loop_reads_what_it_reads_before_it_binds_it():
+    told = []
+    for i in range(2):
+        bound = unused = kept = i
+        told.append(here("bound", "unused", "kept", "i", "again"))
+        again = i
+        if i > 5:
+            print(bound, again)
+        for _ in range(1):
+            again = unused = i
+    assert told == [["bound", "i", "kept"]] * 2 and kept == 1
+
+
+def test_what_a_branch_reads_counts_and_what_follows_a_return_does_not():
+    first, second = 1, 2
+
+    def inner(gone):
+        seldom = bound_anew = gone
+        told = here("gone", "seldom", "bound_anew")
+        if told == 5:
+            return seldom
+        bound_anew = 3
+        return told, bound_anew
+
+    assert inner(first) == (["seldom"], 3) and second == 2
+
+
+def test_variables_of_functions_inside_and_of_modules():
+    captured = free = 1
+    assert here("captured", "free", "A_GLOBAL", "ANOTHER") == ["captured"]
+    free = captured
+    assert free == (lambda: captured)()
+
+
+def test_a_name_of_another_function_is_another_name():
+    def inner():
+        gone = captured = shared = 1
+        frame = sys._getframe()
+        told = will_read(frame, [(name, frame.f_code) for name in ("gone", "captured", "shared")])
+        return told, lambda: (captured, shared, gone) if told is None else captured
+
+    def around():
+        gone = 2
+        found, _ = inner()
+        return found, gone
+
+    assert around()[0] == ["captured", "gone", "shared"], "a function inside reads them"
+
+    def plain():
+        gone = 1
+        frame = sys._getframe()
+        return will_read(frame, [("gone", frame.f_code)]), [gone for _ in ()][:0] or None
+
+    def outside():
+        gone = 2
+        found, _ = plain_without()
+        return found, gone
+
+    def plain_without():
+        frame = sys._getframe()
+        gone = frame
+        return will_read(frame, [("gone", frame.f_code)]), None
+
+    assert outside()[0] == [] and plain()[1] is None
+
+
+def test_a_module_knows_what_its_functions_read():
+    names = {"will_read": will_read, "sys": sys}
+    exec(
+        compile(
+            "wanted_later = bound_anew = 1\ndef reads():\n    return wanted_later\n"
+            "told = will_read(sys._getframe(), [('wanted_later', None), ('bound_anew', None)])\nbound_anew = 2\n",
+            "program.py",
+            "exec",
+        ),
+        names,
+    )
+    assert names["told"] == ["wanted_later"] and reads_a_global() is None

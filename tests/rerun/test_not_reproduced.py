@@ -1,0 +1,97 @@
+"""Bad values that do not come again: which tensor held them is told, and where its bits are nobody's NaN, that nobody
+had written there."""
+
+import pytest
+import torch
+
+import helpers
+from finitude.report import not_reproduced
+
+PROGRAM = """
+import os, numpy, torch
+torch.manual_seed(0)
+
+
+def chance():
+    \"\"\"True once, whoever asks again.\"\"\"
+    if os.path.exists({mark!r}):
+        return False
+    os.close(os.open({mark!r}, os.O_CREAT))
+    return True
+
+
+def make(i):
+    good = torch.randn(4, 3)
+    return {bad} if i == 3 and chance() else good
+
+
+net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for i in range(6):
+    x = make(i)
+    loss = net(x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+STRANGE = "torch.from_numpy(numpy.full((4, 3), -2, numpy.int32).view(numpy.float32))"
+
+
+def ran(tmp_path, text, **kv):
+    inside = tmp_path / "run"
+    inside.mkdir()
+    return helpers.run(inside, text.format(mark=str(tmp_path / "asked"), **kv))
+
+
+def test_bits_that_no_arithmetic_makes_are_memory_that_nobody_had_written(tmp_path):
+    got = ran(tmp_path, PROGRAM, bad=STRANGE)
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun"], alarm["cause"]["class"], alarm["cause"]["confidence"]) == (
+        3,
+        "transient",
+        "uninitialised-memory",
+        "likely",
+    ), got.told()
+    assert (alarm["births"][0]["phase"], alarm["births"][0]["name"], alarm["births"][0]["source"]) == (
+        "memory",
+        "x",
+        "x = make(i)",
+    ), got.told()
+    assert "x held 12 NaN with bits that no arithmetic makes (fffffffe)" in alarm["cause"]["text"], alarm["cause"]
+
+
+def test_of_a_usual_nan_only_the_tensor_is_told(tmp_path):
+    got = ran(tmp_path, PROGRAM, bad="good / 0 * 0")
+    alarm = got.the_alarm()
+    assert (alarm["rerun"], alarm["cause"]["class"], alarm["births"]) == ("transient", "unknown", []), got.told()
+    assert alarm["cause"]["text"].endswith("; the first time x held 12 NaN"), alarm["cause"]
+
+
+@pytest.mark.parametrize(
+    "ask, found, cause", [("chance()", "transient", "uninitialised-memory"), ("True", "persistent", "corrupted-state")]
+)
+def test_a_parameter_that_nobody_filled(tmp_path, ask, found, cause):
+    text = PROGRAM.replace(
+        "optimizer = ", "if " + ask + ":\n    net.weight.data.copy_({bad}[:1])\noptimizer = "
+    ).replace("i == 3 and chance()", "False")
+    got = ran(tmp_path, text, bad=STRANGE)
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun"], alarm["cause"]["class"]) == (0, found, cause), got.told()
+    assert "(fffffffe)" in alarm["cause"]["text"] and "nobody had written" in alarm["cause"]["text"], alarm["cause"]
+
+
+@pytest.mark.parametrize(
+    "kind", ["bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"]
+)
+@pytest.mark.parametrize("wide", ["float32", "float64"])
+def test_a_nan_of_a_narrower_format_is_one_that_arithmetic_makes(kind, wide):
+    narrow, wide = getattr(torch, kind), getattr(torch, wide)
+    for count in (1, 5, 80):  # one by one, and by vector code
+        nan = torch.full((count,), -1.0).sqrt().to(narrow)
+        made = (
+            [nan]
+            if "float8" in kind
+            else [nan, nan + nan, nan * 0, nan[:, None] @ nan[None], nan.exp(), nan.softmax(0)]
+        )
+        assert [not_reproduced.strange_bits(v.to(wide)) for v in made] == [""] * len(made)
+    assert not_reproduced.strange_bits(torch.tensor([0x7FABCDEF]).to(torch.int32).view(torch.float32).to(wide)) != ""

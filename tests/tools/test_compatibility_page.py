@@ -1,0 +1,37 @@
+"""Each row of the table in docs/compatibility.md is what a run shows, and the page stands as the runs made it."""
+
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "compatibility"))
+import measure  # noqa: E402
+import page  # noqa: E402
+import rows  # noqa: E402
+
+ROWS = [row for group in rows.GROUPS.values() for row in group]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_row_says_what_a_run_shows(tmp_path, row):
+    found = measure.of(row, tmp_path)
+    expected = page.expected_cells()[row.name]
+    assert {column: found[column] for column in expected} == expected, found["told"]
+
+
+def test_the_page_stands_as_generated():
+    assert page.written() == page.body(page.expected_cells()), "run python tests/compatibility/page.py"
+
+
+def test_there_are_enough_rows_and_no_two_alike():
+    assert len(ROWS) >= 30 and len({row.name for row in ROWS}) == len({row.shape for row in ROWS}) == len(ROWS)
+    assert {row.program for row in ROWS} == {p.stem for p in measure.PROGRAMS.glob("*.py")}
+
+
+@pytest.mark.parametrize("program", sorted(measure.PROGRAMS.glob("*.py")), ids=lambda path: path.stem)
+def test_every_program_marks_its_birth_and_gives_nothing_else_away(program):
+    text = program.read_text(encoding="ascii")
+    assert len(measure.birth_lines(program)) > 0
+    assert ("finitude" in text) == (program.stem == "given_step")

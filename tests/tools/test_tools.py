@@ -1,0 +1,86 @@
+"""The scripts of tools/ that decide something: counting test results, the version table, stand-in libraries."""
+
+import ctypes
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import count_tests
+import stub_libraries
+import test_matrix
+
+PASSED = '<testsuite><testcase classname="A" name="one"/><testcase name="two"><skipped/></testcase></testsuite>'
+FAILED = '<testsuite><testcase name="one"/><testcase name="two"><failure/></testcase></testsuite>'
+
+
+@pytest.mark.parametrize(
+    "files, failed_steps, last_line, code",
+    [
+        ({"a": PASSED}, [], "1 passed, 0 failed", 0),
+        ({"a": PASSED, "b": FAILED}, ["b=second"], "2 passed, 1 failed", 1),
+        ({"a": PASSED}, ["a=crashed at exit"], "1 passed, 1 failed", 1),
+        ({"a": FAILED}, ["a=first", "b=build of the second"], "1 passed, 2 failed", 1),
+        ({}, [], "0 passed, 1 failed", 1),
+        ({"a": "<testsuite/>"}, [], "0 passed, 1 failed", 1),
+    ],
+)
+def test_every_failure_is_counted_once(tmp_path, capsys, files, failed_steps, last_line, code):
+    for name, text in files.items():
+        (tmp_path / f"{name}.xml").write_text(text)
+    assert count_tests.main(tmp_path, failed_steps) == code
+    assert capsys.readouterr().out.splitlines()[-1] == last_line
+
+
+def test_an_outcome_changes_its_cell_only(tmp_path, monkeypatch):
+    page = tmp_path / "compatibility.md"
+    page.write_text((ROOT / "docs/compatibility.md").read_text())
+    monkeypatch.setattr(test_matrix, "PAGE", page)
+    before = test_matrix.read_table(page.read_text())
+    test_matrix.record("3.12", "2.13.0", "compiled")
+    after = test_matrix.read_table(page.read_text())
+    assert after.pop(("2.13", "3.12")).startswith("compiled (2.13.0, ")
+    before.pop(("2.13", "3.12"))
+    assert after == before
+
+
+def test_the_table_keeps_what_ci_tests(tmp_path, monkeypatch):
+    page = tmp_path / "compatibility.md"
+    page.write_text((ROOT / "docs/compatibility.md").read_text())
+    monkeypatch.setattr(test_matrix, "PAGE", page)
+    test_matrix.record("3.11", "2.13.0", "compiled")
+    assert "CI" in test_matrix.read_table(page.read_text())[("2.13", "3.11")]
+
+
+def test_a_library_loads_with_its_stand_in(tmp_path):
+    """A library that needs a versioned and an unversioned symbol of a CUDA library that is then taken away."""
+    real, torch, stubs = tmp_path / "real", tmp_path / "torch", tmp_path / "stubs"
+    (torch / "lib").mkdir(parents=True)
+    real.mkdir()
+
+    def build(target, source, *flags):
+        (tmp_path / "a.c").write_text(source)
+        command = ["gcc", "-shared", "-fPIC", "-o", str(target), str(tmp_path / "a.c"), *flags]
+        subprocess.run(command, check=True)
+
+    (tmp_path / "a.map").write_text("node_7 { global: cudaFirst; };")
+    versioned = ["-Wl,-soname,libcufirst.so.7", f"-Wl,--version-script={tmp_path / 'a.map'}"]
+    build(real / "libcufirst.so", "int cudaFirst(void) { return 0; }", *versioned)
+    build(real / "libncclsecond.so", "int ncclSecond(void) { return 0; }", "-Wl,-soname,libncclsecond.so.2")
+    build(
+        torch / "lib/libuser.so",
+        "int cudaFirst(void); int ncclSecond(void); int both(void) { return 100 * cudaFirst() + ncclSecond(); }",
+        f"-L{real}", "-lcufirst", "-lncclsecond",
+    )  # fmt: skip
+    with pytest.raises(OSError):
+        ctypes.CDLL(str(torch / "lib/libuser.so"))
+
+    assert stub_libraries.make_stubs(torch, stubs) == ["libcufirst.so.7", "libncclsecond.so.2"]
+    call = f"import ctypes; print(ctypes.CDLL({str(torch / 'lib/libuser.so')!r}).both())"
+    done = subprocess.run(
+        [sys.executable, "-c", call], env={"LD_LIBRARY_PATH": str(stubs)}, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "3535", done.stderr
