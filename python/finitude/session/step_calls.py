@@ -1,7 +1,8 @@
 """Units of work: calls that take a batch forward and backward, so that calling them once more is a second run.
 
 A framework's training_step, a closure given to `step`, what finitude.step is given. While a window is open its units
-are remembered: references to function and arguments, and the generators as they were. call_again.py calls them once more.
+are remembered: references to function and arguments, and the generators as they were. call_again.py calls them once
+more.
 """
 
 from __future__ import annotations
