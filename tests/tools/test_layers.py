@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -169,6 +170,12 @@ def test_every_rule_has_a_broken_tree():
 def test_what_is_allowed_is_not_reported(tmp_path):
     write(tmp_path, FINE)
     assert check_layers.violations(tmp_path) == []
+
+
+def test_every_event_of_the_gate_has_a_listener():
+    events = re.findall(r"\(\*(\w+)\)\(", (ROOT / "src/gate/listeners.h").read_text())
+    connected = re.findall(r"^  l\.(\w+) = ", (ROOT / "src/bindings/listeners_torch.cpp").read_text(), re.MULTILINE)
+    assert len(events) > 20 and sorted(events) == sorted(connected)
 
 
 def test_every_cpp_test_is_in_a_target(tmp_path):
