@@ -27,7 +27,7 @@ BROKEN = [
     ("layer_order", {"include/finitude/a.h": '\n#include "base/status.h"'}, "include/finitude/a.h:2"),
     (
         "python_order",
-        {"python/finitude/program/a.py": "def f():\n    from ..findings import b\n"},
+        {"python/finitude/program/a.py": "def f():\n    from ..report import b\n"},
         "python/finitude/program/a.py:2",
     ),
     ("python_order", {"python/finitude/program/a.py": "from .. import api\n"}, "python/finitude/program/a.py:1"),
@@ -48,7 +48,7 @@ BROKEN = [
     ),
     (
         "python_order",
-        {"python/finitude/program/a.py": "if TYPE_CHECKING:\n    from ..findings import b\n"},
+        {"python/finitude/program/a.py": "if TYPE_CHECKING:\n    from ..report import b\n"},
         "python/finitude/program/a.py:2",
     ),
     ("layer_order", {"src/pyhost/a.h": '#include "gate/state.h"'}, "src/pyhost/a.h:1"),
@@ -79,6 +79,7 @@ BROKEN = [
     ("named_dependencies", {"src/record/a.cpp": "#include <unistd.h>"}, "src/record/a.cpp:1"),
     ("named_dependencies", {"src/record/a.cpp": "#  include <immintrin.h>"}, "src/record/a.cpp:1"),
     ("named_dependencies", {"src/record/a.cpp": "#include <hwy/highway.h>"}, "src/record/a.cpp:1"),
+    ("named_dependencies", {"src/gate/a.cpp": "#include <pybind11/pybind11.h>"}, "src/gate/a.cpp:1"),
     ("indirect_dependencies", {"src/show/a.cpp": '#include "observe/b_torch.h"'}, "src/show/a.cpp:1"),
     (
         "one_torch_extension",
