@@ -100,9 +100,9 @@ def raised(session: Session, error: BaseException) -> None:
     if session.config.on_alarm == "raise" or raised_from_ours(error) or units.times_raised >= 3:
         return
     units.times_raised += 1
-    found = sinks_of.value_in_frames(session, error)
+    found = session.bad_windows.in_frames(error)
     value = found[2][0][2] if found is not None else None
-    found = found or sinks_of.pending_window(session)
+    found = found or session.bad_windows.pending()
     if found is not None and serves(explain(session, found[0], found[1], value, error), found[1]):
         units.explained = error, found
 
@@ -196,7 +196,7 @@ class _SecondRun:
             generators = _native.take_generators()
             if type(e) is not type(self.error):
                 return f"the second run raised {type(e).__name__}"
-            found = sinks_of.value_in_frames(self.session, e)
+            found = self.session.bad_windows.in_frames(e)
             self.result = found[2][0][2] if found is not None else None
         finally:
             optimizer_members.moved()

@@ -229,7 +229,7 @@ class Target:
                 self.finish(session, optimizer, [])
             return None
         earlier = (
-            nonfinite_state.sinks(session, optimizer)
+            nonfinite_state.sinks(optimizer, session.allowed.tensors)
             if self.order["first"] < self.order["step"] or self.order.get("damaged")
             else []
         )
@@ -275,15 +275,15 @@ class Target:
     def program_ended(self, session: Session, error: BaseException | None) -> NoReturn:
         if not self.finished:
             found = (
-                sinks_of.pending_window(session)
-                or sinks_of.derivative(session, error)
-                or sinks_of.value_in_frames(session, error)
+                session.bad_windows.pending()
+                or session.bad_windows.derivative(error)
+                or session.bad_windows.in_frames(error)
             )
             if found is not None:
                 self.finish(session, found[0], found[2], raised=True)
-            if sinks_of.lost_window(session) is not None:
+            if session.bad_windows.lost() is not None:
                 self.finish(session, None, [])
-            if sinks_of.checked_window(session) is not None:
+            if session.bad_windows.checked() is not None:
                 if looked := sinks_of.looked_at():
                     capsule.stop(session, self._mine(), sinks=[("loss", "loss", loss) for loss in looked], raised=True)
                 else:
@@ -320,7 +320,7 @@ class Target:
     def _look_a_last_time(self, session):
         """What was found bad as the program ended may have been written after the last step."""
         for optimizer in sinks_of.watched_optimizers():
-            if self._is_mine(optimizer) and (found := nonfinite_state.sinks(session, optimizer)):
+            if self._is_mine(optimizer) and (found := nonfinite_state.sinks(optimizer, session.allowed.tensors)):
                 self.at_end = True
                 self.finish(session, optimizer, found)
 

@@ -7,7 +7,6 @@ from .. import _native
 from ..alarms import deferred_verdict, nonfinite_weights, script_handled
 from ..capsules import capsule
 from ..errors import NonFiniteError
-from ..program import sinks as sinks_of
 from ..report import incident, one_line
 from ..report.document import INNER
 from ..rerun import call_again, ladder, rank_vote, restart, rewound
@@ -67,7 +66,7 @@ def of_exception(session: Session, error: BaseException | None, words: str, acti
     """The alarm of a bad value that the exception is about, explained as far as it can be; None where nothing says that
     it is about one. words, action: what is said of it."""
     explained = call_again.explained(session, error)
-    found = explained or sinks_of.behind(session, error) or refused.found(session, error)
+    found = explained or session.bad_windows.behind(error) or refused.found(session, error)
     if found is None:
         return None
     optimizer, alarm, sinks = found

@@ -7,7 +7,14 @@ import contextlib
 import os
 
 from .. import _native
-from ..alarms import deferred_verdict, initial_state, nonfinite_weights, script_handled, unwritten_memory as by_memory
+from ..alarms import (
+    deferred_verdict,
+    initial_state,
+    nonfinite_weights,
+    scaler_skips,
+    script_handled,
+    unwritten_memory as by_memory,
+)
 from ..base import HOME
 from ..base.say import say
 from ..capsules import capsule
@@ -77,6 +84,9 @@ class Session:
         self.tape_level = tape.TapeLevel()
         self.allowed, self.saved = allowed.Allowed(), {}
         self.generators = []  # the program's own, part of every snapshot
+        self.bad_windows = sinks_of.BadWindows(
+            self.told.known, self.new_alarm, self.alarm_of, lambda: self.hand.is_damaged
+        )
         self.draws, self.first_step, self.drops = (
             batch_source.Draws(),
             first_step.FirstStep(self),
@@ -169,13 +179,13 @@ class Session:
 
     def on_scaler_skip(self, optimizer: Optimizer) -> None:
         call_again.leave_at(self, optimizer)
-        grad_scaler.skipped_once(self, optimizer)
+        scaler_skips.skipped_once(self, optimizer)
 
     def on_scaler_step(self, optimizer, scaler, skipped):
         """GradScaler.step with a bad unscaled loss, which alarms at once (True: leave the call out), or that
         skipped."""
         call_again.leave_at(self, optimizer)
-        return grad_scaler.on_step(self, optimizer, scaler, skipped)
+        return scaler_skips.on_step(self, optimizer, scaler, skipped)
 
     leave_out, on_late = (
         staticmethod(step_wrapper.leave_out),
@@ -204,7 +214,7 @@ class Session:
     def new_alarm(self, optimizer: Optimizer, kind: str, name: str, step: int | None = None) -> Alarm:
         self.scaling.look_for(optimizer)
         window = _native.window(optimizer)
-        if window["ordinal"] in self.damaged and not nonfinite_state.sinks(self, optimizer):
+        if window["ordinal"] in self.damaged and not nonfinite_state.sinks(optimizer, self.allowed.tensors):
             self.damaged.clear(window["ordinal"])
         return self.alarm_of(
             type(optimizer).__name__, window["ordinal"], window["step"] if step is None else step, kind, name

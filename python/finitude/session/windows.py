@@ -35,7 +35,7 @@ def judge(session: Session, optimizer: Optimizer) -> Verdict:
     session.part(script_handled.tell_checked, session, checked)
     session.part(script_handled.tell_norms, session, optimizer, window["step"])
     if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in session.damaged:
-        if found := nonfinite_state.sinks(session, optimizer):
+        if found := nonfinite_state.sinks(optimizer, session.allowed.tensors):
             return nonfinite_weights.found_late(session, optimizer, window, found)
     if verdict["norm_overflow"]:
         clipped_away.tell(session, optimizer, window["step"], window)
