@@ -113,7 +113,7 @@ def look_for_swallowed(session: Session, optimizer: Optimizer, window: Window) -
     session.damaged.vanished.add(window["ordinal"])
     alarm = session.new_alarm(optimizer, "gradient", optimizer_members.names(optimizer)[0])
     if session.config.level == "trace":
-        incident.apply(alarm, incident.analyse(session, optimizer, [], swallowed=True))
+        incident.apply(alarm, session.analysis.findings(optimizer, [], swallowed=True))
         _native.trace_start()
     elif session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
         restart.run(session, alarm, incident.fingerprint(optimizer), "swallowed")

@@ -103,14 +103,14 @@ def backward_ended(session: Session, optimizer: Optimizer) -> None:
     to."""
     if session.second_run.pending is None or not _native.tape_on():
         return
-    capsule.stop(session, optimizer)
+    session.capsules.stop(optimizer)
     _native.tape_seal()
     session.dropping.looked_at += 1
 
 
 def end(session: Session, alarm: Alarm, is_explained: bool, optimizer: Optimizer | None = None) -> None:
     """What the second run showed goes into the advisory. The step is applied, as it would have been."""
-    recorded = session.second_run.take_recorded() and capsule.wanted(session)
+    recorded = session.second_run.take_recorded() and session.capsules.wanted()
     advisory = alarm["advisory"]
     advisory["births"], found = alarm["births"], is_explained and alarm["births"]
     if found:
@@ -136,7 +136,7 @@ def _keep(session, alarm, optimizer, recorded):
     told = {key: value for key, value in alarm.items() if key not in INNER}
     told.update(text=alarm["advisory"]["text"], action="handled by the script")
     if recorded and (session.dropping.looked_at or any(loss["bad"] or loss["answered"] for loss in losses)):
-        alarm["capsule"] = capsule.write(session, {**told, "optimizer_ordinal": alarm["optimizer_ordinal"]})
+        alarm["capsule"] = session.capsules.write({**told, "optimizer_ordinal": alarm["optimizer_ordinal"]})
     if alarm["capsule"]:
         capsule_alarm.complete({**told, "capsule": alarm["capsule"]}, session.config.redact)
 

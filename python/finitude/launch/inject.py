@@ -22,7 +22,6 @@ from ..capsules import placing
 from ..capsules.placing import Misfit
 from ..capsules.start_check import is_sound
 from ..program import anomaly, batch_source, optimizer_members, ranks, sinks as sinks_of, state_format, step_start_state
-from ..report import incident
 from ..session import step_calls
 from . import sound_step
 from .loaders import Loaders
@@ -442,7 +441,7 @@ class Injection:
         a value that the program looks at need not be that of its loss."""
         if self.recording:
             self._check_inputs()
-        found = incident.analyse(self.session, optimizer, sinks)
+        found = self.session.analysis.findings(optimizer, sinks)
         if found.get("births"):
             batch_source.name_loop_line(found["births"][0])
         birth = found["births"][0] if found.get("births") else None

@@ -12,7 +12,6 @@ import torch
 from .. import _native
 from ..base import compat
 from ..base.robust import in_any_case
-from ..capsules import capsule
 from ..effects.files import written_twice
 from ..effects.object_snapshot import Ledger
 from ..errors import Reached, raised_from_ours
@@ -225,7 +224,7 @@ class _SecondRun:
         alarm = self.alarm
         if self.returned is not None:
             _native.tape_outcome("loss", "loss", self.result.detach())
-        capsule.stop(self.session, self.optimizer)
+        self.session.capsules.stop(self.optimizer)
         sinks = (
             sinks_of.of_optimizer(self.optimizer) if self.returned is None else [("loss", "loss", self.result.detach())]
         )
@@ -240,7 +239,7 @@ class _SecondRun:
         found = {}
         if self.same or failed_again:
             began_with = [*self.ledger.ruined(), *self.ledger.rebound()]
-            found = incident.analyse(self.session, self.optimizer, sinks, bound=began_with)
+            found = self.session.analysis.findings(self.optimizer, sinks, bound=began_with)
             if (why := carried_state.why(found.get("carried"))) and self.vote is None:
                 return why
         alarm["rerun_by"], alarm["rerun_verified"] = "closure", self.same

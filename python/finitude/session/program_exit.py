@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from .. import _native
 from ..alarms import deferred_verdict, nonfinite_weights, script_handled
-from ..capsules import capsule
 from ..errors import NonFiniteError
 from ..report import incident, one_line
 from ..report.document import INNER
@@ -90,8 +89,8 @@ def of_exception(session: Session, error: BaseException | None, words: str, acti
     if optimizer is not None:
         nonfinite_weights.applied_before(session, optimizer, alarm)
         nonfinite_weights.left_behind(session, optimizer, alarm)
-    if session.second_run.take_recorded() and capsule.wanted(session):
-        alarm["capsule"] = capsule.write(session, alarm)
+    if session.second_run.take_recorded() and session.capsules.wanted():
+        alarm["capsule"] = session.capsules.write(alarm)
     _native.consume_losses(optimizer)
     return alarm
 
