@@ -47,7 +47,7 @@ class Damaged:
 
 def just_written(session: Session, optimizer: Optimizer) -> Verdict:
     """Called right after a step that wrote something bad. May raise NonFiniteError."""
-    found = nonfinite_state.everything(session, optimizer)
+    found = nonfinite_state.everything(optimizer, session.allowed.tensors)
     window = _native.window(optimizer)
     if not found or window["ordinal"] in session.damaged:
         return None  # allowed; or reported before it was applied, or when it first came up
@@ -89,7 +89,7 @@ def applied_before(session: Session, optimizer: Optimizer, alarm: Alarm) -> None
         return
     if alarm["rerun"] == "not-run" or alarm["births"] and alarm["births"][0]["phase"] == "state":
         return
-    if found := nonfinite_state.sinks(session, optimizer):
+    if found := nonfinite_state.sinks(optimizer, session.allowed.tensors):
         _, name, tensor = found[0]
         alarm["births"] = [{**incident.birth("state"), "name": name, "outputs": [statistic(name, tensor)]}]
         alarm["cause"] = incident.cause(
@@ -101,7 +101,7 @@ def applied_before(session: Session, optimizer: Optimizer, alarm: Alarm) -> None
 
 def left_behind(session: Session, optimizer: Optimizer, alarm: Alarm) -> None:
     """A step that an exception ended has written by then what it wrote, as one that searches along a line."""
-    if nonfinite_state.sinks(session, optimizer):
+    if nonfinite_state.sinks(optimizer, session.allowed.tensors):
         alarm["weights"] = "damaged"
 
 
@@ -113,7 +113,7 @@ def look_for_swallowed(session: Session, optimizer: Optimizer, window: Window) -
     session.damaged.vanished.add(window["ordinal"])
     alarm = session.new_alarm(optimizer, "gradient", optimizer_members.names(optimizer)[0])
     if session.config.level == "trace":
-        incident.apply(alarm, incident.analyse(session, optimizer, [], swallowed=True))
+        incident.apply(alarm, session.analysis.findings(optimizer, [], swallowed=True))
         _native.trace_start()
     elif session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
         restart.run(session, alarm, incident.fingerprint(optimizer), "swallowed")
@@ -174,7 +174,11 @@ def at_end(session: Session) -> None:
             or time.monotonic() > until
         ):
             continue  # a device is not waited for
-        found = [f for f in nonfinite_state.everything(session, optimizer) if f[0] == "state" or f[2].requires_grad]
+        found = [
+            f
+            for f in nonfinite_state.everything(optimizer, session.allowed.tensors)
+            if f[0] == "state" or f[2].requires_grad
+        ]
         if not nonfinite_state.only_overflowed(found):
             if found:
                 found_late(session, optimizer, window, found, ended=True)

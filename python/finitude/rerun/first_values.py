@@ -84,7 +84,7 @@ def compared(session: Session, optimizer: Optimizer, order: Order) -> Findings |
         for n, p in zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer))
         if n != name and _unwritten(p)
     ]
-    found = incident.analyse(session, optimizer, [])
+    found = session.analysis.findings(optimizer, [])
     start = found.pop("start", None)
     by_trace = start is not None and start["unwritten"]
     if not count and not by_trace:
@@ -138,7 +138,7 @@ def unwritten(session: Session, optimizer: Optimizer, order: Order) -> Findings:
     held.sort(key=lambda one: one[1] not in asked["suspects"])
     kind, name, tensor, count = held[0]
     _native.trace_sink("start", name, tensor)
-    found = incident.analyse(session, optimizer, [], incident.MAX_OPS)
+    found = session.analysis.findings(optimizer, [], incident.MAX_OPS)
     start, ops = found.pop("start", None), found.pop("ops", None) or ()
     if kind == "buffer" and not any(_is_read(op, name) for op in ops):
         return {"births": []}

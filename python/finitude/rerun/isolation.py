@@ -45,7 +45,7 @@ class IsolatedRun:
         _native.trace_clear()
         _native.trace_start()
         _native.gradients_are_sinks(dropped)
-        capsule.begin(session, generators)
+        session.capsules.begin(generators)
 
     @staticmethod
     def drop_recording() -> None:

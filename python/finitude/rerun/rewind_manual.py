@@ -13,7 +13,6 @@ import sys
 import torch
 
 from .. import _native
-from ..capsules import capsule
 from ..effects import fork_dry_run, name_liveness
 from ..effects.files import written_twice
 from ..effects.object_snapshot import Ledger
@@ -52,8 +51,8 @@ class Explained:
             self.verified,
         )
         alarm["rerun_text"] = self.text
-        if session.hand.on_tape is self and capsule.wanted(session):
-            alarm["capsule"] = capsule.write(session, alarm, beside=True)
+        if session.hand.on_tape is self and session.capsules.wanted():
+            alarm["capsule"] = session.capsules.write(alarm, beside=True)
         return True
 
 
@@ -100,7 +99,7 @@ def of_first(session: Session, roots: Sequence[Any]) -> Explained | None:
         return None
     explained = Explained()
     explained.found = session.hand.explained(roots)[1]
-    capsule.stop(session, None)
+    session.capsules.stop(None)
     explained.by, explained.text = "trace", FIRST
     session.hand.on_tape = explained
     return explained
@@ -196,7 +195,7 @@ class Again:
             why = f"{', '.join(names[:3])} came out with other values"
         if not why:
             explained.found = self._session.hand.explained(roots)[1]
-        capsule.stop(self._session, None)
+        self._session.capsules.stop(None)
         is_back, twice, lost = self._put_back()
         why = why or ("" if is_back else "the second run did not come back to this step")
         if why:

@@ -95,13 +95,13 @@ def _explain_by_template(bad):
     )
     if not why:
         step_start_state.here(_native.window_generators(), is_past=True)
-        step_start_state.remember(session, optimizer)
+        session.step_start.remember(optimizer)
         capsule.describe(optimizer)
         capsule.name_modules()
         why = _conclude(
             session,
             bad.alarm,
-            incident.analyse(session, optimizer, bad.sinks),
+            session.analysis.findings(optimizer, bad.sinks),
             False,
             f"the operators of step {step}, recorded as it ran ({_option(session.config)}), were "
             "issued again on what this "
@@ -113,11 +113,11 @@ def _explain_by_template(bad):
 def _play(session, optimizer, alarm, sinks, lost):
     """Why the tape does not tell; "": it does."""
     step_start_state.here(_native.tape_generators(), is_past=True)
-    capsule.stop(session, optimizer, sinks=sinks if lost else (), raised=lost)
+    session.capsules.stop(optimizer, sinks=sinks if lost else (), raised=lost)
     return _conclude(
         session,
         alarm,
-        incident.analyse(session, optimizer, sinks),
+        session.analysis.findings(optimizer, sinks),
         lost,
         f"its operators were recorded as it ran ({_option(session.config)}) and issued again, "
         "without the program's code",

@@ -12,7 +12,6 @@ import torch
 
 from .. import _native
 from ..base import compat
-from ..capsules import capsule
 from ..effects.object_snapshot import Ledger
 from ..errors import NonFiniteError
 from ..program import (
@@ -71,7 +70,7 @@ class Target:
         """From the start for the first step, else when the step before is applied. From a checkpoint on steps count
         again: each is traced, and the first bad one is it."""
         overlay_fs.hold_the_rest()
-        self.limit = capsule.limit(session)
+        self.limit = session.capsules.limit()
         if self.order.get("resumed"):
             _native.trace_start()
             _native.set_trace_level(True)
@@ -143,7 +142,7 @@ class Target:
                 for r in roots
                 if is_wrapped and isinstance(r, torch.Tensor) and not _native.is_finite(r)
             ]
-            capsule.stop(session, None, sinks=lost, raised=bool(lost))  # others are told as backward begins
+            session.capsules.stop(None, sinks=lost, raised=bool(lost))  # others are told as backward begins
             same = (
                 sums == self.order["expected"]["losses"]
                 and _native.checksum(torch.get_rng_state()) == self.order["expected"]["generator"]
@@ -229,7 +228,7 @@ class Target:
                 self.finish(session, optimizer, [])
             return None
         earlier = (
-            nonfinite_state.sinks(session, optimizer)
+            nonfinite_state.sinks(optimizer, session.allowed.tensors)
             if self.order["first"] < self.order["step"] or self.order.get("damaged")
             else []
         )
@@ -266,7 +265,7 @@ class Target:
             self.finish(session, optimizer, sinks_of.of_optimizer(optimizer))
         _native.trace_clear()
         if left == 1 and self.order.get("capsule"):
-            _native.tape_start(capsule.limit(session))
+            _native.tape_start(session.capsules.limit())
 
     def failed(self, session: Session) -> NoReturn:
         """A failure of ours: this process has nothing to tell."""
@@ -275,17 +274,17 @@ class Target:
     def program_ended(self, session: Session, error: BaseException | None) -> NoReturn:
         if not self.finished:
             found = (
-                sinks_of.pending_window(session)
-                or sinks_of.derivative(session, error)
-                or sinks_of.value_in_frames(session, error)
+                session.bad_windows.pending()
+                or session.bad_windows.derivative(error)
+                or session.bad_windows.in_frames(error)
             )
             if found is not None:
                 self.finish(session, found[0], found[2], raised=True)
-            if sinks_of.lost_window(session) is not None:
+            if session.bad_windows.lost() is not None:
                 self.finish(session, None, [])
-            if sinks_of.checked_window(session) is not None:
+            if session.bad_windows.checked() is not None:
                 if looked := sinks_of.looked_at():
-                    capsule.stop(session, self._mine(), sinks=[("loss", "loss", loss) for loss in looked], raised=True)
+                    session.capsules.stop(self._mine(), sinks=[("loss", "loss", loss) for loss in looked], raised=True)
                 else:
                     self.order["capsule"] = None  # nothing that a replay could come to
                 # Where the first run knew the loss by its exception alone, the optimizer is the one that it named.
@@ -320,7 +319,7 @@ class Target:
     def _look_a_last_time(self, session):
         """What was found bad as the program ended may have been written after the last step."""
         for optimizer in sinks_of.watched_optimizers():
-            if self._is_mine(optimizer) and (found := nonfinite_state.sinks(session, optimizer)):
+            if self._is_mine(optimizer) and (found := nonfinite_state.sinks(optimizer, session.allowed.tensors)):
                 self.at_end = True
                 self.finish(session, optimizer, found)
 
@@ -336,7 +335,7 @@ class Target:
         script, before a loss among the sinks came to backward."""
         self.finished = True
         overlay_fs.let_go()
-        capsule.stop(session, optimizer, parameters=written_at is not None, sinks=sinks, raised=raised)
+        session.capsules.stop(optimizer, parameters=written_at is not None, sinks=sinks, raised=raised)
         expected = self.order["expected"]
         if (told_late := expected.get("late")) is not None:
             verified = optimizer is not None and incident.is_as_told(optimizer, told_late)
@@ -349,7 +348,7 @@ class Target:
             names = {id(b): name for name, b in optimizer_members.buffers(optimizer)} if optimizer is not None else {}
             session.told.known.carried += [(left.name, t) for left in self._ledger.left(names) for t in left.tensors]
         other = incident.other_values(self.order["named"]) if verified and not self.order["compiled"] else []
-        found = incident.analyse(session, optimizer, sinks, swallowed=self.order["swallowed"])
+        found = session.analysis.findings(optimizer, sinks, swallowed=self.order["swallowed"])
         if not verified and written_at is None and incident.is_elsewhere(self.order, optimizer, sinks):
             found = {"births": []}
         if optimizer is not None:
@@ -435,4 +434,4 @@ class Target:
             "rerun_text": text,
         }
         incident.apply(alarm, found)
-        return capsule.write(session, alarm, folder)
+        return session.capsules.write(alarm, folder)

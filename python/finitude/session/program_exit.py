@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from .. import _native
 from ..alarms import deferred_verdict, nonfinite_weights, script_handled
-from ..capsules import capsule
 from ..errors import NonFiniteError
-from ..program import sinks as sinks_of
 from ..report import incident, one_line
 from ..report.document import INNER
 from ..rerun import call_again, ladder, rank_vote, restart, rewound
@@ -67,7 +65,7 @@ def of_exception(session: Session, error: BaseException | None, words: str, acti
     """The alarm of a bad value that the exception is about, explained as far as it can be; None where nothing says that
     it is about one. words, action: what is said of it."""
     explained = call_again.explained(session, error)
-    found = explained or sinks_of.behind(session, error) or refused.found(session, error)
+    found = explained or session.bad_windows.behind(error) or refused.found(session, error)
     if found is None:
         return None
     optimizer, alarm, sinks = found
@@ -91,8 +89,8 @@ def of_exception(session: Session, error: BaseException | None, words: str, acti
     if optimizer is not None:
         nonfinite_weights.applied_before(session, optimizer, alarm)
         nonfinite_weights.left_behind(session, optimizer, alarm)
-    if session.second_run.take_recorded() and capsule.wanted(session):
-        alarm["capsule"] = capsule.write(session, alarm)
+    if session.second_run.take_recorded() and session.capsules.wanted():
+        alarm["capsule"] = session.capsules.write(alarm)
     _native.consume_losses(optimizer)
     return alarm
 
