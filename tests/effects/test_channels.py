@@ -73,8 +73,8 @@ def test_what_this_step_used_does(tmp_path, channel, used):
 
 NOTES = """
 import gc, queue
+from finitude.session import install   # imports torch, whose libraries the engine links
 from finitude.effects import channels
-from finitude.session import install
 
 install.install()
 class Ends(queue.Queue):                # refers to itself: the collector ends it
