@@ -59,9 +59,9 @@ class Session:
         start: Any = None,
         is_member: bool = False,
     ):
-        """target: in a second process, the step it is to explain. start: how the program was started (launch_command.Start),
-        for starting it again. is_member: one of several processes of a run, and whoever merges them has the last
-        word."""
+        """target: in a second process, the step it is to explain. start: how the program was started
+        (launch_command.Start), for starting it again. is_member: one of several processes of a run, and whoever merges
+        them has the last word."""
         self.config = config
         self.report = Report(config, script, command, is_kept=target is None)
         self.teller = Teller(self.report)
