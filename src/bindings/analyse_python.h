@@ -1,4 +1,4 @@
-// What a trace tells, as Python sees it.
+// What a trace says, as Python sees it.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -1,4 +1,4 @@
-// Where the bad value was born and why, told of the trace that was taken; and, where the step is on a tape as well,
+// Where the bad value was born and why, reported of the trace that was taken; and, where the step is on a tape as well,
 // what came of trying the fix on it.
 #include "bindings/analyse_python.h"
 
@@ -72,16 +72,16 @@ replay::LastUpdate ask_last_update(const py::object& last) {
   const py::gil_scoped_acquire gil;
   replay::LastUpdate update;
   try {
-    const py::object told = last();
-    if (py::isinstance<py::str>(told)) {
-      update.why_not = told.cast<std::string>();
+    const py::object reported = last();
+    if (py::isinstance<py::str>(reported)) {
+      update.why_not = reported.cast<std::string>();
       return update;
     }
     const auto tensor = [](const py::handle& item) {
       if (!THPVariable_Check(item.ptr())) throw py::type_error("no tensor");
       return local_of(THPVariable_Unpack(item.ptr()));
     };
-    for (const py::handle& item : py::list(told)) {
+    for (const py::handle& item : py::list(reported)) {
       const auto change = py::reinterpret_borrow<py::tuple>(item);
       update.changes.push_back({change[0].cast<std::string>(), tensor(change[1]), tensor(change[2])});
     }
@@ -94,9 +94,9 @@ replay::LastUpdate ask_last_update(const py::object& last) {
 
 constexpr int kMoreReplays = 2;  // of a step that came out with other bits, to see whether that is chance
 
-// The trace gets its values from a replay of the tape. told: why_not, or "" and the verdict on the step. False: it has
-// none. is_own: the tape is that of the step; else that of one before it, and no other bits will do.
-bool fill_from(capture::Tape* tape, bool is_own, observe::Tracer& tracer, record::Trace* trace, json* told) {
+// The trace gets its values from a replay of the tape. reported: why_not, or "" and the verdict on the step. False: it
+// has none. is_own: the tape is that of the step; else that of one before it, and no other bits will do.
+bool fill_from(capture::Tape* tape, bool is_own, observe::Tracer& tracer, record::Trace* trace, json* reported) {
   std::string why;
   replay::Played played;
   if (tape == nullptr)
@@ -109,7 +109,7 @@ bool fill_from(capture::Tape* tape, bool is_own, observe::Tracer& tracer, record
     why = "the step has no loss or gradient to compare a replay with";
   bool varies = false;
   if (why.empty()) {
-    replay::tell_lines(*trace, tape);
+    replay::report_lines(*trace, tape);
     played = replay::see_again(*tape, tracer, trace);
     if (!played.missing.empty())
       why = "operators of other libraries: " + played.missing.front();
@@ -124,11 +124,11 @@ bool fill_from(capture::Tape* tape, bool is_own, observe::Tracer& tracer, record
   }
   if (why.empty() && !played.identical() && !varies)
     why = is_own ? "a replay of the recorded step comes out with other bits" : "it comes out with other bits";
-  *told = {{"why_not", why},
-           {"verified", played.identical()},
-           {"verdict", varies ? "order-dependent" : "persistent"},
-           {"bad_again", !played.bad().empty()},
-           {"refused", tape == nullptr ? std::vector<std::string>() : tape->refused}};
+  *reported = {{"why_not", why},
+               {"verified", played.identical()},
+               {"verdict", varies ? "order-dependent" : "persistent"},
+               {"bad_again", !played.bad().empty()},
+               {"refused", tape == nullptr ? std::vector<std::string>() : tape->refused}};
   return why.empty();
 }
 
@@ -158,7 +158,7 @@ bool settle_gradients(record::Trace* trace) {
 // Of memory that the program began with (a sink of kind "start"), which call made it, and whether anything has written
 // it since.
 json take_start(record::Trace* trace) {
-  json told;
+  json reported;
   for (const record::Sink& sink : trace->sinks) {
     if (sink.kind != "start") continue;
     const auto made = explain::made_of(*trace, sink.value);
@@ -166,15 +166,15 @@ json take_start(record::Trace* trace) {
     locate::Birth birth;
     birth.op = unwritten ? made->op : explain::allocation_of(*trace, sink.value);
     birth.kind = "memory";
-    if (birth.op != record::kNone) told = {{"unwritten", unwritten}, {"birth", show::birth(*trace, birth)}};
+    if (birth.op != record::kNone) reported = {{"unwritten", unwritten}, {"birth", show::birth(*trace, birth)}};
   }
   std::erase_if(trace->sinks, [](const record::Sink& sink) { return sink.kind == "start"; });
-  return told;
+  return reported;
 }
 
 // Locates and explains the trace taken so far. JSON: births, cause, fix, path, absorbed; ops if asked for.
 // swallowed: where nothing bad reached a sink, the overflows that arithmetic took in are the births.
-// seconds: the most that experiments with the whole step may take; 0: none are made. last_update: tells what the
+// seconds: the most that experiments with the whole step may take; 0: none are made. last_update: says what the
 // optimizer did last, where it is known; None: it is not. several_ranks: what exchanges values with the others is not
 // tried again. refused: the program ended by an exception about a value that no name is left for; without another sink,
 // the last that was seen is one. Of a sketch, the values are those of a replay of the tape: "tape" says how that came
@@ -189,7 +189,7 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
   record::Trace trace = hand != nullptr ? std::move(hand->trace) : tracer.take_trace();
   const bool lacks_sink = hand != nullptr && hand->lacks_sink;
   put_template_down();
-  // Where a step is recorded that may become a template, a good loss is told of as well.
+  // Where a step is recorded that may become a template, a good loss is reported of as well.
   std::erase_if(trace.sinks, [](const record::Sink& sink) { return sink.kind == "loss" && sink.value.health.ok(); });
   json out;
   if (lacks_sink) return json{{"tape", {{"why_not", "it does not compute the value that is bad in this step"}}}}.dump();
@@ -204,7 +204,7 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
       locate::sink_last_seen(&trace);
     locate::split_script_nodes(&trace);
     const capture::Tape* const recorded = sketch ? tape : recorded_tape();  // takes it: there is none the second time
-    if (!sketch) replay::tell_unseen_bytes(recorded, tracer, &trace);
+    if (!sketch) replay::report_unseen_bytes(recorded, tracer, &trace);
     replay::TorchLab lab(tracer, several_ranks);
     show::AnalysisOptions options{want_ops, swallowed};
     options.own_rules = &ask_own_rules;

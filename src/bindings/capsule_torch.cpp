@@ -1,4 +1,4 @@
-// The tape in hand as a capsule, at once or beside the program, and capsules that are read.
+// The tape at hand as a capsule, at once or beside the program, and capsules that are read.
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -38,7 +38,7 @@ nlohmann::json about_of(const std::string& text) {
   return about;
 }
 
-// The tape in hand as a capsule. Ends the recording. start: see start_tensors. (why not, how a replay came out).
+// The tape at hand as a capsule. Ends the recording. start: see start_tensors. (why not, how a replay came out).
 py::tuple capsule_write(const std::string& folder, const std::string& about_text, std::uint64_t max_bytes, bool redact,
                         std::uint64_t replay_below, const py::object& line_of, const py::list& start) {
   std::vector<capture::NamedTensor> held = start_tensors(start);
@@ -58,8 +58,8 @@ py::tuple capsule_write(const std::string& folder, const std::string& about_text
 }
 
 // The same beside the program: waits until the bytes of the step are copied. Why nothing is written, or "". What comes
-// of it is told by capsules_done. Raises what a handler of a signal raises while it waits, as Ctrl-C does; then nothing
-// is written.
+// of it is reported by capsules_done. Raises what a handler of a signal raises while it waits, as Ctrl-C does; then
+// nothing is written.
 std::string capsule_write_beside(const std::string& folder, const std::string& about_text, std::uint64_t max_bytes,
                                  bool redact, std::uint64_t replay_below, const py::object& line_of,
                                  const py::list& start, const std::string& player, const std::string& runs,
@@ -88,7 +88,7 @@ std::string capsule_write_beside(const std::string& folder, const std::string& a
 }
 
 // [(folder, the name that it has now, or "": it is removed)]
-py::list told(const std::vector<capture::LeftBehind>& left) {
+py::list reported(const std::vector<capture::LeftBehind>& left) {
   py::list list;
   for (const capture::LeftBehind& one : left) list.append(py::make_tuple(one.folder, one.kept_as));
   return list;
@@ -100,7 +100,7 @@ py::list settle_left_behind(const std::string& runs) {
     const py::gil_scoped_release release;
     left = capture::settle_left_behind(runs, capture::is_whole_capsule);
   }
-  return told(left);
+  return reported(left);
 }
 
 py::list capsules_done() {
@@ -114,7 +114,7 @@ py::list capsules_done() {
     d["write_seconds"] = done.times.write;
     d["check_seconds"] = done.times.check;
     d["replay_seconds"] = done.replay_seconds;
-    d["left_behind"] = told(done.left_behind);
+    d["left_behind"] = reported(done.left_behind);
     list.append(std::move(d));
   }
   return list;

@@ -51,7 +51,7 @@ void define_device(py::module_& m) {
   m.def("finish_late", [](double limit_s) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
     for (;;) {
-      if (!tell_all_late()) throw py::error_already_set();
+      if (!report_all_late()) throw py::error_already_set();
       const std::size_t left = steps_under_way();
       if (left == 0 || std::chrono::steady_clock::now() >= end) return left;
       const py::gil_scoped_release others_run;

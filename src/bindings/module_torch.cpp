@@ -121,7 +121,7 @@ PYBIND11_MODULE(_native, m) {
     loader_log().forget();
   });
   // The watch is over. What is still held of the program would outlive the interpreter: files that it leaves open would
-  // never be written out, as a class that is kept keeps its methods, and these the module that it stands in.
+  // never be written out, as a class that is kept keeps its methods, and these the module that it is in.
   m.def("let_go", [] {
     forget_window_start();
     loader_log().forget();

@@ -35,32 +35,32 @@ void take(const py::dict& from, const char* key, T* to) {
   if (from.contains(key) && !from[key].is_none()) *to = from[key].cast<T>();
 }
 
-replay::Variant variant_of(const py::dict& told) {
+replay::Variant variant_of(const py::dict& reported) {
   replay::Variant v;
   std::string dtype;
-  take(told, "compute_dtype", &dtype);
+  take(reported, "compute_dtype", &dtype);
   v.compute_dtype = dtype_named(dtype);
   double number = 0;
-  take(told, "clamp_arg", &v.clamp_arg);
-  if (told.contains("clamp_min")) take(told, "clamp_min", &number), v.clamp_min = number;
-  if (told.contains("clamp_max")) take(told, "clamp_max", &number), v.clamp_max = number;
-  take(told, "add_arg", &v.add_arg);
-  take(told, "add", &v.add);
-  take(told, "replace_arg", &v.replace_arg);
-  take(told, "replace_from", &v.replace_from);
-  take(told, "replace_to", &v.replace_to);
-  take(told, "scale_arg", &v.scale_arg);
-  take(told, "scale", &v.scale);
-  if (told.contains("drop_rows")) {
-    for (const py::handle& row : told["drop_rows"]) v.drop_rows.push_back(row.cast<std::int64_t>());
+  take(reported, "clamp_arg", &v.clamp_arg);
+  if (reported.contains("clamp_min")) take(reported, "clamp_min", &number), v.clamp_min = number;
+  if (reported.contains("clamp_max")) take(reported, "clamp_max", &number), v.clamp_max = number;
+  take(reported, "add_arg", &v.add_arg);
+  take(reported, "add", &v.add);
+  take(reported, "replace_arg", &v.replace_arg);
+  take(reported, "replace_from", &v.replace_from);
+  take(reported, "replace_to", &v.replace_to);
+  take(reported, "scale_arg", &v.scale_arg);
+  take(reported, "scale", &v.scale);
+  if (reported.contains("drop_rows")) {
+    for (const py::handle& row : reported["drop_rows"]) v.drop_rows.push_back(row.cast<std::int64_t>());
   }
-  take(told, "again", &v.again);
+  take(reported, "again", &v.again);
   return v;
 }
 
-bool expect(OwnProbe& own, const std::string& name, const py::dict& told, bool finite) {
+bool expect(OwnProbe& own, const std::string& name, const py::dict& reported, bool finite) {
   if (own.probe == nullptr) throw py::value_error("the experiments of a rule end with its call");
-  const replay::Variant variant = variant_of(told);
+  const replay::Variant variant = variant_of(reported);
   py::gil_scoped_release release;
   return finite ? own.probe->finite_if(name, variant) : own.probe->still_bad(name, variant);
 }
@@ -160,9 +160,9 @@ void define_own_rules(py::module_& m) {
   py::class_<OwnProbe, std::shared_ptr<OwnProbe>>(m, "OwnProbe", py::module_local())
       .def_readonly("available", &OwnProbe::available)
       .def("expect", &expect);
-  m.def("set_rules", [](const py::list& told) {
+  m.def("set_rules", [](const py::list& reported) {
     rules().clear();
-    for (const py::handle& item : told) {
+    for (const py::handle& item : reported) {
       const auto pair = item.cast<py::tuple>();
       rules().push_back(std::make_unique<OwnRule>(pair[0].cast<std::string>(), pair[1].cast<py::function>()));
     }

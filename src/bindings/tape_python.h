@@ -11,7 +11,7 @@ namespace finitude::bindings {
 void define_tape(pybind11::module_& m);
 void define_capsules(pybind11::module_& m);
 
-// line_of(file, line) gives the text of a line, for which it has the GIL; None: none is told.
+// line_of(file, line) gives the text of a line, for which it has the GIL; None: none is reported.
 replay::LineText line_text(const pybind11::object& line_of);
 // What was there before the step, and what no operator wrote: [(kind, name, bytes)].
 pybind11::list inputs_of(const capture::Tape& tape);

@@ -156,7 +156,7 @@ void define_tape(py::module_& m) {
           const replay::LineText text = line_text(line_of);
           const py::gil_scoped_release release;
           capture::Tape tape = take_tape();
-          replay::tell_sources(tape, text);
+          replay::report_sources(tape, text);
           bytes = capture::write_tape(tape);
         }
         return py::bytes(bytes);
@@ -190,7 +190,7 @@ void define_tape(py::module_& m) {
   });
   // The recorder begins with the tracer, at the step that arm_at names.
   m.def("tape_when_armed", [](std::size_t max_bytes) { live().tape_when_armed = max_bytes; });
-  // Does the step on the tape in hand read this tensor?
+  // Does the step on the tape at hand read this tensor?
   m.def("tape_reads", [](py::handle t) {
     if (!THPVariable_Check(t.ptr())) return false;
     const at::Tensor& local = local_of(THPVariable_Unpack(t.ptr()));

@@ -139,7 +139,7 @@ std::vector<NamedTensor> not_on_tape(std::vector<NamedTensor> start, const Tape&
 }
 
 // Which of the fills of the tape are memory as it was handed out: what lies there by chance comes up in no other run.
-// Its file does not tell. Nor need those come up that no call reads, as results of the step that it did not see being
+// Its file does not say. Nor need those come up that no call reads, as results of the step that it did not see being
 // written: another program is to come to others.
 json unwritten_fills(const Tape& tape) {
   json found = json::array();
@@ -200,7 +200,7 @@ void try_replay(const fs::path& folder, json about, const CapsuleHooks& hooks, C
   const fs::path beside = folder / (std::string(kAboutFile) + ".replayed");
   std::error_code error;
   fs::remove(beside, error);
-  const Status status = write_about(beside, about, {}, times);  // whoever gives up now gave up the replay
+  const Status status = write_about(beside, about, {}, times);  // the caller that gives up now gave up the replay
   if (status.ok()) fs::rename(beside, folder / kAboutFile, error);
   if (!status.ok() || error) fs::remove(beside, error);  // the capsule stays as it is
 }
@@ -295,8 +295,8 @@ Status draft_capsule(Tape tape, json about, const CapsuleOptions& options, std::
     start.clear();
     about.erase("start");
   }
-  if (const auto told = about.find("start"); told != about.end() && told->is_object())
-    (*told)["unwritten"] = unwritten_fills(tape);
+  if (const auto reported = about.find("start"); reported != about.end() && reported->is_object())
+    (*reported)["unwritten"] = unwritten_fills(tape);
   draft->start = std::move(start);
   draft->tape = std::move(tape);
   draft->about = std::move(about);

@@ -39,14 +39,14 @@ struct CapsuleDraft {
   CapsuleDraft() = default;
   CapsuleDraft(CapsuleDraft&&) = default;
   CapsuleDraft& operator=(CapsuleDraft&&) = default;
-  // Copies what `start` points to: from here on nothing that the program goes on to write is read.
+  // Copies what `start` points to: from here on nothing that the program continues to write is read.
   void let_go_of_start();
   std::uint64_t bytes() const;  // that it holds
 };
 
 // `about` becomes capsule.json, with "schema", "files" and "tensors" added. start: what the step's program held when it
 // began, beyond what the step reads; a tensor whose name and size are those of an input of the tape is not written
-// twice. The tape's statistics, and then `start`, are left out where the capsule would grow too large by them. Fails
+// twice. The tape's statistics, and then `start`, are skipped where the capsule would grow too large by them. Fails
 // where the capsule is too large without. Copies no tensor.
 Status draft_capsule(Tape tape, nlohmann::json about, const CapsuleOptions& options, std::vector<NamedTensor> start,
                      CapsuleDraft* draft);

@@ -11,7 +11,7 @@
 namespace finitude::capture {
 
 // Makes the folder FOLDER.partial-MACHINE-PID-START-N, which says who writes it: the system that runs (its boot, and
-// the namespace of the process number), the number of the process and when that began. Where the system does not tell,
+// the namespace of the process number), the number of the process and when that began. Where the system does not say,
 // MACHINE is 0. *partial: its path.
 Status make_partial(const std::string& folder, std::string* partial);
 

@@ -32,7 +32,7 @@ class CapsuleFolders : public ::testing::Test {
     if (*process == 0) {
       std::string partial;
       const bool made = make_partial(folder.string(), &partial).ok();
-      [[maybe_unused]] const auto told = write(ready[1], made ? partial.data() : "", made ? partial.size() : 0);
+      [[maybe_unused]] const auto reported = write(ready[1], made ? partial.data() : "", made ? partial.size() : 0);
       close(ready[1]);
       pause();
       _exit(0);
@@ -71,7 +71,7 @@ TEST_F(CapsuleFolders, OfThoseWhoAreGoneAndOfNobodyElse) {
   const std::size_t at = name(own).rfind(".partial-"), machine_end = name(own).find('-', at + 9);
   const std::string machine = name(own).substr(at, machine_end - at);
   EXPECT_TRUE(is_left_behind("step-000001" + machine + "-" + std::to_string(getpid()) + "-17-0"));
-  // Of another machine or container, of a form that does not tell, of nobody.
+  // Of another machine or container, of a form that does not say, of nobody.
   std::string elsewhere = name(left);
   elsewhere[at + 9] = elsewhere[at + 9] == '0' ? '1' : '0';
   const std::string others[] = {elsewhere,

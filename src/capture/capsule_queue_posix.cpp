@@ -102,7 +102,7 @@ void CapsuleQueue::begin_thread() {
 void CapsuleQueue::work() noexcept {
   try {
     stand_back();
-  } catch (...) {  // then it stands where it stands
+  } catch (...) {  // then it is where it is
   }
   std::unique_lock<std::mutex> lock(mutex_);
   while (!waiting_.empty()) {

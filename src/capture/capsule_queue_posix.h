@@ -1,4 +1,4 @@
-// Capsules that are written beside the program: by one thread of ours, one after the other.
+// Capsules that are written beside the program: by one thread of Finitude, one after the other.
 #pragma once
 
 #include <atomic>

@@ -57,7 +57,7 @@ class CapsuleQueues : public ::testing::Test {
   fs::path root_;
 };
 
-TEST_F(CapsuleQueues, WriteWhatWasThereWhenTheyWereTold) {
+TEST_F(CapsuleQueues, WriteWhatWasThereWhenTheyWereReported) {
   queue().add(job(1, 9 << 20), 1 << 30);
   CapsuleJob second = job(2);
   second.tried = [&](const std::string& written) {

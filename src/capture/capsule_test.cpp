@@ -123,7 +123,7 @@ TEST_F(Capsule, NoneIsLeftWhereItCannotBeWritten) {
   EXPECT_EQ(nlohmann::json::parse(content("capsule.json"))["step"], 1);
 }
 
-TEST_F(Capsule, ADamagedOneIsTold) {
+TEST_F(Capsule, ADamagedOneIsReported) {
   ASSERT_EQ(write_capsule(folder_, whole_tape(), nlohmann::json::object(), {}).why(), "");
   for (const char* name : {"tape.bin", "tensors.safetensors"}) {
     const std::string sound = content(name);
@@ -162,7 +162,7 @@ TEST_F(Capsule, ADamagedOneIsTold) {
   EXPECT_TRUE(tape.storages[0].bytes.empty());
 }
 
-TEST_F(Capsule, AnyBitOfItsDescriptionThatChangesIsTold) {
+TEST_F(Capsule, AnyBitOfItsDescriptionThatChangesIsReported) {
   ASSERT_EQ(write_capsule(folder_, whole_tape(), {{"step", 1}, {"user", "somebody"}}, {}).why(), "");
   const std::string about = content("capsule.json");
   EXPECT_EQ(nlohmann::json::parse(about)["has_checksum"], true);
@@ -198,7 +198,7 @@ TEST_F(Capsule, TheStartOfTheStep) {
   EXPECT_EQ(bytes[on_tape], tape.storages[0].bytes);
   EXPECT_EQ(bytes["state.weight.exp_avg"], "12345678");
   EXPECT_EQ(content("start.safetensors").find(same_size), std::string::npos);
-  // A replay needs nothing of it; who wants it is told of damage.
+  // A replay needs nothing of it; who wants it is reported of damage.
   put("start.safetensors", "x");
   EXPECT_EQ(read_capsule(folder_, &about, &read).why(), "");
   EXPECT_NE(read_capsule(folder_, &about, &read, &bytes).why(), "");

@@ -71,7 +71,7 @@ class ReadBack {
   ReadBack(int descriptor, const std::vector<std::string_view>& parts)
       : descriptor_(descriptor), parts_(parts), piece_(std::make_unique_for_overwrite<char[]>(kReadBack)) {}
 
-  // Ends early where it is told to. Never throws. False: something else came back.
+  // Ends early where it is asked to. Never throws. False: something else came back.
   bool up_to(std::uint64_t end, const std::atomic<bool>& stop) noexcept {
     while (same_ && at_ < end && part_ < parts_.size() && !stop) {
       const std::string_view part = parts_[part_];
@@ -153,7 +153,7 @@ class Follower {
  private:
   ReadBack* const reader_;
   std::atomic<std::uint64_t> written_ = 0;
-  std::atomic<bool> over_ = false;  // the first thread goes on alone
+  std::atomic<bool> over_ = false;  // the first thread continues alone
   std::thread thread_;
 };
 

@@ -19,7 +19,8 @@ struct CheckedFile {
 
 enum class ReadBackBy : std::uint8_t {
   kAnotherThread,  // of a large file, while it is written: soonest done
-  kTheSame,  // afterwards: whoever computes beside it keeps the other processors, and the writing itself is a plain one
+  kTheSame,  // afterwards: the caller that computes beside it keeps the other processors, and the writing itself is a
+             // plain one
 };
 
 // Writes a new file out of its parts, reads it back through the page cache and holds it against them, byte by byte. The

@@ -92,8 +92,8 @@ TEST_F(CheckedFiles, TellThatTheDiskIsFull) {
 // What comes back is not what was written: another process writes into the file.
 TEST_F(CheckedFiles, TellThatSomethingElseCameBack) {
   const std::string whole = bytes(24 << 20);
-  bool told = false;
-  for (int round = 0; round < 50 && !told; ++round) {
+  bool reported = false;
+  for (int round = 0; round < 50 && !reported; ++round) {
     fs::remove(path_);
     std::atomic<bool> over = false;
     std::thread other([&] {
@@ -106,12 +106,12 @@ TEST_F(CheckedFiles, TellThatSomethingElseCameBack) {
     const std::string why = write_checked(path_, {whole}, nullptr, &file).why();
     over = true;
     other.join();
-    told = why == "cannot be written: what was read back is something else";
-    if (!told) {
+    reported = why == "cannot be written: what was read back is something else";
+    if (!reported) {
       EXPECT_EQ(why, "");
     }
   }
-  EXPECT_TRUE(told);
+  EXPECT_TRUE(reported);
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ class Linker {
 
   void end(WireReader& in) {
     const auto found = by_start_.find(in.var());
-    const bool told = in.u8() != 0;
+    const bool reported = in.u8() != 0;
     std::vector<Value> results = read_values(in);
     if (!in.ok() || found == by_start_.end() || calls_[found->second].ended) return in.fail();
     Call& call = calls_[found->second];
@@ -110,14 +110,14 @@ class Linker {
     if (const auto it = std::find(open.begin(), open.end(), found->second); it != open.end())
       open.erase(it, open.end());
     call.results = std::move(results);
-    if (told) judge(found->second);
+    if (reported) judge(found->second);
     if (!call.kept)
       hand_up(call, call.inside);
     else
       hand_up(call, {found->second});
   }
 
-  // What stands for a call in the one that made it.
+  // What represents a call in the one that made it.
   void hand_up(const Call& call, const std::vector<std::size_t>& kept) {
     if (call.parent == kNever) return;
     auto& inside = calls_[call.parent].inside;

@@ -211,7 +211,7 @@ TEST(Link, ThreadsThatLeadToNoOutcomeAreLeftOut) {
   EXPECT_TRUE(tape.gaps.empty());
 }
 
-TEST(Link, WhatIsMissingIsTold) {
+TEST(Link, WhatIsMissingIsReported) {
   RawBuilder b;
   const auto mul = b.op("aten::mul");
   const StorageId x = b.storage(8);  // seen, read, but its content was not kept

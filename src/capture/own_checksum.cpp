@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kSum = "checksum";
 constexpr const char* kHasSum =
-    "has_checksum";  // stands before it: without it a damaged name of the last member would hide it
+    "has_checksum";  // is before it: without it a damaged name of the last member would hide it
 
 std::string end_of(std::string_view before) {
   return ",\n \"" + std::string(kSum) + "\": \"" + hex(base::checksum(before.data(), before.size())) + "\"\n}\n";

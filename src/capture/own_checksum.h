@@ -1,4 +1,4 @@
-// The checksum that capsule.json has of itself: its last member, of all that stands before.
+// The checksum that capsule.json has of itself: its last member, of all that is before.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -51,12 +51,12 @@ void forget(std::vector<Value>& values) {
   }
 }
 
-// Without a sum of squares nobody can tell whether all have one magnitude: where that may be, the range goes too.
-bool may_give_values_away(const json& told) {
+// Without a sum of squares nobody can say whether all have one magnitude: where that may be, the range goes too.
+bool may_give_values_away(const json& reported) {
   const auto number = [&](const char* key) {
-    return told.contains(key) && told[key].is_number() ? told[key].get<double>() : 0;
+    return reported.contains(key) && reported[key].is_number() ? reported[key].get<double>() : 0;
   };
-  if (!told.contains("numel")) return false;
+  if (!reported.contains("numel")) return false;
   const double low = number("min"), high = number("max"),
                values = number("numel") - number("nan") - number("inf") - number("zero");
   return values < static_cast<double>(record::kFewestValues) || low == high || low == -high || low == 0 || high == 0;

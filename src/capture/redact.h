@@ -9,7 +9,7 @@ namespace finitude::capture {
 
 // Statistics of the traced run lose their lines and arguments; unreadable ones go.
 // Inputs, constants, numbers and states of generators go; operators, shapes and names stay. Statistics of the
-// named inputs come back: name -> numel, nan, inf, zero, min, max. Such a tape tells what ran, and cannot be
+// named inputs come back: name -> numel, nan, inf, zero, min, max. Such a tape says what ran, and cannot be
 // replayed.
 nlohmann::json redact(Tape& tape);
 

@@ -17,11 +17,11 @@ TEST(Redact, NoSentenceOfAnAlarmHoldsAValue) {  // tests/capsule/test_capsule_re
       {"float16 at 0.weight, train.py:16, 1.", "float16 at 0.weight, train.py:16, 1."},
       {"", ""},
   };
-  for (const auto& [said, told] : table) {
+  for (const auto& [said, reported] : table) {
     nlohmann::json alarm = {{"cause", {{"text", said}, {"experiments", {{{"name", said}}}}}}};
     redact_alarm(alarm);
-    EXPECT_EQ(alarm["cause"]["text"], told);
-    EXPECT_EQ(alarm["cause"]["experiments"][0]["name"], told);
+    EXPECT_EQ(alarm["cause"]["text"], reported);
+    EXPECT_EQ(alarm["cause"]["experiments"][0]["name"], reported);
   }
 }
 

@@ -42,7 +42,7 @@ TEST(Safetensors, AFileOfTheReferenceWriterIsRead) {
       "");
 }
 
-TEST(Safetensors, WhatCannotBeIsTold) {
+TEST(Safetensors, WhatCannotBeIsReported) {
   const std::string x = R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
   EXPECT_EQ(why("{\"x\":" + x + "}", "12345678"), "");
   EXPECT_NE(why("{\"x\":" + x + "}", "1234567"), "");                                                // cut

@@ -186,16 +186,16 @@ class Writer {
     for (const TensorUse& use : uses) put(out, use);
   }
   void put(WireWriter& out, const Op& op) {
-    const auto told = [&](std::uint32_t other) { return other < num_ops_ ? other : kNone; };
+    const auto reported = [&](std::uint32_t other) { return other < num_ops_ ? other : kNone; };
     std::uint8_t bits = 0;
     for (std::size_t i = 0; i < std::size(kOpBits); ++i)
       bits |= static_cast<std::uint8_t>((op.*kOpBits[i] ? 1 : 0) << i);
     out.var(text(op.name));
     out.u8(static_cast<std::uint8_t>(op.phase));
     out.u8(bits);
-    id(out, told(op.parent));
-    id(out, told(op.node));
-    id(out, told(op.forward));
+    id(out, reported(op.parent));
+    id(out, reported(op.node));
+    id(out, reported(op.forward));
     id(out, op.stack < trace_.stacks.size() ? stacks_.of(op.stack) : kNone);
     out.var(op.end_order);
     out.var(op.micro_batch);
@@ -262,9 +262,9 @@ class Reader {
  private:
   // A list: what each of it takes in memory is taken from the budget before it is read.
   template <typename Read>
-  void each(std::uint64_t memory, const Read& one, std::size_t* told = nullptr) {
+  void each(std::uint64_t memory, const Read& one, std::size_t* reported = nullptr) {
     std::size_t count = in_.count();
-    if (told != nullptr) *told = count;
+    if (reported != nullptr) *reported = count;
     for (; count > 0 && take(memory, 1) && in_.ok(); --count) one();
   }
   bool take(std::uint64_t bytes, std::uint64_t parts = 0) {
@@ -402,8 +402,8 @@ Status read_statistics(std::string_view bytes, Trace* trace, bool* redacted) {
   if (in.raw(kStatisticsMagic.size()) != kStatisticsMagic)
     return Status(StatusCode::kCorrupt, "are no statistics of a step");
   const std::uint64_t version = in.u64(), size = in.u64(), sum = in.u64();
-  const std::size_t told = bytes.size() - in.left();
-  if (in.u64() != base::checksum(bytes.data(), told) || !in.ok())
+  const std::size_t reported = bytes.size() - in.left();
+  if (in.u64() != base::checksum(bytes.data(), reported) || !in.ok())
     return Status(StatusCode::kCorrupt, "are damaged: the checksum of their header differs");
   if (version != (kStatisticsVersion | std::uint64_t{kStatisticsHeaderBytes} << 32))
     return Status(StatusCode::kUnsupported, "are of version " + std::to_string(version & 0xffffffff) +

@@ -1,5 +1,5 @@
 // The statistics of a traced step as a file: each op with its place, and of each tensor that it read and wrote how many
-// values of each kind there were and their range. No values. docs/format/statistics.md tells it byte by byte.
+// values of each kind there were and their range. No values. docs/format/statistics.md describes it byte by byte.
 #pragma once
 
 #include <string>
@@ -23,8 +23,8 @@ inline constexpr std::uint64_t kMostStatisticsParts = std::uint64_t{3} << 20;
 // away (record/reported_range.h).
 std::string write_statistics(const record::Trace& trace, bool redact);
 
-// Hostile bytes are told, never followed. Afterwards what ops, tensors and sinks refer to is there, and counts add up.
-// Without strides, and storages without an origin's stack. redacted: whether it was written so; may be null.
+// Hostile bytes are reported, never followed. Afterwards what ops, tensors and sinks refer to is there, and counts add
+// up. Without strides, and storages without an origin's stack. redacted: whether it was written so; may be null.
 Status read_statistics(std::string_view bytes, record::Trace* trace, bool* redacted = nullptr);
 
 }  // namespace finitude::capture

@@ -70,8 +70,8 @@ TEST(StepStatistics, ComeBackAsTheyWere) {
 
 TEST(StepStatistics, WithoutArgumentsAndPlacesWhereRedacted) {
   const std::string bytes = write_statistics(sample_trace(), true);
-  for (const char* told : {"/home", "train.py", "forward", "1e-08", "mean", "eps"})
-    EXPECT_EQ(bytes.find(told), std::string::npos) << told;
+  for (const char* reported : {"/home", "train.py", "forward", "1e-08", "mean", "eps"})
+    EXPECT_EQ(bytes.find(reported), std::string::npos) << reported;
   Trace read;
   bool redacted = false;
   ASSERT_EQ(read_statistics(bytes, &read, &redacted).why(), "");
@@ -93,7 +93,7 @@ TEST(StepStatistics, RedactedRangesThatWouldBeValuesAreLeftOut) {
   struct {
     std::uint64_t numel, zero;
     double min, max, sum_sq;
-    bool told;
+    bool reported;
   } const cases[] = {{100, 2, -1.5, 3, 90, true}, {8, 0, -1.5, 3, 20, true},     {7, 0, -1.5, 3, 20, false},
                      {1, 0, 3, 3, 9, false},      {100, 93, -1.5, 3, 20, false}, {100, 0, 3, 3, 900, false},
                      {100, 50, 0, 3, 450, false}, {100, 0, -3, 3, 900, false},   {100, 0, -3, 3, 899, true},
@@ -107,10 +107,10 @@ TEST(StepStatistics, RedactedRangesThatWouldBeValuesAreLeftOut) {
       Trace read;
       ASSERT_EQ(read_statistics(write_statistics(t, redact), &read).why(), "");
       const sense::Health& got = read.ops[0].inputs[0].health;
-      EXPECT_EQ(record::has_range(got), one.told || !redact) << one.numel << ' ' << one.zero << ' ' << one.min;
+      EXPECT_EQ(record::has_range(got), one.reported || !redact) << one.numel << ' ' << one.zero << ' ' << one.min;
       EXPECT_EQ(got.zero, one.zero);
-      EXPECT_EQ(got.max, one.told || !redact ? one.max : 0);
-      EXPECT_EQ(got.sum_sq, one.told || !redact ? one.sum_sq : 0);
+      EXPECT_EQ(got.max, one.reported || !redact ? one.max : 0);
+      EXPECT_EQ(got.sum_sq, one.reported || !redact ? one.sum_sq : 0);
     }
   }
 }
@@ -139,7 +139,7 @@ TEST(StepStatistics, OfAStepThatIsTooLargeTheFirstOps) {
   EXPECT_FALSE(read.truncated);
 }
 
-TEST(StepStatistics, DamageIsTold) {
+TEST(StepStatistics, DamageIsReported) {
   const std::string sound = write_statistics(sample_trace(), false);
   for (std::size_t at = 0; at < sound.size(); ++at) {
     std::string changed = sound;

@@ -110,7 +110,7 @@ struct Entry {
   std::uint32_t place = kNoPlace;
   bool of_backward = false;
   // The op of the trace taken along with the tape, record::Trace::ops; of a kFill that which handed out memory that
-  // nobody wrote since. kNotTraced: none. Only of a tape in the process that recorded it: its file does not tell.
+  // nobody wrote since. kNotTraced: none. Only of a tape in the process that recorded it: its file does not say.
   std::uint32_t traced = kNotTraced;
 };
 
@@ -148,7 +148,7 @@ struct Tape {
   std::vector<Entry> entries;
   std::vector<Outcome> outcomes;
   std::vector<std::string> gaps;  // why it may not replay; empty as a rule
-  // Operators that could not be put on it, which its file does not tell: what they made is there as it came out.
+  // Operators that could not be put on it, which its file does not say: what they made is there as it came out.
   std::vector<std::string> refused;
   std::vector<Place> places;
   // "cpu" first, then what else memory lay on, as torch calls it: "cuda:0".
@@ -157,7 +157,7 @@ struct Tape {
   // there are none.
   std::string statistics;
   std::vector<GeneratorHome>
-      generators;  // by number; those that it does not tell are of the CPU, number 0 its default one
+      generators;  // by number; those that it does not say are of the CPU, number 0 its default one
 
   const std::string* setting(const std::string& name) const {
     for (const auto& [key, value] : settings) {

@@ -1,4 +1,4 @@
-// The file of a tape: docs/format/tape.md tells it byte by byte.
+// The file of a tape: docs/format/tape.md describes it byte by byte.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ inline constexpr std::size_t kTapeHeaderBytes = 64;
 
 std::string write_tape(const Tape& tape);
 
-// Hostile bytes are told, never followed: what is allocated is bounded by what was read. References between
+// Hostile bytes are reported, never followed: what is allocated is bounded by what was read. References between
 // the parts of a tape hold afterwards (operators and storages exist, counts fit); what only a replay can know
 // does not.
 Status read_tape(std::string_view bytes, Tape* tape);

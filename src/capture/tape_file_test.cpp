@@ -56,7 +56,7 @@ TEST(TapeFile, DevicesComeBack) {
   EXPECT_TRUE(generator_home(tape, 0).is_default && !generator_home(tape, 7).is_default);
 }
 
-TEST(TapeFile, DevicesThatCannotBeAreTold) {
+TEST(TapeFile, DevicesThatCannotBeAreReported) {
   Tape tape;
   for (const char* name : {"", "cuda:", "cuda:x", "cuda:1234", "CUDA", "cuda 0", "cu\nda", ":0", "cuda:-1"}) {
     Tape bad = sample_tape_of_gpus();
@@ -71,25 +71,25 @@ TEST(TapeFile, DevicesThatCannotBeAreTold) {
   EXPECT_FALSE(read_tape(write_tape(bad), &tape).ok());
 }
 
-TEST(TapeFile, EveryCutIsTold) {
+TEST(TapeFile, EveryCutIsReported) {
   const std::string file = write_tape(sample_tape());
   Tape tape;
   for (std::size_t size = 0; size < file.size(); ++size)
     EXPECT_NE(read_tape(file.substr(0, size), &tape).why(), "") << size;
 }
 
-TEST(TapeFile, EveryFlippedBitIsTold) {
+TEST(TapeFile, EveryFlippedBitIsReported) {
   const std::string file = write_tape(sample_tape());
   Tape before, tape;
   ASSERT_TRUE(read_tape(file, &before).ok());
-  std::size_t told = 0;
+  std::size_t reported = 0;
   for (std::size_t i = 0; i < file.size(); ++i) {
     std::string changed = file;
     changed[i] = static_cast<char>(changed[i] ^ (1 << (i % 8)));
-    told += !read_tape(changed, &tape).ok();
+    reported += !read_tape(changed, &tape).ok();
   }
   // Between the body and the data lie up to 63 bytes that mean nothing.
-  EXPECT_GE(told + 63, file.size());
+  EXPECT_GE(reported + 63, file.size());
 }
 
 // A body with checksums that fit, changed at random: whatever it says, reading it ends, in bounded memory.

@@ -22,8 +22,8 @@ std::string places_of(const Tape& tape) {
   }
   out.var(tape.entries.size());
   for (const Entry& entry : tape.entries) {
-    const bool told = entry.place < tape.places.size();
-    out.var(told ? (std::uint64_t{entry.place} + 1) * 2 + entry.of_backward : 0);
+    const bool reported = entry.place < tape.places.size();
+    out.var(reported ? (std::uint64_t{entry.place} + 1) * 2 + entry.of_backward : 0);
   }
   return bytes;
 }

@@ -57,7 +57,7 @@ TEST(TapeNotes, PartsOfLaterVersionsAreSkipped) {
   EXPECT_TRUE(tape.places.empty());
 }
 
-TEST(TapeNotes, EveryCutAndEveryFlippedBitIsTold) {
+TEST(TapeNotes, EveryCutAndEveryFlippedBitIsReported) {
   const Tape noted = sample_tape_with_notes();
   const std::string notes = write_notes(noted);
   for (std::size_t size = 0; size < notes.size(); ++size) {

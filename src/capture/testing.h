@@ -1,4 +1,4 @@
-// Tapes and events made by hand, for tests.
+// Tapes and events made manually, for tests.
 #pragma once
 
 #include <string>
@@ -66,11 +66,11 @@ class RawBuilder {
     write_values(out, args);
     return ++events_;
   }
-  void end(std::uint64_t start, const std::vector<Value>& results, bool told = true) {
+  void end(std::uint64_t start, const std::vector<Value>& results, bool reported = true) {
     WireWriter out(&raw.events);
     out.u8(static_cast<std::uint8_t>(RawEvent::kEnd));
     out.var(start);
-    out.u8(told);
+    out.u8(reported);
     write_values(out, results);
     ++events_;
   }

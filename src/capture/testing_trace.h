@@ -1,4 +1,4 @@
-// A trace made by hand, for tests of what is kept of one.
+// A trace made manually, for tests of what is kept of one.
 #pragma once
 
 #include "record/trace.h"

@@ -14,7 +14,7 @@ constexpr int kDeepest = 8;
 struct Known {
   const char *group, *key;
 };
-// In the order in which they are told.
+// In the order in which they are reported.
 constexpr Known kKnown[] = {{"versions", "torch"},   {"versions", "finitude"}, {"versions", "python"},
                             {"machine", "platform"}, {"machine", "machine"},   {"program", "command"},
                             {"program", "script"},   {"program", "git"},       {"step", "step"},
@@ -47,8 +47,8 @@ std::string at(const json& from, const char* key) {
   return found == from.end() ? "" : as_text(*found);
 }
 
-// A report of a run tells less than a capsule: what it has no word of is no difference.
-bool both_tell(const json& a, const json& b, const char* key) {
+// A report of a run says less than a capsule: what it has no word of is no difference.
+bool both_report(const json& a, const json& b, const char* key) {
   if (!a.is_object() || !b.is_object()) return false;
   const auto is_capsule = [](const json& one) { return at(one, "kind") == "finitude capsule"; };
   return (is_capsule(a) && is_capsule(b)) || (a.contains(key) && b.contains(key));
@@ -113,15 +113,15 @@ std::vector<AboutDifference> about_differences(const json& a, const Settings& se
   std::vector<AboutDifference> out;
   std::map<std::string, std::string> set_a(settings_a.begin(), settings_a.end()),
       set_b(settings_b.begin(), settings_b.end());
-  set_a.erase("torch");  // told by capsule.json
+  set_a.erase("torch");  // reported by capsule.json
   set_b.erase("torch");
   if (!set_a.empty() && !set_b.empty()) add_maps("settings", set_a, set_b, &out);
   for (const Known& known : kKnown) {
     const std::string x = at(a, known.key), y = at(b, known.key);
-    if (x != y && both_tell(a, b, known.key)) out.push_back({known.group, known.key, x, y});
+    if (x != y && both_report(a, b, known.key)) out.push_back({known.group, known.key, x, y});
   }
   for (const char* name : {"flags", "seeds", "environment"}) {
-    if (both_tell(a, b, name)) add_maps(name, part(a, name), part(b, name), &out);
+    if (both_report(a, b, name)) add_maps(name, part(a, name), part(b, name), &out);
   }
   if (const auto of_a = update_of(a), of_b = update_of(b); !of_a.empty() && !of_b.empty())
     add_maps("update", of_a, of_b, &out);

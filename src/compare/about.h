@@ -15,7 +15,7 @@ struct AboutDifference {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-// `a` and `b` are capsule.json or a report, of any content: what is of another form is passed over.
+// `a` and `b` are capsule.json or a report, of any content: what is of another form is skipped.
 std::vector<AboutDifference> about_differences(const nlohmann::json& a, const Settings& settings_a,
                                                const nlohmann::json& b, const Settings& settings_b);
 

@@ -122,7 +122,7 @@ class Aligner {
     part({i, p.a_end, j, p.b_end}, depth);
   }
 
-  // Nothing tells them apart and they are long: cut both into as many pieces, and each with its own.
+  // Nothing distinguishes them and they are long: cut both into as many pieces, and each with its own.
   void by_blocks(const Part& p) {
     std::size_t pieces = 2;
     while ((p.m() / pieces + 1) * (p.n() / pieces + 1) > limits_.cells && pieces < std::min(p.m(), p.n())) pieces *= 2;

@@ -1,4 +1,4 @@
-// Which call of one run stands for which of the other.
+// Which call of one run represents which of the other.
 #pragma once
 
 #include <cstdint>

@@ -80,7 +80,7 @@ Distance distance(const char* a, Number of_a, const char* b, Number of_b, std::u
   for (std::uint64_t i = 0; i < reals; ++i) {
     same_bits = same_bits && std::memcmp(a + i * bytes, b + i * bytes, bytes) == 0;
     bool differs = measure.pair(decode(a, of_a, i), decode(b, of_b, i), static_cast<std::int64_t>(i));
-    // A double cannot tell all integers of 64 bits apart.
+    // A double cannot say all integers of 64 bits apart.
     if (!differs && bytes == 8 && !is_float(of_a) && std::memcmp(a + i * 8, b + i * 8, 8) != 0) {
       differs = true;
       ++out.differing;

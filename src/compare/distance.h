@@ -36,7 +36,7 @@ struct Distance {
 // compared in the coarser one. Zeros of both signs are equal.
 Distance distance(const char* a, Number of_a, const char* b, Number of_b, std::uint64_t reals, std::uint64_t row = 0);
 
-// What the statistics tell. Only of tensors of as many elements.
+// What the statistics say. Only of tensors of as many elements.
 Distance distance(const sense::Health& a, Number of_a, const sense::Health& b, Number of_b);
 
 }  // namespace finitude::compare

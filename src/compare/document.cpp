@@ -170,7 +170,7 @@ json stretches(const Sides& s, const Judgement& j, const Unanswered& u) {
 // Memory from before the step that both read: where it differs.
 json inputs(const Sides& s) {
   json out = json::array();
-  std::set<std::pair<std::uint32_t, std::uint32_t>> told;
+  std::set<std::pair<std::uint32_t, std::uint32_t>> reported;
   std::size_t compared = 0;
   for (std::size_t r = 0; r < s.rows.size(); ++r) {
     if (s.rows[r].a == kGap || s.rows[r].b == kGap) continue;
@@ -178,7 +178,7 @@ json inputs(const Sides& s) {
     for (std::size_t k = 0; k < std::min({ca.inputs.size(), cb.inputs.size(), s.pairs[r].inputs.size()}); ++k) {
       const Tensor &ta = ca.inputs[k], &tb = cb.inputs[k];
       if (ta.source != kNone || tb.source != kNone || ta.storage == kNone) continue;
-      if (!told.insert({ta.storage, tb.storage}).second) continue;
+      if (!reported.insert({ta.storage, tb.storage}).second) continue;
       ++compared;
       const Distance& d = s.pairs[r].inputs[k];
       const bool form = ta.shape != tb.shape || ta.element.dtype != tb.element.dtype;

@@ -139,9 +139,9 @@ class Judge {
     root.bound = bound;
     if (worst.broken() && !broken && out_.one_nan == kNowhere) out_.one_nan = r;
     // Traces do not say where the generator stood.
-    const bool told = ca.random_state != 0 && cb.random_state != 0;
+    const bool reported = ca.random_state != 0 && cb.random_state != 0;
     if (ca.random && cb.random &&
-        (ca.random_state != cb.random_state || (arguments.empty() && (!told || !one_form(ca, cb))))) {
+        (ca.random_state != cb.random_state || (arguments.empty() && (!reported || !one_form(ca, cb))))) {
       root.kind = Root::kRandom;
       root.level = Level::kDiffers;
       root.elsewhere = ca.random_state != cb.random_state;
@@ -217,9 +217,9 @@ class Judge {
       root.kind = Root::kInput;
       root.row = shown;
       root.level = std::min(effect, ta.shape == tb.shape ? level(d, root.bound) : Level::kDiffers);
-      Level& told = inputs_told_[{ta.storage, tb.storage}];
-      if (root.level <= told) return;
-      told = root.level;
+      Level& reported = inputs_reported_[{ta.storage, tb.storage}];
+      if (root.level <= reported) return;
+      reported = root.level;
       return add(std::move(root));
     }
     if (in_a && in_b && ra == rb) return;
@@ -291,7 +291,7 @@ class Judge {
     }
     return true;
   }
-  // What comes of both calls of a row is the same, or what they read of that one. NaN and Inf, which swallow all, tell
+  // What comes of both calls of a row is the same, or what they read of that one. NaN and Inf, which swallow all, say
   // nothing.
   bool agree_again(std::size_t r, const Call& reader, std::uint32_t of, bool of_a) const {
     const CameTo& to = came_to_[r];
@@ -392,7 +392,7 @@ class Judge {
   const std::vector<Row>& rows_;
   const std::vector<Pair>& pairs_;
   std::vector<std::size_t> row_of_a_, row_of_b_;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, Level> inputs_told_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Level> inputs_reported_;
   const std::vector<Distance>* results_ = nullptr;
   std::vector<std::vector<std::uint32_t>> readers_a_, readers_b_;
   std::vector<std::uint32_t> others_;

@@ -39,7 +39,7 @@ Key key_of(const Call& call) {
   }
   for (const Tensor& t : call.inputs) key.memory = mix(key.memory, t.source == kNone ? std::string_view(t.name) : "");
   for (const Scalar& s : call.scalars) key.scalars = mix(mix(key.scalars, s.arg), s.text);
-  // Numbers of lines move when a line is put in; what stands on them stays.
+  // Numbers of lines move when a line is put in; what is on them stays.
   if (!call.module.empty() || !call.source.empty()) key.place = mix(mix(3, call.module), call.source);
   for (const Tensor& t : call.outputs) {
     if (t.has_checksum && t.numel() > 1) key.values = mix(key.values, t.checksum);

@@ -96,7 +96,7 @@ class Rows {
   }
 
   // A compiler may issue calls in another order, which no alignment of sequences has: those that are left over on both
-  // sides and compute the same of the same. Such a row stands where the call of A does. Whether there was any.
+  // sides and compute the same of the same. Such a row is where the call of A does. Whether there was any.
   bool join_moved() {
     partners();
     std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> left;  // of B, by operator and shapes, as rows

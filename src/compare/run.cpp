@@ -78,7 +78,7 @@ std::vector<std::vector<std::uint32_t>> readers_of(const Run& run) {
 }
 
 std::vector<std::uint32_t> same_results(const Run& a, const Run& b) {
-  // Of several of one name (the losses of micro-batches, or of two optimizers) the first stands for the first.
+  // Of several of one name (the losses of micro-batches, or of two optimizers) the first represents the first.
   std::map<std::pair<std::string, std::string>, std::vector<std::uint32_t>> of_b;
   for (std::uint32_t i = 0; i < b.results.size(); ++i) of_b[{b.results[i].kind, b.results[i].name}].push_back(i);
   std::map<std::pair<std::string, std::string>, std::size_t> taken;

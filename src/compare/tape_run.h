@@ -16,10 +16,10 @@ std::vector<std::uint32_t> calls_by_entry(const capture::Tape& tape);
 inline constexpr const char* kMemory = "(memory)";  // as the operator of memory that no operator wrote
 // Does entry `index` only fill in more of a table, as the one before?
 bool goes_on_filling(const capture::Tape& tape, std::size_t index);
-// With all that goes on filling behind it.
+// With all that continues filling behind it.
 Call memory_call(const capture::Tape& tape, std::size_t index);
 
-// A number that stands for a tensor in the program.
+// A number that represents a tensor in the program.
 bool is_number(const capture::TensorRef& ref);
 std::string number_text(const capture::TensorRef& ref);
 // An argument that is no tensor, as text; empty where it says nothing.

@@ -8,9 +8,9 @@ namespace {
 // Chains of calls of one side alone. One that a call of both reads, or a result of both, is answered there.
 class Side {
  public:
-  // paired: by call; told: by result, the other side has it too.
-  Side(const Run& run, const std::vector<bool>& paired, const std::vector<bool>& told)
-      : run_(run), paired_(paired), told_(told), readers_(readers_of(run)), answered_(run.calls.size()) {
+  // paired: by call; reported: by result, the other side has it too.
+  Side(const Run& run, const std::vector<bool>& paired, const std::vector<bool>& reported)
+      : run_(run), paired_(paired), reported_(reported), readers_(readers_of(run)), answered_(run.calls.size()) {
     has_backward_ = std::any_of(run.calls.begin(), run.calls.end(), [](const Call& c) { return c.of_gradient; });
     for (std::size_t i = run.calls.size(); i-- > 0;) answered_[i] = answered(i);
   }
@@ -33,13 +33,13 @@ class Side {
  private:
   bool answered(std::size_t call) const {
     return std::any_of(readers_[call].begin(), readers_[call].end(), [&](std::uint32_t reader) {
-      if (reader >= run_.calls.size()) return static_cast<bool>(told_[reader - run_.calls.size()]);
+      if (reader >= run_.calls.size()) return static_cast<bool>(reported_[reader - run_.calls.size()]);
       return !takes_form(run_.calls[reader]) && (paired_[reader] || answered_[reader]);
     });
   }
 
   const Run& run_;
-  const std::vector<bool>&paired_, &told_;
+  const std::vector<bool>&paired_, &reported_;
   std::vector<std::vector<std::uint32_t>> readers_;
   std::vector<bool> answered_;  // by call
   bool has_backward_ = false;   // else any number may be what the run is for
@@ -55,16 +55,16 @@ Unanswered unanswered(const Run& a, const Run& b, const std::vector<Row>& rows) 
     paired_a[row.a] = paired_b[row.b] = true;
     ++pairs;
   }
-  std::vector<bool> told_a(a.results.size()), told_b(b.results.size());
+  std::vector<bool> reported_a(a.results.size()), reported_b(b.results.size());
   const std::vector<std::uint32_t> others = same_results(a, b);
-  bool told = false;
+  bool reported = false;
   for (std::size_t i = 0; i < others.size(); ++i) {
     if (others[i] == kNone) continue;
-    told_a[i] = told_b[others[i]] = true;
-    told = a.says_results() && b.says_results();
+    reported_a[i] = reported_b[others[i]] = true;
+    reported = a.says_results() && b.says_results();
   }
   Unanswered out;
-  const Side side_a(a, paired_a, told_a), side_b(b, paired_b, told_b);
+  const Side side_a(a, paired_a, reported_a), side_b(b, paired_b, reported_b);
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const bool in_a = rows[r].a != kGap && side_a.lacks_answer(rows[r].a);
     const bool in_b = rows[r].b != kGap && side_b.lacks_answer(rows[r].b);
@@ -72,7 +72,7 @@ Unanswered unanswered(const Run& a, const Run& b, const std::vector<Row>& rows) 
     out.in_b += in_b;
     if (in_a || in_b) out.rows.push_back(r);
   }
-  out.few = !told && 2 * pairs < std::min(a.calls.size(), b.calls.size());
+  out.few = !reported && 2 * pairs < std::min(a.calls.size(), b.calls.size());
   return out;
 }
 

@@ -33,10 +33,10 @@ struct Slots {
   std::vector<Output> outputs;
 };
 
-// The call as far as the tape and the schema tell; no values yet.
+// The call as far as the tape and the schema say; no values yet.
 Call call_of(const capture::Tape& tape, const capture::Entry& entry, const OperatorFacts& facts, Slots* slots);
 
-// Tensors in the order of capture::for_each_tensor: sparse ones as indices and values, undefined ones left out.
+// Tensors in the order of capture::for_each_tensor: sparse ones as indices and values, undefined ones skipped.
 std::vector<at::Tensor> flat(c10::ArrayRef<c10::IValue> values);
 // The same values with other tensors in that order.
 torch::jit::Stack with_tensors(c10::ArrayRef<c10::IValue> values, const std::vector<at::Tensor>& tensors);

@@ -33,7 +33,7 @@ struct DeviceStep {
 
 Way choose_way(const DeviceStep& step) noexcept;
 
-// Does this policy leave out a step of which only the loss is bad? Then the device has to count the loss too.
+// Does this policy skip a step of which only the loss is bad? Then the device has to count the loss too.
 bool counts_loss(Policy policy) noexcept;
 
 // What the device wrote about a step, when it has arrived.

@@ -1,9 +1,9 @@
 // Gradients read as backward produces them: which are collected into a batch, when a batch is sent off, how long its
-// memory is kept, and whose result still stands when the step asks. Decisions only: what they are carried out with is
+// memory is kept, and whose result still is when the step asks. Decisions only: what they are carried out with is
 // the caller's ReadAhead, and memory is compared by address, never followed.
 //
 // A gradient is collected when backward has accumulated it, on the lane (a stream) that wrote it. A full batch is read
-// beside what the lane does next. A result stands for a gradient where that is still the same tensor on the same memory
+// beside what the lane does next. A result represents a gradient where that is still the same tensor on the same memory
 // with the same version: then nothing was written to it since before the read was given to the device. All else is read
 // by the step.
 #pragma once
@@ -73,7 +73,7 @@ class GradientStream {
   // It was made use of in the place of a read.
   void used(std::uint32_t gradient) noexcept;
   // The step is decided. A gradient whose result was of no use is left alone for a window, for 2, 4 ... 64 where it
-  // goes on like that.
+  // continues like that.
   void end_window() noexcept;
 
  private:

@@ -10,7 +10,7 @@
 namespace finitude::decide {
 namespace {
 
-// Records what it is asked for; says no where it is told to.
+// Records what it is asked for; refuses where it is asked to.
 struct Script : ReadAhead {
   std::vector<std::vector<std::uint32_t>> reads;
   std::vector<Lane> joins;

@@ -64,7 +64,7 @@ bool SecondRuns::take(SinkKind sink, bool harmless, bool has_allowances, bool is
   // The report has one kind for both.
   const SinkKind kind = sink == SinkKind::kGradOutput ? SinkKind::kGradient : sink;
   const std::uint32_t bit = 1u << (2 * static_cast<unsigned>(kind) + (harmless ? 1 : 0));
-  // Where the program goes on, one explanation of a kind is enough; the alarm that ends it deserves its own.
+  // Where the program continues, one explanation of a kind is enough; the alarm that ends it deserves its own.
   const bool goes_on = harmless || policy_ != Policy::kStop;
   const bool fresh = has_allowances || (left_ > 0 && !(goes_on && (explained_ & bit) != 0));
   if (!fresh && !is_traced) return false;

@@ -10,7 +10,7 @@
 
 namespace finitude::decide {
 
-// stop: veto, explain, end the program. skip: the same, but go on. warn: explain, apply the step. raise: veto and
+// stop: veto, explain, end the program. skip: the same, but continue. warn: explain, apply the step. raise: veto and
 // end at once, no second run. rollback: as skip, from the last good state.
 enum class Policy : std::uint8_t { kStop, kSkip, kWarn, kRaise, kRollback };
 
@@ -21,9 +21,9 @@ std::string_view name(Policy policy) noexcept;
 
 enum class Action : std::uint8_t {
   kApply,     // reported; the optimizer may apply the step
-  kSkip,      // the step is left out and training goes on
+  kSkip,      // the step is skipped and training continues
   kRollBack,  // as kSkip, and parameters and state go back to the last good ones
-  kStop,      // the step is left out and NonFiniteError ends the program
+  kStop,      // the step is skipped and NonFiniteError ends the program
   kRaise,     // the same, without a second run
 };
 

@@ -160,7 +160,7 @@ TEST(SecondRuns, NoneInPlaceWhereOneFailed) {
 
 #ifdef FINITUDE_HAS_RAPIDCHECK
 
-// Any run of good and bad steps of up to three optimizers: what the script sees is counted by hand.
+// Any run of good and bad steps of up to three optimizers: what the script sees is counted manually.
 RC_GTEST_PROP(PolicyProperty, NeverMoreThanMaxSkipsInARowWithoutAStop, ()) {
   const Policy policy = *rc::gen::elementOf(std::vector<Policy>(std::begin(kPolicies), std::end(kPolicies)));
   const auto max_skips = *rc::gen::inRange<std::uint32_t>(0, 5);

@@ -9,8 +9,8 @@ ScalerSkips::Verdict ScalerSkips::on_skip(std::uint32_t optimizer, std::uint64_t
   ++row.length;
   // Written so that a scale that is NaN alarms too.
   const bool scale_lost = scale && !(*scale >= 1.0);
-  const bool alarm = row.length - row.told > kNormalInARow || scale_lost;
-  if (alarm) row.told = row.length;  // the next alarm is another one
+  const bool alarm = row.length - row.reported > kNormalInARow || scale_lost;
+  if (alarm) row.reported = row.length;  // the next alarm is another one
   return {alarm, row.length};
 }
 

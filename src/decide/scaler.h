@@ -29,7 +29,7 @@ class ScalerSkips {
   struct Row {
     std::uint64_t step = 0;
     std::uint32_t length = 0;
-    std::uint32_t told = 0;  // so long when it alarmed
+    std::uint32_t reported = 0;  // so long when it alarmed
   };
   std::unordered_map<std::uint32_t, Row> rows_;
 };

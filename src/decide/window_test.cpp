@@ -158,7 +158,7 @@ TEST(Window, AnOverflowedNormOfFiniteGradientsIsAnAdvisory) {
   w.bad_loss();
   expect_alarm(w.judged(), SinkKind::kLoss, true);
   EXPECT_TRUE(w.judged().norm_overflow_advisory);
-  w.bad_gradients(1);  // then it overflowed for a reason that is told anyway
+  w.bad_gradients(1);  // then it overflowed for a reason that is reported anyway
   EXPECT_FALSE(w.judged().norm_overflow_advisory);
 }
 

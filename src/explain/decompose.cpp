@@ -23,7 +23,7 @@ std::string flaw_of(const record::Op& op) {
 
 }  // namespace
 
-void tell_by_parts(Finding& finding, const Evidence& evidence) {
+void report_by_parts(Finding& finding, const Evidence& evidence) {
   if (evidence.lab == nullptr) return;
   const Scene scene(evidence);
   record::OpId id = scene.culprit;

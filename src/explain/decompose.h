@@ -6,7 +6,7 @@
 namespace finitude::explain {
 
 // Appends what came of it, where the laboratory knows a plain form of the call in which the value was born, or of one
-// around it. It tells whether the arithmetic or the kernel makes the value; no cause predicts it.
-void tell_by_parts(Finding& finding, const Evidence& evidence);
+// around it. It says whether the arithmetic or the kernel makes the value; no cause predicts it.
+void report_by_parts(Finding& finding, const Evidence& evidence);
 
 }  // namespace finitude::explain

@@ -16,7 +16,7 @@ namespace {
 using record::kNone;
 using replay::Edit;
 
-// The next larger number that takes two digits to write: what is told is what was tried.
+// The next larger number that takes two digits to write: what is reported is what was tried.
 double in_two_digits(double value) {
   char text[32];
   for (const double at_least : {value, value * 1.05}) {

@@ -11,7 +11,7 @@ namespace finitude::explain {
 
 // Names edits of one call, best first. They are of all calls of that operator that come from the same expression:
 // what is changed there is changed for each of them. Each is named only where it can make sense: an argument
-// that the call does not have is passed over.
+// that the call does not have is skipped.
 class Edits {
  public:
   // The call that the program would change: of a birth in backward the forward call that its node belongs to,
@@ -22,7 +22,7 @@ class Edits {
   Edits& at_least(std::string_view arg, double min);
   Edits& at_most(std::string_view arg, double max);
   Edits& between(std::string_view arg, double min, double max);
-  // Inside the open interval, by a margin that the format can tell from nothing.
+  // Inside the open interval, by a margin that the format can distinguish from nothing.
   Edits& inside(std::string_view arg, double low, double high);
   Edits& replaced(std::string_view arg, double from, double to);
   // Above zero: at a floor that the format divides by well, then at its smallest normal number.

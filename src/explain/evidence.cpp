@@ -193,7 +193,7 @@ const record::Op* Scene::written_forward() const {
 
 const record::Frame* Scene::frame() const {
   const record::Op* readers = op_at(trace, birth.first_reader);
-  // The line of autograd.grad is that of its nodes; what there is to mend stands where the forward call does.
+  // The line of autograd.grad is that of its nodes; what there is to mend is where the forward call does.
   for (const record::Op* candidate : {written_forward(), first, forward, op, readers})
     if (candidate)
       if (const auto* found = top_frame(trace, candidate->stack)) return found;

@@ -11,7 +11,7 @@
 
 namespace finitude::explain {
 
-// Scores. Rules compete; within a band the more specific one stands a little higher. A contradicted
+// Scores. Rules compete; within a band the more specific one is a little higher. A contradicted
 // experiment costs kContradiction, so a claim that its own test refutes falls into the band below.
 //   1000  where the value came from settles it: a bad batch, a bad checkpoint, memory nobody wrote
 //    900  an op that can fail in one way only: CTC, a fully masked softmax, a variance of one element
@@ -50,7 +50,7 @@ struct Operand {
   std::uint64_t numel() const;
   bool has_inf() const;
   bool has_nan() const;
-  bool has(double value) const;  // as far as range and counts tell: exact for 0, at the ends of the range else
+  bool has(double value) const;  // as far as range and counts say: exact for 0, at the ends of the range else
   sense::DType dtype() const;    // kOther for a number
 };
 
@@ -58,7 +58,7 @@ struct Operand {
 Operand operand(const record::Op& op, std::string_view arg, std::size_t place);
 // A tensor of integers or booleans: the trace has no statistics of it.
 bool is_integral(const Operand& operand);
-// A number in the program, and its value where the trace has it (not for an integer that stands as a 0-dim
+// A number in the program, and its value where the trace has it (not for an integer that is as a 0-dim
 // tensor).
 bool is_constant(const record::Trace& trace, const Operand& operand);
 std::optional<double> constant(const record::Trace& trace, const Operand& operand);

@@ -49,16 +49,16 @@ std::optional<Finding> best_of(const Evidence& evidence, bool half) {
 
 Finding explain(const Evidence& evidence) {
   Finding best = best_of(evidence, true).value_or(unknown(evidence));
-  tell_layers(best, evidence);
-  tell_by_parts(best, evidence);
+  report_layers(best, evidence);
+  report_by_parts(best, evidence);
   return best;
 }
 
 std::optional<Finding> explain_without_half(const Evidence& evidence) {
   std::optional<Finding> best = best_of(evidence, false);
   if (best) {
-    tell_layers(*best, evidence);
-    tell_by_parts(*best, evidence);
+    report_layers(*best, evidence);
+    report_by_parts(*best, evidence);
   }
   return best;
 }

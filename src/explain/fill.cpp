@@ -39,7 +39,7 @@ void blame(Finding& finding, const replay::FillTrial& trial, const record::Trace
     }
     if (const record::OpId cut = trace != nullptr ? cut_off_in(*trace, trial.made) : record::kNone;
         cut != record::kNone) {
-      tell_cut_off(*trace, cut, trial.made, &finding);
+      report_cut_off(*trace, cut, trial.made, &finding);
       finding.text += "; with zeros there the step is finite";
     }
   }

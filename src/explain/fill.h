@@ -7,8 +7,8 @@
 namespace finitude::explain {
 
 // Appends the two experiments. Where the step is finite with zeros there, but not with NaN, what nobody wrote decides:
-// that is the cause, whatever the arithmetic was that it went through. trace: null where there is none; it tells the
-// line. One whose outcome is the same either way tells, and judges nothing.
+// that is the cause, whatever the arithmetic was that it went through. trace: null where there is none; it says the
+// line. One whose outcome is the same either way says, and judges nothing.
 void judge_fill(Finding& finding, const replay::FillTrial& trial, const record::Trace* trace);
 
 }  // namespace finitude::explain

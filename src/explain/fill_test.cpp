@@ -1,4 +1,4 @@
-// What other content of memory that nobody wrote makes of a finding, and what a plain form of the call tells.
+// What other content of memory that nobody wrote makes of a finding, and what a plain form of the call says.
 #include "explain/fill.h"
 
 #include <gtest/gtest.h>

@@ -41,14 +41,14 @@ struct Finding {
   std::optional<replay::Beside> beside;  // 0 / 0 that may have a limit
   std::vector<std::int64_t> rows;        // of the birth
   record::OpId born_in = record::kNone;  // the op whose result is the birth, or the first that read it
-  std::vector<std::int64_t> loaded;      // samples in the step's batches, as their loader counts them; empty: not told
+  std::vector<std::int64_t> loaded;  // samples in the step's batches, as their loader counts them; empty: not reported
   // What came of it (try_on_step).
   bool fix_verified = false;
   std::string fix_tried, fix_outcome;    // empty: not tried
   std::optional<replay::Edit> fix_edit;  // the verified one
   double step_seconds = 0, tried_seconds = 0, budget_seconds = 0;
   bool out_of_time = false;
-  std::int64_t batch_rows = 0;       // samples in the batch, where a search told
+  std::int64_t batch_rows = 0;       // samples in the batch, where a search reported
   bool of_batch = false;             // those are rows of the batch: not of just any input that explains the failure
   std::vector<std::int64_t> guilty;  // those of them that make the step fail, each alone; all of them or none
 

@@ -159,7 +159,7 @@ class Trials {
     return false;
   }
 
-  // Is the time up, in the middle of that experiment? Then it tells nothing but what became of the time.
+  // Is the time up, in the middle of that experiment? Then it says nothing but what became of the time.
   bool is_over(std::string name) {
     if (spent() < limit_) return false;
     finding_.out_of_time = true;
@@ -225,7 +225,7 @@ class Trials {
         if (!edit.file.empty()) finding_.fix_file = edit.file, finding_.fix_line = edit.line;
         return;
       }
-      // Of those that did not do, the one that came nearest is told.
+      // Of those that did not do, the one that came nearest is reported.
       const int near = !trial.ran ? 1 : !trial.bad.empty() ? 2 : 3;
       if (near > nearest) {
         nearest = near;
@@ -237,7 +237,7 @@ class Trials {
 
   void rows() {
     if (!allows(4 * lab_.step_seconds())) return;
-    // Half of what is left: the others tell as much.
+    // Half of what is left: the others say as much.
     const replay::GuiltyRows found = lab_.guilty_rows(finding_.rows, finding_.born_in, (limit_ - spent()) / 2);
     const std::string searched =
         "whole step, rows of its inputs replaced in turn, " + counted(static_cast<std::size_t>(found.replays), "trial");
@@ -317,7 +317,7 @@ class Trials {
     if (settles) judge_last_update(finding_, *history_, *trace_, trials);
   }
 
-  // Nothing is predicted of these: they tell, they do not judge.
+  // Nothing is predicted of these: they say, they do not judge.
   template <typename Run>
   void as_it_is(const char* name, double needs, const Run& run) {
     if (!allows(needs)) return;

@@ -15,8 +15,8 @@ struct TimeBudget {
 // Tries the edits of the finding, in their order, until one is verified (docs/contract.md, "Verified fix"), and
 // the step as it is: again, in float64, with deterministic kernels, on earlier weights. Fills in the fix and appends
 // the experiments. First memory that nobody wrote is filled, where the step reads any: that may settle the cause
-// (fill.h), and the line to mend, which `trace` tells. Of earlier weights the learning rate may follow, with `history`
-// (last_update.h). What does not fit into the budget is left out and said so. True: it blames half precision, and the
+// (fill.h), and the line to mend, which `trace` says. Of earlier weights the learning rate may follow, with `history`
+// (last_update.h). What does not fit into the budget is skipped and said so. True: it blames half precision, and the
 // step in float32 fails too, so that cannot be all.
 bool try_on_step(Finding& finding, replay::StepLab& lab, const TimeBudget& budget, const record::Trace* trace = nullptr,
                  const StepHistory* history = nullptr);

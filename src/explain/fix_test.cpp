@@ -209,7 +209,7 @@ TEST(Fix, TheClassDoesNotDependOnTime) {
   }
 }
 
-TEST(Fix, GuiltySamplesAreTold) {
+TEST(Fix, GuiltySamplesAreReported) {
   Finding finding = with_edits(0);
   TableStep step;
   step.rows.ran = step.rows.of_batch = step.rows.of_samples = true;
@@ -217,10 +217,10 @@ TEST(Fix, GuiltySamplesAreTold) {
   step.rows.filler = 5;
   step.rows.guilty = {3, 9};
   try_on_step(finding, step, {});
-  const auto told = [&](const Experiment& e) {
+  const auto reported = [&](const Experiment& e) {
     return e.name == "whole step, samples 3, 9 of 32 replaced by a copy of sample 5";
   };
-  const auto found = std::find_if(finding.experiments.begin(), finding.experiments.end(), told);
+  const auto found = std::find_if(finding.experiments.begin(), finding.experiments.end(), reported);
   ASSERT_NE(found, finding.experiments.end());
   EXPECT_EQ(found->outcome, "loss and gradients finite; each of them alone makes the step fail");
   EXPECT_EQ(finding.guilty, (std::vector<std::int64_t>{3, 9}));
@@ -238,25 +238,25 @@ TEST(Fix, RowsOfWhichALoaderPutSeveralForEachSampleAreNoSamples) {
   step.rows.filler = 5;
   step.rows.guilty = {7};
   try_on_step(finding, step, {});
-  const auto told = [&](const Experiment& e) {
+  const auto reported = [&](const Experiment& e) {
     return e.name == "whole step, row 7 of 24 replaced by a copy of row 5";
   };
-  const auto found = std::find_if(finding.experiments.begin(), finding.experiments.end(), told);
+  const auto found = std::find_if(finding.experiments.begin(), finding.experiments.end(), reported);
   ASSERT_NE(found, finding.experiments.end());
   EXPECT_EQ(found->of_rows, 0);
 }
 
-TEST(Fix, WhatWasJudgedIsToldWhereItWasTheBirthOnly) {
+TEST(Fix, WhatWasJudgedIsReportedWhereItWasTheBirthOnly) {
   Finding finding = with_edits(0);
   TableStep step;
   step.rows.ran = step.rows.up_to_birth = step.rows.of_samples = true;
   step.rows.rows = 4;
   step.rows.guilty = {1};
   try_on_step(finding, step, {});
-  const auto told = [&](const Experiment& e) {
+  const auto reported = [&](const Experiment& e) {
     return e.name == "step up to the birth, sample 1 of 4 replaced by a copy of sample 0";
   };
-  const auto found = std::find_if(finding.experiments.begin(), finding.experiments.end(), told);
+  const auto found = std::find_if(finding.experiments.begin(), finding.experiments.end(), reported);
   ASSERT_NE(found, finding.experiments.end());
   EXPECT_EQ(found->outcome, "what is born there is finite");
 }
@@ -296,7 +296,7 @@ TEST(Fix, SamplesThatAreNotAllKnownOrNotGuiltyAloneAreNotNamed) {
   }
 }
 
-TEST(Fix, EarlierWeightsAreToldAndJudgeNothing) {
+TEST(Fix, EarlierWeightsAreReportedAndJudgeNothing) {
   Finding finding = with_edits(0);
   TableStep step;
   step.earlier = ran({"loss"});
@@ -309,16 +309,16 @@ TEST(Fix, EarlierWeightsAreToldAndJudgeNothing) {
   EXPECT_FALSE(last.predicted);
 }
 
-TEST(Fix, WhyEarlierWeightsAreNotKnownIsToldWhereTheyMatter) {
+TEST(Fix, WhyEarlierWeightsAreNotKnownIsReportedWhereTheyMatter) {
   for (const std::string cause : {"log-of-zero", "overflow"}) {
     Finding finding = with_edits(0);
     finding.cause_class = cause;
     TableStep step;
     step.earlier.why_not = "nobody knows";
     try_on_step(finding, step, {});
-    const auto told = std::count_if(finding.experiments.begin(), finding.experiments.end(),
-                                    [](const Experiment& e) { return e.outcome == "not tried: nobody knows"; });
-    EXPECT_EQ(told, cause == "overflow" ? 1 : 0) << cause;
+    const auto reported = std::count_if(finding.experiments.begin(), finding.experiments.end(),
+                                        [](const Experiment& e) { return e.outcome == "not tried: nobody knows"; });
+    EXPECT_EQ(reported, cause == "overflow" ? 1 : 0) << cause;
     EXPECT_EQ(step.shares.size(), 1u);
   }
 }
@@ -395,7 +395,7 @@ TEST(Fix, ARuleNamesEditsOfAllCallsOfItsLine) {
   EXPECT_EQ(finding.edits[0].arg, "self");
   EXPECT_EQ(finding.edits[0].min, 1e-12);
   EXPECT_EQ(finding.edits[0].code, ".clamp(min=1e-12)");
-  EXPECT_EQ(finding.edits[1].min, 1.2e-38);  // what is told is what is tried, and no subnormal number
+  EXPECT_EQ(finding.edits[1].min, 1.2e-38);  // what is reported is what is tried, and no subnormal number
   EXPECT_EQ(finding.edits[0].ops, (std::vector<record::OpId>{call, other}));
   EXPECT_NE(elsewhere, other);
 }

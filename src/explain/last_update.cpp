@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kRate = "learning-rate";
 constexpr const char* kOutlier = "exploding-gradient";
-constexpr std::size_t kBefore = 3, kSince = 8;  // steps that tell what is usual; and within which an update ruins a run
+constexpr std::size_t kBefore = 3, kSince = 8;  // steps that say what is usual; and within which an update ruins a run
 constexpr double kJump = 1e3, kJumpOfGradient = 1e6, kUsual = 2;  // times
 constexpr std::size_t kFewSteps = 8;
 constexpr double kGrown = 10;           // times

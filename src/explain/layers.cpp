@@ -129,7 +129,7 @@ std::string times(double factor) {
 
 }  // namespace
 
-void tell_layers(Finding& finding, const Evidence& evidence) {
+void report_layers(Finding& finding, const Evidence& evidence) {
   const Scene s(evidence);
   if (!s.first || !find_excess(*s.first)) return;
   const std::vector<Layer> layers = layers_before(s, s.culprit);

@@ -8,7 +8,7 @@ namespace finitude::explain {
 namespace {
 
 // Products one behind the other, each in a module of its own; the last one overflows.
-std::string told(const std::vector<double>& sizes, const std::string& stack) {
+std::string reported(const std::vector<double>& sizes, const std::string& stack) {
   TraceBuilder b;
   record::TensorUse at = b.tensor({1, 1});
   const auto in_module = [&](record::OpId id, std::size_t layer) {
@@ -27,7 +27,7 @@ std::string told(const std::vector<double>& sizes, const std::string& stack) {
 }
 
 TEST(Layers, TheFactorOfALayerAndWhichTheyAre) {
-  const std::string text = told({1, 60, 3600, 216000, 1.3e7, 1e15}, "Net.blocks.");
+  const std::string text = reported({1, 60, 3600, 216000, 1.3e7, 1e15}, "Net.blocks.");
   EXPECT_NE(text.find("; the norm of the values grew x1e+03 a layer over 5 layers (Net.blocks.1 to Net.blocks.5), from "
                       "1.41421 to 1.414e+15"),
             std::string::npos)
@@ -35,7 +35,7 @@ TEST(Layers, TheFactorOfALayerAndWhichTheyAre) {
 }
 
 TEST(Layers, OneThatDoesMostOfItIsNamed) {
-  const std::string text = told({1, 2, 4, 8e12, 1.6e13}, "Net.");
+  const std::string text = reported({1, 2, 4, 8e12, 1.6e13}, "Net.");
   EXPECT_NE(text.find("most of it in Net.3 (x2.0e+12)"), std::string::npos) << text;
 }
 
@@ -63,9 +63,9 @@ TEST(Layers, IterationsOfALoopOverOneLineOrOneModule) {
 }
 
 TEST(Layers, NothingIsSaidWhereNothingGrew) {
-  EXPECT_EQ(told({1e20, 1e19, 1e20, 1e19, 1e20}, "Net.").find("a layer"), std::string::npos);
-  EXPECT_EQ(told({1, 1e12}, "Net.").find("a layer"), std::string::npos);
-  EXPECT_EQ(told({1, 60, 3600, 216000, 1.3e7}, "Net.blocks.3.").find("a layer"),
+  EXPECT_EQ(reported({1e20, 1e19, 1e20, 1e19, 1e20}, "Net.").find("a layer"), std::string::npos);
+  EXPECT_EQ(reported({1, 1e12}, "Net.").find("a layer"), std::string::npos);
+  EXPECT_EQ(reported({1, 60, 3600, 216000, 1.3e7}, "Net.blocks.3.").find("a layer"),
             std::string::npos);  // all of them in one block
 }
 

@@ -112,7 +112,7 @@ std::optional<Nothing> sum_of_nothing(const Trace& trace, OpId reader, const Ten
   return std::nullopt;
 }
 
-std::string told(Nothing nothing, bool one_of_several) {
+std::string reported(Nothing nothing, bool one_of_several) {
   switch (nothing) {
     case Nothing::kSelected:
       return std::string(": a count or mean over nothing") + (one_of_several ? "; for some of them" : ";") +

@@ -23,6 +23,6 @@ std::optional<Nothing> sum_of_nothing(const record::Trace& trace, record::OpId r
 bool is_mask(const record::TensorUse& use);
 
 // ": a mean over nothing, the mask selects no element"; of one of several denominators, or of the only one.
-std::string told(Nothing nothing, bool one_of_several);
+std::string reported(Nothing nothing, bool one_of_several);
 
 }  // namespace finitude::explain

@@ -55,7 +55,7 @@ const TensorUse* richest(const Trace& trace, OpId id, double edge) {
   return best;
 }
 
-// Exponentials over their own sum: a softmax written by hand.
+// Exponentials over their own sum: a softmax written manually.
 bool divides_by_own_sum(const Trace& trace, OpId id, const Op& div) {
   const Operand numerator = operand(div, "self", 0), denominator = operand(div, "other", 1);
   if (!numerator.tensor || !denominator.tensor) return false;
@@ -74,7 +74,7 @@ bool divides_by_own_sum(const Trace& trace, OpId id, const Op& div) {
   return false;
 }
 
-// What one op on the way back says: the walk goes on at `next` (looking for `edge`), or ends with `kind`.
+// What one op on the way back says: the walk continues at `next` (looking for `edge`), or ends with `kind`.
 struct Step {
   const TensorUse* next = nullptr;
   double edge = 0;

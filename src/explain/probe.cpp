@@ -87,7 +87,7 @@ void Probe::without_rows() {
   const auto* bad = bad_output(scene_.trace.ops[op_]);
   if (!bad || bad->shape.empty() || rows.size() >= static_cast<std::size_t>(std::max<std::int64_t>(bad->shape[0], 0)))
     return;
-  // The list may go on: rows that stay in would speak against the cause.
+  // The list may continue: rows that stay in would speak against the cause.
   const auto* read = bad_input(scene_.trace.ops[op_]);
   if (rows.size() >= (read && read->health.nan != 0 ? record::kMaxBadRows : record::kMostBadRows)) return;
   Variant variant;

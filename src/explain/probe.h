@@ -21,7 +21,7 @@ class Probe {
   void clamped(std::string_view arg, double min);
   void zeros_replaced(std::string_view arg);
   void in_float64(bool helps);
-  void without_rows();  // the birth's rows left out; only where they are rows of this very op
+  void without_rows();  // the birth's rows skipped; only where they are rows of this very op
   void again();
 
   // Confidence by what ran: proven by two or more that all confirm; possible where one contradicts, which
@@ -29,7 +29,7 @@ class Probe {
   void conclude(Finding& finding, bool unambiguous) const;
 
  private:
-  // infinities_meant: those that it reads go on through it, and only NaN counts.
+  // infinities_meant: those that it reads continue through it, and only NaN counts.
   bool record(std::string name, const Variant& variant, bool expect_finite, bool infinities_meant = false);
 
   const Scene& scene_;

@@ -104,7 +104,7 @@ std::optional<PutIn> put_in(const Scene& s) {
   return found;
 }
 
-std::string told_source(const Scene& s, const PutIn& source) {
+std::string reported_source(const Scene& s, const PutIn& source) {
   std::string carrier;
   if (source.carried_by < s.trace.storages.size()) carrier = s.trace.storages[source.carried_by].name;
   if (source.by < s.trace.ops.size()) {

@@ -25,7 +25,7 @@ struct PutIn {
 std::optional<PutIn> put_in(const Scene& scene);
 
 // "; the infinities are written by aten::masked_fill at model.py:12", "; the infinities come with batch[2]".
-std::string told_source(const Scene& scene, const PutIn& source);
+std::string reported_source(const Scene& scene, const PutIn& source);
 
 // The edit that takes them out before that arithmetic, as torch.where would, after those that the finding
 // has.

@@ -86,7 +86,7 @@ std::optional<RangeExcess> find_excess(const record::Op& op) {
   excess.dtype = bad->dtype;
   excess.limit = sense::info(bad->dtype).max_finite;
   excess.largest = largest_of(op);
-  // Integers are always finite, and the trace has no range of them: what a cast made of them tells enough.
+  // Integers are always finite, and the trace has no range of them: what a cast made of them says enough.
   if (casts_integers(op) && bad->health.inf() > 0) {
     excess.integers = true;
     excess.largest = excess.limit;

@@ -45,7 +45,7 @@ OpId cut_off_in(const record::Trace& trace, OpId made) {
   return kNone;
 }
 
-void tell_cut_off(const record::Trace& trace, OpId cut, OpId made, Finding* finding) {
+void report_cut_off(const record::Trace& trace, OpId cut, OpId made, Finding* finding) {
   finding->text = "the recomputation of torch.utils.checkpoint ended inside of " + trace.ops[cut].name +
                   ", before that wrote the memory that it had from " + trace.ops[made].name + ", and backward reads it";
   finding->fix_text =

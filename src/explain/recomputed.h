@@ -12,6 +12,6 @@ namespace finitude::explain {
 record::OpId cut_off_in(const record::Trace& trace, record::OpId made);
 
 // Says so in the finding, with the line that calls for the checkpoint.
-void tell_cut_off(const record::Trace& trace, record::OpId cut, record::OpId made, Finding* finding);
+void report_cut_off(const record::Trace& trace, record::OpId cut, record::OpId made, Finding* finding);
 
 }  // namespace finitude::explain

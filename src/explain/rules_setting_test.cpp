@@ -78,7 +78,7 @@ TEST(DivisionByZero, TheNormThatAFusedNormalisationHandsOut) {
 }
 
 TEST(DivisionByZero, ARootIsASpreadOrANormOnlyByWhatItIsTakenOf) {
-  const auto told = [](const char* reduces, const char* squares) {
+  const auto reported = [](const char* reduces, const char* squares) {
     B b;
     const auto all = b.tensor({0, 0}), one = b.tensor({0}), root = b.tensor({0});
     b.op(squares, {{"self", b.tensor({0, 0})}}, {all});
@@ -87,12 +87,12 @@ TEST(DivisionByZero, ARootIsASpreadOrANormOnlyByWhatItIsTakenOf) {
     b.born(b.op("aten::div", {{"self", b.tensor({1})}, {"other", root}}, {b.tensor({kInf})}));
     return b.explained().text;
   };
-  EXPECT_NE(told("aten::var", "aten::relu").find("a spread of zero"), std::string::npos);
-  EXPECT_NE(told("aten::mean", "aten::square").find("a spread of zero"), std::string::npos);
-  EXPECT_NE(told("aten::sum", "aten::pow").find("the norm of a zero vector"), std::string::npos);
+  EXPECT_NE(reported("aten::var", "aten::relu").find("a spread of zero"), std::string::npos);
+  EXPECT_NE(reported("aten::mean", "aten::square").find("a spread of zero"), std::string::npos);
+  EXPECT_NE(reported("aten::sum", "aten::pow").find("the norm of a zero vector"), std::string::npos);
   for (const auto& [reduces, squares] :
        {std::pair{"aten::cumprod", "aten::rsub"}, {"aten::sum", "aten::relu"}, {"aten::mean", "aten::relu"}}) {
-    const std::string text = told(reduces, squares);
+    const std::string text = reported(reduces, squares);
     EXPECT_EQ(text.find("spread"), std::string::npos) << text;
     EXPECT_EQ(text.find("norm"), std::string::npos) << text;
   }
@@ -355,7 +355,7 @@ TEST(BadData, NumberOfTheScriptThatIsNan) {
   }
 }
 
-// p.grad.mul_(inf): told where nothing else is known; 0 * inf is a cause of its own
+// p.grad.mul_(inf): reported where nothing else is known; 0 * inf is a cause of its own
 TEST(BadData, NumberOfTheScriptThatIsInfinite) {
   for (const double x : {2.0, 0.0}) {
     B b;

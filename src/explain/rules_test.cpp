@@ -321,11 +321,11 @@ TEST(LearningRate, NotANumberAndExplosion) {
   b.history.lr_now = 0.5;
   b.born(b.op("aten::mm", {{"self", b.tensor({1e25})}, {"mat2", b.tensor({1e20})}}, {b.tensor({kInf})}));
   EXPECT_EQ(b.explained().cause_class, "learning-rate");
-  const auto told = [&b] { return b.explained().text; };
-  EXPECT_NE(told().find("loss 9 to 3e+12 over the last 2 steps, weights 1 to 400000 at a learning rate of 0.5; "),
+  const auto reported = [&b] { return b.explained().text; };
+  EXPECT_NE(reported().find("loss 9 to 3e+12 over the last 2 steps, weights 1 to 400000 at a learning rate of 0.5; "),
             std::string::npos);
   b.history.learning_rate = {.1, .3, .4};  // the steps that were taken; 0.5 is set, and has moved nothing
-  EXPECT_NE(told().find("over the last 2 steps, weights 1 to 400000 at learning rates from 0.3 to 0.4; "),
+  EXPECT_NE(reported().find("over the last 2 steps, weights 1 to 400000 at learning rates from 0.3 to 0.4; "),
             std::string::npos);
   b.history.param_absmax = {1, 1, 1};  // the loss grew, the weights did not: the data did
   EXPECT_FALSE(b.speaks("learning-rate"));

@@ -8,7 +8,7 @@ namespace {
 std::optional<Point> at(PointKind kind, const record::Op& op, std::string_view arg, std::size_t place, double edge) {
   const Operand found = operand(op, arg, place);
   // A finite number over an integer is finite unless the integer is 0; integers have no statistics, but this
-  // tells.
+  // says.
   const bool implied = kind == PointKind::kDivide && is_integral(found) && bad_output(op) && inputs_finite(op);
   if (!found || !(found.has(edge) || implied)) return std::nullopt;
   return Point{kind, found, std::string(arg), edge};

@@ -118,7 +118,7 @@ std::optional<Spectrum> spectrum_of(const Trace& trace, OpId reader, const Tenso
   return std::nullopt;
 }
 
-std::string told(const Spectrum& spectrum, sense::DType dtype) {
+std::string reported(const Spectrum& spectrum, sense::DType dtype) {
   const char* const what = spectrum.kind == Spectrum::kDeterminant      ? "the determinant"
                            : spectrum.kind == Spectrum::kSingularValues ? "singular values"
                                                                         : "eigenvalues";

@@ -13,7 +13,7 @@ namespace finitude::explain {
 struct Spectrum {
   enum Kind { kEigenvalues, kSingularValues, kDeterminant } kind = kEigenvalues;
   double smallest = 0, largest = 0;  // the largest by magnitude; of the entries, for a determinant
-  double rounding = 0;               // what the decomposition cannot tell from zero
+  double rounding = 0;               // what the decomposition cannot distinguish from zero
   std::int64_t size = 0;             // of the matrix
   std::int64_t rank_at_most = 0;     // a product of thin factors; 0: nothing in its making limits the rank
 
@@ -25,6 +25,6 @@ struct Spectrum {
 std::optional<Spectrum> spectrum_of(const record::Trace& trace, record::OpId reader, const record::TensorUse& use);
 
 // "eigenvalues of a matrix that is singular ...", with what limits its rank.
-std::string told(const Spectrum& spectrum, sense::DType dtype);
+std::string reported(const Spectrum& spectrum, sense::DType dtype);
 
 }  // namespace finitude::explain

@@ -307,8 +307,8 @@ void record(const OptimizerEntry& entry, const DeviceGate::Late& late, bool left
                      static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count())});
 }
 
-PyObject* told(const OptimizerEntry& entry, const DeviceGate::Late& late, const decide::LateVerdict& verdict,
-               double loss, std::uint32_t micro_batch, const std::vector<BadTensor>& bad) {
+PyObject* reported(const OptimizerEntry& entry, const DeviceGate::Late& late, const decide::LateVerdict& verdict,
+                   double loss, std::uint32_t micro_batch, const std::vector<BadTensor>& bad) {
   PyObject* gradients = PyList_New(0);
   for (const BadTensor& b : bad) {
     PyObject* item = Py_BuildValue("(IKK)", b.index, static_cast<unsigned long long>(b.health.nan),
@@ -343,9 +343,9 @@ bool is_device_capturing(DeviceGate& gate) {
     const int device = part.device.has_index() ? part.device.index() : 0;
     const OnDevice on(part.device);
     if (settings.api.capturing(device, current_stream(part.device)) == 0) continue;
-    if (!settings.captures_told && settings.trouble.empty())
+    if (!settings.captures_reported && settings.trouble.empty())
       settings.trouble = "steps captured into a CUDA graph, and their replays";
-    settings.captures_told = true;
+    settings.captures_reported = true;
     return true;
   }
   return false;
@@ -363,15 +363,15 @@ bool settle_device(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_la
   }
 }
 
-bool tell_all_late() {
+bool report_all_late() {
   for (std::size_t i = 0; i < live().optimizers.size(); ++i) {  // optimizers that are gone too
     OptimizerEntry& entry = *live().optimizers[i];
-    if (entry.device && !tell_late(entry, false)) return false;
+    if (entry.device && !report_late(entry, false)) return false;
   }
   return true;
 }
 
-bool tell_late(OptimizerEntry& entry, bool wait) {
+bool report_late(OptimizerEntry& entry, bool wait) {
   const std::shared_ptr<DeviceGate> kept = entry.device;  // what is called below may end the watching
   DeviceGate& gate = *kept;
   const DeviceApi& api = device_settings().api;
@@ -432,7 +432,7 @@ bool tell_late(OptimizerEntry& entry, bool wait) {
       live().counters.vetoes += verdict.left_out;
     }
     if (verdict.kind == Kind::kHealthy && !verdict.norm_overflow) continue;
-    PyObject* info = told(entry, late, verdict, loss, micro_batch, bad);
+    PyObject* info = reported(entry, late, verdict, loss, micro_batch, bad);
     if (info == nullptr) {
       PyErr_Clear();
       continue;

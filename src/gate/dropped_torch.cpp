@@ -13,10 +13,10 @@ namespace finitude::bindings {
 namespace {
 
 struct Drops {
-  std::uint32_t limit = 0;                    // so many in a row are asked about; 0: none
-  std::uint64_t unapplied = 0;                // windows since the last step that was applied, of any optimizer
-  std::uint64_t counted_at = 0, told_at = 0;  // the last backward that counted there, and that counted a bad one
-  std::uint64_t told_loss =
+  std::uint32_t limit = 0;                        // so many in a row are asked about; 0: none
+  std::uint64_t unapplied = 0;                    // windows since the last step that was applied, of any optimizer
+  std::uint64_t counted_at = 0, reported_at = 0;  // the last backward that counted there, and that counted a bad one
+  std::uint64_t reported_loss =
       0;             // whose bad gradients were counted last: one optimizer may clear its own long after another
   bool due = false;  // some row has grown
   OptimizerEntry* begins = nullptr;  // with what the last backward has left here, a row may begin
@@ -41,11 +41,11 @@ std::uint64_t last_applied(const OptimizerEntry& entry) {
 void settle(OptimizerEntry& entry) {
   DropRow& row = entry.drops;
   if (row.length != 0 && is_alive(entry) && last_applied(entry) >= row.last) row.length = 0;
-  if (row.length == 0) row.is_told = false;
+  if (row.length == 0) row.is_reported = false;
 }
 
 bool is_long(const OptimizerEntry& entry) {
-  return the_drops.limit != 0 && entry.drops.length >= the_drops.limit && !entry.drops.is_told;
+  return the_drops.limit != 0 && entry.drops.length >= the_drops.limit && !entry.drops.is_reported;
 }
 
 void lengthen(OptimizerEntry& entry, Dropped what) {
@@ -80,7 +80,7 @@ PyObject* open_drops(PyObject*, PyObject*) {
     if (list == nullptr) break;
     settle(*entry);
     const bool is_bad = std::any_of(entry->marks.begin(), entry->marks.end(), [](const GradMark& mark) {
-      return mark.state > GradMark::kClean && mark.told == 0;
+      return mark.state > GradMark::kClean && mark.reported == 0;
     });
     PyObject* one =
         Py_BuildValue("(IsKIIOO)", static_cast<unsigned>(entry->ordinal), entry->class_name.c_str(),
@@ -126,8 +126,8 @@ bool note_dropped(OptimizerEntry& entry, Dropped what, std::uint64_t bad_since) 
   const std::uint64_t serial = live().backward_serial;
   the_drops.unapplied += std::exchange(the_drops.counted_at, serial) != serial;
   if (what == Dropped::kFinite) return true;
-  const bool is_known = bad_since != 0 && std::exchange(the_drops.told_loss, bad_since) == bad_since;
-  entry.drops.untold += std::exchange(the_drops.told_at, serial) != serial && !is_known;
+  const bool is_known = bad_since != 0 && std::exchange(the_drops.reported_loss, bad_since) == bad_since;
+  entry.drops.untold += std::exchange(the_drops.reported_at, serial) != serial && !is_known;
   lengthen(entry, what);
   return !is_known;
 }
@@ -153,7 +153,7 @@ void note_left_bad(OptimizerEntry& entry) {
   if (entry.drops.length == 0 && the_drops.begins == nullptr) the_drops.begins = &entry;
 }
 
-bool tell_dropped() {
+bool report_dropped() {
   if (!the_drops.due && the_drops.begins == nullptr) return true;
   const bool due = std::exchange(the_drops.due, false);
   if (const OptimizerEntry* const entry = std::exchange(the_drops.begins, nullptr)) {
@@ -173,7 +173,7 @@ bool tell_dropped() {
     PyObject* r = call_cold("on_dropped", optimizer);
     Py_DECREF(optimizer);
     if (r == nullptr) return false;
-    if (r == Py_True) entry->drops.is_told = true;
+    if (r == Py_True) entry->drops.is_reported = true;
     Py_DECREF(r);
     break;  // one backward is one alarm
   }

@@ -25,7 +25,7 @@ void note_scaler_skip() noexcept;
 void note_left_bad(OptimizerEntry& entry);
 
 // After an outermost backward: asks the Python side about rows that are long enough. False: it raises.
-bool tell_dropped();
+bool report_dropped();
 
 // Is a row of so many long enough to ask about?
 bool is_long_row(std::uint64_t length) noexcept;

@@ -259,7 +259,7 @@ void leave_devices(bool forget) noexcept {
   if (forget) {
     for (LossNote& note : l.losses) note.device = DeviceTickets();
     device_settings().trouble.clear();
-    device_settings().captures_told = false;
+    device_settings().captures_reported = false;
   }
 }
 

@@ -122,7 +122,7 @@ bool settle_device(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_la
 
 // What has become known of earlier steps: told to finitude.session.native_callbacks.on_late. False: it raised. wait:
 // all of them.
-bool tell_late(OptimizerEntry& entry, bool wait);
+bool report_late(OptimizerEntry& entry, bool wait);
 
 // Why devices are not watched, "" if they are; and how often a captured graph was left alone.
 std::string device_trouble();

@@ -19,7 +19,7 @@ struct DeviceSettings {
   c10::DeviceType type = c10::DeviceType::CUDA;
   decide::Policy policy = decide::Policy::kStop;
   bool loaded = false;
-  bool captures_told = false;
+  bool captures_reported = false;
   decide::Streaming streaming = decide::Streaming::kAuto;
   std::uint64_t batch_bytes = 0;  // 0: by the size of the gradients
   bool several_ranks = false;
@@ -67,7 +67,7 @@ bool scan_part(DeviceGate& gate, DeviceGate::Part& part, const finitude_cuda_opt
 bool is_device_capturing(DeviceGate& gate);
 void take_flag_off(OptimizerEntry& entry) noexcept;
 // Tells what is known of every optimizer's steps; on_late gets None for an optimizer that is gone. False: it raised.
-bool tell_all_late();
+bool report_all_late();
 // Steps whose verdict is still under way on a device that works.
 std::size_t steps_under_way();
 

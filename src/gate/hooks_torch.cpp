@@ -96,7 +96,7 @@ bool is_found_inf(PyObject* optimizer) {
 
 // A backward pass has raised: the Python side finds out whether it was for a value that is not finite. The error stays,
 // unless it asks for another one.
-void tell_raised() {
+void report_raised() {
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);
   PyErr_NormalizeException(&type, &value, &trace);
@@ -164,8 +164,8 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   if (outermost && result != nullptr) as_guest(after_backward);
   if (result != nullptr && PyErr_Occurred() != nullptr)
     Py_CLEAR(result);  // of a signal handler of the program, in on_left_bad
-  if (outermost && result != nullptr && l.on && !tell_dropped()) Py_CLEAR(result);
-  if (outermost && result == nullptr && l.on) tell_raised();
+  if (outermost && result != nullptr && l.on && !report_dropped()) Py_CLEAR(result);
+  if (outermost && result == nullptr && l.on) report_raised();
   return result;
 }
 
@@ -198,7 +198,7 @@ PyObject* leave_to_scaler(OptimizerEntry& entry) {
   Py_RETURN_NONE;
 }
 
-PyObject* tell_armed(PyObject* optimizer) {
+PyObject* report_armed(PyObject* optimizer) {
   PyObject* r = call_cold("on_armed", optimizer);
   if (r == nullptr) return nullptr;
   Py_DECREF(r);
@@ -251,7 +251,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     veto(*entry);
     Py_RETURN_NONE;
   }
-  if (entry->device && !tell_late(*entry, false))
+  if (entry->device && !report_late(*entry, false))
     return nullptr;  // an earlier step was bad, and the policy ends the program
   if (!entry->device && is_found_inf(optimizer)) return leave_to_scaler(*entry);
   WindowVerdict verdict;
@@ -286,13 +286,14 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     ++entry->step;
     const bool armed = begin_trace_of_target(*entry);
     close_window(*entry);
-    if (armed) return tell_armed(optimizer);
+    if (armed) return report_armed(optimizer);
     Py_RETURN_NONE;
   }
   if (closure) return begin_closure(*entry, args[1], args[2]);
   listeners().before_apply(*entry);
   commit_window(*entry, verdict, lr);
-  if (l.target_set && entry->ordinal == l.target_ordinal && entry->step == l.target_first) return tell_armed(optimizer);
+  if (l.target_set && entry->ordinal == l.target_ordinal && entry->step == l.target_first)
+    return report_armed(optimizer);
   Py_RETURN_NONE;
 }
 

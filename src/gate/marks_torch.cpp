@@ -33,16 +33,16 @@ bool judge_again(OptimizerEntry& entry, std::size_t index, const at::Tensor& gra
   mark = judge(gradient);
   if (mark.state <= GradMark::kClean) return !note_unread(gradient);
   // A new gradient may lie where the old one lay; only one that was added to has counted on.
-  if (before.told != 0 && before.grad == mark.grad && (!after_backward || mark.version == before.version + 1)) {
-    mark.told = before.told;
+  if (before.reported != 0 && before.grad == mark.grad && (!after_backward || mark.version == before.version + 1)) {
+    mark.reported = before.reported;
     mark.explained = before.explained;
     return true;
   }
-  for (const WindowState::Told& told : entry.told) {
-    if (told.index != index || told.grad.lock().get() != mark.grad) continue;
-    if (mark.version != told.version && (!after_backward || mark.version != told.version + 1)) continue;
-    mark.told = told.number;
-    mark.explained = told.explained;
+  for (const WindowState::Reported& reported : entry.reported) {
+    if (reported.index != index || reported.grad.lock().get() != mark.grad) continue;
+    if (mark.version != reported.version && (!after_backward || mark.version != reported.version + 1)) continue;
+    mark.reported = reported.number;
+    mark.explained = reported.explained;
   }
   return true;
 }
@@ -58,8 +58,8 @@ void note_bad_marks(OptimizerEntry& entry, bool loss_is_bad) {
   note.bad_at.push_back(entry.ordinal);
   // What an alarm said of an earlier loss says nothing of this one.
   for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
-    if (index >= entry.marks.size() || entry.marks[index].told == 0 || !note.leaves.contains(impl_of(p))) return;
-    entry.marks[index].told = 0;
+    if (index >= entry.marks.size() || entry.marks[index].reported == 0 || !note.leaves.contains(impl_of(p))) return;
+    entry.marks[index].reported = 0;
     entry.marks[index].explained = false;
     entry.bad_since = l.next_serial;
   });

@@ -29,14 +29,14 @@ const c10::TensorImpl* impl_of(PyObject* parameter) {
 }
 
 // (number of the alarm that all bad gradients of this optimizer were told of by, or 0, does it name their birth)
-std::pair<std::uint32_t, bool> told_of(const OptimizerEntry& entry) {
+std::pair<std::uint32_t, bool> reported_of(const OptimizerEntry& entry) {
   std::uint32_t number = 0;
   bool all = true, explained = true;
   for (const GradMark& mark : entry.marks) {
     if (mark.state <= GradMark::kClean) continue;
-    all = all && mark.told != 0;
+    all = all && mark.reported != 0;
     explained = explained && mark.explained;
-    number = std::max(number, mark.told);
+    number = std::max(number, mark.reported);
   }
   return {all ? number : 0, all && number != 0 && explained};
 }
@@ -48,15 +48,15 @@ OptimizerEntry* entry_or_error(PyObject* optimizer) {
 }
 
 // told_of(optimizer) -> (number, explained)
-PyObject* told_of_window(PyObject*, PyObject* optimizer) {
+PyObject* reported_of_window(PyObject*, PyObject* optimizer) {
   const OptimizerEntry* entry = entry_or_error(optimizer);
   if (entry == nullptr) return nullptr;
-  const auto [number, explained] = told_of(*entry);
+  const auto [number, explained] = reported_of(*entry);
   return Py_BuildValue("(IO)", static_cast<unsigned>(number), explained ? Py_True : Py_False);
 }
 
 // tell_others(optimizer, number)
-PyObject* tell_others_of_window(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+PyObject* report_others_of_window(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (nargs != 2) {
     PyErr_SetString(PyExc_TypeError, "tell_others(optimizer, number)");
     return nullptr;
@@ -65,19 +65,19 @@ PyObject* tell_others_of_window(PyObject*, PyObject* const* args, Py_ssize_t nar
   if (entry == nullptr) return nullptr;
   const unsigned long number = PyLong_AsUnsignedLong(args[1]);
   if (PyErr_Occurred() != nullptr) return nullptr;
-  tell_others(*entry, static_cast<std::uint32_t>(number));
+  report_others(*entry, static_cast<std::uint32_t>(number));
   Py_RETURN_NONE;
 }
 
 PyMethodDef shared_gradient_table[] = {
-    {"told_of", told_of_window, METH_O, nullptr},
-    {"tell_others", reinterpret_cast<PyCFunction>(tell_others_of_window), METH_FASTCALL, nullptr},
+    {"told_of", reported_of_window, METH_O, nullptr},
+    {"tell_others", reinterpret_cast<PyCFunction>(report_others_of_window), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 
 }  // namespace
 
-void tell_others(OptimizerEntry& entry, std::uint32_t number) {
+void report_others(OptimizerEntry& entry, std::uint32_t number) {
   std::unordered_set<const c10::TensorImpl*> explained;
   for (const LossNote& note : live().losses) {
     if (note.bad && in_window(entry, note)) explained.insert(note.leaves.begin(), note.leaves.end());
@@ -88,28 +88,28 @@ void tell_others(OptimizerEntry& entry, std::uint32_t number) {
   for (const auto& other : live().optimizers) {
     if (!is_alive(*other)) continue;
     const bool same_backward = entry.bad_since != 0 && other->bad_since == entry.bad_since;
-    std::erase_if(other->told, [](const WindowState::Told& told) { return told.grad.expired(); });
+    std::erase_if(other->reported, [](const WindowState::Reported& reported) { return reported.grad.expired(); });
     for_each_parameter(other->self, [&](std::uint32_t index, PyObject* p) {
       if (index >= other->marks.size() || other->marks[index].state <= GradMark::kClean) return;
       GradMark& mark = other->marks[index];
       const bool is_explained = explained.contains(impl_of(p));
       if (is_explained || same_backward) {
-        mark.told = number;
+        mark.reported = number;
         mark.explained = is_explained;
       }
       const at::Tensor* grad = gradient_of(p);
-      if (mark.told == 0 || grad == nullptr) return;
+      if (mark.reported == 0 || grad == nullptr) return;
       if (grad->unsafeGetTensorImpl() !=
           mark.grad) {  // a second run went another way, and the first one's gradients stand there again
         GradMark now = judge(*grad);
         if (now.state <= GradMark::kClean) return;
-        now.told = mark.told;
+        now.reported = mark.reported;
         now.explained = mark.explained;
         mark = now;
       }
-      std::erase_if(other->told, [&](const WindowState::Told& told) { return told.index == index; });
+      std::erase_if(other->reported, [&](const WindowState::Reported& reported) { return reported.index == index; });
       const c10::weak_intrusive_ptr<c10::TensorImpl> weak(grad->getIntrusivePtr());
-      other->told.push_back({index, weak, mark.version, mark.told, mark.explained});
+      other->reported.push_back({index, weak, mark.version, mark.reported, mark.explained});
     });
   }
 }

@@ -8,7 +8,7 @@ namespace finitude::bindings {
 
 // An alarm (its number, from 1) tells of this optimizer's window: its bad gradients, and those of the same backward at
 // others, are known.
-void tell_others(OptimizerEntry& entry, std::uint32_t number);
+void report_others(OptimizerEntry& entry, std::uint32_t number);
 
 // Before the window of one optimizer runs again: what is known of the windows of all others. After it: as it was, but
 // not where the second run ended elsewhere (`is_back`), since the program goes on from there then.

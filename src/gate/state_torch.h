@@ -47,7 +47,7 @@ struct DropRow {
   std::uint64_t last = 0;        // the backward that found the last one
   std::uint64_t applied_at = 0;  // the last backward before the last step that was applied
   bool is_norm = false;          // the last one had finite gradients, whose norm overflowed
-  bool is_told = false;
+  bool is_reported = false;
 };
 
 // How far an optimizer has come: what a second run of another one's window must leave as it was.
@@ -64,13 +64,13 @@ struct WindowState {
   std::uint64_t bad_since = 0;    // the loss after whose backward the first of `marks` was found to be bad
   bool stands_elsewhere = false;  // what came with them still stood at another optimizer after the last backward
   // Gradients that an alarm told of, as they were then: a step that was left out gives them back, and they are no news.
-  struct Told {
+  struct Reported {
     std::uint32_t index = 0;                        // of the parameter
     c10::weak_intrusive_ptr<c10::TensorImpl> grad;  // its address is not used again while this is here
     std::uint32_t version = 0, number = 0;
     bool explained = false;  // see GradMark
   };
-  std::vector<Told> told;
+  std::vector<Reported> reported;
   double lr = 0;
   std::vector<GradMark> marks;  // by parameter index, groups in order
   struct Probe {

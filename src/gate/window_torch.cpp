@@ -170,7 +170,7 @@ void after_backward() {
       const GradMark& now = entry->marks[bad_index];
       const bool anew = entry->begins_anew;  // even where the new gradient lies at the address of the old one
       const bool gone = anew || now.state == GradMark::kClean || now.grad != bad.grad || now.version != bad.version + 1;
-      is_gone = gone && bad.told == 0 && !entry->stands_elsewhere;
+      is_gone = gone && bad.reported == 0 && !entry->stands_elsewhere;
       dropped = Dropped::kBad;
       if (gone && (anew || now.grad != bad.grad || now.version != bad.version)) entry->bad_since = 0;
     }
@@ -215,7 +215,7 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
     GradMark& mark = entry.marks[index];
     const at::Tensor* grad = gradient_of(p);
     if (grad == nullptr) {
-      verdict->laundered += mark.state > GradMark::kClean && mark.told == 0;
+      verdict->laundered += mark.state > GradMark::kClean && mark.reported == 0;
       mark = GradMark();
       return;
     }
@@ -231,10 +231,10 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
       if (before.state > GradMark::kClean && mark.state == GradMark::kClean) {
         const bool clamped =
             before.state == GradMark::kInfinite && before.grad == impl && element_set(*grad, before.first_bad);
-        (clamped ? verdict->clamped : verdict->laundered) += clamped || before.told == 0;
+        (clamped ? verdict->clamped : verdict->laundered) += clamped || before.reported == 0;
         if (clamped) {
           mark.state = GradMark::kInfinite;
-          mark.told = before.told;
+          mark.reported = before.reported;
           mark.explained = before.explained;
         }
       }

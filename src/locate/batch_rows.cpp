@@ -72,8 +72,9 @@ bool exchanges(const Op& op) {
     if (scalar.arg == "dim0" || scalar.arg == "dim1" || scalar.arg == "source" || scalar.arg == "destination")
       if (!found.empty() && found[0] == 0) return true;
   }
-  const bool told = std::ranges::any_of(op.scalars, [](const auto& s) { return s.arg == "dim0" || s.arg == "source"; });
-  return !told;
+  const bool reported =
+      std::ranges::any_of(op.scalars, [](const auto& s) { return s.arg == "dim0" || s.arg == "source"; });
+  return !reported;
 }
 
 // Puts the elements of dimension 0 in another order, or leaves that dimension out.
@@ -184,7 +185,7 @@ class Follow {
     for (const TensorUse& out : op.outputs) {
       if (out.storage >= whole_.size()) continue;
       State state = made;
-      // Of a square one, the trace does not tell the transposed view from the other.
+      // Of a square one, the trace does not distinguish the transposed view from the other.
       const auto alike = [&](const TensorUse& in) { return view_of(in) == view_of(out); };
       state.lost |= exchanged && std::ranges::any_of(op.inputs, alike);
       views_[view_of(out)] = state;

@@ -11,7 +11,7 @@ namespace finitude::locate {
 // `sink`: kNone where it reached none.
 Birth describe(const record::Trace& trace, const Flow& flow, EventId event, std::uint32_t sink);
 
-// When it counts as executed: its op, or whoever first read the values.
+// When it counts as executed: its op, or the caller that first read the values.
 std::uint32_t when(const Flow& flow, EventId event);
 
 // The ops after `event` on the way to where the search started, in order of execution.

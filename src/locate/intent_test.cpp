@@ -135,10 +135,7 @@ TEST(Intent, MasksFromOutsideAndDataFromOutside) {
         Case{Origin::kConstant, features, true}, Case{Origin::kBuffer, broken_mask, false}}) {
     TraceBuilder b;
     const Tensor x = b.storage(c.origin), y = b.storage(), z = b.storage();
-    b.op("aten::slice")
-        .in(x.part(0, 1), {.neg_inf = 1})
-        .out(x.part(0, 1), {.neg_inf = 1})
-        .view();  // a slice tells less
+    b.op("aten::slice").in(x.part(0, 1), {.neg_inf = 1}).out(x.part(0, 1), {.neg_inf = 1}).view();  // a slice says less
     b.op("aten::clone").in(x, c.values).out(y, c.values);
     const OpId mul = b.op("aten::mul").in(y, c.values).out(z, kNanValue).end();
     b.sink("loss", z, kNanValue);
@@ -148,7 +145,7 @@ TEST(Intent, MasksFromOutsideAndDataFromOutside) {
   }
 }
 
-// A NaN is no mask: what computes with it only passes it on, and whoever wrote it is the birth.
+// A NaN is no mask: what computes with it only passes it on, and the caller that wrote it is the birth.
 TEST(Intent, ANanConstantIsIntendedWhileCopiedAndTheBirthWhenComputedWith) {
   TraceBuilder b;
   const Tensor h = b.storage(), s = b.storage(), shown = b.storage(), z = b.storage();

@@ -77,7 +77,7 @@ class Sweep {
   std::vector<Source> numbers_[3];  // per kind: what explains the last such number that an op handed to the host
 };
 
-// What each storage held before the trace wrote it, judged by the largest view of it: a slice tells less.
+// What each storage held before the trace wrote it, judged by the largest view of it: a slice says less.
 void Sweep::survey() {
   for (OpId id = 0; id < trace_.ops.size(); ++id) {
     if (const OpId parent = parent_of(id); parent != kNone) has_children_[parent] = true;

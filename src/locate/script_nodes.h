@@ -6,7 +6,7 @@
 namespace finitude::locate {
 
 // Gives the operators of such a node the nodes that autograd would have had for them ("SqrtBackward0"), with the
-// forward operators that they belong to. Which derivative it is, their stacks tell (Stack::statement_context); which
+// forward operators that they belong to. Which derivative it is, their stacks say (Stack::statement_context); which
 // call, the memory that both know.
 void split_script_nodes(record::Trace* trace);
 

@@ -14,7 +14,7 @@ class SeenFinite {
  public:
   explicit SeenFinite(std::size_t storages) : spans_(storages) {}
 
-  // One read outside of backward; its storage is one of the trace. A read that was not looked at tells nothing.
+  // One read outside of backward; its storage is one of the trace. A read that was not looked at says nothing.
   void note(const record::TensorUse& use);
   // Was every byte of `use` finite at its last such read?
   bool covers(const record::TensorUse& use) const;

@@ -70,7 +70,8 @@ void Slicer::add(EventId id, std::uint32_t sink, std::optional<Birth> birth) {
 
 // Where a NaN comes from that an op read and took for a number of the program: the call that wrote it. kNone: the op at
 // `id` did not make its NaN of such a one. An infinity may be a mask that arithmetic respects, so what makes NaN of it
-// is the birth; a NaN goes through any arithmetic as it is, so whoever wrote it is. `path`: what lies between the two.
+// is the birth; a NaN goes through any arithmetic as it is, so the caller that wrote it is. `path`: what lies between
+// the two.
 EventId Slicer::mark_behind(EventId id, std::vector<OpId>* path) const {
   const Event& event = flow_.events[id];
   if (!event.birth || event.from != Event::From::kOp || (event.kinds & kNan) == 0) return kNone;
@@ -327,7 +328,7 @@ Located Slicer::run() && {
   }
   explain_crossings();
   for (const std::uint32_t sink : losses) slice_intended(sink);
-  // Among many parameters one is enough to tell.
+  // Among many parameters one is enough to say.
   for (std::size_t i = 0; i < others.size() && candidates_.empty(); ++i) slice_intended(others[i]);
 
   const auto order = [](const Candidate& a, const Candidate& b) {

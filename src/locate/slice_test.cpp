@@ -171,8 +171,8 @@ TEST(Slice, AnOpThatTakesOnlyTheShapeIsNoAbsorber) {
   EXPECT_EQ(found.absorbed[0].absorbed_by, clamp);
 }
 
-// mean(h^2) overflows, its reciprocal root is 0. An infinity that where() leaves out is no such thing.
-TEST(Slice, OverflowsThatArithmeticTakesInAreToldApartFromGuardedOnes) {
+// mean(h^2) overflows, its reciprocal root is 0. An infinity that where() skips is no such thing.
+TEST(Slice, OverflowsThatArithmeticTakesInAreReportedApartFromGuardedOnes) {
   Builder b;
   const Tensor h = b.storage(), p = b.storage(), r = b.storage(), e = b.storage(), w = b.storage();
   const OpId pow = b.unary("aten::pow", h, kClean, p, kInfValue);

@@ -18,13 +18,13 @@ struct BufferSnapshot {
   void watch(const std::vector<at::Tensor>& buffers);
   void take() noexcept;
   void restore() noexcept;
-  // A buffer holds NaN now and held none when the copy was taken. Of those on a device nothing is told: that would
+  // A buffer holds NaN now and held none when the copy was taken. Of those on a device nothing is reported: that would
   // wait.
   bool turned_nan() const noexcept;
   // Has a buffer been written since, by what counts its writes (the kernels of batch norm do not)? Of those on a device
-  // nothing is told.
+  // nothing is reported.
   bool written_since() const noexcept;
-  // Do all buffers hold what was copied? Of those on a device nothing is told.
+  // Do all buffers hold what was copied? Of those on a device nothing is reported.
   bool is_current() const noexcept;
   // Are some of them on a device?
   bool is_elsewhere() const noexcept { return !on_devices_.empty(); }

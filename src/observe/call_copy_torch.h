@@ -1,4 +1,4 @@
-// The arguments of an operator call, copied before the kernel can overwrite them, and told as text.
+// The arguments of an operator call, copied before the kernel can overwrite them, and reported as text.
 #pragma once
 
 #include <ATen/core/ivalue.h>

@@ -1,4 +1,4 @@
-// Tensors of which memory and sizes can be asked for: no wrapper, and nothing that stands for a tensor while code is
+// Tensors of which memory and sizes can be asked for: no wrapper, and nothing that represents a tensor while code is
 // traced.
 //
 // Others may answer such questions with Python code, or with an exception. Both functions read one field and call

@@ -68,7 +68,7 @@ void copy_off(c10::Storage storage, std::int64_t begin, std::int64_t end, void* 
 bool copy_bytes(const c10::intrusive_ptr<c10::StorageImpl>& storage, std::int64_t begin, std::int64_t end,
                 std::string* bytes) noexcept try {
   bytes->clear();
-  // Whoever set it another size since it was seen (UntypedStorage.resize_) called no operator.
+  // The caller that set it another size since it was seen (UntypedStorage.resize_) called no operator.
   if (begin < 0 || end < begin || static_cast<std::size_t>(end) > storage->nbytes()) return false;
   const auto size = static_cast<std::size_t>(end - begin);
   const auto* data = static_cast<const char*>(storage->data_ptr().get());

@@ -47,10 +47,10 @@ at::Tensor copied_there(const at::Tensor& tensor) noexcept;
 void copy_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) noexcept;
 
 // Are all values of a floating point or complex tensor finite, wherever it is? Of a device's it is asked there, by
-// operators that nobody observes, and waited for. True also where it cannot be told.
+// operators that nobody observes, and waited for. True also where it cannot be reported.
 bool all_finite(const at::Tensor& tensor) noexcept;
 
-// Who knows whether the current stream of a device is being captured into a graph, where nobody may wait. Nobody: none
+// Who knows whether the current stream of a device is being captured into a graph, where nobody may wait. Nothing: none
 // is.
 void ask_whether_capturing(bool (*ask)(const c10::Device&)) noexcept;
 

@@ -1,4 +1,4 @@
-// What tracing has read and copied, so that its price can be told in bytes.
+// What tracing has read and copied, so that its price can be reported in bytes.
 #pragma once
 
 #include <atomic>

@@ -47,7 +47,7 @@ thread_local int ops_open = 0;
 
 struct OpContext : at::ObserverContext {};
 
-// All that it reads and that requires a gradient are leaves: no graph of before goes on in it.
+// All that it reads and that requires a gradient are leaves: no earlier graph continues in it.
 bool begins_graph(const at::RecordFunction& fn) {
   bool leaf = false, inner = false;
   for (const c10::IValue& value : fn.inputs()) {

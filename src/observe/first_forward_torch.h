@@ -1,6 +1,7 @@
-// Buffers (running statistics) as the first step of a program begins. No step before it has told how its window began,
-// and what goes before, a calibration, an evaluation, may write buffers as well: they are copied where graphs begin,
-// and backward tells with which of these the step began. On while a program comes to its first step, and never again.
+// Buffers (running statistics) as the first step of a program begins. No step before it has reported how its window
+// began, and what goes before, a calibration, an evaluation, may write buffers as well: they are copied where graphs
+// begin, and backward says with which of these the step began. On while a program comes to its first step, and never
+// again.
 #pragma once
 
 #include <cstdint>

@@ -10,10 +10,11 @@ namespace finitude::observe {
 // What the last look at a gradient said. Valid while no further backward ran and identity and version still match.
 struct GradMark {
   enum State : std::uint8_t { kUnseen, kClean, kInfinite, kNaN } state = kUnseen;
-  bool explained = false;  // that alarm names where it was born: it tells of the loss that this came from
+  bool explained = false;  // that alarm names where it was born: it reports the loss that this came from
   const c10::TensorImpl* grad = nullptr;
   std::uint32_t version = 0;
-  std::uint32_t told = 0;  // an alarm told of it, here or at another optimizer of the same backward: its number, from 1
+  std::uint32_t reported =
+      0;  // an alarm reported of it, here or at another optimizer of the same backward: its number, from 1
   double absmax = 0;
   std::int64_t first_bad = -1;  // of a contiguous gradient
 };

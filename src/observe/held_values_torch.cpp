@@ -80,7 +80,7 @@ std::unique_ptr<at::ObserverContext> on_reading_op(const at::RecordFunction& fn)
       if (i < 64 && ((info.overwrites >> i) & 1) != 0) continue;
       for_each_tensor(inputs[i], [](const at::Tensor& t) { before_read(t); });
     }
-  } catch (...) {  // the operator that is under way is the program's; the bits tell
+  } catch (...) {  // the operator that is under way is the program's; the bits say
   }
   puts_back = false;
   return nullptr;

@@ -14,7 +14,7 @@ namespace finitude::observe {
 // One at a time.
 void hold_values(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& counted);
 // All of them have the values of then, and of all the counts of writes are those of then: a graph that was built before
-// goes on to its gradients.
+// continues to its gradients.
 void release_values();
 
 }  // namespace finitude::observe

@@ -10,9 +10,9 @@
 
 namespace finitude::observe {
 
-// Only sound memory is remembered: whoever meets a non-finite value looks at it afresh. Any thread. A write that nobody
-// tells of (numpy, a kernel whose schema hides it) leaves a stale entry, so an op whose result is bad has to look
-// again.
+// Only sound memory is remembered: the caller that meets a non-finite value looks at it afresh. Any thread. A write
+// that nobody reports (numpy, a kernel whose schema hides it) leaves a stale entry, so an op whose result is bad has to
+// look again.
 class KnownHealth {
  public:
   // A dense run of one storage. `data` too is part of its name: a storage may get new memory.

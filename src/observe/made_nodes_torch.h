@@ -8,7 +8,7 @@
 
 namespace finitude::observe {
 
-// Names a node: nodes are numbered by the thread that made them, which is what an event of the engine tells of one.
+// Names a node: nodes are numbered by the thread that made them, which is what an event of the engine reports one.
 inline std::uint64_t node_key(std::uint64_t thread, std::uint64_t sequence) { return (thread << 48) ^ sequence; }
 
 // Adds the node of a result. Of one that was written in place and is a view, also the node that its base got by that,

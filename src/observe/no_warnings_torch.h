@@ -1,4 +1,4 @@
-// While one lives, the warnings of torch on this thread are told to nobody: what we compute or set up for
+// While one lives, the warnings of torch on this thread are dropped: what we compute or set up for
 // ourselves is not the program's doing.
 #pragma once
 

@@ -27,7 +27,7 @@ class Eye {
   // `generation` of the trace; 0: nothing is remembered.
   Eye(KnownHealth& known, std::uint64_t generation) : known_(known), generation_(generation) {}
 
-  // Of an op that read infinities: they may be meant, a mask, and go on through it. What it makes NaN is bad all the
+  // Of an op that read infinities: they may be meant, a mask, and continue through it. What it makes NaN is bad all the
   // same, so that where there is NaN only those rows are listed.
   void reads_infinities() { after_infinities_ = true; }
   // Of an op that read NaN: the rows of what it makes explain nothing, and a few of them are listed.

@@ -5,7 +5,8 @@
 
 namespace finitude::observe {
 
-// "mkldnn.matmul=bf16 cuda.conv=tf32": what was asked for, whoever asked. "" where nothing was, or torch is older.
+// "mkldnn.matmul=bf16 cuda.conv=tf32": what was asked for, the caller that asked. "" where nothing was, or torch is
+// older.
 std::string fp32_precision();
 
 // Makes it as such a text has it. What is so already is not touched; what this torch does not take stays as it is.

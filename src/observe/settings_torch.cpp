@@ -62,7 +62,7 @@ void apply(const Settings& settings) {
     } else if (name == "flush_denormal") {
       context.setFlushDenormal(on);
     } else if (!at::hasCUDA()) {
-      continue;  // what follows is told, and put back, where there is CUDA
+      continue;  // what follows is reported, and put back, where there is CUDA
     } else if (name == "cudnn") {
       context.setUserEnabledCuDNN(on);
     } else if (name == "cudnn_benchmark") {

@@ -67,7 +67,7 @@ void TapeRecorder::copy_input(capture::StorageId id, std::int64_t begin, std::in
   known.copied = true;
   if (!hold(id) || !within_limit(static_cast<std::size_t>(end - begin))) return;
   raw_.storages[id].begin = static_cast<std::uint64_t>(begin);
-  copy_bytes(known.held, begin, end, &raw_.storages[id].bytes);  // what could not be had is a gap: the linker tells it
+  copy_bytes(known.held, begin, end, &raw_.storages[id].bytes);  // what could not be had is a gap: the linker says it
 }
 
 namespace {
@@ -98,7 +98,7 @@ void TapeRecorder::exchange(const at::RecordFunction& fn) {
   }
 }
 
-// Nobody knows what is in this memory: it goes onto the tape when it is read next.
+// Nothing knows what is in this memory: it goes onto the tape when it is read next.
 void TapeRecorder::lose(capture::StorageId id) {
   known_[id].allocation = record::kNone;
   known_[id].state = Known::kFresh;
@@ -127,7 +127,7 @@ void TapeRecorder::fill(capture::StorageId id) {
     out.var(id);
     out.var(0);
     out.text({static_cast<const char*>(data), size_bytes});
-    // The same bytes again may be written as well. Whoever has it as a NumPy array has locked its size.
+    // The same bytes again may be written as well. The caller that has it as a NumPy array has locked its size.
     const bool unwritten = known.allocation != record::kNone && sum == known.handed_out && known.held->resizable();
     out.var(unwritten ? std::uint64_t{known.allocation} + 1 : 0);
     ++events_;
@@ -234,7 +234,7 @@ void TapeRecorder::write(const TapeUse& use, bool overwrites_all) {
     known.state = Known::kInput;
     raw.is_input = true;
     copy_input(use.storage, 0, static_cast<std::int64_t>(raw.size_bytes));
-    known.held.reset();  // never the last one: whoever calls the operator has it
+    known.held.reset();  // never the last one: the caller that calls the operator has it
   }
 }
 
@@ -336,7 +336,7 @@ void TapeRecorder::leave_out(capture::StorageId id, c10::function_ref<bool(const
 }
 
 void TapeRecorder::finish_inputs() {
-  std::size_t wanted = 0;  // told before anything is copied
+  std::size_t wanted = 0;  // reported before anything is copied
   for (const Known& known : known_) {
     if (known.state == Known::kInput && !known.copied && known.end > known.begin)
       wanted += static_cast<std::size_t>(known.end - known.begin);

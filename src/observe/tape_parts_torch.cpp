@@ -72,11 +72,11 @@ bool picked_rows(c10::ArrayRef<c10::IValue> inputs, int picked_by, std::vector<B
   if (!marks && numbers.numel() > static_cast<std::int64_t>(kMostParts)) return false;
   std::vector<std::int64_t> rows;
   const std::int64_t size = table.size(along);
-  const bool told = marks                                ? add_marked(numbers, size, &rows)
-                    : numbers.scalar_type() == at::kLong ? add_rows<std::int64_t>(numbers, size, &rows)
-                    : numbers.scalar_type() == at::kInt  ? add_rows<std::int32_t>(numbers, size, &rows)
-                                                         : false;
-  if (!told) return false;
+  const bool reported = marks                                ? add_marked(numbers, size, &rows)
+                        : numbers.scalar_type() == at::kLong ? add_rows<std::int64_t>(numbers, size, &rows)
+                        : numbers.scalar_type() == at::kInt  ? add_rows<std::int32_t>(numbers, size, &rows)
+                                                             : false;
+  if (!reported) return false;
   std::int64_t last = 0;  // element of a row
   for (std::int64_t d = 0; d < table.dim(); ++d) last += d == along ? 0 : (table.size(d) - 1) * table.stride(d);
   const auto item = static_cast<std::int64_t>(table.element_size());

@@ -14,7 +14,7 @@ namespace finitude::observe {
 int picked_by(std::string_view op);
 
 // The bytes of the storage that a call of an operator which picks rows reads of its first argument. False: they cannot
-// be told, or are many; the whole is read then. Reads the numbers, calls no operator; only of those on the CPU.
+// be reported, or are many; the whole is read then. Reads the numbers, calls no operator; only of those on the CPU.
 bool picked_rows(c10::ArrayRef<c10::IValue> inputs, int picked_by, std::vector<capture::ByteRange>* rows);
 
 // In order and apart, those close to each other as one.

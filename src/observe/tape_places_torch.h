@@ -16,7 +16,7 @@
 
 namespace finitude::observe {
 
-// A call of a backward node is told by the line of the forward call that made the node, unless the program's
+// A call of a backward node is reported by the line of the forward call that made the node, unless the program's
 // own code (a custom Function) made the call. Any thread; no lock is held while frames are read, for which the
 // GIL may be needed.
 class TapePlaces {
@@ -26,7 +26,7 @@ class TapePlaces {
     bool of_backward = false;
   };
 
-  // null: no lines are told. The places outlive this.
+  // null: no lines are reported. The places outlive this.
   void start(const Places* places);
   Where now(const at::RecordFunction& fn);
   void begin_node(const at::RecordFunction& fn);

@@ -195,7 +195,7 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::on_start(const at::RecordFunc
     }
     return recorder.start_op(fn, recorder.every_step_ ? TapePlaces::Where{} : recorder.places_.now(fn));
   } catch (...) {
-    get().full_ = true;  // a guest never throws into its host; the tape is told to have a gap
+    get().full_ = true;  // a guest never throws into its host; the tape says that it has a gap
     return nullptr;
   }
 }
@@ -226,9 +226,9 @@ const TapeRecorder::Op& TapeRecorder::op_of(const at::RecordFunction& fn) {
 }
 
 void TapeRecorder::refuse(const Op& op) {
-  constexpr std::size_t kMaxTold = 8;
+  constexpr std::size_t kMaxReported = 8;
   auto& refused = raw_.refused;
-  if (refused.size() < kMaxTold && std::find(refused.begin(), refused.end(), op.name) == refused.end())
+  if (refused.size() < kMaxReported && std::find(refused.begin(), refused.end(), op.name) == refused.end())
     refused.push_back(op.name);
 }
 
@@ -389,12 +389,12 @@ void TapeRecorder::end_op(const at::RecordFunction& fn, Context* context) {
   const auto storage = [&](c10::StorageImpl& s) { return see(s); };
   const auto generator = [](const at::Generator&) { return std::int64_t{-1}; };
   const TapeNames names{storage, generator};
-  bool told = results.size() >= op.num_returns;
-  const std::size_t count = told ? op.num_returns : 0;
+  bool reported = results.size() >= op.num_returns;
+  const std::size_t count = reported ? op.num_returns : 0;
   out.var(count);
-  for (std::size_t i = results.size() - count; told && i < results.size(); ++i)
-    told = write_value(results[i], i, names, out, shown);
-  if (told) {
+  for (std::size_t i = results.size() - count; reported && i < results.size(); ++i)
+    reported = write_value(results[i], i, names, out, shown);
+  if (reported) {
     bool only_views = true;
     for (const TapeUse& use : shown) {
       Known& known = known_[use.storage];
@@ -415,7 +415,7 @@ void TapeRecorder::end_op(const at::RecordFunction& fn, Context* context) {
       }
     }
   }
-  if (!told) refuse(op);
+  if (!reported) refuse(op);
   bool drew = context->drops || (op.random && op.dropout < 0 && context->drawn.empty());
   for (const std::int64_t number : context->drawn) {
     drew = drew || moved(number);
@@ -424,14 +424,14 @@ void TapeRecorder::end_op(const at::RecordFunction& fn, Context* context) {
   capture::WireWriter event(&raw_.events);
   event.u8(static_cast<std::uint8_t>(capture::RawEvent::kEnd));
   event.var(context->number);
-  event.u8(told);
-  if (told) {
+  event.u8(reported);
+  if (reported) {
     event.raw(written.data(), written.size());
   } else {
     event.var(0);
   }
   ++events_;
-  if (told && drew) keep_drawn(shown, context->uses, op.writes);
+  if (reported && drew) keep_drawn(shown, context->uses, op.writes);
 }
 
 }  // namespace finitude::observe

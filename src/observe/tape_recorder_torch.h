@@ -33,14 +33,14 @@ class TapeRecorder {
 
   // Begins a new tape. start(), stop(), take() and clear() belong to one thread.
   // max_bytes: of inputs that may be copied; a step that reads more leaves a tape with a gap.
-  // places: where the calls come from is told by it; null: it is not told.
-  // every_step: it goes on until a step is bad, and restart() begins each; what a step reads is not held where it is
-  // more than max_bytes. Lines are not told then: the trace taken along has them.
+  // places: where the calls come from is reported by it; null: it is not reported.
+  // every_step: it continues until a step is bad, and restart() begins each; what a step reads is not held where it is
+  // more than max_bytes. Lines are not reported then: the trace taken along has them.
   void start(std::size_t max_bytes, const Places* places, bool every_step = false);
   void restart();                        // a new tape, which begins here
   void pause(bool on) { paused_ = on; }  // nothing is recorded from here on until it is set back
   void stop();
-  void seal();  // stops, and copies what was read: the program goes on and may write it
+  void seal();  // stops, and copies what was read: the program continues and may write it
   void clear();
   bool on() const { return on_; }
   bool has_any() const { return !raw_.events.empty(); }  // while off
@@ -51,7 +51,7 @@ class TapeRecorder {
   // is not asked for.
   bool add_outcome(const std::string& kind, const std::string& name, const at::Tensor& tensor,
                    bool with_values = true) noexcept;
-  // Where the default generator of the CPU stands now goes onto the tape, whether it has moved or not: the number of
+  // Where the default generator of the CPU is now goes onto the tape, whether it has moved or not: the number of
   // that entry among those of generators.
   std::size_t note_random();
   // Does the step read this tensor's memory, as it was before the step or as an operator on the tape made it?
@@ -67,11 +67,11 @@ class TapeRecorder {
   // The tape without the content of inputs that `later` says true of, and of those that are larger than kMaxKept bytes.
   static constexpr std::size_t kMaxKept = std::size_t{1} << 20;
   capture::RawTape take_template(c10::function_ref<bool(const c10::StorageImpl&)> later, std::vector<Input>* inputs);
-  // The number that a storage has on the tape in hand; kNoStorage: it is not on it.
+  // The number that a storage has on the tape at hand; kNoStorage: it is not on it.
   capture::StorageId number_of(const c10::StorageImpl* storage);
 
  private:
-  static constexpr std::size_t kLarge = 65536;  // bytes of an input of which the parts are told that are read
+  static constexpr std::size_t kLarge = 65536;  // bytes of an input of which the parts are reported that are read
   struct Op;
   struct Known {
     enum State : std::uint8_t {
@@ -106,7 +106,7 @@ class TapeRecorder {
   void random_before(std::int64_t generator);
   void random_after(std::int64_t generator);
   bool moved(std::int64_t generator);
-  // The default generator of the device that a call computes on; -1: there is none that can be told.
+  // The default generator of the device that a call computes on; -1: there is none that can be reported.
   std::int64_t default_generator(c10::ArrayRef<TapeUse> uses, c10::ArrayRef<c10::IValue> inputs);
   std::uint8_t device_number(const c10::Device& device);
   void keep_drawn(c10::ArrayRef<TapeUse> results, c10::ArrayRef<TapeUse> arguments, std::uint64_t writes);

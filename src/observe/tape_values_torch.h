@@ -30,7 +30,7 @@ struct TapeNames {
 };
 
 // False where a value has no place on a tape: memory that cannot be copied (is_recorded_device), a wrapper of
-// torch.func, a subclass, a symbolic size. Sparse COO tensors are told by their parts. `arg` goes into the uses.
+// torch.func, a subclass, a symbolic size. Sparse COO tensors are reported by their parts. `arg` goes into the uses.
 bool write_value(const c10::IValue& value, std::size_t arg, const TapeNames& names, capture::WireWriter& out,
                  c10::SmallVectorImpl<TapeUse>& uses);
 

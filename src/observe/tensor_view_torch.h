@@ -17,7 +17,7 @@ struct TensorView {
   c10::IntArrayRef sizes, strides;
   std::int64_t numel = 0;
   bool contiguous = false;
-  bool batched = false;    // vmap hides a dimension of it from whoever calls an op
+  bool batched = false;    // vmap hides a dimension of it from the caller that calls an op
   bool on_device = false;  // in memory that the host cannot read as it is
   bool ordinary = false;   // wrapped in nothing, conjugated or negated by no flag
 };

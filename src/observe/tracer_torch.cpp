@@ -106,7 +106,7 @@ void Tracer::start(const Places* places, bool sketch, const Bound& bound) {
   sketch_ = sketch;
   paused_ = false;
   places_ = places;
-  nodes_tell_backward_ = places != nullptr && places->nodes_tell_backward;
+  nodes_report_backward_ = places != nullptr && places->nodes_report_backward;
   sink_.start();
   handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&Tracer::on_start, &Tracer::on_end)
                                       .needsInputs(true)
@@ -200,7 +200,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   context->info = &info;
   context->is_node = is_node;
   context->nested = !open_ops.empty();
-  const bool moves = info.may_view && info.writes == 0;  // views compute nothing: their output tells all
+  const bool moves = info.may_view && info.writes == 0;  // views compute nothing: their output says all
   // The memory that the op is going to write, and so all that lies in it. Only schemas of aten can be taken at their
   // word.
   std::vector<const void*> changing;

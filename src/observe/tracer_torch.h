@@ -22,11 +22,11 @@ namespace finitude::observe {
 
 // Where in the user's code are we? Implemented by the bindings (takes the GIL itself if need be).
 struct Places {
-  // Equal bytes, within one trace: the same place. False: no place can be told.
+  // Equal bytes, within one trace: the same place. False: no place can be reported.
   bool (*key)(std::string* bytes);
   bool (*tell)(record::Stack* stack);  // which is empty
-  // Nobody calls set_backward_stack(): where backward was called from is where its first node runs.
-  bool nodes_tell_backward = false;
+  // Nothing calls set_backward_stack(): where backward was called from is where its first node runs.
+  bool nodes_report_backward = false;
 };
 
 // One per process, leaked on purpose: callbacks may outlive main. Costs nothing while off (no callback is installed).
@@ -46,11 +46,11 @@ class Tracer {
   void stop();  // the trace stays until clear()
   // Nothing is traced from here on until it is set back; what has begun may still end.
   void pause(bool on) { paused_ = on; }
-  bool sketches() const { return sketch_; }  // the trace in hand, and those to come until the next start()
+  bool sketches() const { return sketch_; }  // the trace at hand, and those to come until the next start()
   void clear();
   bool on() const { return sink_.on(); }
   std::size_t num_ops() const { return sink_.num_ops(); }
-  bool is_whole() const { return sink_.dropped() == 0; }  // nothing is missing from the trace in hand
+  bool is_whole() const { return sink_.dropped() == 0; }  // nothing is missing from the trace at hand
 
   // The values of the step as it begins (their memory is scanned later, when an op reads it).
   void name_storage(const c10::TensorImpl& tensor, record::Origin origin, const std::string& name);
@@ -94,7 +94,7 @@ class Tracer {
   record::EventSink sink_;
   KnownHealth known_;
   std::atomic<const Places*> places_ = nullptr;
-  std::atomic<bool> nodes_tell_backward_ = false, sketch_ = false, paused_ = false;
+  std::atomic<bool> nodes_report_backward_ = false, sketch_ = false, paused_ = false;
   std::atomic<bool> others_write_ =
       false;  // values of other ranks come into memory unseen, also into buffers that no operator is given
   std::atomic<std::uint64_t> until_ops_ = 0, until_read_bytes_ = 0;  // of effort()

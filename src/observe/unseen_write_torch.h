@@ -53,7 +53,7 @@ struct UnseenWrite {
   std::size_t size_bytes = 0;          // of the copy
 };
 UnseenWrite unseen_write(const at::Tensor& tensor, const record::SeenTensor& seen, const sense::Health& before);
-// The op that stands for it in the trace, right before its reader.
+// The op that represents it in the trace, right before its reader.
 record::BeginOp begin_of(const UnseenWrite& write, const record::Op& reader, std::uint64_t generation);
 
 }  // namespace finitude::observe

@@ -32,9 +32,10 @@ bool holds_values(PyObject* object) {
 
 // The one attribute of floating point among those that __tensor_flatten__ names. New reference, or null.
 PyObject* name_in(PyObject* object) {
-  PyObject* told = PyObject_CallMethod(object, "__tensor_flatten__", nullptr);
-  PyObject* names =
-      told != nullptr && PyTuple_Check(told) && PyTuple_GET_SIZE(told) == 2 ? PyTuple_GET_ITEM(told, 0) : nullptr;
+  PyObject* reported = PyObject_CallMethod(object, "__tensor_flatten__", nullptr);
+  PyObject* names = reported != nullptr && PyTuple_Check(reported) && PyTuple_GET_SIZE(reported) == 2
+                        ? PyTuple_GET_ITEM(reported, 0)
+                        : nullptr;
   PyObject* list = names != nullptr ? PySequence_List(names) : nullptr;
   PyObject* found = nullptr;
   int count = 0;
@@ -50,7 +51,7 @@ PyObject* name_in(PyObject* object) {
   if (count != 1) Py_CLEAR(found);
   if (found != nullptr) PyUnicode_InternInPlace(&found);
   Py_XDECREF(list);
-  Py_XDECREF(told);
+  Py_XDECREF(reported);
   PyErr_Clear();
   return found;
 }

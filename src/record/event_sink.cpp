@@ -66,7 +66,7 @@ EventSink::Token EventSink::begin(BeginOp&& begun) {
   }
   const auto id = static_cast<OpId>(trace_.ops.size());
   Op& op = begun.op;
-  // What a thread is inside of, and where it is, may have been told to a trace that is gone by now.
+  // What a thread is inside of, and where it is, may have been passed to a trace that is gone by now.
   const bool same = begun.generation == generation_.load(std::memory_order_relaxed);
   for (OpId* outer : {&op.parent, &op.node}) {
     if (!same || *outer >= id) *outer = kNone;

@@ -40,7 +40,7 @@ struct EndOp {
   std::vector<std::pair<std::size_t, TensorUse>> inputs;  // by index: looked at once more
   std::vector<NodeKey> makes;
   std::vector<ScalarUse> scalars;  // what was learnt of them at the end
-  std::optional<Phase> phase;      // where the end tells better than the beginning
+  std::optional<Phase> phase;      // where the end says better than the beginning
   bool is_view = false, failed = false, captured = false;
 };
 

@@ -47,7 +47,7 @@ void given_as_handed_on(Op& wait) {
 }
 
 // What they are given to write into holds whatever lay there before, bad values of an earlier step perhaps. Where it is
-// as it was, the call is not over: what comes is seen by whoever reads it next.
+// as it was, the call is not over: what comes is seen by the caller that reads it next.
 void leave_out_leftovers(Op& op) {
   for (TensorUse& in : op.inputs) {
     if (in.health.ok() || !readable(in) || !only_written(op, in)) continue;

@@ -1,5 +1,5 @@
-// What collective operations write, told of when it is seen: they may go on after their call has ended, so that what
-// their tensors hold at its end is, by chance, from before or from after.
+// What collective operations write, reported of when it is seen: they may continue after their call has ended, so that
+// what their tensors hold at its end is, by chance, from before or from after.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 namespace finitude::record {
 
 // Follows one trace as it is gathered. A tensor of a collective that was finite at the end of its call and is not when
-// it is looked at next, with no write in between, is told as an output of the collective. What lay in one that it only
-// writes is no value of its own. A backend may bring what it got out of a buffer of its own, by operators inside of the
-// call, on a thread of its own, or when the call is waited for: such an op is part of the collective, and is left
-// without inputs and outputs. Not for several threads at a time.
+// it is looked at next, with no write in between, is reported as an output of the collective. What lay in one that it
+// only writes is no value of its own. A backend may bring what it got out of a buffer of its own, by operators inside
+// of the call, on a thread of its own, or when the call is waited for: such an op is part of the collective, and is
+// left without inputs and outputs. Not for several threads at a time.
 class LateWrites {
  public:
   // An op with what it was given; `ops` has no more of it yet.
@@ -30,7 +30,7 @@ class LateWrites {
   struct Open {
     OpId op;
     std::int64_t begin, end;      // bytes of the storage
-    std::uint32_t input, output;  // of the op: where this tensor stands; kNone: not there
+    std::uint32_t input, output;  // of the op: where this tensor is; kNone: not there
   };
   void open(const Op& op, OpId id, const TensorUse& use, std::uint32_t input, std::uint32_t output);
   void written(OpId by, const TensorUse& use);

@@ -20,7 +20,7 @@ inline bool range_gives_values_away(const sense::Health& h) noexcept {
 
 inline void leave_range_out(sense::Health& h) noexcept { h.min = h.max = h.absmax = h.sum_sq = 0; }
 
-// Numbers that are not zero have no range of zeros: that is one which was left out.
+// Numbers that are not zero have no range of zeros: that is one which was skipped.
 inline bool has_range(const sense::Health& h) noexcept { return h.min != 0 || h.max != 0 || h.finite() == h.zero; }
 
 }  // namespace finitude::record

@@ -35,7 +35,7 @@ constexpr std::uint32_t loss_scale_flags(float scale) noexcept {
 }
 constexpr float loss_scale(std::uint32_t flags) noexcept { return std::bit_cast<float>(flags & 0xffff0000u); }
 
-// What the training thread knows of one step. Doubles may be NaN or Inf: that is what they are here to tell.
+// What the training thread knows of one step. Doubles may be NaN or Inf: that is what they are here to say.
 struct StepRecord {
   std::uint64_t step = 0;       // of this optimizer
   std::uint32_t optimizer = 0;  // its ordinal

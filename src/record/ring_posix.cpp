@@ -63,7 +63,7 @@ struct File {
 void RingWriter::refuse(const char* what, int error) noexcept {
   try {
     why_ = std::string(what) + ": " + text_of(error);
-  } catch (...) {  // no memory for the words; on_file() still tells
+  } catch (...) {  // no memory for the words; on_file() still says
   }
 }
 

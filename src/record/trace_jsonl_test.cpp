@@ -73,7 +73,7 @@ TEST(TraceJsonl, RoundTripsEverything) {
   // The second writing can differ from the first only where reading lost or changed something that is
   // written;
   EXPECT_EQ(to_jsonl(back), text);
-  // and the fields themselves, so that nothing is left out of both.
+  // and the fields themselves, so that nothing is skipped of both.
   ASSERT_EQ(back.ops.size(), 3u);
   for (std::size_t i = 0; i < 3; ++i) {
     const Op &a = trace.ops[i], &b = back.ops[i];

@@ -5,7 +5,7 @@
 
 namespace finitude::record {
 
-// The name of the op that stands in a trace for such a write: right before the op that found it. It reads what the
+// The name of the op that is in a trace for such a write: right before the op that found it. It reads what the
 // memory held and writes what it holds.
 inline constexpr std::string_view kUnseenWrite = "memory::unseen_write";
 

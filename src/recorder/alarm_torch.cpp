@@ -214,7 +214,7 @@ json alarm_of_written(const Watched& watched, decide::Policy policy, std::size_t
   return alarm;
 }
 
-void tell_action(json& alarm, decide::Action action, bool applied) {
+void report_action(json& alarm, decide::Action action, bool applied) {
   const bool was_damaged = !applied && alarm["weights"] == "damaged";  // by a step before this one
   alarm["action"] = decide::ends(action)                 ? was_damaged ? "stopped before the optimizer" : "stopped"
                     : applied || !decide::vetoes(action) ? "reported, the step is applied"

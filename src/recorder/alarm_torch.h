@@ -28,7 +28,7 @@ nlohmann::json alarm_at_start(const Watched& watched, const Buffers& buffers, de
 nlohmann::json alarm_of_written(const Watched& watched, decide::Policy policy, std::size_t index, double loss);
 
 // What was done about it, into the alarm. applied: the optimizer has stepped or will.
-void tell_action(nlohmann::json& alarm, decide::Action action, bool applied);
+void report_action(nlohmann::json& alarm, decide::Action action, bool applied);
 
 // capsule.json of it.
 nlohmann::json about_capsule(const nlohmann::json& alarm, const Document& document, bool redact);

@@ -1,5 +1,6 @@
 // The buffers of every model that a recorder watches. A step of one optimizer runs through the models of others (a
-// generator's step through the discriminator), so they are copied, judged and put back all together, whoever steps.
+// generator's step through the discriminator), so they are copied, judged and put back all together, the caller that
+// steps.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,12 +19,12 @@ struct Buffer {
   std::string name;
   at::Tensor tensor;
   std::uint32_t owner = 0;  // ordinal of the optimizer that it was named with
-  bool had_nan = false;     // at the last step that was good, or that was told of
+  bool had_nan = false;     // at the last step that was good, or that was reported of
 };
 
 class Buffers {
  public:
-  // Of tensors no reference is kept. A name that another model's buffer has already is told apart by its owner.
+  // Of tensors no reference is kept. A name that another model's buffer has already is reported apart by its owner.
   void add(std::uint32_t owner, const NamedTensors& named);
   void forget(std::uint32_t owner);
 
@@ -33,7 +34,7 @@ class Buffers {
   void put_back() noexcept { copies_.restore(); }
   // Holds one NaN that held none at the last good step?
   bool turned_nan() noexcept;
-  // A step was told of: what holds NaN from here on is not news.
+  // A step was reported of: what holds NaN from here on is not news.
   void settle() noexcept;
 
   // Those that are still there.

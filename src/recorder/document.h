@@ -23,13 +23,13 @@ class Document {
   void add_alarm(nlohmann::json alarm);
   // What came of a capsule that an alarm names as pending. why_not: empty where it is there.
   void settle_capsule(const std::string& folder, const std::string& why_not);
-  // This alarm as it stands now: what has come of its capsule meanwhile.
+  // This alarm as it is now: what has come of its capsule meanwhile.
   nlohmann::json settled(const nlohmann::json& alarm) const;
   void add_advisory(const std::string& kind, std::uint64_t step, const std::string& text);
   void not_watched(const std::string& what);  // each once
 
   nlohmann::json whole(const Counters& counters) const;
-  // With this alarm alone, as it is told when it happens.
+  // With this alarm alone, as it is reported when it happens.
   nlohmann::json of_alarm(const nlohmann::json& alarm, const Counters& counters) const;
   // The line that a run ends with. place: of report.json, or empty.
   std::string closing_line(const Counters& counters, const std::string& place) const;

@@ -30,7 +30,7 @@ std::string carried_gradient(const Watched& watched, const std::vector<Loss>& lo
 }
 
 // The second run came out finite. carried: see above.
-void tell_finite(json& alarm, const RunFacts& first, const RunFacts& second, const std::string& carried) {
+void report_finite(json& alarm, const RunFacts& first, const RunFacts& second, const std::string& carried) {
   json& cause = alarm["cause"];
   if (!carried.empty()) {
     alarm["rerun_text"] = "closure: it came out finite, with gradients that began without what they held before";
@@ -75,7 +75,7 @@ void tell_finite(json& alarm, const RunFacts& first, const RunFacts& second, con
 
 // What was born before the step began, in a parameter that was finite when it was read last: the optimizer wrote it, or
 // the program.
-void tell_written_before(Watched& watched, json& alarm) {
+void report_written_before(Watched& watched, json& alarm) {
   if (alarm["births"].empty()) return;
   json& birth = alarm["births"][0];
   if (birth["phase"] != "state" || alarm["cause"]["class"] != "corrupted-state") return;
@@ -164,7 +164,8 @@ void Engine::explain(Watched& watched, json& alarm, const Again& again) {
   run.end(returned);
   const bool same = why.empty() && run.bits() == first;
   if (why.empty() && !same && !run.failed_again()) {
-    tell_finite(alarm, facts, facts_of(run.losses(), returned, inputs_again_, watched, buffers_, generators_), carried);
+    report_finite(alarm, facts, facts_of(run.losses(), returned, inputs_again_, watched, buffers_, generators_),
+                  carried);
     return;
   }
   if (!why.empty()) {
@@ -185,7 +186,7 @@ void Engine::explain(Watched& watched, json& alarm, const Again& again) {
   } else {
     alarm["cause"]["text"] = "the second run shows no operator that made it";
   }
-  tell_written_before(watched, alarm);
+  report_written_before(watched, alarm);
   if (keeps && options_.capsule_max_bytes != 0) write_capsule(watched, alarm, run);
 }
 

@@ -52,7 +52,7 @@ void Engine::write_capsule(Watched& watched, json& alarm, SecondRun& run) {
   const std::uint64_t step = alarm["step"].get<std::uint64_t>();
   json about = about_capsule(alarm, document_, options_.redact);
   const bool beside =
-      options_.on_alarm == OnAlarm::kSkip || options_.on_alarm == OnAlarm::kWarn;  // training goes on meanwhile
+      options_.on_alarm == OnAlarm::kSkip || options_.on_alarm == OnAlarm::kWarn;  // training continues meanwhile
   const std::string why =
       beside ? run.keep_beside(path, std::move(about), options_) : run.keep(path, std::move(about), options_);
   if (!why.empty()) {
@@ -95,11 +95,11 @@ void Engine::settle_capsules() {
 
 void Engine::finish_capsules() {
   const auto began = std::chrono::steady_clock::now();
-  bool told = false;
+  bool reported = false;
   for (settle_capsules(); !pending_.empty(); settle_capsules()) {
     if (!capture::CapsuleQueue::get().wait(0.05)) {
-      if (told || std::chrono::steady_clock::now() - began < kQuiet) continue;
-      told = true;
+      if (reported || std::chrono::steady_clock::now() - began < kQuiet) continue;
+      reported = true;
       say("finitude: finishing the capsule of step " + std::to_string(pending_.begin()->second) + "\n");
       continue;
     }
@@ -128,9 +128,9 @@ Status Engine::write_reports() {
   return status.ok() ? further : status;
 }
 
-void Engine::tell_unwritten(const Status& status) {
-  if (status.ok() || told_unwritten_) return;
-  told_unwritten_ = true;
+void Engine::report_unwritten(const Status& status) {
+  if (status.ok() || reported_unwritten_) return;
+  reported_unwritten_ = true;
   say("finitude: warning: " + status.why() + "\n");
 }
 
@@ -151,7 +151,7 @@ Status Engine::finish() {
   safely([&] {
     finish_capsules();
     status = write_reports();
-    tell_unwritten(status);
+    report_unwritten(status);
     std::error_code error;
     const std::string place = !folder_.empty() ? folder_ + "/report.json" : options_.report;
     const std::string relative = place.empty() ? "" : std::filesystem::relative(place, error).string();

@@ -31,7 +31,8 @@ decide::Policy policy_of(OnAlarm word) {
 bool is_switched_on(const RecorderOptions& options) {
   bool on = options.on;
   // A word that cannot be understood is the business of options_from_environment().
-  if (const Result<RecorderOptions> told = options_from_environment(options); told.ok()) on = on && told->on;
+  if (const Result<RecorderOptions> reported = options_from_environment(options); reported.ok())
+    on = on && reported->on;
   return on;
 }
 
@@ -147,8 +148,8 @@ void Engine::begin(Watched& watched, bool* bad_at_start, StepResult* result) {
 }
 
 void Engine::look(Watched& watched, const at::Tensor& returned, StepResult* result, bool written_only) {
-  const bool is_told = !losses_.empty() && losses_.back().tensor == returned.unsafeGetTensorImpl();
-  if (returned.defined() && !is_told) losses_.push_back(look_at_loss(returned));
+  const bool is_reported = !losses_.empty() && losses_.back().tensor == returned.unsafeGetTensorImpl();
+  if (returned.defined() && !is_reported) losses_.push_back(look_at_loss(returned));
   watched.look_at_gradients(written_only);
   counters_.gradients_scanned += watched.gradients_read();
   if (!losses_.empty()) result->loss = losses_.back().value;
@@ -362,7 +363,7 @@ decide::Action Engine::act(Watched& watched, json alarm, const Again& again, Ste
   result->alarm = true;
   result->applied = stepped == Stepped::kAlready || (stepped == Stepped::kNotYet && !decide::vetoes(action));
   if (result->applied && !harmless) alarm["weights"] = "damaged";
-  tell_action(alarm, action, result->applied);
+  report_action(alarm, action, result->applied);
   if (stepped == Stepped::kAlready && action == decide::Action::kSkip)
     alarm["action"] = "reported, the step is applied";
   if (stepped == Stepped::kThrown) alarm["action"] = "the program's own exception";
@@ -373,7 +374,7 @@ decide::Action Engine::act(Watched& watched, json alarm, const Again& again, Ste
   safely([&] {
     document_.add_alarm(alarm);
     // A program that stops here need not come to finish().
-    tell_unwritten(write_reports());
+    report_unwritten(write_reports());
     say(show::terminal(document_.of_alarm(document_.settled(alarm), counters_), {}));
   });
   return action;

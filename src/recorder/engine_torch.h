@@ -66,7 +66,7 @@ class Engine {
   // The closure, or the optimizer that calls it, has thrown: what there is to see of it, an alarm or nothing. True: an
   // alarm for which the policy leaves the step out.
   bool look_at_thrown(Watched& watched, const char* what);
-  // Where the optimizer stands when something is bad: it can be kept from the step, it has stepped, or its step was
+  // Where the optimizer is when something is bad: it can be kept from the step, it has stepped, or its step was
   // thrown out of.
   enum class Stepped { kNotYet, kAlready, kThrown };
   // What there is to run again, and what it came to. Null, or empty: cannot be run again.
@@ -87,7 +87,7 @@ class Engine {
   void say_left_behind(const std::vector<capture::LeftBehind>& left) const noexcept;
   void finish_capsules();
   Status write_reports();
-  void tell_unwritten(const Status& status);  // once
+  void report_unwritten(const Status& status);  // once
   void say(const std::string& text) const noexcept;
 
   const RecorderOptions options_;
@@ -105,7 +105,7 @@ class Engine {
   SecondRun* again_ = nullptr;                    // while a closure runs a second time
   std::map<std::string, std::uint64_t> pending_;  // folder of a capsule that is being written -> its step
   std::string folder_, no_folder_;                // the latter: why there is none
-  bool on_, told_unwritten_ = false, finished_ = false;
+  bool on_, reported_unwritten_ = false, finished_ = false;
   bool inside_ = false;  // a step is open
 };
 

@@ -27,7 +27,7 @@ Result<std::string> make_folder(const std::string& runs, const std::string& prog
 // A name in the folder that is not taken: step-000412, step-000412-2 ...
 std::string free_name(const std::string& folder, const std::string& name);
 
-// Under a temporary name first: whoever reads it meanwhile sees the old file or the new one.
+// Under a temporary name first: the caller that reads it meanwhile sees the old file or the new one.
 Status write_file(const std::string& path, std::string_view bytes);
 
 }  // namespace finitude::recorder

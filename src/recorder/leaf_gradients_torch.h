@@ -16,7 +16,7 @@ class LeafGradients {
   // known already nothing changes.
   void set_aside(const at::Tensor& leaf, bool was_there);
   // The same for every leaf that a backward from this loss accumulates into, and that is not known. Of those it is not
-  // told what they held as the step began: a gradient that is there now was there then.
+  // reported what they held as the step began: a gradient that is there now was there then.
   void set_aside_below(const at::Tensor& loss);
   // Each leaf has the tensor again that it had, which nothing has written meanwhile.
   void put_back();

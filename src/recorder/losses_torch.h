@@ -12,7 +12,7 @@
 namespace finitude::recorder {
 
 struct Loss {
-  const c10::TensorImpl* tensor = nullptr;  // to tell one from another; not to be looked into
+  const c10::TensorImpl* tensor = nullptr;  // to distinguish one from another; not to be looked into
   double value = 0;                         // of one element; NaN or Inf where some element of several is
   bool bad = false;
   std::string unread;  // where it lies, if its values cannot be read

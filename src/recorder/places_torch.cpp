@@ -64,7 +64,7 @@ bool tell(record::Stack* stack) {
     for (std::size_t i = 0; c.lines != nullptr && i < count; ++i) {
       const CodeAddress address = c.code.locate(addresses[i]);
       const auto& found = c.lines->at(address.file, address.offset);
-      // Of code that tells no line it is the callers that do: theirs is not the line that called the operator.
+      // Of code that says no line it is the callers that do: theirs is not the line that called the operator.
       if (found.empty() && frames->empty()) break;
       for (record::Frame frame : found) {
         if (is_library(frame.file)) continue;
@@ -102,7 +102,7 @@ void end_places() noexcept {
 }
 
 const observe::Places& places() noexcept {
-  static constexpr observe::Places both{&key, &tell, /*nodes_tell_backward=*/true};
+  static constexpr observe::Places both{&key, &tell, /*nodes_report_backward=*/true};
   return both;
 }
 

@@ -12,7 +12,7 @@
 namespace finitude {
 namespace {
 
-// As AlwaysBad, but its loss is finite: of each kind a step is run again where training goes on.
+// As AlwaysBad, but its loss is finite: of each kind a step is run again where training continues.
 struct BadGradient {
   at::Tensor w = at::ones({3}).requires_grad_();
   torch::optim::SGD sgd{std::vector<at::Tensor>{w}, torch::optim::SGDOptions(0.1)};
@@ -92,7 +92,7 @@ TEST_F(RecorderTest, WhereTrainingGoesOnACapsuleIsWrittenBesideIt) {
     EXPECT_EQ(entry.path().string().find(".partial-"), std::string::npos) << entry.path();
 }
 
-TEST_F(RecorderTest, WhatBecameOfOneThatCouldNotBeWrittenIsTold) {
+TEST_F(RecorderTest, WhatBecameOfOneThatCouldNotBeWrittenIsReported) {
   RecorderOptions skips = options();
   skips.on_alarm = OnAlarm::kSkip;
   std::string said;

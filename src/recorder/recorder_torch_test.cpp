@@ -251,7 +251,7 @@ TEST_F(RecorderTest, ABackwardBirthIsAtTheLineOfItsForward) {
   EXPECT_EQ(alarm.births[0].forward.module, "all.root");
 }
 
-TEST_F(RecorderTest, BadDataIsToldFromBadArithmetic) {
+TEST_F(RecorderTest, BadDataIsReportedFromBadArithmetic) {
   const at::Tensor w = at::ones({3}).requires_grad_();
   torch::optim::SGD sgd(std::vector<at::Tensor>{w}, torch::optim::SGDOptions(0.1));
   Recorder recorder(options());

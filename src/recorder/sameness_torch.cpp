@@ -80,15 +80,15 @@ Sameness compare(const RunFacts& first, const RunFacts& second, std::string* wha
   if (first.graph != 0 && second.graph != 0 && first.graph != second.graph) return other("it called other operators");
   if (first.generators != second.generators) return other("it drew other random numbers");
   if (first.values.size() != second.values.size()) return other("it has other losses, inputs or gradients");
-  bool told = false;
+  bool reported = false;
   for (std::size_t i = 0; i < first.values.size(); ++i) {
     const auto &before = first.values[i], &now = second.values[i];
     if (before.name != now.name) return other("it has other losses, inputs or gradients");
     if (!before.finite) continue;
     if (before.sum != now.sum) return other(before.name + ", which was finite, has other bits");
-    told |= before.telling;
+    reported |= before.telling;
   }
-  return told ? Sameness::kSame : Sameness::kUnknown;
+  return reported ? Sameness::kSame : Sameness::kUnknown;
 }
 
 }  // namespace finitude::recorder

@@ -35,8 +35,8 @@ struct RunFacts {
 RunFacts facts_of(const std::vector<Loss>& losses, const at::Tensor& returned, const NamedInputs& inputs,
                   const Watched& watched, const Buffers& buffers, const Generators& generators);
 
-// To be told of a second run that came out finite. kSame: whatever was finite in the first run has the same bits, and
-// there was something that depends on the data. kOther: `what` says which differs. kUnknown: there was nothing to
+// To be reported of a second run that came out finite. kSame: whatever was finite in the first run has the same bits,
+// and there was something that depends on the data. kOther: `what` says which differs. kUnknown: there was nothing to
 // compare.
 enum class Sameness : std::uint8_t { kSame, kOther, kUnknown };
 Sameness compare(const RunFacts& first, const RunFacts& second, std::string* what);

@@ -1,4 +1,4 @@
-// An optimizer that searches along a line calls its closure itself (LBFGS). To leave out such a step, what it has
+// An optimizer that searches along a line calls its closure itself (LBFGS). To skip such a step, what it has
 // written is put back.
 #pragma once
 

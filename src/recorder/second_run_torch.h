@@ -32,7 +32,7 @@ class SecondRun {
   // first_loss: what the closure returned in the first run. others: optimizers whose gradients it may have written as
   // well.
   bool begin(const Options& options, const at::Tensor& first_loss, const std::vector<std::unique_ptr<Watched>>& others);
-  // A loss that the closure tells of, as its backward begins.
+  // A loss that the closure reports, as its backward begins.
   void begin_loss(const at::Tensor& tensor);
   // It is over. `returned`: what the closure did; undefined where it threw.
   void end(const at::Tensor& returned);
@@ -44,7 +44,7 @@ class SecondRun {
   nlohmann::json analyse(const explain::StepHistory& history, double seconds);
   // What was taped, as a capsule. Why not, or empty.
   std::string keep(const std::string& folder, nlohmann::json about, const RecorderOptions& options);
-  // The same by capture::CapsuleQueue, which tells what came of it: replay::keep_tape_beside.
+  // The same by capture::CapsuleQueue, which says what came of it: replay::keep_tape_beside.
   std::string keep_beside(const std::string& folder, nlohmann::json about, const RecorderOptions& options);
 
   void put_back() noexcept;

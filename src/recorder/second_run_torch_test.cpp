@@ -20,29 +20,29 @@ struct Two {
 };
 
 TEST_F(RecorderTest, TheSecondRunAddsToNoGradientOfOthers) {
-  for (const bool told : {false, true}) {  // by Recorder::loss, or as what the closure returns
+  for (const bool reported : {false, true}) {  // by Recorder::loss, or as what the closure returns
     Two two;
     Recorder recorder(options(OnAlarm::kSkip));
     recorder.watch(two.first, {{"a", two.a}});
-    if (told) recorder.watch(two.second, {{"b", two.b}});
+    if (reported) recorder.watch(two.second, {{"b", two.b}});
     two.b.mutable_grad() = at::ones({3});
     const at::Tensor gradient = two.b.grad();
     at::Tensor left[2];
     const StepResult result = recorder.step(two.first, [&] {
       two.first.zero_grad();
       at::Tensor part = (two.frozen * two.b).sum(), loss = at::sqrt(-two.a).sum() + (two.a * two.b).sum();
-      if (told) recorder.loss(part);
-      if (told) part.backward();
+      if (reported) recorder.loss(part);
+      if (reported) part.backward();
       loss.backward();
       if (!recorder.running_again()) left[0] = two.b.grad().clone();
-      if (!recorder.running_again() && told) left[1] = two.frozen.grad().clone();
+      if (!recorder.running_again() && reported) left[1] = two.frozen.grad().clone();
       return loss;
     });
     EXPECT_FALSE(result.applied);
     EXPECT_EQ(alarm_of(recorder).rerun, "persistent");
     EXPECT_TRUE(gradient.is_same(two.b.grad()));
     EXPECT_TRUE(at::equal(left[0], two.b.grad()));
-    if (told) {
+    if (reported) {
       EXPECT_TRUE(at::equal(left[1], two.frozen.grad()));
     }
   }
@@ -86,7 +86,7 @@ TEST_F(RecorderTest, ALeftOutStepLeavesTheBuffersOfOtherModelsAlone) {
   EXPECT_EQ(report->alarms[1].sink_name, "optimizer 1: norm.running_mean");
 }
 
-TEST_F(RecorderTest, ABufferThatTurnsNaNBetweenStepsIsToldOnce) {
+TEST_F(RecorderTest, ABufferThatTurnsNaNBetweenStepsIsReportedOnce) {
   Net net;
   torch::optim::SGD sgd(net.parameters(), torch::optim::SGDOptions(0.01));
   Recorder recorder(options(OnAlarm::kSkip));
@@ -181,7 +181,7 @@ TEST_F(RecorderTest, WhereNothingCanBeComparedNothingIsClaimed) {
   EXPECT_NE(alarm.cause.text.find("the input x held 3 NaN"), std::string::npos) << alarm.cause.text;
 }
 
-TEST_F(RecorderTest, AGradientThatWasBadBeforeTheClosureIsToldAsThat) {
+TEST_F(RecorderTest, AGradientThatWasBadBeforeTheClosureIsReportedAsThat) {
   const at::Tensor w = at::ones({3}).requires_grad_();
   torch::optim::SGD sgd(std::vector<at::Tensor>{w}, torch::optim::SGDOptions(0.1));
   Recorder recorder(options());
@@ -212,7 +212,7 @@ class Ruining : public torch::optim::SGD {
   int steps = 0;
 };
 
-TEST_F(RecorderTest, WhatWasWrittenBeforeTheStepIsToldByWhoWroteIt) {
+TEST_F(RecorderTest, WhatWasWrittenBeforeTheStepIsReportedByWhoWroteIt) {
   for (const bool by_program : {false, true}) {
     const at::Tensor w = at::ones({2, 3}).requires_grad_(), v = at::ones({3}).requires_grad_();
     Ruining optimizer(std::vector<at::Tensor>{w, v}, torch::optim::SGDOptions(0.01));

@@ -203,7 +203,7 @@ TEST_F(RecorderTest, ThreadsWithRecordersOfTheirOwnDoNotMix) {
     EXPECT_TRUE(same_bits({alone.a, alone.b}, {worker->a, worker->b}));
   }
   EXPECT_EQ(healthy.recorder.report()->outcome, "clean");
-  EXPECT_TRUE(failing.recorder.finish().ok());  // training went on: its capsule is written beside it
+  EXPECT_TRUE(failing.recorder.finish().ok());  // training continued: its capsule is written beside it
   const Alarm alarm = alarm_of(failing.recorder);
   EXPECT_EQ(alarm.step, kBad);
   EXPECT_EQ(alarm.rerun, "persistent");

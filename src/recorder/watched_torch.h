@@ -104,7 +104,7 @@ class Watched {
   std::unordered_map<const c10::TensorImpl*, std::string> names_;
   std::vector<std::string> generators_;
   struct Had {
-    const c10::TensorImpl* gradient = nullptr;  // to tell one from another; not to be looked into
+    const c10::TensorImpl* gradient = nullptr;  // to distinguish one from another; not to be looked into
     std::uint32_t version = 0;
     bool clean = false, bad = false;          // it is as the last step left it: finite, or not
     std::optional<observe::WeakTensor> held;  // bad: the gradient, as another may come to lie at the same address

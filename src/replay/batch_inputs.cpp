@@ -84,7 +84,7 @@ class Search {
       if (entry.kind == Entry::kCall) call(i, entry);
     }
     // Beside what a loader gave, a permutation of it is no sample: with one row of that replaced, another sample is
-    // left out.
+    // skipped.
     for (auto& [rows, inputs] : found_)
       if (std::ranges::any_of(inputs, &BatchInput::loaded))
         std::erase_if(inputs, [](const BatchInput& input) { return input.as_index && !input.loaded; });
@@ -162,7 +162,7 @@ class Search {
   std::int64_t rows_first(const TensorRef& t, const Entry& entry) const {
     const std::int64_t rows = t.sizes.empty() ? 0 : t.sizes[0];
     if (trace_ == nullptr || entry.traced >= trace_->ops.size()) return rows;
-    // The trace counts bytes from elsewhere than the tape: only the shape tells which of the arguments it is.
+    // The trace counts bytes from elsewhere than the tape: only the shape says which of the arguments it is.
     const auto& uses = trace_->ops[entry.traced].inputs;
     const auto use = std::find_if(uses.begin(), uses.end(), [&](const record::TensorUse& u) {
       return u.shape == t.sizes && u.storage != record::kNone;

@@ -109,7 +109,7 @@ TEST(BatchInputs, ABatchThatTheStepItselfPutTogetherIsOne) {
   EXPECT_EQ(found.at(2)[0].row_bytes, 12u);
 }
 
-// x[order]: with one row of a permutation replaced, another sample is left out.
+// x[order]: with one row of a permutation replaced, another sample is skipped.
 TEST(BatchInputs, AnIndexIsNoneBesideWhatALoaderGave) {
   for (const bool loaded : {true, false}) {
     Tape t;

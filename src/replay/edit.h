@@ -16,7 +16,7 @@ namespace finitude::replay {
 // argument. Exactly one of the kinds:
 //   clamp      elements of `arg` below `min` or above `max` become that
 //   replace    elements of `arg` equal to `from` become `to` (Inf and NaN match themselves)
-//   leave out  elements of the (first) result that are not finite become `to`, and where the derivative is not finite
+//   skip  elements of the (first) result that are not finite become `to`, and where the derivative is not finite
 //              of a finite incoming gradient, no gradient flows: as if torch.where had chosen before and after
 //   in dtype   nothing of single calls: the whole step is computed in another format
 struct Edit {
@@ -95,7 +95,7 @@ struct FillTrial {
 // A call that makes NaN of zeros, 0 / 0: the replaced zeros, from which both operands are computed.
 struct Beside {
   record::OpId call = record::kNone;
-  Edit zeros;                       // of all that read the zeros; `to` is filled in by whoever asks
+  Edit zeros;                       // of all that read the zeros; `to` is filled in by the caller that asks
   bool below = true, above = true;  // sides of zero on which such values lie
   bool uneven = false;              // each zero is replaced by a different value, up to twice as large
 };
@@ -121,7 +121,7 @@ class StepLab {
   // Takes no longer than `seconds`, but for two replays.
   virtual FillTrial filled(double seconds) = 0;
   // On the weights that the last update of the optimizer would have led to, had it been `share` of what it was: 0 takes
-  // it back. Does not run, and says why, where what the optimizer keeps does not tell that update.
+  // it back. Does not run, and says why, where what the optimizer keeps does not say that update.
   virtual StepTrial after_share_of_update(double share) = 0;
   // Size of that update over the size of the weights before it: the median over the weights; 0: not known.
   virtual double size_of_update() { return 0; }

@@ -25,7 +25,7 @@ bool same_view(const TensorRef& a, const TensorRef& b) {
          a.strides == b.strides;
 }
 
-// Laid out like the tensor that it stands for, where that has no overlap.
+// Laid out like the tensor that it represents, where that has no overlap.
 at::Tensor like(const at::Tensor& original, const at::Tensor& values) {
   if (!original.is_non_overlapping_and_dense()) return values.contiguous();
   at::Tensor out = at::empty_strided(original.sizes(), original.strides(), original.options());
@@ -214,11 +214,11 @@ bool EditedStep::after(const PlayedCall& call) {
   const auto site = sites_.site_at.find(call.index);
   if (site != sites_.site_at.end() && edit_.kind == Edit::Kind::kLeaveOut) {
     // Of several results the first is the value, the others are notes for backward.
-    std::vector<at::Tensor> told = told_by(call);
-    if (!told.empty() && is_float(told.front())) {
-      const at::Tensor bad = at::isfinite(told.front()).logical_not();
+    std::vector<at::Tensor> reported = reported_by(call);
+    if (!reported.empty() && is_float(reported.front())) {
+      const at::Tensor bad = at::isfinite(reported.front()).logical_not();
       changed_ = changed_ || bad.any().item<bool>();
-      told.front().masked_fill_(bad, edit_.to);
+      reported.front().masked_fill_(bad, edit_.to);
     }
   }
   if (const auto found = sites_.node_at.find(call.index);

@@ -16,7 +16,7 @@
 
 namespace finitude::replay {
 
-// "loss", "gradient of head.weight": how a result of a step is told of.
+// "loss", "gradient of head.weight": how a result of a step is reported of.
 std::string outcome_name(const capture::Outcome& outcome);
 
 class EditedStep : public PlayObserver {

@@ -24,7 +24,7 @@ struct JudgedCall {
 // sample the batch is made of copies of one healthy sample, and of the original ones by halves, until those are left
 // that bring the failure back. The tape is played for each try.
 //
-// Where other samples would make other shapes (what a mask takes out of the batch), the whole step cannot tell; then
+// Where other samples would make other shapes (what a mask takes out of the batch), the whole step cannot say; then
 // the tape is played up to the birth only, and that call's result is judged. So it is from the start where the step has
 // micro- batches: their samples have the same numbers, and only those of the birth's batch reach it.
 //

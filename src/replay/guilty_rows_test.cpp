@@ -29,7 +29,7 @@ TEST(GuiltyRows, EachThatFailsAloneIsFoundInFewTries) {
   EXPECT_LE(tries, 2 * 2 * 10);
 }
 
-TEST(GuiltyRows, ThoseThatFailOnlyTogetherAreToldTogether) {
+TEST(GuiltyRows, ThoseThatFailOnlyTogetherAreReportedTogether) {
   GuiltyRows out;
   bisect([](const Rows& kept) { return has(kept, 1) && has(kept, 6); }, all(8), 32, kForever, &out);
   EXPECT_TRUE(out.together);

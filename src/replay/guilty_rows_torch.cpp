@@ -29,7 +29,7 @@ using capture::Tape;
 
 constexpr std::size_t kMostGuilty = 32;
 constexpr std::size_t kMostFillers = 4;
-constexpr std::size_t kMostToldElements = 8;
+constexpr std::size_t kMostReportedElements = 8;
 constexpr std::size_t kMostElements = std::size_t{1} << 20;  // of one sample
 constexpr std::size_t kMostSizes = 3;  // numbers of rows that are taken for that of the batch, one after the other
 
@@ -177,12 +177,12 @@ GuiltyRows search(const Tape& tape, std::int64_t rows, const Inputs& inputs, con
     RowChange change(inputs, keep, filler, birth);
     const Played played = play(tape, PlayOptions(), &change);
     ++out.replays;
-    const bool told = !birth || change.bad().has_value();
+    const bool reported = !birth || change.bad().has_value();
     if (why.empty())
-      why = !played.why_not.empty() || told
+      why = !played.why_not.empty() || reported
                 ? played.why_not
                 : "the record of the step does not hold that operation";  // other samples may need other shapes
-    return !played.why_not.empty() || !told || (birth ? *change.bad() : failed(played));
+    return !played.why_not.empty() || !reported || (birth ? *change.bad() : failed(played));
   };
   std::optional<std::int64_t> filler;
   for (const std::int64_t row : fillers(rows, spare)) {
@@ -244,12 +244,12 @@ GuiltyRows search_sizes(const Tape& tape, const Sizes& sizes, const std::vector<
   for (std::size_t i = 0; i < sizes.size() && i < kMostSizes && has_time(); ++i) {
     GuiltyRows found = search(tape, sizes[i].first, sizes[i].second, spare, birth, has_time);
     found.replays += i == 0 ? 0 : best.replays;
-    const bool told = found.ran && !found.guilty.empty();
-    if (i == 0 || told)
+    const bool reported = found.ran && !found.guilty.empty();
+    if (i == 0 || reported)
       best = std::move(found);
     else
       best.replays = found.replays;
-    if (told && !best.together) break;
+    if (reported && !best.together) break;
   }
   return best;
 }
@@ -308,8 +308,8 @@ void find_elements(const Tape& tape, const Inputs& inputs, const std::optional<J
   std::vector<std::int64_t> all(total), rest;
   std::iota(all.begin(), all.end(), std::int64_t{0});
   GuiltyRows found;
-  bisect(fails, all, kMostToldElements, has_time, &found);
-  if (found.more || found.guilty.empty() || found.guilty.size() > kMostToldElements || found.guilty.size() == total)
+  bisect(fails, all, kMostReportedElements, has_time, &found);
+  if (found.more || found.guilty.empty() || found.guilty.size() > kMostReportedElements || found.guilty.size() == total)
     return;
   std::sort(found.guilty.begin(), found.guilty.end());
   std::set_difference(all.begin(), all.end(), found.guilty.begin(), found.guilty.end(), std::back_inserter(rest));

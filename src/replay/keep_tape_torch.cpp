@@ -9,7 +9,7 @@
 #include "replay/tape_player.h"
 
 namespace finitude::replay {
-void tell_sources(capture::Tape& tape, const LineText& line) {
+void report_sources(capture::Tape& tape, const LineText& line) {
   if (!line) return;
   for (capture::Place& place : tape.places) place.source = line(place.file, place.line);
 }
@@ -23,14 +23,14 @@ bool prepare(capture::Tape& tape, nlohmann::json& about, bool redact, std::uint6
     *why_not = tape.gaps.front();
     return false;
   }
-  if (!redact) tell_sources(tape, line);
+  if (!redact) report_sources(tape, line);
   if (!redact) capture::keep_parts(tape);  // what is replayed is what is written
   if (const std::string* autocast = tape.setting("autocast")) about["flags"]["autocast"] = *autocast;
   about["replay"] = "not tried";
   return capture::capsule_bytes(tape) - tape.statistics.size() <= replay_below;
 }
 
-std::string told_of_folder(const std::string& why_not) { return why_not.empty() ? "" : "its folder " + why_not; }
+std::string reported_of_folder(const std::string& why_not) { return why_not.empty() ? "" : "its folder " + why_not; }
 
 }  // namespace
 
@@ -43,7 +43,7 @@ Kept keep_tape(capture::Tape tape, const std::string& folder, nlohmann::json abo
     if (!kept.why_not.empty()) return kept;
     if (tries) about["replay"] = outcome_of(play(tape, {}));
     kept.replayed = about["replay"];
-    kept.why_not = told_of_folder(
+    kept.why_not = reported_of_folder(
         capture::write_capsule(folder, std::move(tape), std::move(about), options, std::move(start)).why());
   } catch (const std::exception& e) {
     kept.why_not = e.what();
@@ -64,7 +64,7 @@ std::string keep_tape_beside(capture::Tape tape, const KeptBeside& beside, nlohm
     const bool at_once =
         tries && (tape.devices.size() > 1 || options.redact || (beside.replay_here && beside.player.empty()));
     if (at_once) about["replay"] = job.replayed = outcome_of(play(tape, {}));
-    why_not = told_of_folder(
+    why_not = reported_of_folder(
         capture::draft_capsule(std::move(tape), std::move(about), options, std::move(start), &job.draft).why());
     if (!why_not.empty()) return why_not;
     job.draft.let_go_of_start();

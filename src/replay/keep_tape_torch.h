@@ -14,8 +14,8 @@ namespace finitude::replay {
 // The text of a line of the program; empty where it is not known. Called from the thread that asks.
 using LineText = std::function<std::string(const std::string& file, std::uint32_t line)>;
 
-// The text of each line that calls on the tape come from. null: none is told.
-void tell_sources(capture::Tape& tape, const LineText& line);
+// The text of each line that calls on the tape come from. null: none is reported.
+void report_sources(capture::Tape& tape, const LineText& line);
 
 struct Kept {
   std::string why_not;   // empty: it is written
@@ -40,7 +40,7 @@ struct KeptBeside {
 
 // The same beside the program: it is waited only until `start` is copied, and until what capsules before this one hold
 // in memory is within options.max_bytes, or until it is interrupted. It is written and replayed by
-// capture::CapsuleQueue, which tells how that came out. A step that used other devices than the CPU is replayed here,
+// capture::CapsuleQueue, which says how that came out. A step that used other devices than the CPU is replayed here,
 // before; so is what is redacted. Why nothing is written, or empty.
 std::string keep_tape_beside(capture::Tape tape, const KeptBeside& beside, nlohmann::json about,
                              const capture::CapsuleOptions& options, std::uint64_t replay_below, const LineText& line,

@@ -91,20 +91,20 @@ double epsilon_of(const at::Tensor& t) {
   }
 }
 
-std::vector<at::Tensor> told_by(const PlayedCall& call) {
-  std::vector<at::Tensor> told;
-  if (record::allocates(call.schema.name())) return told;  // other bytes every time
+std::vector<at::Tensor> reported_by(const PlayedCall& call) {
+  std::vector<at::Tensor> reported;
+  if (record::allocates(call.schema.name())) return reported;  // other bytes every time
   const auto add = [&](const at::Tensor& t) {
     if (!t.defined()) return;
-    const bool known = std::any_of(told.begin(), told.end(), [&](const at::Tensor& other) {
+    const bool known = std::any_of(reported.begin(), reported.end(), [&](const at::Tensor& other) {
       return other.unsafeGetTensorImpl() == t.unsafeGetTensorImpl() ||
              (!t.is_sparse() && !other.is_sparse() && other.is_alias_of(t) && other.sizes() == t.sizes());
     });
-    if (!known) told.push_back(t);
+    if (!known) reported.push_back(t);
   };
   for (const NamedTensor& t : tensors_of(call.schema.returns(), call.results)) add(t.tensor);
   for (const NamedTensor& t : written_of(call.schema, call.arguments)) add(t.tensor);
-  return told;
+  return reported;
 }
 
 void KeptValues::note_rows(const at::Tensor& t) {
@@ -159,7 +159,7 @@ bool KeptValues::after(const PlayedCall& call) {
   }
   if (read_bad_.contains(call.index) || !decided_.empty()) undo_decisions(call);
   auto& kept = values_[call.index];
-  for (const at::Tensor& t : told_by(call)) {
+  for (const at::Tensor& t : reported_by(call)) {
     // Of several results the first is the value, the others are notes for backward.
     if (of_node || (of_site && kept.empty())) note_rows(t);
     bytes_ += static_cast<std::size_t>(t.numel()) * t.element_size();
@@ -202,7 +202,7 @@ void KeptValues::note_noise_of_outcome(std::size_t index, const at::Tensor& tens
 
 void KeptValues::note_noise(const PlayedCall& call) {
   const auto kept = values_.find(call.index);
-  const std::vector<at::Tensor> now = told_by(call);
+  const std::vector<at::Tensor> now = reported_by(call);
   if (kept == values_.end() || kept->second.size() != now.size()) return;
   std::vector<at::Tensor>& noise = noise_[call.index];
   noise.resize(now.size());
@@ -276,7 +276,7 @@ KeptValues::Comparison KeptValues::compare(const PlayedCall& call, bool of_spare
   Comparison out;
   const auto kept = values_.find(call.index);
   if (kept == values_.end()) return out;
-  const std::vector<at::Tensor> now = told_by(call);
+  const std::vector<at::Tensor> now = reported_by(call);
   if (now.size() != kept->second.size()) {
     out.why = "another number of results";
     return out;

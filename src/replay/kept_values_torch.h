@@ -21,11 +21,11 @@ namespace finitude::replay {
 double epsilon_of(const at::Tensor& tensor);
 
 // The tensors that a call gave and wrote, each once; none of a call that only allocates.
-std::vector<at::Tensor> told_by(const PlayedCall& call);
+std::vector<at::Tensor> reported_by(const PlayedCall& call);
 
 // Copies what the calls that an edit reaches give and write in the unchanged step, and notes the rows that the
 // birth touched: those in which the edited calls or their nodes have a value that is not finite. A finite value that a
-// pointwise call makes of NaN tells nothing of the sound step (the sign of NaN is 0, no comparison with it holds): it
+// pointwise call makes of NaN says nothing of the sound step (the sign of NaN is 0, no comparison with it holds): it
 // counts as NaN, and so does in this replay what is made of it.
 class KeptValues : public PlayObserver {
  public:

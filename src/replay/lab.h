@@ -21,7 +21,7 @@ struct Variant {
          replace_to = 0;  // elements of arg equal to `from` become `to` (NaN and Inf match themselves)
   std::string scale_arg;
   double scale = 1;                     // arg * scale
-  std::vector<std::int64_t> drop_rows;  // rows (dimension 0) left out of every tensor that has as many rows as
+  std::vector<std::int64_t> drop_rows;  // rows (dimension 0) skipped of every tensor that has as many rows as
   std::int64_t rows = -1;               // this, or, where none has, as the first tensor
   bool again = false;                   // unchanged: does it do the same?
   bool by_parts = false;  // by plain operators in the place of the fused one; does not run where none are known

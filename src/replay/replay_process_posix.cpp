@@ -103,7 +103,7 @@ bool wait_for(pid_t process, const std::atomic<bool>* cancelled, std::string* wh
   for (auto pause = 1ms;; pause = std::min(pause * 2, std::chrono::milliseconds(20))) {
     int status = 0;
     const pid_t found = waitpid(process, &status, WNOHANG);
-    // The program may wait for any child of its process, and have been told of this one, or of none at all.
+    // The program may wait for any child of its process, and have been reported of this one, or of none at all.
     if (found == process || (found < 0 && errno == ECHILD)) return true;
     const bool late = std::chrono::steady_clock::now() > until, over = cancelled != nullptr && *cancelled;
     if (late || over) {

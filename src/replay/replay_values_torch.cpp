@@ -94,7 +94,7 @@ class SeeAgain : public PlayObserver {
     const Entry& entry = tape_.entries[index];
     learn(entry.number, storage.unsafeGetStorageImpl());
     if (entry.traced >= trace_.ops.size()) return;
-    // Nobody wrote it since it was handed out: that is what the call gave. In the replay it gave something else.
+    // Nothing wrote it since it was handed out: that is what the call gave. In the replay it gave something else.
     auto uses = trace_.ops[entry.traced].outputs;
     for (record::TensorUse& use : uses) look(use);
     unwritten_[entry.traced] = std::move(uses);
@@ -210,7 +210,7 @@ class SeeAgain : public PlayObserver {
     for (record::TensorUse& use : op.inputs) look(use);
   }
 
-  // As it is in the replay now; nothing is told where that memory is gone, or is yet to be made.
+  // As it is in the replay now; nothing is reported where that memory is gone, or is yet to be made.
   void look(record::TensorUse& use) {
     const auto dtype = scalar_type(use.dtype);
     if (!dtype || use.begin == use.end || use.storage >= storage_of_.size() || use.health.numel != 0) return;
@@ -252,7 +252,7 @@ class SeeAgain : public PlayObserver {
 
 }  // namespace
 
-void tell_lines(const record::Trace& trace, capture::Tape* tape) {
+void report_lines(const record::Trace& trace, capture::Tape* tape) {
   std::map<std::pair<std::string, std::uint32_t>, std::uint32_t> numbers;
   for (std::uint32_t i = 0; i < tape->places.size(); ++i)
     numbers.try_emplace({tape->places[i].file, tape->places[i].line}, i);

@@ -10,7 +10,7 @@
 namespace finitude::replay {
 
 // The lines of the program that calls on the tape come from, which the trace knows, go onto the tape.
-void tell_lines(const record::Trace& trace, capture::Tape* tape);
+void report_lines(const record::Trace& trace, capture::Tape* tape);
 
 // Fills in the health of what the ops of `trace` read and wrote, and has `tracer`, which is off, keep the calls that
 // made something bad. trace and tape were taken along with each other in this process; the trace is a sketch

@@ -14,7 +14,7 @@ struct Restored {
   std::size_t entry = 0, call = 0;  // indices into Tape::entries
 };
 
-// Plays the tape and tells which of these entries, which set that generator, are of that kind.
+// Plays the tape and says which of these entries, which set that generator, are of that kind.
 std::vector<Restored> find_restored(const capture::Tape& tape, const std::vector<std::size_t>& entries);
 
 // Plays the tape, whose step began with another state, and puts into those entries what the generator is put back to in

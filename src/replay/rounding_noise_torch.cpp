@@ -30,7 +30,7 @@ bool RoundingNoise::after(const PlayedCall& call) {
   const double coarsest = before_.coarsest();
   if (!gives_views(call.schema)) {
     std::size_t salt = call.index * 40503 + static_cast<std::size_t>(pattern_) * 97;
-    for (const at::Tensor& t : told_by(call)) {
+    for (const at::Tensor& t : reported_by(call)) {
       const bool plain = t.is_floating_point() && t.layout() == c10::kStrided && t.is_non_overlapping_and_dense();
       if (plain && t.element_size() > 1 && epsilon_of(t) == coarsest) disturb(t, ++salt);
     }

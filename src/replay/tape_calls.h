@@ -1,4 +1,4 @@
-// Words for the calls of a tape: which one is meant by a word, and how one is told.
+// Words for the calls of a tape: which one is meant by a word, and how one is reported.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ using Say = std::function<void(std::string_view)>;
 // "aten::add.Tensor"; of an entry that is no call, what it does.
 std::string call_name(const capture::Tape& tape, std::size_t index);
 // "  train.py:12  loss = torch.log(p)", with "backward of" before it where it is the line of the forward call;
-// empty where the tape does not tell.
+// empty where the tape does not say.
 std::string place_of(const capture::Tape& tape, std::size_t index);
 
 // Gives memory that holds whatever was there.

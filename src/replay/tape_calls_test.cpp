@@ -25,7 +25,7 @@ TEST(TapeCalls, OfOneNameAreCounted) {
   EXPECT_EQ(find_call(tape, "mul", &why), 2u);
 }
 
-TEST(TapeCalls, ThatAreNotThereAreTold) {
+TEST(TapeCalls, ThatAreNotThereAreReported) {
   const Tape tape = capture::sample_tape();
   for (const auto& [word, said] :
        {std::pair("0", ", no call"), std::pair("17", "the last number of the step is 3"),
@@ -37,7 +37,7 @@ TEST(TapeCalls, ThatAreNotThereAreTold) {
   }
 }
 
-TEST(TapeCalls, AreToldWithTheirLine) {
+TEST(TapeCalls, AreReportedWithTheirLine) {
   Tape tape = capture::sample_tape_with_notes();
   EXPECT_EQ(call_name(tape, 2), "aten::mul.Tensor");
   EXPECT_EQ(place_of(tape, 2), "  model.py:7");

@@ -38,10 +38,11 @@ void list(const std::vector<std::string>& names, const std::string& what, std::s
 
 }  // namespace
 
-Told compare_dtypes(const std::string& dtype, const std::vector<NamedTensor>& usual,
-                    const std::vector<NamedTensor>& changed, const Played& played) {
-  Told told;
-  for (const auto& [name, why] : played.as_recorded) told.text += "computed as recorded: " + name + " (" + why + ")\n";
+Reported compare_dtypes(const std::string& dtype, const std::vector<NamedTensor>& usual,
+                        const std::vector<NamedTensor>& changed, const Played& played) {
+  Reported reported;
+  for (const auto& [name, why] : played.as_recorded)
+    reported.text += "computed as recorded: " + name + " (" + why + ")\n";
   std::vector<std::string> both, only_then, only_now;
   double worst = 0, worst_relative = 0;
   std::string where;
@@ -57,27 +58,27 @@ Told compare_dtypes(const std::string& dtype, const std::vector<NamedTensor>& us
       where = usual[i].name;
     }
   }
-  list(both, "non-finite in " + dtype + " too:", &told.text);
-  list(only_then, "finite in " + dtype + ":", &told.text);
-  list(only_now, "non-finite only in " + dtype + ":", &told.text);
+  list(both, "non-finite in " + dtype + " too:", &reported.text);
+  list(only_then, "finite in " + dtype + ":", &reported.text);
+  list(only_now, "non-finite only in " + dtype + ":", &reported.text);
   if (changed.empty()) {
-    told.text += "computed in " + dtype + ", but there is nothing on the tape to compare with\n";
-    told.code = 4;
-    return told;
+    reported.text += "computed in " + dtype + ", but there is nothing on the tape to compare with\n";
+    reported.code = 4;
+    return reported;
   }
   const bool same = only_then.empty() && only_now.empty();
   char line[200];
   std::snprintf(line, sizeof line, ": %zu of %zu results are non-finite; ", both.size() + only_now.size(),
                 changed.size());
-  told.text += dtype + (same ? ", the same results are non-finite" : ", other results are non-finite") + line;
+  reported.text += dtype + (same ? ", the same results are non-finite" : ", other results are non-finite") + line;
   if (where.empty()) {  // NaN on both sides is equal to nothing, and no difference either
-    told.text += "no number is finite on both sides, so that none can be compared\n";
+    reported.text += "no number is finite on both sides, so that none can be compared\n";
   } else {
     std::snprintf(line, sizeof line, "largest difference %.3g (%.3g of the largest value) in ", worst, worst_relative);
-    told.text += line + where + "\n";
+    reported.text += line + where + "\n";
   }
-  told.code = same ? 0 : 1;
-  return told;
+  reported.code = same ? 0 : 1;
+  return reported;
 }
 
 }  // namespace finitude::replay

@@ -11,7 +11,7 @@ namespace finitude::replay {
 
 // usual, changed: the outcomes of both replays, in the same order. The code is 0 where the same results are
 // non-finite.
-Told compare_dtypes(const std::string& dtype, const std::vector<NamedTensor>& usual,
-                    const std::vector<NamedTensor>& changed, const Played& played);
+Reported compare_dtypes(const std::string& dtype, const std::vector<NamedTensor>& usual,
+                        const std::vector<NamedTensor>& changed, const Played& played);
 
 }  // namespace finitude::replay

@@ -82,7 +82,7 @@ DeviceMap map_devices(const capture::Tape& tape, const std::string& wanted) {
   return map;
 }
 
-std::string tell_devices(const capture::Tape& tape, const DeviceMap& map, bool asked_for) {
+std::string report_devices(const capture::Tape& tape, const DeviceMap& map, bool asked_for) {
   std::string text;
   if (map.elsewhere) {
     text = "recorded on " + map.recorded + ", replayed on " + spoken(map.target);

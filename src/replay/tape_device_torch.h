@@ -1,4 +1,4 @@
-// Where a tape is played: which device stands for each of those that it was recorded on.
+// Where a tape is played: which device represents each of those that it was recorded on.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -33,6 +33,6 @@ DeviceMap map_devices(const capture::Tape& tape, const std::string& wanted);
 bool has_device(std::string_view type);
 
 // "" where nothing is to be said. What a reader has to know of a replay on another device than the recording.
-std::string tell_devices(const capture::Tape& tape, const DeviceMap& map, bool asked_for);
+std::string report_devices(const capture::Tape& tape, const DeviceMap& map, bool asked_for);
 
 }  // namespace finitude::replay

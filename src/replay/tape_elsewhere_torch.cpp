@@ -156,14 +156,14 @@ std::vector<std::string> only_there(const Tape& tape, const DeviceMap& map,
   if (map.target != "cpu") return found;  // what a GPU does not have is computed on the CPU
   std::string type(capture::device_type(map.recorded));
   std::transform(type.begin(), type.end(), type.begin(), [](unsigned char c) { return std::toupper(c); });
-  std::vector<bool> told(operators.size(), false);
+  std::vector<bool> reported(operators.size(), false);
   for (std::size_t i = 0; i < tape.entries.size(); ++i) {
     const Entry& e = tape.entries[i];
-    if (e.kind != Entry::kCall || e.number >= operators.size() || told[e.number]) continue;
+    if (e.kind != Entry::kCall || e.number >= operators.size() || reported[e.number]) continue;
     if (is_here(operators[e.number], map) || device_form(tape.operators[e.number].name) != nullptr ||
         results_are_recorded(tape, i))
       continue;
-    told[e.number] = true;
+    reported[e.number] = true;
     found.push_back(tape.operators[e.number].name + " (exists on " + type + " only)");
   }
   return found;

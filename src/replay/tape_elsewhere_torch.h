@@ -1,4 +1,4 @@
-// A step of one type of device played on another: which calls need no operator, and what stands for operators that are
+// A step of one type of device played on another: which calls need no operator, and what represents operators that are
 // not there.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace finitude::replay {
 
-// All that the call gave or drew stands on the tape right behind it.
+// All that the call gave or drew is on the tape right behind it.
 bool results_are_recorded(const capture::Tape& tape, std::size_t index);
 
 // The operator has a kernel for the device that the step is played on.
@@ -22,7 +22,7 @@ bool is_here(const c10::OperatorHandle& op, const DeviceMap& map);
 
 // Every result of the operator, in its order, by operations that every device has: what later calls read of them (a
 // log-sum-exp, the gates of a cell) is what a form of theirs, or they themselves, want. Empty: not in this case, call
-// the operator. Throws where it cannot be told.
+// the operator. Throws where it cannot be reported.
 using DeviceForm = torch::jit::Stack (*)(const PlainCall&);
 DeviceForm device_form(std::string_view op);  // null: there is none
 

@@ -1,6 +1,6 @@
 // Kernels that take the integers of an argument for granted and read or write outside of memory where these are wrong.
-// Whoever calls an operator with values that no training made (another row tried, a tape from elsewhere) looks at them
-// first.
+// The caller that calls an operator with values that no training made (another row tried, a tape from elsewhere) looks
+// at them first.
 #pragma once
 
 #include <ATen/core/function_schema.h>

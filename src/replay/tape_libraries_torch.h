@@ -12,7 +12,7 @@ namespace finitude::replay {
 void allow_what_registers(const std::function<void()>& load, std::vector<std::string>* namespaces);
 
 // Loads shared libraries for as long as the process lives; their constructors run. Only paths that a person named may
-// come here, never what stands in a recording. Empty, or why one cannot be loaded. One thread at a time.
+// come here, never what is in a recording. Empty, or why one cannot be loaded. One thread at a time.
 std::string load_operators(const std::vector<std::string>& paths, std::vector<std::string>* namespaces);
 
 }  // namespace finitude::replay

@@ -16,7 +16,7 @@ std::string python_text(std::string_view text);
 std::string python_dtype(c10::ScalarType dtype);
 // The values as nested lists; strides do not show. Not for sparse tensors.
 std::string python_list(const at::Tensor& tensor);
-// An argument that is no tensor. The type says what a number stands for: dtype, layout, memory format.
+// An argument that is no tensor. The type says what a number represents: dtype, layout, memory format.
 std::string python_scalar(const c10::IValue& value, const c10::Argument& argument);
 // A name that Python takes: "self", "from_".
 std::string python_name(const std::string& name);

@@ -215,7 +215,7 @@ void TapeMemory::set_on_host(bool on) {
   hosts_.clear();
 }
 
-// What a tape says of sizes is bounded by nothing; memory that is not there is told.
+// What a tape says of sizes is bounded by nothing; memory that is not there is reported.
 c10::Storage TapeMemory::blank(StorageId id) const {
   const auto size_bytes = static_cast<std::size_t>(tape_.storages[id].size_bytes);
   return new_storage_on(device_of(id),
@@ -238,7 +238,7 @@ at::Tensor TapeMemory::tensor(const Value& value) {
                   indices.size(1) == values.size(0) &&
                   indices.size(0) + values.dim() - 1 == static_cast<std::int64_t>(value.sizes.size()),
               "the tape has a sparse tensor whose parts do not fit");
-  // Kernels trust the indices of a sparse tensor: whoever makes one checks them.
+  // Kernels trust the indices of a sparse tensor: the caller that makes one checks them.
   if (indices.numel() != 0) {
     const at::Tensor host = indices.to(at::kCPU), least = host.amin(1), most = host.amax(1);
     for (std::int64_t d = 0; d < indices.size(0); ++d) {

@@ -20,7 +20,7 @@ namespace finitude::replay {
 class TapeMemory {
  public:
   // dtype: the floating dtype that everything is computed in; nothing: each as it was.
-  // observer: is told of content, and may be null. map: where memory lies; has to outlive this.
+  // observer: is reported of content, and may be null. map: where memory lies; has to outlive this.
   TapeMemory(const capture::Tape& tape, std::optional<c10::ScalarType> dtype, const DeviceMap& map,
              PlayObserver* observer);
 
@@ -45,7 +45,7 @@ class TapeMemory {
   // Until it is set back, arguments are copies on the CPU, and what is bound comes from there. Then all goes to its
   // device.
   void set_on_host(bool on);
-  // Memory of the size that the tape tells, for results that are known without a call; zeros until it is filled.
+  // Memory of the size that the tape says, for results that are known without a call; zeros until it is filled.
   void make(const std::vector<capture::Value>& results);
   // A result computed in another way than by its operator: its numbers go into memory of the form on the tape. The
   // reason where they cannot.

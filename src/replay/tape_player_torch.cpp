@@ -344,7 +344,7 @@ class Player {
 }  // namespace
 
 Played play(const Tape& tape, const PlayOptions& options, PlayObserver* observer) {
-  // Whoever asks may stand inside a transform of torch.func or a mode, which would wrap what is computed here.
+  // The caller that asks may stand inside a transform of torch.func or a mode, which would wrap what is computed here.
   const c10::impl::ForceDispatchKeyGuard outside(c10::default_included_set, c10::default_excluded_set);
   try {
     return Player(tape, options, observer).run();

@@ -19,7 +19,7 @@ class Retype {
   Retype(const capture::Tape& tape, c10::ScalarType target);
 
   // A floating dtype becomes the target, a complex one the complex dtype of the target; others stay. bfloat16 takes the
-  // place of float16 only, as where autocast is told so: what was float32 on purpose stays that.
+  // place of float16 only, as where autocast is reported so: what was float32 on purpose stays that.
   bool converts(c10::ScalarType recorded) const;
   c10::ScalarType of(c10::ScalarType recorded) const;
   // Integers stay as they are, and so does memory that is read as numbers of several formats.

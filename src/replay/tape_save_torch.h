@@ -11,7 +11,7 @@
 namespace finitude::replay {
 
 // Row-major, sparse ones made dense. A name that comes twice gets a number behind it. Formats that safetensors
-// has no word for are told as "cannot be saved".
+// has no word for are reported as "cannot be saved".
 Status save_tensors(const std::string& path, const std::vector<NamedTensor>& tensors);
 
 // "F32"; null where there is none.

@@ -135,7 +135,7 @@ class Script {
   std::vector<NamedTensor> saved;
 
  private:
-  // Reads the file of tensors: whoever gets the script may have torch and nothing else.
+  // Reads the file of tensors: the caller that gets the script may have torch and nothing else.
   std::string reader() const {
     std::map<std::string, std::string> formats;
     for (const NamedTensor& t : saved) {
@@ -329,10 +329,10 @@ class Script {
     std::string what = call_.results == 0 ? "" : call_.results == 1 ? "result" : "*results";
     for (const std::string& name : call_.written) what += (what.empty() ? "" : ", ") + python_name(name);
     const std::string count = std::to_string(call_.nan + call_.inf);
-    const std::string told = "assert bad == " + count + ", f\"{bad} values are not finite; recorded were " + count +
-                             "\"\nprint(bad, \"values are not finite, as recorded\")\n";
+    const std::string reported = "assert bad == " + count + ", f\"{bad} values are not finite; recorded were " + count +
+                                 "\"\nprint(bad, \"values are not finite, as recorded\")\n";
     const std::string shown = "outputs = [" + what + "]\nprint(*outputs, sep=\"\\n\")\n";
-    if (call_.plain) return shown + "\nbad = sum(int((~torch.isfinite(t)).sum()) for t in outputs)\n" + told;
+    if (call_.plain) return shown + "\nbad = sum(int((~torch.isfinite(t)).sum()) for t in outputs)\n" + reported;
     return shown +
            "\n\ndef flat(value):\n"
            "    if isinstance(value, torch.Tensor):\n"
@@ -340,13 +340,13 @@ class Script {
            "    return [t for item in value for t in flat(item)] if isinstance(value, (list, tuple)) else []\n\n\n"
            "bad = sum(int((~torch.isfinite(t.to_dense())).sum()) for t in flat(outputs) if "
            "t.is_floating_point())\n" +
-           told;
+           reported;
   }
 
   const TakeCall& call_;
   const std::string tensor_file_;
   const ScriptSources& sources_;
-  std::string body_, op_, key_;  // of what is being written: its operator; what stands before the names of its tensors
+  std::string body_, op_, key_;  // of what is being written: its operator; what is before the names of its tensors
   std::int64_t literals_ = 0;
   std::vector<std::pair<at::Tensor, std::string>> written_;
 };
@@ -370,7 +370,7 @@ BirthHint hint_of(const json& about) {
   return hint;
 }
 
-// What stands above the code: nothing from the capsule ends the string that it stands in.
+// What is above the code: nothing from the capsule ends the string that it is in.
 std::string harmless(std::string text) {
   for (char& c : text) {
     if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20) c = c == '"' ? '\'' : ' ';

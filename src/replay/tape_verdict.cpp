@@ -127,40 +127,40 @@ std::string how_to_have(const std::vector<std::string>& missing) {
 
 }  // namespace
 
-Told tell(const Runs& runs, const capture::Tape& tape) {
-  Told told;
+Reported tell(const Runs& runs, const capture::Tape& tape) {
+  Reported reported;
   const Played& first = runs.at(0);
-  for (const std::string& gap : tape.gaps) told.text += "the tape has a gap: " + gap + "\n";
+  for (const std::string& gap : tape.gaps) reported.text += "the tape has a gap: " + gap + "\n";
   const Verdict verdict = judge(runs);
   if (verdict == Verdict::kCannot) {
-    told.text += "the step calls operators that cannot be called here:";
-    for (const std::string& name : first.missing) told.text += " " + name;
-    told.text += "\n" + how_to_have(first.missing);
-    told.code = 4;
-    return told;
+    reported.text += "the step calls operators that cannot be called here:";
+    for (const std::string& name : first.missing) reported.text += " " + name;
+    reported.text += "\n" + how_to_have(first.missing);
+    reported.code = 4;
+    return reported;
   }
-  told.code = verdict == Verdict::kIdentical || verdict == Verdict::kSameClass ? 0 : 1;
+  reported.code = verdict == Verdict::kIdentical || verdict == Verdict::kSameClass ? 0 : 1;
   if (verdict == Verdict::kFailed) {
-    told.text += "not reproduced: " + first.why_not + "\n";
-    return told;
+    reported.text += "not reproduced: " + first.why_not + "\n";
+    return reported;
   }
   if (verdict == Verdict::kNothing) {
-    told.text += "replayed, but there is nothing on the tape to compare with\n";
-    told.code = 4;
-    return told;
+    reported.text += "replayed, but there is nothing on the tape to compare with\n";
+    reported.code = 4;
+    return reported;
   }
   std::size_t same = 0;
   for (const PlayedOutcome& outcome : first.outcomes) {
     same += outcome.same();
-    if (!outcome.same()) told.text += "differs: " + outcome.kind + " " + outcome.name + "\n";
+    if (!outcome.same()) reported.text += "differs: " + outcome.kind + " " + outcome.name + "\n";
   }
   char line[160];
   std::snprintf(line, sizeof line, ": %zu of %zu results have the same bits; %zu calls, %.3f ms\n", same,
                 first.outcomes.size(), first.calls, first.seconds * 1e3);
-  told.text += headline(verdict, runs) + line;
+  reported.text += headline(verdict, runs) + line;
   if (const std::string* calls = tape.setting("collectives"))
-    told.text += "what other ranks gave is as it was recorded (" + *calls + ")\n";
-  return told;
+    reported.text += "what other ranks gave is as it was recorded (" + *calls + ")\n";
+  return reported;
 }
 
 }  // namespace finitude::replay

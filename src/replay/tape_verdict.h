@@ -17,7 +17,7 @@ enum class Verdict {
   kPersistent,      // every run comes to the same, which is not what was recorded
   kTransient,       // what was non-finite is finite in every run
   kOrderDependent,  // the runs come to different results
-  kNothing,         // the tape tells nothing to compare with
+  kNothing,         // the tape says nothing to compare with
   kFailed,          // a call failed
   kCannot,          // operators are missing here
 };
@@ -26,12 +26,12 @@ enum class Verdict {
 Verdict judge(const std::vector<Played>& runs);
 bool is_decided(const std::vector<Played>& runs);
 
-// What is told of them, and whether that is the exit code 0 (the same bits, or the same class of failure),
+// What is reported of them, and whether that is the exit code 0 (the same bits, or the same class of failure),
 // 1 (not reproduced) or 4 (cannot be replayed here).
-struct Told {
+struct Reported {
   int code = 0;
   std::string text;
 };
-Told tell(const std::vector<Played>& runs, const capture::Tape& tape);
+Reported tell(const std::vector<Played>& runs, const capture::Tape& tape);
 
 }  // namespace finitude::replay

@@ -18,14 +18,14 @@ Played run(std::uint64_t loss, bool loss_bad, std::uint64_t gradient, bool gradi
   return played;
 }
 
-Told told(const std::vector<Played>& runs) { return tell(runs, {}); }
+Reported reported(const std::vector<Played>& runs) { return tell(runs, {}); }
 
 TEST(Verdict, TheSameBitsNeedOneRun) {
   const std::vector<Played> runs{run(1, true, 2, false)};
   EXPECT_TRUE(is_decided(runs));
   EXPECT_EQ(judge(runs), Verdict::kIdentical);
-  EXPECT_EQ(told(runs).code, 0);
-  EXPECT_THAT(told(runs).text, StartsWith("identical: 2 of 2"));
+  EXPECT_EQ(reported(runs).code, 0);
+  EXPECT_THAT(reported(runs).text, StartsWith("identical: 2 of 2"));
 }
 
 TEST(Verdict, OtherBitsNeedThree) {
@@ -36,33 +36,33 @@ TEST(Verdict, OtherBitsNeedThree) {
   runs.push_back(runs[0]);
   EXPECT_TRUE(is_decided(runs));
   EXPECT_EQ(judge(runs), Verdict::kSameClass);
-  EXPECT_EQ(told(runs).code, 0);
-  EXPECT_THAT(told(runs).text, HasSubstr("same class of failure"));
-  EXPECT_THAT(told(runs).text, StartsWith("differs: loss loss\n"));
+  EXPECT_EQ(reported(runs).code, 0);
+  EXPECT_THAT(reported(runs).text, HasSubstr("same class of failure"));
+  EXPECT_THAT(reported(runs).text, StartsWith("differs: loss loss\n"));
 }
 
 TEST(Verdict, TheSameClassInBitsThatChange) {
   const std::vector<Played> runs{run(9, true, 2, false), run(8, true, 2, false), run(1, true, 2, false)};
   EXPECT_EQ(judge(runs), Verdict::kSameClass);
-  EXPECT_THAT(told(runs).text, HasSubstr("from run to run"));
+  EXPECT_THAT(reported(runs).text, HasSubstr("from run to run"));
 }
 
 TEST(Verdict, WhatIsFiniteEveryTimeWasTransient) {
   const std::vector<Played> runs{run(9, false, 2, false), run(9, false, 2, false), run(7, false, 2, false)};
   EXPECT_EQ(judge(runs), Verdict::kTransient);
-  EXPECT_EQ(told(runs).code, 1);
+  EXPECT_EQ(reported(runs).code, 1);
 }
 
 TEST(Verdict, OtherResultsThanRecordedEveryTime) {
   const std::vector<Played> runs(3, run(9, false, 5, true));
   EXPECT_EQ(judge(runs), Verdict::kPersistent);
-  EXPECT_THAT(told(runs).text, HasSubstr("gradient w instead of loss"));
+  EXPECT_THAT(reported(runs).text, HasSubstr("gradient w instead of loss"));
 }
 
 TEST(Verdict, NowThisNowThat) {
   const std::vector<Played> runs{run(9, false, 2, false), run(9, true, 2, false), run(1, true, 2, false)};
   EXPECT_EQ(judge(runs), Verdict::kOrderDependent);
-  EXPECT_EQ(told(runs).code, 1);
+  EXPECT_EQ(reported(runs).code, 1);
 }
 
 TEST(Verdict, AHealthyStepWithOtherBitsIsNoClassOfFailure) {
@@ -72,7 +72,7 @@ TEST(Verdict, AHealthyStepWithOtherBitsIsNoClassOfFailure) {
   EXPECT_EQ(judge(runs), Verdict::kPersistent);
   runs[1].outcomes[0].got = 1;
   EXPECT_EQ(judge(runs), Verdict::kOrderDependent);
-  EXPECT_EQ(told(runs).code, 1);
+  EXPECT_EQ(reported(runs).code, 1);
 }
 
 TEST(Verdict, ATapeThatDoesNotSayWhatWasNonFinite) {
@@ -80,20 +80,20 @@ TEST(Verdict, ATapeThatDoesNotSayWhatWasNonFinite) {
   for (PlayedOutcome& o : old.outcomes) o.expected_flaws = {};
   const std::vector<Played> runs(3, old);
   EXPECT_EQ(judge(runs), Verdict::kPersistent);
-  EXPECT_THAT(told(runs).text, HasSubstr("not recorded"));
+  EXPECT_THAT(reported(runs).text, HasSubstr("not recorded"));
 }
 
 TEST(Verdict, WhatCannotBeJudged) {
   Played missing;
   missing.missing = {"my::op (not registered here)"};
   EXPECT_TRUE(is_decided({missing}));
-  EXPECT_EQ(told({missing}).code, 4);
+  EXPECT_EQ(reported({missing}).code, 4);
   Played failed;
   failed.why_not = "entry 3 of 8: no";
   EXPECT_TRUE(is_decided({failed}));
-  EXPECT_EQ(told({failed}).text, "not reproduced: entry 3 of 8: no\n");
+  EXPECT_EQ(reported({failed}).text, "not reproduced: entry 3 of 8: no\n");
   EXPECT_EQ(judge({Played{}}), Verdict::kNothing);
-  EXPECT_EQ(told({Played{}}).code, 4);
+  EXPECT_EQ(reported({Played{}}).code, 4);
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ bool StopAt::after(const PlayedCall& call) {
   return false;
 }
 
-std::string tell_stop(const capture::Tape& tape, const StopAt& stop) {
+std::string report_stop(const capture::Tape& tape, const StopAt& stop) {
   std::string text = "stopped after call " + std::to_string(stop.index()) + ", " + call_name(tape, stop.index()) +
                      place_of(tape, stop.index()) + "\n";
   for (const auto* side : {&stop.inputs, &stop.outputs}) {

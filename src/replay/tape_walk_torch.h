@@ -1,4 +1,4 @@
-// Looking on while a tape is played: every call told, or one call stopped at.
+// Looking on while a tape is played: every call reported, or one call stopped at.
 #pragma once
 
 #include <string>
@@ -39,7 +39,7 @@ class StopAt : public PlayObserver {
  private:
   const std::size_t index_;
 };
-std::string tell_stop(const capture::Tape& tape, const StopAt& stop);
+std::string report_stop(const capture::Tape& tape, const StopAt& stop);
 
 // Keeps what the step came to, named "loss", "gradient.head.weight" ...
 class KeepOutcomes : public PlayObserver {

@@ -20,7 +20,7 @@ namespace {
 
 using record::OpId;
 
-constexpr std::size_t kMostTold = 4;  // each may take a replay
+constexpr std::size_t kMostReported = 4;  // each may take a replay
 
 OpId writer_of(const record::Trace& trace, OpId change) {
   const record::TensorUse& span = trace.ops[change].outputs.front();
@@ -71,12 +71,12 @@ class TakeWritten : public PlayObserver {
   const sense::Health& health_;
 };
 
-struct Told {
+struct Reported {
   std::int64_t changed = 0, first = 0, end = 0;  // bytes; of the span
 };
 
 // Element by element, in the order of memory where both are laid out alike.
-Told compare(at::Tensor now, at::Tensor before) {
+Reported compare(at::Tensor now, at::Tensor before) {
   if (now.strides() != before.strides() || !now.is_non_overlapping_and_dense()) {
     now = now.contiguous();
     before = before.contiguous();
@@ -84,29 +84,29 @@ Told compare(at::Tensor now, at::Tensor before) {
   const auto* a = static_cast<const char*>(now.const_data_ptr());
   const auto* b = static_cast<const char*>(before.const_data_ptr());
   const auto item = static_cast<std::int64_t>(now.itemsize());
-  Told told;
+  Reported reported;
   for (std::int64_t at = 0; at < now.numel() * item; at += item) {
     if (std::memcmp(a + at, b + at, static_cast<std::size_t>(item)) == 0) continue;
-    if (told.changed == 0) told.first = at;
-    told.changed += item;
-    told.end = at + item;
+    if (reported.changed == 0) reported.first = at;
+    reported.changed += item;
+    reported.end = at + item;
   }
-  return told;
+  return reported;
 }
 
 // Without the values that were there: those that are out of the range that they had.
-Told out_of_range(const at::Tensor& now, const sense::Health& before) {
+Reported out_of_range(const at::Tensor& now, const sense::Health& before) {
   const at::Tensor values = now.to(at::kDouble).contiguous().view(-1);
   const auto* at = values.const_data_ptr<double>();
   const auto item = static_cast<std::int64_t>(now.itemsize());
-  Told told;
+  Reported reported;
   for (std::int64_t i = 0; i < values.numel(); ++i) {
     if (at[i] >= before.min && at[i] <= before.max) continue;
-    if (told.changed == 0) told.first = i * item;
-    told.changed += item;
-    told.end = (i + 1) * item;
+    if (reported.changed == 0) reported.first = i * item;
+    reported.changed += item;
+    reported.end = (i + 1) * item;
   }
-  return told;
+  return reported;
 }
 
 void put(record::Op& op, std::string_view name, std::int64_t number) {
@@ -115,12 +115,12 @@ void put(record::Op& op, std::string_view name, std::int64_t number) {
 
 }  // namespace
 
-void tell_unseen_bytes(const capture::Tape* tape, const observe::Tracer& tracer, record::Trace* trace) try {
+void report_unseen_bytes(const capture::Tape* tape, const observe::Tracer& tracer, record::Trace* trace) try {
   std::optional<Played> without;
-  std::size_t told = 0;
-  for (OpId id = 0; id < trace->ops.size() && told < kMostTold; ++id) {
+  std::size_t reported = 0;
+  for (OpId id = 0; id < trace->ops.size() && reported < kMostReported; ++id) {
     if (trace->ops[id].name != record::kUnseenWrite || trace->ops[id].outputs.empty()) continue;
-    ++told;
+    ++reported;
     const observe::CapturedCall* copy = tracer.captured(id);
     if (copy == nullptr || copy->args.size() != 1 || !copy->args[0].isTensor() || copy->args[0].toTensor().is_complex())
       continue;
@@ -135,7 +135,7 @@ void tell_unseen_bytes(const capture::Tape* tape, const observe::Tracer& tracer,
       play(*tape, {}, &taken);
       then = taken.found;
     }
-    const Told found = then.defined() ? compare(now, then) : out_of_range(now, before);
+    const Reported found = then.defined() ? compare(now, then) : out_of_range(now, before);
     record::Op& op = trace->ops[id];
     if (found.changed > 0) {
       put(op, record::kChangedBytes, found.changed);

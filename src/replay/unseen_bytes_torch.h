@@ -8,6 +8,6 @@
 namespace finitude::replay {
 
 // Puts the numbers into the ops of the trace. tape: of the step; null: there is none, and less is known.
-void tell_unseen_bytes(const capture::Tape* tape, const observe::Tracer& tracer, record::Trace* trace);
+void report_unseen_bytes(const capture::Tape* tape, const observe::Tracer& tracer, record::Trace* trace);
 
 }  // namespace finitude::replay

@@ -9,7 +9,7 @@ namespace {
 
 static_assert(at::MERSENNE_STATE_N == capture::kTwisterWords);
 
-std::optional<capture::TorchGenerator> told(const TorchRng& state) {
+std::optional<capture::TorchGenerator> reported(const TorchRng& state) {
   if (!state.taken) return std::nullopt;
   capture::TorchGenerator out;
   out.seed = state.engine.seed_;
@@ -42,7 +42,7 @@ struct Layout {
 };
 constexpr Layout kPython = {4, 0}, kNumpy = {0, capture::kTwisterWords * 4};
 
-std::optional<capture::Twister> told(const TwisterRng& state, Layout layout) {
+std::optional<capture::Twister> reported(const TwisterRng& state, Layout layout) {
   if (!state.taken) return std::nullopt;
   capture::Twister out;
   std::memcpy(&out.position, state.bytes.data() + layout.position, sizeof out.position);
@@ -63,11 +63,11 @@ TwisterRng taken(const std::optional<capture::Twister>& state, Layout layout) {
 
 std::string rng_bytes(const RngState& state) {
   capture::Generators all;
-  all.torch = told(state.torch_cpu);
-  all.python = told(state.python, kPython);
-  all.numpy = told(state.numpy, kNumpy);
+  all.torch = reported(state.torch_cpu);
+  all.python = reported(state.python, kPython);
+  all.numpy = reported(state.numpy, kNumpy);
   for (const TorchRng& own : state.own) {
-    if (all.own.size() < capture::kMaxGenerators) all.own.push_back(told(own));
+    if (all.own.size() < capture::kMaxGenerators) all.own.push_back(reported(own));
   }
   for (std::size_t i = 0; i < state.devices.size() && all.devices.size() < capture::kMaxGenerators; ++i) {
     const DeviceRng& one = state.devices[i];

@@ -60,8 +60,8 @@ Object with_norm_of_now(const Clipping& clipping) {
   const Object gradients = gradients_of(PyTuple_GET_ITEM(clipping.args.get(), 0));
   const Object utils = Object::take(PyImport_ImportModule("torch.nn.utils"));
   if (!gradients || !utils) return {};
-  Object norm = Object::take(
-      PyObject_CallMethod(utils.get(), "get_total_norm", "Od", gradients.get(), clipping.norm_type));
+  Object norm =
+      Object::take(PyObject_CallMethod(utils.get(), "get_total_norm", "Od", gradients.get(), clipping.norm_type));
   Object args = Object::take(PyTuple_GetSlice(clipping.args.get(), 0, 2));
   if (!norm || !args) return {};
   const Object rest = Object::take(PyTuple_GetSlice(clipping.args.get(), 3, PyTuple_GET_SIZE(clipping.args.get())));

@@ -13,8 +13,8 @@
 
 namespace multi = finitude::sense::multi;
 
-// How far from where it is the memory is told to be: of tests/native/pretend_device.cpp, which has what nobody can read
-// as it is.
+// How far from where it is the memory is said to be: of tests/native/pretend_device.cpp, which has what nobody can
+// read as it is.
 #ifndef FINITUDE_HOST_FAR
 #define FINITUDE_HOST_FAR 0
 #endif

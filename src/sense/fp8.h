@@ -1,4 +1,4 @@
-// float8: 256 codes, so a histogram tells everything.
+// float8: 256 codes, so a histogram says everything.
 #pragma once
 
 #include <cstddef>

@@ -214,7 +214,7 @@ HWY_INLINE std::uint64_t largest_magnitude(D d, const BlockState<D>& state) {
   return HWY_MAX(negative, static_cast<std::uint64_t>(HWY_MAX(smax, 0)));
 }
 
-// After this many blocks in a row whose magnitudes alone would have told that they bring no new extreme, only
+// After this many blocks in a row whose magnitudes alone would have shown that they bring no new extreme, only
 // magnitudes are looked at.
 inline constexpr int kCalm = 4;
 
@@ -283,7 +283,7 @@ void full_kernel(const void* data, std::size_t n, RawTotals& totals) noexcept {
     BlockState<D> state;
     const std::size_t done = look_as_needed<F>(d, bytes, block, totals, state);
     std::size_t padding = 0;
-    if (done != block) {  // the last elements, filled up with NaN, which Everything leaves out
+    if (done != block) {  // the last elements, filled up with NaN, which Everything skips
       HWY_ALIGN std::uint8_t last[HWY_MAX_BYTES];
       padding = done + lanes - block;
       hn::StoreU(hn::BitCast(hn::Repartition<std::uint8_t, D>(), hn::Set(d, hwy::LimitsMax<U>())),

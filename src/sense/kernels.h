@@ -29,7 +29,7 @@ struct RawTotals {
   // of one sign mostly are of that sign throughout, and in all others the extremes are soon found.
   struct Expect {
     bool tiny = false;
-    int calm = 0;  // blocks in a row whose magnitudes alone would have told that they bring no new extreme
+    int calm = 0;  // blocks in a row whose magnitudes alone would have shown that they bring no new extreme
   } expect;
 };
 

@@ -1,5 +1,5 @@
 // What the values in a vector of memory say, by their bits: for the device (CUDA) and for the host. Kernels read
-// several vectors at once; one comparison tells whether all their values are finite.
+// several vectors at once; one comparison says whether all their values are finite.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,4 @@
-// The definition of right, checked against values written down by hand and against libm.
+// The definition of right, checked against values written down manually and against libm.
 #include <gtest/gtest.h>
 
 #include <cmath>

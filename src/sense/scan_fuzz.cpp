@@ -1,4 +1,4 @@
-// Differential fuzzing: whatever the bytes, every kernel of this machine tells what reference_scan tells.
+// Differential fuzzing: whatever the bytes, every kernel of this machine says what reference_scan says.
 // The first bytes of an input say how the rest is read, so that a fuzzer reaches every dtype, misalignment,
 // length beyond one block and layout.
 #include <cstdio>

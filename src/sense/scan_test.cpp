@@ -180,7 +180,7 @@ TEST_P(EveryIsa, ReadsNothingBesideTheData) {
   expect_all_agree(nullptr, 0);
 }
 
-// Long memory is asked for ahead, and near its end no longer: no step is left out or taken twice too far
+// Long memory is asked for ahead, and near its end no longer: no step is skipped or taken twice too far
 // where the one loop hands over to the other. Any alignment to the pages, with nothing behind the end.
 TEST_P(EveryIsa, LongMemoryWhereAskingAheadEnds) {
   const std::size_t size = info(dtype_).size_bytes, page = 4096;

@@ -1,4 +1,4 @@
-// A scan by several threads tells what the scan by one tells, whoever took which piece.
+// A scan by several threads says what the scan by one says, the caller that took which piece.
 #include <gtest/gtest.h>
 
 #include <thread>

@@ -79,7 +79,7 @@ HWY_INLINE hn::Vec<DD> add_squares(DD dd, hn::Vec<hn::Rebind<float, DD>> x, hn::
 
 // The squares of one vector of codes. They are read again, in pieces that widen to whole vectors of float64:
 // a load from L1 is cheaper than taking a register apart. kPhase spreads them over independent sums.
-// kMayBeBad leaves out what is not finite.
+// kMayBeBad skips what is not finite.
 template <class F, bool kMayBeBad, int kPhase, class D>
 HWY_INLINE void add_squares_at(D d, const std::uint8_t* at, Sums<ConvertTag<D>>& sums) {
   using U = hn::TFromD<D>;

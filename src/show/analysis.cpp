@@ -31,7 +31,7 @@ const record::TensorUse* bad_output(const record::Trace& trace, const locate::Bi
 
 // Whether the rows of the birth are samples of the batch. The first dimension of what it made is not always that of the
 // batch: attention folds its heads into it, a linear layer the steps of a sequence, a mean has none. And memory as it
-// was handed out is bad as a whole: which of it is still bad when it is read, only the search tells. Where a sample
+// was handed out is bad as a whole: which of it is still bad when it is read, only the search says. Where a sample
 // that fails by itself is none of its rows, they are rows of something else that has as many, such as features.
 bool rows_are_samples(const record::Trace& trace, const locate::Birth& birth, std::int64_t samples,
                       const std::vector<std::int64_t>& guilty) {
@@ -107,9 +107,9 @@ bool may_move_rows(const record::Trace& trace, record::OpId birth, std::int64_t 
       return s.arg == "dims" ? s.text.rfind("[0", 0) != 0
                              : (s.arg == "dim0" || s.arg == "dim1") && (!s.number || *s.number <= 0);
     });
-    const bool told =
+    const bool reported =
         std::ranges::any_of(op.scalars, [](const record::ScalarUse& s) { return s.arg == "dims" || s.arg == "dim0"; });
-    if ((!told || !apart) && std::ranges::any_of(op.outputs, is_data)) return true;
+    if ((!reported || !apart) && std::ranges::any_of(op.outputs, is_data)) return true;
   }
   return false;
 }
@@ -136,9 +136,9 @@ void call_samples(const locate::Birth& birth, const explain::Finding& finding, n
   *text = words.replace(at, rows.size(), " at sample" + rows.substr(row.size()) + " of the batch");
 }
 
-// Says what the rows of the birth are rows of: those of the batch, where the search for the guilty samples tells.
-void tell_rows(const record::Trace& trace, const locate::Birth& located, const explain::Finding& finding, bool can_be,
-               nlohmann::json* birth) {
+// Says what the rows of the birth are rows of: those of the batch, where the search for the guilty samples says.
+void report_rows(const record::Trace& trace, const locate::Birth& located, const explain::Finding& finding, bool can_be,
+                 nlohmann::json* birth) {
   if (located.rows_of != 0 || finding.guilty.empty()) return;
   const record::TensorUse* use = bad_output(trace, located);
   const std::int64_t rows = use != nullptr ? first_size(*use) : 0;
@@ -150,7 +150,7 @@ void tell_rows(const record::Trace& trace, const locate::Birth& located, const e
     if (from_data_set && may_move_rows(trace, located.op, rows))
       return;  // the experiment names the sample all the same
     if (!from_data_set) {
-      if (!finding.of_batch) return;  // rows of some input: the experiment tells of it, the birth's rows stay its own
+      if (!finding.of_batch) return;  // rows of some input: the experiment reports it, the birth's rows stay its own
       name_samples(finding, birth);
     } else {
       (*birth)["rows_of"] = rows;
@@ -204,7 +204,7 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
   const std::vector<bool> can_be = locate::rows_can_be_samples(trace, located.births, out["births"].size());
   for (std::size_t i = 0; i < can_be.size(); ++i)
     if (!can_be[i] && (i > 0 || located.births[0].rows_of == 0)) out["births"][i]["rows_are_samples"] = false;
-  if (!located.births.empty()) tell_rows(trace, located.births[0], finding, can_be[0], &out["births"][0]);
+  if (!located.births.empty()) report_rows(trace, located.births[0], finding, can_be[0], &out["births"][0]);
   if (!located.births.empty() && out["births"][0].value("rows_in", "") == "batch" &&
       out["births"][0]["rows"] == nlohmann::json(located.births[0].rows))
     call_samples(located.births[0], finding, &out["cause"]["text"]);

@@ -1,4 +1,4 @@
-// The operations of a captured step with their statistics, as the trace of a report tells them.
+// The operations of a captured step with their statistics, as the trace of a report says them.
 #pragma once
 
 #include <string>

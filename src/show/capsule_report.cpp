@@ -6,7 +6,7 @@
 namespace finitude::show {
 namespace {
 
-// With --redact places are left out, which a report has to tell of.
+// With --redact places are skipped, which a report has to report.
 void fill_in_places(nlohmann::json& alarm) {
   alarm["capsule_redacted"] = true;
   const auto births = alarm.find("births");

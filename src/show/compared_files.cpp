@@ -120,7 +120,7 @@ void compare_runs(const Recording& a, const Recording& b, const Players& players
   }
   out->a = run(a, "A");
   out->b = run(b, "B");
-  if (a.is_redacted() || b.is_redacted()) {  // arguments that one side does not tell are no difference
+  if (a.is_redacted() || b.is_redacted()) {  // arguments that one side does not say are no difference
     for (compare::Run* r : {&out->a, &out->b}) {
       for (compare::Call& call : r->calls) call.scalars.clear();
     }

@@ -8,7 +8,7 @@
 
 namespace finitude::show {
 
-// Most important first: the divergence, what stands on one side only, arguments, inputs, environment. Ends in a
+// Most important first: the divergence, what is on one side only, arguments, inputs, environment. Ends in a
 // newline.
 std::string comparison(const nlohmann::json& document, const TerminalOptions& options);
 

@@ -31,7 +31,7 @@ void add_place(const record::Trace& trace, std::uint32_t stack, json* out) {
 
 // The call of the program's whose derivative the node at hand is. A derivative of a derivative belongs to an operator
 // that a node called: it is led on to the call that made that node, and from there to the outermost operator that
-// stands for it.
+// represents it.
 record::OpId written_call(const record::Trace& trace, record::OpId forward) {
   record::OpId call = forward;
   for (int depth = 0; depth < 8 && trace.ops[call].stack == record::kNone; ++depth) {
@@ -212,7 +212,8 @@ json birth(const record::Trace& trace, const locate::Birth& b) {
   return out;
 }
 
-// The change as code, for whoever rewrites the source line: which operator at which line, which argument, by what.
+// The change as code, for the caller that rewrites the source line: which operator at which line, which argument, by
+// what.
 json edit_of(const record::Trace& trace, const replay::Edit& edit) {
   json out = {{"arg", edit.arg}, {"code", edit.code}};
   if (!edit.ops.empty() && edit.ops.front() < trace.ops.size()) {
@@ -230,7 +231,7 @@ json edit_of(const record::Trace& trace, const replay::Edit& edit) {
          ++depth)
       id = trace.ops[id].parent;
     add_place(trace, trace.ops[id].stack, &out);
-    // The expression, for whoever rewrites the line.
+    // The expression, for the caller that rewrites the line.
     if (const record::Frame* frame = user_frame(trace, trace.ops[id].stack); frame != nullptr && frame->end_column >= 0)
       out["span"] = {frame->line, frame->column, frame->end_line, frame->end_column};
   }
@@ -255,7 +256,7 @@ std::uint32_t micro_batch_of(const record::Trace& trace, const record::Op& op) {
 
 namespace {
 
-// Nobody can be asked to change a line of a package: the fix names the line of the user's script that leads there, or
+// Nothing can be asked to change a line of a package: the fix names the line of the user's script that leads there, or
 // whose it is.
 void lead_out_of_package(const record::Trace& trace, json* fix) {
   const std::string file = (*fix)["file"];
@@ -340,7 +341,7 @@ json traced(const record::TensorUse& use) {
   return out;
 }
 
-// Ops that enclose this one, nodes of the backward left out.
+// Ops that enclose this one, nodes of the backward skipped.
 std::size_t depth_of(const record::Trace& trace, const record::Op& op) {
   std::size_t depth = 0;
   record::OpId id = op.parent;

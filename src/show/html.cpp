@@ -213,7 +213,7 @@ std::string watched_section(const Json& report) {
   return section("Watched", out + more(not_watched.size(), kShownAdvisories));
 }
 
-// The command and versions, as far as the report tells.
+// The command and versions, as far as the report says.
 std::string run_words(const Json& report) {
   std::string out;
   const Json& command = list(report, "command");

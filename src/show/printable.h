@@ -17,7 +17,7 @@ int columns(std::string_view printable_text);
 // The longest prefix within `limit` columns (at least one code point), as a length in bytes.
 std::size_t prefix_within(std::string_view printable_text, int limit);
 
-// At most `limit` columns, with "..." for what is left out: `cut` at the end, `cut_left` at the start
+// At most `limit` columns, with "..." for what is skipped: `cut` at the end, `cut_left` at the start
 // (paths).
 std::string cut(std::string_view printable_text, int limit);
 std::string cut_left(std::string_view printable_text, int limit);

@@ -1,4 +1,4 @@
-// Is this a report of schema 1? Checked by hand against a table, with limits, before any renderer or tool
+// Is this a report of schema 1? Checked manually against a table, with limits, before any renderer or tool
 // believes it.
 #include <cmath>
 #include <initializer_list>

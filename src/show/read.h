@@ -24,7 +24,7 @@ bool has_count(const Json& object, const char* key);
 std::string digits(const Json& value);
 bool flag(const Json& object, const char* key);
 
-// A number, or the string "NaN", "Infinity", "-Infinity", as a double; NaN for anything else. `known` tells
+// A number, or the string "NaN", "Infinity", "-Infinity", as a double; NaN for anything else. `known` says
 // the two apart.
 double real(const Json& value);
 bool known(const Json& value);

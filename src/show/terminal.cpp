@@ -217,10 +217,10 @@ class Terminal {
         names += "; " + (names.starts_with(kWhole) && next.starts_with(kWhole) ? next.substr(kWhole.size()) : next);
         ++alike;
       }
-      const Piece told{names + ": " + outcome, Tone::kPlain, 4};
-      if (told.text.size() > kShort) flush();
-      together.push_back(told);
-      if (told.text.size() > kShort) flush();
+      const Piece reported{names + ": " + outcome, Tone::kPlain, 4};
+      if (reported.text.size() > kShort) flush();
+      together.push_back(reported);
+      if (reported.text.size() > kShort) flush();
     }
     flush();
     if (experiments.size() > shown + alike) more(experiments.size() - shown - alike, "experiment");

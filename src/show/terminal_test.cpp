@@ -72,7 +72,7 @@ TEST(Terminal, SamplesOfTheGuiltyRows) {
   EXPECT_THAT(joined(shown(report)), HasSubstr("row 4 of the batch = sample 72 of the data set"));
   birth.erase("samples");
   EXPECT_THAT(joined(shown(report)), Not(HasSubstr("row 4 of the batch")));
-  birth["rows_of"] = 32;  // an experiment found them, no sampler tells what they are
+  birth["rows_of"] = 32;  // an experiment found them, no sampler says what they are
   EXPECT_THAT(joined(shown(report)), HasSubstr("row 4 of the batch, which has 32"));
   nlohmann::json& tried = report["alarms"][0]["cause"]["experiments"][0];
   tried["samples"] = {72, 5};
@@ -214,7 +214,7 @@ TEST(Terminal, AReplayCommandIsSafeToPaste) {
   EXPECT_THAT(joined(shown(report)), HasSubstr("finitude replay -- 'x'\\''; rm -rf ~; '\\'''"));
 }
 
-TEST(Terminal, AProgramWithoutPythonIsToldOfItsOwnMeans) {
+TEST(Terminal, AProgramWithoutPythonIsReportedOfItsOwnMeans) {
   json report = sample("loss_forward");
   report["alarms"][0]["capsule"] = "runs/step-3";
   report["alarms"][0]["policy"] = "stop";

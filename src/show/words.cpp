@@ -51,7 +51,7 @@ std::string sink_sentence(const Json& alarm) {
   return subject + " is " + state;
 }
 
-// What was done with the step. `action` says it; where it is missing the policy tells what it stands for.
+// What was done with the step. `action` says it; where it is missing the policy says what it represents.
 std::string done_sentence(const Json& alarm) {
   std::string did = lower(text(alarm, "action"));
   if (did.empty()) did = text(alarm, "policy");
@@ -291,7 +291,7 @@ std::string cause_tag(const Json& cause) {
   const Json& experiments = list(cause, "experiments");
   if (experiments.empty()) return confidence;
   std::size_t confirming = 0;
-  std::size_t judged = 0;  // some tell without a prediction
+  std::size_t judged = 0;  // some say without a prediction
   for (const Json& experiment : experiments) {
     judged += at(experiment, "confirms").is_boolean();
     confirming += flag(experiment, "confirms");

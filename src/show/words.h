@@ -18,7 +18,7 @@ std::string headline(const Json& report, const Json& alarm);
 // What the outcome of the whole run was, in one sentence; says the reason where nothing was watched.
 std::string outcome_sentence(const Json& report);
 // "413 steps, 21,476 gradients scanned, 2 scaler skips, ..."
-// How a run that has not ended by itself stands, as far as the report says; empty for one that has.
+// How a run that has not ended by itself is, as far as the report says; empty for one that has.
 std::string end_sentence(const Json& report);
 std::string watched_sentence(const Json& report);
 
@@ -64,7 +64,7 @@ std::string fix_sentence(const Json& report, const Json& fix);
 std::string fix_tag(const Json& fix);  // never claims more than was tried
 // A command about it, quoted for a shell: a capsule's name comes from outside. word: " replay ".
 std::string capsule_command(const Json& report, const std::string& capsule, const std::string& word);
-// What stands behind the path of an alarm's capsule: how to replay it, and whether it is there yet.
+// What is behind the path of an alarm's capsule: how to replay it, and whether it is there yet.
 std::string capsule_note(const Json& report, const Json& alarm);
 bool is_of_cpp(const Json& report);  // of a program without Python
 // "0.7  3.5  81  Inf", the last good steps, where the value grew at least tenfold; empty otherwise.

@@ -136,7 +136,7 @@ std::vector<std::string> tensor_values(const Json& statistics, const Json& rows_
   if (inf > pos + neg) out.push_back(grouped(inf - pos - neg) + (pos + neg ? " more x Inf" : " x Inf"));
   if (zero) out.push_back(zero == numel ? "all zero" : counted(zero, "zero"));
   const std::string rows = rows_of(statistics, rows_of_birth);
-  // Rows belong to the first kind of value that stands out: the non-finite ones, else the zeros.
+  // Rows belong to the first kind of value that is out: the non-finite ones, else the zeros.
   if (!rows.empty() && out.size() > before)
     out[before] += " " + rows;
   else if (!rows.empty())

@@ -149,9 +149,9 @@ std::string fill(const OptimizerEntry& entry, std::uint64_t since, Template* t) 
   for (const auto& [key, value] : t->raw.settings) {
     if (key == "collectives") return "other ranks gave it values";
   }
-  const auto told =
+  const auto reported =
       std::count_if(t->raw.outcomes.begin(), t->raw.outcomes.end(), [](const auto& o) { return o.kind == "loss"; });
-  if (static_cast<std::size_t>(told) != t->losses.size()) return "its loss was made by what is not recorded";
+  if (static_cast<std::size_t>(reported) != t->losses.size()) return "its loss was made by what is not recorded";
   t->trace = observe::Tracer::get().take_trace();
   return t->trace.truncated ? "it has too many operations" : "";
 }

@@ -9,7 +9,7 @@
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const std::string usage = finitude::cli::replay_usage("finitude-replay");
-  // What nobody got was not told: a script that has kept half of it must not take it for all.
+  // What nobody got was not reported: a script that has kept half of it must not take it for all.
   const auto written = [](int code) {
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
     std::fputs("finitude-replay: cannot write to standard output\n", stderr);

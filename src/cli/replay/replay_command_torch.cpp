@@ -26,8 +26,8 @@ namespace finitude::cli {
 namespace {
 
 using replay::Played;
+using replay::Reported;
 using replay::Say;
-using replay::Told;
 
 enum Exit { kDone = 0, kNotReproduced = 1, kUsage = 2, kUnreadable = 3, kCannotHere = 4 };
 
@@ -102,7 +102,7 @@ class Command {
       err_(devices.missing + "\n");
       return kCannotHere;
     }
-    out_(replay::tell_devices(tape_, devices, !options_.play.device.empty() || on_cpu));
+    out_(replay::report_devices(tape_, devices, !options_.play.device.empty() || on_cpu));
     elsewhere_ = devices.elsewhere;
     if (!options_.script.empty()) return script(about);
     const std::string& word = options_.stop_at.empty() ? options_.break_at : options_.stop_at;
@@ -121,9 +121,9 @@ class Command {
            std::filesystem::equivalent(folder, options_.capsule, error);
   }
 
-  int say(const Told& told) {
-    (told.code == kCannotHere ? err_ : out_)(told.text);
-    return told.code;
+  int say(const Reported& reported) {
+    (reported.code == kCannotHere ? err_ : out_)(reported.text);
+    return reported.code;
   }
 
   int checked() {
@@ -133,11 +133,11 @@ class Command {
   }
 
   // A call without a deterministic kernel says so by failing.
-  int tell_failure(const Played& played) {
-    Told told = replay::tell({played}, tape_);
+  int report_failure(const Played& played) {
+    Reported reported = replay::tell({played}, tape_);
     if (options_.play.deterministic && played.why_not.find("deterministic") != std::string::npos)
-      told.code = kCannotHere;
-    return say(told);
+      reported.code = kCannotHere;
+    return say(reported);
   }
   static bool has_failed(const Played& played) { return !played.missing.empty() || !played.why_not.empty(); }
 
@@ -157,11 +157,11 @@ class Command {
     if (!options_.save_tensors.empty()) observers.add(&kept);
     std::vector<Played> runs{replay::play(tape_, options_.play, observers.get())};
     while (!replay::is_decided(runs)) runs.push_back(replay::play(tape_, options_.play));
-    if (has_failed(runs[0])) return tell_failure(runs[0]);
-    Told told = replay::tell(runs, tape_);
-    if (!runs[0].identical()) told.text += tell_distances(tape_, runs[0]);
-    if (elsewhere_) told.text += tell_ways(runs[0]);
-    return std::max(say(told), save(kept.outcomes));
+    if (has_failed(runs[0])) return report_failure(runs[0]);
+    Reported reported = replay::tell(runs, tape_);
+    if (!runs[0].identical()) reported.text += report_distances(tape_, runs[0]);
+    if (elsewhere_) reported.text += report_ways(runs[0]);
+    return std::max(say(reported), save(kept.outcomes));
   }
 
   bool has_float16() const {
@@ -184,13 +184,13 @@ class Command {
     replay::PlayOptions as_it_was = options_.play;
     as_it_was.dtype.clear();
     replay::KeepOutcomes usual(tape_), changed(tape_);
-    if (const Played played = replay::play(tape_, as_it_was, &usual); has_failed(played)) return tell_failure(played);
+    if (const Played played = replay::play(tape_, as_it_was, &usual); has_failed(played)) return report_failure(played);
     replay::EveryCall every(tape_, out_);
     Observers observers;
     observers.add(&changed);
     if (options_.step_through) observers.add(&every);
     const Played played = replay::play(tape_, options_.play, observers.get());
-    if (has_failed(played)) return tell_failure(played);
+    if (has_failed(played)) return report_failure(played);
     return std::max(say(replay::compare_dtypes(options_.play.dtype, usual.outcomes, changed.outcomes, played)),
                     save(changed.outcomes));
   }
@@ -208,8 +208,8 @@ class Command {
     if (options_.step_through) observers.add(&every);
     observers.add(&stop);
     const Played played = replay::play(tape_, options_.play, observers.get());
-    if (has_failed(played)) return tell_failure(played);
-    out_(replay::tell_stop(tape_, stop));
+    if (has_failed(played)) return report_failure(played);
+    out_(replay::report_stop(tape_, stop));
     std::vector<replay::NamedTensor> both;
     for (const auto& input : stop.inputs) both.push_back({"input." + input.name, input.tensor});
     for (const auto& output : stop.outputs) both.push_back({"output." + output.name, output.tensor});
@@ -234,7 +234,7 @@ class Command {
     play.device = "cpu";
     const Status status =
         replay::write_script(options_.script, tape_, about, play, {options_.imported, options_.libraries}, &played);
-    if (has_failed(played)) return tell_failure(played);
+    if (has_failed(played)) return report_failure(played);
     if (!status.ok()) {
       err_(options_.script + " " + status.why() + "\n");
       return kCannotHere;
@@ -272,8 +272,8 @@ int run_replay(const ReplayOptions& options, const Say& out, const Say& err) {
 }
 
 int run_replay(const ReplayOptions& options, const Say& out, const Say& err, StoppedCall* stopped) {
-  const Say shown = printable(out), told = printable(err);
-  return Command(options, shown, told, stopped).run();
+  const Say shown = printable(out), reported = printable(err);
+  return Command(options, shown, reported, stopped).run();
 }
 
 }  // namespace finitude::cli

@@ -45,7 +45,7 @@ std::string line(const Apart& apart) {
 
 }  // namespace
 
-std::string tell_distances(const capture::Tape& tape, const replay::Played& played) {
+std::string report_distances(const capture::Tape& tape, const replay::Played& played) {
   std::map<std::string, Apart> farthest;  // by kind
   std::vector<std::string> kinds;
   for (std::size_t i = 0; i < std::min(tape.outcomes.size(), played.outcomes.size()); ++i) {
@@ -73,7 +73,7 @@ std::string tell_distances(const capture::Tape& tape, const replay::Played& play
   return text;
 }
 
-std::string tell_ways(const replay::Played& played) {
+std::string report_ways(const replay::Played& played) {
   std::map<std::string, std::string> by_way;
   for (const auto& [name, way] : played.otherwise) {
     std::string& names = by_way[way];

@@ -13,7 +13,7 @@ bool number(const std::string& text, int* value) {
   return error == std::errc() && end == text.data() + text.size() && *value >= 1 && *value <= 1024;
 }
 
-// An option that another one would leave without effect is told of.
+// An option that another one would leave without effect is reported of.
 std::string at_odds(const ReplayOptions& o) {
   const bool one_line = o.check, birth = !o.script.empty();
   const std::pair<const char*, bool> others[] = {
@@ -121,7 +121,7 @@ CAPSULE is the folder of a capsule, or the file of a tape that holds its inputs 
   --dtype float32|float64|bfloat16   all floating numbers in this dtype (bfloat16: all that were float16): are the
                         same results non-finite, and how far apart is the rest?
   --device cpu|cuda     where; otherwise where it was recorded, if there is such a device here, or on the CPU.
-                        On another device the bits may differ: how far is told
+                        On another device the bits may differ: how far is reported
   --report              show the report of the step, and compute nothing
   --check               once, and one line that says how it came out, as "replay" in capsule.json does
   --step-through        a line for each call: what it gave, and the line of the program

@@ -16,7 +16,7 @@ struct ReplayOptions {
   std::string stop_at, break_at;  // a call: its index, a name, or name#k
   std::string save_tensors, script;
   std::vector<std::string>
-      imported;  // modules of Python that the caller has imported: told to a script that needs them
+      imported;  // modules of Python that the caller has imported: reported to a script that needs them
   std::vector<std::string>
       libraries;  // of operators, to be loaded first: what the caller names, never what a capsule does
 };

@@ -164,7 +164,7 @@ std::optional<Finding> of_a_value_written_over(const Scene& s) {
   const record::Sink* sink = s.birth.sink < s.trace.sinks.size() ? &s.trace.sinks[s.birth.sink] : nullptr;
   const bool at_sink = sink != nullptr && sink->value.storage == made->storage && s.birth.path.empty();
   const bool loss = at_sink && sink->kind == "loss";
-  // A number that it is multiplied by is told as that.
+  // A number that it is multiplied by is reported as that.
   const bool gradient = at_sink && sink->kind == "gradient" && one_of(plain_name(s.op->name), {"copy", "fill"});
   if (!held && !loss && !gradient) return std::nullopt;
   const std::string into = held   ? s.trace.storages[made->storage].name
@@ -212,7 +212,7 @@ std::optional<Finding> of_a_mark(const Scene& s) {
   return result;
 }
 
-// Infinities that the program wrote, and that its arithmetic takes in; where nothing tells more of it.
+// Infinities that the program wrote, and that its arithmetic takes in; where nothing says more of it.
 std::optional<Finding> of_written_infinities(const Scene& s) {
   const record::TensorUse* bad = s.op ? bad_input(*s.op) : nullptr;
   const auto source = bad != nullptr && bad->health.nan == 0 ? put_in(s) : std::nullopt;

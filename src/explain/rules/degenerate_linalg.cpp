@@ -77,7 +77,7 @@ std::optional<Finding> of_spectrum(const Scene& s) {
   if (!spectrum || !spectrum->singular()) return std::nullopt;
   const std::string name = plain_name(op.name);
   const std::string text = std::string(derivative ? "the derivative of " : "") + name +
-                           (arg == "self" ? " of " : " by ") + told(*spectrum, values.dtype());
+                           (arg == "self" ? " of " : " by ") + reported(*spectrum, values.dtype());
   std::string fix = "add a small multiple of the identity to the matrix (C + eps * I) before it is decomposed";
   if (spectrum->rank_at_most > 0) fix += ", or use more samples than it has dimensions";
   fix += spectrum->kind == Spectrum::kDeterminant      ? ", and torch.linalg.slogdet for the logarithm"

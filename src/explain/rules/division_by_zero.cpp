@@ -45,7 +45,7 @@ std::string what_is_zero(const Scene& s, const Point& point) {
   if (one_of(name, {"std", "var"})) return ": a spread of zero";
   if (name == "sqrt") return what_root_is(s, made);
   if (const auto nothing = sum_of_nothing(s.trace, s.culprit, *point.operand.tensor))
-    return told(*nothing, point.operand.numel() > 1);
+    return reported(*nothing, point.operand.numel() > 1);
   return {};
 }
 
@@ -113,7 +113,7 @@ std::string fix_for(const std::string& what, const Point& point) {
                                     : "clamp the denominator or add an epsilon to it";
 }
 
-// The rows of the birth are those of its output: they are told only where the denominator has the same.
+// The rows of the birth are those of its output: they are reported only where the denominator has the same.
 bool has_rows_of_output(const Operand& operand, const record::TensorUse& output) {
   return operand.tensor && !operand.tensor->shape.empty() && !output.shape.empty() &&
          operand.tensor->shape[0] == output.shape[0];

@@ -1,5 +1,5 @@
 // softmax, log_softmax or logsumexp over a row in which every element is -Inf, in forward or in backward; and the
-// largest (or smallest) element of such a row, which is an infinity; and exponentials less their largest, by hand.
+// largest (or smallest) element of such a row, which is an infinity; and exponentials less their largest, manually.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -18,7 +18,7 @@ bool is_softmax(const std::string& name) {
          (name.find("attention") != std::string::npos && name.find("backward") == std::string::npos);
 }
 
-// Elements along the reduced dimension; 1 where the trace does not tell.
+// Elements along the reduced dimension; 1 where the trace does not say.
 std::uint64_t row_length(const record::Op& op, const record::TensorUse& x) {
   if (x.shape.empty()) return 1;
   std::int64_t dim = -1;
@@ -78,7 +78,7 @@ std::optional<Finding> nothing_to_pick(const Scene& s) {
   return result;
 }
 
-// x - x.max(), as exponentials written by hand begin: in a row that is all -Inf the largest is -Inf too.
+// x - x.max(), as exponentials written manually begin: in a row that is all -Inf the largest is -Inf too.
 std::optional<Finding> by_hand(const Scene& s) {
   if (!s.op || s.backward || plain_name(s.op->name) != "sub") return std::nullopt;
   const Operand x = operand(*s.op, "self", 0), top = operand(*s.op, "other", 1);

@@ -60,7 +60,7 @@ class InfinityMinusInfinity : public Rule {
     Finding result =
         finding(s, "infinity-minus-infinity", kScoreInfinities,
                 "Inf - Inf in " + s.op->name + ": it reads infinities and makes " + counted(bad->health.nan, "NaN") +
-                    at_rows(s.birth) + (source ? told_source(s, *source) : "") + hidden_by(s),
+                    at_rows(s.birth) + (source ? reported_source(s, *source) : "") + hidden_by(s),
                 "replace the infinities with a large finite number (torch.finfo(dtype).min for "
                 "a mask) or exclude those elements");
     Probe probe(s, s.birth.op);

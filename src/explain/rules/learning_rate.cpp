@@ -149,7 +149,7 @@ class LearningRate : public Rule {
                              (weight.steps > 0 && weight.last >= kLossGrowth * weight.first);
     if (!weights_grew || !signal_grew) return std::nullopt;
     // A loss of exponentials grows by as much before they overflow, whatever the learning rate: then the weights have
-    // to tell.
+    // to say.
     if (excess.exponential && !(weight.last >= kLossGrowth * weight.first)) return std::nullopt;
     if (const std::string outlier = outlier_before(history); !outlier.empty() && !excess.exponential)
       return of_outlier(s, excess, weight, outlier);

@@ -75,7 +75,7 @@ std::string turned_to_nan(const Scene& s) {
   return {};
 }
 
-// The derivative of log is 1 / x: its zero denominator tells even where the forward op is not in the trace.
+// The derivative of log is 1 / x: its zero denominator says even where the forward op is not in the trace.
 bool is_log_node(const Scene& s) {
   return s.backward && s.culprit == s.birth.op && s.node && is_builtin_node(*s.node) &&
          one_of(plain_name(s.node->name), {"Log", "Log2", "Log10", "Log1P", "Xlogy", "Logit"});

@@ -118,7 +118,7 @@ std::optional<std::uint64_t> number_of(const record::Op& op, std::string_view na
 }
 
 // "2,048 bytes changed between writer and reader", and where they lie.
-std::string told_bytes(const record::Op& change) {
+std::string reported_bytes(const record::Op& change) {
   const auto bytes = number_of(change, record::kChangedBytes);
   if (!bytes) return "values changed between writer and reader";
   const std::uint64_t first = number_of(change, record::kFirstByte).value_or(0),
@@ -138,7 +138,7 @@ Finding of_unseen_write(const Scene& s, record::OpId id) {
   const record::Op* reader = id + 1 < s.trace.ops.size() ? &s.trace.ops[id + 1] : nullptr;
   for (record::OpId next = id + 1; reader && reader->name == record::kUnseenWrite && next + 1 < s.trace.ops.size();)
     reader = &s.trace.ops[++next];
-  std::string text = told_bytes(change) + ": ";
+  std::string text = reported_bytes(change) + ": ";
   text += writer == record::kNone
               ? "the memory was there before the step"
               : s.trace.ops[writer].name + at_line(s.trace, s.trace.ops[writer]) + " wrote this memory";

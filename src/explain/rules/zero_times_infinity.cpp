@@ -47,7 +47,7 @@ class ZeroTimesInfinity : public Rule {
         "0 x Inf in " + s.op->name + ": " + counted(infs, "infinite value") + " in " +
             (inf_arg.empty() ? "one operand" : inf_arg) + " meet " +
             (zeros ? counted(zeros, "zero") : std::string("zeros")) + at_rows(s.birth) +
-            (source ? told_source(s, *source) : "") + hidden_by(s),
+            (source ? reported_source(s, *source) : "") + hidden_by(s),
         of_forward
             ? "double where: put a finite number in the place of the infinities with torch.where before " +
                   s.forward->name + at_line(s.trace, *s.forward) +
