@@ -59,7 +59,7 @@ def just_written(session: Session, optimizer: Optimizer) -> Verdict:
             or session.target.order["written"]
             or session.target.order["overflowed"]
         ):
-            session.target.on_written(session, optimizer, found)
+            session.target.on_written(optimizer, found)
         return None
     if nonfinite_state.only_overflowed(found):
         if name not in session.damaged.overflowed:

@@ -202,7 +202,7 @@ def _watch(home, waiting):
     if target is not None:
         if target.order["threads"]:
             torch.set_num_threads(target.order["threads"])
-        target.arm(session)
+        target.arm()
     elif session.config.level == "trace":
         _native.set_trace_level(True)
         _native.trace_start()

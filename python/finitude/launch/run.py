@@ -110,7 +110,7 @@ def _watch(settings, is_module, target, command):
     install.install(child.wait_for_training)
     watched.begin_selftest(settings)
     if target_step is not None:
-        target_step.arm(session)
+        target_step.arm()
     elif settings.level == "trace":
         _native.set_trace_level(True)
         _native.trace_start()

@@ -67,7 +67,7 @@ def skipped_once(session: Session, optimizer: Optimizer, at_hand: bool = False) 
     scale = float(scaler.get_scale()) if scaler is not None else None
     beyond, row = session.scaling.skips.on_skip(window["ordinal"], window["step"], scale)
     if session.target is not None:
-        session.target.on_scaler_skip(session, optimizer, beyond)
+        session.target.on_scaler_skip(optimizer, beyond)
     if not beyond:
         return
     bad = [i for i, m in enumerate(window["marks"]) if m >= BAD]

@@ -39,7 +39,7 @@ class Drops:
         if session.second_run.pending is not None:
             return
         if session.target is not None:
-            session.target.on_left_bad(session, optimizer)
+            session.target.on_left_bad(optimizer)
             return
         window = _native.window(optimizer)
         self.begun[window["ordinal"]] = window["step"], incident.fingerprint(optimizer)
@@ -69,7 +69,7 @@ class Drops:
         if session.second_run.pending is not None or not _native.waiting_checks():
             return None
         if session.target is not None:
-            session.target.row_dropped(session)
+            session.target.row_dropped()
             return None
         script_handled.tell_checked(session, _native.dropped_checks())
         alarm = script_handled.row_alarm(session, count)
@@ -91,7 +91,7 @@ class Drops:
         if count != max(1, session.config.max_skips):
             return
         if session.target is not None:
-            session.target.row_raised(session, error)
+            session.target.row_raised(error)
             return
         alarm = program_exit.of_exception(
             session,

@@ -106,7 +106,7 @@ class ByHand:
         """An outermost engine call begins. True: its end is of interest."""
         if functional.is_wrapped(roots):
             if self.second is None and self.session.target is not None:
-                return self.session.target.hand_begins(self.session, functional.plain_all(roots), is_wrapped=True)
+                return self.session.target.hand_begins(functional.plain_all(roots), is_wrapped=True)
             if self.second is None:
                 _native.first_step_over()
                 self.functional.begin(roots, inputs)
@@ -115,7 +115,7 @@ class ByHand:
             self.second.append(self.explained(roots))
             return False
         if self.session.target is not None:
-            self.session.target.hand_begins(self.session, roots)
+            self.session.target.hand_begins(roots)
             return False
         if self.again is not None:
             pending, self.again = self.again, None
@@ -185,7 +185,7 @@ class ByHand:
     def end(self, result: tuple[Any, ...] | None) -> tuple[Tensor | None, ...] | None:
         """That call returned: gradients of zero for a step that is to be left out."""
         if self.session.target is not None:
-            self.session.target.hand_ended()  # type: ignore[union-attr]  # no injection gets here
+            self.session.target.hand_ended()
             return None
         if self.bad.to_leaves:
             for mark in self.bad.marks:

@@ -76,7 +76,7 @@ def _tried(name, args):
             raise
         fail(e)
         if session.target is not None:
-            return session.target.failed(session)
+            return session.target.failed()
         return _decided(name, optimizer)
 
 

@@ -51,7 +51,7 @@ class Ending:
 def program_raised(session: Session, error: BaseException | None) -> None:
     """The script ended by an exception: a bad loss that it found itself is an alarm with its own exit code kept."""
     if session.target is not None:
-        session.target.program_ended(session, error)
+        session.target.program_ended(error)
         return
     session.ending.hurry(isinstance(error, KeyboardInterrupt))
     if unexplained(session, f"{type(error).__name__} ended the program"):

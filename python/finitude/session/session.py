@@ -94,6 +94,8 @@ class Session:
         self.device_library = deferred_verdict.open_library(HOME)
         self.ending = program_exit.Ending()
         self.done = self.written = False
+        if target is not None:
+            target.attach(self)
 
     on_kept, on_left_bad = kept_step.name, script_handled.backward_ended
     on_bad_backward, on_dropped, on_asked_row = dropped_rows.begins, dropped_rows.grown, dropped_rows.asked
@@ -118,7 +120,7 @@ class Session:
         self.units.watch_buffers(found)
         ordinal = _native.window(optimizer)["ordinal"]
         if self.makers.note(ordinal) and self.target is not None:
-            self.target.was_made(self, ordinal)
+            self.target.was_made(ordinal)
 
     def _open_ring(self):
         """The ring of steps, in the directory of the run: it tells the end of a run that was killed."""
@@ -141,7 +143,7 @@ class Session:
         self._register(optimizer)  # again: groups may have been added since it was made
         self.on_kept(optimizer)
         if self.target is not None:
-            return self.target.begins(self, optimizer, bad)
+            return self.target.begins(optimizer, bad)
         if not bad:
             return None
         kind, name, tensor = bad
@@ -277,7 +279,7 @@ class Session:
         self.part(self.holds.release)
         self.part(self.ending.call_all, self)
         if self.target is not None:
-            self.target.program_ended(self, None)
+            self.target.program_ended(None)
             return
         self.part(program_exit.finish, self)
         self.part(self.tape_level.end, self)

@@ -21,7 +21,7 @@ def judge(session: Session, optimizer: Optimizer) -> Verdict:
     call_again.leave_at(session, optimizer)
     checked = _native.dropped_checks()
     if session.target is not None:
-        return session.target.on_window(session, optimizer, checked)
+        return session.target.on_window(optimizer, checked)
     if session.second_run.pending is not None:
         passed = rewind.passes(session.second_run.pending, optimizer)
         if passed == "left out":
