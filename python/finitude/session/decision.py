@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from .. import _native
-from ..alarms import nonfinite_weights, script_handled
+from ..alarms import nonfinite_weights
 from ..capsules import capsule
 from ..errors import NonFiniteError
 from ..program import batch_source, ranks, step_wrapper
@@ -72,7 +72,7 @@ def second_run_ended(session: Session, optimizer: Optimizer) -> Verdict:
     if verdict == "again":
         return verdict
     if "advisory" in alarm["alarm"]:
-        script_handled.end(session, alarm["alarm"], verdict, alarm["optimizer"])
+        session.dropping.end(alarm["alarm"], verdict, alarm["optimizer"])
         return None if alarm["optimizer"] is optimizer else session.on_window(optimizer)
     if not session.traced.ended(session, alarm["alarm"], verdict):
         session.part(restart.run, session, alarm["alarm"], alarm["expected"])

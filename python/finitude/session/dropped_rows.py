@@ -71,14 +71,15 @@ class Drops:
         if session.target is not None:
             session.target.row_dropped()
             return None
-        script_handled.tell_checked(session, _native.dropped_checks())
-        alarm = script_handled.row_alarm(session, count)
+        session.dropping.tell_checked(_native.dropped_checks())
+        alarm = session.dropping.row_alarm(count)
         program_exit.begin(session, alarm)
         return self._decide(None, alarm)
 
     def raised(self, error: BaseException) -> None:
         """A backward pass has raised. Where that is about a value that is not finite, and the script has caught as many
         in a row as --max-skips, it is an alarm. May raise NonFiniteError."""
+        self.session.dropping.backward_raised(error)
         session, applied = self.session, _native.counters()["steps"]
         if session.second_run.pending is not None:
             return
@@ -164,6 +165,18 @@ class Drops:
             raise NonFiniteError(one_line.message(session.report, alarm), report=alarm)
         return True
 
+    def at_end(self, told: bool) -> None:
+        """Counts what is dropped and no step told of; then, as what ended the program, what the last backward has
+        left."""
+        session = self.session
+        session.report.unapplied = _native.unapplied()
+        for _, _, step, _, untold, is_norm, _ in _native.open_drops():
+            session.dropping.tell(step, script_handled.NORM if is_norm else script_handled.GRADIENTS, untold)
+            told = told or untold > 0
+        if (alarm := session.dropping.at_end(told)) is not None:
+            session.report.add_alarm(alarm)
+            session.teller.tell(alarm)
+
 
 def _is_search(window, row):
     """A scale is looked for: finite losses, gradients that overflow, a scale that is large enough to come down. Of a
@@ -177,31 +190,3 @@ def _is_search(window, row):
     values = [abs(float(loss["value"])) for loss in window["losses"] if loss["owned"]][-row:]
     falls = sum(later < FALLS * earlier for earlier, later in itertools.pairwise(values))
     return len(values) > 2 and falls >= 0.8 * (len(values) - 1)
-
-
-def begins(session: Session, optimizer: Optimizer) -> None:
-    session.drops.begins(optimizer)
-
-
-def grown(session: Session, optimizer: Optimizer) -> bool | None:
-    return session.drops.grown(optimizer)
-
-
-def asked(session: Session, count: int) -> bool | None:
-    return session.drops.asked(count)
-
-
-def raised(session: Session, error: BaseException) -> None:
-    script_handled.backward_raised(session, error)
-    session.drops.raised(error)
-
-
-def at_end(session: Session, told: bool) -> None:
-    """Counts what is dropped and no step told of; then, as what ended the program, what the last backward has left."""
-    session.report.unapplied = _native.unapplied()
-    for _, _, step, _, untold, is_norm, _ in _native.open_drops():
-        script_handled.tell(session, step, script_handled.NORM if is_norm else script_handled.GRADIENTS, untold)
-        told = told or untold > 0
-    if (alarm := script_handled.at_end(session, told)) is not None:
-        session.report.add_alarm(alarm)
-        session.teller.tell(alarm)

@@ -12,7 +12,7 @@ import os
 import torch
 
 from .. import _native
-from ..alarms import initial_state, script_handled
+from ..alarms import initial_state
 from ..base import secrets
 from ..base.plain_json import safe
 from ..base.say import say
@@ -95,7 +95,7 @@ def decide(
         return None
     _add(alarm, "rerun_text", why)
     if "advisory" in alarm:
-        session.part(script_handled.end, session, alarm, False)
+        session.part(session.dropping.end, alarm, False)
         return None
     verdict = _carry_out(session, optimizer, acting, raises)
     if name == "first_seen":

@@ -4,7 +4,7 @@ one that was still being explained."""
 from __future__ import annotations
 
 from .. import _native
-from ..alarms import deferred_verdict, nonfinite_weights, script_handled
+from ..alarms import deferred_verdict, nonfinite_weights
 from ..capsules import capsule
 from ..errors import NonFiniteError
 from ..program import sinks as sinks_of
@@ -103,7 +103,7 @@ def second_run_lost(session: Session) -> NonFiniteError | None:
     pending = rewound.abandon(session)
     alarm = pending["alarm"]
     if "advisory" in alarm:
-        script_handled.end(session, alarm, False)
+        session.dropping.end(alarm, False)
         return None
     restart.run(session, alarm, pending["expected"])
     alarm["action"] = "stopped"
@@ -129,7 +129,7 @@ def unexplained(session: Session, why: str) -> bool:
         return False
     incident.passed_over(alarm, f"{why} while the step was being explained")
     if "advisory" in alarm:
-        script_handled.end(session, alarm, False)
+        session.dropping.end(alarm, False)
         session.report.unexplained = None
         return False
     alarm.setdefault("action", "stopped")

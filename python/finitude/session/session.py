@@ -82,7 +82,7 @@ class Session:
             first_step.FirstStep(self),
             dropped_rows.Drops(self),
         )
-        self.dropping = script_handled.Dropping()
+        self.dropping = script_handled.Dropping(self)
         self.damaged = nonfinite_weights.Damaged()
         self.started_with = {}  # id(optimizer) -> magnitudes of its parameters before its first step
         self.ring_open = False
@@ -97,8 +97,7 @@ class Session:
         if target is not None:
             target.attach(self)
 
-    on_kept, on_left_bad = kept_step.name, script_handled.backward_ended
-    on_bad_backward, on_dropped, on_asked_row = dropped_rows.begins, dropped_rows.grown, dropped_rows.asked
+    on_kept = kept_step.name
 
     # -- what the engine tells ------------------------------------------------------------------
 
@@ -159,15 +158,12 @@ class Session:
         self.generators = rng_generators.watch(self.generators, optimizer)
 
     def on_backward(self, roots):
-        if not script_handled.backward_begins(self):
+        if not self.dropping.backward_begins():
             self.holds.backward_begins(roots, self.told.known)
 
     def on_hand_begin(self, roots, inputs, to_leaves):
         """An engine call of a program that has no optimizer."""
         return self.hand.begin(roots, inputs or (), to_leaves)
-
-    def on_hand_end(self, result):
-        return self.hand.end(result)
 
     def on_scaler_skip(self, optimizer: Optimizer) -> None:
         call_again.leave_at(self, optimizer)
@@ -196,7 +192,7 @@ class Session:
 
         return closures.wrap(self, optimizer, args, kwargs)
 
-    on_unit_raised, on_backward_raised = call_again.raised, dropped_rows.raised
+    on_unit_raised = call_again.raised
     on_window, on_written = windows.judge, nonfinite_weights.just_written
 
     # -- what is done about it ------------------------------------------------------------------
@@ -283,7 +279,7 @@ class Session:
             return
         self.part(program_exit.finish, self)
         self.part(self.tape_level.end, self)
-        self.part(lambda: dropped_rows.at_end(self, self.hand.finish()))
+        self.part(lambda: self.drops.at_end(self.hand.finish()))
         self.part(unwatched.at_end, self)
         if self.config.level == "trace" and self.report.trace_ops is None:
             self.report.trace_ops = self.part(kept_step.ops, self.report)

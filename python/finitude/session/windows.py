@@ -32,8 +32,8 @@ def judge(session: Session, optimizer: Optimizer) -> Verdict:
     if (told := initial_state.told(optimizer, window["step"])) is not None:
         return told[0]
     verdict = _native.window_verdict(optimizer, False)
-    session.part(script_handled.tell_checked, session, checked)
-    session.part(script_handled.tell_norms, session, optimizer, window["step"])
+    session.part(session.dropping.tell_checked, checked)
+    session.part(session.dropping.tell_norms, optimizer, window["step"])
     if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in session.damaged:
         if found := nonfinite_state.sinks(session, optimizer):
             return nonfinite_weights.found_late(session, optimizer, window, found)
@@ -47,14 +47,10 @@ def judge(session: Session, optimizer: Optimizer) -> Verdict:
     if verdict["kind"] == "nothing":
         if window["vanished"]:
             nonfinite_weights.look_for_swallowed(session, optimizer, window)
-        return (
-            "again"
-            if checked and not window["on_device"] and script_handled.begin(session, optimizer, window)
-            else None
-        )
+        return "again" if checked and not window["on_device"] and session.dropping.begin(optimizer, window) else None
     if verdict["kind"] == "handled-by-script":
-        script_handled.tell(session, window["step"], script_handled.GRADIENTS, verdict["times"])
-        if not window["on_device"] and script_handled.begin(session, optimizer, window):
+        session.dropping.tell(window["step"], script_handled.GRADIENTS, verdict["times"])
+        if not window["on_device"] and session.dropping.begin(optimizer, window):
             return "again"
         _native.consume_losses(optimizer)
         return None
