@@ -154,12 +154,11 @@ def _explain_ranks(session):
 
 
 def _look_a_last_time(session, ended):
-    from ..alarms import nonfinite_weights
     from ..errors import NonFiniteError
 
     try:
         session.hand.at_end()
-        nonfinite_weights.at_end(session)
+        session.damaged.at_end()
     except NonFiniteError as e:
         ended.error, ended.code = e.with_traceback(None), 1
 

@@ -98,8 +98,8 @@ def conclude(
     was taken; undone: what it wrote has been put back; lost: the program is not at that step any more."""
     ordinal = alarm.get("optimizer_ordinal", 0)
     session.acting.begin(alarm, written, undone)
-    session.part(nonfinite_weights.applied_before, session, optimizer, alarm)
-    session.part(session.unwritten.tell, session, optimizer, alarm)
+    session.part(session.damaged.applied_before, optimizer, alarm)
+    session.part(session.unwritten.tell, optimizer, alarm)
     session.part(growth.tell_weights, session, optimizer, alarm)
     if session.saved:
         alarm["saved"] = dict(session.saved)

@@ -12,7 +12,6 @@ import os
 import torch
 
 from .. import _native
-from ..alarms import initial_state
 from ..base import secrets
 from ..base.plain_json import safe
 from ..base.say import say
@@ -99,7 +98,7 @@ def decide(
         return None
     verdict = _carry_out(session, optimizer, acting, raises)
     if name == "first_seen":
-        session.part(initial_state.decided, session, optimizer, verdict)
+        session.part(session.initial_state.decided, optimizer, verdict)
     return verdict
 
 

@@ -37,7 +37,9 @@ PLACES = {
     "on_bad_backward": "drops.begins",
     "on_dropped": "drops.grown",
     "on_hand_end": "hand.end",
+    "on_late": "deferred.told",  # of an earlier step, which nobody waited for
     "on_left_bad": "dropping.backward_ended",
+    "on_written": "damaged.just_written",
 }
 
 

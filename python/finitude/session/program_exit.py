@@ -4,7 +4,6 @@ one that was still being explained."""
 from __future__ import annotations
 
 from .. import _native
-from ..alarms import deferred_verdict, nonfinite_weights
 from ..capsules import capsule
 from ..errors import NonFiniteError
 from ..program import sinks as sinks_of
@@ -89,8 +88,8 @@ def of_exception(session: Session, error: BaseException | None, words: str, acti
         refused.unproven(session, alarm, error, unproven)
         return None
     if optimizer is not None:
-        nonfinite_weights.applied_before(session, optimizer, alarm)
-        nonfinite_weights.left_behind(session, optimizer, alarm)
+        session.damaged.applied_before(optimizer, alarm)
+        session.damaged.left_behind(optimizer, alarm)
     if session.second_run.take_recorded() and capsule.wanted(session):
         alarm["capsule"] = capsule.write(session, alarm)
     _native.consume_losses(optimizer)
@@ -146,7 +145,7 @@ def close(session: Session) -> None:
 
 def finish(session: Session) -> None:
     """The program has ended, and nothing is being explained any more."""
-    deferred_verdict.finish(session)
+    session.deferred.finish()
     session.told.rest.explain(session)
 
 

@@ -64,7 +64,7 @@ class Session:
         self.decided = []  # [optimizer's number, step, what was raised or ""] of steps that were left out
         self.target, self.start, self.member = target, start, is_member
         self.holds = Holds()
-        self.told, self.unwritten = Told(), by_memory.Unwritten()
+        self.told, self.unwritten = Told(), by_memory.Unwritten(self)
         self.makers = optimizer_threads.Makers()
         self.units = Units(self)
         self.hand = manual_updates.ByHand(self)  # of a program without an optimizer
@@ -83,7 +83,7 @@ class Session:
             dropped_rows.Drops(self),
         )
         self.dropping = script_handled.Dropping(self)
-        self.damaged = nonfinite_weights.Damaged()
+        self.damaged = nonfinite_weights.Damaged(self)
         self.started_with = {}  # id(optimizer) -> magnitudes of its parameters before its first step
         self.ring_open = False
         self.pid = os.getpid()
@@ -92,6 +92,8 @@ class Session:
         _native.set_device_policy(config.on_alarm)
         kept_step.begin(self)
         self.device_library = deferred_verdict.open_library(HOME)
+        self.initial_state = initial_state.InitialState(self)
+        self.deferred = deferred_verdict.Deferred(self)
         self.ending = program_exit.Ending()
         self.done = self.written = False
         if target is not None:
@@ -107,7 +109,7 @@ class Session:
 
     def _register(self, optimizer):
         step_wrapper.register(optimizer)
-        deferred_verdict.register(self, optimizer)
+        self.deferred.register(optimizer)
         self.tape_level.begin(self)
         from . import install
 
@@ -146,9 +148,9 @@ class Session:
         if not bad:
             return None
         kind, name, tensor = bad
-        alarm = initial_state.alarm(self, optimizer, kind, name, tensor)
+        alarm = self.initial_state.alarm(optimizer, kind, name, tensor)
         _native.consume_losses(optimizer)
-        return initial_state.decided(self, optimizer, self.act(optimizer, alarm, [(kind, name, tensor)], where="start"))
+        return self.initial_state.decided(optimizer, self.act(optimizer, alarm, [(kind, name, tensor)], where="start"))
 
     def on_stream_met(self, _: Any) -> None:
         """A generator stands in a name of the user's frames that did not before."""
@@ -175,10 +177,7 @@ class Session:
         call_again.leave_at(self, optimizer)
         return grad_scaler.on_step(self, optimizer, scaler, skipped)
 
-    leave_out, on_late = (
-        staticmethod(step_wrapper.leave_out),
-        deferred_verdict.told,
-    )  # late: of an earlier step, that nobody waited for
+    leave_out = staticmethod(step_wrapper.leave_out)
 
     def on_armed(self, optimizer: Optimizer) -> None:
         self.target.on_armed(optimizer)  # type: ignore[union-attr]  # nothing is armed without one
@@ -193,7 +192,7 @@ class Session:
         return closures.wrap(self, optimizer, args, kwargs)
 
     on_unit_raised = call_again.raised
-    on_window, on_written = windows.judge, nonfinite_weights.just_written
+    on_window = windows.judge
 
     # -- what is done about it ------------------------------------------------------------------
 
