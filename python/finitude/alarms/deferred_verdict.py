@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from .. import _native
+from ..base import HOME
 from ..base.plain_json import number
 from ..base.unseen import unseen
 from ..errors import NonFiniteError
 from ..program import optimizer_members, ranks, sinks as sinks_of
 from ..report import clipped_away, growth, incident, one_line
-from ..rerun import restart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Deferred:
 
     def __init__(self, session: Session):
         self._session = session
+        self._unwatched = open_library(HOME)
 
     @unseen
     def register(self, optimizer: Optimizer) -> None:
@@ -51,7 +52,7 @@ class Deferred:
         if not _native.has_device_library() and any(
             p.device.type == "cuda" for p in optimizer_members.parameters(optimizer)
         ):
-            session.not_watched(session.device_library or "gradients on the GPU")
+            session.not_watched(self._unwatched or "gradients on the GPU")
 
     def told(self, optimizer: Optimizer | None, late: dict[str, Any]) -> Verdict:
         """One step of before; `optimizer` is None where it is gone. May raise NonFiniteError: out of the call that has
@@ -96,7 +97,7 @@ class Deferred:
         session.report.begin(alarm)
         if session.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], session.allowed.is_any(), False):
             # The program is beyond that step by now: only a second process comes to it again.
-            restart.run(session, alarm, incident.told_late(late["loss"], late["gradients"]), "late")
+            session.restart.run(alarm, incident.told_late(late["loss"], late["gradients"]), "late")
         ordinal = alarm.pop("optimizer_ordinal")
         session.report.add_alarm(alarm)
         action = session.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"])

@@ -8,7 +8,6 @@ from .. import _native
 from ..program import nonfinite_state, optimizer_members, ranks, sinks as sinks_of
 from ..program.tensor_stats import count_text, statistic
 from ..report import impossible_state, incident
-from ..rerun import restart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ class Damaged:
             incident.apply(alarm, incident.analyse(session, optimizer, [], swallowed=True))
             _native.trace_start()
         elif session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
-            restart.run(session, alarm, incident.fingerprint(optimizer), "swallowed")
+            session.restart.run(alarm, incident.fingerprint(optimizer), "swallowed")
         if alarm["births"]:
             birth = alarm["births"][0]
             session.advise(
@@ -147,7 +146,7 @@ class Damaged:
         alarm["cause"] = incident.cause("optimizer-arithmetic", f"{name} overflowed")
         is_first = len(self.overflowed) == 1
         if is_first and session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
-            restart.run(session, alarm, incident.fingerprint(optimizer), where)
+            session.restart.run(alarm, incident.fingerprint(optimizer), where)
         made = (
             "was set to Inf outside of its step"
             if alarm["cause"]["class"] == "corrupted-state"

@@ -224,7 +224,7 @@ class Dropping:
             _native.add_handled(1)
             self._session.advise("handled-by-script", step, text)
 
-    def _explain(self):
+    def _explain(self) -> None:
         session = self._session
         if (
             self.is_explained

@@ -6,7 +6,7 @@ from __future__ import annotations
 from ..program import optimizer_members, ranks
 from ..program.tensor_stats import statistic
 from ..report import incident
-from ..rerun import first_values, restart
+from ..rerun import first_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ class Unwritten:
                 _follow(alarm, *self._told[ordinal])
             return
         suspects, by_chance = self._suspects(optimizer, alarm), _is_by_chance(alarm)
-        if not self._is_in_doubt(alarm, suspects, by_chance) or not restart.is_possible(self._session):
+        if not self._is_in_doubt(alarm, suspects, by_chance) or not self._session.restart.is_possible():
             return
         self._told[ordinal] = None
-        found = restart.asked_of_memory(self._session, alarm, suspects)
+        found = self._session.restart.asked_of_memory(alarm, suspects)
         if not found or not found.get("births"):
             return
         if not by_chance and found["births"][0]["name"] not in suspects:

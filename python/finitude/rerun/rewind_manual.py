@@ -19,7 +19,6 @@ from ..effects.files import written_twice
 from ..effects.object_snapshot import Ledger
 from ..program import optimizer_members, ranks, rng_generators
 from ..report import incident
-from . import restart
 from .isolation import IsolatedRun
 from .rewind import NOT_SO, OTHER_BITS, OTHER_NUMBERS, SAME_BITS
 
@@ -63,7 +62,7 @@ def is_needed(session):
         session.target is None
         and session.config.level == "gate"
         and session.config.on_alarm != "raise"
-        and not restart.is_possible(session)
+        and not session.restart.is_possible()
         and not ranks.several()
     )
 

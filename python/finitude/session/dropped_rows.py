@@ -12,7 +12,7 @@ from ..base.plain_json import number
 from ..errors import NonFiniteError
 from ..program import anomaly, frames_at_raise, optimizer_members, ranks, sinks as sinks_of
 from ..report import incident, one_line
-from ..rerun import ladder, restart
+from ..rerun import ladder
 from ..rerun.way import BadStep, climb
 from . import program_exit
 
@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base.types import Alarm, Optimizer, Session, Sink, Window
+    from ..base.types import Alarm, Fingerprint, Optimizer, Session, Sink, Window
 
 SCALER_ROW = 20  # steps that a search for a loss scale may take: src/decide/scaler.h
 FALLS = 0.75  # a scale that comes down does so to a half, a fourth or a tenth
@@ -131,11 +131,11 @@ class Drops:
         program_exit.begin(session, alarm)
         return alarm
 
-    def _explain(self, optimizer, alarm, sinks, expected):
+    def _explain(self, optimizer: Optimizer, alarm: Alarm, sinks: Sequence[Sink], expected: Fingerprint | None) -> None:
         session = self.session
         if ranks.several():
-            restart.run(
-                session, alarm, expected or incident.fingerprint(optimizer), "dropped"
+            session.restart.run(
+                alarm, expected or incident.fingerprint(optimizer), "dropped"
             )  # of all ranks, once they have ended
         elif not session.second_runs.take(
             alarm["sink"]["kind"],

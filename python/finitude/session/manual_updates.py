@@ -16,7 +16,7 @@ from ..effects.object_snapshot import Ledger
 from ..errors import NonFiniteError
 from ..program import optimizer_members, signals
 from ..report import incident, one_line
-from ..rerun import restart, rewind_manual as again
+from ..rerun import rewind_manual as again
 from ..rerun.isolation import IsolatedRun
 from . import functional, functional_updates
 
@@ -284,11 +284,11 @@ class ByHand:
         runs = session.second_runs
         if one.explained is not None:
             if not session.part(one.explained.apply, session, alarm):
-                session.part(restart.run, session, alarm, one.expected, hand=one.step)
+                session.part(session.restart.run, alarm, one.expected, hand=one.step)
         elif (runs.take("loss", False, False, False) or (self.closure and runs.take_in_place())) and not (
             self.closure and one is bad and session.part(self._call_again, alarm, bad)
         ):
-            session.part(restart.run, session, alarm, one.expected, hand=one.step)
+            session.part(session.restart.run, alarm, one.expected, hand=one.step)
         alarm.pop("optimizer_ordinal", None)
         alarm["action"] = {
             "warn": "reported, the step is applied",

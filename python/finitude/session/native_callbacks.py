@@ -39,6 +39,7 @@ PLACES = {
     "on_hand_end": "hand.end",
     "on_late": "deferred.told",  # of an earlier step, which nobody waited for
     "on_left_bad": "dropping.backward_ended",
+    "on_unit_raised": "call_again.raised",
     "on_written": "damaged.just_written",
 }
 

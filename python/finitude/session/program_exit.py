@@ -9,7 +9,7 @@ from ..errors import NonFiniteError
 from ..program import sinks as sinks_of
 from ..report import incident, one_line
 from ..report.document import INNER
-from ..rerun import call_again, ladder, rank_vote, restart, rewound
+from ..rerun import ladder
 from ..rerun.way import BadStep, climb
 from . import manual_updates, refused
 
@@ -65,7 +65,7 @@ def program_raised(session: Session, error: BaseException | None) -> None:
 def of_exception(session: Session, error: BaseException | None, words: str, action: str) -> Alarm | None:
     """The alarm of a bad value that the exception is about, explained as far as it can be; None where nothing says that
     it is about one. words, action: what is said of it."""
-    explained = call_again.explained(session, error)
+    explained = session.call_again.explained(error)
     found = explained or sinks_of.behind(session, error) or refused.found(session, error)
     if found is None:
         return None
@@ -99,15 +99,15 @@ def of_exception(session: Session, error: BaseException | None, words: str, acti
 def second_run_lost(session: Session) -> NonFiniteError | None:
     """The program ended inside a second run: the next way explains the alarm, which is what ends the program. None: it
     was of a step that the script itself had left out, and ends nothing."""
-    pending = rewound.abandon(session)
+    pending = session.rewound.abandon()
     alarm = pending["alarm"]
     if "advisory" in alarm:
         session.dropping.end(alarm, False)
         return None
-    restart.run(session, alarm, pending["expected"])
+    session.restart.run(alarm, pending["expected"])
     alarm["action"] = "stopped"
     _tell(session, alarm)
-    rank_vote.has_told(session, pending["vote"])
+    session.ballot.has_told(pending["vote"])
     return NonFiniteError(one_line.message(session.report, alarm), report=alarm)
 
 
@@ -123,7 +123,7 @@ def unexplained(session: Session, why: str) -> bool:
     session.hand.lost()
     alarm = session.report.unexplained
     if session.second_run.pending is not None:
-        alarm = rewound.abandon(session)["alarm"]
+        alarm = session.rewound.abandon()["alarm"]
     if alarm is None:
         return False
     incident.passed_over(alarm, f"{why} while the step was being explained")
@@ -146,7 +146,7 @@ def close(session: Session) -> None:
 def finish(session: Session) -> None:
     """The program has ended, and nothing is being explained any more."""
     session.deferred.finish()
-    session.told.rest.explain(session)
+    session.told.rest.explain()
 
 
 def _tell(session, alarm):

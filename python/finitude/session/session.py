@@ -8,7 +8,6 @@ import os
 
 from .. import _native
 from ..alarms import deferred_verdict, initial_state, nonfinite_weights, script_handled, unwritten_memory as by_memory
-from ..base import HOME
 from ..base.say import say
 from ..capsules import capsule
 from ..effects import fork_dry_run
@@ -25,8 +24,10 @@ from ..program import (
 )
 from ..report import incident, kept_step, unwatched
 from ..report.document import Report
-from ..rerun import budgets, call_again, first_step, tape, traced
+from ..rerun import budgets, call_again, first_step, rank_vote, tape, traced
 from ..rerun.alarm_correlation import Told
+from ..rerun.restart import Restart
+from ..rerun.rewound import Rewound
 from ..rerun.under_way import SecondRun
 from . import allowed, decision, dropped_rows, failures, manual_updates, minimal, program_exit, windows
 from .console import Teller
@@ -51,9 +52,9 @@ class Session:
         start: Any = None,
         is_member: bool = False,
     ):
-        """target: in a second process, the step it is to explain. start: how the program was started (launch_command.Start),
-        for starting it again. is_member: one of several processes of a run, and whoever merges them has the last
-        word."""
+        """target: in a second process, the step it is to explain. start: how the program was started
+        (launch_command.Start), for starting it again. is_member: one of several processes of a run, and whoever merges
+        them has the last word."""
         self.config = config
         self.report = Report(config, script, command, is_kept=target is None)
         self.teller = Teller(self.report)
@@ -64,7 +65,7 @@ class Session:
         self.decided = []  # [optimizer's number, step, what was raised or ""] of steps that were left out
         self.target, self.start, self.member = target, start, is_member
         self.holds = Holds()
-        self.told, self.unwritten = Told(), by_memory.Unwritten(self)
+        self.told, self.unwritten = Told(self), by_memory.Unwritten(self)
         self.makers = optimizer_threads.Makers()
         self.units = Units(self)
         self.hand = manual_updates.ByHand(self)  # of a program without an optimizer
@@ -73,8 +74,10 @@ class Session:
         self.scaling = grad_scaler.Scaling()
         self.capsules = capsule.BeingWritten()
         self.second_run = SecondRun()
-        self.traced = traced.Traced()
-        self.tape_level = tape.TapeLevel()
+        self.call_again, self.rewound, self.restart = call_again.CallAgain(self), Rewound(self), Restart(self)
+        self.ballot = rank_vote.Ballot(self)
+        self.traced = traced.Traced(self.not_watched)
+        self.tape_level = tape.TapeLevel(config, target is not None, self.not_watched)
         self.allowed, self.saved = allowed.Allowed(), {}
         self.generators = []  # the program's own, part of every snapshot
         self.draws, self.first_step, self.drops = (
@@ -91,7 +94,6 @@ class Session:
         incident.load_rules(config)
         _native.set_device_policy(config.on_alarm)
         kept_step.begin(self)
-        self.device_library = deferred_verdict.open_library(HOME)
         self.initial_state = initial_state.InitialState(self)
         self.deferred = deferred_verdict.Deferred(self)
         self.ending = program_exit.Ending()
@@ -110,7 +112,7 @@ class Session:
     def _register(self, optimizer):
         step_wrapper.register(optimizer)
         self.deferred.register(optimizer)
-        self.tape_level.begin(self)
+        self.tape_level.begin()
         from . import install
 
         install.watch_numpy()
@@ -168,13 +170,13 @@ class Session:
         return self.hand.begin(roots, inputs or (), to_leaves)
 
     def on_scaler_skip(self, optimizer: Optimizer) -> None:
-        call_again.leave_at(self, optimizer)
+        self.units.leave_at(optimizer)
         grad_scaler.skipped_once(self, optimizer)
 
     def on_scaler_step(self, optimizer, scaler, skipped):
         """GradScaler.step with a bad unscaled loss, which alarms at once (True: leave the call out), or that
         skipped."""
-        call_again.leave_at(self, optimizer)
+        self.units.leave_at(optimizer)
         return grad_scaler.on_step(self, optimizer, scaler, skipped)
 
     leave_out = staticmethod(step_wrapper.leave_out)
@@ -191,7 +193,6 @@ class Session:
 
         return closures.wrap(self, optimizer, args, kwargs)
 
-    on_unit_raised = call_again.raised
     on_window = windows.judge
 
     # -- what is done about it ------------------------------------------------------------------
@@ -277,7 +278,7 @@ class Session:
             self.target.program_ended(None)
             return
         self.part(program_exit.finish, self)
-        self.part(self.tape_level.end, self)
+        self.part(self.tape_level.end)
         self.part(lambda: self.drops.at_end(self.hand.finish()))
         self.part(unwatched.at_end, self)
         if self.config.level == "trace" and self.report.trace_ops is None:

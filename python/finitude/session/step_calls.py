@@ -1,7 +1,8 @@
 """Units of work: calls that take a batch forward and backward, so that calling them once more is a second run.
 
 A framework's training_step, a closure given to `step`, what finitude.step is given. While a window is open its units
-are remembered: references to function and arguments, and the generators as they were. call_again.py calls them once more.
+are remembered: references to function and arguments, and the generators as they were. call_again.py calls them once
+more.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import weakref
 import torch
 
 from .. import _native
+from ..errors import Reached
 from . import native_callbacks
 
 TYPE_CHECKING = False
@@ -161,6 +163,12 @@ class Units:
             self.running = None
             if not unit.ended:
                 unit.end()
+
+    def leave_at(self, optimizer: Optimizer) -> None:
+        """Where an optimizer steps while units are called again: back to where they were called from."""
+        if self.again is not None:
+            self.again_at = optimizer
+            raise Reached()
 
     def give_up(self) -> None:
         """A second run has ended in its middle."""

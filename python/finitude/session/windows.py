@@ -8,7 +8,7 @@ from ..base.plain_json import number
 from ..program import batch_source, nonfinite_state, optimizer_members, sinks as sinks_of
 from ..program.tensor_stats import count_text
 from ..report import clipped_away, growth
-from ..rerun import call_again, rewind
+from ..rerun import rewind
 from . import decision
 
 TYPE_CHECKING = False
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def judge(session: Session, optimizer: Optimizer) -> Verdict:
     """Something in the window before `step` is not finite. True: veto. None: apply. May raise NonFiniteError."""
-    call_again.leave_at(session, optimizer)
+    session.units.leave_at(optimizer)
     checked = _native.dropped_checks()
     if session.target is not None:
         return session.target.on_window(optimizer, checked)
