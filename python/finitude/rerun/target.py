@@ -324,7 +324,7 @@ class Target:
             (o for o in sinks_of.watched_optimizers() if _native.window(o)["ordinal"] == self.order["ordinal"]), None
         )
 
-    def _look_a_last_time(self):
+    def _look_a_last_time(self) -> None:
         """What was found bad as the program ended may have been written after the last step."""
         for optimizer in sinks_of.watched_optimizers():
             if self._is_mine(optimizer) and (found := nonfinite_state.sinks(self.session, optimizer)):

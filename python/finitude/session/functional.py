@@ -112,7 +112,7 @@ def _decide(session, alarm, bad, action, reported):
 
 def _explain(session, alarm, bad):
     if bad.explained is not None:
-        if not bad.explained.apply(session, alarm):
+        if not session.hand.in_place.apply(bad.explained, alarm):
             session.restart.run(alarm, bad.expected, hand=bad.step)
     elif session.second_runs.take("loss", False, False, False):
         session.restart.run(alarm, bad.expected, hand=bad.step)

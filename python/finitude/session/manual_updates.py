@@ -95,6 +95,7 @@ class ByHand:
         self.functional = functional.Functional(session)
         self.rebound = functional_updates.Rebound(session, NAME)
         self.closure: Any = None  # of the finitude.step under way
+        self.in_place = again.InPlace(session)
         self.is_kept = False  # where each call of the engine returns is noted
         self.again: Any = None  # the window of the bad step runs a second time
         self.on_tape: Any = None  # what is known of the step that the tape in hand is of
@@ -139,8 +140,8 @@ class ByHand:
             self.marks = [_Mark(leaf, False) for leaf in leaves]
             _native.watch_writes(leaves)
         if step == 0:
-            self.is_kept = again.first(self.session, roots, leaves)
-        traced = again.of_first(self.session, roots) if self.is_kept else None
+            self.is_kept = self.in_place.first(roots, leaves)
+        traced = self.in_place.of_first(roots) if self.is_kept else None
         if not bad or not leaves:
             return False
         self.bad = _Bad(step, roots, leaves, to_leaves)
@@ -283,7 +284,7 @@ class ByHand:
         signals.hold(signals.GIVES_WAY)
         runs = session.second_runs
         if one.explained is not None:
-            if not session.part(one.explained.apply, session, alarm):
+            if not session.part(self.in_place.apply, one.explained, alarm):
                 session.part(session.restart.run, alarm, one.expected, hand=one.step)
         elif (runs.take("loss", False, False, False) or (self.closure and runs.take_in_place())) and not (
             self.closure and one is bad and session.part(self._call_again, alarm, bad)
