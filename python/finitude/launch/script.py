@@ -16,12 +16,13 @@ from ..base import HOME, say
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import Any
 
 
 class Ended(Exception):
     """How the program ended: an exit code, or the exception it died of."""
 
-    def __init__(self, code=0, error=None, exit=None):
+    def __init__(self, code: Any = 0, error: BaseException | None = None, exit: SystemExit | None = None):
         super().__init__()
         self.code, self.error, self.exit = code, error, exit
 
