@@ -11,7 +11,6 @@ import torch  # the engine's libraries must be loaded first
 from . import _native
 from .base import config
 from .base.say import say
-from .capsules import capsule
 from .effects import notebook_cells
 from .launch import child
 from .session import allowed, install, native_callbacks
@@ -55,12 +54,12 @@ class Watch:
     @property
     def alarms(self) -> list[Alarm]:
         """The alarms so far, as in the report JSON (docs/report.schema.json)."""
-        capsule.settle(self._session)
+        self._session.capsules.settle()
         return list(self._session.report.alarms)
 
     def report(self) -> Document:
         """The report so far, as a dictionary (docs/report.schema.json)."""
-        capsule.settle(self._session)
+        self._session.capsules.settle()
         return self._session.report.document()
 
     def _repr_html_(self) -> str:
@@ -193,7 +192,7 @@ def watch(
         _native.reset()
         _native.hand_reset()
         install.install(child.wait_for_training)
-        notebook_cells.attach(session)
+        session.attach_notebook()
         if session.config.level == "trace":
             _native.set_trace_level(True)
             _native.trace_start()

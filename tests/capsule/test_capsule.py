@@ -333,7 +333,8 @@ def test_too_large_is_told(tmp_path):
 
 def test_the_size_that_bounds_a_capsule_is_told_where_it_does(tmp_path):
     told = []
-    session = types.SimpleNamespace(config=types.SimpleNamespace(capsule_max=3), not_watched=told.append)
+    report = types.SimpleNamespace(add_not_watched=told.append)
+    capsules = capsule.Capsules(types.SimpleNamespace(capsule_max=3), report, None, None)
     (tmp_path / "capsule.json").write_text("{}")
     for why, folder in (
         ("would take 4 MB", None),
@@ -341,9 +342,9 @@ def test_the_size_that_bounds_a_capsule_is_told_where_it_does(tmp_path):
         ("", tmp_path),
         ("", None),
     ):
-        capsule._tell(session, {"step": 5}, why, "identical", folder)
+        capsules._report_missing({"step": 5}, why, "identical", folder)
     (tmp_path / "capsule.json").write_text('{"start": {}}')
-    capsule._tell(session, {"step": 5}, "", "identical", tmp_path)
+    capsules._report_missing({"step": 5}, "", "identical", tmp_path)
     assert told == [
         "a capsule of step 5: would take 4 MB (--capsule-max 3)",
         "a capsule of step 5: its folder cannot be written: No space left on device",

@@ -2,7 +2,6 @@
 
 import math
 import random
-import types
 
 import pytest
 import torch
@@ -95,15 +94,15 @@ def test_a_rate_that_rose(tmp_path):
 def test_weights_of_which_nothing_finite_is_left_have_no_growth():
     model = torch.nn.Linear(3, 2)
     opt = torch.optim.SGD(model.parameters(), lr=0.1)
-    session = types.SimpleNamespace(started_with={id(opt): optimizer_members.magnitudes(opt)})
+    started_with = {id(opt): optimizer_members.magnitudes(opt)}
     with torch.no_grad():
         model.weight.fill_(float("nan"))
         model.bias.mul_(3)
-        assert growth._grown(session, opt) == (pytest.approx(3), "")
+        assert growth._grown(started_with, opt) == (pytest.approx(3), "")
         model.bias.zero_()
-        assert growth._grown(session, opt) == (0, "")
+        assert growth._grown(started_with, opt) == (0, "")
         model.bias.fill_(float("inf"))
-        assert growth._grown(session, opt) == (None, "")
+        assert growth._grown(started_with, opt) == (None, "")
 
 
 GROWN_300_FOLD = """

@@ -9,7 +9,7 @@ import helpers
 BROKEN = (
     helpers.TRAINING
     + """
-import finitude.second_run.{module} as module
+import finitude.rerun.{module} as module
 def broken(*words, **more):
     raise ZeroDivisionError("ours")
 module.{name} = broken
@@ -23,8 +23,8 @@ for k, x in enumerate(batches):
     print(k, finite(), "left out" if same else "applied")
 """
 )
-PLACES = [("rewind", "begin"), ("rewound", "_end"), ("shared", "runs_again")]
-NATIVE = BROKEN.replace("import finitude.second_run.{module} as module", "from finitude import _native as module")
+PLACES = [("rewind", "begin"), ("rewound", "Rewound._end"), ("alarm_correlation", "Told.runs_again")]
+NATIVE = BROKEN.replace("import finitude.rerun.{module} as module", "from finitude import _native as module")
 
 
 def _assert_reported(got, steps, error="ZeroDivisionError: ours"):

@@ -40,12 +40,12 @@ for k, x in enumerate(batches):
 print("ended", model.weight.sum().item(), True)
 """
 PLACES = [
-    ("second_run.rewind", "begin"),
-    ("second_run.rewound", "_end"),
-    ("findings.findings", "analyse"),
-    ("program.discover", "names"),
-    ("capsules.capsule", "write"),
-    ("first_run.ends", "begin"),
+    ("rerun.rewind", "begin"),
+    ("rerun.rewound", "Rewound._end"),
+    ("report.incident", "Analysis.findings"),
+    ("program.optimizer_members", "names"),
+    ("capsules.capsule", "Capsules.write"),
+    ("session.program_exit", "begin"),
 ]
 
 
@@ -69,7 +69,7 @@ def test_its_exception_reaches_the_program(tmp_path, place):
     "error, code", [("class Own(BaseException): pass", 1), ("Own = SystemExit", 1), ("Own = KeyboardInterrupt", -2)]
 )
 def test_one_that_ends_the_program_is_its_end(tmp_path, error, code):
-    text = PROGRAM.format(module="findings.findings", name="analyse", error="Own", times=1).replace(
+    text = PROGRAM.format(module="report.incident", name="Analysis.findings", error="Own", times=1).replace(
         "except Own as e", "except ZeroDivisionError as e"
     )
     got = helpers.run(tmp_path, text.replace("import fcntl", f"{error}\nimport fcntl", 1))
@@ -78,7 +78,7 @@ def test_one_that_ends_the_program_is_its_end(tmp_path, error, code):
 
 
 def test_a_handler_that_raises_nothing_interrupts_nothing(tmp_path):
-    text = PROGRAM.format(module="findings.findings", name="analyse", error="TimeoutError", times=0)
+    text = PROGRAM.format(module="report.incident", name="Analysis.findings", error="TimeoutError", times=0)
     got = helpers.run(tmp_path, text, "--on-alarm", "skip")
     assert got.out.startswith("ended") and got.out.endswith("True\n") and all(a["births"] for a in got.alarms), (
         got.told()

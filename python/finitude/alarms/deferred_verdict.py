@@ -59,7 +59,7 @@ class Deferred:
         just begun, which is not applied either."""
         session = self._session
         if late["norm_overflow"]:
-            clipped_away.tell(session, optimizer, late["step"])
+            clipped_away.tell(session.report, optimizer, late["step"])
         if late["kind"] == "scaler-skip":
             if optimizer is not None:
                 session.on_scaler_skip(optimizer)
@@ -92,7 +92,9 @@ class Deferred:
             else f"gradient of {name} is not finite"
         )
         alarm["text"] = value + (
-            growth.beside_bad_loss(session, optimizer) if alarm["harmless"] and optimizer is not None else ""
+            growth.beside_bad_loss(session.started_with, optimizer)
+            if alarm["harmless"] and optimizer is not None
+            else ""
         )
         session.report.begin(alarm)
         if session.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], session.allowed.is_any(), False):

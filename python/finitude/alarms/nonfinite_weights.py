@@ -53,7 +53,7 @@ class Damaged:
     def just_written(self, optimizer: Optimizer) -> Verdict:
         """Called right after a step that wrote something bad. May raise NonFiniteError."""
         session = self._session
-        found = nonfinite_state.everything(session, optimizer)
+        found = nonfinite_state.everything(optimizer, session.allowed.tensors)
         window = _native.window(optimizer)
         if not found or window["ordinal"] in self:
             return None  # allowed; or reported before it was applied, or when it first came up
@@ -94,7 +94,7 @@ class Damaged:
             return
         if alarm["rerun"] == "not-run" or alarm["births"] and alarm["births"][0]["phase"] == "state":
             return
-        if found := nonfinite_state.sinks(self._session, optimizer):
+        if found := nonfinite_state.sinks(optimizer, self._session.allowed.tensors):
             _, name, tensor = found[0]
             alarm["births"] = [{**incident.birth("state"), "name": name, "outputs": [statistic(name, tensor)]}]
             alarm["cause"] = incident.cause(
@@ -105,7 +105,7 @@ class Damaged:
 
     def left_behind(self, optimizer: Optimizer, alarm: Alarm) -> None:
         """A step that an exception ended has written by then what it wrote, as one that searches along a line."""
-        if nonfinite_state.sinks(self._session, optimizer):
+        if nonfinite_state.sinks(optimizer, self._session.allowed.tensors):
             alarm["weights"] = "damaged"
 
     def look_for_swallowed(self, optimizer: Optimizer, window: Window) -> None:
@@ -118,7 +118,7 @@ class Damaged:
         self.vanished.add(window["ordinal"])
         alarm = session.new_alarm(optimizer, "gradient", optimizer_members.names(optimizer)[0])
         if session.config.level == "trace":
-            incident.apply(alarm, incident.analyse(session, optimizer, [], swallowed=True))
+            incident.apply(alarm, session.analysis.findings(optimizer, [], swallowed=True))
             _native.trace_start()
         elif session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
             session.restart.run(alarm, incident.fingerprint(optimizer), "swallowed")
@@ -171,7 +171,11 @@ class Damaged:
             window = _native.window(optimizer)
             if window["ordinal"] in self or window["step"] == 0 or window["on_device"] or time.monotonic() > until:
                 continue  # a device is not waited for
-            found = [f for f in nonfinite_state.everything(session, optimizer) if f[0] == "state" or f[2].requires_grad]
+            found = [
+                f
+                for f in nonfinite_state.everything(optimizer, session.allowed.tensors)
+                if f[0] == "state" or f[2].requires_grad
+            ]
             if not nonfinite_state.only_overflowed(found):
                 if found:
                     self.found_late(optimizer, window, found, ended=True)

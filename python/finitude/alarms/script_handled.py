@@ -76,7 +76,7 @@ class Dropping:
             return
         if not all(_native.is_finite(r.detach()) for r in told[2]):
             return
-        if (found := sinks_of.derivative(session, error)) is not None:
+        if (found := session.bad_windows.derivative(error)) is not None:
             self._tell_caught()
             self._caught = found[1]["step"], found[1]["text"] + "; the script caught that"
             _native.wake_on_backward()
@@ -103,14 +103,14 @@ class Dropping:
         to."""
         if self._session.second_run.pending is None or not _native.tape_on():
             return
-        capsule.stop(self._session, optimizer)
+        self._session.capsules.stop(optimizer)
         _native.tape_seal()
         self.looked_at += 1
 
     def end(self, alarm: Alarm, is_explained: bool, optimizer: Optimizer | None = None) -> None:
         """What the second run showed goes into the advisory. The step is applied, as it would have been."""
         session = self._session
-        recorded = session.second_run.take_recorded() and capsule.wanted(session)
+        recorded = session.second_run.take_recorded() and session.capsules.wanted()
         advisory = alarm["advisory"]
         advisory["births"], found = alarm["births"], is_explained and alarm["births"]
         if found:
@@ -136,7 +136,7 @@ class Dropping:
         told = {key: value for key, value in alarm.items() if key not in INNER}
         told.update(text=alarm["advisory"]["text"], action="handled by the script")
         if recorded and (self.looked_at or any(loss["bad"] or loss["answered"] for loss in losses)):
-            alarm["capsule"] = capsule.write(self._session, {**told, "optimizer_ordinal": alarm["optimizer_ordinal"]})
+            alarm["capsule"] = self._session.capsules.write({**told, "optimizer_ordinal": alarm["optimizer_ordinal"]})
         if alarm["capsule"]:
             capsule_alarm.complete({**told, "capsule": alarm["capsule"]}, self._session.config.redact)
 
@@ -208,7 +208,7 @@ class Dropping:
         """The alarm of a program that has looked at so many bad losses, or has asked for so many bad gradients, one
         after another, and has applied none of them. There is one that waits to be settled."""
         session = self._session
-        optimizer, alarm, sinks = sinks_of.checked_window(session)  # type: ignore[misc]  # that is there
+        optimizer, alarm, sinks = session.bad_windows.checked()  # type: ignore[misc]  # that is there
         what = "loss was not finite" if alarm["sink"]["kind"] == "loss" else "gradients were not finite"
         alarm["text"] = row_text(count, what, alarm["step"])
         if session.config.on_alarm == "raise" or ranks.several() or not may_run:
@@ -234,7 +234,7 @@ class Dropping:
             or not session.ending.has_time
         ):
             return
-        found = sinks_of.pending_window(session) or sinks_of.lost_window(session) or sinks_of.checked_window(session)
+        found = session.bad_windows.pending() or session.bad_windows.lost() or session.bad_windows.checked()
         if found is None or not session.report.advisories:
             return
         self.is_explained, self.looked_at = True, 0

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..effects.object_snapshot import Ledger as Ledger
     from ..effects.rebound_attributes import Left as Left
     from ..rerun.rank_vote import Vote as Vote
+    from ..session.allowed import Allowance as Allowance
     from ..session.session import Session as Session
     from .config import Config as Config
     from .family import Family as Family
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     Alarm = dict[str, Any]  # one of its alarms (Session.alarm_of)
     Birth = dict[str, Any]  # one of an alarm's births
     Operation = dict[str, Any]  # one operation of a trace
-    Findings = dict[str, Any]  # what the engine found out from a trace (incident.analyse)
+    Findings = dict[str, Any]  # what the engine found out from a trace (incident.Analysis)
     Window = dict[str, Any]  # the step of an optimizer that is open (_native.window)
     Pending = dict[str, Any]  # an alarm whose second run is under way (rewind.begin)
     Fingerprint = dict[str, Any]  # what a second run has to come to (incident.fingerprint)
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 
     Sink = tuple[str, str, Tensor]  # (kind, name, value) of something bad; kind: "loss", "gradient", "state" ...
     BadWindow = tuple[Optimizer | None, Alarm, list[Sink]]
+    StartMagnitudes = dict[int, dict[int, float]]  # id(optimizer) -> id(parameter) -> magnitude before the first step
     Source = tuple[Any, Any, Any, Any]  # (iterator of a loader, batch, indices, generators before it)
     AppliedSteps = list[tuple[int, float, float, float]]  # (step, loss, largest gradient, learning rate)
     Verdict = bool | str | None  # True: the step is left out; None: it is applied; "again": its window runs once more

@@ -23,9 +23,10 @@ from ..report.capsule_alarm import forget_removed, without_sources
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from ..base.types import Alarm, Generators, Optimizer, Session, Sink
+    from ..base.types import Alarm, Config, Generators, Optimizer, Sink
+    from ..report.document import Report
 
 MOST_OF_FIRST = 1 << 30  # bytes of the tape of a first step
 REPLAY_BELOW = 16 << 20  # bytes of inputs: a replay to check the capsule takes no longer than a step of such a size
@@ -54,54 +55,6 @@ VARIABLES = (
     "PYTORCH_CUDA_ALLOC_CONF",
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
 )
-_for_another_program = set()  # folders being written that are to hold what `replay --with` puts in place
-
-
-class BeingWritten:
-    """Capsules that are written in the background while the program continues."""
-
-    def __init__(self):
-        self.alarms: dict[str, Alarm] = {}  # by folder
-
-
-def wanted(session: Session) -> bool:
-    return session.config.capsules > 0 and session.config.capsule_max > 0
-
-
-def limit(session: Session) -> int:
-    return session.config.capsule_max << 20
-
-
-def begin(session: Session, generators: Generators | None = None, is_first: bool = False) -> None:
-    """The step that runs from here on is recorded. generators: as it begins with them, where they are others than now.
-    is_first: none has been taken, and what lies between may read much."""
-    if wanted(session):
-        step_start_state.here(generators, is_past=is_first)
-        _native.tape_start(min(MOST_OF_FIRST, limit(session)) if is_first else limit(session))
-
-
-def stop(
-    session: Session,
-    optimizer: Optimizer | None,
-    parameters: bool = False,
-    sinks: Iterable[Sink] | None = (),
-    raised: bool = False,
-) -> None:
-    """The step is over: says what a replay has to come to, and what the memory is that it reads. raised: and never came
-    to backward."""
-    if not _native.tape_on():
-        return
-    _native.tape_stop()
-    step_start_state.remember(session, optimizer)
-    own = set(optimizer_members.names(optimizer)) if optimizer is not None else ()
-    for kind, name, tensor in sinks or ():
-        if name in own and (kind == "gradient" or parameters and kind == "parameter"):
-            continue  # told with the others below
-        if (raised or kind not in ("loss", "gradient")) and tensor is not None:  # a loss is told as backward begins
-            _native.tape_outcome(kind, name, optimizer_members.unwrapped(tensor.detach()))
-    if optimizer is not None:
-        describe(optimizer, parameters)
-    name_modules()
 
 
 def name_modules() -> None:
@@ -130,95 +83,10 @@ def describe(optimizer: Optimizer, parameters: bool = False) -> None:
         _native.tape_outcome("buffer", name, buffer)
 
 
-def folder_for(session: Session, alarm: Alarm) -> str | None:
-    """Where the capsule of that alarm goes; None where it cannot be written."""
-    directory = session.report.run_directory()
-    if directory is None or not is_plain(directory):
-        return None
-    name = f"step-{alarm['step']:06d}"
-    if ordinal := alarm.get("optimizer_ordinal"):
-        name += f"-optimizer-{ordinal}"
-    path = os.path.join(directory, name)
-    for again in range(2, 100):
-        if not os.path.exists(path) and path not in session.capsules.alarms:
-            break
-        path = os.path.join(directory, f"{name}-{again}")
-    return path
-
-
-def write(session: Session, alarm: Alarm, folder: str | None = None, beside: bool = False) -> str | None:
-    """Writes what was recorded. The path, or None, with the reason in the report's list of what was not watched.
-    beside: the program goes on meanwhile, where its policy is that; the alarm says that it is pending until `settle` or
-    `finish` know what came of it."""
-    settle(session)
-    folder = folder or folder_for(session, alarm)
-    start = step_start_state.forget()
-    if folder is None:
-        _native.tape_clear()
-        return None
-    about = _about(session, alarm)
-    held = []
-    if start is not None and not session.config.redact:
-        about["start"] = start.document
-        held = start.tensors.files
-        if any(start.samples):
-            about["samples"] = start.samples
-    text = json.dumps(about, allow_nan=False)
-    what = folder, text, limit(session), bool(session.config.redact), REPLAY_BELOW, _source_of, held
-    runs = os.path.dirname(session.report.planned_directory()) if session.target is None else ""
-    if beside and session.config.on_alarm in GOES_ON:
-        try:
-            why = _native.capsule_write_beside(
-                *what, PLAYER if os.access(PLAYER, os.X_OK) else "", runs, session.config.capsules
-            )
-        except (
-            KeyboardInterrupt,
-            SystemExit,
-        ) as e:  # while those before this one fill the memory that there is for them: the alarm is told all the same
-            _tell(session, alarm, f"{type(e).__name__} while it waited for those before")
-            alarm["action"] = "stopped"
-            alarm.pop("optimizer_ordinal", None)
-            session.report.add_alarm(alarm)
-            session.teller.tell(alarm)
-            raise
-        if not why:
-            if held:
-                _for_another_program.add(folder)
-            session.capsules.alarms[folder] = alarm
-            alarm["capsule_pending"] = True
-            return folder
-        _tell(session, alarm, why)
-        return None
-    why, replayed = _native.capsule_write(*what)
-    _tell(session, alarm, why, replayed, folder if held else None)
-    if why:
-        return None
-    _native.capsules_keep_newest(os.path.dirname(folder), session.config.capsules, folder)
-    _say_left_behind(_native.capsules_settle_left_behind(runs))
-    return folder
-
-
 def drop() -> None:
     """Nothing is written of what was recorded."""
     step_start_state.forget()
     _native.tape_clear()
-
-
-def _tell(session, alarm, why, replayed="", folder=None):
-    """What of the step no capsule holds. folder: of one that is to hold what `replay --with` puts in place."""
-    limit_told = f"(--capsule-max {session.config.capsule_max})"
-    if why:
-        session.not_watched(
-            f"a capsule of step {alarm['step']}: {why}" + (f" {limit_told}" if why.endswith(" MB") else "")
-        )
-        return
-    if folder is not None and not _has_start(folder):
-        session.not_watched(
-            f"in the capsule of step {alarm['step']} what `replay --with` needs: it would grow too "
-            f"large by it {limit_told}"
-        )
-    if not replayed.startswith(FINE):
-        session.not_watched(f"a replay of step {alarm['step']} with the same bits: its capsule differs ({replayed})")
 
 
 def _has_start(folder):
@@ -226,22 +94,6 @@ def _has_start(folder):
         return "start" in plain_json.read(os.path.join(folder, "capsule.json"), 64 << 20)
     except (OSError, ValueError):
         return True  # it is gone again, or another process has it: nothing is known
-
-
-def settle(session: Session) -> None:
-    """What has come of the capsules that were written beside the program."""
-    for done in _native.capsules_done() if session.capsules.alarms else ():
-        _say_left_behind(done["left_behind"])
-        alarm = session.capsules.alarms.pop(done["folder"], None)
-        if alarm is None:
-            continue
-        del alarm["capsule_pending"]
-        why = f"its folder {done['why_not']}" if done["why_not"] else ""
-        _tell(session, alarm, why, done["replayed"], done["folder"] if done["folder"] in _for_another_program else None)
-        _for_another_program.discard(done["folder"])
-        if why:  # it was said that it was being written
-            alarm["capsule"] = None
-            say(f"finitude: step {alarm['step']} leaves no capsule: {why}\n")
 
 
 def _say_left_behind(settled):
@@ -254,54 +106,201 @@ def _say_left_behind(settled):
         )
 
 
-def finish(session: Session, hurried: bool = False) -> None:
-    """The program ends: waits for the capsules that are being written. hurried: somebody ended it, and waits for
-    that."""
-    if session.capsules.alarms:
-        _await(session, hurried)
-    if removed := forget_removed(session.report.alarms + session.report.advisories):
-        say(f"finitude: {removed}\n")
+class Capsules:
+    """Records the steps that run again, and writes their capsules."""
 
+    def __init__(
+        self,
+        config: Config,
+        report: Report,
+        step_start: step_start_state.Remembering,
+        tell_alarm: Callable[[Alarm], None],
+    ):
+        """tell_alarm: prints what a person is to read of an alarm."""
+        self._config, self._report, self._step_start, self._tell_alarm = config, report, step_start, tell_alarm
+        self._being_written: dict[str, Alarm] = {}  # in the background, by folder
+        self._with_start = set()  # of these folders: those that are to hold what `replay --with` puts in place
 
-def _await(session, hurried):
-    began, told = time.monotonic(), False
-    try:
-        while not _native.capsules_wait(0.05):
-            waited = time.monotonic() - began
-            if hurried and waited > HURRIED_SECONDS:
+    def wanted(self) -> bool:
+        return self._config.capsules > 0 and self._config.capsule_max > 0
+
+    def limit(self) -> int:
+        return self._config.capsule_max << 20
+
+    def begin(self, generators: Generators | None = None, is_first: bool = False) -> None:
+        """The step that runs from here on is recorded. generators: as it begins with them, where they are others than
+        now. is_first: none has been taken, and what lies between may read much."""
+        if self.wanted():
+            step_start_state.here(generators, is_past=is_first)
+            _native.tape_start(min(MOST_OF_FIRST, self.limit()) if is_first else self.limit())
+
+    def stop(
+        self,
+        optimizer: Optimizer | None,
+        parameters: bool = False,
+        sinks: Iterable[Sink] | None = (),
+        raised: bool = False,
+    ) -> None:
+        """The step is over: says what a replay has to come to, and what the memory is that it reads. raised: it never
+        came to backward."""
+        if not _native.tape_on():
+            return
+        _native.tape_stop()
+        self._step_start.remember(optimizer)
+        own = set(optimizer_members.names(optimizer)) if optimizer is not None else ()
+        for kind, name, tensor in sinks or ():
+            if name in own and (kind == "gradient" or parameters and kind == "parameter"):
+                continue  # told with the others below
+            if (raised or kind not in ("loss", "gradient")) and tensor is not None:  # a loss is told as backward begins
+                _native.tape_outcome(kind, name, optimizer_members.unwrapped(tensor.detach()))
+        if optimizer is not None:
+            describe(optimizer, parameters)
+        name_modules()
+
+    def folder_for(self, alarm: Alarm) -> str | None:
+        """Where the capsule of that alarm goes; None where it cannot be written."""
+        directory = self._report.run_directory()
+        if directory is None or not is_plain(directory):
+            return None
+        name = f"step-{alarm['step']:06d}"
+        if ordinal := alarm.get("optimizer_ordinal"):
+            name += f"-optimizer-{ordinal}"
+        path = os.path.join(directory, name)
+        for again in range(2, 100):
+            if not os.path.exists(path) and path not in self._being_written:
                 break
-            if waited > 2 and not told:  # a small one takes less, with its replay
-                told = True
-                steps = ", ".join(str(alarm["step"]) for alarm in session.capsules.alarms.values())
-                say(
-                    f"finitude: finishing the capsule of step {steps}"
-                    + (f", for at most {HURRIED_SECONDS} s\n" if hurried else " (Ctrl-C skips it)\n")
+            path = os.path.join(directory, f"{name}-{again}")
+        return path
+
+    def write(self, alarm: Alarm, folder: str | None = None, beside: bool = False) -> str | None:
+        """Writes what was recorded. The path, or None, with the reason in the report's list of what was not watched.
+        beside: where its policy lets the program continue, it continues meanwhile; the alarm says that the capsule is
+        pending until `settle` or `finish` know the outcome."""
+        self.settle()
+        folder = folder or self.folder_for(alarm)
+        start = step_start_state.forget()
+        if folder is None:
+            _native.tape_clear()
+            return None
+        about = _about(alarm, self._report, self._config.redact)
+        held = []
+        if start is not None and not self._config.redact:
+            about["start"] = start.document
+            held = start.tensors.files
+            if any(start.samples):
+                about["samples"] = start.samples
+        text = json.dumps(about, allow_nan=False)
+        what = folder, text, self.limit(), bool(self._config.redact), REPLAY_BELOW, _source_of, held
+        runs = os.path.dirname(self._report.planned_directory()) if self._report.is_kept else ""
+        if beside and self._config.on_alarm in GOES_ON:
+            try:
+                why = _native.capsule_write_beside(
+                    *what, PLAYER if os.access(PLAYER, os.X_OK) else "", runs, self._config.capsules
                 )
-    except KeyboardInterrupt:
-        pass
-    if not _native.capsules_wait(0):
-        _native.capsules_give_up()
-        _native.capsules_wait(1.0)
-    settle(session)
-    for alarm in session.capsules.alarms.values():  # of a disk that does not answer
-        del alarm["capsule_pending"]
-        alarm["capsule"] = None
-        _tell(session, alarm, "it was not written when the program ended")
-    session.capsules.alarms.clear()
-
-
-def arrived(session: Session, alarm: Alarm, folder: str | None) -> str | None:
-    """The folder that a second process has written, if it can be seen from here."""
-    if folder is None or os.path.isfile(os.path.join(folder, "capsule.json")):
+            except (KeyboardInterrupt, SystemExit) as e:
+                # While those before this one fill the memory that there is for them: the alarm is printed all the same.
+                self._report_missing(alarm, f"{type(e).__name__} while it waited for those before")
+                alarm["action"] = "stopped"
+                alarm.pop("optimizer_ordinal", None)
+                self._report.add_alarm(alarm)
+                self._tell_alarm(alarm)
+                raise
+            if not why:
+                if held:
+                    self._with_start.add(folder)
+                self._being_written[folder] = alarm
+                alarm["capsule_pending"] = True
+                return folder
+            self._report_missing(alarm, why)
+            return None
+        why, replayed = _native.capsule_write(*what)
+        self._report_missing(alarm, why, replayed, folder if held else None)
+        if why:
+            return None
+        _native.capsules_keep_newest(os.path.dirname(folder), self._config.capsules, folder)
+        _say_left_behind(_native.capsules_settle_left_behind(runs))
         return folder
-    session.not_watched(
-        f"a capsule of step {alarm['step']}: the second process could not write to {os.path.dirname(folder)}"
-    )
-    return None
+
+    def settle(self) -> None:
+        """What has come of the capsules that were written beside the program."""
+        for done in _native.capsules_done() if self._being_written else ():
+            _say_left_behind(done["left_behind"])
+            alarm = self._being_written.pop(done["folder"], None)
+            if alarm is None:
+                continue
+            del alarm["capsule_pending"]
+            why = f"its folder {done['why_not']}" if done["why_not"] else ""
+            self._report_missing(
+                alarm, why, done["replayed"], done["folder"] if done["folder"] in self._with_start else None
+            )
+            self._with_start.discard(done["folder"])
+            if why:  # it was said that it was being written
+                alarm["capsule"] = None
+                say(f"finitude: step {alarm['step']} leaves no capsule: {why}\n")
+
+    def finish(self, hurried: bool = False) -> None:
+        """The program ends: waits for the capsules that are being written. hurried: somebody ended it, and waits for
+        that."""
+        if self._being_written:
+            self._await(hurried)
+        if removed := forget_removed(self._report.alarms + self._report.advisories):
+            say(f"finitude: {removed}\n")
+
+    def _await(self, hurried):
+        began, told = time.monotonic(), False
+        try:
+            while not _native.capsules_wait(0.05):
+                waited = time.monotonic() - began
+                if hurried and waited > HURRIED_SECONDS:
+                    break
+                if waited > 2 and not told:  # a small one takes less, with its replay
+                    told = True
+                    steps = ", ".join(str(alarm["step"]) for alarm in self._being_written.values())
+                    say(
+                        f"finitude: finishing the capsule of step {steps}"
+                        + (f", for at most {HURRIED_SECONDS} s\n" if hurried else " (Ctrl-C skips it)\n")
+                    )
+        except KeyboardInterrupt:
+            pass
+        if not _native.capsules_wait(0):
+            _native.capsules_give_up()
+            _native.capsules_wait(1.0)
+        self.settle()
+        for alarm in self._being_written.values():  # of a disk that does not answer
+            del alarm["capsule_pending"]
+            alarm["capsule"] = None
+            self._report_missing(alarm, "it was not written when the program ended")
+        self._being_written.clear()
+
+    def arrived(self, alarm: Alarm, folder: str | None) -> str | None:
+        """The folder that a second process has written, if it can be seen from here."""
+        if folder is None or os.path.isfile(os.path.join(folder, "capsule.json")):
+            return folder
+        self._report.add_not_watched(
+            f"a capsule of step {alarm['step']}: the second process could not write to {os.path.dirname(folder)}"
+        )
+        return None
+
+    def _report_missing(self, alarm, why, replayed="", folder=None):
+        """What of the step no capsule holds. folder: of one that is to hold what `replay --with` puts in place."""
+        limit_told = f"(--capsule-max {self._config.capsule_max})"
+        if why:
+            self._report.add_not_watched(
+                f"a capsule of step {alarm['step']}: {why}" + (f" {limit_told}" if why.endswith(" MB") else "")
+            )
+            return
+        if folder is not None and not _has_start(folder):
+            self._report.add_not_watched(
+                f"in the capsule of step {alarm['step']} what `replay --with` needs: it would grow too "
+                f"large by it {limit_told}"
+            )
+        if not replayed.startswith(FINE):
+            self._report.add_not_watched(
+                f"a replay of step {alarm['step']} with the same bits: its capsule differs ({replayed})"
+            )
 
 
-def _about(session, alarm):
-    redact = session.config.redact
+def _about(alarm, report, redact):
     about = {
         "kind": "finitude capsule",
         "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -321,10 +320,10 @@ def _about(session, alarm):
     if redact:
         about["alarm"] = without_sources(alarm)
     else:
-        about["command"] = secrets.masked_words(session.report.command)
+        about["command"] = secrets.masked_words(report.command)
         about["seeds"] = torch_flags.seeds()
         about["user"], about["host"] = _user(), platform.node()
-        about["script"] = session.report.script or ""
+        about["script"] = report.script or ""
         about["git"] = _git(os.path.dirname(os.path.abspath(about["script"])) if about["script"] else os.getcwd())
         about["environment"] = {name: os.environ[name] for name in VARIABLES if name in os.environ}
     return safe(secrets.hidden(about))

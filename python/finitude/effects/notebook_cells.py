@@ -12,9 +12,10 @@ from . import output_suppression
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-    from ..base.types import Document, Findings, Session
+    from ..base.types import Document, Findings
 
 HEIGHT = 560  # of the report in the page, in pixels; it scrolls
 
@@ -43,7 +44,8 @@ def page(document: Document) -> str:
     )
 
 
-def _show(document, text):
+def show(document: Document, text: str) -> bool:
+    """Shows the report below the running cell. False: this process is no notebook's."""
     if shell() is None:
         return False
     from IPython.display import display
@@ -73,19 +75,11 @@ def _named(value, cells):
     return {key: _named(v, cells) for key, v in value.items()}
 
 
-def attach(session: Session) -> None:
-    """Reports of this session go below the cell that is running, where this process is a notebook's."""
-    here = shell()
-    if here is None:
-        return
-    session.teller.show = _show
-
-    def new_cell(*_):
-        session.begin_program()  # a cell is one of its own
-        session.first_step.may_come()
-
-    here.events.register("pre_run_cell", new_cell)
-    session.ending.call_before(lambda: here.events.unregister("pre_run_cell", new_cell))
+def before_each(call: Callable[..., object]) -> Callable[[], None]:
+    """Has it called before each cell of this process's notebook. What is returned ends that."""
+    events = shell().events
+    events.register("pre_run_cell", call)
+    return lambda: events.unregister("pre_run_cell", call)
 
 
 def _publisher(method):

@@ -180,7 +180,6 @@ def _watch(home, waiting):
     import torch
 
     from .. import _native
-    from ..effects import notebook_cells
     from ..rerun.target import Target
     from ..session import install, native_callbacks
     from ..session.session import Session
@@ -198,7 +197,7 @@ def _watch(home, waiting):
     native_callbacks.session = session
     install.install(wait_for_training)
     watched.begin_selftest(home.settings)
-    notebook_cells.attach(session)
+    session.attach_notebook()
     if target is not None:
         if target.order["threads"]:
             torch.set_num_threads(target.order["threads"])

@@ -22,7 +22,6 @@ from ..capsules import placing
 from ..capsules.placing import Misfit
 from ..capsules.start_check import is_sound
 from ..program import anomaly, batch_source, optimizer_members, ranks, sinks as sinks_of, state_format, step_start_state
-from ..report import incident
 from ..session import step_calls
 from . import sound_step
 from .loaders import Loaders
@@ -138,7 +137,7 @@ class Injection:
         if has_bad_loss(window) or sinks_of.of_optimizer(optimizer):
             self._failed(optimizer, sinks_of.of_optimizer(optimizer))
         self._check_inputs()
-        is_dropped = bool(dropped) or sinks_of.checked_window(self.session) is not None
+        is_dropped = bool(dropped) or self.session.bad_windows.checked() is not None
         self._check_backward(optimizer, window, is_dropped)
         self.waits = True  # what the optimizer makes of it is part of the step
         placing.rate(self.mine, optimizer)
@@ -167,7 +166,7 @@ class Injection:
             self._is_there_already(optimizer, before)
         if self.placed:
             self._check_inputs()
-            dropped = sinks_of.checked_window(self.session) is not None
+            dropped = self.session.bad_windows.checked() is not None
             self._check_backward(optimizer, window, dropped)
             self._stepped(window, dropped)
         if self.order["way"] == "step" and window["step"] + 1 < self.about["step"]:
@@ -189,15 +188,15 @@ class Injection:
             self._is_there_already(optimizer)
         if self.placed:
             found = (
-                sinks_of.pending_window(session)
-                or sinks_of.derivative(session, error)
-                or sinks_of.value_in_frames(session, error)
+                session.bad_windows.pending()
+                or session.bad_windows.derivative(error)
+                or session.bad_windows.in_frames(error)
             )
             if found is not None:
                 self._failed(
                     found[0], found[2], f"the program raised {type(error).__name__}" if error is not None else ""
                 )
-            if sinks_of.lost_window(session) is not None or sinks_of.checked_window(session) is not None:
+            if session.bad_windows.lost() is not None or session.bad_windows.checked() is not None:
                 self._failed(None, [])
             why = f"the program raised {type(error).__name__}: {error}" if error is not None else "the program ended"
             self.write("lost", f"{why} before the optimizer's step, and nothing was found that is not finite")
@@ -228,7 +227,7 @@ class Injection:
         if (
             self.placed
             and self.given >= len(self.start["batches"])
-            and (_native.pending_bad_losses() or sinks_of.checked_window(self.session))
+            and (_native.pending_bad_losses() or self.session.bad_windows.checked())
         ):
             self._failed(self.optimizer, [], "the program itself left the step out")
         whole, generators = found
@@ -440,7 +439,7 @@ class Injection:
         a value that the program looks at need not be that of its loss."""
         if self.recording:
             self._check_inputs()
-        found = incident.analyse(self.session, optimizer, sinks)
+        found = self.session.analysis.findings(optimizer, sinks)
         if found.get("births"):
             batch_source.name_loop_line(found["births"][0])
         birth = found["births"][0] if found.get("births") else None

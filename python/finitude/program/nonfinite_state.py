@@ -11,7 +11,9 @@ from . import optimizer_members, step_wrapper
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..base.types import Optimizer, Session, Sink, Tensor
+    from collections.abc import Sequence
+
+    from ..base.types import Optimizer, Sink, Tensor
 
 _frozen_as = {}  # id(parameter) -> (weak reference, checksum) of frozen ones that held NaN or Inf before the first step
 
@@ -40,18 +42,18 @@ def is_result(optimizer: Optimizer, parameter: Tensor) -> bool:
     return not step_wrapper.is_torchs(type(optimizer))
 
 
-def sinks(session: Session, optimizer: Optimizer) -> list[Sink]:
+def sinks(optimizer: Optimizer, allowed: Sequence[Tensor]) -> list[Sink]:
     """(kind, name, tensor) of every parameter and state tensor that holds NaN or Inf. Empty where only state overflowed
-    to Inf: such a parameter stands still, and nothing is ruined."""
-    found = everything(session, optimizer)
+    to Inf: such a parameter no longer moves, and nothing is ruined. allowed: parameters that may hold such values."""
+    found = everything(optimizer, allowed)
     return [] if only_overflowed(found) else found
 
 
-def everything(session: Session, optimizer: Optimizer) -> list[Sink]:
+def everything(optimizer: Optimizer, allowed: Sequence[Tensor]) -> list[Sink]:
     found = []
     named = list(zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer)))
     for name, p in named:
-        if not _native.is_finite(p) and not any(p is a for a in session.allowed.tensors) and is_result(optimizer, p):
+        if not _native.is_finite(p) and not any(p is a for a in allowed) and is_result(optimizer, p):
             found.append(("parameter", name, p))
     for name, p in named:
         if step_wrapper.is_torchs(type(optimizer)) and _is_frozen(p):

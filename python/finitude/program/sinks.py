@@ -14,8 +14,11 @@ from .tensor_stats import count_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..base.types import BadWindow, Optimizer, Session, Sink, Tensor
+    from collections.abc import Callable
+
+    from ..base.types import Alarm, BadWindow, Optimizer, Sink, Tensor
     from .frames_at_raise import Seen
+    from .reported_tensors import Known
 
 BAD = 2  # GradMark::State: at least infinite
 
@@ -49,55 +52,6 @@ def watched_optimizers() -> list[Optimizer]:
     return [o for o in optimizer_members.instances(torch.optim.Optimizer) if _native.is_registered(o)]
 
 
-def pending_window(session: Session) -> BadWindow | None:
-    """The optimizer, alarm and sinks of a window that holds a non-finite loss or gradient, or None."""
-    for optimizer in watched_optimizers():
-        window = _native.window(optimizer)
-        losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
-        sinks = [s for s in of_optimizer(optimizer) if s[2] not in session.told.known]
-        if not losses and not sinks:
-            continue
-        kind, name = ("loss", "loss") if losses else sinks[0][:2]
-        alarm = session.new_alarm(optimizer, kind, name)
-        alarm["loss"] = number(float(losses[0]["value"])) if losses else None
-        alarm["text"] = "loss is not finite" if losses else f"{kind} {name} is not finite"
-        return optimizer, alarm, sinks
-    return None
-
-
-def lost_window(session: Session) -> BadWindow | None:
-    """(None, alarm, []) for a bad loss whose optimizer the program has let go of, as where a function that trained
-    raised, and its caller ended the program."""
-    losses = _native.pending_bad_losses()
-    if (
-        not losses or session.hand.is_damaged
-    ):  # what a program without an optimizer has applied knowingly is in each that follows
-        return None
-    loss = losses[0]
-    alarm = session.alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "loss", "loss")
-    alarm["loss"], alarm["micro_batch"] = number(float(loss["value"])), loss["micro_batch"]
-    alarm["text"] = "loss is not finite"
-    return None, alarm, []
-
-
-def checked_window(session: Session) -> BadWindow | None:
-    """(None, alarm, []) for a bad loss that the script looked at or asked gradients of, and after which no backward
-    came; or for bad gradients that it asked for."""
-    losses = _native.waiting_checks()
-    if not losses:
-        return None
-    _native.sink_waiting_checks()
-    loss = losses[0]
-    if loss["parameter"] >= 0:
-        name = _parameter_name(loss)
-        alarm = session.alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "gradient", name)
-        alarm["text"] = f"gradient of {name} is not finite"
-        return None, alarm, []
-    alarm = session.alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "loss", "loss")
-    alarm["loss"], alarm["text"] = number(float(loss["value"])), "loss is not finite"
-    return None, alarm, []
-
-
 def _parameter_name(loss):
     for optimizer in watched_optimizers():
         if _native.window(optimizer)["ordinal"] == loss["ordinal"]:
@@ -106,8 +60,8 @@ def _parameter_name(loss):
 
 
 def looked_at() -> list[Tensor]:
-    """The tensors of those, but for what others of them were computed from. The script may have no name for them any
-    more: the engine holds them while a trace is taken."""
+    """The bad losses that BadWindows.checked is about, without those that another one was computed from. The script may
+    have no name for them any more: the engine holds them while a trace is taken."""
     wanted = {loss["sum"] for loss in _native.waiting_checks()}
     found, last, below = [], [], set()
     for it in _native.instances((torch.Tensor,)) if wanted else ():
@@ -127,57 +81,8 @@ def looked_at() -> list[Tensor]:
     return last
 
 
-def value_in_frames(session: Session, error: BaseException | None) -> BadWindow | None:
-    """A script that checks its values and gives up, or hands them to code that refuses them: they are variables of the
-    frames that raised.
-
-    A loss (one element, part of a graph) counts as it is; any other tensor only where the exception is about such a
-    value (see at_raise), since masks and padding may lie around anywhere."""
-    optimizers = watched_optimizers()
-    traceback = getattr(error, "__traceback__", None)
-    if not optimizers or traceback is None:
-        return None
-    frames = []
-    while traceback is not None:
-        frames.append(traceback.tb_frame)
-        traceback = traceback.tb_next
-    for frame in reversed(frames):
-        if optimizer_members.is_library(frame.f_code.co_filename):
-            continue
-        for name, value in optimizer_members.names_of(frame).items():
-            if (
-                isinstance(value, torch.Tensor)
-                and value.grad_fn is not None
-                and value.numel() == 1
-                and not _native.is_finite(value)
-                and value not in session.told.known
-            ):
-                return _refused(
-                    session,
-                    frames,
-                    optimizers,
-                    name,
-                    [value],
-                    f"{name} holds {count_text(value.detach())} and was not given to backward",
-                )
-    refused = frames_at_raise.look(error, session.told.known.__contains__).refused
-    if (first := next((seen for seen in refused if seen.is_tensor), None)) is None:
-        return None
-    values = [seen.value for seen in refused if seen.is_tensor and (seen.file, seen.line) == (first.file, first.line)]
-    return _refused(session, frames, optimizers, first.name, values, told_of(first))
-
-
 def told_of(seen: Seen) -> str:
     return f"{seen.name} holds {seen.words} at {os.path.basename(seen.file)}:{seen.line}"
-
-
-def _refused(session, frames, optimizers, name, values, text):
-    optimizer = _stepping(frames) or _owner(values, optimizers)
-    alarm = session.new_alarm(optimizer, "loss", name)
-    if len(values) == 1 and values[0].numel() == 1:
-        alarm["loss"] = number(float(values[0].detach()))
-    alarm["text"] = text
-    return optimizer, alarm, [("loss", name, value) for value in values]
 
 
 def _stepping(frames):
@@ -200,32 +105,140 @@ def _owner(roots, optimizers):
     return next((o for o in optimizers if any(id(p) in leaves for p in optimizer_members.parameters(o))), optimizers[0])
 
 
-def derivative(session: Session, error: BaseException | None) -> BadWindow | None:
-    """A gradient that torch's anomaly mode ended a backward pass at. It came to no parameter."""
-    if (told := anomaly.found(error)) is None:
+class BadWindows:
+    """Finds the window that holds a bad value, and makes its alarm: (optimizer, alarm, sinks), or None."""
+
+    def __init__(
+        self,
+        known: Known,
+        new_alarm: Callable[[Optimizer, str, str], Alarm],
+        alarm_of: Callable[[str, int, int, str, str], Alarm],
+        is_damaged: Callable[[], bool],
+    ):
+        """known: bad tensors of earlier alarms. new_alarm: takes optimizer, kind and name of the sink. alarm_of: takes
+        class and number of the optimizer, step, kind and name of the sink. is_damaged: has a program without an
+        optimizer applied a bad step?"""
+        self._known, self._new_alarm, self._alarm_of, self._is_damaged = known, new_alarm, alarm_of, is_damaged
+
+    def pending(self) -> BadWindow | None:
+        """Of a window that holds a non-finite loss or gradient."""
+        for optimizer in watched_optimizers():
+            window = _native.window(optimizer)
+            losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
+            sinks = [s for s in of_optimizer(optimizer) if s[2] not in self._known]
+            if not losses and not sinks:
+                continue
+            kind, name = ("loss", "loss") if losses else sinks[0][:2]
+            alarm = self._new_alarm(optimizer, kind, name)
+            alarm["loss"] = number(float(losses[0]["value"])) if losses else None
+            alarm["text"] = "loss is not finite" if losses else f"{kind} {name} is not finite"
+            return optimizer, alarm, sinks
         return None
-    node, output, roots = told
-    name, given = anomaly.name_of(node, output), anomaly.given(node, output)
-    optimizers = watched_optimizers()
-    optimizer = _owner(roots, optimizers) if optimizers else None
-    if optimizer is not None:
-        alarm = session.new_alarm(optimizer, "gradient", name)
-    elif _native.hand_calls() and not _native.counters()["optimizers"]:
-        alarm = session.alarm_of("", 0, _native.hand_calls() - 1, "gradient", name)
-    else:
-        return None  # its optimizer is gone
-    if len(roots) == 1 and roots[0].numel() == 1:
-        alarm["loss"] = number(float(roots[0].detach()))
-    alarm["text"] = f"{node} gave NaN in backward, which anomaly mode ended"
-    return optimizer, alarm, [] if given is None else [("gradient", name, given)]
 
+    def lost(self) -> BadWindow | None:
+        """(None, alarm, []) for a bad loss whose optimizer the program has let go of, as where a function that trained
+        raised, and its caller ended the program."""
+        losses = _native.pending_bad_losses()
+        if (
+            not losses or self._is_damaged()
+        ):  # what a program without an optimizer has applied knowingly is in each that follows
+            return None
+        loss = losses[0]
+        alarm = self._alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "loss", "loss")
+        alarm["loss"], alarm["micro_batch"] = number(float(loss["value"])), loss["micro_batch"]
+        alarm["text"] = "loss is not finite"
+        return None, alarm, []
 
-def behind(session: Session, error: BaseException | None) -> BadWindow | None:
-    """The bad value that a script's own exception is about, as pending_window gives it, or None. One that the script
-    raised from ours is about a step that was told of, unless a window that is not holds a bad value."""
-    return (
-        pending_window(session)
-        or derivative(session, error)
-        or (value_in_frames(session, error) if not raised_from_ours(error) else None)
-        or lost_window(session)
-    )
+    def checked(self) -> BadWindow | None:
+        """(None, alarm, []) for a bad loss that the script looked at or asked gradients of, and after which no backward
+        came; or for bad gradients that it asked for."""
+        losses = _native.waiting_checks()
+        if not losses:
+            return None
+        _native.sink_waiting_checks()
+        loss = losses[0]
+        if loss["parameter"] >= 0:
+            name = _parameter_name(loss)
+            alarm = self._alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "gradient", name)
+            alarm["text"] = f"gradient of {name} is not finite"
+            return None, alarm, []
+        alarm = self._alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "loss", "loss")
+        alarm["loss"], alarm["text"] = number(float(loss["value"])), "loss is not finite"
+        return None, alarm, []
+
+    def in_frames(self, error: BaseException | None) -> BadWindow | None:
+        """Of a script that checks its values and gives up, or passes them to code that refuses them: they are variables
+        of the frames that raised.
+
+        A loss (one element, part of a graph) counts as it is; any other tensor only where the exception is about such a
+        value (see frames_at_raise), since masks and padding may lie around anywhere."""
+        optimizers = watched_optimizers()
+        traceback = getattr(error, "__traceback__", None)
+        if not optimizers or traceback is None:
+            return None
+        frames = []
+        while traceback is not None:
+            frames.append(traceback.tb_frame)
+            traceback = traceback.tb_next
+        for frame in reversed(frames):
+            if optimizer_members.is_library(frame.f_code.co_filename):
+                continue
+            for name, value in optimizer_members.names_of(frame).items():
+                if (
+                    isinstance(value, torch.Tensor)
+                    and value.grad_fn is not None
+                    and value.numel() == 1
+                    and not _native.is_finite(value)
+                    and value not in self._known
+                ):
+                    return self._refused(
+                        frames,
+                        optimizers,
+                        name,
+                        [value],
+                        f"{name} holds {count_text(value.detach())} and was not given to backward",
+                    )
+        refused = frames_at_raise.look(error, self._known.__contains__).refused
+        if (first := next((seen for seen in refused if seen.is_tensor), None)) is None:
+            return None
+        values = [
+            seen.value for seen in refused if seen.is_tensor and (seen.file, seen.line) == (first.file, first.line)
+        ]
+        return self._refused(frames, optimizers, first.name, values, told_of(first))
+
+    def _refused(self, frames, optimizers, name, values, text):
+        optimizer = _stepping(frames) or _owner(values, optimizers)
+        alarm = self._new_alarm(optimizer, "loss", name)
+        if len(values) == 1 and values[0].numel() == 1:
+            alarm["loss"] = number(float(values[0].detach()))
+        alarm["text"] = text
+        return optimizer, alarm, [("loss", name, value) for value in values]
+
+    def derivative(self, error: BaseException | None) -> BadWindow | None:
+        """A gradient that torch's anomaly mode ended a backward pass at. It came to no parameter."""
+        if (told := anomaly.found(error)) is None:
+            return None
+        node, output, roots = told
+        name, given = anomaly.name_of(node, output), anomaly.given(node, output)
+        optimizers = watched_optimizers()
+        optimizer = _owner(roots, optimizers) if optimizers else None
+        if optimizer is not None:
+            alarm = self._new_alarm(optimizer, "gradient", name)
+        elif _native.hand_calls() and not _native.counters()["optimizers"]:
+            alarm = self._alarm_of("", 0, _native.hand_calls() - 1, "gradient", name)
+        else:
+            return None  # its optimizer is gone
+        if len(roots) == 1 and roots[0].numel() == 1:
+            alarm["loss"] = number(float(roots[0].detach()))
+        alarm["text"] = f"{node} gave NaN in backward, which anomaly mode ended"
+        return optimizer, alarm, [] if given is None else [("gradient", name, given)]
+
+    def behind(self, error: BaseException | None) -> BadWindow | None:
+        """The bad value that a script's own exception is about. One that the script raised from ours is about a step
+        that was reported, unless another window holds a bad value."""
+        return (
+            self.pending()
+            or self.derivative(error)
+            or (self.in_frames(error) if not raised_from_ours(error) else None)
+            or self.lost()
+        )

@@ -17,10 +17,11 @@ from .state_format import MAX_DEPTH, MAX_ITEMS, NotKept, Tensors, plain_value, t
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
-    from ..base.types import Generators, Optimizer, Session, Source, Tensor
+    from ..base.types import Generators, Optimizer, Source, Tensor
+    from .grad_scaler import Scaling
 
 CONTAINERS = (
     torch.Tensor,
@@ -303,12 +304,12 @@ def _others_told(failed, told, first, tensors):
 class Begun:
     """Holds references until the capsule is written: while the gate is shut they stay what they were."""
 
-    def __init__(self, session, optimizer):
+    def __init__(self, optimizer, units, scaler):
+        """units: calls of a framework that the step consists of."""
         self.tensors, self.told = Tensors(), False
-        called = session.units.again is not None or session.units.window == _native.windows_closed()
         batches = []
         found, ahead = _fetched()
-        found = found or _given(session.units.log if called else (), optimizer_members.parameters(optimizer))
+        found = found or _given(units, optimizer_members.parameters(optimizer))
         for i, (loader, batch, samples, generators, _) in enumerate(found):
             batches.append(
                 {
@@ -343,10 +344,10 @@ class Begun:
             ],
             "scaler": None,
         }
-        if session.scaling.scaler is not None:
+        if scaler is not None:
             self.document["scaler"] = {
-                "scale": float(session.scaling.scaler.get_scale()),
-                "growth_tracker": session.scaling.scaler._get_growth_tracker(),
+                "scale": float(scaler.get_scale()),
+                "growth_tracker": scaler._get_growth_tracker(),
             }
         self.document["tensors"] = self.tensors.told
 
@@ -354,22 +355,37 @@ class Begun:
 _begun = None
 
 
-def remember(session: Session, optimizer: Optimizer | None) -> None:
-    """The recorded step is over, and nothing of it is applied yet. Never raises: a capsule is one without it, too."""
-    global _begun
-    _begun = None
-    if optimizer is None:
-        _forget_others()
-        return
-    _native.trace_stop()  # what is done from here on is no part of the step
-    try:
-        _begun = Begun(session, optimizer)
-    except Exception as e:
-        if session.debug:
-            raise
-        session.not_watched(f"what the program held besides, in the capsule ({type(e).__name__}: {e})")
-    finally:
-        _forget_others()
+class Remembering:
+    """Remembers with what a recorded step began."""
+
+    def __init__(
+        self,
+        scaling: Scaling,
+        units: Callable[[], Sequence[Any]],
+        not_watched: Callable[[str], None],
+        is_debug: bool = False,
+    ):
+        """units: the calls of a framework that the step consists of. not_watched: reports that the state is not known.
+        is_debug: a failure is raised."""
+        self._scaling, self._units, self._not_watched, self._is_debug = scaling, units, not_watched, is_debug
+
+    def remember(self, optimizer: Optimizer | None) -> None:
+        """The recorded step is over, and nothing of it is applied yet. Never raises: a capsule is one without it,
+        too."""
+        global _begun
+        _begun = None
+        if optimizer is None:
+            _forget_others()
+            return
+        _native.trace_stop()  # what is done from here on is no part of the step
+        try:
+            _begun = Begun(optimizer, self._units(), self._scaling.scaler)
+        except Exception as e:
+            if self._is_debug:
+                raise
+            self._not_watched(f"what the program held besides, in the capsule ({type(e).__name__}: {e})")
+        finally:
+            _forget_others()
 
 
 def sample_counts() -> list[int]:

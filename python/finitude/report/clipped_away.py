@@ -9,23 +9,24 @@ from . import hyperparameters, incident
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..base.types import Optimizer, Session, Window
+    from ..base.types import Optimizer, Window
+    from .document import Report
 
 _told = (
     weakref.WeakKeyDictionary()
 )  # optimizer -> (the advisory, its first step, that step's norm, its last step, how often)
 
 
-def tell(session: Session, optimizer: Optimizer | None, step: int, window: Window | None = None) -> None:
+def tell(report: Report, optimizer: Optimizer | None, step: int, window: Window | None = None) -> None:
     """One advisory for all steps in a row that went so. window: what is known of the norm, None on a device."""
     none = None, step, "", step, 0
     advisory, first, norm, last, times = _told.get(optimizer, none) if optimizer is not None else none
     if advisory is None or step != last + 1:
-        before = len(session.report.advisories)
-        session.advise("clipping", step, "", _cause(window), _births(window))
-        if len(session.report.advisories) == before:
+        before = len(report.advisories)
+        report.advise("clipping", step, "", _cause(window), _births(window))
+        if len(report.advisories) == before:
             return  # a report lists only so many of a kind
-        advisory, first, times = session.report.advisories[-1], step, 0
+        advisory, first, times = report.advisories[-1], step, 0
         norm = (
             f"; in float64 it is {window['norm_in_float64']:.3g}"
             if window is not None and window["norm_in_float64"]

@@ -19,13 +19,14 @@ from . import capsule_alarm, merge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Config, Document
+    from ..base.types import Alarm, Birth, Config, Document
 
 INNER = ("optimizer_ordinal", "advisory")  # of an alarm under way; no part of a report
 OF_DISK = {number: "disk" for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)}
+MOST_OF_A_KIND = 20  # advisories
 FEW = 8  # alarms, after each of which the report is written whatever that takes
 QUIET_SECONDS = 1.0  # at least, between two reports that nothing told to a person waits for
 
@@ -71,6 +72,18 @@ class Report:
             self.alarms.append(alarm)
         else:
             self.alarms_left_out += 1
+
+    def advise(
+        self, kind: str, step: int, text: str, cause: dict[str, Any] | None = None, births: Iterable[Birth] = ()
+    ) -> None:
+        """Lists an advisory; of a kind only so many."""
+        if sum(a["kind"] == kind for a in self.advisories) < MOST_OF_A_KIND:
+            self.advisories.append({"kind": kind, "step": step, "text": text, "births": list(births), "cause": cause})
+
+    def add_not_watched(self, what: str) -> None:
+        """Lists it once."""
+        if what not in self.not_watched:
+            self.not_watched.append(what)
 
     def document(self) -> Document:
         """This process's; with what the processes it started left, where it was started by `finitude run`."""

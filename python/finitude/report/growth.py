@@ -13,7 +13,7 @@ from ..program import optimizer_members
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..base.types import Alarm, AppliedSteps, Findings, Optimizer, Session
+    from ..base.types import Alarm, AppliedSteps, Findings, Optimizer, StartMagnitudes
 
 LOOKED_BACK = 4096  # steps, which is what the ring holds
 LEAST_STEPS = 3  # of growth, else it is a jump
@@ -169,10 +169,10 @@ def tell(found: Findings, steps: AppliedSteps) -> None:
     found["cause"]["text"] += "".join(f"; {_words(one)}" for one in onsets)
 
 
-def _grown(session, optimizer):
+def _grown(started_with, optimizer):
     """(largest factor of any parameter's magnitude since the first step or None, what is unsound of the weights or
     "")."""
-    if optimizer is None or not (start := session.started_with.get(id(optimizer))):
+    if optimizer is None or not (start := started_with.get(id(optimizer))):
         return None, ""
     now = optimizer_members.magnitudes(optimizer)
     for p in optimizer_members.parameters(optimizer):
@@ -190,7 +190,7 @@ def _grown(session, optimizer):
     ), f"grown {above[worst]:.3g}-fold since step 0 ({names.get(worst, '')}: {start[worst]:.3g} to {now[worst]:.3g})"
 
 
-def beside_bad_loss(session: Session, optimizer: Optimizer) -> str:
+def beside_bad_loss(started_with: StartMagnitudes, optimizer: Optimizer) -> str:
     """What is said of the weights where only the loss is bad."""
     gradients = [
         s["absmax"]
@@ -201,12 +201,12 @@ def beside_bad_loss(session: Session, optimizer: Optimizer) -> str:
     largest = max(gradients, default=0.0)
     if largest >= NO_GRADIENT or before and largest >= UNSOUND * max(before) > 0:
         return f"; gradients are finite, but as large as {largest:.3g}"
-    return "; gradients are finite" + ("" if _grown(session, optimizer)[1] else ", weights were not in danger")
+    return "; gradients are finite" + ("" if _grown(started_with, optimizer)[1] else ", weights were not in danger")
 
 
-def tell_weights(session: Session, optimizer: Optimizer, alarm: Alarm) -> None:
+def tell_weights(started_with: StartMagnitudes, optimizer: Optimizer, alarm: Alarm) -> None:
     """How far the weights have grown since the first step: that they are finite does not make them sound."""
-    alarm["growth"], words = _grown(session, optimizer)
+    alarm["growth"], words = _grown(started_with, optimizer)
     if words and alarm["weights"] == "clean":
         alarm["text"] += f"; weights are finite but {words}"
     elif words:

@@ -16,10 +16,23 @@ from . import beyond_rate, carried_state, growth, hyperparameters, impossible_st
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Birth, Config, Findings, Fingerprint, Optimizer, Order, Session, Sink, Tensor
+    from ..base.types import (
+        Alarm,
+        Birth,
+        Config,
+        Findings,
+        Fingerprint,
+        Optimizer,
+        Order,
+        Sink,
+        StartMagnitudes,
+        Tensor,
+    )
+    from ..program.grad_scaler import Scaling
+    from ..program.reported_tensors import Known
 
 
 NOT_RUN = "the step was not run again"  # the cause of an alarm of which nothing more is known
@@ -154,111 +167,125 @@ def load_rules(config: Config) -> None:
         rules.load(config.rules)
 
 
-def _facts(session, optimizer):
-    if optimizer is None:
-        return "{}"
-    ordinal = _native.window(optimizer)["ordinal"]
-    points = [{"loss": number(loss), "grad": number(g), "lr": number(r)} for loss, g, r in _native.history(ordinal)]
-    group = max(optimizer.param_groups, key=lambda group: hyperparameters.number(group.get("lr")) or 0.0, default={})
-    scaler = session.scaling.scaler
-    start = max(session.started_with.get(id(optimizer), {}).values(), default=0.0)
-    return json.dumps(
-        safe(
-            {
-                "points": points,
-                "param_absmax": [start, max(optimizer_members.magnitudes(optimizer).values(), default=0.0)]
-                if start > 0
-                else [],
-                "lr_now": hyperparameters.number(group.get("lr")) or 0.0,
-                "optimizer": type(optimizer).__name__,
-                "optimizer_eps": hyperparameters.number(group.get("eps")) or 0.0,
-                "half_parameters": any(
-                    p.dtype in (torch.float16, torch.bfloat16) for p in optimizer_members.parameters(optimizer)
-                ),
-                "scaler_active": scaler is not None,
-                "scale": float(scaler.get_scale()) if scaler is not None else 0.0,
-                "scaler_skips_in_row": session.scaling.skips.in_a_row(ordinal),
-                "samples": step_start_state.sample_counts(),
-            }
-        )
-    )
-
-
-def _name_values(session, optimizer):
-    """Tells the trace what the storages are that it saw."""
-    if optimizer is None:
-        return
-    for kind, name, tensor in optimizer_members.named_memory(optimizer):
-        _native.trace_name(tensor, kind, name)
-    for tensor in session.allowed.tensors:
-        _native.trace_name(tensor, "constant", "allowed")
-    for (
-        name,
-        tensor,
-    ) in session.told.known.carried:  # a hidden state is no batch: an earlier step that was left out computed it
-        _native.trace_name(tensor, "buffer", name)
-
-
 MAX_OPS = 100_000
 
 
-def analyse(
-    session: Session,
-    optimizer: Optimizer | None,
-    sinks: Sequence[Sink],
-    want_ops: int = 0,
-    swallowed: bool = False,
-    in_place: Sequence[tuple[str, Tensor]] = (),
-    bound: Sequence[tuple[str, Tensor]] = (),
-) -> Findings:
-    """The findings of the trace that was just taken. swallowed: overflows that reached no sink count as births.
-    in_place, bound: (name, tensor) of memory that a second run found as the first had left it, and each run writes or
-    re-binds; under "carried" then, what of it may have had a part."""
-    _native.trace_stop()
-    for kind, name, tensor in sinks or ():
-        if tensor is not None and not _native.is_finite(tensor):
-            _native.trace_sink(kind, name, tensor)
-    _name_values(session, optimizer)
-    if began_with := [*in_place, *bound]:
-        carried_state.name(began_with)
-    asked, was_written = want_ops, any(kind in ("parameter", "state") for kind, *_ in sinks or ())
-    if began_with or was_written and impossible_state.look(optimizer):
-        want_ops = max(want_ops, MAX_OPS)
-    if (own := sys.modules.get(f"{__package__.partition('.')[0]}.rules")) is not None:
-        _native.set_rules(own.entered())
-    # Where the optimizer itself did the damage, its state is that of no update.
-    last = None if optimizer is None or swallowed else lambda: last_update.last(optimizer)
-    found = json.loads(
-        _native.analyse(
-            _facts(session, optimizer),
-            want_ops,
-            swallowed,
-            float(session.config.experiments),
-            last,
-            ranks.several(),
-            session.second_run.is_without_tensor,
+class Analysis:
+    """Finds out what the trace of a step shows."""
+
+    def __init__(
+        self,
+        config: Config,
+        scaling: Scaling,
+        started_with: StartMagnitudes,
+        allowed: Sequence[Tensor],
+        known: Known,
+        is_without_tensor: Callable[[], bool],
+    ):
+        """allowed: tensors that may hold non-finite values. known: bad tensors of earlier alarms. is_without_tensor:
+        does only an exception show the bad value?"""
+        self._config, self._scaling, self._started_with = config, scaling, started_with
+        self._allowed, self._known, self._is_without_tensor = allowed, known, is_without_tensor
+
+    def findings(
+        self,
+        optimizer: Optimizer | None,
+        sinks: Sequence[Sink],
+        want_ops: int = 0,
+        swallowed: bool = False,
+        in_place: Sequence[tuple[str, Tensor]] = (),
+        bound: Sequence[tuple[str, Tensor]] = (),
+    ) -> Findings:
+        """The findings of the trace that was just taken. swallowed: overflows that reached no sink count as births.
+        in_place, bound: (name, tensor) of memory that a second run found as the first had left it, and that each run
+        writes or re-binds; "carried" then names what of it may have had a part."""
+        _native.trace_stop()
+        for kind, name, tensor in sinks or ():
+            if tensor is not None and not _native.is_finite(tensor):
+                _native.trace_sink(kind, name, tensor)
+        self._name_values(optimizer)
+        if began_with := [*in_place, *bound]:
+            carried_state.name(began_with)
+        asked, was_written = want_ops, any(kind in ("parameter", "state") for kind, *_ in sinks or ())
+        if began_with or was_written and impossible_state.look(optimizer):
+            want_ops = max(want_ops, MAX_OPS)
+        if (own := sys.modules.get(f"{__package__.partition('.')[0]}.rules")) is not None:
+            _native.set_rules(own.entered())
+        # Where the optimizer itself did the damage, its state is that of no update.
+        last = None if optimizer is None or swallowed else lambda: last_update.last(optimizer)
+        found = json.loads(
+            _native.analyse(
+                self._facts(optimizer),
+                want_ops,
+                swallowed,
+                float(self._config.experiments),
+                last,
+                ranks.several(),
+                self._is_without_tensor(),
+            )
         )
-    )
-    _native.trace_clear()
-    ops = found.get("ops") or []
-    if not asked:
-        found.pop("ops", None)
-    if began_with:
-        found["carried"] = carried_state.part(found, ops, MAX_OPS, bool(in_place))
-    if "births" not in found:  # of a tape that does not play
-        return found
-    for birth in found["births"]:
-        if birth["phase"] == "state" and not birth["op"]:
-            birth["rows"] = []  # no samples
-    batch_source.name_reader_on_the_way(found)
-    patch.add_diff(found)
-    if optimizer is not None:
-        steps = _native.ring_steps(_native.window(optimizer)["ordinal"])
-        beyond_rate.tell(found, optimizer, session.started_with.get(id(optimizer)) or {}, steps)
-        hyperparameters.tell(found, optimizer)
-        impossible_state.tell(found, optimizer, ops)
-        growth.tell(found, steps)
-    return ranks.not_from_here(samples.told(found))
+        _native.trace_clear()
+        ops = found.get("ops") or []
+        if not asked:
+            found.pop("ops", None)
+        if began_with:
+            found["carried"] = carried_state.part(found, ops, MAX_OPS, bool(in_place))
+        if "births" not in found:  # of a tape that does not play
+            return found
+        for birth in found["births"]:
+            if birth["phase"] == "state" and not birth["op"]:
+                birth["rows"] = []  # no samples
+        batch_source.name_reader_on_the_way(found)
+        patch.add_diff(found)
+        if optimizer is not None:
+            steps = _native.ring_steps(_native.window(optimizer)["ordinal"])
+            beyond_rate.tell(found, optimizer, self._started_with.get(id(optimizer)) or {}, steps)
+            hyperparameters.tell(found, optimizer)
+            impossible_state.tell(found, optimizer, ops)
+            growth.tell(found, steps)
+        return ranks.not_from_here(samples.told(found))
+
+    def _facts(self, optimizer):
+        if optimizer is None:
+            return "{}"
+        ordinal = _native.window(optimizer)["ordinal"]
+        points = [{"loss": number(loss), "grad": number(g), "lr": number(r)} for loss, g, r in _native.history(ordinal)]
+        group = max(
+            optimizer.param_groups, key=lambda group: hyperparameters.number(group.get("lr")) or 0.0, default={}
+        )
+        scaler = self._scaling.scaler
+        start = max(self._started_with.get(id(optimizer), {}).values(), default=0.0)
+        return json.dumps(
+            safe(
+                {
+                    "points": points,
+                    "param_absmax": [start, max(optimizer_members.magnitudes(optimizer).values(), default=0.0)]
+                    if start > 0
+                    else [],
+                    "lr_now": hyperparameters.number(group.get("lr")) or 0.0,
+                    "optimizer": type(optimizer).__name__,
+                    "optimizer_eps": hyperparameters.number(group.get("eps")) or 0.0,
+                    "half_parameters": any(
+                        p.dtype in (torch.float16, torch.bfloat16) for p in optimizer_members.parameters(optimizer)
+                    ),
+                    "scaler_active": scaler is not None,
+                    "scale": float(scaler.get_scale()) if scaler is not None else 0.0,
+                    "scaler_skips_in_row": self._scaling.skips.in_a_row(ordinal),
+                    "samples": step_start_state.sample_counts(),
+                }
+            )
+        )
+
+    def _name_values(self, optimizer):
+        """Names the storages that the trace saw."""
+        if optimizer is None:
+            return
+        for kind, name, tensor in optimizer_members.named_memory(optimizer):
+            _native.trace_name(tensor, kind, name)
+        for tensor in self._allowed:
+            _native.trace_name(tensor, "constant", "allowed")
+        for name, tensor in self._known.carried:  # a hidden state is no batch: an earlier step, skipped, computed it
+            _native.trace_name(tensor, "buffer", name)
 
 
 def apply(alarm: Alarm, found: Findings) -> bool:

@@ -11,16 +11,16 @@ from . import incident
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..base.types import Operation, Optimizer, Session
+    from ..base.types import Operation, Optimizer
     from .document import Report
 
 
-def begin(session: Session) -> None:
+def begin(level: str, is_second_process: bool) -> None:
     """A second process explains a step of another, and shows that one."""
-    _native.keep_last_step(bool(session.config.level == "trace" and session.target is None))
+    _native.keep_last_step(level == "trace" and not is_second_process)
 
 
-def name(_: Session, optimizer: Optimizer) -> None:
+def name(optimizer: Optimizer) -> None:
     """Tells what memory the steps of that optimizer read and write, before the program lets go of it. The same names as
     a bad step gets."""
     if not _native.keeps_last_step():

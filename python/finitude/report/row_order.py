@@ -160,8 +160,8 @@ class _Positions:
 
 
 def positions(source: Source, rows: Collection[int]) -> dict[int, int]:
-    """source: as of step_start_state.take_samples. {row: position in the list that the sampler gave} of those of these rows for
-    which it is known. In an Aside."""
+    """source: as of step_start_state.take_samples. {row: position in the list that the sampler gave} of those of these
+    rows for which it is known. In an Aside."""
     iterator, batch, indices, _ = source
     dataset, collate = getattr(iterator, "_dataset", None), getattr(iterator, "_collate_fn", None)
     if (

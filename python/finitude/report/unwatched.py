@@ -6,19 +6,22 @@ from .. import _native
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..base.types import Session
+    from collections.abc import Iterable
+
+    from ..base.types import Allowance
+    from .document import Report
 
 
-def at_end(session: Session) -> None:
+def at_end(report: Report, allowances: Iterable[Allowance]) -> None:
     if wanted := _native.undo_shortfall():
-        session.not_watched(
-            f"steps that could be undone: copies take {-(-wanted >> 20)} MB, --undo-mb gives {session.config.undo_mb}"
+        report.add_not_watched(
+            f"steps that could be undone: copies take {-(-wanted >> 20)} MB, --undo-mb gives {report.config.undo_mb}"
         )
     if name := _native.unread_class():
-        session.not_watched(
+        report.add_not_watched(
             f"gradients of the class {name}, which has no memory of its own and does not name the "
             "tensor that holds its values"
         )
-    for allowance in session.allowed.parts:
+    for allowance in allowances:
         if not allowance.used:
-            session.not_watched(f"unused allowance {allowance.describe()}")
+            report.add_not_watched(f"unused allowance {allowance.describe()}")

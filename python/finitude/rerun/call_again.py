@@ -12,7 +12,6 @@ import torch
 from .. import _native
 from ..base import compat
 from ..base.robust import in_any_case
-from ..capsules import capsule
 from ..effects.files import written_twice
 from ..effects.object_snapshot import Ledger
 from ..errors import Reached, raised_from_ours
@@ -102,9 +101,9 @@ class CallAgain:
         if session.config.on_alarm == "raise" or raised_from_ours(error) or units.times_raised >= 3:
             return
         units.times_raised += 1
-        found = sinks_of.value_in_frames(session, error)
+        found = session.bad_windows.in_frames(error)
         value = found[2][0][2] if found is not None else None
-        found = found or sinks_of.pending_window(session)
+        found = found or session.bad_windows.pending()
         if found is not None and serves(self.explain(found[0], found[1], value, error), found[1]):
             units.explained = error, found
 
@@ -180,7 +179,7 @@ class _SecondRun:
         since = _native.loss_serial()
         # inside the step of an optimizer: what is called is the program's, and no arithmetic of the optimizer
         _native.trace_stop()
-        self.isolation.record(self.session, self.log[0].generators)
+        self.isolation.record(self.session.capsules, self.log[0].generators)
         try:
             for unit in self.log:
                 self.result = unit.call_again()
@@ -197,7 +196,7 @@ class _SecondRun:
             generators = _native.take_generators()
             if type(e) is not type(self.error):
                 return f"the second run raised {type(e).__name__}"
-            found = sinks_of.value_in_frames(self.session, e)
+            found = self.session.bad_windows.in_frames(e)
             self.result = found[2][0][2] if found is not None else None
         finally:
             optimizer_members.moved()
@@ -226,7 +225,7 @@ class _SecondRun:
         alarm = self.alarm
         if self.returned is not None:
             _native.tape_outcome("loss", "loss", self.result.detach())
-        capsule.stop(self.session, self.optimizer)
+        self.session.capsules.stop(self.optimizer)
         sinks = (
             sinks_of.of_optimizer(self.optimizer) if self.returned is None else [("loss", "loss", self.result.detach())]
         )
@@ -241,7 +240,7 @@ class _SecondRun:
         found = {}
         if self.same or failed_again:
             began_with = [*self.ledger.ruined(), *self.ledger.rebound()]
-            found = incident.analyse(self.session, self.optimizer, sinks, bound=began_with)
+            found = self.session.analysis.findings(self.optimizer, sinks, bound=began_with)
             if (why := carried_state.why(found.get("carried"))) and self.vote is None:
                 return why
         alarm["rerun_by"], alarm["rerun_verified"] = "closure", self.same

@@ -8,7 +8,6 @@ from __future__ import annotations
 import torch
 
 from .. import _native
-from ..capsules import capsule
 from ..program import ranks
 
 TYPE_CHECKING = False
@@ -47,4 +46,4 @@ class FirstStep:
             and not ranks.several()
             and _native.trace_first_step()
         ):
-            capsule.begin(session, is_first=True)
+            session.capsules.begin(is_first=True)

@@ -11,7 +11,6 @@ import torch
 from .. import _native
 from ..base import compat
 from ..base.plain_json import safe
-from ..capsules import capsule
 from ..program import ranks
 from ..report import incident
 from . import launch_command, overlay_fs, process, restart_ranks
@@ -117,7 +116,7 @@ class Restart:
             except process.NoCheckpoint as e:
                 remark = f"{e}, so it was run from its start"
         # From a checkpoint on it is not known before which step is to be recorded.
-        recorded = capsule.wanted(session) and not resumed
+        recorded = session.capsules.wanted() and not resumed
         order = {
             **_order(start, alarm, expected, where, hand, session.makers),
             "resumed": resumed,
@@ -134,7 +133,7 @@ class Restart:
             )  # a capsule that the second process had written of what is not the step
             return Refused(why)
         incident.apply(alarm, found["findings"])
-        alarm["step"], alarm["capsule"] = found["step"], capsule.arrived(session, alarm, found["capsule"] and folder)
+        alarm["step"], alarm["capsule"] = found["step"], session.capsules.arrived(alarm, found["capsule"] and folder)
         if found["no_capsule"]:
             session.not_watched(found["no_capsule"])
         elif recorded and where == "earlier":
@@ -162,7 +161,7 @@ class Restart:
         capsule is)."""
         session = self._session
         start = session.start
-        folder = capsule.folder_for(session, alarm) if recorded else None
+        folder = session.capsules.folder_for(alarm) if recorded else None
         directory = overlay_fs.scratch_outside(*overlay_fs.directories_of(start.cwd, start.command[1:]))
         try:
             path = os.path.join(directory, "order.json")
@@ -224,7 +223,7 @@ class Restart:
                 session.not_watched(what + (why or "the program did something else as it ran up to it once more"))
                 return
             incident.apply(alarm, recorded["findings"])
-            alarm["capsule"] = capsule.arrived(session, alarm, recorded["capsule"] and folder)
+            alarm["capsule"] = session.capsules.arrived(alarm, recorded["capsule"] and folder)
             found["text"] += ", and again as it was recorded" + (f"; {more_files}" if more_files and not files else "")
             if recorded["no_capsule"]:
                 session.not_watched(recorded["no_capsule"])
@@ -237,7 +236,7 @@ class Restart:
         directory = session.report.run_directory()
         if directory is None or alarm["harmless"] and os.path.exists(os.path.join(directory, restart_ranks.ORDER)):
             return False
-        if capsule.wanted(session) and "advisory" not in alarm and (folder := capsule.folder_for(session, alarm)):
+        if session.capsules.wanted() and "advisory" not in alarm and (folder := session.capsules.folder_for(alarm)):
             order = {**order, "alarm": safe(alarm), "capsule": os.path.abspath(folder), "capsule_told": folder}
         with open(os.path.join(directory, restart_ranks.ORDER), "w", encoding="utf-8") as f:
             json.dump(order, f)

@@ -191,7 +191,7 @@ def _go_back(step, down, pending, params):
         count()
     if fork_dry_run.is_under_way():
         return True, ""  # nothing is recorded
-    isolation.record(session, dropped="advisory" in alarm)
+    isolation.record(session.capsules, dropped="advisory" in alarm)
     if "advisory" in alarm:
         _native.wake_on_backward()
     if vote is not None:

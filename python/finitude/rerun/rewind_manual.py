@@ -13,7 +13,6 @@ import sys
 import torch
 
 from .. import _native
-from ..capsules import capsule
 from ..effects import fork_dry_run, name_liveness
 from ..effects.files import written_twice
 from ..effects.object_snapshot import Ledger
@@ -84,7 +83,7 @@ class InPlace:
             return None
         explained = Explained()
         explained.found = session.hand.explained(roots)[1]
-        capsule.stop(session, None)
+        session.capsules.stop(None)
         explained.by, explained.text = "trace", FIRST
         session.hand.on_tape = explained
         return explained
@@ -102,8 +101,8 @@ class InPlace:
             explained.verified,
         )
         alarm["rerun_text"] = explained.text
-        if self._session.hand.on_tape is explained and capsule.wanted(self._session):
-            alarm["capsule"] = capsule.write(self._session, alarm, beside=True)
+        if self._session.hand.on_tape is explained and self._session.capsules.wanted():
+            alarm["capsule"] = self._session.capsules.write(alarm, beside=True)
         return True
 
 
@@ -188,7 +187,7 @@ class Again:
         if fork_dry_run.is_under_way():
             return (given,), ""
         self._isolation.begin()
-        self._isolation.record(self._session)
+        self._isolation.record(self._session.capsules)
         return (given,), ""
 
     def end(self, roots: Sequence[Any]) -> bool:
@@ -204,7 +203,7 @@ class Again:
             why = f"{', '.join(names[:3])} came out with other values"
         if not why:
             explained.found = self._session.hand.explained(roots)[1]
-        capsule.stop(self._session, None)
+        self._session.capsules.stop(None)
         is_back, twice, lost = self._put_back()
         why = why or ("" if is_back else "the second run did not come back to this step")
         if why:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from .. import _native
 from ..base import compat
 from ..base.robust import in_any_case
-from ..capsules import capsule
 from ..effects.files import not_put_back, written_twice
 from ..program import optimizer_members, rng_generators, sinks as sinks_of
 from ..report import carried_state, incident
@@ -40,7 +39,7 @@ class Rewound:
         session = self._session
         _native.trace_stop()
         _native.gradients_are_sinks(False)
-        capsule.stop(session, optimizer)
+        session.capsules.stop(optimizer)
         alarm, isolation = pending["alarm"], pending["isolation"]
         ledger, eager = isolation.ledger, isolation.is_eager
         twice = pending["twice"] + isolation.end()
@@ -83,7 +82,7 @@ class Rewound:
             why = parted
         found = {}
         if why is None and (same or failed_again):
-            found = incident.analyse(session, optimizer, sinks, in_place=in_place, bound=bound)
+            found = session.analysis.findings(optimizer, sinks, in_place=in_place, bound=bound)
             why = carried_state.why(found.get("carried"))
         told, shorter = f"{pending['way']} did not reproduce the step: {why}", pending.get("shorter")
         brought = _brought_in(optimizer, pending, found) if why is None and same and not other else ""

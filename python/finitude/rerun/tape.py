@@ -100,12 +100,12 @@ def _explain_by_template(bad):
     )
     if not why:
         step_start_state.here(_native.window_generators(), is_past=True)
-        step_start_state.remember(session, optimizer)
+        session.step_start.remember(optimizer)
         capsule.describe(optimizer)
         capsule.name_modules()
         why = _conclude(
             bad,
-            incident.analyse(session, optimizer, bad.sinks),
+            session.analysis.findings(optimizer, bad.sinks),
             f"the operators of step {step}, recorded as it ran ({_option(session.config)}), were "
             "issued again on what this "
             f"step began with, without the program's code",
@@ -117,10 +117,10 @@ def _play(step):
     """Why the tape does not tell; "": it does."""
     session, optimizer = step.session, step.optimizer
     step_start_state.here(_native.tape_generators(), is_past=True)
-    capsule.stop(session, optimizer, sinks=step.sinks if step.is_dropped else (), raised=step.is_dropped)
+    session.capsules.stop(optimizer, sinks=step.sinks if step.is_dropped else (), raised=step.is_dropped)
     return _conclude(
         step,
-        incident.analyse(session, optimizer, step.sinks),
+        session.analysis.findings(optimizer, step.sinks),
         f"its operators were recorded as it ran ({_option(session.config)}) and issued again, "
         "without the program's code",
     )

@@ -12,7 +12,6 @@ import torch
 
 from .. import _native
 from ..base import compat
-from ..capsules import capsule
 from ..effects.object_snapshot import Ledger
 from ..errors import NonFiniteError
 from ..program import (
@@ -76,7 +75,7 @@ class Target:
         """From the start for the first step, else when the step before is applied. From a checkpoint on steps count
         again: each is traced, and the first bad one is it."""
         overlay_fs.hold_the_rest()
-        self.limit = capsule.limit(self.session)
+        self.limit = self.session.capsules.limit()
         if self.order.get("resumed"):
             _native.trace_start()
             _native.set_trace_level(True)
@@ -149,7 +148,7 @@ class Target:
                 for r in roots
                 if is_wrapped and isinstance(r, torch.Tensor) and not _native.is_finite(r)
             ]
-            capsule.stop(session, None, sinks=lost, raised=bool(lost))  # others are told as backward begins
+            session.capsules.stop(None, sinks=lost, raised=bool(lost))  # others are told as backward begins
             same = (
                 sums == self.order["expected"]["losses"]
                 and _native.checksum(torch.get_rng_state()) == self.order["expected"]["generator"]
@@ -185,9 +184,9 @@ class Target:
         or None."""
         session = self.session
         if self.order.get("memory") and self._is_mine(optimizer):
-            self._write(False, first_values.unwritten(session, optimizer, self.order), True, in_memory=True)
+            self._write(False, first_values.unwritten(session.analysis, optimizer, self.order), True, in_memory=True)
         if self.order.get("start") and self._is_mine(optimizer):
-            if (found := first_values.compared(session, optimizer, self.order)) is not None:
+            if (found := first_values.compared(session.analysis, optimizer, self.order)) is not None:
                 self._write(False, found, True, in_memory=True)
             if bad is None or list(bad[:2]) != self.order["start"][:2]:
                 self._write(False, {"births": []}, False)  # what it would fail at later is another matter
@@ -235,7 +234,7 @@ class Target:
                 self.finish(optimizer, [])
             return None
         earlier = (
-            nonfinite_state.sinks(session, optimizer)
+            nonfinite_state.sinks(optimizer, session.allowed.tensors)
             if self.order["first"] < self.order["step"] or self.order.get("damaged")
             else []
         )
@@ -272,7 +271,7 @@ class Target:
             self.finish(optimizer, sinks_of.of_optimizer(optimizer))
         _native.trace_clear()
         if left == 1 and self.order.get("capsule"):
-            _native.tape_start(capsule.limit(self.session))
+            _native.tape_start(self.session.capsules.limit())
 
     def failed(self) -> NoReturn:
         """A failure of ours: this process has nothing to tell."""
@@ -282,17 +281,17 @@ class Target:
         session = self.session
         if not self.finished:
             found = (
-                sinks_of.pending_window(session)
-                or sinks_of.derivative(session, error)
-                or sinks_of.value_in_frames(session, error)
+                session.bad_windows.pending()
+                or session.bad_windows.derivative(error)
+                or session.bad_windows.in_frames(error)
             )
             if found is not None:
                 self.finish(found[0], found[2], raised=True)
-            if sinks_of.lost_window(session) is not None:
+            if session.bad_windows.lost() is not None:
                 self.finish(None, [])
-            if sinks_of.checked_window(session) is not None:
+            if session.bad_windows.checked() is not None:
                 if looked := sinks_of.looked_at():
-                    capsule.stop(session, self._mine(), sinks=[("loss", "loss", loss) for loss in looked], raised=True)
+                    session.capsules.stop(self._mine(), sinks=[("loss", "loss", loss) for loss in looked], raised=True)
                 else:
                     self.order["capsule"] = None  # nothing that a replay could come to
                 # Where the first run knew the loss by its exception alone, the optimizer is the one that it named.
@@ -327,7 +326,7 @@ class Target:
     def _look_a_last_time(self) -> None:
         """What was found bad as the program ended may have been written after the last step."""
         for optimizer in sinks_of.watched_optimizers():
-            if self._is_mine(optimizer) and (found := nonfinite_state.sinks(self.session, optimizer)):
+            if self._is_mine(optimizer) and (found := nonfinite_state.sinks(optimizer, self.session.allowed.tensors)):
                 self.at_end = True
                 self.finish(optimizer, found)
 
@@ -343,7 +342,7 @@ class Target:
         session = self.session
         self.finished = True
         overlay_fs.let_go()
-        capsule.stop(session, optimizer, parameters=written_at is not None, sinks=sinks, raised=raised)
+        session.capsules.stop(optimizer, parameters=written_at is not None, sinks=sinks, raised=raised)
         expected = self.order["expected"]
         if (told_late := expected.get("late")) is not None:
             verified = optimizer is not None and incident.is_as_told(optimizer, told_late)
@@ -356,7 +355,7 @@ class Target:
             names = {id(b): name for name, b in optimizer_members.buffers(optimizer)} if optimizer is not None else {}
             session.told.known.carried += [(left.name, t) for left in self._ledger.left(names) for t in left.tensors]
         other = incident.other_values(self.order["named"]) if verified and not self.order["compiled"] else []
-        found = incident.analyse(session, optimizer, sinks, swallowed=self.order["swallowed"])
+        found = session.analysis.findings(optimizer, sinks, swallowed=self.order["swallowed"])
         if not verified and written_at is None and incident.is_elsewhere(self.order, optimizer, sinks):
             found = {"births": []}
         if optimizer is not None:
@@ -442,4 +441,4 @@ class Target:
             "rerun_text": text,
         }
         incident.apply(alarm, found)
-        return capsule.write(self.session, alarm, folder)
+        return self.session.capsules.write(alarm, folder)

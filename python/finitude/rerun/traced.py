@@ -47,8 +47,8 @@ def _explain(step):
     if not _native.trace_on():
         return False
     if is_first:
-        capsule.stop(session, optimizer, sinks=sinks)
-    found = incident.analyse(session, optimizer, sinks, incident.MAX_OPS if not is_first else 0)
+        session.capsules.stop(optimizer, sinks=sinks)
+    found = session.analysis.findings(optimizer, sinks, incident.MAX_OPS if not is_first else 0)
     if not is_first:
         session.report.trace_ops = found.pop("ops", None)
         _native.trace_start()
@@ -79,7 +79,7 @@ class Traced:
         self._alarm = None
         if session.config.level != "trace" or step.where != "window" or session.config.on_alarm == "raise":
             return False
-        if session.second_run.is_recorded or not capsule.wanted(session):
+        if session.second_run.is_recorded or not session.capsules.wanted():
             return False
         if ranks.several() or not session.second_runs.take_in_place():
             return False

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from .. import _native
 from ..alarms import nonfinite_weights
-from ..capsules import capsule
 from ..errors import NonFiniteError
 from ..program import batch_source, ranks, step_wrapper
 from ..report import growth, incident, one_line
@@ -100,17 +99,17 @@ def conclude(
     session.acting.begin(alarm, written, undone)
     session.part(session.damaged.applied_before, optimizer, alarm)
     session.part(session.unwritten.tell, optimizer, alarm)
-    session.part(growth.tell_weights, session, optimizer, alarm)
+    session.part(growth.tell_weights, session.started_with, optimizer, alarm)
     if session.saved:
         alarm["saved"] = dict(session.saved)
-    recorded = session.second_run.take_recorded() and capsule.wanted(session)
+    recorded = session.second_run.take_recorded() and session.capsules.wanted()
     if session.part(session.allowed.covers, alarm):
         _native.tape_clear()
         session.report.unexplained = None
         session.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
         return None
     if recorded:
-        alarm["capsule"] = session.part(capsule.write, session, alarm, beside=True)
+        alarm["capsule"] = session.part(session.capsules.write, alarm, beside=True)
     alarm.pop("optimizer_ordinal", None)
     session.part(session.told.point_back, ordinal, alarm)
     session.part(session.told.tell, optimizer, alarm)

@@ -10,7 +10,6 @@ import torch
 from .. import _native
 from ..alarms import script_handled
 from ..base.plain_json import number
-from ..capsules import capsule
 from ..effects.files import written_twice
 from ..effects.object_snapshot import Ledger
 from ..errors import NonFiniteError
@@ -196,7 +195,7 @@ class ByHand:
 
     # -- the boundary of a step -----------------------------------------------------------------
 
-    def settle(self, at_end=False):
+    def settle(self, at_end: bool = False) -> None:
         """The engine call before and what followed it are over: was a bad step applied? May raise NonFiniteError.
         at_end: the program is over; what it wrote has been used, and is not put back."""
         seen = _native.writes_seen()
@@ -351,7 +350,7 @@ class ByHand:
         for mark in bad.marks:
             mark.put_back()
         _native.hand_restore()
-        isolation.record(self.session)
+        isolation.record(self.session.capsules)
         self.second, failed = [], None
         try:
             self.closure()
@@ -359,7 +358,7 @@ class ByHand:
             failed = e
         finally:
             _native.trace_stop()
-            capsule.stop(self.session, None)
+            self.session.capsules.stop(None)
             twice = isolation.end()
             second, self.second = self.second, None
             with torch.no_grad():
@@ -377,8 +376,8 @@ class ByHand:
         alarm["rerun_text"] = "the closure was called again; the loss came out with the same bits" + written_twice(
             twice
         )
-        if capsule.wanted(self.session):
-            alarm["capsule"] = capsule.write(self.session, alarm, beside=True)
+        if self.session.capsules.wanted():
+            alarm["capsule"] = self.session.capsules.write(alarm, beside=True)
         return True
 
     def explained(self, roots: Sequence[Any]) -> tuple[list[int], Findings]:
@@ -388,4 +387,4 @@ class ByHand:
         _native.trace_stop()
         for root in bad:
             _native.tape_outcome("loss", "loss", root.detach())
-        return sums[:1], incident.analyse(self.session, None, [("loss", "loss", r) for r in bad])
+        return sums[:1], self.session.analysis.findings(None, [("loss", "loss", r) for r in bad])

@@ -4,9 +4,7 @@ one that was still being explained."""
 from __future__ import annotations
 
 from .. import _native
-from ..capsules import capsule
 from ..errors import NonFiniteError
-from ..program import sinks as sinks_of
 from ..report import incident, one_line
 from ..report.document import INNER
 from ..rerun import ladder
@@ -66,7 +64,7 @@ def of_exception(session: Session, error: BaseException | None, words: str, acti
     """The alarm of a bad value that the exception is about, explained as far as it can be; None where nothing says that
     it is about one. words, action: what is said of it."""
     explained = session.call_again.explained(error)
-    found = explained or sinks_of.behind(session, error) or refused.found(session, error)
+    found = explained or session.bad_windows.behind(error) or refused.found(session, error)
     if found is None:
         return None
     optimizer, alarm, sinks = found
@@ -90,8 +88,8 @@ def of_exception(session: Session, error: BaseException | None, words: str, acti
     if optimizer is not None:
         session.damaged.applied_before(optimizer, alarm)
         session.damaged.left_behind(optimizer, alarm)
-    if session.second_run.take_recorded() and capsule.wanted(session):
-        alarm["capsule"] = capsule.write(session, alarm)
+    if session.second_run.take_recorded() and session.capsules.wanted():
+        alarm["capsule"] = session.capsules.write(alarm)
     _native.consume_losses(optimizer)
     return alarm
 

@@ -7,10 +7,17 @@ import contextlib
 import os
 
 from .. import _native
-from ..alarms import deferred_verdict, initial_state, nonfinite_weights, script_handled, unwritten_memory as by_memory
+from ..alarms import (
+    deferred_verdict,
+    initial_state,
+    nonfinite_weights,
+    scaler_skips,
+    script_handled,
+    unwritten_memory as by_memory,
+)
 from ..base.say import say
 from ..capsules import capsule
-from ..effects import fork_dry_run
+from ..effects import fork_dry_run, notebook_cells
 from ..errors import NonFiniteError
 from ..program import (
     batch_source,
@@ -20,6 +27,7 @@ from ..program import (
     optimizer_threads,
     rng_generators,
     sinks as sinks_of,
+    step_start_state,
     step_wrapper,
 )
 from ..report import incident, kept_step, unwatched
@@ -39,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, AnyTarget, Birth, Config, Optimizer
+    from ..base.types import Alarm, AnyTarget, Birth, Config, Optimizer, StartMagnitudes
 
 
 class Session:
@@ -72,28 +80,43 @@ class Session:
         self.policy = _native.PolicyMachine(config.on_alarm, config.max_skips)
         self.second_runs = _native.SecondRuns(config.on_alarm)
         self.scaling = grad_scaler.Scaling()
-        self.capsules = capsule.BeingWritten()
         self.second_run = SecondRun()
         self.call_again, self.rewound, self.restart = call_again.CallAgain(self), Rewound(self), Restart(self)
         self.ballot = rank_vote.Ballot(self)
         self.traced = traced.Traced(self.not_watched)
         self.tape_level = tape.TapeLevel(config, target is not None, self.not_watched)
         self.allowed, self.saved = allowed.Allowed(), {}
+        self.started_with: StartMagnitudes = {}
         self.generators = []  # the program's own, part of every snapshot
+        self.step_start = step_start_state.Remembering(
+            self.scaling, self.units.of_step, self.report.add_not_watched, self.debug
+        )
+        self.capsules = capsule.Capsules(config, self.report, self.step_start, self.teller.tell)
+        self.analysis = incident.Analysis(
+            config,
+            self.scaling,
+            self.started_with,
+            self.allowed.tensors,
+            self.told.known,
+            lambda: self.second_run.is_without_tensor,
+        )
+        self.bad_windows = sinks_of.BadWindows(
+            self.told.known, self.new_alarm, self.alarm_of, lambda: self.hand.is_damaged
+        )
         self.draws, self.first_step, self.drops = (
             batch_source.Draws(),
             first_step.FirstStep(self),
             dropped_rows.Drops(self),
         )
+        self.scaler_skips = scaler_skips.ScalerSkips(self)
         self.dropping = script_handled.Dropping(self)
         self.damaged = nonfinite_weights.Damaged(self)
-        self.started_with = {}  # id(optimizer) -> magnitudes of its parameters before its first step
         self.ring_open = False
         self.pid = os.getpid()
         budgets.set_budgets(config, target is not None)
         incident.load_rules(config)
         _native.set_device_policy(config.on_alarm)
-        kept_step.begin(self)
+        kept_step.begin(config.level, is_second_process=target is not None)
         self.initial_state = initial_state.InitialState(self)
         self.deferred = deferred_verdict.Deferred(self)
         self.ending = program_exit.Ending()
@@ -101,7 +124,7 @@ class Session:
         if target is not None:
             target.attach(self)
 
-    on_kept = kept_step.name
+    on_kept = staticmethod(kept_step.name)
 
     # -- what the engine tells ------------------------------------------------------------------
 
@@ -171,13 +194,13 @@ class Session:
 
     def on_scaler_skip(self, optimizer: Optimizer) -> None:
         self.units.leave_at(optimizer)
-        grad_scaler.skipped_once(self, optimizer)
+        self.scaler_skips.skipped_once(optimizer)
 
     def on_scaler_step(self, optimizer, scaler, skipped):
         """GradScaler.step with a bad unscaled loss, which alarms at once (True: leave the call out), or that
         skipped."""
         self.units.leave_at(optimizer)
-        return grad_scaler.on_step(self, optimizer, scaler, skipped)
+        return self.scaler_skips.on_step(optimizer, scaler, skipped)
 
     leave_out = staticmethod(step_wrapper.leave_out)
 
@@ -202,7 +225,7 @@ class Session:
     def new_alarm(self, optimizer: Optimizer, kind: str, name: str, step: int | None = None) -> Alarm:
         self.scaling.look_for(optimizer)
         window = _native.window(optimizer)
-        if window["ordinal"] in self.damaged and not nonfinite_state.sinks(self, optimizer):
+        if window["ordinal"] in self.damaged and not nonfinite_state.sinks(optimizer, self.allowed.tensors):
             self.damaged.clear(window["ordinal"])
         return self.alarm_of(
             type(optimizer).__name__, window["ordinal"], window["step"] if step is None else step, kind, name
@@ -215,10 +238,7 @@ class Session:
     def advise(
         self, kind: str, step: int, text: str, cause: dict[str, Any] | None = None, births: Iterable[Birth] = ()
     ) -> None:
-        if sum(a["kind"] == kind for a in self.report.advisories) < 20:
-            self.report.advisories.append(
-                {"kind": kind, "step": step, "text": text, "births": list(births), "cause": cause}
-            )
+        self.report.advise(kind, step, text, cause, births)
 
     def note_decided(self, ordinal: int, step: int, raised: str = "") -> None:
         """A step of that optimizer is skipped. raised: what the program was given for it."""
@@ -248,13 +268,24 @@ class Session:
         """A cell of a notebook begins: second runs are counted from zero."""
         self.second_runs = _native.SecondRuns(self.config.on_alarm)
 
+    def attach_notebook(self) -> None:
+        """In a notebook, reports are shown below the running cell, and each cell is a program of its own."""
+        if notebook_cells.shell() is None:
+            return
+        self.teller.show = notebook_cells.show
+
+        def new_cell(*_):
+            self.begin_program()
+            self.first_step.may_come()
+
+        self.ending.call_before(notebook_cells.before_each(new_cell))
+
     def save(self, name: str, statistic: Any) -> None:
         """What the program wants to see in the report of an alarm in this step."""
         self.saved[name] = statistic
 
     def not_watched(self, what: str) -> None:
-        if what not in self.report.not_watched:
-            self.report.not_watched.append(what)
+        self.report.add_not_watched(what)
 
     def failed(self, why: str) -> None:
         self.report.failure, self.report.unexplained = why, None
@@ -280,14 +311,14 @@ class Session:
         self.part(program_exit.finish, self)
         self.part(self.tape_level.end)
         self.part(lambda: self.drops.at_end(self.hand.finish()))
-        self.part(unwatched.at_end, self)
+        self.part(unwatched.at_end, self.report, self.allowed.parts)
         if self.config.level == "trace" and self.report.trace_ops is None:
             self.report.trace_ops = self.part(kept_step.ops, self.report)
         self.write()
 
     def write(self) -> None:
         self.written = True
-        self.part(capsule.finish, self, self.ending.is_hurried)
+        self.part(self.capsules.finish, self.ending.is_hurried)
         if self.member and not self.part(self.report.worth_writing, otherwise=True):
             return
         written = self.part(self.report.write)

@@ -64,7 +64,7 @@ class _Unit:
         self.fetched: int | None = _native.batches_fetched()
         self.generators, self.known = _native.take_generators(), known  # known: those of the program's own among them
 
-    def remember(self, values):
+    def remember(self, values: Iterable[Any]) -> None:
         for value in values:
             self._remember(value, 3)
 
@@ -163,6 +163,10 @@ class Units:
             self.running = None
             if not unit.ended:
                 unit.end()
+
+    def of_step(self) -> Sequence[Any]:
+        """The calls that the open window, or its second run, consists of."""
+        return self.log if self.again is not None or self.window == _native.windows_closed() else ()
 
     def leave_at(self, optimizer: Optimizer) -> None:
         """Where an optimizer steps while units are called again: back to where they were called from."""

@@ -35,10 +35,10 @@ def judge(session: Session, optimizer: Optimizer) -> Verdict:
     session.part(session.dropping.tell_checked, checked)
     session.part(session.dropping.tell_norms, optimizer, window["step"])
     if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in session.damaged:
-        if found := nonfinite_state.sinks(session, optimizer):
+        if found := nonfinite_state.sinks(optimizer, session.allowed.tensors):
             return session.damaged.found_late(optimizer, window, found)
     if verdict["norm_overflow"]:
-        clipped_away.tell(session, optimizer, window["step"], window)
+        clipped_away.tell(session.report, optimizer, window["step"], window)
     if verdict["kind"] != "alarm" and _native.buffers_turned_nan():
         if found := sinks_of.bad_buffers(optimizer):
             alarm = session.new_alarm(optimizer, "buffer", found[0][1])
@@ -85,7 +85,7 @@ def _bad(session, optimizer, window, verdict):
         if losses
         else f"gradient of {name} is not finite"
     )
-    alarm["text"] = value + (growth.beside_bad_loss(session, optimizer) if alarm["harmless"] else "")
+    alarm["text"] = value + (growth.beside_bad_loss(session.started_with, optimizer) if alarm["harmless"] else "")
     _native.consume_losses(optimizer)
     if not losses and not window["on_device"] and session.told.take_over(optimizer, alarm):
         return decision.conclude(session, optimizer, alarm)
