@@ -14,6 +14,8 @@
 #include "bindings/instances_python.h"
 #include "bindings/listeners_torch.h"
 #include "bindings/own_rules_python.h"
+#include "bindings/pieces_torch.h"
+#include "bindings/standby_python.h"
 #include "bindings/step_calls_python.h"
 #include "bindings/tape_python.h"
 #include "bindings/values_python.h"
@@ -46,9 +48,7 @@
 #include "show/show.h"
 #include "standby/bound_template_torch.h"
 #include "standby/first_step_torch.h"
-#include "standby/last_step_torch.h"
 #include "standby/tape_level_torch.h"
-#include "standby/template_tape_torch.h"
 
 namespace py = pybind11;
 
@@ -132,14 +132,11 @@ PYBIND11_MODULE(_native, m) {
   define_device(m);
   define_units(m);
   define_tape(m);
-  define_tape_level(m);
-  define_template_tape(m);
+  define_standby(m);
   define_analyse(m);
   define_compare(m);
   define_inject(m);
   define_instances(m);
-  define_first_step(m);
-  define_last_step(m);
   define_own_rules(m);
   m.def("enter_closure", [] { ++live().closure_depth; });
   m.def("leave_closure", [] { --live().closure_depth; });

@@ -1,5 +1,7 @@
 // Single pieces of a healthy step, called again and again, for bench/pieces. Real code on real state; nothing else
 // calls this.
+#include "bindings/pieces_torch.h"
+
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>

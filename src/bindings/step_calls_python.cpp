@@ -87,7 +87,9 @@ void define_units(py::module_& m) {
   });
   m.def("gradients_present", &gradients_present);
   m.def("unit_ended", &unit_ended);
-  m.def("clip_again", &clip_again);
+  m.def("clip_again", [] {
+    if (!clip_again()) throw py::error_already_set();
+  });
   m.def("begin_again", &begin_again);
   m.def("end_again", &end_again);
 }

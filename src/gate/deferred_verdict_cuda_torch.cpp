@@ -2,7 +2,6 @@
 // later.
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
-#include <pybind11/pybind11.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "gate/stream_cuda_torch.h"
 #include "gate/window_verdict.h"
 #include "pyhost/attributes_python.h"
+#include "pyhost/gil_python.h"
 
 namespace finitude::bindings {
 namespace {
@@ -131,7 +131,7 @@ void wait_without_gil(DeviceGate& gate) {
   for (const DeviceGate::Part& part : gate.parts) {
     if (!part.tensors.empty()) scans.push_back({part.device, part.list, part.ticket});
   }
-  const pybind11::gil_scoped_release others_run;
+  const OthersRun while_it_waits;
   for (const Scan& scan : scans) {
     finitude_cuda_summary unused{};
     const OnDevice on(scan.device);

@@ -8,22 +8,22 @@
 // `engine_call`. On the path of a healthy step they allocate nothing in the steady state.
 //
 // The events of a healthy step, in this order:
-//     loss_noted, records_losses, loss_given       for each root of a backward that is about to run
-//     backward_ended                               the gradients have been looked at
-//     clipped                                      where the program clips them
-//     buffer_turned_nan, is_jumped_over            in the optimizer's pre-hook, as its window is judged
-//     before_apply                                 the window is good; nothing is written yet
-//     step_is_good, applied, records_next          it is counted as applied
-//     trace_ended                                  where a trace is taken, and nothing looks at what the step writes
-//     closed                                       the gate has let go of the window
-//     next_begins                                  where records_next said yes
-//     starts                                       the next window starts here
-//     (the optimizer's own step runs)
-//     trace_ended, step_over                       in the post-hook, where there is one; `starts` comes here, behind
-//     it, where
-//                                                  the step can be undone until it has been looked at
-// A step that is left out: left_out, closed, starts, recording_restarts. One that a GradScaler
-// skips: closed, starts, recording_restarts.
+//     loss_noted, records_losses, loss_given   for each root of a backward that is about to run
+//     backward_ended                           the gradients have been looked at
+//     clipped                                  where the program clips them
+//     buffer_turned_nan, is_jumped_over        in the optimizer's pre-hook, as its window is judged
+//     before_apply                             the window is good, nothing is written yet
+//     step_is_good, applied, records_next      it is counted as applied
+//     trace_ended                              where nothing looks at what the step of a trace writes
+//     closed                                   the gate has let go of the window
+//     next_begins                              where records_next said yes
+//     starts                                   the next window starts here
+// The optimizer's own step runs. Where there is a post-hook, it looks at what was written, and then:
+//     keeps_trace, trace_ended                 where that was left to it
+//     step_over
+//     starts                                   where it was held back, as the step could still be undone
+// A step that is left out: left_out, closed, starts, recording_restarts. One that runs a second time from here: closed.
+// One that a GradScaler skips: closed, starts (not where its flag on a device does it), recording_restarts.
 #pragma once
 
 #include <ATen/core/Tensor.h>

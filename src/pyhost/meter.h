@@ -90,6 +90,5 @@ class Metered {
 // meter_lap(forget): a step is over; it counts, or is forgotten (the system took the CPU away meanwhile)
 // meter_stop() -> (laps that counted, {piece: (nanoseconds, calls)} of them); what reading the clock takes is left out
 PyMethodDef* meter_methods();
-PyMethodDef* piece_methods();  // pieces_torch.cpp
 
 }  // namespace finitude::bindings

@@ -1,7 +1,5 @@
 #include "rewind/step_calls_torch.h"
 
-#include <pybind11/pybind11.h>
-
 #include <algorithm>
 #include <memory>
 
@@ -11,13 +9,12 @@
 #include "gate/second_run.h"
 #include "gate/state_torch.h"
 #include "gate/window_torch.h"
+#include "pyhost/object_python.h"
 #include "rewind/rewind_torch.h"
 #include "rewind/snapshot_torch.h"
 
 namespace finitude::bindings {
 namespace {
-
-namespace py = pybind11;
 
 // All that a backward or a step changes of what was noted, so that a second run leaves no mark on the first.
 struct SetAside {
@@ -31,7 +28,7 @@ struct SetAside {
 };
 
 struct Clipping {
-  py::object original, args, kwargs;
+  Object original, args, kwargs;  // a tuple, and a dict or nothing
   double norm_type = 0;
 };
 
@@ -45,14 +42,33 @@ SetAside& set_aside() {
 base::Immortal<std::vector<Clipping>> the_clippings;
 std::vector<Clipping>& clippings() { return *the_clippings; }
 
-// The arguments (parameters, largest norm, norm) with the norm of the gradients that are there now.
-py::object with_norm_of_now(const Clipping& clipping) {
-  py::list args(clipping.args), gradients;
-  for (const py::handle p : args[0]) {
-    if (py::object gradient = p.attr("grad"); !gradient.is_none()) gradients.append(std::move(gradient));
+// The gradients of the parameters, a list. Empty: a Python error is set.
+Object gradients_of(PyObject* parameters) {
+  const Object list = Object::take(PyList_New(0)), iterator = Object::take(PyObject_GetIter(parameters));
+  if (!list || !iterator) return {};
+  while (const Object p = Object::take(PyIter_Next(iterator.get()))) {
+    const Object gradient = Object::take(PyObject_GetAttrString(p.get(), "grad"));
+    if (!gradient) return {};
+    if (gradient.get() != Py_None && PyList_Append(list.get(), gradient.get()) != 0) return {};
   }
-  args[2] = py::module_::import("torch.nn.utils").attr("get_total_norm")(gradients, clipping.norm_type);
-  return py::tuple(args);
+  return PyErr_Occurred() != nullptr ? Object() : list;
+}
+
+// The arguments (parameters, largest norm, norm) with the norm of the gradients that are there now. Empty: a Python
+// error is set.
+Object with_norm_of_now(const Clipping& clipping) {
+  const Object gradients = gradients_of(PyTuple_GET_ITEM(clipping.args.get(), 0));
+  const Object utils = Object::take(PyImport_ImportModule("torch.nn.utils"));
+  if (!gradients || !utils) return {};
+  Object norm = Object::take(
+      PyObject_CallMethod(utils.get(), "get_total_norm", "Od", gradients.get(), clipping.norm_type));
+  Object args = Object::take(PyTuple_GetSlice(clipping.args.get(), 0, 2));
+  if (!norm || !args) return {};
+  const Object rest = Object::take(PyTuple_GetSlice(clipping.args.get(), 3, PyTuple_GET_SIZE(clipping.args.get())));
+  const Object last = Object::take(PyTuple_Pack(1, norm.get()));
+  if (!rest || !last) return {};
+  args = Object::take(PySequence_Concat(args.get(), last.get()));
+  return args ? Object::take(PySequence_Concat(args.get(), rest.get())) : Object();
 }
 
 }  // namespace
@@ -115,14 +131,13 @@ bool gradients_present() {
   return found;
 }
 
-void clip_again() {
+bool clip_again() {
   const std::vector<Clipping> list = clippings();
   for (const Clipping& c : list) {
-    const py::object args = c.norm_type > 0 ? with_norm_of_now(c) : c.args;
-    PyObject* result = PyObject_Call(c.original.ptr(), args.ptr(), c.kwargs.is_none() ? nullptr : c.kwargs.ptr());
-    if (result == nullptr) throw py::error_already_set();
-    Py_DECREF(result);
+    const Object args = c.norm_type > 0 ? with_norm_of_now(c) : c.args;
+    if (!args || !Object::take(PyObject_Call(c.original.get(), args.get(), c.kwargs.get()))) return false;
   }
+  return true;
 }
 
 void unit_ended() {
@@ -132,18 +147,21 @@ void unit_ended() {
 
 void note_clipping(PyObject* original, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, double norm_type) {
   if (!wanted || units_run_again()) return;
-  py::tuple positional(nargs);
-  for (Py_ssize_t i = 0; i < nargs; ++i) positional[i] = py::reinterpret_borrow<py::object>(args[i]);
-  py::object named = py::none();
-  if (kwnames != nullptr) {
-    py::dict dict;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kwnames); ++i) {
-      dict[py::handle(PyTuple_GET_ITEM(kwnames, i))] = py::reinterpret_borrow<py::object>(args[nargs + i]);
-    }
-    named = std::move(dict);
+  Object positional = Object::take(PyTuple_New(nargs)), named;
+  bool is_whole = static_cast<bool>(positional);
+  for (Py_ssize_t i = 0; is_whole && i < nargs; ++i)
+    PyTuple_SET_ITEM(positional.get(), i, Object::share(args[i]).release());
+  if (is_whole && kwnames != nullptr) {
+    named = Object::take(PyDict_New());
+    is_whole = static_cast<bool>(named);
+    for (Py_ssize_t i = 0; is_whole && i < PyTuple_GET_SIZE(kwnames); ++i)
+      is_whole = PyDict_SetItem(named.get(), PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) == 0;
   }
-  clippings().push_back(
-      {py::reinterpret_borrow<py::object>(original), std::move(positional), std::move(named), norm_type});
+  if (!is_whole) {  // no memory: called again without it the unit does not come to the same bits, which is seen then
+    PyErr_Clear();
+    return;
+  }
+  clippings().push_back({Object::share(original), std::move(positional), std::move(named), norm_type});
 }
 
 }  // namespace finitude::bindings

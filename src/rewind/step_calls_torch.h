@@ -22,7 +22,7 @@ void unit_ended();
 void note_clipping(PyObject* original, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
                    double norm_type = 0);
 void forget_clipping() noexcept;
-// Clips as it was clipped after the unit. Throws a Python error.
-void clip_again();
+// Clips as it was clipped after the unit. False: a Python error is set.
+bool clip_again();
 
 }  // namespace finitude::bindings

@@ -17,23 +17,20 @@ void first_step_over() {
   observe::Tracer::get().clear();
 }
 
-void define_first_step(pybind11::module_& m) {
-  // From here on until the next step is over, begun again where that is on already. False: another trace is under way.
-  // The tape, which asks the tracer for the operator that has begun, is started behind it.
-  m.def("trace_first_step", [] {
-    constexpr observe::Tracer::Bound kFirstStep{
-        50'000, std::uint64_t{16} << 30};  // what comes before a step may be a long evaluation
-    first_step_over();
-    observe::Tracer& tracer = observe::Tracer::get();
-    if (tracer.on()) return false;
-    tracer.clear();
-    tracer.start(&places(), false, kFirstStep);
-    live().trace_first = true;
-    return true;
-  });
-  m.def("has_traced_first_step",
-        [] { return live().trace_first && observe::Tracer::get().on() && observe::Tracer::get().is_whole(); });
-  m.def("first_step_over", &first_step_over);
+bool trace_first_step() {
+  constexpr observe::Tracer::Bound kFirstStep{
+      50'000, std::uint64_t{16} << 30};  // what comes before a step may be a long evaluation
+  first_step_over();
+  observe::Tracer& tracer = observe::Tracer::get();
+  if (tracer.on()) return false;
+  tracer.clear();
+  tracer.start(&places(), false, kFirstStep);
+  live().trace_first = true;
+  return true;
+}
+
+bool has_traced_first_step() {
+  return live().trace_first && observe::Tracer::get().on() && observe::Tracer::get().is_whole();
 }
 
 }  // namespace finitude::bindings

@@ -2,13 +2,14 @@
 // before it begins until it is over. GIL held for all of it.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 namespace finitude::bindings {
 
+// From here on until the next step is over, begun again where that is on already. False: another trace is under way.
+// The tape, which asks the tracer for the operator that has begun, is started behind it.
+bool trace_first_step();
+// Was everything since then traced?
+bool has_traced_first_step();
 // What was taken down of it is let go of, if anything was.
 void first_step_over();
-
-void define_first_step(pybind11::module_& m);
 
 }  // namespace finitude::bindings

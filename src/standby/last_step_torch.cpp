@@ -4,7 +4,6 @@
 #include <c10/core/StorageImpl.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/utils/pybind.h>  // tensors as arguments
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -21,8 +20,6 @@
 
 namespace finitude::bindings {
 namespace {
-
-namespace py = pybind11;
 
 // What lies in memory, by the address of its storage. A weak reference keeps the address from being used again.
 struct Named {
@@ -48,16 +45,6 @@ record::Origin origin_of_kind(const std::string& kind) {
   return kind == "parameter" ? record::Origin::kParameter
          : kind == "buffer"  ? record::Origin::kBuffer
                              : record::Origin::kOptimizerState;
-}
-
-void name_memory(py::handle given, const std::string& kind, const std::string& name) {
-  observe::TensorView v;
-  if (!THPVariable_Check(given.ptr())) return;
-  const at::Tensor& t = local_of(THPVariable_Unpack(given.ptr()));
-  if (!observe::place_of(*t.unsafeGetTensorImpl(), &v) || v.storage == nullptr) return;
-  const auto owner = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(v.storage);
-  last().names.insert_or_assign(v.storage,
-                                Named{c10::weak_intrusive_ptr<c10::StorageImpl>(owner), origin_of_kind(kind), name});
 }
 
 }  // namespace
@@ -87,23 +74,30 @@ void end_traced_window() {
   l.any = true;
 }
 
-void define_last_step(py::module_& m) {
-  m.def("keep_last_step", [](bool on) {
-    last().kept = on;  // of a run that begins: what was before is none of it
-    last().any = last().trained = false;
-    last().trace = {};
-    last().names.clear();
-  });
-  m.def("keeps_last_step", &keeps_last_step);
-  // Memory that is gone is forgotten: many optimizers may be made, one after the other.
-  m.def("last_step_forget_gone",
-        [] { std::erase_if(last().names, [](const auto& n) { return n.second.memory.expired(); }); });
-  m.def("last_step_name", &name_memory);
-  // The ops of it as JSON; empty where there is none.
-  m.def("last_step_ops", [](std::size_t most) -> std::string {
-    if (!last().any) return "";
-    return show::op_table(last().trace, most).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  });
+void keep_last_step(bool on) {
+  last().kept = on;  // of a run that begins: what was before is none of it
+  last().any = last().trained = false;
+  last().trace = {};
+  last().names.clear();
+}
+
+void last_step_name(PyObject* given, const std::string& kind, const std::string& name) {
+  observe::TensorView v;
+  if (!THPVariable_Check(given)) return;
+  const at::Tensor& t = local_of(THPVariable_Unpack(given));
+  if (!observe::place_of(*t.unsafeGetTensorImpl(), &v) || v.storage == nullptr) return;
+  const auto owner = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(v.storage);
+  last().names.insert_or_assign(v.storage,
+                                Named{c10::weak_intrusive_ptr<c10::StorageImpl>(owner), origin_of_kind(kind), name});
+}
+
+void last_step_forget_gone() {
+  std::erase_if(last().names, [](const auto& n) { return n.second.memory.expired(); });
+}
+
+std::string last_step_ops(std::size_t most) {
+  if (!last().any) return "";
+  return show::op_table(last().trace, most).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace finitude::bindings

@@ -3,7 +3,10 @@
 // all of it.
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <Python.h>
+
+#include <cstddef>
+#include <string>
 
 namespace finitude::bindings {
 
@@ -12,6 +15,13 @@ void end_traced_window();
 // Is it kept?
 bool keeps_last_step() noexcept;
 
-void define_last_step(pybind11::module_& m);
+// From here on, or no more; what was kept is let go of.
+void keep_last_step(bool on);
+// What lies in this tensor's memory, for the traces to come. kind: "parameter", "buffer", else optimizer state.
+void last_step_name(PyObject* tensor, const std::string& kind, const std::string& name);
+// Memory that is gone is forgotten: many optimizers may be made, one after the other.
+void last_step_forget_gone();
+// The ops of it as JSON, `most` at most; empty where there is none.
+std::string last_step_ops(std::size_t most);
 
 }  // namespace finitude::bindings

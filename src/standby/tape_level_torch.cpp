@@ -161,23 +161,17 @@ void tape_backward_ended() {
   if (level().is_over) begin_tape();
 }
 
-void define_tape_level(pybind11::module_& m) {
-  namespace py = pybind11;
-  m.def("set_tape_level", &set_tape_level, py::arg("max_bytes"), py::arg("every") = 0);
-  m.def("tape_window_begins", &tape_window_begins);
-  m.def("tape_level_lost", [] { return level().lost; });
-  m.def("tape_level_rests", &tape_level_rests);
-  // The generators as the tape in hand began with them.
-  m.def("tape_generators", [] { return std::make_unique<RngState>(level().generators); });
-  // Why the tape in hand is not that of the window of this optimizer; "": it is.
-  m.def("tape_level_lacks", [](py::handle optimizer) -> std::string {
-    const OptimizerEntry* entry = find_entry(optimizer.ptr());
-    if (level().max_bytes == 0) return level().lost ? "what runs on a device is not recorded" : "nothing was recorded";
-    if (entry == nullptr || !is_recording() || level().step_under_way) return "the step was not recorded";
-    if (entry->touched != 0 && entry->touched <= level().since)
-      return "another optimizer has stepped since this window began";
-    return "";
-  });
+bool tape_level_lost() noexcept { return level().lost; }
+
+const RngState& tape_generators() noexcept { return level().generators; }
+
+std::string tape_level_lacks(PyObject* optimizer) {
+  const OptimizerEntry* entry = find_entry(optimizer);
+  if (level().max_bytes == 0) return level().lost ? "what runs on a device is not recorded" : "nothing was recorded";
+  if (entry == nullptr || !is_recording() || level().step_under_way) return "the step was not recorded";
+  if (entry->touched != 0 && entry->touched <= level().since)
+    return "another optimizer has stepped since this window began";
+  return "";
 }
 
 }  // namespace finitude::bindings

@@ -2,9 +2,12 @@
 // is played instead of running the program's code again.
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <Python.h>
+
+#include <string>
 
 #include "gate/state_torch.h"
+#include "rewind/snapshot_torch.h"
 
 namespace finitude::bindings {
 
@@ -28,7 +31,11 @@ void tape_backward_ended();
 void tape_level_rests() noexcept;
 // A step is recorded that may become a template.
 bool tape_records_template() noexcept;
-
-void define_tape_level(pybind11::module_& m);
+// Was it switched off because of a device?
+bool tape_level_lost() noexcept;
+// The generators as the tape in hand began with them.
+const RngState& tape_generators() noexcept;
+// Why the tape in hand is not that of the window of this optimizer; "": it is.
+std::string tape_level_lacks(PyObject* optimizer);
 
 }  // namespace finitude::bindings

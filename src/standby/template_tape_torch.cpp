@@ -231,30 +231,4 @@ void drop_templates() noexcept {
   put_template_down();
 }
 
-void define_template_tape(pybind11::module_& m) {
-  namespace py = pybind11;
-  m.def("template_bind", [](py::handle optimizer) -> std::string {
-    const OptimizerEntry* entry = find_entry(optimizer.ptr());
-    return entry == nullptr ? "no step of it was recorded yet" : bind_template(*entry);
-  });
-  // Of the values that the template keeps: how many bytes.
-  m.def("template_bytes", [](py::handle optimizer) {
-    const OptimizerEntry* entry = find_entry(optimizer.ptr());
-    const Template* const found = entry != nullptr ? template_of(entry->ordinal) : nullptr;
-    std::size_t size_bytes = 0;
-    if (found == nullptr) return size_bytes;
-    for (const capture::RawStorage& storage : found->raw.storages) size_bytes += storage.bytes.size();
-    return size_bytes;
-  });
-  m.def("template_step", [](py::handle optimizer) -> py::object {  // None: there is no template of it
-    const OptimizerEntry* entry = find_entry(optimizer.ptr());
-    const Template* const found = entry != nullptr ? template_of(entry->ordinal) : nullptr;
-    return found == nullptr ? py::object(py::none()) : py::int_(found->step);
-  });
-  m.def("window_generators", []() -> std::unique_ptr<RngState> {
-    OpenWindow window;
-    return open_window(&window) ? std::make_unique<RngState>(*window.rng) : nullptr;
-  });
-}
-
 }  // namespace finitude::bindings

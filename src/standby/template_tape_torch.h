@@ -4,7 +4,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <pybind11/pybind11.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -76,7 +75,5 @@ std::uint64_t graph_of_loss(std::uint64_t serial) noexcept;
 // Puts the template of this optimizer in the place of the step that it is about to take: "" or why not. Until the
 // findings are there, what is named, and what the step came to, is told of that tape.
 std::string bind_template(const OptimizerEntry& entry);
-
-void define_template_tape(pybind11::module_& m);
 
 }  // namespace finitude::bindings

@@ -72,8 +72,8 @@ def test_every_word_refuses_it(place, kind):
     calls += [["diff", path, path], ["list", "runs"]]
     calls += [[word, at] for at in capsules for word in ("report", "replay", "pack", "dump", "doctor")]
     text = (
-        "import sys\nfrom finitude.words import cli\nfor words in [w.split('|') for w in sys.argv[1:]]:\n"
-        "    print('\\ncode of', words[0], cli.main(words), flush=True)\n"
+        "import sys\nfrom finitude.cli import main\nfor words in [w.split('|') for w in sys.argv[1:]]:\n"
+        "    print('\\ncode of', words[0], main.main(words), flush=True)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", text, *("|".join(map(str, words)) for words in calls)],

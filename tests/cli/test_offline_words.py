@@ -93,7 +93,7 @@ MISSING = """
 import sys
 from finitude.base import programs
 programs.path_of = lambda name: "/nonexistent/program"
-from finitude.words import entry
+from finitude.cli import entry
 sys.exit(entry.main())
 """
 

@@ -188,8 +188,8 @@ def test_a_full_disk_is_reported_once_and_the_program_goes_on(tmp_path):
 
 def test_a_failure_in_the_last_explanation_loses_nothing(tmp_path):
     fails = (
-        "from finitude.second_run import rest\ndef fails(*_): raise MemoryError('none "
-        "left')\nrest.Rest.explain = fails\n"
+        "from finitude.rerun import deferred_restart\ndef fails(*_): raise MemoryError('none "
+        "left')\ndeferred_restart.Rest.explain = fails\n"
     )
     got = helpers.run(tmp_path, fails + PART, "--on-alarm", "skip")
     assert got.code == 0 and "none left" in got.err, got.told()

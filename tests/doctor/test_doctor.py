@@ -32,7 +32,7 @@ def test_the_page_has_the_table_of_the_checks():
 def test_every_check_has_a_program_in_which_it_speaks():
     spoken = set()
     for name, kind in (("source", "source"), ("steps", "steps"), ("runs", "run"), ("runs_in_depth", "run")):
-        text = (ROOT / f"tests/test_doctor_{name}.py").read_text()
+        text = (ROOT / f"tests/doctor/test_doctor_{name}.py").read_text()
         spoken |= {(p, kind) for p in re.findall(r'"(P\d+)"', text)}
     # Of the first steps on hardware that tests do not have: test_doctor_hardware.
     missing = {(c.id, c.looks_at) for c in all_checks()} - spoken - {("P3", "steps")}

@@ -73,8 +73,8 @@ def test_what_this_step_used_does(tmp_path, channel, used):
 
 NOTES = """
 import gc, queue
-from finitude.first_run import install
-from finitude.program import one_way
+from finitude.session import install   # imports torch, whose libraries the engine links
+from finitude.effects import channels
 
 install.install()
 class Ends(queue.Queue):                # refers to itself: the collector ends it
@@ -86,7 +86,7 @@ for i in range(100):
     q.put(1), q.lasts.put(2), q.get()
     del q
 gc.collect()
-assert len(one_way._used) == 0, one_way._used
+assert len(channels._used) == 0, channels._used
 queue.kept = queue.Queue()
 queue.kept.put(1)                       # until the interpreter ends
 """

@@ -121,7 +121,7 @@ def test_what_is_written_twice_all_the_same_is_named_and_nothing_else(tmp_path):
 
 ALONE = """
 import glob, json, os, pathlib, shutil, sys, threading
-from finitude.program import paths
+from finitude.effects import paths
 from finitude.effects.restarted_paths import RestartedPaths
 
 os.makedirs("before/in"); pathlib.Path("before/a.txt").write_text("a"); pathlib.Path("before/b.txt").write_text("b")

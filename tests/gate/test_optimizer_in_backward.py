@@ -172,9 +172,9 @@ def test_the_program_is_looked_through_once_for_all_of_them(tmp_path):
         tmp_path,
         TRAINING
         + textwrap.dedent("""
-        from finitude.program import streams
-        calls, original = [], streams._reached
-        streams._reached = lambda: calls.append(1) or original()
+        from finitude.program import rng_generators
+        calls, original = [], rng_generators._reached
+        rng_generators._reached = lambda: calls.append(1) or original()
         net = nn.Sequential(*[nn.Linear(4, 4) for _ in range(30)])
         optimizers = {p: torch.optim.SGD([p], lr=0.01) for p in net.parameters()}
         def step(p):

@@ -66,11 +66,11 @@ def test_a_torch_other_than_the_one_it_was_built_for(tmp_path):
     start = """
 import sys, torch
 from finitude import _built_for
-from finitude.words import cli
+from finitude.cli import main
 assert torch.__version__ == _built_for.TORCH
 other = "2.12.1" if not _built_for.TORCH.startswith("2.12.") else "2.11.0"
 torch.__version__ = other
-cli.main(["run", "--report", "report.json", "train.py", "a", "b c"])
+main.main(["run", "--report", "report.json", "train.py", "a", "b c"])
 """
     done = subprocess.run([sys.executable, "-c", start], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 3 and done.stderr.count("finitude:") == 1, done.stderr

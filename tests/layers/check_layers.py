@@ -261,6 +261,8 @@ def named_dependencies(tree):
                 yield file.path, line, f"{header} in a file that is not named *_posix"
             if SIMD_HEADER.match(header) and file.layer != "sense":
                 yield file.path, line, f"{header} outside src/sense"
+            if header.startswith("pybind11/") and file.layer != "bindings" and file.path.parts[0] == "src":
+                yield file.path, line, f"{header} outside src/bindings"
 
 
 def indirect_dependencies(tree):

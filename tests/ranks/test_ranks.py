@@ -284,7 +284,7 @@ if rank == 1 and step == 3:
 """
     ).replace(
         "import torch.distributed as dist",
-        "import torch.distributed as dist\nfrom finitude.second_run import together\ntogether.STRAY_S = 3.0",
+        "import torch.distributed as dist\nfrom finitude.rerun import rank_vote\nrank_vote.STRAY_S = 3.0",
         1,
     )
     began = time.monotonic()

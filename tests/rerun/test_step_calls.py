@@ -122,7 +122,7 @@ def test_after_a_skipped_step_the_loop_goes_on_as_if_nothing_was_called_twice(tm
 
 def test_a_batch_that_was_changed_in_place_is_not_taken_for_the_same(tmp_path):
     text = HEAD.replace("BAD", "5", 1) + textwrap.dedent("""
-        from finitude.first_run import _cold
+        from finitude.session import native_callbacks
 
         def changes(x):
             x.add_(1.0).sub_(1.0)
@@ -130,7 +130,7 @@ def test_a_batch_that_was_changed_in_place_is_not_taken_for_the_same(tmp_path):
 
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
         for x in batches:
-            _cold.session.units.call(changes, (x,))   # as for a framework: what it is given can be looked at
+            native_callbacks.session.units.call(changes, (x,))   # as for a framework: what it is given can be looked at
             optimizer.step()
         """)
     alarm = run(tmp_path, text).the_alarm()
@@ -218,7 +218,7 @@ def test_data_given_to_the_unit_is_named(tmp_path):
         tmp_path,
         """
         import torch
-        from finitude.first_run import _cold
+        from finitude.session import native_callbacks
         torch.manual_seed(0)
         model = torch.nn.Linear(4, 3)
         opt = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -233,7 +233,7 @@ def test_data_given_to_the_unit_is_named(tmp_path):
             if step == 2:
                 teacher[4] = -torch.inf
             opt.zero_grad()
-            _cold.session.units.call(training_step, ({"x": torch.randn(6, 4), "teacher": teacher},))  # as from a framework's hook
+            native_callbacks.session.units.call(training_step, ({"x": torch.randn(6, 4), "teacher": teacher},))  # as from a framework's hook
             opt.step()
         """,
     )

@@ -227,6 +227,7 @@ def test_the_page_is_made_of_the_results(measured):
         assert contender in text
 
 
+@pytest.mark.thorough
 def test_each_piece_is_timed_by_itself():
     """The page of the pieces is made of what a process of its own has timed."""
     from bench.pieces import __main__ as pieces, jumps

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,7 @@ BROKEN = [
     ("layer_order", {"include/finitude/a.h": '\n#include "base/status.h"'}, "include/finitude/a.h:2"),
     (
         "python_order",
-        {"python/finitude/program/a.py": "def f():\n    from ..findings import b\n"},
+        {"python/finitude/program/a.py": "def f():\n    from ..report import b\n"},
         "python/finitude/program/a.py:2",
     ),
     ("python_order", {"python/finitude/program/a.py": "from .. import api\n"}, "python/finitude/program/a.py:1"),
@@ -47,7 +48,7 @@ BROKEN = [
     ),
     (
         "python_order",
-        {"python/finitude/program/a.py": "if TYPE_CHECKING:\n    from ..findings import b\n"},
+        {"python/finitude/program/a.py": "if TYPE_CHECKING:\n    from ..report import b\n"},
         "python/finitude/program/a.py:2",
     ),
     ("layer_order", {"src/pyhost/a.h": '#include "gate/state.h"'}, "src/pyhost/a.h:1"),
@@ -78,6 +79,7 @@ BROKEN = [
     ("named_dependencies", {"src/record/a.cpp": "#include <unistd.h>"}, "src/record/a.cpp:1"),
     ("named_dependencies", {"src/record/a.cpp": "#  include <immintrin.h>"}, "src/record/a.cpp:1"),
     ("named_dependencies", {"src/record/a.cpp": "#include <hwy/highway.h>"}, "src/record/a.cpp:1"),
+    ("named_dependencies", {"src/gate/a.cpp": "#include <pybind11/pybind11.h>"}, "src/gate/a.cpp:1"),
     ("indirect_dependencies", {"src/show/a.cpp": '#include "observe/b_torch.h"'}, "src/show/a.cpp:1"),
     (
         "one_torch_extension",
@@ -169,6 +171,12 @@ def test_every_rule_has_a_broken_tree():
 def test_what_is_allowed_is_not_reported(tmp_path):
     write(tmp_path, FINE)
     assert check_layers.violations(tmp_path) == []
+
+
+def test_every_event_of_the_gate_has_a_listener():
+    events = re.findall(r"\(\*(\w+)\)\(", (ROOT / "src/gate/listeners.h").read_text())
+    connected = re.findall(r"^  l\.(\w+) = ", (ROOT / "src/bindings/listeners_torch.cpp").read_text(), re.MULTILINE)
+    assert len(events) > 20 and sorted(events) == sorted(connected)
 
 
 def test_every_cpp_test_is_in_a_target(tmp_path):

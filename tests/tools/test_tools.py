@@ -12,6 +12,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import count_tests
 import stub_libraries
 import test_matrix
+import tuned_limits
 
 PASSED = '<testsuite><testcase classname="A" name="one"/><testcase name="two"><skipped/></testcase></testsuite>'
 FAILED = '<testsuite><testcase name="one"/><testcase name="two"><failure/></testcase></testsuite>'
@@ -84,3 +85,20 @@ def test_a_library_loads_with_its_stand_in(tmp_path):
         [sys.executable, "-c", call], env={"LD_LIBRARY_PATH": str(stubs)}, capture_output=True, text=True
     )
     assert done.stdout.strip() == "3535", done.stderr
+
+
+def test_the_page_of_tuned_limits_says_what_the_code_says(tmp_path):
+    assert tuned_limits.PAGE.read_text() == tuned_limits.page(), "run python tools/tuned_limits.py"
+    source = tmp_path / "a.h"
+    source.write_text(
+        "constexpr int kMostRows = 64;  // of a batch; more are counted\n// Seconds: of a wait.\n"
+        "inline constexpr double kLongest{1.5};\nconstexpr int kMask = 1;\n"
+    )
+    assert list(tuned_limits.of_cpp(source)) == [
+        ("kMostRows", "64", "of a batch; more are counted"),
+        ("kLongest", "1.5", "Seconds: of a wait."),
+        ("kMask", "1", ""),
+    ]
+    module = tmp_path / "a.py"
+    module.write_text('MOST = 3 << 20  # bytes\nNAMES = ("a", 2)\nname = 3  # no constant\n')
+    assert list(tuned_limits.of_python(module)) == [("MOST", "3 << 20", "bytes")]
