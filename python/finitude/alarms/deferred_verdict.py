@@ -62,7 +62,7 @@ class Deferred:
             clipped_away.tell(session.report, optimizer, late["step"])
         if late["kind"] == "scaler-skip":
             if optimizer is not None:
-                session.on_scaler_skip(optimizer)
+                session.scaler_skips.skipped_once(optimizer)
             return None
         if late["kind"] != "alarm":
             return None

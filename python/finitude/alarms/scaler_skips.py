@@ -21,6 +21,7 @@ class ScalerSkips:
     def on_step(self, optimizer: Optimizer, scaler: Any, skipped: bool) -> bool | None:
         """GradScaler.step with a bad unscaled loss, which raises an alarm at once (True: the call is skipped), or a
         call that skipped its step."""
+        self._session.units.leave_at(optimizer)
         scaling = self._session.scaling
         scaling.scaler = scaler
         if skipped:
@@ -49,6 +50,7 @@ class ScalerSkips:
         """Counts the skip; the scaler's search for a scale becomes an alarm where it does not end. at_hand: the window
         that was skipped is the open one."""
         session = self._session
+        session.units.leave_at(optimizer)
         window, scaler = _native.window(optimizer), session.scaling.scaler
         session.scaling.skipped[window["ordinal"]] += 1
         scale = float(scaler.get_scale()) if scaler is not None else None

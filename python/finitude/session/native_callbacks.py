@@ -32,6 +32,7 @@ EACH_STEP = (
 )  # what may be called in each healthy step
 # Which part of the session answers, where it is not the session itself.
 PLACES = {
+    "on_armed": "target.on_armed",  # nothing is armed without one
     "on_asked_row": "drops.asked",
     "on_backward_raised": "drops.raised",
     "on_bad_backward": "drops.begins",
@@ -39,6 +40,8 @@ PLACES = {
     "on_hand_end": "hand.end",
     "on_late": "deferred.told",  # of an earlier step, which nobody waited for
     "on_left_bad": "dropping.backward_ended",
+    "on_scaler_skip": "scaler_skips.skipped_once",
+    "on_scaler_step": "scaler_skips.on_step",
     "on_unit_raised": "call_again.raised",
     "on_written": "damaged.just_written",
 }

@@ -192,20 +192,7 @@ class Session:
         """An engine call of a program that has no optimizer."""
         return self.hand.begin(roots, inputs or (), to_leaves)
 
-    def on_scaler_skip(self, optimizer: Optimizer) -> None:
-        self.units.leave_at(optimizer)
-        self.scaler_skips.skipped_once(optimizer)
-
-    def on_scaler_step(self, optimizer, scaler, skipped):
-        """GradScaler.step with a bad unscaled loss, which alarms at once (True: leave the call out), or that
-        skipped."""
-        self.units.leave_at(optimizer)
-        return self.scaler_skips.on_step(optimizer, scaler, skipped)
-
     leave_out = staticmethod(step_wrapper.leave_out)
-
-    def on_armed(self, optimizer: Optimizer) -> None:
-        self.target.on_armed(optimizer)  # type: ignore[union-attr]  # nothing is armed without one
 
     def on_searched(self, search: Any) -> None:
         """A step that searched along a line is over."""
