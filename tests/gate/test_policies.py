@@ -224,7 +224,7 @@ def test_only_the_same_sink_of_the_same_optimizer_counts_as_alike():
             "cause": {"class": "unknown", "text": NOT_RUN},
         }
 
-    told = Told()
+    told = Told(None)
     told.point_back(0, alarm(3, "weight", [{"op": "aten::log", "outputs": []}]))
     for ordinal, name, is_alike in ((0, "weight", True), (0, "bias", False)):
         later = alarm(5, name)

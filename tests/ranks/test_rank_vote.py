@@ -117,7 +117,7 @@ def back(votes, whys):
     """What each rank hears that has come back; one without words never does, but for being let out."""
     told = {}
     for vote in votes:
-        vote.watch(None)
+        vote.watch()
 
     def one(rank, why):
         told[rank] = votes[rank].come_back(why)
@@ -152,7 +152,7 @@ def test_where_none_gets_any_further_all_are_let_out(votes, stands, monkeypatch)
     monkeypatch.setattr(rank_vote, "STALL_S", 0.3)
     two = votes(2)
     for vote in two:
-        vote.watch(None)
+        vote.watch()
     limit = time.monotonic() + 5
     while not all(vote.parted for vote in two) and time.monotonic() < limit:
         time.sleep(0.01)

@@ -41,7 +41,7 @@ print("ended", model.weight.sum().item(), True)
 """
 PLACES = [
     ("rerun.rewind", "begin"),
-    ("rerun.rewound", "_end"),
+    ("rerun.rewound", "Rewound._end"),
     ("report.incident", "Analysis.findings"),
     ("program.optimizer_members", "names"),
     ("capsules.capsule", "Capsules.write"),

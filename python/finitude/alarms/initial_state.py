@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from ..base.types import Alarm, Optimizer, Session, Sink, Tensor, Verdict
 
-_decided = weakref.WeakKeyDictionary()  # optimizer -> (its step, what came of the alarm)
-
 
 @unseen
 def bad(optimizer: Optimizer, allowed: Sequence[Tensor]) -> Sink | None:
@@ -51,39 +49,47 @@ def _has_nan(tensor):
     return bool(s and s["nan"])
 
 
-def alarm(session: Session, optimizer: Optimizer, kind: str, name: str, tensor: Tensor) -> Alarm:
-    alarm = session.new_alarm(optimizer, kind, name)
-    alarm["text"] = f"{name} already held {count_text(tensor)} before the first step"
-    if kind != "buffer":
-        alarm["weights"], alarm["action"] = "damaged", "stopped before the optimizer"
-    held = f"{name} held {count_text(tensor)} before "
-    applied = next((a for a in session.report.alarms if a["weights"] == "damaged"), None) if session.damaged else None
-    if applied is None:
-        confidence, text = (
-            "likely",
-            "any step was taken: a bad checkpoint, a bad initial value, or memory that nobody had written",
+class InitialState:
+    """The alarms of what optimizers began with."""
+
+    def __init__(self, session: Session):
+        self._session = session
+        self._decided = weakref.WeakKeyDictionary()  # optimizer -> (its step, what came of the alarm)
+
+    def alarm(self, optimizer: Optimizer, kind: str, name: str, tensor: Tensor) -> Alarm:
+        session = self._session
+        alarm = session.new_alarm(optimizer, kind, name)
+        alarm["text"] = f"{name} already held {count_text(tensor)} before the first step"
+        if kind != "buffer":
+            alarm["weights"], alarm["action"] = "damaged", "stopped before the optimizer"
+        held = f"{name} held {count_text(tensor)} before "
+        applied = (
+            next((a for a in session.report.alarms if a["weights"] == "damaged"), None) if session.damaged else None
         )
-    else:  # of a training in parts the last part begins with what the one before has left
-        confidence = "possible"
-        text = (
-            f"the first step of {alarm['optimizer']}: step {applied['step']} of "
-            f"{applied['optimizer']}, which was bad, has been applied "
-            "before; else it is a bad checkpoint or initial value"
-        )
-    alarm["cause"] = incident.cause("corrupted-state", held + text, confidence)
-    alarm["births"] = [{**incident.birth("state"), "outputs": [statistic(name, tensor)]}]
-    return alarm
+        if applied is None:
+            confidence, text = (
+                "likely",
+                "any step was taken: a bad checkpoint, a bad initial value, or memory that nobody had written",
+            )
+        else:  # of a training in parts the last part begins with what the one before has left
+            confidence = "possible"
+            text = (
+                f"the first step of {alarm['optimizer']}: step {applied['step']} of "
+                f"{applied['optimizer']}, which was bad, has been applied "
+                "before; else it is a bad checkpoint or initial value"
+            )
+        alarm["cause"] = incident.cause("corrupted-state", held + text, confidence)
+        alarm["births"] = [{**incident.birth("state"), "outputs": [statistic(name, tensor)]}]
+        return alarm
 
+    def decided(self, optimizer: Optimizer, verdict: Verdict) -> Verdict:
+        """The program goes on: that alarm is the one of its first step, too. verdict: True, the step is left out; None,
+        it is applied."""
+        window = _native.window(optimizer)
+        self._decided[optimizer] = window["step"], verdict
+        self._session.damaged.mark(window["ordinal"])
+        return verdict
 
-def decided(session: Session, optimizer: Optimizer, verdict: Verdict) -> Verdict:
-    """The program goes on: that alarm is the one of its first step, too. verdict: True, the step is left out; None, it
-    is applied."""
-    window = _native.window(optimizer)
-    _decided[optimizer] = window["step"], verdict
-    session.damaged.mark(window["ordinal"])
-    return verdict
-
-
-def told(optimizer: Optimizer, step: int) -> tuple[Verdict] | None:
-    """(what was decided of that step,) where it was by such an alarm, or None."""
-    return (_decided[optimizer][1],) if _decided.get(optimizer, (None,))[0] == step else None
+    def told(self, optimizer: Optimizer, step: int) -> tuple[Verdict] | None:
+        """(what was decided of that step,) where it was by such an alarm, or None."""
+        return (self._decided[optimizer][1],) if self._decided.get(optimizer, (None,))[0] == step else None

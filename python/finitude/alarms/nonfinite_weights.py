@@ -8,7 +8,6 @@ from .. import _native
 from ..program import nonfinite_state, optimizer_members, ranks, sinks as sinks_of
 from ..program.tensor_stats import count_text, statistic
 from ..report import impossible_state, incident
-from ..rerun import restart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,11 +15,18 @@ if TYPE_CHECKING:
 
     from ..base.types import Alarm, Optimizer, Session, Sink, Verdict, Window
 
+UNAPPLIED = "stopped before the optimizer"
+WRITER = ", written by an earlier step or by the script since"
+ITEMS = ("aten::item", "aten::_local_scalar_dense")  # hand a number to the host
+LAST_LOOK = 5  # seconds at the end of a program, after which no further optimizer is looked at
+LONG_RUN = 60  # seconds: a run that took longer is not run again for an advisory
+
 
 class Damaged:
     """Optimizers, by their numbers, whose parameters or state are known to be bad."""
 
-    def __init__(self):
+    def __init__(self, session: Session):
+        self._session = session
         self._ordinals = set()
         self.applied_in = 0  # the backward inside which a bad step was reported and applied
         self.vanished = set()  # numbers of optimizers whose gradients became zero
@@ -44,166 +50,154 @@ class Damaged:
         """The script put them right, from a checkpoint perhaps."""
         self._ordinals.discard(ordinal)
 
-
-def just_written(session: Session, optimizer: Optimizer) -> Verdict:
-    """Called right after a step that wrote something bad. May raise NonFiniteError."""
-    found = nonfinite_state.everything(optimizer, session.allowed.tensors)
-    window = _native.window(optimizer)
-    if not found or window["ordinal"] in session.damaged:
-        return None  # allowed; or reported before it was applied, or when it first came up
-    kind, name, tensor = found[0]
-    step = window["step"] - 1
-    if session.target is not None:
-        if (
-            not nonfinite_state.only_overflowed(found)
-            or session.target.order["written"]
-            or session.target.order["overflowed"]
-        ):
-            session.target.on_written(session, optimizer, found)
-        return None
-    if nonfinite_state.only_overflowed(found):
-        if name not in session.damaged.overflowed:
-            session.damaged.overflowed.add(name)
-            _advise_overflow(session, optimizer, name, step)
-        return None
-    alarm = session.new_alarm(optimizer, kind, name, step=step)
-    alarm["text"] = f"the optimizer wrote {count_text(tensor)} into {name}; the gradients it was given are finite"
-    alarm["cause"] = incident.cause(
-        "optimizer-arithmetic", f"{type(optimizer).__name__}.step made {name} non-finite out of finite gradients"
-    )
-    undone = session.config.on_alarm != "warn" and _native.undo_step(optimizer)
-    if undone:
-        impossible_state.note(optimizer)
-    else:
-        alarm["weights"] = "damaged"
-        session.damaged.mark(window["ordinal"])
-    session.act(optimizer, alarm, found, where="written", undone=undone)
-    return None
-
-
-def applied_before(session: Session, optimizer: Optimizer, alarm: Alarm) -> None:
-    """A step that began with weights which an applied one had ruined is bad for that, whatever a second run of it has
-    met first."""
-    impossible_state.tell_alarm(alarm, optimizer)
-    if alarm.get("optimizer_ordinal") not in session.damaged or alarm["sink"]["kind"] not in ("loss", "gradient"):
-        return
-    if alarm["rerun"] == "not-run" or alarm["births"] and alarm["births"][0]["phase"] == "state":
-        return
-    if found := nonfinite_state.sinks(optimizer, session.allowed.tensors):
-        _, name, tensor = found[0]
-        alarm["births"] = [{**incident.birth("state"), "name": name, "outputs": [statistic(name, tensor)]}]
+    def just_written(self, optimizer: Optimizer) -> Verdict:
+        """Called right after a step that wrote something bad. May raise NonFiniteError."""
+        session = self._session
+        found = nonfinite_state.everything(optimizer, session.allowed.tensors)
+        window = _native.window(optimizer)
+        if not found or window["ordinal"] in self:
+            return None  # allowed; or reported before it was applied, or when it first came up
+        kind, name, tensor = found[0]
+        step = window["step"] - 1
+        if session.target is not None:
+            if (
+                not nonfinite_state.only_overflowed(found)
+                or session.target.order["written"]
+                or session.target.order["overflowed"]
+            ):
+                session.target.on_written(optimizer, found)
+            return None
+        if nonfinite_state.only_overflowed(found):
+            if name not in self.overflowed:
+                self.overflowed.add(name)
+                self._advise_overflow(optimizer, name, step)
+            return None
+        alarm = session.new_alarm(optimizer, kind, name, step=step)
+        alarm["text"] = f"the optimizer wrote {count_text(tensor)} into {name}; the gradients it was given are finite"
         alarm["cause"] = incident.cause(
-            "corrupted-state",
-            f"{name} held {count_text(tensor)} before the step began, of an earlier step that was applied",
+            "optimizer-arithmetic", f"{type(optimizer).__name__}.step made {name} non-finite out of finite gradients"
         )
-        alarm["fix"], alarm["path"] = None, []
+        undone = session.config.on_alarm != "warn" and _native.undo_step(optimizer)
+        if undone:
+            impossible_state.note(optimizer)
+        else:
+            alarm["weights"] = "damaged"
+            self.mark(window["ordinal"])
+        session.act(optimizer, alarm, found, where="written", undone=undone)
+        return None
 
+    def applied_before(self, optimizer: Optimizer, alarm: Alarm) -> None:
+        """A step that began with weights which an applied one had ruined is bad for that, whatever a second run of it
+        has met first."""
+        impossible_state.tell_alarm(alarm, optimizer)
+        if alarm.get("optimizer_ordinal") not in self or alarm["sink"]["kind"] not in ("loss", "gradient"):
+            return
+        if alarm["rerun"] == "not-run" or alarm["births"] and alarm["births"][0]["phase"] == "state":
+            return
+        if found := nonfinite_state.sinks(optimizer, self._session.allowed.tensors):
+            _, name, tensor = found[0]
+            alarm["births"] = [{**incident.birth("state"), "name": name, "outputs": [statistic(name, tensor)]}]
+            alarm["cause"] = incident.cause(
+                "corrupted-state",
+                f"{name} held {count_text(tensor)} before the step began, of an earlier step that was applied",
+            )
+            alarm["fix"], alarm["path"] = None, []
 
-def left_behind(session: Session, optimizer: Optimizer, alarm: Alarm) -> None:
-    """A step that an exception ended has written by then what it wrote, as one that searches along a line."""
-    if nonfinite_state.sinks(optimizer, session.allowed.tensors):
-        alarm["weights"] = "damaged"
+    def left_behind(self, optimizer: Optimizer, alarm: Alarm) -> None:
+        """A step that an exception ended has written by then what it wrote, as one that searches along a line."""
+        if nonfinite_state.sinks(optimizer, self._session.allowed.tensors):
+            alarm["weights"] = "damaged"
 
+    def look_for_swallowed(self, optimizer: Optimizer, window: Window) -> None:
+        """Every gradient has become exactly zero while the loss is not: has an overflow been swallowed on the way, as
+        by the reciprocal root of a half-precision sum that is Inf? An advisory where a second look finds one, else
+        nothing."""
+        session = self._session
+        if window["ordinal"] in self.vanished:
+            return
+        self.vanished.add(window["ordinal"])
+        alarm = session.new_alarm(optimizer, "gradient", optimizer_members.names(optimizer)[0])
+        if session.config.level == "trace":
+            incident.apply(alarm, session.analysis.findings(optimizer, [], swallowed=True))
+            _native.trace_start()
+        elif session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
+            session.restart.run(alarm, incident.fingerprint(optimizer), "swallowed")
+        if alarm["births"]:
+            birth = alarm["births"][0]
+            session.advise(
+                "swallowed-overflow",
+                window["step"],
+                f"all gradients are zero since this step: {birth['op']} overflowed, and "
+                + (
+                    "the script computed zeros from that number in Python"
+                    if birth["absorbed_by"]["op"] in ITEMS
+                    else f"{birth['absorbed_by']['op']} made zeros of it"
+                ),
+                alarm["cause"],
+                alarm["births"],
+            )
 
-def look_for_swallowed(session: Session, optimizer: Optimizer, window: Window) -> None:
-    """Every gradient has become exactly zero while the loss is not: has an overflow been swallowed on the way, as by
-    the reciprocal root of a half-precision sum that is Inf? An advisory where a second look finds one, else nothing."""
-    if window["ordinal"] in session.damaged.vanished:
-        return
-    session.damaged.vanished.add(window["ordinal"])
-    alarm = session.new_alarm(optimizer, "gradient", optimizer_members.names(optimizer)[0])
-    if session.config.level == "trace":
-        incident.apply(alarm, session.analysis.findings(optimizer, [], swallowed=True))
-        _native.trace_start()
-    elif session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
-        restart.run(session, alarm, incident.fingerprint(optimizer), "swallowed")
-    if alarm["births"]:
-        birth = alarm["births"][0]
+    def _advise_overflow(self, optimizer, name, step, where="written"):
+        """Inf in the state, as in a second moment beyond float32: the parameter no longer moves, and nothing is NaN."""
+        session = self._session
+        alarm = session.new_alarm(optimizer, "state", name, step=step)
+        frame = next(optimizer_members.user_frames(), None)
+        alarm["births"] = [incident.birth("optimizer", "", frame.f_code.co_filename, frame.f_lineno)] if frame else []
+        alarm["cause"] = incident.cause("optimizer-arithmetic", f"{name} overflowed")
+        is_first = len(self.overflowed) == 1
+        if is_first and session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
+            session.restart.run(alarm, incident.fingerprint(optimizer), where)
+        made = (
+            "was set to Inf outside of its step"
+            if alarm["cause"]["class"] == "corrupted-state"
+            else "overflowed to Inf"
+        )
         session.advise(
-            "swallowed-overflow",
-            window["step"],
-            f"all gradients are zero since this step: {birth['op']} overflowed, and "
-            + (
-                "the script computed zeros from that number in Python"
-                if birth["absorbed_by"]["op"] in ITEMS
-                else f"{birth['absorbed_by']['op']} made zeros of it"
-            ),
+            "optimizer-state-overflow",
+            alarm["step"],
+            f"the optimizer's state {name} {made}; the parameter will no longer move",
             alarm["cause"],
             alarm["births"],
         )
 
+    def at_end(self) -> None:
+        """What the optimizers hold as a program ends by itself: its last steps were looked at in part only. May raise
+        NonFiniteError."""
+        session = self._session
+        if session.target is not None or session.report.alarms or ranks.several() or not _native.is_on():
+            return
+        until = time.monotonic() + LAST_LOOK
+        for optimizer in sinks_of.watched_optimizers():
+            window = _native.window(optimizer)
+            if window["ordinal"] in self or window["step"] == 0 or window["on_device"] or time.monotonic() > until:
+                continue  # a device is not waited for
+            found = [
+                f
+                for f in nonfinite_state.everything(optimizer, session.allowed.tensors)
+                if f[0] == "state" or f[2].requires_grad
+            ]
+            if not nonfinite_state.only_overflowed(found):
+                if found:
+                    self.found_late(optimizer, window, found, ended=True)
+            elif found[0][1] not in self.overflowed:
+                self.overflowed.add(found[0][1])
+                self._advise_overflow(optimizer, found[0][1], window["step"], "overflowed")
 
-UNAPPLIED = "stopped before the optimizer"
-WRITER = ", written by an earlier step or by the script since"
-ITEMS = ("aten::item", "aten::_local_scalar_dense")  # hand a number to the host
-LAST_LOOK = 5  # seconds at the end of a program, after which no further optimizer is looked at
-LONG_RUN = 60  # seconds: a run that took longer is not run again for an advisory
+    def found_late(self, optimizer: Optimizer, window: Window, found: list[Sink], ended: bool = False) -> Verdict:
+        """A parameter or state is bad although the steps looked healthy: one of them wrote it, or the script did since.
 
-
-def _advise_overflow(session, optimizer, name, step, where="written"):
-    """Inf in the state, as in a second moment beyond float32: the parameter no longer moves, and nothing is NaN."""
-    alarm = session.new_alarm(optimizer, "state", name, step=step)
-    frame = next(optimizer_members.user_frames(), None)
-    alarm["births"] = [incident.birth("optimizer", "", frame.f_code.co_filename, frame.f_lineno)] if frame else []
-    alarm["cause"] = incident.cause("optimizer-arithmetic", f"{name} overflowed")
-    is_first = len(session.damaged.overflowed) == 1
-    if is_first and session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
-        restart.run(session, alarm, incident.fingerprint(optimizer), where)
-    made = "was set to Inf outside of its step" if alarm["cause"]["class"] == "corrupted-state" else "overflowed to Inf"
-    session.advise(
-        "optimizer-state-overflow",
-        alarm["step"],
-        f"the optimizer's state {name} {made}; the parameter will no longer move",
-        alarm["cause"],
-        alarm["births"],
-    )
-
-
-def at_end(session: Session) -> None:
-    """What the optimizers hold as a program ends by itself: its last steps were looked at in part only. May raise
-    NonFiniteError."""
-    if session.target is not None or session.report.alarms or ranks.several() or not _native.is_on():
-        return
-    until = time.monotonic() + LAST_LOOK
-    for optimizer in sinks_of.watched_optimizers():
-        window = _native.window(optimizer)
-        if (
-            window["ordinal"] in session.damaged
-            or window["step"] == 0
-            or window["on_device"]
-            or time.monotonic() > until
-        ):
-            continue  # a device is not waited for
-        found = [
-            f
-            for f in nonfinite_state.everything(optimizer, session.allowed.tensors)
-            if f[0] == "state" or f[2].requires_grad
-        ]
-        if not nonfinite_state.only_overflowed(found):
-            if found:
-                found_late(session, optimizer, window, found, ended=True)
-        elif found[0][1] not in session.damaged.overflowed:
-            session.damaged.overflowed.add(found[0][1])
-            _advise_overflow(session, optimizer, found[0][1], window["step"], "overflowed")
-
-
-def found_late(
-    session: Session, optimizer: Optimizer, window: Window, found: list[Sink], ended: bool = False
-) -> Verdict:
-    """A parameter or state is bad although the steps looked healthy: one of them wrote it, or the script did since.
-
-    Only a part of what a healthy step writes is looked at right away; a second process finds which step it was. ended:
-    the program did, else it is at a step that is not applied yet."""
-    kind, name, tensor = found[0]
-    alarm = session.new_alarm(optimizer, kind, name)
-    alarm["weights"] = "damaged"
-    if not ended:
-        alarm["action"] = UNAPPLIED
-    alarm["text"] = f"{name} holds {count_text(tensor)}{WRITER}"
-    alarm["cause"] = incident.cause("unknown", f"what wrote {name} was not seen", "possible")
-    session.damaged.mark(window["ordinal"])
-    _native.consume_losses(optimizer)
-    return session.act(optimizer, alarm, found, where="earlier")
+        Only a part of what a healthy step writes is looked at right away; a second process finds which step it was.
+        ended: the program did, else it is at a step that is not applied yet."""
+        kind, name, tensor = found[0]
+        alarm = self._session.new_alarm(optimizer, kind, name)
+        alarm["weights"] = "damaged"
+        if not ended:
+            alarm["action"] = UNAPPLIED
+        alarm["text"] = f"{name} holds {count_text(tensor)}{WRITER}"
+        alarm["cause"] = incident.cause("unknown", f"what wrote {name} was not seen", "possible")
+        self.mark(window["ordinal"])
+        _native.consume_losses(optimizer)
+        return self._session.act(optimizer, alarm, found, where="earlier")
 
 
 def tell_writer(alarm: Alarm, found_at: int, found_in: str) -> None:

@@ -12,53 +12,66 @@ if TYPE_CHECKING:
     from ..base.types import Optimizer, Session, Verdict
 
 
-def on_step(session: Session, optimizer: Optimizer, scaler: Any, skipped: bool) -> bool | None:
-    """GradScaler.step with a bad unscaled loss, which raises an alarm at once (True: the call is skipped), or a call
-    that skipped its step."""
-    scaling = session.scaling
-    scaling.scaler = scaler
-    if skipped:
-        skipped_once(session, optimizer, at_hand=True)
-        return None
-    losses = [loss for loss in _native.window(optimizer)["losses"] if loss["owned"]]
-    bad = {loss["serial"] for loss in losses if loss["bad"]}
-    if not bad and not any(loss["answered"] and loss["serial"] in scaling.left_out for loss in losses):
-        return None
-    verdict: Verdict = True
-    # A gradient that is not finite makes it skip the step, whoever lets the call through.
-    scaling.decides = any(m >= sinks_of.BAD for m in _native.window(optimizer)["marks"])
-    try:
-        if bad:
-            verdict = session.on_window(optimizer)
-    finally:  # an error out of it ends the step too
-        scaling.decides = False
-        if verdict is True:
-            scaling.left_out |= bad
-            _native.count_step(optimizer)
-        if verdict:
-            _native.close_window(optimizer)
-    return True if verdict else None
+class ScalerSkips:
+    """What a GradScaler's steps and skips mean."""
 
+    def __init__(self, session: Session):
+        self._session = session
 
-def skipped_once(session: Session, optimizer: Optimizer, at_hand: bool = False) -> None:
-    """Counts the skip; the scaler's search for a scale becomes an alarm where it does not end. at_hand: the window that
-    was skipped is the open one."""
-    window, scaler = _native.window(optimizer), session.scaling.scaler
-    session.scaling.skipped[window["ordinal"]] += 1
-    scale = float(scaler.get_scale()) if scaler is not None else None
-    beyond, row = session.scaling.skips.on_skip(window["ordinal"], window["step"], scale)
-    if session.target is not None:
-        session.target.on_scaler_skip(session, optimizer, beyond)
-    if not beyond:
-        return
-    bad = [i for i, m in enumerate(window["marks"]) if m >= sinks_of.BAD]
-    name = optimizer_members.names(optimizer)[bad[0]] if bad else "gradients"
-    alarm = session.new_alarm(optimizer, "gradient", name)
-    alarm["text"] = f"GradScaler skipped {row} step{'s' if row > 1 else ''} in a row" + (
-        f" and its scale is down to {scale:g}: the gradients overflow at every scale so far"
-        if scale is not None
-        else ""
-    )
-    alarm["cause"] = {"class": "loss-scale-misuse", "confidence": "likely", "experiments": [], "text": alarm["text"]}
-    sinks = sinks_of.of_optimizer(optimizer) if at_hand and not window["on_device"] else []
-    session.act(optimizer, alarm, sinks, where="skipped", rerun_wanted=bool(sinks))
+    def on_step(self, optimizer: Optimizer, scaler: Any, skipped: bool) -> bool | None:
+        """GradScaler.step with a bad unscaled loss, which raises an alarm at once (True: the call is skipped), or a
+        call that skipped its step."""
+        self._session.units.leave_at(optimizer)
+        scaling = self._session.scaling
+        scaling.scaler = scaler
+        if skipped:
+            self.skipped_once(optimizer, at_hand=True)
+            return None
+        losses = [loss for loss in _native.window(optimizer)["losses"] if loss["owned"]]
+        bad = {loss["serial"] for loss in losses if loss["bad"]}
+        if not bad and not any(loss["answered"] and loss["serial"] in scaling.left_out for loss in losses):
+            return None
+        verdict: Verdict = True
+        # A gradient that is not finite makes it skip the step, whoever lets the call through.
+        scaling.decides = any(m >= sinks_of.BAD for m in _native.window(optimizer)["marks"])
+        try:
+            if bad:
+                verdict = self._session.on_window(optimizer)
+        finally:  # an error out of it ends the step too
+            scaling.decides = False
+            if verdict is True:
+                scaling.left_out |= bad
+                _native.count_step(optimizer)
+            if verdict:
+                _native.close_window(optimizer)
+        return True if verdict else None
+
+    def skipped_once(self, optimizer: Optimizer, at_hand: bool = False) -> None:
+        """Counts the skip; the scaler's search for a scale becomes an alarm where it does not end. at_hand: the window
+        that was skipped is the open one."""
+        session = self._session
+        session.units.leave_at(optimizer)
+        window, scaler = _native.window(optimizer), session.scaling.scaler
+        session.scaling.skipped[window["ordinal"]] += 1
+        scale = float(scaler.get_scale()) if scaler is not None else None
+        beyond, row = session.scaling.skips.on_skip(window["ordinal"], window["step"], scale)
+        if session.target is not None:
+            session.target.on_scaler_skip(optimizer, beyond)
+        if not beyond:
+            return
+        bad = [i for i, m in enumerate(window["marks"]) if m >= sinks_of.BAD]
+        name = optimizer_members.names(optimizer)[bad[0]] if bad else "gradients"
+        alarm = session.new_alarm(optimizer, "gradient", name)
+        alarm["text"] = f"GradScaler skipped {row} step{'s' if row > 1 else ''} in a row" + (
+            f" and its scale is down to {scale:g}: the gradients overflow at every scale so far"
+            if scale is not None
+            else ""
+        )
+        alarm["cause"] = {
+            "class": "loss-scale-misuse",
+            "confidence": "likely",
+            "experiments": [],
+            "text": alarm["text"],
+        }
+        sinks = sinks_of.of_optimizer(optimizer) if at_hand and not window["on_device"] else []
+        session.act(optimizer, alarm, sinks, where="skipped", rerun_wanted=bool(sinks))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from ..program import optimizer_members, ranks
 from ..program.tensor_stats import statistic
 from ..report import incident
-from ..rerun import first_values, restart
+from ..rerun import first_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,14 +18,15 @@ BY_SIZE = ("overflow", "learning-rate", "unknown")  # what too large a value loo
 
 
 class Unwritten:
-    def __init__(self):
+    def __init__(self, session: Session):
+        self._session = session
         self._told = {}  # number of an optimizer -> (step of the alarm, its findings), or None: asked in vain
 
     def asked(self, alarm: Alarm) -> None:
         """A second process has been asked already: what the optimizer began with was bad."""
         self._told[alarm["optimizer_ordinal"]] = None
 
-    def tell(self, session: Session, optimizer: Optimizer, alarm: Alarm) -> None:
+    def tell(self, optimizer: Optimizer, alarm: Alarm) -> None:
         """Into an alarm that has been run again."""
         ordinal, cause = alarm.get("optimizer_ordinal"), alarm["cause"]
         if optimizer is None or alarm["rerun"] == "not-run" or ranks.several():
@@ -34,11 +35,11 @@ class Unwritten:
             if self._told[ordinal] and cause["class"] in BY_SIZE:
                 _follow(alarm, *self._told[ordinal])
             return
-        suspects, by_chance = _suspects(session, optimizer, alarm), _is_by_chance(alarm)
-        if not _is_in_doubt(session, alarm, suspects, by_chance) or not restart.is_possible(session):
+        suspects, by_chance = self._suspects(optimizer, alarm), _is_by_chance(alarm)
+        if not self._is_in_doubt(alarm, suspects, by_chance) or not self._session.restart.is_possible():
             return
         self._told[ordinal] = None
-        found = restart.asked_of_memory(session, alarm, suspects)
+        found = self._session.restart.asked_of_memory(alarm, suspects)
         if not found or not found.get("births"):
             return
         if not by_chance and found["births"][0]["name"] not in suspects:
@@ -55,32 +56,34 @@ class Unwritten:
         birth["outputs"] = [s] if held is not None and (s := statistic(birth["name"], held)) else []
         alarm.update(births=[birth, *alarm["births"]], cause=first["cause"], fix=first["fix"], path=[])
 
+    def _suspects(self, optimizer, alarm):
+        """Names of what was huge at the start, and of state that no step of the optimizer makes."""
+        births = alarm["births"][:1]
+        if alarm["cause"]["class"] == "corrupted-state":
+            return [b["name"] for b in births if alarm["step"] == 0 and not b["op"] and b.get("name")]
+        began = self._session.started_with.get(id(optimizer)) or {}
+        named = zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer))
+        return [name for name, p in named if began.get(id(p), 0.0) > HUGE]
+
+    def _is_in_doubt(self, alarm, suspects, by_chance):
+        """Would such memory explain it?"""
+        cause = alarm["cause"]["class"]
+        if alarm["step"] >= FIRST_STEPS:
+            return False
+        if (
+            cause == "uninitialised-memory"
+            and not alarm["harmless"]
+            and self._session.config.on_alarm in ("stop", "raise")
+        ):
+            return False  # no later step asks
+        is_open = cause in (*BY_SIZE, "uninitialised-memory", "corrupted-state")
+        return by_chance or bool(suspects) and is_open
+
 
 def _is_by_chance(alarm):
     """Did it come out otherwise when it was run again, with nothing else that explains it?"""
     is_open = alarm["cause"]["class"] in (*BY_SIZE, "uninitialised-memory")
     return alarm["rerun"] == "transient" or alarm["rerun"] == "order-dependent" and is_open
-
-
-def _suspects(session, optimizer, alarm):
-    """Names of what was huge at the start, and of state that no step of the optimizer makes."""
-    births = alarm["births"][:1]
-    if alarm["cause"]["class"] == "corrupted-state":
-        return [b["name"] for b in births if alarm["step"] == 0 and not b["op"] and b.get("name")]
-    began = session.started_with.get(id(optimizer)) or {}
-    named = zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer))
-    return [name for name, p in named if began.get(id(p), 0.0) > HUGE]
-
-
-def _is_in_doubt(session, alarm, suspects, by_chance):
-    """Would such memory explain it?"""
-    cause = alarm["cause"]["class"]
-    if alarm["step"] >= FIRST_STEPS:
-        return False
-    if cause == "uninitialised-memory" and not alarm["harmless"] and session.config.on_alarm in ("stop", "raise"):
-        return False  # no later step asks
-    is_open = cause in (*BY_SIZE, "uninitialised-memory", "corrupted-state")
-    return by_chance or bool(suspects) and is_open
 
 
 def _follow(alarm, step, found):

@@ -201,25 +201,12 @@ def _watch(home, waiting):
     if target is not None:
         if target.order["threads"]:
             torch.set_num_threads(target.order["threads"])
-        target.arm(session)
+        target.arm()
     elif session.config.level == "trace":
         _native.set_trace_level(True)
         _native.trace_start()
-    _at_end(session)
+    _Process(session).watch_end()
     return None
-
-
-def _at_end(session):
-    """SIGTERM is left alone: a rank that waits for the others inside torch could not answer it, and the one who sent it
-    would wait. What such a rank has to tell is written with each alarm; its steps are in its ring."""
-    watched.on_exit_without_unwinding(session)
-    if _made_by_multiprocessing():
-        from multiprocessing import util
-
-        util.Finalize(None, _end, (session,), exitpriority=10)
-    else:
-        atexit.register(_end, session)
-        _note_exit()
 
 
 def _note_exit():
@@ -236,25 +223,45 @@ def _note_exit():
     sys.exit = exit
 
 
-def _end(session):
-    if session.done or session.pid != os.getpid():
-        return
-    error = sys.exc_info()[1] or getattr(sys, "last_value", None) or _leaving
-    if isinstance(error, SystemExit) and error.__context__ is not None:
-        error = error.__context__  # torch.multiprocessing.spawn makes an exit of any exception
-    from .. import _native
-    from ..program import signals
-    from ..session import program_exit
+class _Process:
+    """This process, once it is watched, and how it ends."""
 
-    session.part(signals.hold, signals.ENDED)
-    try:
-        if session.second_run.pending is not None:
-            session.part(session.second_run_lost)
-        elif error is not None:
-            session.part(session.program_raised, error)
-        program_exit.close(session)
-    except BaseException as e:  # Ctrl-C once more
-        session.failures.note(e)
-    session.part(signals.let_go)
-    _native.set_on(False)
-    _native.let_go()
+    def __init__(self, session):
+        self._session = session
+
+    def watch_end(self) -> None:
+        """SIGTERM is left alone: a rank that waits for the others inside torch could not answer it, and the one who
+        sent it would wait. What such a rank has to tell is written with each alarm; its steps are in its ring."""
+        if self._session.target is None:
+            watched.on_exit_without_unwinding(self._session.end)
+        if _made_by_multiprocessing():
+            from multiprocessing import util
+
+            util.Finalize(None, self._end, exitpriority=10)
+        else:
+            atexit.register(self._end)
+            _note_exit()
+
+    def _end(self) -> None:
+        session = self._session
+        if session.done or session.pid != os.getpid():
+            return
+        error = sys.exc_info()[1] or getattr(sys, "last_value", None) or _leaving
+        if isinstance(error, SystemExit) and error.__context__ is not None:
+            error = error.__context__  # torch.multiprocessing.spawn makes an exit of any exception
+        from .. import _native
+        from ..program import signals
+        from ..session import program_exit
+
+        session.part(signals.hold, signals.ENDED)
+        try:
+            if session.second_run.pending is not None:
+                session.part(session.second_run_lost)
+            elif error is not None:
+                session.part(session.program_raised, error)
+            program_exit.close(session)
+        except BaseException as e:  # Ctrl-C once more
+            session.failures.note(e)
+        session.part(signals.let_go)
+        _native.set_on(False)
+        _native.let_go()

@@ -48,7 +48,7 @@ def from_environment() -> Injection | None:
 
 
 class Injection:
-    """What session.target is in such a process; the interface is that of rerun/target.py."""
+    """What session.target is in such a process; an AnyTarget (base/types.py)."""
 
     def __init__(self, order: Order):
         self.order = order
@@ -65,7 +65,7 @@ class Injection:
         self.rerun_by = alarm.get("rerun_by") if isinstance(alarm, dict) else None
         self.mine = next(o for o in self.start["optimizers"] if o["failed"])
         self.loaders: Any = Loaders(self.held) if order["way"] == "batch" else None
-        self.session: Any = None
+        self.session: Session  # from `attach` on
         self.placed, self.put_what, self.notes = False, "", []
         self.optimizer: Any = None
         self.waits = False  # for the step that is under way to return
@@ -82,8 +82,10 @@ class Injection:
         """Before the program begins."""
         anomaly.watch()
 
-    def arm(self, session: Session) -> None:
+    def attach(self, session: Session) -> None:
         self.session = session
+
+    def arm(self) -> None:
         if type(self.order["threads"]) is int:
             torch.set_num_threads(self.order["threads"])
         if ranks.several():
@@ -99,13 +101,16 @@ class Injection:
     def on_armed(self, optimizer: Optimizer | None) -> None:
         pass
 
-    def hand_begins(self, session: Session, roots: Sequence[Tensor], is_wrapped: bool = False) -> bool:
+    def hand_begins(self, roots: Sequence[Tensor], is_wrapped: bool = False) -> bool:
         self.write("refused", "the program has no optimizer")
 
-    def was_made(self, session: Session, ordinal: int) -> None:
+    def was_made(self, ordinal: int) -> None:
         """An optimizer: the one of the capsule is told by its ordinal."""
 
-    def begins(self, session: Session, optimizer: Optimizer, bad: Sink | None) -> Verdict:
+    def hand_ended(self) -> None:
+        """No such call is of interest."""
+
+    def begins(self, optimizer: Optimizer, bad: Sink | None) -> Verdict:
         """What a step begins with that is not finite is what the capsule put there, or is put in place later."""
 
     def _is_mine(self, optimizer: Optimizer) -> bool:
@@ -113,7 +118,7 @@ class Injection:
             optimizer is self.optimizer if self.placed else _native.window(optimizer)["ordinal"] == self.mine["ordinal"]
         )
 
-    def on_window(self, session: Session, optimizer: Optimizer, dropped: Sequence[Any]) -> bool | None:
+    def on_window(self, optimizer: Optimizer, dropped: Sequence[Any]) -> bool | None:
         """dropped: losses that the program looked at and gave to no backward."""
         if not self._is_mine(optimizer) or self.waits:
             return None
@@ -124,44 +129,44 @@ class Injection:
             not self.placed and self.order["way"] == "step" and window["step"] + 1 < self.about["step"]
         ):  # bad, too, and not the one
             _native.consume_losses(optimizer)
-            session.draws.note()
-            return session.go_on_without(optimizer, window["step"])
+            self.session.draws.note()
+            return self.session.go_on_without(optimizer, window["step"])
         if not self.placed:
             self._put_after(optimizer)
             return None
         if has_bad_loss(window) or sinks_of.of_optimizer(optimizer):
             self._failed(optimizer, sinks_of.of_optimizer(optimizer))
         self._check_inputs()
-        is_dropped = bool(dropped) or session.bad_windows.checked() is not None
+        is_dropped = bool(dropped) or self.session.bad_windows.checked() is not None
         self._check_backward(optimizer, window, is_dropped)
         self.waits = True  # what the optimizer makes of it is part of the step
         placing.rate(self.mine, optimizer)
         optimizer.register_step_post_hook(lambda *_: self._stepped(window, is_dropped))
         return None
 
-    def on_left_bad(self, session: Session, optimizer: Optimizer) -> None:
+    def on_left_bad(self, optimizer: Optimizer) -> None:
         """A step that is dropped is judged where it would have been taken."""
 
-    def row_dropped(self, session: Session) -> None:
+    def row_dropped(self) -> None:
         """So are several in a row."""
 
-    def row_raised(self, session: Session, error: BaseException) -> None:
+    def row_raised(self, error: BaseException) -> None:
         """And those of which backward raised."""
 
-    def on_searched(self, session: Session, optimizer: Optimizer, sinks: Sequence[Sink], before: Any) -> None:
+    def on_searched(self, optimizer: Optimizer, sinks: Sequence[Sink], before: Any) -> None:
         if not self.placed and self.order["way"] == "start" and self._is_mine(optimizer):
             self._is_there_already(optimizer, before)
         if self.placed and self._is_mine(optimizer):
             self._failed(optimizer, sinks)
 
-    def on_searched_well(self, session: Session, optimizer: Optimizer, window: Window, before: Any) -> None:
+    def on_searched_well(self, optimizer: Optimizer, window: Window, before: Any) -> None:
         if not self._is_mine(optimizer):
             return
         if not self.placed and self.order["way"] == "start":
             self._is_there_already(optimizer, before)
         if self.placed:
             self._check_inputs()
-            dropped = session.bad_windows.checked() is not None
+            dropped = self.session.bad_windows.checked() is not None
             self._check_backward(optimizer, window, dropped)
             self._stepped(window, dropped)
         if self.order["way"] == "step" and window["step"] + 1 < self.about["step"]:
@@ -169,15 +174,16 @@ class Injection:
         self._put(optimizer)
         self._set_generators(self.start["generators"])
 
-    def on_scaler_skip(self, session: Session, optimizer: Optimizer, beyond: bool) -> None:
+    def on_scaler_skip(self, optimizer: Optimizer, beyond: bool) -> None:
         if self.placed and self._is_mine(optimizer):
             self._failed(optimizer, sinks_of.of_optimizer(optimizer), "the GradScaler left the step out")
 
-    def on_written(self, session: Session, optimizer: Optimizer, sinks: Sequence[Sink]) -> None:
+    def on_written(self, optimizer: Optimizer, sinks: Sequence[Sink]) -> None:
         if self.placed and self._is_mine(optimizer):
             self._failed(optimizer, sinks, "written by the optimizer")
 
-    def program_ended(self, session: Session, error: BaseException | None) -> None:
+    def program_ended(self, error: BaseException | None) -> NoReturn:
+        session = self.session
         if self.order["way"] == "start" and not self.placed and (optimizer := self._optimizer_that_fits()) is not None:
             self._is_there_already(optimizer)
         if self.placed:
@@ -410,16 +416,8 @@ class Injection:
 
     def _stepped(self, window: Window, dropped: bool = False) -> None:
         optimizer = self.optimizer
-        names, params = optimizer_members.names(optimizer), optimizer_members.parameters(optimizer)
-        sinks = [("parameter", n, p.detach()) for n, p in zip(names, params) if not _native.is_finite(p)]
-        for n, p in zip(names, params):
-            state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
-            sinks += [
-                ("state", f"{n}.{k}", v)
-                for k, v in (state or {}).items()
-                if isinstance(v, torch.Tensor) and not _native.is_finite(v)
-            ]
-        if sinks:
+        params = optimizer_members.parameters(optimizer)
+        if sinks := sound_step.bad_results(optimizer):
             self._failed(optimizer, sinks, "written by the optimizer")
         loss = number(float(window["losses"][-1]["value"])) if window["losses"] else None
         if dropped:
@@ -464,7 +462,7 @@ class Injection:
             loss=number(float(window["losses"][-1]["value"])) if window["losses"] else None,
         )
 
-    def failed(self, session: Session) -> None:
+    def failed(self) -> NoReturn:
         self.write("lost", "an internal failure ended it")
 
     def write(self, verdict: str, text: str, **more: Any) -> NoReturn:

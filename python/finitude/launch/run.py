@@ -65,23 +65,13 @@ def main(settings: Config, is_module: bool, target: str, arguments: Sequence[str
         sys.path.insert(0, script.first_on_path(target))
     ended = script.run_program(target, is_module)
     if session is not None:
+        program = _Program(session)
         try:
-            _end(session, ended)
+            program.end(ended)
         except Exception as e:
             session.failures.note(e)
-            _end_at_least(session)
+            program.end_at_least()
     script.finish(ended)
-
-
-def _end_at_least(session):
-    """The report, in the least form if need be: a failure of ours is none of the program's."""
-    from ..session import minimal
-
-    try:
-        session.end()
-    except Exception as e:
-        session.failures.note(e)
-        minimal.write_report(session)
 
 
 def _watch(settings, is_module, target, command):
@@ -110,84 +100,100 @@ def _watch(settings, is_module, target, command):
     install.install(child.wait_for_training)
     watched.begin_selftest(settings)
     if target_step is not None:
-        target_step.arm(session)
+        target_step.arm()
     elif settings.level == "trace":
         _native.set_trace_level(True)
         _native.trace_start()
-    _on_sigterm(session)
-    watched.on_exit_without_unwinding(session)
+    _Program(session).on_sigterm()
+    if target_step is None:
+        watched.on_exit_without_unwinding(session.end)
     return session
 
 
-def _on_sigterm(session):
-    """SIGTERM ends a program without unwinding; the report is written first, then it dies of the signal as it would
-    have."""
+class _Program:
+    """The program that runs in this process, and how it ends."""
 
-    def handler(signum, frame):
-        session.ending.hurry()
-        session.end("SIGTERM ended the program")
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTERM)
+    def __init__(self, session):
+        self._session = session
 
-    if ranks.several():
-        return  # one that waits for the others inside torch could not answer: see child._at_end
-    try:
-        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, handler)
-    except ValueError:
-        pass  # not the main thread
+    def on_sigterm(self) -> None:
+        """SIGTERM ends a program without unwinding; the report is written first, then it dies of the signal as it would
+        have."""
 
+        def handler(signum, frame):
+            self._session.ending.hurry()
+            self._session.end("SIGTERM ended the program")
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
 
-def _explain_ranks(session):
-    """Ranks that this program started itself: all of it runs again, together, where an alarm of theirs is to be
-    explained."""
-    from ..base import pages
-    from ..report import merge
-    from ..rerun import restart_ranks
+        if ranks.several():
+            return  # one that waits for the others inside torch could not answer: see _Process in child.py
+        try:
+            if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+                signal.signal(signal.SIGTERM, handler)
+        except ValueError:
+            pass  # not the main thread
 
-    members = merge.members(session.report.planned_directory())
-    start = session.start
-    if members and restart_ranks.explain(
-        members, start.plain, os.environ, session.config, session.report.seconds(), start.cwd
-    ):
-        pages.tell(session.report.document())
+    def end(self, ended: script.Ended) -> None:
+        from .. import _native
+        from ..program import signals
+        from ..session import program_exit
 
+        session = self._session
+        owner = session.pid == os.getpid()
+        if not owner:
+            return  # a child the script forked, on its own way out
+        session.part(signals.hold, signals.ENDED)
+        session.part(self._last_alarms, ended)
+        if session.target is None and not isinstance(ended.error, KeyboardInterrupt):
+            session.part(self._explain_ranks)
+        session.part(lambda: witness.of_children(session.report.planned_directory()))
+        session.ending.note_by_itself(ended.error is None)
+        program_exit.close(session)
+        session.part(signals.let_go)
+        _native.set_on(False)
+        _native.let_go()
 
-def _look_a_last_time(session, ended):
-    from ..alarms import nonfinite_weights
-    from ..errors import NonFiniteError
+    def _last_alarms(self, ended):
+        session = self._session
+        if session.second_run.pending is not None and (lost := session.second_run_lost()) is not None:
+            ended.error, ended.code = lost, 1
+        if ended.error is not None or ended.code not in (None, 0):
+            session.program_raised(ended.error or ended.exit)
+        elif session.target is None:
+            self._look_a_last_time(ended)
 
-    try:
-        session.hand.at_end()
-        nonfinite_weights.at_end(session)
-    except NonFiniteError as e:
-        ended.error, ended.code = e.with_traceback(None), 1
+    def _look_a_last_time(self, ended: script.Ended) -> None:
+        from ..errors import NonFiniteError
 
+        try:
+            self._session.hand.at_end()
+            self._session.damaged.at_end()
+        except NonFiniteError as e:
+            ended.error, ended.code = e.with_traceback(None), 1
 
-def _last_alarms(session, ended):
-    if session.second_run.pending is not None and (lost := session.second_run_lost()) is not None:
-        ended.error, ended.code = lost, 1
-    if ended.error is not None or ended.code not in (None, 0):
-        session.program_raised(ended.error or ended.exit)
-    elif session.target is None:
-        _look_a_last_time(session, ended)
+    def _explain_ranks(self):
+        """Ranks that this program started itself: all of it runs again, together, where an alarm of theirs is to be
+        explained."""
+        from ..base import pages
+        from ..report import merge
+        from ..rerun import restart_ranks
 
+        session = self._session
+        members = merge.members(session.report.planned_directory())
+        start = session.start
+        if members and restart_ranks.explain(
+            members, start.plain, os.environ, session.config, session.report.seconds(), start.cwd
+        ):
+            pages.tell(session.report.document())
 
-def _end(session, ended):
-    from .. import _native
-    from ..program import signals
-    from ..session import program_exit
+    def end_at_least(self) -> None:
+        """The report, in the least form if need be: a failure of ours is none of the program's."""
+        from ..session import minimal
 
-    owner = session.pid == os.getpid()
-    if not owner:
-        return  # a child the script forked, on its own way out
-    session.part(signals.hold, signals.ENDED)
-    session.part(_last_alarms, session, ended)
-    if session.target is None and not isinstance(ended.error, KeyboardInterrupt):
-        session.part(_explain_ranks, session)
-    session.part(lambda: witness.of_children(session.report.planned_directory()))
-    session.ending.note_by_itself(ended.error is None)
-    program_exit.close(session)
-    session.part(signals.let_go)
-    _native.set_on(False)
-    _native.let_go()
+        session = self._session
+        try:
+            session.end()
+        except Exception as e:
+            session.failures.note(e)
+            minimal.write_report(session)

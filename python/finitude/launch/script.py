@@ -16,12 +16,13 @@ from ..base import HOME, say
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import Any
 
 
-class _Ended(Exception):
+class Ended(Exception):
     """How the program ended: an exit code, or the exception it died of."""
 
-    def __init__(self, code=0, error=None, exit=None):
+    def __init__(self, code: Any = 0, error: BaseException | None = None, exit: SystemExit | None = None):
         super().__init__()
         self.code, self.error, self.exit = code, error, exit
 
@@ -73,8 +74,8 @@ def _trim(traceback: TracebackType | None) -> TracebackType | None:
     return traceback
 
 
-def run_program(target: str, is_module: bool) -> _Ended:
-    """Runs it to its end. Returns the _Ended that says how."""
+def run_program(target: str, is_module: bool) -> Ended:
+    """Runs it to its end. Returns the Ended that says how."""
     try:
         if is_module:
             import importlib.util
@@ -86,18 +87,18 @@ def run_program(target: str, is_module: bool) -> _Ended:
                 missing = True
             if missing:
                 say.say(f"{sys.executable}: No module named {target}\n")
-                return _Ended(1)
+                return Ended(1)
             runpy.run_module(target, run_name="__main__", alter_sys=True)
         else:
             _run_path(target)
-        return _Ended(0)
+        return Ended(0)
     except SystemExit as e:
-        return _Ended(e.code, exit=e)
+        return Ended(e.code, exit=e)
     except BaseException as e:
-        return _Ended(1, e)
+        return Ended(1, e)
 
 
-def finish(ended: _Ended) -> None:
+def finish(ended: Ended) -> None:
     """Ends this process as the program would have ended it."""
     error = ended.error
     if error is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import torch
+
 from .. import _native
 from ..capsules.placing import _names
 from ..program import optimizer_members
@@ -13,13 +15,27 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from typing import Any
 
-    from ..base.types import Birth, Optimizer, Window
+    from ..base.types import Birth, Optimizer, Sink, Window
 
 SMALL = 64  # bytes of an input that says little of where it comes from
 
 
 def has_bad_loss(window: Window) -> bool:
     return any(loss["bad"] for loss in window["losses"])
+
+
+def bad_results(optimizer: Optimizer) -> list[Sink]:
+    """Parameters and optimizer state that are not finite once the step was taken."""
+    names, params = optimizer_members.names(optimizer), optimizer_members.parameters(optimizer)
+    sinks: list[Sink] = [("parameter", n, p.detach()) for n, p in zip(names, params) if not _native.is_finite(p)]
+    for n, p in zip(names, params):
+        state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
+        sinks += [
+            ("state", f"{n}.{k}", v)
+            for k, v in (state or {}).items()
+            if isinstance(v, torch.Tensor) and not _native.is_finite(v)
+        ]
+    return sinks
 
 
 def without_backward(

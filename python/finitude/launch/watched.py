@@ -7,7 +7,9 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..base.types import Config, Session
+    from collections.abc import Callable
+
+    from ..base.types import Config
 
 
 def begin_selftest(settings: Config) -> None:
@@ -40,15 +42,15 @@ def _one_line(error):
     return " ".join(str(error).split())
 
 
-def on_exit_without_unwinding(session: Session) -> None:
-    """os._exit skips every cleanup; what was seen is written first."""
-    leave = os._exit
+def on_exit_without_unwinding(end: Callable[[str], None]) -> None:
+    """os._exit skips every cleanup; what was seen is written first. end: writes it, in this process."""
+    leave, pid = os._exit, os.getpid()
 
     @functools.wraps(leave)
     def _exit(status):
-        if os.getpid() == session.pid and session.target is None:
+        if os.getpid() == pid:
             try:
-                session.end("os._exit ended the program")
+                end("os._exit ended the program")
             except Exception:
                 pass
         leave(status)

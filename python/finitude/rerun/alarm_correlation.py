@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Optimizer, Session, Sink, Tensor, Vote
+    from ..base.types import Alarm, Config, Optimizer, Session, Sink, Tensor, Vote
     from ..effects.object_snapshot import Ledger
     from ..effects.rebound_attributes import Left
 
@@ -25,57 +25,58 @@ FIGURES = ("numel", "nan", "inf", "zero", "min", "max", "absmax")
 KEPT = 16  # alarms that a later one may be part of
 
 
-def runs_again(session: Session, alarm: Alarm, kind: str, where: str, traced: bool, vote: Vote | None) -> bool:
-    """Is the step of this alarm run again, in any way, or where one like it is explained, in place? vote: of several
-    ranks on that."""
-    may_be_allowed = session.allowed.is_any()
-    if where in ("window", "skipped") and not may_be_allowed and session.told.is_repeat(alarm):
-        return False
-    if session.second_runs.take(kind, alarm["harmless"], may_be_allowed, traced):
-        return True
-    # Where bad steps are applied the next ones are bad for that, and where all is NaN no bit tells one step from
-    # another.
-    in_place = (
-        where == "window"
-        and session.config.on_alarm != "warn"
-        and not session.damaged
-        and (vote or not ranks.several())
-    )
-    if in_place and session.second_runs.take_in_place():
-        return True
-    if session.config.on_alarm != "raise":
-        incident.passed_over(alarm, NO_MORE)
-    return False
-
-
 def _is_same_value(one, other):
     """Of two tensors whose finite part is not all zero: do they have the same figures, bit for bit?"""
     return one.get("absmax", 0) > 0 and all(one.get(key) == other.get(key) for key in FIGURES)
 
 
-def trace_continues(session: Session) -> None:
+def trace_continues(config: Config) -> None:
     """With --level trace every step is traced, those after a second run too."""
-    if session.config.level == "trace":
+    if config.level == "trace":
         _native.trace_start()
 
 
 class Told:
     """The last alarms, by the numbers under which the gradients of other optimizers know them."""
 
-    def __init__(self):
+    def __init__(self, session: Session):
+        self._session = session
         self._alarms, self._count = {}, 0
         self._beside: Any = (
             None,
             None,
         )  # an alarm whose gradients come of the backward that another one tells of; that one
-        self.rest = Rest()
-        self.follower = None  # the last alarm that says what another one has said
+        self.rest = Rest(session)
+        self.follower: Alarm | None = None  # the last alarm that says what another one has said
         self.known = reported_tensors.Known()
         self._left: list[Left] = []  # what the step of the last alarm leaves in places that each step re-binds
         self._bad = []  # what was bad when the last alarm came up
         self._explained = {}  # (optimizer, sink) -> the last step that failed there and has a birth
         self._alike = {}  # kind of sink -> the last alarm at one that has a birth, of whichever optimizer
         self.repeats = Repeats()
+
+    def runs_again(self, alarm: Alarm, kind: str, where: str, traced: bool, vote: Vote | None) -> bool:
+        """Is the step of this alarm run again, in any way, or where one like it is explained, in place? vote: of
+        several ranks on that."""
+        session = self._session
+        may_be_allowed = session.allowed.is_any()
+        if where in ("window", "skipped") and not may_be_allowed and self.is_repeat(alarm):
+            return False
+        if session.second_runs.take(kind, alarm["harmless"], may_be_allowed, traced):
+            return True
+        # Where bad steps are applied the next ones are bad for that, and where all is NaN no bit tells one step from
+        # another.
+        in_place = (
+            where == "window"
+            and session.config.on_alarm != "warn"
+            and not session.damaged
+            and (vote or not ranks.several())
+        )
+        if in_place and session.second_runs.take_in_place():
+            return True
+        if session.config.on_alarm != "raise":
+            incident.passed_over(alarm, NO_MORE)
+        return False
 
     def is_repeat(self, alarm):
         """Then it says so."""

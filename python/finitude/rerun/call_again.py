@@ -28,93 +28,94 @@ if TYPE_CHECKING:
     from ..base.types import Alarm, BadWindow, Optimizer, Session, Tensor, Vote
 
 
-def leave_at(session: Session, optimizer: Optimizer) -> None:
-    """Where an optimizer steps while units are called again: back to where they were called from."""
-    if session.units.again is not None:
-        session.units.again_at = optimizer
-        raise Reached()
-
-
 def attempt(step: BadStep) -> Outcome | Refused:
     """The way for a bad step whose window is open, and for one that searched along a line and was undone: its first
     evaluation."""
     if step.where == "window":
-        return explain(step.session, step.optimizer, step.alarm, vote=step.vote)
+        return step.session.call_again.explain(step.optimizer, step.alarm, vote=step.vote)
     if step.where == "search" and step.undone and step.loss is not None:
-        return explain(step.session, step.optimizer, step.alarm, step.loss)
+        return step.session.call_again.explain(step.optimizer, step.alarm, step.loss)
     return Refused()
 
 
-def explain(
-    session: Session,
-    optimizer: Optimizer | None,
-    alarm: Alarm,
-    returned: Tensor | None = None,
-    error: BaseException | None = None,
-    vote: Vote | None = None,
-) -> Outcome | Refused:
-    """Calls the window's units again, traced. Where they did the same the alarm now tells why.
+class CallAgain:
+    """Calls units of work again, and keeps what that showed of one that raised."""
 
-    vote: of several ranks, which call theirs together or not at all. returned: a value to compare instead of losses and
-    gradients: of an optimizer that searches along a line, the loss of its first evaluation; where the last unit raised
-    `error`, as it is to do again, the bad value in its frames."""
-    units = session.units
-    if vote is not None and not units.of_framework() or vote is None and ranks.several():
-        return Refused()  # what it exchanged with the others it cannot do alone
-    if not units.log or (returned is None or error is not None) and units.window != _native.windows_closed():
-        if vote is not None:
-            vote.cast("nothing is known that could be called again")
-        has_stepped = units.log and units.running is not None
-        return Refused("closure: an optimizer has stepped in it before" if has_stepped else "")
-    why, lost, twice = units.why_not(), [], []
-    if vote is not None:
-        if refused := vote.cast(f"closure: {why}" if why else "", f"closure {len(units.log)}"):
-            return Refused(refused)
-        session.second_run.join(vote)
-        vote.watch(session)
-    if why is None:
-        run = _SecondRun(session, optimizer, alarm, returned, error, vote)
-        try:
-            why = run.go()
-            if vote is not None and (parted := vote.come_back(why or "")):
-                why = parted
-            if why is None:
-                why = run.conclude()
-        finally:
+    def __init__(self, session: Session):
+        self._session = session
+
+    def explain(
+        self,
+        optimizer: Optimizer | None,
+        alarm: Alarm,
+        returned: Tensor | None = None,
+        error: BaseException | None = None,
+        vote: Vote | None = None,
+    ) -> Outcome | Refused:
+        """Calls the window's units again, traced. Where they did the same the alarm now tells why.
+
+        vote: of several ranks, which call theirs together or not at all. returned: a value to compare instead of losses
+        and gradients: of an optimizer that searches along a line, the loss of its first evaluation; where the last unit
+        raised `error`, as it is to do again, the bad value in its frames."""
+        session = self._session
+        units = session.units
+        if vote is not None and not units.of_framework() or vote is None and ranks.several():
+            return Refused()  # what it exchanged with the others it cannot do alone
+        if not units.log or (returned is None or error is not None) and units.window != _native.windows_closed():
             if vote is not None:
-                vote.leave("the second run failed")  # where it has not come back
-            lost, twice = run.put_back()
-    if why is not None:
-        return Refused(f"closure: {why}" + written_twice(twice))
-    alarm["rerun_text"] += written_twice(twice)
-    if lost:
-        alarm["rerun_text"] += f"; it also wrote a second time, and this could not be put back: {', '.join(lost[:8])}"
-    return Outcome()
+                vote.cast("nothing is known that could be called again")
+            has_stepped = units.log and units.running is not None
+            return Refused("closure: an optimizer has stepped in it before" if has_stepped else "")
+        why, lost, twice = units.why_not(), [], []
+        if vote is not None:
+            if refused := vote.cast(f"closure: {why}" if why else "", f"closure {len(units.log)}"):
+                return Refused(refused)
+            session.second_run.join(vote)
+            vote.watch()
+        if why is None:
+            run = _SecondRun(session, optimizer, alarm, returned, error, vote)
+            try:
+                why = run.go()
+                if vote is not None and (parted := vote.come_back(why or "")):
+                    why = parted
+                if why is None:
+                    why = run.conclude()
+            finally:
+                if vote is not None:
+                    vote.leave("the second run failed")  # where it has not come back
+                lost, twice = run.put_back()
+        if why is not None:
+            return Refused(f"closure: {why}" + written_twice(twice))
+        alarm["rerun_text"] += written_twice(twice)
+        if lost:
+            alarm["rerun_text"] += (
+                f"; it also wrote a second time, and this could not be put back: {', '.join(lost[:8])}"
+            )
+        return Outcome()
 
+    def raised(self, error: BaseException) -> None:
+        """A unit gives up. Where it holds a value that is not finite, that is explained while everything it used is
+        still there; whether it is an alarm is seen when the program ends by it."""
+        session = self._session
+        units = session.units
+        if session.config.on_alarm == "raise" or raised_from_ours(error) or units.times_raised >= 3:
+            return
+        units.times_raised += 1
+        found = session.bad_windows.in_frames(error)
+        value = found[2][0][2] if found is not None else None
+        found = found or session.bad_windows.pending()
+        if found is not None and serves(self.explain(found[0], found[1], value, error), found[1]):
+            units.explained = error, found
 
-def raised(session: Session, error: BaseException) -> None:
-    """A unit gives up. Where it holds a value that is not finite, that is explained while everything it used is still
-    there; whether it is an alarm is seen when the program ends by it."""
-    units = session.units
-    if session.config.on_alarm == "raise" or raised_from_ours(error) or units.times_raised >= 3:
-        return
-    units.times_raised += 1
-    found = session.bad_windows.in_frames(error)
-    value = found[2][0][2] if found is not None else None
-    found = found or session.bad_windows.pending()
-    if found is not None and serves(explain(session, found[0], found[1], value, error), found[1]):
-        units.explained = error, found
-
-
-def explained(session: Session, error: BaseException | None) -> BadWindow | None:
-    """(optimizer, alarm, sinks) with its reason, where the program ends by what a unit raised; else None."""
-    told, chain = session.units.explained, []
-    while told is not None and error is not None and error not in chain:
-        if error is told[0]:
-            return told[1]
-        chain.append(error)
-        error = error.__cause__ or error.__context__
-    return None
+    def explained(self, error: BaseException | None) -> BadWindow | None:
+        """(optimizer, alarm, sinks) with its reason, where the program ends by what a unit raised; else None."""
+        told, chain = self._session.units.explained, []
+        while told is not None and error is not None and error not in chain:
+            if error is told[0]:
+                return told[1]
+            chain.append(error)
+            error = error.__cause__ or error.__context__
+        return None
 
 
 class _SecondRun:
@@ -178,7 +179,7 @@ class _SecondRun:
         since = _native.loss_serial()
         # inside the step of an optimizer: what is called is the program's, and no arithmetic of the optimizer
         _native.trace_stop()
-        self.isolation.record(self.session, self.log[0].generators)
+        self.isolation.record(self.session.capsules, self.log[0].generators)
         try:
             for unit in self.log:
                 self.result = unit.call_again()
@@ -276,7 +277,7 @@ class _SecondRun:
             self.isolation.put_objects_back,
             _native.end_again,
         )
-        trace_continues(self.session)
+        trace_continues(self.session.config)
         return lost, twice
 
     def _put_gradients_back(self):

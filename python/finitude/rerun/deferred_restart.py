@@ -8,7 +8,6 @@ import time
 
 from ..report import incident
 from ..report.document import INNER
-from . import restart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,18 +19,20 @@ LONGEST = 60  # seconds up to that step
 
 
 class Rest:
-    def __init__(self):
-        self._first = None
+    def __init__(self, session: Session):
+        self._session = session
+        self._first: Any = None
 
-    def note(self, session: Session, alarm: Alarm, expected: Fingerprint | None) -> None:
+    def note(self, alarm: Alarm, expected: Fingerprint | None) -> None:
         """A step in the open window that is not run again, though a second process could. expected: its bits."""
+        session = self._session
         took: Any = time.monotonic() - session.start.monotonic if session.start is not None else None
         if (
             self._first is None
             and session.config.on_alarm in ("skip", "rollback")
             and not alarm["harmless"]
             and session.target is None
-            and restart.is_possible(session)
+            and session.restart.is_possible()
             and took <= LONGEST
         ):
             self._first = (
@@ -46,8 +47,9 @@ class Rest:
         if self._first is not None and self._first[0] is alarm:
             self._first = None
 
-    def explain(self, session: Session) -> None:
+    def explain(self) -> None:
         """The program has ended."""
+        session = self._session
         noted, self._first = self._first, None
         if noted is None or not session.ending.has_time or session.ending.is_hurried:
             return
@@ -57,7 +59,7 @@ class Rest:
         alarm["optimizer_ordinal"] = ordinal
         try:
             session.report.save(is_told=False)
-            if restart.run(session, alarm, expected, then=then) and alarm["births"]:
+            if session.restart.run(alarm, expected, then=then) and alarm["births"]:
                 session.teller.tell(alarm)
         finally:
             for inner in INNER:

@@ -9,7 +9,6 @@ import torch
 
 from .. import _native
 from ..program import ranks
-from . import restart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class FirstStep:
             config.level == "gate"
             and not config.tape_every
             and session.target is None
-            and not restart.is_possible(session)
+            and not session.restart.is_possible()
             and not ranks.several()
             and _native.trace_first_step()
         ):

@@ -19,7 +19,7 @@ from .restart_ranks import FILL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..base.types import Findings, Optimizer, Order, Session, Tensor
+    from ..base.types import Findings, Optimizer, Order, Tensor
 
 _HANDED_OUT = FILL ^ 0xFF  # as floats of any size both are finite
 _BLOCK = 16
@@ -70,7 +70,7 @@ def find(optimizer: Optimizer, kind: str, name: str) -> Tensor | None:
     return found if isinstance(found, torch.Tensor) else None
 
 
-def compared(session: Session, optimizer: Optimizer, order: Order) -> Findings | None:
+def compared(analysis: incident.Analysis, optimizer: Optimizer, order: Order) -> Findings | None:
     """What the second process says of the value that the first began with: findings with the cause, or
     None where something wrote it."""
     kind, name, before = order["start"]
@@ -84,7 +84,7 @@ def compared(session: Session, optimizer: Optimizer, order: Order) -> Findings |
         for n, p in zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer))
         if n != name and _unwritten(p)
     ]
-    found = session.analysis.findings(optimizer, [])
+    found = analysis.findings(optimizer, [])
     start = found.pop("start", None)
     by_trace = start is not None and start["unwritten"]
     if not count and not by_trace:
@@ -127,7 +127,7 @@ def _is_read(op, name):
     return not op.get("view") and any(use.get("text") == name and use["numel"] for use in op["inputs"])
 
 
-def unwritten(session: Session, optimizer: Optimizer, order: Order) -> Findings:
+def unwritten(analysis: incident.Analysis, optimizer: Optimizer, order: Order) -> Findings:
     """What nobody has written as the first step begins, whatever it held in the first run: findings with the cause, and
     under "memory" its kind."""
     held = [(kind, name, tensor, n) for kind, name, tensor in _all(optimizer) if (n := _unwritten(tensor))]
@@ -138,7 +138,7 @@ def unwritten(session: Session, optimizer: Optimizer, order: Order) -> Findings:
     held.sort(key=lambda one: one[1] not in asked["suspects"])
     kind, name, tensor, count = held[0]
     _native.trace_sink("start", name, tensor)
-    found = session.analysis.findings(optimizer, [], incident.MAX_OPS)
+    found = analysis.findings(optimizer, [], incident.MAX_OPS)
     start, ops = found.pop("start", None), found.pop("ops", None) or ()
     if kind == "buffer" and not any(_is_read(op, name) for op in ops):
         return {"births": []}

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..base.types import Generators, Ledger, Session
+    from ..base.types import Generators, Ledger
 
 
 class IsolatedRun:
@@ -39,13 +39,13 @@ class IsolatedRun:
             self._stance = compat.run_eagerly()
             self.is_eager = self._stance is not None
 
-    def record(self, session: Session, generators: Generators | None = None, dropped: bool = False) -> None:
+    def record(self, capsules: capsule.Capsules, generators: Generators | None = None, dropped: bool = False) -> None:
         """Operations are traced, and taped for a capsule. generators: as they were when the window began, where that is
         not now. dropped: the script is going to drop the gradients that backward leaves: they are sinks then."""
         _native.trace_clear()
         _native.trace_start()
         _native.gradients_are_sinks(dropped)
-        session.capsules.begin(generators)
+        capsules.begin(generators)
 
     @staticmethod
     def drop_recording() -> None:

@@ -36,53 +36,90 @@ _WATCH_S = 0.25
 _GO, _BACK = "go", "back"
 _RING_S = 0.25  # how often it is looked at what steps the others have taken
 _left = ""  # why this rank has given up agreeing with the others, for the rest of the run
-_asked = {}  # key of the last step of which the ranks were asked whether they see it -> do they all
 
 
-def vote_on(session: Session, optimizer: Optimizer, alarm: Alarm) -> Vote | None:
-    """A vote of all ranks on a second run in place, or None where some of them may not be in this alarm."""
-    if _native.window(optimizer)["on_device"]:  # the exchange waits in kernels there: all are started again instead
-        return None
-    if not ranks.several() or alarm["harmless"] or session.config.on_alarm == "raise":
-        return None
-    if not ranks.seen_by_all(sinks_of.bad_parameters(optimizer, False), by_everyone=True) and not _all_say(
-        session, alarm["optimizer_ordinal"], alarm
-    ):
-        return None
-    store = compat.group_store()
-    return Vote(store, _key(alarm["optimizer_ordinal"], alarm)) if store is not None else None
+class Ballot:
+    """What this process asks the other ranks."""
 
+    def __init__(self, session: Session):
+        self._session = session
+        self._asked = {}  # key of the last step of which the ranks were asked whether they see it -> do they all
 
-def all_see(session: Session, optimizer: Optimizer, ordinal: int, alarm: Alarm, written: bool) -> bool:
-    """Is every rank in this alarm? written: the step has written what is bad."""
-    if ranks.seen_by_all(sinks_of.bad_parameters(optimizer, written)):
-        return True
-    return not alarm["harmless"] and not _native.window(optimizer)["on_device"] and _all_say(session, ordinal, alarm)
+    def vote_on(self, optimizer: Optimizer, alarm: Alarm) -> Vote | None:
+        """A vote of all ranks on a second run in place, or None where some of them may not be in this alarm."""
+        if _native.window(optimizer)["on_device"]:  # the exchange waits in kernels there: all are started again instead
+            return None
+        if not ranks.several() or alarm["harmless"] or self._session.config.on_alarm == "raise":
+            return None
+        if not ranks.seen_by_all(sinks_of.bad_parameters(optimizer, False), by_everyone=True) and not self._all_say(
+            alarm["optimizer_ordinal"], alarm
+        ):
+            return None
+        store = compat.group_store()
+        return (
+            Vote(store, _key(alarm["optimizer_ordinal"], alarm), end_process=self._end_process)
+            if store is not None
+            else None
+        )
+
+    def all_see(self, optimizer: Optimizer, ordinal: int, alarm: Alarm, written: bool) -> bool:
+        """Is every rank in this alarm? written: the step has written what is bad."""
+        if ranks.seen_by_all(sinks_of.bad_parameters(optimizer, written)):
+            return True
+        return not alarm["harmless"] and not _native.window(optimizer)["on_device"] and self._all_say(ordinal, alarm)
+
+    def _all_say(self, ordinal, alarm):
+        """Nothing makes sure of it (shards, gradients that the program itself exchanges): each rank that sees the bad
+        step says so, and waits for the others. Those that see nothing bad do not come; they take the step, which their
+        ring tells."""
+        key = _key(ordinal, alarm)
+        if key not in self._asked:
+            store = compat.group_store()
+            self._asked.clear()
+            self._asked[key] = store is not None and not Vote(
+                store,
+                f"{key}/seen",
+                _Rings(self._session.member and self._session.report.run_directory(), ordinal, alarm["step"]).has_taken,
+            ).cast("")
+        return self._asked[key]
+
+    def has_told(self, vote: Vote | None) -> None:
+        """This rank's alarm is in its report; what ends the program is an error of the operation that it waited in."""
+        if vote is not None:
+            self._session.report.save()
+            try:
+                vote.told()
+            except (RuntimeError, ValueError, OSError):
+                pass
+
+    def _end_process(self, why, vote):
+        """The program's own thread cannot be reached: what is known is told, and the process ended."""
+        session = self._session
+        pending = session.second_run.take()
+        output_suppression.let_go()
+        if pending is not None:
+            alarm = pending["alarm"]
+            incident.passed_over(alarm, why)
+            alarm["action"] = "stopped"
+            for inner in ("optimizer_ordinal", "advisory"):
+                alarm.pop(inner, None)
+            session.report.add_alarm(alarm)
+            session.teller.tell(alarm)
+        session.end()
+        self.has_told(vote)
+        os._exit(1)
 
 
 def _key(ordinal, alarm):
     return f"finitude/{ordinal}/{alarm['step']}"
 
 
-def _all_say(session, ordinal, alarm):
-    """Nothing makes sure of it (shards, gradients that the program itself exchanges): each rank that sees the bad step
-    says so, and waits for the others. Those that see nothing bad do not come; they take the step, which their ring
-    tells."""
-    key = _key(ordinal, alarm)
-    if key not in _asked:
-        store = compat.group_store()
-        _asked.clear()
-        _asked[key] = store is not None and not Vote(
-            store, f"{key}/seen", _Rings(session, ordinal, alarm["step"]).has_taken
-        ).cast("")
-    return _asked[key]
-
-
 class _Rings:
     """The steps that other ranks of this machine have taken, in the rings beside this rank's own."""
 
-    def __init__(self, session, ordinal, step):
-        self.directory, self.ordinal, self.step = session.member and session.report.run_directory(), ordinal, step
+    def __init__(self, directory, ordinal, step):
+        """directory: of this rank's own in the run, if it has one."""
+        self.directory, self.ordinal, self.step = directory, ordinal, step
         self._looked = {}  # rank -> when
 
     def has_taken(self, rank):
@@ -104,22 +141,19 @@ def part(vote: Vote | None) -> None:
         vote.part()
 
 
-def has_told(session: Session, vote: Vote | None) -> None:
-    """This rank's alarm is in its report; what ends the program is an error of the operation that it waited in."""
-    if vote is not None:
-        session.report.save()
-        try:
-            vote.told()
-        except (RuntimeError, ValueError, OSError):
-            pass
-
-
 class Vote:
     """One question, on which each rank votes once."""
 
-    def __init__(self, store: Any, key: str, has_gone_by: Callable[[int], bool] = lambda rank: False):
-        """has_gone_by: tells of a rank that it will not come any more."""
-        self.store, self.key, self.has_gone_by = store, key, has_gone_by
+    def __init__(
+        self,
+        store: Any,
+        key: str,
+        has_gone_by: Callable[[int], bool] = lambda rank: False,
+        end_process: Callable[[str, Vote], None] = lambda why, vote: None,
+    ):
+        """has_gone_by: tells of a rank that it will not come any more. end_process: is called with the reason where
+        the program's own thread cannot be let out of its second run."""
+        self.store, self.key, self.has_gone_by, self.end_process = store, key, has_gone_by, end_process
         self.gone_by = None
         self.rank, self.size = ranks.world()
         self.goes = False
@@ -200,9 +234,9 @@ class Vote:
 
     # -- the second run -------------------------------------------------------------------------
 
-    def watch(self, session: Session) -> None:
+    def watch(self) -> None:
         """It has begun."""
-        self._watch = threading.Thread(target=self._look, args=(session,), name="finitude ranks", daemon=True)
+        self._watch = threading.Thread(target=self._look, name="finitude ranks", daemon=True)
         self._ended = threading.Event()
         self._watch.start()
 
@@ -241,14 +275,14 @@ class Vote:
     def _all_back(self):
         return all(self.store.check([self._of("back", r)]) for r in self._others())
 
-    def _decided(self):
+    def _decided(self) -> str:
         key = f"{self.key}/ended"
         return self.store.get(key).decode() if self.store.check([key]) else ""
 
-    def _end(self, text):
+    def _end(self, text: str) -> str:
         return self.store.compare_set(f"{self.key}/ended", "", text).decode()
 
-    def _look(self, session: Session) -> None:
+    def _look(self) -> None:
         """In a thread of its own, as the second run may stand in a collective operation."""
         moved, seen = time.monotonic(), None
         try:
@@ -262,7 +296,7 @@ class Vote:
                 if not decided and now - moved > self._patience(at):
                     decided = self._end(f"the second run came to a halt: {self._told(at)}")
                 if decided and decided != _BACK:
-                    self._part(session, decided)
+                    self._part(decided)
                     return
         except (RuntimeError, ValueError, OSError):
             pass  # the store is gone, and with it whoever kept it: the collective operations fail too
@@ -288,28 +322,11 @@ class Vote:
             for rank, (what, text) in sorted(at.items())
         )
 
-    def _part(self, session, why):
+    def _part(self, why):
         """Lets the program's own thread out of the operation that it waits in; if that cannot be, ends the process."""
         self.parted = why
         if self.store.check([self._of("back", self.rank)]):
             return  # it waits for the others, and has heard
         compat.abort_groups()
         if not self._ended.wait(PARTING_S):
-            _end_here(session, why, self)
-
-
-def _end_here(session, why, vote):
-    """The program's own thread cannot be reached: what is known is told, and the process ended."""
-    pending = session.second_run.take()
-    output_suppression.let_go()
-    if pending is not None:
-        alarm = pending["alarm"]
-        incident.passed_over(alarm, why)
-        alarm["action"] = "stopped"
-        for inner in ("optimizer_ordinal", "advisory"):
-            alarm.pop(inner, None)
-        session.report.add_alarm(alarm)
-        session.teller.tell(alarm)
-    session.end()
-    has_told(session, vote)
-    os._exit(1)
+            self.end_process(why, self)

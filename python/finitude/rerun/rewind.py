@@ -5,6 +5,7 @@ is undone by a copy from before it, and the second run takes it once more: the j
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 
 import torch
@@ -16,7 +17,7 @@ from ..effects import fork_dry_run, name_liveness
 from ..effects.object_snapshot import Ledger
 from ..program import optimizer_members, ranks, rng_generators, sinks as sinks_of
 from ..report import incident
-from . import budgets, memory_limit, restart
+from . import budgets, memory_limit
 from .alarm_correlation import Gradients
 from .isolation import IsolatedRun
 from .way import BadStep, Outcome, Refused
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Fingerprint, Optimizer, Pending, Session, Sink, Vote
+    from ..base.types import Optimizer, Pending
 
 OTHER_NUMBERS = "other random numbers were drawn"
 SAME_BITS = "; loss and gradients came out with the same bits"
@@ -45,35 +46,32 @@ def attempt(step: BadStep) -> Outcome | Refused:
         return Refused()
     if step.vote is None and ranks.several():
         return Refused()
-    return begin(step.session, step.optimizer, step.alarm, step.sinks, vote=step.vote)
+    return begin(step)
 
 
 def begin(
-    session: Session,
-    optimizer: Optimizer,
-    alarm: Alarm,
-    sinks: Sequence[Sink],
+    step: BadStep,
     tries: int = 0,
-    expected: Fingerprint | None = None,
-    vote: Vote | None = None,
     down: Sequence[Callable[[], Any]] = (),
     losses: Any = None,
 ) -> Outcome | Refused:
-    """Puts the window's start back: returning from the vetoed call runs it again. tries: so many ways went wrong.
-    vote: of several ranks, which go back together or not at all. down: counts objects of the program down
-    (Ledger.down). losses: of the first run, where the window has others by now."""
-    done, why = _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses)
+    """Puts the window's start back: returning from the vetoed call runs it again. step: of an optimizer.
+    Its `expected` is given where the open window tells no more what has to come out. tries: so many ways went wrong.
+    down: counts objects of the program down (Ledger.down). losses: of the first run, where the window has others by
+    now."""
+    done, why = _begin(step, tries, down, losses)
     if why and fork_dry_run.is_under_way():
         fork_dry_run.end(fork_dry_run.UNKNOWN)  # the process itself finds the same
     if why:
-        if vote is not None and not done:
-            why = vote.cast(why)
+        if step.vote is not None and not done:
+            why = step.vote.cast(why)
         return Refused(why)
     return Outcome(runs_again=True)
 
 
-def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses):
+def _begin(step, tries, down, losses):
     """(have the ranks voted, why the window does not run again or "")."""
+    session, optimizer, alarm, vote = step.session, step.optimizer, step.alarm, step.vote
     why, jumps, over, left_out = _native.rewind_way(optimizer, tries)
     way = "jump" if jumps else "rewind"
     if why is None and jumps and "advisory" in alarm:
@@ -84,8 +82,8 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
     params = [p for o in stepping for p in optimizer_members.parameters(o)]
     if why := memory_limit.lacks(stepping):
         return False, f"{way}: {why}"
-    expected = expected or incident.fingerprint(optimizer)
-    held = [(kind, name, tensor.clone() if tensor is not None else None) for kind, name, tensor in sinks]
+    expected = step.expected or incident.fingerprint(optimizer)
+    held = [(kind, name, tensor.clone() if tensor is not None else None) for kind, name, tensor in step.sinks]
     since = _native.rewind_since()
     ledger = Ledger(sys._getframe(), params, sinks_of.watched_optimizers(), since)
     if ledger.one_way:
@@ -109,7 +107,7 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
         # is not known what it is to be.
         losses = losses or [loss["value"] for loss in _native.window(optimizer)["losses"]]
         tells = not jumps and not over and session.scaling.scaler is None and not compat.compiled_code_ran()
-        tells_more = tells and restart.is_possible(session)
+        tells_more = tells and session.restart.is_possible()
         told = fork_dry_run.Rehearsal(
             [*(over or [optimizer]), *left_out],
             stepping,
@@ -122,7 +120,7 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
         if told is not None:  # in the process itself
             outcome, counted, other = told
             if outcome in (fork_dry_run.ASTRAY, fork_dry_run.OTHER) and not down and (earlier := ledger.down(counted)):
-                return _begin(session, optimizer, alarm, sinks, tries, expected, vote, earlier, losses)
+                return _begin(dataclasses.replace(step, expected=expected), tries, earlier, losses)
             if outcome == fork_dry_run.OTHER:
                 return False, f"{way} did not reproduce the step: {other or OTHER_BITS}"
             if outcome in NOT_SO:
@@ -152,7 +150,7 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
     if why is not None:
         return False, f"{way}: {why}"
     try:
-        return _go_back(session, optimizer, alarm, vote, down, pending, params)
+        return _go_back(step, down, pending, params)
     except BaseException:  # an internal failure, reported elsewhere: the program continues as before
         in_any_case(
             session.second_run.take,
@@ -162,8 +160,9 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
         raise
 
 
-def _go_back(session, optimizer, alarm, vote, down, pending, params):
+def _go_back(step, down, pending, params):
     """What _begin returns; the window's start has been put back."""
+    session, optimizer, alarm, vote = step.session, step.optimizer, step.alarm, step.vote
     isolation, weights, way, over = pending["isolation"], pending["weights"], pending["way"], pending["jumped"]
     isolation.ledger.second_run_begins(session.told.left_before(alarm))
     # A program that is to go on must not meet a name that is gone; nor must a rank alone, while the others wait for it.
@@ -192,11 +191,11 @@ def _go_back(session, optimizer, alarm, vote, down, pending, params):
         count()
     if fork_dry_run.is_under_way():
         return True, ""  # nothing is recorded
-    isolation.record(session, dropped="advisory" in alarm)
+    isolation.record(session.capsules, dropped="advisory" in alarm)
     if "advisory" in alarm:
         _native.wake_on_backward()
     if vote is not None:
-        vote.watch(session)
+        vote.watch()
     return True, ""
 
 

@@ -18,7 +18,6 @@ from ..effects.files import written_twice
 from ..effects.object_snapshot import Ledger
 from ..program import optimizer_members, ranks, rng_generators
 from ..report import incident
-from . import restart
 from .isolation import IsolatedRun
 from .rewind import NOT_SO, OTHER_BITS, OTHER_NUMBERS, SAME_BITS
 
@@ -38,49 +37,73 @@ class Explained:
     def __init__(self):
         self.found, self.by, self.verified, self.text = None, "none", False, ""
 
-    def apply(self, session: Session, alarm: Alarm) -> bool:
-        """True: the alarm is explained."""
-        if self.text and self.found is None:
-            incident.passed_over(alarm, self.text)
-        if self.found is None or not incident.apply(alarm, self.found):
+
+class InPlace:
+    """Second runs in place of a program without an optimizer."""
+
+    def __init__(self, session: Session):
+        self._session = session
+
+    def first(self, roots: Sequence[Any], leaves: Sequence[Tensor]) -> bool:
+        """The first call of the engine comes: what is noted from here on. True: also what a window needs to be run
+        again."""
+        numbers = [node._sequence_nr() for node in optimizer_members.nodes_of(roots) if not hasattr(node, "variable")]
+        _native.hand_first(min(numbers, default=0))
+        if optimizer_members.are_stepped(leaves):
+            return False
+        owned, again = {id(leaf) for leaf in leaves}, self._is_needed()
+        buffers = [
+            b
+            for module in optimizer_members.instances(torch.nn.Module)
+            if _holds(module, owned)
+            for b in module.buffers()
+        ]
+        _native.watch_buffers(buffers)
+        _native.hand_keep(bool(buffers), again)
+        return again
+
+    def _is_needed(self):
+        """Not where the step can be explained by starting the program again. Of several ranks none goes back alone."""
+        session = self._session
+        return (
+            session.target is None
+            and session.config.level == "gate"
+            and session.config.on_alarm != "raise"
+            and not session.restart.is_possible()
+            and not ranks.several()
+        )
+
+    def of_first(self, roots: Sequence[Any]) -> Explained | None:
+        """The first call of the engine was traced from before it on. Explained, where that tells; None."""
+        session = self._session
+        if not _native.has_traced_first_step():
+            return None
+        if all(not isinstance(r, torch.Tensor) or _native.is_finite(r) for r in roots):
+            _native.first_step_over()
+            return None
+        explained = Explained()
+        explained.found = session.hand.explained(roots)[1]
+        session.capsules.stop(None)
+        explained.by, explained.text = "trace", FIRST
+        session.hand.on_tape = explained
+        return explained
+
+    def apply(self, explained: Explained, alarm: Alarm) -> bool:
+        """Into the alarm of that step. True: it is explained."""
+        if explained.text and explained.found is None:
+            incident.passed_over(alarm, explained.text)
+        if explained.found is None or not incident.apply(alarm, explained.found):
             _native.tape_clear()
             return False
         alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = (
-            "not-run" if self.by == "trace" else "persistent",
-            self.by,
-            self.verified,
+            "not-run" if explained.by == "trace" else "persistent",
+            explained.by,
+            explained.verified,
         )
-        alarm["rerun_text"] = self.text
-        if session.hand.on_tape is self and session.capsules.wanted():
-            alarm["capsule"] = session.capsules.write(alarm, beside=True)
+        alarm["rerun_text"] = explained.text
+        if self._session.hand.on_tape is explained and self._session.capsules.wanted():
+            alarm["capsule"] = self._session.capsules.write(alarm, beside=True)
         return True
-
-
-def is_needed(session):
-    """Not where the step can be explained by starting the program again. Of several ranks none goes back alone."""
-    return (
-        session.target is None
-        and session.config.level == "gate"
-        and session.config.on_alarm != "raise"
-        and not restart.is_possible(session)
-        and not ranks.several()
-    )
-
-
-def first(session: Session, roots: Sequence[Any], leaves: Sequence[Tensor]) -> bool:
-    """The first call of the engine comes: what is noted from here on. True: also what a window needs to be run
-    again."""
-    numbers = [node._sequence_nr() for node in optimizer_members.nodes_of(roots) if not hasattr(node, "variable")]
-    _native.hand_first(min(numbers, default=0))
-    if optimizer_members.are_stepped(leaves):
-        return False
-    owned, again = {id(leaf) for leaf in leaves}, is_needed(session)
-    buffers = [
-        b for module in optimizer_members.instances(torch.nn.Module) if _holds(module, owned) for b in module.buffers()
-    ]
-    _native.watch_buffers(buffers)
-    _native.hand_keep(bool(buffers), again)
-    return again
 
 
 def _holds(module, owned):
@@ -88,21 +111,6 @@ def _holds(module, owned):
         return any(id(p) in owned for p in module.parameters())
     except Exception:  # a half-built module
         return False
-
-
-def of_first(session: Session, roots: Sequence[Any]) -> Explained | None:
-    """The first call of the engine was traced from before it on. Explained, where that tells; None."""
-    if not _native.has_traced_first_step():
-        return None
-    if all(not isinstance(r, torch.Tensor) or _native.is_finite(r) for r in roots):
-        _native.first_step_over()
-        return None
-    explained = Explained()
-    explained.found = session.hand.explained(roots)[1]
-    session.capsules.stop(None)
-    explained.by, explained.text = "trace", FIRST
-    session.hand.on_tape = explained
-    return explained
 
 
 class Again:
@@ -179,7 +187,7 @@ class Again:
         if fork_dry_run.is_under_way():
             return (given,), ""
         self._isolation.begin()
-        self._isolation.record(self._session)
+        self._isolation.record(self._session.capsules)
         return (given,), ""
 
     def end(self, roots: Sequence[Any]) -> bool:

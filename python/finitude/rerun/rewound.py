@@ -9,149 +9,191 @@ from ..base.robust import in_any_case
 from ..effects.files import not_put_back, written_twice
 from ..program import optimizer_members, rng_generators, sinks as sinks_of
 from ..report import carried_state, incident
-from . import restart
 from .alarm_correlation import trace_continues
 from .rewind import OTHER_BITS, OTHER_NUMBERS, SAME_BITS, as_before_second_run, begin, give_up
-from .way import serves
+from .way import BadStep, serves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ..base.types import Optimizer, Pending, Session, Verdict
 
 
-def end(session: Session, optimizer: Optimizer, pending: Pending) -> Verdict:
-    """The second run reached `step` again. True if it did what the first did, and the alarm now tells why.
-    "again": it did not, and another way is being tried."""
-    try:
-        return _end(session, optimizer, pending)
-    except BaseException:
-        in_any_case(lambda: give_up(optimizer, pending), session.holds.release)
-        raise
+class Rewound:
+    """Ends the second run that is under way in this process."""
 
+    def __init__(self, session: Session):
+        self._session = session
 
-def _end(session, optimizer, pending):
-    _native.trace_stop()
-    _native.gradients_are_sinks(False)
-    session.capsules.stop(optimizer)
-    alarm, isolation = pending["alarm"], pending["isolation"]
-    ledger, eager = isolation.ledger, isolation.is_eager
-    twice = pending["twice"] + isolation.end()
-    is_back = pending["optimizer"] is optimizer
-    why = _native.rewind_end(is_back)
-    same = _is_same(incident.fingerprint(optimizer), pending["expected"], pending["way"] == "jump")
-    sinks = sinks_of.of_optimizer(optimizer)
-    failed_again = bool(sinks) or any(loss["bad"] for loss in _native.window(optimizer)["losses"])
-    if not is_back:
-        why = "another optimizer stepped first"
-    if why is None and not same and not eager:
-        why = OTHER_BITS
-    other = _other_data(pending) if why is None and not eager else ""
-    if other and pending["vote"] is None and restart.is_possible(session):
-        why = other
-    in_place, bound = ledger.ruined(), ledger.rebound()
-    if written := pending["weights"].changed():
-        why = (
-            f"the program itself writes {', '.join(written[:3])} after a step, and the second run "
-            "began with what the first had written"
+    def end(self, optimizer: Optimizer, pending: Pending) -> Verdict:
+        """The second run reached `step` again. True if it did what the first did, and the alarm now tells why.
+        "again": it did not, and another way is being tried."""
+        try:
+            return self._end(optimizer, pending)
+        except BaseException:
+            in_any_case(lambda: give_up(optimizer, pending), self._session.holds.release)
+            raise
+
+    def _end(self, optimizer: Optimizer, pending: Pending) -> Verdict:
+        session = self._session
+        _native.trace_stop()
+        _native.gradients_are_sinks(False)
+        session.capsules.stop(optimizer)
+        alarm, isolation = pending["alarm"], pending["isolation"]
+        ledger, eager = isolation.ledger, isolation.is_eager
+        twice = pending["twice"] + isolation.end()
+        is_back = pending["optimizer"] is optimizer
+        why = _native.rewind_end(is_back)
+        same = _is_same(incident.fingerprint(optimizer), pending["expected"], pending["way"] == "jump")
+        sinks = sinks_of.of_optimizer(optimizer)
+        failed_again = bool(sinks) or any(loss["bad"] for loss in _native.window(optimizer)["losses"])
+        if not is_back:
+            why = "another optimizer stepped first"
+        if why is None and not same and not eager:
+            why = OTHER_BITS
+        other = _other_data(pending) if why is None and not eager else ""
+        if other and pending["vote"] is None and session.restart.is_possible():
+            why = other
+        in_place, bound = ledger.ruined(), ledger.rebound()
+        if written := pending["weights"].changed():
+            why = (
+                f"the program itself writes {', '.join(written[:3])} after a step, and the second run "
+                "began with what the first had written"
+            )
+        may_count = (
+            why == OTHER_BITS or why is not None and bool(pending["over"])
+        )  # another way than over the other optimizer's step
+        down = (
+            ledger.down(ledger.counted())
+            if may_count and not pending["counts_down"] and pending["vote"] is None
+            else ()
         )
-    may_count = (
-        why == OTHER_BITS or why is not None and bool(pending["over"])
-    )  # another way than over the other optimizer's step
-    down = ledger.down(ledger.counted()) if may_count and not pending["counts_down"] and pending["vote"] is None else ()
-    session.told.leave(optimizer, alarm, ledger)
-    lost = isolation.put_objects_back()
-    _put_weights_back(pending)
-    pending["others"].put_back()
-    session.holds.second_run_ended(why is None and (pending["way"] != "jump" or bool(pending["over"])))
-    session.holds.release()  # of the optimizers whose steps are applied; the policy holds again what is this one's
-    session.holds.hold_for_step(
-        [sharing for o in pending["left_out"] for sharing in optimizer_members.sharing(o)], alarm["step"]
-    )
-    if pending["vote"] is not None and (parted := pending["vote"].come_back(why or "")):
-        why = parted
-    found = {}
-    if why is None and (same or failed_again):
-        found = session.analysis.findings(optimizer, sinks, in_place=in_place, bound=bound)
-        why = carried_state.why(found.get("carried"))
-    told, shorter = f"{pending['way']} did not reproduce the step: {why}", pending.get("shorter")
-    brought = _brought_in(optimizer, pending, found) if why is None and same and not other else ""
-    if brought and (earlier := session.told.computed(brought)) is None:
-        why = told = f"jump from where another optimizer stepped: {brought} was bad before that"
-        shorter = found
-    if why is not None:
-        incident.passed_over(alarm, told)
-        as_before = as_before_second_run(optimizer, pending)
-        _native.trace_clear()
-        _native.tape_clear()
-        if as_before and down and _begin_again(session, pending, pending["tries"], twice, shorter, down):
-            return "again"
-        if as_before and (tries := _longer_way(optimizer, pending)) is not None:
-            if _begin_again(session, pending, tries, twice, shorter):
+        session.told.leave(optimizer, alarm, ledger)
+        lost = isolation.put_objects_back()
+        _put_weights_back(pending)
+        pending["others"].put_back()
+        session.holds.second_run_ended(why is None and (pending["way"] != "jump" or bool(pending["over"])))
+        session.holds.release()  # of the optimizers whose steps are applied; the policy holds again what is this one's
+        session.holds.hold_for_step(
+            [sharing for o in pending["left_out"] for sharing in optimizer_members.sharing(o)], alarm["step"]
+        )
+        if pending["vote"] is not None and (parted := pending["vote"].come_back(why or "")):
+            why = parted
+        found = {}
+        if why is None and (same or failed_again):
+            found = session.analysis.findings(optimizer, sinks, in_place=in_place, bound=bound)
+            why = carried_state.why(found.get("carried"))
+        told, shorter = f"{pending['way']} did not reproduce the step: {why}", pending.get("shorter")
+        brought = _brought_in(optimizer, pending, found) if why is None and same and not other else ""
+        earlier: Any = session.told.computed(brought) if brought else None
+        if brought and earlier is None:
+            why = told = f"jump from where another optimizer stepped: {brought} was bad before that"
+            shorter = found
+        if why is not None:
+            incident.passed_over(alarm, told)
+            as_before = as_before_second_run(optimizer, pending)
+            _native.trace_clear()
+            _native.tape_clear()
+            if as_before and down and self._begin_again(pending, pending["tries"], twice, shorter, down):
                 return "again"
-        alarm["rerun_text"] += written_twice(twice) + not_put_back(lost)
-        if as_before and shorter and (session.second_runs.in_place_only() or not restart.is_possible(session)):
-            return _told_by_the_shorter(session, alarm, shorter)
-        trace_continues(session)
-        return False
-    _native.rewind_forget()
-    passed_over = alarm["rerun_text"]
-    alarm["rerun_by"], alarm["rerun_verified"] = pending["way"], same and not other
-    together = "on all ranks together " if pending["vote"] is not None else ""
-    back = (
-        f"rewound over the step of {pending['over']}, which was undone and taken again, "
-        if pending["over"]
-        else "rewound to where another optimizer stepped last "
-        if pending["way"] == "jump"
-        else "rewound "
-    )
-    alarm["rerun_text"] = (
-        back
-        + together
-        + "and run again in place"
-        + (", what it counts set back" if pending["counts_down"] else "")
-        + (", eagerly instead of compiled" if eager else "")
-        + written_twice(twice)
-    )
-    if not same and not failed_again:
-        alarm["rerun"] = "order-dependent"
-        alarm["rerun_text"] += f"; the step came out finite: {compat.ONLY_COMPILED}"
-        _native.trace_clear()
-        _native.tape_clear()
-        trace_continues(session)
-        return True
-    own = {id(p) for p in optimizer_members.parameters(optimizer)}
-    for p, grad in pending["grads"]:
-        if id(p) not in own:  # of a step that was taken again
-            p.grad = grad
-    incident.apply(alarm, found)
-    if brought:
-        session.told.follow(alarm, earlier)
-    trace_continues(session)
-    alarm["rerun"] = "persistent"
-    alarm["rerun_text"] += (
-        f"; it failed again, but {other}" if other else SAME_BITS if same else "; it failed again, with other bits"
-    )
-    session.second_run.note_recorded(not brought)
-    if brought:
-        _native.tape_clear()  # that step is in the capsule of the other alarm
-        alarm["rerun_text"] += (
-            f"; {brought} is of the step of {earlier['optimizer']} that was skipped, whose alarm "
-            f"at step {earlier['step']} tells of it"
+            if as_before and (tries := _longer_way(optimizer, pending)) is not None:
+                if self._begin_again(pending, tries, twice, shorter):
+                    return "again"
+            alarm["rerun_text"] += written_twice(twice) + not_put_back(lost)
+            if as_before and shorter and (session.second_runs.in_place_only() or not session.restart.is_possible()):
+                return self._told_by_the_shorter(alarm, shorter)
+            trace_continues(session.config)
+            return False
+        _native.rewind_forget()
+        passed_over = alarm["rerun_text"]
+        alarm["rerun_by"], alarm["rerun_verified"] = pending["way"], same and not other
+        together = "on all ranks together " if pending["vote"] is not None else ""
+        back = (
+            f"rewound over the step of {pending['over']}, which was undone and taken again, "
+            if pending["over"]
+            else "rewound to where another optimizer stepped last "
+            if pending["way"] == "jump"
+            else "rewound "
         )
-    if passed_over:
-        alarm["rerun_text"] += f" ({passed_over})"
-    alarm["rerun_text"] += not_put_back(lost)
-    return True
+        alarm["rerun_text"] = (
+            back
+            + together
+            + "and run again in place"
+            + (", what it counts set back" if pending["counts_down"] else "")
+            + (", eagerly instead of compiled" if eager else "")
+            + written_twice(twice)
+        )
+        if not same and not failed_again:
+            alarm["rerun"] = "order-dependent"
+            alarm["rerun_text"] += f"; the step came out finite: {compat.ONLY_COMPILED}"
+            _native.trace_clear()
+            _native.tape_clear()
+            trace_continues(session.config)
+            return True
+        own = {id(p) for p in optimizer_members.parameters(optimizer)}
+        for p, grad in pending["grads"]:
+            if id(p) not in own:  # of a step that was taken again
+                p.grad = grad
+        incident.apply(alarm, found)
+        if brought:
+            session.told.follow(alarm, earlier)
+        trace_continues(session.config)
+        alarm["rerun"] = "persistent"
+        alarm["rerun_text"] += (
+            f"; it failed again, but {other}" if other else SAME_BITS if same else "; it failed again, with other bits"
+        )
+        session.second_run.note_recorded(not brought)
+        if brought:
+            _native.tape_clear()  # that step is in the capsule of the other alarm
+            alarm["rerun_text"] += (
+                f"; {brought} is of the step of {earlier['optimizer']} that was skipped, whose alarm "
+                f"at step {earlier['step']} tells of it"
+            )
+        if passed_over:
+            alarm["rerun_text"] += f" ({passed_over})"
+        alarm["rerun_text"] += not_put_back(lost)
+        return True
 
+    def _begin_again(self, pending, tries, twice, shorter, down=()):
+        """Tries another second run in the place of one that went wrong."""
+        optimizer, alarm, sinks, expected = (pending[key] for key in ("optimizer", "alarm", "sinks", "expected"))
+        step = BadStep(self._session, optimizer, alarm, sinks, expected=expected)
+        if not serves(begin(step, tries, down, pending["losses"]), alarm):
+            return False
+        self._session.second_run.pending.update(twice=twice, shorter=shorter)
+        return True
 
-def _begin_again(session, pending, tries, twice, shorter, down=()):
-    """Tries another second run in the place of one that went wrong."""
-    optimizer, alarm, sinks, expected = (pending[key] for key in ("optimizer", "alarm", "sinks", "expected"))
-    outcome = begin(session, optimizer, alarm, sinks, tries, expected, down=down, losses=pending["losses"])
-    if not serves(outcome, alarm):
-        return False
-    session.second_run.pending.update(twice=twice, shorter=shorter)
-    return True
+    def _told_by_the_shorter(self, alarm, found):
+        """No way goes back further: what the jump found, which has the same bits, is reported."""
+        incident.apply(alarm, found)
+        alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = "persistent", "jump", True
+        alarm["rerun_text"] = (
+            f"rewound to where another optimizer stepped last and run again in place{SAME_BITS} ({alarm['rerun_text']})"
+        )
+        trace_continues(self._session.config)
+        return True
+
+    def abandon(self) -> Pending:
+        """The second run did not come back to `step` (the script raised or ended in it)."""
+        pending = self._session.second_run.take()
+        isolation = pending["isolation"]
+        isolation.drop_recording()
+        twice, *_ = in_any_case(
+            isolation.end,
+            lambda: _native.rewind_end(False),
+            _native.rewind_forget,
+            isolation.put_objects_back,
+            lambda: _put_weights_back(pending),
+            pending["others"].put_back,
+        )
+        twice = pending["twice"] + twice
+        why = "the second run did not come back to this step"
+        if pending["vote"] is not None:
+            pending["vote"].leave(why)
+            why = pending["vote"].parted or why
+        incident.passed_over(pending["alarm"], f"{pending['way']}: {why}" + written_twice(twice))
+        return pending
 
 
 def _longer_way(optimizer, pending):
@@ -180,17 +222,6 @@ def _brought_in(optimizer, pending, found):
     return first.get("name") or "what it read"
 
 
-def _told_by_the_shorter(session, alarm, found):
-    """No way goes back further: what the jump found, which has the same bits, is reported."""
-    incident.apply(alarm, found)
-    alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = "persistent", "jump", True
-    alarm["rerun_text"] = (
-        f"rewound to where another optimizer stepped last and run again in place{SAME_BITS} ({alarm['rerun_text']})"
-    )
-    trace_continues(session)
-    return True
-
-
 def _is_same(found, expected, later):
     """later: the second run may have begun behind the first losses of the window."""
     if later and found["losses"]:
@@ -213,25 +244,3 @@ def _put_weights_back(pending):
         incident.passed_over(
             pending["alarm"], f"{', '.join(damaged[:3])} are as the second run left them: too large to be copied"
         )
-
-
-def abandon(session: Session) -> Pending:
-    """The second run did not come back to `step` (the script raised or ended in it)."""
-    pending = session.second_run.take()
-    isolation = pending["isolation"]
-    isolation.drop_recording()
-    twice, *_ = in_any_case(
-        isolation.end,
-        lambda: _native.rewind_end(False),
-        _native.rewind_forget,
-        isolation.put_objects_back,
-        lambda: _put_weights_back(pending),
-        pending["others"].put_back,
-    )
-    twice = pending["twice"] + twice
-    why = "the second run did not come back to this step"
-    if pending["vote"] is not None:
-        pending["vote"].leave(why)
-        why = pending["vote"].parted or why
-    incident.passed_over(pending["alarm"], f"{pending['way']}: {why}" + written_twice(twice))
-    return pending

@@ -17,7 +17,9 @@ from .way import BadStep, Outcome, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..base.types import Session
+    from collections.abc import Callable
+
+    from ..base.types import Config
 
 LIMIT_MB = 2048  # of what a step reads, where no capsule may be written
 
@@ -36,27 +38,30 @@ def _option(config):
 class TapeLevel:
     """The recording that the options ask for, from the first optimizer to the end of the program."""
 
-    def __init__(self):
+    def __init__(self, config: Config, explains: bool, not_watched: Callable[[str], None]):
+        """explains: this process explains one step of another, and records no other. not_watched: takes what the report
+        is to name as such."""
+        self._config, self._explains, self._not_watched = config, explains, not_watched
         self.is_on = False  # the operators of each step are recorded
 
-    def begin(self, session: Session) -> None:
+    def begin(self) -> None:
         """The program has an optimizer: from here on windows are recorded."""
-        every = _wanted(session.config)
-        if self.is_on or every is None or session.target is not None:
+        every = _wanted(self._config)
+        if self.is_on or every is None or self._explains:
             return
         self.is_on = True
-        _native.set_tape_level((session.config.capsule_max or LIMIT_MB) << 20, every)
+        _native.set_tape_level((self._config.capsule_max or LIMIT_MB) << 20, every)
         _native.tape_window_begins()
 
-    def end(self, session: Session) -> None:
+    def end(self) -> None:
         """Says what was asked for and not recorded."""
-        if _wanted(session.config) is None or session.target is not None:
+        if _wanted(self._config) is None or self._explains:
             return
-        option = _option(session.config)
+        option = _option(self._config)
         if self.is_on and _native.tape_level_lost():
-            session.not_watched(f"operators of steps on a device ({option}): watched as with gate")
+            self._not_watched(f"operators of steps on a device ({option}): watched as with gate")
         elif not self.is_on and _native.counters()["backward_calls"]:
-            session.not_watched(f"operators of steps without an optimizer ({option}): watched as with gate")
+            self._not_watched(f"operators of steps without an optimizer ({option}): watched as with gate")
 
 
 def attempt(step: BadStep) -> Outcome | Refused:
@@ -72,7 +77,7 @@ def attempt(step: BadStep) -> Outcome | Refused:
     if not why and compat.compiled_code_ran():
         why = "compiled code ran, whose kernels are no operators"
     if not why:
-        why = _play(session, optimizer, step.alarm, step.sinks, step.is_dropped)
+        why = _play(step)
     _native.tape_level_rests()  # until the next window begins
     return _give_up(f"tape: {why}") if why else Outcome()
 
@@ -99,10 +104,8 @@ def _explain_by_template(bad):
         capsule.describe(optimizer)
         capsule.name_modules()
         why = _conclude(
-            session,
-            bad.alarm,
+            bad,
             session.analysis.findings(optimizer, bad.sinks),
-            False,
             f"the operators of step {step}, recorded as it ran ({_option(session.config)}), were "
             "issued again on what this "
             f"step began with, without the program's code",
@@ -110,28 +113,28 @@ def _explain_by_template(bad):
     return _give_up(f"tape of step {step}: {why}") if why else Outcome()
 
 
-def _play(session, optimizer, alarm, sinks, lost):
+def _play(step):
     """Why the tape does not tell; "": it does."""
+    session, optimizer = step.session, step.optimizer
     step_start_state.here(_native.tape_generators(), is_past=True)
-    session.capsules.stop(optimizer, sinks=sinks if lost else (), raised=lost)
+    session.capsules.stop(optimizer, sinks=step.sinks if step.is_dropped else (), raised=step.is_dropped)
     return _conclude(
-        session,
-        alarm,
-        session.analysis.findings(optimizer, sinks),
-        lost,
+        step,
+        session.analysis.findings(optimizer, step.sinks),
         f"its operators were recorded as it ran ({_option(session.config)}) and issued again, "
         "without the program's code",
     )
 
 
-def _conclude(session, alarm, found, lost, how):
+def _conclude(step, found, how):
+    session, alarm = step.session, step.alarm
     told = found.pop("tape")
     if told["why_not"]:
         return told["why_not"]
     order_dependent = told["verdict"] == "order-dependent"
     if not (order_dependent and not told["bad_again"]):
         births = found.get("births")
-        if not births and (lost or not session.allowed.tensors):
+        if not births and (step.is_dropped or not session.allowed.tensors):
             return "it does not show where the value was born"
         # What was there as the tape began, or was made by what is not on it, may have been computed in this step all
         # the same.

@@ -46,6 +46,7 @@ class Target:
         # What the program's objects held as the step began, where one that was left out may have left bad values there
         self._ledger: Ledger | None = None
         self.began = time.monotonic()
+        self.session: Session  # from `attach` on
 
     @classmethod
     def from_environment(cls) -> Target | None:
@@ -54,6 +55,10 @@ class Target:
             return None
         with open(path, encoding="utf-8") as f:
             return cls(json.load(f))
+
+    def attach(self, session: Session) -> None:
+        """The session of this process has been made."""
+        self.session = session
 
     def prepare(self) -> None:
         """Before the program begins."""
@@ -66,11 +71,11 @@ class Target:
         """Where whoever waits for this process sees how far it is. None: all ranks run again, and share one."""
         return None if self.order.get("ranks") else os.path.dirname(self.order["result"])
 
-    def arm(self, session: Session) -> None:
+    def arm(self) -> None:
         """From the start for the first step, else when the step before is applied. From a checkpoint on steps count
         again: each is traced, and the first bad one is it."""
         overlay_fs.hold_the_rest()
-        self.limit = session.capsules.limit()
+        self.limit = self.session.capsules.limit()
         if self.order.get("resumed"):
             _native.trace_start()
             _native.set_trace_level(True)
@@ -96,9 +101,9 @@ class Target:
     def _arm_at(self, ordinal):
         _native.arm_at(ordinal, self.order["first"], self.order["step"], self.order["written"])
 
-    def was_made(self, session: Session, ordinal: int) -> None:
+    def was_made(self, ordinal: int) -> None:
         """An optimizer, by the thread that calls."""
-        if self.order["ordinal"] == -1 and session.makers.is_same(ordinal, self.order["made"]):
+        if self.order["ordinal"] == -1 and self.session.makers.is_same(ordinal, self.order["made"]):
             self.order["ordinal"] = ordinal
             self._arm_at(ordinal)
 
@@ -121,11 +126,12 @@ class Target:
             _native.tape_start(self.limit)
             step_start_state.here()
 
-    def hand_begins(self, session: Session, roots: Sequence[Tensor], is_wrapped: bool = False) -> bool:
+    def hand_begins(self, roots: Sequence[Tensor], is_wrapped: bool = False) -> bool:
         """An engine call of a program without an optimizer. True: its end is of interest."""
         wanted = self.order.get("hand")
         if wanted is None:
             return False
+        session = self.session
         call, resumed = _native.hand_calls(), self.order.get("resumed")
         if resumed and all(not isinstance(r, torch.Tensor) or _native.is_finite(r) for r in roots):
             _native.trace_clear()
@@ -147,7 +153,7 @@ class Target:
                 sums == self.order["expected"]["losses"]
                 and _native.checksum(torch.get_rng_state()) == self.order["expected"]["generator"]
             )
-            self._write(session, same, found, bool(sums))
+            self._write(same, found, bool(sums))
         return False
 
     def hand_ended(self) -> None:
@@ -173,22 +179,21 @@ class Target:
             )
         return window["ordinal"] == self.order["ordinal"] and window["step"] - after == self.order["step"]
 
-    def begins(self, session: Session, optimizer: Optimizer, bad: Sink | None) -> Verdict:
+    def begins(self, optimizer: Optimizer, bad: Sink | None) -> Verdict:
         """The first step of that optimizer comes. bad: (kind, name, tensor) of what it begins with that is not finite,
         or None."""
+        session = self.session
         if self.order.get("memory") and self._is_mine(optimizer):
-            self._write(session, False, first_values.unwritten(session, optimizer, self.order), True, in_memory=True)
+            self._write(False, first_values.unwritten(session.analysis, optimizer, self.order), True, in_memory=True)
         if self.order.get("start") and self._is_mine(optimizer):
-            if (found := first_values.compared(session, optimizer, self.order)) is not None:
-                self._write(session, False, found, True, in_memory=True)
+            if (found := first_values.compared(session.analysis, optimizer, self.order)) is not None:
+                self._write(False, found, True, in_memory=True)
             if bad is None or list(bad[:2]) != self.order["start"][:2]:
-                self._write(session, False, {"births": []}, False)  # what it would fail at later is another matter
+                self._write(False, {"births": []}, False)  # what it would fail at later is another matter
         if bad is None:
             return None
         return (
-            self.finish(session, optimizer, [bad])
-            if self._is_mine(optimizer)
-            else self._left_out_before(optimizer) is not None
+            self.finish(optimizer, [bad]) if self._is_mine(optimizer) else self._left_out_before(optimizer) is not None
         )
 
     def _left_out_before(self, optimizer):
@@ -210,7 +215,8 @@ class Target:
         watched = sinks_of.watched_optimizers()
         self._ledger = Ledger(sys._getframe(), [p for o in watched for p in optimizer_members.parameters(o)], watched)
 
-    def on_window(self, session: Session, optimizer: Optimizer, dropped: Sequence[Any]) -> bool | None:
+    def on_window(self, optimizer: Optimizer, dropped: Sequence[Any]) -> bool | None:
+        session = self.session
         if (step := self._left_out_before(optimizer)) is not None:
             _native.consume_losses(optimizer)
             if step[2]:
@@ -225,53 +231,54 @@ class Target:
             return left_out
         if not self._is_mine(optimizer) or self.order["written"]:
             if self._is_mine(optimizer, after=1) and self.order["written"]:
-                self.finish(session, optimizer, [])
+                self.finish(optimizer, [])
             return None
         earlier = (
             nonfinite_state.sinks(optimizer, session.allowed.tensors)
             if self.order["first"] < self.order["step"] or self.order.get("damaged")
             else []
         )
-        self.finish(session, optimizer, earlier or sinks_of.of_optimizer(optimizer))
+        self.finish(optimizer, earlier or sinks_of.of_optimizer(optimizer))
 
-    def on_left_bad(self, session: Session, optimizer: Optimizer) -> None:
+    def on_left_bad(self, optimizer: Optimizer) -> None:
         """A backward has left gradients that are not finite, which the script is going to drop."""
         if self.order.get("dropped") and self._is_mine(optimizer):
-            self.finish(session, optimizer, sinks_of.of_optimizer(optimizer))
+            self.finish(optimizer, sinks_of.of_optimizer(optimizer))
 
-    def on_searched(self, session: Session, optimizer: Optimizer, sinks: Sequence[Sink], before: Any) -> None:
+    def on_searched(self, optimizer: Optimizer, sinks: Sequence[Sink], before: Any) -> None:
         if self._is_mine(optimizer):
-            self.finish(session, optimizer, sinks)
+            self.finish(optimizer, sinks)
 
-    def on_written(self, session: Session, optimizer: Optimizer, sinks: Sequence[Sink]) -> None:
+    def on_written(self, optimizer: Optimizer, sinks: Sequence[Sink]) -> None:
         window = _native.window(optimizer)
         step = window["step"] - 1
         if window["ordinal"] != self.order["ordinal"]:
             return
         if self.order.get("resumed"):
-            self.finish(session, optimizer, sinks, written_at=self.order["step"])
+            self.finish(optimizer, sinks, written_at=self.order["step"])
         if step == self.order["step"] and self.order["written"] or self.order["first"] <= step < self.order["step"]:
-            self.finish(session, optimizer, sinks, written_at=step)
+            self.finish(optimizer, sinks, written_at=step)
 
-    def on_searched_well(self, session: Session, optimizer: Optimizer, window: Window, before: Any) -> None:
+    def on_searched_well(self, optimizer: Optimizer, window: Window, before: Any) -> None:
         """A step that searched along a line came to something finite."""
 
-    def on_scaler_skip(self, session: Session, optimizer: Optimizer, beyond: bool) -> None:
+    def on_scaler_skip(self, optimizer: Optimizer, beyond: bool) -> None:
         """A GradScaler left a step out, `beyond` what it may. Of several in a row each is a window of its own."""
         if not self.order.get("skips") or _native.window(optimizer)["ordinal"] != self.order["ordinal"]:
             return
-        left = self.order["skips"] - session.scaling.skipped[self.order["ordinal"]]
+        left = self.order["skips"] - self.session.scaling.skipped[self.order["ordinal"]]
         if beyond if self.order.get("resumed") else left == 0:
-            self.finish(session, optimizer, sinks_of.of_optimizer(optimizer))
+            self.finish(optimizer, sinks_of.of_optimizer(optimizer))
         _native.trace_clear()
         if left == 1 and self.order.get("capsule"):
-            _native.tape_start(session.capsules.limit())
+            _native.tape_start(self.session.capsules.limit())
 
-    def failed(self, session: Session) -> NoReturn:
+    def failed(self) -> NoReturn:
         """A failure of ours: this process has nothing to tell."""
         os._exit(3)
 
-    def program_ended(self, session: Session, error: BaseException | None) -> NoReturn:
+    def program_ended(self, error: BaseException | None) -> NoReturn:
+        session = self.session
         if not self.finished:
             found = (
                 session.bad_windows.pending()
@@ -279,9 +286,9 @@ class Target:
                 or session.bad_windows.in_frames(error)
             )
             if found is not None:
-                self.finish(session, found[0], found[2], raised=True)
+                self.finish(found[0], found[2], raised=True)
             if session.bad_windows.lost() is not None:
-                self.finish(session, None, [])
+                self.finish(None, [])
             if session.bad_windows.checked() is not None:
                 if looked := sinks_of.looked_at():
                     session.capsules.stop(self._mine(), sinks=[("loss", "loss", loss) for loss in looked], raised=True)
@@ -289,43 +296,42 @@ class Target:
                     self.order["capsule"] = None  # nothing that a replay could come to
                 # Where the first run knew the loss by its exception alone, the optimizer is the one that it named.
                 named = self.order["expected"].get("gradients") is not None
-                self.finish(session, self._mine() if named else None, [], raised=error is not None)
+                self.finish(self._mine() if named else None, [], raised=error is not None)
             if error is None and self.order["first"] < self.order["step"]:
-                self._look_a_last_time(session)
+                self._look_a_last_time()
             if error is not None and frames_at_raise.is_about_values(error):
                 self.order["capsule"] = None  # no tensor is left that a replay could come to
                 session.second_run.note_without_tensor()
-                self.finish(session, self._mine(), [], raised=True)
+                self.finish(self._mine(), [], raised=True)
         os._exit(3)
 
-    def row_dropped(self, session: Session) -> None:
+    def row_dropped(self) -> None:
         """The script has dropped as many steps in a row as --max-skips. Where the first run reported that it ended
         there."""
         waits = _native.waiting_checks()[0]
         if (waits["ordinal"], waits["step"]) == (self.order["ordinal"], self.order["step"]):
-            self.program_ended(session, None)
+            self.program_ended(None)
 
-    def row_raised(self, session: Session, error: BaseException) -> None:
+    def row_raised(self, error: BaseException) -> None:
         """The same of backward passes that raised."""
         optimizer = self._mine()
         if optimizer is not None and _native.window(optimizer)["step"] == self.order["step"]:
-            self.program_ended(session, error)
+            self.program_ended(error)
 
     def _mine(self):
         return next(
             (o for o in sinks_of.watched_optimizers() if _native.window(o)["ordinal"] == self.order["ordinal"]), None
         )
 
-    def _look_a_last_time(self, session):
+    def _look_a_last_time(self) -> None:
         """What was found bad as the program ended may have been written after the last step."""
         for optimizer in sinks_of.watched_optimizers():
-            if self._is_mine(optimizer) and (found := nonfinite_state.sinks(optimizer, session.allowed.tensors)):
+            if self._is_mine(optimizer) and (found := nonfinite_state.sinks(optimizer, self.session.allowed.tensors)):
                 self.at_end = True
-                self.finish(session, optimizer, found)
+                self.finish(optimizer, found)
 
     def finish(
         self,
-        session: Session,
         optimizer: Optimizer | None,
         sinks: Sequence[Sink],
         written_at: int | None = None,
@@ -333,6 +339,7 @@ class Target:
     ) -> NoReturn:
         """Analyses, writes the result and ends this process without running any more of the user's code. raised: by the
         script, before a loss among the sinks came to backward."""
+        session = self.session
         self.finished = True
         overlay_fs.let_go()
         session.capsules.stop(optimizer, parameters=written_at is not None, sinks=sinks, raised=raised)
@@ -353,11 +360,10 @@ class Target:
             found = {"births": []}
         if optimizer is not None:
             checkpoint_origin.tell(found, optimizer)
-        self._write(session, verified and not other, found, bool(found["births"]), written_at, other)
+        self._write(verified and not other, found, bool(found["births"]), written_at, other)
 
     def _write(
         self,
-        session: Session,
         verified: bool,
         found: Findings,
         failed_again: bool,
@@ -396,10 +402,11 @@ class Target:
             verdict, text = "order-dependent", f"{way}; the step came out finite: {compat.ONLY_COMPILED}"
         else:
             verdict, text = "transient", f"{way}; the step came out finite"
-        told = session.report.not_watched[:]
+        not_watched = self.session.report.not_watched
+        told = not_watched[:]
         # Of a step that is looked at again for an advisory alone and has nothing to it, nothing is kept.
         nothing = verdict == "transient" or self.order.get("swallowed") and not found["births"]
-        written = None if nothing else self._write_capsule(session, found, verdict, verified, text)
+        written = None if nothing else self._write_capsule(found, verdict, verified, text)
         temporary = self.order["result"] + ".tmp"
         with open(temporary, "w", encoding="utf-8") as f:
             json.dump(
@@ -412,14 +419,14 @@ class Target:
                     "capsule": written,
                     "found_in": None if self.at_end else "window" if written_at is None else "written",
                     "seconds": time.monotonic() - self.began,
-                    "no_capsule": next((w for w in session.report.not_watched if w not in told), ""),
+                    "no_capsule": next((w for w in not_watched if w not in told), ""),
                 },
                 f,
             )
         os.replace(temporary, self.order["result"])
         os._exit(0)
 
-    def _write_capsule(self, session, found, verdict, verified, text):
+    def _write_capsule(self, found, verdict, verified, text):
         folder = self.order.get("capsule")
         if not folder or not os.path.isdir(os.path.dirname(folder)):
             _native.tape_clear()
@@ -434,4 +441,4 @@ class Target:
             "rerun_text": text,
         }
         incident.apply(alarm, found)
-        return session.capsules.write(alarm, folder)
+        return self.session.capsules.write(alarm, folder)

@@ -13,9 +13,10 @@ from .way import BadStep, Outcome, Refused, Way, climb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-    from ..base.types import Alarm, Session, Verdict
+    from ..base.types import Alarm, Verdict
 
 RUN = ("rerun", "rerun_by", "rerun_text", "rerun_verified")
 FOUND = ("births", "cause", "fix", "path")
@@ -24,15 +25,15 @@ HOW = "every op was recorded as the step ran (--level trace)"
 FOR_TAPE = Way("call", call_again.attempt), Way("rewind", rewind.attempt)
 
 
-def is_possible(session: Session, where: str) -> bool:
+def is_possible(level: str, where: str) -> bool:
     """Is there a trace of steps, from while they ran the first time? where the bad value is: of those that came up
     before the step, it tells nothing."""
-    return (session.config.level == "trace" or _native.has_traced_first_step()) and where not in ("earlier", "start")
+    return (level == "trace" or _native.has_traced_first_step()) and where not in ("earlier", "start")
 
 
 def attempt(step: BadStep) -> Outcome | Refused:
     """The way for a step that was traced. Where its tape is wanted too, it runs again for that."""
-    if not is_possible(step.session, step.where) or not _explain(step):
+    if not is_possible(step.session.config.level, step.where) or not _explain(step):
         return Refused()
     if step.is_dropped:
         return Outcome()
@@ -67,7 +68,9 @@ def _explain(step):
 class Traced:
     """An alarm that its trace has explained, while its step runs again for the tape."""
 
-    def __init__(self):
+    def __init__(self, not_watched: Callable[[str], None]):
+        """not_watched: takes what the report is to name as such."""
+        self._not_watched = not_watched
         self._alarm: Any = None  # it, and a copy of what it was before that second run
 
     def begin(self, step: BadStep) -> bool:
@@ -85,17 +88,17 @@ class Traced:
         outcome = climb(FOR_TAPE, step)
         if outcome is not None and outcome.runs_again:
             return True
-        self.ended(session, alarm, outcome is not None)
+        self.ended(alarm, outcome is not None)
         return False
 
-    def ended(self, session: Session, alarm: Alarm, verdict: Verdict) -> Verdict:
+    def ended(self, alarm: Alarm, verdict: Verdict) -> Verdict:
         """verdict: of the second run. True: the alarm is explained, by that or by its trace."""
         (traced, before), self._alarm = self._alarm or (None, None), None
         if traced is not alarm:
             return verdict
         if not verdict:
             why = alarm["rerun_text"] or "no way"
-            session.not_watched(f"a capsule of step {alarm['step']} (--level trace): it was not run again ({why})")
+            self._not_watched(f"a capsule of step {alarm['step']} (--level trace): it was not run again ({why})")
             alarm.update({key: before[key] for key in (*RUN, *FOUND)})  # type: ignore[index]  # as `traced` is
             return True
         if not alarm["births"]:

@@ -15,7 +15,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import dataloader
 
 from .. import _native
-from ..alarms import nonfinite_weights
 from ..effects import fork_dry_run
 from ..errors import NonFiniteError
 from ..program import optimizer_members, ranks
@@ -229,7 +228,7 @@ class Inside:
         """All that was asked for has been seen. The recorder writes its report as the process ends."""
         self.write()
         try:
-            nonfinite_weights.at_end(native_callbacks.session)  # as where the program ends by itself
+            native_callbacks.session.damaged.at_end()  # as where the program ends by itself
         except NonFiniteError:
             pass
         os._exit(0)

@@ -1,1 +1,2 @@
-"""The watched run: hooks put in place, and one session that decides what each rare event is and what is done about it."""
+"""The watched run: hooks put in place, and one session that decides what each rare event is and what is done about
+it."""

@@ -163,7 +163,7 @@ class _Searching:
             window = _native.window(optimizer) if self.session.target is not None else None
             _native.commit(optimizer, False)
             if window is not None:
-                self.session.target.on_searched_well(self.session, optimizer, window, self.before)
+                self.session.target.on_searched_well(optimizer, window, self.before)
             return
         names = optimizer_members.names(optimizer)
         sinks = [
@@ -180,7 +180,7 @@ class _Searching:
         ]
         session = self.session
         if session.target is not None:
-            session.target.on_searched(session, optimizer, sinks, self.before)
+            session.target.on_searched(optimizer, sinks, self.before)
         kind, name = ("loss", "loss") if loss_bad else next((k, n) for k, n, _ in sinks if k == "parameter")
         alarm = session.new_alarm(optimizer, kind, name)
         alarm["text"] = (

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from .. import _native
-from ..alarms import nonfinite_weights, script_handled
+from ..alarms import nonfinite_weights
 from ..errors import NonFiniteError
 from ..program import batch_source, ranks, step_wrapper
 from ..report import growth, incident, one_line
-from ..rerun import alarm_correlation, ladder, rank_vote, restart, rewound, traced
+from ..rerun import ladder, rank_vote, traced
 from ..rerun.way import BadStep, climb
 from . import program_exit, settled
 
@@ -38,14 +38,14 @@ def act(
     session.acting.begin(alarm, where == "written", undone)
     session.part(program_exit.begin, session, alarm)
     session.part(session.told.note_bad, sinks)
-    is_traced = traced.is_possible(session, where)
+    is_traced = traced.is_possible(session.config.level, where)
     vote = (
-        session.part(rank_vote.vote_on, session, optimizer, alarm)
+        session.part(session.ballot.vote_on, optimizer, alarm)
         if rerun_wanted and where == "window" and session.config.level == "gate"
         else None
     )
     kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
-    if rerun_wanted and session.part(alarm_correlation.runs_again, session, alarm, kind, where, is_traced, vote):
+    if rerun_wanted and session.part(session.told.runs_again, alarm, kind, where, is_traced, vote):
         found_at = alarm["step"]
         step = BadStep(session, optimizer, alarm, sinks, where, undone, loss, vote)
         outcome = session.part(climb, ladder.ALL, step, session.part)
@@ -66,15 +66,15 @@ def second_run_ended(session: Session, optimizer: Optimizer) -> Verdict:
     alarm = session.second_run.take()
     session.second_run.join(alarm["vote"])
     session.acting.begin(alarm["alarm"])
-    verdict = session.part(rewound.end, session, optimizer, alarm)
+    verdict = session.part(session.rewound.end, optimizer, alarm)
     _native.consume_losses(optimizer)
     if verdict == "again":
         return verdict
     if "advisory" in alarm["alarm"]:
-        script_handled.end(session, alarm["alarm"], verdict, alarm["optimizer"])
+        session.dropping.end(alarm["alarm"], verdict, alarm["optimizer"])
         return None if alarm["optimizer"] is optimizer else session.on_window(optimizer)
-    if not session.traced.ended(session, alarm["alarm"], verdict):
-        session.part(restart.run, session, alarm["alarm"], alarm["expected"])
+    if not session.traced.ended(alarm["alarm"], verdict):
+        session.part(session.restart.run, alarm["alarm"], alarm["expected"])
     if (own := alarm["optimizer"]) is optimizer:
         return conclude(session, own, alarm["alarm"])
     alarm["alarm"]["rerun_text"] += (
@@ -97,8 +97,8 @@ def conclude(
     was taken; undone: what it wrote has been put back; lost: the program is not at that step any more."""
     ordinal = alarm.get("optimizer_ordinal", 0)
     session.acting.begin(alarm, written, undone)
-    session.part(nonfinite_weights.applied_before, session, optimizer, alarm)
-    session.part(session.unwritten.tell, session, optimizer, alarm)
+    session.part(session.damaged.applied_before, optimizer, alarm)
+    session.part(session.unwritten.tell, optimizer, alarm)
     session.part(growth.tell_weights, session.started_with, optimizer, alarm)
     if session.saved:
         alarm["saved"] = dict(session.saved)
@@ -127,9 +127,7 @@ def conclude(
     if session.second_run.vote is not None and session.second_run.vote.parted:
         action = "stop"
     elif not written or undone:
-        action = ranks.may_do_alone(
-            action, alarm, lambda: rank_vote.all_see(session, optimizer, ordinal, alarm, undone)
-        )
+        action = ranks.may_do_alone(action, alarm, lambda: session.ballot.all_see(optimizer, ordinal, alarm, undone))
     skipped = (
         "the step was undone" if undone else "reported, the step is applied" if written else "the step was skipped"
     )

@@ -12,7 +12,7 @@ from ..base.plain_json import number
 from ..errors import NonFiniteError
 from ..program import anomaly, frames_at_raise, optimizer_members, ranks, sinks as sinks_of
 from ..report import incident, one_line
-from ..rerun import ladder, restart
+from ..rerun import ladder
 from ..rerun.way import BadStep, climb
 from . import program_exit
 
@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base.types import Alarm, Optimizer, Session, Sink, Window
+    from ..base.types import Alarm, Fingerprint, Optimizer, Session, Sink, Window
 
 SCALER_ROW = 20  # steps that a search for a loss scale may take: src/decide/scaler.h
 FALLS = 0.75  # a scale that comes down does so to a half, a fourth or a tenth
@@ -39,7 +39,7 @@ class Drops:
         if session.second_run.pending is not None:
             return
         if session.target is not None:
-            session.target.on_left_bad(session, optimizer)
+            session.target.on_left_bad(optimizer)
             return
         window = _native.window(optimizer)
         self.begun[window["ordinal"]] = window["step"], incident.fingerprint(optimizer)
@@ -69,16 +69,17 @@ class Drops:
         if session.second_run.pending is not None or not _native.waiting_checks():
             return None
         if session.target is not None:
-            session.target.row_dropped(session)
+            session.target.row_dropped()
             return None
-        script_handled.tell_checked(session, _native.dropped_checks())
-        alarm = script_handled.row_alarm(session, count)
+        session.dropping.tell_checked(_native.dropped_checks())
+        alarm = session.dropping.row_alarm(count)
         program_exit.begin(session, alarm)
         return self._decide(None, alarm)
 
     def raised(self, error: BaseException) -> None:
         """A backward pass has raised. Where that is about a value that is not finite, and the script has caught as many
         in a row as --max-skips, it is an alarm. May raise NonFiniteError."""
+        self.session.dropping.backward_raised(error)
         session, applied = self.session, _native.counters()["steps"]
         if session.second_run.pending is not None:
             return
@@ -91,7 +92,7 @@ class Drops:
         if count != max(1, session.config.max_skips):
             return
         if session.target is not None:
-            session.target.row_raised(session, error)
+            session.target.row_raised(error)
             return
         alarm = program_exit.of_exception(
             session,
@@ -130,11 +131,11 @@ class Drops:
         program_exit.begin(session, alarm)
         return alarm
 
-    def _explain(self, optimizer, alarm, sinks, expected):
+    def _explain(self, optimizer: Optimizer, alarm: Alarm, sinks: Sequence[Sink], expected: Fingerprint | None) -> None:
         session = self.session
         if ranks.several():
-            restart.run(
-                session, alarm, expected or incident.fingerprint(optimizer), "dropped"
+            session.restart.run(
+                alarm, expected or incident.fingerprint(optimizer), "dropped"
             )  # of all ranks, once they have ended
         elif not session.second_runs.take(
             alarm["sink"]["kind"],
@@ -164,6 +165,18 @@ class Drops:
             raise NonFiniteError(one_line.message(session.report, alarm), report=alarm)
         return True
 
+    def at_end(self, told: bool) -> None:
+        """Counts what is dropped and no step told of; then, as what ended the program, what the last backward has
+        left."""
+        session = self.session
+        session.report.unapplied = _native.unapplied()
+        for _, _, step, _, untold, is_norm, _ in _native.open_drops():
+            session.dropping.tell(step, script_handled.NORM if is_norm else script_handled.GRADIENTS, untold)
+            told = told or untold > 0
+        if (alarm := session.dropping.at_end(told)) is not None:
+            session.report.add_alarm(alarm)
+            session.teller.tell(alarm)
+
 
 def _is_search(window, row):
     """A scale is looked for: finite losses, gradients that overflow, a scale that is large enough to come down. Of a
@@ -177,31 +190,3 @@ def _is_search(window, row):
     values = [abs(float(loss["value"])) for loss in window["losses"] if loss["owned"]][-row:]
     falls = sum(later < FALLS * earlier for earlier, later in itertools.pairwise(values))
     return len(values) > 2 and falls >= 0.8 * (len(values) - 1)
-
-
-def begins(session: Session, optimizer: Optimizer) -> None:
-    session.drops.begins(optimizer)
-
-
-def grown(session: Session, optimizer: Optimizer) -> bool | None:
-    return session.drops.grown(optimizer)
-
-
-def asked(session: Session, count: int) -> bool | None:
-    return session.drops.asked(count)
-
-
-def raised(session: Session, error: BaseException) -> None:
-    script_handled.backward_raised(session, error)
-    session.drops.raised(error)
-
-
-def at_end(session: Session, told: bool) -> None:
-    """Counts what is dropped and no step told of; then, as what ended the program, what the last backward has left."""
-    session.report.unapplied = _native.unapplied()
-    for _, _, step, _, untold, is_norm, _ in _native.open_drops():
-        script_handled.tell(session, step, script_handled.NORM if is_norm else script_handled.GRADIENTS, untold)
-        told = told or untold > 0
-    if (alarm := script_handled.at_end(session, told)) is not None:
-        session.report.add_alarm(alarm)
-        session.teller.tell(alarm)

@@ -15,7 +15,6 @@ from ..base.plain_json import number
 from ..errors import NonFiniteError
 from ..program import optimizer_members
 from ..report import incident, one_line
-from ..rerun import restart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,10 +112,10 @@ def _decide(session, alarm, bad, action, reported):
 
 def _explain(session, alarm, bad):
     if bad.explained is not None:
-        if not bad.explained.apply(session, alarm):
-            restart.run(session, alarm, bad.expected, hand=bad.step)
+        if not session.hand.in_place.apply(bad.explained, alarm):
+            session.restart.run(alarm, bad.expected, hand=bad.step)
     elif session.second_runs.take("loss", False, False, False):
-        restart.run(session, alarm, bad.expected, hand=bad.step)
+        session.restart.run(alarm, bad.expected, hand=bad.step)
 
 
 def _end(session, alarm, action, reported):
@@ -192,7 +191,7 @@ class Functional:
             alarm["advisory"] = "functional"
             explains = self.session.config.on_alarm != "raise" and not self.session.report.alarms
             if self.session.report.seconds() < LONG_RUN and explains:
-                restart.run(self.session, alarm, self.first.expected, hand=self.first.step)
+                self.session.restart.run(alarm, self.first.expected, hand=self.first.step)
             text = (
                 f"{self.count} losses that torch.func took gradients of, from this step on, are"
                 if self.count > 1

@@ -15,7 +15,7 @@ from ..effects.object_snapshot import Ledger
 from ..errors import NonFiniteError
 from ..program import optimizer_members, signals
 from ..report import incident, one_line
-from ..rerun import restart, rewind_manual as again
+from ..rerun import rewind_manual as again
 from ..rerun.isolation import IsolatedRun
 from . import functional, functional_updates
 
@@ -94,6 +94,7 @@ class ByHand:
         self.functional = functional.Functional(session)
         self.rebound = functional_updates.Rebound(session, NAME)
         self.closure: Any = None  # of the finitude.step under way
+        self.in_place = again.InPlace(session)
         self.is_kept = False  # where each call of the engine returns is noted
         self.again: Any = None  # the window of the bad step runs a second time
         self.on_tape: Any = None  # what is known of the step that the tape in hand is of
@@ -105,7 +106,7 @@ class ByHand:
         """An outermost engine call begins. True: its end is of interest."""
         if functional.is_wrapped(roots):
             if self.second is None and self.session.target is not None:
-                return self.session.target.hand_begins(self.session, functional.plain_all(roots), is_wrapped=True)
+                return self.session.target.hand_begins(functional.plain_all(roots), is_wrapped=True)
             if self.second is None:
                 _native.first_step_over()
                 self.functional.begin(roots, inputs)
@@ -114,7 +115,7 @@ class ByHand:
             self.second.append(self.explained(roots))
             return False
         if self.session.target is not None:
-            self.session.target.hand_begins(self.session, roots)
+            self.session.target.hand_begins(roots)
             return False
         if self.again is not None:
             pending, self.again = self.again, None
@@ -138,8 +139,8 @@ class ByHand:
             self.marks = [_Mark(leaf, False) for leaf in leaves]
             _native.watch_writes(leaves)
         if step == 0:
-            self.is_kept = again.first(self.session, roots, leaves)
-        traced = again.of_first(self.session, roots) if self.is_kept else None
+            self.is_kept = self.in_place.first(roots, leaves)
+        traced = self.in_place.of_first(roots) if self.is_kept else None
         if not bad or not leaves:
             return False
         self.bad = _Bad(step, roots, leaves, to_leaves)
@@ -184,7 +185,7 @@ class ByHand:
     def end(self, result: tuple[Any, ...] | None) -> tuple[Tensor | None, ...] | None:
         """That call returned: gradients of zero for a step that is to be left out."""
         if self.session.target is not None:
-            self.session.target.hand_ended()  # type: ignore[union-attr]  # no injection gets here
+            self.session.target.hand_ended()
             return None
         if self.bad.to_leaves:
             for mark in self.bad.marks:
@@ -282,12 +283,12 @@ class ByHand:
         signals.hold(signals.GIVES_WAY)
         runs = session.second_runs
         if one.explained is not None:
-            if not session.part(one.explained.apply, session, alarm):
-                session.part(restart.run, session, alarm, one.expected, hand=one.step)
+            if not session.part(self.in_place.apply, one.explained, alarm):
+                session.part(session.restart.run, alarm, one.expected, hand=one.step)
         elif (runs.take("loss", False, False, False) or (self.closure and runs.take_in_place())) and not (
             self.closure and one is bad and session.part(self._call_again, alarm, bad)
         ):
-            session.part(restart.run, session, alarm, one.expected, hand=one.step)
+            session.part(session.restart.run, alarm, one.expected, hand=one.step)
         alarm.pop("optimizer_ordinal", None)
         alarm["action"] = {
             "warn": "reported, the step is applied",
@@ -349,7 +350,7 @@ class ByHand:
         for mark in bad.marks:
             mark.put_back()
         _native.hand_restore()
-        isolation.record(self.session)
+        isolation.record(self.session.capsules)
         self.second, failed = [], None
         try:
             self.closure()

@@ -12,7 +12,6 @@ import os
 import torch
 
 from .. import _native
-from ..alarms import initial_state, script_handled
 from ..base import secrets
 from ..base.plain_json import safe
 from ..base.say import say
@@ -95,11 +94,11 @@ def decide(
         return None
     _add(alarm, "rerun_text", why)
     if "advisory" in alarm:
-        session.part(script_handled.end, session, alarm, False)
+        session.part(session.dropping.end, alarm, False)
         return None
     verdict = _carry_out(session, optimizer, acting, raises)
     if name == "first_seen":
-        session.part(initial_state.decided, session, optimizer, verdict)
+        session.part(session.initial_state.decided, optimizer, verdict)
     return verdict
 
 

@@ -4,11 +4,10 @@ one that was still being explained."""
 from __future__ import annotations
 
 from .. import _native
-from ..alarms import deferred_verdict, nonfinite_weights, script_handled
 from ..errors import NonFiniteError
 from ..report import incident, one_line
 from ..report.document import INNER
-from ..rerun import call_again, ladder, rank_vote, restart, rewound
+from ..rerun import ladder
 from ..rerun.way import BadStep, climb
 from . import manual_updates, refused
 
@@ -49,7 +48,7 @@ class Ending:
 def program_raised(session: Session, error: BaseException | None) -> None:
     """The script ended by an exception: a bad loss that it found itself is an alarm with its own exit code kept."""
     if session.target is not None:
-        session.target.program_ended(session, error)
+        session.target.program_ended(error)
         return
     session.ending.hurry(isinstance(error, KeyboardInterrupt))
     if unexplained(session, f"{type(error).__name__} ended the program"):
@@ -64,7 +63,7 @@ def program_raised(session: Session, error: BaseException | None) -> None:
 def of_exception(session: Session, error: BaseException | None, words: str, action: str) -> Alarm | None:
     """The alarm of a bad value that the exception is about, explained as far as it can be; None where nothing says that
     it is about one. words, action: what is said of it."""
-    explained = call_again.explained(session, error)
+    explained = session.call_again.explained(error)
     found = explained or session.bad_windows.behind(error) or refused.found(session, error)
     if found is None:
         return None
@@ -87,8 +86,8 @@ def of_exception(session: Session, error: BaseException | None, words: str, acti
         refused.unproven(session, alarm, error, unproven)
         return None
     if optimizer is not None:
-        nonfinite_weights.applied_before(session, optimizer, alarm)
-        nonfinite_weights.left_behind(session, optimizer, alarm)
+        session.damaged.applied_before(optimizer, alarm)
+        session.damaged.left_behind(optimizer, alarm)
     if session.second_run.take_recorded() and session.capsules.wanted():
         alarm["capsule"] = session.capsules.write(alarm)
     _native.consume_losses(optimizer)
@@ -98,15 +97,15 @@ def of_exception(session: Session, error: BaseException | None, words: str, acti
 def second_run_lost(session: Session) -> NonFiniteError | None:
     """The program ended inside a second run: the next way explains the alarm, which is what ends the program. None: it
     was of a step that the script itself had left out, and ends nothing."""
-    pending = rewound.abandon(session)
+    pending = session.rewound.abandon()
     alarm = pending["alarm"]
     if "advisory" in alarm:
-        script_handled.end(session, alarm, False)
+        session.dropping.end(alarm, False)
         return None
-    restart.run(session, alarm, pending["expected"])
+    session.restart.run(alarm, pending["expected"])
     alarm["action"] = "stopped"
     _tell(session, alarm)
-    rank_vote.has_told(session, pending["vote"])
+    session.ballot.has_told(pending["vote"])
     return NonFiniteError(one_line.message(session.report, alarm), report=alarm)
 
 
@@ -122,12 +121,12 @@ def unexplained(session: Session, why: str) -> bool:
     session.hand.lost()
     alarm = session.report.unexplained
     if session.second_run.pending is not None:
-        alarm = rewound.abandon(session)["alarm"]
+        alarm = session.rewound.abandon()["alarm"]
     if alarm is None:
         return False
     incident.passed_over(alarm, f"{why} while the step was being explained")
     if "advisory" in alarm:
-        script_handled.end(session, alarm, False)
+        session.dropping.end(alarm, False)
         session.report.unexplained = None
         return False
     alarm.setdefault("action", "stopped")
@@ -144,8 +143,8 @@ def close(session: Session) -> None:
 
 def finish(session: Session) -> None:
     """The program has ended, and nothing is being explained any more."""
-    deferred_verdict.finish(session)
-    session.told.rest.explain(session)
+    session.deferred.finish()
+    session.told.rest.explain()
 
 
 def _tell(session, alarm):

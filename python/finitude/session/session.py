@@ -15,7 +15,6 @@ from ..alarms import (
     script_handled,
     unwritten_memory as by_memory,
 )
-from ..base import HOME
 from ..base.say import say
 from ..capsules import capsule
 from ..effects import fork_dry_run, notebook_cells
@@ -33,8 +32,10 @@ from ..program import (
 )
 from ..report import incident, kept_step, unwatched
 from ..report.document import Report
-from ..rerun import budgets, call_again, first_step, tape, traced
+from ..rerun import budgets, call_again, first_step, rank_vote, tape, traced
 from ..rerun.alarm_correlation import Told
+from ..rerun.restart import Restart
+from ..rerun.rewound import Rewound
 from ..rerun.under_way import SecondRun
 from . import allowed, decision, dropped_rows, failures, manual_updates, minimal, program_exit, windows
 from .console import Teller
@@ -72,7 +73,7 @@ class Session:
         self.decided = []  # [optimizer's number, step, what was raised or ""] of steps that were left out
         self.target, self.start, self.member = target, start, is_member
         self.holds = Holds()
-        self.told, self.unwritten = Told(), by_memory.Unwritten()
+        self.told, self.unwritten = Told(self), by_memory.Unwritten(self)
         self.makers = optimizer_threads.Makers()
         self.units = Units(self)
         self.hand = manual_updates.ByHand(self)  # of a program without an optimizer
@@ -80,8 +81,10 @@ class Session:
         self.second_runs = _native.SecondRuns(config.on_alarm)
         self.scaling = grad_scaler.Scaling()
         self.second_run = SecondRun()
-        self.traced = traced.Traced()
-        self.tape_level = tape.TapeLevel()
+        self.call_again, self.rewound, self.restart = call_again.CallAgain(self), Rewound(self), Restart(self)
+        self.ballot = rank_vote.Ballot(self)
+        self.traced = traced.Traced(self.not_watched)
+        self.tape_level = tape.TapeLevel(config, target is not None, self.not_watched)
         self.allowed, self.saved = allowed.Allowed(), {}
         self.started_with: StartMagnitudes = {}
         self.generators = []  # the program's own, part of every snapshot
@@ -105,20 +108,23 @@ class Session:
             first_step.FirstStep(self),
             dropped_rows.Drops(self),
         )
-        self.dropping = script_handled.Dropping()
-        self.damaged = nonfinite_weights.Damaged()
+        self.scaler_skips = scaler_skips.ScalerSkips(self)
+        self.dropping = script_handled.Dropping(self)
+        self.damaged = nonfinite_weights.Damaged(self)
         self.ring_open = False
         self.pid = os.getpid()
         budgets.set_budgets(config, target is not None)
         incident.load_rules(config)
         _native.set_device_policy(config.on_alarm)
         kept_step.begin(config.level, is_second_process=target is not None)
-        self.device_library = deferred_verdict.open_library(HOME)
+        self.initial_state = initial_state.InitialState(self)
+        self.deferred = deferred_verdict.Deferred(self)
         self.ending = program_exit.Ending()
         self.done = self.written = False
+        if target is not None:
+            target.attach(self)
 
-    on_kept, on_left_bad = staticmethod(kept_step.name), script_handled.backward_ended
-    on_bad_backward, on_dropped, on_asked_row = dropped_rows.begins, dropped_rows.grown, dropped_rows.asked
+    on_kept = staticmethod(kept_step.name)
 
     # -- what the engine tells ------------------------------------------------------------------
 
@@ -128,8 +134,8 @@ class Session:
 
     def _register(self, optimizer):
         step_wrapper.register(optimizer)
-        deferred_verdict.register(self, optimizer)
-        self.tape_level.begin(self)
+        self.deferred.register(optimizer)
+        self.tape_level.begin()
         from . import install
 
         install.watch_numpy()
@@ -140,7 +146,7 @@ class Session:
         self.units.watch_buffers(found)
         ordinal = _native.window(optimizer)["ordinal"]
         if self.makers.note(ordinal) and self.target is not None:
-            self.target.was_made(self, ordinal)
+            self.target.was_made(ordinal)
 
     def _open_ring(self):
         """The ring of steps, in the directory of the run: it tells the end of a run that was killed."""
@@ -163,13 +169,13 @@ class Session:
         self._register(optimizer)  # again: groups may have been added since it was made
         self.on_kept(optimizer)
         if self.target is not None:
-            return self.target.begins(self, optimizer, bad)
+            return self.target.begins(optimizer, bad)
         if not bad:
             return None
         kind, name, tensor = bad
-        alarm = initial_state.alarm(self, optimizer, kind, name, tensor)
+        alarm = self.initial_state.alarm(optimizer, kind, name, tensor)
         _native.consume_losses(optimizer)
-        return initial_state.decided(self, optimizer, self.act(optimizer, alarm, [(kind, name, tensor)], where="start"))
+        return self.initial_state.decided(optimizer, self.act(optimizer, alarm, [(kind, name, tensor)], where="start"))
 
     def on_stream_met(self, _: Any) -> None:
         """A generator stands in a name of the user's frames that did not before."""
@@ -179,33 +185,14 @@ class Session:
         self.generators = rng_generators.watch(self.generators, optimizer)
 
     def on_backward(self, roots):
-        if not script_handled.backward_begins(self):
+        if not self.dropping.backward_begins():
             self.holds.backward_begins(roots, self.told.known)
 
     def on_hand_begin(self, roots, inputs, to_leaves):
         """An engine call of a program that has no optimizer."""
         return self.hand.begin(roots, inputs or (), to_leaves)
 
-    def on_hand_end(self, result):
-        return self.hand.end(result)
-
-    def on_scaler_skip(self, optimizer: Optimizer) -> None:
-        call_again.leave_at(self, optimizer)
-        scaler_skips.skipped_once(self, optimizer)
-
-    def on_scaler_step(self, optimizer, scaler, skipped):
-        """GradScaler.step with a bad unscaled loss, which alarms at once (True: leave the call out), or that
-        skipped."""
-        call_again.leave_at(self, optimizer)
-        return scaler_skips.on_step(self, optimizer, scaler, skipped)
-
-    leave_out, on_late = (
-        staticmethod(step_wrapper.leave_out),
-        deferred_verdict.told,
-    )  # late: of an earlier step, that nobody waited for
-
-    def on_armed(self, optimizer: Optimizer) -> None:
-        self.target.on_armed(optimizer)  # type: ignore[union-attr]  # nothing is armed without one
+    leave_out = staticmethod(step_wrapper.leave_out)
 
     def on_searched(self, search: Any) -> None:
         """A step that searched along a line is over."""
@@ -216,8 +203,7 @@ class Session:
 
         return closures.wrap(self, optimizer, args, kwargs)
 
-    on_unit_raised, on_backward_raised = call_again.raised, dropped_rows.raised
-    on_window, on_written = windows.judge, nonfinite_weights.just_written
+    on_window = windows.judge
 
     # -- what is done about it ------------------------------------------------------------------
 
@@ -307,11 +293,11 @@ class Session:
         self.part(self.holds.release)
         self.part(self.ending.call_all, self)
         if self.target is not None:
-            self.target.program_ended(self, None)
+            self.target.program_ended(None)
             return
         self.part(program_exit.finish, self)
-        self.part(self.tape_level.end, self)
-        self.part(lambda: dropped_rows.at_end(self, self.hand.finish()))
+        self.part(self.tape_level.end)
+        self.part(lambda: self.drops.at_end(self.hand.finish()))
         self.part(unwatched.at_end, self.report, self.allowed.parts)
         if self.config.level == "trace" and self.report.trace_ops is None:
             self.report.trace_ops = self.part(kept_step.ops, self.report)

@@ -15,6 +15,7 @@ import weakref
 import torch
 
 from .. import _native
+from ..errors import Reached
 from . import native_callbacks
 
 TYPE_CHECKING = False
@@ -166,6 +167,12 @@ class Units:
     def of_step(self) -> Sequence[Any]:
         """The calls that the open window, or its second run, consists of."""
         return self.log if self.again is not None or self.window == _native.windows_closed() else ()
+
+    def leave_at(self, optimizer: Optimizer) -> None:
+        """Where an optimizer steps while units are called again: back to where they were called from."""
+        if self.again is not None:
+            self.again_at = optimizer
+            raise Reached()
 
     def give_up(self) -> None:
         """A second run has ended in its middle."""

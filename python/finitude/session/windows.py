@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from .. import _native
-from ..alarms import initial_state, nonfinite_weights, script_handled
+from ..alarms import script_handled
 from ..base.plain_json import number
 from ..program import batch_source, nonfinite_state, optimizer_members, sinks as sinks_of
 from ..program.tensor_stats import count_text
 from ..report import clipped_away, growth
-from ..rerun import call_again, rewind
+from ..rerun import rewind
 from . import decision
 
 TYPE_CHECKING = False
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 def judge(session: Session, optimizer: Optimizer) -> Verdict:
     """Something in the window before `step` is not finite. True: veto. None: apply. May raise NonFiniteError."""
-    call_again.leave_at(session, optimizer)
+    session.units.leave_at(optimizer)
     checked = _native.dropped_checks()
     if session.target is not None:
-        return session.target.on_window(session, optimizer, checked)
+        return session.target.on_window(optimizer, checked)
     if session.second_run.pending is not None:
         passed = rewind.passes(session.second_run.pending, optimizer)
         if passed == "left out":
@@ -29,14 +29,14 @@ def judge(session: Session, optimizer: Optimizer) -> Verdict:
         return {"applied": None, "left out": True}[passed] if passed else decision.second_run_ended(session, optimizer)
     session.part(session.draws.note)
     window = _native.window(optimizer)
-    if (told := initial_state.told(optimizer, window["step"])) is not None:
+    if (told := session.initial_state.told(optimizer, window["step"])) is not None:
         return told[0]
     verdict = _native.window_verdict(optimizer, False)
-    session.part(script_handled.tell_checked, session, checked)
-    session.part(script_handled.tell_norms, session, optimizer, window["step"])
+    session.part(session.dropping.tell_checked, checked)
+    session.part(session.dropping.tell_norms, optimizer, window["step"])
     if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in session.damaged:
         if found := nonfinite_state.sinks(optimizer, session.allowed.tensors):
-            return nonfinite_weights.found_late(session, optimizer, window, found)
+            return session.damaged.found_late(optimizer, window, found)
     if verdict["norm_overflow"]:
         clipped_away.tell(session.report, optimizer, window["step"], window)
     if verdict["kind"] != "alarm" and _native.buffers_turned_nan():
@@ -46,15 +46,11 @@ def judge(session: Session, optimizer: Optimizer) -> Verdict:
             return session.act(optimizer, alarm, found)
     if verdict["kind"] == "nothing":
         if window["vanished"]:
-            nonfinite_weights.look_for_swallowed(session, optimizer, window)
-        return (
-            "again"
-            if checked and not window["on_device"] and script_handled.begin(session, optimizer, window)
-            else None
-        )
+            session.damaged.look_for_swallowed(optimizer, window)
+        return "again" if checked and not window["on_device"] and session.dropping.begin(optimizer, window) else None
     if verdict["kind"] == "handled-by-script":
-        script_handled.tell(session, window["step"], script_handled.GRADIENTS, verdict["times"])
-        if not window["on_device"] and script_handled.begin(session, optimizer, window):
+        session.dropping.tell(window["step"], script_handled.GRADIENTS, verdict["times"])
+        if not window["on_device"] and session.dropping.begin(optimizer, window):
             return "again"
         _native.consume_losses(optimizer)
         return None
