@@ -1,5 +1,4 @@
-// How a step on a device is decided: which way it can be left out, the optimizer's flag, and the verdict that comes
-// later.
+// How a step on a device is decided: how it can be vetoed, the optimizer's flag, and the verdict that arrives later.
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -119,8 +118,8 @@ std::uint32_t devices_in_use(const DeviceGate& gate) {
                                                   [](const DeviceGate::Part& p) { return !p.tensors.empty(); }));
 }
 
-// Lets the device get there while other threads of the program run: a data loader's, which pins memory, has work to do
-// meanwhile.
+// Waits without the GIL: a data loader's thread that pins memory has work meanwhile. Scans are copied, since any code
+// may run until the GIL is taken again; the caller holds the DeviceGate.
 void wait_without_gil(DeviceGate& gate) {
   struct Scan {
     c10::Device device;
@@ -256,8 +255,7 @@ bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late
   }
   if (!from_clip) live().counters.gradients_scanned += gate.taken;
   prepare_stream(entry);
-  // Where our flag is not joined to a GradScaler's, what that one holds tells an overflow of the scale from a bad
-  // gradient.
+  // A GradScaler's flag that ours is not joined to: distinguishes an overflow of the scale from a bad gradient.
   const ValueRead flag_read = foreign.defined() && !joint ? read_flag(gate, foreign) : ValueRead();
   gate.seen.clear();
   if (way == decide::Way::kWait) {
