@@ -187,6 +187,7 @@ void note_stream(DeviceGate& gate) {
   gate.flag.record_stream(stream);
 }
 
+// True: the verdict comes later. The scan is launched before the optimizer's kernel, in the same stream.
 bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late) {
   DeviceGate& gate = *entry.device;
   const DeviceApi& api = device_settings().api;
@@ -369,6 +370,7 @@ bool tell_all_late() {
   return true;
 }
 
+// In the order of the steps. Each is popped before Python is called, which may end the watch or call this.
 bool tell_late(OptimizerEntry& entry, bool wait) {
   const std::shared_ptr<DeviceGate> kept = entry.device;  // what is called below may end the watching
   DeviceGate& gate = *kept;

@@ -1,5 +1,5 @@
-// The part of the gate that calls libfinitude_cuda: one list per optimizer and device. GIL held throughout; calls of
-// the library do not wait, except for those named wait and fetch, which only a bad step or a full ring needs.
+// The part of the gate that calls libfinitude_cuda: one list per optimizer and device. GIL held throughout. In a
+// healthy step no call of the library waits, except make_room if the host is far ahead of the device.
 #include "gate/gate_cuda_torch.h"
 
 #include <ATen/ops/zeros.h>
@@ -334,7 +334,7 @@ void note_device_root(const at::Tensor& root, LossNote* note) {
 }
 
 // Polls pinned memory, or waits. A value that has not arrived stays pending; the gradients will be bad too in most
-// cases.
+// Polls pinned memory, or waits. A value that has not arrived stays pending.
 void resolve_losses(OptimizerEntry& entry, bool wait) {
   if (!entry.device || entry.device->parts.empty()) return;
   const DeviceApi& api = device_settings().api;

@@ -41,9 +41,9 @@ PyObject* state_of(PyObject* state, PyObject* parameter) {
   return found;
 }
 
-template <typename Visit>
-// Visits the tensors in state[parameter], one level deep: exp_avg, exp_avg_sq, step. References are borrowed, `visit`
+// Visits the tensors in state[parameter], one level deep: exp_avg, exp_avg_sq, step. References are borrowed; `visit`
 // must not run Python code.
+template <typename Visit>
 void for_each_state_tensor(PyObject* state, PyObject* parameter, Visit&& visit) {
   PyObject* of_parameter = state != nullptr ? state_of(state, parameter) : nullptr;
   if (of_parameter == nullptr || !PyDict_Check(of_parameter)) return;

@@ -84,8 +84,8 @@ decide::GradientId id_of(const at::Tensor& gradient, const finitude_cuda_tensor&
 
 }  // namespace
 
-// Runs once per step, after its scan; returns after the first block if nothing has grown. All reads of the window
-// before are over then, so growing loses nothing.
+// Runs once per step, after its scan, and returns after the first block if nothing has grown. The scan has taken the
+// results of this window, so growing loses nothing.
 void AheadReader::prepare(PyObject* optimizer, std::uint32_t parameters, std::uint64_t bytes, std::uint64_t largest) {
   Storages gone;
   std::unordered_map<const c10::TensorImpl*, std::uint32_t> index_of;
