@@ -1,6 +1,6 @@
 // The entries of torch's PyMethodDef tables are changed in place, under the GIL. A method descriptor reads its table
 // on each call, so the objects that Python sees stay the same: identity, names and signatures do not change, and
-// neither do guards of torch.compile. A stand-in first looks at the tensor and then calls torch's function with the
+// neither do guards of torch.compile. A replacement first looks at the tensor and then calls torch's function with the
 // same arguments, in any case.
 #include "gate/check_methods_torch.h"
 
@@ -60,7 +60,7 @@ constexpr std::array kWays{
     Way{"detach", true, Looks::kToCopy},
 };
 
-// Where a stand-in was put. of_torch outlives the watch: a call that entered the stand-in before it was taken out
+// Where a replacement was put. of_torch outlives the watch: a call that entered the replacement before it was taken out
 // still has to reach torch.
 struct Place {
   PyMethodDef* table = nullptr;                    // torch's, where it leads to us
@@ -103,7 +103,7 @@ void look(PyObject* self, PyObject* args) noexcept {
     value_checked(*tensor);
 }
 
-// One function per entry of kWays, as a PyCFunction gets no word of which table entry it was called through.
+// A PyCFunction does not receive the table entry that it was called through, so each entry of kWays has a function.
 template <std::size_t i>
 PyObject* without_arguments(PyObject* self, PyObject* nothing) {
   look<i>(self, nullptr);
@@ -142,7 +142,7 @@ PyMethodDef* table_of(const Way& way, PyObject* methods, PyObject* functions) {
   return table != nullptr && std::strcmp(table->ml_name, way.name) == 0 ? table : nullptr;
 }
 
-// Only for calling conventions that a stand-in has. A second call changes nothing: `ours` must never be kept as
+// Only for calling conventions that a replacement has. A second call changes nothing: `ours` must never be kept as
 // of_torch, which would call itself.
 template <std::size_t i>
 void put(PyObject* methods, PyObject* functions) {
@@ -180,7 +180,7 @@ void put_data(PyObject* methods) {
 
 void watch_check_methods(bool on) {
   if (!on) {
-    // Restored only where the entry is still ours: another library may have put its own function over it.
+    // Restored only where the entry still holds our function: another library may have put its own function over it.
     for (Place& place : places) {
       PyMethodDef* table = std::exchange(place.table, nullptr);
       if (table != nullptr && table->ml_meth == place.ours) table->ml_meth = place.of_torch;

@@ -49,7 +49,7 @@ void note_overflow(PyObject* parameters, double in_float64) {
 }
 
 // The `norm_type` with which the running clip_grad_norm_ computed its norm, read from its local variable: the function
-// that we stand in for does not get it. 0 if another function calls, whose norm may be anything. (_get_total_norm
+// that is replaced here does not get it. 0 if another function calls, whose norm may be anything. (_get_total_norm
 // takes whatever float() takes.)
 // The index of the variable is kept for one code object, so that a healthy step compares no strings. The code object
 // is owned, else its address might be used again.

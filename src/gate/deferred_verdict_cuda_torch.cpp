@@ -256,7 +256,7 @@ bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late
   }
   if (!from_clip) live().counters.gradients_scanned += gate.taken;
   prepare_stream(entry);
-  // A GradScaler's flag that ours is not joined to: distinguishes an overflow of the scale from a bad gradient.
+  // A GradScaler's flag that our flag is not joined to: distinguishes an overflow of the scale from a bad gradient.
   const ValueRead flag_read = foreign.defined() && !joint ? read_flag(gate, foreign) : ValueRead();
   gate.seen.clear();
   if (way == decide::Way::kWait) {

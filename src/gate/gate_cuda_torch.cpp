@@ -104,7 +104,7 @@ std::vector<DeviceGate::BadTensor> bad_tensors(const DeviceGate::Late::Scan& sca
   return bad;
 }
 
-// Reads another's found_inf in stream order, without a wait: a host read would synchronize in each step.
+// Reads the found_inf of a GradScaler in stream order, without a wait: a host read would synchronize in each step.
 ValueRead read_flag(DeviceGate& gate, const at::Tensor& flag) {
   ValueRead read;
   finitude_cuda_tensor memory;
@@ -333,7 +333,6 @@ void note_device_root(const at::Tensor& root, LossNote* note) {
   }
 }
 
-// Polls pinned memory, or waits. A value that has not arrived stays pending; the gradients will be bad too in most
 // Polls pinned memory, or waits. A value that has not arrived stays pending.
 void resolve_losses(OptimizerEntry& entry, bool wait) {
   if (!entry.device || entry.device->parts.empty()) return;

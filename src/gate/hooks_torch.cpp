@@ -1,6 +1,6 @@
 // The functions that torch calls. Each is called with the GIL held, on the thread of the program that calls backward,
 // step or clipping; the engine's own threads come here only for a backward inside a backward. What a hook does itself
-// runs inside the barrier (as_guest, guest_hook), so that a C++ exception of ours switches the gate off and never
+// runs inside the barrier (as_guest, guest_hook), so that a C++ exception in the gate switches the gate off and never
 // reaches the program.
 // A null return means that a Python error is set, and torch raises it to the caller.
 #include "gate/hooks_torch.h"
@@ -127,7 +127,7 @@ void tell_raised() {
   PyErr_Restore(type, value, trace);
 }
 
-// Stands in for torch.autograd._engine_run_backward(tensors, grad_tensors, retain, create, inputs, allow_unreachable=,
+// Replaces torch.autograd._engine_run_backward(tensors, grad_tensors, retain, create, inputs, allow_unreachable=,
 // accumulate_grad=). Returns what the original returns, or null. Only the outermost call is counted as a backward: a
 // checkpoint that recomputes calls the engine again from inside of it.
 // Order: the state of gradients before the call (before_backward), then the roots (note_roots), then the original,
@@ -371,12 +371,12 @@ PyObject* check_after_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   Py_RETURN_NONE;
 }
 
-// Stands in for torch.nn.utils.clip_grad._clip_grads_with_norm_.
+// Replaces torch.nn.utils.clip_grad._clip_grads_with_norm_.
 PyObject* before_clip(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   return clip_with_norm(args, nargs, kwnames);
 }
 
-// Stands in for torch.nn.utils.clip_grad_value_(parameters, clip_value, foreach=None). It makes Inf finite, so the
+// Replaces torch.nn.utils.clip_grad_value_(parameters, clip_value, foreach=None). It makes Inf finite, so the
 // gradients are read before it writes.
 PyObject* clip_value(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   Live& l = live();
@@ -402,14 +402,14 @@ PyObject* clip_value(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObjec
   return result;
 }
 
-// set_clip_value(original): takes a reference to the function that clip_grad_value stands in for.
+// set_clip_value(original): takes a reference to the function that clip_grad_value replaces.
 PyObject* set_clip_value(PyObject*, PyObject* original) {
   Py_XSETREF(live().original_clip_value, Py_NewRef(original));
   Py_RETURN_NONE;
 }
 
-// Those with guest_hook return None where they fail inside. Those that call the original must not: they guard each
-// part of theirs, so that the original is called exactly once in any case.
+// Those with guest_hook return None where they fail inside. Those that call the original must not: each guards its own
+// parts, so that the original is called exactly once in any case.
 PyMethodDef hook_table[] = {
     {"scaler_methods", scaler_methods, METH_VARARGS, nullptr},
     {"set_clip_value", set_clip_value, METH_O, nullptr},

@@ -107,7 +107,7 @@ void note_root(PyObject* object, PyObject* grad, bool scaled) {
   if (!THPVariable_Check(object)) return;  // a GradientEdge has no value
   const at::Tensor& root = local_of(THPVariable_Unpack(object));
   if (live().devices != 0 && root.defined() && is_watched_device(*root.unsafeGetTensorImpl())) {
-    // On a device: read in stream order, and known later. Whose it is is not looked up.
+    // On a device: read in stream order, and known later. The optimizers below it are not looked up.
     LossNote& note = add_note();
     note.scaled = scaled;
     note.on_device = true;

@@ -29,8 +29,8 @@ void for_each_standing(const OptimizerEntry& entry, Visit&& visit) {
 
 }  // namespace
 
-// The mark of a gradient that an alarm has reported stays "told" over this reading, else the same NaN would be a
-// second alarm after each backward that adds to it.
+// A gradient that an alarm has reported keeps the number of that alarm (`told`) over this reading, else the same NaN
+// would be a second alarm after each backward that adds to it.
 bool judge_again(OptimizerEntry& entry, std::size_t index, const at::Tensor& gradient, bool after_backward) {
   GradMark& mark = entry.marks[index];
   const GradMark before = mark;
@@ -92,8 +92,8 @@ bool stands_elsewhere(const OptimizerEntry& entry, const LossNote& note) {
   return stands;
 }
 
-// Called for each .data and numpy() of a plain tensor, so it has to be cheap: most are not gradients, and a leaf that
-// requires grad never is one. A clean mark becomes "unseen", which makes the step read the gradient again.
+// Called for each .data and numpy() of a plain tensor, so it has to be cheap: most are not gradients, and a tensor that
+// requires grad is skipped. A clean mark becomes "unseen", which makes the step read the gradient again.
 void gradient_escapes(const at::Tensor& tensor) noexcept {
   if (tensor.requires_grad()) return;
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();

@@ -18,7 +18,7 @@ void remove_post_hook(PyObject* optimizer, const char* key) {
 
 }  // namespace
 
-// False, with no error set: there is no such dict.
+// False, with no error set: the hook is not in place, as where there is no such dict.
 bool add_post_hook(PyObject* optimizer, const char* key, PyMethodDef* def) {
   PyObject* hooks = PyObject_GetAttrString(optimizer, "_optimizer_step_post_hooks");
   PyObject* hook = def != nullptr ? PyCFunction_New(def, nullptr) : PyObject_GetAttrString(live().cold, "after_step");
@@ -31,7 +31,7 @@ bool add_post_hook(PyObject* optimizer, const char* key, PyMethodDef* def) {
   return ok;
 }
 
-// Only for steps whose result is read: a healthy step of torch.optim has no post-hook of ours.
+// Only for steps whose result is read: a healthy step of torch.optim has none.
 void arm_post_hook(OptimizerEntry& entry) {
   if (entry.armed_post) return;
   ++live().counters.post_hooks;

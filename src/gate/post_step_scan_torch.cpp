@@ -1,6 +1,6 @@
 // Reads what an optimizer wrote. Dicts of the program are read with PyDict_GetItem and PyDict_Next, which run no code
-// of theirs as long as keys are tensors or strings; errors are cleared at the end of each walk, since a hook may not
-// leave one.
+// of the program as long as keys are plain tensors or strings; errors are cleared at the end of each walk, since a hook
+// may not leave one.
 #include "gate/post_step_scan_torch.h"
 
 #include <torch/csrc/autograd/python_variable.h>
@@ -18,7 +18,7 @@
 namespace finitude::bindings {
 namespace {
 
-// In bytes, of the whole process: the limit on copies, and the most that was wanted beyond it. GIL held.
+// In bytes, of the whole process: the limit on copies, and the most that was wanted when a copy did not fit. GIL held.
 std::size_t budget = 0, shortfall = 0;
 
 // optimizer.state is a defaultdict: looked at with PyDict_GetItem, which makes no entries. New reference or null.

@@ -5,7 +5,7 @@ namespace finitude::bindings {
 namespace {
 
 // A step compiled by torch.compile calls the gate from compiled code. Dynamo's frame evaluation is switched off during
-// the callback: otherwise it would compile our Python code, and a guard that fails there recompiles the user's step. If
+// the callback: otherwise it would try to compile our Python code. If
 // Dynamo was never imported there is nothing to switch off, and it is not imported for this.
 class NotCompiled {
  public:

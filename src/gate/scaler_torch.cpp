@@ -118,8 +118,8 @@ PyMethodDef step_def = {"step", reinterpret_cast<PyCFunction>(scaler_step), METH
 
 }  // namespace
 
-// The stand-ins are instance methods, so that they bind `self` as attributes of the class. References to the originals
-// are kept for the life of the process.
+// The replacements are instance methods, so that they bind `self` as attributes of the class. References to the
+// originals are kept until the next call.
 PyObject* scaler_methods(PyObject*, PyObject* args) {
   PyObject *scale, *step;
   if (!PyArg_ParseTuple(args, "OO", &scale, &step)) return nullptr;

@@ -40,7 +40,7 @@ struct Detached {
   CheckedLoss of;
 };
 
-// The atomics are read on each look of the script and spare the mutex: in a healthy run it is never taken.
+// The atomics are read each time the script looks at a value and spare the mutex: in a healthy run it is never taken.
 struct Checks {
   std::atomic<bool> on = false;
   std::atomic<std::uint32_t> looks = 0;

@@ -12,7 +12,7 @@ namespace finitude::bindings {
 // constinit: read on each backward without a guard for initialization.
 constinit thread_local int engine_depth = 0;
 
-// A thread of the engine has no call of ours below it, but works for a graph task.
+// A thread of the engine has no engine_depth of its own, but works for a graph task.
 bool in_backward() noexcept { return engine_depth > 0 || torch::autograd::get_current_graph_task_id() != -1; }
 
 std::uint64_t this_thread() noexcept { return PyThreadState_GetID(PyThreadState_Get()); }

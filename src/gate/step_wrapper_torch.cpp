@@ -21,7 +21,7 @@ namespace finitude::bindings {
 namespace {
 
 // Takes .grad off every parameter. `taken` owns the gradients until give_back_gradients. The accessor of C++ is used:
-// to assign None in Python would run the program's own __setattr__.
+// to assign to .grad in Python may run code of a tensor subclass.
 void take_gradients(OptimizerEntry& entry) {
   entry.taken.clear();
   for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
@@ -74,7 +74,7 @@ void end_closure(OptimizerEntry& entry) {
   commit_window(entry, verdict, ParamGroups(entry.self).lr(entry.lr));
 }
 
-// Stands in for the `step` of a class outside torch.optim, for the life of the class: vetoes a call, and reads what it
+// Replaces the `step` of a class outside torch.optim, for the life of the class: vetoes a call, and reads what it
 // wrote, since nothing is known of the arithmetic of such a class. `original` is owned by the function object that
 // calls this.
 // The original runs outside of the barrier, so that its errors reach the program unchanged.
@@ -127,7 +127,7 @@ PyObject* guarded_step(PyObject* original, PyObject* const* args, Py_ssize_t nar
 PyMethodDef guarded_def = {"finitude_guarded_step", reinterpret_cast<PyCFunction>(guarded_step),
                            METH_FASTCALL | METH_KEYWORDS, nullptr};
 
-// Stands in for one call of the `step` of a class of torch.optim. pair: (that step, the cell of the wrapper). The
+// Replaces one call of the `step` of a class of torch.optim. pair: (that step, the cell of the wrapper). The
 // original is put back into the cell before this returns, so that later calls run at full speed. `pair` owns both, and
 // this object dies when the cell lets go of it; the caller holds a reference for the call.
 PyObject* left_out_step(PyObject* pair, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
@@ -144,10 +144,10 @@ PyObject* left_out_step(PyObject* pair, PyObject* const* args, Py_ssize_t nargs,
 PyMethodDef left_out_def = {"finitude_left_out_step", reinterpret_cast<PyCFunction>(left_out_step),
                             METH_FASTCALL | METH_KEYWORDS, nullptr};
 
-// make_guarded_step(step) -> the function that stands in for it. It holds a reference to `step`.
+// make_guarded_step(step) -> the function that replaces it. It holds a reference to `step`.
 PyObject* make_guarded_step(PyObject*, PyObject* original) { return PyCFunction_New(&guarded_def, original); }
 
-// leave_out_once(cell): the next call of the step in it is skipped, if it is one of a vetoed optimizer. The stand-in
+// leave_out_once(cell): the next call of the step in it is skipped, if it is one of a vetoed optimizer. The replacement
 // is owned by the cell alone.
 PyObject* leave_out_once(PyObject*, PyObject* cell) {
   if (!PyCell_Check(cell)) {
@@ -217,7 +217,7 @@ PyMethodDef step_wrapper_table[] = {
 
 }  // namespace
 
-// The call whose pre-hook runs now will not run its step. For a class outside torch.optim the stand-in is in place
+// The call whose pre-hook runs now will not run its step. For a class outside torch.optim guarded_step is in place
 // already and reads veto_now.
 void veto(OptimizerEntry& entry) {
   entry.veto_now = true;

@@ -223,7 +223,7 @@ void after_backward() {
 }
 
 // The one walk over the parameters of a step: gradients, the slice of what earlier steps wrote (SliceScan), and the
-// list for the device are taken together, since the walk itself costs as much as a small model's scan. Nothing
+// list for the device are taken together, since the walk over Python lists has a cost of its own. Nothing
 // allocates once marks and device tables have their size. Returns false where param_groups cannot be read.
 // needs_cold is set for anything that is not a plain healthy step: the caller then asks Python.
 bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late) {
@@ -241,7 +241,7 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
     GradMark& mark = entry.marks[index];
     const at::Tensor* grad = gradient_of(p);
     if (grad == nullptr) {
-      // Bad after backward and gone now: the script has handled it, which is reported and not vetoed.
+      // Bad after backward and gone now: the script has handled it. decide::judge counts it.
       verdict->laundered += mark.state > GradMark::kClean && mark.told == 0;
       mark = GradMark();
       return;
@@ -395,7 +395,6 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   const bool armed = tracer.on() && !tracer.sketches();
   const bool taped = listeners().records_next();
   if ((armed || taped) && may_hook && entry.in_torch) observe::Tracer::thread_phase() = record::Phase::kOptimizer;
-  // Not in a second run: the step is undone there as a whole.
   const bool undoable = may_hook && !second_run_under_way() && prepare_undo(entry);
   entry.looks_after = entry.risky || odd || armed || undoable;
   if (may_hook && entry.in_torch && (entry.looks_after || taped)) arm_post_hook(entry);
