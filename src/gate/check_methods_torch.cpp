@@ -1,3 +1,7 @@
+// The entries of torch's PyMethodDef tables are changed in place, under the GIL. A method descriptor reads its table
+// on each call, so the objects that Python sees stay the same: identity, names and signatures do not change, and
+// neither do guards of torch.compile. A replacement first looks at the tensor and then calls torch's function with the
+// same arguments, in any case.
 #include "gate/check_methods_torch.h"
 
 #include <Python.h>
@@ -19,6 +23,7 @@ namespace {
 
 enum class Looks { kAtValue, kAtItself, kToCopy };  // kAtItself: where the value is compared with itself
 
+// One method or function, by name, and what looking through it means.
 struct Way {
   const char* name;
   bool is_function = false;  // of torch; else a method of Tensor
@@ -55,6 +60,8 @@ constexpr std::array kWays{
     Way{"detach", true, Looks::kToCopy},
 };
 
+// Where a replacement was put. of_torch outlives the watch: a call that entered the replacement before it was taken out
+// still has to reach torch.
 struct Place {
   PyMethodDef* table = nullptr;                    // torch's, where it leads to us
   PyCFunction of_torch = nullptr, ours = nullptr;  // kept: a call may be under way while torch's is put back
@@ -62,6 +69,7 @@ struct Place {
 
 constinit std::array<Place, kWays.size()> places;
 
+// Borrowed, or null. `args` is a tuple or null.
 PyObject* argument(PyObject* args, Py_ssize_t index) {
   return args != nullptr && index < PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, index) : nullptr;
 }
@@ -79,6 +87,8 @@ const at::Tensor* plain_tensor(PyObject* value) noexcept {
   return tensor.defined() && observe::is_ordinary(*tensor.unsafeGetTensorImpl()) ? &tensor : nullptr;
 }
 
+// Runs on each call of a watched method. For a finite value: a type test and a scan of one element or a few; no
+// allocation, no Python. noexcept: the call is the program's.
 template <std::size_t i>
 void look(PyObject* self, PyObject* args) noexcept {
   constexpr Way way = kWays[i];
@@ -93,12 +103,14 @@ void look(PyObject* self, PyObject* args) noexcept {
     value_checked(*tensor);
 }
 
+// A PyCFunction does not receive the table entry that it was called through, so each entry of kWays has a function.
 template <std::size_t i>
 PyObject* without_arguments(PyObject* self, PyObject* nothing) {
   look<i>(self, nullptr);
   return places[i].of_torch(self, nothing);
 }
 
+// The cast goes through void (*)(), which compilers accept for a METH_KEYWORDS function without a warning.
 template <std::size_t i>
 PyObject* with_arguments(PyObject* self, PyObject* args, PyObject* kwargs) {
   look<i>(self, args);
@@ -106,6 +118,7 @@ PyObject* with_arguments(PyObject* self, PyObject* args, PyObject* kwargs) {
                                                                                                      kwargs);
 }
 
+// A write through .data does not raise the version, so a gradient is read again after it.
 PyObject* data_of(PyObject* self, void* closure) {
   if (const at::Tensor* tensor = plain_tensor(self)) {
     gradient_escapes(*tensor);
@@ -114,7 +127,8 @@ PyObject* data_of(PyObject* self, void* closure) {
   return data_place.of_torch(self, closure);
 }
 
-// The entry of torch's table; null where that is not one. `owners`: torch's class of methods, and that of functions.
+// The entry of torch's table, not owned; null if the attribute is not a plain C method or function (a program has
+// replaced it) or has another name there. The object is released at once: torch's static table outlives it.
 PyMethodDef* table_of(const Way& way, PyObject* methods, PyObject* functions) {
   PyObject* found = PyObject_GetAttrString(way.is_function ? functions : methods, way.name);
   PyMethodDef* table = nullptr;
@@ -128,6 +142,8 @@ PyMethodDef* table_of(const Way& way, PyObject* methods, PyObject* functions) {
   return table != nullptr && std::strcmp(table->ml_name, way.name) == 0 ? table : nullptr;
 }
 
+// Only for calling conventions that a replacement has. A second call changes nothing: `ours` must never be kept as
+// of_torch, which would call itself.
 template <std::size_t i>
 void put(PyObject* methods, PyObject* functions) {
   Place& place = places[i];
@@ -164,6 +180,7 @@ void put_data(PyObject* methods) {
 
 void watch_check_methods(bool on) {
   if (!on) {
+    // Restored only where the entry still holds our function: another library may have put its own function over it.
     for (Place& place : places) {
       PyMethodDef* table = std::exchange(place.table, nullptr);
       if (table != nullptr && table->ml_meth == place.ours) table->ml_meth = place.of_torch;

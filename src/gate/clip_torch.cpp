@@ -1,4 +1,6 @@
-// Gradients are looked at before clipping rewrites them.
+// Clipping multiplies all gradients by one number, or cuts values. Either may turn a bad gradient into NaN everywhere,
+// or into finite numbers: the evidence has to be read before. A finite norm proves that all elements are finite, so
+// that in a healthy step the scan is replaced by a look at one number.
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <cmath>
@@ -22,14 +24,15 @@ PyObject* original_clip = nullptr;
 
 namespace {
 
-// By the number of the optimizer. Of those few whose norm overflowed.
+// By ordinal of the optimizer; only of those few whose norm overflowed.
 std::unordered_map<std::uint32_t, double>& norms() {
-  static auto* const all =
-      new std::unordered_map<std::uint32_t, double>();  // leaked on purpose: may be used until the process is gone
+  // Never freed: a hook may use it while the process ends.
+  static auto* const all = new std::unordered_map<std::uint32_t, double>();
   return *all;
 }
 
-// The norm of finite gradients overflowed; every optimizer that steps one of them will tell.
+// The norm of finite gradients overflowed: clipping turns all of them into zeros. Noted at every optimizer that steps
+// one of them, and reported when it steps. `parameters` is a list.
 void note_overflow(PyObject* parameters, double in_float64) {
   record::Stack stack;
   const bool placed = current_place(&stack) && !stack.frames.empty();
@@ -45,9 +48,11 @@ void note_overflow(PyObject* parameters, double in_float64) {
   }
 }
 
-// The `norm_type` with which the running clip_grad_norm_ made its norm; 0 where another function calls, with a norm of
-// its own.
-// (_get_total_norm takes whatever float() takes.)
+// The `norm_type` with which the running clip_grad_norm_ computed its norm, read from its local variable: the function
+// that is replaced here does not get it. 0 if another function calls, whose norm may be anything. (_get_total_norm
+// takes whatever float() takes.)
+// The index of the variable is kept for one code object, so that a healthy step compares no strings. The code object
+// is owned, else its address might be used again.
 double norm_type_of_caller() {
   RawFrame* frame = current_frame();
   static PyCodeObject* known = nullptr;  // owned
@@ -72,8 +77,8 @@ double norm_type_of_caller() {
   return value;
 }
 
-// The norm of these gradients, of type 2, with squares and sum in float64; 0 where that is not known or overflows as
-// well.
+// The 2-norm of these gradients, with squares and sum in float64. 0 if it is not known, or overflows too. Only after
+// an overflow: it reads all gradients.
 double norm_in_float64(PyObject* parameters) {
   double squares = 0;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); ++i) {
@@ -86,7 +91,8 @@ double norm_in_float64(PyObject* parameters) {
   return std::isfinite(squares) ? std::sqrt(squares) : 0;
 }
 
-// Is it torch's own clip_grad_norm_ that calls, with the norm of these gradients?
+// Is the caller torch's own clip_grad_norm_, with the norm of these gradients? Its code object is recognized once by
+// file and name, and then by address, which `known` keeps from being used again.
 bool is_called_by_torch() {
   RawFrame* frame = current_frame();
   if (frame == nullptr) return false;
@@ -101,7 +107,8 @@ bool is_called_by_torch() {
   return is;
 }
 
-// Clipping multiplies every element by one number. Where that is NaN or Inf no element stays finite, so that one tells.
+// Clipping multiplies every element by one number. If that is NaN or Inf no element stays finite, so the first element
+// shows it.
 bool was_poisoned(PyObject* parameters) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); ++i) {
     const at::Tensor* grad = gradient_of(PyList_GET_ITEM(parameters, i));
@@ -112,8 +119,9 @@ bool was_poisoned(PyObject* parameters) {
   return false;
 }
 
-// What is known of the gradients of `list` once they are clipped. finite: their norm was, so that no element was larger
+// What is known of the gradients of `list` after they were clipped. finite: their norm was, so no element was larger
 // than it. true_norm: of an overflowed one, in float64; 0: not known.
+// The marks get the new versions, so that the step does not read gradients again that only clipping has changed.
 void note_clipped(PyObject* list, bool finite, bool overflowed, double norm, double true_norm) {
   Live& l = live();
   if (finite && was_poisoned(list)) {
@@ -156,6 +164,8 @@ bool keeps_finite(PyObject* bound) {
   return PyFloat_Check(bound) && PyFloat_AS_DOUBLE(bound) >= 0;
 }
 
+// The original is called exactly once on each path, with the caller's arguments; its result or error is returned. On a
+// device nothing here waits: the norm is read by the device when the scan runs (options.unless_finite).
 PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   const Metered hook(Piece::kHook);
   Live& l = live();
@@ -201,6 +211,8 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
   return result;
 }
 
+// `parameters` is iterated, so a generator would be used up: callers pass a list. Gradients of optimizers with a
+// device are left to before_device_write. An error of the iterator is cleared; the original will meet it again.
 void scan_before_write(PyObject* parameters) {
   const Metered gradients(Piece::kGradients);
   Live& l = live();

@@ -1,5 +1,4 @@
-// How a step on a device is decided: which way it can be left out, the optimizer's flag, and the verdict that comes
-// later.
+// How a step on a device is decided: how it can be vetoed, the optimizer's flag, and the verdict that arrives later.
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -119,8 +118,8 @@ std::uint32_t devices_in_use(const DeviceGate& gate) {
                                                   [](const DeviceGate::Part& p) { return !p.tensors.empty(); }));
 }
 
-// Lets the device get there while other threads of the program run: a data loader's, which pins memory, has work to do
-// meanwhile.
+// Waits without the GIL: a data loader's thread that pins memory has work meanwhile. Scans are copied, since any code
+// may run until the GIL is taken again; the caller holds the DeviceGate.
 void wait_without_gil(DeviceGate& gate) {
   struct Scan {
     c10::Device device;
@@ -188,6 +187,7 @@ void note_stream(DeviceGate& gate) {
   gate.flag.record_stream(stream);
 }
 
+// True: the verdict comes later. The scan is launched before the optimizer's kernel, in the same stream.
 bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late) {
   DeviceGate& gate = *entry.device;
   const DeviceApi& api = device_settings().api;
@@ -256,8 +256,7 @@ bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late
   }
   if (!from_clip) live().counters.gradients_scanned += gate.taken;
   prepare_stream(entry);
-  // Where our flag is not joined to a GradScaler's, what that one holds tells an overflow of the scale from a bad
-  // gradient.
+  // A GradScaler's flag that our flag is not joined to: distinguishes an overflow of the scale from a bad gradient.
   const ValueRead flag_read = foreign.defined() && !joint ? read_flag(gate, foreign) : ValueRead();
   gate.seen.clear();
   if (way == decide::Way::kWait) {
@@ -371,6 +370,7 @@ bool report_all_late() {
   return true;
 }
 
+// In the order of the steps. Each is popped before Python is called, which may end the watch or call this.
 bool report_late(OptimizerEntry& entry, bool wait) {
   const std::shared_ptr<DeviceGate> kept = entry.device;  // what is called below may end the watching
   DeviceGate& gate = *kept;

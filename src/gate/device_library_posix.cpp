@@ -5,6 +5,9 @@
 
 namespace finitude::bindings {
 
+// The library is never unloaded: kernels, events and threads of it may be in use until the process ends. RTLD_LOCAL
+// keeps its CUDA runtime, which is linked statically, from being found by torch. `api` is written only if every
+// function is there and the version fits, so that a half-filled table is never called.
 std::string load_device_api(const std::string& path, DeviceApi* api) {
   if (access(path.c_str(), R_OK) != 0) return path + " is not there: finitude was built without nvcc";
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

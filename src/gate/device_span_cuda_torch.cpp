@@ -14,8 +14,9 @@ namespace {
 
 c10::Stream torch_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
 
-// c10::Stream tells its handle since torch 2.12; before, a C function of libtorch_cuda does, for the current stream
-// only.
+// c10::Stream has native_handle() since torch 2.12. Before, a C function of libtorch_cuda gives the handle, but only of
+// the current stream. It is looked up at run time, since this module is built against a torch without CUDA. Throws
+// where there is no handle: to scan on another stream would read gradients that are not complete.
 template <typename Stream>
 void* native_handle_of(const Stream& stream) {
   if constexpr (requires { stream.native_handle(); }) {
@@ -40,6 +41,8 @@ void* current_stream(c10::Device device) {
   return handle_of(torch_stream(device));
 }
 
+// One dense stretch of memory that holds exactly the tensor's elements, in any order; counts and maxima do not depend
+// on it. False for wrapped and overlapping tensors and for those with gaps, where a scan would read memory of others.
 bool stretch_of(const at::Tensor& gradient, finitude_cuda_tensor* tensor) {
   if (gradient.is_sparse()) {  // duplicates are not summed first, which would wait for the device: Inf - Inf stays bad
     return stretch_of(gradient._values(), tensor);
@@ -55,6 +58,7 @@ bool stretch_of(const at::Tensor& gradient, finitude_cuda_tensor* tensor) {
   tensor->dtype = static_cast<std::uint32_t>(observe::dtype_of(impl.dtype()));
   std::int64_t stretch = impl.numel();
   if (!impl.is_contiguous() && !impl.is_non_overlapping_and_dense()) {
+    // Expanded dimensions (stride 0) repeat elements: the tensor is dense if its distinct elements fill the span.
     std::int64_t distinct = 1;
     stretch = 1;
     for (std::int64_t d = 0; d < impl.dim(); ++d) {

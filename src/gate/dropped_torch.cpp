@@ -12,6 +12,7 @@
 namespace finitude::bindings {
 namespace {
 
+// Of the whole process. One backward that leaves several optimizers bad counts once, which the serials here are for.
 struct Drops {
   std::uint32_t limit = 0;                        // so many in a row are asked about; 0: none
   std::uint64_t unapplied = 0;                    // windows since the last step that was applied, of any optimizer
@@ -57,6 +58,7 @@ void lengthen(OptimizerEntry& entry, Dropped what) {
   the_drops.due |= row.is_norm && is_long(entry);  // else with the next gradients that are bad
 }
 
+// What happens in a second run has been counted in the first.
 bool is_of_second_run() { return second_run_under_way() || units_run_again(); }
 
 // The evaluations of a closure inside a step are trials of that step (a line search), not windows of their own.
@@ -72,8 +74,8 @@ PyObject* watch_drops(PyObject*, PyObject* limit) {
   Py_RETURN_NONE;
 }
 
-// open_drops() -> [(ordinal, class, step, in a row, not told of yet, is the last one a norm, are gradients bad now)] of
-// all optimizers, also of those that are gone.
+// open_drops() -> [(ordinal, class, step, in a row, not reported yet, is the last one a norm, are gradients bad now)]
+// of all optimizers, also of those that are gone: a function that trained may have returned.
 PyObject* open_drops(PyObject*, PyObject*) {
   PyObject* list = PyList_New(0);
   for (const auto& entry : live().optimizers) {
@@ -106,6 +108,7 @@ PyObject* take_norm_drops(PyObject*, PyObject* optimizer) {
   return PyLong_FromUnsignedLong(count);
 }
 
+// add_handled(count): bad steps that the script handled itself, as the Python side counts them.
 PyObject* add_handled(PyObject*, PyObject* count) {
   const unsigned long long value = PyLong_AsUnsignedLongLong(count);
   if (PyErr_Occurred() != nullptr) return nullptr;
@@ -121,6 +124,7 @@ PyMethodDef dropped_table[] = {
 
 }  // namespace
 
+// Called for each optimizer after the same backward: the exchanges make the first call count and the others not.
 bool note_dropped(OptimizerEntry& entry, Dropped what, std::uint64_t bad_since) {
   if (is_of_second_run() || is_trial()) return true;
   const std::uint64_t serial = live().backward_serial;
@@ -132,6 +136,8 @@ bool note_dropped(OptimizerEntry& entry, Dropped what, std::uint64_t bad_since) 
   return !is_known;
 }
 
+// A step with only zero gradients that replaced bad ones (a script that zeroes them and steps) does not end a row:
+// nothing was learned in it.
 void note_learned(OptimizerEntry& entry, bool learns) {
   if (is_of_second_run()) return;
   if (!learns && entry.laundered) return lengthen(entry, Dropped::kBad);
@@ -146,6 +152,8 @@ bool is_long_row(std::uint64_t length) noexcept {
 
 void note_scaler_skip() noexcept { ++the_drops.unapplied; }
 
+// Only notes that Python is to be asked: this runs inside a walk over all optimizers, in which no Python may run.
+// tell_dropped asks after it.
 void note_left_bad(OptimizerEntry& entry) {
   if (is_of_second_run() || is_trial() || the_drops.limit == 0) return;
   settle(entry);
@@ -153,6 +161,8 @@ void note_left_bad(OptimizerEntry& entry) {
   if (entry.drops.length == 0 && the_drops.begins == nullptr) the_drops.begins = &entry;
 }
 
+// In a healthy step two tests. Callbacks may make or free optimizers, so the list is collected first, and a strong
+// reference holds the optimizer during its own call.
 bool report_dropped() {
   if (!the_drops.due && the_drops.begins == nullptr) return true;
   const bool due = std::exchange(the_drops.due, false);

@@ -1,3 +1,5 @@
+// The part of the gate that calls libfinitude_cuda: one list per optimizer and device. GIL held throughout. In a
+// healthy step no call of the library waits, except make_room if the host is far ahead of the device.
 #include "gate/gate_cuda_torch.h"
 
 #include <ATen/ops/zeros.h>
@@ -19,6 +21,7 @@
 
 namespace finitude::bindings {
 
+// Never freed: threads of the engine may read it while the process ends.
 DeviceSettings& device_settings() {
   static auto* settings = new DeviceSettings();
   return *settings;
@@ -26,6 +29,8 @@ DeviceSettings& device_settings() {
 
 namespace {
 
+// The list of the optimizer on this device; makes it at first use, which allocates on the device. The pointer is valid
+// until another part is added. Null: the library has failed.
 DeviceGate::Part* part_on(DeviceGate& gate, c10::Device device) {
   for (DeviceGate::Part& part : gate.parts) {
     if (part.device == device) return &part;
@@ -55,6 +60,9 @@ DeviceGate::Seen seen_of(const at::Tensor& gradient) {
 
 }  // namespace
 
+// A list keeps the summaries of its last FINITUDE_CUDA_RING tickets. If the next ticket would take the place of a
+// verdict that is still needed, that one is waited for and kept here. In a healthy loop nothing is that old, and this
+// compares numbers.
 void make_room(DeviceGate& gate, DeviceGate::Part& part) {
   const DeviceApi& api = device_settings().api;
   const auto is_needed = [&part](std::uint64_t ticket) { return part.newest + 1 - ticket >= FINITUDE_CUDA_RING; };
@@ -75,6 +83,8 @@ void make_room(DeviceGate& gate, DeviceGate::Part& part) {
   }
 }
 
+// Waits for a copy from the device: for the rare bad step. If later scans have overwritten the results per tensor, the
+// first bad index is all that is left, with the counts of the whole scan.
 std::vector<DeviceGate::BadTensor> bad_tensors(const DeviceGate::Late::Scan& scan,
                                                const finitude_cuda_summary& summary) {
   if (scan.known) return scan.bad;
@@ -94,6 +104,7 @@ std::vector<DeviceGate::BadTensor> bad_tensors(const DeviceGate::Late::Scan& sca
   return bad;
 }
 
+// Reads the found_inf of a GradScaler in stream order, without a wait: a host read would synchronize in each step.
 ValueRead read_flag(DeviceGate& gate, const at::Tensor& flag) {
   ValueRead read;
   finitude_cuda_tensor memory;
@@ -111,6 +122,8 @@ ValueRead read_flag(DeviceGate& gate, const at::Tensor& flag) {
   return read;
 }
 
+// The first reason is kept for the report; training continues with the device part unwatched. `list` may be null: the
+// reason of open.
 void device_failed(DeviceGate& gate, const finitude_cuda_list* list) {
   gate.in_order = false;
   if (device_settings().trouble.empty()) {
@@ -119,6 +132,7 @@ void device_failed(DeviceGate& gate, const finitude_cuda_list* list) {
   }
 }
 
+// Set and scan. In the steady state set is a comparison, and the scan one launch. False: the library has failed.
 bool scan_part(DeviceGate& gate, DeviceGate::Part& part, const finitude_cuda_options& options) {
   const DeviceApi& api = device_settings().api;
   make_room(gate, part);
@@ -139,6 +153,8 @@ bool scan_part(DeviceGate& gate, DeviceGate::Part& part, const finitude_cuda_opt
   return false;
 }
 
+// The reader gives up its pointer to the list before the list is closed: threads of the engine may still hold the
+// reader. close() waits for the device, so nothing reads the tensors after it.
 DeviceGate::~DeviceGate() {
   Py_XDECREF(flag_object);
   if (reader) reader->retire();
@@ -148,6 +164,7 @@ DeviceGate::~DeviceGate() {
   }
 }
 
+// Vectors keep their capacity: a walk allocates nothing once they have grown.
 void DeviceGate::begin() {
   for (Part& part : parts) {
     part.tensors.clear();
@@ -158,6 +175,7 @@ void DeviceGate::begin() {
   unfit = cpu_gradients = false;
 }
 
+// True: the gradient is on a watched device and needs no look on the CPU, also where it cannot be scanned (`unfit`).
 bool DeviceGate::take(std::uint32_t index, const at::Tensor& gradient) {
   if (!is_watched_device(*gradient.unsafeGetTensorImpl())) {
     cpu_gradients = true;
@@ -179,6 +197,8 @@ bool DeviceGate::take(std::uint32_t index, const at::Tensor& gradient) {
   return true;
 }
 
+// At the end of the program: how many verdicts to wait for. A device that has failed will deliver none, so it is asked
+// first.
 std::size_t steps_under_way() {
   std::size_t steps = 0;
   for (const auto& entry : live().optimizers) {
@@ -195,6 +215,7 @@ std::size_t steps_under_way() {
   return steps;
 }
 
+// Loads the library once. Another device type is taken only while no optimizer uses the first one.
 std::string open_device_library(const std::string& path, const std::string& device_type) {
   DeviceSettings& settings = device_settings();
   const c10::DeviceType type = c10::Device(device_type).type();
@@ -221,8 +242,8 @@ void register_device(OptimizerEntry& entry, bool takes_flag, bool sgd) {
     if (!THPVariable_Check(p)) return;
     const c10::TensorImpl& parameter = *THPVariable_Unpack(p).unsafeGetTensorImpl();
     any = any || is_watched_device(parameter);
-    // A shard (DTensor): the ranks would no longer agree on which steps were applied, and a plain flag beside it is
-    // refused.
+    // A shard (DTensor): each rank would decide for itself which steps are applied, and torch refuses a plain flag
+    // together with DTensors.
     takes_flag = takes_flag && !parameter.is_python_dispatch();
   });
   if (!any) return;
@@ -239,6 +260,8 @@ void register_device(OptimizerEntry& entry, bool takes_flag, bool sgd) {
     if (is_watched_device(*parameter.unsafeGetTensorImpl())) part_on(*entry.device, parameter.device());
   });
   if (!entry.device->in_order || entry.device->flag.defined() || !takes_flag || entry.device->parts.size() != 1) return;
+  // The flag that fused kernels read, and the Python object that goes into optimizer.found_inf; both are owned by the
+  // DeviceGate. Made here, since at::zeros allocates and launches a kernel.
   entry.device->flag = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(entry.device->parts[0].device));
   entry.device->flag_object = THPVariable_Wrap(entry.device->flag);
   if (!entry.device->flag.device().is_cpu())
@@ -246,6 +269,8 @@ void register_device(OptimizerEntry& entry, bool takes_flag, bool sgd) {
         c10::impl::VirtualGuardImpl(entry.device->flag.device().type()).getStream(entry.device->flag.device()).id();
 }
 
+// No optimizer may keep our flag: nothing clears it once the gate is off, and a flag of 1 would skip every step.
+// `forget` also closes the lists, which waits for the device.
 void leave_devices(bool forget) noexcept {
   Live& l = live();
   stop_streams();
@@ -273,6 +298,8 @@ void* stream_of(const at::Tensor& root) {
   return of_forward && of_forward->device() == root.device() ? handle_of(*of_forward) : current_stream(root.device());
 }
 
+// Scans a loss once for each optimizer on its device, since each list notes values for itself. Not while the stream is
+// captured: the list would run out of captured tickets.
 void scan_root(const at::Tensor& root, LossNote* note) {
   constexpr std::int64_t kMost = 65536;  // one block reads it
   finitude_cuda_tensor tensor;
@@ -302,10 +329,11 @@ void scan_root(const at::Tensor& root, LossNote* note) {
 void note_device_root(const at::Tensor& root, LossNote* note) {
   try {
     scan_root(root, note);
-  } catch (const std::exception&) {  // no stream to scan on: the gradients will tell
+  } catch (const std::exception&) {  // no stream to scan on: bad gradients will show it
   }
 }
 
+// Polls pinned memory, or waits. A value that has not arrived stays pending.
 void resolve_losses(OptimizerEntry& entry, bool wait) {
   if (!entry.device || entry.device->parts.empty()) return;
   const DeviceApi& api = device_settings().api;
@@ -356,6 +384,8 @@ std::vector<Owned> owned_gradients(PyObject* parameters) {
   return found;
 }
 
+// Scans the gradients of each optimizer that clipping is going to rewrite, and notes which (`seen`), so that the step
+// need not scan them again. `found` is sorted by optimizer, so one walk collects them.
 void scan_before_clip(const std::vector<Owned>& found, PyObject* norm) {
   std::vector<OptimizerEntry*> touched;
   for (const Owned& owned : found) {
@@ -405,6 +435,7 @@ void before_device_write(PyObject* parameters, PyObject* norm) {
   }
 }
 
+// Clipping's own write is no change: `seen` gets the versions after it.
 void after_device_write(PyObject* parameters) {
   for (const Owned& owned : owned_gradients(parameters)) {
     auto& seen = owned.entry->device->seen;

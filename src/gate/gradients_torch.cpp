@@ -7,6 +7,8 @@
 
 namespace finitude::bindings {
 
+// Reads the autograd metadata: Tensor.grad would make a Python object, and warn for a tensor that is no leaf. The
+// pointer is valid until the gradient is replaced. Of a DTensor it is the local shard.
 const at::Tensor* gradient_of(PyObject* parameter) {
   if (!THPVariable_Check(parameter)) return nullptr;
   const at::Tensor& p = THPVariable_Unpack(parameter);

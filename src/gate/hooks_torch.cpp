@@ -1,3 +1,8 @@
+// The functions that torch calls. Each is called with the GIL held, on the thread of the program that calls backward,
+// step or clipping; the engine's own threads come here only for a backward inside a backward. What a hook does itself
+// runs inside the barrier (as_guest, guest_hook), so that a C++ exception in the gate switches the gate off and never
+// reaches the program.
+// A null return means that a Python error is set, and torch raises it to the caller.
 #include "gate/hooks_torch.h"
 
 #include <torch/csrc/autograd/anomaly_mode.h>
@@ -41,7 +46,8 @@ struct Off {
 };
 base::Immortal<Off> the_off;
 
-// On the program's standard error, where it has one: descriptor 2 may be another file by now.
+// Writes to sys.stderr, if the program has one: descriptor 2 may be another file by now. The stream is owned during
+// the call, since its write may be Python code that replaces sys.stderr. An error of the stream is dropped.
 void say(const std::string& text) {
   PyObject* stream = PySys_GetObject("stderr");
   if (stream == nullptr || stream == Py_None) return;
@@ -61,6 +67,8 @@ PyObject* switched_off(PyObject*, PyObject*) {
 
 }  // namespace
 
+// `on` goes first: what follows may run Python code, and that must not enter the gate again. Our
+// found_inf flags are taken off the optimizers, because nothing would clear them any more.
 void switch_off(const char* why) noexcept {
   if (!std::exchange(live().on, false)) return;
   PyErr_Clear();
@@ -77,6 +85,8 @@ void switch_off(const char* why) noexcept {
 
 namespace {
 
+// `args` are those of optimizer.step, self first. All references are borrowed. In a healthy loop without a closure
+// this is two tests, without a lookup.
 bool has_closure(PyObject* args, PyObject* kwargs) {
   if (PyTuple_Check(args) && PyTuple_GET_SIZE(args) > 1 && PyTuple_GET_ITEM(args, 1) != Py_None) return true;
   static PyObject* kClosure = PyUnicode_InternFromString("closure");
@@ -86,6 +96,8 @@ bool has_closure(PyObject* args, PyObject* kwargs) {
   return value != nullptr && value != Py_None;
 }
 
+// A GradScaler leaves its flag in the attribute `found_inf` of an optimizer whose kernel checks it. Only a tensor on
+// the CPU is read: to read one of a GPU would wait for the device, on every step.
 bool is_found_inf(PyObject* optimizer) {
   static PyObject* kFoundInf = PyUnicode_InternFromString("found_inf");
   PyObject* value = own_attribute(optimizer, kFoundInf);
@@ -94,8 +106,9 @@ bool is_found_inf(PyObject* optimizer) {
   return found;
 }
 
-// A backward pass has raised: the Python side finds out whether it was for a value that is not finite. The error stays,
-// unless it asks for another one.
+// A backward pass has raised. The error is taken off the thread state while Python code runs, because a callback must
+// not run with an error set. The Python side finds out whether the error is about a value that is not finite. The
+// error is restored afterwards, unless the callback raises another one.
 void report_raised() {
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);
@@ -103,7 +116,7 @@ void report_raised() {
   if (value != nullptr && trace != nullptr) PyException_SetTraceback(value, trace);
   if (value != nullptr) {
     PyObject* r = call_cold("on_backward_raised", value);
-    if (r == nullptr) {  // NonFiniteError, or raised by a signal handler of the program: that is what it hears
+    if (r == nullptr) {  // NonFiniteError, or the error of a signal handler of the program: raised instead
       Py_XDECREF(type);
       Py_XDECREF(value);
       Py_XDECREF(trace);
@@ -114,14 +127,19 @@ void report_raised() {
   PyErr_Restore(type, value, trace);
 }
 
-// torch.autograd._engine_run_backward(tensors, grad_tensors, retain, create, inputs, allow_unreachable=,
-// accumulate_grad=)
+// Replaces torch.autograd._engine_run_backward(tensors, grad_tensors, retain, create, inputs, allow_unreachable=,
+// accumulate_grad=). Returns what the original returns, or null. Only the outermost call is counted as a backward: a
+// checkpoint that recomputes calls the engine again from inside of it.
+// Order: the state of gradients before the call (before_backward), then the roots (note_roots), then the original,
+// then what backward left (after_backward). Before the call, gradients that the script zeroed still can be
+// distinguished from those that this backward adds to.
 PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   const Metered hook(Piece::kHook);
   Live& l = live();
   PyObject* original = l.original_backward;
   if (!l.on || nargs < 1 || !accumulates(args, nargs, kwnames)) {
-    // autograd.grad: not a loss, but what it calls is below the outermost engine call.
+    // The gate is off, or the call writes no .grad: autograd.grad. Its roots are not losses, but a backward that it
+    // runs inside is not outermost.
     const bool is_outermost = l.on && !l.optimizers.empty() && !in_backward();
     bool is_asked = false;
     if (is_outermost) as_guest([&] { is_asked = note_asked(args, nargs); });
@@ -135,6 +153,7 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   }
   const bool outermost = !in_backward();
   if (outermost) {
+    // The Python side asked for this once. The flag is cleared first, since the callback may set it again.
     if (l.wake_on_backward) {
       l.wake_on_backward = false;
       PyObject* r = call_cold("on_backward", args[0]);
@@ -161,21 +180,26 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
     result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
   }
   --engine_depth;
+  // If backward raised, gradients are those of a part of the graph: they are not judged.
   if (outermost && result != nullptr) as_guest(after_backward);
-  if (result != nullptr && PyErr_Occurred() != nullptr)
-    Py_CLEAR(result);  // of a signal handler of the program, in on_left_bad
+  // after_backward returns nothing, so an error of its callback on_left_bad (a signal handler of the program has
+  // raised) is found on the thread state. A result with an error set would be a SystemError of CPython.
+  if (result != nullptr && PyErr_Occurred() != nullptr) Py_CLEAR(result);
   if (outermost && result != nullptr && l.on && !report_dropped()) Py_CLEAR(result);
   if (outermost && result == nullptr && l.on) report_raised();
   return result;
 }
 
+// A program without an optimizer has no step at which a window could be judged: there a listener takes each outermost
+// call (training by hand-written updates).
 PyObject* engine_run_backward(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   const Live& l = live();
   return l.on && !in_backward() && l.optimizers.empty() ? listeners().engine_call(&run_backward, args, nargs, kwnames)
                                                         : run_backward(self, args, nargs, kwnames);
 }
 
-// The step is not taken: counted, and its window closed.
+// The step is not applied: it is counted, recorded, and its window is closed. The record is written first, since
+// close_window forgets the losses that it is made of.
 void leave_out(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, std::uint32_t flags) {
   record_step(entry, verdict, lr, flags);
   listeners().left_out(entry);
@@ -185,7 +209,9 @@ void leave_out(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, s
   close_window(entry);
 }
 
-// A GradScaler has found an overflow: normal work. Its flag keeps the step from being applied.
+// A GradScaler has found an overflow, which is normal while it searches its scale. The optimizer's kernel sees the
+// flag and leaves everything unchanged, so nothing is vetoed here. `entry` stays valid over the callback: the caller
+// of step holds the optimizer.
 PyObject* leave_to_scaler(OptimizerEntry& entry) {
   ++live().counters.scaler_skips;
   note_scaler_skip();
@@ -198,6 +224,7 @@ PyObject* leave_to_scaler(OptimizerEntry& entry) {
   Py_RETURN_NONE;
 }
 
+// The trace of the step that this process is to explain has begun. Returns None, or null with an error set.
 PyObject* report_armed(PyObject* optimizer) {
   PyObject* r = call_cold("on_armed", optimizer);
   if (r == nullptr) return nullptr;
@@ -205,8 +232,9 @@ PyObject* report_armed(PyObject* optimizer) {
   Py_RETURN_NONE;
 }
 
-// The arguments with the closure replaced by one that judges what it evaluated. What is computed in it is forward; what
-// the optimizer computes itself is told by its methods on the stack. The guard around the step puts the phase back.
+// Returns a new (args, kwargs) with the closure replaced by one that judges what it evaluated, or None, or null. Torch
+// takes a tuple from a pre-hook in place of the arguments. What is computed in a closure is forward. What the
+// optimizer computes itself is known by its methods on the stack. The guard around the step restores the phase.
 PyObject* begin_closure(OptimizerEntry& entry, PyObject* args, PyObject* kwargs) {
   if (!entry.in_torch) observe::Tracer::thread_phase() = record::Phase::kForward;
   PyObject* r = call_cold("on_closure", entry.self, args, kwargs);
@@ -214,7 +242,12 @@ PyObject* begin_closure(OptimizerEntry& entry, PyObject* args, PyObject* kwargs)
   return r;
 }
 
-// The optimizer is about to step: the one place where everything is decided.
+// The pre-hook of every optimizer: (optimizer, args, kwargs). All decisions about a step are made here, because only
+// now it is known whether the script has handled a bad value itself.
+// Returns None to let the step run, a new (args, kwargs) for a step with a closure, or null to raise out of
+// optimizer.step. A veto also returns None: veto() has prepared that the class's step is not called.
+// A healthy step runs: find_entry, judge_window, commit_window. None of them allocates in the steady state or calls
+// Python, as vectors keep their capacity from the step before.
 PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   const Metered hook(Piece::kHook);
   Live& l = live();
@@ -223,20 +256,26 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   OptimizerEntry* entry = find_entry(optimizer);
   if (entry != nullptr && entry->in_step > 0) Py_RETURN_NONE;  // a step inside a step (super().step())
   const bool closure = has_closure(args[1], args[2]);
+  // The optimizer around this one (SAM, Lookahead) has been judged for both.
   if (is_judged_outside(entry, closure)) Py_RETURN_NONE;
-  if (entry != nullptr) entry->veto_now = entry->closure_open = false;  // of a call that another hook kept from running
+  // Left from a call whose step never ran, because another pre-hook raised: it would veto this call.
+  if (entry != nullptr) entry->veto_now = entry->closure_open = false;
   if (entry != nullptr && (entry->armed_post || entry->armed_restore)) remove_stale_hooks(*entry);
-  if (entry != nullptr && entry->snapshot_pending) {  // the step before raised: nobody knows where its window ended
+  // The step before raised after it was let through, so its post-hook did not run and the end of its window is unknown.
+  // A rewind to there would compute something else; the start is given up.
+  if (entry != nullptr && entry->snapshot_pending) {
     entry->snapshot_pending = false;
     listeners().start_lost();
   }
-  bool bad_start = false;  // its alarm has decided of this step, whatever the window holds
+  // First step: the state may be bad already. An alarm about that decides this step, whatever the window holds.
+  bool bad_start = false;
   if (entry == nullptr || !entry->first_done) {
     if (entry == nullptr) entry = new_entry(optimizer);
     if (entry == nullptr) {
       switch_off("an optimizer takes no weak reference");
       Py_RETURN_NONE;
     }
+    // Set before the callback, which may step an optimizer or look the entry up.
     entry->first_done = true;
     listeners().first_step_comes(UINT64_MAX);
     PyObject* r = call_cold("first_seen", optimizer);
@@ -246,13 +285,15 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   }
   // A class outside torch.optim may use gradients that are there already before it evaluates its closure.
   if (closure && (entry->in_torch || entry->backwards == 0)) return begin_closure(*entry, args[1], args[2]);
+  // Optimizers stepped from hooks of one backward are one step of the program: where one of them was vetoed, those
+  // that follow in the same backward would mix weights of two steps.
   if (in_backward() && l.left_out_serial == l.backward_serial) {
     leave_out(*entry, {}, ParamGroups(optimizer).lr(entry->lr), record::kStepVetoed);
     veto(*entry);
     Py_RETURN_NONE;
   }
-  if (entry->device && !report_late(*entry, false))
-    return nullptr;  // an earlier step was bad, and the policy ends the program
+  // Verdicts of earlier steps that have arrived meanwhile. Waits only if the host is too far ahead of the device.
+  if (entry->device && !report_late(*entry, false)) return nullptr;
   if (!entry->device && is_found_inf(optimizer)) return leave_to_scaler(*entry);
   WindowVerdict verdict;
   if (!judge_window(*entry, &verdict, l.closure_depth == 0)) {
@@ -261,9 +302,12 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   }
   if (verdict.scaler_skip) return leave_to_scaler(*entry);
   const double lr = verdict.lr;
+  // Rare from here: Python decides. on_window returns None (apply the step), True (veto), something else (the window
+  // runs a second time), or null (raise).
   if (verdict.needs_cold || bad_start || l.closure_depth > 0) {
     PyObject* r = call_cold("on_window", optimizer);
-    if (r == nullptr && units_run_again()) return nullptr;            // the second run has got as far as it was to go
+    // The exception that ends a second run by calling: it has reached its step. Nothing is counted.
+    if (r == nullptr && units_run_again()) return nullptr;
     const bool again = r != nullptr && r != Py_None && r != Py_True;  // the same step runs a second time
     if (again)
       close_window(*entry);
@@ -276,13 +320,15 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
       if (in_backward())
         l.left_out_serial = l.backward_serial;
       else if (!again)
-        listeners().starts(*entry);  // the next window starts where the call that is left out returns
+        listeners().starts(*entry);  // the next window starts where the vetoed call returns
       if (!again) listeners().recording_restarts();
       veto(*entry);
       Py_RETURN_NONE;
     }
   }
-  if (l.steps_open > 0 && !in_backward()) {  // the step of the optimizer around it is the one that counts
+  // A step inside the step of a class outside torch.optim, with gradients of its own: judged above, but counted as
+  // part of the outer step, which is the one that is applied or undone.
+  if (l.steps_open > 0 && !in_backward()) {
     ++entry->step;
     const bool armed = begin_trace_of_target(*entry);
     close_window(*entry);
@@ -290,6 +336,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     Py_RETURN_NONE;
   }
   if (closure) return begin_closure(*entry, args[1], args[2]);
+  // The window is good. Everything that has to see the weights from before the step comes before this call returns.
   listeners().before_apply(*entry);
   commit_window(*entry, verdict, lr);
   if (l.target_set && entry->ordinal == l.target_ordinal && entry->step == l.target_first)
@@ -297,8 +344,11 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   Py_RETURN_NONE;
 }
 
-// The hook behind an optimizer's step, METH_FASTCALL: (optimizer, args, kwargs). Reads what the step wrote where that
-// was asked for, and calls _cold.on_written if it is not finite. Null: an exception of that call is set.
+// The hook after an optimizer's step, METH_FASTCALL: (optimizer, args, kwargs). It is in place only for steps whose
+// result is to be read (arm_post_hook). Reads what the step wrote, and calls on_written if that is not finite. Returns
+// None, or null with the error of that call.
+// finish_commit comes after the callback, because on_written may undo the step, which needs the copy that
+// finish_commit drops.
 PyObject* check_after_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   const Metered hook(Piece::kHook);
   if (nargs < 1 || !live().on) Py_RETURN_NONE;
@@ -322,15 +372,18 @@ PyObject* check_after_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   Py_RETURN_NONE;
 }
 
+// Replaces torch.nn.utils.clip_grad._clip_grads_with_norm_.
 PyObject* before_clip(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   return clip_with_norm(args, nargs, kwnames);
 }
 
-// torch.nn.utils.clip_grad_value_(parameters, clip_value, foreach=None): looked at before the values are cut.
+// Replaces torch.nn.utils.clip_grad_value_(parameters, clip_value, foreach=None). It makes Inf finite, so the
+// gradients are read before it writes.
 PyObject* clip_value(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   Live& l = live();
   if (!l.on || nargs < 1) return PyObject_Vectorcall(l.original_clip_value, args, static_cast<size_t>(nargs), kwnames);
-  // A generator can be walked only once; one tensor is as good as a list of it.
+  // A generator can be walked only once, so a list is made of it. It is owned until the end; `call` borrows the other
+  // arguments, which the caller holds.
   PyObject* list = THPVariable_Check(args[0]) ? Py_BuildValue("[O]", args[0]) : PySequence_List(args[0]);
   if (list == nullptr) return nullptr;
   as_guest([&] {
@@ -350,11 +403,14 @@ PyObject* clip_value(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObjec
   return result;
 }
 
+// set_clip_value(original): takes a reference to the function that clip_grad_value replaces.
 PyObject* set_clip_value(PyObject*, PyObject* original) {
   Py_XSETREF(live().original_clip_value, Py_NewRef(original));
   Py_RETURN_NONE;
 }
 
+// Those with guest_hook return None where they fail inside. Those that call the original must not: each guards its own
+// parts, so that the original is called exactly once in any case.
 PyMethodDef hook_table[] = {
     {"scaler_methods", scaler_methods, METH_VARARGS, nullptr},
     {"set_clip_value", set_clip_value, METH_O, nullptr},

@@ -26,10 +26,13 @@
 namespace finitude::bindings {
 namespace {
 
+// A bound for programs whose optimizer never steps: the older half is dropped then.
 constexpr std::size_t kMaxNotes = 4096;
 
-// The leaf tensors below `root`, by their AccumulateGrad nodes. Returns a sign of the graph: of which kinds of nodes it
-// is made, whatever their number, which may change with the data.
+// The leaf tensors below `root`, by their AccumulateGrad nodes: they show whose parameters a bad loss belongs to.
+// Returns a hash of the kinds of nodes in the graph, whatever their number, which may change with the data: a repeat
+// of an explained alarm is recognized by it. Only for bad losses, since it walks the whole graph. The walk is
+// iterative and bounded; nodes live as long as `root`.
 std::uint64_t collect_leaves(const at::Tensor& root, std::unordered_set<const c10::TensorImpl*>* leaves) {
   constexpr std::size_t kMaxNodes = 1'000'000;
   std::unordered_set<const torch::autograd::Node*> seen;
@@ -57,6 +60,7 @@ std::uint64_t collect_leaves(const at::Tensor& root, std::unordered_set<const c1
   return std::hash<std::string>()(all);
 }
 
+// The reference is valid until the next note. A healthy step reuses capacity that close_window has kept.
 LossNote& add_note() {
   Live& l = live();
   if (l.losses.size() >= kMaxNotes) l.losses.erase(l.losses.begin(), l.losses.begin() + kMaxNotes / 2);
@@ -68,14 +72,16 @@ LossNote& add_note() {
   return note;
 }
 
-// Of a root with one element; of a complex one, what is worse or greater of its parts.
+// Of a root with one element; of a complex one, the worse or larger of its parts. float32 is read directly: it is the
+// loss of almost every step.
 double number_of(const observe::TensorView& v) {
   if (v.dtype == sense::DType::kFloat32) return *reinterpret_cast<const float*>(v.data);
   const sense::Health h = observe::full(v);
   return h.nan ? NAN : h.pos_inf ? INFINITY : h.neg_inf ? -INFINITY : h.max;
 }
 
-// Non-scalar roots count only where their grad argument is not zero.
+// Elements of a non-scalar root count only where their grad argument is not zero: a script that masks a bad element
+// there has handled it. Rare: converts the grad argument to float64.
 bool root_is_bad(const observe::TensorView& root, PyObject* grad) {
   const sense::Health h = observe::full(root);
   if (h.ok()) return false;
@@ -95,10 +101,13 @@ bool root_is_bad(const observe::TensorView& root, PyObject* grad) {
   return false;
 }
 
+// One root of a backward. `object` and `grad` are borrowed. No reference to the root is kept, so that its graph is
+// freed when the script frees it; what is needed later is copied into the note.
 void note_root(PyObject* object, PyObject* grad, bool scaled) {
   if (!THPVariable_Check(object)) return;  // a GradientEdge has no value
   const at::Tensor& root = local_of(THPVariable_Unpack(object));
   if (live().devices != 0 && root.defined() && is_watched_device(*root.unsafeGetTensorImpl())) {
+    // On a device: read in stream order, and known later. The optimizers below it are not looked up.
     LossNote& note = add_note();
     note.scaled = scaled;
     note.on_device = true;
@@ -132,6 +141,7 @@ void note_root(PyObject* object, PyObject* grad, bool scaled) {
                   observe::quick(g).bad;
   if (note.bad) {
     live().bad_graph = collect_leaves(root, &note.leaves);
+    // The script may look at this value afterwards: that is no second event.
     note_given(root);
   }
   if (note.in_closure || is_elsewhere(note)) return;
@@ -145,6 +155,7 @@ void note_root(PyObject* object, PyObject* grad, bool scaled) {
 
 }  // namespace
 
+// `roots` is a tuple or one tensor, `grads` a tuple of the same length, or null, or something that is ignored.
 void note_roots(PyObject* roots, PyObject* grads) {
   const Metered loss(Piece::kLoss);
   Live& l = live();
@@ -165,6 +176,8 @@ void note_roots(PyObject* roots, PyObject* grads) {
   }
 }
 
+// A reentrant checkpoint has its parameters below its own backward, so the walk from the outer loss does not reach
+// them. Only of a bad loss; a finite one needs no leaves.
 void note_inner_roots(PyObject* roots) {
   Live& l = live();
   if (l.losses.empty() || !l.losses.back().bad || !PyTuple_Check(roots)) return;
@@ -174,6 +187,8 @@ void note_inner_roots(PyObject* roots) {
   }
 }
 
+// Called before the product with the scale exists. The backward that follows is given the product, which is not
+// judged.
 void note_scaled(PyObject* loss) {
   if (any_checked()) settle_checks(loss);
   note_root(loss, nullptr, true);

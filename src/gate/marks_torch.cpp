@@ -11,11 +11,13 @@
 namespace finitude::bindings {
 namespace {
 
+// Borrowed: valid while the parameter lives.
 const c10::TensorImpl* impl_of(PyObject* parameter) {
   return THPVariable_Check(parameter) ? THPVariable_Unpack(parameter).unsafeGetTensorImpl() : nullptr;
 }
 
-// Visits the parameters of an optimizer whose gradients were found to be bad and still are.
+// Visits the parameters of an optimizer whose gradients were found to be bad and still are. Reads them again: the
+// script may have zeroed them since. Only those with a bad mark, so that a healthy step reads nothing.
 template <typename Visit>
 void for_each_standing(const OptimizerEntry& entry, Visit&& visit) {
   for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
@@ -27,6 +29,8 @@ void for_each_standing(const OptimizerEntry& entry, Visit&& visit) {
 
 }  // namespace
 
+// A gradient that an alarm has reported keeps the number of that alarm (`told`) over this reading, else the same NaN
+// would be a second alarm after each backward that adds to it.
 bool judge_again(OptimizerEntry& entry, std::size_t index, const at::Tensor& gradient, bool after_backward) {
   GradMark& mark = entry.marks[index];
   const GradMark before = mark;
@@ -38,6 +42,8 @@ bool judge_again(OptimizerEntry& entry, std::size_t index, const at::Tensor& gra
     mark.explained = before.explained;
     return true;
   }
+  // A veto gives gradients back, and close_window has cleared the marks. lock() shows that the tensor is the same one
+  // and not another at its address.
   for (const WindowState::Reported& reported : entry.reported) {
     if (reported.index != index || reported.grad.lock().get() != mark.grad) continue;
     if (mark.version != reported.version && (!after_backward || mark.version != reported.version + 1)) continue;
@@ -47,6 +53,8 @@ bool judge_again(OptimizerEntry& entry, std::size_t index, const at::Tensor& gra
   return true;
 }
 
+// `bad_since` joins optimizers whose gradients became bad in the same backward: one of them is judged, see
+// stands_elsewhere.
 void note_bad_marks(OptimizerEntry& entry, bool loss_is_bad) {
   Live& l = live();
   const bool any = std::any_of(entry.marks.begin(), entry.marks.end(),
@@ -84,6 +92,8 @@ bool stands_elsewhere(const OptimizerEntry& entry, const LossNote& note) {
   return stands;
 }
 
+// Called for each .data and numpy() of a plain tensor, so it has to be cheap: most are not gradients, and a tensor that
+// requires grad is skipped. A clean mark becomes "unseen", which makes the step read the gradient again.
 void gradient_escapes(const at::Tensor& tensor) noexcept {
   if (tensor.requires_grad()) return;
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();

@@ -7,8 +7,8 @@
 namespace finitude::bindings {
 namespace {
 
-// fractions.Fraction, decimal.Decimal, a scalar of NumPy: to ask one runs no code of the program. Another class may run
-// its own.
+// fractions.Fraction, decimal.Decimal, a scalar of NumPy: to convert one runs no code of the program. Another class
+// may run its own, in the middle of the walk over a step.
 bool is_library_number(PyObject* value) {
   PyTypeObject* const type = Py_TYPE(value);
   if (type->tp_as_number == nullptr || type->tp_as_number->nb_float == nullptr) return false;
@@ -20,7 +20,7 @@ bool is_library_number(PyObject* value) {
   return of != nullptr && PyUnicode_Check(of) && PyUnicode_CompareWithASCIIString(of, "fractions") == 0;
 }
 
-// Integers and booleans count like other numbers.
+// A learning rate. Integers and booleans count like other numbers; of tensors only those on the CPU are read.
 std::optional<double> number_of(PyObject* value) {
   if (PyFloat_Check(value)) return PyFloat_AS_DOUBLE(value);
   if (!PyLong_Check(value) && !is_library_number(value)) return number_on_cpu(value);
@@ -36,6 +36,7 @@ std::optional<double> number_of(PyObject* value) {
 
 }  // namespace
 
+// Owns the list, so that the program may assign another one meanwhile. Groups and parameters in it are borrowed.
 ParamGroups::ParamGroups(PyObject* optimizer) {
   static PyObject* const name = PyUnicode_InternFromString("param_groups");
   groups_ = PyObject_GetAttr(optimizer, name);

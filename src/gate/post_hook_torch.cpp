@@ -1,8 +1,12 @@
+// Post-hooks are put into optimizer._optimizer_step_post_hooks directly. register_step_post_hook would make a handle
+// with an id of its own, and the key here has to be known later. The dict owns the hook; an optimizer whose dict is
+// not there is left without one.
 #include "gate/post_hook_torch.h"
 
 namespace finitude::bindings {
 namespace {
 
+// An absent key is no error: the program may have cleared its hooks.
 void remove_post_hook(PyObject* optimizer, const char* key) {
   PyObject* hooks = PyObject_GetAttrString(optimizer, "_optimizer_step_post_hooks");
   PyObject* name = PyUnicode_FromString(key);
@@ -14,6 +18,7 @@ void remove_post_hook(PyObject* optimizer, const char* key) {
 
 }  // namespace
 
+// False, with no error set: the hook is not in place, as where there is no such dict.
 bool add_post_hook(PyObject* optimizer, const char* key, PyMethodDef* def) {
   PyObject* hooks = PyObject_GetAttrString(optimizer, "_optimizer_step_post_hooks");
   PyObject* hook = def != nullptr ? PyCFunction_New(def, nullptr) : PyObject_GetAttrString(live().cold, "after_step");
@@ -26,6 +31,7 @@ bool add_post_hook(PyObject* optimizer, const char* key, PyMethodDef* def) {
   return ok;
 }
 
+// Only for steps whose result is read: a healthy step of torch.optim has none.
 void arm_post_hook(OptimizerEntry& entry) {
   if (entry.armed_post) return;
   ++live().counters.post_hooks;

@@ -1,3 +1,6 @@
+// Reads what an optimizer wrote. Dicts of the program are read with PyDict_GetItem and PyDict_Next, which run no code
+// of the program as long as keys are plain tensors or strings; errors are cleared at the end of each walk, since a hook
+// may not leave one.
 #include "gate/post_step_scan_torch.h"
 
 #include <torch/csrc/autograd/python_variable.h>
@@ -15,6 +18,7 @@
 namespace finitude::bindings {
 namespace {
 
+// In bytes, of the whole process: the limit on copies, and the most that was wanted when a copy did not fit. GIL held.
 std::size_t budget = 0, shortfall = 0;
 
 // optimizer.state is a defaultdict: looked at with PyDict_GetItem, which makes no entries. New reference or null.
@@ -26,8 +30,9 @@ PyObject* state_of(PyObject* optimizer) {
   return state;
 }
 
-// state[parameter], borrowed, or null. A tensor's hash is its address (torch.Tensor.__hash__, which is Python): that is
-// not called.
+// state[parameter], borrowed, or null. The hash of a tensor is its address, but torch.Tensor.__hash__ is a Python
+// function: a lookup by PyDict_GetItem would call it for every parameter of every step. The known hash avoids that. A
+// subclass may define another hash, so it takes the normal way.
 PyObject* state_of(PyObject* state, PyObject* parameter) {
   auto* type = reinterpret_cast<PyObject*>(Py_TYPE(parameter));
   if (type != ParameterClass && type != THPVariableClass) return PyDict_GetItem(state, parameter);
@@ -36,6 +41,8 @@ PyObject* state_of(PyObject* state, PyObject* parameter) {
   return found;
 }
 
+// Visits the tensors in state[parameter], one level deep: exp_avg, exp_avg_sq, step. References are borrowed; `visit`
+// must not run Python code.
 template <typename Visit>
 void for_each_state_tensor(PyObject* state, PyObject* parameter, Visit&& visit) {
   PyObject* of_parameter = state != nullptr ? state_of(state, parameter) : nullptr;
@@ -47,12 +54,13 @@ void for_each_state_tensor(PyObject* state, PyObject* parameter, Visit&& visit) 
   }
 }
 
+// A tensor that cannot be read (on a GPU, sparse, without memory) counts as healthy: a wrong alarm would stop a run.
 bool is_bad(const at::Tensor& tensor) {
   observe::TensorView v;
   return tensor.defined() && observe::view_of(*local_of(tensor).unsafeGetTensorImpl(), &v) && observe::quick(v).bad;
 }
 
-// Elements [first, last) of a contiguous tensor; all of any other.
+// Elements [first, last) of a contiguous tensor; all of another one, as a part of it is no dense memory.
 bool is_bad(const at::Tensor& tensor, std::int64_t first, std::int64_t last) {
   observe::TensorView v;
   if (!tensor.defined() || !observe::view_of(*local_of(tensor).unsafeGetTensorImpl(), &v)) return false;
@@ -62,14 +70,15 @@ bool is_bad(const at::Tensor& tensor, std::int64_t first, std::int64_t last) {
   return first < last && sense::quick_scan(v.data + first * item, static_cast<std::size_t>(last - first), v.dtype).bad;
 }
 
-// torch.optim skips a parameter that has no gradient: what a frozen one holds, a mask of -Inf perhaps, is no result of
-// a step.
+// torch.optim skips a parameter without a gradient: what a frozen one holds, such as a mask of -Inf, is no result of a
+// step.
 bool is_no_result(const OptimizerEntry& entry, PyObject* parameter) {
   return entry.in_torch && !THPVariable_Unpack(parameter).requires_grad() && gradient_of(parameter) == nullptr;
 }
 
 }  // namespace
 
+// Stops reading at the first bad value, but walks to the end.
 bool wrote_non_finite(OptimizerEntry& entry) {
   const Metered written(Piece::kWritten);
   bool bad = false;
@@ -84,6 +93,9 @@ bool wrote_non_finite(OptimizerEntry& entry) {
   return bad;
 }
 
+// Positions are counted in elements of the parameters, in their order; state of the same shape is read at the same
+// positions. `elements` is known only after the first walk, so the first step reads nothing: it is read as a whole
+// anyway.
 SliceScan::SliceScan(OptimizerEntry& entry) : entry_(entry), state_(nullptr), begin_(entry.slice_at) {
   end_ = entry.elements == 0 ? 0 : begin_ + entry.elements / kRotation + 1;
   if (end_ != 0) state_ = state_of(entry.self);
@@ -102,6 +114,7 @@ void SliceScan::visit(PyObject* parameter) {
   const auto last = static_cast<std::int64_t>(std::min(end_, start + numel) - start);
   bad_ = bad_ || is_bad(p, first, last);
   for_each_state_tensor(state_, parameter, [&](const at::Tensor& t) {
+    // State of another size has no positions: it is read when the walk passes the parameter's first element.
     const bool same_size = static_cast<std::uint64_t>(t.numel()) == numel;
     if (same_size)
       bad_ = bad_ || is_bad(t, first, last);
@@ -110,6 +123,8 @@ void SliceScan::visit(PyObject* parameter) {
   });
 }
 
+// Takes the number of elements for the next step, which may differ if the program adds a group. The state dict was
+// owned from the constructor on, since visit() may not look it up again.
 bool SliceScan::end() {
   PyErr_Clear();
   Py_CLEAR(state_);
@@ -118,6 +133,7 @@ bool SliceScan::end() {
   return bad_;
 }
 
+// Drops the references. The buffer for bytes is kept by default: a copy before each step would allocate it each time.
 void UndoCopy::forget(bool memory_too) {
   const Metered undo(Piece::kUndo);
   items_.clear();
@@ -133,6 +149,8 @@ void UndoCopy::forget(bool memory_too) {
   if (memory_too) std::vector<char>().swap(bytes_);
 }
 
+// For a copy that outlives the step: numbers, bools and None only. A reference to anything else could make a cycle
+// through the optimizer, which no collector sees, as this object takes no part in it.
 bool UndoCopy::add_plain_attributes(PyObject* attributes) {
   PyObject* plain = PyDict_New();
   PyObject *key, *value;
@@ -146,6 +164,9 @@ bool UndoCopy::add_plain_attributes(PyObject* attributes) {
   return plain != nullptr;
 }
 
+// Holds a reference to the tensor, so that its memory is there when it is restored. False: a floating-point tensor
+// that cannot be copied, so that the step could not be undone. Tensors of other dtypes that cannot be copied are
+// skipped.
 bool UndoCopy::add(const at::Tensor& given) {
   observe::TensorView v;
   const at::Tensor& tensor = local_of(given);
@@ -156,6 +177,7 @@ bool UndoCopy::add(const at::Tensor& given) {
   return true;
 }
 
+// Shallow: the copy owns the values, the tensors in it are copied by add().
 bool UndoCopy::add_container(PyObject* container) {
   PyObject* copy =
       PyDict_Check(container) ? PyDict_Copy(container) : PyList_GetSlice(container, 0, PyList_GET_SIZE(container));
@@ -183,6 +205,8 @@ bool UndoCopy::add_value(PyObject* value, int depth) {
   return true;
 }
 
+// State, parameters, groups and attributes of this optimizer, and of watched ones among its attributes (Lookahead
+// holds the optimizer that it wraps).
 bool UndoCopy::add_optimizer(PyObject* optimizer) {
   static PyObject* kParams = PyUnicode_InternFromString("params");
   constexpr int kDepth = 4;  // state, of a parameter, of a key, a list of tensors
@@ -219,6 +243,7 @@ bool UndoCopy::add_optimizer(PyObject* optimizer) {
   return ok;
 }
 
+// Collects first, and copies bytes only if all of it fits: `needed_` is then known also where it does not.
 bool UndoCopy::take(PyObject* optimizer, std::size_t limit, bool lasting) {
   forget();
   lasting_ = lasting;
@@ -247,6 +272,7 @@ bool UndoCopy::has_same_values() const {
   return true;
 }
 
+// Compares containers by identity of their values, and tensors by their bits. Does not call __eq__ of the program.
 bool UndoCopy::is_current() const {
   if (!has_same_values()) return false;
   for (const auto& [container, copy] : containers_) {
@@ -272,6 +298,8 @@ bool UndoCopy::restore() {
   return done;
 }
 
+// Bytes first: a tensor that lost its memory (resize_(0)) stops here before any container has changed. Then the
+// containers get the objects that they held, which drops entries that the step added.
 bool UndoCopy::put_back() {
   if (!taken_) return false;
   for (const Item& item : items_) {
@@ -295,6 +323,8 @@ bool UndoCopy::put_back() {
 
 void set_undo_budget(std::size_t size_bytes) noexcept { budget = size_bytes; }
 
+// The budget is shared by all optimizers: what others hold is subtracted. An optimizer that does not fit gives its
+// buffer back.
 bool prepare_undo(OptimizerEntry& entry) {
   if (entry.undo_held) return true;
   if (budget == 0) return false;
@@ -312,6 +342,7 @@ bool prepare_undo(OptimizerEntry& entry) {
 
 bool undo_step(OptimizerEntry& entry) { return entry.undo && entry.undo->restore(); }
 
+// For a step whose closure may turn out to be bad after the class has moved its weights.
 bool hold_undo(OptimizerEntry& entry) {
   if (!entry.undo) entry.undo = std::make_shared<UndoCopy>();
   entry.undo_held = entry.undo->take(entry.self, SIZE_MAX);

@@ -4,7 +4,9 @@
 namespace finitude::bindings {
 namespace {
 
-// A step that torch.compile made calls us from compiled code: frames of ours are not to be compiled in their turn.
+// A step compiled by torch.compile calls the gate from compiled code. Dynamo's frame evaluation is switched off during
+// the callback: otherwise it would try to compile our Python code. If
+// Dynamo was never imported there is nothing to switch off, and it is not imported for this.
 class NotCompiled {
  public:
   NotCompiled() {
@@ -17,6 +19,7 @@ class NotCompiled {
     Py_XDECREF(name);
   }
   ~NotCompiled() {
+    // The callback may have raised: its error is kept over the call.
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     if (before_ != nullptr) Py_XDECREF(PyObject_CallOneArg(set_, before_));
@@ -34,6 +37,8 @@ class NotCompiled {
 
 }  // namespace
 
+// `live().cold` is owned for the life of the process. Arguments are borrowed; the argument tuple holds them during the
+// call. Counted, since the promise is that a healthy step makes no such call.
 PyObject* call_cold(const char* name, PyObject* a, PyObject* b, PyObject* c) {
   ++live().counters.python_calls;
   const NotCompiled not_compiled;

@@ -19,10 +19,12 @@ namespace {
 
 constexpr Py_ssize_t kCreateGraph = 3, kInputs = 4;  // arguments of _engine_run_backward
 
+// GIL held.
 std::uint64_t asked_row = 0;  // calls that were dropped since the last step that was applied
 bool row_is_reported = false;
 
-// What holds the values of a tensor that transforms of torch.func have wrapped.
+// What holds the values of a tensor that transforms of torch.func have wrapped. The reference is valid as long as
+// `tensor`.
 const at::Tensor& plain_of(const at::Tensor& tensor) {
   const at::Tensor* inner = &tensor;
   while (inner->defined()) {
@@ -41,8 +43,8 @@ bool is_bad(const at::Tensor& value) {
   return value.defined() && observe::view_of(*value.unsafeGetTensorImpl(), &v) && observe::quick(v).bad;
 }
 
-// The watched parameter that an input is; or, of torch.func, in whose memory it lies: functional_call is given copies
-// that have no graph. Null: none.
+// The watched parameter that an input is; or, under torch.func, in whose memory it lies: functional_call gets copies
+// without a graph. Null: none. The pointer is not owned. The common case is one lookup by address.
 const c10::TensorImpl* watched_parameter(const at::Tensor& input, bool is_wrapped) {
   const auto& owner = live().owner;
   const at::Tensor& plain = plain_of(input);
@@ -75,7 +77,7 @@ bool any_bad_root(PyObject* roots) {
   return false;
 }
 
-// The first tensor of a tuple.
+// The first tensor of a tuple, or null. Borrowed.
 const at::Tensor* first_of(PyObject* tuple) {
   if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) == 0) return nullptr;
   PyObject* first = PyTuple_GET_ITEM(tuple, 0);
@@ -84,6 +86,9 @@ const at::Tensor* first_of(PyObject* tuple) {
 
 }  // namespace
 
+// Cheap tests come first, since gradient penalties and meta learning call autograd.grad in each step: of these, calls
+// with create_graph are the script's own intermediate results and return early. An earlier value that waits is settled
+// here, as by a backward.
 bool note_asked(PyObject* const* args, Py_ssize_t nargs) {
   if (nargs <= kInputs || !watches_checks() || live().closure_depth > 0) return false;
   const at::Tensor* first = first_of(args[0]);
@@ -107,6 +112,7 @@ bool note_asked(PyObject* const* args, Py_ssize_t nargs) {
   return !is_wrapped && !any_bad;
 }
 
+// The first bad gradient is enough: one call is one event.
 void note_answered(PyObject* const* args, PyObject* result) {
   if (!PyTuple_Check(result)) return;
   const Py_ssize_t n = std::min(PyTuple_GET_SIZE(result), PyTuple_GET_SIZE(args[kInputs]));
@@ -120,6 +126,7 @@ void note_answered(PyObject* const* args, PyObject* result) {
   }
 }
 
+// Called after the program's call has returned. False: an error is set, and the caller drops the result.
 bool report_asked_row() {
   if (row_is_reported || !is_long_row(asked_row)) return true;
   PyObject* count = PyLong_FromUnsignedLongLong(asked_row);

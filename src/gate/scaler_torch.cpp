@@ -16,6 +16,7 @@
 namespace finitude::bindings {
 namespace {
 
+// May run code of a subclass of GradScaler. An error of it is cleared: the original call will raise it.
 bool truthy_attribute(PyObject* object, const char* name) {
   PyObject* value = PyObject_GetAttrString(object, name);
   const bool result = value != nullptr && PyObject_IsTrue(value) == 1;
@@ -24,7 +25,9 @@ bool truthy_attribute(PyObject* object, const char* name) {
   return result;
 }
 
-// GradScaler.scale(self, outputs): the loss that counts is the unscaled one.
+// GradScaler.scale(self, outputs): the loss that counts is the unscaled one, since the scaled one overflows by design
+// while the scale is searched. `outputs` may be a tensor, or a list or tuple of them. A disabled scaler passes its
+// argument through, so the following backward notes it.
 PyObject* scaler_scale(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   Live& l = live();
   if (l.on && nargs == 2 && truthy_attribute(args[0], "_enabled")) {
@@ -42,7 +45,7 @@ PyObject* scaler_scale(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   return PyObject_Vectorcall(l.original_scale, args, static_cast<size_t>(nargs), kwnames);
 }
 
-// The scale where it can be had without waiting: on the CPU.
+// The scale, if it can be read without waiting for a device. 0: not known.
 float loss_scale_of(PyObject* scaler) {
   PyObject* held = PyObject_GetAttrString(scaler, "_scale");
   PyErr_Clear();
@@ -51,7 +54,10 @@ float loss_scale_of(PyObject* scaler) {
   return static_cast<float>(scale);
 }
 
-// GradScaler.step(self, optimizer, ...): a bad unscaled loss is decided here, a skipped step is counted here.
+// GradScaler.step(self, optimizer, ...). The scaler skips a step with bad gradients without calling optimizer.step, so
+// the pre-hook of the gate never sees it: a bad unscaled loss is decided here before, and a skipped step is counted
+// here afterwards. That it was skipped is seen by the counts, which did not move.
+// `entry` stays valid over all calls, since the caller holds the optimizer.
 PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   Live& l = live();
   OptimizerEntry* entry = nullptr;
@@ -63,6 +69,7 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
     });
   }
   if (entry == nullptr) return PyObject_Vectorcall(l.original_scaler_step, args, static_cast<size_t>(nargs), kwnames);
+  // For the record of this step, whichever way this function is left.
   struct Scaled {
     explicit Scaled(float scale) { live().loss_scale = scale; }
     ~Scaled() { live().loss_scale = 0; }
@@ -70,7 +77,7 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
   bool bad = false;
   // Without a flag the scaler waits for the device itself.
   if (entry->device) as_guest([&] { resolve_losses(*entry, !entry->device->takes_flag); });
-  // One that another optimizer's step answered for too: it was left out, and so is this one.
+  // Also a loss that the step of another optimizer has answered for: that step was vetoed, and so is this one.
   for (const LossNote& note : l.losses) bad |= note.bad && note.serial > entry->window_start;
   if (bad) {
     PyObject* r = call_cold("on_scaler_step", args[1], args[0], Py_False);
@@ -78,7 +85,7 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
     const bool vetoed = r == Py_True;
     Py_DECREF(r);
     if (vetoed) {
-      as_guest([&] {  // the next window starts where the call that is left out returns
+      as_guest([&] {  // the next window starts where the vetoed call returns
         if (second_run_under_way() || in_backward()) return;
         listeners().starts(*entry);
         listeners().recording_restarts();
@@ -94,6 +101,7 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
     note_scaler_skip();
     record_step(*entry, {}, ParamGroups(entry->self).lr(entry->lr), record::kStepScalerSkip);
   });
+  // The window is closed after the callback, which reads its facts, and also if it raises.
   PyObject* r = call_cold("on_scaler_step", args[1], args[0], Py_True);
   as_guest([&] {
     close_window(*entry);
@@ -110,6 +118,8 @@ PyMethodDef step_def = {"step", reinterpret_cast<PyCFunction>(scaler_step), METH
 
 }  // namespace
 
+// The replacements are instance methods, so that they bind `self` as attributes of the class. References to the
+// originals are kept until the next call.
 PyObject* scaler_methods(PyObject*, PyObject* args) {
   PyObject *scale, *step;
   if (!PyArg_ParseTuple(args, "OO", &scale, &step)) return nullptr;

@@ -22,10 +22,13 @@ namespace finitude::bindings {
 namespace {
 
 constexpr std::int64_t kMostElements = 4096;  // of a loss that is no scalar
-constexpr std::uint32_t kMostLooks =
-    4096;  // at values that are not finite, in a run: a program may log one in each step
+// Looks at values that are not finite, in a run: a program may log one in each step, and each costs a walk of its
+// graph.
+constexpr std::uint32_t kMostLooks = 4096;
 constexpr std::size_t kMostKept = 16;
 
+// Autograd numbers its nodes in the order in which they are made, per thread. Two graphs that were made one after the
+// other have ranges that do not overlap.
 struct Range {
   std::uint64_t first, last;
   bool overlaps(const Range& other) const { return first <= other.last && other.first <= last; }
@@ -37,6 +40,7 @@ struct Detached {
   CheckedLoss of;
 };
 
+// The atomics are read each time the script looks at a value and spare the mutex: in a healthy run it is never taken.
 struct Checks {
   std::atomic<bool> on = false;
   std::atomic<std::uint32_t> looks = 0;
@@ -75,6 +79,8 @@ void walk(const at::Tensor& root, Visit&& visit) {
   }
 }
 
+// The numbers of all nodes below `root`, leaves excluded: their nodes are as old as the model. Empty (first > last) of
+// a tensor without a graph.
 Range range_of(const at::Tensor& root, std::vector<const c10::TensorImpl*>* leaves) {
   Range range{UINT64_MAX, 0};
   walk(root, [&](const torch::autograd::Node& node, const torch::autograd::AccumulateGrad* leaf) {
@@ -89,7 +95,8 @@ Range range_of(const at::Tensor& root, std::vector<const c10::TensorImpl*>* leav
   return range;
 }
 
-// Rare: false for what is no loss.
+// Rare. False for a value that is no loss: without leaves below it. Keeps pointers to leaves for comparison only, and
+// the value itself only while a trace needs it as a sink: its graph would hold the activations of a step.
 bool describe(const at::Tensor& value, const observe::TensorView& v, CheckedLoss* found) {
   const Range range = range_of(value, &found->leaves);
   if (found->leaves.empty() || range.first > range.last) return false;
@@ -102,7 +109,8 @@ bool describe(const at::Tensor& value, const observe::TensorView& v, CheckedLoss
   return true;
 }
 
-// Also one that the program has let go of since: a function that trained has returned.
+// An optimizer that steps one of its leaves; also one that the program has let go of since, as a function that trained
+// may have returned. Null: none.
 const OptimizerEntry* owner_of(const CheckedLoss& loss) {
   const auto& owner = live().owner;
   for (const c10::TensorImpl* leaf : loss.leaves) {
@@ -111,7 +119,8 @@ const OptimizerEntry* owner_of(const CheckedLoss& loss) {
   return nullptr;
 }
 
-// Module.training, read without running code of the program's. False as well: there is none.
+// Module.training, read from the instance's dict, since getattr may run code of the program. False also if there is
+// none.
 bool is_training(PyObject* module) noexcept {
   PyObject* attributes = PyObject_GenericGetDict(module, nullptr);
   const bool is =
@@ -122,7 +131,7 @@ bool is_training(PyObject* module) noexcept {
 }
 
 // A loss that is computed while its model evaluates, Module.eval(), is no step of the training that was dropped: an
-// evaluation that nobody has put under torch.no_grad.
+// evaluation without torch.no_grad.
 bool is_evaluated(const CheckedLoss& loss) {
   const OptimizerEntry* entry = owner_of(loss);
   const auto found = entry != nullptr ? checks().modules.find(entry->ordinal) : checks().modules.end();
@@ -137,6 +146,7 @@ bool is_evaluated(const CheckedLoss& loss) {
   return any;
 }
 
+// Under the mutex. A value whose graph overlaps one that backward was given, or one that is noted, is the same event.
 void enter(CheckedLoss found) {
   Checks& c = checks();
   const Range range{found.first_node, found.last_node};
@@ -155,7 +165,8 @@ void enter(CheckedLoss found) {
   c.waiting.store(c.checked.size());
 }
 
-// A value that is not finite was looked at: part of a graph, or a copy of such a one.
+// A value that is not finite was looked at: part of a graph, or a copy of such a one. Whatever fails here is dropped:
+// the call under way is the program's.
 void note_checked(const at::Tensor& value) noexcept {
   Checks& c = checks();
   const bool is_copy = !value.requires_grad();
@@ -172,7 +183,7 @@ void note_checked(const at::Tensor& value) noexcept {
     for (const Detached& copy : c.copies) {
       if (copy.data == v.data && copy.of.sum == sum) return enter(copy.of);
     }
-  } catch (...) {  // the call that is under way is the program's
+  } catch (...) {
   }
 }
 
@@ -194,7 +205,7 @@ void note_copied(const at::Tensor& value) noexcept {
   }
 }
 
-// May be a loss, or a copy of one.
+// May be a loss, or a copy of one. A leaf is a parameter or an input: no step was computed for it yet.
 inline bool is_looked_at(const at::Tensor& value) {
   return value.requires_grad() ? !value.is_leaf() : checks().copied.load(std::memory_order_relaxed) != 0;
 }
@@ -214,6 +225,7 @@ std::vector<at::Tensor> tensors_of(PyObject* roots) {
   return found;
 }
 
+// A new list of dicts, or null with an error set.
 PyObject* as_list(const std::vector<CheckedLoss>& losses) {
   PyObject* list = PyList_New(0);
   for (const CheckedLoss& loss : losses) {
@@ -233,6 +245,7 @@ PyObject* as_list(const std::vector<CheckedLoss>& losses) {
 // dropped_checks() -> the values that were looked at and then dropped, once.
 PyObject* dropped_checks(PyObject*, PyObject*) { return as_list(std::exchange(checks().dropped, {})); }
 
+// A copy, since what is done with it may run Python, which must not run under the mutex.
 std::vector<CheckedLoss> waiting() {
   Checks& c = checks();
   const std::lock_guard lock(c.mutex);
@@ -281,10 +294,12 @@ PyObject* note_modules(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     found.push_back(weak);
     trains = trains || is_training(PyList_GET_ITEM(args[1], i));
   }
+  // Weak references are owned here; they keep no module alive. Those of an earlier optimizer of this number are
+  // released.
   std::vector<PyObject*>& kept = checks().modules[entry->ordinal];
   std::swap(kept, found);  // another optimizer may have had this number before
   for (PyObject* weak : found) Py_DECREF(weak);
-  if (!trains) {  // it trains in evaluation mode, which tells nothing then
+  if (!trains) {  // it trains in evaluation mode, so that mode does not distinguish an evaluation
     for (PyObject* weak : kept) Py_DECREF(weak);
     kept.clear();
   }
@@ -339,6 +354,8 @@ bool any_checked() noexcept {
   return checks().waiting.load(std::memory_order_relaxed) != 0 || checks().copied.load(std::memory_order_relaxed) != 0;
 }
 
+// A value is still in use if the graph of this backward has a node that is not younger than the value's last one. Else
+// the whole graph was made after it: the script has dropped the step of that value.
 std::size_t settle_checks(PyObject* roots) {
   Checks& c = checks();
   std::vector<CheckedLoss> found;

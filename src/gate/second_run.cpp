@@ -3,6 +3,8 @@
 namespace finitude::bindings {
 namespace {
 
+// Plain variables: both are read and written with the GIL held. They are of the process, not of a thread, because a
+// second run executes the program, which may step in any thread.
 bool of_window = false, of_unit = false;
 
 }  // namespace

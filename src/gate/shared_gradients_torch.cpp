@@ -14,6 +14,8 @@
 namespace finitude::bindings {
 namespace {
 
+// What is set aside while the window of `own` runs again. `own` is not owned: it is compared only, and its optimizer
+// is held by the caller of the step.
 struct Aside {
   const OptimizerEntry* own = nullptr;
   std::uint64_t serial = 0, bad_since = 0;  // the last loss before, and that of `own`
@@ -28,7 +30,7 @@ const c10::TensorImpl* impl_of(PyObject* parameter) {
   return THPVariable_Check(parameter) ? THPVariable_Unpack(parameter).unsafeGetTensorImpl() : nullptr;
 }
 
-// (number of the alarm that all bad gradients of this optimizer were told of by, or 0, does it name their birth)
+// (the number of the alarm that has reported all bad gradients of this optimizer, or 0; whether it names their birth)
 std::pair<std::uint32_t, bool> reported_of(const OptimizerEntry& entry) {
   std::uint32_t number = 0;
   bool all = true, explained = true;
@@ -77,6 +79,10 @@ PyMethodDef shared_gradient_table[] = {
 
 }  // namespace
 
+// Without this, one NaN in a shared graph would be an alarm and a second run at each optimizer below it. Parameters
+// below the explained loss are explained too; others of the same backward are only reported.
+// `told` keeps weak references: the address of a gradient is not reused while one is here, and no memory is kept
+// alive.
 void report_others(OptimizerEntry& entry, std::uint32_t number) {
   std::unordered_set<const c10::TensorImpl*> explained;
   for (const LossNote& note : live().losses) {
@@ -100,7 +106,7 @@ void report_others(OptimizerEntry& entry, std::uint32_t number) {
       const at::Tensor* grad = gradient_of(p);
       if (mark.reported == 0 || grad == nullptr) return;
       if (grad->unsafeGetTensorImpl() !=
-          mark.grad) {  // a second run went another way, and the first one's gradients stand there again
+          mark.grad) {  // a second run took another way, and the gradients of the first one are back
         GradMark now = judge(*grad);
         if (now.state <= GradMark::kClean) return;
         now.reported = mark.reported;
@@ -114,6 +120,8 @@ void report_others(OptimizerEntry& entry, std::uint32_t number) {
   }
 }
 
+// Copies the window state of all other optimizers. A second run executes the same script, so its backwards would count
+// in their windows too. Rare: allocates.
 void set_windows_aside(const OptimizerEntry* own) {
   Aside& a = aside();
   Live& l = live();
@@ -127,6 +135,8 @@ void set_windows_aside(const OptimizerEntry* own) {
   }
 }
 
+// Losses of the second run stay in the list, but count only for `own`, and not again where they belong to another one.
+// Optimizers are found by ordinal, since some may have been made or freed meanwhile.
 void put_windows_back(bool is_back) {
   Aside& a = aside();
   Live& l = live();
@@ -150,6 +160,7 @@ void put_windows_back(bool is_back) {
   a.own = nullptr;
 }
 
+// False outside of a second run, and for a loss without leaves: it is finite, or on a device.
 bool is_elsewhere(const LossNote& note) {
   const OptimizerEntry* own = aside().own;
   if (own == nullptr) return false;

@@ -9,12 +9,17 @@
 
 namespace finitude::bindings {
 
+// constinit: read on each backward without a guard for initialization.
 constinit thread_local int engine_depth = 0;
 
+// A thread of the engine has no engine_depth of its own, but works for a graph task.
 bool in_backward() noexcept { return engine_depth > 0 || torch::autograd::get_current_graph_task_id() != -1; }
 
 std::uint64_t this_thread() noexcept { return PyThreadState_GetID(PyThreadState_Get()); }
 
+// Finds out whether threads take turns in stepping: then each of them trains a model of its own, and their losses are
+// separated. A program that moves its one loop to another thread once is not such a program. The list of threads is
+// bounded, and never shrinks.
 void note_thread(OptimizerEntry& entry) {
   constexpr std::size_t kMostThreads = 64;
   Live& l = live();
@@ -28,6 +33,9 @@ void note_thread(OptimizerEntry& entry) {
   l.step_thread = entry.thread;
 }
 
+// Linear, since a program has few optimizers; no allocation. The weak reference is compared too: `self` is borrowed,
+// and a new optimizer may lie at the address of a dead one. The pointer is valid until new_entry() is called after the
+// optimizer has died: hold the optimizer.
 OptimizerEntry* find_entry(PyObject* optimizer) noexcept {
   for (const auto& entry : live().optimizers) {
     if (entry->self == optimizer && PyWeakref_GetObject(entry->ref) == optimizer) return entry.get();
@@ -37,7 +45,9 @@ OptimizerEntry* find_entry(PyObject* optimizer) noexcept {
 
 namespace {
 
-// A program that tries out many optimizers would leave thousands of entries to walk over in every step.
+// Entries are freed only here, not when the optimizer dies: its weak reference has no callback, which could run in the
+// middle of a walk. A program that tries out many optimizers would otherwise leave thousands of entries to walk over
+// in every step. `owner` is cleaned first, as it points to the entries.
 void forget_dead() {
   Live& l = live();
   const auto is_dead = [](const OptimizerEntry& e) { return PyWeakref_GetObject(e.ref) != e.self; };
@@ -52,6 +62,8 @@ void forget_dead() {
 
 }  // namespace
 
+// Null, without an error set: the optimizer takes no weak reference. Entries are held by unique_ptr, so that growth of
+// the list leaves pointers to them valid.
 OptimizerEntry* new_entry(PyObject* optimizer) {
   forget_dead();
   listeners().optimizer_made();

@@ -13,9 +13,15 @@
 #include "pyhost/exception_barrier_torch.h"
 #include "pyhost/meter.h"
 
+// How a veto keeps a step from running. torch.optim wraps `step` of each class in a function (profile_hook_step) that
+// runs pre-hooks, the class's step and post-hooks. A pre-hook cannot skip the step, so the step that the wrapper calls
+// is replaced for one call, in the cell of its closure. If the wrapper is not torch's, the gradients are taken away
+// for this call: torch.optim skips a parameter without a gradient.
 namespace finitude::bindings {
 namespace {
 
+// Takes .grad off every parameter. `taken` owns the gradients until give_back_gradients. The accessor of C++ is used:
+// to assign to .grad in Python may run code of a tensor subclass.
 void take_gradients(OptimizerEntry& entry) {
   entry.taken.clear();
   for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
@@ -27,6 +33,7 @@ void take_gradients(OptimizerEntry& entry) {
   });
 }
 
+// Only what was taken is given back, so that a gradient that the step made meanwhile is kept where none was taken.
 void give_back_gradients(OptimizerEntry& entry) {
   for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
     if (index >= entry.taken.size() || !entry.taken[index].defined() || !THPVariable_Check(p)) return;
@@ -35,7 +42,7 @@ void give_back_gradients(OptimizerEntry& entry) {
   entry.taken.clear();
 }
 
-// Gradients are given back after the rest of a vetoed step has run without them.
+// Post-hook: gradients are given back after the rest of a vetoed step has run without them.
 PyObject* restore_after_veto(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (nargs >= 1) {
     if (OptimizerEntry* entry = find_entry(args[0])) give_back_gradients(*entry);
@@ -46,8 +53,8 @@ PyObject* restore_after_veto(PyObject*, PyObject* const* args, Py_ssize_t nargs)
 PyMethodDef restore_def = {"finitude_give_back", reinterpret_cast<PyCFunction>(guest_hook<restore_after_veto>),
                            METH_FASTCALL, nullptr};
 
-// What a step left by the exception of its closure returns: the loss that the exception holds. None if it
-// holds none.
+// Result of a step that was left by the exception of its closure: the loss that the exception holds, or None. Returns
+// a new reference. Takes the error off the thread state.
 PyObject* loss_of_raised() {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
@@ -60,15 +67,17 @@ PyObject* loss_of_raised() {
   return loss != nullptr ? loss : Py_NewRef(Py_None);
 }
 
-// One step is one step however often its closure was evaluated.
+// A step is counted once, however often its closure was evaluated.
 void end_closure(OptimizerEntry& entry) {
   WindowVerdict verdict;
   verdict.grad_absmax = entry.closure_absmax;
   commit_window(entry, verdict, ParamGroups(entry.self).lr(entry.lr));
 }
 
-// Stands in for the `step` of a class outside torch.optim: may leave the call out, and looks at what it
-// wrote.
+// Replaces the `step` of a class outside torch.optim, for the life of the class: vetoes a call, and reads what it
+// wrote, since nothing is known of the arithmetic of such a class. `original` is owned by the function object that
+// calls this.
+// The original runs outside of the barrier, so that its errors reach the program unchanged.
 PyObject* guarded_step(PyObject* original, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   Live& l = live();
   OptimizerEntry* entry = nargs >= 1 && l.on ? find_entry(args[0]) : nullptr;
@@ -80,6 +89,7 @@ PyObject* guarded_step(PyObject* original, PyObject* const* args, Py_ssize_t nar
     Py_RETURN_NONE;
   }
   const Metered hook(Piece::kHook);
+  // A step of the same optimizer inside this one (super().step()) must pass through: see pre_hook.
   ++entry->in_step;
   ++l.steps_open;
   const std::uint64_t outside = std::exchange(l.step_serial, l.backward_serial);
@@ -89,10 +99,13 @@ PyObject* guarded_step(PyObject* original, PyObject* const* args, Py_ssize_t nar
     observe::Tracer::PhaseGuard phase(record::Phase::kOptimizer);
     result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
   }
+  // Also after an error: the counters must not stay raised. `entry` is still valid, because the caller holds the
+  // optimizer.
   l.step_serial = outside;
   --l.steps_open;
   --entry->in_step;
   const bool closure = std::exchange(entry->closure_open, false), leaving = std::exchange(entry->is_leaving, false);
+  // leave_rest() made the closure raise to end the step: for the program that is a step that returned.
   if (result == nullptr) {
     release_undo(*entry);
     return leaving ? loss_of_raised() : nullptr;
@@ -104,6 +117,7 @@ PyObject* guarded_step(PyObject* original, PyObject* const* args, Py_ssize_t nar
       if (r == nullptr) Py_CLEAR(result);
       Py_XDECREF(r);
     }
+    // Not before on_written, which may undo the step with the copy that finish_commit and release_undo drop.
     finish_commit(*entry);
     release_undo(*entry);
   });
@@ -113,12 +127,13 @@ PyObject* guarded_step(PyObject* original, PyObject* const* args, Py_ssize_t nar
 PyMethodDef guarded_def = {"finitude_guarded_step", reinterpret_cast<PyCFunction>(guarded_step),
                            METH_FASTCALL | METH_KEYWORDS, nullptr};
 
-// Stands in for one call of the `step` of a class of torch.optim. pair: that step, and the cell it goes back
-// into.
+// Replaces one call of the `step` of a class of torch.optim. pair: (that step, the cell of the wrapper). The
+// original is put back into the cell before this returns, so that later calls run at full speed. `pair` owns both, and
+// this object dies when the cell lets go of it; the caller holds a reference for the call.
 PyObject* left_out_step(PyObject* pair, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* original = PyTuple_GET_ITEM(pair, 0);
   OptimizerEntry* entry = nargs >= 1 ? find_entry(args[0]) : nullptr;
-  if (entry == nullptr || !entry->veto_now) {  // another optimizer of this class, on another thread
+  if (entry == nullptr || !entry->veto_now) {  // another optimizer of this class, in another thread
     return PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
   }
   entry->veto_now = false;
@@ -129,9 +144,11 @@ PyObject* left_out_step(PyObject* pair, PyObject* const* args, Py_ssize_t nargs,
 PyMethodDef left_out_def = {"finitude_left_out_step", reinterpret_cast<PyCFunction>(left_out_step),
                             METH_FASTCALL | METH_KEYWORDS, nullptr};
 
+// make_guarded_step(step) -> the function that replaces it. It holds a reference to `step`.
 PyObject* make_guarded_step(PyObject*, PyObject* original) { return PyCFunction_New(&guarded_def, original); }
 
-// leave_out_once(cell): the next call of the step in it, if it is one of a vetoed optimizer, is left out.
+// leave_out_once(cell): the next call of the step in it is skipped, if it is one of a vetoed optimizer. The replacement
+// is owned by the cell alone.
 PyObject* leave_out_once(PyObject*, PyObject* cell) {
   if (!PyCell_Check(cell)) {
     PyErr_SetString(PyExc_TypeError, "leave_out_once(cell)");
@@ -153,8 +170,8 @@ OptimizerEntry* entry_or_error(PyObject* optimizer) {
   return entry;
 }
 
-// take_rest(optimizer): the rest of its step, which evaluates its closure now, runs without gradients. For
-// torch.optim.
+// take_rest(optimizer): the rest of its step runs without gradients. For torch.optim, whose step evaluates its closure
+// first. Without the post-hook that gives gradients back none are taken: the program would lose them.
 PyObject* take_rest(PyObject*, PyObject* optimizer) {
   OptimizerEntry* entry = entry_or_error(optimizer);
   if (entry == nullptr) return nullptr;
@@ -164,8 +181,9 @@ PyObject* take_rest(PyObject*, PyObject* optimizer) {
   Py_RETURN_NONE;
 }
 
-// leave_rest(optimizer): the step ends by the exception that its closure raises next. Where a copy was taken
-// before the step, what it wrote so far is undone. For classes outside torch.optim.
+// leave_rest(optimizer): the step ends by the exception that its closure raises next. If a copy was taken before the
+// step, what it wrote until now is undone. For classes outside torch.optim, which may have moved the weights before
+// they evaluate the closure (SAM).
 PyObject* leave_rest(PyObject*, PyObject* optimizer) {
   OptimizerEntry* entry = entry_or_error(optimizer);
   if (entry == nullptr) return nullptr;
@@ -199,6 +217,8 @@ PyMethodDef step_wrapper_table[] = {
 
 }  // namespace
 
+// The call whose pre-hook runs now will not run its step. For a class outside torch.optim guarded_step is in place
+// already and reads veto_now.
 void veto(OptimizerEntry& entry) {
   entry.veto_now = true;
   if (!entry.in_torch) return;
@@ -211,6 +231,8 @@ void veto(OptimizerEntry& entry) {
   Py_XDECREF(take_rest(nullptr, entry.self));
 }
 
+// Without that closure, a step inside another one is judged by itself if a backward ran in between (step_serial
+// differs): then it has gradients that the outer verdict does not cover.
 bool is_judged_outside(OptimizerEntry* entry, bool has_closure) {
   const Live& l = live();
   if (l.steps_open == 0 || in_backward()) {

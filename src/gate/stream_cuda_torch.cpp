@@ -1,3 +1,7 @@
+// Two sides meet here: the program's thread with the GIL (prepare, begin_backward, used), and backward's threads
+// without it (written). All state of an AheadReader is behind one lock. What may free memory or run Python code is
+// moved into a local vector (`gone`) that is destroyed after the lock is released: a destructor may take the GIL,
+// whose holder may wait for the lock.
 #include "gate/stream_cuda_torch.h"
 
 #include <ATen/record_function.h>
@@ -18,8 +22,8 @@
 namespace finitude::bindings {
 namespace {
 
-// One lock for all. Held by backward's threads without the GIL and by the program's with it; nothing that takes the GIL
-// is done under it.
+// One lock for all readers. Held by backward's threads without the GIL and by the program's with it; nothing that
+// takes the GIL is done under it. Never destroyed, since backward's threads outlive main.
 std::mutex& lock_of_streams() {
   static auto* mutex = new std::mutex();
   return *mutex;
@@ -36,6 +40,7 @@ Streams& streams() {
   return *all;
 }
 
+// The observer has no state per node.
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction&) { return nullptr; }
 
 // An AccumulateGrad node has returned, its tensor's hooks included; those that hang on the node itself (DDP's) come
@@ -55,13 +60,14 @@ void on_end(const at::RecordFunction& fn, at::ObserverContext*) {
       const std::lock_guard lock(lock_of_streams());
       active = streams().active;
     }
+    // `active` is a copy: the lock is free again, and the readers live until the call is over.
     for (const auto& reader : active) reader->written(leaf->variable, meta->grad_);
   } catch (const std::exception&) {  // left to the step
   }
 }
 
-// What the version of a gradient speaks for: all of its memory, and memory that is no part of something larger, such as
-// a bucket of DDP's or a flat buffer, which is written as a whole and leaves this tensor's version as it is.
+// A version speaks for a gradient only if the gradient is all of its memory. A bucket of DDP's or a flat buffer is
+// written as a whole, which leaves the version of a tensor that is a part of it as it was.
 bool is_whole(const at::Tensor& gradient, const finitude_cuda_tensor& stretch) {
   if (stretch.numel == 0 || stretch.dtype == static_cast<std::uint32_t>(sense::DType::kOther) || gradient.is_sparse())
     return false;
@@ -69,6 +75,7 @@ bool is_whole(const at::Tensor& gradient, const finitude_cuda_tensor& stretch) {
   return storage.data_ptr().get() == stretch.data && storage.nbytes() == stretch.numel * gradient.itemsize();
 }
 
+// What has to be the same at the step for an earlier read to count. The pointers are compared only.
 decide::GradientId id_of(const at::Tensor& gradient, const finitude_cuda_tensor& stretch) {
   const c10::TensorImpl& impl = *gradient.unsafeGetTensorImpl();
   return {&impl, impl.unsafe_storage().unsafeGetStorageImpl(), stretch.data, stretch.numel * gradient.itemsize(),
@@ -77,6 +84,8 @@ decide::GradientId id_of(const at::Tensor& gradient, const finitude_cuda_tensor&
 
 }  // namespace
 
+// Runs once per step, after its scan, and returns after the first block if nothing has grown. The scan has taken the
+// results of this window, so growing loses nothing.
 void AheadReader::prepare(PyObject* optimizer, std::uint32_t parameters, std::uint64_t bytes, std::uint64_t largest) {
   Storages gone;
   std::unordered_map<const c10::TensorImpl*, std::uint32_t> index_of;
@@ -108,6 +117,7 @@ void AheadReader::prepare(PyObject* optimizer, std::uint32_t parameters, std::ui
   stream_.reserve(parameters, batch);
 }
 
+// `last`: this backward is expected to be the last of its window. Others accumulate: what they leave is not final.
 void AheadReader::begin_backward(bool last) {
   Storages gone;
   const std::lock_guard lock(lock_of_streams());
@@ -120,6 +130,8 @@ bool AheadReader::is_active() {
   return stream_.is_active();
 }
 
+// Notes the gradient. The weak reference keeps the address of the storage from being reused, without holding device
+// memory.
 void AheadReader::written(const at::Tensor& parameter, const at::Tensor& gradient) {
   Storages gone;
   finitude_cuda_tensor stretch;
@@ -138,8 +150,8 @@ void AheadReader::written(const at::Tensor& parameter, const at::Tensor& gradien
 
 void AheadReader::end_backward() noexcept {
   Storages gone;
-  void* caller =
-      nullptr;  // the legacy stream where its handle is not told: it waits for nothing that it would not do anyway
+  // Null, the legacy stream, if torch does not give the handle of the current one.
+  void* caller = nullptr;
   try {
     caller = current_stream(device_);
   } catch (const std::exception&) {
@@ -149,6 +161,7 @@ void AheadReader::end_backward() noexcept {
   gone.swap(done_);
 }
 
+// Was this gradient read ahead, and not written since? Then the step takes that result.
 bool AheadReader::stands(std::uint32_t gradient, const at::Tensor& tensor, const finitude_cuda_tensor& stretch) {
   if (!is_whole(tensor, stretch)) return false;
   const std::lock_guard lock(lock_of_streams());
@@ -165,12 +178,14 @@ void AheadReader::end_window() {
   stream_.end_window();
 }
 
+// Afterwards `read` and `join` do nothing, whichever thread still holds this reader.
 void AheadReader::retire() noexcept {
   const std::lock_guard lock(lock_of_streams());
   stream_.begin_backward(false);
   list_ = nullptr;
 }
 
+// Called under the lock. A storage that has died or was given other memory is not read.
 bool AheadReader::hold(std::uint32_t gradient) {
   One& one = ones_[gradient];
   auto storage = one.storage ? one.storage->lock() : c10::intrusive_ptr<c10::StorageImpl>();
@@ -180,6 +195,7 @@ bool AheadReader::hold(std::uint32_t gradient) {
   return same;
 }
 
+// Called under the lock. `call_` has its capacity from prepare(): no allocation on a thread of backward.
 bool AheadReader::read(decide::Lane lane, const std::uint32_t* gradients, std::uint32_t count) {
   if (list_ == nullptr) return false;
   call_.clear();
@@ -194,6 +210,8 @@ void AheadReader::join(decide::Lane lane) {
   if (list_ != nullptr) device_settings().api.join(list_, const_cast<void*>(lane));
 }
 
+// Called under the lock, so nothing is freed here. If this is the last reference, the program has let go of the
+// storage while it was read: it is kept until the device has passed all reads.
 void AheadReader::let_go(const std::uint32_t* gradients, std::uint32_t count) {
   for (std::uint32_t i = 0; i < count; ++i) {
     auto& held = ones_[gradients[i]].held;
@@ -204,6 +222,8 @@ void AheadReader::let_go(const std::uint32_t* gradients, std::uint32_t count) {
 
 namespace {
 
+// `any` goes first: nodes that end from now on return at once. A node that has copied `active` before may still call
+// written(), which a reader ignores once its backward has ended.
 void end_streams() noexcept {
   Streams& all = streams();
   if (!all.any.load(std::memory_order_acquire)) return;
@@ -218,6 +238,7 @@ void end_streams() noexcept {
 
 }  // namespace
 
+// Allocates a vector of a few pointers, and only where gradients are read ahead.
 StreamedBackward::StreamedBackward(bool on, bool may_read) noexcept
     : on_(on && streams().observer != at::INVALID_CALLBACK_HANDLE) {
   if (!on_) return;
@@ -247,6 +268,8 @@ void end_stream_window(OptimizerEntry& entry) {
   if (entry.device && entry.device->reader) entry.device->reader->end_window();
 }
 
+// The observer is global to torch and costs a call per node of every backward, so it is added only once a reader
+// exists.
 void prepare_stream(OptimizerEntry& entry) {
   DeviceGate& gate = *entry.device;
   const DeviceSettings& settings = device_settings();

@@ -9,13 +9,15 @@
 
 namespace finitude::bindings {
 
+// -1 is the placeholder until after_backward knows the number.
 std::uint32_t micro_batch_of(const LossNote& note) noexcept {
   return note.micro_batch == static_cast<std::uint32_t>(-1) ? 0 : note.micro_batch;
 }
 
 namespace {
 
-// Two threads that train are two programs: what the one gives to backward is none of the other's.
+// Two threads that train are two programs: a loss that one gives to backward does not concern the optimizers of the
+// other.
 bool is_of_other_training(const OptimizerEntry& entry, const LossNote& note) noexcept {
   const Live& l = live();
   if (!l.threads_take_turns || note.thread == entry.thread) return false;
@@ -44,12 +46,14 @@ bool owns(OptimizerEntry& entry, const LossNote& note) {
   for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
     owned |= THPVariable_Check(p) && note.leaves.contains(THPVariable_Unpack(p).unsafeGetTensorImpl());
   });
-  // The leaves may be stand-ins for the parameters, whose gradients are handed on after backward: FSDP2 gathers whole
-  // ones of its shards.
+  // The leaves may be temporary tensors instead of the parameters, whose gradients are passed on after backward: FSDP2
+  // gathers whole parameters from its shards.
   return owned || (!is_clean && std::none_of(note.leaves.begin(), note.leaves.end(),
                                              [](const c10::TensorImpl* leaf) { return live().owner.contains(leaf); }));
 }
 
+// Called by the Python side, for a window that is not plainly healthy: allocates. The rules are in src/decide, which
+// sees plain data only and is tested without torch.
 decide::Verdict verdict_of(OptimizerEntry& entry, bool buffers_turned_nan) {
   std::vector<decide::LossFact> losses;
   for (const LossNote& note : live().losses) {

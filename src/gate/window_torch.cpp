@@ -1,3 +1,8 @@
+// One window from its first backward to its step. Facts are collected after each backward and before the step; the
+// decision itself is in src/decide. All functions are called with the GIL held and run no Python code in a healthy
+// window.
+// Marks (GradMark) hold one reading of each gradient: tensor, version and result. A gradient is read again only if
+// tensor or version differ, so in the usual loop each gradient is read once.
 #include "gate/window_torch.h"
 
 #include <algorithm>
@@ -27,7 +32,8 @@ namespace finitude::bindings {
 
 namespace {
 
-// Is this element of the gradient not zero now?
+// Is this element of the gradient not zero now? Distinguishes a script that clamped an Inf (the element keeps a value,
+// and the update is wrong) from one that zeroed it (handled).
 bool element_set(const at::Tensor& grad, std::int64_t index) {
   observe::TensorView v;
   if (index < 0 || !observe::view_of(*grad.unsafeGetTensorImpl(), &v) || !v.contiguous || index >= v.numel)
@@ -36,11 +42,13 @@ bool element_set(const at::Tensor& grad, std::int64_t index) {
   return sense::full_scan(v.data + index * item, 1, v.dtype).zero == 0;
 }
 
+// Is this the step that this process was started to explain?
 bool is_target(const OptimizerEntry& entry, std::uint64_t step) {
   const Live& l = live();
   return l.target_set && entry.ordinal == l.target_ordinal && step == l.target_step;
 }
 
+// What identifies a gradient between two backwards. The pointer is not owned: it is compared, never followed.
 OptimizerEntry::Probe probe_of(PyObject* parameter) {
   const at::Tensor* grad = gradient_of(parameter);
   if (grad == nullptr) return {};
@@ -49,8 +57,9 @@ OptimizerEntry::Probe probe_of(PyObject* parameter) {
 
 enum class Wrote { kNo, kYes, kUnknown };  // unknown: its first few parameters have no gradients
 
-// Counts the backward calls of this window that wrote gradients of this optimizer, by its first few parameters. Those
-// before it had any (an optimizer that is made early and steps late) were none of its.
+// Counts the backward calls of this window that wrote gradients of this optimizer, by its first few parameters: to
+// look at all of them after each micro-batch would cost more than the scan. Calls before it had gradients (an
+// optimizer that is made early and steps late) do not count.
 Wrote count_backward(OptimizerEntry& entry, const ParamGroups& groups) {
   bool touched = false, any = false, had = false;
   groups.for_first(OptimizerEntry::kProbes, [&](std::uint32_t index, PyObject* p) {
@@ -67,6 +76,7 @@ Wrote count_backward(OptimizerEntry& entry, const ParamGroups& groups) {
   return touched ? Wrote::kYes : Wrote::kUnknown;
 }
 
+// Bad gradients become sinks of the trace, where the search for the birth starts.
 void gradients_to_tracer(const OptimizerEntry& entry, const char* kind) {
   for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
     const at::Tensor* grad = gradient_of(p);
@@ -75,7 +85,7 @@ void gradients_to_tracer(const OptimizerEntry& entry, const char* kind) {
   });
 }
 
-// Is any of them bad?
+// Reads every gradient of the optimizer into its mark. Is any of them bad?
 bool scan_all(OptimizerEntry& entry, const ParamGroups& groups) {
   const Metered gradients(Piece::kGradients);
   bool any_bad = false;
@@ -93,9 +103,10 @@ bool scan_all(OptimizerEntry& entry, const ParamGroups& groups) {
 
 }  // namespace
 
-// Accumulation adds to what the backward before left, by as many writes as it takes (DistributedDataParallel's are
-// several); gradients that were zeroed or replaced since begin the count again. A gradient that is gone by now may be
-// followed by one at its address, which is not to pass for it.
+// Runs before an outermost backward. Finds out for each optimizer whether gradients were zeroed or replaced since the
+// last backward. After the next backward this cannot be seen any more: accumulation adds to what is there, by as many
+// writes as it takes (DistributedDataParallel needs several), so versions alone do not show it. A gradient that is
+// gone by now may be followed by one at the same address, which must not count as the same.
 void before_backward() {
   // What the backward before left, before this one leaves its own in its place.
   for (const auto& entry : live().optimizers) {
@@ -105,6 +116,8 @@ void before_backward() {
     entry->begins_anew = false;
     if (PyWeakref_GetObject(entry->ref) != entry->self) continue;
     const ParamGroups groups(entry->self);
+    // Window without a backward so far: only gradients that are gone matter. Their probes are cleared, since the
+    // allocator may reuse the address.
     if (entry->backwards == 0) {
       groups.for_first(1, [&](std::uint32_t, PyObject* p) {
         const bool gone = entry->probes[0].grad != nullptr && gradient_of(p) == nullptr;
@@ -120,6 +133,10 @@ void before_backward() {
   }
 }
 
+// Runs after an outermost backward that did not raise. Reads gradients now if this backward is expected to be the last
+// of its window (`predicted`, from the window before), if something was bad, or if a trace needs it. In other
+// micro-batches the marks are only invalidated, so that gradient accumulation costs one scan per step.
+// At most one Python callback is made, at the end: the walk over `optimizers` must not run code that adds to them.
 void after_backward() {
   const Metered rest(Piece::kVerdict);
   Live& l = live();
@@ -127,7 +144,7 @@ void after_backward() {
   bool is_known = false;
   PyObject* left_bad = nullptr;
   const std::uint64_t thread = this_thread();
-  // What another thread trains is in the middle of a step of its own.
+  // Optimizers that another thread trains may be in the middle of a step of theirs: they are skipped.
   const bool apart = l.threads_take_turns && std::any_of(l.optimizers.begin(), l.optimizers.end(),
                                                          [&](const auto& e) { return e->thread == thread; });
   // Marks are valid only for gradients that no later backward touched.
@@ -145,6 +162,7 @@ void after_backward() {
       entry->device->seen.clear();
       continue;
     }
+    // The last bad mark from before this backward; whether the script dropped it is decided below.
     bool was_bad = false;
     GradMark bad;
     std::size_t bad_index = 0;
@@ -155,6 +173,7 @@ void after_backward() {
       bad_index = i;
     }
     const bool loss_bad = !l.losses.empty() && l.losses.back().bad;
+    // Not if a finite clip norm proved the window before: clipping will read these gradients.
     const bool expected = entry->backwards == entry->predicted && !entry->clip_proves && !entry->is_inner;
     bool any_bad = false;
     const bool traced = observe::Tracer::get().on() && !observe::Tracer::get().sketches();
@@ -170,6 +189,8 @@ void after_backward() {
       const GradMark& now = entry->marks[bad_index];
       const bool anew = entry->begins_anew;  // even where the new gradient lies at the address of the old one
       const bool gone = anew || now.state == GradMark::kClean || now.grad != bad.grad || now.version != bad.version + 1;
+      // A gradient that an alarm has reported, or that belongs to the step of another optimizer, was not dropped by
+      // the script.
       is_gone = gone && bad.reported == 0 && !entry->stands_elsewhere;
       dropped = Dropped::kBad;
       if (gone && (anew || now.grad != bad.grad || now.version != bad.version)) entry->bad_since = 0;
@@ -186,6 +207,7 @@ void after_backward() {
     if (any_bad) note_bad_marks(*entry, loss_bad);
     if (any_bad) note_left_bad(*entry);
   }
+  // Losses of this backward got the placeholder -1. The number is known only now, from the optimizer that it wrote.
   if (!is_known) micro_batch = guessed;
   for (auto& note : l.losses) {
     if (note.micro_batch == static_cast<std::uint32_t>(-1) && (!apart || note.thread == thread))
@@ -197,9 +219,13 @@ void after_backward() {
   listeners().backward_ended();
   if (left_bad == nullptr) return;
   PyObject* r = call_cold("on_left_bad", left_bad);
-  Py_XDECREF(r);  // null: a signal handler of the program has raised; the error stays, and backward raises it
+  Py_XDECREF(r);  // null: a signal handler of the program has raised; run_backward finds the error and raises it
 }
 
+// The one walk over the parameters of a step: gradients, the slice of what earlier steps wrote (SliceScan), and the
+// list for the device are taken together, since the walk over Python lists has a cost of its own. Nothing
+// allocates once marks and device tables have their size. Returns false where param_groups cannot be read.
+// needs_cold is set for anything that is not a plain healthy step: the caller then asks Python.
 bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late) {
   const Metered gradients(Piece::kGradients);
   Live& l = live();
@@ -215,6 +241,7 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
     GradMark& mark = entry.marks[index];
     const at::Tensor* grad = gradient_of(p);
     if (grad == nullptr) {
+      // Bad after backward and gone now: the script has handled it. decide::judge counts it.
       verdict->laundered += mark.state > GradMark::kClean && mark.reported == 0;
       mark = GradMark();
       return;
@@ -229,6 +256,8 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
       const GradMark before = mark;
       seen += judge_again(entry, index, *grad, false);
       if (before.state > GradMark::kClean && mark.state == GradMark::kClean) {
+        // Same tensor, finite now. An Inf that became another number still makes the update wrong, so its mark stays
+        // bad; an element that is zero now was handled.
         const bool clamped =
             before.state == GradMark::kInfinite && before.grad == impl && element_set(*grad, before.first_bad);
         (clamped ? verdict->clamped : verdict->laundered) += clamped || before.reported == 0;
@@ -243,6 +272,7 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
     verdict->grad_absmax = std::max(verdict->grad_absmax, mark.absmax);
   });
   l.counters.gradients_scanned += seen;
+  // From here this step answers for gradients that the script asked for (autograd.grad).
   if (verdict->bad_gradients != 0) {
     note_bad_marks(entry, false);
     forget_asked();
@@ -253,6 +283,7 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
   verdict->laundered += entry.dropped;
   entry.laundered = verdict->laundered != 0;
   bool bad_loss = false, loss_set = false;
+  // Called again after the device part, which may fill in losses that were on the device.
   const auto look_at_losses = [&] {
     bad_loss = loss_set = false;
     for (const LossNote& note : l.losses) {
@@ -262,6 +293,7 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
     }
   };
   look_at_losses();
+  // If the step is rare anyway, the device's verdict is waited for: Python decides on complete facts.
   const bool rare = !ok || verdict->laundered != 0 || entry.written_bad || listeners().buffer_turned_nan() ||
                     (second_run_under_way() && !listeners().is_jumped_over(entry)) || any_dropped_check() ||
                     units_run_again() || is_target(entry, entry.step) ||
@@ -271,6 +303,8 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
     look_at_losses();
     verdict->scaler_skip = verdict->scaler_skip && !bad_loss;
   }
+  // All gradients exactly zero with a loss that is not: training has stopped (saturation, underflow). Reported once
+  // per optimizer.
   const bool zero =
       loss_set && verdict->bad_gradients == 0 && verdict->grad_absmax == 0 && !verdict->late && !verdict->unknown;
   const bool news = zero && entry.had_gradient && !entry.vanished;
@@ -281,6 +315,10 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
   return ok;
 }
 
+// Ends the window of an optimizer, whether its step was applied or not. `predicted` is learned from it. Capacity of
+// marks and losses is kept, so the next window allocates nothing.
+// Losses are erased only up to the start of the oldest open window: an optimizer that steps more rarely (a GAN's)
+// still has to see those of its own window.
 void close_window(OptimizerEntry& entry) {
   const Metered verdict(Piece::kVerdict);
   Live& l = live();
@@ -299,7 +337,7 @@ void close_window(OptimizerEntry& entry) {
   for (const auto& e : l.optimizers) {
     if (PyWeakref_GetObject(e->ref) == e->self) oldest = std::min(oldest, e->window_start);
   }
-  // A finite loss of long ago tells nothing: an optimizer that never steps must not make the list grow.
+  // A finite loss of long ago is of no use: an optimizer that never steps must not make the list grow.
   constexpr std::uint64_t kFiniteNotes = 256;
   std::erase_if(l.losses, [&](const LossNote& n) {
     return n.serial <= oldest || (!n.bad && n.serial + kFiniteNotes < l.next_serial);
@@ -307,6 +345,8 @@ void close_window(OptimizerEntry& entry) {
   observe::Tracer::get().set_micro_batch(0);
 }
 
+// One write of 64 bytes into the ring, without a lock or a system call. Steps that run a second time are not steps of
+// the training.
 void record_step(const OptimizerEntry& entry, const WindowVerdict& verdict, double lr, std::uint32_t flags) noexcept {
   if (!live().ring || second_run_under_way() || units_run_again()) return;
   const Metered ring(Piece::kRing);
@@ -320,6 +360,8 @@ void record_step(const OptimizerEntry& entry, const WindowVerdict& verdict, doub
                      static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count())});
 }
 
+// Called with the step count already incremented, so that the trace begins when the step before the wanted one is
+// applied: its window starts there.
 bool begin_trace_of_target(const OptimizerEntry& entry) {
   const Live& l = live();
   if (!l.target_set || entry.ordinal != l.target_ordinal || entry.step != l.target_first) return false;
@@ -331,6 +373,10 @@ bool begin_trace_of_target(const OptimizerEntry& entry) {
   return true;
 }
 
+// Lets a good step through. The order matters: listeners see the window before it is closed (step_is_good, applied),
+// and the record is written while its losses are known.
+// `starts` is called here only if the step cannot be undone. Else the window has to end where finish_commit is called,
+// because an undone step belongs to the window before.
 void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, bool may_hook) {
   const Metered rest(Piece::kVerdict);
   Live& l = live();
@@ -352,7 +398,7 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   const bool undoable = may_hook && !second_run_under_way() && prepare_undo(entry);
   entry.looks_after = entry.risky || odd || armed || undoable;
   if (may_hook && entry.in_torch && (entry.looks_after || taped)) arm_post_hook(entry);
-  // A healthy window ends where what the step wrote has been looked at, if anyone does.
+  // The trace of a healthy window is dropped, after the post-hook has read what the step wrote, if there is one.
   const bool clears = (l.trace_level || l.trace_first) && tracer.on() && !second_run_under_way();
   entry.clears_trace = clears && entry.looks_after && entry.armed_post;
   if (clears && !entry.clears_trace) listeners().trace_ended();
@@ -362,6 +408,7 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   if (!undoable) listeners().starts(entry);
 }
 
+// After the step has run and what it wrote was read. The copy is dropped: from here the step is final.
 void finish_commit(OptimizerEntry& entry) {
   listeners().step_over();
   if (!entry.snapshot_pending) return;
