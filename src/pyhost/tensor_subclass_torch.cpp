@@ -30,7 +30,8 @@ bool holds_values(PyObject* object) {
           at::isComplexType(THPVariable_Unpack(object).scalar_type()));
 }
 
-// The one attribute of floating point among those that __tensor_flatten__ names. New reference, or null.
+// The one attribute of floating point among those that __tensor_flatten__ names. New reference, or null. Two such
+// attributes (values and scales of a quantised tensor) are refused: neither alone is the value of the wrapper.
 PyObject* name_in(PyObject* object) {
   PyObject* told = PyObject_CallMethod(object, "__tensor_flatten__", nullptr);
   PyObject* names =
@@ -55,6 +56,8 @@ PyObject* name_in(PyObject* object) {
   return found;
 }
 
+// Asked of the first tensor of each class, as the question calls Python code. All tensors of a class are taken to have
+// the form of the first. The map is node-based, so the pointer stays valid when other classes are added.
 const Form* form_of(PyObject* object) {
   auto& all = *forms;
   PyTypeObject* type = Py_TYPE(object);
@@ -76,7 +79,8 @@ const at::Tensor* inner_of(const at::Tensor& tensor) {
   if (form != nullptr && form->name != nullptr) {
     if (form->comes_late) Py_XDECREF(PyObject_CallMethod(object, "trigger_wait", nullptr));
     PyObject* inner = PyErr_Occurred() == nullptr ? PyObject_GetAttr(object, form->name) : nullptr;
-    // The wrapper keeps it, unless the attribute makes it again each time: then nobody else holds it.
+    // The caller gets a plain reference to the tensor inside. The wrapper keeps that alive, unless the attribute is a
+    // property that makes a new tensor each time: ours is then the only reference, and it is dropped here.
     if (holds_values(inner) && Py_REFCNT(inner) > 1) found = &THPVariable_Unpack(inner);
     Py_XDECREF(inner);
   }
@@ -88,6 +92,7 @@ const at::Tensor* inner_of(const at::Tensor& tensor) {
 }  // namespace
 
 const at::Tensor& detail::inside_of(const at::Tensor& tensor) noexcept {
+  // Called from hooks in which an exception of the program may be set; the calls into Python below would replace it.
   const ErrorAside aside;
   const at::Tensor* at = &tensor;
   try {
