@@ -328,7 +328,8 @@ bool analyse(CodeInfo* info) {
   return !info->sites.empty();
 }
 
-// Null means that nothing may be assumed of the stack. Callers refuse to rewind then.
+// Null means that nothing may be assumed of the stack. Callers take the careful answer then: a user's frame is not
+// remembered, and a frame of a library counts as one that waits in a loop.
 const CodeInfo::Site* site_at(CodeInfo* info, int unit) {
   if (!analyse(info) || unit < 0 || unit >= static_cast<int>(info->sites.size())) return nullptr;
   return &info->sites[unit];
