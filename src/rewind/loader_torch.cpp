@@ -273,8 +273,10 @@ std::vector<const LoaderEvent*> LoaderLog::batches_since(std::size_t position) c
 
 bool is_unchanged(const LoaderEvent& event) { return sum_of(event.result).sum == event.sum; }
 
+// Not during a second run: its events are those of the first, which are in the list already.
 bool LoaderLog::wants() const { return live().on && live().keeps_window_start && !replaying_; }
 
+// Position in events_ from here on; begin_window() does not move them before end_replay().
 void LoaderLog::begin_replay(std::size_t position) {
   replaying_ = true;
   position_ = position - base_;
