@@ -249,8 +249,8 @@ void fill_sites(const Flow& flow, int stack_size, CodeInfo* info) {
       } else if (op_sends(step.op)) {
         site.survivors = static_cast<std::int16_t>(std::max(depth - 1, 0));
       } else {
-        // Operands that the instruction takes away are dropped with it; counting one too many only makes the
-        // comparison stricter.
+        // Other instructions (an addition, an attribute) may call Python code too, and pop their operands first. Where
+        // a value is counted that the instruction drops, the comparison only becomes stricter.
         const int effect = op_stack_effect(step.op, step.argument, false);
         site.survivors = static_cast<std::int16_t>(effect < 0 ? std::max(depth + effect, 0) : depth);
       }

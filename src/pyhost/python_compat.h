@@ -130,7 +130,7 @@ inline RawFrame* visible_from(RawFrame* frame) {
 }
 
 // The innermost frame of this thread that can be read; null where no Python code runs. Valid until that code returns,
-// so no caller keeps it beyond one call of ours. The GIL is held.
+// so no caller keeps it beyond one call of a hook. The GIL is held.
 inline RawFrame* current_frame() {
   PyThreadState* thread = PyThreadState_Get();
 #if PY_VERSION_HEX >= 0x030d0000

@@ -101,7 +101,7 @@ const at::Tensor& detail::inside_of(const at::Tensor& tensor) noexcept {
       if (inner == nullptr) return tensor;
       at = inner;
     }
-  } catch (...) {  // noexcept: nothing of ours may end the program
+  } catch (...) {  // noexcept: an exception here would end the program
     return tensor;
   }
   return *at;

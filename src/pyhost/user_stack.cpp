@@ -7,7 +7,8 @@ namespace {
 
 PyTypeObject* optimizer_type = nullptr;  // held for good
 
-// Is this code that of the type's method of that name, also below decorators that say what they wrap?
+// Does this code belong to the method of that name of the type? Decorators are followed as far as they name what they
+// wrap.
 bool is_method(PyTypeObject* type, PyCodeObject* code) {
   // The frame has its code only, not its function. Each functools.wraps leaves the inner function in __wrapped__; a
   // chain may be a cycle, hence the bound.

@@ -113,8 +113,8 @@ bool hidden_state(RawFrame* frame, CodeInfo* info, RawFrame* inner, std::string*
 
 struct StackSnapshot::Impl {
   FrameMemory memory;
-  // What is known of the frames of the stack by their code, innermost first: the same calls stand there in every step.
-  // `code` is compared by address and not held. That is safe: code_info() keeps every code object that it has seen.
+  // What is known of the frames of the stack by their code, innermost first. The same calls are there in every step, so
+  // a step mostly compares one address and one position per frame.
   struct Seat {
     PyCodeObject* code = nullptr;
     CodeInfo* info = nullptr;
@@ -276,7 +276,7 @@ void StackSnapshot::take(const SnapshotOptions& options) noexcept {
       // discarded.
       impl.memory.begin();
       impl.valid = impl.remember_all();
-      // A snapshot that cannot be used holds on to nothing.
+      // A snapshot that cannot be used holds no references: it would prolong the life of values for nothing.
       impl.drop_from(impl.valid ? impl.used : 0);
       if (!impl.valid) impl.memory.begin();
     }

@@ -94,7 +94,8 @@ BatchSum sum_of(PyObject* batch) {
           out->sum = base::checksum(v.data, size_bytes, seed);
           return;
         }
-        // First, last, and evenly in between: what changes a batch in place changes it all over.
+        // Stretches at the beginning, at the end and evenly between: what changes a batch in place (normalisation,
+        // augmentation) usually changes all of it.
         constexpr std::size_t kStretches = kSumBytes / kSumStretch;
         char sample[kSumBytes];
         for (std::size_t i = 0; i < kStretches; ++i) {

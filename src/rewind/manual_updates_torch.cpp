@@ -23,7 +23,8 @@ bool keeps_start = false;    // and it can be run again from there
 
 constexpr std::size_t kGivenBytes = 48u << 20;
 
-// What the last call handed out (autograd.grad), while windows are kept: a second run gets it once more.
+// What the last autograd.grad returned, while window starts are kept. A second run begins where that call returned and
+// gets the same gradients once more.
 struct Given {
   PyObject* gradients = nullptr;  // a tuple; null: none, or too large
   std::vector<std::uint32_t> versions;
@@ -158,7 +159,7 @@ PyObject* hand_lost(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
-// The generators as they are now; and as they were then.
+// hand_take() keeps the generators as they are now, and hand_restore() sets them back to that.
 PyObject* hand_take(PyObject*, PyObject*) {
   take_rng(&step_rng);
   Py_RETURN_NONE;

@@ -32,7 +32,8 @@ struct Past {
   UndoCopy copy;
 };
 
-// What belongs to the optimizer while a second run goes over its steps.
+// The state of an optimizer as the first run left it, while a second run takes its steps once more: the gate's
+// counters, and in `now` what the optimizer owns.
 struct Over {
   Past* past;
   std::uint64_t step, slice_at;

@@ -35,7 +35,7 @@ struct WindowStart {
   std::uint64_t node = 0;      // the first autograd node after it
   std::uint64_t loss = 0;      // the last loss noted before it
   std::uint64_t serial = 0;    // of the step that ended the window before
-  std::uint64_t left_out = 0;  // steps that had been left out by then
+  std::uint64_t left_out = 0;  // steps that had not been applied by then
   std::uint64_t windows = 0;   // of any optimizer, that were closed by then
   bool taken = false;
 };

@@ -87,7 +87,9 @@ class Detached final : public Substitute {
   at::Tensor tensor_;
 };
 
-// A loss is read again by what follows the step (print, loss.item()), outputs are counted. Their graphs are not kept.
+// What follows the step reads the loss (print, loss.item()) and counts outputs. A number is copied by its bits; outputs
+// share their memory within the budget. Their graphs are not kept. Runs in every step, inside take(): no Python code,
+// no operator.
 void make_stand_in(PyObject* object, void* context, StandIn* out) {
   const at::Tensor& t = THPVariable_Unpack(object);
   observe::TensorView v;

@@ -83,6 +83,7 @@ void keep_last_step(bool on) {
   last().names.clear();
 }
 
+// A wrapper (DTensor) has no memory of its own; the tensor inside it has.
 void last_step_name(PyObject* given, const std::string& kind, const std::string& name) {
   observe::TensorView v;
   if (!THPVariable_Check(given)) return;

@@ -122,6 +122,7 @@ void put_generators(const Template& t, const OpenWindow& window, const std::vect
     std::string bytes = tape_state(stand.of == nullptr ? state.torch_cpu : *own);
     if (!bytes.empty()) states.emplace_back(i, std::move(bytes));
   }
+  // Before the new states are put in: which entries restore an earlier state shows only on the tape as it was recorded.
   std::vector<replay::Restored> restored;
   if (!unknown.empty()) restored = replay::find_restored(*tape, unknown);
   for (auto& [entry, bytes] : states) tape->entries[entry].bytes = std::move(bytes);
@@ -203,6 +204,8 @@ std::string bind_template(const OptimizerEntry& entry) {
 
   capture::Tape* const tape = put_tape_in_hand(capture::link(t.raw));
   if (!tape->gaps.empty()) return tape->gaps.front();
+  // Settings such as deterministic algorithms may have changed since the template was recorded: those of this step
+  // count.
   for (auto& [key, value] : observe::torch_settings()) {
     for (auto& [name, recorded] : tape->settings) {
       if (name == key) recorded = value;
@@ -224,6 +227,7 @@ std::string bind_template(const OptimizerEntry& entry) {
   put_generators(t, window, batches, tape);
   if (std::string why = put_outcomes(t, entry, losses, tape, hand.get()); !why.empty()) return why;
   const auto is_loss = [](const record::Sink& sink) { return sink.kind == "loss"; };
+  // keep_bad_losses() takes sinks and losses in pairs.
   if (hand->trace.sinks.size() != losses.size() || !std::ranges::all_of(hand->trace.sinks, is_loss))
     return "its losses are not in its trace";
   keep_bad_losses(losses, &hand->trace);

@@ -126,7 +126,8 @@ void find_stands(const OpenWindow& window, const std::vector<const LoaderEvent*>
   add(*window.rng, kStart);
 }
 
-// What came of the recorded step: "" or why it is no template.
+// Makes the template of the recorded step: "" or why it is none. Names and outcomes come from live state of the gate,
+// so it runs before the window is closed.
 std::string fill(const OptimizerEntry& entry, std::uint64_t since, Template* t) {
   TapeRecorder& recorder = TapeRecorder::get();
   OpenWindow window;
