@@ -1,5 +1,5 @@
-// What the instructions of CPython 3.10 to 3.13 do to the stack and where they go on: every difference between the
-// versions.
+// What the instructions of CPython 3.10 to 3.13 do to the value stack and where execution continues after them: every
+// difference between the versions.
 #pragma once
 
 #include <Python.h>
@@ -10,6 +10,7 @@ namespace finitude::bindings {
 // CPython changes its bytecode in every minor version. The analysis in frames_code.cpp has no version checks of its
 // own; it relies on the functions below. Where they do not know an instruction, the analysis must fail as a whole: a
 // wrong depth would make a snapshot read a word of the value stack that holds no object.
+
 // The code's bytes as the compiler wrote them; a new reference, or null with an error. From 3.11 on the interpreter
 // specialises and instruments instructions in place. The copy has the original ones, which are all that the functions
 // below know.
@@ -56,22 +57,22 @@ inline int code_entry_depth(PyCodeObject* code) {
 #endif
 }
 
-// Change of the stack's depth, or INT_MAX for an unknown instruction.
-// For a jump the effect is that on the path that is named: FOR_ITER, SEND and the *_OR_POP jumps differ between the
-// two. The compiler's own table, exported by the C API, is the only one that is right in each version.
+// Change of the stack's depth, or INT_MAX for an unknown instruction. For a jump the effect is that on the path that is
+// named: FOR_ITER, SEND and the *_OR_POP jumps differ between the two. It comes from the compiler's own table, which
+// the C API exports and which fits the version.
 inline int op_stack_effect(int op, int argument, bool jump) {
 #if PY_VERSION_HEX >= 0x030b0000 && PY_VERSION_HEX < 0x030d0000
+  // The generator is resumed with a value on its stack, which the compiler does not count.
   // Without this value the depths after the instruction are too low by one, and POP_TOP, which follows it, makes the
   // depth negative. From 3.13 on the compiler counts the value.
-  // The generator is resumed with a value on its stack, which the compiler does not count.
   if (op == RETURN_GENERATOR) return 1;
 #endif
   return PyCompile_OpcodeStackEffectWithJump(op, op >= HAVE_ARGUMENT ? argument : 0, jump ? 1 : 0);
 }
 
-// 3.10 has absolute jumps. 3.11 has a forward and a backward form of each conditional jump. From 3.12 on conditional
-// jumps are forward only, and JUMP_BACKWARD closes the loops. Arguments count code units in all of these versions.
 // Code unit that `op` may jump to, or -1. `next` is the unit after the instruction and its cache entries.
+// 3.10 has absolute and relative jumps. 3.11 has a forward and a backward form of each conditional jump. From 3.12 on
+// conditional jumps are forward only, and JUMP_BACKWARD closes the loops. Arguments count code units in all of these.
 // Handlers of exceptions are not targets here from 3.11 on; see code_handlers(). An instruction that is missing in this
 // list would seem not to jump, so that code behind its target has no known depth: such code is refused, and not
 // misread.
@@ -147,9 +148,9 @@ inline bool op_never_falls_through(int op) {
   }
 }
 
+// How a call instruction uses the stack: the values it takes, and where among them the callable lies.
 // While a call runs, the value stack of the caller holds the values below the call, which outlive it, and its operands.
 // A snapshot compares and restores only the former: the interpreter drops the operands when the call returns.
-// How a call instruction uses the stack: the values it takes, and where among them the callable lies.
 struct CallShape {
   // Values that the call pops, with the callable and the nulls among them.
   int taken = -1;        // -1: not a call

@@ -351,8 +351,8 @@ bool FrameMemory::fields_fit(int index, PyObject* target, std::string* why) cons
   return true;
 }
 
-// After iterator_fits() for the same target, so nothing here can be refused. External iterators are set back by the
-// loader log, running generators by their frame on the stack.
+// After iterator_fits() for the same target, so nothing here can be refused. An external iterator is set back by the
+// loader log, and a running generator by its frame on the stack.
 void FrameMemory::put_iterator(int index, PyObject* target) {
   const IteratorRecord& record = records_[index];
   if (record.kind == IteratorRecord::Kind::kFields) put_fields(index, target);

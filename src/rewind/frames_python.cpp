@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::size_t kMaxFrames = 900;
 
-// While one lives, nothing may run the user's code: it could return from frames that are being read, or change them.
-// Hence no garbage collection, which runs finalizers, and no reference is dropped (see Keeper::discard). An exception
-// that was set is put aside, as the C API may not be called with one. Errors made meanwhile are of no interest.
+// While one lives, nothing may run the user's code, which could change the frames that are being read. Hence no garbage
+// collection, as it runs finalizers, and no reference is dropped (see Keeper::discard). An exception that was set is
+// put aside, as the C API may not be called with one. Errors made meanwhile are of no interest.
 class Quiet {
  public:
   Quiet() : collecting_(PyGC_Disable() != 0) { PyErr_Fetch(&type_, &value_, &trace_); }
@@ -77,8 +77,8 @@ bool calls_once(PyObject* callee) {
          std::strcmp(name, "method-wrapper") == 0 || python_method(Py_TYPE(callee), "__call__");
 }
 
-// `inner` is the frame that this one waits for. The reason names the builtin and the line, for the report.
 // Is C code that keeps values of its own between this frame and the next one in?
+// `inner` is the frame that this one waits for. The reason names the builtin and the line, for the report.
 bool hidden_state(RawFrame* frame, CodeInfo* info, RawFrame* inner, std::string* why) {
   if (frame_stack_depth(frame) >= 0) return false;  // one Python function called another
   const CodeInfo::Site* site = site_at(info, frame_site(frame));

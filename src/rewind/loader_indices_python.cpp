@@ -65,7 +65,7 @@ void begin_fetch(const PyObject* iterator, PyObject* indices) {
 }
 
 // Does its class make batches in this process? Iterators with workers count the tasks that they send (_send_idx),
-// others have no such attribute. The class of the last answer is held, so that no other class gets its address.
+// others have no such attribute. The last class without it is held, so that no other class gets its address.
 bool fetches_here(PyObject* iterator) {
   static PyObject* const sent = named("_send_idx");
   static PyTypeObject* here = nullptr;  // held
