@@ -14,6 +14,7 @@ inline PyObject* own_attribute(PyObject* object, PyObject* name) {
   return value;
 }
 
+// A class with __slots__ may refuse a new attribute; that is no error here.
 inline void set_own_attribute(PyObject* object, PyObject* name, PyObject* value) {
   if (PyObject_GenericSetAttr(object, name, value) != 0) PyErr_Clear();
 }

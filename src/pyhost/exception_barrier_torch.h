@@ -1,4 +1,5 @@
-// What every hook of ours in the program keeps to: nothing is thrown into its host.
+// The barrier between our hooks and the program. CPython calls the hooks from C code that no C++ exception may cross:
+// it would skip that code's cleanup or end the process.
 #pragma once
 
 #include <Python.h>
@@ -8,14 +9,15 @@
 
 namespace finitude::bindings {
 
-// What is done where something of ours has thrown: the module sets it once, to what switches the watch off.
+// Called where one of our functions has thrown. The module sets it once, to the function that switches the watch off;
+// until then it does nothing. The GIL is held.
 using GuestFailed = void (*)(const char* why) noexcept;
 inline constinit GuestFailed guest_failed = [](const char*) noexcept {};
-// Cold, so that what leads here lies apart from what a healthy step runs.
+// Cold and not inlined, so that the code of a failure is not between the code of a healthy step.
 [[gnu::cold, gnu::noinline]] inline void fail_as_guest(const char* why) noexcept { guest_failed(why); }
 
-// Runs what is ours of a hook: an exception of it switches us off, and does not reach the program, to whose C it would
-// be the end. False: there was one.
+// Runs our part of a hook. An exception of it switches the watch off and does not reach the program. False: there was
+// one. Exceptions that are not derived from std::exception are not expected of our code, and pass.
 template <typename Part>
 bool as_guest(const Part& part) {
   try {
@@ -29,7 +31,7 @@ bool as_guest(const Part& part) {
   return false;
 }
 
-// A METH_FASTCALL function that may as well have returned None.
+// A METH_FASTCALL function that returns None where our part has failed: the program then continues as if unwatched.
 template <PyObject* (*hook)(PyObject*, PyObject* const*, Py_ssize_t)>
 PyObject* guest_hook(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
   PyObject* result = nullptr;

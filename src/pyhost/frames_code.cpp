@@ -32,6 +32,8 @@ Table& table() {
   return *instance;
 }
 
+// The slot of this code object, or the empty one where it belongs. There always is an empty one: the table is at most
+// half full. Addresses are multiples of 16, so their low bits are shifted out before they are mixed.
 std::size_t slot_of(const Table& t, PyCodeObject* code) {
   const std::size_t mask = t.slots.size() - 1;
   std::size_t i = (reinterpret_cast<std::uintptr_t>(code) >> 4) * 0x9e3779b97f4a7c15ull >> 20 & mask;
@@ -47,7 +49,8 @@ void grow(Table& t) {
   }
 }
 
-// Of a path that is not UTF-8 the bytes that are not come as \x.., as plain_json.text in Python writes them.
+// A path that is not UTF-8 has its odd bytes as surrogates. They are written as \x.., as plain_json.text in Python
+// writes them: the report names one file by one text.
 std::string escaped(PyObject* unicode) {
   PyObject* bytes = PyUnicode_AsEncodedString(unicode, "utf-8", "backslashreplace");
   if (bytes == nullptr) {
@@ -60,6 +63,7 @@ std::string escaped(PyObject* unicode) {
   return text;
 }
 
+// Never fails and leaves no Python error: it runs inside hooks of the program.
 std::string text_of(PyObject* unicode) {
   if (unicode == nullptr || !PyUnicode_Check(unicode)) return "?";
   Py_ssize_t size = 0;
@@ -89,6 +93,8 @@ bool is_library(const Table& t, const std::string& file) {
   return false;
 }
 
+// Takes a reference to the code object that is never dropped. The table finds code by its address; were it freed,
+// another code object could get the address and be taken for the first.
 std::unique_ptr<CodeInfo> make_info(const Table& t, PyCodeObject* code) {
   auto info = std::make_unique<CodeInfo>();
   Py_INCREF(code);
@@ -113,6 +119,8 @@ struct Instruction {
   int unit = 0, op = 0, argument = 0, next = 0;
 };
 
+// `first` is the unit where the instruction under way begins, -1 between instructions. A cache entry with `first` set
+// would be one between a prefix and its instruction, which the compiler does not make.
 // Instructions in order; EXTENDED_ARG prefixes and cache entries belong to the instruction they serve.
 std::vector<Instruction> decode(const unsigned char* bytes, int units, std::vector<CodeInfo::Site>* sites) {
   std::vector<Instruction> out;
@@ -140,6 +148,10 @@ std::vector<Instruction> decode(const unsigned char* bytes, int units, std::vect
   return out;
 }
 
+// A walk over all paths of the code that computes the depth of the value stack before each instruction, as the compiler
+// does. CPython's compiler makes code in which all paths to an instruction agree on the depth. Where they do not agree
+// here, a table of python_bytecode.h does not fit this interpreter: `sound` becomes false, and nothing of the code
+// object is used.
 struct Flow {
   const std::vector<Instruction>& code;
   std::vector<int> index;  // by unit: position in `code`, -1 not the start of an instruction
@@ -147,6 +159,7 @@ struct Flow {
   std::vector<int> work;
   bool sound = true;
 
+  // A path comes to `unit` with so many values. An instruction is walked from once, as its depth never changes.
   void reach(int unit, int value) {
     if (unit < 0 || unit >= static_cast<int>(index.size()) || index[unit] < 0 || value < 0) {
       sound = false;
@@ -185,6 +198,8 @@ struct Flow {
   }
 };
 
+// One number of the exception table: six bits a byte, the highest first, bit 6 set where another byte follows. -1 at
+// the end of the table.
 int read_varint(const unsigned char*& at, const unsigned char* end) {
   int value = 0, byte = 0;
   do {
@@ -195,6 +210,8 @@ int read_varint(const unsigned char*& at, const unsigned char* end) {
   return value;
 }
 
+// Handlers are entered with the stack cut down to the depth that the table gives, then the position of the raising
+// instruction where the flag is set, then the exception.
 void reach_handlers(PyObject* handlers, Flow* flow) {
   if (handlers == nullptr || !PyBytes_Check(handlers)) return;
   const auto* at = reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(handlers));
@@ -221,6 +238,8 @@ void fill_sites(const Flow& flow, int stack_size, CodeInfo* info) {
     if (depth >= 0 && depth <= stack_size) {
       site.depth = static_cast<std::int16_t>(depth);
       site.draws = step.op == FOR_ITER && depth > 0;
+      // Only values below a call outlive it. What the callee has popped or moved of its operands is not visible from
+      // outside.
       const CallShape call = op_call_shape(step.op, step.argument);
       if (call.taken >= 0) {
         site.survivors = static_cast<std::int16_t>(depth - call.taken);
@@ -230,8 +249,8 @@ void fill_sites(const Flow& flow, int stack_size, CodeInfo* info) {
       } else if (op_sends(step.op)) {
         site.survivors = static_cast<std::int16_t>(std::max(depth - 1, 0));
       } else {
-        // Operands that the instruction takes away are dropped with it; counting one too many only makes the
-        // comparison stricter.
+        // Other instructions (an addition, an attribute) may call Python code too, and pop their operands first. Where
+        // a value is counted that the instruction drops, the comparison only becomes stricter.
         const int effect = op_stack_effect(step.op, step.argument, false);
         site.survivors = static_cast<std::int16_t>(effect < 0 ? std::max(depth + effect, 0) : depth);
       }
@@ -241,6 +260,8 @@ void fill_sites(const Flow& flow, int stack_size, CodeInfo* info) {
     if (second_half) site = info->sites[flow.code[at - 1].unit];
     for (int unit = step.unit; unit < step.next; ++unit) info->sites[unit] = site;
   }
+  // Backward jumps close loops: everything from the target to the jump may run again without the frame being left. A
+  // frame that waits there can be at the same instruction in another pass, which the position alone does not show.
   for (const Instruction& step : flow.code) {
     const int target = op_jump_target(step.op, step.argument, step.next);
     if (target < 0 || target > step.unit) continue;
@@ -251,6 +272,8 @@ void fill_sites(const Flow& flow, int stack_size, CodeInfo* info) {
 }  // namespace
 
 void set_code_rules(const CodeRules& rules) {
+  // What is the library's may be decided otherwise now. `infos` keeps the old entries: states of snapshots point to
+  // them.
   Table& t = table();
   for (PyObject* call : rules.module_calls) Py_XINCREF(call);
   t.rules = rules;  // older ones stay referenced: they are few, and code objects live long anyway
@@ -260,6 +283,7 @@ void set_code_rules(const CodeRules& rules) {
 
 bool is_library_file(const std::string& file) { return is_library(table(), file); }
 
+// One look-up per recorded operator: the hit path allocates nothing and runs no Python code.
 CodeInfo* code_info(PyCodeObject* code) {
   Table& t = table();
   std::size_t slot = slot_of(t, code);
@@ -274,6 +298,7 @@ CodeInfo* code_info(PyCodeObject* code) {
   return t.infos.back().get();
 }
 
+// Done at most once per code object, also where it fails: code that is not understood would fail again in every step.
 bool analyse(CodeInfo* info) {
   if (info->analysed) return !info->sites.empty();
   info->analysed = true;
@@ -303,11 +328,15 @@ bool analyse(CodeInfo* info) {
   return !info->sites.empty();
 }
 
+// Null means that nothing may be assumed of the stack. Callers take the careful answer then: a user's frame is not
+// remembered, and a frame of a library counts as one that waits in a loop.
 const CodeInfo::Site* site_at(CodeInfo* info, int unit) {
   if (!analyse(info) || unit < 0 || unit >= static_cast<int>(info->sites.size())) return nullptr;
   return &info->sites[unit];
 }
 
+// Interned, since the same few lines come in every step: the file's name is copied once per line and not once per
+// operator. 0 in `frames` means unknown, so ids are stored with 1 added.
 FrameId frame_id(CodeInfo* info, int unit) {
   const auto at = static_cast<std::size_t>(unit < 0 ? 0 : unit);
   if (at >= info->frames.size()) info->frames.resize(at + 16);

@@ -23,6 +23,8 @@ struct CodeInfo {
   std::vector<std::int32_t> frames;  // by code unit: 1 + index into frame_at, 0 not looked up yet
 
   // Filled by analyse(), by code unit.
+  // One code unit. Cache entries and EXTENDED_ARG prefixes have the values of the instruction that they belong to,
+  // since a frame may report any of these units as its position.
   struct Site {
     std::int16_t start = -1;      // unit of the instruction this unit belongs to
     std::int16_t depth = -1;      // values on the stack before it, -1 unknown
@@ -56,7 +58,10 @@ const CodeInfo::Site* site_at(CodeInfo* info, int unit);
 
 using FrameId = std::int32_t;
 // One source position, interned: the same (code, unit) gives the same id for the life of the process.
+// Needs the GIL: the line is decoded from the code object at the first call for a position. Later calls only read a
+// table.
 FrameId frame_id(CodeInfo* info, int unit);
+// Valid for the life of the process: the list only grows, and never moves what it holds.
 const record::Frame& frame_at(FrameId id);
 
 }  // namespace finitude::bindings

@@ -14,13 +14,15 @@ constexpr const char* kNames[Meter::kPieces] = {"program", "hook",         "loss
                                                 "ring",    "buffer check", "rng",  "buffers",   "frames",
                                                 "loader",  "written",      "undo"};
 
+// Both clocks at the start, for the length of a tick.
 struct Started {
   std::uint64_t tick = 0;
   Clock::time_point time;
 };
 Started started;
 
-// Ticks that an empty piece is charged: the shortest of many.
+// Ticks that an empty piece is charged: the shortest of many tries, as an interrupt only makes one longer. It spoils
+// the totals of kUndo, so meter_stop() copies what it reports before.
 std::uint64_t ticks_of_nothing() noexcept {
   constexpr int kTries = 256;
   std::uint64_t least = ~std::uint64_t{0};
@@ -50,6 +52,8 @@ PyObject* meter_lap(PyObject*, PyObject* forget) {
   Py_RETURN_NONE;
 }
 
+// Reports up to the last lap that counted: what ran since belongs to no complete step. Piece 0, the program, is
+// skipped.
 PyObject* meter_stop(PyObject*, PyObject*) {
   const std::uint64_t ticks = Meter::tick() - started.tick;
   const double ns = std::chrono::duration<double, std::nano>(Clock::now() - started.time).count();

@@ -10,6 +10,7 @@
 namespace finitude::bindings {
 namespace {
 
+// Reads the memory directly. item() would call an operator, which the program's modes and our own recorders would see.
 // Of a tensor of integers or booleans.
 std::optional<double> whole_number(const c10::TensorImpl& tensor, const char* data) {
   const auto read = [data](auto value) {
@@ -34,6 +35,7 @@ std::optional<double> number_on_cpu(PyObject* value) {
       v.numel != 1)
     return std::nullopt;
   if (v.dtype == sense::DType::kOther) return whole_number(*THPVariable_Unpack(value).unsafeGetTensorImpl(), v.data);
+  // The health scan reads each floating point dtype, half precision among them, without a conversion of our own.
   const sense::Health h = observe::full(v);
   return h.nan ? NAN : h.inf() ? INFINITY : h.max;
 }

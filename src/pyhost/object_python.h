@@ -21,6 +21,8 @@ class Object {
   }
   Object(const Object& other) : reference_(other.reference_) { Py_XINCREF(reference_); }
   Object(Object&& other) noexcept : reference_(std::exchange(other.reference_, nullptr)) {}
+  // By value: the old reference dies with `other`, after the new one is in place. Its destructor may run Python code,
+  // which then finds this object whole.
   Object& operator=(Object other) noexcept {
     std::swap(reference_, other.reference_);
     return *this;
@@ -29,7 +31,7 @@ class Object {
 
   PyObject* get() const { return reference_; }
   explicit operator bool() const { return reference_ != nullptr; }
-  // The reference itself, for whoever owns it from now on.
+  // Gives the reference away: the caller owns it from now on.
   PyObject* release() { return std::exchange(reference_, nullptr); }
 
  private:

@@ -17,6 +17,8 @@ constexpr int kMaxFrames = 32;
 
 // The key under which `outer` holds `inner`, through at most two containers (ModuleList, ModuleDict).
 bool path_between(PyObject* outer, PyObject* inner, int depth, std::string* path) {
+  // Names as state_dict() shows them. It takes the attribute itself, since named_modules() would walk over all of the
+  // model, and a class may override it. The values are borrowed from the dict, which is held meanwhile.
   PyObject* modules = PyObject_GetAttrString(outer, "_modules");
   if (modules == nullptr) {
     PyErr_Clear();
@@ -44,6 +46,9 @@ bool path_between(PyObject* outer, PyObject* inner, int depth, std::string* path
   return found;
 }
 
+// The class of the outermost running module, and the names from there inward: "Net.encoder.0". A module that its caller
+// does not hold as a submodule adds nothing. `thread_local` keeps the vector's memory from call to call; its references
+// are borrowed from the frames, which do not return meanwhile.
 std::string module_name() {
   thread_local std::vector<PyObject*> selves;
   current_module_self(&selves);
@@ -65,6 +70,8 @@ std::string module_name() {
 // The frames' code and instructions, and the modules that are running, by their addresses.
 bool place_key(std::string* bytes) {
   if (!Py_IsInitialized()) return false;
+  // Backward runs operators on threads of the autograd engine, which do not hold the GIL. They may still run when the
+  // interpreter has ended, hence the check above.
   const PyGILState_STATE gil = PyGILState_Ensure();
   FrameId ids[kMaxFrames];
   const int count = user_stack_ids(ids, kMaxFrames);
@@ -90,6 +97,7 @@ const observe::Places& places() {
 bool current_place(record::Stack* stack) {
   if (!Py_IsInitialized()) return false;
   const PyGILState_STATE gil = PyGILState_Ensure();
+  // TorchScript's frames are inside the innermost Python frame, so they come first.
   user_stack(&stack->frames, kMaxFrames);
   const std::vector<record::Frame> script = script_frames(kMaxFrames);
   stack->frames.insert(stack->frames.begin(), script.begin(), script.end());

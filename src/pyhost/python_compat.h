@@ -13,6 +13,8 @@
 #error "finitude needs the GIL: other threads must not run while a stack is read"
 #endif
 #if PY_VERSION_HEX >= 0x030b0000
+// The internal headers refuse to be included without Py_BUILD_CORE. It is defined around them only: elsewhere it would
+// change what Python.h declares.
 #ifndef Py_BUILD_CORE
 #define Py_BUILD_CORE 1
 #include <internal/pycore_code.h>
@@ -34,12 +36,15 @@ using RawFrame = _PyInterpreterFrame;
 using RawFrame = PyFrameObject;
 #endif
 
-// From 3.12 on the compiler leaves out the check for an unbound local where it has proved one needless, so a
-// local that was bound must not become unbound behind its back.
+// From 3.12 on the compiler omits the check for an unbound local (LOAD_FAST instead of LOAD_FAST_CHECK) where it has
+// proved that the local is bound. A null put into such a local would be dereferenced. See lost_value() in
+// frames_memory.cpp.
 inline constexpr bool kLocalsMayBeUnbound = PY_VERSION_HEX < 0x030c0000;
 
 // ---- frames ----------------------------------------------------------------------------------------------
 
+// Borrowed: a frame holds its code object for as long as it exists. From 3.13 on the field may hold None instead, in
+// frames that the interpreter makes for itself; frame_is_visible() excludes these.
 inline PyCodeObject* frame_code(RawFrame* frame) {
 #if PY_VERSION_HEX >= 0x030d0000
   return reinterpret_cast<PyCodeObject*>(frame->f_executable);
@@ -49,6 +54,8 @@ inline PyCodeObject* frame_code(RawFrame* frame) {
 }
 
 // The code unit that is being executed; may be an inline cache entry of the instruction before it.
+// 3.13 has the instruction under way in the frame (instr_ptr), 3.11 and 3.12 the one before the next (prev_instr), and
+// 3.10 an index (f_lasti); for a frame that waits in a call all of these lie within the call.
 inline int frame_site(RawFrame* frame) {
 #if PY_VERSION_HEX >= 0x030b0000
   return _PyInterpreterFrame_LASTI(frame);
@@ -57,8 +64,9 @@ inline int frame_site(RawFrame* frame) {
 #endif
 }
 
-// Where the interpreter goes on when a call of Python by Python returns: so many units behind that place (3.12 and
-// later).
+// When Python code called by Python code returns, the caller continues this many code units behind its position (3.12
+// and later). It is valid only while the frame waits in such a call, and it depends on the instruction: position and
+// offset have to be set together.
 inline int frame_return_offset([[maybe_unused]] RawFrame* frame) {
 #if PY_VERSION_HEX >= 0x030c0000
   return frame->return_offset;
@@ -67,8 +75,10 @@ inline int frame_return_offset([[maybe_unused]] RawFrame* frame) {
 #endif
 }
 
-// The call that a frame waits in (Python called by Python) returns to another place, where this code waited with as
-// many values on its stack and with that offset. In 3.10 the interpreter keeps the place to itself, in a variable of C.
+// Makes a frame that waits in a call of Python code by Python code continue at another place when that call returns.
+// The caller proves that this code waited there with as many values on its stack and with that offset; otherwise the
+// interpreter would pop values that are not there. Not possible in 3.10, where the interpreter keeps the next
+// instruction in a local variable of C for as long as the call runs.
 inline constexpr bool kFramesCanJump = PY_VERSION_HEX >= 0x030b0000;
 inline void set_frame_site([[maybe_unused]] RawFrame* frame, [[maybe_unused]] int unit,
                            [[maybe_unused]] int return_offset) {
@@ -82,7 +92,8 @@ inline void set_frame_site([[maybe_unused]] RawFrame* frame, [[maybe_unused]] in
 #endif
 }
 
-// What a frame object of Python's stands for.
+// The interpreter's frame behind a frame object, borrowed. From 3.11 on the two differ: frame objects are made only on
+// request, and the interpreter's frame is reused as soon as the function returns.
 inline RawFrame* raw_frame(PyObject* frame) {
 #if PY_VERSION_HEX >= 0x030b0000
   return reinterpret_cast<PyFrameObject*>(frame)->f_frame;
@@ -91,7 +102,9 @@ inline RawFrame* raw_frame(PyObject* frame) {
 #endif
 }
 
-// Not so: frames that do not run Python code (yet), which mark an entry from C or set up arguments.
+// False for frames that do not run Python code (yet): those that mark an entry from C, and those in which cells and
+// captured variables are still being set up. What their slots hold is not complete. This is the interpreter's own test
+// (_PyFrame_IsIncomplete).
 inline bool frame_is_visible(RawFrame* frame) {
 #if PY_VERSION_HEX >= 0x030c0000
   if (frame->owner == FRAME_OWNED_BY_CSTACK) return false;
@@ -106,6 +119,7 @@ inline bool frame_is_visible(RawFrame* frame) {
 #endif
 }
 
+// The frame itself, or the nearest one outward that can be read; null at the end of the stack.
 inline RawFrame* visible_from(RawFrame* frame) {
 #if PY_VERSION_HEX >= 0x030b0000
   while (frame != nullptr && !frame_is_visible(frame)) frame = frame->previous;
@@ -115,6 +129,8 @@ inline RawFrame* visible_from(RawFrame* frame) {
   return frame;
 }
 
+// The innermost frame of this thread that can be read; null where no Python code runs. Valid until that code returns,
+// so no caller keeps it beyond one call of a hook. The GIL is held.
 inline RawFrame* current_frame() {
   PyThreadState* thread = PyThreadState_Get();
 #if PY_VERSION_HEX >= 0x030d0000
@@ -126,6 +142,8 @@ inline RawFrame* current_frame() {
 #endif
 }
 
+// The caller's frame, or null. Walking outward is safe only while this thread holds the GIL and runs no Python code:
+// the frames below would be popped and their memory reused.
 inline RawFrame* outer_frame(RawFrame* frame) {
 #if PY_VERSION_HEX >= 0x030b0000
   return visible_from(frame->previous);
@@ -134,10 +152,13 @@ inline RawFrame* outer_frame(RawFrame* frame) {
 #endif
 }
 
+// Both borrowed. f_locals is null in functions unless something has asked for it; in modules and class bodies it is the
+// dict that holds the names.
 inline PyObject* frame_globals(RawFrame* frame) { return frame->f_globals; }
 inline PyObject* frame_locals(RawFrame* frame) { return frame->f_locals; }
 
 // Arguments, locals, cells and free variables in one array.
+// In 3.11 and later the value stack lies behind it in the same array.
 inline PyObject** frame_fast(RawFrame* frame) {
 #if PY_VERSION_HEX >= 0x030b0000
   return frame->localsplus;
@@ -146,6 +167,7 @@ inline PyObject** frame_fast(RawFrame* frame) {
 #endif
 }
 
+// The number of slots in frame_fast(). The value stack begins right behind them.
 inline int code_fast_count(PyCodeObject* code) {
 #if PY_VERSION_HEX >= 0x030b0000
   return code->co_nlocalsplus;
@@ -154,7 +176,8 @@ inline int code_fast_count(PyCodeObject* code) {
 #endif
 }
 
-// Slots in which a cell stands for the variable.
+// Slots whose variable may live in a cell object, because an inner function reads it too. From 3.11 on such a slot can
+// hold the bare value until MAKE_CELL has run, so callers check the object with PyCell_Check as well.
 inline bool fast_is_cell(PyCodeObject* code, int index) {
 #if PY_VERSION_HEX >= 0x030b0000
   return (PyBytes_AS_STRING(code->co_localspluskinds)[index] & (CO_FAST_CELL | CO_FAST_FREE)) != 0;
@@ -163,6 +186,7 @@ inline bool fast_is_cell(PyCodeObject* code, int index) {
 #endif
 }
 
+// The name of a slot, borrowed from the code object.
 inline PyObject* fast_name(PyCodeObject* code, int index) {
 #if PY_VERSION_HEX >= 0x030b0000
   return PyTuple_GET_ITEM(code->co_localsplusnames, index);
@@ -175,7 +199,9 @@ inline PyObject* fast_name(PyCodeObject* code, int index) {
 #endif
 }
 
-// First argument of a running function, also where a nested function captured it; borrowed.
+// First argument of a running function, borrowed; null where it was deleted. If an inner function captured it, 3.11 and
+// later put the cell into the argument's slot. 3.10 empties the slot and keeps the cell behind the locals; co_cell2arg
+// gives the argument that belongs to each cell.
 inline PyObject* frame_first_argument(RawFrame* frame) {
   PyCodeObject* code = frame_code(frame);
   if (code->co_argcount < 1) return nullptr;
@@ -192,6 +218,7 @@ inline PyObject* frame_first_argument(RawFrame* frame) {
   return value;
 }
 
+// The lowest value of the frame's stack. How many follow: frame_stack_depth(), or else the analysis of the bytecode.
 inline PyObject** frame_stack(RawFrame* frame) {
 #if PY_VERSION_HEX >= 0x030b0000
   return frame->localsplus + code_fast_count(frame_code(frame));
@@ -200,7 +227,9 @@ inline PyObject** frame_stack(RawFrame* frame) {
 #endif
 }
 
-// Values on the frame's stack, or -1 while the interpreter keeps the count to itself (during a call into C).
+// Values on the frame's stack, or -1 while the interpreter keeps the count in a variable of its own. It stores the
+// count when one Python function calls another without C in between (3.11 and later), and when a generator is
+// suspended. While the frame waits for C code the field is -1, and in 3.10 it is -1 for every frame that runs.
 inline int frame_stack_depth(RawFrame* frame) {
 #if PY_VERSION_HEX >= 0x030b0000
   const int depth = frame->stacktop - code_fast_count(frame_code(frame));
@@ -211,6 +240,8 @@ inline int frame_stack_depth(RawFrame* frame) {
 }
 
 // 3.10 keeps open try and with blocks in the frame; later versions derive them from the instruction.
+// One number for all of them, only good for a comparison: a frame that returns into other try or with blocks would
+// handle an exception wrongly, or pop the wrong values when it leaves one.
 inline int frame_open_blocks(RawFrame* frame) {
 #if PY_VERSION_HEX >= 0x030b0000
   (void)frame;
@@ -225,6 +256,7 @@ inline int frame_open_blocks(RawFrame* frame) {
 #endif
 }
 
+// Does the frame belong to a generator or coroutine? It then outlives the call that runs it.
 inline bool frame_is_generator(RawFrame* frame) {
 #if PY_VERSION_HEX >= 0x030b0000
   return frame->owner == FRAME_OWNED_BY_GENERATOR;
@@ -240,6 +272,8 @@ inline bool is_generator(PyObject* object) { return PyGen_CheckExact(object) || 
 
 enum class GeneratorState { kSuspended, kRunning, kFinished };
 
+// The states of the interpreter are ordered: all below FRAME_EXECUTING are resumable (3.13 has one more of these than
+// 3.11), all above are finished or cleared. In 3.10 a finished generator has no frame.
 inline GeneratorState generator_state(PyObject* generator) {
   auto* gen = reinterpret_cast<PyGenObject*>(generator);
 #if PY_VERSION_HEX >= 0x030b0000
@@ -252,6 +286,7 @@ inline GeneratorState generator_state(PyObject* generator) {
   return state < FRAME_EXECUTING ? GeneratorState::kSuspended : GeneratorState::kFinished;
 }
 
+// Borrowed. From 3.11 on the frame lies inside the generator object; in 3.10 it is an object that the generator owns.
 // Valid for generators that are not finished.
 inline RawFrame* generator_frame(PyObject* generator) {
 #if PY_VERSION_HEX >= 0x030b0000
@@ -263,6 +298,7 @@ inline RawFrame* generator_frame(PyObject* generator) {
 
 // ---- weak references -------------------------------------------------------------------------------------
 
+// From 3.12 on a class may keep its weak references in front of the object (managed) instead of in a field of it.
 inline bool type_has_weakrefs(PyTypeObject* type) {
 #if PY_VERSION_HEX >= 0x030c0000
   return PyType_SUPPORTS_WEAKREFS(type) || (type->tp_flags & Py_TPFLAGS_MANAGED_WEAKREF) != 0;
@@ -271,27 +307,30 @@ inline bool type_has_weakrefs(PyTypeObject* type) {
 #endif
 }
 
-// Borrowed; null when the object has died.
+// Borrowed; null when the object has died. An object with no references left is being destroyed at this moment,
+// although its weak references are not cleared yet: to take a reference to it would bring it back half destroyed.
 inline PyObject* weak_object(PyObject* reference) {
   PyObject* object = reinterpret_cast<PyWeakReference*>(reference)->wr_object;
   return object == Py_None || Py_REFCNT(object) <= 0 ? nullptr : object;
 }
 
-// Does it refer to this object, which is alive? One look at the reference.
+// Does it refer to this object, which the caller knows to be alive? Reads one field; no reference is taken.
 inline bool weak_is(PyObject* reference, PyObject* alive) {
   return reinterpret_cast<PyWeakReference*>(reference)->wr_object == alive;
 }
 
 // ---- dictionaries ----------------------------------------------------------------------------------------
 
-// Changes when a dictionary's entries move, so that a position inside it would mean something else.
+// Changes when a dictionary's entries move or their number changes: a position inside it would then mean another entry.
+// The table of keys is reallocated when it grows; the iterator itself checks the number only.
 inline std::uintptr_t dict_layout(PyObject* dict) {
   auto* object = reinterpret_cast<PyDictObject*>(dict);
   return reinterpret_cast<std::uintptr_t>(object->ma_keys) ^ static_cast<std::uintptr_t>(object->ma_used);
 }
 
-// Changes with every change of the dictionary, and never comes back, not in another one either (PEP 509). Deprecated
-// because a dictionary of 3.12 can call a watcher instead, which 3.10 and 3.11 do not have.
+// Changes with every change of the dictionary, and never comes back, not in another one either (PEP 509). An equal tag
+// thus proves equal contents without a look at them. It is deprecated because a dictionary of 3.12 can call a watcher
+// instead; 3.10 and 3.11 have no watchers.
 inline std::uint64_t dict_version(PyObject* dict) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -301,7 +340,10 @@ inline std::uint64_t dict_version(PyObject* dict) {
 
 // ---- iterators -------------------------------------------------------------------------------------------
 
-// Classes written in Python have a next that only raises, unless they define one; 3.13 does not export it.
+// A class without __next__ gets a tp_iternext that only raises (_PyObject_NextNotImplemented), which 3.13 does not
+// export. Its address is read from an empty class, made at the first call. That runs Python code, so set_type_rules()
+// makes the first call before any stack is read.
+// Does the type have a next of its own? An object of a type without one holds no position of a loop.
 inline bool type_iterates(PyTypeObject* type) {
   static const iternextfunc absent = [] {
     PyObject* plain = PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){}", "plain");
@@ -315,6 +357,7 @@ inline bool type_iterates(PyTypeObject* type) {
 
 // Fields behind the object header, one letter a word; the letters are explained in frames_layouts.h.
 #if PY_VERSION_HEX >= 0x030c0000
+// 3.12 removed the index: the iterator advances its start instead.
 inline constexpr const char* kRangeIteratorFields = "nnn";  // start, step, len
 inline constexpr const char* kLongRangeIteratorFields = "ppp";
 #else
@@ -322,6 +365,7 @@ inline constexpr const char* kRangeIteratorFields = "nnnn";  // index, start, st
 inline constexpr const char* kLongRangeIteratorFields = "pppp";
 #endif
 #if PY_VERSION_HEX >= 0x030b0000
+// 3.11 keeps a reference to the number one, which the layout ignores.
 inline constexpr const char* kEnumerateFields = "ni-p-";  // index, iterator, result, long index, one
 #else
 inline constexpr const char* kEnumerateFields = "ni-p";

@@ -5,6 +5,7 @@
 
 namespace finitude::bindings {
 
+// Most of the C API must not be called while an exception is set: it may return the old error as its own, or lose it.
 // GIL held. What the code in between raised and left is gone.
 class ErrorAside {
  public:

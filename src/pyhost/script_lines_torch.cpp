@@ -17,6 +17,8 @@ using torch::jit::StackEntry;
 bool is_user_file(const std::string& file) { return file.starts_with('/') && !is_library_file(file); }
 
 // torch.jit.trace notes the Python stack of each operator as text, innermost first: "/home/model.py(12): forward".
+// A recorded line is taken only if it has the form "file(line): function". False: the text is no such stack, and the
+// caller falls back to the position in the script's source.
 bool add_traced(std::string_view text, std::vector<record::Frame>* out) {
   bool any = false;
   while (!text.empty()) {
@@ -38,6 +40,8 @@ bool add_traced(std::string_view text, std::vector<record::Frame>* out) {
   return any;
 }
 
+// Compiled code is serialised and inlined, so a range may lie in generated source. The range that it was generated from
+// is the one in the user's file.
 void add(const StackEntry& entry, std::vector<record::Frame>* out) {
   SourceRange range = entry.range;
   if (!range.source()) return;
@@ -83,6 +87,7 @@ std::string script_derivative() noexcept try {
   return {};
 }
 
+// The addresses identify the place within one trace: a source lives as long as the compiled function.
 void add_script_key(std::string* bytes) noexcept try {
   for (const StackEntry& entry : torch::jit::currentCallstack()) {
     const void* source = entry.range.source().get();

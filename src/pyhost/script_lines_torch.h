@@ -1,4 +1,4 @@
-// Lines of functions that torch.jit compiled: its interpreter runs them, and no Python frame stands for them.
+// Lines of functions that torch.jit compiled. TorchScript's interpreter runs them, so they have no Python frame.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace finitude::bindings {
 
-// Appends what tells the place in such a function from others, where this thread is in one.
+// Where this thread is in such a function, appends bytes that identify the place within it; else appends nothing.
 void add_script_key(std::string* bytes) noexcept;
 // Of which operator TorchScript's own formula for a derivative computes this thread's place: "sqrt"; empty: it is in
 // none.

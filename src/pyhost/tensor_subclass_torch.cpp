@@ -30,7 +30,8 @@ bool holds_values(PyObject* object) {
           at::isComplexType(THPVariable_Unpack(object).scalar_type()));
 }
 
-// The one attribute of floating point among those that __tensor_flatten__ names. New reference, or null.
+// The one attribute of floating point among those that __tensor_flatten__ names. New reference, or null. Two such
+// attributes (values and scales of a quantised tensor) are refused: neither alone is the value of the wrapper.
 PyObject* name_in(PyObject* object) {
   PyObject* reported = PyObject_CallMethod(object, "__tensor_flatten__", nullptr);
   PyObject* names = reported != nullptr && PyTuple_Check(reported) && PyTuple_GET_SIZE(reported) == 2
@@ -56,6 +57,8 @@ PyObject* name_in(PyObject* object) {
   return found;
 }
 
+// Asked of the first tensor of each class, as the question calls Python code. All tensors of a class are taken to have
+// the form of the first. The map is node-based, so the pointer stays valid when other classes are added.
 const Form* form_of(PyObject* object) {
   auto& all = *forms;
   PyTypeObject* type = Py_TYPE(object);
@@ -77,7 +80,8 @@ const at::Tensor* inner_of(const at::Tensor& tensor) {
   if (form != nullptr && form->name != nullptr) {
     if (form->comes_late) Py_XDECREF(PyObject_CallMethod(object, "trigger_wait", nullptr));
     PyObject* inner = PyErr_Occurred() == nullptr ? PyObject_GetAttr(object, form->name) : nullptr;
-    // The wrapper keeps it, unless the attribute makes it again each time: then nobody else holds it.
+    // The caller gets a plain reference to the tensor inside. The wrapper keeps that alive, unless the attribute is a
+    // property that makes a new tensor each time: ours is then the only reference, and it is dropped here.
     if (holds_values(inner) && Py_REFCNT(inner) > 1) found = &THPVariable_Unpack(inner);
     Py_XDECREF(inner);
   }
@@ -89,6 +93,7 @@ const at::Tensor* inner_of(const at::Tensor& tensor) {
 }  // namespace
 
 const at::Tensor& detail::inside_of(const at::Tensor& tensor) noexcept {
+  // Called from hooks in which an exception of the program may be set; the calls into Python below would replace it.
   const ErrorAside aside;
   const at::Tensor* at = &tensor;
   try {
@@ -97,7 +102,7 @@ const at::Tensor& detail::inside_of(const at::Tensor& tensor) noexcept {
       if (inner == nullptr) return tensor;
       at = inner;
     }
-  } catch (...) {  // noexcept: nothing of ours may end the program
+  } catch (...) {  // noexcept: an exception here would end the program
     return tensor;
   }
   return *at;

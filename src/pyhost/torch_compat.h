@@ -9,9 +9,12 @@
 
 namespace finitude::bindings {
 
+// What differs is found by the types of torch's own functions, so that a build needs no configuration.
 // Nodes of the graph are held by shared_ptr up to some version, by intrusive_ptr from it on.
 using NodeRef = std::decay_t<decltype(std::declval<const at::Tensor&>().grad_fn())>;
 
+// The weak reference that belongs to NodeRef. A graph is freed when its last tensor dies; to hold a node strongly would
+// keep all activations below it alive.
 template <typename Ref>
 struct WeakOf;
 template <typename T>

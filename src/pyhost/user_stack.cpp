@@ -7,8 +7,11 @@ namespace {
 
 PyTypeObject* optimizer_type = nullptr;  // held for good
 
-// Is this code that of the type's method of that name, also below decorators that say what they wrap?
+// Does this code belong to the method of that name of the type? Decorators are followed as far as they name what they
+// wrap.
 bool is_method(PyTypeObject* type, PyCodeObject* code) {
+  // The frame has its code only, not its function. Each functools.wraps leaves the inner function in __wrapped__; a
+  // chain may be a cycle, hence the bound.
   constexpr int kMostDecorators = 8;
   PyObject* held = Py_XNewRef(_PyType_Lookup(type, code->co_name));
   bool found = false;
@@ -26,6 +29,7 @@ bool is_method(PyTypeObject* type, PyCodeObject* code) {
 
 void set_optimizer_type(PyTypeObject* type) noexcept { optimizer_type = type; }
 
+// Fills a buffer of the caller's, as it runs for each recorded operator.
 int user_stack_ids(FrameId* out, int max_frames) noexcept {
   int count = 0;
   try {
@@ -80,6 +84,8 @@ PyObject* function_names(PyObject* frame) {
   return names;
 }
 
+// Only the innermost user frame decides, hence the walk ends there. The first argument may be anything in a function
+// that is no method, so the class is asked whether its method of that name has this code.
 bool in_method_of_optimizer() noexcept {
   bool found = false;
   try {
@@ -95,6 +101,7 @@ bool in_method_of_optimizer() noexcept {
   return found;
 }
 
+// The references are borrowed from running frames: valid until the hook that asked returns to the program.
 void current_module_self(std::vector<PyObject*>* out) noexcept {
   try {
     out->clear();

@@ -1,4 +1,4 @@
-// Where the user's Python code stands: the frames of this thread. The GIL is held; no Python exception is left behind
+// The place in the user's Python code: the frames of this thread. The GIL is held; no Python exception is left behind
 // (one that was set stays set), and nothing is thrown.
 #pragma once
 

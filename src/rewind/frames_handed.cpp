@@ -1,12 +1,15 @@
-// C code that calls back for each value of an iterator that it was given, list(map(train, settings)): at which value it
-// stands.
+// C code that was given iterators and calls back for each of their values, as in list(map(train, settings)): the value
+// at which it has arrived. Such code holds a position in variables of C that no snapshot can set back. But as long as
+// its iterators have not moved it is in the same call of the same value, and nothing has to be set back.
 #include "rewind/frames_memory.h"
 
 namespace finitude::bindings {
 namespace {
 
-// Those among the arguments of the call that a frame waits in. None where a function is among them too: it may be
-// called for values that were drawn before (sorted(values, key=...)). False: there are none.
+// Visits the iterators among the arguments of the C call that a frame waits in. None where a function is among the
+// arguments too: it may be called for values that were drawn before (sorted(values, key=...)), and the iterators then
+// say nothing about the position. Returns whether there are any. The frame must be of this thread; references are
+// borrowed.
 template <typename Visit>
 bool handed_iterators(RawFrame* frame, CodeInfo* info, Visit visit) {
   if (frame_stack_depth(frame) >= 0) return false;  // Python code called
@@ -22,13 +25,14 @@ bool handed_iterators(RawFrame* frame, CodeInfo* info, Visit visit) {
     else if (PyCallable_Check(stack[i]) != 0)
       return false;
   }
+  // A second pass, because a function that comes after an iterator rules out all of them.
   for (int i = callee + 1; any && i < site->depth; ++i) {
     if (stack[i] != nullptr && type_info(Py_TYPE(stack[i])).layout >= 0) visit(stack[i]);
   }
   return any;
 }
 
-// Where all of them stand; 0: there are none, or it cannot be told.
+// The positions of all of them in one number; 0: there are none, or one of them has a position that cannot be read.
 template <typename Visit>
 std::uint64_t handed_at(RawFrame* frame, CodeInfo* info, Visit visit) {
   std::uint64_t sum = 1;
@@ -46,14 +50,17 @@ bool FrameMemory::hands_iterators(RawFrame* frame, CodeInfo* info) {
   return handed_iterators(frame, info, [](PyObject*) {});
 }
 
+// Runs again in each step, as the C code moves on to its next value. References are not dropped here but given to the
+// keeper: the last one to an iterator may run the program's code while the stack is being read.
 void FrameMemory::remember_handed(RawFrame* frame, FrameState* state) {
   for (PyObject* iterator : state->handed) keeper.discard(iterator);
   state->handed.clear();
-  // Held: none that comes later stands at its address.
+  // Held, so that no iterator made later gets the same address: the address is part of the position.
   state->handed_at =
       handed_at(frame, state->info, [&](PyObject* iterator) { state->handed.push_back(Py_NewRef(iterator)); });
 }
 
+// True: hidden state of the C code is as it was, so hidden_state() in frames_python.cpp need not refuse the frame.
 bool FrameMemory::handed_stand(const FrameState& state, RawFrame* frame) {
   return state.handed_at != 0 && handed_at(frame, state.info, [](PyObject*) {}) == state.handed_at;
 }

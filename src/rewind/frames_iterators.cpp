@@ -5,6 +5,7 @@
 namespace finitude::bindings {
 namespace {
 
+// Bounds for programs that nest iterators without end; what exceeds them is refused, and not remembered in part.
 constexpr int kMaxNesting = 8;
 constexpr std::size_t kMaxRecords = 512;
 constexpr Py_ssize_t kMaxInTuple = 63;  // of iterators that one draws from: a bit for each
@@ -17,6 +18,9 @@ std::uint64_t mixed(std::uint64_t sum, std::uint64_t more) { return (sum ^ more)
 
 }  // namespace
 
+// One number of the address and of all fields, inner iterators included. The address is safe as the caller holds the
+// iterator. 0 wherever a part cannot be read: a generator's position is in its frame, which has no place in this
+// number.
 std::uint64_t position_of(PyObject* iterator, int nesting) {
   const TypeInfo type = type_info(Py_TYPE(iterator));
   if (type.layout < 0 || nesting >= kMaxNesting) return 0;
@@ -35,6 +39,7 @@ std::uint64_t position_of(PyObject* iterator, int nesting) {
         sum = mixed(sum, reinterpret_cast<std::uintptr_t>(words[i]));
         break;
       case 'p': {
+        // Python integers by value: the object may be made again with each step.
         if (words[i] == nullptr) break;  // enumerate's, which counts in a machine word as long as that goes
         int overflow = 0;
         if (!PyLong_CheckExact(words[i])) return 0;
@@ -70,6 +75,9 @@ std::uint64_t position_of(PyObject* iterator, int nesting) {
   return sum | 1;
 }
 
+// Appends a record for the iterator and, behind it, for all that it draws from. Returns the index, or -1 with the
+// reason. On failure the records appended so far are removed: an outer iterator without its inner ones cannot go back.
+// References in records are owned, and given to the keeper when a record is dropped.
 int FrameMemory::remember_iterator(PyObject* object, std::string* why) {
   const TypeInfo type = type_info(Py_TYPE(object));
   if (nesting_ >= kMaxNesting || records_.size() >= kMaxRecords) {
@@ -104,6 +112,8 @@ int FrameMemory::remember_iterator(PyObject* object, std::string* why) {
     }
     return -1;
   }
+  // Held only if all that it leads to may be held as well; otherwise an iterator over a list of activations would keep
+  // their memory alive until the next step.
   if (record.strong) {
     Py_INCREF(object);
     record.ref = object;
@@ -112,6 +122,7 @@ int FrameMemory::remember_iterator(PyObject* object, std::string* why) {
 }
 
 bool FrameMemory::remember_fields(PyObject* object, int index, std::string* why) {
+  // The record is filled by field, in the order of the layout; put_fields() and fields_fit() walk in the same order.
   const char* fields = kLayouts[records_[index].layout].fields;
   PyObject** words = words_of(object);
   bool strong = true;
@@ -132,6 +143,7 @@ bool FrameMemory::remember_fields(PyObject* object, int index, std::string* why)
         records_[index].words[i] = PyList_GET_SIZE(words[i]);
         break;
       case 'p':
+        // Integers do not change; to hold one costs nothing and keeps the very object.
         Py_XINCREF(words[i]);
         records_[index].objects[i] = words[i];
         break;
@@ -173,6 +185,8 @@ bool FrameMemory::remember_fields(PyObject* object, int index, std::string* why)
         records_[index].words[i] = words[i] != nullptr;
         break;
       case 'f': {
+        // The function is not put back, as it cannot be exchanged. It only decides whether the iterator may be held: a
+        // closure may keep tensors alive.
         Value function;
         keeper.keep(words[i], &function);
         strong &= words[i] == nullptr || function.held == Held::kStrong;
@@ -198,6 +212,7 @@ bool FrameMemory::remember_generator(PyObject* object, int index, std::string* w
     return false;
   }
   switch (generator_state(object)) {
+    // The step runs inside it. Its frame is on the stack and is remembered there; here it only has to be the same one.
     case GeneratorState::kRunning:
       records_[index].kind = IteratorRecord::Kind::kRunning;
       return true;
@@ -208,6 +223,8 @@ bool FrameMemory::remember_generator(PyObject* object, int index, std::string* w
       break;
   }
   records_[index].kind = IteratorRecord::Kind::kGenerator;
+  // A suspended generator is a frame that waits: its names and value stack are remembered like those of a frame on the
+  // stack. Its state belongs to the memory and is reused in the next step, often for the same generator.
   FrameState* state = spare_state();
   RawFrame* frame = generator_frame(object);
   CodeInfo* info = code_info(frame_code(frame));
@@ -218,14 +235,17 @@ bool FrameMemory::remember_generator(PyObject* object, int index, std::string* w
   return remember(frame, state, why);
 }
 
-// The iterator that was remembered, if it can be proved to be that one; borrowed.
+// The iterator that was remembered, if it can be proved to be that one, else null; borrowed. `live` is what is in its
+// place now, which may have taken its address.
 PyObject* FrameMemory::iterator_target(const IteratorRecord& record, PyObject* live) const {
   if (record.strong) return record.ref;
   if (record.ref != nullptr) return weak_object(record.ref);
-  // Held by nobody but the program: it must stand where it stood. fields_fit proves what it draws from.
+  // Not held and not weakly referenced, as CPython's iterators take no weak references. Then it must still be in its
+  // place, with the same type; fields_fit() proves what it draws from.
   return live == record.object && type_info(Py_TYPE(live)).layout == record.layout ? live : nullptr;
 }
 
+// Nothing is changed here. `target` is the iterator to set back, borrowed; it is null only if the result is false.
 bool FrameMemory::iterator_fits(int index, PyObject* live, PyObject** target, std::string* why) const {
   const IteratorRecord& record = records_[index];
   *target = iterator_target(record, live);
@@ -251,6 +271,8 @@ bool FrameMemory::iterator_fits(int index, PyObject* live, PyObject** target, st
     return false;
   }
   RawFrame* frame = generator_frame(*target);
+  // A suspended generator resumes where it stopped, and its value stack is that of the instruction there. Unlike a
+  // frame in a call it is not moved to another instruction.
   if (frame_code(frame) != state.info->code || frame_site(frame) != state.unit) {
     *why = "generator " + state.info->function + " is at " + place(*state.info, frame_site(frame)) + " instead of " +
            place(*state.info, state.unit);
@@ -278,6 +300,7 @@ bool FrameMemory::fields_fit(int index, PyObject* target, std::string* why) cons
   PyObject* inner = nullptr;
   for (int i = 0; fields[i] != 0; ++i) {
     switch (fields[i]) {
+      // Null as source: the iterator had ended when the snapshot was taken, and is ended again.
       case 's': {
         if (record.source.object == nullptr) break;
         PyObject* source = recall(record.source, words[i]);
@@ -291,6 +314,7 @@ bool FrameMemory::fields_fit(int index, PyObject* target, std::string* why) cons
         if (record.source.object == nullptr || recall(record.source, words[i]) != nullptr) break;
         *why = cannot("would have to give a value once more that is gone", target);
         return false;
+      // Cut to its old length later, so it must not be shorter.
       case 'a':
         if (words[i] == nullptr || !PyList_CheckExact(words[i]) || PyList_GET_SIZE(words[i]) < record.words[i])
           return false;
@@ -299,6 +323,8 @@ bool FrameMemory::fields_fit(int index, PyObject* target, std::string* why) cons
       case 'I':
         if (record.words[i] == 0) break;
         if (!iterator_fits(child, words[i], &inner, why)) return false;
+        // These iterators never exchange what they draw from, so another one here means that `target` is not the one
+        // that was remembered. chain and islice ('I') do, and get the old one back.
         if (fields[i] == 'i' && inner != words[i]) {
           *why = cannot("draws from another iterator now", target);
           return false;
@@ -325,6 +351,8 @@ bool FrameMemory::fields_fit(int index, PyObject* target, std::string* why) cons
   return true;
 }
 
+// After iterator_fits() for the same target, so nothing here can be refused. An external iterator is set back by the
+// loader log, and a running generator by its frame on the stack.
 void FrameMemory::put_iterator(int index, PyObject* target) {
   const IteratorRecord& record = records_[index];
   if (record.kind == IteratorRecord::Kind::kFields) put_fields(index, target);
@@ -354,6 +382,7 @@ void FrameMemory::put_fields(int index, PyObject* target) {
       case 'p':
         put_slot(&words[i], record.objects[i]);
         break;
+      // A source that the ended iterator has dropped is given back, with a new reference; the record keeps its own.
       case 's':
       case 'o':
         put_slot(&words[i], record.source.object == nullptr ? nullptr : recall(record.source, words[i]));
@@ -372,6 +401,7 @@ void FrameMemory::put_fields(int index, PyObject* target) {
         for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(words[i]); ++k) {
           if ((record.words[i] >> k & 1) == 0) continue;
           PyObject** item = &PyTuple_GET_ITEM(words[i], k);
+          // The tuple is written in place: no other object refers to it, as the iterator made it for itself.
           PyObject* inner = iterator_target(records_[child], *item);
           put_iterator(child, inner);
           put_slot(item, inner);
@@ -394,6 +424,7 @@ void FrameMemory::put_fields(int index, PyObject* target) {
   }
 }
 
+// Gives all references of the record to the keeper; nothing is freed before flush().
 void FrameMemory::drop_record(IteratorRecord* record) {
   keeper.discard(record->ref);
   for (PyObject* object : record->objects) keeper.discard(object);

@@ -9,6 +9,10 @@
 
 namespace finitude::bindings {
 
+// One row per type of iterator. `sample` is evaluated with `itertools` and a class `Sequence` in its names; it must
+// give at least three values, and its own iterators must be of types in this table. A type that changed its form has a
+// row for each form: only the one that size_fits() accepts is put on trial. A row that no longer fits costs rewinds,
+// not correctness.
 const Layout kLayouts[] = {
     {kRangeIteratorFields, "iter(range(5))"},
     {kLongRangeIteratorFields, "iter(range(1 << 70, (1 << 70) + 5))"},
@@ -50,10 +54,14 @@ const Layout kLayouts[] = {
 };
 const int kLayoutCount = sizeof(kLayouts) / sizeof(kLayouts[0]);
 
+// The cheapest test, before any word is read: a layout with more words than the object has would read beyond it.
 bool size_fits(PyTypeObject* type, const char* fields) {
   return type->tp_basicsize == static_cast<Py_ssize_t>(sizeof(PyObject) + std::strlen(fields) * sizeof(PyObject*));
 }
 
+// A list by its length, a set by its number of elements, a dict by its table as well: its iterator holds an index into
+// that table. Tuples, strings and ranges do not change and need no number. 0 for objects of unknown type too: an
+// iterator over __getitem__ is trusted.
 std::uint64_t shape_of(PyObject* source) {
   if (source == nullptr) return 0;
   if (PyList_Check(source)) return static_cast<std::uint64_t>(PyList_GET_SIZE(source));
@@ -64,13 +72,17 @@ std::uint64_t shape_of(PyObject* source) {
 
 namespace {
 
-// Which elements an iterator over combinations gave last: the number of each in its pool.
+// The state of product() and the combinations of itertools: for each place of the tuple that was given last, the index
+// of the element in its pool. The indices lie in a C array of Py_ssize_t that the iterator owns. They are written down
+// as one number with a digit per place, because a record has a single word for each field.
 class Digits {
  public:
   Digits(PyObject** words, int at, char field) : several_(field == 'd') {
     PyObject* pools = words[at - 1];
     digits_ = reinterpret_cast<Py_ssize_t*>(words[at]);
     if (digits_ == nullptr || pools == nullptr || !PyTuple_CheckExact(pools)) return;
+    // product() has a pool for each place ('d'); the others draw all places from one pool, and have the number of
+    // places two words behind the array ('c').
     pools_ = pools;
     count = several_ ? PyTuple_GET_SIZE(pools) : reinterpret_cast<Py_ssize_t>(words[at + 2]);
   }
@@ -78,6 +90,7 @@ class Digits {
   Py_ssize_t count = -1;  // -1: there are none to read
   Py_ssize_t& operator[](Py_ssize_t i) { return digits_[i]; }
   PyObject* pool(Py_ssize_t i) const { return several_ ? PyTuple_GET_ITEM(pools_, i) : pools_; }
+  // At least 1, as put_digits() divides by it: an empty pool makes an iterator that gives nothing.
   Py_ssize_t base(Py_ssize_t i) const { return std::max<Py_ssize_t>(1, PyTuple_GET_SIZE(pool(i))); }
 
  private:
@@ -88,6 +101,7 @@ class Digits {
 
 }  // namespace
 
+// -1 also where an index is outside its pool. The layout is then not what this table says, or the iterator has ended.
 std::int64_t digits_of(PyObject** words, int at, char field) {
   Digits digits(words, at, field);
   if (digits.count < 0) return -1;
@@ -105,6 +119,8 @@ void put_digits(PyObject** words, int at, char field, std::int64_t number) {
   for (Py_ssize_t i = digits.count; i-- > 0; number /= digits.base(i)) digits[i] = number % digits.base(i);
 }
 
+// The iterator computes the next tuple from the last one, which it holds, and changes that in place where it has the
+// only reference. The tuple of then may thus not exist any more, and is built again.
 PyObject* given_by_digits(PyObject** words, int at, char field) {
   Digits digits(words, at, field);
   PyObject* given = PyTuple_New(std::max<Py_ssize_t>(0, digits.count));

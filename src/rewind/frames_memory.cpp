@@ -6,7 +6,7 @@
 namespace finitude::bindings {
 namespace {
 
-// Put into names that are lost but may not be unbound (see kLocalsMayBeUnbound): any use of it raises.
+// Put into names that are lost but may not be unbound (see kLocalsMayBeUnbound): any use raises. Held for good.
 PyObject* raise_lost(PyObject*) {
   PyErr_SetString(PyExc_UnboundLocalError, "finitude did not keep this value for the second run of the step");
   return nullptr;
@@ -30,7 +30,7 @@ PyObject* lost_value() {
   return object;
 }
 
-// The variable behind a fast slot: the slot itself, or the content of the cell that stands in it.
+// The variable behind a fast slot: the slot itself, or the content of the cell in it, which inner functions share.
 PyObject** variable_at(RawFrame* frame, PyCodeObject* code, int index) {
   PyObject** slot = frame_fast(frame) + index;
   const bool in_cell = *slot != nullptr && fast_is_cell(code, index) && PyCell_Check(*slot);
@@ -74,7 +74,7 @@ std::string text_of(PyObject* name) {
   return "?";
 }
 
-// Keeps what the slot's position in the list was last time, for values that have not changed since.
+// Values that remain keep what they knew from the last take; those cut off give their references to the keeper.
 template <typename List>
 void resize(List* list, std::size_t size, Keeper* keeper) {
   for (std::size_t i = size; i < list->size(); ++i) keeper->forget(&(*list)[i]);
@@ -206,6 +206,7 @@ bool FrameMemory::remember_names(PyObject* dict, FrameState* state, std::string*
   Py_ssize_t position = 0;
   PyObject *name = nullptr, *object = nullptr;
   std::size_t count = 0;
+  // PyDict_Next is safe as nothing below runs Python code or drops a reference.
   while (PyDict_Next(dict, &position, &name, &object) != 0) {
     if (count == state->names.size()) state->names.emplace_back();
     NamedValue& entry = state->names[count++];
@@ -350,7 +351,8 @@ bool FrameMemory::doubts_hold(std::string* why) const {
 // ---- putting back ----------------------------------------------------------------------------------------
 
 void FrameMemory::put(const FrameState& state, RawFrame* frame, std::vector<std::string>* unset) {
-  // A with block that was entered again is the one to be left: its manager stands in for the earlier one's.
+  // A with block that was entered again is the one to be left. Its manager replaces the earlier one in this frame's
+  // names, and its __exit__ stays on the stack: the earlier manager has been left and must not be left twice.
   const std::size_t managers_before = managers_.size();
   for (const ExitMark& mark : state.exits) {
     ExitMark now;
@@ -397,6 +399,7 @@ PyObject* FrameMemory::put_value(const Value& value, PyObject* live, bool* lost)
 }
 
 void FrameMemory::put_slot(PyObject** slot, PyObject* object) {
+  // The slot has its new value before the old one goes to the keeper: no frame ever holds a dead object.
   PyObject* before = *slot;
   if (before == object) return;
   Py_XINCREF(object);

@@ -13,7 +13,9 @@ namespace {
 
 constexpr std::size_t kMaxFrames = 900;
 
-// Nothing may run the user's code while frames are being read: no collection, and exceptions are set aside.
+// While one lives, nothing may run the user's code, which could change the frames that are being read. Hence no garbage
+// collection, as it runs finalizers, and no reference is dropped (see Keeper::discard). An exception that was set is
+// put aside, as the C API may not be called with one. Errors made meanwhile are of no interest.
 class Quiet {
  public:
   Quiet() : collecting_(PyGC_Disable() != 0) { PyErr_Fetch(&type_, &value_, &trace_); }
@@ -30,12 +32,16 @@ class Quiet {
   PyObject *type_ = nullptr, *value_ = nullptr, *trace_ = nullptr;
 };
 
+// Positions are compared by the instruction that they belong to. Within one call the interpreter may report the
+// instruction or one of its caches.
 int site_start(CodeInfo* info, int unit) {
   const CodeInfo::Site* site = site_at(info, unit);
   return site == nullptr || site->start < 0 ? unit : site->start;
 }
 
-// False for what may call back more than once: its loop would hold a position that nobody can see.
+// Does this callable call Python code at most once before it returns? Otherwise it has a loop in C, whose position
+// cannot be read or set back: after a rewind, map(), sorted() or a C extension would continue with its next value, and
+// not with the value of the first run. Unknown callables count as loops.
 bool calls_once(PyObject* callee) {
   if (callee == nullptr) return false;
   // Bound methods and functools.partial put their first argument into the callable's place meanwhile.
@@ -50,6 +56,8 @@ bool calls_once(PyObject* callee) {
     return false;
   }
   const auto python_method = [](PyTypeObject* type, const char* name) {
+    // Looked up on the class, as the interpreter does for special methods; a method in C gives a wrapper of another
+    // type.
     PyObject* method = PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), name);
     const bool is = method != nullptr && (PyFunction_Check(method) || PyMethod_Check(method));
     Py_XDECREF(method);
@@ -58,6 +66,8 @@ bool calls_once(PyObject* callee) {
   };
   if (PyType_Check(callee)) {
     auto* type = reinterpret_cast<PyTypeObject*>(callee);
+    // A class is called through its metaclass: one call of Python code at a time, each of which returns before the
+    // next.
     return python_method(type, "__init__") || python_method(type, "__new__") ||
            python_method(Py_TYPE(callee), "__call__");
   }
@@ -68,6 +78,7 @@ bool calls_once(PyObject* callee) {
 }
 
 // Is C code that keeps values of its own between this frame and the next one in?
+// `inner` is the frame that this one waits for. The reason names the builtin and the line, for the report.
 bool hidden_state(RawFrame* frame, CodeInfo* info, RawFrame* inner, std::string* why) {
   if (frame_stack_depth(frame) >= 0) return false;  // one Python function called another
   const CodeInfo::Site* site = site_at(info, frame_site(frame));
@@ -75,6 +86,8 @@ bool hidden_state(RawFrame* frame, CodeInfo* info, RawFrame* inner, std::string*
   PyObject** stack = frame_stack(frame);
   PyObject* culprit = nullptr;
   if (site->draws) {
+    // FOR_ITER runs the next of the iterator on top of the stack: a generator keeps its state in its frame, which is
+    // remembered, while zip and filter hold values in C meanwhile.
     culprit = stack[site->depth - 1];
     if (culprit != nullptr && FrameMemory::hides_nothing(culprit)) return false;
   } else {
@@ -100,7 +113,8 @@ bool hidden_state(RawFrame* frame, CodeInfo* info, RawFrame* inner, std::string*
 
 struct StackSnapshot::Impl {
   FrameMemory memory;
-  // What is known of the frames of the stack by their code, innermost first: the same calls stand there in every step.
+  // What is known of the frames of the stack by their code, innermost first. The same calls are there in every step, so
+  // a step mostly compares one address and one position per frame.
   struct Seat {
     PyCodeObject* code = nullptr;
     CodeInfo* info = nullptr;
@@ -122,6 +136,9 @@ struct StackSnapshot::Impl {
   bool compare(std::string* why, std::vector<RawFrame*>* live, bool* jumps);
 };
 
+// Walks from the innermost user frame outward, library frames included: between two user frames they must be the same
+// when the snapshot is restored. Library frames further in than that are those of the optimizer and of our hook, and
+// return on their own. States are reused from step to step; what has not changed costs a comparison.
 bool StackSnapshot::Impl::remember_all() {
   used = 0;
   bool good = true;
@@ -142,9 +159,11 @@ bool StackSnapshot::Impl::remember_all() {
     const int unit = frame_site(frame);
     FrameState& state = *frames[used++];
     if (seat.unit != unit) seat.hands = used > 1 && FrameMemory::hands_iterators(frame, seat.info);
+    // A library frame outside a loop has no state of interest: same code, same instruction, nothing to read.
     if (seat.library && state.info == seat.info && state.unit == unit && seat.unit == unit && !seat.in_loop &&
         !seat.hands)
       continue;
+    // The state held the values of another function. They go to the keeper, and are dropped when the stack is complete.
     if (state.info != seat.info || seat.library) memory.forget(&state);
     state.info = seat.info;
     state.unit = seat.unit = unit;
@@ -157,6 +176,8 @@ bool StackSnapshot::Impl::remember_all() {
       good = memory.remember(frame, &state, &reason);
       continue;
     }
+    // A library's loop (a Trainer's) may have moved on although its frame waits at the same instruction. Its names are
+    // not restored, so it has to be where it was: a hash of its slots shows whether it is.
     const CodeInfo::Site* site = site_at(seat.info, unit);
     seat.in_loop = site == nullptr || site->in_loop;
     if (seat.in_loop) state.fingerprint = fingerprint(frame, seat.info);
@@ -176,6 +197,9 @@ void StackSnapshot::Impl::drop_from(std::size_t first) {
   used = first < used ? first : used;
 }
 
+// Would restore() reproduce the snapshot from here? Nothing is changed. All of it has to hold before the first value is
+// put back: a stack that was put back in part could not continue in either way. `live` gets the frames, which are valid
+// while the caller runs no Python code.
 bool StackSnapshot::Impl::compare(std::string* why, std::vector<RawFrame*>* live, bool* jumps) {
   if (!valid) {
     *why = reason;
@@ -205,12 +229,15 @@ bool StackSnapshot::Impl::compare(std::string* why, std::vector<RawFrame*>* live
     }
     const int unit = frame_site(frame);
     const bool moved = unit != state.unit && site_start(state.info, unit) != site_start(state.info, state.unit);
+    // To continue at another call, the frame must wait in a call of Python code by Python code now and in the snapshot.
+    // A call from C code returns into that C code, which then continues at the place where it was called.
     const bool can_move = kFramesCanJump && state.user && state.waits_in_python && frame_stack_depth(frame) >= 0;
     if (moved && !can_move) {
       *why = "called from " + place(*state.info, unit) + " instead of " + place(*state.info, state.unit);
       return false;
     }
     if (moved) *jumps = true;
+    // Not for frame 0, which has no user frame further in: it waits in the call that ends in our hook.
     if (i > 0 && !FrameMemory::handed_stand(state, frame) && hidden_state(frame, state.info, (*live)[i - 1], why))
       return false;
     if (state.fingerprint != 0 && fingerprint(frame, state.info) != state.fingerprint) {
@@ -219,6 +246,7 @@ bool StackSnapshot::Impl::compare(std::string* why, std::vector<RawFrame*>* live
     }
     if (state.user && !memory.fits(state, frame, why)) return false;
   }
+  // Last, as they concern no frame: generators in names that could not be remembered.
   return memory.doubts_hold(why);
 }
 
@@ -243,9 +271,12 @@ void StackSnapshot::take(const SnapshotOptions& options) noexcept {
       impl.memory.keeper.make_stand_in = options.make_stand_in;
       impl.memory.keeper.context = options.context;
       impl.memory.keeper.keep_all = options.keep_all;
+      // The old values stay alive until finish(): most of them are taken over by the new snapshot. finish() comes after
+      // Quiet has ended, because it drops references and thereby may run the program's code; errors of that code are
+      // discarded.
       impl.memory.begin();
       impl.valid = impl.remember_all();
-      // A snapshot that cannot be used holds on to nothing.
+      // A snapshot that cannot be used holds no references: it would prolong the life of values for nothing.
       impl.drop_from(impl.valid ? impl.used : 0);
       if (!impl.valid) impl.memory.begin();
     }
@@ -292,9 +323,12 @@ bool StackSnapshot::restore(std::string* why) noexcept {
       Quiet quiet;
       std::vector<RawFrame*> live;
       bool jumps = false;
+      // Compared again, since the program may have run between can_restore() and this call.
       if (!impl.compare(why, &live, &jumps)) return false;
       impl.unset.clear();
       impl.unset_in.clear();
+      // From here on frames are written. A value that is gone becomes an unset name and not a failure. The position is
+      // set after the values of its frame, which belong to it.
       for (std::size_t i = 0; i < impl.used; ++i) {
         FrameState& state = *impl.frames[i];
         if (state.user) impl.memory.put(state, live[i], &impl.unset);
@@ -306,6 +340,8 @@ bool StackSnapshot::restore(std::string* why) noexcept {
     }
     PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
     PyErr_Fetch(&type, &value, &trace);
+    // The frames are complete. Now the values that were replaced may be dropped, which can run finalizers of the
+    // program.
     impl.memory.keeper.flush();
     PyErr_Restore(type, value, trace);
     return true;
@@ -332,6 +368,7 @@ void running_iterators(std::vector<PyObject*>* out) noexcept {
   try {
     out->clear();
     walk_stack([&](RawFrame* frame, CodeInfo* info) {
+      // -1 where the bytecode is not understood: the loop below then reads nothing.
       const int depth = info->library ? 0 : surviving_depth(frame, info);
       for (int i = 0; i < depth; ++i) {
         PyObject* object = frame_stack(frame)[i];

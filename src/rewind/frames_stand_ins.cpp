@@ -1,4 +1,5 @@
-// What takes the place of a value that has died: made again of its parts, where somebody asks for it.
+// Stand-ins: what takes the place of a value that has died before the rewind. They are recipes, made into objects only
+// where a rewind needs the value. The parts are plain objects, which are held, or small copies of tensors.
 #include <memory>
 #include <utility>
 
@@ -10,7 +11,8 @@ namespace {
 constexpr Py_ssize_t kMostParts = 16;  // of a container that is made again
 constexpr int kDeepestParts = 2;
 
-// A tuple, list or dict with equals of what the dead one held.
+// A tuple, list or dict with equals of what the dead one held. Owns its parts and keys. Its destructor may run Python
+// code and belongs into Keeper::flush(). Where stand_in_for_all() gives up half way, all parts still have other owners.
 class Rebuilt final : public Substitute {
  public:
   explicit Rebuilt(PyTypeObject* type) : type_(type) {}
@@ -22,6 +24,7 @@ class Rebuilt final : public Substitute {
     if (key != nullptr) keys_.push_back(Py_NewRef(key));
     return &parts_.emplace_back();
   }
+  // A new reference, or null with an error. Parts are shared with the object: StandIn::get() makes each of them once.
   PyObject* make() const override {
     const auto count = static_cast<Py_ssize_t>(parts_.size());
     PyObject* made = type_ == &PyDict_Type   ? PyDict_New()
@@ -49,6 +52,7 @@ class Rebuilt final : public Substitute {
 
 }  // namespace
 
+// False where no equal can be made: functions and objects of the program have an identity that a copy would lose.
 bool Keeper::stand_in_for(PyObject* object, int depth, StandIn* out) const {
   switch (type_info(Py_TYPE(object)).value) {
     case TypeClass::kPlain:
@@ -69,6 +73,7 @@ bool Keeper::stand_in_for(PyObject* object, int depth, StandIn* out) const {
 
 bool Keeper::stand_in_for_all(PyObject* container, int depth, StandIn* out) const {
   const bool known = PyTuple_CheckExact(container) || PyList_CheckExact(container) || PyDict_CheckExact(container);
+  // Exact types only: an instance of a subclass may have further state.
   if (!known || PyObject_Size(container) > kMostParts) return false;
   auto made = std::make_unique<Rebuilt>(Py_TYPE(container));
   if (PyDict_CheckExact(container)) {
@@ -86,6 +91,7 @@ bool Keeper::stand_in_for_all(PyObject* container, int depth, StandIn* out) cons
   return true;
 }
 
+// Made at most once. The result stays in `object`, which owns it; callers get a borrowed reference.
 PyObject* StandIn::get() const {
   if (object == nullptr && (substitute != nullptr || make != nullptr)) {
     object = substitute != nullptr ? substitute->make() : make(*this);
@@ -95,6 +101,7 @@ PyObject* StandIn::get() const {
 }
 
 void StandIn::drop() {
+  // Emptied first: what the destructor runs may come back to this object.
   const StandIn owned = std::exchange(*this, {});
   Py_XDECREF(owned.object);
   delete owned.substitute;

@@ -6,6 +6,9 @@
 
 namespace finitude::bindings {
 
+// The trial: a private field may have moved in a version that the table does not know. A wrong position gives another
+// value, or none. One value is drawn first, as some iterators take their final form with it. Values are compared with
+// ==, since an iterator may make a new object each time. Runs at start only: it may run Python code.
 bool FrameMemory::iterator_goes_back(PyObject* iterator) {
   std::string why;
   PyObject* first = PyIter_Next(iterator);
@@ -31,6 +34,8 @@ bool FrameMemory::iterator_goes_back(PyObject* iterator) {
   return good;
 }
 
+// Called at the start, with the GIL held and no stack being read: it runs Python code and imports itertools. Without
+// memory or itertools no layout is trusted, and for loops over CPython's own iterators are not rewound.
 void set_types(TypeRules rules) {
   PyObject* names = PyDict_New();
   PyObject* itertools = PyImport_ImportModule("itertools");
@@ -59,6 +64,7 @@ void set_types(TypeRules rules) {
   }
   PyErr_Clear();
   set_type_rules(rules);
+  // set_type_rules() has taken references of its own to the types of the samples.
   for (PyObject* sample : samples) Py_XDECREF(sample);
   Py_XDECREF(itertools);
   Py_XDECREF(names);

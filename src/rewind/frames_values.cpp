@@ -16,6 +16,8 @@ constexpr int kMaxElements = 64;  // looked at in one container
 constexpr int kMaxDepth = 2;
 constexpr std::uint8_t kLookEvery = 8;  // takes: what an element of a container holds may have changed
 
+// Open addressing over addresses of types: every value that has changed since the last step costs a look-up. The table
+// holds the types, so that none is freed and its address used again.
 struct TypeTable {
   std::vector<std::pair<PyTypeObject*, TypeInfo>> slots{1024};
   std::size_t used = 0;
@@ -32,6 +34,7 @@ std::size_t slot_of(const TypeTable& t, PyTypeObject* type) {
   return i;
 }
 
+// Exact types, as a subclass may have a dict with anything in it. Classes themselves count, whatever their metaclass.
 bool is_plain_type(PyTypeObject* type) {
   return type == &PyLong_Type || type == &PyFloat_Type || type == &PyUnicode_Type || type == &PyBool_Type ||
          type == &PyBytes_Type || type == &PyComplex_Type || type == Py_TYPE(Py_None) || type == &PyModule_Type ||
@@ -86,6 +89,8 @@ bool is_stream(PyTypeObject* type) {
 
 bool met = false;  // with the GIL held
 
+// The order of the tests matters. Frames, tracebacks and exceptions could be held, but lead to all values of their
+// frames. A set takes weak references, but what it holds decides whether it may be kept.
 TypeInfo classify(const TypeTable& t, PyTypeObject* type) {
   TypeInfo info;
   info.iterates = type_iterates(type);
@@ -124,7 +129,8 @@ Py_ssize_t element_count(PyObject* object) {
   return 0;
 }
 
-// Another value where other elements stand in it; 0 where that cannot be told.
+// A number that changes when other elements are in the container; 0 where that cannot be known. A tuple never changes.
+// Of a list the first elements are mixed by address; a dict has a version of its own.
 std::uint64_t contents_of(PyObject* object) {
   if (PyDict_CheckExact(object)) return dict_version(object) | 1ull << 63;
   if (PyTuple_CheckExact(object)) return 1;
@@ -137,6 +143,7 @@ std::uint64_t contents_of(PyObject* object) {
   return sum | 1;
 }
 
+// A closure or a default argument may lead to a model or a graph, and would keep it alive.
 bool function_is_plain(PyObject* object) {
   auto* function = reinterpret_cast<PyFunctionObject*>(object);
   return function->func_closure == nullptr && function->func_defaults == nullptr &&
@@ -148,7 +155,8 @@ bool builtin_is_plain(PyObject* object) {
   return self == nullptr || PyModule_Check(self);
 }
 
-// One bounded walk over what an object refers to.
+// One bounded walk over what an object refers to, by tp_traverse: it visits borrowed references in C and runs no Python
+// code, unlike iteration. `marks` mixes the addresses of the direct elements, to know the container again.
 struct Look {
   KeepStrong keep_strong;
   void* context;
@@ -241,6 +249,7 @@ bool Settled::still(PyObject* now) const {
   return proof == object || proof == Py_None || weak_is(proof, object);
 }
 
+// Only what is held, or weakly referenced, can prove by an address alone that it is the same object.
 Settled settled(const Value& value) {
   if (value.held == Held::kUnbound && value.iterator == -1) return {nullptr, Py_None};
   const bool is = value.iterator == -1 && value.size < 0 && (value.held == Held::kStrong || value.held == Held::kWeak);
@@ -251,6 +260,7 @@ void Keeper::keep(PyObject* object, Value* value) {
   if (!unchanged(object, value)) keep_new(object, value);
 }
 
+// After so many takes (kLookEvery) a container is looked into again, since an element may have changed without it.
 bool Keeper::unchanged(PyObject* object, Value* value) {
   if (object == nullptr || value->object != object) return false;
   // The address alone proves nothing; a reference that is still alive does.
@@ -261,7 +271,8 @@ bool Keeper::unchanged(PyObject* object, Value* value) {
     case Held::kWeak:
       return value->size < 0 && weak_is(value->ref, object);
     case Held::kWitness:
-      // Another one may have come to stand there, about the same witness: what was made of the first is no equal of it.
+      // Another container with the same witness may have this address now; what was made of the first is no equal of
+      // it.
       if (weak_object(value->ref) == nullptr || !value->stand_in.empty()) return false;
       break;
     case Held::kInPlace:
@@ -293,6 +304,8 @@ void Keeper::flush() {
 }
 
 void Keeper::keep_new(PyObject* object, Value* value) {
+  // The old reference is queued below and not dropped here: it may be the last one, and its destructor the program's
+  // code.
   PyObject* before = value->ref;
   StandIn stood_in = value->stand_in;
   *value = Value{};
@@ -350,7 +363,8 @@ void Keeper::keep_new(PyObject* object, Value* value) {
   discard(std::move(stood_in));
 }
 
-// True when the container may be kept alive. Otherwise it leaves behind how to know it again.
+// True when the container may be held. Otherwise it leads to a tensor that may not be kept alive. Then a weak reference
+// to that tensor (the witness), the size and the marks identify the container in recall().
 bool Keeper::look_into(PyObject* object, Value* value) {
   Look look{keep_strong, context};
   look.into(object);
@@ -364,7 +378,8 @@ bool Keeper::look_into(PyObject* object, Value* value) {
   }
   value->held = Held::kWitness;
   value->marks = look.marks;
-  // A list or dict that somebody else holds too may live on, and a second one would stand beside it.
+  // A list or dict with another owner may live on. A second one made from its parts would then exist next to it, and
+  // the program would see writes to one of them only.
   if (make_stand_in != nullptr && (PyTuple_CheckExact(object) || Py_REFCNT(object) == 1)) {
     stand_in_for_all(object, 0, &value->stand_in);
   }
@@ -373,8 +388,8 @@ bool Keeper::look_into(PyObject* object, Value* value) {
 
 namespace {
 
-// The container that was looked into, if it still stands there and holds what it held. A list may have got longer
-// since.
+// The container that was looked into, if `live` is that object and holds what it held. A list may have got longer. Its
+// elements are then visited from the last one down, as the tp_traverse of lists does, to come to the same marks.
 PyObject* witnessed(const Value& value, PyObject* live) {
   if (weak_object(value.ref) == nullptr || live == nullptr || live != value.object) return nullptr;
   const Py_ssize_t count = element_count(live);
@@ -403,7 +418,7 @@ PyObject* recall(const Value& value, PyObject* live) {
     }
     case Held::kWitness: {
       PyObject* object = witnessed(value, live);
-      // One that still stands there, but holds something else now, is no other one.
+      // A list or dict that is still in its place is the same object with other contents: nothing replaces it.
       return object != nullptr || (live == value.object && !PyTuple_CheckExact(live)) ? object : value.stand_in.get();
     }
     case Held::kInPlace:

@@ -18,7 +18,8 @@ PyObject* indices_key() {
   return key;
 }
 
-// A copy where the sampler may use its list again; null where these are no indices.
+// The indices as a tuple or an int, new reference; null where they are none. A list is copied, since a sampler may use
+// it for the next batch. IterableDataset has no indices: its sampler gives lists of None.
 PyObject* copy_of_indices(PyObject* index) {
   if (PyLong_Check(index)) return Py_NewRef(index);
   if (PyTuple_CheckExact(index)) return PyTuple_GET_SIZE(index) <= kMaxSamples ? Py_NewRef(index) : nullptr;
@@ -27,8 +28,8 @@ PyObject* copy_of_indices(PyObject* index) {
   return PyList_AsTuple(index);
 }
 
-// Iterators that make a batch in this process now, and of what: one, or some where a data set draws from a loader of
-// its own.
+// Iterators that make a batch in this process now, and of what. Usually one; more where a data set draws from a loader
+// of its own while it makes a sample.
 struct Fetch {
   const PyObject* iterator;  // not held: it is only compared
   PyObject* indices;
@@ -41,6 +42,7 @@ std::vector<Fetch>& fetches() {
   return *list;
 }
 
+// The caller gets the reference that the list had. From the back, as the innermost fetch ends first.
 PyObject* take_fetch(const PyObject* iterator) {
   auto& list = fetches();
   for (std::size_t i = list.size(); i-- > 0;) {
@@ -52,6 +54,8 @@ PyObject* take_fetch(const PyObject* iterator) {
   return nullptr;
 }
 
+// Takes over the reference to `indices`. A fetch that raised never gave its batch: its entry is replaced here, or is
+// the oldest and goes when the list is full. It is dropped last: its destructor may come back to the list.
 void begin_fetch(const PyObject* iterator, PyObject* indices) {
   PyObject* stale = take_fetch(iterator);
   auto& list = fetches();
@@ -60,7 +64,8 @@ void begin_fetch(const PyObject* iterator, PyObject* indices) {
   Py_XDECREF(stale);
 }
 
-// Does its class make batches in this process? Asked of each class once: the question costs as much as all else here.
+// Does its class make batches in this process? Iterators with workers count the tasks that they send (_send_idx),
+// others have no such attribute. The last class without it is held, so that no other class gets its address.
 bool fetches_here(PyObject* iterator) {
   static PyObject* const sent = named("_send_idx");
   static PyTypeObject* here = nullptr;  // held
@@ -74,7 +79,9 @@ bool fetches_here(PyObject* iterator) {
   return number == nullptr;
 }
 
-// From {number of the task: indices}, and not kept there any longer.
+// Removes the indices of the batch that was just given from {number of the task: indices}. New reference; null where
+// batches come in the order in which workers finish (in_order=False), as their task is then not known. _rcvd_idx
+// already counts the batch when the iterator returns it.
 PyObject* take_task(PyObject* iterator, PyObject* tasks) {
   static PyObject* const received = named("_rcvd_idx");
   static PyObject* const in_order = named("_in_order");
@@ -107,6 +114,7 @@ void keep_indices(PyObject* iterator, PyObject* index) {
   }
   PyObject* number = own_attribute(iterator, sent);
   if (number != nullptr) {
+    // The table is an attribute of the iterator, and so goes away with it.
     PyObject* tasks = own_attribute(iterator, indices_key());
     if (tasks == nullptr && (tasks = PyDict_New()) != nullptr) set_own_attribute(iterator, indices_key(), tasks);
     if (tasks != nullptr && PyDict_CheckExact(tasks)) PyDict_SetItem(tasks, number, copy);

@@ -33,7 +33,8 @@ PyMethodDef iter_def = {"__iter__", reinterpret_cast<PyCFunction>(loader_iter), 
 PyMethodDef next_def = {"__next__", reinterpret_cast<PyCFunction>(loader_next), METH_FASTCALL, nullptr};
 PyMethodDef index_def = {"_next_index", reinterpret_cast<PyCFunction>(loader_next_index), METH_FASTCALL, nullptr};
 
-// A C function as a method of a Python class: no Python frame of ours on the loader's path.
+// A C function as a method of a Python class, new reference. A plain PyCFunction is no descriptor and would not get
+// `self`; PyInstanceMethod adds that. A Python function would add a frame to the loader's tracebacks and to each batch.
 PyObject* as_method(PyMethodDef* def) {
   PyObject* function = PyCFunction_New(def, nullptr);
   if (function == nullptr) return nullptr;
@@ -50,6 +51,7 @@ PyObject* loader_methods(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     return nullptr;
   }
   for (Py_ssize_t i = 0; i < nargs; ++i) Py_INCREF(args[i]);
+  // The originals are set before any replacement exists, so that a replacement always has something to call.
   Py_XSETREF(loader_log().original_iter, args[0]);
   Py_XSETREF(loader_log().original_next, args[1]);
   if (nargs == 3) Py_XSETREF(loader_log().original_next_index, args[2]);

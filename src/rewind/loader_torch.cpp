@@ -28,7 +28,8 @@ constexpr std::size_t kSumStretch = 128;
 constexpr int kMaxDepth = 6;
 constexpr int kMaxTensors = 256;
 
-// While one lives nothing is recorded ahead: a loader is at work, whose batch is what a recorded step is played on.
+// While one lives, the tape and trace of a template are paused: a loader is at work. A template is played on the batch
+// of a later step, so what made the batch must not be on it.
 class Unrecorded {
  public:
   Unrecorded() : pauses_(listeners().records_losses()) {
@@ -54,7 +55,7 @@ struct Walk {
   int left = kMaxTensors;
 };
 
-// Containers first: what is no tensor costs torch a walk over its classes to tell.
+// Containers first: THPVariable_Check walks over an object's base classes if it is no tensor.
 void walk(PyObject* object, const BatchPath& path, int depth, Walk* w) {
   if (object == nullptr || depth > kMaxDepth || w->left <= 0) return;
   if (PyTuple_Check(object) || PyList_Check(object)) {
@@ -76,6 +77,8 @@ struct BatchSum {
   std::size_t size_bytes = 0;
 };
 
+// A checksum of samples of each tensor, to detect a batch that was written in place or to know one again. Reading whole
+// batches would cost more than all else here. Tensors without plain memory on the CPU do not count.
 BatchSum sum_of(PyObject* batch) {
   BatchSum sum;
   for_each_tensor(
@@ -91,7 +94,8 @@ BatchSum sum_of(PyObject* batch) {
           out->sum = base::checksum(v.data, size_bytes, seed);
           return;
         }
-        // First, last, and evenly in between: what changes a batch in place changes it all over.
+        // Stretches at the beginning, at the end and evenly between: what changes a batch in place (normalisation,
+        // augmentation) usually changes all of it.
         constexpr std::size_t kStretches = kSumBytes / kSumStretch;
         char sample[kSumBytes];
         for (std::size_t i = 0; i < kStretches; ++i) {
@@ -113,7 +117,8 @@ void name_for_trace(PyObject* batch) {
       nullptr);
 }
 
-// null: of what is in a batch nothing can be taken out, or it is of a class that may do something else then.
+// A shallow copy, new reference, no error left; null for tuples, which nothing can be taken out of, and for other
+// classes, whose copies may run code of the program.
 PyObject* copy_of_content(PyObject* batch) {
   PyObject* copy = PyDict_CheckExact(batch)   ? PyDict_Copy(batch)
                    : PyList_CheckExact(batch) ? PyList_GetSlice(batch, 0, PyList_GET_SIZE(batch))
@@ -122,7 +127,7 @@ PyObject* copy_of_content(PyObject* batch) {
   return copy;
 }
 
-// Has something been taken out of it, put in or exchanged?
+// Were elements taken out, put in or exchanged? Compared by identity and order: == would run code of tensors.
 bool holds_other_things(PyObject* batch, PyObject* content) {
   if (PyList_CheckExact(batch)) {
     const Py_ssize_t count = PyList_GET_SIZE(content);
@@ -138,6 +143,8 @@ bool holds_other_things(PyObject* batch, PyObject* content) {
   return !same;
 }
 
+// The second run must find in the batch what the first one found; a training loop may pop the labels. Elements are the
+// same objects, held by `content`.
 void put_content_back(PyObject* batch, PyObject* content) {
   if (content == nullptr || !holds_other_things(batch, content)) return;
   if (PyList_CheckExact(batch)) {
@@ -169,10 +176,13 @@ void LoaderLog::forget() {
   earlier_ = Earlier();
 }
 
+// An RngState has 8 KB. Those of forgotten events are used again, so that a steady state allocates nothing.
 void LoaderLog::spare(std::unique_ptr<RngState> state) {
   if (state && spare_.size() < kMaxSpare) spare_.push_back(std::move(state));
 }
 
+// The last batch of a window that is forgotten: a loader that fetches one batch ahead gave the next window's batch
+// already then. Only its checksum, indices and generators are kept, and not the batch.
 void LoaderLog::keep_last_of(std::vector<LoaderEvent>* old) {
   std::size_t last = old->size();
   while (last > 0 && ((*old)[last - 1].kind != LoaderEvent::kNext || !(*old)[last - 1].grad_mode)) --last;
@@ -208,9 +218,11 @@ bool LoaderLog::origin_of(PyObject* batch, BatchOrigin* origin) const {
 }
 
 void LoaderLog::begin_window(std::size_t oldest) {
+  // In a second run the events of the first are still to be given again.
   if (replaying_) return;
   const Metered loader(Piece::kLoader);
   window_ = position();
+  // Positions count all events ever; `base_` is that of the first one still here.
   const std::size_t count = std::min(std::max(oldest, base_) - base_, events_.size());
   if (count == 0) return;
   // Dropping a batch can run arbitrary destructors; they must find the log consistent.
@@ -244,6 +256,7 @@ std::unique_ptr<RngState> LoaderLog::rng_now() {
   return state;
 }
 
+// Null also where the window's batch was fetched in the window before. Borrowed, valid until the next event.
 const RngState* LoaderLog::last_fetch() const {
   for (std::size_t i = events_.size(); i-- > 0 && base_ + i >= window_;) {
     if (events_[i].kind == LoaderEvent::kNext) return events_[i].after.get();
@@ -261,14 +274,17 @@ std::vector<const LoaderEvent*> LoaderLog::batches_since(std::size_t position) c
 
 bool is_unchanged(const LoaderEvent& event) { return sum_of(event.result).sum == event.sum; }
 
+// Not during a second run: its events are those of the first, which are in the list already.
 bool LoaderLog::wants() const { return live().on && live().keeps_window_start && !replaying_; }
 
+// Position in events_ from here on; begin_window() does not move them before end_replay().
 void LoaderLog::begin_replay(std::size_t position) {
   replaying_ = true;
   position_ = position - base_;
   diverged_ = nullptr;
 }
 
+// `why` is a literal, null if the second run asked for everything in the same order.
 bool LoaderLog::end_replay(const char** why) {
   replaying_ = false;
   if (diverged_ == nullptr && position_ < events_.size()) diverged_ = "the second run asked for fewer batches";
@@ -276,6 +292,9 @@ bool LoaderLog::end_replay(const char** why) {
   return diverged_ == nullptr;
 }
 
+// Gives the next recorded result again, as a new reference, and sets the generators to where they were after it, since
+// the loader itself does not run. matched = false: the program has asked for something else. The original method then
+// runs, so that the program gets a result, but the second run no longer counts (`diverged_`).
 PyObject* LoaderLog::replay(LoaderEvent::Kind kind, PyObject* owner, bool* matched) {
   *matched = false;
   if (position_ >= events_.size()) {
@@ -307,6 +326,7 @@ PyObject* LoaderLog::given_again(LoaderEvent::Kind kind, PyObject* owner, bool* 
   return result;
 }
 
+// The original method is called outside of as_guest(): its errors are the program's and pass through unchanged.
 PyObject* LoaderLog::iter(PyObject* loader) {
   if (replaying_) {
     bool matched = false;
@@ -321,6 +341,7 @@ PyObject* LoaderLog::iter(PyObject* loader) {
   if (result != nullptr && wants() && events_.size() < kMaxEvents) {
     const Metered noted(Piece::kLoader);
     as_guest([&] {
+      // The references are taken after the entry is in the list: if there is no memory for it, none is lost.
       events_.push_back({LoaderEvent::kIter, loader, result, rng_now(), 0, 0});
       Py_INCREF(loader);
       Py_INCREF(result);
@@ -329,6 +350,7 @@ PyObject* LoaderLog::iter(PyObject* loader) {
   return result;
 }
 
+// Runs inside next() for an iterator without workers, and ahead of it for one with workers.
 PyObject* LoaderLog::next_index(PyObject* iterator) {
   PyObject* index = PyObject_CallOneArg(original_next_index, iterator);
   if (index == nullptr || !wants()) return index;
@@ -337,6 +359,8 @@ PyObject* LoaderLog::next_index(PyObject* iterator) {
   return index;
 }
 
+// Order: the event first, as batch_given() and the listeners look it up. A batch fetched without gradients belongs to
+// an evaluation, which is no part of a step.
 void LoaderLog::note_next(PyObject* iterator, PyObject* batch) {
   if (batch == nullptr) {
     events_.push_back({LoaderEvent::kStop, iterator, nullptr, rng_now(), 0, 0, c10::GradMode::is_enabled()});
@@ -375,6 +399,7 @@ PyObject* LoaderLog::next(PyObject* iterator) {
   const Metered noted(Piece::kLoader);
   if (result == nullptr && !PyErr_ExceptionMatches(PyExc_StopIteration)) return result;
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  // StopIteration is set where the loader has ended; it has to survive what is noted of it.
   PyErr_Fetch(&type, &value, &trace);
   as_guest([&] { note_next(iterator, result); });
   PyErr_Restore(type, value, trace);

@@ -15,7 +15,7 @@
 namespace finitude::bindings {
 namespace {
 
-bool wants_all = true;    // the Python side wants to be told of every call, not only of bad ones
+bool wants_all = true;    // the Python side is called at every engine call, not only at bad ones
 std::uint64_t calls = 0;  // before the one under way
 RngState step_rng;
 bool keeps_buffers = false;  // as each call returns: the next window begins with them
@@ -23,7 +23,8 @@ bool keeps_start = false;    // and it can be run again from there
 
 constexpr std::size_t kGivenBytes = 48u << 20;
 
-// What the last call handed out (autograd.grad), while windows are kept: a second run gets it once more.
+// What the last autograd.grad returned, while window starts are kept. A second run begins where that call returned and
+// gets the same gradients once more.
 struct Given {
   PyObject* gradients = nullptr;  // a tuple; null: none, or too large
   std::vector<std::uint32_t> versions;
@@ -31,6 +32,8 @@ struct Given {
 
 Given given;
 
+// A reference and no copy: the script usually reads the gradients only. The version counters show later whether it
+// wrote into them. Inference tensors have no counter, so a result with one is not kept.
 void keep_given(PyObject* result) {
   Py_CLEAR(given.gradients);
   given.versions.clear();
@@ -49,7 +52,7 @@ void keep_given(PyObject* result) {
   if (size_bytes <= kGivenBytes) given.gradients = Py_NewRef(result);
 }
 
-// hand_given() -> those gradients, if nobody has written them since, or None.
+// hand_given() -> those gradients, a new reference, or None where one of them was written since.
 PyObject* hand_given(PyObject*, PyObject*) {
   if (given.gradients == nullptr) Py_RETURN_NONE;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given.gradients); ++i) {
@@ -60,7 +63,9 @@ PyObject* hand_given(PyObject*, PyObject*) {
   return Py_NewRef(given.gradients);
 }
 
-// The call whose window runs a second time: the program goes on from it afterwards.
+// The engine call whose window runs a second time. The program continues from it afterwards: when the second run comes
+// back to the same place, this call is made in place of that one, on the tensors of the first run. Until then all its
+// arguments are held, and with them the graph of the loss.
 class FirstCall {
  public:
   bool is_held() const { return !args_.empty(); }
@@ -73,6 +78,7 @@ class FirstCall {
     nargs_ = nargs;
     kwnames_ = Py_XNewRef(kwnames);
   }
+  // The list is emptied first: to free a graph may run hooks of the program, which may make engine calls.
   void let_go() {
     for (PyObject* one : std::exchange(args_, {})) Py_DECREF(one);
     Py_CLEAR(kwnames_);
@@ -89,6 +95,7 @@ FirstCall& first_call() {
   return *call;
 }
 
+// Only roots in plain CPU memory are read: a read of a device would wait for it in every step.
 bool any_bad(PyObject* roots) {
   for (Py_ssize_t i = 0; PyTuple_Check(roots) && i < PyTuple_GET_SIZE(roots); ++i) {
     PyObject* root = PyTuple_GET_ITEM(roots, i);
@@ -104,7 +111,7 @@ bool any_bad(PyObject* roots) {
 // hand_calls() -> how many such calls there were before the one under way.
 PyObject* hand_calls(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(calls); }
 
-// hand_watch(all): tell of every call, or only of those with a root that is not finite.
+// hand_watch(all): call the Python side at every engine call, or only where a root is not finite.
 PyObject* hand_watch(PyObject*, PyObject* all) {
   wants_all = PyObject_IsTrue(all) == 1;
   Py_RETURN_NONE;
@@ -152,7 +159,7 @@ PyObject* hand_lost(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
-// The generators as they are now; and as they were then.
+// hand_take() keeps the generators as they are now, and hand_restore() sets them back to that.
 PyObject* hand_take(PyObject*, PyObject*) {
   take_rng(&step_rng);
   Py_RETURN_NONE;
@@ -177,7 +184,9 @@ PyMethodDef manual_update_table[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-// The call itself, and what the program is given of it. watched: the Python side may put something in its place.
+// Makes the call and returns what the program gets, a new reference, or null with the error. watched: the Python side
+// may return something else in its place. The start of the next window is recorded last: the window begins where this
+// returns.
 PyObject* call_engine(Vectorcall plain, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, bool watched) {
   PyObject* result = plain(nullptr, args, nargs, kwnames);
   ++calls;
@@ -211,10 +220,13 @@ PyObject* backward_by_hand(Vectorcall plain, PyObject* const* args, Py_ssize_t n
   if (!to_leaves && !is_second) ++live().counters.backward_calls;
   bool watched = false;
   bool bad = false;
+  // A call that ends a second run always goes to the Python side, which waits for it.
   if (nargs > 0 && !wants_all && !is_second) as_guest([&] { bad = any_bad(args[0]); });
   if (nargs > 0 && (wants_all || is_second || bad)) {
     // An empty tuple of inputs: all leaves below the roots.
     PyObject* inputs = nargs > 4 ? args[4] : Py_None;
+    // It answers with an exception, with a tuple of one value (return this value now: the window runs again from here),
+    // with True (call on_hand_end as well), or with something else (just make the call).
     PyObject* r = call_cold("on_hand_begin", args[0], inputs, to_leaves ? Py_True : Py_False);
     if (r == nullptr) {  // NonFiniteError
       first.let_go();
@@ -229,6 +241,7 @@ PyObject* backward_by_hand(Vectorcall plain, PyObject* const* args, Py_ssize_t n
     watched = r == Py_True;
     Py_DECREF(r);
   }
+  // The second run has come back. Its own arguments are ignored, and the first call is made at last.
   if (!first.is_held()) return call_engine(plain, args, nargs, kwnames, watched);
   PyObject* result = call_engine(plain, first.args(), first.nargs(), first.kwnames(), watched);
   first.let_go();

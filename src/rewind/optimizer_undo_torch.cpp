@@ -32,7 +32,8 @@ struct Past {
   UndoCopy copy;
 };
 
-// What belongs to the optimizer while a second run goes over its steps.
+// The state of an optimizer as the first run left it, while a second run takes its steps once more: the gate's
+// counters, and in `now` what the optimizer owns.
 struct Over {
   Past* past;
   std::uint64_t step, slice_at;
@@ -41,11 +42,14 @@ struct Over {
   UndoCopy now;
 };
 
+// A loss, weakly: the check for old nodes must not keep the graph, and with it all activations, alive.
 struct Graph {
   std::uint64_t note;
   WeakNodeRef root;
 };
 
+// `pasts` and `over` own their elements by pointer, as elements of `over` point to those of `pasts`. As long as `over`
+// is not empty, a second run is under way and no element of `pasts` may be removed before its `over`.
 struct Jumps {
   std::vector<Graph> graphs;
   std::size_t budget = 0;
@@ -77,6 +81,8 @@ Past& past_for(OptimizerEntry& entry) {
   return *jumps().pasts.back();
 }
 
+// Until the budget is set again: copies that were dropped once would be dropped again, and each attempt costs time. The
+// reason goes to the report.
 void refuse(std::string why) {
   Jumps& j = jumps();
   j.refused = std::move(why);
@@ -88,7 +94,8 @@ void refuse(std::string why) {
 
 std::string megabytes(std::size_t size_bytes) { return std::to_string((size_bytes >> 20) + 1) + " MB"; }
 
-// Copies cost their share of the time since the first one; looked at when enough were taken to tell.
+// Bounds the time for copies to a share of all time, measured over the last kEnough copies at least: a single copy may
+// have been slow because the system was busy.
 void count_time(Clock::duration spent) {
   constexpr std::uint64_t kEnough = 16;
   Jumps& j = jumps();
@@ -125,6 +132,8 @@ std::uint64_t applied_serial() noexcept { return jumps().serial; }
 void copy_before_jump(OptimizerEntry& entry) {
   Jumps& j = jumps();
   const Live& l = live();
+  // A copy is needed only if another optimizer has stepped last. Several steps of one optimizer in a row are undone by
+  // the copy from before the first. The first step of all has no window before it that could be run again.
   if (j.budget == 0 || !j.over.empty() || !j.refused.empty() || j.last == nullptr || j.last == &entry) return;
   // Optimizers that step inside backward are never run again in place.
   if (in_backward() || l.closure_depth > 0 || l.steps_open > 0 || entry.device || !l.keeps_window_start) return;
@@ -133,6 +142,7 @@ void copy_before_jump(OptimizerEntry& entry) {
   for (const auto& other : j.pasts) {
     if (other.get() != past) used += other->copy.size_bytes();
   }
+  // The copies of --undo-mb come from the same budget.
   for (const auto& other : l.optimizers) used += other->undo ? other->undo->needed() : 0;
   const Metered undo(Piece::kUndo);
   const auto began = base::thread_time();
@@ -147,11 +157,13 @@ void copy_before_jump(OptimizerEntry& entry) {
 void note_applied(OptimizerEntry& entry) {
   Jumps& j = jumps();
   note_thread(entry);
+  // Steps of a second run repeat steps that are counted already.
   if (!j.over.empty()) return;
   std::erase_if(j.pasts, [](const auto& past) { return !is_alive(*past->entry); });
   ++j.serial;
   j.last = &entry;
   Past* past = &past_for(entry);
+  // The copy becomes that of this step only now, when the step is counted as applied.
   if (std::exchange(past->taken, false) && past->copy.is_taken()) {
     past->before_copied = past->last;
     past->copied = j.serial;
@@ -189,6 +201,8 @@ std::string undo_obstacle(std::uint64_t since) {
   const Jumps& j = jumps();
   for (const OptimizerEntry* entry : stepped_since(since)) {
     const Past& past = *past_of(*entry);
+    // The copy must be from before the first step after `since`: made at a step after it, with none of its steps in
+    // between.
     if (past.copied > since && past.before_copied <= since && past.copy.is_taken()) continue;
     const std::string why = !j.refused.empty() ? j.refused
                             : j.budget == 0    ? "no copies to go back to are kept"
@@ -199,6 +213,9 @@ std::string undo_obstacle(std::uint64_t since) {
   return {};
 }
 
+// First copies of the present for all, then the changes: if one optimizer cannot be put back, the others return to the
+// present, and false means that nothing has changed. The copies of the present have no limit, since without them the
+// training could not continue as if nothing had happened.
 bool begin_jump(std::uint64_t since) {
   Jumps& j = jumps();
   j.over.clear();
@@ -224,6 +241,8 @@ bool begin_jump(std::uint64_t since) {
   return true;
 }
 
+// Whatever the second run came to, the values of the first are put back: it is the first run that the program
+// continues.
 bool end_jump() {
   Jumps& j = jumps();
   bool same = true;
@@ -239,6 +258,7 @@ bool end_jump() {
     entry.slice_at = over->slice_at;
     entry.lr = over->lr;
     entry.written_bad = over->written_bad;
+    // The second run's step may have left this open; the start of the window is that of the first run.
     entry.snapshot_pending = false;
   }
   j.over.clear();
@@ -271,6 +291,7 @@ bool graph_reaches_back(std::uint64_t since, std::uint64_t node, bool unknown) {
   for (const Graph& graph : jumps().graphs) {
     if (graph.note <= since) continue;
     any = true;
+    // Whether a graph that is gone reached back cannot be seen: `unknown` decides.
     auto root = graph.root.lock();
     if (!root) {
       if (unknown) return true;
@@ -284,6 +305,7 @@ bool graph_reaches_back(std::uint64_t since, std::uint64_t node, bool unknown) {
     const auto* at = todo.back();
     todo.pop_back();
     if (!seen.insert(at).second) continue;
+    // The node of a leaf computes nothing and is kept from graph to graph, whatever its number.
     const bool is_leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(at) != nullptr;
     if (!is_leaf && at->sequence_nr() < node) return true;
     for (const auto& edge : at->next_edges()) {

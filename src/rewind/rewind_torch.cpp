@@ -35,12 +35,12 @@ struct WindowStart {
   std::uint64_t node = 0;      // the first autograd node after it
   std::uint64_t loss = 0;      // the last loss noted before it
   std::uint64_t serial = 0;    // of the step that ended the window before
-  std::uint64_t left_out = 0;  // steps that had been left out by then
+  std::uint64_t left_out = 0;  // steps that had not been applied by then
   std::uint64_t windows = 0;   // of any optimizer, that were closed by then
   bool taken = false;
 };
 
-// One per optimizer, as another may step before it does again. The last to be taken stands first.
+// One per optimizer, as another may step before it does again. The last to be taken comes first.
 struct Starts {
   std::vector<std::unique_ptr<WindowStart>> list;
   BufferSnapshot buffers;       // what is watched; also the copies as long as there is no start
@@ -87,7 +87,7 @@ WindowStart& start_for(OptimizerEntry& entry) {
   return *list.front();
 }
 
-// From where on batches are needed. Starts that hold on to too many of them are given up.
+// From where on batches are needed. Starts that hold on to too many of them are given up, to bound memory.
 std::size_t oldest_batch() {
   auto& list = starts().list;
   const std::size_t now = loader_log().position();
@@ -133,7 +133,7 @@ PyObject* text_or_none(const std::string& text) {
   return PyUnicode_FromString(text.c_str());
 }
 
-// The start that the next second run goes back to, and why the others were passed over.
+// The start that the next second run goes back to, and why not to the others. Borrowed: the list owns it.
 struct Way {
   const WindowStart* start = nullptr;
   bool jumps = false;  // over another optimizer's step, or to behind another call than the present one
@@ -151,7 +151,7 @@ std::string obstacle(const WindowStart& start, bool own, bool* jumps) {
   return {};
 }
 
-// Where the last step of any optimizer returned there is nothing to undo; else its own last one, as many `tries` later.
+// Nearest start first: after it there is no step to undo. Then the optimizer's own last one, as many `tries` later.
 Way find_way(PyObject* optimizer, long tries) {
   Way way;
   const OptimizerEntry* entry = find_entry(optimizer);
@@ -201,9 +201,9 @@ PyObject* as_list(const std::vector<OptimizerEntry*>& entries, const OptimizerEn
   return list;
 }
 
-// rewind_way(optimizer, tries) -> (why the window cannot be run again by returning from this call or None, is it a
-// jump, the other optimizers whose steps are undone and taken again, those whose steps were left out since and will be
-// again). `tries`: how many ways were tried before.
+// rewind_way(optimizer, tries) -> (None, or why the window cannot be run again by returning from this call; is it a
+// jump; the other optimizers whose steps are undone and taken again; those whose steps were not applied since and will
+// not be again). `tries`: how many ways were tried before.
 PyObject* rewind_way(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (nargs != 2) {
     PyErr_SetString(PyExc_TypeError, "rewind_way(optimizer, tries)");
@@ -255,6 +255,7 @@ PyObject* rewind_begin(PyObject*, PyObject*) {
   const auto [start, entry] = std::exchange(chosen(), {});
   if (start == nullptr) return PyUnicode_FromString("there is no earlier step to return to");
   BeforeSecondRun& before = before_second_run();
+  // First all that rewind_undo() needs, then the changes.
   stack_take_now();
   take_rng(&before.rng);
   before.buffers = start->buffers;
@@ -290,7 +291,7 @@ PyObject* rewind_end(PyObject*, PyObject* is_back) {
 }
 
 // rewind_undo() -> True: names, iterators, generators and buffers are those of before rewind_begin. For a second run
-// that went another way than the first: what the script goes on with has to be the first.
+// that went another way than the first: the script has to continue from the first.
 PyObject* rewind_undo(PyObject*, PyObject*) {
   BeforeSecondRun& before = before_second_run();
   restore_rng(before.rng);
@@ -301,7 +302,7 @@ PyObject* rewind_undo(PyObject*, PyObject*) {
 // rewind_undo_obstacle() -> None, or why rewind_undo could not put the names back from here.
 PyObject* rewind_undo_obstacle(PyObject*, PyObject*) { return text_or_none(stack_check_now()); }
 
-// rewind_forget(): the script goes on from the second run, or from nowhere.
+// rewind_forget(): the script continues from the second run, or not at all. Drops what rewind_undo() would need.
 PyObject* rewind_forget(PyObject*, PyObject*) {
   stack_forget_now();
   Py_RETURN_NONE;
@@ -349,7 +350,7 @@ bool buffer_turned_nan() { return buffer_snapshot().turned_nan(); }
 
 namespace {
 
-// No step has told yet how the window of the first one began: its first batch does. One with a backward before it is a
+// No step has shown yet how the window of the first one began: its first batch does. One with a backward before it is a
 // further micro-batch of the same step.
 void first_batch_given() {
   Starts& s = starts();
@@ -425,6 +426,7 @@ void snapshot_window(OptimizerEntry& entry) {
   start.has_batch = false;
   start.unbuilt = next_node();
   start.batches = loader_log().position();
+  // Also if the stack is refused: generators and buffers of the start are needed for the veto.
   start.stack_problem = stack_take(&start.stack);
   if (PyErr_Occurred() == nullptr && stream_met()) watch_new_stream(&start.rng);
   start.serial = applied_serial();
@@ -433,6 +435,7 @@ void snapshot_window(OptimizerEntry& entry) {
   start.node = next_node();
   start.loss = live().next_serial;
   start.taken = true;
+  // Last: it drops batches, whose destructors may run code of the program.
   loader_log().begin_window(oldest_batch());
 }
 

@@ -16,6 +16,8 @@ struct Region {
   std::size_t size_bytes;
 };
 
+// `regions` are addresses inside the object `of` and what it owns. They are valid only as long as `of` lives, hence the
+// reference.
 struct Stream {
   PyObject* of;  // owned
   std::vector<Region> regions;
@@ -31,9 +33,9 @@ PyObject* gauss_name() {
   return name;
 }
 
+// random.Random keeps the second of a pair of normal numbers in an attribute, outside of the memory of the generator.
 std::optional<double> next_gauss(PyObject* random) {
-  const ErrorAside
-      aside;  // a snapshot may be taken while an exception of the program's, or of ours for it, is under way
+  const ErrorAside aside;  // a snapshot may be taken while an exception is set
   PyObject* value = own_attribute(random, gauss_name());
   std::optional<double> found;
   if (value != nullptr && PyFloat_Check(value)) found = PyFloat_AS_DOUBLE(value);
@@ -49,6 +51,8 @@ void set_next_gauss(PyObject* random, const std::optional<double>& number) {
   Py_XDECREF(value);
 }
 
+// Checks sizes and addresses before anything is read: Python code found them by trial. The reference is taken last,
+// when nothing can fail any more.
 bool read_one(PyObject* item, Stream* out) {
   PyObject *of = nullptr, *regions = nullptr;
   int has_gauss = 0;
@@ -85,6 +89,7 @@ bool watch_streams(PyObject* list) {
     good = read_one(PyList_GET_ITEM(list, i), &one);
     if (good) found.push_back(std::move(one));
   }
+  // The old streams are dropped after the new ones are in place: a destructor may run code that draws numbers.
   if (good) own_streams().swap(found);
   let_go(&found);
   return good;
@@ -112,6 +117,8 @@ void take_streams(std::vector<StreamState>* states) noexcept {
 
 void restore_streams(const std::vector<StreamState>& states) noexcept {
   for (const Stream& stream : own_streams()) {
+    // By address: the list may have changed since the state was taken, and the state of one stream is no state of
+    // another.
     for (const StreamState& state : states) {
       if (state.of != stream.of || state.bytes.size() != stream.size_bytes) continue;
       std::size_t at = 0;

@@ -1,4 +1,5 @@
-// The states of the generators as a capsule holds them.
+// The states of the generators as a capsule holds them, field by field, since the structs of torch may change. What a
+// capsule does not hold, the streams of numpy's and Python's own generators, stays out.
 #include <cstring>
 
 #include "capture/generators.h"
@@ -9,6 +10,7 @@ namespace {
 
 static_assert(at::MERSENNE_STATE_N == capture::kTwisterWords);
 
+// Nothing for a state that was not taken; restoring it later changes nothing. taken() is the reverse.
 std::optional<capture::TorchGenerator> reported(const TorchRng& state) {
   if (!state.taken) return std::nullopt;
   capture::TorchGenerator out;
@@ -61,6 +63,8 @@ TwisterRng taken(const std::optional<capture::Twister>& state, Layout layout) {
 
 }  // namespace
 
+// Own generators are known by their place in the list alone, as addresses mean nothing in another process. One that was
+// not taken keeps its place.
 std::string rng_bytes(const RngState& state) {
   capture::Generators all;
   all.torch = reported(state.torch_cpu);
@@ -79,6 +83,7 @@ std::string rng_bytes(const RngState& state) {
 
 bool rng_from_bytes(std::string_view bytes, RngState* state) {
   capture::Generators all;
+  // Nothing of `state` is changed before all bytes are understood.
   if (!capture::read_generators(bytes, &all)) return false;
   state->torch_cpu = taken(all.torch);
   state->python = taken(all.python, kPython);

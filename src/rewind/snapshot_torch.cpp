@@ -19,6 +19,8 @@ namespace {
 std::uintptr_t numpy_address = 0;
 PyObject* python_random = nullptr;
 
+// random's global instance is held by set_python_random(), so that the address stays valid. Its state lies behind the
+// header.
 char* python_random_memory() noexcept {
   return python_random == nullptr ? nullptr : reinterpret_cast<char*>(python_random) + sizeof(PyObject);
 }
@@ -38,7 +40,8 @@ base::Immortal<std::vector<at::Generator>> the_own, of_devices;
 std::vector<at::Generator>& own_generators() { return *the_own; }
 std::vector<at::Generator>& device_generators() { return *of_devices; }
 
-// Throws, and is then not taken, while a graph is captured.
+// Takes only numbers that the host has: nothing waits for the device. While a graph is captured torch throws, and the
+// state counts as not taken.
 void take_device(const at::Generator& generator, DeviceRng* state) noexcept {
   state->taken = false;
   try {
@@ -90,6 +93,8 @@ std::ptrdiff_t engine_offset() noexcept {
 // Are these the 624 words of a copy? 128 bits of them are compared, which other words share once in 10^38 times.
 bool same_words(const void* live, const void* copy) noexcept { return std::memcmp(live, copy, 16) == 0; }
 
+// Saves 2.5 KB of copying in most steps. A generator draws 624 words in advance; as long as it uses these, only the
+// position changes.
 void take_engine(at::CPUGeneratorImpl& impl, TorchRng* state) noexcept {
   const std::ptrdiff_t offset = engine_offset();
   if (offset < 0) {
@@ -107,6 +112,7 @@ void take_engine(at::CPUGeneratorImpl& impl, TorchRng* state) noexcept {
   state->engine.next_ = live.next_;
 }
 
+// The lock is torch's own: another thread may draw from the generator without the GIL.
 void take_generator(const at::Generator& generator, TorchRng* state) noexcept {
   try {
     auto* impl = at::check_generator<at::CPUGeneratorImpl>(generator);
@@ -125,6 +131,8 @@ void restore_generator(const at::Generator& generator, const TorchRng& state) no
   try {
     auto* impl = at::check_generator<at::CPUGeneratorImpl>(generator);
     const std::lock_guard<std::mutex> lock(impl->mutex_);
+    // Through torch's interface, although take_engine() reads the memory: this happens only in a second run, and the
+    // offset may not be known.
     at::mt19937 engine;
     engine.set_data(state.engine);
     impl->set_engine(engine);
@@ -140,6 +148,7 @@ void take_twister(const char* memory, std::size_t words, std::size_t position, T
   state->taken = memory != nullptr;
   if (!state->taken) return;
   char* copy = reinterpret_cast<char*>(state->bytes.data());
+  // Four bytes: the position is an int in CPython and in numpy.
   if (known && same_words(memory + words, copy + words))
     std::memcpy(copy + position, memory + position, 4);
   else
@@ -152,6 +161,7 @@ void restore_twister(char* memory, const TwisterRng& state) noexcept {
 
 }  // namespace
 
+// The lists hold the generators: as long as one is listed, no other has its address.
 void watch_generators(std::vector<at::Generator> generators) { own_generators() = std::move(generators); }
 
 void watch_device_generators(std::vector<at::Generator> generators) { device_generators() = std::move(generators); }
@@ -180,6 +190,7 @@ void take_rng(RngState* state) noexcept {
 }
 
 void restore_rng(const RngState& state) noexcept {
+  // A state can be older than the lists, which may have got longer since: only what has a state is set.
   for (std::size_t i = 0; i < state.devices.size() && i < device_generators().size(); ++i)
     restore_device(device_generators()[i], state.devices[i]);
   restore_generator(at::detail::getDefaultCPUGenerator(), state.torch_cpu);
@@ -212,8 +223,9 @@ bool BufferSnapshot::turned_nan() const noexcept {
   return observe::BufferSnapshot::turned_nan();
 }
 
-// The program has a new source of random numbers, which has drawn nothing since. One that gets one with every step is
-// not searched through every time: what the rest has drawn shows when a second run has drawn others.
+// The program has a new source of random numbers, which has drawn nothing since. Programs that make one in every step
+// are searched less and less often; that other numbers were drawn shows in the second run. GIL held, no error set; runs
+// Python code.
 void watch_new_stream(RngState* state) {
   static std::uint64_t searches = 0, next = 0;
   if (live().windows_closed < next) return;

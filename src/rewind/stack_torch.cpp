@@ -17,13 +17,14 @@
 namespace finitude::bindings {
 namespace {
 
-// Batches are small beside the model; what is larger is remembered weakly like any activation.
+// Batches are small compared to the model; what is larger is remembered weakly like any activation.
 constexpr std::size_t kStrongBytes = 48u << 20;
 
 // Outputs that are read after the step as well (what is predicted, a hidden state that is carried on) are smaller
 // still.
 constexpr std::size_t kOutputBytes = 2u << 20;
 
+// Bounds what one snapshot may keep alive beyond the program's own references.
 struct Budget {
   std::size_t left = kStrongBytes;
   std::size_t outputs_left = kOutputBytes;
@@ -49,7 +50,8 @@ std::optional<std::size_t> bytes_of_array(PyObject* object) {
   return plain ? std::optional(size_bytes) : std::nullopt;
 }
 
-// Leaf data (a batch fetched ahead) is kept; activations are not, so that no peak moves.
+// Leaf data (a batch fetched ahead) is kept; activations are not, since they would raise the peak memory of the
+// program. Runs no Python code, as KeepStrong demands; the buffer of an array is released at once.
 bool keep_strong(PyObject* object, void* context) {
   std::size_t* left = &static_cast<Budget*>(context)->left;
   if (!THPVariable_Check(object)) {
@@ -63,7 +65,8 @@ bool keep_strong(PyObject* object, void* context) {
   return fits(static_cast<std::size_t>(v.storage->nbytes()), left);
 }
 
-// Without the dispatcher, on which the program's modes may stand.
+// Makes the tensor of one number from its bits, new reference or null. It does not call the dispatcher, since modes of
+// the program may be active and would see the call.
 PyObject* tensor_of_number(const StandIn& of) try {
   const std::vector<std::int64_t> sizes(static_cast<std::size_t>(of.dims), 1);
   at::Tensor made(at::detail::empty_cpu(sizes, static_cast<at::ScalarType>(of.dtype)));
@@ -73,7 +76,8 @@ PyObject* tensor_of_number(const StandIn& of) try {
   return nullptr;
 }
 
-// Values without their graph: they share the dead one's memory.
+// A dead output's values without its graph. The memory is shared and not copied, so it lives as long as this does; the
+// budget for outputs bounds it.
 class Detached final : public Substitute {
  public:
   explicit Detached(at::Tensor tensor) : tensor_(std::move(tensor)) {}
@@ -83,7 +87,9 @@ class Detached final : public Substitute {
   at::Tensor tensor_;
 };
 
-// A loss is read again by what follows the step (print, loss.item()), outputs are counted. Their graphs are not kept.
+// What follows the step reads the loss (print, loss.item()) and counts outputs. A number is copied by its bits; outputs
+// share their memory within the budget. Their graphs are not kept. Runs in every step, inside take(): no Python code,
+// no operator.
 void make_stand_in(PyObject* object, void* context, StandIn* out) {
   const at::Tensor& t = THPVariable_Unpack(object);
   observe::TensorView v;
@@ -101,6 +107,7 @@ void make_stand_in(PyObject* object, void* context, StandIn* out) {
       c10::VariableVersion(t.unsafeGetTensorImpl()->version_counter()), /*allow_tensor_metadata_change=*/false)));
 }
 
+// Leaked on purpose: its destructor would drop Python references after the interpreter has gone.
 StackSnapshot& before_second_run() {
   static StackSnapshot* instance = new StackSnapshot();
   return *instance;
@@ -119,6 +126,7 @@ PyObject* set_places(PyObject*, PyObject* args) {
     if (text == nullptr) return nullptr;
     rules.library_prefixes.emplace_back(text);
   }
+  // References that are never dropped: the rules are used until the process ends.
   rules.tensor_type = reinterpret_cast<PyTypeObject*>(Py_NewRef(tensor));
   rules.optimizer_type = reinterpret_cast<PyTypeObject*>(Py_NewRef(optimizer));
   for (Py_ssize_t i = 0; i < PyList_Size(iterators); ++i) {
@@ -177,6 +185,7 @@ PyMethodDef stack_table[] = {
 
 PyMethodDef* stack_methods() { return stack_table; }
 
+// The budget is on this stack: the callbacks that use it run only inside take().
 std::string stack_take(StackSnapshot* snapshot) {
   const Metered frames(Piece::kFrames);
   if (!has_rules) return "the rules for user code were not set";
@@ -200,7 +209,7 @@ std::string stack_restore(StackSnapshot* snapshot) {
 
 void stack_take_now() {
   SnapshotOptions all;
-  all.keep_all = true;  // what the second run rebinds the program may read when it goes on from the first
+  all.keep_all = true;  // the program continues from the first run and may read what the second rebinds
   before_second_run().take(all);
 }
 
@@ -208,6 +217,7 @@ std::string stack_check_now() { return stack_check(&before_second_run()); }
 
 void stack_forget_now() { before_second_run().clear(); }
 
+// The snapshot is cleared in any case: it holds every value of the program, and is of no use a second time.
 bool stack_put_back_now() {
   std::string why;
   const bool done = before_second_run().can_restore() && before_second_run().restore(&why);

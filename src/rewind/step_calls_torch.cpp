@@ -16,7 +16,9 @@
 namespace finitude::bindings {
 namespace {
 
-// All that a backward or a step changes of what was noted, so that a second run leaves no mark on the first.
+// What a backward or a step changes of the gate's records and of the program. begin_again() saves it and end_again()
+// puts it back, so that a second run leaves no mark on the first. Entries are saved by value, by their index in
+// live().optimizers.
 struct SetAside {
   RngState rng;
   BufferSnapshot buffers;
@@ -42,7 +44,8 @@ SetAside& set_aside() {
 base::Immortal<std::vector<Clipping>> the_clippings;
 std::vector<Clipping>& clippings() { return *the_clippings; }
 
-// The gradients of the parameters, a list. Empty: a Python error is set.
+// The gradients of the parameters, a list. Empty: a Python error is set. `parameters` may be any iterable, as for
+// torch's own function; one that gives each thing once is used up by the first run already.
 Object gradients_of(PyObject* parameters) {
   const Object list = Object::take(PyList_New(0)), iterator = Object::take(PyObject_GetIter(parameters));
   if (!list || !iterator) return {};
@@ -54,8 +57,8 @@ Object gradients_of(PyObject* parameters) {
   return PyErr_Occurred() != nullptr ? Object() : list;
 }
 
-// The arguments (parameters, largest norm, norm) with the norm of the gradients that are there now. Empty: a Python
-// error is set.
+// The arguments (parameters, largest norm, norm, ...) with the norm of the gradients that there are now: the second run
+// must not use the number that the first run computed. Empty: a Python error is set.
 Object with_norm_of_now(const Clipping& clipping) {
   const Object gradients = gradients_of(PyTuple_GET_ITEM(clipping.args.get(), 0));
   const Object utils = Object::take(PyImport_ImportModule("torch.nn.utils"));
@@ -81,6 +84,7 @@ void forget_clipping() noexcept {
 void begin_again() {
   Live& l = live();
   SetAside& aside = set_aside();
+  // First, so that nothing of what follows counts as a step of the program.
   set_units_run_again(true);
   take_rng(&aside.rng);
   aside.buffers = buffer_snapshot();
@@ -100,10 +104,12 @@ void begin_again() {
   }
   l.losses.clear();
   l.scaled_pending = l.wake_on_backward = false;
+  // The unit is called with the buffers of the window's start; those of now are in `aside`.
   buffer_snapshot().restore();
 }
 
 void end_again() {
+  // Cleanup code calls it in any case, also where nothing has begun.
   if (!units_run_again()) return;
   set_units_run_again(false);
   Live& l = live();
@@ -121,6 +127,8 @@ void end_again() {
   aside.buffers.restore();
 }
 
+// A few parameters are enough to see that a unit has run backward; all of them would cost a walk over the model. Dead
+// optimizers are skipped, as their entries outlive them.
 bool gradients_present() {
   bool found = false;
   for (const auto& entry : live().optimizers) {
@@ -132,6 +140,7 @@ bool gradients_present() {
 }
 
 bool clip_again() {
+  // A copy: the calls below run code of torch and of the program, which may change the list.
   const std::vector<Clipping> list = clippings();
   for (const Clipping& c : list) {
     const Object args = c.norm_type > 0 ? with_norm_of_now(c) : c.args;
@@ -146,6 +155,7 @@ void unit_ended() {
 }
 
 void note_clipping(PyObject* original, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, double norm_type) {
+  // The arguments are borrowed and may die when the clipping returns, so they are packed into a tuple of our own.
   if (!wanted || units_run_again()) return;
   Object positional = Object::take(PyTuple_New(nargs)), named;
   bool is_whole = static_cast<bool>(positional);

@@ -9,6 +9,7 @@
 namespace finitude::bindings {
 namespace {
 
+// Leaked on purpose: it holds tensors, which must not be freed while the process ends.
 std::unique_ptr<TemplateInHand>& in_hand() {
   static auto* const hand = new std::unique_ptr<TemplateInHand>();
   return *hand;
@@ -20,11 +21,15 @@ TemplateInHand* template_in_hand() noexcept { return in_hand().get(); }
 void take_template_in_hand(std::unique_ptr<TemplateInHand> hand) { in_hand() = std::move(hand); }
 void put_template_down() noexcept { in_hand().reset(); }
 
+// By the address of the memory as it is in this step. The addresses on the tape are those of the recorded step.
+// Borrowed; null for memory that the tape does not read or make.
 capture::Storage* TemplateInHand::storage_of(const at::Tensor& tensor) const {
   const auto it = memory_.find(observe::tape_storage(*tensor.unsafeGetTensorImpl()));
   return it == memory_.end() ? nullptr : &tape_->storages[it->second];
 }
 
+// Replaces what the recorded step came to by what this one came to: the replay is compared with it bit by bit. The
+// tensor is held, so that its address remains its own until it is named.
 void TemplateInHand::know_outcome(std::size_t index, const at::Tensor& tensor) {
   capture::Outcome& outcome = tape_->outcomes[index];
   outcome.checksum = observe::tape_checksum(tensor);
@@ -37,6 +42,7 @@ void TemplateInHand::know_outcome(std::size_t index, const at::Tensor& tensor) {
 
 bool TemplateInHand::reads(const at::Tensor& tensor) const { return storage_of(tensor) != nullptr; }
 
+// The first name stays, as memory may be reached under several names.
 void TemplateInHand::name_on_tape(const at::Tensor& tensor, const std::string& kind, const std::string& name) {
   capture::Storage* const storage = storage_of(tensor);
   if (storage == nullptr || !storage->name.empty()) return;
@@ -51,6 +57,7 @@ void TemplateInHand::name_in_trace(const at::Tensor& tensor, record::Origin orig
   trace.storages[storage->traced].name = name;
 }
 
+// Only names an outcome: its value is known from know_outcome(). False: the tape does not come to this tensor.
 bool TemplateInHand::add_outcome(const std::string& kind, const std::string& name, const at::Tensor& tensor) {
   for (const auto& [index, value] : outcomes_) {
     capture::Outcome& outcome = tape_->outcomes[index];
@@ -61,6 +68,9 @@ bool TemplateInHand::add_outcome(const std::string& kind, const std::string& nam
   return false;
 }
 
+// A sink has to be a tensor that the tape computes. A tensor of this step has other memory than in the recorded step,
+// so its range is moved to the place of the recorded one; the search for births follows these ranges. Where no outcome
+// fits, lacks_sink says that the template does not explain the alarm.
 void TemplateInHand::add_sink(const std::string& kind, const std::string& name, const at::Tensor& tensor) {
   const c10::StorageImpl* const memory = observe::tape_storage(*tensor.unsafeGetTensorImpl());
   for (const auto& [index, value] : outcomes_) {

@@ -9,6 +9,8 @@
 
 namespace finitude::bindings {
 
+// Recorder before tracer, as the recorder asks the tracer for the operator that has begun. Called at each end of a
+// traced window; all but the first call return at once.
 void first_step_over() {
   if (!std::exchange(live().trace_first, false)) return;
   observe::TapeRecorder::get().stop();
@@ -22,6 +24,7 @@ bool trace_first_step() {
       50'000, std::uint64_t{16} << 30};  // what comes before a step may be a long evaluation
   first_step_over();
   observe::Tracer& tracer = observe::Tracer::get();
+  // The tracer is one for the process. Another user's trace must not be cleared.
   if (tracer.on()) return false;
   tracer.clear();
   tracer.start(&places(), false, kFirstStep);

@@ -55,8 +55,10 @@ void end_traced_window() {
   observe::Tracer& tracer = observe::Tracer::get();
   LastStep& l = last();
   first_step_over();
+  // The tracer itself stays on: the next window is recorded without a gap.
   if (!l.kept) return tracer.clear();
-  std::vector<std::pair<record::StorageId, const Named*>> named;  // ids are known as long as the trace is in hand
+  // Names are looked up by address before the trace is taken, and put into it afterwards.
+  std::vector<std::pair<record::StorageId, const Named*>> named;  // take_trace() ends the ids
   for (const auto& [memory, what] : l.names) {
     if (const record::StorageId id = tracer.storage_of(memory); id != record::kNone) named.emplace_back(id, &what);
   }
@@ -81,11 +83,13 @@ void keep_last_step(bool on) {
   last().names.clear();
 }
 
+// A wrapper (DTensor) has no memory of its own; the tensor inside it has.
 void last_step_name(PyObject* given, const std::string& kind, const std::string& name) {
   observe::TensorView v;
   if (!THPVariable_Check(given)) return;
   const at::Tensor& t = local_of(THPVariable_Unpack(given));
   if (!observe::place_of(*t.unsafeGetTensorImpl(), &v) || v.storage == nullptr) return;
+  // A reference for a moment only, to make the weak one from. The map does not keep the memory of the tensor.
   const auto owner = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(v.storage);
   last().names.insert_or_assign(v.storage,
                                 Named{c10::weak_intrusive_ptr<c10::StorageImpl>(owner), origin_of_kind(kind), name});
@@ -95,6 +99,7 @@ void last_step_forget_gone() {
   std::erase_if(last().names, [](const auto& n) { return n.second.memory.expired(); });
 }
 
+// Invalid UTF-8, as in the name of a file, is replaced: dump() would throw.
 std::string last_step_ops(std::size_t most) {
   if (!last().any) return "";
   return show::op_table(last().trace, most).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -11,13 +11,13 @@
 namespace finitude::bindings {
 namespace {
 
-// Of a recording that has ended.
+// The tape of a recording that has ended; nothing while one runs, and after it was taken. Leaked on purpose.
 std::optional<capture::Tape>& linked() {
   static auto* const tape = new std::optional<capture::Tape>();
   return *tape;
 }
 
-// put_statistics_in_hand
+// Those of the step whose tape is waiting. They come from the trace, which is gone when the tape is written.
 std::string& statistics_in_hand() {
   static auto* const bytes = new std::string();
   return *bytes;
@@ -31,6 +31,7 @@ void put_statistics_in_hand(const record::Trace& trace) {
     statistics_in_hand() = capture::write_statistics(trace, false);
 }
 
+// Without the GIL in some callers (see the header): the link of a large tape takes long. The caller gets the only copy.
 capture::Tape take_tape() {
   std::optional<capture::Tape> found = std::exchange(linked(), std::nullopt);
   capture::Tape tape = found ? *std::move(found) : capture::link(observe::TapeRecorder::get().take());
@@ -38,6 +39,7 @@ capture::Tape take_tape() {
   return tape;
 }
 
+// Borrowed; valid until the tape is taken or another one replaces it.
 capture::Tape* recorded_tape() {
   auto& recorder = observe::TapeRecorder::get();
   if (recorder.on() || !recorder.has_any()) return nullptr;

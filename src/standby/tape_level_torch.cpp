@@ -15,8 +15,10 @@
 namespace finitude::bindings {
 namespace {
 
-constexpr std::uint32_t kMaxCarried = 16;  // steps of others that one tape goes on through
+constexpr std::uint32_t kMaxCarried = 16;  // steps of other optimizers that one tape may contain
 
+// The state of --level tape and of --tape-every. Tracer and recorder are one for the process and have other users as
+// well: they work for this one as long as the tracer takes a sketch (is_recording).
 struct TapeLevel {
   std::size_t max_bytes = 0;    // 0: off
   std::uint64_t since = 0;      // the last loss that was noted before the tape began
@@ -33,9 +35,11 @@ struct TapeLevel {
 base::Immortal<TapeLevel> the_level;
 TapeLevel& level() { return *the_level; }
 
+// A second run has a trace of its own, which must not be restarted.
 bool others_run() { return second_run_under_way() || units_run_again(); }
 
-// Gradients of another optimizer were made in a window of its own that is still open.
+// Gradients of another optimizer were made in a window of its own that is still open. Its tape must then not end here:
+// it would lack the backward that made them.
 bool other_window_open(const OptimizerEntry& entry) {
   for (const auto& other : live().optimizers) {
     if (other.get() != &entry && other->touched != 0 && !other->is_inner &&
@@ -49,6 +53,7 @@ bool is_recording() {
   return observe::Tracer::get().on() && observe::Tracer::get().sketches() && observe::TapeRecorder::get().on();
 }
 
+// Both or none: the recorder refers to operators of the tracer.
 void pause(bool on) {
   observe::TapeRecorder::get().pause(on);
   observe::Tracer::get().pause(on);
@@ -60,6 +65,7 @@ bool tape_records_template() noexcept {
   return level().every != 0 && is_recording() && !level().step_under_way && !others_run();
 }
 
+// `lost` is reset only by a new limit, so that the reason remains after begin_tape() has switched the level off.
 void set_tape_level(std::size_t max_bytes, std::uint64_t every) noexcept {
   level().max_bytes = max_bytes;
   level().every = every;
@@ -70,6 +76,7 @@ void set_tape_level(std::size_t max_bytes, std::uint64_t every) noexcept {
   drop_templates();
 }
 
+// Does nothing if the tracer runs for another user: its trace would be lost.
 void tape_level_rests() noexcept {
   level().step_under_way = level().is_over = false;
   observe::Tracer& tracer = observe::Tracer::get();
@@ -85,12 +92,14 @@ namespace {
 void begin_tape() {
   TapeLevel& l = level();
   if (l.max_bytes == 0 || others_run()) return;
+  // What runs on a device is not recorded. One optimizer with parameters there switches the level off for good.
   if (live().devices != 0) {
     l.lost = true;
     return set_tape_level(0);
   }
   if (!live().on) return;
   if (in_backward()) {
+    // A tape cannot begin in the middle of a backward: its operators would read values that no operator on it made.
     l.is_over = true;
     return;
   }
@@ -99,6 +108,7 @@ void begin_tape() {
   if (tracer.on() && !tracer.sketches()) return;
   l.step_under_way = l.is_over = false;
   l.carried = 0;
+  // Losses are known by serials: those after this one belong to the tape.
   l.since = live().next_serial;
   take_rng(&l.generators);
   pause(false);
@@ -118,6 +128,7 @@ void tape_window_begins() {
     begin_tape();  // of a round of templates the next step that is applied is the next
 }
 
+// Before the step is applied, as parameters and generators still are those of the recorded step.
 void tape_step_is_good(const OptimizerEntry& entry) {
   TapeLevel& l = level();
   if (!tape_records_template()) return;
@@ -125,6 +136,8 @@ void tape_step_is_good(const OptimizerEntry& entry) {
   if (l.wanted > 0) --l.wanted;
 }
 
+// A round begins with each N-th step and ends when each optimizer has its template, or a newer one. Dead optimizers are
+// not counted, as they would never take theirs.
 bool tape_follows() noexcept {
   constexpr std::size_t kMaxOfRound = 8;
   TapeLevel& l = level();
@@ -144,9 +157,11 @@ void tape_step_begins(const OptimizerEntry& entry, bool has_end) {
   if (in_backward()) {
     l.is_over = true;  // what follows in this backward belongs to the same step
   } else if (l.every == 0 && is_recording() && other_window_open(entry) && l.carried < kMaxCarried) {
+    // The bound keeps a tape from growing without end where the other optimizer never steps.
     ++l.carried;
   } else if (has_end) {
     l.step_under_way = true;
+    // The optimizer's own operators are not recorded. With templates keep_template() has ended the recording already.
     if (l.every == 0) pause(true);
   } else {
     begin_tape();
@@ -165,6 +180,8 @@ bool tape_level_lost() noexcept { return level().lost; }
 
 const RngState& tape_generators() noexcept { return level().generators; }
 
+// A tape that began in the middle of this optimizer's window lacks what came before, gradients of an earlier backward
+// above all.
 std::string tape_level_lacks(PyObject* optimizer) {
   const OptimizerEntry* entry = find_entry(optimizer);
   if (level().max_bytes == 0) return level().lost ? "what runs on a device is not recorded" : "nothing was recorded";

@@ -26,7 +26,9 @@ namespace {
 using capture::Entry;
 using observe::TapeRecorder;
 
-// The content that an input has in the step that is open; false where it cannot be told.
+// Fills an input of the tape with its content at the start of the open step; false where that is not known. Parameters
+// still have it, since no step was applied. What the step has overwritten (buffers) comes from the copy in `window`.
+// Memory that is gone counts only if the template kept its bytes.
 bool put_content(const OpenWindow& window, const TapeRecorder::Input& input, capture::StorageId id,
                  TemplateInHand* hand) {
   capture::Storage& storage = hand->tape()->storages[id];
@@ -44,6 +46,7 @@ bool put_content(const OpenWindow& window, const TapeRecorder::Input& input, cap
   const char* from = static_cast<const char*>(memory->data_ptr().get()) + begin;
   storage.bytes.assign(from, static_cast<std::size_t>(size));
   window.buffers->put_into(*memory, begin, &storage.bytes);
+  // Kernels choose vector paths by alignment, and so the order of sums: other bits would come out otherwise.
   storage.misaligned = static_cast<std::uint8_t>(reinterpret_cast<std::uintptr_t>(from) & 63);
   return true;
 }
@@ -61,6 +64,7 @@ std::string put_batches(const Template& t, const std::vector<const LoaderEvent*>
     if (id == ids.end()) continue;
     capture::Storage& storage = tape->storages[id->second];
     if (storage.origin != capture::Storage::kInput) continue;
+    // The loader's batch as the step found it is gone then.
     if (!is_unchanged(*batches[piece.batch])) return "this step wrote into its batch";
     const std::vector<at::Tensor> tensors = tensors_in(batches[piece.batch]->result);
     observe::TensorView v;
@@ -72,6 +76,7 @@ std::string put_batches(const Template& t, const std::vector<const LoaderEvent*>
     }
     hand->know(v.storage, id->second);
     const auto first = static_cast<std::int64_t>(storage.traced_begin);
+    // Several tensors of a batch may share one storage: it is cleared for the first of them only.
     if (begun.insert(id->second).second) {
       storage.bytes.assign(static_cast<std::size_t>(storage.size_bytes), '\0');
       storage.misaligned = static_cast<std::uint8_t>(
@@ -85,7 +90,9 @@ std::string put_batches(const Template& t, const std::vector<const LoaderEvent*>
   return "";
 }
 
-// The generators stand where they stood in this step; where none of it tells, as they were recorded.
+// Sets the generators on the tape to the states that they had in this step at the same points: at its start, after the
+// same batch, or where the step itself restored an earlier state. Entries that match none of these keep the recorded
+// state. For the default generator, a replay first shows which of those restore an earlier one (find_restored).
 void put_generators(const Template& t, const OpenWindow& window, const std::vector<const LoaderEvent*>& batches,
                     capture::Tape* tape) {
   std::vector<std::pair<std::size_t, std::string>> states;
@@ -115,13 +122,14 @@ void put_generators(const Template& t, const OpenWindow& window, const std::vect
     std::string bytes = tape_state(stand.of == nullptr ? state.torch_cpu : *own);
     if (!bytes.empty()) states.emplace_back(i, std::move(bytes));
   }
+  // Before the new states are put in: which entries restore an earlier state shows only on the tape as it was recorded.
   std::vector<replay::Restored> restored;
   if (!unknown.empty()) restored = replay::find_restored(*tape, unknown);
   for (auto& [entry, bytes] : states) tape->entries[entry].bytes = std::move(bytes);
   if (!restored.empty()) replay::follow_restored(restored, tape);
 }
 
-// What the step that is open came to, as far as it can be told: "" or why not.
+// Puts the losses, gradients and buffers of the open step into the outcomes: "" or why they do not correspond.
 std::string put_outcomes(const Template& t, const OptimizerEntry& entry, const std::vector<const LossNote*>& losses,
                          capture::Tape* tape, TemplateInHand* hand) {
   std::vector<const at::Tensor*> gradients;
@@ -153,7 +161,8 @@ std::string put_outcomes(const Template& t, const OptimizerEntry& entry, const s
   return "";
 }
 
-// The losses that are bad are sinks; while a template is recorded every loss is told as one.
+// While a template is recorded every loss is entered as a sink. Only the bad ones of this step remain, with its values.
+// The sinks are visited in order, which is that of `losses`.
 void keep_bad_losses(const std::vector<const LossNote*>& losses, record::Trace* trace) {
   std::size_t loss = 0;
   std::erase_if(trace->sinks, [&](record::Sink& sink) {
@@ -170,6 +179,8 @@ void keep_bad_losses(const std::vector<const LossNote*>& losses, record::Trace* 
 
 }  // namespace
 
+// The cheap reasons against it first. From put_tape_in_hand() on the template's tape replaces what was recorded; where
+// a reason comes after that, no TemplateInHand is left, and the caller drops the tape.
 std::string bind_template(const OptimizerEntry& entry) {
   put_template_down();
   const Template* const found = template_of(entry.ordinal);
@@ -193,6 +204,8 @@ std::string bind_template(const OptimizerEntry& entry) {
 
   capture::Tape* const tape = put_tape_in_hand(capture::link(t.raw));
   if (!tape->gaps.empty()) return tape->gaps.front();
+  // Settings such as deterministic algorithms may have changed since the template was recorded: those of this step
+  // count.
   for (auto& [key, value] : observe::torch_settings()) {
     for (auto& [name, recorded] : tape->settings) {
       if (name == key) recorded = value;
@@ -214,6 +227,7 @@ std::string bind_template(const OptimizerEntry& entry) {
   put_generators(t, window, batches, tape);
   if (std::string why = put_outcomes(t, entry, losses, tape, hand.get()); !why.empty()) return why;
   const auto is_loss = [](const record::Sink& sink) { return sink.kind == "loss"; };
+  // keep_bad_losses() takes sinks and losses in pairs.
   if (hand->trace.sinks.size() != losses.size() || !std::ranges::all_of(hand->trace.sinks, is_loss))
     return "its losses are not in its trace";
   keep_bad_losses(losses, &hand->trace);

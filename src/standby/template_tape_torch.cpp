@@ -45,7 +45,8 @@ std::deque<Graph>& graphs() {  // of the last losses, in order
   return *last;
 }
 
-// The names of the nodes below a tensor and how they hang together, in one number. Never 0.
+// The names of the nodes below a tensor and their edges, in one number; never 0. It does not depend on addresses or
+// sequence numbers, so two steps that ran the same operations have the same one.
 std::uint64_t shape_of(const at::Tensor& root) {
   constexpr std::size_t kMaxNodes = 1'000'000;
   std::unordered_map<const torch::autograd::Node*, std::uint64_t> numbers;
@@ -73,13 +74,15 @@ std::uint64_t shape_of(const at::Tensor& root) {
   return shape;
 }
 
-// Of the recording under way.
+// Of the recording under way: entry of the default generator on the tape -> batch of the window that had just been
+// given.
 std::map<std::size_t, std::size_t>& noted_now() {
   static auto* const noted = new std::map<std::size_t, std::size_t>();
   return *noted;
 }
 
-// What a step of another kind than the recorded one makes new, or still has: no content of it is kept.
+// Memory whose content a later step has of its own: parameters and buffers, which are found by address. find_pieces()
+// adds the batches. The template keeps no copy of it.
 std::unordered_set<const c10::StorageImpl*> had_anew(const BufferSnapshot& buffers) {
   std::unordered_set<const c10::StorageImpl*> found;
   for (const auto& entry : live().optimizers) {
@@ -92,6 +95,8 @@ std::unordered_set<const c10::StorageImpl*> had_anew(const BufferSnapshot& buffe
   return found;
 }
 
+// By position: the n-th tensor of the k-th batch of the window. Batches are entered into `anew` in a second pass, since
+// several pieces may lie in one storage.
 void find_pieces(const std::vector<const LoaderEvent*>& batches, Template* t,
                  std::unordered_set<const c10::StorageImpl*>* anew) {
   for (std::size_t i = 0; i < batches.size(); ++i) {
@@ -110,6 +115,8 @@ void find_pieces(const std::vector<const LoaderEvent*>& batches, Template* t,
   }
 }
 
+// From the last batch back to the start: put_generators() takes the first state that matches, and a generator that did
+// not move in between has several.
 void find_stands(const OpenWindow& window, const std::vector<const LoaderEvent*>& batches, std::vector<Stand>* stands) {
   const auto add = [&](const RngState& state, std::size_t batch) {
     stands->push_back({batch, nullptr, tape_state(state.torch_cpu)});
@@ -119,7 +126,8 @@ void find_stands(const OpenWindow& window, const std::vector<const LoaderEvent*>
   add(*window.rng, kStart);
 }
 
-// What came of the recorded step: "" or why it is no template.
+// Makes the template of the recorded step: "" or why it is none. Names and outcomes come from live state of the gate,
+// so it runs before the window is closed.
 std::string fill(const OptimizerEntry& entry, std::uint64_t since, Template* t) {
   TapeRecorder& recorder = TapeRecorder::get();
   OpenWindow window;
@@ -143,6 +151,7 @@ std::string fill(const OptimizerEntry& entry, std::uint64_t since, Template* t) 
   t->noted = std::move(noted_now());
   t->batches = batches.size();
   for (const LossNote* loss : losses) t->losses.push_back(graph_of_loss(loss->serial));
+  // Everything that asks the recorder for a number or adds an outcome has to come before this: it takes the tape away.
   t->raw = recorder.take_template([&](const c10::StorageImpl& memory) { return anew.contains(&memory); }, &t->inputs);
   if (!t->raw.gaps.empty()) return t->raw.gaps.front();
   if (!any) return "its gradients were made by what is not recorded";
@@ -169,6 +178,7 @@ std::vector<at::Tensor> tensors_in(PyObject* batch) {
   return tensors;
 }
 
+// Borrowed pointers into live().losses: valid until the next loss is noted. Losses of a second run do not count.
 bool losses_since(std::uint64_t serial, std::vector<const LossNote*>* losses) {
   bool plain = true;
   for (const LossNote& note : live().losses) {
@@ -189,6 +199,8 @@ std::uint64_t graph_of_loss(std::uint64_t serial) noexcept {
   return found == graphs().end() ? 0 : found->shape;
 }
 
+// Walks over the graph, so it runs only where the result may be needed: while a template is recorded, or for a bad
+// loss.
 void template_loss_given(std::uint64_t serial, const at::Tensor& root, bool is_bad) {
   constexpr std::size_t kMaxGraphs = 1024;
   if (!tape_records_template() && !(is_bad && !templates().empty())) return;
@@ -205,10 +217,12 @@ void template_batch_given() {
   if (batches != 0) noted_now()[TapeRecorder::get().note_random()] = batches - 1;
 }
 
+// Ends the recording, whether it becomes a template or not. A template that is replaced frees its raw tape here.
 void keep_template(const OptimizerEntry& entry, std::uint64_t since) {
   observe::Tracer::get().stop();
   TapeRecorder::get().stop();
   Template t;
+  // Both are stopped before: what follows calls operators that are no part of the step.
   std::string why = fill(entry, since, &t);
   if (!why.empty()) {
     t = {};
