@@ -148,14 +148,18 @@ def page(found, machine):
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--jobs", type=int, default=2)
-    p.add_argument("--filter", default="", metavar="SUBSTR", help="only programs whose name contains this; prints the page")
+    p.add_argument(
+        "--filter", default="", metavar="SUBSTR", help="only programs whose name contains this; prints the page"
+    )
     options = p.parse_args()
     chosen = list(programs(options.filter))
     version, _ = runner.import_once()
     folder = tempfile.mkdtemp(prefix="finitude-ways-")  # not TemporaryDirectory: each fork would remove it as it ends
     found = measured(chosen, folder, options.jobs)
     shutil.rmtree(folder, ignore_errors=True)
-    text = page(found, f"{os.cpu_count()} cores, {platform.machine()}, torch {version}, Python {platform.python_version()}")
+    text = page(
+        found, f"{os.cpu_count()} cores, {platform.machine()}, torch {version}, Python {platform.python_version()}"
+    )
     if options.filter:
         print(text)
     else:

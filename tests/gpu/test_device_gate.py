@@ -186,7 +186,9 @@ def test_other_threads_run_while_the_host_waits(tmp_path, library):
 def test_a_device_that_hangs_does_not_keep_the_program(tmp_path, library):
     body = steps(gradient=9).replace("loss = loss_of", "hold(2 if i == 9 else 0); loss = loss_of")
     result = on_device(
-        library, tmp_path, "import finitude.alarms.deferred_verdict\nfinitude.alarms.deferred_verdict.LIMIT_S = 0.2\n" + body
+        library,
+        tmp_path,
+        "import finitude.alarms.deferred_verdict\nfinitude.alarms.deferred_verdict.LIMIT_S = 0.2\n" + body,
     )
     assert result.code == 0 and not result.alarms, result.told()
     assert "the verdicts of the last 1 steps on the GPU, which did not come within 0.2 s" in result.err.replace(
