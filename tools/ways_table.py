@@ -22,6 +22,18 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "compatibil
 
 from zoo import cases, runner  # noqa: E402
 
+FOLLOWS = (
+    "What follows:",
+    "",
+    "- A restart finds nearly everything, but it takes as long as the program took to come to the step, and needs a program",
+    "  that can be started again: not a notebook, not `finitude.watch` in a service. So it is the last way.",
+    "- The template tape and the rewind explain the same programs of the zoo; the others fail in their first step, or by what",
+    "  an earlier step left, which only a restart sees. The tape also explains loops whose position cannot be set back, and",
+    "  runs no code of the program twice; but it costs time in a healthy step (docs/overhead.md, `--tape-every`) and memory, so",
+    "  it is tried first where it was asked for.",
+    "- Calling once more serves few of these programs: it is for frameworks, whose loops hold state that no rewind can put",
+    "  back. `make test-frameworks` shows it.",
+)
 # name: (ways of the ladder that are left, options)
 WAYS = {
     "all": (None, ()),
@@ -139,9 +151,10 @@ def page(found, machine):
     lines += ["", "Programs whose birth only this way finds: "]
     lines[-1] += "; ".join(f"{way} {only[way, 'zoo']} of the zoo, {only[way, 'loops']} loops" for way in list(WAYS)[1:])
     lines[-1] += "."
-    lines += ["", "## Without the right birth", ""]
+    lines += ["", *FOLLOWS, "", "## Without the right birth", ""]
     for way, names in missed.items():
-        lines.append(f"- **{way}**: {', '.join(sorted(names)) or 'none'}")
+        shown = ", ".join(sorted(names)) if len(names) <= 60 else f"{len(names)} programs"
+        lines.append(f"- **{way}**: {shown or 'none'}")
     return "\n".join(lines) + "\n"
 
 

@@ -174,8 +174,11 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
     const bool proves = keeps_finite(args[1]);
     as_guest([&] { before_device_write(args[0], proves && norm_type_of_caller() > 0 ? args[2] : nullptr); });
     PyObject* result = PyObject_Vectorcall(original_clip, args, static_cast<size_t>(nargs), kwnames);
-    if (result != nullptr && proves)
-      as_guest([&] { after_device_write(args[0]); });  // else they are looked at once more at the step
+    if (result == nullptr) return result;
+    as_guest([&] {
+      listeners().clipped(original_clip, args, nargs, kwnames, is_called_by_torch() ? norm_type_of_caller() : 0);
+      if (proves) after_device_write(args[0]);  // else they are looked at once more at the step
+    });
     return result;
   }
   bool finite = false, overflowed = false;

@@ -166,7 +166,13 @@ void note_left_bad(OptimizerEntry& entry) {
 bool report_dropped() {
   if (!the_drops.due && the_drops.begins == nullptr) return true;
   const bool due = std::exchange(the_drops.due, false);
-  if (const OptimizerEntry* const entry = std::exchange(the_drops.begins, nullptr)) {
+  // It may have been freed since, where a callback in between has raised.
+  const OptimizerEntry* const begins = std::exchange(the_drops.begins, nullptr);
+  const auto& entries = live().optimizers;
+  const auto found =
+      std::find_if(entries.begin(), entries.end(), [&](const auto& entry) { return entry.get() == begins; });
+  if (found != entries.end() && is_alive(**found)) {
+    const OptimizerEntry* const entry = found->get();
     PyObject* optimizer = Py_NewRef(entry->self);
     PyObject* r = call_cold("on_bad_backward", optimizer);
     Py_DECREF(optimizer);

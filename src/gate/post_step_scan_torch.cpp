@@ -164,14 +164,14 @@ bool UndoCopy::add_plain_attributes(PyObject* attributes) {
   return plain != nullptr;
 }
 
-// Holds a reference to the tensor, so that its memory is there when it is restored. False: a floating-point tensor
-// that cannot be copied, so that the step could not be undone. Tensors of other dtypes that cannot be copied are
+// Holds a reference to the tensor, so that its memory is there when it is restored. False: a floating-point or
+// complex tensor that cannot be copied, so that the step could not be undone. Tensors of other dtypes that cannot be copied are
 // skipped.
 bool UndoCopy::add(const at::Tensor& given) {
   observe::TensorView v;
   const at::Tensor& tensor = local_of(given);
   if (!tensor.defined() || tensor.numel() == 0) return true;
-  if (!observe::view_of(*tensor.unsafeGetTensorImpl(), &v)) return !tensor.is_floating_point();
+  if (!observe::view_of(*tensor.unsafeGetTensorImpl(), &v)) return !tensor.is_floating_point() && !tensor.is_complex();
   items_.push_back({tensor, needed_});
   needed_ += static_cast<std::size_t>(v.end - v.begin);
   return true;

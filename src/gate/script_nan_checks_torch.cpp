@@ -326,6 +326,7 @@ PyMethodDef script_check_table[] = {
 void watch_checks(bool on) {
   Checks& c = checks();
   c.on = on;
+  c.looks = 0;
   {
     const std::lock_guard lock(c.mutex);
     c.checked.clear();

@@ -115,7 +115,7 @@ void Engine::finish_capsules() {
 Status Engine::write_reports() {
   Status status;
   settle_capsules();
-  if (!has_folder()) status = Status(StatusCode::kUnwritable, no_folder_);
+  if (!has_folder() && !no_folder_.empty()) status = Status(StatusCode::kUnwritable, no_folder_);
   if (folder_.empty() && options_.report.empty()) return status;
   const json document = document_.whole(counters_);
   const std::string text = printed(document);

@@ -29,11 +29,10 @@ decide::Policy policy_of(OnAlarm word) {
 }
 
 bool is_switched_on(const RecorderOptions& options) {
-  bool on = options.on;
-  // A word that cannot be understood is the business of options_from_environment().
-  if (const Result<RecorderOptions> reported = options_from_environment(options); reported.ok())
-    on = on && reported->on;
-  return on;
+  // Read by itself: FINITUDE=0 holds where another variable is malformed, which options_from_environment() reports.
+  const char* value = std::getenv("FINITUDE");
+  const std::string_view word = value != nullptr ? value : "";
+  return options.on && word != "0" && word != "off";
 }
 
 // Holds while a step is open, whichever way it ends.

@@ -144,6 +144,9 @@ TEST_F(RecorderTest, NothingIsWrittenWhereNothingIsAskedFor) {
     EXPECT_FALSE(recorder.step(bad.sgd, std::ref(bad)).status.ok());
     EXPECT_TRUE(recorder.folder().empty());
     EXPECT_EQ(alarm_of(recorder).cause.cause_class, "negative-domain");
+    testing::internal::CaptureStderr();
+    EXPECT_TRUE(recorder.finish().ok());
+    EXPECT_EQ(testing::internal::GetCapturedStderr().find("warning"), std::string::npos);
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }

@@ -278,6 +278,7 @@ void StackSnapshot::take(const SnapshotOptions& options) noexcept {
       impl.valid = impl.remember_all();
       // A snapshot that cannot be used holds no references: it would prolong the life of values for nothing.
       impl.drop_from(impl.valid ? impl.used : 0);
+      if (!impl.valid && impl.reason.empty()) impl.reason = "an iterator is of an unknown form";
       if (!impl.valid) impl.memory.begin();
     }
     PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
@@ -313,6 +314,8 @@ RewindVerdict StackSnapshot::can_restore() noexcept {
   } catch (const std::exception&) {
     verdict.possible = false;
   }
+  // Callers take an empty reason for no obstacle. Fields of iterators whose layout is another one have none.
+  if (!verdict.possible && verdict.reason.empty()) verdict.reason = "an iterator is not what it was";
   return verdict;
 }
 

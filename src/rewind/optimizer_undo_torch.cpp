@@ -312,7 +312,7 @@ bool graph_reaches_back(std::uint64_t since, std::uint64_t node, bool unknown) {
       if (edge.function) todo.push_back(edge.function.get());
     }
   }
-  return false;
+  return !todo.empty();  // of a graph that is too large to be walked nothing is known
 }
 
 void forget_jumps() {

@@ -260,10 +260,12 @@ PyObject* rewind_begin(PyObject*, PyObject*) {
   take_rng(&before.rng);
   before.buffers = start->buffers;
   before.buffers.take();
-  if (!begin_jump(start->serial)) return PyUnicode_FromString("the steps of other optimizers could not be undone");
-  const std::string why = stack_restore(const_cast<StackSnapshot*>(&start->stack));
+  const bool undone = begin_jump(start->serial);
+  const std::string why = !undone ? "the steps of other optimizers could not be undone"
+                                  : stack_restore(const_cast<StackSnapshot*>(&start->stack));
   if (!why.empty()) {
-    end_jump();
+    if (undone) end_jump();
+    stack_forget_now();
     return PyUnicode_FromString(why.c_str());
   }
   restore_rng(start->rng);

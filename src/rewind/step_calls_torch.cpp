@@ -120,7 +120,12 @@ void end_again() {
   l.left_out_serial = aside.left_out_serial;
   l.scaled_pending = aside.scaled_pending;
   l.wake_on_backward = aside.wake_on_backward;
-  for (std::size_t i = 0; i < aside.entries.size(); ++i) *l.optimizers[i] = std::move(aside.entries[i]);
+  // By ordinal: an optimizer that the unit made or dropped moves the entries behind it.
+  for (OptimizerEntry& saved : aside.entries) {
+    const auto found = std::find_if(l.optimizers.begin(), l.optimizers.end(),
+                                    [&](const auto& entry) { return entry->ordinal == saved.ordinal; });
+    if (found != l.optimizers.end()) **found = std::move(saved);
+  }
   aside.entries.clear();
   aside.losses.clear();
   restore_rng(aside.rng);
