@@ -165,8 +165,8 @@ bool UndoCopy::add_plain_attributes(PyObject* attributes) {
 }
 
 // Holds a reference to the tensor, so that its memory is there when it is restored. False: a floating-point or
-// complex tensor that cannot be copied, so that the step could not be undone. Tensors of other dtypes that cannot be copied are
-// skipped.
+// complex tensor that cannot be copied, so that the step could not be undone. Tensors of other dtypes that cannot be
+// copied are skipped.
 bool UndoCopy::add(const at::Tensor& given) {
   observe::TensorView v;
   const at::Tensor& tensor = local_of(given);

@@ -13,6 +13,7 @@ import types
 import weakref
 
 from .. import _native
+from .known_libraries import CHANNELS, SILENT_CHANNELS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,23 +21,13 @@ if TYPE_CHECKING:
 
     from ..base.types import Patches
 
-# What reads or writes: calls inside of these are noted with them.
-NOTED = (
-    ("queue", "Queue", ("get", "put", "task_done")),
-    ("multiprocessing.queues", "Queue", ("get", "put")),
-    ("multiprocessing.queues", "JoinableQueue", ("put", "task_done")),
-    ("multiprocessing.queues", "SimpleQueue", ("get", "put")),
-    ("multiprocessing.connection", "_ConnectionBase", ("recv", "recv_bytes", "recv_bytes_into", "send", "send_bytes")),
-)
-SILENT = (("socket", "socket"), ("_queue", "SimpleQueue"))
-
 _used = {}  # id: (weak reference, windows closed when it was last used)
 _noting = []  # (class, names) of those whose methods note it
 
 
 def watch(patches: Patches) -> None:
     """The modules that are imported by now. What comes to be known later is taken for used."""
-    for module, name, methods in NOTED:
+    for module, name, methods in CHANNELS:
         kind = getattr(sys.modules.get(module), name, None)
         if kind is None or any(kind is k for k, _ in _noting) or not all(m in kind.__dict__ for m in methods):
             continue
@@ -80,7 +71,7 @@ def is_one_way(it: Any) -> bool:
         return not it.closed and it.readable() and not it.seekable()
     return any(
         (kind := getattr(sys.modules.get(module), name, None)) is not None and isinstance(it, kind)
-        for module, name in (*((m, n) for m, n, _ in NOTED), *SILENT)
+        for module, name in (*((m, n) for m, n, _ in CHANNELS), *SILENT_CHANNELS)
     )
 
 

@@ -20,6 +20,7 @@ from ..base import compat
 from ..base._places import is_library
 from ..program import optimizer_members
 from . import channels, name_liveness
+from .known_libraries import HANDS_ON
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 ENDLESS = (itertools.count, itertools.cycle, itertools.repeat)
 PLAIN = (int, float, complex, str, bytes, bool, type(None))
 IN_MEMORY = (io.BytesIO, io.StringIO)
-HANDS_ON = (("_pickle", "Unpickler"), ("functools", "partial"))
 MOST_INNER = 200  # objects between an iterator and the loader that it draws from
 MOST_DEPTH = 8  # of iterators that draw from others
 MOST_BYTES = 16 << 20  # of a file in memory

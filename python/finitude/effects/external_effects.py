@@ -15,6 +15,7 @@ from ..base import HOME, secrets
 from ..base._places import is_library
 from ..base.patches import Patches
 from . import fork_dry_run
+from .known_libraries import SENDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,7 +78,6 @@ TOLD = {
     "open": None,  # (path, mode, flags): a file, see `opened`
     "sqlite3.connect": None,
 }
-SENDS = (("socket", "socket"), ("ssl", "SSLSocket"))  # whose `send` and `sendall` raise no event
 
 
 class Outside:

@@ -27,6 +27,7 @@ from ..base.robust import in_any_case
 from ..program import optimizer_members
 from .databases import Databases
 from .external_effects import Outside
+from .known_libraries import LOGGERS
 from .output_suppression import HELD, is_over
 from .paths import MAX_BYTES, Paths, go_on_in
 
@@ -36,15 +37,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 OF_CAPSULES = re.compile(r"/step-\d+[^/]*\.partial-[0-9a-f]+-\d+-\d+-\d+/[^/]+$")  # that are being written
-
-# Loggers whose points go to another thread or process, and what counts steps in objects of torch's: (module, class,
-# methods). Held for the thread that trains.
-LOGGERS = [
-    ("torch.profiler.profiler", "profile", ("step",)),
-    ("logging", "Logger", ("callHandlers",)),
-    ("tensorboard.summary.writer.event_file_writer", "EventFileWriter", ("add_event",)),
-    ("wandb.sdk.wandb_run", "Run", ("_log", "alert")),
-]
 
 
 def logger_classes() -> tuple[type, ...]:

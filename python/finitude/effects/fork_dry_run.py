@@ -34,6 +34,7 @@ from .. import _native
 from ..base._places import is_library
 from ..program import optimizer_members, signals
 from . import paths
+from .known_libraries import REACHES, UNKNOWN
 from .paths import MAX_BYTES
 
 TYPE_CHECKING = False
@@ -44,26 +45,9 @@ if TYPE_CHECKING:
 
     from ..base.types import Ledger, Optimizer
 
-BACK, OTHER, ASTRAY, APART, UNKNOWN = "back", "other", "astray", "apart", "unknown"
+BACK, OTHER, ASTRAY = "back", "other", "astray"  # besides APART and UNKNOWN
 SHORTEST, LONGEST = 10.0, 60.0  # seconds that are waited, once if in vain
 _PR_SET_PDEATHSIG = 1
-
-# What reaches another process, or waits for one, or for a thread that the copy does not have.
-REACHES = (
-    (
-        "multiprocessing.connection",
-        "_ConnectionBase",
-        ("recv", "recv_bytes", "recv_bytes_into", "send", "send_bytes", "poll"),
-        APART,
-    ),
-    ("multiprocessing.synchronize", "Event", ("set", "clear", "wait"), APART),
-    ("multiprocessing.synchronize", "Condition", ("wait", "wait_for", "notify", "notify_all"), APART),
-    ("multiprocessing.process", "BaseProcess", ("start", "terminate", "kill", "join"), APART),
-    ("multiprocessing.pool", "Pool", ("_check_running", "terminate", "close"), APART),
-    ("torch.utils.data.dataloader", "_MultiProcessingDataLoaderIter", ("__init__", "_next_data", "_reset"), UNKNOWN),
-    ("concurrent.futures.thread", "ThreadPoolExecutor", ("submit", "shutdown"), UNKNOWN),
-    ("concurrent.futures.process", "ProcessPoolExecutor", ("submit", "shutdown"), APART),
-)
 
 _tell: Any = None  # in the copy: where what came of it is written
 _of: Any = None  # in the copy: the Rehearsal

@@ -21,6 +21,7 @@ import tempfile
 import time
 
 from ..base.patches import Patches
+from .known_libraries import SAVERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,13 +33,6 @@ if TYPE_CHECKING:
 MAX_BYTES = 64 << 20  # of a file that is opened to be added to: its content is copied
 TICK = 0.02  # seconds that a clock of a file system is waited for
 
-# Functions that write a file at a path below Python's own `open`: (module, name, position of the path, its name).
-SAVERS = (
-    ("torch", "save", 1, "f"),
-    ("torch.serialization", "save", 1, "f"),
-    ("safetensors.torch", "save_file", 1, "filename"),
-    ("safetensors.numpy", "save_file", 1, "filename"),
-)
 MADE = "made"  # below `of_copy`: the paths that a copy of the process has made, each ended by a zero byte
 of_copy: str | None = (
     None  # in a copy of the process that is ended without a word: the folder that is thrown away after it

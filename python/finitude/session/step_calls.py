@@ -15,6 +15,7 @@ import weakref
 import torch
 
 from .. import _native
+from ..effects.known_libraries import FRAMEWORKS
 from ..errors import Reached
 from . import native_callbacks
 
@@ -27,15 +28,6 @@ if TYPE_CHECKING:
 
 MAX_UNITS = 1024  # of one window; beyond, the window cannot be run again by calling
 MAX_TENSORS = 64  # of a unit's arguments, looked at for writes in place
-
-# What frameworks call for one micro-batch: module, class, method. Overrides in subclasses count too.
-FRAMEWORKS = (
-    ("lightning.pytorch.loops.optimization.automatic", "Closure", "closure"),
-    ("lightning.pytorch.strategies.strategy", "Strategy", "training_step"),
-    ("pytorch_lightning.loops.optimization.automatic", "Closure", "closure"),
-    ("pytorch_lightning.strategies.strategy", "Strategy", "training_step"),
-    ("transformers.trainer", "Trainer", "training_step"),
-)
 
 
 class _Unit:

@@ -1,0 +1,65 @@
+"""Every table of classes and functions of other libraries that Finitude treats in a way of their own. A library is never
+imported for it: what is not loaded is not there."""
+
+from __future__ import annotations
+
+# What frameworks call for one micro-batch: (module, class, method). Overrides in subclasses count too. It is called once
+# more to explain a bad step (session/step_calls.py).
+FRAMEWORKS = (
+    ("lightning.pytorch.loops.optimization.automatic", "Closure", "closure"),
+    ("lightning.pytorch.strategies.strategy", "Strategy", "training_step"),
+    ("pytorch_lightning.loops.optimization.automatic", "Closure", "closure"),
+    ("pytorch_lightning.strategies.strategy", "Strategy", "training_step"),
+    ("transformers.trainer", "Trainer", "training_step"),
+)
+
+# Loggers whose points go to another thread or process, and what counts steps in objects of torch's: (module, class,
+# methods). Held for the thread that trains while the step runs again (files.py).
+LOGGERS = (
+    ("torch.profiler.profiler", "profile", ("step",)),
+    ("logging", "Logger", ("callHandlers",)),
+    ("tensorboard.summary.writer.event_file_writer", "EventFileWriter", ("add_event",)),
+    ("wandb.sdk.wandb_run", "Run", ("_log", "alert")),
+)
+
+# Queues and connections, which give each value once: (module, class, methods that read or write) (channels.py).
+CHANNELS = (
+    ("queue", "Queue", ("get", "put", "task_done")),
+    ("multiprocessing.queues", "Queue", ("get", "put")),
+    ("multiprocessing.queues", "JoinableQueue", ("put", "task_done")),
+    ("multiprocessing.queues", "SimpleQueue", ("get", "put")),
+    ("multiprocessing.connection", "_ConnectionBase", ("recv", "recv_bytes", "recv_bytes_into", "send", "send_bytes")),
+)
+# Those of which no method can be noted: an object that the step can reach is taken as used.
+SILENT_CHANNELS = (("socket", "socket"), ("_queue", "SimpleQueue"))
+SENDS = (("socket", "socket"), ("ssl", "SSLSocket"))  # whose `send` and `sendall` raise no audit event
+
+# Functions that write a file at a path below Python's own `open`: (module, name, position of the path, its name).
+SAVERS = (
+    ("torch", "save", 1, "f"),
+    ("torch.serialization", "save", 1, "f"),
+    ("safetensors.torch", "save_file", 1, "filename"),
+    ("safetensors.numpy", "save_file", 1, "filename"),
+)
+
+# Objects that hand on what another one gives: (module, class). What they refer to is looked at.
+HANDS_ON = (("_pickle", "Unpickler"), ("functools", "partial"))
+
+# What reaches another process, or waits for one, or for a thread that a forked copy does not have: (module, class,
+# methods, what a dry run in such a copy ends with) (fork_dry_run.py).
+APART, UNKNOWN = "apart", "unknown"  # it exchanges values with another process; the copy cannot say
+REACHES = (
+    (
+        "multiprocessing.connection",
+        "_ConnectionBase",
+        ("recv", "recv_bytes", "recv_bytes_into", "send", "send_bytes", "poll"),
+        APART,
+    ),
+    ("multiprocessing.synchronize", "Event", ("set", "clear", "wait"), APART),
+    ("multiprocessing.synchronize", "Condition", ("wait", "wait_for", "notify", "notify_all"), APART),
+    ("multiprocessing.process", "BaseProcess", ("start", "terminate", "kill", "join"), APART),
+    ("multiprocessing.pool", "Pool", ("_check_running", "terminate", "close"), APART),
+    ("torch.utils.data.dataloader", "_MultiProcessingDataLoaderIter", ("__init__", "_next_data", "_reset"), UNKNOWN),
+    ("concurrent.futures.thread", "ThreadPoolExecutor", ("submit", "shutdown"), UNKNOWN),
+    ("concurrent.futures.process", "ProcessPoolExecutor", ("submit", "shutdown"), APART),
+)
