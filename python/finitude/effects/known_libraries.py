@@ -1,10 +1,10 @@
-"""Every table of classes and functions of other libraries that Finitude treats in a way of their own. A library is never
-imported for it: what is not loaded is not there."""
+"""Every table of classes and functions of other libraries that are treated in a way of their own. No library is imported
+for it: what is not loaded is not there."""
 
 from __future__ import annotations
 
-# What frameworks call for one micro-batch: (module, class, method). Overrides in subclasses count too. It is called once
-# more to explain a bad step (session/step_calls.py).
+# What frameworks call for one micro-batch: (module, class, method). Overrides in subclasses count too. It is called
+# once more to explain a bad step (session/step_calls.py).
 FRAMEWORKS = (
     ("lightning.pytorch.loops.optimization.automatic", "Closure", "closure"),
     ("lightning.pytorch.strategies.strategy", "Strategy", "training_step"),
