@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 
-.PHONY: help setup build demo test test-thorough zoo test-matrix test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-docs bench-peers gpu format lint clean
+.PHONY: help setup build demo test test-thorough zoo test-matrix test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-docs bench-peers gpu format lint house clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ format: ## Format the sources of both languages in place
 lint: ## Check format, lint and types, as the first step of make test does
 	@tools/setup.sh test
 	@tools/format.sh --check
+
+house: ## Measure the structure of the code against its goals (part of make lint)
+	@$(PY) tools/house.py
 
 clean: ## Remove what was built; .venv stays
 	@rm -rf build

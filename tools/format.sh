@@ -12,6 +12,7 @@ if [ "${1:-}" = --check ]; then
   cpp_sources | xargs -0 -n 40 -P "$(nproc)" "$venv/bin/clang-format" --dry-run -Werror || rc=1
   "$venv/bin/python" -m mypy --no-error-summary || rc=1
   "$venv/bin/python" tools/types_check.py || rc=1
+  "$venv/bin/python" tools/house.py || rc=1
   [ "$rc" -eq 0 ] || say "make format mends what is a matter of format"
   exit "$rc"
 fi
