@@ -37,7 +37,7 @@ from ..rerun.alarm_correlation import Told
 from ..rerun.restart import Restart
 from ..rerun.rewound import Rewound
 from ..rerun.under_way import SecondRun
-from . import allowed, decision, dropped_rows, failures, manual_updates, minimal, program_exit, windows
+from . import allowed, decision, dropped_rows, failures, functional, manual_updates, minimal, program_exit, windows
 from .console import Teller
 from .scheduler_hold import Holds
 from .step_calls import Units
@@ -76,6 +76,7 @@ class Session:
         self.told, self.unwritten = Told(self), by_memory.Unwritten(self)
         self.makers = optimizer_threads.Makers()
         self.units = Units(self)
+        self.unvetoed = functional.Unvetoed(self)
         self.hand = manual_updates.ByHand(self)  # of a program without an optimizer
         self.policy = _native.PolicyMachine(config.on_alarm, config.max_skips)
         self.second_runs = _native.SecondRuns(config.on_alarm)
