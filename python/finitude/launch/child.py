@@ -251,7 +251,6 @@ class _Process:
             error = error.__context__  # torch.multiprocessing.spawn makes an exit of any exception
         from .. import _native
         from ..program import signals
-        from ..session import program_exit
 
         session.part(signals.hold, signals.ENDED)
         try:
@@ -259,7 +258,7 @@ class _Process:
                 session.part(session.second_run_lost)
             elif error is not None:
                 session.part(session.program_raised, error)
-            program_exit.close(session)
+            session.ending.close()
         except BaseException as e:  # Ctrl-C once more
             session.failures.note(e)
         session.part(signals.let_go)

@@ -137,7 +137,6 @@ class _Program:
     def end(self, ended: script.Ended) -> None:
         from .. import _native
         from ..program import signals
-        from ..session import program_exit
 
         session = self._session
         owner = session.pid == os.getpid()
@@ -149,7 +148,7 @@ class _Program:
             session.part(self._explain_ranks)
         session.part(lambda: witness.of_children(session.report.planned_directory()))
         session.ending.note_by_itself(ended.error is None)
-        program_exit.close(session)
+        session.ending.close()
         session.part(signals.let_go)
         _native.set_on(False)
         _native.let_go()

@@ -10,7 +10,7 @@ from ..program import batch_source, ranks, step_wrapper
 from ..report import growth, incident, one_line
 from ..rerun import ladder, rank_vote, traced
 from ..rerun.way import BadStep, climb
-from . import program_exit, settled
+from . import settled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def act(
     "written" by the step just taken; made by a "search" along a line; "earlier", by an unknown step; there at the
     "start". undone: what the step wrote has been put back. loss: the bad one that a search began with."""
     session.acting.begin(alarm, where == "written", undone)
-    session.part(program_exit.begin, session, alarm)
+    session.part(session.ending.begin_alarm, alarm)
     session.part(session.told.note_bad, sinks)
     is_traced = traced.is_possible(session.config.level, where)
     vote = (

@@ -13,7 +13,7 @@ from .. import _native
 from ..effects import fork_dry_run
 from ..errors import GivesWay, NonFiniteError, Reached
 from ..program import optimizer_members, signals
-from . import minimal, program_exit
+from . import minimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ def _second_run_ends(error):
     streams and files."""
     if session is not None and _runs_again():
         session.part(
-            program_exit.unexplained,
-            session,
+            session.ending.unexplained,
             f"{type(error).__name__}, raised by a handler of a signal, ended the second run",
         )
         signals.let_go()
@@ -85,7 +84,7 @@ def _tried(name, args):
     except GivesWay:
         why = f"{type(signals.last()).__name__}, raised by a handler of a signal of the program, ended the explanation"
         if name not in minimal.AT_STEP:
-            session.part(program_exit.unexplained, session, why)
+            session.part(session.ending.unexplained, why)
         return _decided(name, optimizer, why, raises=False)
     except BaseException as e:
         if signals.is_of_handler(e):

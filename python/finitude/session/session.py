@@ -120,7 +120,7 @@ class Session:
         kept_step.begin(config.level, is_second_process=target is not None)
         self.initial_state = initial_state.InitialState(self)
         self.deferred = deferred_verdict.Deferred(self)
-        self.ending = program_exit.Ending()
+        self.ending = program_exit.Ending(self)
         self.done = self.written = False
         if target is not None:
             target.attach(self)
@@ -245,12 +245,12 @@ class Session:
     def program_raised(self, error: BaseException | None) -> None:
         if fork_dry_run.is_under_way():
             fork_dry_run.end(fork_dry_run.ASTRAY)
-        program_exit.program_raised(self, error)
+        self.ending.program_raised(error)
 
     def second_run_lost(self) -> NonFiniteError | None:
         if fork_dry_run.is_under_way():
             fork_dry_run.end(fork_dry_run.ASTRAY)
-        return program_exit.second_run_lost(self)
+        return self.ending.second_run_lost()
 
     def begin_program(self) -> None:
         """A cell of a notebook begins: second runs are counted from zero."""
@@ -290,13 +290,13 @@ class Session:
                 self.write()
             return
         self.done = True
-        self.part(program_exit.unexplained, self, why)
+        self.part(self.ending.unexplained, why)
         self.part(self.holds.release)
-        self.part(self.ending.call_all, self)
+        self.part(self.ending.call_all)
         if self.target is not None:
             self.target.program_ended(None)
             return
-        self.part(program_exit.finish, self)
+        self.part(self.ending.finish)
         self.part(self.tape_level.end)
         self.part(lambda: self.drops.at_end(self.hand.finish()))
         self.part(unwatched.at_end, self.report, self.allowed.parts)
