@@ -9,7 +9,7 @@ from ..report import incident, one_line
 from ..report.document import INNER
 from ..rerun import ladder
 from ..rerun.way import BadStep, climb
-from . import manual_updates, refused
+from . import manual_updates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Ending:
         that it is about one. words, action: what is said of it."""
         session = self._session
         explained = session.call_again.explained(error)
-        found = explained or session.bad_windows.behind(error) or refused.found(session, error)
+        found = explained or session.bad_windows.behind(error) or session.refused.found(error)
         if found is None:
             return None
         optimizer, alarm, sinks = found
@@ -84,7 +84,7 @@ class Ending:
         if not explained and again:
             climb(ladder.AFTERWARDS, BadStep(session, optimizer, alarm, sinks, is_dropped=True))
         if unproven and not alarm["births"]:
-            refused.unproven(session, alarm, error, unproven)
+            session.refused.unproven(alarm, error, unproven)
             return None
         if optimizer is not None:
             session.damaged.applied_before(optimizer, alarm)

@@ -37,7 +37,18 @@ from ..rerun.alarm_correlation import Told
 from ..rerun.restart import Restart
 from ..rerun.rewound import Rewound
 from ..rerun.under_way import SecondRun
-from . import allowed, decision, dropped_rows, failures, functional, manual_updates, minimal, program_exit, windows
+from . import (
+    allowed,
+    decision,
+    dropped_rows,
+    failures,
+    functional,
+    manual_updates,
+    minimal,
+    program_exit,
+    refused,
+    windows,
+)
 from .console import Teller
 from .scheduler_hold import Holds
 from .step_calls import Units
@@ -120,6 +131,7 @@ class Session:
         kept_step.begin(config.level, is_second_process=target is not None)
         self.initial_state = initial_state.InitialState(self)
         self.deferred = deferred_verdict.Deferred(self)
+        self.refused = refused.RefusedValues(self)
         self.ending = program_exit.Ending(self)
         self.done = self.written = False
         if target is not None:
