@@ -36,12 +36,14 @@ PLACES = {
     "on_asked_row": "drops.asked",
     "on_backward_raised": "drops.raised",
     "on_bad_backward": "drops.begins",
+    "on_closure": "closures.wrap",
     "on_dropped": "drops.grown",
     "on_hand_end": "hand.end",
     "on_late": "deferred.told",  # of an earlier step, which nobody waited for
     "on_left_bad": "dropping.backward_ended",
     "on_scaler_skip": "scaler_skips.skipped_once",
     "on_scaler_step": "scaler_skips.on_step",
+    "on_searched": "closures.judge",
     "on_unit_raised": "call_again.raised",
     "on_written": "damaged.just_written",
 }

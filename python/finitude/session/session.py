@@ -39,6 +39,7 @@ from ..rerun.rewound import Rewound
 from ..rerun.under_way import SecondRun
 from . import (
     allowed,
+    closures,
     decision,
     dropped_rows,
     failures,
@@ -131,6 +132,7 @@ class Session:
         kept_step.begin(config.level, is_second_process=target is not None)
         self.initial_state = initial_state.InitialState(self)
         self.deferred = deferred_verdict.Deferred(self)
+        self.closures = closures.Closures(self)
         self.refused = refused.RefusedValues(self)
         self.ending = program_exit.Ending(self)
         self.done = self.written = False
@@ -206,15 +208,6 @@ class Session:
         return self.hand.begin(roots, inputs or (), to_leaves)
 
     leave_out = staticmethod(step_wrapper.leave_out)
-
-    def on_searched(self, search: Any) -> None:
-        """A step that searched along a line is over."""
-        search.judge()
-
-    def on_closure(self, optimizer, args, kwargs):
-        from . import closures
-
-        return closures.wrap(self, optimizer, args, kwargs)
 
     on_window = windows.judge
 
