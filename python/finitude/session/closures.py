@@ -166,10 +166,11 @@ class Closures:
         loss_bad = isinstance(search.first, torch.Tensor) and not _native.is_finite(search.first.detach())
         params_bad = not all(_native.is_finite(p.detach()) for p in search.results)
         if not loss_bad and not params_bad:
-            window = _native.window(optimizer) if session.target is not None else None
+            target = session.target
+            window = _native.window(optimizer) if target is not None else None
             _native.commit(optimizer, False)
-            if window is not None:
-                session.target.on_searched_well(optimizer, window, search.before)
+            if target is not None and window is not None:
+                target.on_searched_well(optimizer, window, search.before)
             return
         names = optimizer_members.names(optimizer)
         sinks = [
