@@ -36,7 +36,7 @@ class ScalerSkips:
         scaling.decides = any(m >= sinks_of.BAD for m in _native.window(optimizer)["marks"])
         try:
             if bad:
-                verdict = self._session.on_window(optimizer)
+                verdict = self._session.windows.judge(optimizer)
         finally:  # an error out of it ends the step too
             scaling.decides = False
             if verdict is True:

@@ -72,7 +72,7 @@ def second_run_ended(session: Session, optimizer: Optimizer) -> Verdict:
         return verdict
     if "advisory" in alarm["alarm"]:
         session.dropping.end(alarm["alarm"], verdict, alarm["optimizer"])
-        return None if alarm["optimizer"] is optimizer else session.on_window(optimizer)
+        return None if alarm["optimizer"] is optimizer else session.windows.judge(optimizer)
     if not session.traced.ended(alarm["alarm"], verdict):
         session.part(session.restart.run, alarm["alarm"], alarm["expected"])
     if (own := alarm["optimizer"]) is optimizer:
@@ -82,7 +82,7 @@ def second_run_ended(session: Session, optimizer: Optimizer) -> Verdict:
     )
     _native.consume_losses(own)
     conclude(session, own, alarm["alarm"], lost=True)
-    return session.on_window(optimizer)
+    return session.windows.judge(optimizer)
 
 
 def conclude(

@@ -45,6 +45,7 @@ PLACES = {
     "on_scaler_step": "scaler_skips.on_step",
     "on_searched": "closures.judge",
     "on_unit_raised": "call_again.raised",
+    "on_window": "windows.judge",
     "on_written": "damaged.just_written",
 }
 

@@ -132,6 +132,7 @@ class Session:
         kept_step.begin(config.level, is_second_process=target is not None)
         self.initial_state = initial_state.InitialState(self)
         self.deferred = deferred_verdict.Deferred(self)
+        self.windows = windows.Windows(self)
         self.closures = closures.Closures(self)
         self.refused = refused.RefusedValues(self)
         self.ending = program_exit.Ending(self)
@@ -208,8 +209,6 @@ class Session:
         return self.hand.begin(roots, inputs or (), to_leaves)
 
     leave_out = staticmethod(step_wrapper.leave_out)
-
-    on_window = windows.judge
 
     # -- what is done about it ------------------------------------------------------------------
 
