@@ -74,4 +74,4 @@ class ScalerSkips:
             "text": alarm["text"],
         }
         sinks = sinks_of.of_optimizer(optimizer) if at_hand and not window["on_device"] else []
-        session.act(optimizer, alarm, sinks, where="skipped", rerun_wanted=bool(sinks))
+        session.decision.act(optimizer, alarm, sinks, where="skipped", rerun_wanted=bool(sinks))

@@ -202,7 +202,7 @@ class Closures:
             optimizer.state.update(search.state)
         _native.count_step(optimizer)
         _native.close_window(optimizer)
-        session.act(
+        session.decision.act(
             optimizer,
             alarm,
             sinks,

@@ -132,6 +132,7 @@ class Session:
         kept_step.begin(config.level, is_second_process=target is not None)
         self.initial_state = initial_state.InitialState(self)
         self.deferred = deferred_verdict.Deferred(self)
+        self.decision = decision.Decision(self)
         self.windows = windows.Windows(self)
         self.closures = closures.Closures(self)
         self.refused = refused.RefusedValues(self)
@@ -191,7 +192,9 @@ class Session:
         kind, name, tensor = bad
         alarm = self.initial_state.alarm(optimizer, kind, name, tensor)
         _native.consume_losses(optimizer)
-        return self.initial_state.decided(optimizer, self.act(optimizer, alarm, [(kind, name, tensor)], where="start"))
+        return self.initial_state.decided(
+            optimizer, self.decision.act(optimizer, alarm, [(kind, name, tensor)], where="start")
+        )
 
     def on_stream_met(self, _: Any) -> None:
         """A generator stands in a name of the user's frames that did not before."""
@@ -211,8 +214,6 @@ class Session:
     leave_out = staticmethod(step_wrapper.leave_out)
 
     # -- what is done about it ------------------------------------------------------------------
-
-    act = decision.act
 
     def new_alarm(self, optimizer: Optimizer, kind: str, name: str, step: int | None = None) -> Alarm:
         self.scaling.look_for(optimizer)

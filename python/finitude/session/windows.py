@@ -9,7 +9,6 @@ from ..program import batch_source, nonfinite_state, optimizer_members, sinks as
 from ..program.tensor_stats import count_text
 from ..report import clipped_away, growth
 from ..rerun import rewind
-from . import decision
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class Windows:
             if passed == "left out":
                 _native.put_back(batch_source.iterates_data())
             return (
-                {"applied": None, "left out": True}[passed] if passed else decision.second_run_ended(session, optimizer)
+                {"applied": None, "left out": True}[passed] if passed else session.decision.second_run_ended(optimizer)
             )
         session.part(session.draws.note)
         window = _native.window(optimizer)
@@ -54,7 +53,7 @@ class Windows:
                 alarm["text"] = (
                     f"the buffer {found[0][1]} took in {count_text(found[0][2])}; loss and gradients are finite"
                 )
-                return session.act(optimizer, alarm, found)
+                return session.decision.act(optimizer, alarm, found)
         if verdict["kind"] == "nothing":
             if window["vanished"]:
                 session.damaged.look_for_swallowed(optimizer, window)
@@ -101,5 +100,5 @@ class Windows:
         alarm["text"] = value + (growth.beside_bad_loss(session.started_with, optimizer) if alarm["harmless"] else "")
         _native.consume_losses(optimizer)
         if not losses and not window["on_device"] and session.told.take_over(optimizer, alarm):
-            return decision.conclude(session, optimizer, alarm)
-        return session.act(optimizer, alarm, sinks)
+            return session.decision.conclude(optimizer, alarm)
+        return session.decision.act(optimizer, alarm, sinks)
