@@ -255,9 +255,9 @@ class _Process:
         session.part(signals.hold, signals.ENDED)
         try:
             if session.second_run.pending is not None:
-                session.part(session.second_run_lost)
+                session.part(session.ending.second_run_lost)
             elif error is not None:
-                session.part(session.program_raised, error)
+                session.part(session.ending.program_raised, error)
             session.ending.close()
         except BaseException as e:  # Ctrl-C once more
             session.failures.note(e)

@@ -155,10 +155,10 @@ class _Program:
 
     def _last_alarms(self, ended):
         session = self._session
-        if session.second_run.pending is not None and (lost := session.second_run_lost()) is not None:
+        if session.second_run.pending is not None and (lost := session.ending.second_run_lost()) is not None:
             ended.error, ended.code = lost, 1
         if ended.error is not None or ended.code not in (None, 0):
-            session.program_raised(ended.error or ended.exit)
+            session.ending.program_raised(ended.error or ended.exit)
         elif session.target is None:
             self._look_a_last_time(ended)
 

@@ -4,6 +4,7 @@ one that was still being explained."""
 from __future__ import annotations
 
 from .. import _native
+from ..effects import fork_dry_run
 from ..errors import NonFiniteError
 from ..report import incident, one_line
 from ..report.document import INNER
@@ -47,6 +48,7 @@ class Ending:
 
     def program_raised(self, error: BaseException | None) -> None:
         """The script ended by an exception: a bad loss that it found itself is an alarm with its own exit code kept."""
+        _end_rehearsal()
         session = self._session
         if session.target is not None:
             session.target.program_ended(error)
@@ -97,6 +99,7 @@ class Ending:
     def second_run_lost(self) -> NonFiniteError | None:
         """The program ended inside a second run: the next way explains the alarm, which is what ends the program. None:
         it was of a step that the script itself had left out, and ends nothing."""
+        _end_rehearsal()
         session = self._session
         pending = session.rewound.abandon()
         alarm = pending["alarm"]
@@ -150,3 +153,9 @@ class Ending:
             alarm.pop(inner, None)
         self._session.report.add_alarm(alarm)
         self._session.teller.tell(alarm)
+
+
+def _end_rehearsal():
+    """A copy of the process that only tries a second run has come to an end of the program: it ends here."""
+    if fork_dry_run.is_under_way():
+        fork_dry_run.end(fork_dry_run.ASTRAY)

@@ -18,7 +18,6 @@ from ..alarms import (
 from ..base.say import say
 from ..capsules import capsule
 from ..effects import fork_dry_run, notebook_cells
-from ..errors import NonFiniteError
 from ..program import (
     batch_source,
     grad_scaler,
@@ -96,8 +95,8 @@ class Session:
         self.second_run = SecondRun()
         self.call_again, self.rewound, self.restart = call_again.CallAgain(self), Rewound(self), Restart(self)
         self.ballot = rank_vote.Ballot(self)
-        self.traced = traced.Traced(self.not_watched)
-        self.tape_level = tape.TapeLevel(config, target is not None, self.not_watched)
+        self.traced = traced.Traced(self.report.add_not_watched)
+        self.tape_level = tape.TapeLevel(config, target is not None, self.report.add_not_watched)
         self.allowed, self.saved = allowed.Allowed(), {}
         self.started_with: StartMagnitudes = {}
         self.generators = []  # the program's own, part of every snapshot
@@ -247,20 +246,6 @@ class Session:
 
     # -- the end --------------------------------------------------------------------------------
 
-    def program_raised(self, error: BaseException | None) -> None:
-        if fork_dry_run.is_under_way():
-            fork_dry_run.end(fork_dry_run.ASTRAY)
-        self.ending.program_raised(error)
-
-    def second_run_lost(self) -> NonFiniteError | None:
-        if fork_dry_run.is_under_way():
-            fork_dry_run.end(fork_dry_run.ASTRAY)
-        return self.ending.second_run_lost()
-
-    def begin_program(self) -> None:
-        """A cell of a notebook begins: second runs are counted from zero."""
-        self.second_runs = _native.SecondRuns(self.config.on_alarm)
-
     def attach_notebook(self) -> None:
         """In a notebook, reports are shown below the running cell, and each cell is a program of its own."""
         if notebook_cells.shell() is None:
@@ -268,7 +253,7 @@ class Session:
         self.teller.show = notebook_cells.show
 
         def new_cell(*_):
-            self.begin_program()
+            self.second_runs = _native.SecondRuns(self.config.on_alarm)  # counted from zero
             self.first_step.may_come()
 
         self.ending.call_before(notebook_cells.before_each(new_cell))
@@ -276,9 +261,6 @@ class Session:
     def save(self, name: str, statistic: Any) -> None:
         """What the program wants to see in the report of an alarm in this step."""
         self.saved[name] = statistic
-
-    def not_watched(self, what: str) -> None:
-        self.report.add_not_watched(what)
 
     def failed(self, why: str) -> None:
         self.report.failure, self.report.unexplained = why, None
