@@ -74,7 +74,7 @@ class Watch:
         watch that was on before."""
         if not self._owner or native_callbacks.session is not self._session:
             return
-        self._session.end()
+        self._session.ending.end()
         install.uninstall()
         native_callbacks.session = None
 

@@ -233,7 +233,7 @@ class _Process:
         """SIGTERM is left alone: a rank that waits for the others inside torch could not answer it, and the one who
         sent it would wait. What such a rank has to tell is written with each alarm; its steps are in its ring."""
         if self._session.target is None:
-            watched.on_exit_without_unwinding(self._session.end)
+            watched.on_exit_without_unwinding(self._session.ending.end)
         if _made_by_multiprocessing():
             from multiprocessing import util
 
@@ -244,7 +244,7 @@ class _Process:
 
     def _end(self) -> None:
         session = self._session
-        if session.done or session.pid != os.getpid():
+        if session.ending.done or session.pid != os.getpid():
             return
         error = sys.exc_info()[1] or getattr(sys, "last_value", None) or _leaving
         if isinstance(error, SystemExit) and error.__context__ is not None:

@@ -56,7 +56,7 @@ def main(settings: Config, is_module: bool, target: str, arguments: Sequence[str
         if code is not None:
             if session is not None:
                 session.failed(f"{target} cannot be run")
-                session.end()
+                session.ending.end()
             sys.exit(code)
     if is_module:
         sys.path.insert(0, os.getcwd())
@@ -106,7 +106,7 @@ def _watch(settings, is_module, target, command):
         _native.trace_start()
     _Program(session).on_sigterm()
     if target_step is None:
-        watched.on_exit_without_unwinding(session.end)
+        watched.on_exit_without_unwinding(session.ending.end)
     return session
 
 
@@ -122,7 +122,7 @@ class _Program:
 
         def handler(signum, frame):
             self._session.ending.hurry()
-            self._session.end("SIGTERM ended the program")
+            self._session.ending.end("SIGTERM ended the program")
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -192,7 +192,7 @@ class _Program:
 
         session = self._session
         try:
-            session.end()
+            session.ending.end()
         except Exception as e:
             session.failures.note(e)
             minimal.write_report(session)

@@ -3,14 +3,17 @@ one that was still being explained."""
 
 from __future__ import annotations
 
+import contextlib
+
 from .. import _native
+from ..base.say import say
 from ..effects import fork_dry_run
 from ..errors import NonFiniteError
-from ..report import incident, one_line
+from ..report import incident, kept_step, one_line, unwatched
 from ..report.document import INNER
 from ..rerun import ladder
 from ..rerun.way import BadStep, climb
-from . import manual_updates
+from . import manual_updates, minimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ class Ending:
         self.has_begun = False  # nothing is stopped any more by what is reported from here on
         self.is_hurried = False  # somebody ended the program, and waits for that
         self.has_time = False  # it came to its end by itself: nobody waits for the process to be gone
+        self.done = self.written = False  # the end has begun; the reports are written
         self._calls: list[Callable[[], object]] = []
 
     def begin(self) -> None:
@@ -42,7 +46,7 @@ class Ending:
         """Before the reports are written, once."""
         self._calls.append(call)
 
-    def call_all(self) -> None:
+    def _call_all(self) -> None:
         for call in self._calls:
             self._session.part(call)
 
@@ -136,14 +140,54 @@ class Ending:
         self._tell(alarm)
         return True
 
+    def forked(self) -> None:
+        """In a process that the program forked nothing is written."""
+        self.done = self.written = True
+
+    def end(self, why: str = "the program ended") -> None:
+        """Writes the reports and the closing line. Once."""
+        _end_rehearsal()
+        session = self._session
+        if self.done:
+            if not self.written:  # ended by a signal while it was at it
+                self.write()
+            return
+        self.done = True
+        session.part(self.unexplained, why)
+        session.part(session.holds.release)
+        session.part(self._call_all)
+        if session.target is not None:
+            session.target.program_ended(None)
+            return
+        session.part(self._finish)
+        session.part(session.tape_level.end)
+        session.part(lambda: session.drops.at_end(session.hand.finish()))
+        session.part(unwatched.at_end, session.report, session.allowed.parts)
+        if session.config.level == "trace" and session.report.trace_ops is None:
+            session.report.trace_ops = session.part(kept_step.ops, session.report)
+        self.write()
+
+    def write(self) -> None:
+        session = self._session
+        self.written = True
+        session.part(session.capsules.finish, self.is_hurried)
+        if session.member and not session.part(session.report.worth_writing, otherwise=True):
+            return
+        written = session.part(session.report.write)
+        if written is None:
+            written = minimal.write_report(session)
+        if not session.member:
+            with contextlib.suppress(KeyboardInterrupt):  # the program has ended: its exit code stands
+                say(session.part(session.report.closing_line, written, otherwise=minimal.CLOSING) + "\n")
+
     def close(self) -> None:
         """The reports are written, whatever fails."""
         session = self._session
-        session.part(session.end)
-        if not session.written and session.target is None:
-            session.part(session.write)
+        session.part(self.end)
+        if not self.written and session.target is None:
+            session.part(self.write)
 
-    def finish(self) -> None:
+    def _finish(self) -> None:
         """The program has ended, and nothing is being explained any more."""
         self._session.deferred.finish()
         self._session.told.rest.explain()

@@ -3,7 +3,6 @@ what is done about it."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from .. import _native
@@ -15,9 +14,8 @@ from ..alarms import (
     script_handled,
     unwritten_memory as by_memory,
 )
-from ..base.say import say
 from ..capsules import capsule
-from ..effects import fork_dry_run, notebook_cells
+from ..effects import notebook_cells
 from ..program import (
     batch_source,
     grad_scaler,
@@ -29,7 +27,7 @@ from ..program import (
     step_start_state,
     step_wrapper,
 )
-from ..report import incident, kept_step, unwatched
+from ..report import incident, kept_step
 from ..report.document import Report
 from ..rerun import budgets, call_again, first_step, rank_vote, tape, traced
 from ..rerun.alarm_correlation import Told
@@ -136,7 +134,6 @@ class Session:
         self.closures = closures.Closures(self)
         self.refused = refused.RefusedValues(self)
         self.ending = program_exit.Ending(self)
-        self.done = self.written = False
         if target is not None:
             target.attach(self)
 
@@ -244,7 +241,7 @@ class Session:
         self.holds.leave_out(held, step, self.scaling.scaler)
         return True
 
-    # -- the end --------------------------------------------------------------------------------
+    # -- what the program and its host ask for ---------------------------------------------------
 
     def attach_notebook(self) -> None:
         """In a notebook, reports are shown below the running cell, and each cell is a program of its own."""
@@ -264,41 +261,3 @@ class Session:
 
     def failed(self, why: str) -> None:
         self.report.failure, self.report.unexplained = why, None
-
-    def forked(self) -> None:
-        self.done = self.written = True
-
-    def end(self, why: str = "the program ended") -> None:
-        """Writes the reports and the closing line. Once."""
-        if fork_dry_run.is_under_way():
-            fork_dry_run.end(fork_dry_run.ASTRAY)
-        if self.done:
-            if not self.written:  # ended by a signal while it was at it
-                self.write()
-            return
-        self.done = True
-        self.part(self.ending.unexplained, why)
-        self.part(self.holds.release)
-        self.part(self.ending.call_all)
-        if self.target is not None:
-            self.target.program_ended(None)
-            return
-        self.part(self.ending.finish)
-        self.part(self.tape_level.end)
-        self.part(lambda: self.drops.at_end(self.hand.finish()))
-        self.part(unwatched.at_end, self.report, self.allowed.parts)
-        if self.config.level == "trace" and self.report.trace_ops is None:
-            self.report.trace_ops = self.part(kept_step.ops, self.report)
-        self.write()
-
-    def write(self) -> None:
-        self.written = True
-        self.part(self.capsules.finish, self.ending.is_hurried)
-        if self.member and not self.part(self.report.worth_writing, otherwise=True):
-            return
-        written = self.part(self.report.write)
-        if written is None:
-            written = minimal.write_report(self)
-        if not self.member:
-            with contextlib.suppress(KeyboardInterrupt):  # the program has ended: its exit code stands
-                say(self.part(self.report.closing_line, written, otherwise=minimal.CLOSING) + "\n")
