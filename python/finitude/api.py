@@ -74,7 +74,7 @@ class Watch:
         watch that was on before."""
         if not self._owner or native_callbacks.session is not self._session:
             return
-        self._session.end()
+        self._session.ending.end()
         install.uninstall()
         native_callbacks.session = None
 
@@ -85,7 +85,7 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if error is not None and native_callbacks.session is self._session and self._owner:
-            self._session.program_raised(error)
+            self._session.ending.program_raised(error)
         self.close()
 
 

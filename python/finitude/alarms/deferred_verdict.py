@@ -52,7 +52,7 @@ class Deferred:
         if not _native.has_device_library() and any(
             p.device.type == "cuda" for p in optimizer_members.parameters(optimizer)
         ):
-            session.not_watched(self._unwatched or "gradients on the GPU")
+            session.report.add_not_watched(self._unwatched or "gradients on the GPU")
 
     def told(self, optimizer: Optimizer | None, late: dict[str, Any]) -> Verdict:
         """One step of before; `optimizer` is None where it is gone. May raise NonFiniteError: out of the call that has
@@ -128,8 +128,8 @@ class Deferred:
         session = self._session
         session.ending.begin()
         if left := _native.finish_late(LIMIT_S):
-            session.not_watched(
+            session.report.add_not_watched(
                 f"the verdicts of the last {left} steps on the GPU, which did not come within {LIMIT_S} s"
             )
         if trouble := _native.device_trouble():
-            session.not_watched(trouble)
+            session.report.add_not_watched(trouble)

@@ -83,7 +83,7 @@ class Damaged:
         else:
             alarm["weights"] = "damaged"
             self.mark(window["ordinal"])
-        session.act(optimizer, alarm, found, where="written", undone=undone)
+        session.decision.act(optimizer, alarm, found, where="written", undone=undone)
         return None
 
     def applied_before(self, optimizer: Optimizer, alarm: Alarm) -> None:
@@ -197,7 +197,7 @@ class Damaged:
         alarm["cause"] = incident.cause("unknown", f"what wrote {name} was not seen", "possible")
         self.mark(window["ordinal"])
         _native.consume_losses(optimizer)
-        return self._session.act(optimizer, alarm, found, where="earlier")
+        return self._session.decision.act(optimizer, alarm, found, where="earlier")
 
 
 def tell_writer(alarm: Alarm, found_at: int, found_in: str) -> None:

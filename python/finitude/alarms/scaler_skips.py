@@ -36,7 +36,7 @@ class ScalerSkips:
         scaling.decides = any(m >= sinks_of.BAD for m in _native.window(optimizer)["marks"])
         try:
             if bad:
-                verdict = self._session.on_window(optimizer)
+                verdict = self._session.windows.judge(optimizer)
         finally:  # an error out of it ends the step too
             scaling.decides = False
             if verdict is True:
@@ -74,4 +74,4 @@ class ScalerSkips:
             "text": alarm["text"],
         }
         sinks = sinks_of.of_optimizer(optimizer) if at_hand and not window["on_device"] else []
-        session.act(optimizer, alarm, sinks, where="skipped", rerun_wanted=bool(sinks))
+        session.decision.act(optimizer, alarm, sinks, where="skipped", rerun_wanted=bool(sinks))

@@ -233,7 +233,7 @@ class _Process:
         """SIGTERM is left alone: a rank that waits for the others inside torch could not answer it, and the one who
         sent it would wait. What such a rank has to tell is written with each alarm; its steps are in its ring."""
         if self._session.target is None:
-            watched.on_exit_without_unwinding(self._session.end)
+            watched.on_exit_without_unwinding(self._session.ending.end)
         if _made_by_multiprocessing():
             from multiprocessing import util
 
@@ -244,22 +244,21 @@ class _Process:
 
     def _end(self) -> None:
         session = self._session
-        if session.done or session.pid != os.getpid():
+        if session.ending.done or session.pid != os.getpid():
             return
         error = sys.exc_info()[1] or getattr(sys, "last_value", None) or _leaving
         if isinstance(error, SystemExit) and error.__context__ is not None:
             error = error.__context__  # torch.multiprocessing.spawn makes an exit of any exception
         from .. import _native
         from ..program import signals
-        from ..session import program_exit
 
         session.part(signals.hold, signals.ENDED)
         try:
             if session.second_run.pending is not None:
-                session.part(session.second_run_lost)
+                session.part(session.ending.second_run_lost)
             elif error is not None:
-                session.part(session.program_raised, error)
-            program_exit.close(session)
+                session.part(session.ending.program_raised, error)
+            session.ending.close()
         except BaseException as e:  # Ctrl-C once more
             session.failures.note(e)
         session.part(signals.let_go)

@@ -56,7 +56,7 @@ def main(settings: Config, is_module: bool, target: str, arguments: Sequence[str
         if code is not None:
             if session is not None:
                 session.failed(f"{target} cannot be run")
-                session.end()
+                session.ending.end()
             sys.exit(code)
     if is_module:
         sys.path.insert(0, os.getcwd())
@@ -106,7 +106,7 @@ def _watch(settings, is_module, target, command):
         _native.trace_start()
     _Program(session).on_sigterm()
     if target_step is None:
-        watched.on_exit_without_unwinding(session.end)
+        watched.on_exit_without_unwinding(session.ending.end)
     return session
 
 
@@ -122,7 +122,7 @@ class _Program:
 
         def handler(signum, frame):
             self._session.ending.hurry()
-            self._session.end("SIGTERM ended the program")
+            self._session.ending.end("SIGTERM ended the program")
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -137,7 +137,6 @@ class _Program:
     def end(self, ended: script.Ended) -> None:
         from .. import _native
         from ..program import signals
-        from ..session import program_exit
 
         session = self._session
         owner = session.pid == os.getpid()
@@ -149,17 +148,17 @@ class _Program:
             session.part(self._explain_ranks)
         session.part(lambda: witness.of_children(session.report.planned_directory()))
         session.ending.note_by_itself(ended.error is None)
-        program_exit.close(session)
+        session.ending.close()
         session.part(signals.let_go)
         _native.set_on(False)
         _native.let_go()
 
     def _last_alarms(self, ended):
         session = self._session
-        if session.second_run.pending is not None and (lost := session.second_run_lost()) is not None:
+        if session.second_run.pending is not None and (lost := session.ending.second_run_lost()) is not None:
             ended.error, ended.code = lost, 1
         if ended.error is not None or ended.code not in (None, 0):
-            session.program_raised(ended.error or ended.exit)
+            session.ending.program_raised(ended.error or ended.exit)
         elif session.target is None:
             self._look_a_last_time(ended)
 
@@ -193,7 +192,7 @@ class _Program:
 
         session = self._session
         try:
-            session.end()
+            session.ending.end()
         except Exception as e:
             session.failures.note(e)
             minimal.write_report(session)

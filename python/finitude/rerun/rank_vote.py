@@ -105,7 +105,7 @@ class Ballot:
                 alarm.pop(inner, None)
             session.report.add_alarm(alarm)
             session.teller.tell(alarm)
-        session.end()
+        session.ending.end()
         self.has_told(vote)
         os._exit(1)
 

@@ -135,7 +135,7 @@ class Restart:
         incident.apply(alarm, found["findings"])
         alarm["step"], alarm["capsule"] = found["step"], session.capsules.arrived(alarm, found["capsule"] and folder)
         if found["no_capsule"]:
-            session.not_watched(found["no_capsule"])
+            session.report.add_not_watched(found["no_capsule"])
         elif recorded and where == "earlier":
             self._record(alarm, order, found, files)
         alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = found["rerun"], "restart", found["verified"]
@@ -199,9 +199,9 @@ class Restart:
         session = self._session
         what = f"a capsule of step {found['step']}: "
         if found["found_in"] is None:
-            session.not_watched(f"{what}the bad value came up after the last step")
+            session.report.add_not_watched(f"{what}the bad value came up after the last step")
         elif found["seconds"] > LONGEST_SEARCH:
-            session.not_watched(
+            session.report.add_not_watched(
                 f"{what}the program would have to run up to it once more, which takes {found['seconds'] / 60:.0f} min"
             )
         else:
@@ -220,13 +220,15 @@ class Restart:
             ]
             if recorded is None or births[0] != births[1]:
                 shutil.rmtree(folder or "", ignore_errors=True)
-                session.not_watched(what + (why or "the program did something else as it ran up to it once more"))
+                session.report.add_not_watched(
+                    what + (why or "the program did something else as it ran up to it once more")
+                )
                 return
             incident.apply(alarm, recorded["findings"])
             alarm["capsule"] = session.capsules.arrived(alarm, recorded["capsule"] and folder)
             found["text"] += ", and again as it was recorded" + (f"; {more_files}" if more_files and not files else "")
             if recorded["no_capsule"]:
-                session.not_watched(recorded["no_capsule"])
+                session.report.add_not_watched(recorded["no_capsule"])
 
     def _leave_order(self, alarm, order):
         """For whoever started all ranks: they can only be run again together, which needs this run to be over. True if

@@ -22,22 +22,6 @@ _evaluates_first = weakref.WeakKeyDictionary()  # optimizer -> its step evaluate
 _after_hooks = weakref.WeakKeyDictionary()
 
 
-def wrap(
-    session: Session, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(args, kwargs) with the closure replaced. One `step` is one step however often the closure is evaluated."""
-    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-    if not step_wrapper.is_torchs(type(optimizer)):
-        stand_in: Any = _Unknown(session, optimizer, closure)
-    elif isinstance(optimizer, torch.optim.LBFGS):  # the one class of torch.optim that evaluates it several times
-        stand_in = _Searching(session, optimizer, closure)
-    else:
-        stand_in = _Once(session, optimizer, closure)
-    if "closure" in kwargs:
-        return args, {**kwargs, "closure": stand_in}
-    return (args[0], stand_in, *args[2:]), kwargs
-
-
 def _copy(value):
     """Of one value of LBFGS's state. The tensors in its lists are never written again, the others are."""
     if isinstance(value, torch.Tensor):
@@ -65,11 +49,11 @@ def _is_vetoed(optimizer):
 class _Once:
     """Evaluated once, before the update: the gate shuts behind it."""
 
-    def __init__(self, session, optimizer, closure):
-        self.session, self.optimizer, self.closure = session, optimizer, closure
+    def __init__(self, units, optimizer, closure):
+        self.units, self.optimizer, self.closure = units, optimizer, closure
 
     def __call__(self):
-        result = self.session.units.call(self.closure)
+        result = self.units.call(self.closure)
         if _is_vetoed(self.optimizer):
             _native.take_rest(self.optimizer)
         else:
@@ -94,11 +78,11 @@ class _Unknown:
     wrote before it evaluated the closure; a class that wrote nothing by then needs no copy from then on.
     """
 
-    def __init__(self, session, optimizer, closure):
-        self.session, self.optimizer, self.closure, self.times = session, optimizer, closure, 0
+    def __init__(self, units, undoes, optimizer, closure):
+        self.units, self.optimizer, self.closure, self.times = units, optimizer, closure, 0
         known = _evaluates_first.get(optimizer)
         self.learns = known is None
-        self.copied = (not known or session.config.undo_mb > 0) and _native.copy_before_step(optimizer)
+        self.copied = (not known or undoes) and _native.copy_before_step(optimizer)
 
     def __call__(self):
         self.times += 1
@@ -107,12 +91,12 @@ class _Unknown:
             _evaluates_first[optimizer] = False
             _native.enter_closure()
             try:
-                return self.session.units.apart(self.closure)
+                return self.units.apart(self.closure)
             finally:
                 _native.leave_closure()
         if self.learns:
             _evaluates_first[optimizer] = self.copied and not _native.wrote_since_copy(optimizer)
-        loss = self.session.units.call(self.closure)
+        loss = self.units.call(self.closure)
         try:
             vetoed = _is_vetoed(optimizer)
         except NonFiniteError:
@@ -128,8 +112,8 @@ class _Searching:
     """Line searches try points that may overflow; what counts is the loss returned, the gradients and parameters at the
     end."""
 
-    def __init__(self, session, optimizer, closure):
-        self.session, self.optimizer, self.closure = session, optimizer, closure
+    def __init__(self, units, optimizer, closure):
+        self.units, self.optimizer, self.closure = units, optimizer, closure
         self.params = optimizer_members.parameters(optimizer)
         self.results = [p for p in self.params if nonfinite_state.is_result(optimizer, p)]
         self.before = [p.detach().clone() for p in self.params]
@@ -144,8 +128,7 @@ class _Searching:
         _native.enter_closure()
         try:
             # Points further along the line are other parameters: only the first evaluation can be called again.
-            units = self.session.units
-            result = units.call(self.closure) if self.first is None else units.apart(self.closure)
+            result = self.units.call(self.closure) if self.first is None else self.units.apart(self.closure)
         finally:
             _native.leave_closure()
         if self.first is None:
@@ -155,32 +138,55 @@ class _Searching:
     def _after(self, optimizer, args, kwargs):
         native_callbacks.on_searched(self)
 
-    def judge(self) -> None:
-        optimizer = self.optimizer
-        loss_bad = isinstance(self.first, torch.Tensor) and not _native.is_finite(self.first.detach())
-        params_bad = not all(_native.is_finite(p.detach()) for p in self.results)
+
+class Closures:
+    """Puts what judges a step in the place of the closure that it is given."""
+
+    def __init__(self, session: Session):
+        self._session = session
+
+    def wrap(
+        self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """(args, kwargs) with the closure replaced. One `step` is one step however often the closure is evaluated."""
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if not step_wrapper.is_torchs(type(optimizer)):
+            stand_in: Any = _Unknown(self._session.units, self._session.config.undo_mb > 0, optimizer, closure)
+        elif isinstance(optimizer, torch.optim.LBFGS):  # the one class of torch.optim that evaluates it several times
+            stand_in = _Searching(self._session.units, optimizer, closure)
+        else:
+            stand_in = _Once(self._session.units, optimizer, closure)
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": stand_in}
+        return (args[0], stand_in, *args[2:]), kwargs
+
+    def judge(self, search: _Searching) -> None:
+        """A step that searched along a line is over."""
+        session, optimizer = self._session, search.optimizer
+        loss_bad = isinstance(search.first, torch.Tensor) and not _native.is_finite(search.first.detach())
+        params_bad = not all(_native.is_finite(p.detach()) for p in search.results)
         if not loss_bad and not params_bad:
-            window = _native.window(optimizer) if self.session.target is not None else None
+            target = session.target
+            window = _native.window(optimizer) if target is not None else None
             _native.commit(optimizer, False)
-            if window is not None:
-                self.session.target.on_searched_well(optimizer, window, self.before)
+            if target is not None and window is not None:
+                target.on_searched_well(optimizer, window, search.before)
             return
         names = optimizer_members.names(optimizer)
         sinks = [
             ("gradient", n, p.grad)
-            for n, p in zip(names, self.params)
+            for n, p in zip(names, search.params)
             if p.grad is not None and not _native.is_finite(p.grad)
         ]
         if loss_bad:
-            sinks.insert(0, ("loss", "loss", self.first.detach()))
+            sinks.insert(0, ("loss", "loss", search.first.detach()))
         sinks += [
             ("parameter", n, p.detach().clone())
-            for n, p in zip(names, self.params)
-            if not _native.is_finite(p.detach()) and any(p is r for r in self.results)
+            for n, p in zip(names, search.params)
+            if not _native.is_finite(p.detach()) and any(p is r for r in search.results)
         ]
-        session = self.session
         if session.target is not None:
-            session.target.on_searched(optimizer, sinks, self.before)
+            session.target.on_searched(optimizer, sinks, search.before)
         kind, name = ("loss", "loss") if loss_bad else next((k, n) for k, n, _ in sinks if k == "parameter")
         alarm = session.new_alarm(optimizer, kind, name)
         alarm["text"] = (
@@ -190,17 +196,17 @@ class _Searching:
         )
         if session.config.on_alarm != "warn":
             with torch.no_grad():
-                for p, old in zip(self.params, self.before):
+                for p, old in zip(search.params, search.before):
                     p.copy_(old)
             optimizer.state.clear()
-            optimizer.state.update(self.state)
+            optimizer.state.update(search.state)
         _native.count_step(optimizer)
         _native.close_window(optimizer)
-        session.act(
+        session.decision.act(
             optimizer,
             alarm,
             sinks,
             where="search",
             undone=session.config.on_alarm != "warn",
-            loss=self.first if loss_bad else None,
+            loss=search.first if loss_bad else None,
         )

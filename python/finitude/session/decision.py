@@ -10,7 +10,7 @@ from ..program import batch_source, ranks, step_wrapper
 from ..report import growth, incident, one_line
 from ..rerun import ladder, rank_vote, traced
 from ..rerun.way import BadStep, climb
-from . import program_exit, settled
+from . import settled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,148 +19,157 @@ if TYPE_CHECKING:
     from ..base.types import Alarm, Optimizer, Session, Sink, Tensor, Verdict
 
 
-def act(
-    session: Session,
-    optimizer: Optimizer,
-    alarm: Alarm,
-    sinks: Sequence[Sink],
-    where: str = "window",
-    undone: bool = False,
-    rerun_wanted: bool = True,
-    loss: Tensor | None = None,
-) -> Verdict:
-    """Explains the alarm and carries out the policy. True: veto. "again": the window runs a second time. None:
-    apply.
+class Decision:
+    """Carries the policy out at each alarm."""
 
-    where the bad value is: "window", open at `step`; "skipped", the same of one that a GradScaler has skipped;
-    "written" by the step just taken; made by a "search" along a line; "earlier", by an unknown step; there at the
-    "start". undone: what the step wrote has been put back. loss: the bad one that a search began with."""
-    session.acting.begin(alarm, where == "written", undone)
-    session.part(program_exit.begin, session, alarm)
-    session.part(session.told.note_bad, sinks)
-    is_traced = traced.is_possible(session.config.level, where)
-    vote = (
-        session.part(session.ballot.vote_on, optimizer, alarm)
-        if rerun_wanted and where == "window" and session.config.level == "gate"
-        else None
-    )
-    kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
-    if rerun_wanted and session.part(session.told.runs_again, alarm, kind, where, is_traced, vote):
-        found_at = alarm["step"]
-        step = BadStep(session, optimizer, alarm, sinks, where, undone, loss, vote)
-        outcome = session.part(climb, ladder.ALL, step, session.part)
-        if outcome is not None and outcome.runs_again:
-            return "again"  # second_run_ended continues from here
-        if where == "start":
-            incident.as_loaded_state(alarm)
-            session.unwritten.asked(alarm)
-        elif where == "earlier":
-            nonfinite_weights.tell_writer(alarm, found_at, outcome.found_in if outcome is not None else "")
-    elif vote:
-        vote.cast("it runs no more steps again")
-    return conclude(session, optimizer, alarm, where in ("written", "search"), undone)
+    def __init__(self, session: Session):
+        self._session = session
 
+    def act(
+        self,
+        optimizer: Optimizer,
+        alarm: Alarm,
+        sinks: Sequence[Sink],
+        where: str = "window",
+        undone: bool = False,
+        rerun_wanted: bool = True,
+        loss: Tensor | None = None,
+    ) -> Verdict:
+        """Explains the alarm and carries out the policy. True: veto. "again": the window runs a second time. None:
+        apply.
 
-def second_run_ended(session: Session, optimizer: Optimizer) -> Verdict:
-    """A rewind has come to a step. What it shows goes into its alarm; the next way, or the policy, has its turn."""
-    alarm = session.second_run.take()
-    session.second_run.join(alarm["vote"])
-    session.acting.begin(alarm["alarm"])
-    verdict = session.part(session.rewound.end, optimizer, alarm)
-    _native.consume_losses(optimizer)
-    if verdict == "again":
-        return verdict
-    if "advisory" in alarm["alarm"]:
-        session.dropping.end(alarm["alarm"], verdict, alarm["optimizer"])
-        return None if alarm["optimizer"] is optimizer else session.on_window(optimizer)
-    if not session.traced.ended(alarm["alarm"], verdict):
-        session.part(session.restart.run, alarm["alarm"], alarm["expected"])
-    if (own := alarm["optimizer"]) is optimizer:
-        return conclude(session, own, alarm["alarm"])
-    alarm["alarm"]["rerun_text"] += (
-        f"; the program continues at a step of {type(optimizer).__name__} that the first run did not take"
-    )
-    _native.consume_losses(own)
-    conclude(session, own, alarm["alarm"], lost=True)
-    return session.on_window(optimizer)
+        where the bad value is: "window", open at `step`; "skipped", the same of one that a GradScaler has skipped;
+        "written" by the step just taken; made by a "search" along a line; "earlier", by an unknown step; there at the
+        "start". undone: what the step wrote has been put back. loss: the bad one that a search began with."""
+        session = self._session
+        session.acting.begin(alarm, where == "written", undone)
+        session.part(session.ending.begin_alarm, alarm)
+        session.part(session.told.note_bad, sinks)
+        is_traced = traced.is_possible(session.config.level, where)
+        vote = (
+            session.part(session.ballot.vote_on, optimizer, alarm)
+            if rerun_wanted and where == "window" and session.config.level == "gate"
+            else None
+        )
+        kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
+        if rerun_wanted and session.part(session.told.runs_again, alarm, kind, where, is_traced, vote):
+            found_at = alarm["step"]
+            step = BadStep(session, optimizer, alarm, sinks, where, undone, loss, vote)
+            outcome = session.part(climb, ladder.ALL, step, session.part)
+            if outcome is not None and outcome.runs_again:
+                return "again"  # second_run_ended continues from here
+            if where == "start":
+                incident.as_loaded_state(alarm)
+                session.unwritten.asked(alarm)
+            elif where == "earlier":
+                nonfinite_weights.tell_writer(alarm, found_at, outcome.found_in if outcome is not None else "")
+        elif vote:
+            vote.cast("it runs no more steps again")
+        return self.conclude(optimizer, alarm, where in ("written", "search"), undone)
 
+    def second_run_ended(self, optimizer: Optimizer) -> Verdict:
+        """A rewind has come to a step. What it shows goes into its alarm; the next way, or the policy, has its turn."""
+        session = self._session
+        alarm = session.second_run.take()
+        session.second_run.join(alarm["vote"])
+        session.acting.begin(alarm["alarm"])
+        verdict = session.part(session.rewound.end, optimizer, alarm)
+        _native.consume_losses(optimizer)
+        if verdict == "again":
+            return verdict
+        if "advisory" in alarm["alarm"]:
+            session.dropping.end(alarm["alarm"], verdict, alarm["optimizer"])
+            return None if alarm["optimizer"] is optimizer else session.windows.judge(optimizer)
+        if not session.traced.ended(alarm["alarm"], verdict):
+            session.part(session.restart.run, alarm["alarm"], alarm["expected"])
+        if (own := alarm["optimizer"]) is optimizer:
+            return self.conclude(own, alarm["alarm"])
+        alarm["alarm"]["rerun_text"] += (
+            f"; the program continues at a step of {type(optimizer).__name__} that the first run did not take"
+        )
+        _native.consume_losses(own)
+        self.conclude(own, alarm["alarm"], lost=True)
+        return session.windows.judge(optimizer)
 
-def conclude(
-    session: Session,
-    optimizer: Optimizer,
-    alarm: Alarm,
-    written: bool = False,
-    undone: bool = False,
-    lost: bool = False,
-) -> Verdict:
-    """Nothing more is found out about the alarm: it is reported, and the policy carried out. written: by a step that
-    was taken; undone: what it wrote has been put back; lost: the program is not at that step any more."""
-    ordinal = alarm.get("optimizer_ordinal", 0)
-    session.acting.begin(alarm, written, undone)
-    session.part(session.damaged.applied_before, optimizer, alarm)
-    session.part(session.unwritten.tell, optimizer, alarm)
-    session.part(growth.tell_weights, session.started_with, optimizer, alarm)
-    if session.saved:
-        alarm["saved"] = dict(session.saved)
-    recorded = session.second_run.take_recorded() and session.capsules.wanted()
-    if session.part(session.allowed.covers, alarm):
-        _native.tape_clear()
-        session.report.unexplained = None
-        session.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
-        return None
-    if recorded:
-        alarm["capsule"] = session.part(session.capsules.write, alarm, beside=True)
-    alarm.pop("optimizer_ordinal", None)
-    session.part(session.told.point_back, ordinal, alarm)
-    session.part(session.told.tell, optimizer, alarm)
-    session.report.add_alarm(alarm)
-    call = alarm["step"] + session.scaling.skipped[ordinal]  # steps that a GradScaler skipped are in the row too
-    action = session.policy.on_alarm(ordinal, call, alarm["harmless"])
-    session.acting.note_action(action)
-    if action == "rollback" and alarm["weights"] == "damaged":
-        action = "stop"
-        alarm["text"] += "; there is no copy to roll back to (--undo-mb)"
-    elif action == "rollback":
-        action = "skip"
-    if lost and action == "warn":
-        action = "skip"  # nothing is left that could be applied
-    if session.second_run.vote is not None and session.second_run.vote.parted:
-        action = "stop"
-    elif not written or undone:
-        action = ranks.may_do_alone(action, alarm, lambda: session.ballot.all_see(optimizer, ordinal, alarm, undone))
-    skipped = (
-        "the step was undone" if undone else "reported, the step is applied" if written else "the step was skipped"
-    )
-    stopped = "the step was undone, stopped" if undone else alarm.get("action", "stopped")
-    alarm["action"] = {"warn": "reported, the step is applied", "skip": skipped}.get(action, stopped)
-    session.part(
-        settled.tell,
-        session,
-        optimizer,
-        alarm,
-        ordinal,
-        action,
-        action != "warn" and (undone or not written),
-        max(session.told.repeats.row(ordinal), session.policy.in_a_row(ordinal)),
-    )
-    session.part(session.teller.tell, alarm, brief=alarm is session.told.follower)
-    for inner in step_wrapper.inside(optimizer) if action != "warn" and not written else ():
-        _native.close_window(inner)
-    if action in ("stop", "raise"):
-        session.part(rank_vote.part, session.second_run.vote)
-        session.part(session.told.repeats.stopped)
+    def conclude(
+        self,
+        optimizer: Optimizer,
+        alarm: Alarm,
+        written: bool = False,
+        undone: bool = False,
+        lost: bool = False,
+    ) -> Verdict:
+        """Nothing more is found out about the alarm: it is reported, and the policy carried out. written: by a step
+        that was taken; undone: what it wrote has been put back; lost: the program is not at that step any more."""
+        session = self._session
+        ordinal = alarm.get("optimizer_ordinal", 0)
+        session.acting.begin(alarm, written, undone)
+        session.part(session.damaged.applied_before, optimizer, alarm)
+        session.part(session.unwritten.tell, optimizer, alarm)
+        session.part(growth.tell_weights, session.started_with, optimizer, alarm)
+        if session.saved:
+            alarm["saved"] = dict(session.saved)
+        recorded = session.second_run.take_recorded() and session.capsules.wanted()
+        if session.part(session.allowed.covers, alarm):
+            _native.tape_clear()
+            session.report.unexplained = None
+            session.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
+            return None
+        if recorded:
+            alarm["capsule"] = session.part(session.capsules.write, alarm, beside=True)
+        alarm.pop("optimizer_ordinal", None)
+        session.part(session.told.point_back, ordinal, alarm)
+        session.part(session.told.tell, optimizer, alarm)
+        session.report.add_alarm(alarm)
+        call = alarm["step"] + session.scaling.skipped[ordinal]  # steps that a GradScaler skipped are in the row too
+        action = session.policy.on_alarm(ordinal, call, alarm["harmless"])
+        session.acting.note_action(action)
+        if action == "rollback" and alarm["weights"] == "damaged":
+            action = "stop"
+            alarm["text"] += "; there is no copy to roll back to (--undo-mb)"
+        elif action == "rollback":
+            action = "skip"
+        if lost and action == "warn":
+            action = "skip"  # nothing is left that could be applied
+        if session.second_run.vote is not None and session.second_run.vote.parted:
+            action = "stop"
+        elif not written or undone:
+            action = ranks.may_do_alone(
+                action, alarm, lambda: session.ballot.all_see(optimizer, ordinal, alarm, undone)
+            )
+        skipped = (
+            "the step was undone" if undone else "reported, the step is applied" if written else "the step was skipped"
+        )
+        stopped = "the step was undone, stopped" if undone else alarm.get("action", "stopped")
+        alarm["action"] = {"warn": "reported, the step is applied", "skip": skipped}.get(action, stopped)
+        session.part(
+            settled.tell,
+            session,
+            optimizer,
+            alarm,
+            ordinal,
+            action,
+            action != "warn" and (undone or not written),
+            max(session.told.repeats.row(ordinal), session.policy.in_a_row(ordinal)),
+        )
+        session.part(session.teller.tell, alarm, brief=alarm is session.told.follower)
+        for inner in step_wrapper.inside(optimizer) if action != "warn" and not written else ():
+            _native.close_window(inner)
+        if action in ("stop", "raise"):
+            session.part(rank_vote.part, session.second_run.vote)
+            session.part(session.told.repeats.stopped)
+            session.part(session.holds.release)
+            if undone or not written:
+                session.part(lambda: _native.put_back(batch_source.iterates_data()))
+            text = one_line.message(session.report, alarm, "; the step was undone" * undone)
+            if not written:
+                session.note_decided(ordinal, alarm["step"], text)
+            raise NonFiniteError(text, report=alarm)
+        if written and not undone:
+            return None
+        if action == "skip":
+            if not written:
+                session.note_decided(ordinal, alarm["step"])
+            return session.part(session.go_on_without, optimizer, alarm["step"], otherwise=True)
         session.part(session.holds.release)
-        if undone or not written:
-            session.part(lambda: _native.put_back(batch_source.iterates_data()))
-        text = one_line.message(session.report, alarm, "; the step was undone" * undone)
-        if not written:
-            session.note_decided(ordinal, alarm["step"], text)
-        raise NonFiniteError(text, report=alarm)
-    if written and not undone:
         return None
-    if action == "skip":
-        if not written:
-            session.note_decided(ordinal, alarm["step"])
-        return session.part(session.go_on_without, optimizer, alarm["step"], otherwise=True)
-    session.part(session.holds.release)
-    return None

@@ -14,7 +14,6 @@ from ..program import anomaly, frames_at_raise, optimizer_members, ranks, sinks 
 from ..report import incident, one_line
 from ..rerun import ladder
 from ..rerun.way import BadStep, climb
-from . import program_exit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ class Drops:
             return None
         session.dropping.tell_checked(_native.dropped_checks())
         alarm = session.dropping.row_alarm(count)
-        program_exit.begin(session, alarm)
+        session.ending.begin_alarm(alarm)
         return self._decide(None, alarm)
 
     def raised(self, error: BaseException) -> None:
@@ -94,8 +93,7 @@ class Drops:
         if session.target is not None:
             session.target.row_raised(error)
             return
-        alarm = program_exit.of_exception(
-            session,
+        alarm = session.ending.of_exception(
             error,
             f"the script dropped {count} steps in a row by itself: it caught the {type(error).__name__} that backward "
             "raised; nothing has been learned meanwhile",
@@ -128,7 +126,7 @@ class Drops:
             alarm["cause"] = incident.cause(
                 "clipping", "the norm of finite gradients overflowed, and the script drops the step for that"
             )
-        program_exit.begin(session, alarm)
+        session.ending.begin_alarm(alarm)
         return alarm
 
     def _explain(self, optimizer: Optimizer, alarm: Alarm, sinks: Sequence[Sink], expected: Fingerprint | None) -> None:

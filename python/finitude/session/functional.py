@@ -55,76 +55,77 @@ class _Bad:
         }
 
 
-def tell_applied(session: Session, name: str, bad: Any, how: str) -> None:
-    """The alarm of a bad step that was applied where nobody could keep it from being. May raise NonFiniteError."""
-    alarm = _alarm(session, name, bad)
-    alarm["weights"] = "damaged"
-    alarm["text"] = f"loss is {'NaN' if bad.root.isnan().any() else 'Inf'}; {how}"
-    _decide(session, alarm, bad, session.policy.on_alarm(0, bad.step, False), "reported, the step is applied")
+class Unvetoed:
+    """What becomes of a bad step that no optimizer applied, and that nobody could veto."""
 
+    def __init__(self, session: Session):
+        self._session = session
 
-def spoiled(session: Session, name: str, bad: Any) -> Alarm | None:
-    """A bad loss of inputs that are not finite, after finite losses. The alarm, explained, where the second run shows
-    that a derivative of the call before has spoiled the inputs. Else they may as well be data, of which nothing is
-    trained: then it is an advisory, and None is returned."""
-    alarm = _alarm(session, name, bad)
-    if session.config.on_alarm == "raise":
-        incident.passed_over(alarm, "--on-alarm raise runs no step again")
-    else:
-        session.part(_explain, session, alarm, bad)
-    births = alarm["births"]
-    if not births or births[0]["phase"] != "backward":
-        _native.tape_clear()
-        why = f" ({alarm['rerun_text']})" if alarm["rerun_text"] and not births else ""
-        session.advise("handled-by-script", bad.step, AT_BAD_VALUES + why, alarm["cause"] if births else None, births)
-        return None
-    alarm["weights"] = "damaged"
-    alarm["text"] = f"loss is {'NaN' if bad.root.isnan().any() else 'Inf'}; {OF_FINITE_LOSS}"
-    session.report.begin(alarm)
-    return alarm
+    def tell_applied(self, name: str, bad: Any, how: str) -> None:
+        """The alarm of a bad step that was applied where nobody could keep it from being. May raise NonFiniteError."""
+        alarm = self._alarm(name, bad)
+        alarm["weights"] = "damaged"
+        alarm["text"] = f"loss is {'NaN' if bad.root.isnan().any() else 'Inf'}; {how}"
+        self._decide(alarm, bad, self._session.policy.on_alarm(0, bad.step, False), "reported, the step is applied")
 
+    def spoiled(self, name: str, bad: Any) -> Alarm | None:
+        """A bad loss of inputs that are not finite, after finite losses. The alarm, explained, where the second run
+        shows that a derivative of the call before has spoiled the inputs. Else they may as well be data, of which
+        nothing is trained: then it is an advisory, and None is returned."""
+        alarm = self._alarm(name, bad)
+        if self._session.config.on_alarm == "raise":
+            incident.passed_over(alarm, "--on-alarm raise runs no step again")
+        else:
+            self._session.part(self._explain, alarm, bad)
+        births = alarm["births"]
+        if not births or births[0]["phase"] != "backward":
+            _native.tape_clear()
+            why = f" ({alarm['rerun_text']})" if alarm["rerun_text"] and not births else ""
+            self._session.advise(
+                "handled-by-script", bad.step, AT_BAD_VALUES + why, alarm["cause"] if births else None, births
+            )
+            return None
+        alarm["weights"] = "damaged"
+        alarm["text"] = f"loss is {'NaN' if bad.root.isnan().any() else 'Inf'}; {OF_FINITE_LOSS}"
+        self._session.report.begin(alarm)
+        return alarm
 
-def tell_spoiled(session: Session, alarm: Alarm) -> None:
-    """Reports it, and ends the program where the policy says so. May raise NonFiniteError."""
-    _end(session, alarm, session.policy.on_alarm(0, alarm["step"], False), "reported, the step is applied")
+    def tell_spoiled(self, alarm: Alarm) -> None:
+        """Reports it, and ends the program where the policy says so. May raise NonFiniteError."""
+        self._end(alarm, self._session.policy.on_alarm(0, alarm["step"], False), "reported, the step is applied")
 
+    def tell_row(self, first: _Bad, row: int) -> None:
+        """The alarm of bad losses one after another whose gradients the script dropped. May raise NonFiniteError."""
+        alarm = self._alarm(NAME, first)
+        alarm["text"] = script_handled.row_text(row, "loss was not finite", first.step)
+        action = "warn" if self._session.config.on_alarm == "warn" else "stop"
+        self._decide(alarm, first, action, "reported, the script drops the step")
 
-def _tell_row(session, first, row):
-    """The alarm of bad losses one after another whose gradients the script dropped. May raise NonFiniteError."""
-    alarm = _alarm(session, NAME, first)
-    alarm["text"] = script_handled.row_text(row, "loss was not finite", first.step)
-    action = "warn" if session.config.on_alarm == "warn" else "stop"
-    _decide(session, alarm, first, action, "reported, the script drops the step")
+    def _alarm(self, name, bad):
+        alarm = self._session.alarm_of(name, 0, bad.step, "loss", "loss")
+        alarm["loss"] = number(float(bad.root)) if bad.root.numel() == 1 else None
+        return alarm
 
+    def _decide(self, alarm, bad, action, reported):
+        """Explains it, and ends the program where `action` says so. reported: what is said where it goes on."""
+        self._session.report.begin(alarm)
+        self._explain(alarm, bad)
+        self._end(alarm, action, reported)
 
-def _alarm(session, name, bad):
-    alarm = session.alarm_of(name, 0, bad.step, "loss", "loss")
-    alarm["loss"] = number(float(bad.root)) if bad.root.numel() == 1 else None
-    return alarm
+    def _explain(self, alarm, bad):
+        if bad.explained is not None:
+            if not self._session.hand.in_place.apply(bad.explained, alarm):
+                self._session.restart.run(alarm, bad.expected, hand=bad.step)
+        elif self._session.second_runs.take("loss", False, False, False):
+            self._session.restart.run(alarm, bad.expected, hand=bad.step)
 
-
-def _decide(session, alarm, bad, action, reported):
-    """Explains it, and ends the program where `action` says so. reported: what is said where it goes on."""
-    session.report.begin(alarm)
-    _explain(session, alarm, bad)
-    _end(session, alarm, action, reported)
-
-
-def _explain(session, alarm, bad):
-    if bad.explained is not None:
-        if not session.hand.in_place.apply(bad.explained, alarm):
-            session.restart.run(alarm, bad.expected, hand=bad.step)
-    elif session.second_runs.take("loss", False, False, False):
-        session.restart.run(alarm, bad.expected, hand=bad.step)
-
-
-def _end(session, alarm, action, reported):
-    alarm.pop("optimizer_ordinal", None)
-    alarm["action"] = "stopped" if action in ("stop", "raise") else reported
-    session.report.add_alarm(alarm)
-    session.teller.tell(alarm)
-    if action in ("stop", "raise"):
-        raise NonFiniteError(one_line.message(session.report, alarm), report=alarm)
+    def _end(self, alarm, action, reported):
+        alarm.pop("optimizer_ordinal", None)
+        alarm["action"] = "stopped" if action in ("stop", "raise") else reported
+        self._session.report.add_alarm(alarm)
+        self._session.teller.tell(alarm)
+        if action in ("stop", "raise"):
+            raise NonFiniteError(one_line.message(self._session.report, alarm), report=alarm)
 
 
 class Functional:
@@ -162,20 +163,22 @@ class Functional:
         is_like = self.is_proven and self.shapes == [x.shape for x in inputs]
         if bad is None and not sound and is_like and not self.is_asked:
             self.is_asked = True
-            alarm = spoiled(self.session, NAME, _Bad(_native.hand_calls(), root, inputs))
+            alarm = self.session.unvetoed.spoiled(NAME, _Bad(_native.hand_calls(), root, inputs))
             if alarm is not None:
                 self.is_damaged = True
-                tell_spoiled(self.session, alarm)
+                self.session.unvetoed.tell_spoiled(alarm)
             return
         if bad is not None and not sound and bad.shapes == [x.shape for x in inputs]:
             self.is_damaged = True
-            tell_applied(self.session, NAME, bad, "its gradients, taken by torch.func, went into the parameters")
+            self.session.unvetoed.tell_applied(
+                NAME, bad, "its gradients, taken by torch.func, went into the parameters"
+            )
             return
         if bad is not None and sound and bad.shapes == [x.shape for x in inputs]:
             self.first, self.count = self.first or bad, self.count + 1
             self.row_begins, self.row = self.row_begins or bad, self.row + 1
             if self.row == max(1, self.session.config.max_skips):
-                _tell_row(self.session, self.row_begins, self.row)
+                self.session.unvetoed.tell_row(self.row_begins, self.row)
         if root is None:
             self.row_begins, self.row = None, 0
         if sound and root is not None:

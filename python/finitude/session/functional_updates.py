@@ -8,7 +8,6 @@ been finite too, its gradients may have spoiled the leaves: a second run shows t
 from __future__ import annotations
 
 from .. import _native
-from . import functional
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,10 +55,10 @@ class Rebound:
         if not all(_native.is_finite(m.leaf) for m in bad.marks):
             if self.is_proven and not self.is_asked and self.shapes == sorted(m.leaf.shape for m in bad.marks):
                 self.is_asked = self.told = True
-                alarm = functional.spoiled(self.session, self.name, bad)
+                alarm = self.session.unvetoed.spoiled(self.name, bad)
                 if alarm is not None:
                     self.is_damaged = True
-                    functional.tell_spoiled(self.session, alarm)
+                    self.session.unvetoed.tell_spoiled(alarm)
             return
         if len(self.waiting) == KEPT:
             self._tell(self.waiting.pop(0)[0], NOT_SEEN)
@@ -73,8 +72,7 @@ class Rebound:
             old = [m.leaf for m in bad.marks]
             if _is_like(old, leaves) and not all(map(_native.is_finite, leaves)):
                 self.is_damaged = self.told = self.is_proven = True
-                functional.tell_applied(
-                    self.session,
+                self.session.unvetoed.tell_applied(
                     self.name,
                     bad,
                     "there is no optimizer, the program has made new parameters of its gradients",

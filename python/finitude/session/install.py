@@ -41,7 +41,7 @@ def _after_fork():
     _native.let_go_of_ring()
     session, native_callbacks.session = native_callbacks.session, None
     if session is not None:
-        session.forked()
+        session.ending.forked()
     # After what ends the watch: an exception in these ends this function.
     signals.let_go()
     channels.forget()

@@ -13,7 +13,7 @@ from .. import _native
 from ..effects import fork_dry_run
 from ..errors import GivesWay, NonFiniteError, Reached
 from ..program import optimizer_members, signals
-from . import minimal, program_exit
+from . import minimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,13 +36,16 @@ PLACES = {
     "on_asked_row": "drops.asked",
     "on_backward_raised": "drops.raised",
     "on_bad_backward": "drops.begins",
+    "on_closure": "closures.wrap",
     "on_dropped": "drops.grown",
     "on_hand_end": "hand.end",
     "on_late": "deferred.told",  # of an earlier step, which nobody waited for
     "on_left_bad": "dropping.backward_ended",
     "on_scaler_skip": "scaler_skips.skipped_once",
     "on_scaler_step": "scaler_skips.on_step",
+    "on_searched": "closures.judge",
     "on_unit_raised": "call_again.raised",
+    "on_window": "windows.judge",
     "on_written": "damaged.just_written",
 }
 
@@ -63,8 +66,7 @@ def _second_run_ends(error):
     streams and files."""
     if session is not None and _runs_again():
         session.part(
-            program_exit.unexplained,
-            session,
+            session.ending.unexplained,
             f"{type(error).__name__}, raised by a handler of a signal, ended the second run",
         )
         signals.let_go()
@@ -85,7 +87,7 @@ def _tried(name, args):
     except GivesWay:
         why = f"{type(signals.last()).__name__}, raised by a handler of a signal of the program, ended the explanation"
         if name not in minimal.AT_STEP:
-            session.part(program_exit.unexplained, session, why)
+            session.part(session.ending.unexplained, why)
         return _decided(name, optimizer, why, raises=False)
     except BaseException as e:
         if signals.is_of_handler(e):

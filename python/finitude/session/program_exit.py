@@ -3,13 +3,17 @@ one that was still being explained."""
 
 from __future__ import annotations
 
+import contextlib
+
 from .. import _native
+from ..base.say import say
+from ..effects import fork_dry_run
 from ..errors import NonFiniteError
-from ..report import incident, one_line
+from ..report import incident, kept_step, one_line, unwatched
 from ..report.document import INNER
 from ..rerun import ladder
 from ..rerun.way import BadStep, climb
-from . import manual_updates, refused
+from . import manual_updates, minimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,12 +23,14 @@ if TYPE_CHECKING:
 
 
 class Ending:
-    """How the program ends."""
+    """How the program ends, and what is told then of an alarm that was being explained."""
 
-    def __init__(self):
+    def __init__(self, session: Session):
+        self._session = session
         self.has_begun = False  # nothing is stopped any more by what is reported from here on
         self.is_hurried = False  # somebody ended the program, and waits for that
         self.has_time = False  # it came to its end by itself: nobody waits for the process to be gone
+        self.done = self.written = False  # the end has begun; the reports are written
         self._calls: list[Callable[[], object]] = []
 
     def begin(self) -> None:
@@ -40,115 +46,160 @@ class Ending:
         """Before the reports are written, once."""
         self._calls.append(call)
 
-    def call_all(self, session: Session) -> None:
+    def _call_all(self) -> None:
         for call in self._calls:
-            session.part(call)
+            self._session.part(call)
+
+    def program_raised(self, error: BaseException | None) -> None:
+        """The script ended by an exception: a bad loss that it found itself is an alarm with its own exit code kept."""
+        _end_rehearsal()
+        session = self._session
+        if session.target is not None:
+            session.target.program_ended(error)
+            return
+        self.hurry(isinstance(error, KeyboardInterrupt))
+        if self.unexplained(f"{type(error).__name__} ended the program"):
+            return
+        if isinstance(error, (NonFiniteError, KeyboardInterrupt)) or not _native.is_on():
+            return
+        words = f"the script itself raised {type(error).__name__}"
+        if (alarm := self.of_exception(error, words, "the script's own exception")) is not None:
+            self._tell(alarm)
+
+    def of_exception(self, error: BaseException | None, words: str, action: str) -> Alarm | None:
+        """The alarm of a bad value that the exception is about, explained as far as it can be; None where nothing says
+        that it is about one. words, action: what is said of it."""
+        session = self._session
+        explained = session.call_again.explained(error)
+        found = explained or session.bad_windows.behind(error) or session.refused.found(error)
+        if found is None:
+            return None
+        optimizer, alarm, sinks = found
+        unproven = alarm.pop("unproven", "")
+        session.second_run.note_without_tensor(not explained and not sinks and optimizer is not None)
+        alarm["text"], alarm["action"] = f"{alarm['text']}; {words}", action
+        self.begin_alarm(alarm)
+        again = session.config.on_alarm != "raise"
+        if optimizer is None and alarm["sink"]["kind"] == "gradient":
+            alarm["optimizer"], again = manual_updates.NAME, False
+            incident.passed_over(
+                alarm, "a backward pass that ended by an exception is not run again where there is no optimizer"
+            )
+        if explained and session.units.recorded_at == _native.windows_closed():
+            session.second_run.note_recorded()
+        if not explained and again:
+            climb(ladder.AFTERWARDS, BadStep(session, optimizer, alarm, sinks, is_dropped=True))
+        if unproven and not alarm["births"]:
+            session.refused.unproven(alarm, error, unproven)
+            return None
+        if optimizer is not None:
+            session.damaged.applied_before(optimizer, alarm)
+            session.damaged.left_behind(optimizer, alarm)
+        if session.second_run.take_recorded() and session.capsules.wanted():
+            alarm["capsule"] = session.capsules.write(alarm)
+        _native.consume_losses(optimizer)
+        return alarm
+
+    def second_run_lost(self) -> NonFiniteError | None:
+        """The program ended inside a second run: the next way explains the alarm, which is what ends the program. None:
+        it was of a step that the script itself had left out, and ends nothing."""
+        _end_rehearsal()
+        session = self._session
+        pending = session.rewound.abandon()
+        alarm = pending["alarm"]
+        if "advisory" in alarm:
+            session.dropping.end(alarm, False)
+            return None
+        session.restart.run(alarm, pending["expected"])
+        alarm["action"] = "stopped"
+        self._tell(alarm)
+        session.ballot.has_told(pending["vote"])
+        return NonFiniteError(one_line.message(session.report, alarm), report=alarm)
+
+    def begin_alarm(self, alarm: Alarm) -> None:
+        """What explains the alarm begins: should the program end meanwhile, it is told as it is."""
+        self.unexplained("the program continued")
+        self._session.report.begin(alarm)
+
+    def unexplained(self, why: str) -> bool:
+        """An alarm whose second run is cut short by `why`, which leaves no time for another way: it is told as it is.
+        True: there was one."""
+        session = self._session
+        session.hand.lost()
+        alarm = session.report.unexplained
+        if session.second_run.pending is not None:
+            alarm = session.rewound.abandon()["alarm"]
+        if alarm is None:
+            return False
+        incident.passed_over(alarm, f"{why} while the step was being explained")
+        if "advisory" in alarm:
+            session.dropping.end(alarm, False)
+            session.report.unexplained = None
+            return False
+        alarm.setdefault("action", "stopped")
+        self._tell(alarm)
+        return True
+
+    def forked(self) -> None:
+        """In a process that the program forked nothing is written."""
+        self.done = self.written = True
+
+    def end(self, why: str = "the program ended") -> None:
+        """Writes the reports and the closing line. Once."""
+        _end_rehearsal()
+        session = self._session
+        if self.done:
+            if not self.written:  # ended by a signal while it was at it
+                self.write()
+            return
+        self.done = True
+        session.part(self.unexplained, why)
+        session.part(session.holds.release)
+        session.part(self._call_all)
+        if session.target is not None:
+            session.target.program_ended(None)
+            return
+        session.part(self._finish)
+        session.part(session.tape_level.end)
+        session.part(lambda: session.drops.at_end(session.hand.finish()))
+        session.part(unwatched.at_end, session.report, session.allowed.parts)
+        if session.config.level == "trace" and session.report.trace_ops is None:
+            session.report.trace_ops = session.part(kept_step.ops, session.report)
+        self.write()
+
+    def write(self) -> None:
+        session = self._session
+        self.written = True
+        session.part(session.capsules.finish, self.is_hurried)
+        if session.member and not session.part(session.report.worth_writing, otherwise=True):
+            return
+        written = session.part(session.report.write)
+        if written is None:
+            written = minimal.write_report(session)
+        if not session.member:
+            with contextlib.suppress(KeyboardInterrupt):  # the program has ended: its exit code stands
+                say(session.part(session.report.closing_line, written, otherwise=minimal.CLOSING) + "\n")
+
+    def close(self) -> None:
+        """The reports are written, whatever fails."""
+        session = self._session
+        session.part(self.end)
+        if not self.written and session.target is None:
+            session.part(self.write)
+
+    def _finish(self) -> None:
+        """The program has ended, and nothing is being explained any more."""
+        self._session.deferred.finish()
+        self._session.told.rest.explain()
+
+    def _tell(self, alarm):
+        for inner in INNER:
+            alarm.pop(inner, None)
+        self._session.report.add_alarm(alarm)
+        self._session.teller.tell(alarm)
 
 
-def program_raised(session: Session, error: BaseException | None) -> None:
-    """The script ended by an exception: a bad loss that it found itself is an alarm with its own exit code kept."""
-    if session.target is not None:
-        session.target.program_ended(error)
-        return
-    session.ending.hurry(isinstance(error, KeyboardInterrupt))
-    if unexplained(session, f"{type(error).__name__} ended the program"):
-        return
-    if isinstance(error, (NonFiniteError, KeyboardInterrupt)) or not _native.is_on():
-        return
-    words = f"the script itself raised {type(error).__name__}"
-    if (alarm := of_exception(session, error, words, "the script's own exception")) is not None:
-        _tell(session, alarm)
-
-
-def of_exception(session: Session, error: BaseException | None, words: str, action: str) -> Alarm | None:
-    """The alarm of a bad value that the exception is about, explained as far as it can be; None where nothing says that
-    it is about one. words, action: what is said of it."""
-    explained = session.call_again.explained(error)
-    found = explained or session.bad_windows.behind(error) or refused.found(session, error)
-    if found is None:
-        return None
-    optimizer, alarm, sinks = found
-    unproven = alarm.pop("unproven", "")
-    session.second_run.note_without_tensor(not explained and not sinks and optimizer is not None)
-    alarm["text"], alarm["action"] = f"{alarm['text']}; {words}", action
-    begin(session, alarm)
-    again = session.config.on_alarm != "raise"
-    if optimizer is None and alarm["sink"]["kind"] == "gradient":
-        alarm["optimizer"], again = manual_updates.NAME, False
-        incident.passed_over(
-            alarm, "a backward pass that ended by an exception is not run again where there is no optimizer"
-        )
-    if explained and session.units.recorded_at == _native.windows_closed():
-        session.second_run.note_recorded()
-    if not explained and again:
-        climb(ladder.AFTERWARDS, BadStep(session, optimizer, alarm, sinks, is_dropped=True))
-    if unproven and not alarm["births"]:
-        refused.unproven(session, alarm, error, unproven)
-        return None
-    if optimizer is not None:
-        session.damaged.applied_before(optimizer, alarm)
-        session.damaged.left_behind(optimizer, alarm)
-    if session.second_run.take_recorded() and session.capsules.wanted():
-        alarm["capsule"] = session.capsules.write(alarm)
-    _native.consume_losses(optimizer)
-    return alarm
-
-
-def second_run_lost(session: Session) -> NonFiniteError | None:
-    """The program ended inside a second run: the next way explains the alarm, which is what ends the program. None: it
-    was of a step that the script itself had left out, and ends nothing."""
-    pending = session.rewound.abandon()
-    alarm = pending["alarm"]
-    if "advisory" in alarm:
-        session.dropping.end(alarm, False)
-        return None
-    session.restart.run(alarm, pending["expected"])
-    alarm["action"] = "stopped"
-    _tell(session, alarm)
-    session.ballot.has_told(pending["vote"])
-    return NonFiniteError(one_line.message(session.report, alarm), report=alarm)
-
-
-def begin(session: Session, alarm: Alarm) -> None:
-    """What explains the alarm begins: should the program end meanwhile, it is told as it is."""
-    unexplained(session, "the program continued")
-    session.report.begin(alarm)
-
-
-def unexplained(session: Session, why: str) -> bool:
-    """An alarm whose second run is cut short by `why`, which leaves no time for another way: it is told as it is. True:
-    there was one."""
-    session.hand.lost()
-    alarm = session.report.unexplained
-    if session.second_run.pending is not None:
-        alarm = session.rewound.abandon()["alarm"]
-    if alarm is None:
-        return False
-    incident.passed_over(alarm, f"{why} while the step was being explained")
-    if "advisory" in alarm:
-        session.dropping.end(alarm, False)
-        session.report.unexplained = None
-        return False
-    alarm.setdefault("action", "stopped")
-    _tell(session, alarm)
-    return True
-
-
-def close(session: Session) -> None:
-    """The reports are written, whatever fails."""
-    session.part(session.end)
-    if not session.written and session.target is None:
-        session.part(session.write)
-
-
-def finish(session: Session) -> None:
-    """The program has ended, and nothing is being explained any more."""
-    session.deferred.finish()
-    session.told.rest.explain()
-
-
-def _tell(session, alarm):
-    for inner in INNER:
-        alarm.pop(inner, None)
-    session.report.add_alarm(alarm)
-    session.teller.tell(alarm)
+def _end_rehearsal():
+    """A copy of the process that only tries a second run has come to an end of the program: it ends here."""
+    if fork_dry_run.is_under_way():
+        fork_dry_run.end(fork_dry_run.ASTRAY)

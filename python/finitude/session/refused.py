@@ -27,54 +27,81 @@ LONGEST = 300
 MOST_NAMED = 3
 
 
-def found(session: Session, error: BaseException | None) -> BadWindow | None:
-    """(optimizer, alarm, []) of an exception that is about such a value; its alarm holds what is known, or
-    None. After an alarm a number may be of the step that was told of."""
-    try:
-        if raised_from_ours(error) or session.report.alarms:
+class RefusedValues:
+    """What exceptions that ended the program were about, where no tensor is left."""
+
+    def __init__(self, session: Session):
+        self._session = session
+
+    def found(self, error: BaseException | None) -> BadWindow | None:
+        """(optimizer, alarm, []) of an exception that is about such a value; its alarm holds what is known, or
+        None. After an alarm a number may be of the step that was told of."""
+        try:
+            if raised_from_ours(error) or self._session.report.alarms:
+                return None
+            raised = frames_at_raise.look(error, self._session.told.known.__contains__)
+            return self._alarm(error, raised)
+        except Exception as e:  # the exception is the program's, whatever becomes of this
+            if self._session.debug:
+                sys.stderr.write(f"finitude: {type(e).__name__} in refused.found: {e}\n")
             return None
-        raised = frames_at_raise.look(error, session.told.known.__contains__)
-        return _alarm(session, error, raised)
-    except Exception as e:  # the exception is the program's, whatever becomes of this
-        if session.debug:
-            sys.stderr.write(f"finitude: {type(e).__name__} in refused.found: {e}\n")
+
+    def unproven(self, alarm: Alarm, error: BaseException | None, what: str) -> None:
+        """The step, run again, did not show where such a value was born. what: is known of it."""
+        self._session.report.unexplained = None
+        how = f" ({alarm['rerun_text']})" if alarm["rerun_text"] else ""
+        self._session.advise(
+            SEEN,
+            alarm["step"],
+            f"as {type(error).__name__} ended the program, {what}; nothing shows a birth{how}",
+        )
+
+    def _alarm(self, error, raised):
+        optimizers = sinks_of.watched_optimizers()
+        if raised.refused:
+            seen = raised.refused[0]
+            if not optimizers:
+                self._tell(error, raised.refused)
+                return None
+            alarm = self._session.new_alarm(optimizers[0], "loss", seen.name)
+            alarm["text"] = sinks_of.told_of(seen)
+            alarm["births"] = _made_at(seen)
+            return optimizers[0], alarm, []
+        if (
+            (raised.asks or raised.handed)
+            and optimizers
+            and self._session.config.on_alarm != "raise"
+            and (self._is_traced() or self._session.report.seconds() <= LONGEST)
+        ):
+            name = raised.handed[0].name if raised.handed else "a value"
+            alarm = self._session.new_alarm(optimizers[0], "loss", name)
+            alarm["text"] = (
+                sinks_of.told_of(raised.handed[0]) if raised.handed else "a value that has no name is not finite"
+            )
+            alarm["unproven"] = alarm["text"] if raised.handed else "no value was found that the exception is about"
+            return (
+                optimizers[0],
+                alarm,
+                [("loss", seen.name, seen.value) for seen in raised.handed if seen.is_tensor],
+            )
+        self._tell(error, raised.handed + raised.around)
         return None
 
+    def _is_traced(self):
+        return self._session.config.level == "trace" or _native.has_traced_first_step()
 
-def _alarm(session, error, raised):
-    optimizers = sinks_of.watched_optimizers()
-    if raised.refused:
-        seen = raised.refused[0]
-        if not optimizers:
-            _tell(session, error, raised.refused)
-            return None
-        alarm = session.new_alarm(optimizers[0], "loss", seen.name)
-        alarm["text"] = sinks_of.told_of(seen)
-        alarm["births"] = _made_at(seen)
-        return optimizers[0], alarm, []
-    if (
-        (raised.asks or raised.handed)
-        and optimizers
-        and session.config.on_alarm != "raise"
-        and (_is_traced(session) or session.report.seconds() <= LONGEST)
-    ):
-        name = raised.handed[0].name if raised.handed else "a value"
-        alarm = session.new_alarm(optimizers[0], "loss", name)
-        alarm["text"] = (
-            sinks_of.told_of(raised.handed[0]) if raised.handed else "a value that has no name is not finite"
+    def _tell(self, error, around):
+        """One line of what lay around."""
+        if not around:
+            return
+        named = [sinks_of.told_of(seen) for seen in around[:MOST_NAMED]]
+        more = f" and {len(around) - MOST_NAMED} more" if len(around) > MOST_NAMED else ""
+        self._session.advise(
+            SEEN,
+            _native.counters()["steps"],
+            f"as {type(error).__name__} ended the program, {', '.join(named)}{more}; nothing shows that "
+            "the exception is about that",
         )
-        alarm["unproven"] = alarm["text"] if raised.handed else "no value was found that the exception is about"
-        return (
-            optimizers[0],
-            alarm,
-            [("loss", seen.name, seen.value) for seen in raised.handed if seen.is_tensor],
-        )
-    _tell(session, error, raised.handed + raised.around)
-    return None
-
-
-def _is_traced(session):
-    return session.config.level == "trace" or _native.has_traced_first_step()
 
 
 def _made_at(seen):
@@ -90,28 +117,3 @@ def _made_at(seen):
             "name": seen.name,
         }
     ]
-
-
-def unproven(session: Session, alarm: Alarm, error: BaseException | None, what: str) -> None:
-    """The step, run again, did not show where such a value was born. what: is known of it."""
-    session.report.unexplained = None
-    how = f" ({alarm['rerun_text']})" if alarm["rerun_text"] else ""
-    session.advise(
-        SEEN,
-        alarm["step"],
-        f"as {type(error).__name__} ended the program, {what}; nothing shows a birth{how}",
-    )
-
-
-def _tell(session, error, around):
-    """One line of what lay around."""
-    if not around:
-        return
-    named = [sinks_of.told_of(seen) for seen in around[:MOST_NAMED]]
-    more = f" and {len(around) - MOST_NAMED} more" if len(around) > MOST_NAMED else ""
-    session.advise(
-        SEEN,
-        _native.counters()["steps"],
-        f"as {type(error).__name__} ended the program, {', '.join(named)}{more}; nothing shows that "
-        "the exception is about that",
-    )

@@ -3,7 +3,6 @@ what is done about it."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from .. import _native
@@ -15,10 +14,8 @@ from ..alarms import (
     script_handled,
     unwritten_memory as by_memory,
 )
-from ..base.say import say
 from ..capsules import capsule
-from ..effects import fork_dry_run, notebook_cells
-from ..errors import NonFiniteError
+from ..effects import notebook_cells
 from ..program import (
     batch_source,
     grad_scaler,
@@ -30,14 +27,26 @@ from ..program import (
     step_start_state,
     step_wrapper,
 )
-from ..report import incident, kept_step, unwatched
+from ..report import incident, kept_step
 from ..report.document import Report
 from ..rerun import budgets, call_again, first_step, rank_vote, tape, traced
 from ..rerun.alarm_correlation import Told
 from ..rerun.restart import Restart
 from ..rerun.rewound import Rewound
 from ..rerun.under_way import SecondRun
-from . import allowed, decision, dropped_rows, failures, manual_updates, minimal, program_exit, windows
+from . import (
+    allowed,
+    closures,
+    decision,
+    dropped_rows,
+    failures,
+    functional,
+    manual_updates,
+    minimal,
+    program_exit,
+    refused,
+    windows,
+)
 from .console import Teller
 from .scheduler_hold import Holds
 from .step_calls import Units
@@ -76,6 +85,7 @@ class Session:
         self.told, self.unwritten = Told(self), by_memory.Unwritten(self)
         self.makers = optimizer_threads.Makers()
         self.units = Units(self)
+        self.unvetoed = functional.Unvetoed(self)
         self.hand = manual_updates.ByHand(self)  # of a program without an optimizer
         self.policy = _native.PolicyMachine(config.on_alarm, config.max_skips)
         self.second_runs = _native.SecondRuns(config.on_alarm)
@@ -83,8 +93,8 @@ class Session:
         self.second_run = SecondRun()
         self.call_again, self.rewound, self.restart = call_again.CallAgain(self), Rewound(self), Restart(self)
         self.ballot = rank_vote.Ballot(self)
-        self.traced = traced.Traced(self.not_watched)
-        self.tape_level = tape.TapeLevel(config, target is not None, self.not_watched)
+        self.traced = traced.Traced(self.report.add_not_watched)
+        self.tape_level = tape.TapeLevel(config, target is not None, self.report.add_not_watched)
         self.allowed, self.saved = allowed.Allowed(), {}
         self.started_with: StartMagnitudes = {}
         self.generators = []  # the program's own, part of every snapshot
@@ -119,8 +129,11 @@ class Session:
         kept_step.begin(config.level, is_second_process=target is not None)
         self.initial_state = initial_state.InitialState(self)
         self.deferred = deferred_verdict.Deferred(self)
-        self.ending = program_exit.Ending()
-        self.done = self.written = False
+        self.decision = decision.Decision(self)
+        self.windows = windows.Windows(self)
+        self.closures = closures.Closures(self)
+        self.refused = refused.RefusedValues(self)
+        self.ending = program_exit.Ending(self)
         if target is not None:
             target.attach(self)
 
@@ -175,7 +188,9 @@ class Session:
         kind, name, tensor = bad
         alarm = self.initial_state.alarm(optimizer, kind, name, tensor)
         _native.consume_losses(optimizer)
-        return self.initial_state.decided(optimizer, self.act(optimizer, alarm, [(kind, name, tensor)], where="start"))
+        return self.initial_state.decided(
+            optimizer, self.decision.act(optimizer, alarm, [(kind, name, tensor)], where="start")
+        )
 
     def on_stream_met(self, _: Any) -> None:
         """A generator stands in a name of the user's frames that did not before."""
@@ -194,20 +209,7 @@ class Session:
 
     leave_out = staticmethod(step_wrapper.leave_out)
 
-    def on_searched(self, search: Any) -> None:
-        """A step that searched along a line is over."""
-        search.judge()
-
-    def on_closure(self, optimizer, args, kwargs):
-        from . import closures
-
-        return closures.wrap(self, optimizer, args, kwargs)
-
-    on_window = windows.judge
-
     # -- what is done about it ------------------------------------------------------------------
-
-    act = decision.act
 
     def new_alarm(self, optimizer: Optimizer, kind: str, name: str, step: int | None = None) -> Alarm:
         self.scaling.look_for(optimizer)
@@ -239,21 +241,7 @@ class Session:
         self.holds.leave_out(held, step, self.scaling.scaler)
         return True
 
-    # -- the end --------------------------------------------------------------------------------
-
-    def program_raised(self, error: BaseException | None) -> None:
-        if fork_dry_run.is_under_way():
-            fork_dry_run.end(fork_dry_run.ASTRAY)
-        program_exit.program_raised(self, error)
-
-    def second_run_lost(self) -> NonFiniteError | None:
-        if fork_dry_run.is_under_way():
-            fork_dry_run.end(fork_dry_run.ASTRAY)
-        return program_exit.second_run_lost(self)
-
-    def begin_program(self) -> None:
-        """A cell of a notebook begins: second runs are counted from zero."""
-        self.second_runs = _native.SecondRuns(self.config.on_alarm)
+    # -- what the program and its host ask for ---------------------------------------------------
 
     def attach_notebook(self) -> None:
         """In a notebook, reports are shown below the running cell, and each cell is a program of its own."""
@@ -262,7 +250,7 @@ class Session:
         self.teller.show = notebook_cells.show
 
         def new_cell(*_):
-            self.begin_program()
+            self.second_runs = _native.SecondRuns(self.config.on_alarm)  # counted from zero
             self.first_step.may_come()
 
         self.ending.call_before(notebook_cells.before_each(new_cell))
@@ -271,46 +259,5 @@ class Session:
         """What the program wants to see in the report of an alarm in this step."""
         self.saved[name] = statistic
 
-    def not_watched(self, what: str) -> None:
-        self.report.add_not_watched(what)
-
     def failed(self, why: str) -> None:
         self.report.failure, self.report.unexplained = why, None
-
-    def forked(self) -> None:
-        self.done = self.written = True
-
-    def end(self, why: str = "the program ended") -> None:
-        """Writes the reports and the closing line. Once."""
-        if fork_dry_run.is_under_way():
-            fork_dry_run.end(fork_dry_run.ASTRAY)
-        if self.done:
-            if not self.written:  # ended by a signal while it was at it
-                self.write()
-            return
-        self.done = True
-        self.part(program_exit.unexplained, self, why)
-        self.part(self.holds.release)
-        self.part(self.ending.call_all, self)
-        if self.target is not None:
-            self.target.program_ended(None)
-            return
-        self.part(program_exit.finish, self)
-        self.part(self.tape_level.end)
-        self.part(lambda: self.drops.at_end(self.hand.finish()))
-        self.part(unwatched.at_end, self.report, self.allowed.parts)
-        if self.config.level == "trace" and self.report.trace_ops is None:
-            self.report.trace_ops = self.part(kept_step.ops, self.report)
-        self.write()
-
-    def write(self) -> None:
-        self.written = True
-        self.part(self.capsules.finish, self.ending.is_hurried)
-        if self.member and not self.part(self.report.worth_writing, otherwise=True):
-            return
-        written = self.part(self.report.write)
-        if written is None:
-            written = minimal.write_report(self)
-        if not self.member:
-            with contextlib.suppress(KeyboardInterrupt):  # the program has ended: its exit code stands
-                say(self.part(self.report.closing_line, written, otherwise=minimal.CLOSING) + "\n")

@@ -9,84 +9,96 @@ from ..program import batch_source, nonfinite_state, optimizer_members, sinks as
 from ..program.tensor_stats import count_text
 from ..report import clipped_away, growth
 from ..rerun import rewind
-from . import decision
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..base.types import Optimizer, Session, Verdict
 
 
-def judge(session: Session, optimizer: Optimizer) -> Verdict:
-    """Something in the window before `step` is not finite. True: veto. None: apply. May raise NonFiniteError."""
-    session.units.leave_at(optimizer)
-    checked = _native.dropped_checks()
-    if session.target is not None:
-        return session.target.on_window(optimizer, checked)
-    if session.second_run.pending is not None:
-        passed = rewind.passes(session.second_run.pending, optimizer)
-        if passed == "left out":
-            _native.put_back(batch_source.iterates_data())
-        return {"applied": None, "left out": True}[passed] if passed else decision.second_run_ended(session, optimizer)
-    session.part(session.draws.note)
-    window = _native.window(optimizer)
-    if (told := session.initial_state.told(optimizer, window["step"])) is not None:
-        return told[0]
-    verdict = _native.window_verdict(optimizer, False)
-    session.part(session.dropping.tell_checked, checked)
-    session.part(session.dropping.tell_norms, optimizer, window["step"])
-    if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in session.damaged:
-        if found := nonfinite_state.sinks(optimizer, session.allowed.tensors):
-            return session.damaged.found_late(optimizer, window, found)
-    if verdict["norm_overflow"]:
-        clipped_away.tell(session.report, optimizer, window["step"], window)
-    if verdict["kind"] != "alarm" and _native.buffers_turned_nan():
-        if found := sinks_of.bad_buffers(optimizer):
-            alarm = session.new_alarm(optimizer, "buffer", found[0][1])
-            alarm["text"] = f"the buffer {found[0][1]} took in {count_text(found[0][2])}; loss and gradients are finite"
-            return session.act(optimizer, alarm, found)
-    if verdict["kind"] == "nothing":
-        if window["vanished"]:
-            session.damaged.look_for_swallowed(optimizer, window)
-        return "again" if checked and not window["on_device"] and session.dropping.begin(optimizer, window) else None
-    if verdict["kind"] == "handled-by-script":
-        session.dropping.tell(window["step"], script_handled.GRADIENTS, verdict["times"])
-        if not window["on_device"] and session.dropping.begin(optimizer, window):
-            return "again"
+class Windows:
+    """Judges what the engine stops at."""
+
+    def __init__(self, session: Session):
+        self._session = session
+
+    def judge(self, optimizer: Optimizer) -> Verdict:
+        """Something in the window before `step` is not finite. True: veto. None: apply. May raise NonFiniteError."""
+        session = self._session
+        session.units.leave_at(optimizer)
+        checked = _native.dropped_checks()
+        if session.target is not None:
+            return session.target.on_window(optimizer, checked)
+        if session.second_run.pending is not None:
+            passed = rewind.passes(session.second_run.pending, optimizer)
+            if passed == "left out":
+                _native.put_back(batch_source.iterates_data())
+            return (
+                {"applied": None, "left out": True}[passed] if passed else session.decision.second_run_ended(optimizer)
+            )
+        session.part(session.draws.note)
+        window = _native.window(optimizer)
+        if (told := session.initial_state.told(optimizer, window["step"])) is not None:
+            return told[0]
+        verdict = _native.window_verdict(optimizer, False)
+        session.part(session.dropping.tell_checked, checked)
+        session.part(session.dropping.tell_norms, optimizer, window["step"])
+        if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in session.damaged:
+            if found := nonfinite_state.sinks(optimizer, session.allowed.tensors):
+                return session.damaged.found_late(optimizer, window, found)
+        if verdict["norm_overflow"]:
+            clipped_away.tell(session.report, optimizer, window["step"], window)
+        if verdict["kind"] != "alarm" and _native.buffers_turned_nan():
+            if found := sinks_of.bad_buffers(optimizer):
+                alarm = session.new_alarm(optimizer, "buffer", found[0][1])
+                alarm["text"] = (
+                    f"the buffer {found[0][1]} took in {count_text(found[0][2])}; loss and gradients are finite"
+                )
+                return session.decision.act(optimizer, alarm, found)
+        if verdict["kind"] == "nothing":
+            if window["vanished"]:
+                session.damaged.look_for_swallowed(optimizer, window)
+            return (
+                "again" if checked and not window["on_device"] and session.dropping.begin(optimizer, window) else None
+            )
+        if verdict["kind"] == "handled-by-script":
+            session.dropping.tell(window["step"], script_handled.GRADIENTS, verdict["times"])
+            if not window["on_device"] and session.dropping.begin(optimizer, window):
+                return "again"
+            _native.consume_losses(optimizer)
+            return None
+        return self._bad(optimizer, window, verdict)
+
+    def _bad(self, optimizer, window, verdict):
+        session = self._session
+        if (inside := _native.backward_under_way()) and inside == session.damaged.applied_in:
+            session.damaged.mark(window["ordinal"])  # one backward is one alarm, however many optimizers step inside it
+            return _native.consume_losses(optimizer)
+        bad = [i for i, m in enumerate(window["marks"]) if m >= sinks_of.BAD]
+        losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
+        names = optimizer_members.names(optimizer)
+        params = optimizer_members.parameters(optimizer)
+        sinks = [("gradient", names[i], g) for i in bad if (g := params[i].grad) is not None]
+        name = "loss" if losses else "grad_output" if verdict["is_grad_output"] else names[bad[0]]
+        alarm = session.new_alarm(optimizer, verdict["sink"], name)
+        # Inside backward the gradients to come are not known yet.
+        alarm["harmless"] = verdict["harmless"] and not inside and window["ordinal"] not in session.damaged
+        alarm["micro_batch"] = verdict["micro_batch"]
+        alarm["loss"] = number(float(window["losses"][-1]["value"])) if window["losses"] else None
+        alarm["gradients"] = {
+            "bad": [
+                {"name": n, **{k: s[k] for k in ("nan", "inf", "numel")}}
+                for _, n, g in sinks[:64]
+                if (s := _native.statistics(g)) is not None
+            ],
+            "clean": sum(1 for m in window["marks"] if m == 1),
+        }
+        value = (
+            f"loss is {'NaN' if losses[0]['value'] != losses[0]['value'] else 'Inf'}"
+            if losses
+            else f"gradient of {name} is not finite"
+        )
+        alarm["text"] = value + (growth.beside_bad_loss(session.started_with, optimizer) if alarm["harmless"] else "")
         _native.consume_losses(optimizer)
-        return None
-    return _bad(session, optimizer, window, verdict)
-
-
-def _bad(session, optimizer, window, verdict):
-    if (inside := _native.backward_under_way()) and inside == session.damaged.applied_in:
-        session.damaged.mark(window["ordinal"])  # one backward is one alarm, however many optimizers step inside it
-        return _native.consume_losses(optimizer)
-    bad = [i for i, m in enumerate(window["marks"]) if m >= sinks_of.BAD]
-    losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
-    names = optimizer_members.names(optimizer)
-    params = optimizer_members.parameters(optimizer)
-    sinks = [("gradient", names[i], g) for i in bad if (g := params[i].grad) is not None]
-    name = "loss" if losses else "grad_output" if verdict["is_grad_output"] else names[bad[0]]
-    alarm = session.new_alarm(optimizer, verdict["sink"], name)
-    # Inside backward the gradients to come are not known yet.
-    alarm["harmless"] = verdict["harmless"] and not inside and window["ordinal"] not in session.damaged
-    alarm["micro_batch"] = verdict["micro_batch"]
-    alarm["loss"] = number(float(window["losses"][-1]["value"])) if window["losses"] else None
-    alarm["gradients"] = {
-        "bad": [
-            {"name": n, **{k: s[k] for k in ("nan", "inf", "numel")}}
-            for _, n, g in sinks[:64]
-            if (s := _native.statistics(g)) is not None
-        ],
-        "clean": sum(1 for m in window["marks"] if m == 1),
-    }
-    value = (
-        f"loss is {'NaN' if losses[0]['value'] != losses[0]['value'] else 'Inf'}"
-        if losses
-        else f"gradient of {name} is not finite"
-    )
-    alarm["text"] = value + (growth.beside_bad_loss(session.started_with, optimizer) if alarm["harmless"] else "")
-    _native.consume_losses(optimizer)
-    if not losses and not window["on_device"] and session.told.take_over(optimizer, alarm):
-        return decision.conclude(session, optimizer, alarm)
-    return session.act(optimizer, alarm, sinks)
+        if not losses and not window["on_device"] and session.told.take_over(optimizer, alarm):
+            return session.decision.conclude(optimizer, alarm)
+        return session.decision.act(optimizer, alarm, sinks)
