@@ -1,5 +1,5 @@
-"""Every table of classes and functions of other libraries that are treated in a way of their own. No library is imported
-for it: what is not loaded is not there."""
+"""Every table of classes and functions of other libraries that are treated in a way of their own. No library is
+imported for it: what is not loaded is not there."""
 
 from __future__ import annotations
 

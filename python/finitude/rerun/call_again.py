@@ -220,7 +220,7 @@ class _SecondRun:
             self.scaler.unscale_(self.optimizer)
         _native.clip_again()
 
-    def conclude(self):
+    def conclude(self) -> str | None:
         """What the trace says, into the alarm. Returns why it does not tell, or None."""
         alarm = self.alarm
         if self.returned is not None:

@@ -13,7 +13,7 @@ import torch
 from .. import _native
 from ..base import compat
 from ..base.robust import in_any_case
-from ..effects import fork_dry_run, name_liveness
+from ..effects import fork_dry_run, known_libraries, name_liveness
 from ..effects.object_snapshot import Ledger
 from ..program import optimizer_members, ranks, rng_generators, sinks as sinks_of
 from ..report import incident
@@ -35,7 +35,7 @@ SAME_BITS = "; loss and gradients came out with the same bits"
 OTHER_BITS = "loss or gradients came out with other bits"
 NOT_SO = {
     fork_dry_run.ASTRAY: ": the second run would not come back to this step",
-    fork_dry_run.APART: ": the step exchanges values with another process",
+    known_libraries.APART: ": the step exchanges values with another process",
 }
 
 

@@ -101,25 +101,25 @@ class Unvetoed:
         action = "warn" if self._session.config.on_alarm == "warn" else "stop"
         self._decide(alarm, first, action, "reported, the script drops the step")
 
-    def _alarm(self, name, bad):
+    def _alarm(self, name: str, bad: Any) -> Alarm:
         alarm = self._session.alarm_of(name, 0, bad.step, "loss", "loss")
         alarm["loss"] = number(float(bad.root)) if bad.root.numel() == 1 else None
         return alarm
 
-    def _decide(self, alarm, bad, action, reported):
+    def _decide(self, alarm: Alarm, bad: Any, action: str, reported: str) -> None:
         """Explains it, and ends the program where `action` says so. reported: what is said where it goes on."""
         self._session.report.begin(alarm)
         self._explain(alarm, bad)
         self._end(alarm, action, reported)
 
-    def _explain(self, alarm, bad):
+    def _explain(self, alarm: Alarm, bad: Any) -> None:
         if bad.explained is not None:
             if not self._session.hand.in_place.apply(bad.explained, alarm):
                 self._session.restart.run(alarm, bad.expected, hand=bad.step)
         elif self._session.second_runs.take("loss", False, False, False):
             self._session.restart.run(alarm, bad.expected, hand=bad.step)
 
-    def _end(self, alarm, action, reported):
+    def _end(self, alarm: Alarm, action: str, reported: str) -> None:
         alarm.pop("optimizer_ordinal", None)
         alarm["action"] = "stopped" if action in ("stop", "raise") else reported
         self._session.report.add_alarm(alarm)

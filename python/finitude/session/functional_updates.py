@@ -87,7 +87,7 @@ class Rebound:
         if self.waiting:
             _native.hand_watch(True)
 
-    def _tell(self, bad, text):
+    def _tell(self, bad: Any, text: str) -> None:
         self.told = True
         _native.add_handled(1)
         self.session.advise("handled-by-script", bad.step, text)

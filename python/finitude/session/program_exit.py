@@ -192,7 +192,7 @@ class Ending:
         self._session.deferred.finish()
         self._session.told.rest.explain()
 
-    def _tell(self, alarm):
+    def _tell(self, alarm: Alarm) -> None:
         for inner in INNER:
             alarm.pop(inner, None)
         self._session.report.add_alarm(alarm)

@@ -19,6 +19,9 @@ from ..report.merge import SEEN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
     from ..base.types import Alarm, BadWindow, Session
 
 # seconds up to the exception: a program that took longer is not run again to see whether there is such a
@@ -56,7 +59,7 @@ class RefusedValues:
             f"as {type(error).__name__} ended the program, {what}; nothing shows a birth{how}",
         )
 
-    def _alarm(self, error, raised):
+    def _alarm(self, error: BaseException | None, raised: frames_at_raise.Raised) -> BadWindow | None:
         optimizers = sinks_of.watched_optimizers()
         if raised.refused:
             seen = raised.refused[0]
@@ -90,7 +93,7 @@ class RefusedValues:
     def _is_traced(self):
         return self._session.config.level == "trace" or _native.has_traced_first_step()
 
-    def _tell(self, error, around):
+    def _tell(self, error: BaseException | None, around: Sequence[Any]) -> None:
         """One line of what lay around."""
         if not around:
             return

@@ -12,7 +12,9 @@ from ..rerun import rewind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..base.types import Optimizer, Session, Verdict
+    from typing import Any
+
+    from ..base.types import Optimizer, Session, Verdict, Window
 
 
 class Windows:
@@ -68,11 +70,12 @@ class Windows:
             return None
         return self._bad(optimizer, window, verdict)
 
-    def _bad(self, optimizer, window, verdict):
+    def _bad(self, optimizer: Optimizer, window: Window, verdict: dict[str, Any]) -> Verdict:
         session = self._session
         if (inside := _native.backward_under_way()) and inside == session.damaged.applied_in:
             session.damaged.mark(window["ordinal"])  # one backward is one alarm, however many optimizers step inside it
-            return _native.consume_losses(optimizer)
+            _native.consume_losses(optimizer)
+            return None
         bad = [i for i, m in enumerate(window["marks"]) if m >= sinks_of.BAD]
         losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
         names = optimizer_members.names(optimizer)
