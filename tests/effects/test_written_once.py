@@ -359,7 +359,7 @@ def test_an_internal_failure_in_a_second_run_gives_the_streams_back(tmp_path):
     """As every failure of ours: said once, and training goes on, with its output."""
     broken = "import finitude.base.compat; finitude.base.compat.run_eagerly = lambda: 1 / 0; f = open('out.txt', 'w')"
     got = helpers.run(tmp_path, text_of(broken, "print(i); f.write(f'{{i}}\\n')", "f.close()"), "--on-alarm", "skip")
-    assert got.code == 0 and "internal failure at second_run/" in got.err and "ZeroDivisionError" in got.err, got.told()
+    assert got.code == 0 and "internal failure at rerun/" in got.err and "ZeroDivisionError" in got.err, got.told()
     assert got.out.split() == (tmp_path / "out.txt").read_text().split() == list("01234567")
 
 

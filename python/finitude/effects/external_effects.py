@@ -14,7 +14,7 @@ import tempfile
 from ..base import HOME, secrets
 from ..base._places import is_library
 from ..base.patches import Patches
-from . import fork_dry_run
+from . import fork_dry_run, paths
 from .known_libraries import SENDS
 
 TYPE_CHECKING = False
@@ -173,7 +173,8 @@ def _changes(path, _, flags):
     )
 
 
-_MINE = tuple(os.path.join(HOME, "program", name) for name in ("outside.py", "paths.py", "files.py"))
+# Whose frames lie between the program and an audit event. files.py imports this module, so it is not imported here.
+_MINE = (__file__, paths.__file__, os.path.join(os.path.dirname(__file__), "files.py"))
 
 
 def _is_librarys():
