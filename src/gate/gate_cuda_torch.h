@@ -120,7 +120,7 @@ void after_device_write(PyObject* parameters);
 // marks, losses and `verdict` hold what the device found.
 bool settle_device(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late);
 
-// What has become known of earlier steps: told to finitude.session.native_callbacks.on_late. False: it raised. wait:
+// What has become known of earlier steps: passed to finitude.session.native_callbacks.on_late. False: it raised. wait:
 // all of them.
 bool report_late(OptimizerEntry& entry, bool wait);
 

@@ -191,7 +191,7 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
 }
 
 // A program without an optimizer has no step at which a window could be judged: there a listener takes each outermost
-// call (training by hand-written updates).
+// call (training by manual updates).
 PyObject* engine_run_backward(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   const Live& l = live();
   return l.on && !in_backward() && l.optimizers.empty() ? listeners().engine_call(&run_backward, args, nargs, kwnames)

@@ -22,7 +22,7 @@
 //     keeps_trace, trace_ended                 where that was left to it
 //     step_over
 //     starts                                   where it was held back, as the step could still be undone
-// A step that is left out: left_out, closed, starts, recording_restarts. One that runs a second time from here: closed.
+// A skipped step: left_out, closed, starts, recording_restarts. One that runs a second time from here: closed.
 // One that a GradScaler skips: closed, starts (not where its flag on a device does it), recording_restarts.
 #pragma once
 

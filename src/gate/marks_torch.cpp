@@ -29,8 +29,8 @@ void for_each_standing(const OptimizerEntry& entry, Visit&& visit) {
 
 }  // namespace
 
-// A gradient that an alarm has reported keeps the number of that alarm (`told`) over this reading, else the same NaN
-// would be a second alarm after each backward that adds to it.
+// A gradient that an alarm has reported keeps the number of that alarm (`reported`) over this reading, else the same
+// NaN would be a second alarm after each backward that adds to it.
 bool judge_again(OptimizerEntry& entry, std::size_t index, const at::Tensor& gradient, bool after_backward) {
   GradMark& mark = entry.marks[index];
   const GradMark before = mark;

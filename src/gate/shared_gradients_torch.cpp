@@ -81,7 +81,7 @@ PyMethodDef shared_gradient_table[] = {
 
 // Without this, one NaN in a shared graph would be an alarm and a second run at each optimizer below it. Parameters
 // below the explained loss are explained too; others of the same backward are only reported.
-// `told` keeps weak references: the address of a gradient is not reused while one is here, and no memory is kept
+// `reported` keeps weak references: the address of a gradient is not reused while one is here, and no memory is kept
 // alive.
 void report_others(OptimizerEntry& entry, std::uint32_t number) {
   std::unordered_set<const c10::TensorImpl*> explained;

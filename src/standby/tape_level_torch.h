@@ -33,9 +33,9 @@ void tape_level_rests() noexcept;
 bool tape_records_template() noexcept;
 // Was it switched off because of a device?
 bool tape_level_lost() noexcept;
-// The generators as the tape in hand began with them.
+// The generators as the current tape began with them.
 const RngState& tape_generators() noexcept;
-// Why the tape in hand is not that of the window of this optimizer; "": it is.
+// Why the current tape is not that of the window of this optimizer; "": it is.
 std::string tape_level_lacks(PyObject* optimizer);
 
 }  // namespace finitude::bindings

@@ -1,4 +1,4 @@
-"""Steps on a GPU whose verdict the host did not wait for: told when it arrives, at a later step or at the end."""
+"""Steps on a GPU whose verdict the host did not wait for: reported when it arrives, at a later step or at the end."""
 
 from __future__ import annotations
 

@@ -83,8 +83,8 @@ class InitialState:
         return alarm
 
     def decided(self, optimizer: Optimizer, verdict: Verdict) -> Verdict:
-        """The program goes on: that alarm is the one of its first step, too. verdict: True, the step is left out; None,
-        it is applied."""
+        """The program continues: that alarm is the one of its first step, too. verdict: True, the step is skipped;
+        None, it is applied."""
         window = _native.window(optimizer)
         self._decided[optimizer] = window["step"], verdict
         self._session.damaged.mark(window["ordinal"])

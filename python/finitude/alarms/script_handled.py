@@ -1,4 +1,5 @@
-"""Where the bad value of a step was born that the script itself did not apply: told of the first such step of a run."""
+"""Where the bad value of a step was born that the script itself did not apply. Reported of the first such step of a
+run."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ class Dropping:
             or not session.report.advisories
             or session.report.alarms
         ):
-            return False  # after an alarm, steps that were left out lie in the way
+            return False  # after an alarm, skipped steps lie in the way
         self.is_explained, self.looked_at = True, 0
         alarm = session.alarm_of(type(optimizer).__name__, window["ordinal"], window["step"], "loss", "loss")
         alarm["advisory"] = session.report.advisories[-1]
@@ -57,7 +58,7 @@ class Dropping:
         return False
 
     def backward_raised(self, error: BaseException) -> None:
-        """An outermost backward pass ended so. Where the script catches that itself it goes on, which the next backward
+        """An outermost backward pass ended so. Where the script catches it, it continues, which the next backward
         pass shows, or the program's end: a finite loss leaves no other trace."""
         session = self._session
         if session.target is not None or session.second_run.pending is not None or not isinstance(error, Exception):
@@ -130,7 +131,7 @@ class Dropping:
         session.holds.release()
 
     def _keep(self, alarm, optimizer, recorded):
-        """Its capsule, where the tape in hand comes to a loss that is not finite, or a second process has written
+        """Its capsule, where the current tape comes to a loss that is not finite, or a second process has written
         it."""
         losses = _native.window(optimizer)["losses"] if optimizer is not None else ()
         told = {key: value for key, value in alarm.items() if key not in INNER}
@@ -161,7 +162,7 @@ class Dropping:
     def at_end(self, told: bool) -> Alarm | None:
         """The program ended with a bad step that it did not apply, as where it left its loop for that reason.
 
-        told: what is known of losses has been told already, as of a program without an optimizer.
+        told: what is known of losses has been reported already, as of a program without an optimizer.
         """
         session = self._session
         if not session.report.alarms:  # else it is what ended the program

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MOST_OF_FIRST = 1 << 30  # bytes of the tape of a first step
 REPLAY_BELOW = 16 << 20  # bytes of inputs: a replay to check the capsule takes no longer than a step of such a size
-HURRIED_SECONDS = 5  # that a program which was told to end waits for what is being written
+HURRIED_SECONDS = 5  # that a program which was asked to end waits for what is being written
 GOES_ON = ("skip", "warn", "rollback")  # policies under which the program trains on after an alarm
 PLAYER = os.path.join(os.path.dirname(_native.__file__), "finitude-replay")
 FINE = (
@@ -150,8 +150,10 @@ class Capsules:
         own = set(optimizer_members.names(optimizer)) if optimizer is not None else ()
         for kind, name, tensor in sinks or ():
             if name in own and (kind == "gradient" or parameters and kind == "parameter"):
-                continue  # told with the others below
-            if (raised or kind not in ("loss", "gradient")) and tensor is not None:  # a loss is told as backward begins
+                continue  # reported with the others below
+            if (
+                raised or kind not in ("loss", "gradient")
+            ) and tensor is not None:  # a loss is reported as backward begins
                 _native.tape_outcome(kind, name, optimizer_members.unwrapped(tensor.detach()))
         if optimizer is not None:
             describe(optimizer, parameters)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST = 8
-LONGEST = 60  # letters of a command that are told
+LONGEST = 60  # characters of a command that are shown
 
 _listening = []  # the Outside that is told of what happens; the last one
 _hooked = False

@@ -187,7 +187,7 @@ class _Program:
             pages.tell(session.report.document())
 
     def end_at_least(self) -> None:
-        """The report, in the least form if need be: a failure of ours is none of the program's."""
+        """The report, in the least form if need be: an internal failure is none of the program's."""
         from ..session import minimal
 
         session = self._session

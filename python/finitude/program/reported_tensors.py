@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..base.types import Left, Tensor
 
 MAX_LOOKED_AT = 64 << 20  # bytes of a tensor without a graph
-MAX_CARRIED = 4 << 20  # bytes of values that a bad step computed, held until another one is told of
+MAX_CARRIED = 4 << 20  # bytes of values that a bad step computed, held until another one is reported
 
 
 def _version(tensor):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ..base.types import Findings, Operation, Tensor
 
-MAX_BIRTHS = 16  # so many are told, and there may be more
+MAX_BIRTHS = 16  # so many are reported, and there may be more
 _MARK = "as the first run left it: "
 
 

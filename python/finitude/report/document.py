@@ -28,7 +28,7 @@ INNER = ("optimizer_ordinal", "advisory")  # of an alarm under way; no part of a
 OF_DISK = {number: "disk" for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)}
 MOST_OF_A_KIND = 20  # advisories
 FEW = 8  # alarms, after each of which the report is written whatever that takes
-QUIET_SECONDS = 1.0  # at least, between two reports that nothing told to a person waits for
+QUIET_SECONDS = 1.0  # at least, between two reports where no message to a person waits for one
 
 
 class Report:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..base.types import Alarm, Optimizer, Session
 
 LIMIT_S = 30.0  # how long the votes of the others are waited for
-PARTING_S = 10.0  # and, before this rank ends the program, that they have told what they found
+PARTING_S = 10.0  # and, before this rank ends the program, that they have reported what they found
 STRAY_S = 30.0  # how long a second run may stand still when another rank has ended its own
 STALL_S = 180.0  # and all of them together
 _POLL_S = 0.005
@@ -93,7 +93,7 @@ class Ballot:
                 pass
 
     def _end_process(self, why, vote):
-        """The program's own thread cannot be reached: what is known is told, and the process ended."""
+        """The program's own thread cannot be reached: what is known is reported, and the process ended."""
         session = self._session
         pending = session.second_run.take()
         output_suppression.let_go()
@@ -151,7 +151,7 @@ class Vote:
         has_gone_by: Callable[[int], bool] = lambda rank: False,
         end_process: Callable[[str, Vote], None] = lambda why, vote: None,
     ):
-        """has_gone_by: tells of a rank that it will not come any more. end_process: is called with the reason where
+        """has_gone_by: says of a rank that it will not come any more. end_process: is called with the reason where
         the program's own thread cannot be let out of its second run."""
         self.store, self.key, self.has_gone_by, self.end_process = store, key, has_gone_by, end_process
         self.gone_by = None

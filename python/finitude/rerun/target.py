@@ -148,7 +148,7 @@ class Target:
                 for r in roots
                 if is_wrapped and isinstance(r, torch.Tensor) and not _native.is_finite(r)
             ]
-            session.capsules.stop(None, sinks=lost, raised=bool(lost))  # others are told as backward begins
+            session.capsules.stop(None, sinks=lost, raised=bool(lost))  # others are reported as backward begins
             same = (
                 sums == self.order["expected"]["losses"]
                 and _native.checksum(torch.get_rng_state()) == self.order["expected"]["generator"]

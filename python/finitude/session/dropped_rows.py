@@ -164,7 +164,7 @@ class Drops:
         return True
 
     def at_end(self, told: bool) -> None:
-        """Counts what is dropped and no step told of; then, as what ended the program, what the last backward has
+        """Counts what is dropped and no step reported; then, as what ended the program, what the last backward has
         left."""
         session = self.session
         session.report.unapplied = _native.unapplied()

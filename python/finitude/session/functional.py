@@ -107,7 +107,7 @@ class Unvetoed:
         return alarm
 
     def _decide(self, alarm: Alarm, bad: Any, action: str, reported: str) -> None:
-        """Explains it, and ends the program where `action` says so. reported: what is said where it goes on."""
+        """Explains it, and ends the program where `action` says so. reported: what is said where it continues."""
         self._session.report.begin(alarm)
         self._explain(alarm, bad)
         self._end(alarm, action, reported)

@@ -1,4 +1,4 @@
-"""The program ends by something of its own: an exception, an exit, a signal. What is an alarm then, and what is told of
+"""The program ends by something of its own: an exception, an exit, a signal. What is an alarm then, and what is said of
 one that was still being explained."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Ending:
-    """How the program ends, and what is told then of an alarm that was being explained."""
+    """How the program ends, and what is said then of an alarm that was being explained."""
 
     def __init__(self, session: Session):
         self._session = session
@@ -102,7 +102,7 @@ class Ending:
 
     def second_run_lost(self) -> NonFiniteError | None:
         """The program ended inside a second run: the next way explains the alarm, which is what ends the program. None:
-        it was of a step that the script itself had left out, and ends nothing."""
+        it was of a step that the script itself had skipped, and ends nothing."""
         _end_rehearsal()
         session = self._session
         pending = session.rewound.abandon()
@@ -117,12 +117,12 @@ class Ending:
         return NonFiniteError(one_line.message(session.report, alarm), report=alarm)
 
     def begin_alarm(self, alarm: Alarm) -> None:
-        """What explains the alarm begins: should the program end meanwhile, it is told as it is."""
+        """What explains the alarm begins: should the program end meanwhile, it is reported as it is."""
         self.unexplained("the program continued")
         self._session.report.begin(alarm)
 
     def unexplained(self, why: str) -> bool:
-        """An alarm whose second run is cut short by `why`, which leaves no time for another way: it is told as it is.
+        """An alarm whose second run is cut short by `why`, so no time is left for another way: reported as it is.
         True: there was one."""
         session = self._session
         session.hand.lost()
@@ -177,7 +177,7 @@ class Ending:
         if written is None:
             written = minimal.write_report(session)
         if not session.member:
-            with contextlib.suppress(KeyboardInterrupt):  # the program has ended: its exit code stands
+            with contextlib.suppress(KeyboardInterrupt):  # the program has ended: its exit code is kept
                 say(session.part(session.report.closing_line, written, otherwise=minimal.CLOSING) + "\n")
 
     def close(self) -> None:

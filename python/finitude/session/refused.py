@@ -38,7 +38,7 @@ class RefusedValues:
 
     def found(self, error: BaseException | None) -> BadWindow | None:
         """(optimizer, alarm, []) of an exception that is about such a value; its alarm holds what is known, or
-        None. After an alarm a number may be of the step that was told of."""
+        None. After an alarm a number may be of the step that was reported."""
         try:
             if raised_from_ours(error) or self._session.report.alarms:
                 return None
