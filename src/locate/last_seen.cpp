@@ -13,10 +13,43 @@ using record::Op;
 using record::OpId;
 using record::TensorUse;
 
-const TensorUse* with(const std::vector<TensorUse>& uses, Kinds kinds) {
-  const auto found = std::ranges::find_if(
-      uses, [&](const TensorUse& use) { return use.storage != kNone && (kinds_of(use.health) & kinds) != 0; });
+const TensorUse* first_of(const std::vector<TensorUse>& uses, Kinds kinds, auto is_read) {
+  const auto found = std::ranges::find_if(uses, [&](const TensorUse& use) {
+    return use.storage != kNone && (kinds_of(use.health) & kinds) != 0 && is_read(use);
+  });
   return found == uses.end() ? nullptr : &*found;
+}
+
+// Was that memory allocated by an op of the trace and written by none before `reader`? A view of it (detach of a new
+// parameter that the next op initialises) computes with none of its values. Inner ops do not count: in deterministic
+// mode, empty fills what it gives.
+bool is_unwritten(const record::Trace& trace, OpId reader, std::uint32_t storage) {
+  const auto is_here = [&](const TensorUse& use) { return use.storage == storage; };
+  for (OpId id = reader; id-- > 0;) {
+    const Op& op = trace.ops[id];
+    if (op.parent != kNone) continue;
+    const bool is_output = std::ranges::any_of(op.outputs, is_here);
+    if (op.allocates && is_output) return true;
+    if (is_output && !op.is_view) return false;
+    if (std::ranges::any_of(op.inputs, [&](const TensorUse& use) { return use.written && is_here(use); })) return false;
+  }
+  return false;
+}
+
+// The first value of those kinds that the op gave.
+const TensorUse* given_by(const record::Trace& trace, OpId id, Kinds kinds) {
+  const Op& op = trace.ops[id];
+  return first_of(op.outputs, kinds,
+                  [&](const TensorUse& use) { return !op.is_view || !is_unwritten(trace, id, use.storage); });
+}
+
+// The first value of those kinds that the op read: not what it overwrites, nor what only gives it a shape.
+const TensorUse* read_by(const record::Trace& trace, OpId id, Kinds kinds) {
+  const Op& op = trace.ops[id];
+  if (takes_only_the_shape(op)) return nullptr;
+  return first_of(op.inputs, kinds, [&](const TensorUse& use) {
+    return !is_overwritten(op, use) && (!op.is_view || !is_unwritten(trace, id, use.storage));
+  });
 }
 
 // Of the program's own calls: what backward and an optimizer do is seen by the gate.
@@ -30,10 +63,10 @@ bool sink_last_of(record::Trace* trace, Kinds kinds) {
     const Op& op = trace->ops[id];
     if (!is_of_program(op)) continue;
     record::Sink sink{"loss", "a value", {}, 0, op.micro_batch};
-    if (const TensorUse* given = with(op.outputs, kinds)) {
+    if (const TensorUse* given = given_by(*trace, id, kinds)) {
       sink.value = *given;
       sink.at_end_order = op.end_order + 1;
-    } else if (const TensorUse* read = with(op.inputs, kinds)) {
+    } else if (const TensorUse* read = read_by(*trace, id, kinds)) {
       sink.value = *read;
       sink.at_end_order = op.end_order == 0 ? kNone : op.end_order;
     } else {

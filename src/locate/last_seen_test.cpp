@@ -49,5 +49,33 @@ TEST(LastSeen, AMaskComesLast) {
   EXPECT_FALSE(sink_last_seen(&clean.trace));
 }
 
+TEST(LastSeen, MemoryThatIsWrittenBeforeItIsReadIsNoValue) {
+  TraceBuilder b;
+  const auto memory = b.storage();
+  {
+    auto empty = b.op("aten::empty");
+    empty.out(memory, kNanValue).alloc();
+    b.op("aten::fill_").inout(memory, kNanValue).out(memory, kNanValue);  // as in deterministic mode
+  }
+  b.op("aten::detach").in(memory, kNanValue).out(memory, kNanValue).view().end();
+  b.op("aten::empty_like").in(memory, kNanValue).out(b.storage()).end();
+  b.op("aten::uniform_").inout(memory, kNanValue).out(memory).end();
+  EXPECT_FALSE(sink_last_seen(&b.trace));
+  const auto y = b.storage();
+  b.op("aten::log").in(memory).out(y, kNanValue).end();
+  b.op("aten::view").in(y, kNanValue).out(y, kNanValue).view().end();
+  ASSERT_TRUE(sink_last_seen(&b.trace));
+  EXPECT_EQ(b.trace.sinks.at(0).value.storage, y.storage);
+}
+
+TEST(LastSeen, MemoryThatIsReadUnwrittenIsOne) {
+  TraceBuilder b;
+  const auto memory = b.storage();
+  b.op("aten::empty").out(memory, kNanValue).alloc().end();
+  b.op("aten::isnan").in(memory, kNanValue).out(b.storage()).end();
+  ASSERT_TRUE(sink_last_seen(&b.trace));
+  EXPECT_EQ(b.trace.sinks.at(0).value.storage, memory.storage);
+}
+
 }  // namespace
 }  // namespace finitude::locate
