@@ -31,6 +31,7 @@
 #include "gate/shared_gradients_torch.h"
 #include "gate/step_wrapper_torch.h"
 #include "gate/window_torch.h"
+#include "incident/answer.h"
 #include "observe/effort.h"
 #include "observe/held_values_torch.h"
 #include "observe/tracer_torch.h"
@@ -252,6 +253,15 @@ PYBIND11_MODULE(_native, m) {
     const std::string problem = report.is_discarded() ? "not JSON" : show::problem(report);
     if (!problem.empty()) throw py::value_error(problem);
     return show::terminal(report, {colour, width, unicode});
+  });
+  m.def("incident", [](const std::string& question, const py::bytes& run) {
+    Result<std::string> answer = [&] {
+      const std::string folder = run;
+      const py::gil_scoped_release others;  // it may read the reports of many processes
+      return incident::answer(question, folder);
+    }();
+    if (!answer.ok()) throw py::value_error(answer.why());
+    return *answer;
   });
   m.def("render_html", [](const std::string& text) {
     const auto report = nlohmann::json::parse(text, nullptr, false);

@@ -76,7 +76,7 @@ struct Words {
   ReportWords report;
   DumpWords dump;
   DiffWords diff;
-  std::string runs, damage;
+  std::string runs, damage, incident;
   bool no_colour = false;
 };
 
@@ -106,7 +106,9 @@ void describe(CLI::App& app, Words& words) {
   diff->add_flag("--no-colour,--no-color", words.no_colour, "no colours, also on a terminal");
   CLI::App* damage = app.add_subcommand("damage", "say what is wrong with the files of a capsule")->group("");
   damage->add_option("CAPSULE", words.damage);
-  for (CLI::App* command : {report, dump, list, diff, damage}) command->allow_extras();
+  CLI::App* incident = app.add_subcommand("incident", "answer a question, read as JSON, about a run")->group("");
+  incident->add_option("RUN", words.incident);
+  for (CLI::App* command : {report, dump, list, diff, damage, incident}) command->allow_extras();
 }
 
 int command(const CLI::App& chosen, const Words& words, Console console, const std::string& program) {
@@ -121,6 +123,7 @@ int command(const CLI::App& chosen, const Words& words, Console console, const s
                  name + (name == "diff" ? " takes two paths; " : " takes one path; ") + extra[0] + " is one too many");
   }
   if (name == "list") return list_command(words.runs, console);
+  if (name == "incident") return incident_command(words.incident, console);
   if (name == "damage") return damage_command(words.damage, console);
   if (words.no_colour) console.screen.colour = false;
   if (name == "diff") {

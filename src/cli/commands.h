@@ -36,6 +36,7 @@ int report_command(const ReportWords& words, const Console& console);
 int dump_command(const DumpWords& words, const Console& console);
 int list_command(const std::string& folder, const Console& console);
 int diff_command(const DiffWords& words, const Console& console);
+int incident_command(const std::string& run, const Console& console);
 int damage_command(const std::string& folder, const Console& console);
 
 }  // namespace finitude::cli

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/run_folder.h"
+#include "incident/run_folder.h"
 #include "show/capsule_ops.h"
 #include "show/json_file.h"
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/run_folder.h"
+#include "incident/run_folder.h"
 #include "show/json_file.h"
 #include "show/printable.h"
 #include "show/show.h"
@@ -17,6 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using incident::capsule_folders;
+using incident::is_run;
+using incident::kMaxEntries;
+using incident::member_folders;
+using incident::names_in;
+using incident::state_of;
+using incident::steps_of;
 
 constexpr int kColumns = 200;
 

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "capture/capsule.h"
 #include "cli/commands.h"
-#include "cli/run_folder.h"
+#include "incident/run_folder.h"
 #include "record/ring_posix.h"
 #include "show/capsule_ops.h"
 #include "show/json_file.h"
@@ -22,6 +22,13 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using incident::capsule_folders;
+using incident::is_file;
+using incident::is_run;
+using incident::member_folders;
+using incident::process_of;
+using incident::put_state;
+using incident::state_of;
 
 constexpr std::size_t kStepsShown = 5, kCapsulesShown = 8;
 

@@ -3,16 +3,19 @@
 #include <torch/version.h>
 
 #include <cmath>
+#include <utility>
 
 #include "capture/redact.h"
+#include "incident/environment.h"
+#include "incident/sentences.h"
 #include "observe/settings_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "recorder/optimizer_state_torch.h"
 #include "show/findings.h"
-#include "show/words.h"
 
 namespace finitude::recorder {
 
+using incident::Alarm;
 using nlohmann::json;
 
 namespace {
@@ -34,32 +37,7 @@ json statistics_of(const std::string& name, const at::Tensor& tensor) {
   return show::statistics(use);
 }
 
-// "3 NaN and 1 Inf"
-std::string count_text(const sense::Health& health) {
-  std::string text = health.nan != 0 ? std::to_string(health.nan) + " NaN" : "";
-  if (health.inf() != 0) text += (text.empty() ? "" : " and ") + std::to_string(health.inf()) + " Inf";
-  return text.empty() ? "no" : text;
-}
-
-json bare_birth(const std::string& phase, const std::string& op = "") {
-  return {{"phase", phase},
-          {"op", op},
-          {"file", ""},
-          {"line", 0},
-          {"source", ""},
-          {"module", ""},
-          {"node", ""},
-          {"inputs", json::array()},
-          {"outputs", json::array()},
-          {"rows", json::array()}};
-}
-
-// Lines and files wherever they are named.
-json series(const std::vector<double>& values) {
-  json out = json::array();
-  for (const double value : values) out.push_back(show::number(value));
-  return out;
-}
+std::string count_text(const sense::Health& health) { return incident::count_text(health.nan, health.inf()); }
 
 }  // namespace
 
@@ -85,50 +63,32 @@ decide::Verdict judge_step(const Watched& watched, Buffers& buffers, const std::
   return verdict;
 }
 
-json new_alarm(const Watched& watched, decide::Policy policy, const std::string& kind, const std::string& name) {
-  const explain::StepHistory history = watched.history();
-  return {{"step", watched.steps},
-          {"micro_batch", 0},
-          {"rank", 0},
-          {"optimizer", watched.class_name()},
-          {"sink", {{"kind", kind}, {"name", name}}},
-          {"weights", watched.damaged ? "damaged" : "clean"},
-          {"rerun", "not-run"},
-          {"rerun_by", "none"},
-          {"rerun_verified", false},
-          {"rerun_text", ""},
-          {"births", json::array()},
-          {"cause",
-           {{"class", "unknown"},
-            {"confidence", "possible"},
-            {"text", "the step was not run again"},
-            {"experiments", json::array()}}},
-          {"fix", nullptr},
-          {"capsule", nullptr},
-          {"harmless", false},
-          {"text", ""},
-          {"loss", nullptr},
-          {"path", json::array()},
-          {"policy", std::string(decide::name(policy))},
-          {"history", {{"loss", series(history.loss)}, {"grad_absmax", series(history.grad_absmax)}}}};
+Alarm new_alarm(const Watched& watched, decide::Policy policy, const std::string& kind, const std::string& name) {
+  Alarm alarm;
+  alarm.step = watched.steps;
+  alarm.optimizer = watched.class_name();
+  alarm.sink = {kind, name};
+  alarm.weights_damaged = watched.damaged;
+  alarm.policy = decide::name(policy);
+  alarm.history = watched.history();
+  return alarm;
 }
 
-json alarm_of_step(const Watched& watched, const Buffers& buffers, decide::Policy policy,
-                   const decide::Verdict& verdict, const std::vector<Loss>& losses) {
-  json bad = json::array();
+Alarm alarm_of_step(const Watched& watched, const Buffers& buffers, decide::Policy policy,
+                    const decide::Verdict& verdict, const std::vector<Loss>& losses) {
+  incident::Gradients gradients;
   std::string first;
-  std::size_t clean = 0;
   watched.for_each([&](std::size_t index, const at::Tensor& p) {
     const at::Tensor* gradient = gradient_of(p);
     if (!watched.was_bad(index)) {
-      clean += gradient != nullptr;
+      gradients.clean += gradient != nullptr;
       return;
     }
     const std::string name = watched.name_of(index, p);
     if (first.empty()) first = name;
     if (gradient == nullptr) return;
     const sense::Health h = health_of(*gradient);
-    bad.push_back({{"name", name}, {"nan", h.nan}, {"inf", h.inf()}, {"numel", h.numel}});
+    gradients.bad.push_back({name, h.nan, h.inf(), h.numel});
   });
   std::string name = "loss", text;
   if (verdict.sink == decide::SinkKind::kBuffer) {
@@ -140,22 +100,21 @@ json alarm_of_step(const Watched& watched, const Buffers& buffers, decide::Polic
       break;
     }
   } else if (verdict.loss != decide::kNoLoss) {
-    text = std::string("loss is ") + (std::isnan(losses[verdict.loss].value) ? "NaN" : "Inf");
-    if (verdict.harmless) text += "; gradients are finite, weights were not in danger";
+    text = incident::loss_text(std::isnan(losses[verdict.loss].value), verdict.harmless);
   } else {
     name = first;
-    text = "gradient of " + name + " is not finite";
+    text = incident::gradient_text(name);
   }
-  json alarm = new_alarm(watched, policy, std::string(decide::report_word(verdict.sink)), name);
-  alarm["harmless"] = verdict.harmless && !watched.damaged;
-  alarm["micro_batch"] = verdict.micro_batch;
-  if (!losses.empty()) alarm["loss"] = show::number(losses.back().value);
-  alarm["gradients"] = {{"bad", bad}, {"clean", clean}};
-  alarm["text"] = text;
+  Alarm alarm = new_alarm(watched, policy, std::string(decide::report_word(verdict.sink)), name);
+  alarm.harmless = verdict.harmless && !watched.damaged;
+  alarm.micro_batch = verdict.micro_batch;
+  if (!losses.empty()) alarm.loss = losses.back().value;
+  alarm.gradients = std::move(gradients);
+  alarm.text = text;
   return alarm;
 }
 
-json alarm_at_start(const Watched& watched, const Buffers& buffers, decide::Policy policy) {
+std::optional<Alarm> alarm_at_start(const Watched& watched, const Buffers& buffers, decide::Policy policy) {
   std::string kind, name;
   at::Tensor found;
   watched.for_each([&](std::size_t index, const at::Tensor& p) {
@@ -181,22 +140,20 @@ json alarm_at_start(const Watched& watched, const Buffers& buffers, decide::Poli
       found = tensor;
     }
   });
-  if (!found.defined()) return nullptr;
-  json alarm = new_alarm(watched, policy, kind, name);
+  if (!found.defined()) return std::nullopt;
+  Alarm alarm = new_alarm(watched, policy, kind, name);
   const std::string count = count_text(health_of(found));
-  alarm["text"] = name + " already held " + count + " before the first step";
-  alarm["cause"] = {
-      {"class", "corrupted-state"},
-      {"confidence", "likely"},
-      {"experiments", json::array()},
-      {"text", name + " held " + count + " before any step was taken: a bad checkpoint or initial value"}};
-  json birth = bare_birth("state");
+  alarm.text = incident::held_before_text(name, count);
+  alarm.cause.name = "corrupted-state";
+  alarm.cause.confidence = "likely";
+  alarm.cause.text = name + " held " + count + " before any step was taken: a bad checkpoint or initial value";
+  json birth = incident::bare_birth("state");
   birth["outputs"].push_back(statistics_of(name, found));
-  alarm["births"].push_back(birth);
+  alarm.births.push_back(std::move(birth));
   return alarm;
 }
 
-json alarm_of_written(const Watched& watched, decide::Policy policy, std::size_t index, double loss) {
+Alarm alarm_of_written(const Watched& watched, decide::Policy policy, std::size_t index, double loss) {
   std::string name;
   at::Tensor parameter;
   watched.for_each([&](std::size_t i, const at::Tensor& p) {
@@ -204,34 +161,33 @@ json alarm_of_written(const Watched& watched, decide::Policy policy, std::size_t
     name = watched.name_of(i, p);
     parameter = p;
   });
-  json alarm = new_alarm(watched, policy, "parameter", name);
-  alarm["weights"] = "damaged";
-  alarm["loss"] = show::number(loss);
-  alarm["text"] = name + " holds " + count_text(health_of(parameter)) + " although loss and gradients were finite";
-  json birth = bare_birth("optimizer", watched.class_name() + "::step");
+  Alarm alarm = new_alarm(watched, policy, "parameter", name);
+  alarm.weights_damaged = true;
+  alarm.loss = loss;
+  alarm.text = name + " holds " + count_text(health_of(parameter)) + " although loss and gradients were finite";
+  json birth = incident::bare_birth("optimizer", watched.class_name() + "::step");
   birth["outputs"].push_back(statistics_of(name, parameter));
-  alarm["births"].push_back(birth);
+  alarm.births.push_back(std::move(birth));
   return alarm;
 }
 
-void report_action(json& alarm, decide::Action action, bool applied) {
-  const bool was_damaged = !applied && alarm["weights"] == "damaged";  // by a step before this one
-  alarm["action"] = decide::ends(action)                 ? was_damaged ? "stopped before the optimizer" : "stopped"
-                    : applied || !decide::vetoes(action) ? "reported, the step is applied"
-                                                         : "the step was skipped";
+void report_action(Alarm& alarm, decide::Action action, bool applied) {
+  // Weights that a step before this one has damaged, or that were bad before any.
+  const bool at_start = !applied && alarm.weights_damaged;
+  alarm.action = incident::action_text(action, {.applied = applied, .at_start = at_start});
 }
 
-json about_capsule(const json& alarm, const Document& document, bool redact) {
+json about_capsule(const Alarm& alarm, const Document& document, bool redact) {
   json about = {{"kind", "finitude capsule"},
                 {"created", time_text(std::chrono::system_clock::now())},
                 {"finitude", FINITUDE_VERSION},
                 {"torch", TORCH_VERSION},
                 {"python", nullptr},
-                {"step", alarm["step"]},
-                {"micro_batch", alarm["micro_batch"]},
+                {"step", alarm.step},
+                {"micro_batch", alarm.micro_batch},
                 {"rank", 0},
-                {"optimizer", alarm["optimizer"]},
-                {"alarm", alarm},
+                {"optimizer", alarm.optimizer},
+                {"alarm", to_json(alarm)},
                 {"flags", json::object()}};
   for (const auto& [name, value] : observe::torch_settings()) about["flags"][name] = value;
   const MachineName machine = machine_name();
@@ -243,7 +199,7 @@ json about_capsule(const json& alarm, const Document& document, bool redact) {
   }
   about["command"] = document.process().command;
   about["script"] = document.process().program;
-  about["environment"] = environment();
+  about["environment"] = incident::environment();
   return about;
 }
 

@@ -1,12 +1,14 @@
-// An alarm of a C++ program as the report holds it.
+// The alarms of a C++ program, made of what its recorder watches.
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "decide/policy.h"
 #include "decide/window.h"
+#include "incident/alarm.h"
 #include "recorder/buffers_torch.h"
 #include "recorder/document.h"
 #include "recorder/losses_torch.h"
@@ -17,20 +19,20 @@ namespace finitude::recorder {
 decide::Verdict judge_step(const Watched& watched, Buffers& buffers, const std::vector<Loss>& losses);
 
 // Before anything is known of its reason. kind, name: of the sink.
-nlohmann::json new_alarm(const Watched& watched, decide::Policy policy, const std::string& kind,
-                         const std::string& name);
-nlohmann::json alarm_of_step(const Watched& watched, const Buffers& buffers, decide::Policy policy,
+incident::Alarm new_alarm(const Watched& watched, decide::Policy policy, const std::string& kind,
+                          const std::string& name);
+incident::Alarm alarm_of_step(const Watched& watched, const Buffers& buffers, decide::Policy policy,
                              const decide::Verdict& verdict, const std::vector<Loss>& losses);
 // The first parameter that is not finite, or normalisation statistic or optimizer state that is NaN, before any step.
-// Null: there is none.
-nlohmann::json alarm_at_start(const Watched& watched, const Buffers& buffers, decide::Policy policy);
+// Nothing: there is none.
+std::optional<incident::Alarm> alarm_at_start(const Watched& watched, const Buffers& buffers, decide::Policy policy);
 // A parameter that is not finite after the optimizer has written it.
-nlohmann::json alarm_of_written(const Watched& watched, decide::Policy policy, std::size_t index, double loss);
+incident::Alarm alarm_of_written(const Watched& watched, decide::Policy policy, std::size_t index, double loss);
 
 // What was done about it, into the alarm. applied: the optimizer has stepped or will.
-void report_action(nlohmann::json& alarm, decide::Action action, bool applied);
+void report_action(incident::Alarm& alarm, decide::Action action, bool applied);
 
 // capsule.json of it.
-nlohmann::json about_capsule(const nlohmann::json& alarm, const Document& document, bool redact);
+nlohmann::json about_capsule(const incident::Alarm& alarm, const Document& document, bool redact);
 
 }  // namespace finitude::recorder

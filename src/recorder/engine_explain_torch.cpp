@@ -8,6 +8,8 @@
 namespace finitude::recorder {
 namespace {
 
+using incident::Alarm;
+using incident::Cause;
 using nlohmann::json;
 
 std::string first_line(std::string text) {
@@ -30,11 +32,11 @@ std::string carried_gradient(const Watched& watched, const std::vector<Loss>& lo
 }
 
 // The second run came out finite. carried: see above.
-void report_finite(json& alarm, const RunFacts& first, const RunFacts& second, const std::string& carried) {
-  json& cause = alarm["cause"];
+void report_finite(Alarm& alarm, const RunFacts& first, const RunFacts& second, const std::string& carried) {
+  Cause& cause = alarm.cause;
   if (!carried.empty()) {
-    alarm["rerun_text"] = "closure: it came out finite, with gradients that began without what they held before";
-    cause["text"] =
+    alarm.rerun.text = "closure: it came out finite, with gradients that began without what they held before";
+    cause.text =
         "the gradient of " + carried +
         " was bad already when the closure began: a backward before it, outside of the closure, "
         "has added to it, or no zero_grad() came after a bad step. What the closure holds all of is explained";
@@ -43,72 +45,68 @@ void report_finite(json& alarm, const RunFacts& first, const RunFacts& second, c
   std::string what;
   switch (compare(first, second, &what)) {
     case Sameness::kSame:
-      alarm["rerun"] = "transient";
-      alarm["rerun_by"] = "closure";
-      alarm["rerun_text"] =
+      alarm.rerun.outcome = "transient";
+      alarm.rerun.by = "closure";
+      alarm.rerun.text =
           "the closure was called again; the step came out finite, and what was finite before has the same bits";
-      cause["text"] =
+      cause.text =
           "it did not come again in the same computation: memory that nothing had written or that another thread "
           "wrote, "
           "or a fault of the machine";
       return;
     case Sameness::kOther:
-      alarm["rerun_text"] = "closure: it computed something else the second time: " + what;
-      cause["text"] = "not known: the closure computed something else the second time (" + what + ")";
+      alarm.rerun.text = "closure: it computed something else the second time: " + what;
+      cause.text = "not known: the closure computed something else the second time (" + what + ")";
       break;
     case Sameness::kUnknown:
-      alarm["rerun_text"] = "closure: it came out finite the second time";
-      cause["text"] =
+      alarm.rerun.text = "closure: it came out finite the second time";
+      cause.text =
           "not known: the step came out finite the second time, and nothing that was finite in the first shows whether "
           "the "
           "closure computed the same";
       break;
   }
   if (!first.bad_input.empty()) {
-    cause["class"] = "bad-data";
-    cause["confidence"] = "likely";
-    cause["text"] = first.bad_input + " in the first call of the closure, which was given something else in the second";
+    cause.name = "bad-data";
+    cause.confidence = "likely";
+    cause.text = first.bad_input + " in the first call of the closure, which was given something else in the second";
   } else {
-    cause["text"] = cause["text"].get<std::string>() + ". A batch or a counter has to be taken outside of it";
+    cause.text = cause.text + ". A batch or a counter has to be taken outside of it";
   }
 }
 
 // What was born before the step began, in a parameter that was finite when it was read last: the optimizer wrote it, or
 // the program.
-void report_written_before(Watched& watched, json& alarm) {
-  if (alarm["births"].empty()) return;
-  json& birth = alarm["births"][0];
-  if (birth["phase"] != "state" || alarm["cause"]["class"] != "corrupted-state") return;
+void report_written_before(Watched& watched, Alarm& alarm) {
+  if (alarm.births.empty()) return;
+  json& birth = alarm.births[0];
+  if (birth["phase"] != "state" || alarm.cause.name != "corrupted-state") return;
   const std::string name = birth.value("name", "");
   watched.for_each([&](std::size_t index, const at::Tensor& p) {
     const std::optional<std::uint64_t> finite_after = watched.steps_when_finite(index);
     if (watched.name_of(index, p) != name || !finite_after || is_finite(p)) return;
     watched.damaged = true;
-    alarm["weights"] = "damaged";
+    alarm.weights_damaged = true;
     const std::uint64_t from = *finite_after, to = watched.steps;
     const std::string was = name + " is not finite, and was " +
                             (from == 0 ? "before the first step" : "after step " + std::to_string(from - 1));
-    json& cause = alarm["cause"];
+    Cause& cause = alarm.cause;
     if (watched.is_written_since_step(index, p)) {
-      cause["text"] = was + ": the program wrote it, after the optimizer's step " +
+      cause.text = was + ": the program wrote it, after the optimizer's step " +
                       (to == 0 ? "" : std::to_string(to - 1) + " ") + "and outside of any. " +
-                      cause["text"].get<std::string>();
+                      cause.text;
       return;
     }
     const std::string steps = from + 1 >= to
                                   ? "step " + std::to_string(to - 1)
                                   : "one of the steps " + std::to_string(from) + " to " + std::to_string(to - 1);
-    cause = {
-        {"class", "optimizer-arithmetic"},
-        {"confidence", "likely"},
-        {"experiments", json::array()},
-        {"text", was + ": " + watched.class_name() + " wrote it in " + steps + ", from gradients that were finite"}};
-    alarm["fix"] = {
-        {"text", "check the optimizer's epsilon and hyper-parameters, and continue from a checkpoint made before " +
-                     (from + 1 >= to ? steps : "step " + std::to_string(from))},
-        {"verified", false},
-        {"file", ""},
-        {"line", 0}};
+    cause = Cause();
+    cause.name = "optimizer-arithmetic";
+    cause.confidence = "likely";
+    cause.text = was + ": " + watched.class_name() + " wrote it in " + steps + ", from gradients that were finite";
+    alarm.fix.emplace().text =
+        "check the optimizer's epsilon and hyper-parameters, and continue from a checkpoint made before " +
+        (from + 1 >= to ? steps : "step " + std::to_string(from));
     birth["phase"] = "optimizer";
     birth["op"] = watched.class_name() + "::step";
     for (const char* key : {"file", "source", "module"}) birth[key] = "";  // those of what read it
@@ -127,17 +125,17 @@ bool Engine::look_at_thrown(Watched& watched, const char* what) {
     look(watched, at::Tensor(), &result, true);
     const decide::Verdict verdict = judge_step(watched, buffers_, losses_);
     if (verdict.kind != decide::Verdict::Kind::kAlarm) return;
-    json alarm = alarm_of_step(watched, buffers_, policy_, verdict, losses_);
+    Alarm alarm = alarm_of_step(watched, buffers_, policy_, verdict, losses_);
     const std::string line = first_line(what);
-    alarm["text"] = alarm["text"].get<std::string>() + "; the program itself threw" + (line.empty() ? "" : ": " + line);
-    alarm["cause"]["text"] = "the step was not run again: its closure threw";
+    alarm.text += "; the program itself threw" + (line.empty() ? "" : ": " + line);
+    alarm.cause.text = "the step was not run again: its closure threw";
     leaves_out = decide::vetoes(act(watched, std::move(alarm), {}, Stepped::kThrown, &result));
     buffers_.settle();
   });
   return leaves_out;
 }
 
-void Engine::explain(Watched& watched, json& alarm, const Again& again) {
+void Engine::explain(Watched& watched, Alarm& alarm, const Again& again) {
   const Fingerprint first = fingerprint(losses_, watched, generators_);
   const RunFacts facts = facts_of(losses_, again.returned, inputs_, watched, buffers_, generators_);
   const std::string carried = carried_gradient(watched, losses_);
@@ -145,8 +143,8 @@ void Engine::explain(Watched& watched, json& alarm, const Again& again) {
   const bool keeps = options_.capsules != 0 && !options_.runs.empty();
   if (!run.begin({options_.debug_lines, keeps || options_.experiments > 0 ? options_.capsule_max_bytes : 0},
                  again.returned, watched_)) {
-    alarm["rerun_text"] = "closure: another recorder of this process was explaining a step";
-    alarm["cause"]["text"] = "the step was not run again: another recorder of this process was explaining one";
+    alarm.rerun.text = "closure: another recorder of this process was explaining a step";
+    alarm.cause.text = "the step was not run again: another recorder of this process was explaining one";
     return;
   }
   std::string why;
@@ -170,21 +168,21 @@ void Engine::explain(Watched& watched, json& alarm, const Again& again) {
   }
   if (!why.empty()) {
     const std::string line = first_line(why);
-    alarm["rerun_text"] = "closure: " + line;
-    alarm["cause"]["text"] = "not known: " + line;
+    alarm.rerun.text = "closure: " + line;
+    alarm.cause.text = "not known: " + line;
     return;
   }
-  alarm["rerun"] = "persistent";
-  alarm["rerun_by"] = "closure";
-  alarm["rerun_verified"] = same;
-  alarm["rerun_text"] =
+  alarm.rerun.outcome = "persistent";
+  alarm.rerun.by = "closure";
+  alarm.rerun.verified = same;
+  alarm.rerun.text =
       std::string("the closure was called again") +
       (same ? "; loss and gradients came out with the same bits" : "; it failed again, with other bits");
   json found = run.analyse(watched.history(), options_.experiments);
   if (!found["births"].empty()) {
-    for (const char* key : {"births", "cause", "fix", "path"}) alarm[key] = std::move(found[key]);
+    alarm.adopt(found);
   } else {
-    alarm["cause"]["text"] = "the second run shows no operator that made it";
+    alarm.cause.text = "the second run shows no operator that made it";
   }
   report_written_before(watched, alarm);
   if (keeps && options_.capsule_max_bytes != 0) write_capsule(watched, alarm, run);

@@ -42,14 +42,14 @@ bool Engine::has_folder() {
   return made.ok();
 }
 
-void Engine::write_capsule(Watched& watched, json& alarm, SecondRun& run) {
+void Engine::write_capsule(Watched& watched, incident::Alarm& alarm, SecondRun& run) {
   if (!has_folder()) return;
   char name[64];
-  std::snprintf(name, sizeof name, "step-%06llu", alarm["step"].get<unsigned long long>());
+  std::snprintf(name, sizeof name, "step-%06llu", static_cast<unsigned long long>(alarm.step));
   const std::string optimizer = watched.ordinal() == 0 ? "" : "-optimizer-" + std::to_string(watched.ordinal());
   std::string path = free_name(folder_, name + optimizer);
   for (int i = 2; pending_.contains(path); ++i) path = free_name(folder_, name + optimizer + "-" + std::to_string(i));
-  const std::uint64_t step = alarm["step"].get<std::uint64_t>();
+  const std::uint64_t step = alarm.step;
   json about = about_capsule(alarm, document_, options_.redact);
   const bool beside =
       options_.on_alarm == OnAlarm::kSkip || options_.on_alarm == OnAlarm::kWarn;  // training continues meanwhile
@@ -59,11 +59,11 @@ void Engine::write_capsule(Watched& watched, json& alarm, SecondRun& run) {
     document_.not_watched(capsule_of(step) + why);
     return;
   }
-  alarm["capsule"] = path;
-  if (options_.redact) alarm["capsule_redacted"] = true;
+  alarm.capsule = path;
+  if (options_.redact) alarm.capsule_redacted = true;
   if (beside) {
     wait_at_exit();
-    alarm["capsule_pending"] = true;
+    alarm.capsule_pending = true;
     pending_[path] = step;
     return;
   }

@@ -13,7 +13,7 @@
 namespace finitude::recorder {
 namespace {
 
-using nlohmann::json;
+using incident::Alarm;
 
 decide::Policy policy_of(OnAlarm word) {
   switch (word) {
@@ -141,9 +141,9 @@ void Engine::begin(Watched& watched, bool* bad_at_start, StepResult* result) {
   watched.has_begun = true;
   watched.largest_at_start = watched.largest_parameter();
   watched.found_finite_at_start();
-  json alarm = alarm_at_start(watched, buffers_, policy_);
-  if (alarm.is_null()) return;
-  *bad_at_start = decide::vetoes(act(watched, std::move(alarm), {}, Stepped::kNotYet, result));
+  std::optional<Alarm> alarm = alarm_at_start(watched, buffers_, policy_);
+  if (!alarm) return;
+  *bad_at_start = decide::vetoes(act(watched, std::move(*alarm), {}, Stepped::kNotYet, result));
 }
 
 void Engine::look(Watched& watched, const at::Tensor& returned, StepResult* result, bool written_only) {
@@ -214,7 +214,7 @@ StepResult Engine::judged(torch::optim::Optimizer& optimizer, const Closure& clo
     look_at_thrown(*watched, "");
     throw;
   }
-  ++counters_.closures;
+  ++counters_.backward_calls;
   bool leave_out = false;
   safely([&] {
     look(*watched, returned, &result);
@@ -250,8 +250,8 @@ void Engine::apply(Watched& watched, StepResult* result) {
       watched.damaged = true;
       return;
     }
-    json alarm = alarm_of_written(watched, policy_, static_cast<std::size_t>(bad), result->loss);
-    alarm["step"] = result->step;
+    Alarm alarm = alarm_of_written(watched, policy_, static_cast<std::size_t>(bad), result->loss);
+    alarm.step = result->step;
     act(watched, std::move(alarm), {}, Stepped::kAlready, result);
     watched.damaged = true;
   });
@@ -275,13 +275,13 @@ StepResult Engine::search(Watched& watched, const Closure& closure) {
     if (look_at_thrown(watched, "")) safely([&] { before->put_back(); });
     throw;
   }
-  ++counters_.closures;
+  ++counters_.backward_calls;
   bool leave_out = false;
   safely([&] {
     losses_.clear();
     look(watched, returned, &result);
     decide::Verdict verdict = judge_step(watched, buffers_, losses_);
-    json alarm;
+    Alarm alarm;
     if (verdict.kind == decide::Verdict::Kind::kAlarm) {
       verdict.harmless = false;  // the optimizer has gone by that loss already
       alarm = alarm_of_step(watched, buffers_, policy_, verdict, losses_);
@@ -291,9 +291,9 @@ StepResult Engine::search(Watched& watched, const Closure& closure) {
       --watched.steps;
       if (bad < 0) return;
       alarm = alarm_of_written(watched, policy_, static_cast<std::size_t>(bad), result.loss);
-      alarm["births"] = json::array();
+      alarm.births.clear();
     }
-    alarm["weights"] = "clean";  // they are put back
+    alarm.weights_damaged = false;  // they are put back
     leave_out =
         decide::vetoes(act(watched, std::move(alarm), {&closure, before.get(), returned}, Stepped::kNotYet, &result));
     if (leave_out) {
@@ -327,8 +327,8 @@ StepResult Engine::gate(torch::optim::Optimizer& optimizer, const at::Tensor& lo
     if (!bad_at_start) {
       const decide::Verdict verdict = judge_step(watched, buffers_, losses_);
       if (verdict.kind == decide::Verdict::Kind::kAlarm) {
-        json alarm = alarm_of_step(watched, buffers_, policy_, verdict, losses_);
-        alarm["cause"]["text"] = "the step was not run again: Recorder::gate is given no closure";
+        Alarm alarm = alarm_of_step(watched, buffers_, policy_, verdict, losses_);
+        alarm.cause.text = "the step was not run again: Recorder::gate is given no closure";
         act(watched, std::move(alarm), {}, Stepped::kNotYet, &result);
         buffers_.settle();
       } else {
@@ -341,9 +341,9 @@ StepResult Engine::gate(torch::optim::Optimizer& optimizer, const at::Tensor& lo
   return result;
 }
 
-decide::Action Engine::act(Watched& watched, json alarm, const Again& again, Stepped stepped, StepResult* result) {
-  const std::string kind = alarm["sink"]["kind"];
-  const bool harmless = alarm["harmless"];
+decide::Action Engine::act(Watched& watched, Alarm alarm, const Again& again, Stepped stepped, StepResult* result) {
+  const std::string kind = alarm.sink.kind;
+  const bool harmless = alarm.harmless;
   decide::SinkKind sink = decide::SinkKind::kGradient;
   for (const auto known :
        {decide::SinkKind::kLoss, decide::SinkKind::kParameter, decide::SinkKind::kState, decide::SinkKind::kBuffer}) {
@@ -354,21 +354,21 @@ decide::Action Engine::act(Watched& watched, json alarm, const Again& again, Ste
                                    (policy_ != decide::Policy::kWarn && second_runs_.take_in_place()))) {
     safely([&] { explain(watched, alarm, again); });
   } else if (again.closure != nullptr) {
-    alarm["cause"]["text"] = policy_ == decide::Policy::kRaise
+    alarm.cause.text = policy_ == decide::Policy::kRaise
                                  ? "the step was not run again: the policy is raise"
                                  : "the step was not run again: alarms before this one were";
   }
-  const decide::Action action = machine_.on_alarm(watched.ordinal(), alarm["step"], harmless);
+  const decide::Action action = machine_.on_alarm(watched.ordinal(), alarm.step, harmless);
   result->alarm = true;
   result->applied = stepped == Stepped::kAlready || (stepped == Stepped::kNotYet && !decide::vetoes(action));
-  if (result->applied && !harmless) alarm["weights"] = "damaged";
+  if (result->applied && !harmless) alarm.weights_damaged = true;
   report_action(alarm, action, result->applied);
   if (stepped == Stepped::kAlready && action == decide::Action::kSkip)
-    alarm["action"] = "reported, the step is applied";
-  if (stepped == Stepped::kThrown) alarm["action"] = "the program's own exception";
+    alarm.action = "reported, the step is applied";
+  if (stepped == Stepped::kThrown) alarm.action = "the program's own exception";
   if (decide::ends(action)) {
-    result->status = Status(StatusCode::kStopped, "step " + std::to_string(alarm["step"].get<std::uint64_t>()) + ": " +
-                                                      alarm["text"].get<std::string>());
+    result->status = Status(StatusCode::kStopped, "step " + std::to_string(alarm.step) + ": " +
+                                                      alarm.text);
   }
   safely([&] {
     document_.add_alarm(alarm);

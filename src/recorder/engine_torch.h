@@ -76,12 +76,12 @@ class Engine {
     at::Tensor returned;
   };
   // To be called where something is bad.
-  decide::Action act(Watched& watched, nlohmann::json alarm, const Again& again, Stepped stepped, StepResult* result);
-  void explain(Watched& watched, nlohmann::json& alarm, const Again& again);
+  decide::Action act(Watched& watched, incident::Alarm alarm, const Again& again, Stepped stepped, StepResult* result);
+  void explain(Watched& watched, incident::Alarm& alarm, const Again& again);
   // Generators and buffers, as the step began.
   void put_back(Watched& watched);
   bool has_folder();
-  void write_capsule(Watched& watched, nlohmann::json& alarm, SecondRun& run);
+  void write_capsule(Watched& watched, incident::Alarm& alarm, SecondRun& run);
   // Capsules that are written beside the program: what has come of them; until there are none any more.
   void settle_capsules();
   void say_left_behind(const std::vector<capture::LeftBehind>& left) const noexcept;
@@ -95,7 +95,7 @@ class Engine {
   decide::PolicyMachine machine_;
   decide::SecondRuns second_runs_;
   Document document_;
-  Counters counters_;
+  incident::Counters counters_;
   Generators generators_;
   Buffers buffers_;
   std::vector<std::unique_ptr<Watched>> watched_;

@@ -272,16 +272,21 @@ def test_files_of_a_capsule_are_none_that_a_second_run_writes_twice(tmp_path):
 def test_what_a_killed_process_was_writing_is_no_capsule_of_the_report(tmp_path):
     from finitude.report import merge
 
+    sample = json.loads((pathlib.Path(__file__).parents[1] / "data/reports/loss_forward.json").read_text())
     there = tmp_path / "step-000002"
     there.mkdir()
     (there / "capsule.json").write_text("{}")
-    alarms = [
+    capsules = [
         {"capsule": str(there), "capsule_pending": True},
         {"capsule": str(tmp_path / "step-000003"), "capsule_pending": True},
         {"capsule": "x"},
     ]
-    assert [a["capsule"] for a in merge.settled({"alarms": alarms})["alarms"]] == [str(there), None, "x"]
-    assert not any("capsule_pending" in a for a in alarms)
+    report = {**sample, "alarms": [{**sample["alarms"][0], **one} for one in capsules], "under_way": {"pid": 1}}
+    (tmp_path / "pid-1").mkdir()
+    (tmp_path / "pid-1/report.json").write_text(json.dumps(report))
+    (left,) = merge.members(str(tmp_path))
+    assert [a["capsule"] for a in left.document["alarms"]] == [str(there), None, "x"]
+    assert not any("capsule_pending" in a for a in left.document["alarms"])
 
 
 def test_check_says_in_a_line_how_it_comes_out(tmp_path):

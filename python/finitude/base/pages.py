@@ -1,4 +1,4 @@
-"""Writes reports where the engine, and so torch, may not be loaded yet, or not be there at all."""
+"""Writes and shows reports where torch may not be loaded yet, or not be there at all."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 
 from . import say
+from .ask import ask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,32 +46,23 @@ def as_json(document: Document) -> str:
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
-def engine():
-    """The engine, with which reports are rendered; None where torch cannot be imported."""
-    try:
-        import torch  # noqa: F401  the engine's libraries
-
-        from .. import _native
-    except (ImportError, OSError):
-        return None
-    return _native
-
-
 def write_html(path: str, text: str) -> bool:
     """The page of the report whose JSON is `text`, where that can be made."""
     try:
-        return write(path, engine().render_html(text))
-    except (AttributeError, ValueError) as e:
+        return write(path, ask("html", report=json.loads(text)).encode())
+    except (OSError, ValueError) as e:
         say.say(f"finitude: warning: {path} could not be made: {e}\n")
         return False
 
 
 def tell(document: Document) -> None:
     """The alarms that a second run of all ranks explained, as any other report on stderr; one is enough."""
-    native = engine()
     alarms = [a for a in document["alarms"] if a["rerun_by"] == "restart"]
-    if native is None or not alarms:
+    if not alarms:
         return
     told = {**document, "alarms": alarms[:1], "advisories": []}
     told.pop("trace", None)
-    say.say(native.render_terminal(json.dumps(told), say.has_colour(), 80, say.has_unicode()))
+    try:
+        say.say(ask("terminal", report=told, colour=say.has_colour(), width=80, unicode=say.has_unicode()))
+    except (OSError, ValueError) as e:
+        say.say(f"finitude: warning: the alarm of step {alarms[0]['step']} cannot be shown: {e}\n")

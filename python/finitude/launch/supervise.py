@@ -111,6 +111,17 @@ class Run:
         return merge.merged(own, members)
 
     def report(self, code: int) -> None:
+        """One report of all processes, and the closing line. Raises nothing: the program has ended, and its exit code is
+        passed on whatever becomes of this."""
+        try:
+            self._report(code)
+        except (OSError, ValueError) as e:
+            say.say(
+                f"finitude: warning: the reports of the processes, each in a folder of {self.directory}, could not be "
+                f"merged: {e}\n"
+            )
+
+    def _report(self, code):
         members = merge.members(self.directory)
         document = self.document(members)
         text, places = self._write(members, document)
@@ -132,8 +143,7 @@ class Run:
         return text, [p for p in places if pages.write(p, text.encode())]
 
     def _html(self, members, text):
-        """The page of one process is that of the run; else it is made, for which the engine, and so torch, is
-        needed."""
+        """The page of one process is that of the run."""
         if not members:
             return
         page = os.path.join(self.directory, "report.html")

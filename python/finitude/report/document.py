@@ -13,6 +13,7 @@ import torch
 
 from .. import _native
 from ..base import alive, family, pages, say, secrets
+from ..base.ask import ask
 from ..base.plain_json import is_plain, safe
 from ..program import ranks
 from . import capsule_alarm, merge
@@ -96,29 +97,12 @@ class Report:
 
     def _own_document(self):
         c = _native.counters()
-        c["steps"] += self.steps_by_hand
-        outcome, reason = "clean", ""
-        alarms = self.alarms + self._under_way()
         off = _native.switched_off()
         if off is not None and not self.failure:
             self.failure = f"internal failure of the gate: {off[0]}"
-        if alarms:
-            outcome = "alarm"
-            reason = alarms[0].get("text", "")
-        elif self.failure:
-            outcome, reason = "unwatched", self.failure
-        elif c["steps"] == 0 and c["scaler_skips"] == 0:
-            outcome = "unwatched"
-            if c["backward_calls"]:
-                reason = "backward was called, but no optimizer of torch.optim stepped"
-            elif c["optimizers"]:
-                reason = "an optimizer was made, but backward was never called and it never stepped"
-            else:
-                reason = "nothing that trains was seen: no optimizer and no backward"
-        document = {
-            "schema": 1,
-            "outcome": outcome,
-            "reason": reason,
+        alarms = self.alarms + self._under_way()
+        unapplied = self.unapplied or 0
+        facts = {
             "finitude": _native.version,
             "torch": torch.__version__,
             "python": sys.version.split()[0],
@@ -126,24 +110,24 @@ class Report:
             "script": self.script or "",
             "started": self.started.isoformat(timespec="seconds"),
             "seconds": round(self.seconds(), 3),
-            "watched": {
-                "optimizers": c["optimizers"],
-                "steps": c["steps"],
-                "backward_calls": c["backward_calls"],
-                "gradients_scanned": c["gradients_scanned"],
-                "scaler_skips": c["scaler_skips"],
+            "counters": {
+                **c,
+                "steps": c["steps"] + self.steps_by_hand,
                 "handled_by_script": c["handled_by_script"] + self._open_drops(),
-                "not_watched": self.not_watched,
             },
+            "not_watched": self.not_watched,
+            "first_alarm": alarms[0].get("text", "") if alarms else None,
+            "failure": self.failure,
+            "unapplied": unapplied if unapplied >= max(1, self.config.max_skips) else 0,
+            "ranks": ranks.world()[1] if ranks.several() else 1,
+        }
+        document = {
+            **ask("head", facts=facts),
             "alarms": alarms,
             "advisories": self.advisories,
             "failures": self.failures,
             "unwatched_from": off and off[1],
         }
-        if (self.unapplied or 0) >= max(1, self.config.max_skips):
-            document["watched"]["unapplied"] = self.unapplied
-        if ranks.several():
-            document["watched"]["ranks"] = ranks.world()[1]
         if self.alarms_left_out:
             document["advisories"] = self.advisories + [
                 {
@@ -232,7 +216,9 @@ class Report:
 
     def worth_writing(self) -> bool:
         """Did this process train at all?"""
-        return bool(self.failure) or merge.trained(self._own_document())
+        document = self._own_document()
+        seen = ("steps", "backward_calls", "scaler_skips")
+        return bool(self.failure or document["alarms"] or any(document["watched"][key] for key in seen))
 
     def complain(self, text, about=""):
         """Once, and once of what it is about: a disk that is full is full for each file."""

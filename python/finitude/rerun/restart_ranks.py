@@ -115,7 +115,7 @@ class _Wanted:
             if found["findings"].get("births")
             else {}
         )
-        if not merge.is_alarm({**self.alarm, **told, "step": found["step"]}):
+        if not _is_alarm({**self.alarm, **told, "step": found["step"]}):
             return False
         passed_over = "; ".join(t for t in self.alarm["rerun_text"].split("; ") if t and t not in TOGETHER.split("; "))
         self.alarm.update(told)
@@ -141,6 +141,26 @@ class _Wanted:
         pages.write(os.path.join(self.member.directory, "report.json"), text.encode())
         pages.write_html(os.path.join(self.member.directory, "report.html"), text)
         return True
+
+
+def _is_count(value):
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _has(value, **types):
+    return isinstance(value, dict) and all(isinstance(value.get(key), of) for key, of in types.items())
+
+
+def _is_alarm(alarm):
+    """Has it what merging relies on? What a second run left may be anything."""
+    return (
+        _has(alarm, sink=dict, births=list, cause=dict)
+        and _has(alarm["sink"], kind=str, name=str)
+        and _has(alarm["cause"], **{"class": str})
+        and _is_count(alarm.get("step"))
+        and _is_count(alarm.get("rank", 0))
+        and all(_has(birth, phase=str) for birth in alarm["births"])
+    )
 
 
 def _orders(members, directory):

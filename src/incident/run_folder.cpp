@@ -1,4 +1,4 @@
-#include "cli/run_folder.h"
+#include "incident/run_folder.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,7 +11,7 @@
 #include "record/ring_format.h"
 #include "show/json_file.h"
 
-namespace finitude::cli {
+namespace finitude::incident {
 namespace {
 
 namespace fs = std::filesystem;
@@ -36,17 +36,6 @@ bool is_alive(const json& process) {
   return pid.is_number_unsigned() && machine.is_string() && pid.get<std::uint64_t>() < (1u << 31) &&
          base::is_alive(pid.get<std::int64_t>(), start.is_number_unsigned() ? start.get<std::uint64_t>() : 0,
                         machine.get<std::string>());
-}
-
-// What its header says: a hint, as the rest of it is not read.
-std::uint64_t steps_in_ring(const std::string& path) {
-  record::RingHeader header{};
-  if (!is_file(path)) return 0;
-  std::ifstream file(path, std::ios::binary);
-  char bytes[sizeof header];
-  if (!file.read(bytes, sizeof bytes)) return 0;
-  std::memcpy(&header, bytes, sizeof bytes);
-  return header.magic == record::kRingMagic && header.version == record::kRingVersion ? header.pushed : 0;
 }
 
 std::string text(const json& object, const char* key) {
@@ -130,6 +119,16 @@ bool is_run(const std::string& folder) {
   return !member_folders(folder).empty() || !capsule_folders(folder).empty();
 }
 
+std::uint64_t steps_in_ring(const std::string& path) {
+  record::RingHeader header{};
+  if (!is_file(path)) return 0;
+  std::ifstream file(path, std::ios::binary);
+  char bytes[sizeof header];
+  if (!file.read(bytes, sizeof bytes)) return 0;
+  std::memcpy(&header, bytes, sizeof bytes);
+  return header.magic == record::kRingMagic && header.version == record::kRingVersion ? header.pushed : 0;
+}
+
 std::uint64_t steps_of(const std::string& folder) {
   std::uint64_t most = steps_in_ring(folder + "/steps.ring");
   for (const std::string& member : member_folders(folder)) most = std::max(most, steps_in_ring(member + "/steps.ring"));
@@ -162,7 +161,10 @@ void put_state(const std::string& folder, json* report) {
   const std::string_view state = state_of(folder, report);
   if (state == "finished") return;
   (*report)["outcome"] = state;
-  if (state == "running") return;
+  if (state != "running") settle_capsules(report);
+}
+
+void settle_capsules(json* report) {
   for (const char* key : {"alarms", "advisories"}) {
     const auto list = report->find(key);
     if (list == report->end() || !list->is_array()) continue;
@@ -172,4 +174,4 @@ void put_state(const std::string& folder, json* report) {
   }
 }
 
-}  // namespace finitude::cli
+}  // namespace finitude::incident

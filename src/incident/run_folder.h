@@ -9,7 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace finitude::cli {
+namespace finitude::incident {
 
 inline constexpr std::size_t kMaxEntries = 100'000;  // of one folder that are looked at
 inline constexpr std::size_t kMaxCapsules = 1000;    // of one run
@@ -37,8 +37,15 @@ nlohmann::json process_of(const std::string& folder, const nlohmann::json* repor
 // "finished", "running" or "killed". report: its report.json, null where it has none.
 const char* state_of(const std::string& folder, const nlohmann::json* report);
 
-// Of a checked report of a run that has not ended by itself: its outcome becomes the state of the run. Where the run
-// was killed, a capsule that it was writing, or that newer ones have pushed out, is there or never will be.
+// Steps that a ring counts by its header, which is a hint: the rest of it is not read. 0: it is none.
+std::uint64_t steps_in_ring(const std::string& path);
+
+// A capsule that an alarm or advisory names as pending, or that newer ones have pushed out, is there or never will be.
+// Only of a process that has ended.
+void settle_capsules(nlohmann::json* report);
+
+// Of a checked report of a run that has not ended by itself: its outcome becomes the state of the run, and
+// where the run was killed, its capsules are settled.
 void put_state(const std::string& folder, nlohmann::json* report);
 
-}  // namespace finitude::cli
+}  // namespace finitude::incident

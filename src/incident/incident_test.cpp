@@ -1,0 +1,188 @@
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "incident/alarm.h"
+#include "incident/answer.h"
+#include "incident/member.h"
+#include "incident/merge.h"
+#include "incident/report.h"
+#include "incident/sentences.h"
+#include "show/show.h"
+
+namespace finitude::incident {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+json report_of(std::uint64_t steps, std::vector<Alarm> alarms = {}, std::uint64_t ranks = 1) {
+  RunFacts facts;
+  facts.python = "3.11.2";
+  facts.counters = {1, steps, steps, 4 * steps, 0, 0};
+  facts.ranks = ranks;
+  if (!alarms.empty()) facts.first_alarm = alarms[0].text;
+  json report = json(report_head(facts));
+  report["alarms"] = report["advisories"] = json::array();
+  for (const Alarm& alarm : alarms) report["alarms"].push_back(to_json(alarm));
+  return report;
+}
+
+Alarm alarm_at(std::uint64_t step, int rank = 0) {
+  Alarm alarm;
+  alarm.step = step;
+  alarm.rank = rank;
+  alarm.optimizer = "SGD";
+  alarm.sink = {"loss", "loss"};
+  alarm.text = "loss is NaN";
+  alarm.policy = "stop";
+  return alarm;
+}
+
+class Folder : public ::testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directories(path_); }
+  void TearDown() override { std::filesystem::remove_all(path_); }
+  void put(const std::string& name, const std::string& text) {
+    const std::filesystem::path file = std::filesystem::path(path_) / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  const std::string path_ = ::testing::TempDir() + "incident_" +
+                            ::testing::UnitTest::GetInstance()->current_test_info()->name();
+};
+
+TEST(Alarm, IsWhatTheSchemaAllows) {
+  Alarm alarm = alarm_at(3);
+  EXPECT_EQ(show::problem(report_of(3, {alarm})), "");
+  alarm.fix.emplace().text = "clamp it";
+  alarm.gradients = Gradients{{{"fc.weight", 1, 2, 12}}, 3};
+  alarm.births.push_back(bare_birth("optimizer", "SGD::step"));
+  alarm.capsule = "step-000003";
+  alarm.capsule_pending = true;
+  alarm.loss = std::numeric_limits<double>::quiet_NaN();
+  alarm.action = action_text(decide::Action::kSkip, {});
+  const json report = report_of(3, {alarm});
+  EXPECT_EQ(show::problem(report), "");
+  EXPECT_EQ(report["alarms"][0]["loss"], "NaN");
+  EXPECT_EQ(report["alarms"][0]["action"], "the step was skipped");
+  EXPECT_EQ(report["outcome"], "alarm");
+}
+
+TEST(Alarm, AdoptsFindings) {
+  json found = {{"births", json::array({bare_birth("forward", "aten::log")})},
+                {"path", json::array()},
+                {"cause",
+                 {{"class", "log-of-zero"},
+                  {"confidence", "proven"},
+                  {"text", "log of 0"},
+                  {"experiments", json::array()},
+                  {"tried_seconds", 0.5},
+                  {"budget_seconds", 2.0},
+                  {"out_of_time", false}}},
+                {"fix", {{"text", "add eps"}, {"verified", true}, {"file", "a.py"}, {"line", 7}, {"tried", "eps = 1e-8"}}}};
+  const json cause = found["cause"], fix = found["fix"];
+  Alarm alarm = alarm_at(1);
+  alarm.adopt(found);
+  EXPECT_EQ(to_json(alarm)["cause"], cause);
+  EXPECT_EQ(to_json(alarm)["fix"], fix);
+  EXPECT_EQ(to_json(alarm)["births"].size(), 1u);
+}
+
+TEST(Sentences, SayWhatBecameOfTheStep) {
+  using decide::Action;
+  EXPECT_EQ(action_text(Action::kApply, {.applied = true}), "reported, the step is applied");
+  EXPECT_EQ(action_text(Action::kSkip, {.applied = true}), "reported, the step is applied");
+  EXPECT_EQ(action_text(Action::kRollBack, {.undone = true}), "the step was undone");
+  EXPECT_EQ(action_text(Action::kStop, {.undone = true}), "the step was undone, stopped");
+  EXPECT_EQ(action_text(Action::kRaise, {.at_start = true}), "stopped before the optimizer");
+  EXPECT_EQ(count_text(3, 1), "3 NaN and 1 Inf");
+  EXPECT_EQ(count_text(0, 0), "no");
+}
+
+TEST(Report, SaysWhyNothingWasWatched) {
+  RunFacts facts;
+  EXPECT_THAT(report_head(facts)["reason"].get<std::string>(), HasSubstr("Recorder::step"));
+  facts.python = "3.11";
+  EXPECT_THAT(report_head(facts)["reason"].get<std::string>(), HasSubstr("no optimizer and no backward"));
+  facts.failure = "switched off";
+  EXPECT_EQ(report_head(facts)["reason"], "switched off");
+  facts.first_alarm = "loss is NaN";
+  EXPECT_EQ(report_head(facts)["outcome"], "alarm");
+}
+
+TEST(ClosingLine, SaysFiniteOnlyWhereNothingElseWasSeen) {
+  json report = report_of(5);
+  EXPECT_EQ(closing_line(report, 0), "finitude: 5 steps watched, 20 gradients scanned, all finite");
+  report["watched"]["handled_by_script"] = 1;
+  EXPECT_EQ(closing_line(report, 0), "finitude: 5 steps watched, 20 gradients scanned, 1 bad step handled by the script");
+  report["python"] = nullptr;
+  EXPECT_THAT(closing_line(report, 0), HasSubstr("handled by the program"));
+  report = report_of(1, {alarm_at(0)});
+  EXPECT_EQ(closing_line(report, 4), "finitude: 1 step watched, 4 gradients scanned, 5 alarms");
+}
+
+TEST_F(Folder, MembersAreRanksFirstAndSayWhatIsMissing) {
+  put("rank-10/report.json", report_of(4, {}, 11).dump());
+  put("rank-2/report.json", "no JSON");
+  put("rank-2/killed.json", R"({"signal": "SIGKILL"})");
+  put("pid-7/unwatched.json", R"({"reason": "no torch"})");
+  put("pid-x/report.json", "{}");
+  const std::vector<Member> found = members(path_);
+  std::vector<std::string> labels;
+  for (const Member& member : found) labels.push_back(label_of(member) + (member.missing.empty() ? "" : ": " + member.missing));
+  EXPECT_THAT(labels, ElementsAre("rank 2: killed by SIGKILL", "rank 10", "process 7: no torch"));
+}
+
+TEST_F(Folder, AKilledRankIsCountedAndReported) {
+  json report = report_of(4);
+  report["under_way"] = {{"pid", 1}};
+  put("rank-0/report.json", report.dump());
+  put("rank-0/killed.json", R"({"signal": "SIGKILL"})");
+  const json whole = merged(report_of(0), members(path_));
+  EXPECT_EQ(show::problem(whole), "");
+  EXPECT_FALSE(whole["alarms"].contains("under_way"));
+  EXPECT_EQ(whole["watched"]["steps"], 4);
+  EXPECT_EQ(whole["advisories"][0]["text"], "a rank was killed by SIGKILL after 0 steps");
+  EXPECT_THAT(closing_line(whole, 0), Not(HasSubstr("all finite")));
+}
+
+TEST(Merged, RanksTakeTheirStepsTogether) {
+  const std::vector<Member> two = {{"rank-0", report_of(10, {}, 2), ""}, {"rank-1", report_of(9, {}, 2), ""},
+                                   {"pid-3", report_of(3), ""}};
+  const json whole = merged(report_of(0), two);
+  EXPECT_EQ(whole["watched"]["steps"], 13);
+  EXPECT_EQ(whole["watched"]["gradients_scanned"], 88);
+  EXPECT_EQ(whole["watched"]["ranks"], 2);
+  EXPECT_EQ(whole["outcome"], "clean");
+}
+
+TEST(Merged, AReceiverNamesTheRankOfTheBirth) {
+  Alarm received = alarm_at(6, 0), made = alarm_at(6, 1);
+  received.cause.name = "other-rank";
+  received.fix.emplace().text = "look at the others";
+  made.births.push_back(bare_birth("forward", "aten::log"));
+  made.births[0]["file"] = "dir/model.py";
+  made.births[0]["line"] = 9;
+  const json whole =
+      merged(report_of(0), {{"rank-0", report_of(7, {alarm_at(8), received}), ""}, {"rank-1", report_of(7, {made}), ""}});
+  EXPECT_EQ(whole["alarms"][0]["rank"], 1);
+  EXPECT_EQ(whole["alarms"][1]["cause"]["text"], "the value came from rank 1, where aten::log made it at model.py:9");
+  EXPECT_EQ(whole["alarms"][1]["fix"]["line"], 9);
+  EXPECT_EQ(whole["alarms"][2]["step"], 8);
+}
+
+TEST(Answer, RefusesWhatIsNoQuestion) {
+  for (const char* question : {"", "{}", "[]", R"({"what": 1})", R"({"what": "nothing"})", R"({"what": "merged", "own": 3})",
+                               R"({"what": "html", "report": {}})", R"({"what": "closing_line", "report": [], "unlisted": 0})"}) {
+    EXPECT_FALSE(answer(question, "").ok()) << question;
+  }
+  EXPECT_EQ(*answer(R"({"what": "members"})", "/nowhere"), "[]");
+}
+
+}  // namespace
+}  // namespace finitude::incident

@@ -1,0 +1,229 @@
+#include "incident/merge.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "incident/report.h"
+#include "show/show.h"
+
+namespace finitude::incident {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array kCounts = {"optimizers",        "steps",        "backward_calls",
+                                "gradients_scanned", "scaler_skips", "handled_by_script"};
+
+std::uint64_t count(const json& object, const char* key, std::uint64_t otherwise = 0) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<std::uint64_t>() : otherwise;
+}
+
+std::string text(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+std::map<std::string_view, std::uint64_t> counts_of(const std::vector<const json*>& reports) {
+  std::map<std::string_view, std::uint64_t> sum;
+  for (const json* report : reports) {
+    for (const char* key : kCounts) sum[key] += count((*report)["watched"], key);
+  }
+  return sum;
+}
+
+json not_watched(const json& own, const std::vector<Member>& members) {
+  json said = own.at("watched").value("not_watched", json::array());
+  std::vector<std::pair<std::string, std::vector<const Member*>>> by_text;  // in the order in which they were met
+  const auto add = [&](const std::string& what, const Member& member) {
+    auto found = std::ranges::find(by_text, what, [](const auto& one) { return one.first; });
+    if (found == by_text.end()) found = by_text.insert(found, {what, {}});
+    found->second.push_back(&member);
+  };
+  for (const Member& member : members) {
+    if (member.report.is_null()) {
+      add(member.missing, member);
+      continue;
+    }
+    for (const json& what : member.report["watched"].value("not_watched", json::array()))
+      add(what.get<std::string>(), member);
+  }
+  for (const auto& [what, of] : by_text) {
+    if (of.size() == members.size() && of.size() > 1) {
+      said.push_back(what);
+      continue;
+    }
+    std::string labels;
+    for (const Member* member : of) labels += (labels.empty() ? "" : ", ") + label_of(*member);
+    said.push_back(labels + ": " + what);
+  }
+  return said;
+}
+
+// What ranks watched counts once, since they take their steps together; what each of them read is added up.
+json watched_of(const json& own, const std::vector<Member>& members) {
+  std::map<std::uint64_t, std::vector<const json*>> ranks;
+  std::vector<const json*> others = {&own};
+  std::uint64_t size = count(own.at("watched"), "ranks", 1), unapplied = count(own.at("watched"), "unapplied");
+  for (const Member& member : members) {
+    if (member.report.is_null()) continue;
+    const auto rank = rank_of(member);
+    (rank ? ranks[*rank] : others).push_back(&member.report);
+    size = std::max(size, count(member.report["watched"], "ranks", 1));
+    unapplied = std::max(unapplied, count(member.report["watched"], "unapplied"));
+  }
+  auto total = counts_of(others);
+  for (const char* key : kCounts) {
+    std::uint64_t sum = 0, most = 0;
+    for (const auto& [unused, reports] : ranks) {
+      const std::uint64_t one = counts_of(reports)[key];
+      sum += one;
+      most = std::max(most, one);
+    }
+    total[key] += key == std::string_view("gradients_scanned") ? sum : most;
+  }
+  json watched = json::object();
+  for (const char* key : kCounts) watched[key] = total[key];
+  size = std::max<std::uint64_t>(size, ranks.size());
+  if (size > 1) watched["ranks"] = size;
+  if (unapplied != 0) watched["unapplied"] = unapplied;
+  watched["not_watched"] = not_watched(own, members);
+  return watched;
+}
+
+// Did the bad value come to this rank from another?
+bool is_received(const json& alarm) { return alarm["cause"].is_object() && text(alarm["cause"], "class") == "other-rank"; }
+
+// In time; of one step first the rank that shows most: it made the bad value, its own loss was bad, or it has a birth.
+auto order_of(const json& alarm) {
+  return std::tuple(count(alarm, "step"), is_received(alarm), text(alarm["sink"], "kind") != "loss",
+                    alarm["births"].empty(), count(alarm, "rank"));
+}
+
+// Where a rank made the bad value.
+std::string made_at(const json& alarm) {
+  const json& birth = alarm["births"][0];
+  const std::string file = text(birth, "file"), op = text(birth, "op");
+  const std::uint64_t line = count(birth, "line");
+  if (op.empty() || file.empty() || line == 0)
+    return ", whose " + text(alarm["sink"], "name") + " was not finite at this step";
+  return ", where " + op + " made it at " + file.substr(file.rfind('/') + 1) + ":" + std::to_string(line);
+}
+
+// What came from another rank came from the one that has a birth of its own at the same step.
+void name_the_other(json* alarms) {
+  std::map<std::uint64_t, const json*> own;  // the first of each step
+  for (const json& alarm : *alarms) {
+    if (!alarm["births"].empty() && text(alarm["births"][0], "phase") != "communication")
+      own.emplace(count(alarm, "step"), &alarm);
+  }
+  for (json& alarm : *alarms) {
+    const auto found = own.find(count(alarm, "step"));
+    if (found == own.end() || !is_received(alarm)) continue;
+    const json& other = *found->second;
+    const std::uint64_t rank = count(other, "rank");
+    if (rank == count(alarm, "rank")) continue;
+    alarm["cause"]["confidence"] = "likely";
+    alarm["cause"]["text"] = "the value came from rank " + std::to_string(rank) + made_at(other);
+    const json& birth = other["births"][0];
+    const auto fix = alarm.find("fix");
+    if (fix == alarm.end() || !fix->is_object() || fix->value("verified", false) || text(birth, "file").empty()) continue;
+    (*fix)["text"] = "see the birth on rank " + std::to_string(rank);
+    (*fix)["file"] = birth["file"];
+    (*fix)["line"] = count(birth, "line");
+  }
+}
+
+// The first text that one of the reports has under that key, own first.
+std::string first_text(const char* key, const json& own, const std::vector<const json*>& reports) {
+  std::string found = text(own, key);
+  for (auto report = reports.begin(); found.empty() && report != reports.end(); ++report) found = text(**report, key);
+  return found;
+}
+
+std::pair<std::string, std::string> outcome_of(const json& own, const std::vector<Member>& members,
+                                               const std::vector<const json*>& everyone, const json& alarms,
+                                               bool any_report) {
+  if (!alarms.empty()) return {"alarm", text(alarms[0], "text")};
+  if (!any_report && own.at("outcome") == "unwatched")
+    return {"unwatched", label_of(members[0]) + ": " + members[0].missing};
+  const auto unwatched = [](const json* report) { return (*report)["outcome"] == "unwatched"; };
+  if (!everyone.empty() && std::ranges::all_of(everyone, unwatched)) return {"unwatched", text(*everyone[0], "reason")};
+  return {"clean", ""};
+}
+
+}  // namespace
+
+json merged(const json& own, const std::vector<Member>& members) {
+  if (members.empty()) return own;
+  std::vector<const json*> reports, all = {&own}, everyone;
+  for (const Member& member : members) {
+    if (!member.report.is_null()) reports.push_back(&member.report);
+  }
+  all.insert(all.end(), reports.begin(), reports.end());
+  if (trained(own)) everyone.push_back(&own);
+  everyone.insert(everyone.end(), reports.begin(), reports.end());
+
+  json result = own;
+  for (const char* key : {"torch", "finitude"}) result[key] = first_text(key, own, reports);
+  if (!trained(own)) {
+    const std::string script = first_text("script", json::object(), reports);
+    result["script"] = script.empty() ? own.value("script", "") : script;
+  }
+  std::vector<json> alarms;
+  for (const json* report : everyone) alarms.insert(alarms.end(), (*report)["alarms"].begin(), (*report)["alarms"].end());
+  std::ranges::stable_sort(alarms, {}, order_of);
+  json listed = alarms;
+  name_the_other(&listed);
+
+  json advisories = own.at("advisories");
+  for (const Member& member : members) {
+    if (member.report.is_null()) continue;
+    for (json one : member.report["advisories"]) {
+      if (const auto rank = rank_of(member)) one["rank"] = *rank;
+      advisories.push_back(std::move(one));
+    }
+  }
+  if (listed.size() > show::kMaxAlarms) {
+    advisories.push_back(unlisted_advisory(listed.size() - show::kMaxAlarms));
+    listed.erase(listed.begin() + show::kMaxAlarms, listed.end());
+  }
+  if (advisories.size() > kMaxAdvisories)
+    advisories.erase(advisories.begin(), advisories.end() - static_cast<std::ptrdiff_t>(kMaxAdvisories));
+
+  result["watched"] = watched_of(own, members);
+  const auto [outcome, reason] = outcome_of(own, members, everyone, listed, !reports.empty());
+  result["outcome"] = outcome;
+  result["reason"] = reason;
+  result["alarms"] = std::move(listed);
+  result["advisories"] = std::move(advisories);
+
+  result["failures"] = json::array();
+  std::optional<std::uint64_t> unwatched_from;
+  const json* trace = nullptr;
+  std::size_t traces = 0;
+  for (const json* report : all) {
+    for (const json& one : report->value("failures", json::array())) {
+      if (one.is_object() && result["failures"].size() < kMaxAdvisories) result["failures"].push_back(one);
+    }
+    const auto from = report->find("unwatched_from");
+    if (from != report->end() && from->is_number_unsigned())
+      unwatched_from = std::min(unwatched_from.value_or(from->get<std::uint64_t>()), from->get<std::uint64_t>());
+  }
+  for (const json* report : everyone) {
+    if (!report->contains("trace")) continue;
+    trace = &(*report)["trace"];
+    ++traces;
+  }
+  result["unwatched_from"] = unwatched_from ? json(*unwatched_from) : json();
+  if (traces == 1) result["trace"] = *trace;
+  return result;
+}
+
+}  // namespace finitude::incident

@@ -1,0 +1,186 @@
+#include "incident/report.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "show/words.h"
+
+namespace finitude::incident {
+namespace {
+
+using nlohmann::json;
+
+// As a run without anything to watch explains itself.
+std::string why_unwatched(const RunFacts& facts) {
+  if (!facts.python) return "no step was taken by Recorder::step or Recorder::gate";
+  if (facts.counters.backward_calls != 0) return "backward was called, but no optimizer of torch.optim stepped";
+  if (facts.counters.optimizers != 0)
+    return "an optimizer was made, but backward was never called and it never stepped";
+  return "nothing that trains was seen: no optimizer and no backward";
+}
+
+// {outcome, reason}
+std::pair<std::string, std::string> outcome(const RunFacts& facts) {
+  if (facts.first_alarm) return {"alarm", *facts.first_alarm};
+  if (!facts.failure.empty()) return {"unwatched", facts.failure};
+  if (facts.counters.steps == 0 && facts.counters.scaler_skips == 0) return {"unwatched", why_unwatched(facts)};
+  return {"clean", ""};
+}
+
+std::uint64_t count(const json& object, const char* key, std::uint64_t otherwise = 0) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number_integer() ? found->get<std::uint64_t>() : otherwise;
+}
+
+std::string text(const json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+std::string counted(std::uint64_t n, std::string_view one, std::string_view several) {
+  return std::to_string(n) + " " + std::string(n == 1 ? one : several);
+}
+
+// What lay around as an exception ended the program, of which no cause is known.
+constexpr std::string_view kSeenAtTheEnd = "not-finite-at-the-end";
+// Kinds of advisories after which nobody may say that all was finite.
+constexpr std::string_view kNotFinite[] = {"handled-by-script",        "killed", "clipping", "swallowed-overflow",
+                                           "optimizer-state-overflow", "allowed"};
+
+// "all finite", or what is known where that is not so.
+void say_clean(const json& watched, const std::vector<const json*>& advisories, std::vector<std::string>* parts) {
+  bool bad_seen = count(watched, "unapplied") != 0 || count(watched, "handled_by_script") != 0;
+  const auto last = std::ranges::find_if(advisories, [](const json* a) { return (*a)["kind"] == kSeenAtTheEnd; });
+  if (last != advisories.end()) {
+    bad_seen = true;
+    parts->push_back(text(**last, "text"));
+  }
+  bad_seen |= std::ranges::any_of(advisories, [](const json* a) {
+    return std::ranges::any_of(kNotFinite, [&](std::string_view kind) { return (*a)["kind"] == kind; });
+  });
+  if (bad_seen) return;
+  // Without an optimizer nobody reads the gradients, nor what the last of them was used for.
+  const bool is_read = count(watched, "optimizers") != 0 || count(watched, "gradients_scanned") != 0;
+  parts->push_back(is_read ? "all finite" : "losses all finite");
+}
+
+std::string failures_text(const json& failures) {
+  const json& first = failures.front();
+  return counted(failures.size(), "internal failure", "internal failures") + " that " +
+         (failures.size() == 1 ? "costs" : "cost") + " part of an explanation (" + text(first, "text") + " at " +
+         text(first, "where") + ")";
+}
+
+}  // namespace
+
+nlohmann::ordered_json report_head(const RunFacts& facts) {
+  const auto [word, reason] = outcome(facts);
+  nlohmann::ordered_json watched = {{"optimizers", facts.counters.optimizers},
+                                    {"steps", facts.counters.steps},
+                                    {"backward_calls", facts.counters.backward_calls},
+                                    {"gradients_scanned", facts.counters.gradients_scanned},
+                                    {"scaler_skips", facts.counters.scaler_skips},
+                                    {"handled_by_script", facts.counters.handled},
+                                    {"not_watched", facts.not_watched}};
+  if (facts.unapplied != 0) watched["unapplied"] = facts.unapplied;
+  if (facts.ranks > 1) watched["ranks"] = facts.ranks;
+  return {{"schema", 1},
+          {"outcome", word},
+          {"reason", reason},
+          {"finitude", facts.finitude},
+          {"torch", facts.torch},
+          {"python", facts.python ? nlohmann::ordered_json(*facts.python) : nlohmann::ordered_json()},
+          {"command", facts.command},
+          {"script", facts.script},
+          {"started", facts.started},
+          {"seconds", std::max(0.0, facts.seconds)},
+          {"watched", watched}};
+}
+
+RunFacts facts_of(const json& value) {
+  RunFacts facts;
+  const auto take = [&](const char* key, auto* member) {
+    if (const auto found = value.find(key); found != value.end() && !found->is_null()) found->get_to(*member);
+  };
+  take("finitude", &facts.finitude);
+  take("torch", &facts.torch);
+  if (value.contains("python")) take("python", &facts.python.emplace());
+  take("command", &facts.command);
+  take("script", &facts.script);
+  take("started", &facts.started);
+  take("seconds", &facts.seconds);
+  take("not_watched", &facts.not_watched);
+  if (value.contains("first_alarm") && !value["first_alarm"].is_null()) take("first_alarm", &facts.first_alarm.emplace());
+  take("failure", &facts.failure);
+  take("unapplied", &facts.unapplied);
+  take("ranks", &facts.ranks);
+  const json counters = value.value("counters", json::object());
+  facts.counters = {count(counters, "optimizers"),        count(counters, "steps"),
+                    count(counters, "backward_calls"),    count(counters, "gradients_scanned"),
+                    count(counters, "scaler_skips"),      count(counters, "handled_by_script")};
+  return facts;
+}
+
+json advisory(const std::string& kind, std::optional<std::uint64_t> step, const std::string& text) {
+  return {{"kind", kind},
+          {"step", step ? json(*step) : json()},
+          {"text", text},
+          {"births", json::array()},
+          {"cause", nullptr}};
+}
+
+json unlisted_advisory(std::uint64_t count) {
+  return advisory("alarms-left-out", std::nullopt,
+                  std::to_string(count) + " alarms more than a report holds are not listed");
+}
+
+bool trained(const json& report) {
+  const json& watched = report.at("watched");
+  return count(watched, "steps") != 0 || count(watched, "backward_calls") != 0 || count(watched, "scaler_skips") != 0 ||
+         !report.at("alarms").empty();
+}
+
+std::string closing_line(const json& report, std::uint64_t unlisted) {
+  const json& watched = report.at("watched");
+  const bool is_unwatched = report.at("outcome") == "unwatched";
+  const std::uint64_t handled = count(watched, "handled_by_script"), ranks = count(watched, "ranks", 1);
+  std::vector<const json*> advisories;  // what the counts do not say
+  for (const json& one : report.at("advisories")) {
+    if (handled == 0 || one["kind"] != "handled-by-script") advisories.push_back(&one);
+  }
+  std::vector<std::string> parts;
+  if (is_unwatched) {
+    parts.push_back("not watched: " + text(report, "reason"));
+  } else {
+    parts.push_back(counted(count(watched, "steps"), "step", "steps") +
+                    (ranks > 1 ? " on " + std::to_string(ranks) + " ranks" : "") + " watched");
+    parts.push_back(std::to_string(count(watched, "gradients_scanned")) + " gradients scanned");
+    if (const auto skips = count(watched, "scaler_skips"); skips != 0)
+      parts.push_back(std::to_string(skips) + " skipped by the GradScaler");
+    if (handled != 0)
+      parts.push_back(counted(handled, "bad step", "bad steps") + " handled by the " +
+                      (show::is_of_cpp(report) ? "program" : "script"));
+    if (!report.at("alarms").empty()) parts.push_back(counted(report["alarms"].size() + unlisted, "alarm", "alarms"));
+  }
+  if (report["outcome"] == "clean") say_clean(watched, advisories, &parts);
+  if (!is_unwatched) {
+    if (const auto unapplied = count(watched, "unapplied"); unapplied != 0)
+      parts.push_back("the last " + std::to_string(unapplied) + " applied by no step");
+    if (!advisories.empty()) parts.push_back(counted(advisories.size(), "advisory", "advisories"));
+    if (const auto from = report.find("unwatched_from"); from != report.end() && from->is_number_integer())
+      parts.push_back("not watched from step " + from->dump() + " on: an internal failure of the gate");
+  }
+  if (const auto failures = report.find("failures"); failures != report.end() && failures->is_array() && !failures->empty())
+    parts.push_back(failures_text(*failures));
+  if (const auto not_watched = watched.find("not_watched"); not_watched != watched.end() && !not_watched->empty()) {
+    std::string all;
+    for (const json& one : *not_watched) all += (all.empty() ? "" : "; ") + one.get<std::string>();
+    parts.push_back("not watched: " + all);
+  }
+  std::string line = "finitude: ";
+  for (std::size_t i = 0; i < parts.size(); ++i) line += (i == 0 ? "" : ", ") + parts[i];
+  return line;
+}
+
+}  // namespace finitude::incident
