@@ -16,7 +16,6 @@ namespace finitude::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 using incident::capsule_folders;
 using incident::is_run;
 using incident::kMaxEntries;
@@ -24,6 +23,7 @@ using incident::member_folders;
 using incident::names_in;
 using incident::state_of;
 using incident::steps_of;
+using nlohmann::json;
 
 constexpr int kColumns = 200;
 

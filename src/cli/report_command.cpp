@@ -21,7 +21,6 @@ namespace finitude::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 using incident::capsule_folders;
 using incident::is_file;
 using incident::is_run;
@@ -29,6 +28,7 @@ using incident::member_folders;
 using incident::process_of;
 using incident::put_state;
 using incident::state_of;
+using nlohmann::json;
 
 constexpr std::size_t kStepsShown = 5, kCapsulesShown = 8;
 

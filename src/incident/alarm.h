@@ -1,4 +1,5 @@
-// A bad step as a report holds it: an alarm of docs/report.schema.json. Programs in Python and in C++ have the same one.
+// A bad step as a report holds it: an alarm of docs/report.schema.json. Programs in Python and in C++ have the same
+// one.
 #pragma once
 
 #include <cstdint>
@@ -43,9 +44,9 @@ struct Cause {
 struct Fix {
   std::string text, file;
   int line = 0;
-  bool verified = false;        // the whole step was run with it and came out finite
-  std::string tried, outcome;   // what was tried for it, and what came of that; empty: nothing was
-  nlohmann::json edit;          // as show/findings.h makes it; null: there is none
+  bool verified = false;       // the whole step was run with it and came out finite
+  std::string tried, outcome;  // what was tried for it, and what came of that; empty: nothing was
+  nlohmann::json edit;         // as show/findings.h makes it; null: there is none
 };
 
 // A gradient that holds non-finite elements.

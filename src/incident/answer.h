@@ -7,8 +7,8 @@
 
 namespace finitude::incident {
 
-// question: {"what": WORD, ...}. run: a folder, as the system names it, for the word that needs one. The words, what they
-// take and what they give:
+// question: {"what": WORD, ...}. run: a folder, as the system names it, for the word that needs one. The words, what
+// they take and what they give:
 //   members       -                                 [{"name", "report" (or null), "missing"}] of run, see member.h
 //   merged        own: report, members: as above    report, see merge.h
 //   closing_line  report, unlisted: count           text, see report.h

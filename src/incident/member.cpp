@@ -10,6 +10,7 @@
 #include "record/ring_format.h"
 #include "record/ring_posix.h"
 #include "show/json_file.h"
+#include "show/read.h"
 
 namespace finitude::incident {
 namespace {
@@ -26,13 +27,10 @@ json object_in(const std::string& path) {
   return value;
 }
 
-std::string text_of(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
 // The signal that ended a process, by who saw it; empty: not known.
-std::string signal_of(const std::string& folder) { return text_of(object_in(folder + "/killed.json"), "signal").substr(0, 32); }
+std::string signal_of(const std::string& folder) {
+  return show::text(object_in(folder + "/killed.json"), "signal").substr(0, 32);
+}
 
 // What the ring of a process says that left no last word.
 struct RingSteps {
@@ -53,9 +51,9 @@ RingSteps steps_of_ring(const std::string& path) {
 }
 
 json of_killed(const RingSteps& ring, const std::string& signal) {
-  const std::string losses =
-      ring.bad != 0 ? std::to_string(ring.bad) + " of them with a loss that is not finite or an alarm"
-                    : "all with finite losses";
+  const std::string losses = ring.bad != 0
+                                 ? std::to_string(ring.bad) + " of them with a loss that is not finite or an alarm"
+                                 : "all with finite losses";
   const std::string how = !signal.empty()
                               ? "killed by " + signal
                               : "ended before it could write a report, as a worker does that a pool kills at its end";
@@ -79,12 +77,13 @@ json of_killed(const RingSteps& ring, const std::string& signal) {
 void report_kill(json* report, const std::string& signal, std::uint64_t steps, bool is_rank) {
   const std::string text = signal.empty() ? "ended without a last word" : "killed by " + signal;
   if (report->erase("under_way") != 0)
-    (*report)["watched"]["not_watched"].push_back(text + ": what it reported until then is included, later results are lost");
+    (*report)["watched"]["not_watched"].push_back(text +
+                                                  ": what it reported until then is included, later results are lost");
   if (signal.empty() || (!is_rank && signal == "SIGTERM")) return;  // which ends the workers of a pool
-  (*report)["advisories"].push_back(
-      advisory("killed", std::nullopt,
-               std::string(is_rank ? "a rank" : "a process of the run") + " was killed by " + signal + " after " +
-                   std::to_string(steps) + " steps"));
+  (*report)["advisories"].push_back(advisory("killed", std::nullopt,
+                                             std::string(is_rank ? "a rank" : "a process of the run") +
+                                                 " was killed by " + signal + " after " + std::to_string(steps) +
+                                                 " steps"));
 }
 
 Member member_of(const std::string& folder) {
@@ -100,7 +99,7 @@ Member member_of(const std::string& folder) {
   const std::string signal = signal_of(folder);
   if (member.report.is_null() && ring.taken != 0 && unwatched.empty()) member.report = of_killed(ring, signal);
   if (member.report.is_null()) {
-    member.missing = text_of(unwatched, "reason");
+    member.missing = show::text(unwatched, "reason");
     if (member.missing.empty())
       member.missing = signal.empty() ? "ended before it could write a report" : "killed by " + signal;
     return member;

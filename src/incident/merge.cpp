@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "incident/report.h"
+#include "show/read.h"
 #include "show/show.h"
 
 namespace finitude::incident {
@@ -20,14 +21,12 @@ using nlohmann::json;
 constexpr std::array kCounts = {"optimizers",        "steps",        "backward_calls",
                                 "gradients_scanned", "scaler_skips", "handled_by_script"};
 
-std::uint64_t count(const json& object, const char* key, std::uint64_t otherwise = 0) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? found->get<std::uint64_t>() : otherwise;
-}
+using show::count;
+using show::text;
 
-std::string text(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+// In how many ranks it took part; 1 where it is none of several.
+std::uint64_t ranks_of(const json& report) {
+  return std::max<std::uint64_t>(1, count(show::at(report, "watched"), "ranks"));
 }
 
 std::map<std::string_view, std::uint64_t> counts_of(const std::vector<const json*>& reports) {
@@ -39,7 +38,7 @@ std::map<std::string_view, std::uint64_t> counts_of(const std::vector<const json
 }
 
 json not_watched(const json& own, const std::vector<Member>& members) {
-  json said = own.at("watched").value("not_watched", json::array());
+  json said = show::list(own.at("watched"), "not_watched");
   std::vector<std::pair<std::string, std::vector<const Member*>>> by_text;  // in the order in which they were met
   const auto add = [&](const std::string& what, const Member& member) {
     auto found = std::ranges::find(by_text, what, [](const auto& one) { return one.first; });
@@ -51,8 +50,7 @@ json not_watched(const json& own, const std::vector<Member>& members) {
       add(member.missing, member);
       continue;
     }
-    for (const json& what : member.report["watched"].value("not_watched", json::array()))
-      add(what.get<std::string>(), member);
+    for (const json& what : show::list(member.report["watched"], "not_watched")) add(what.get<std::string>(), member);
   }
   for (const auto& [what, of] : by_text) {
     if (of.size() == members.size() && of.size() > 1) {
@@ -70,12 +68,12 @@ json not_watched(const json& own, const std::vector<Member>& members) {
 json watched_of(const json& own, const std::vector<Member>& members) {
   std::map<std::uint64_t, std::vector<const json*>> ranks;
   std::vector<const json*> others = {&own};
-  std::uint64_t size = count(own.at("watched"), "ranks", 1), unapplied = count(own.at("watched"), "unapplied");
+  std::uint64_t size = ranks_of(own), unapplied = count(own.at("watched"), "unapplied");
   for (const Member& member : members) {
     if (member.report.is_null()) continue;
     const auto rank = rank_of(member);
     (rank ? ranks[*rank] : others).push_back(&member.report);
-    size = std::max(size, count(member.report["watched"], "ranks", 1));
+    size = std::max(size, ranks_of(member.report));
     unapplied = std::max(unapplied, count(member.report["watched"], "unapplied"));
   }
   auto total = counts_of(others);
@@ -98,7 +96,7 @@ json watched_of(const json& own, const std::vector<Member>& members) {
 }
 
 // Did the bad value come to this rank from another?
-bool is_received(const json& alarm) { return alarm["cause"].is_object() && text(alarm["cause"], "class") == "other-rank"; }
+bool is_received(const json& alarm) { return text(alarm["cause"], "class") == "other-rank"; }
 
 // In time; of one step first the rank that shows most: it made the bad value, its own loss was bad, or it has a birth.
 auto order_of(const json& alarm) {
@@ -133,7 +131,8 @@ void name_the_other(json* alarms) {
     alarm["cause"]["text"] = "the value came from rank " + std::to_string(rank) + made_at(other);
     const json& birth = other["births"][0];
     const auto fix = alarm.find("fix");
-    if (fix == alarm.end() || !fix->is_object() || fix->value("verified", false) || text(birth, "file").empty()) continue;
+    if (fix == alarm.end() || !fix->is_object() || fix->value("verified", false) || text(birth, "file").empty())
+      continue;
     (*fix)["text"] = "see the birth on rank " + std::to_string(rank);
     (*fix)["file"] = birth["file"];
     (*fix)["line"] = count(birth, "line");
@@ -174,10 +173,11 @@ json merged(const json& own, const std::vector<Member>& members) {
   for (const char* key : {"torch", "finitude"}) result[key] = first_text(key, own, reports);
   if (!trained(own)) {
     const std::string script = first_text("script", json::object(), reports);
-    result["script"] = script.empty() ? own.value("script", "") : script;
+    result["script"] = script.empty() ? text(own, "script") : script;
   }
   std::vector<json> alarms;
-  for (const json* report : everyone) alarms.insert(alarms.end(), (*report)["alarms"].begin(), (*report)["alarms"].end());
+  for (const json* report : everyone)
+    alarms.insert(alarms.end(), (*report)["alarms"].begin(), (*report)["alarms"].end());
   std::ranges::stable_sort(alarms, {}, order_of);
   json listed = alarms;
   name_the_other(&listed);
@@ -209,7 +209,7 @@ json merged(const json& own, const std::vector<Member>& members) {
   const json* trace = nullptr;
   std::size_t traces = 0;
   for (const json* report : all) {
-    for (const json& one : report->value("failures", json::array())) {
+    for (const json& one : show::list(*report, "failures")) {
       if (one.is_object() && result["failures"].size() < kMaxAdvisories) result["failures"].push_back(one);
     }
     const auto from = report->find("unwatched_from");

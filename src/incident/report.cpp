@@ -4,12 +4,15 @@
 #include <string_view>
 #include <utility>
 
+#include "show/read.h"
 #include "show/words.h"
 
 namespace finitude::incident {
 namespace {
 
 using nlohmann::json;
+using show::count;
+using show::text;
 
 // As a run without anything to watch explains itself.
 std::string why_unwatched(const RunFacts& facts) {
@@ -26,16 +29,6 @@ std::pair<std::string, std::string> outcome(const RunFacts& facts) {
   if (!facts.failure.empty()) return {"unwatched", facts.failure};
   if (facts.counters.steps == 0 && facts.counters.scaler_skips == 0) return {"unwatched", why_unwatched(facts)};
   return {"clean", ""};
-}
-
-std::uint64_t count(const json& object, const char* key, std::uint64_t otherwise = 0) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number_integer() ? found->get<std::uint64_t>() : otherwise;
-}
-
-std::string text(const json& object, const char* key) {
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
 std::string counted(std::uint64_t n, std::string_view one, std::string_view several) {
@@ -111,14 +104,15 @@ RunFacts facts_of(const json& value) {
   take("started", &facts.started);
   take("seconds", &facts.seconds);
   take("not_watched", &facts.not_watched);
-  if (value.contains("first_alarm") && !value["first_alarm"].is_null()) take("first_alarm", &facts.first_alarm.emplace());
+  if (value.contains("first_alarm") && !value["first_alarm"].is_null())
+    take("first_alarm", &facts.first_alarm.emplace());
   take("failure", &facts.failure);
   take("unapplied", &facts.unapplied);
   take("ranks", &facts.ranks);
   const json counters = value.value("counters", json::object());
-  facts.counters = {count(counters, "optimizers"),        count(counters, "steps"),
-                    count(counters, "backward_calls"),    count(counters, "gradients_scanned"),
-                    count(counters, "scaler_skips"),      count(counters, "handled_by_script")};
+  facts.counters = {count(counters, "optimizers"),     count(counters, "steps"),
+                    count(counters, "backward_calls"), count(counters, "gradients_scanned"),
+                    count(counters, "scaler_skips"),   count(counters, "handled_by_script")};
   return facts;
 }
 
@@ -144,7 +138,7 @@ bool trained(const json& report) {
 std::string closing_line(const json& report, std::uint64_t unlisted) {
   const json& watched = report.at("watched");
   const bool is_unwatched = report.at("outcome") == "unwatched";
-  const std::uint64_t handled = count(watched, "handled_by_script"), ranks = count(watched, "ranks", 1);
+  const std::uint64_t handled = count(watched, "handled_by_script"), ranks = count(watched, "ranks");
   std::vector<const json*> advisories;  // what the counts do not say
   for (const json& one : report.at("advisories")) {
     if (handled == 0 || one["kind"] != "handled-by-script") advisories.push_back(&one);
@@ -171,7 +165,8 @@ std::string closing_line(const json& report, std::uint64_t unlisted) {
     if (const auto from = report.find("unwatched_from"); from != report.end() && from->is_number_integer())
       parts.push_back("not watched from step " + from->dump() + " on: an internal failure of the gate");
   }
-  if (const auto failures = report.find("failures"); failures != report.end() && failures->is_array() && !failures->empty())
+  if (const auto failures = report.find("failures");
+      failures != report.end() && failures->is_array() && !failures->empty())
     parts.push_back(failures_text(*failures));
   if (const auto not_watched = watched.find("not_watched"); not_watched != watched.end() && !not_watched->empty()) {
     std::string all;

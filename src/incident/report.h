@@ -10,8 +10,8 @@
 
 namespace finitude::incident {
 
-inline constexpr std::size_t kMaxAdvisories = 10'000;    // of a report
-inline constexpr std::size_t kAdvisoriesOfAKind = 20;    // of one process
+inline constexpr std::size_t kMaxAdvisories = 10'000;  // of a report
+inline constexpr std::size_t kAdvisoriesOfAKind = 20;  // of one process
 
 struct Counters {
   std::uint64_t optimizers = 0, steps = 0, backward_calls = 0;
@@ -29,9 +29,9 @@ struct RunFacts {
   double seconds = 0;   // since then
   Counters counters;
   std::vector<std::string> not_watched;
-  std::optional<std::string> first_alarm;       // its text; none: there was no alarm
-  std::string failure;                          // why nothing was watched; empty: it was
-  std::uint64_t unapplied = 0;                  // windows at the end that no step applied; 0: not worth a word
+  std::optional<std::string> first_alarm;  // its text; none: there was no alarm
+  std::string failure;                     // why nothing was watched; empty: it was
+  std::uint64_t unapplied = 0;             // windows at the end that no step applied; 0: not worth a word
   std::uint64_t ranks = 1;
 };
 

@@ -10,6 +10,7 @@
 #include "base/process_posix.h"
 #include "record/ring_format.h"
 #include "show/json_file.h"
+#include "show/read.h"
 
 namespace finitude::incident {
 namespace {
@@ -38,14 +39,9 @@ bool is_alive(const json& process) {
                         machine.get<std::string>());
 }
 
-std::string text(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
 void settle(json& alarm) {
   std::error_code error;
-  const std::string capsule = text(alarm, "capsule");
+  const std::string capsule = show::text(alarm, "capsule");
   const auto pending = alarm.find("capsule_pending");
   if (pending != alarm.end()) {
     const bool was = *pending == json(true);
@@ -53,12 +49,12 @@ void settle(json& alarm) {
     if (was && !is_file(capsule + "/capsule.json")) alarm["capsule"] = nullptr;
   }
   // Where the folder around it is not there either, it has been moved, or lies on another machine.
-  if (text(alarm, "capsule").empty() || fs::exists(fs::symlink_status(capsule, error)) ||
+  if (show::text(alarm, "capsule").empty() || fs::exists(fs::symlink_status(capsule, error)) ||
       !fs::is_directory(fs::path(capsule).parent_path(), error))
     return;
   alarm["capsule"] = nullptr;
   const char* key = alarm.contains("kind") ? "text" : "rerun_text";  // an advisory has no second run
-  const std::string before = text(alarm, key);
+  const std::string before = show::text(alarm, key);
   alarm[key] = before + (before.empty() ? "" : "; ") + "its capsule was removed by --capsules, which keeps the newest";
 }
 

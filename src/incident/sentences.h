@@ -20,9 +20,9 @@ std::string held_before_text(const std::string& name, const std::string& count);
 
 // What becomes of a bad step under an action.
 struct StepEnd {
-  bool applied = false;    // the optimizer has stepped, and nothing puts that back
-  bool undone = false;     // it had stepped, and that was put back
-  bool at_start = false;   // nothing had stepped: what the optimizer began with was bad
+  bool applied = false;   // the optimizer has stepped, and nothing puts that back
+  bool undone = false;    // it had stepped, and that was put back
+  bool at_start = false;  // nothing had stepped: what the optimizer began with was bad
 };
 // "the step was skipped"
 std::string action_text(decide::Action action, const StepEnd& end);

@@ -22,7 +22,7 @@ decide::Verdict judge_step(const Watched& watched, Buffers& buffers, const std::
 incident::Alarm new_alarm(const Watched& watched, decide::Policy policy, const std::string& kind,
                           const std::string& name);
 incident::Alarm alarm_of_step(const Watched& watched, const Buffers& buffers, decide::Policy policy,
-                             const decide::Verdict& verdict, const std::vector<Loss>& losses);
+                              const decide::Verdict& verdict, const std::vector<Loss>& losses);
 // The first parameter that is not finite, or normalisation statistic or optimizer state that is NaN, before any step.
 // Nothing: there is none.
 std::optional<incident::Alarm> alarm_at_start(const Watched& watched, const Buffers& buffers, decide::Policy policy);

@@ -36,10 +36,9 @@ void report_finite(Alarm& alarm, const RunFacts& first, const RunFacts& second, 
   Cause& cause = alarm.cause;
   if (!carried.empty()) {
     alarm.rerun.text = "closure: it came out finite, with gradients that began without what they held before";
-    cause.text =
-        "the gradient of " + carried +
-        " was bad already when the closure began: a backward before it, outside of the closure, "
-        "has added to it, or no zero_grad() came after a bad step. What the closure holds all of is explained";
+    cause.text = "the gradient of " + carried +
+                 " was bad already when the closure began: a backward before it, outside of the closure, "
+                 "has added to it, or no zero_grad() came after a bad step. What the closure holds all of is explained";
     return;
   }
   std::string what;
@@ -93,8 +92,7 @@ void report_written_before(Watched& watched, Alarm& alarm) {
     Cause& cause = alarm.cause;
     if (watched.is_written_since_step(index, p)) {
       cause.text = was + ": the program wrote it, after the optimizer's step " +
-                      (to == 0 ? "" : std::to_string(to - 1) + " ") + "and outside of any. " +
-                      cause.text;
+                   (to == 0 ? "" : std::to_string(to - 1) + " ") + "and outside of any. " + cause.text;
       return;
     }
     const std::string steps = from + 1 >= to
@@ -175,9 +173,8 @@ void Engine::explain(Watched& watched, Alarm& alarm, const Again& again) {
   alarm.rerun.outcome = "persistent";
   alarm.rerun.by = "closure";
   alarm.rerun.verified = same;
-  alarm.rerun.text =
-      std::string("the closure was called again") +
-      (same ? "; loss and gradients came out with the same bits" : "; it failed again, with other bits");
+  alarm.rerun.text = std::string("the closure was called again") +
+                     (same ? "; loss and gradients came out with the same bits" : "; it failed again, with other bits");
   json found = run.analyse(watched.history(), options_.experiments);
   if (!found["births"].empty()) {
     alarm.adopt(found);

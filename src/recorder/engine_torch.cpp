@@ -354,21 +354,18 @@ decide::Action Engine::act(Watched& watched, Alarm alarm, const Again& again, St
                                    (policy_ != decide::Policy::kWarn && second_runs_.take_in_place()))) {
     safely([&] { explain(watched, alarm, again); });
   } else if (again.closure != nullptr) {
-    alarm.cause.text = policy_ == decide::Policy::kRaise
-                                 ? "the step was not run again: the policy is raise"
-                                 : "the step was not run again: alarms before this one were";
+    alarm.cause.text = policy_ == decide::Policy::kRaise ? "the step was not run again: the policy is raise"
+                                                         : "the step was not run again: alarms before this one were";
   }
   const decide::Action action = machine_.on_alarm(watched.ordinal(), alarm.step, harmless);
   result->alarm = true;
   result->applied = stepped == Stepped::kAlready || (stepped == Stepped::kNotYet && !decide::vetoes(action));
   if (result->applied && !harmless) alarm.weights_damaged = true;
   report_action(alarm, action, result->applied);
-  if (stepped == Stepped::kAlready && action == decide::Action::kSkip)
-    alarm.action = "reported, the step is applied";
+  if (stepped == Stepped::kAlready && action == decide::Action::kSkip) alarm.action = "reported, the step is applied";
   if (stepped == Stepped::kThrown) alarm.action = "the program's own exception";
   if (decide::ends(action)) {
-    result->status = Status(StatusCode::kStopped, "step " + std::to_string(alarm.step) + ": " +
-                                                      alarm.text);
+    result->status = Status(StatusCode::kStopped, "step " + std::to_string(alarm.step) + ": " + alarm.text);
   }
   safely([&] {
     document_.add_alarm(alarm);

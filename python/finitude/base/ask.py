@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def ask(what: str, run: str = "", **given: Any) -> Any:
-    """The answer to a question of src/incident/answer.h. run: the folder of a run. Raises ValueError where the question is
-    refused, OSError where finitude-offline cannot be started."""
+    """The answer to a question of src/incident/answer.h. run: the folder of a run. Raises ValueError where the
+    question is refused, OSError where finitude-offline cannot be started."""
     question = json.dumps({"what": what, **safe(given)}, allow_nan=False)
     engine = sys.modules.get("finitude._native")
     if engine is not None:

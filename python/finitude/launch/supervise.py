@@ -111,8 +111,8 @@ class Run:
         return merge.merged(own, members)
 
     def report(self, code: int) -> None:
-        """One report of all processes, and the closing line. Raises nothing: the program has ended, and its exit code is
-        passed on whatever becomes of this."""
+        """One report of all processes, and the closing line. A failure is reported and not raised: the program has
+        ended, and its exit code is passed on."""
         try:
             self._report(code)
         except (OSError, ValueError) as e:
@@ -121,7 +121,7 @@ class Run:
                 f"merged: {e}\n"
             )
 
-    def _report(self, code):
+    def _report(self, code: int) -> None:
         members = merge.members(self.directory)
         document = self.document(members)
         text, places = self._write(members, document)

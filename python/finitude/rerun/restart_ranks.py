@@ -18,7 +18,7 @@ import time
 from ..base import family, pages, plain_json
 from ..base.say import say
 from ..program import ranks
-from ..report import capsule_alarm, merge
+from ..report import capsule_alarm
 from .overlay_fs import Apart, directories_of, scratch_outside, written_below
 
 TYPE_CHECKING = False
