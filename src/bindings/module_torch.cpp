@@ -10,6 +10,7 @@
 #include "bindings/compare_python.h"
 #include "bindings/core_python.h"
 #include "bindings/device_python.h"
+#include "bindings/incident_python.h"
 #include "bindings/inject_torch.h"
 #include "bindings/instances_python.h"
 #include "bindings/listeners_torch.h"
@@ -31,7 +32,6 @@
 #include "gate/shared_gradients_torch.h"
 #include "gate/step_wrapper_torch.h"
 #include "gate/window_torch.h"
-#include "incident/answer.h"
 #include "observe/effort.h"
 #include "observe/held_values_torch.h"
 #include "observe/tracer_torch.h"
@@ -129,6 +129,7 @@ PYBIND11_MODULE(_native, m) {
     forget_types();
   });
   define_windows(m);
+  define_incident(m);
   define_core(m);
   define_device(m);
   define_units(m);
@@ -253,15 +254,6 @@ PYBIND11_MODULE(_native, m) {
     const std::string problem = report.is_discarded() ? "not JSON" : show::problem(report);
     if (!problem.empty()) throw py::value_error(problem);
     return show::terminal(report, {colour, width, unicode});
-  });
-  m.def("incident", [](const std::string& question, const py::bytes& run) {
-    Result<std::string> answer = [&] {
-      const std::string folder = run;
-      const py::gil_scoped_release others;  // it may read the reports of many processes
-      return incident::answer(question, folder);
-    }();
-    if (!answer.ok()) throw py::value_error(answer.why());
-    return *answer;
   });
   m.def("render_html", [](const std::string& text) {
     const auto report = nlohmann::json::parse(text, nullptr, false);

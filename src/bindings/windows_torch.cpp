@@ -156,20 +156,11 @@ py::dict window_verdict(py::handle optimizer, bool buffers_turned_nan) {
   return d;
 }
 
-// history(ordinal): (loss, gradient absmax, learning rate) of the last applied steps of that optimizer, oldest first.
+// history(ordinal): (loss, gradient absmax, learning rate) of the steps of applied_steps().
 py::list history(std::uint32_t ordinal) {
-  constexpr std::size_t kPoints = 32;
-  record::RingContents ring;
-  std::string error;
-  std::vector<py::tuple> points;
-  if (live().ring && live().ring->on() && record::read_ring(live().ring->bytes(), &ring, &error)) {
-    for (auto it = ring.records.rbegin(); it != ring.records.rend() && points.size() < kPoints; ++it) {
-      if (it->optimizer != ordinal || (it->flags & record::kStepApplied) == 0) continue;
-      points.push_back(py::make_tuple(it->loss, it->grad_absmax, it->lr));
-    }
-  }
   py::list out;
-  for (auto it = points.rbegin(); it != points.rend(); ++it) out.append(*it);
+  for (const record::StepRecord& step : applied_steps(ordinal))
+    out.append(py::make_tuple(step.loss, step.grad_absmax, step.lr));
   return out;
 }
 
@@ -193,6 +184,19 @@ std::string open_ring(const std::string& path) {
 }
 
 }  // namespace
+
+std::vector<record::StepRecord> applied_steps(std::uint32_t ordinal) {
+  constexpr std::size_t kPoints = 32;
+  record::RingContents ring;
+  std::string error;
+  std::vector<record::StepRecord> steps;
+  if (!live().ring || !live().ring->on() || !record::read_ring(live().ring->bytes(), &ring, &error)) return steps;
+  for (auto it = ring.records.rbegin(); it != ring.records.rend() && steps.size() < kPoints; ++it) {
+    if (it->optimizer == ordinal && (it->flags & record::kStepApplied) != 0) steps.push_back(*it);
+  }
+  std::ranges::reverse(steps);
+  return steps;
+}
 
 void define_windows(py::module_& m) {
   m.def("register_optimizer", &register_optimizer);

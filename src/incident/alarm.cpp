@@ -8,6 +8,7 @@ namespace finitude::incident {
 namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 
 json series(const std::vector<double>& values) {
   json out = json::array();
@@ -69,27 +70,28 @@ json to_json(const Gradients& gradients) {
 
 }  // namespace
 
-json to_json(const Alarm& alarm) {
-  json out = {{"step", alarm.step},
-              {"micro_batch", alarm.micro_batch},
-              {"rank", alarm.rank},
-              {"optimizer", alarm.optimizer},
-              {"sink", {{"kind", alarm.sink.kind}, {"name", alarm.sink.name}}},
-              {"weights", alarm.weights_damaged ? "damaged" : "clean"},
-              {"rerun", alarm.rerun.outcome},
-              {"rerun_by", alarm.rerun.by},
-              {"rerun_verified", alarm.rerun.verified},
-              {"rerun_text", alarm.rerun.text},
-              {"births", alarm.births},
-              {"cause", to_json(alarm.cause)},
-              {"fix", alarm.fix ? to_json(*alarm.fix) : json()},
-              {"capsule", alarm.capsule ? json(*alarm.capsule) : json()},
-              {"harmless", alarm.harmless},
-              {"text", alarm.text},
-              {"loss", alarm.loss ? show::number(*alarm.loss) : json()},
-              {"path", alarm.path},
-              {"policy", alarm.policy},
-              {"history", {{"loss", series(alarm.history.loss)}, {"grad_absmax", series(alarm.history.grad_absmax)}}}};
+ordered_json to_json(const Alarm& alarm) {
+  ordered_json out = {
+      {"step", alarm.step},
+      {"micro_batch", alarm.micro_batch},
+      {"rank", alarm.rank},
+      {"optimizer", alarm.optimizer},
+      {"sink", {{"kind", alarm.sink.kind}, {"name", alarm.sink.name}}},
+      {"weights", alarm.weights_damaged ? "damaged" : "clean"},
+      {"rerun", alarm.rerun.outcome},
+      {"rerun_by", alarm.rerun.by},
+      {"rerun_verified", alarm.rerun.verified},
+      {"rerun_text", alarm.rerun.text},
+      {"births", alarm.births},
+      {"cause", to_json(alarm.cause)},
+      {"fix", alarm.fix ? to_json(*alarm.fix) : json()},
+      {"capsule", alarm.capsule ? json(*alarm.capsule) : json()},
+      {"harmless", alarm.harmless},
+      {"text", alarm.text},
+      {"loss", alarm.loss ? show::number(*alarm.loss) : json()},
+      {"path", alarm.path},
+      {"policy", alarm.policy},
+      {"history", {{"loss", series(alarm.history.loss)}, {"grad_absmax", series(alarm.history.grad_absmax)}}}};
   if (alarm.ordinal) out["optimizer_ordinal"] = *alarm.ordinal;
   if (!alarm.level.empty()) out["level"] = alarm.level;
   if (!alarm.action.empty()) out["action"] = alarm.action;

@@ -87,8 +87,9 @@ struct Alarm {
   void adopt(nlohmann::json& found);
 };
 
-// With the keys of the schema. Keys whose values are not known (action, level, gradients) are absent.
-nlohmann::json to_json(const Alarm& alarm);
+// With the keys of the schema, in the order in which a person reads them. Keys whose values are not known (action,
+// level, gradients) are absent.
+nlohmann::ordered_json to_json(const Alarm& alarm);
 
 // A birth of which only the phase, and perhaps the operation, is known.
 nlohmann::json bare_birth(const std::string& phase, const std::string& op = "");

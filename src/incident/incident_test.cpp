@@ -28,7 +28,7 @@ json report_of(std::uint64_t steps, std::vector<Alarm> alarms = {}, std::uint64_
   if (!alarms.empty()) facts.first_alarm = alarms[0].text;
   json report = json(report_head(facts));
   report["alarms"] = report["advisories"] = json::array();
-  for (const Alarm& alarm : alarms) report["alarms"].push_back(to_json(alarm));
+  for (const Alarm& alarm : alarms) report["alarms"].push_back(json(to_json(alarm)));
   return report;
 }
 
@@ -89,8 +89,8 @@ TEST(Alarm, AdoptsFindings) {
   const json cause = found["cause"], fix = found["fix"];
   Alarm alarm = alarm_at(1);
   alarm.adopt(found);
-  EXPECT_EQ(to_json(alarm)["cause"], cause);
-  EXPECT_EQ(to_json(alarm)["fix"], fix);
+  EXPECT_EQ(json(to_json(alarm))["cause"], cause);
+  EXPECT_EQ(json(to_json(alarm))["fix"], fix);
   EXPECT_EQ(to_json(alarm)["births"].size(), 1u);
 }
 

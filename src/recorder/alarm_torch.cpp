@@ -187,7 +187,7 @@ json about_capsule(const Alarm& alarm, const Document& document, bool redact) {
                 {"micro_batch", alarm.micro_batch},
                 {"rank", 0},
                 {"optimizer", alarm.optimizer},
-                {"alarm", to_json(alarm)},
+                {"alarm", json(to_json(alarm))},
                 {"flags", json::object()}};
   for (const auto& [name, value] : observe::torch_settings()) about["flags"][name] = value;
   const MachineName machine = machine_name();

@@ -76,7 +76,7 @@ json Document::head(const incident::Counters& counters, std::optional<std::strin
 json Document::whole(const incident::Counters& counters) const {
   json document = head(counters, alarms_.empty() ? std::nullopt : std::optional(alarms_.front().text));
   document["alarms"] = json::array();
-  for (const Alarm& alarm : alarms_) document["alarms"].push_back(to_json(alarm));
+  for (const Alarm& alarm : alarms_) document["alarms"].push_back(json(to_json(alarm)));
   document["advisories"] = advisories_;
   if (unlisted_ != 0) document["advisories"].push_back(incident::unlisted_advisory(unlisted_));
   return document;
@@ -84,7 +84,7 @@ json Document::whole(const incident::Counters& counters) const {
 
 json Document::of_alarm(const Alarm& alarm, const incident::Counters& counters) const {
   json document = head(counters, alarms_.empty() ? alarm.text : alarms_.front().text);
-  document["alarms"] = json::array({to_json(alarm)});
+  document["alarms"] = json::array({json(to_json(alarm))});
   document["advisories"] = json::array();
   return document;
 }

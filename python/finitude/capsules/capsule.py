@@ -39,22 +39,6 @@ FINE = (
     "nothing to compare",
     "operators of other libraries",
 )  # how a replay comes out that nobody need hear of
-# Of the environment only what changes what is computed.
-VARIABLES = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "MKL_CBWR",
-    "ATEN_CPU_CAPABILITY",
-    "DNNL_MAX_CPU_ISA",
-    "ONEDNN_MAX_CPU_ISA",
-    "CUBLAS_WORKSPACE_CONFIG",
-    "NVIDIA_TF32_OVERRIDE",
-    "CUDA_VISIBLE_DEVICES",
-    "PYTHONHASHSEED",
-    "PYTORCH_ALLOC_CONF",
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
-)
 
 
 def name_modules() -> None:
@@ -327,7 +311,7 @@ def _about(alarm, report, redact):
         about["user"], about["host"] = _user(), platform.node()
         about["script"] = report.script or ""
         about["git"] = _git(os.path.dirname(os.path.abspath(about["script"])) if about["script"] else os.getcwd())
-        about["environment"] = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+        about["environment"] = json.loads(_native.kept_environment())
     return safe(secrets.hidden(about))
 
 

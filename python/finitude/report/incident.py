@@ -35,36 +35,16 @@ if TYPE_CHECKING:
     from ..program.reported_tensors import Known
 
 
-NOT_RUN = "the step was not run again"  # the cause of an alarm of which nothing more is known
+NOT_RUN = _native.NOT_RUN  # the cause of an alarm of which nothing more is known
 
 
 def new_alarm(config: Config, optimizer: str, ordinal: int, step: int, sink: tuple[str, str], weights: str) -> Alarm:
     """The alarm of a step, before anything is known of its reason. optimizer: the name of its class; sink: kind and
     name."""
-    return {
-        "step": step,
-        "micro_batch": 0,
-        "rank": ranks.world()[0],
-        "optimizer": optimizer,
-        "sink": {"kind": sink[0], "name": sink[1]},
-        "weights": weights,
-        "optimizer_ordinal": ordinal,
-        "births": [],
-        "rerun": "not-run",
-        "rerun_by": "none",
-        "rerun_verified": False,
-        "rerun_text": "",
-        "cause": {"class": "unknown", "confidence": "possible", "text": NOT_RUN, "experiments": []},
-        "fix": None,
-        "capsule": None,
-        "harmless": False,
-        "text": "",
-        "loss": None,
-        "path": [],
-        "level": config.level,
-        "policy": config.on_alarm,
-        "history": history(ordinal),
-    }
+    found = _native.new_alarm(
+        optimizer, ordinal, step, *sink, weights == "damaged", ranks.world()[0], config.level, config.on_alarm
+    )
+    return json.loads(found)
 
 
 def fingerprint(optimizer: Optimizer | None, began_with: Sequence[Sink] = ()) -> Fingerprint:
