@@ -159,7 +159,8 @@ def bound_signature(name, docstring, sources, owner=None):
             by_position, given = True, name_of or given
         if name_of in HOLD_BYTES and kind == "str":
             kind = "bytes"
-        out.append(f"{given}: {python_type(kind)}{' = ...' if default else ''}")
+        # The "*" before arguments that have to be named is of no type.
+        out.append(f"{given}: {python_type(kind)}{' = ...' if default else ''}" if kind else given)
     if by_position:
         out.append("/")
     returns = python_type(returns) if name != "__init__" else "None"

@@ -48,9 +48,9 @@ std::string new_alarm(std::string optimizer, std::uint32_t ordinal, std::uint64_
 // action_text(action, applied, undone, at_start): incident/sentences.h. Raises ValueError of an unknown action.
 std::string action_text(const std::string& action, bool applied, bool undone, bool at_start) {
   using decide::Action;
-  for (const auto& [name, value] : {std::pair("warn", Action::kApply), std::pair("skip", Action::kSkip),
-                                    std::pair("rollback", Action::kRollBack), std::pair("stop", Action::kStop),
-                                    std::pair("raise", Action::kRaise)}) {
+  for (const auto& [name, value] :
+       {std::pair("warn", Action::kApply), std::pair("skip", Action::kSkip), std::pair("rollback", Action::kRollBack),
+        std::pair("stop", Action::kStop), std::pair("raise", Action::kRaise)}) {
     if (action == name) return incident::action_text(value, {applied, undone, at_start});
   }
   throw py::value_error("no action: " + action);
