@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..base.types import Document
+    from ..base.types import Advisory, Document, Watched
 
 MAX_ALARMS = 1000  # src/show/show.h: what a reader accepts
 MAX_ADVISORIES = 10_000
@@ -31,6 +31,17 @@ NOT_FINITE = (
     "allowed",
 )  # kinds of advisories
 COUNTS = ("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips", "handled_by_script")
+
+
+def nothing_watched() -> Watched:
+    return {
+        "optimizers": 0,
+        "steps": 0,
+        "backward_calls": 0,
+        "gradients_scanned": 0,
+        "scaler_skips": 0,
+        "handled_by_script": 0,
+    }
 
 
 class Member:
@@ -181,7 +192,7 @@ def settled(document: Document) -> Document:
             and not os.path.isfile(os.path.join(str(alarm.get("capsule")), "capsule.json"))
         ):
             alarm["capsule"] = None
-    forget_removed(document["alarms"] + document.get("advisories", []))  # it ended without its last word
+    forget_removed([*document["alarms"], *document.get("advisories", ())])  # it ended without its last word
     return document
 
 
@@ -314,14 +325,14 @@ def merged(own: Document, found: list[Member]) -> Document:
     if not found:
         return own
     everyone = ([own] if trained(own) else []) + documents
-    result = dict(own)
-    for key in ("torch", "finitude"):
-        result[key] = own.get(key) or next((d[key] for d in documents if d.get(key)), "")
+    result: Document = {**own}
+    result["torch"] = own.get("torch") or next((d["torch"] for d in documents if d.get("torch")), "")
+    result["finitude"] = own.get("finitude") or next((d["finitude"] for d in documents if d.get("finitude")), "")
     if not trained(own):
         result["script"] = next((d["script"] for d in documents if d.get("script")), own.get("script", ""))
     alarms = sorted((a for d in everyone for a in d["alarms"]), key=_order)
     _name_the_other(alarms)
-    advisories = [
+    advisories: list[Advisory] = [
         a if m is None or m.rank is None else {**a, "rank": m.rank}
         for m, d in [(None, own)] + [(m, m.document) for m in found if m.document]
         for a in d["advisories"]
@@ -347,7 +358,7 @@ def merged(own: Document, found: list[Member]) -> Document:
         result["outcome"], result["reason"] = "unwatched", everyone[0]["reason"]
     result["failures"] = [one for d in [own, *documents] for one in d.get("failures") or ()][:MAX_ADVISORIES]
     result["unwatched_from"] = min(
-        (d["unwatched_from"] for d in [own, *documents] if _is_count(d.get("unwatched_from"))), default=None
+        (at for d in [own, *documents] if (at := d.get("unwatched_from")) is not None and _is_count(at)), default=None
     )
     traces = [d["trace"] for d in everyone if d.get("trace")]
     if len(traces) == 1:

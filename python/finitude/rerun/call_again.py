@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..base.types import Alarm, BadWindow, Optimizer, Session, Tensor, Vote
+    from ..base.types import Alarm, BadWindow, Findings, Optimizer, Session, Tensor, Vote
 
 
 def attempt(step: BadStep) -> Outcome | Refused:
@@ -237,7 +237,7 @@ class _SecondRun:
         text = f"{', '.join(sorted(names))} called again in place{times}" + (
             ", eagerly instead of compiled" if self.isolation.is_eager else ""
         )
-        found = {}
+        found: Findings = {}
         if self.same or failed_again:
             began_with = [*self.ledger.ruined(), *self.ledger.rebound()]
             found = self.session.analysis.findings(self.optimizer, sinks, bound=began_with)

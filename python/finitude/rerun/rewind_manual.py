@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Session, Tensor
+    from ..base.types import Alarm, Findings, RerunBy, Session, Tensor
 
 FIRST = "every op was recorded as the step ran (the first one is, where the program cannot be started again)"
 
@@ -35,7 +35,9 @@ class Explained:
     """What is known of a bad step before it is known whether it is applied."""
 
     def __init__(self):
-        self.found, self.by, self.verified, self.text = None, "none", False, ""
+        self.found: Findings | None = None
+        self.by: RerunBy = "none"
+        self.verified, self.text = False, ""
 
 
 class InPlace:

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..base.types import Optimizer, Pending, Session, Verdict
+    from ..base.types import Findings, Optimizer, Pending, Session, Verdict
 
 
 class Rewound:
@@ -80,7 +80,7 @@ class Rewound:
         )
         if pending["vote"] is not None and (parted := pending["vote"].come_back(why or "")):
             why = parted
-        found = {}
+        found: Findings = {}
         if why is None and (same or failed_again):
             found = session.analysis.findings(optimizer, sinks, in_place=in_place, bound=bound)
             why = carried_state.why(found.get("carried"))

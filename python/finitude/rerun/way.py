@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Fingerprint, Optimizer, Session, Sink, Tensor, Vote
+    from ..base.types import Alarm, Fingerprint, Optimizer, Session, Sink, Tensor, Vote, Where
 
 
 @dataclasses.dataclass
@@ -22,7 +22,7 @@ class BadStep:
     optimizer: Optimizer | None
     alarm: Alarm
     sinks: Sequence[Sink]
-    where: str = "window"  # the bad value is, as in decision.act; "dropped": in a window that the script has dropped
+    where: Where = "window"  # the bad value is
     undone: bool = False  # what the step wrote has been put back
     loss: Tensor | None = None  # the bad one that a search along a line began with
     vote: Vote | None = None  # of several ranks, which run the step again together or not at all

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Findings, Session, Tensor
+    from ..base.types import Alarm, Findings, Fingerprint, Session, Tensor
 
 NAME = "updates by hand"
 TRIES = 8  # engine calls after which a program that wrote no leaf is not asked about any more
@@ -65,7 +65,7 @@ class _Bad:
         )
         self.root = next(r for r in roots if isinstance(r, torch.Tensor) and not _native.is_finite(r)).detach().clone()
         self.marks = [_Mark(leaf, True) for leaf in leaves]
-        self.expected = {
+        self.expected: Fingerprint = {
             "losses": [_native.checksum(self.root)],
             "generator": _native.checksum(torch.get_rng_state()),
             "gradients": None,

@@ -18,7 +18,7 @@ from ..base.say import say
 from ..effects import output_suppression
 from ..errors import NonFiniteError
 from ..program import ranks
-from ..report.document import INNER
+from ..report.document import without_inner
 from ..rerun import rewind
 
 TYPE_CHECKING = False
@@ -236,8 +236,7 @@ def _carry_out(session, optimizer, acting, raises):
 
 
 def _report(session, optimizer, alarm):
-    for inner in INNER:
-        alarm.pop(inner, None)
+    without_inner(alarm)
     if any(a is alarm for a in session.report.alarms):
         return
     if optimizer is not None:
