@@ -1,5 +1,5 @@
-"""The dictionaries that the package passes on, key by key: an alarm and all that is in a report, what the engine found out
-from a trace, what a second process is to explain. For annotations alone, as base/types.py, which has these names too.
+"""The dictionaries that the package passes on, key by key: an alarm and all that is in a report, what the engine found
+out from a trace. For annotations alone, as base/types.py, which has these names too.
 
 A key that is not always there is NotRequired. docs/report.schema.json says more of those of a report."""
 

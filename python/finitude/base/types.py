@@ -8,7 +8,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any, Literal, NoReturn, ParamSpec, Protocol, TypedDict, TypeVar
 
     from torch import Generator as Generator, Tensor as Tensor

@@ -177,7 +177,6 @@ def _watch(home, waiting):
     why = watched.why_not()
     if why is not None:
         return _unwatched(home, why)
-    import torch
 
     from .. import _native
     from ..rerun.target import Target

@@ -97,8 +97,8 @@ def missing_inputs(inputs: Iterable[Any], there: Collection[bytes], unwritten: C
 
 
 def same_birth(before: FromFile | None, now: Birth | None) -> bool:
-    """Is it the same operation at the same place? before: of a capsule. Lines move as a program is changed; their text and the module tell as
-    well."""
+    """Is it the same operation at the same place? Lines move as a program is changed; their text and the module tell as
+    well. before: of a capsule."""
     if not before or not now or (before.get("op"), before.get("phase")) != (now.get("op"), now.get("phase")):
         return False
     if before.get("source") and before.get("source") == now.get("source"):

@@ -15,7 +15,7 @@ from ..program import ranks
 from ..report import incident
 from . import launch_command, overlay_fs, process, restart_ranks
 from .target import ENVIRONMENT
-from .way import BadStep, Outcome, Refused, serves
+from .way import BadStep, Outcome, Refused, Way, note_rerun, serves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ def attempt(step: BadStep) -> Outcome | Refused:
     )
 
 
+WAY = Way("restart", attempt)
+
+
 class Restart:
     """Starts the program of this process again in a second process."""
 
@@ -61,9 +64,9 @@ class Restart:
     ) -> str:
         """Starts the same program again in a second process, armed at the alarm's step, and takes over what it found.
 
-        where the bad value is. "earlier", "overflowed": the alarm's step becomes the one where it was made. hand: of a program without an optimizer, the
-        engine call whose loss is bad. then: of a step that the program has gone on from since: what had been decided of
-        others (Session.decided), what stood in names, how long it had taken.
+        where the bad value is. "earlier", "overflowed": the alarm's step becomes the one where it was made. hand: of a
+        program without an optimizer, the engine call whose loss is bad. then: of a step after which the program has
+        continued: what had been decided of others (Session.decided), what names held, how long it had taken.
 
         Returns where the second process found the bad value: "written" by a step, in the "window" before one, at the
         "end" of the program; "" where it did not come to it."""
@@ -139,9 +142,9 @@ class Restart:
             session.report.add_not_watched(found["no_capsule"])
         elif recorded and where == "earlier":
             self._record(alarm, order, found, files)
-        alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = found["rerun"], "restart", found["verified"]
         said = "; ".join(t for t in (found["text"], remark, files) if t)
-        alarm["rerun_text"] = said + (f" ({alarm['rerun_text']})" if alarm["rerun_text"] else "")
+        before = f" ({alarm['rerun_text']})" if alarm["rerun_text"] else ""
+        note_rerun(alarm, WAY.name, found["rerun"], found["verified"], said + before)
         return Outcome(found_in=found["found_in"] or "end")
 
     def asked_of_memory(self, alarm: Alarm, suspects: list[str]) -> Findings | None:

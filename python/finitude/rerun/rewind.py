@@ -20,7 +20,7 @@ from ..report import incident
 from . import budgets, memory_limit
 from .alarm_correlation import Gradients
 from .isolation import IsolatedRun
-from .way import BadStep, Outcome, Refused
+from .way import BadStep, Outcome, Refused, Way
 from .weights import Weights
 
 TYPE_CHECKING = False
@@ -47,6 +47,9 @@ def attempt(step: BadStep) -> Outcome | Refused:
     if step.vote is None and ranks.several():
         return Refused()
     return begin(step)
+
+
+WAY = Way("rewind", attempt)
 
 
 def begin(

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from ..base.types import Alarm, Verdict
 
 HOW = "every op was recorded as the step ran (--level trace)"
-# In place: that step, and no other, is recorded.
-FOR_TAPE = Way("call", call_again.attempt), Way("rewind", rewind.attempt)
+FOR_TAPE = call_again.WAY, rewind.WAY  # in place: that step, and no other, is recorded
 
 
 def is_possible(level: str, where: str) -> bool:
@@ -56,10 +55,13 @@ def _explain(step):
         capsule.drop()
     if explained:
         why = "the first one is, where the program cannot be started again" if is_first else "--level trace"
-        alarm["rerun_by"], alarm["rerun_text"] = "trace", f"every op was recorded as the step ran ({why})"
+        alarm["rerun_by"], alarm["rerun_text"] = WAY.name, f"every op was recorded as the step ran ({why})"
     # What a compiled kernel did inside is not in the trace: another way may run it eagerly and know better. Of a first
     # step there is none.
     return explained and (is_first or not compat.compiled_code_ran())
+
+
+WAY = Way("trace", attempt)
 
 
 class Traced:
@@ -103,5 +105,5 @@ class Traced:
             return True
         if not alarm["births"]:
             incident.take_over(alarm, before)
-        alarm["rerun_by"], alarm["rerun_text"] = "trace", f"{HOW}; for its capsule it was {alarm['rerun_text']}"
+        alarm["rerun_by"], alarm["rerun_text"] = WAY.name, f"{HOW}; for its capsule it was {alarm['rerun_text']}"
         return True

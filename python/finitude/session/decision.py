@@ -38,7 +38,8 @@ class Decision:
         """Explains the alarm and carries out the policy. True: veto. "again": the window runs a second time. None:
         apply.
 
-        where the bad value is (base/records.py). undone: what the step wrote has been put back. loss: the bad one that a search began with."""
+        where the bad value is (base/records.py). undone: what the step wrote has been put back. loss: the bad one that
+        a search began with."""
         session = self._session
         session.acting.begin(alarm, where == "written", undone)
         session.part(session.ending.begin_alarm, alarm)
@@ -82,9 +83,7 @@ class Decision:
             session.part(session.restart.run, alarm["alarm"], alarm["expected"])
         if (own := alarm["optimizer"]) is optimizer:
             return self.conclude(own, alarm["alarm"])
-        alarm["alarm"]["rerun_text"] += (
-            f"; the program continues at a step of {type(optimizer).__name__} that the first run did not take"
-        )
+        session.rewound.note_elsewhere(alarm["alarm"], optimizer)
         _native.consume_losses(own)
         self.conclude(own, alarm["alarm"], lost=True)
         return session.windows.judge(optimizer)
