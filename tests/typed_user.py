@@ -1,7 +1,7 @@
 """What a type checker sees of the package in a program that uses it; never run. Each `type: ignore` is a mistake that has to
 be found: mypy names one that is not (warn_unused_ignores)."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from typing_extensions import assert_type
@@ -9,12 +9,15 @@ from typing_extensions import assert_type
 import finitude
 from finitude.rules import Birth
 
+if TYPE_CHECKING:
+    from finitude.base.types import Alarm, Document
+
 model = torch.nn.Linear(2, 2)
 optimizer = torch.optim.SGD(model.parameters())
 
 with finitude.watch(model, optimizer, on_alarm="skip", level="tape", report="report.json", redact=True) as watch:
-    assert_type(watch.alarms, list[dict[str, Any]])
-    assert_type(watch.report(), dict[str, Any])
+    assert_type(watch.alarms, list[Alarm])
+    assert_type(watch.report(), Document)
 finitude.watch(None, [optimizer]).close()
 finitude.watch(model, optimizer, on_alram="skip")  # type: ignore[call-arg]
 finitude.watch(model, optimizer, on_alarm="skp")  # type: ignore[arg-type]
@@ -38,4 +41,4 @@ def gate_saturated(birth: Birth) -> finitude.Cause | None:
 try:
     optimizer.step()
 except finitude.NonFiniteError as e:
-    assert_type(e.report, dict[str, Any] | None)
+    assert_type(e.report, Alarm | None)

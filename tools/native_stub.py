@@ -16,6 +16,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 STUB = ROOT / "python/finitude/_native.pyi"
 # A null pointer of C++ is None, which pybind11 does not write down.
 MAY_BE_NONE = {"window_generators"}
+# Dictionaries whose keys are known (base/records.py).
+RECORDS = {"statistics": "Figures | None", "window": "Window", "window_verdict": "WindowVerdict"}
 # A std::string takes str and bytes; arguments of these names are the bytes of a tape.
 HOLD_BYTES = {"bytes", "tape"}
 TYPES = (
@@ -166,6 +168,8 @@ def bound_signature(name, docstring, sources, owner=None):
     returns = python_type(returns) if name != "__init__" else "None"
     if name in MAY_BE_NONE:
         returns += " | None"
+    if not owner:
+        returns = RECORDS.get(name, returns)
     if name == "__eq__":
         out = ["other: object", "/"]
     listed = ", ".join(([] if is_static or not owner else ["self"]) + out)
@@ -210,6 +214,8 @@ def stub(module):
         "from typing import Any",
         "",
         "import torch",
+        "",
+        "from .base.types import Figures, Window, WindowVerdict",
         "",
         *constants,
         "",

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..base.types import Optimizer, Session, Verdict
+    from ..base.types import BadTensor, Optimizer, Session, Verdict
 
 # Their fused kernels leave a step out where `found_inf` is 1. A subclass may not.
 _FLAGGED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
@@ -68,7 +68,7 @@ class Deferred:
             return None
         names = optimizer_members.names(optimizer) if optimizer is not None else []
         sizes = [p.numel() for p in optimizer_members.parameters(optimizer)] if optimizer is not None else []
-        bad = [
+        bad: list[BadTensor] = [
             {
                 "name": names[i] if names else f"parameter {i}",
                 "nan": nan,

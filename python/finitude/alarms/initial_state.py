@@ -9,14 +9,14 @@ import torch
 from .. import _native
 from ..base.unseen import unseen
 from ..program import optimizer_members
-from ..program.tensor_stats import count_text, statistic
+from ..program.tensor_stats import count_text, listed
 from ..report import incident
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base.types import Alarm, Optimizer, Session, Sink, Tensor, Verdict
+    from ..base.types import Alarm, Confidence, Optimizer, Session, Sink, SinkKind, Tensor, Verdict
 
 
 @unseen
@@ -56,7 +56,7 @@ class InitialState:
         self._session = session
         self._decided = weakref.WeakKeyDictionary()  # optimizer -> (its step, what came of the alarm)
 
-    def alarm(self, optimizer: Optimizer, kind: str, name: str, tensor: Tensor) -> Alarm:
+    def alarm(self, optimizer: Optimizer, kind: SinkKind, name: str, tensor: Tensor) -> Alarm:
         session = self._session
         alarm = session.new_alarm(optimizer, kind, name)
         alarm["text"] = f"{name} already held {count_text(tensor)} before the first step"
@@ -66,12 +66,9 @@ class InitialState:
         applied = (
             next((a for a in session.report.alarms if a["weights"] == "damaged"), None) if session.damaged else None
         )
-        if applied is None:
-            confidence, text = (
-                "likely",
-                "any step was taken: a bad checkpoint, a bad initial value, or memory that nobody had written",
-            )
-        else:  # of a training in parts the last part begins with what the one before has left
+        confidence: Confidence = "likely"
+        text = "any step was taken: a bad checkpoint, a bad initial value, or memory that nobody had written"
+        if applied is not None:  # of a training in parts the last part begins with what the one before has left
             confidence = "possible"
             text = (
                 f"the first step of {alarm['optimizer']}: step {applied['step']} of "
@@ -79,7 +76,7 @@ class InitialState:
                 "before; else it is a bad checkpoint or initial value"
             )
         alarm["cause"] = incident.cause("corrupted-state", held + text, confidence)
-        alarm["births"] = [{**incident.birth("state"), "outputs": [statistic(name, tensor)]}]
+        alarm["births"] = [{**incident.birth("state"), "outputs": listed(name, tensor)}]
         return alarm
 
     def decided(self, optimizer: Optimizer, verdict: Verdict) -> Verdict:

@@ -6,7 +6,7 @@ import time
 
 from .. import _native
 from ..program import nonfinite_state, optimizer_members, ranks, sinks as sinks_of
-from ..program.tensor_stats import count_text, statistic
+from ..program.tensor_stats import count_text, listed
 from ..report import impossible_state, incident
 
 TYPE_CHECKING = False
@@ -60,11 +60,7 @@ class Damaged:
         kind, name, tensor = found[0]
         step = window["step"] - 1
         if session.target is not None:
-            if (
-                not nonfinite_state.only_overflowed(found)
-                or session.target.order["written"]
-                or session.target.order["overflowed"]
-            ):
+            if not nonfinite_state.only_overflowed(found) or session.target.looks_for_overflow():
                 session.target.on_written(optimizer, found)
             return None
         if nonfinite_state.only_overflowed(found):
@@ -96,7 +92,7 @@ class Damaged:
             return
         if found := nonfinite_state.sinks(optimizer, self._session.allowed.tensors):
             _, name, tensor = found[0]
-            alarm["births"] = [{**incident.birth("state"), "name": name, "outputs": [statistic(name, tensor)]}]
+            alarm["births"] = [{**incident.birth("state"), "name": name, "outputs": listed(name, tensor)}]
             alarm["cause"] = incident.cause(
                 "corrupted-state",
                 f"{name} held {count_text(tensor)} before the step began, of an earlier step that was applied",

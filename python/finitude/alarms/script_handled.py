@@ -9,7 +9,7 @@ from ..capsules import capsule
 from ..errors import NonFiniteError
 from ..program import anomaly, frames_at_raise, ranks, sinks as sinks_of
 from ..report import capsule_alarm, incident
-from ..report.document import INNER
+from ..report.document import without_inner
 from ..rerun import ladder
 from ..rerun.way import BadStep, climb
 
@@ -130,12 +130,12 @@ class Dropping:
         capsule.drop()
         session.holds.release()
 
-    def _keep(self, alarm, optimizer, recorded):
+    def _keep(self, alarm: Alarm, optimizer: Optimizer | None, recorded: bool) -> None:
         """Its capsule, where the current tape comes to a loss that is not finite, or a second process has written
         it."""
         losses = _native.window(optimizer)["losses"] if optimizer is not None else ()
-        told = {key: value for key, value in alarm.items() if key not in INNER}
-        told.update(text=alarm["advisory"]["text"], action="handled by the script")
+        told: Alarm = {**alarm, "text": alarm["advisory"]["text"], "action": "handled by the script"}
+        without_inner(told)
         if recorded and (self.looked_at or any(loss["bad"] or loss["answered"] for loss in losses)):
             alarm["capsule"] = self._session.capsules.write({**told, "optimizer_ordinal": alarm["optimizer_ordinal"]})
         if alarm["capsule"]:
@@ -201,8 +201,7 @@ class Dropping:
         alarm["births"], alarm["capsule"] = advisory.get("births", []), advisory.get("capsule")
         alarm["cause"] = advisory.get("cause") or alarm["cause"]
         alarm.update(self.long_row["again"])
-        for inner in INNER:
-            alarm.pop(inner, None)
+        without_inner(alarm)
         return alarm
 
     def row_alarm(self, count: int, may_run: bool = True) -> Alarm:
@@ -216,8 +215,7 @@ class Dropping:
             incident.passed_over(alarm, "it was not run again")
         else:
             climb(ladder.AFTERWARDS, BadStep(session, optimizer, alarm, sinks, is_dropped=True))
-        for inner in INNER:
-            alarm.pop(inner, None)
+        without_inner(alarm)
         return alarm
 
     def tell(self, step: int, text: str, times: int = 1) -> None:

@@ -4,7 +4,7 @@ holds something else in every run. A second process is asked how much of what th
 from __future__ import annotations
 
 from ..program import optimizer_members, ranks
-from ..program.tensor_stats import statistic
+from ..program.tensor_stats import listed
 from ..report import incident
 from ..rerun import first_values
 
@@ -48,13 +48,14 @@ class Unwritten:
             self._told[ordinal] = alarm["step"], found
         if cause["class"] == "uninitialised-memory" and alarm["births"]:
             return
-        first = {**alarm, "births": []}
+        first: Alarm = {**alarm, "births": []}
         incident.apply(first, found)
         birth = first["births"][0]
         is_as_it_began = alarm["step"] == 0 and alarm["sink"]["kind"] in ("loss", "gradient")
         held = first_values.find(optimizer, found["memory"], birth["name"]) if is_as_it_began else None
-        birth["outputs"] = [s] if held is not None and (s := statistic(birth["name"], held)) else []
-        alarm.update(births=[birth, *alarm["births"]], cause=first["cause"], fix=first["fix"], path=[])
+        birth["outputs"] = listed(birth["name"], held) if held is not None else []
+        alarm["births"], alarm["cause"] = [birth, *alarm["births"]], first["cause"]
+        alarm["fix"], alarm["path"] = first["fix"], []
 
     def _suspects(self, optimizer, alarm):
         """Names of what was huge at the start, and of state that no step of the optimizer makes."""

@@ -8,9 +8,8 @@ import struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
-
-    from .types import Document
 
 _MASK = (1 << 64) - 1
 _SUM, _HAS_SUM = "checksum", "has_checksum"
@@ -39,7 +38,7 @@ def _end_of(before):
     return f',\n "{_SUM}": "{checksum(before):016x}"\n}}\n'.encode()
 
 
-def text_of(document: Document) -> bytes:
+def text_of(document: Mapping[str, Any]) -> bytes:
     """The bytes of a file that holds the document, a dict."""
     plain = {key: value for key, value in document.items() if key != _SUM}
     before = json.dumps({**plain, _HAS_SUM: True}, indent=1, allow_nan=False).encode()[:-2]

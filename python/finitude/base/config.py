@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from .types import Level, OnAlarm
+
 STREAM = ("auto", "on", "off")
 ON_ALARM = ("stop", "skip", "warn", "raise", "rollback")
 LEVELS = ("gate", "tape", "trace")
@@ -25,8 +27,8 @@ class UsageError(Exception):
 
 @dataclasses.dataclass
 class Config:
-    on_alarm: str = "stop"
-    level: str = "gate"
+    on_alarm: OnAlarm = "stop"
+    level: Level = "gate"
     tape_every: int = 0
     report: str = ""
     runs: str = "finitude-runs"

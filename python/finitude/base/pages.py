@@ -11,6 +11,9 @@ from .ask import ask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from .types import Document
 
 
@@ -42,7 +45,7 @@ def write(path: str, content: bytes) -> bool:
         return False
 
 
-def as_json(document: Document) -> str:
+def as_json(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 

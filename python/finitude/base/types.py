@@ -15,19 +15,71 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node as Node
     from torch.nn import Module as Module
     from torch.optim import Optimizer as Optimizer
-    from typing_extensions import Unpack as Unpack  # part of `typing` from Python 3.11 on
+    from typing_extensions import NotRequired, Unpack as Unpack  # part of `typing` from Python 3.11 on
 
     from .._native import Generators as Generators, OwnProbe as OwnProbe
     from ..api import Watch as Watch
     from ..doctor.look import Look as DoctorLook  # noqa: F401
     from ..effects.object_snapshot import Ledger as Ledger
     from ..effects.rebound_attributes import Left as Left
+    from ..rerun.alarm_correlation import Gradients
+    from ..rerun.isolation import IsolatedRun
     from ..rerun.rank_vote import Vote as Vote
+    from ..rerun.weights import Weights as WeightsHeld
     from ..session.allowed import Allowance as Allowance
     from ..session.session import Session as Session
     from .config import Config as Config
     from .family import Family as Family
     from .patches import Patches as Patches
+    from .records import (
+        Advisory as Advisory,
+        Alarm as Alarm,
+        BadBuffer as BadBuffer,
+        BadGradients as BadGradients,
+        BadTensor as BadTensor,
+        BadWindow as BadWindow,
+        Birth as Birth,
+        Cause as Cause,
+        Confidence as Confidence,
+        Datum as Datum,
+        Document as Document,
+        Edit as Edit,
+        Experiment as Experiment,
+        Failure as Failure,
+        Figures as Figures,
+        Findings as Findings,
+        Fingerprint as Fingerprint,
+        Fix as Fix,
+        Frame as Frame,
+        FromFile as FromFile,
+        History as History,
+        InPlace as InPlace,
+        Late as Late,
+        Level as Level,
+        LossNote as LossNote,
+        OnAlarm as OnAlarm,
+        Onset as Onset,
+        Operation as Operation,
+        Phase as Phase,
+        Place as Place,
+        Process as Process,
+        Real as Real,
+        Rerun as Rerun,
+        RerunBy as RerunBy,
+        Scalar as Scalar,
+        Sink as Sink,
+        SinkKind as SinkKind,
+        SinkName as SinkName,
+        Start as Start,
+        Statistics as Statistics,
+        TapePlayed as TapePlayed,
+        Trace as Trace,
+        Watched as Watched,
+        Weights as Weights,
+        Where as Where,
+        Window as Window,
+        WindowVerdict as WindowVerdict,
+    )
 
     P = ParamSpec("P")  # what a function takes
     R = TypeVar("R")  # what it returns
@@ -36,8 +88,6 @@ if TYPE_CHECKING:
     TextPath = str | os.PathLike[str]
     AnyPath = str | bytes | os.PathLike[Any]
 
-    OnAlarm = Literal["stop", "skip", "warn", "raise", "rollback"]
-    Level = Literal["gate", "tape", "trace"]
     Streaming = Literal["auto", "on", "off"]
 
     class WatchOptions(TypedDict, total=False):
@@ -58,34 +108,88 @@ if TYPE_CHECKING:
         redact: bool | None
         rules: str | list[str] | None
 
-    # Dictionaries, by what they are of. Their keys: docs/report.schema.json, and where each is made.
-    Document = dict[str, Any]  # a report
-    Alarm = dict[str, Any]  # one of its alarms (Session.alarm_of)
-    Birth = dict[str, Any]  # one of an alarm's births
-    Operation = dict[str, Any]  # one operation of a trace
-    Findings = dict[str, Any]  # what the engine found out from a trace (incident.Analysis)
-    Window = dict[str, Any]  # the step of an optimizer that is open (_native.window)
-    Pending = dict[str, Any]  # an alarm whose second run is under way (rewind.begin)
-    Fingerprint = dict[str, Any]  # what a second run has to come to (incident.fingerprint)
-    Order = dict[str, Any]  # what a second process is to explain (restart)
-
-    Sink = tuple[str, str, Tensor]  # (kind, name, value) of something bad; kind: "loss", "gradient", "state" ...
-    BadWindow = tuple[Optimizer | None, Alarm, list[Sink]]
     StartMagnitudes = dict[int, dict[int, float]]  # id(optimizer) -> id(parameter) -> magnitude before the first step
     Source = tuple[Any, Any, Any, Any]  # (iterator of a loader, batch, indices, generators before it)
     AppliedSteps = list[tuple[int, float, float, float]]  # (step, loss, largest gradient, learning rate)
     Verdict = bool | str | None  # True: the step is left out; None: it is applied; "again": its window runs once more
 
+    class Pending(TypedDict):
+        """An alarm whose second run is under way (rewind.begin)."""
+
+        alarm: Alarm
+        sinks: Sequence[Sink]
+        expected: Fingerprint
+        optimizer: Optimizer
+        isolation: IsolatedRun
+        grads: list[tuple[Tensor, Tensor | None]]  # (parameter, its gradient in the first run)
+        weights: WeightsHeld
+        left_out: list[Optimizer]  # whose steps the first run skipped
+        way: InPlace
+        tries: int  # ways that went wrong
+        jumped: list[Optimizer]  # whose steps are undone and taken again
+        over: str  # their names
+        twice: list[str]  # names of what was written twice by second runs before this one
+        drawn: Any  # sums of the generators (rng_generators.sums)
+        named: list[list[Any]]  # incident.in_names
+        vote: Vote | None
+        counts_down: bool
+        losses: list[float] | None  # of the first run
+        since: int  # where it begins (_native.rewind_since)
+        others: NotRequired[Gradients]  # of parameters that none of these optimizers steps; once the run has begun
+        shorter: NotRequired[Findings]  # of a second run that began later
+
+    class Order(TypedDict):
+        """What a second process is to explain (restart)."""
+
+        start: list[Any] | None  # Fingerprint.start
+        ordinal: int  # number of the optimizer; -1: it is not made yet
+        step: int
+        hand: int | None  # of a program without an optimizer, the engine call
+        written: bool
+        swallowed: bool
+        overflowed: bool
+        dropped: bool
+        first: int  # step from which on it is looked for
+        expected: Fingerprint
+        named: list[list[Any]]  # incident.in_names
+        seeds: dict[str, Any]  # launch_command.Start.seeds
+        threads: int
+        compiled: bool
+        made: list[Any] | None  # optimizer_threads.Makers.told
+        result: NotRequired[str]  # path of the file that it writes
+        alarm: NotRequired[Alarm]
+        capsule: NotRequired[str | None]  # path of the folder that it writes; None: none is wanted
+        capsule_told: NotRequired[str]  # the same as the report names it
+        resumed: NotRequired[str]  # the checkpoint that the program continues from; "": it begins at its start
+        decided: NotRequired[list[list[Any]]]  # Session.decided
+        took: NotRequired[float]  # seconds of the first run up to the step, where it has continued since
+        skips: NotRequired[int]  # steps in a row that a GradScaler skipped
+        damaged: NotRequired[bool]
+        memory: NotRequired[AskedMemory]
+        ranks: NotRequired[int]  # world size, where all of them run again
+
+    class AskedMemory(TypedDict):
+        step: int  # of the alarm
+        suspects: list[str]
+
+    class Injected(TypedDict):
+        """What a process that runs a step of a capsule in the program is to do (cli/trial.py)."""
+
+        capsule: str  # paths
+        result: str
+        way: str
+        written: bool
+        threads: int | None
+
     class AnyTarget(Protocol):
         """What Session.target is in a process that was started for one step: rerun/target.py explains it,
         launch/inject.py puts it in place of one of the program's."""
-
-        order: Order
 
         def attach(self, session: Session) -> None:
             """Session calls it as it is made; all but `prepare` and `directory` need it."""
 
         def prepare(self) -> None: ...
+        def looks_for_overflow(self) -> bool: ...
         def arm(self) -> None: ...
         def directory(self) -> str | None: ...
         def was_made(self, ordinal: int) -> None: ...

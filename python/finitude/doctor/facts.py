@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from ..base.types import Alarm, Birth, Document
+    from ..base.types import FromFile
 
 
 def number(value: Any) -> float:
@@ -136,7 +136,7 @@ class Run:
 
     def __init__(
         self,
-        document: Document,
+        document: FromFile,
         ring: Iterable[dict[str, Any]] = (),
         capsules: Iterable[dict[str, Any]] = (),
         directory: str = "",
@@ -160,7 +160,7 @@ class Run:
         return capsule if isinstance(capsule, dict) else {}
 
     @staticmethod
-    def experiment(alarm: Alarm, *begins: str) -> str:
+    def experiment(alarm: FromFile, *begins: str) -> str:
         """The outcome of the first experiment of an alarm whose name begins so, or ""."""
         for one in (alarm.get("cause") or {}).get("experiments") or []:
             if str(one.get("name", "")).startswith(begins):
@@ -168,11 +168,11 @@ class Run:
         return ""
 
     @property
-    def alarms(self) -> list[Alarm]:
+    def alarms(self) -> list[FromFile]:
         return self.document.get("alarms") or []
 
     @property
-    def advisories(self) -> list[dict[str, Any]]:
+    def advisories(self) -> list[FromFile]:
         return self.document.get("advisories") or []
 
     def watched(self, key: str) -> int:
@@ -180,18 +180,18 @@ class Run:
         return value if isinstance(value, int) else 0
 
     @staticmethod
-    def cause(alarm: Alarm) -> str:
+    def cause(alarm: FromFile) -> str:
         return (alarm.get("cause") or {}).get("class") or "unknown"
 
     @staticmethod
-    def birth(alarm: Alarm) -> Birth:
+    def birth(alarm: FromFile) -> FromFile:
         return (alarm.get("births") or [{}])[0]
 
-    def caused_by(self, *classes: str) -> list[Alarm]:
+    def caused_by(self, *classes: str) -> list[FromFile]:
         """Alarms, then advisories, of these cause classes."""
         return [a for a in [*self.alarms, *self.advisories] if self.cause(a) in classes]
 
-    def at(self, alarm: Alarm) -> tuple[str, int]:
+    def at(self, alarm: FromFile) -> tuple[str, int]:
         """(file, line) of the birth: for a backward birth, of the forward operation."""
         birth = self.birth(alarm)
         birth = birth.get("forward") or birth

@@ -177,7 +177,6 @@ def _watch(home, waiting):
     why = watched.why_not()
     if why is not None:
         return _unwatched(home, why)
-    import torch
 
     from .. import _native
     from ..rerun.target import Target
@@ -199,8 +198,6 @@ def _watch(home, waiting):
     watched.begin_selftest(home.settings)
     session.attach_notebook()
     if target is not None:
-        if target.order["threads"]:
-            torch.set_num_threads(target.order["threads"])
         target.arm()
     elif session.config.level == "trace":
         _native.set_trace_level(True)

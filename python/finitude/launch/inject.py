@@ -26,14 +26,14 @@ from ..session import step_calls
 from . import sound_step
 from .loaders import Loaders
 from .recorded import Recorded
-from .sound_step import has_bad_loss, same_birth
+from .sound_step import alarm_in, birth_in, has_bad_loss, same_birth
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, NoReturn
 
-    from ..base.types import Optimizer, Order, Session, Sink, Tensor, Verdict, Window
+    from ..base.types import Injected, Optimizer, Session, Sink, Tensor, Verdict, Window
 
 MAX_TAPE = 1 << 31
 LEFT_OUT = "the program itself left the loss out"
@@ -50,7 +50,7 @@ def from_environment() -> Injection | None:
 class Injection:
     """What session.target is in such a process; an AnyTarget (base/types.py)."""
 
-    def __init__(self, order: Order):
+    def __init__(self, order: Injected):
         self.order = order
         why, about, data, self.inputs = _native.capsule_read(order["capsule"])
         if why:
@@ -61,8 +61,7 @@ class Injection:
         self.held = placing.Held(self.about["start"], data)
         self.start = self.about["start"]
         self.recorded = Recorded(self.held, self.inputs, is_first=not self.about["step"])
-        alarm = self.about.get("alarm")
-        self.rerun_by = alarm.get("rerun_by") if isinstance(alarm, dict) else None
+        self.rerun_by = alarm_in(self.about).get("rerun_by")
         self.mine = next(o for o in self.start["optimizers"] if o["failed"])
         self.loaders: Any = Loaders(self.held) if order["way"] == "batch" else None
         self.session: Session  # from `attach` on
@@ -84,6 +83,9 @@ class Injection:
 
     def attach(self, session: Session) -> None:
         self.session = session
+
+    def looks_for_overflow(self) -> bool:
+        return self.order["written"]
 
     def arm(self) -> None:
         if type(self.order["threads"]) is int:
@@ -440,18 +442,15 @@ class Injection:
         if self.recording:
             self._check_inputs()
         found = self.session.analysis.findings(optimizer, sinks)
-        if found.get("births"):
-            batch_source.name_loop_line(found["births"][0])
-        birth = found["births"][0] if found.get("births") else None
-        alarm = self.about.get("alarm")
-        births = alarm.get("births") if isinstance(alarm, dict) else None
-        before = births[0] if isinstance(births, list) and births and isinstance(births[0], dict) else None
+        if birth := found["births"][0] if found.get("births") else None:
+            batch_source.name_loop_line(birth)
+        before = birth_in(self.about)
         if only_if_same and not same_birth(before, birth):
             self.notes.append(text + (f" ({birth['op'] or birth['phase']})" if birth is not None else ""))
             return
         if birth is None and otherwise:
             self.write("lost", otherwise)
-        window = _native.window(optimizer) if optimizer is not None else {"losses": []}
+        losses = _native.window(optimizer)["losses"] if optimizer is not None else []
         self.write(
             "not fixed",
             text,
@@ -459,7 +458,7 @@ class Injection:
             same_birth=same_birth(before, birth),
             cause=found.get("cause"),
             fix=found.get("fix"),
-            loss=number(float(window["losses"][-1]["value"])) if window["losses"] else None,
+            loss=number(float(losses[-1]["value"])) if losses else None,
         )
 
     def failed(self) -> NoReturn:

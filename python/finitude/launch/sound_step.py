@@ -15,9 +15,21 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from typing import Any
 
-    from ..base.types import Birth, Optimizer, Sink, Window
+    from ..base.types import Birth, FromFile, Optimizer, Sink, Window
 
 SMALL = 64  # bytes of an input that says little of where it comes from
+
+
+def alarm_in(about: FromFile) -> FromFile:
+    """The alarm of a capsule; {}: it has none."""
+    alarm = about.get("alarm")
+    return alarm if isinstance(alarm, dict) else {}
+
+
+def birth_in(about: FromFile) -> FromFile | None:
+    """The culprit of its alarm, or None."""
+    births = alarm_in(about).get("births")
+    return births[0] if isinstance(births, list) and births and isinstance(births[0], dict) else None
 
 
 def has_bad_loss(window: Window) -> bool:
@@ -51,8 +63,7 @@ def without_backward(
     if not given:
         return "none of its parameters was given a gradient", []
     # Capsules of earlier versions do not say how many there were: none where the program itself sets gradients.
-    alarm = about.get("alarm")
-    sink = alarm.get("sink") if isinstance(alarm, dict) else None
+    sink = alarm_in(about).get("sink")
     wanted = told.get("backwards", 1 if isinstance(sink, dict) and sink.get("kind") == "loss" else 0)
     # The first few parameters tell of a backward; others may be the only ones that it reaches.
     came = (
@@ -85,9 +96,9 @@ def missing_inputs(inputs: Iterable[Any], there: Collection[bytes], unwritten: C
     return missing
 
 
-def same_birth(before: Birth | None, now: Birth | None) -> bool:
+def same_birth(before: FromFile | None, now: Birth | None) -> bool:
     """Is it the same operation at the same place? Lines move as a program is changed; their text and the module tell as
-    well."""
+    well. before: of a capsule."""
     if not before or not now or (before.get("op"), before.get("phase")) != (now.get("op"), now.get("phase")):
         return False
     if before.get("source") and before.get("source") == now.get("source"):

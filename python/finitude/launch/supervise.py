@@ -95,7 +95,7 @@ class Run:
     def document(self, members: list[Member]) -> Document:
         """The report of all."""
         reason = self.target.obstacle or f"no Python process of {os.path.basename(self.target.name)} trained"
-        own = {
+        own: Document = {
             "schema": 1,
             "outcome": "unwatched",
             "reason": reason,
@@ -104,7 +104,7 @@ class Run:
             "script": "",
             "started": self.started.isoformat(timespec="seconds"),
             "seconds": round((datetime.datetime.now(datetime.timezone.utc) - self.started).total_seconds(), 3),
-            "watched": dict.fromkeys(merge.COUNTS, 0),
+            "watched": merge.nothing_watched(),
             "alarms": [],
             "advisories": [],
         }

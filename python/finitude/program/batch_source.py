@@ -68,7 +68,15 @@ def name_reader_on_the_way(found: Findings) -> None:
         return
     on_it = any((p["file"], p["line"]) == (births[0].get("file"), births[0].get("line")) for p in path)
     if not on_it and _keeps_nothing(births[0].get("file"), births[0].get("line")):
-        births[0].update({key: path[0].get(key, "") for key in ("file", "line", "source", "module")})
+        first = path[0]
+        births[0].update(
+            {
+                "file": first["file"],
+                "line": first["line"],
+                "source": first.get("source", ""),
+                "module": first.get("module", ""),
+            }
+        )
 
 
 def _keeps_nothing(file, line):

@@ -47,14 +47,14 @@ def was_loaded(optimizer: Optimizer) -> bool | None:
 
 def tell(found: Findings, optimizer: Optimizer) -> None:
     """Gives a birth in optimizer state that has no line the one that loaded it."""
-    birth = found["births"][0] if found.get("births") else {}
-    if optimizer not in _LINES or birth.get("file") or birth.get("op") or not birth.get("name"):
+    birth = found["births"][0] if found.get("births") else None
+    if birth is None or optimizer not in _LINES or birth["file"] or birth["op"] or not birth.get("name"):
         return
     of_parameter = dict(zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer)))
     owner, _, key = birth["name"].rpartition(".")
     p = of_parameter.get(owner)
     if p is not None and key in (optimizer.state.get(p) or {}):
         file, line = _LINES[optimizer]
-        birth.update(file=file, line=line, source=sources.line(file, line))
+        birth.update({"file": file, "line": line, "source": sources.line(file, line)})
         if (fix := found.get("fix")) and not fix["file"]:
-            fix.update(file=file, line=line)
+            fix.update({"file": file, "line": line})

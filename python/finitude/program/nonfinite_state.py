@@ -50,7 +50,7 @@ def sinks(optimizer: Optimizer, allowed: Sequence[Tensor]) -> list[Sink]:
 
 
 def everything(optimizer: Optimizer, allowed: Sequence[Tensor]) -> list[Sink]:
-    found = []
+    found: list[Sink] = []
     named = list(zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer)))
     for name, p in named:
         if not _native.is_finite(p) and not any(p is a for a in allowed) and is_result(optimizer, p):
@@ -66,4 +66,6 @@ def everything(optimizer: Optimizer, allowed: Sequence[Tensor]) -> list[Sink]:
 
 
 def only_overflowed(found: list[Sink]) -> bool:
-    return bool(found) and all(kind == "state" and not _native.statistics(t)["nan"] for kind, _, t in found)
+    return bool(found) and all(
+        kind == "state" and (s := _native.statistics(t)) and not s["nan"] for kind, _, t in found
+    )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from ..base.types import Alarm, Findings, Tensor
+    from ..base.types import Alarm, Birth, Cause, Findings, Tensor
 
 # Who numbers the processes it starts: torchrun and accelerate, Slurm, Open MPI, MPICH and its kin.
 _VARIABLES = (
@@ -102,5 +102,6 @@ def not_from_here(found: Findings) -> Findings:
     if not several() or not births or any(b["phase"] != "memory" or b["op"] for b in births):
         return found
     text = "no operation of this rank wrote the value: it came from another rank, through a collective operation"
-    cause = {"class": "other-rank", "confidence": "possible", "text": text, "experiments": []}
-    return {**found, "births": [{**b, "phase": "communication"} for b in births], "cause": cause, "fix": None}
+    came: list[Birth] = [{**b, "phase": "communication"} for b in births]
+    cause: Cause = {"class": "other-rank", "confidence": "possible", "text": text, "experiments": []}
+    return {**found, "births": came, "cause": cause, "fix": None}

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..base.types import Alarm, BadWindow, Optimizer, Sink, Tensor
+    from ..base.types import Alarm, BadWindow, Optimizer, Sink, SinkKind, Tensor
     from .frames_at_raise import Seen
     from .reported_tensors import Known
 
@@ -25,7 +25,7 @@ BAD = 2  # GradMark::State: at least infinite
 
 def of_optimizer(optimizer: Optimizer) -> list[Sink]:
     names, params = optimizer_members.names(optimizer), optimizer_members.parameters(optimizer)
-    sinks = [
+    sinks: list[Sink] = [
         ("gradient", n, p.grad) for n, p in zip(names, params) if p.grad is not None and not _native.is_finite(p.grad)
     ]
     if not sinks:
@@ -111,8 +111,8 @@ class BadWindows:
     def __init__(
         self,
         known: Known,
-        new_alarm: Callable[[Optimizer, str, str], Alarm],
-        alarm_of: Callable[[str, int, int, str, str], Alarm],
+        new_alarm: Callable[[Optimizer, SinkKind, str], Alarm],
+        alarm_of: Callable[[str, int, int, SinkKind, str], Alarm],
         is_damaged: Callable[[], bool],
     ):
         """known: bad tensors of earlier alarms. new_alarm: takes optimizer, kind and name of the sink. alarm_of: takes
@@ -128,7 +128,7 @@ class BadWindows:
             sinks = [s for s in of_optimizer(optimizer) if s[2] not in self._known]
             if not losses and not sinks:
                 continue
-            kind, name = ("loss", "loss") if losses else sinks[0][:2]
+            kind, name = sinks[0][:2] if not losses else ("loss", "loss")
             alarm = self._new_alarm(optimizer, kind, name)
             alarm["loss"] = number(float(losses[0]["value"])) if losses else None
             alarm["text"] = "loss is not finite" if losses else f"{kind} {name} is not finite"

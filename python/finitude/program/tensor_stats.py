@@ -7,20 +7,19 @@ from ..base.plain_json import number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from ..base.types import Tensor
+    from ..base.types import Statistics, Tensor
 
 
 def count_text(tensor: Tensor) -> str:
     """ "3 NaN and 1 Inf"."""
-    s = _native.statistics(tensor) or {"nan": 0, "inf": 0}
-    parts = [f"{s['nan']} NaN"] if s["nan"] else []
-    parts += [f"{s['inf']} Inf"] if s["inf"] else []
+    s = _native.statistics(tensor)
+    parts = [f"{s['nan']} NaN"] if s and s["nan"] else []
+    parts += [f"{s['inf']} Inf"] if s and s["inf"] else []
     return " and ".join(parts) or "no"
 
 
-def statistic(name: str, tensor: Tensor) -> dict[str, Any] | None:
+def statistic(name: str, tensor: Tensor) -> Statistics | None:
+    """As a report has it; None of a tensor without values to read."""
     s = _native.statistics(tensor)
     if s is None:
         return None
@@ -28,5 +27,19 @@ def statistic(name: str, tensor: Tensor) -> dict[str, Any] | None:
         "arg": name,
         "shape": list(tensor.shape),
         "dtype": str(tensor.dtype).replace("torch.", ""),
-        **{k: number(s[k]) for k in ("min", "max", "absmax", "nan", "inf", "pos_inf", "neg_inf", "zero", "numel")},
+        "min": number(s["min"]),
+        "max": number(s["max"]),
+        "absmax": number(s["absmax"]),
+        "nan": s["nan"],
+        "inf": s["inf"],
+        "pos_inf": s["pos_inf"],
+        "neg_inf": s["neg_inf"],
+        "zero": s["zero"],
+        "numel": s["numel"],
     }
+
+
+def listed(name: str, tensor: Tensor) -> list[Statistics]:
+    """The same, for the outputs of a birth: none of a tensor without values to read."""
+    s = statistic(name, tensor)
+    return [] if s is None else [s]

@@ -11,16 +11,16 @@ from ..base.plain_json import read, safe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterable
     from typing import Any
 
-    from ..base.types import Alarm, Document
+    from ..base.types import Alarm
 
 
 def complete(alarm: Alarm, redact: int) -> None:
     """What became of the step is known only when its capsule is there: its report is made that of the run. Where that
     cannot be, or the capsule has gone meanwhile, nothing is lost but that."""
-    about = os.path.join(alarm["capsule"], "capsule.json")
+    about = os.path.join(alarm["capsule"] or "", "capsule.json")
     temporary = f"{about}.{os.getpid()}.new"
     with contextlib.suppress(OSError, ValueError, RecursionError):
         document = read(about, is_damaged=checked_json.is_damaged)
@@ -59,7 +59,7 @@ _SENTENCES = ("text", "tried", "name", "reason", "rerun_text")
 _LEFT_OUT = "(redacted)"
 
 
-def redacted(report: Document) -> Document:
+def redacted(report: dict[str, Any]) -> dict[str, Any]:
     """What of a report one with --redact tells: no value, no text of a line, no argument of the program. Its places
     stay: the report lies beside the program that they are of."""
     told = without_sources(report, PLACES)
@@ -89,7 +89,7 @@ def without_sources(value: Any, but: Container[str] = ()) -> Any:
 REMOVED = "removed by --capsules, which keeps the newest"
 
 
-def forget_removed(alarms: list[Alarm]) -> str:
+def forget_removed(alarms: Iterable[Any]) -> str:
     """Alarms whose capsules newer ones have pushed out name none any more, and say why. What is said of all, or ""."""
     gone = []
     for alarm in alarms:

@@ -23,13 +23,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Birth, Config, Document
+    from ..base.types import Alarm, Birth, Cause, Config, Document
 
 INNER = ("optimizer_ordinal", "advisory")  # of an alarm under way; no part of a report
 OF_DISK = {number: "disk" for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)}
 MOST_OF_A_KIND = 20  # advisories
 FEW = 8  # alarms, after each of which the report is written whatever that takes
 QUIET_SECONDS = 1.0  # at least, between two reports where no message to a person waits for one
+
+
+def without_inner(alarm: Alarm) -> None:
+    """Takes out what an alarm has only while it is under way (INNER)."""
+    alarm.pop("optimizer_ordinal", None)
+    alarm.pop("advisory", None)
 
 
 class Report:
@@ -74,9 +80,7 @@ class Report:
         else:
             self.alarms_left_out += 1
 
-    def advise(
-        self, kind: str, step: int, text: str, cause: dict[str, Any] | None = None, births: Iterable[Birth] = ()
-    ) -> None:
+    def advise(self, kind: str, step: int, text: str, cause: Cause | None = None, births: Iterable[Birth] = ()) -> None:
         """Lists an advisory; of a kind only so many."""
         if sum(a["kind"] == kind for a in self.advisories) < MOST_OF_A_KIND:
             self.advisories.append({"kind": kind, "step": step, "text": text, "births": list(births), "cause": cause})

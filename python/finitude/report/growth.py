@@ -159,8 +159,8 @@ def _words(one):
 
 def tell(found: Findings, steps: AppliedSteps) -> None:
     """Into the cause of a birth that numbers which grow lead to."""
-    birth = found["births"][0] if found.get("births") else {}
-    if birth.get("phase") not in ("forward", "backward", "optimizer") or found["cause"]["class"] not in TOLD_OF:
+    phase = found["births"][0]["phase"] if found.get("births") else None
+    if phase not in ("forward", "backward", "optimizer") or found["cause"]["class"] not in TOLD_OF:
         return
     onsets = of_steps(steps)
     if not onsets:

@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..base.types import Findings, Optimizer
+    from ..base.types import Findings, Fix, Optimizer
 
 NOT_TOLD = ("params", "param_names", "initial_lr")
 
@@ -91,7 +91,7 @@ def makes_grow(optimizer: Optimizer, group: dict[str, Any]) -> tuple[str, str, b
     return None
 
 
-def _growth(found, optimizer):
+def _growth(found: Findings, optimizer: Optimizer) -> None:
     """Weights that grew step by step: by the learning rate, or by another setting that would do so with any
     gradient."""
     count = len(optimizer.param_groups)
@@ -109,8 +109,9 @@ def _growth(found, optimizer):
         cause["text"] += f"; {why}{of}"
         if not by_rate:
             cause["class"] = "optimizer-arithmetic"
+        unknown: Fix = {"verified": False, "text": "", "file": "", "line": 0}
         found["fix"] = {
-            **(found.get("fix") or {"verified": False, "file": "", "line": 0}),
+            **(found.get("fix") or unknown),
             "text": f"set {name}{of} "
             + (
                 "to less than 2 / lr, or lower the learning rate"
@@ -128,8 +129,8 @@ def tell(found: Findings, optimizer: Optimizer) -> None:
     grew, which setting makes them grow."""
     if found.get("births") and found["cause"]["class"] == "learning-rate":
         _growth(found, optimizer)
-    birth = found["births"][0] if found.get("births") else {}
-    if birth.get("phase") != "optimizer" or not birth.get("name"):
+    birth = found["births"][0] if found.get("births") else None
+    if birth is None or birth["phase"] != "optimizer" or not birth.get("name"):
         return
     index, group = _group_of(optimizer, birth["name"])
     if group is None:
@@ -145,10 +146,10 @@ def tell(found: Findings, optimizer: Optimizer) -> None:
             f"; {name} is {value:g}, so that the bias correction 1 - {name} ** step divides by "
             f"{'zero' if value == 1 else 'less than zero'}"
         )
-        at = found.get("fix") or {}
+        at = found.get("fix") or birth
         found["fix"] = {
             "text": f"set {name}{f' of parameter group {index}' if count > 1 else ''} below 1",
             "verified": False,
-            "file": at.get("file", birth.get("file", "")),
-            "line": at.get("line", birth.get("line", 0)),
+            "file": at["file"],
+            "line": at["line"],
         }

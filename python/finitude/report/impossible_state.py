@@ -154,8 +154,8 @@ def _text(one, optimizer):
 
 def tell(found: Findings, optimizer: Optimizer, ops: Sequence[Operation] = ()) -> None:
     """Into the findings of a birth in the optimizer."""
-    birth = found["births"][0] if found.get("births") else {}
-    if birth.get("phase") != "optimizer" or found["cause"]["class"] == "learning-rate":
+    birth = found["births"][0] if found.get("births") else None
+    if birth is None or birth["phase"] != "optimizer" or found["cause"]["class"] == "learning-rate":
         return
     if (one := look(optimizer) or _rooted(birth, optimizer)) is None:
         return

@@ -22,14 +22,22 @@ if TYPE_CHECKING:
     from ..base.types import (
         Alarm,
         Birth,
+        Cause,
+        Confidence,
         Config,
         Findings,
         Fingerprint,
+        FromFile,
+        History,
+        Late,
         Optimizer,
         Order,
+        Phase,
         Sink,
+        SinkKind,
         StartMagnitudes,
         Tensor,
+        Weights,
     )
     from ..program.grad_scaler import Scaling
     from ..program.reported_tensors import Known
@@ -38,7 +46,9 @@ if TYPE_CHECKING:
 NOT_RUN = _native.NOT_RUN  # the cause of an alarm of which nothing more is known
 
 
-def new_alarm(config: Config, optimizer: str, ordinal: int, step: int, sink: tuple[str, str], weights: str) -> Alarm:
+def new_alarm(
+    config: Config, optimizer: str, ordinal: int, step: int, sink: tuple[SinkKind, str], weights: Weights
+) -> Alarm:
     """The alarm of a step, before anything is known of its reason. optimizer: the name of its class; sink: kind and
     name."""
     found = _native.new_alarm(
@@ -56,15 +66,17 @@ def fingerprint(optimizer: Optimizer | None, began_with: Sequence[Sink] = ()) ->
         losses = _native.pending_bad_losses() + _native.waiting_checks()
         return {"losses": [loss["sum"] for loss in losses], "generator": None, "gradients": None}
     window = _native.window(optimizer)
-    return {
+    found: Fingerprint = {
         "losses": [loss["sum"] for loss in window["losses"]],
         # Where all values are NaN the bits prove little; a run on other data draws other numbers.
         "generator": _native.checksum(torch.get_rng_state()),
         "gradients": [
             _native.checksum(p.grad) if p.grad is not None else 0 for p in optimizer_members.parameters(optimizer)
         ],
-        **{"start": [kind, name, _native.checksum(tensor)] for kind, name, tensor in began_with[:1]},
     }
+    for kind, name, tensor in began_with[:1]:
+        found["start"] = [kind, name, _native.checksum(tensor)]
+    return found
 
 
 def told_late(loss: float, gradients: Iterable[Iterable[int]]) -> Fingerprint:
@@ -73,7 +85,7 @@ def told_late(loss: float, gradients: Iterable[Iterable[int]]) -> Fingerprint:
     return {"late": {"loss": float(loss).hex(), "gradients": sorted(map(list, gradients))}}
 
 
-def is_as_told(optimizer: Optimizer, late: dict[str, Any]) -> bool:
+def is_as_told(optimizer: Optimizer, late: Late) -> bool:
     """Is that also what the step holds that has just run?"""
     losses = [float(loss["value"]).hex() for loss in _native.window(optimizer)["losses"]]
     found = [
@@ -83,6 +95,12 @@ def is_as_told(optimizer: Optimizer, late: dict[str, Any]) -> bool:
     ]
     # A long queue of steps may have kept only the first of the bad gradients.
     return all(one in found for one in late["gradients"]) and (not losses or late["loss"] in losses)
+
+
+def is_as_expected(found: Fingerprint, expected: Fingerprint) -> bool:
+    """Did the same come out, as far as it was known? expected: None is not compared."""
+    of_found: FromFile = found
+    return all(of_found[key] == value for key, value in expected.items() if value is not None)
 
 
 def is_elsewhere(order: Order, optimizer: Optimizer | None, sinks: Iterable[Sink]) -> bool:
@@ -133,7 +151,7 @@ def other_values(named: list[list[Any]]) -> list[str]:
     return [name for number, name, value in named if now.get((number, name), value) != value]
 
 
-def history(ordinal: int) -> dict[str, list[Any]]:
+def history(ordinal: int) -> History:
     """What is known of the last steps of an optimizer."""
     points = _native.history(ordinal)
     return {"loss": [number(p[0]) for p in points], "grad_absmax": [number(p[1]) for p in points]}
@@ -277,13 +295,18 @@ def apply(alarm: Alarm, found: Findings) -> bool:
     for birth in found["births"]:  # the line may be another by now
         if birth.get("user_frame") and not sources.is_of_package(birth.get("file") or ""):
             birth["user_frame"] = None
-    for key in ("births", "cause", "fix", "path"):
-        alarm[key] = found[key]
+    take_over(alarm, found)
     if alarm["sink"]["kind"] == "gradient" and found["births"][0]["phase"] in ("forward", "backward", "data"):
         # Gradients add up over the micro-batches: which of them it was is known only now.
         alarm["micro_batch"] = found.get("micro_batch", alarm.get("micro_batch", 0))
     samples.name(alarm, found)
     return True
+
+
+def take_over(alarm: Alarm, known: Alarm | Findings) -> None:
+    """Births, cause, fix and path, as they are there."""
+    alarm["births"], alarm["cause"] = known["births"], known["cause"]
+    alarm["fix"], alarm["path"] = known["fix"], known["path"]
 
 
 def passed_over(alarm: Alarm, why: str) -> None:
@@ -293,7 +316,7 @@ def passed_over(alarm: Alarm, why: str) -> None:
     alarm["rerun_text"] = "; ".join(filter(None, (alarm["rerun_text"], why)))
 
 
-def birth(phase: str, op: str = "", file: str = "", line: int = 0) -> Birth:
+def birth(phase: Phase, op: str = "", file: str = "", line: int = 0) -> Birth:
     """A birth whose place is known without a trace."""
     return {
         "phase": phase,
@@ -309,7 +332,7 @@ def birth(phase: str, op: str = "", file: str = "", line: int = 0) -> Birth:
     }
 
 
-def cause(name: str, text: str, confidence: str = "likely") -> dict[str, Any]:
+def cause(name: str, text: str, confidence: Confidence = "likely") -> Cause:
     """A cause that is known without an experiment. name: its class."""
     return {"class": name, "confidence": confidence, "experiments": [], "text": text}
 

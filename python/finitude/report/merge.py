@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base.types import Document
+    from ..base.types import Document, Watched
 
 MAX_ALARMS = 1000  # src/show/show.h: what a reader accepts
 # an advisory: what lay around as an exception ended the program, of which no cause is known
@@ -22,6 +22,17 @@ SEEN = "not-finite-at-the-end"
 _NUMBER = re.compile(r"[0-9]{1,9}(-|$)")  # of a rank or process, and what tells two of them apart
 COUNTS = ("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips", "handled_by_script")
 KILLED = "killed.json"  # in the folder of a process: the signal that ended it, by who saw it
+
+
+def nothing_watched() -> Watched:
+    return {
+        "optimizers": 0,
+        "steps": 0,
+        "backward_calls": 0,
+        "gradients_scanned": 0,
+        "scaler_skips": 0,
+        "handled_by_script": 0,
+    }
 
 
 class Member:

@@ -24,14 +24,15 @@ WITH_ARGUMENTS = ("div", "true_divide", "pow", "softmax", "log_softmax", "logsum
 
 def add_diff(found: Findings) -> None:
     """Takes the change as code out of the findings and puts the diff in, or nothing."""
-    fix = found.get("fix") or {}
-    edit = fix.pop("edit", None)
-    if edit and sources.is_of_package(edit.get("file") or ""):
+    fix = found.get("fix")
+    if fix is None or (edit := fix.pop("edit", None)) is None:
+        return
+    if sources.is_of_package(edit.get("file") or ""):
         return  # the fix names the line of the program that leads there
-    if edit and edit.get("file") and found["births"] and found["births"][0]["phase"] == "backward":
+    if edit.get("file") and found["births"] and found["births"][0]["phase"] == "backward":
         # What is changed is the forward op, wherever the backward that needs it was called from.
         fix["file"], fix["line"] = edit["file"], edit["line"]
-    if edit and fix.get("verified") and not edit["is_number"]:
+    if fix["verified"] and not edit["is_number"]:
         if diff := diff_of(_lines(edit["file"]), edit, _name(edit["file"])):
             fix["diff"] = diff
             fix["file"], fix["line"] = edit["file"], edit["line"]

@@ -10,14 +10,12 @@ from . import merge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from ..base.types import Document
+    from ..base.types import Document, FromFile
 
 STARTED = "run.json"
 
 
-def who_runs(directory: str, document: Document | None = None) -> dict[str, Any]:
+def who_runs(directory: str, document: Document | None = None) -> FromFile:
     """The process that wrote the folder, for alive.is_alive; {}: not known."""
     if document and isinstance(document.get("under_way"), dict):
         return document["under_way"]

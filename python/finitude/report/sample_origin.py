@@ -265,8 +265,8 @@ def _look_for(birth, source):
 
 def tell(found: Findings, sources: list[Source]) -> None:
     """Into the culprit's birth and cause, where it lies in the data."""
-    birth = found["births"][0] if found.get("births") else {}
-    if birth.get("phase") != "data" or not sources:
+    birth = found["births"][0] if found.get("births") else None
+    if birth is None or birth["phase"] != "data" or not sources:
         return
     number = found.get("micro_batch") or 0
     if len(sources) > 1 and number >= len(sources):
@@ -285,11 +285,11 @@ def tell(found: Findings, sources: list[Source]) -> None:
     birth["datum"], op = datum, datum.pop("op", "")
     outside = birth.get("op") in TAKES_IN  # no operator made it: one took it in
     if rows and (outside or birth.get("rows_in") != "batch"):
-        birth.update(rows=rows, rows_in="batch", rows_of=len(indices))
+        birth.update({"rows": rows, "rows_in": "batch", "rows_of": len(indices)})
     if not outside:
         return
     cause = found["cause"]
-    birth.update(op="", name=path, outputs=birth.get("outputs") or [])
+    birth.update({"op": "", "name": path})
     if cause["class"] == "bad-data":
         where = (
             f" at row{'s' if len(rows) > 1 else ''} "
@@ -301,9 +301,9 @@ def tell(found: Findings, sources: list[Source]) -> None:
         cause["text"] = f"{held}; {datum['text']}"
     fix = found.get("fix")
     if datum["how"] in ("made", "read"):
-        birth.update(op=op, file=datum["file"], line=datum["line"], source=datum["source"])
+        birth.update({"op": op, "file": datum["file"], "line": datum["line"], "source": datum["source"]})
         if fix and not fix.get("diff") and cause["class"] == "bad-data":
-            fix.update(file=datum["file"], line=datum["line"])
+            fix.update({"file": datum["file"], "line": datum["line"]})
             fix["text"] = (
                 "guard this line: a value that has no spread, no data or no entry needs one of its "
                 "own, or its sample dropped"

@@ -72,8 +72,11 @@ def name(alarm: Alarm, found: Findings) -> None:
         for b in births
         if b.get("rows_are_samples", True) and b.get("phase") != "state" or b.get("rows_in") == "batch"
     ]
-    for told, of in [(b, _length(b)) for b in births] + [(e, e["rows_of"]) for e in experiments]:
-        if samples := _named(told.get("rows"), of, indices):
-            told["samples"] = samples
-            if "rows_in" in told:
-                told["rows_in"] = "batch"
+    for birth in births:
+        if samples := _named(birth["rows"], _length(birth), indices):
+            birth["samples"] = samples
+            if "rows_in" in birth:
+                birth["rows_in"] = "batch"
+    for experiment in experiments:
+        if samples := _named(experiment.get("rows"), experiment["rows_of"], indices):
+            experiment["samples"] = samples

@@ -210,8 +210,8 @@ class Told:
         if first is None or not (is_explained or ranks.several()):
             self._beside = alarm, (self._beside[1] if first is self._beside[0] else None) or first
             return False
-        for key in ("rerun", "rerun_by", "rerun_verified"):
-            alarm[key] = first[key]
+        alarm["rerun"], alarm["rerun_by"] = first["rerun"], first["rerun_by"]
+        alarm["rerun_verified"] = first["rerun_verified"]
         self.follow(alarm, first)
         alarm["rerun_text"] = (
             f"its gradients come from the backward that the alarm of {first['optimizer']} at step "
@@ -227,8 +227,7 @@ class Told:
 
     def follow(self, alarm: Alarm, first: Alarm) -> None:
         """This alarm says what that one has said."""
-        for key in ("births", "cause", "fix", "path"):
-            alarm[key] = first[key]
+        incident.take_over(alarm, first)
         self.follower = alarm
 
 

@@ -19,13 +19,13 @@ from ..program import optimizer_members, ranks, sinks as sinks_of
 from ..report import carried_state, incident
 from .alarm_correlation import trace_continues
 from .isolation import IsolatedRun
-from .way import BadStep, Outcome, Refused, serves
+from .way import BadStep, Outcome, Refused, Way, note_rerun, serves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..base.types import Alarm, BadWindow, Optimizer, Session, Tensor, Vote
+    from ..base.types import Alarm, BadWindow, Findings, Optimizer, Session, Tensor, Vote
 
 
 def attempt(step: BadStep) -> Outcome | Refused:
@@ -36,6 +36,9 @@ def attempt(step: BadStep) -> Outcome | Refused:
     if step.where == "search" and step.undone and step.loss is not None:
         return step.session.call_again.explain(step.optimizer, step.alarm, step.loss)
     return Refused()
+
+
+WAY = Way("closure", attempt)
 
 
 class CallAgain:
@@ -65,10 +68,10 @@ class CallAgain:
             if vote is not None:
                 vote.cast("nothing is known that could be called again")
             has_stepped = units.log and units.running is not None
-            return Refused("closure: an optimizer has stepped in it before" if has_stepped else "")
+            return WAY.refuses("an optimizer has stepped in it before") if has_stepped else Refused()
         why, lost, twice = units.why_not(), [], []
         if vote is not None:
-            if refused := vote.cast(f"closure: {why}" if why else "", f"closure {len(units.log)}"):
+            if refused := vote.cast(f"{WAY.name}: {why}" if why else "", f"{WAY.name} {len(units.log)}"):
                 return Refused(refused)
             session.second_run.join(vote)
             vote.watch()
@@ -85,7 +88,7 @@ class CallAgain:
                     vote.leave("the second run failed")  # where it has not come back
                 lost, twice = run.put_back()
         if why is not None:
-            return Refused(f"closure: {why}" + written_twice(twice))
+            return WAY.refuses(why + written_twice(twice))
         alarm["rerun_text"] += written_twice(twice)
         if lost:
             alarm["rerun_text"] += (
@@ -237,31 +240,26 @@ class _SecondRun:
         text = f"{', '.join(sorted(names))} called again in place{times}" + (
             ", eagerly instead of compiled" if self.isolation.is_eager else ""
         )
-        found = {}
+        found: Findings = {}
         if self.same or failed_again:
             began_with = [*self.ledger.ruined(), *self.ledger.rebound()]
             found = self.session.analysis.findings(self.optimizer, sinks, bound=began_with)
             if (why := carried_state.why(found.get("carried"))) and self.vote is None:
                 return why
-        alarm["rerun_by"], alarm["rerun_verified"] = "closure", self.same
         if not self.same and not failed_again:
-            alarm["rerun"], alarm["rerun_text"] = (
-                "order-dependent",
-                f"{text}; the step came out finite: {compat.ONLY_COMPILED}",
-            )
+            text += f"; the step came out finite: {compat.ONLY_COMPILED}"
+            note_rerun(alarm, WAY.name, "order-dependent", False, text)
             return None
         incident.apply(alarm, found)
         if self.error is None:
             self.session.second_run.note_recorded()
         else:  # it is told of when the program has ended by it: of this step, if no other has come by then
             self.units.recorded_at = _native.windows_closed()
-        alarm["rerun"] = "persistent"
         what = (
             "the value" if self.error is not None else "the loss" if self.returned is not None else "loss and gradients"
         )
-        alarm["rerun_text"] = text + (
-            f"; {what} came out with the same bits" if self.same else "; it failed again, with other bits"
-        )
+        text += f"; {what} came out with the same bits" if self.same else "; it failed again, with other bits"
+        note_rerun(alarm, WAY.name, "persistent", self.same, text)
         return None
 
     def put_back(self) -> tuple[list[str], list[str]]:

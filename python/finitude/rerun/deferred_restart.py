@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 
 from ..report import incident
-from ..report.document import INNER
+from ..report.document import without_inner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Rest:
         self._session = session
         self._first: Any = None
 
-    def note(self, alarm: Alarm, expected: Fingerprint | None) -> None:
+    def note(self, alarm: Alarm, expected: Fingerprint) -> None:
         """A step in the open window that is not run again, though a second process could. expected: its bits."""
         session = self._session
         took: Any = time.monotonic() - session.start.monotonic if session.start is not None else None
@@ -62,5 +62,4 @@ class Rest:
             if session.restart.run(alarm, expected, then=then) and alarm["births"]:
                 session.teller.tell(alarm)
         finally:
-            for inner in INNER:
-                alarm.pop(inner, None)
+            without_inner(alarm)

@@ -73,7 +73,7 @@ def find(optimizer: Optimizer, kind: str, name: str) -> Tensor | None:
 def compared(analysis: incident.Analysis, optimizer: Optimizer, order: Order) -> Findings | None:
     """What the second process says of the value that the first began with: findings with the cause, or
     None where something wrote it."""
-    kind, name, before = order["start"]
+    kind, name, before = order["start"] or ("", "", 0)
     tensor = find(optimizer, kind, name)
     if tensor is None or not (count := _unwritten(tensor)) and _is_filled():
         return None
@@ -105,8 +105,9 @@ def compared(analysis: incident.Analysis, optimizer: Optimizer, order: Order) ->
         experiments.append(
             {"name": f"{name} compared at the start of two runs", "outcome": "other bits", "confirms": True}
         )
-    first = order.get("alarm", {}).get("births") or [{}]
-    return {**found, **_told(first[0].get("outputs", []), start, name, what, others, experiments)}
+    births = order["alarm"]["births"] if "alarm" in order else []
+    outputs = births[0]["outputs"] if births else []
+    return {**found, **_told(outputs, start, name, what, others, experiments)}
 
 
 def _all(optimizer):

@@ -5,13 +5,12 @@ A further way is a line here: its `attempt` says itself for which steps it serve
 from __future__ import annotations
 
 from . import call_again, restart, rewind, tape, traced
-from .way import Way
 
-TRACE = Way("trace", traced.attempt)  # every operation was recorded as the step ran
-TAPE = Way("tape", tape.attempt)  # its operators were, and are issued again
-CALL = Way("call", call_again.attempt)  # what the loop has called is called again
-REWIND = Way("rewind", rewind.attempt)  # the program itself goes back to the start of the window
-RESTART = Way("restart", restart.attempt)  # the program is started again in a second process
+TRACE = traced.WAY  # every operation was recorded as the step ran
+TAPE = tape.WAY  # its operators were, and are issued again
+CALL = call_again.WAY  # what the loop has called is called again
+REWIND = rewind.WAY  # the program itself goes back to the start of the window
+RESTART = restart.WAY  # the program is started again in a second process
 
 ALL = (TRACE, TAPE, CALL, REWIND, RESTART)
 IN_PLACE = (TRACE, TAPE, CALL, REWIND)

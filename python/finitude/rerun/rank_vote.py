@@ -19,6 +19,7 @@ from ..base import compat
 from ..effects import output_suppression
 from ..program import ranks, sinks as sinks_of
 from ..report import incident
+from ..report.document import without_inner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,8 +102,7 @@ class Ballot:
             alarm = pending["alarm"]
             incident.passed_over(alarm, why)
             alarm["action"] = "stopped"
-            for inner in ("optimizer_ordinal", "advisory"):
-                alarm.pop(inner, None)
+            without_inner(alarm)
             session.report.add_alarm(alarm)
             session.teller.tell(alarm)
         session.ending.end()

@@ -15,13 +15,15 @@ from ..program import ranks
 from ..report import incident
 from . import launch_command, overlay_fs, process, restart_ranks
 from .target import ENVIRONMENT
-from .way import BadStep, Outcome, Refused, serves
+from .way import BadStep, Outcome, Refused, Way, note_rerun, serves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..base.types import Alarm, Findings, Fingerprint, Session
+    from ..base.types import Alarm, Findings, Fingerprint, Order, Session, Where
+    from ..program.optimizer_threads import Makers
+    from .launch_command import Start
 
 LONGEST_SEARCH = (
     300  # seconds up to the step that a search has found: it is not run a third time where that takes longer
@@ -38,6 +40,9 @@ def attempt(step: BadStep) -> Outcome | Refused:
     )
 
 
+WAY = Way("restart", attempt)
+
+
 class Restart:
     """Starts the program of this process again in a second process."""
 
@@ -52,17 +57,16 @@ class Restart:
     def run(
         self,
         alarm: Alarm,
-        expected: Fingerprint | None,
-        where: str = "window",
+        expected: Fingerprint,
+        where: Where = "window",
         hand: int | None = None,
         then: Any = None,
     ) -> str:
         """Starts the same program again in a second process, armed at the alarm's step, and takes over what it found.
 
-        where the bad value is, as in decision.act. "earlier": the alarm's step becomes the one where it was made;
-        "overflowed" is the same for state that is no worse than Inf. hand: of a program without an optimizer, the
-        engine call whose loss is bad. then: of a step that the program has gone on from since: what had been decided of
-        others (Session.decided), what stood in names, how long it had taken.
+        where the bad value is. "earlier", "overflowed": the alarm's step becomes the one where it was made. hand: of a
+        program without an optimizer, the engine call whose loss is bad. then: of a step after which the program has
+        continued: what had been decided of others (Session.decided), what names held, how long it had taken.
 
         Returns where the second process found the bad value: "written" by a step, in the "window" before one, at the
         "end" of the program; "" where it did not come to it."""
@@ -72,8 +76,8 @@ class Restart:
     def attempt(
         self,
         alarm: Alarm,
-        expected: Fingerprint | None,
-        where: str,
+        expected: Fingerprint,
+        where: Where,
         hand: int | None = None,
         then: Any = None,
     ) -> Outcome | Refused:
@@ -84,7 +88,7 @@ class Restart:
             session.second_runs.end_in_place()
         if ranks.several():
             if session.member and start is not None and not (alarm["harmless"] and session.damaged):
-                noted = dict(alarm)
+                noted: Alarm = {**alarm}
                 incident.passed_over(noted, restart_ranks.TOGETHER)
                 left = self._leave_order(
                     noted,
@@ -138,9 +142,9 @@ class Restart:
             session.report.add_not_watched(found["no_capsule"])
         elif recorded and where == "earlier":
             self._record(alarm, order, found, files)
-        alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = found["rerun"], "restart", found["verified"]
         said = "; ".join(t for t in (found["text"], remark, files) if t)
-        alarm["rerun_text"] = said + (f" ({alarm['rerun_text']})" if alarm["rerun_text"] else "")
+        before = f" ({alarm['rerun_text']})" if alarm["rerun_text"] else ""
+        note_rerun(alarm, WAY.name, found["rerun"], found["verified"], said + before)
         return Outcome(found_in=found["found_in"] or "end")
 
     def asked_of_memory(self, alarm: Alarm, suspects: list[str]) -> Findings | None:
@@ -148,7 +152,7 @@ class Restart:
         it says of memory that nobody had written by then, as first_values.py has it; None where it did not get there.
         suspects: names of what the first run makes suspicious."""
         session = self._session
-        first = {**alarm, "step": 0}
+        first: Alarm = {**alarm, "step": 0}
         order = {
             **_order(session.start, first, {}, "memory", None, session.makers),
             "memory": {"step": alarm["step"], "suspects": suspects},
@@ -245,11 +249,11 @@ class Restart:
         return True
 
 
-def _order(start, alarm, expected, where, hand, makers):
+def _order(start: Start, alarm: Alarm, expected: Fingerprint, where: Where, hand: int | None, makers: Makers) -> Order:
     """What a second process needs to know to come to the same step and to tell whether it is the same."""
-    expected = dict(expected)
+    rest: Fingerprint = {**expected}
     return {
-        "start": expected.pop("start", None),
+        "start": rest.pop("start", None),
         "ordinal": alarm["optimizer_ordinal"],
         "step": alarm["step"],
         "hand": hand,
@@ -258,7 +262,7 @@ def _order(start, alarm, expected, where, hand, makers):
         "overflowed": where == "overflowed",
         "dropped": where == "dropped",
         "first": max(0, alarm["step"] - _native.ROTATION - 1) if where in ("earlier", "overflowed") else alarm["step"],
-        "expected": expected,
+        "expected": rest,
         "named": incident.in_names() if where == "window" else [],
         "seeds": start.seeds,
         "threads": torch.get_num_threads(),

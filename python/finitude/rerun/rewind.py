@@ -20,7 +20,7 @@ from ..report import incident
 from . import budgets, memory_limit
 from .alarm_correlation import Gradients
 from .isolation import IsolatedRun
-from .way import BadStep, Outcome, Refused
+from .way import BadStep, Outcome, Refused, Way
 from .weights import Weights
 
 TYPE_CHECKING = False
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from ..base.types import Optimizer, Pending
+    from ..base.types import InPlace, Optimizer, Pending, Sink
 
 OTHER_NUMBERS = "other random numbers were drawn"
 SAME_BITS = "; loss and gradients came out with the same bits"
@@ -47,6 +47,9 @@ def attempt(step: BadStep) -> Outcome | Refused:
     if step.vote is None and ranks.several():
         return Refused()
     return begin(step)
+
+
+WAY = Way("rewind", attempt)
 
 
 def begin(
@@ -73,7 +76,7 @@ def _begin(step, tries, down, losses):
     """(have the ranks voted, why the window does not run again or "")."""
     session, optimizer, alarm, vote = step.session, step.optimizer, step.alarm, step.vote
     why, jumps, over, left_out = _native.rewind_way(optimizer, tries)
-    way = "jump" if jumps else "rewind"
+    way: InPlace = "jump" if jumps else "rewind"
     if why is None and jumps and "advisory" in alarm:
         why = "what another optimizer has done since is not undone for a step that the script itself left out"
     if why is not None:
@@ -83,7 +86,7 @@ def _begin(step, tries, down, losses):
     if why := memory_limit.lacks(stepping):
         return False, f"{way}: {why}"
     expected = step.expected or incident.fingerprint(optimizer)
-    held = [(kind, name, tensor.clone() if tensor is not None else None) for kind, name, tensor in step.sinks]
+    held: list[Sink] = [(kind, name, tensor.clone()) for kind, name, tensor in step.sinks if tensor is not None]
     since = _native.rewind_since()
     ledger = Ledger(sys._getframe(), params, sinks_of.watched_optimizers(), since)
     if ledger.one_way:
@@ -125,7 +128,7 @@ def _begin(step, tries, down, losses):
                 return False, f"{way} did not reproduce the step: {other or OTHER_BITS}"
             if outcome in NOT_SO:
                 return False, way + NOT_SO[outcome]
-    pending = {
+    pending: Pending = {
         "alarm": alarm,
         "sinks": held,
         "expected": expected,
@@ -214,16 +217,16 @@ def give_up(optimizer: Optimizer, pending: Pending) -> None:
     """A failure of ours, or a signal of the program's, ends a second run at its step, or before it has begun: the
     program goes on as if there had been none. What of that has been done before is done once more, which changes
     nothing."""
-    is_back = pending["optimizer"] is optimizer
+    is_back, vote = pending["optimizer"] is optimizer, pending["vote"]
     in_any_case(
         pending["isolation"].drop_recording,
         pending["isolation"].let_go,
         lambda: _native.rewind_end(is_back),
         pending["isolation"].put_objects_back,
         pending["weights"].put_back,
-        lambda: "others" in pending and pending["others"].put_back(),
+        pending["others"].put_back if "others" in pending else lambda: None,
         lambda: as_before_second_run(optimizer, pending),
-        lambda: pending.get("vote") and pending["vote"].leave("the second run failed"),
+        lambda: vote.leave("the second run failed") if vote is not None else None,
     )
 
 

@@ -20,13 +20,14 @@ from ..program import optimizer_members, ranks, rng_generators
 from ..report import incident
 from .isolation import IsolatedRun
 from .rewind import NOT_SO, OTHER_BITS, OTHER_NUMBERS, SAME_BITS
+from .way import note_rerun
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Session, Tensor
+    from ..base.types import Alarm, Findings, Rerun, RerunBy, Session, Tensor
 
 FIRST = "every op was recorded as the step ran (the first one is, where the program cannot be started again)"
 
@@ -35,7 +36,9 @@ class Explained:
     """What is known of a bad step before it is known whether it is applied."""
 
     def __init__(self):
-        self.found, self.by, self.verified, self.text = None, "none", False, ""
+        self.found: Findings | None = None
+        self.by: RerunBy = "none"
+        self.verified, self.text = False, ""
 
 
 class InPlace:
@@ -95,12 +98,8 @@ class InPlace:
         if explained.found is None or not incident.apply(alarm, explained.found):
             _native.tape_clear()
             return False
-        alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = (
-            "not-run" if explained.by == "trace" else "persistent",
-            explained.by,
-            explained.verified,
-        )
-        alarm["rerun_text"] = explained.text
+        rerun: Rerun = "not-run" if explained.by == "trace" else "persistent"
+        note_rerun(alarm, explained.by, rerun, explained.verified, explained.text)
         if self._session.hand.on_tape is explained and self._session.capsules.wanted():
             alarm["capsule"] = self._session.capsules.write(alarm, beside=True)
         return True

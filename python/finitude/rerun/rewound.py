@@ -11,13 +11,13 @@ from ..program import optimizer_members, rng_generators, sinks as sinks_of
 from ..report import carried_state, incident
 from .alarm_correlation import trace_continues
 from .rewind import OTHER_BITS, OTHER_NUMBERS, SAME_BITS, as_before_second_run, begin, give_up
-from .way import BadStep, serves
+from .way import BadStep, note_rerun, serves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..base.types import Optimizer, Pending, Session, Verdict
+    from ..base.types import Alarm, Findings, Optimizer, Pending, Session, Verdict
 
 
 class Rewound:
@@ -80,7 +80,7 @@ class Rewound:
         )
         if pending["vote"] is not None and (parted := pending["vote"].come_back(why or "")):
             why = parted
-        found = {}
+        found: Findings = {}
         if why is None and (same or failed_again):
             found = session.analysis.findings(optimizer, sinks, in_place=in_place, bound=bound)
             why = carried_state.why(found.get("carried"))
@@ -107,7 +107,6 @@ class Rewound:
             return False
         _native.rewind_forget()
         passed_over = alarm["rerun_text"]
-        alarm["rerun_by"], alarm["rerun_verified"] = pending["way"], same and not other
         together = "on all ranks together " if pending["vote"] is not None else ""
         back = (
             f"rewound over the step of {pending['over']}, which was undone and taken again, "
@@ -116,7 +115,7 @@ class Rewound:
             if pending["way"] == "jump"
             else "rewound "
         )
-        alarm["rerun_text"] = (
+        text = (
             back
             + together
             + "and run again in place"
@@ -125,8 +124,8 @@ class Rewound:
             + written_twice(twice)
         )
         if not same and not failed_again:
-            alarm["rerun"] = "order-dependent"
-            alarm["rerun_text"] += f"; the step came out finite: {compat.ONLY_COMPILED}"
+            text += f"; the step came out finite: {compat.ONLY_COMPILED}"
+            note_rerun(alarm, pending["way"], "order-dependent", False, text)
             _native.trace_clear()
             _native.tape_clear()
             trace_continues(session.config)
@@ -139,21 +138,26 @@ class Rewound:
         if brought:
             session.told.follow(alarm, earlier)
         trace_continues(session.config)
-        alarm["rerun"] = "persistent"
-        alarm["rerun_text"] += (
+        text += (
             f"; it failed again, but {other}" if other else SAME_BITS if same else "; it failed again, with other bits"
         )
         session.second_run.note_recorded(not brought)
         if brought:
             _native.tape_clear()  # that step is in the capsule of the other alarm
-            alarm["rerun_text"] += (
+            text += (
                 f"; {brought} is of the step of {earlier['optimizer']} that was skipped, whose alarm "
                 f"at step {earlier['step']} tells of it"
             )
         if passed_over:
-            alarm["rerun_text"] += f" ({passed_over})"
-        alarm["rerun_text"] += not_put_back(lost)
+            text += f" ({passed_over})"
+        note_rerun(alarm, pending["way"], "persistent", same and not other, text + not_put_back(lost))
         return True
+
+    def note_elsewhere(self, alarm: Alarm, optimizer: Optimizer) -> None:
+        """The second run has come to a step of that optimizer, and the program continues there."""
+        alarm["rerun_text"] += (
+            f"; the program continues at a step of {type(optimizer).__name__} that the first run did not take"
+        )
 
     def _begin_again(self, pending, tries, twice, shorter, down=()):
         """Tries another second run in the place of one that went wrong."""
@@ -167,10 +171,10 @@ class Rewound:
     def _told_by_the_shorter(self, alarm, found):
         """No way goes back further: what the jump found, which has the same bits, is reported."""
         incident.apply(alarm, found)
-        alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = "persistent", "jump", True
-        alarm["rerun_text"] = (
+        text = (
             f"rewound to where another optimizer stepped last and run again in place{SAME_BITS} ({alarm['rerun_text']})"
         )
+        note_rerun(alarm, "jump", "persistent", True, text)
         trace_continues(self._session.config)
         return True
 

@@ -13,7 +13,7 @@ from ..base import compat
 from ..capsules import capsule
 from ..program import step_start_state
 from ..report import incident
-from .way import BadStep, Outcome, Refused
+from .way import BadStep, Outcome, Refused, Way, note_rerun
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,13 +79,13 @@ def attempt(step: BadStep) -> Outcome | Refused:
     if not why:
         why = _play(step)
     _native.tape_level_rests()  # until the next window begins
-    return _give_up(f"tape: {why}") if why else Outcome()
+    return _give_up(WAY.refuses(why)) if why else Outcome()
 
 
-def _give_up(why):
+def _give_up(refused):
     _native.tape_clear()
     step_start_state.forget()
-    return Refused(why)
+    return refused
 
 
 def _explain_by_template(bad):
@@ -110,7 +110,7 @@ def _explain_by_template(bad):
             "issued again on what this "
             f"step began with, without the program's code",
         )
-    return _give_up(f"tape of step {step}: {why}") if why else Outcome()
+    return _give_up(Refused(f"{WAY.name} of step {step}: {why}")) if why else Outcome()
 
 
 def _play(step):
@@ -144,7 +144,6 @@ def _conclude(step, found, how):
             if _native.counters()["optimizers"] > 1:
                 return "the value was there when it began"
         incident.apply(alarm, found)
-    alarm["rerun_by"], alarm["rerun"], alarm["rerun_verified"] = "tape", told["verdict"], told["verified"]
     outcome = (
         "loss and gradients came out with the same bits"
         if told["verified"]
@@ -152,6 +151,9 @@ def _conclude(step, found, how):
         if told["bad_again"]
         else "the step came out finite"
     )
-    alarm["rerun_text"] = f"{how}; {outcome}"
+    note_rerun(alarm, WAY.name, told["verdict"], told["verified"], f"{how}; {outcome}")
     session.second_run.note_recorded()
     return ""
+
+
+WAY = Way("tape", attempt)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, NoReturn
 
-    from ..base.types import Findings, Optimizer, Order, Session, Sink, Tensor, Verdict, Window
+    from ..base.types import Alarm, Findings, Optimizer, Order, Session, Sink, Tensor, Verdict, Window
 
 ENVIRONMENT = "FINITUDE_RESTART"  # of that process: the path of what it is to do
 
@@ -65,7 +65,10 @@ class Target:
         checkpoint_origin.watch(impossible_state.note_loaded)
         launch_command.restore_seeds(self.order["seeds"])
         anomaly.watch()
-        torch.set_num_threads(self.order["threads"])
+
+    def looks_for_overflow(self) -> bool:
+        """Is optimizer state that is Inf, and nothing worse, what it was sent for, or may it be?"""
+        return self.order["written"] or self.order["overflowed"]
 
     def directory(self) -> str | None:
         """Where whoever waits for this process sees how far it is. None: all ranks run again, and share one."""
@@ -74,6 +77,7 @@ class Target:
     def arm(self) -> None:
         """From the start for the first step, else when the step before is applied. From a checkpoint on steps count
         again: each is traced, and the first bad one is it."""
+        torch.set_num_threads(self.order["threads"])
         overlay_fs.hold_the_rest()
         self.limit = self.session.capsules.limit()
         if self.order.get("resumed"):
@@ -143,7 +147,7 @@ class Target:
         elif call == wanted or resumed:
             overlay_fs.let_go()
             sums, found = session.hand.explained(roots)
-            lost = [
+            lost: list[Sink] = [
                 ("loss", "loss", r)
                 for r in roots
                 if is_wrapped and isinstance(r, torch.Tensor) and not _native.is_finite(r)
@@ -185,10 +189,10 @@ class Target:
         session = self.session
         if self.order.get("memory") and self._is_mine(optimizer):
             self._write(False, first_values.unwritten(session.analysis, optimizer, self.order), True, in_memory=True)
-        if self.order.get("start") and self._is_mine(optimizer):
+        if (start := self.order["start"]) and self._is_mine(optimizer):
             if (found := first_values.compared(session.analysis, optimizer, self.order)) is not None:
                 self._write(False, found, True, in_memory=True)
-            if bad is None or list(bad[:2]) != self.order["start"][:2]:
+            if bad is None or list(bad[:2]) != start[:2]:
                 self._write(False, {"births": []}, False)  # what it would fail at later is another matter
         if bad is None:
             return None
@@ -347,10 +351,7 @@ class Target:
         if (told_late := expected.get("late")) is not None:
             verified = optimizer is not None and incident.is_as_told(optimizer, told_late)
         else:
-            now = incident.fingerprint(optimizer)
-            verified = written_at is not None or all(
-                now[key] == value for key, value in expected.items() if value is not None
-            )
+            verified = written_at is not None or incident.is_as_expected(incident.fingerprint(optimizer), expected)
         if self._ledger is not None:
             names = {id(b): name for name, b in optimizer_members.buffers(optimizer)} if optimizer is not None else {}
             session.told.known.carried += [(left.name, t) for left in self._ledger.left(names) for t in left.tensors]
@@ -433,7 +434,7 @@ class Target:
             return None
         if self.order["first"] < self.order["step"]:  # none was on the tape
             return None
-        alarm = {
+        alarm: Alarm = {
             **self.order["alarm"],
             "rerun": verdict,
             "rerun_by": "restart",

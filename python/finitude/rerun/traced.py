@@ -14,15 +14,11 @@ from .way import BadStep, Outcome, Refused, Way, climb
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from ..base.types import Alarm, Verdict
 
-RUN = ("rerun", "rerun_by", "rerun_text", "rerun_verified")
-FOUND = ("births", "cause", "fix", "path")
 HOW = "every op was recorded as the step ran (--level trace)"
-# In place: that step, and no other, is recorded.
-FOR_TAPE = Way("call", call_again.attempt), Way("rewind", rewind.attempt)
+FOR_TAPE = call_again.WAY, rewind.WAY  # in place: that step, and no other, is recorded
 
 
 def is_possible(level: str, where: str) -> bool:
@@ -59,10 +55,13 @@ def _explain(step):
         capsule.drop()
     if explained:
         why = "the first one is, where the program cannot be started again" if is_first else "--level trace"
-        alarm["rerun_by"], alarm["rerun_text"] = "trace", f"every op was recorded as the step ran ({why})"
+        alarm["rerun_by"], alarm["rerun_text"] = WAY.name, f"every op was recorded as the step ran ({why})"
     # What a compiled kernel did inside is not in the trace: another way may run it eagerly and know better. Of a first
     # step there is none.
     return explained and (is_first or not compat.compiled_code_ran())
+
+
+WAY = Way("trace", attempt)
 
 
 class Traced:
@@ -71,7 +70,7 @@ class Traced:
     def __init__(self, not_watched: Callable[[str], None]):
         """not_watched: takes what the report is to name as such."""
         self._not_watched = not_watched
-        self._alarm: Any = None  # it, and a copy of what it was before that second run
+        self._alarm: tuple[Alarm, Alarm] | None = None  # it, and a copy of what it was before that second run
 
     def begin(self, step: BadStep) -> bool:
         """The alarm is explained by its trace. True: returning from the vetoed call runs its step again."""
@@ -83,7 +82,7 @@ class Traced:
             return False
         if ranks.several() or not session.second_runs.take_in_place():
             return False
-        self._alarm = alarm, dict(alarm)
+        self._alarm = alarm, {**alarm}
         alarm["rerun_text"] = ""
         outcome = climb(FOR_TAPE, step)
         if outcome is not None and outcome.runs_again:
@@ -93,15 +92,18 @@ class Traced:
 
     def ended(self, alarm: Alarm, verdict: Verdict) -> Verdict:
         """verdict: of the second run. True: the alarm is explained, by that or by its trace."""
-        (traced, before), self._alarm = self._alarm or (None, None), None
-        if traced is not alarm:
+        known, self._alarm = self._alarm, None
+        if known is None or known[0] is not alarm:
             return verdict
+        before = known[1]
         if not verdict:
             why = alarm["rerun_text"] or "no way"
             self._not_watched(f"a capsule of step {alarm['step']} (--level trace): it was not run again ({why})")
-            alarm.update({key: before[key] for key in (*RUN, *FOUND)})  # type: ignore[index]  # as `traced` is
+            alarm["rerun"], alarm["rerun_by"] = before["rerun"], before["rerun_by"]
+            alarm["rerun_text"], alarm["rerun_verified"] = before["rerun_text"], before["rerun_verified"]
+            incident.take_over(alarm, before)
             return True
         if not alarm["births"]:
-            alarm.update({key: before[key] for key in FOUND})  # type: ignore[index]  # as `traced` is
-        alarm["rerun_by"], alarm["rerun_text"] = "trace", f"{HOW}; for its capsule it was {alarm['rerun_text']}"
+            incident.take_over(alarm, before)
+        alarm["rerun_by"], alarm["rerun_text"] = WAY.name, f"{HOW}; for its capsule it was {alarm['rerun_text']}"
         return True

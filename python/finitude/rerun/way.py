@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Fingerprint, Optimizer, Session, Sink, Tensor, Vote
+    from ..base.types import Alarm, Fingerprint, Optimizer, Rerun, RerunBy, Session, Sink, Tensor, Vote, Where
 
 
 @dataclasses.dataclass
@@ -22,7 +22,7 @@ class BadStep:
     optimizer: Optimizer | None
     alarm: Alarm
     sinks: Sequence[Sink]
-    where: str = "window"  # the bad value is, as in decision.act; "dropped": in a window that the script has dropped
+    where: Where = "window"  # the bad value is
     undone: bool = False  # what the step wrote has been put back
     loss: Tensor | None = None  # the bad one that a search along a line began with
     vote: Vote | None = None  # of several ranks, which run the step again together or not at all
@@ -47,10 +47,21 @@ class Refused:
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """attempt: writes what it found into the alarm. Why it found nothing it returns, and whoever asked notes that."""
+    """name: `rerun_by` of an alarm that it has explained, and the first word of why it did not serve. attempt: writes
+    what it found into the alarm. Why it found nothing it returns, and whoever asked notes that."""
 
-    name: str
+    name: RerunBy
     attempt: Callable[[BadStep], Outcome | Refused]
+
+    def refuses(self, why: str) -> Refused:
+        return Refused(f"{self.name}: {why}")
+
+
+def note_rerun(alarm: Alarm, by: RerunBy, rerun: Rerun, verified: bool, text: str) -> None:
+    """How the step was run again and how it came out, into the alarm. verified: loss and gradients have the bits of the
+    first run."""
+    alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = rerun, by, verified
+    alarm["rerun_text"] = text
 
 
 def serves(outcome: Outcome | Refused, alarm: Alarm) -> bool:

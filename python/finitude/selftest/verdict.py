@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from typing import Any
 
-    from ..base.types import Document
+    from ..base.types import Document, FromFile
 
 SILENT = "optimizer-state-overflow"  # an Inf in it stops a parameter and ruins nothing: no alarm, but told
 FOUND, ELSEWHERE, MISSED, HARMLESS, NOT_REACHED = "found", "elsewhere", "missed", "harmless", "not-reached"
@@ -53,7 +53,7 @@ def judge(put: dict[str, Any] | None, seen_bad: Collection[str], report: Documen
         return NOT_REACHED, {}
     if report is None:
         return MISSED, {"report": ("one", "none")}
-    alarms = report["alarms"] or [
+    alarms: list[FromFile] = [*report["alarms"]] or [
         {**a, "optimizer": put["steps"][0][1], "sink": {"name": a["births"][0].get("name", "")}}
         for a in report.get("advisories", ())
         if a["kind"] == SILENT and a["births"] and put["steps"]

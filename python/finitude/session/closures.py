@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..base.types import Optimizer, Session
+    from ..base.types import Optimizer, Session, Sink, SinkKind
 
 _evaluates_first = weakref.WeakKeyDictionary()  # optimizer -> its step evaluates the closure once, and before it writes
 _after_hooks = weakref.WeakKeyDictionary()
@@ -173,7 +173,7 @@ class Closures:
                 target.on_searched_well(optimizer, window, search.before)
             return
         names = optimizer_members.names(optimizer)
-        sinks = [
+        sinks: list[Sink] = [
             ("gradient", n, p.grad)
             for n, p in zip(names, search.params)
             if p.grad is not None and not _native.is_finite(p.grad)
@@ -187,7 +187,8 @@ class Closures:
         ]
         if session.target is not None:
             session.target.on_searched(optimizer, sinks, search.before)
-        kind, name = ("loss", "loss") if loss_bad else next((k, n) for k, n, _ in sinks if k == "parameter")
+        kind: SinkKind = "loss" if loss_bad else "parameter"
+        name = "loss" if loss_bad else next(n for k, n, _ in sinks if k == "parameter")
         alarm = session.new_alarm(optimizer, kind, name)
         alarm["text"] = (
             "the loss that the closure returned is not finite"

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base.types import Alarm, Optimizer, Session, Sink, Tensor, Verdict
+    from ..base.types import Alarm, Optimizer, Session, Sink, Tensor, Verdict, Where
 
 
 class Decision:
@@ -30,7 +30,7 @@ class Decision:
         optimizer: Optimizer,
         alarm: Alarm,
         sinks: Sequence[Sink],
-        where: str = "window",
+        where: Where = "window",
         undone: bool = False,
         rerun_wanted: bool = True,
         loss: Tensor | None = None,
@@ -38,9 +38,8 @@ class Decision:
         """Explains the alarm and carries out the policy. True: veto. "again": the window runs a second time. None:
         apply.
 
-        where the bad value is: "window", open at `step`; "skipped", the same of one that a GradScaler has skipped;
-        "written" by the step just taken; made by a "search" along a line; "earlier", by an unknown step; there at the
-        "start". undone: what the step wrote has been put back. loss: the bad one that a search began with."""
+        where the bad value is (base/records.py). undone: what the step wrote has been put back. loss: the bad one that
+        a search began with."""
         session = self._session
         session.acting.begin(alarm, where == "written", undone)
         session.part(session.ending.begin_alarm, alarm)
@@ -84,9 +83,7 @@ class Decision:
             session.part(session.restart.run, alarm["alarm"], alarm["expected"])
         if (own := alarm["optimizer"]) is optimizer:
             return self.conclude(own, alarm["alarm"])
-        alarm["alarm"]["rerun_text"] += (
-            f"; the program continues at a step of {type(optimizer).__name__} that the first run did not take"
-        )
+        session.rewound.note_elsewhere(alarm["alarm"], optimizer)
         _native.consume_losses(own)
         self.conclude(own, alarm["alarm"], lost=True)
         return session.windows.judge(optimizer)

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base.types import Alarm, Fingerprint, Optimizer, Session, Sink, Window
+    from ..base.types import Alarm, Fingerprint, Optimizer, Session, Sink, SinkKind, Window
 
 SCALER_ROW = 20  # steps that a search for a loss scale may take: src/decide/scaler.h
 FALLS = 0.75  # a scale that comes down does so to a half, a fourth or a tenth
@@ -107,13 +107,13 @@ class Drops:
     ) -> Alarm:
         session = self.session
         losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
-        kind, name = (
-            ("loss", "loss")
-            if losses
-            else sinks[0][:2]
-            if sinks
-            else ("gradient", optimizer_members.names(optimizer)[0])
-        )
+        kind: SinkKind = "gradient"
+        if losses:
+            kind = name = "loss"
+        elif sinks:
+            kind, name, _ = sinks[0]
+        else:
+            name = optimizer_members.names(optimizer)[0]
         alarm = session.new_alarm(optimizer, kind, name, step=step)
         if losses:
             alarm["loss"] = number(float(losses[0]["value"]))

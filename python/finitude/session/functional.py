@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Session, Tensor
+    from ..base.types import Alarm, Fingerprint, Session, Tensor
 
 NAME = "updates by torch.func"
 LONG_RUN = 60  # seconds: a run that took longer is not run again for what did no harm
@@ -48,7 +48,7 @@ class _Bad:
 
     def __init__(self, step, root, inputs):
         self.step, self.root, self.shapes = step, root.clone(), [x.shape for x in inputs]
-        self.expected = {
+        self.expected: Fingerprint = {
             "losses": [_native.checksum(root)],
             "generator": _native.checksum(torch.get_rng_state()),
             "gradients": None,
@@ -191,7 +191,13 @@ class Functional:
             return
         if self.first is not None:
             alarm = self.session.alarm_of(NAME, 0, self.first.step, "loss", "loss")
-            alarm["advisory"] = "functional"
+            alarm["advisory"] = {
+                "kind": "handled-by-script",
+                "step": self.first.step,
+                "text": "",
+                "births": [],
+                "cause": None,
+            }
             explains = self.session.config.on_alarm != "raise" and not self.session.report.alarms
             if self.session.report.seconds() < LONG_RUN and explains:
                 self.session.restart.run(alarm, self.first.expected, hand=self.first.step)

@@ -10,13 +10,11 @@ import torch
 from .. import _native
 from ..alarms import script_handled
 from ..base.plain_json import number
-from ..effects.files import written_twice
 from ..effects.object_snapshot import Ledger
 from ..errors import NonFiniteError
 from ..program import optimizer_members, signals
 from ..report import incident, one_line
-from ..rerun import rewind_manual as again
-from ..rerun.isolation import IsolatedRun
+from ..rerun import call_closure, rewind_manual as again
 from . import functional, functional_updates
 
 TYPE_CHECKING = False
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Findings, Session, Tensor
+    from ..base.types import Alarm, Findings, Fingerprint, Session, Tensor
 
 NAME = "updates by hand"
 TRIES = 8  # engine calls after which a program that wrote no leaf is not asked about any more
@@ -65,7 +63,7 @@ class _Bad:
         )
         self.root = next(r for r in roots if isinstance(r, torch.Tensor) and not _native.is_finite(r)).detach().clone()
         self.marks = [_Mark(leaf, True) for leaf in leaves]
-        self.expected = {
+        self.expected: Fingerprint = {
             "losses": [_native.checksum(self.root)],
             "generator": _native.checksum(torch.get_rng_state()),
             "gradients": None,
@@ -98,7 +96,7 @@ class ByHand:
         self.is_kept = False  # where each call of the engine returns is noted
         self.again: Any = None  # the window of the bad step runs a second time
         self.on_tape: Any = None  # what is known of the step that the tape in hand is of
-        self.second: Any = None  # while a closure is called again: what its engine calls were given
+        self.second: call_closure.SecondCall | None = None  # while a closure is called again
 
     # -- what the engine tells ------------------------------------------------------------------
 
@@ -112,7 +110,7 @@ class ByHand:
                 self.functional.begin(roots, inputs)
             return False
         if self.second is not None:
-            self.second.append(self.explained(roots))
+            self.second.note(*self.explained(roots))
             return False
         if self.session.target is not None:
             self.session.target.hand_begins(roots)
@@ -341,44 +339,12 @@ class ByHand:
         return result
 
     def _call_again(self, alarm, bad):
-        """Runs the closure a second time, from the same parameters and generators. True: it did the same, and the alarm
-        is explained."""
-        after = [(m.leaf, m.leaf.detach().clone()) for m in bad.marks]
-        isolation = IsolatedRun(Ledger(sys._getframe(), [m.leaf for m in bad.marks]))
-        state = torch.get_rng_state()
-        isolation.begin(eagerly=False)
-        for mark in bad.marks:
-            mark.put_back()
-        _native.hand_restore()
-        isolation.record(self.session.capsules)
-        self.second, failed = [], None
+        """Runs the closure a second time. True: it did the same, and the alarm is explained."""
+        self.second = call_closure.SecondCall(self.closure, bad.marks, bad.expected, self.session.capsules)
         try:
-            self.closure()
-        except Exception as e:
-            failed = e
+            return self.second.run(alarm)
         finally:
-            _native.trace_stop()
-            self.session.capsules.stop(None)
-            twice = isolation.end()
-            second, self.second = self.second, None
-            with torch.no_grad():
-                for leaf, value in after:
-                    leaf.copy_(value)
-            isolation.put_objects_back()
-            torch.set_rng_state(state)
-        same = [found for sums, found in second if sums == bad.expected["losses"]]
-        if failed is not None or not same:
-            _native.tape_clear()
-            incident.passed_over(alarm, f"closure: {failed or 'the loss came out with other bits'}")
-            return False
-        incident.apply(alarm, same[0])
-        alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = "persistent", "closure", True
-        alarm["rerun_text"] = "the closure was called again; the loss came out with the same bits" + written_twice(
-            twice
-        )
-        if self.session.capsules.wanted():
-            alarm["capsule"] = self.session.capsules.write(alarm, beside=True)
-        return True
+            self.second = None
 
     def explained(self, roots: Sequence[Any]) -> tuple[list[int], Findings]:
         """What the trace tells of a bad loss: (checksums, findings)."""

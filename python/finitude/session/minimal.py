@@ -18,7 +18,7 @@ from ..base.say import say
 from ..effects import output_suppression
 from ..errors import NonFiniteError
 from ..program import ranks
-from ..report.document import INNER
+from ..report.document import without_inner
 from ..rerun import rewind
 
 TYPE_CHECKING = False
@@ -33,14 +33,17 @@ AT_STEP = (*JUDGES, "on_searched", "on_late", "on_scaler_skip", "on_hand_begin",
 
 @dataclasses.dataclass
 class Acting:
-    """An alarm that is being acted on. ordinal: the optimizer's number, which the alarm loses once it is concluded;
-    written: by a step that was applied, and undone or not; action: as the policy machine said."""
+    """An alarm that is being acted on. written: by a step that was applied, and undone or not; action: as the policy
+    machine said; ordinal: the optimizer's number, which the alarm loses once it is concluded."""
 
     alarm: Alarm
     written: bool = False
     undone: bool = False
     action: str | None = None
-    ordinal: int = 0
+    ordinal: int = dataclasses.field(init=False)
+
+    def __post_init__(self):
+        self.ordinal = self.alarm.get("optimizer_ordinal", 0)
 
 
 class ActedOn:
@@ -50,7 +53,7 @@ class ActedOn:
         self._one: Acting | None = None
 
     def begin(self, alarm: Alarm, written: bool = False, undone: bool = False, action: str | None = None) -> None:
-        self._one = Acting(alarm, written, undone, action, alarm.get("optimizer_ordinal", 0))
+        self._one = Acting(alarm, written, undone, action)
 
     def note_action(self, action: str) -> None:
         """As the policy machine says: it counts, so it is asked once."""
@@ -90,7 +93,7 @@ def decide(
         acting = _acting_on(session, name, optimizer)
         alarm = acting.alarm if acting is not None else None
     elif acting is None and alarm is not None:
-        acting = Acting(alarm, ordinal=alarm.get("optimizer_ordinal", 0))
+        acting = Acting(alarm)
     if alarm is None:
         return None
     _add(alarm, "rerun_text", why)
@@ -139,7 +142,7 @@ def _acting_on(session, name, optimizer):
             session, optimizer, "parameter", "parameters", "the optimizer wrote values that are not finite", 1
         )
         alarm["weights"] = "clean" if undone else "damaged"
-        return Acting(alarm, written=True, undone=undone, ordinal=alarm.get("optimizer_ordinal", 0))
+        return Acting(alarm, written=True, undone=undone)
     verdict = _get(lambda: _native.window_verdict(optimizer, False), None)
     if verdict is None:  # the gate itself fails: torch tells
         bad = _holds_bad(p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
@@ -149,7 +152,7 @@ def _acting_on(session, name, optimizer):
     name = "loss" if verdict["sink"] == "loss" else "gradients"
     alarm = _alarm(session, optimizer, verdict["sink"], name, f"{name} not finite", 0)
     alarm["harmless"] = verdict["harmless"]
-    return Acting(alarm, ordinal=alarm.get("optimizer_ordinal", 0))
+    return Acting(alarm)
 
 
 def _get(ask, otherwise):
@@ -236,8 +239,7 @@ def _carry_out(session, optimizer, acting, raises):
 
 
 def _report(session, optimizer, alarm):
-    for inner in INNER:
-        alarm.pop(inner, None)
+    without_inner(alarm)
     if any(a is alarm for a in session.report.alarms):
         return
     if optimizer is not None:

@@ -10,7 +10,7 @@ from ..base.say import say
 from ..effects import fork_dry_run
 from ..errors import NonFiniteError
 from ..report import incident, kept_step, one_line, unwatched
-from ..report.document import INNER
+from ..report.document import without_inner
 from ..rerun import ladder
 from ..rerun.way import BadStep, climb
 from . import manual_updates, minimal
@@ -193,8 +193,7 @@ class Ending:
         self._session.told.rest.explain()
 
     def _tell(self, alarm: Alarm) -> None:
-        for inner in INNER:
-            alarm.pop(inner, None)
+        without_inner(alarm)
         self._session.report.add_alarm(alarm)
         self._session.teller.tell(alarm)
 

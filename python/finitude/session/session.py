@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, AnyTarget, Birth, Config, Optimizer, StartMagnitudes
+    from ..base.types import Alarm, AnyTarget, Birth, Cause, Config, Optimizer, SinkKind, StartMagnitudes, Weights
 
 
 class Session:
@@ -211,7 +211,7 @@ class Session:
 
     # -- what is done about it ------------------------------------------------------------------
 
-    def new_alarm(self, optimizer: Optimizer, kind: str, name: str, step: int | None = None) -> Alarm:
+    def new_alarm(self, optimizer: Optimizer, kind: SinkKind, name: str, step: int | None = None) -> Alarm:
         self.scaling.look_for(optimizer)
         window = _native.window(optimizer)
         if window["ordinal"] in self.damaged and not nonfinite_state.sinks(optimizer, self.allowed.tensors):
@@ -220,13 +220,11 @@ class Session:
             type(optimizer).__name__, window["ordinal"], window["step"] if step is None else step, kind, name
         )
 
-    def alarm_of(self, optimizer: str, ordinal: int, step: int, kind: str, name: str) -> Alarm:
-        weights = "damaged" if ordinal in self.damaged else "clean"
+    def alarm_of(self, optimizer: str, ordinal: int, step: int, kind: SinkKind, name: str) -> Alarm:
+        weights: Weights = "damaged" if ordinal in self.damaged else "clean"
         return incident.new_alarm(self.config, optimizer, ordinal, step, (kind, name), weights)
 
-    def advise(
-        self, kind: str, step: int, text: str, cause: dict[str, Any] | None = None, births: Iterable[Birth] = ()
-    ) -> None:
+    def advise(self, kind: str, step: int, text: str, cause: Cause | None = None, births: Iterable[Birth] = ()) -> None:
         self.report.advise(kind, step, text, cause, births)
 
     def note_decided(self, ordinal: int, step: int, raised: str = "") -> None:

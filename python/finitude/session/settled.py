@@ -37,7 +37,7 @@ def _buffers(optimizer, alarm, goes_back):
     bad = [] if optimizer is None else sinks_of.bad_buffers(optimizer)
     if not bad:
         return
-    found = [(name, tensor, _native.statistics(tensor)) for _, name, tensor in bad]
+    found = [(name, tensor, s) for _, name, tensor in bad if (s := _native.statistics(tensor)) is not None]
     if goes_back:
         _native.put_back(batch_source.iterates_data())
     alarm["buffers"] = [

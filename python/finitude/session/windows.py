@@ -12,9 +12,7 @@ from ..rerun import rewind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from ..base.types import Optimizer, Session, Verdict, Window
+    from ..base.types import Optimizer, Session, Sink, Verdict, Window, WindowVerdict
 
 
 class Windows:
@@ -70,7 +68,7 @@ class Windows:
             return None
         return self._bad(optimizer, window, verdict)
 
-    def _bad(self, optimizer: Optimizer, window: Window, verdict: dict[str, Any]) -> Verdict:
+    def _bad(self, optimizer: Optimizer, window: Window, verdict: WindowVerdict) -> Verdict:
         session = self._session
         if (inside := _native.backward_under_way()) and inside == session.damaged.applied_in:
             session.damaged.mark(window["ordinal"])  # one backward is one alarm, however many optimizers step inside it
@@ -80,7 +78,7 @@ class Windows:
         losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
         names = optimizer_members.names(optimizer)
         params = optimizer_members.parameters(optimizer)
-        sinks = [("gradient", names[i], g) for i in bad if (g := params[i].grad) is not None]
+        sinks: list[Sink] = [("gradient", names[i], g) for i in bad if (g := params[i].grad) is not None]
         name = "loss" if losses else "grad_output" if verdict["is_grad_output"] else names[bad[0]]
         alarm = session.new_alarm(optimizer, verdict["sink"], name)
         # Inside backward the gradients to come are not known yet.
@@ -89,7 +87,7 @@ class Windows:
         alarm["loss"] = number(float(window["losses"][-1]["value"])) if window["losses"] else None
         alarm["gradients"] = {
             "bad": [
-                {"name": n, **{k: s[k] for k in ("nan", "inf", "numel")}}
+                {"name": n, "nan": s["nan"], "inf": s["inf"], "numel": s["numel"]}
                 for _, n, g in sinks[:64]
                 if (s := _native.statistics(g)) is not None
             ],
