@@ -22,3 +22,11 @@ def pytest_collection_modifyitems(config, items):
     if left_out:
         items[:] = [item for item in items if not item.get_closest_marker("cuda")]
         config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture
+def replays(monkeypatch):
+    """The runs of this test have their capsules replayed as they are written (helpers.REPLAYS)."""
+    import helpers
+
+    monkeypatch.setattr(helpers, "REPLAYS", True)

@@ -23,6 +23,12 @@ from finitude.base import checked_json, programs
 
 LIMIT = 60  # seconds for one run
 
+# Whether a run that continues after an alarm has its capsule replayed by `finitude-replay`, as it has for a user. That
+# program loads libtorch, which takes longer than all else of such a run; so it is done where capsules are the subject
+# (tests/capsule, and the tests that ask for it), in cold runs, and where a run stops, which replays within itself; in
+# make test-thorough everywhere.
+REPLAYS = bool(os.environ.get("FINITUDE_ALL_TRIES"))
+
 
 @dataclasses.dataclass
 class Result:
@@ -129,7 +135,7 @@ def finitude(folder, *words, env=None, cold=False, limit=LIMIT):
         )
         code, out, err = done.returncode, done.stdout.decode(), done.stderr.decode()
     else:
-        code, out, err = _server().run(folder, list(words), env or {})
+        code, out, err = _server().run(folder, list(words), env or {}, replays=REPLAYS)
     found = json.loads(report.read_text(encoding="utf-8")) if report.is_file() else None
     return Result(code, out, err, found, folder)
 
@@ -195,8 +201,8 @@ class _Server:
         )
         atexit.register(self.end)
 
-    def run(self, folder, words, env, plain=False):
-        order = {"words": words, "folder": str(folder), "env": env, "plain": plain}
+    def run(self, folder, words, env, plain=False, replays=False):
+        order = {"words": words, "folder": str(folder), "env": env, "plain": plain, "replays": replays}
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
@@ -304,6 +310,8 @@ def _become(order):
     before = [] if order["plain"] else ["-m", "finitude"]
     sys.argv = order["words"] if order["plain"] else ["finitude", *order["words"]]
     sys.orig_argv = [sys.executable, *before, *order["words"]]
+    if not order["replays"]:
+        finitude.capsules.capsule.PLAYER = ""
 
 
 def _program(words, plain):
@@ -324,11 +332,13 @@ if __name__ == "__main__":
     import torch
     import torch._dynamo  # noqa: F401  optimizers pull it in
 
+    import finitude.capsules.capsule
     import finitude.cli.main
     import finitude.cli.trial
     import finitude.rerun.process
     import warm_start
 
+    forked.import_what_runs_import()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page of what was imported here

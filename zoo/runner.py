@@ -161,6 +161,7 @@ def import_once():
     import finitude
     import finitude.cli.main  # noqa: F401
 
+    forked.import_what_runs_import()
     return torch.__version__, getattr(finitude, "__version__", "?")
 
 

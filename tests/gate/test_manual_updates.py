@@ -163,6 +163,7 @@ print(calls, noise, bool(w.isfinite().all()), bool(momentum.isfinite().all()))
 """
 
 
+@pytest.mark.usefixtures("replays")
 def test_a_closure_is_called_again_and_leaves_nothing_behind(tmp_path):
     run = helpers.run(tmp_path, CLOSURES, "--on-alarm", "skip")
     alarm = run.the_alarm()
