@@ -61,6 +61,9 @@ def script(update, bad=(4,), policy="skip", loop=LOOP):
     return text.replace("        UPDATE", textwrap.indent(UPDATES.get(update, update), "        "))
 
 
+pytestmark = pytest.mark.usefixtures("replays")  # capsules of a second run in place are looked at
+
+
 def replays(folder, alarm):
     return json.loads((folder / alarm["capsule"] / "capsule.json").read_text())["replay"]
 
