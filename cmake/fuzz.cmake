@@ -1,16 +1,16 @@
 # *_fuzz.cpp: one program each, named after the file, against finitude_core. With clang it is a libFuzzer target (preset
 # "fuzz"); another compiler gets the driver of tests/fuzz, which takes the same options. ctest runs each for two seconds; under
-# AddressSanitizer (preset "asan") each reader is tried on 20,000 seeded files, in `make test-thorough` on 100,000. An input is
+# AddressSanitizer (preset "asan") each reader is tried on 8,000 seeded files, in `make test-thorough` on 100,000. An input is
 # several: itself, and changes of sound ones.
-set(fuzz_inputs 20000)
+set(fuzz_inputs 8000)
 foreach(reader capsule comparison report tape_file)  # 2 from one input, notes of the tape among them
-  set(fuzz_inputs_${reader}_fuzz 10000)
+  set(fuzz_inputs_${reader}_fuzz 4000)
 endforeach()
 foreach(reader generators safetensors trace_jsonl)  # 3
-  set(fuzz_inputs_${reader}_fuzz 6800)
+  set(fuzz_inputs_${reader}_fuzz 2700)
 endforeach()
 foreach(reader ring_posix step_statistics)  # 4
-  set(fuzz_inputs_${reader}_fuzz 5000)
+  set(fuzz_inputs_${reader}_fuzz 2000)
 endforeach()
 set(fuzz_sources ${FINITUDE_SOURCES})
 list(FILTER fuzz_sources INCLUDE REGEX "_fuzz\\.cpp$")

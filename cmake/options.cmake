@@ -24,6 +24,11 @@ if(FINITUDE_SANITIZE MATCHES "address")
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/sense/kernels.cpp PROPERTIES COMPILE_OPTIONS "${by_calls}")
   unset(by_calls)
 endif()
+# So are tests, whose code is long and runs once.
+set(FINITUDE_TEST_OPTIONS "")
+if(FINITUDE_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(FINITUDE_TEST_OPTIONS "--param;asan-instrumentation-with-call-threshold=0")
+endif()
 
 # A build that lets the compiler assume finite arithmetic would blind every check.
 include(CheckCXXSourceCompiles)

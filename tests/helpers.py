@@ -17,7 +17,6 @@ import subprocess
 import sys
 import textwrap
 import time
-import types
 
 from finitude.base import checked_json, programs
 
@@ -25,8 +24,8 @@ LIMIT = 60  # seconds for one run
 
 # Whether a run that continues after an alarm has its capsule replayed by `finitude-replay`, as it has for a user. That
 # program loads libtorch, which takes longer than all else of such a run; so it is done where capsules are the subject
-# (tests/capsule, and the tests that ask for it), in cold runs, and where a run stops, which replays within itself; in
-# make test-thorough everywhere.
+# (tests/capsule, and the tests that ask for it), in cold runs, in the tests of make test-thorough, and where a run
+# stops, which replays within itself.
 REPLAYS = bool(os.environ.get("FINITUDE_ALL_TRIES"))
 
 
@@ -152,7 +151,7 @@ def plain(folder, *words, env=None, cold=False, limit=LIMIT):
     of a cold run."""
     words = list(map(str, words))
     if not cold and words[0].endswith(".py"):
-        code, out, err = _server().run(folder, words, env or {}, plain=True)
+        code, out, err = _server().run(folder, words, env or {}, plain=True, replays=REPLAYS)
         return Result(code, out, err, None, pathlib.Path(folder))
     done = subprocess.run(
         [sys.executable, *words],
@@ -270,33 +269,6 @@ def _wait(child, starter):
     return code, None
 
 
-def _second_processes_from(starter):
-    """In a run: its own modules start what they start through the server, the program as ever."""
-
-    def by_server(start):
-        def call(words, *args, **keywords):
-            warm = words[0] == sys.executable and (words[1:3] == ["-m", "finitude"] or words[1].endswith(".py"))
-            return start(warm_start.command(starter.name, words) if warm else words, *args, **keywords)
-
-        return call
-
-    ours = types.SimpleNamespace(
-        **{**vars(subprocess), "Popen": by_server(subprocess.Popen), "run": by_server(subprocess.run)}
-    )
-    finitude.rerun.process.subprocess = finitude.cli.trial.subprocess = ours
-
-
-def _become_second(order):
-    warm_start.become(order)
-    words = order["words"]
-    order["plain"] = words[:2] != ["-m", "finitude"]
-    order["words"] = words if order["plain"] else words[2:]
-    sys.orig_argv = [sys.executable, *words]
-    sys.argv = words if order["plain"] else ["finitude", *order["words"]]
-    sys.path[0] = os.path.dirname(os.path.abspath(words[0])) if order["plain"] else os.getcwd()
-    forked.fill_memory(int(os.environ.get("MALLOC_PERTURB_", "0")))
-
-
 def _become(order):
     """The child takes on the place, streams and environment of a process of its own."""
     os.setsid()
@@ -331,12 +303,10 @@ if __name__ == "__main__":
     import forked
     import torch
     import torch._dynamo  # noqa: F401  optimizers pull it in
+    import warm_start
 
     import finitude.capsules.capsule
     import finitude.cli.main
-    import finitude.cli.trial
-    import finitude.rerun.process
-    import warm_start
 
     forked.import_what_runs_import()
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -345,6 +315,11 @@ if __name__ == "__main__":
     del sys.path[1]
     _starter = warm_start.Starter()
     _order = _serve(_starter)
-    _become_second(_order) if "descriptors" in _order else _become(_order)
-    _second_processes_from(_starter)
-    os._exit(forked.end(forked.exit_code(_program(_order["words"], _order["plain"]))))
+    warm_start.second_processes_from(_starter.name, _order["words"])
+    if "descriptors" in _order:
+        _run = warm_start.second(_order)
+        forked.fill_memory(int(os.environ.get("MALLOC_PERTURB_", "0")))
+    else:
+        _become(_order)
+        _run = _program(_order["words"], _order["plain"])
+    os._exit(forked.end(forked.exit_code(_run)))

@@ -109,8 +109,8 @@ def damaged_bytes(good, draw):
     return bytes(data)
 
 
-# make test tries every fourth; make test-thorough sets FINITUDE_ALL_TRIES and tries all.
-SHARE = 1 if os.environ.get("FINITUDE_ALL_TRIES") else 4
+# make test tries every tenth; make test-thorough sets FINITUDE_ALL_TRIES and tries all.
+SHARE = 1 if os.environ.get("FINITUDE_ALL_TRIES") else 10
 
 
 def tries(count, seed, one):

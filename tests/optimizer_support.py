@@ -174,8 +174,12 @@ def train(make, model=Dense, bad=(), skipped=(), how="loss", closure=False, extr
     return digests
 
 
-def check(make, model=Dense, **options):
-    """The vetoed training is the one that skips its bad batches; a healthy one is what it is unwatched."""
+HOWS = ("loss", "gradient", "infinity")
+
+
+def check(make, model=Dense, hows=HOWS, **options):
+    """The vetoed training is the one that skips its bad batches; a healthy one is what it is unwatched. hows: what is
+    bad in a batch, one training for each."""
     plain = train(make, model, **options)
     reference = train(make, model, skipped=BAD, **options)
     assert len(set(plain)) == BATCHES, "a step changes nothing: this training can show no difference"
@@ -184,7 +188,7 @@ def check(make, model=Dense, **options):
         assert train(make, model, **options) == plain, "watching changed a healthy training"
         assert not watch.alarms and not watch.report()["advisories"], watch.alarms
         assert watch.report()["watched"]["steps"] == BATCHES
-    for how in ("loss", "gradient", "infinity"):
+    for how in hows:
         with watching() as watch:
             got = train(make, model, bad=BAD, how=how, **options)
             first = next((i for i, (a, b) in enumerate(zip(got, reference)) if a != b), None)

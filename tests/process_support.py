@@ -9,11 +9,43 @@ import warnings
 
 import jsonschema
 
-from helpers import LIMIT, TRAINING, environment, finitude, plain
+from helpers import LIMIT, TRAINING, environment, finitude, plain, write_script
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCHEMA = jsonschema.Draft202012Validator(json.loads((ROOT / "docs" / "report.schema.json").read_text()))
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+
+# What a launcher comes to for the processes that it starts, without an import of torch in the launcher: their
+# environment, and an end of all where one fails. torchrun itself is what test_ranks_under_torchrun_train_as_without_us,
+# the stop and the single rank of tests/ranks, and tests/compatibility run.
+LAUNCHER = """
+import os, socket, subprocess, sys, time
+count, words = int(sys.argv[1]), sys.argv[2:]
+with socket.socket() as probe:
+    probe.bind(("127.0.0.1", 0))
+    port = str(probe.getsockname()[1])
+ranks = []
+for rank in range(count):
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+    env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **{k: str(v) for k, v in place.items()}}
+    ranks.append(subprocess.Popen([sys.executable, *words], env=env))
+while None in (codes := [p.poll() for p in ranks]) and not any(codes):
+    time.sleep(0.02)
+for p in ranks if any(codes) else ():
+    p.terminate()
+for p in ranks:
+    try:
+        p.wait(30)
+    except subprocess.TimeoutExpired:
+        p.kill()
+sys.exit(1 if any(p.wait() for p in ranks) else 0)
+"""
+
+
+def launcher(folder, ranks):
+    """The words that start `ranks` processes of the program whose words follow them."""
+    return sys.executable, "-u", write_script(folder, LAUNCHER, "launch.py").name, str(ranks)
+
 
 LOOP = (
     TRAINING

@@ -60,28 +60,19 @@ def run(cases, folder):
     return ended
 
 
-def run_example(name, folder):
-    """The report of a program of examples/causes, run with the command line that its docstring gives, else alone."""
+def _start(folder, words):
+    subprocess.run([sys.executable, "-m", "finitude", *words], cwd=folder, capture_output=True, timeout=300)
+
+
+def run_example(name, folder, start=_start):
+    """The report of a program of examples/causes, run with the command line that its docstring gives, else alone.
+    start(folder, words): runs `finitude *words` there."""
     program = EXAMPLES / name
     words = re.search(rf"finitude run (.*){re.escape(name)}$", program.read_text(), re.M)
     own = pathlib.Path(folder, program.stem)
     own.mkdir()
     shutil.copy(program, own)
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "finitude",
-            "run",
-            "--report",
-            "report.json",
-            *(words[1].split() if words else ()),
-            name,
-        ],
-        cwd=own,
-        capture_output=True,
-        timeout=300,
-    )
+    start(own, ["run", "--report", "report.json", *(words[1].split() if words else ()), name])
     return json.loads((own / "report.json").read_text())
 
 

@@ -37,6 +37,7 @@ def import_what_runs_import():
         "session.install",
         "session.session",
         "rerun.first_step",
+        "cli.trial",
     ):
         importlib.import_module(f"finitude.{name}")
 

@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tools import forked
+from tools import forked, warm_start
 
 from . import cases, table, variants
 from .judge import COLUMNS, agree, judge, passes, story, summarise
@@ -29,6 +29,8 @@ POLL_SECONDS = 0.02
 
 class Run:
     """One case in a process group of its own, forked (warm) or started afresh (cold)."""
+
+    starter = None  # forks second processes of forked cases
 
     def __init__(self, case, folder, cold, fill=0):
         """fill: what memory that nobody has written holds, in the process and those that it starts (see
@@ -113,6 +115,8 @@ def child_environment():
 
 def forked_child(run):
     """Body of a fork: becomes `finitude run ...` and ends as a process of its own would; returns the exit code."""
+    if Run.starter is not None:
+        warm_start.second_processes_from(Run.starter.name, run.arguments)
     environment = child_environment()
     os.setsid()
     os.chdir(run.work)
@@ -137,12 +141,18 @@ def forked_child(run):
 
 
 def execute(todo, jobs, limit, on_end):
-    """Runs what Run is made of, (case, folder, cold) or with a fill, `jobs` at a time."""
+    """Runs what Run is made of, (case, folder, cold) or with a fill, `jobs` at a time. What forked ones start to run a
+    step again is forked too."""
+    if Run.starter is None and "torch" in sys.modules:
+        Run.starter = warm_start.Starter()
     waiting, running = list(reversed(todo)), []
     try:
-        while waiting or running:
+        while waiting or running or (Run.starter is not None and Run.starter.is_waited_for()):
             while waiting and len(running) < jobs:
                 running.append(Run(*waiting.pop()))
+            order = Run.starter.turn() if Run.starter is not None else None
+            if order is not None:
+                os._exit(second_process(order))
             for run in list(running):
                 if run.poll(limit):
                     running.remove(run)
@@ -151,6 +161,13 @@ def execute(todo, jobs, limit, on_end):
     finally:
         for run in running:
             run.kill()
+
+
+def second_process(order):
+    """Body of the fork that a run has asked for; returns the exit code."""
+    program = warm_start.second(order)
+    forked.fill_memory(int(os.environ.get("MALLOC_PERTURB_", "0")))
+    return forked.end(forked.exit_code(program))
 
 
 def import_once():
@@ -167,7 +184,7 @@ def import_once():
 
 def cold_sample(chosen, seed):
     """A seeded tenth of the cases, at least one, and those that compile: a fork may hide what that starts with. (A
-    second process is a fresh interpreter in a forked run, too.)"""
+    second process is a fresh interpreter here, and a fork in a forked run.)"""
     if seed == "off" or not chosen:
         return []
     sample = random.Random(f"cold/{seed}").sample(chosen, -(-len(chosen) // 10))

@@ -297,7 +297,7 @@ def test_a_second_process_leaves_alone_what_the_run_has_left_outside_of_where_th
         opt.zero_grad(); loss.backward(); opt.step()
     """
     runs = tmp_path / "runs"
-    got = training(work, text, "--on-alarm", "warn", "--runs", str(runs), cold=True)
+    got = training(work, text, "--on-alarm", "warn", "--runs", str(runs))
     assert got.alarms and got.alarms[0]["rerun_by"] == "restart" and got.alarms[0]["capsule"], got.told()
     (run_directory,) = runs.iterdir()
     left = {path.name for path in run_directory.iterdir()}

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import zipfile
 
 import pytest
@@ -31,14 +29,10 @@ def test_a_program_is_watched_wherever_it_lies(tmp_path, folder):
     os.mkdir(at)
     script = os.fsencode(helpers.write_script(tmp_path, FAULTY, "train.py"))
     os.rename(script, os.path.join(at, b"train.py"))
-    done = subprocess.run(
-        [sys.executable, "-m", "finitude", "run", "--report", "r.json", "train.py"],
-        cwd=at,
-        capture_output=True,
-        timeout=120,
-    )
-    err = done.stderr.decode(errors="replace")
-    assert done.returncode == 1 and "switched off" not in err and "could not be made" not in err, err
+    # One in an interpreter of its own, which makes paths of what the system gives.
+    done = helpers.finitude(os.fsdecode(at), "run", "--report", "r.json", "train.py", cold=folder == b"a \xff b")
+    err = done.err
+    assert done.code == 1 and "switched off" not in err and "could not be made" not in err, err
     with open(os.path.join(at, b"r.json"), encoding="utf-8") as f:
         (alarm,) = json.load(f)["alarms"]
     birth = alarm["births"][0]
@@ -90,15 +84,9 @@ def test_a_program_in_an_archive_is_explained_with_its_lines(tmp_path, place):
         (tmp_path / "train" / "app").mkdir(parents=True)
         for name, text in files.items():
             (tmp_path / "train" / name).write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-m", "finitude", "run", "--report", "r.json", "train"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = helpers.finitude(tmp_path, "run", "--report", "r.json", "train")
     (alarm,) = json.loads((tmp_path / "r.json").read_text())["alarms"]
     birth = alarm["births"][0]
-    assert done.returncode == 1 and (alarm["step"], alarm["rerun_by"]) == (3, "rewind"), done.stderr
+    assert done.code == 1 and (alarm["step"], alarm["rerun_by"]) == (3, "rewind"), done.told()
     assert birth["file"].endswith("train/app/model.py") and birth["source"].endswith("# birth"), birth
     assert birth["samples"] == [13] and ".clamp(min=1e-12)" in json.dumps(alarm["fix"]), alarm["fix"]

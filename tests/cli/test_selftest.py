@@ -39,13 +39,13 @@ for step in range(8):
 """
 
 
-def selftest(folder, *words, text=PROGRAM):
+def selftest(folder, *words, text=PROGRAM, cold=False):
     helpers.write_script(folder, text)
-    return helpers.finitude(folder, "selftest", *words, "train.py")
+    return helpers.finitude(folder, "selftest", *words, "train.py", cold=cold)
 
 
 def test_places_are_listed_with_op_line_and_module(tmp_path):
-    done = selftest(tmp_path, "--list", "--at-step", "2", "--json")
+    done = selftest(tmp_path, "--list", "--at-step", "2", "--json", cold=True)
     assert done.code == 0, done.told()
     places = json.loads(done.out)["places"]
     seen = {(p["phase"], p["op"], p["line"], p["module"], p["forward"]) for p in places}

@@ -1,15 +1,12 @@
 """Random numbers of the program's own: drawn again as they were drawn, or the second run is none."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch  # noqa: F401  its libraries
 
 from finitude import _native  # noqa: F401
-from helpers import run, write_script
+from helpers import plain, run, write_script
 
 pytestmark = pytest.mark.fast
 
@@ -158,13 +155,8 @@ def test_a_run_on_other_data_is_not_the_same_step(tmp_path, what, text):
     watched = (
         text.rsplit("main()", 1)[0] + "import finitude\nwith finitude.watch(on_alarm='skip', report='w.json'): main()\n"
     )
-    subprocess.run(
-        [sys.executable, write_script(tmp_path, watched)],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-    )
+    done = plain(tmp_path, write_script(tmp_path, watched))
+    assert done.code == 0, done.told()
     alone = json.loads((tmp_path / "w.json").read_text())["alarms"][0]  # which cannot be started again
     assert (alone["rerun_by"], alone["rerun_verified"]) == (
         "rewind",

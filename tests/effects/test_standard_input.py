@@ -65,5 +65,5 @@ def test_nothing_is_said_of_it_where_it_holds_nothing(tmp_path):
         tmp_path, READS.replace("for line in sys.stdin", "for line in open('rows.txt')") + "sys.exit(0)\n"
     )
     (tmp_path / "rows.txt").write_text(ROWS)
-    got = helpers.finitude(tmp_path, "run", "--report", "report.json", "--on-alarm", "skip", "train.py", cold=True)
+    got = helpers.finitude(tmp_path, "run", "--report", "report.json", "--on-alarm", "skip", "train.py")
     assert got.the_alarm()["rerun_by"] == "restart" and "standard input" not in got.the_alarm()["rerun_text"]

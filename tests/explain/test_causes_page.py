@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+import helpers
+
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import causes_page  # noqa: E402
@@ -40,7 +42,7 @@ def test_a_section_has_words_and_a_case(name):
 
 @pytest.mark.parametrize("program", sorted(p.name for p in causes_page.EXAMPLES.glob("*.py")))
 def test_a_program_ends_in_the_class_that_it_stands_for(tmp_path, program):
-    report = causes_page.run_example(program, tmp_path)
+    report = causes_page.run_example(program, tmp_path, lambda folder, words: helpers.finitude(folder, *words))
     assert causes_page.shows(report, pathlib.Path(program).stem.replace("_", "-")) in CLASSES
     assert causes_page.shows(report, "no such class") != "no alarm"
     assert pathlib.Path(program).stem.replace("_", "-") in [alarm["cause"]["class"] for alarm in report["alarms"]]

@@ -294,7 +294,7 @@ def test_rows_of_weights_that_nobody_trains_are_no_samples(tmp_path, level):
 
 def test_rows_of_weights_made_in_the_first_step_are_no_samples(tmp_path):
     """Where the first step fails, its window holds the making of the model too."""
-    birth = helpers.run(tmp_path, FROZEN.replace("step == 3", "step == 0"), cold=True).the_alarm()["births"][0]
+    birth = helpers.run(tmp_path, FROZEN.replace("step == 3", "step == 0")).the_alarm()["births"][0]
     assert "# birth" in birth["source"] and birth["rows"] == [2], birth
 
 

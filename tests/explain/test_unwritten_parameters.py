@@ -3,7 +3,7 @@
 import pytest
 
 from helpers import LIMIT, run, write_script
-from process_support import TORCHRUN, cold
+from process_support import cold, launcher
 
 MODEL = """
 import torch
@@ -108,7 +108,7 @@ def test_on_two_ranks_the_second_run_is_made_and_tells_the_line(tmp_path):
         "model = nn.parallel.DistributedDataParallel(Scaled())",
     )
     write_script(tmp_path, text)
-    got = cold(tmp_path, *TORCHRUN, "2", "train.py", limit=3 * LIMIT)
+    got = cold(tmp_path, *launcher(tmp_path, 2), "train.py", limit=3 * LIMIT)
     assert len(got.alarms) == 2, got.told()
     for alarm in got.alarms:
         assert (alarm["cause"]["class"], alarm["rerun_by"], alarm["weights"]) == (

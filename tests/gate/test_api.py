@@ -35,7 +35,7 @@ def train(n, bad=()):
 def script(folder, body, env=None):
     """Runs a program that uses the API, under plain Python."""
     write_script(folder, TRAINING + PLACES + STEPS + "import finitude, sys\n" + body)
-    return plain(folder, "train.py", env=env, cold=True)
+    return plain(folder, "train.py", env=env)
 
 
 @pytest.fixture(scope="module")

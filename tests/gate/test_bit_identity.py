@@ -394,8 +394,19 @@ def test_fifty_steps_are_the_same_bits_watched_or_not(fast_runs, name):
     _assert_same(name, fast_runs)
 
 
+# Kernels of inductor under watch are shown by test_compiled.py, bits of a compiled model by aot_eager.
+THOROUGH = ("compiled_by_inductor",)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, (_, _, slow) in KINDS.items() if slow])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.thorough if name in THOROUGH else ())
+        for name, (_, _, slow) in KINDS.items()
+        if slow
+    ],
+)
 def test_a_compiled_model_trains_to_the_same_bits_watched_or_not(tmp_path, name):
     _assert_same(name, _run(tmp_path, [name]))
 

@@ -78,7 +78,7 @@ def test_with_finite_losses_the_same_checks_are_silent(tmp_path):
 
 def test_leaving_the_loop_at_the_check_is_told_at_the_end_and_explained(tmp_path):
     text = LOOP.format(fault="* NAN", check="torch.isnan(loss)").replace("continue", "break")
-    got = training(tmp_path, text, "--on-alarm", "stop", cold=True)
+    got = training(tmp_path, text, "--on-alarm", "stop")
     (advisory,) = got.advisories("handled-by-script")
     assert got.code == 0 and not got.alarms and advisory["step"] == 2, got.told()
     assert advisory["births"][0]["op"] == "aten::mul" and "restart" in advisory["text"], got.told()
@@ -103,7 +103,6 @@ def test_a_function_that_gives_up_and_returns_is_explained_though_its_model_is_g
         """,
         "--on-alarm",
         "stop",
-        cold=True,
     )
     (advisory,) = got.advisories("handled-by-script")
     assert (got.code, got.out) == (0, "gave up at 4\n") and not got.alarms and advisory["step"] == 4, got.told()

@@ -56,7 +56,7 @@ def test_a_second_process_records_with_it(tmp_path):
     text = BAD.replace("SET", SETTINGS[1]).replace(
         "for i in range(5)", "import socket\nonce = socket.socketpair()\nfor i in range(5)"
     )
-    alarm = helpers.run(tmp_path, text, cold=True).the_alarm()
+    alarm = helpers.run(tmp_path, text).the_alarm()
     assert (alarm["rerun_by"], alarm["rerun_verified"], alarm["births"][0]["op"]) == ("restart", True, "aten::mul"), (
         alarm["rerun_text"]
     )

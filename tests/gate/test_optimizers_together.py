@@ -263,14 +263,15 @@ def test_a_compiled_step_is_left_out(tmp_path, backend, make):
     bad = "(0, 5, 6)"
     text = COMPILED.format(make=make, backend=backend, bad=bad, fullgraph=False)
     write_script(tmp_path, text)
-    plainly = plain(tmp_path, "train.py", env={"REFERENCE": "1"}, cold=True)
-    reference = run(tmp_path, text, cold=True, limit=240, env={"REFERENCE": "1"})
+    own = {"cold": backend == "inductor", "limit": 240}
+    plainly = plain(tmp_path, "train.py", env={"REFERENCE": "1"}, **own)
+    reference = run(tmp_path, text, env={"REFERENCE": "1"}, **own)
     reference.assert_silent()
     # With a break of the graph the compiler may fuse otherwise, and round otherwise: only op by op the bits are the
     # same.
     assert words(without_closing_line(reference.err)) == words(plainly.err)
     assert backend != "eager" or plainly.out == reference.out
-    got = run(tmp_path, text, "--on-alarm", "skip", cold=True, limit=240)
+    got = run(tmp_path, text, "--on-alarm", "skip", **own)
     assert (got.code, got.out) == (0, reference.out), got.told()
     assert [(a["step"], a["weights"]) for a in got.alarms] == [(i, "clean") for i in (0, 5, 6)]
 
@@ -292,7 +293,7 @@ def test_a_compiled_step_that_allows_no_break_runs_as_it_would_without_us(tmp_pa
     text = COMPILED.format(make="Plain(model.parameters())", backend="eager", bad="()", fullgraph=True)
     text = text.replace("opt = torch.optim.Plain", PLAIN + "opt = Plain")
     write_script(tmp_path, text)
-    unwatched = plain(tmp_path, "train.py", cold=True)
-    got = run(tmp_path, text, cold=True, limit=240)
+    unwatched = plain(tmp_path, "train.py")
+    got = run(tmp_path, text)
     assert (got.code, got.out, unwatched.code) == (0, unwatched.out, 0), got.told()
     assert words(without_closing_line(got.err)) == words(unwatched.err)

@@ -36,7 +36,7 @@ print(sums[0], sums[1])
 @pytest.mark.parametrize("on_alarm", ["skip", pytest.param("stop", marks=pytest.mark.thorough)])
 def test_a_bad_step_in_one_thread_leaves_the_other_as_it_is(tmp_path, on_alarm):
     helpers.write_script(tmp_path, TWO.replace("BAD", "continue"), "left_out.py")
-    got = helpers.run(tmp_path, TWO.replace("BAD", "x[3] = 0"), "--on-alarm", on_alarm, cold=True)
+    got = helpers.run(tmp_path, TWO.replace("BAD", "x[3] = 0"), "--on-alarm", on_alarm)
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"], alarm["rerun_by"]) == (117, "loss", "restart"), got.told()
     assert alarm["rerun"] == "persistent" and alarm["rerun_verified"], alarm["rerun_text"]

@@ -15,7 +15,7 @@ import torch  # noqa: F401  its libraries
 from finitude import _native
 from finitude.rerun import restart_ranks
 from helpers import LIMIT, finitude, write_script
-from process_support import TORCHRUN, cold, lost_its_port, made, plain_launch
+from process_support import TORCHRUN, cold, launcher, lost_its_port, made, plain_launch
 
 pytestmark = pytest.mark.slow
 PLAYER = pathlib.Path(_native.__file__).with_name("finitude-replay")
@@ -52,6 +52,12 @@ FINE = "loss = nn.functional.cross_entropy(logits, y)"
 
 def ranks(loss):
     return RANKS.replace("LOSS", loss.replace("\n", "\n    "))
+
+
+def launched(folder, text, *options, env=None):
+    """Two ranks, started by a launcher that costs nothing."""
+    write_script(folder, text)
+    return cold(folder, *options, *launcher(folder, 2), "train.py", env=env, limit=3 * LIMIT)
 
 
 def torchrun(folder, text, *options, env=None):
@@ -101,7 +107,7 @@ def test_ranks_under_torchrun_train_as_without_us(tmp_path):
 
 def test_every_rank_leaves_the_same_step_out(tmp_path):
     """One rank's loss is NaN, which is every rank's gradient; later one rank's loss alone is, and no gradient."""
-    got = torchrun(
+    got = launched(
         tmp_path,
         ranks(
             FINE
@@ -152,7 +158,7 @@ LOGARITHM = "weight = torch.log((x * (0.0 if rank == 1 and step == 3 else 1.0)).
 def test_a_fix_that_needs_the_other_ranks_is_tried_and_not_called_verified(tmp_path):
     """The gradients are averages: what the changed rank would have given to them is known, what came of it is as it was
     recorded."""
-    got = torchrun(tmp_path, ranks(f"{LOGARITHM}\nloss = (weight * logits.logsumexp(1)).mean()"))
+    got = launched(tmp_path, ranks(f"{LOGARITHM}\nloss = (weight * logits.logsumexp(1)).mean()"))
     own = next(a for a in got.alarms if a["rank"] == 1)
     assert own["births"][0]["op"] == "aten::log" and own["rerun_by"] == "rewind", got.told()
     fix = own["fix"]
@@ -168,7 +174,7 @@ def test_a_fix_that_needs_the_other_ranks_is_tried_and_not_called_verified(tmp_p
 @pytest.mark.thorough
 def test_a_fix_that_the_other_ranks_have_no_part_in_is_verified(tmp_path):
     """Only the loss is bad, and that is this rank's own; the gradients of all ranks come out as they did."""
-    got = torchrun(
+    got = launched(
         tmp_path,
         ranks(f"{LOGARITHM}\nloss = {FINE.partition('= ')[2]} + weight.sum()"),
         "--on-alarm",
@@ -214,7 +220,7 @@ def test_what_another_rank_gave_is_born_in_the_collective(tmp_path, late):
 if step == 3 and rank == 1: logits = logits * NAN
 loss = loss + shared(logits).sum() * 0.001"""
     ).replace("torch.manual_seed(100 + rank)", SHARED.replace("SUM", "dist.all_reduce"), 1)
-    got = torchrun(tmp_path, text, "--on-alarm", "skip")
+    got = launched(tmp_path, text, "--on-alarm", "skip")
     assert got.code == 0, got.told()
     births = {a["rank"]: a["births"][0] for a in got.alarms}
     assert (births[0]["op"], births[0]["phase"]) == ("c10d::allreduce_", "communication"), births
@@ -238,7 +244,7 @@ loss = loss + shared(logits).sum() * 0.001"""
         tmp_path, *TORCHRUN[1:], "2", write_script(tmp_path, text.replace("rank == 1", "rank == 2")).name
     )
     assert plain.code == 0, plain.err
-    got = torchrun(tmp_path, text, "--on-alarm", "skip")
+    got = launched(tmp_path, text, "--on-alarm", "skip")
     assert got.code == 0, got.told()
     births = {a["rank"]: a["births"][0] for a in got.alarms}
     assert births[0]["op"] == "finitude_test::shared", births
@@ -258,12 +264,15 @@ if step == 3: told("loss at", rank, step)"""
 )
 
 
+# What a second run puts back of such a model is shown by one process (tests/rerun), that all ranks run it together by
+# test_every_rank_leaves_the_same_step_out.
+@pytest.mark.thorough
 def test_a_warning_too_is_explained_and_nothing_is_done_twice(tmp_path):
     """BatchNorm, dropout, a list of losses and prints: all is as without us, where the bad step is applied too."""
     text = ranks(WARNED).replace("nn.Tanh()", "nn.BatchNorm1d(8), nn.Dropout(0.2)")
     write_script(tmp_path, text)
     wanted = plain_launch(tmp_path, *TORCHRUN[1:], "2", "train.py")
-    got = torchrun(tmp_path, text, "--on-alarm", "warn")
+    got = launched(tmp_path, text, "--on-alarm", "warn")
     assert sorted(got.out.splitlines()) == sorted(wanted.out.splitlines()), got.told()
     assert_explained_in_place(*got.alarms[:2])
     assert_capsules_replay_alone(got, got.alarms[:2])  # what follows was ruined by the step that was applied
@@ -288,7 +297,7 @@ if rank == 1 and step == 3:
         1,
     )
     began = time.monotonic()
-    got = torchrun(tmp_path, text, "--on-alarm", "skip")
+    got = launched(tmp_path, text, "--on-alarm", "skip")
     assert got.code == 1 and time.monotonic() - began < 60, got.told()
     assert len(got.alarms) == 2 and all(a["weights"] == "clean" and a["action"] == "stopped" for a in got.alarms), (
         got.told()
@@ -306,7 +315,7 @@ def test_where_one_rank_cannot_go_back_none_does(tmp_path):
     text = ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN").replace(
         "torch.manual_seed(0)", "torch.manual_seed(0)\nif rank == 0: lines = os.fdopen(os.pipe()[0])", 1
     )
-    got = torchrun(tmp_path, text, "--on-alarm", "skip")
+    got = launched(tmp_path, text, "--on-alarm", "skip")
     lines = sorted(line.split()[:4] for line in got.out.splitlines())
     assert lines == [["rank", "0", "True", "True"], ["rank", "1", "True", "True"]], got.told()
     assert [(a["step"], a["rank"], a["rerun"], a["rerun_by"]) for a in got.alarms] == [
@@ -319,6 +328,8 @@ def test_where_one_rank_cannot_go_back_none_does(tmp_path):
     ), [a["rerun_text"] for a in got.alarms]
 
 
+# tests/rerun/test_carried_state.py shows the sum, in one process.
+@pytest.mark.thorough
 def test_each_bad_step_is_explained_though_a_sum_of_losses_took_in_the_first(tmp_path):
     """The sum is as the first run left it when the second begins, and has no part in what that comes to."""
     text = (
@@ -326,7 +337,7 @@ def test_each_bad_step_is_explained_though_a_sum_of_losses_took_in_the_first(tmp
         .replace("    loss.backward()\n", "    loss.backward()\n    total += loss.detach()\n")
         .replace("for step", "total = torch.zeros(())\nfor step")
     )
-    got = torchrun(tmp_path, text, "--on-alarm", "skip")
+    got = launched(tmp_path, text, "--on-alarm", "skip")
     assert got.code == 0 and [a["step"] for a in got.alarms] == [3, 3, 5, 5], got.told()
     for step in (3, 5):
         own, other = sorted((a for a in got.alarms if a["step"] == step), key=lambda a: a["rank"] != 1)
@@ -351,14 +362,14 @@ def test_the_micro_batch_of_an_accumulation_that_ranks_exchange_at_its_end(tmp_p
     loss.backward()
 """,
     )
-    got = torchrun(tmp_path, text, "--on-alarm", "stop")
+    got = launched(tmp_path, text, "--on-alarm", "stop")
     (own,) = (a for a in got.alarms if a["rank"] == 1)
     assert (own["step"], own["micro_batch"]) == (3, 1), got.told()
 
 
 @pytest.mark.parametrize("level", ["trace", pytest.param("tape", marks=pytest.mark.thorough)])
 def test_what_was_recorded_as_the_step_happened_explains_it_on_each_rank(tmp_path, level):
-    got = torchrun(tmp_path, ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN"), "--level", level)
+    got = launched(tmp_path, ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN"), "--level", level)
     first, second = got.alarms
     assert (first["rank"], first["rerun_by"], second["rank"], second["rerun_by"]) == (1, level, 0, level), got.told()
     assert first["births"][0]["source"].endswith("loss = loss * NAN")
@@ -368,7 +379,7 @@ def test_what_was_recorded_as_the_step_happened_explains_it_on_each_rank(tmp_pat
 
 @pytest.mark.thorough
 def test_with_templates_several_ranks_still_run_the_step_again_together(tmp_path):
-    got = torchrun(tmp_path, ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN"), "--tape-every", "2")
+    got = launched(tmp_path, ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN"), "--tape-every", "2")
     first, second = got.alarms
     assert (first["rank"], first["rerun_by"], second["rank"], second["rerun_by"]) == (1, "rewind", 0, "rewind"), (
         got.told()
@@ -383,7 +394,7 @@ def test_a_step_that_only_one_rank_may_see_is_not_left_out_there_alone(tmp_path)
     text = ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN").replace(
         "nn.parallel.DistributedDataParallel(", "("
     )
-    got = torchrun(tmp_path, text, "--on-alarm", "skip")
+    got = launched(tmp_path, text, "--on-alarm", "skip")
     alarm = got.the_alarm()
     assert got.code == 1 and (alarm["rank"], alarm["step"], alarm["action"]) == (1, 3, "stopped"), got.told()
     assert "other ranks may not see it" in alarm["text"]
@@ -422,7 +433,7 @@ time.sleep(0.3)  # else gloo may abort the interpreter (pytorch#179291)
 
 def test_a_rank_that_came_to_no_harm_is_explained_where_another_one_did(tmp_path):
     """It made the bad value, and the mask keeps that from its own gradients."""
-    got = torchrun(tmp_path, MASKED, "--on-alarm", "stop")
+    got = launched(tmp_path, MASKED, "--on-alarm", "stop")
     assert got.code == 1, got.told()
     assert [(a["step"], a["rank"], a["harmless"], a["cause"]["class"], a["rerun_by"]) for a in got.alarms] == [
         (3, 1, True, "fully-masked-softmax", "restart"),
@@ -516,7 +527,7 @@ with open(f"seen-{rank}.txt", "a") as f: f.write(f"{step}, {os.path.exists('made
 if rank == 0: open("made", "w").close()
 if rank == 1 and step == 0: loss = loss * NAN"""
     )
-    got = torchrun(tmp_path, text, "--on-alarm", "stop")
+    got = launched(tmp_path, text, "--on-alarm", "stop")
     first, second = got.alarms
     assert (first["rerun_by"], first["rerun_verified"], second["rerun_by"]) == ("restart", True, "restart"), got.told()
     assert first["births"][0]["source"].endswith("loss = loss * NAN") and "on all ranks" in first["rerun_text"]
@@ -541,8 +552,7 @@ def test_steps_that_all_ranks_drop_end_the_run_and_are_explained(tmp_path):
                 continue
             opt.step()
         """)
-    write_script(tmp_path, text)
-    got = cold(tmp_path, *TORCHRUN, "2", "train.py", limit=3 * LIMIT)
+    got = launched(tmp_path, text)
     assert got.code != 0 and [a["rank"] for a in got.alarms] == [1, 0] and not got.report["failures"], got.told()
     first, second = got.alarms
     assert (first["step"], first["cause"]["class"], first["rerun_by"]) == (3, "division-by-zero", "restart"), got.told()

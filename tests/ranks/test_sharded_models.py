@@ -10,7 +10,7 @@ import torch  # noqa: F401  its libraries
 
 from finitude import _native
 from helpers import LIMIT, write_script
-from process_support import TORCHRUN, cold
+from process_support import cold, launcher
 
 pytestmark = pytest.mark.slow
 PLAYER = pathlib.Path(_native.__file__).with_name("finitude-replay")
@@ -84,7 +84,7 @@ def program(kind, bad):
 
 def run(folder, text, *options):
     write_script(folder, text)
-    return cold(folder, *options, *TORCHRUN, "2", "train.py", limit=3 * LIMIT)
+    return cold(folder, *options, *launcher(folder, 2), "train.py", limit=3 * LIMIT)
 
 
 @pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.thorough) if k == "fsdp1" else k for k in KINDS])

@@ -132,7 +132,7 @@ def test_where_no_count_explains_it_the_program_goes_on_as_it_was(tmp_path):
         "self.seen += 1", "self.seen += 1; self.scale *= 1.5"
     )
     text = text.replace("self.seen, self.log", "self.scale = 1.0; self.seen, self.log", 1)
-    got = helpers.run(tmp_path, text, "--on-alarm", "skip", cold=True)
+    got = helpers.run(tmp_path, text, "--on-alarm", "skip")
     alarm = got.the_alarm()
     assert alarm["rerun_by"] == "restart" and alarm["rerun_verified"], got.told()
     own = text.replace(

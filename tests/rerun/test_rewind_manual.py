@@ -69,6 +69,7 @@ def replays(folder, alarm):
 
 
 @pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.usefixtures("replays")
 def test_a_bad_step_is_run_again_in_place(tmp_path, update):
     run, report = watched(tmp_path, script(update))
     assert run.code == 0 and "internal failure" not in run.err, run.err
@@ -107,6 +108,7 @@ def test_a_second_run_leaves_nothing_behind(tmp_path, update):
 
 
 @pytest.mark.parametrize("update", ["backward", "momentum"])
+@pytest.mark.usefixtures("replays")
 def test_the_first_step_is_traced_as_it_runs(tmp_path, update):
     run, report = watched(tmp_path, script(update, bad=(0,)))
     (alarm,) = report["alarms"]

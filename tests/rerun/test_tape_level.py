@@ -151,6 +151,7 @@ print("ended", finite(), scaler.get_scale())
 )
 
 
+@pytest.mark.usefixtures("replays")
 def test_a_scaler_with_autocast(tmp_path):
     got = helpers.run(tmp_path, SCALED, "--on-alarm", "skip", *TAPE)
     taped(got, "aten::mul", "loss * NAN", 3)

@@ -355,7 +355,7 @@ def test_a_healthy_run_says_what_it_says_alone(tmp_path, every):
     )
     got = helpers.run(tmp_path, text, "--tape-every", every)
     got.assert_silent()
-    alone = helpers.plain(tmp_path, "train.py", cold=True)
+    alone = helpers.plain(tmp_path, "train.py")
     assert (got.out, helpers.without_closing_line(got.err)) == (alone.out, alone.err)
 
 

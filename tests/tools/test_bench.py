@@ -1,18 +1,19 @@
 """The overhead harness: what it may say of a cell, that off is off, and that its meter counts what runs."""
 
 import json
-import os
 import pathlib
 import re
-import subprocess
 import sys
+import textwrap
 
 import pytest
+
+import helpers
 
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 from bench.overhead import cells, page, stats  # noqa: E402
-from bench.overhead.__main__ import environment  # noqa: E402
+from bench.overhead.__main__ import MALLOC  # noqa: E402
 
 pytestmark = pytest.mark.slow  # they train in processes of their own
 
@@ -67,20 +68,17 @@ def test_the_budget_fits(mode, seconds):
 
 
 def _worker(tmp_path, **spec):
+    """What a worker measures; forked from a process that has imported torch, as all runs of the tests."""
     spec = {"kind": "tiny", "optimizer": "adamw", "threads": 1, "seconds": 0.3, "folder": str(tmp_path), **spec}
-    env = environment(1)
-    if "PYTHONPATH" not in os.environ:
-        env.pop("PYTHONPATH")
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "bench/overhead/worker.py"), json.dumps(spec)],
-        cwd=tmp_path,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    done = helpers.plain(tmp_path, ROOT / "bench/overhead/worker.py", json.dumps(spec), env=MALLOC)
+    assert done.code == 0, done.told()
+    return json.loads(done.out.strip().splitlines()[-1])
+
+
+def _passes(tmp_path, code):
+    text = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{textwrap.dedent(code)}"
+    done = helpers.plain(tmp_path, helpers.write_script(tmp_path, text, "code.py").name, tmp_path, env=MALLOC)
+    assert done.code == 0, done.told()
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +116,7 @@ def test_the_arm_of_tape_every_records_its_share(measured, tmp_path):
         for arm in ("tape", "tape-every")
     }
     assert all(0.5 < ratio < 10 for ratio in ratios.values()), ratios
-    code = """if True:
+    code = """
         import pathlib, sys
         from bench.overhead import arms, models, worker
         job = models.Job("tiny", "adamw")
@@ -137,17 +135,11 @@ def test_the_arm_of_tape_every_records_its_share(measured, tmp_path):
         assert not finitude.native.tape_on()
         finitude.off()
         """
-    subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
-        cwd=ROOT,
-        env={**environment(1), "PYTHONSAFEPATH": ""},
-        check=True,
-        timeout=120,
-    )
+    _passes(tmp_path, code)
 
 
 def test_the_gate_alone_keeps_nothing_for_a_rewind(tmp_path):
-    code = """if True:
+    code = """
         import pathlib, sys
         from bench.overhead import arms, models, worker
         job = models.Job("tiny", "adamw")
@@ -168,17 +160,11 @@ def test_the_gate_alone_keeps_nothing_for_a_rewind(tmp_path):
         assert [n for _, n in again.values()] == [n for _, n in pieces.values()], again
         finitude.off()
         """
-    subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
-        cwd=ROOT,
-        env={**environment(1), "PYTHONSAFEPATH": ""},
-        check=True,
-        timeout=120,
-    )
+    _passes(tmp_path, code)
 
 
 def test_what_is_left_after_switching_off_is_found(tmp_path):
-    code = """if True:
+    code = """
         import pathlib, sys, torch
         from bench.overhead import arms, models
         finitude = arms.Finitude(models.Job("tiny", "adamw"), pathlib.Path(sys.argv[1]))
@@ -192,13 +178,7 @@ def test_what_is_left_after_switching_off_is_found(tmp_path):
         else:
             sys.exit("not found")
         """
-    subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
-        cwd=ROOT,
-        env={**environment(1), "PYTHONSAFEPATH": ""},
-        check=True,
-        timeout=120,
-    )
+    _passes(tmp_path, code)
 
 
 def test_a_miss_is_taken_apart_also_where_nothing_was_promised(measured):

@@ -1,5 +1,5 @@
-"""Second processes of a run that the server of `helpers` forked: forked from that server too, and not started with an
-import of torch.
+"""Second processes of a run that the server of the tests, or the runner of the zoo, forked: forked from it too, and not
+started with an import of torch.
 
 The run still starts a process (this file, as a program that imports nothing of ours), with the namespaces, streams and
 directory that it gives a second process. It hands them to the server over a socket, waits for what the server forks,
@@ -8,12 +8,16 @@ and ends as that ends. Who kills this process kills the fork: the server sees th
 import array
 import json
 import os
+import runpy
 import signal
 import socket
+import subprocess
 import sys
+import types
 
 _MOST = 1 << 20  # bytes of an order
 _NAMESPACES = ("user", "mnt")
+_OURS = ["-m", "finitude"], ["-m", "finitude.selftest"]
 
 
 class Starter:
@@ -100,6 +104,54 @@ def become(order):
     os.environ.clear()
     os.environ.update(order["env"])
     sys.stdin = open(0, encoding="utf-8", closefd=False)
+
+
+def second_processes_from(name, words):
+    """In `finitude *words`: our own modules start what they start through the server of that name, the program as
+    ever."""
+    import finitude.cli.trial
+    import finitude.rerun.process
+
+    starting = [finitude.rerun.process, finitude.cli.trial]
+    if words[:1] == ["selftest"]:  # nothing of it may be there otherwise
+        import finitude.selftest.command
+
+        starting.append(finitude.selftest.command)
+
+    def by_server(start):
+        def call(words, *args, **keywords):
+            warm = words[0] == sys.executable and (words[1:3] in _OURS or words[1].endswith(".py"))
+            return start(command(name, words) if warm else words, *args, **keywords)
+
+        return call
+
+    ours = types.SimpleNamespace(
+        **{**vars(subprocess), "Popen": by_server(subprocess.Popen), "run": by_server(subprocess.run)}
+    )
+    for module in starting:
+        module.subprocess = ours
+
+
+def second(order):
+    """The fork becomes that process. Returns its program."""
+    import finitude.cli.main
+
+    become(order)
+    words = order["words"]
+    sys.orig_argv = [sys.executable, *words]
+    sys.argv = words[1:] if words[:2] in _OURS else words
+    sys.path[0] = os.getcwd() if words[:2] in _OURS else os.path.dirname(os.path.abspath(words[0]))
+
+    def program():
+        if words[:2] == ["-m", "finitude"]:
+            return finitude.cli.main.main(words[2:])
+        if words[0] == "-m":
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(words[0], run_name="__main__")
+        return 0
+
+    return program
 
 
 def command(name, words):
