@@ -57,8 +57,8 @@ def cpp_share():
 
 # what, how it is measured, unit, bound, the goal, is more better
 MEASURES = (
-    ("functions that take the session", functions_with_session, "", 42, 15, False),
-    ("lines of session.py", lambda: lines_of([PACKAGE / "session" / "session.py"]), "", 232, 150, False),
+    ("functions that take the session", functions_with_session, "", 15, 15, False),
+    ("lines of session.py", lambda: lines_of([PACKAGE / "session" / "session.py"]), "", 149, 150, False),
     ("comments per line of code, include/", lambda: comment_share((ROOT / "include").rglob("*.h")), "", 0.5, 0.5, True),
     (
         "comments per line of code, bodies of the live half",

@@ -19,10 +19,10 @@ from . import capsule_alarm, merge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Birth, Cause, Config, Document
+    from ..base.types import Alarm, Birth, Cause, Config, Document, Operation
 
 INNER = ("optimizer_ordinal", "advisory")  # of an alarm under way; no part of a report
 OF_DISK = {number: "disk" for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)}
@@ -54,7 +54,7 @@ class Report:
         self.unapplied: int | None = (
             None  # windows at the end, in a row, that no step applied; None: not at the end yet
         )
-        self.trace_ops = None
+        self.trace_ops: list[Operation] | None = None
         self.directory: str | None = None
         self.place: Any = None  # makes the directory, where this process is one of several of a run
         self.failure = ""
@@ -68,6 +68,34 @@ class Report:
         """That alarm is being explained from here on. It is on disk by then: what explains it may end the process."""
         self.unexplained = alarm
         self.save(is_told=False)
+
+    def forget_unexplained(self) -> None:
+        """What is being explained is no alarm, or is reported by somebody else."""
+        self.unexplained = None
+
+    def take_unexplained(self) -> Alarm | None:
+        """The alarm that was being explained, if any."""
+        alarm, self.unexplained = self.unexplained, None
+        return alarm
+
+    def fail(self, why: str) -> None:
+        """Nothing was watched, and why."""
+        self.failure, self.unexplained = why, None
+
+    def note_trace(self, ops: list[Operation] | None) -> None:
+        self.trace_ops = ops
+
+    def note_steps_by_hand(self, count: int) -> None:
+        """Of a program without an optimizer."""
+        self.steps_by_hand = count
+
+    def note_unapplied(self, count: int) -> None:
+        """Windows at the end, in a row, that no step applied."""
+        self.unapplied = count
+
+    def make_at(self, place: Callable[[], str]) -> None:
+        """place: makes the directory, where this process is one of several of a run."""
+        self.place = place
 
     def add_alarm(self, alarm: Alarm) -> None:
         """Lists it; past the number that a report may hold, only counts it."""

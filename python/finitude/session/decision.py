@@ -10,19 +10,18 @@ from ..program import batch_source, ranks, step_wrapper
 from ..report import growth, incident, one_line
 from ..rerun import ladder, rank_vote, traced
 from ..rerun.way import BadStep, climb
-from . import settled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base.types import Alarm, Optimizer, Session, Sink, Tensor, Verdict, Where
+    from ..base.types import Alarm, Optimizer, Parts, Sink, Tensor, Verdict, Where
 
 
 class Decision:
     """Carries the policy out at each alarm."""
 
-    def __init__(self, session: Session):
+    def __init__(self, session: Parts):
         self._session = session
 
     def act(
@@ -101,7 +100,7 @@ class Decision:
         session = self._session
         ordinal = alarm.get("optimizer_ordinal", 0)
         session.acting.begin(alarm, written, undone)
-        session.part(session.damaged.applied_before, optimizer, alarm)
+        session.part(session.weights.applied_before, optimizer, alarm)
         session.part(session.unwritten.tell, optimizer, alarm)
         session.part(growth.tell_weights, session.started_with, optimizer, alarm)
         if session.saved:
@@ -109,8 +108,10 @@ class Decision:
         recorded = session.second_run.take_recorded() and session.capsules.wanted()
         if session.part(session.allowed.covers, alarm):
             _native.tape_clear()
-            session.report.unexplained = None
-            session.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
+            session.report.forget_unexplained()
+            session.report.advise(
+                "allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"]
+            )
             return None
         if recorded:
             alarm["capsule"] = session.part(session.capsules.write, alarm, beside=True)
@@ -140,8 +141,7 @@ class Decision:
         stopped = "the step was undone, stopped" if undone else alarm.get("action", "stopped")
         alarm["action"] = {"warn": "reported, the step is applied", "skip": skipped}.get(action, stopped)
         session.part(
-            settled.tell,
-            session,
+            session.settled.tell,
             optimizer,
             alarm,
             ordinal,
@@ -160,13 +160,13 @@ class Decision:
                 session.part(lambda: _native.put_back(batch_source.iterates_data()))
             text = one_line.message(session.report, alarm, "; the step was undone" * undone)
             if not written:
-                session.note_decided(ordinal, alarm["step"], text)
+                session.skipped.note(ordinal, alarm["step"], text)
             raise NonFiniteError(text, report=alarm)
         if written and not undone:
             return None
         if action == "skip":
             if not written:
-                session.note_decided(ordinal, alarm["step"])
-            return session.part(session.go_on_without, optimizer, alarm["step"], otherwise=True)
+                session.skipped.note(ordinal, alarm["step"])
+            return session.part(session.skipped.continue_without, optimizer, alarm["step"], otherwise=True)
         session.part(session.holds.release)
         return None
