@@ -97,7 +97,7 @@ class Deferred:
             else ""
         )
         session.report.begin(alarm)
-        if session.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], session.allowed.is_any(), False):
+        if session.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], session.allowed.is_any, False):
             # The program is beyond that step by now: only a second process comes to it again.
             session.restart.run(alarm, incident.told_late(late["loss"], late["gradients"]), "late")
         ordinal = alarm.pop("optimizer_ordinal")

@@ -54,6 +54,7 @@ class InitialState:
 
     def __init__(self, context: Context):
         self._context = context
+        self.is_any = False  # such an alarm has been decided, and its optimizer may step yet
         self._decided = weakref.WeakKeyDictionary()  # optimizer -> (its step, what came of the alarm)
 
     def alarm(self, optimizer: Optimizer, kind: SinkKind, name: str, tensor: Tensor) -> Alarm:
@@ -84,6 +85,7 @@ class InitialState:
         None, it is applied."""
         window = _native.window(optimizer)
         self._decided[optimizer] = window["step"], verdict
+        self.is_any = True
         self._context.damage.mark(window["ordinal"])
         return verdict
 

@@ -141,10 +141,6 @@ class Dropping:
         if alarm["capsule"]:
             capsule_alarm.complete({**told, "capsule": alarm["capsule"]}, self._session.config.redact)
 
-    def tell_norms(self, optimizer: Optimizer, step: int) -> None:
-        """Windows before the one that is open, whose norm overflowed."""
-        self.tell(step, NORM, _native.take_norm_drops(optimizer))
-
     def tell_checked(self, losses: list[dict[str, Any]]) -> int:
         """Losses that the script looked at before backward, and dropped, one after another. How many."""
         more = _native.more_checks() if losses else 0

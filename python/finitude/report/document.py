@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Birth, Cause, Config, Document, Operation
+    from ..base.types import Alarm, Birth, Cause, Config, Document, Operation, Process
 
 INNER = ("optimizer_ordinal", "advisory")  # of an alarm under way; no part of a report
 OF_DISK = {number: "disk" for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)}
@@ -56,6 +56,8 @@ class Report:
         )
         self.trace_ops: list[Operation] | None = None
         self.directory: str | None = None
+        self._planned: str | None = None
+        self._process: Process | None = None
         self.place: Any = None  # makes the directory, where this process is one of several of a run
         self.failure = ""
         self.failures = []  # of our own: see session/failures.py
@@ -208,7 +210,15 @@ class Report:
 
     def planned_directory(self) -> str:
         """The directory of this run, made or not."""
-        return family.run_path(self.config, self.script, self.started)
+        if self._planned is None or os.getpid() != self.pid:
+            self._planned = family.run_path(self.config, self.script, self.started)
+        return self._planned
+
+    def _me(self):
+        """This process, for readers of a report that is not the last."""
+        if self._process is None or os.getpid() != self.pid:
+            self._process = alive.me()
+        return self._process
 
     def run_directory(self) -> str | None:
         """Makes the directory of this run; None where that is not possible (read-only, full)."""
@@ -233,7 +243,7 @@ class Report:
         """run.json: how the process of this run was started, and who it is, for readers that find no report yet."""
         started = {
             "schema": 1,
-            "process": alive.me(),
+            "process": self._me(),
             "started": self.started.isoformat(timespec="seconds"),
             "command": secrets.masked_words(self.command),
             "script": self.script or "",
@@ -281,7 +291,7 @@ class Report:
         if not is_told and count > FEW and now - self.saved_at < max(QUIET_SECONDS, 20 * self.save_took):
             return
         try:
-            document = {**self.document(), "under_way": alive.me()}
+            document = {**self.document(), "under_way": self._me()}
             document.pop("trace", None)  # of all operators: at the end
             self._put(json.dumps(document, allow_nan=False).encode(), is_last=False)
         except Exception as e:  # the end of the run writes it as well

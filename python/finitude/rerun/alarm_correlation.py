@@ -63,7 +63,7 @@ class Told:
     def runs_again(self, alarm: Alarm, kind: str, where: str, traced: bool, vote: Vote | None) -> bool:
         """Is the step of this alarm run again, in any way, or where one like it is explained, in place? vote: of
         several ranks on that."""
-        may_be_allowed = self._allowed.is_any()
+        may_be_allowed = self._allowed.is_any
         if where in ("window", "skipped") and not may_be_allowed and self.is_repeat(alarm):
             return False
         if self._second_runs.take(kind, alarm["harmless"], may_be_allowed, traced):
@@ -83,9 +83,10 @@ class Told:
         """Then it says so."""
         return self.repeats.take(alarm)
 
-    def note_bad(self, sinks: Iterable[Sink]) -> None:
+    def note_bad(self, alarm: Alarm, sinks: Iterable[Sink]) -> None:
         """Before anything is run again, which may bind other tensors to the same names."""
-        self._bad = not_reproduced.note(sinks)
+        is_asked = self._config.on_alarm != "raise" or alarm["sink"]["kind"] not in ("loss", "gradient")
+        self._bad = not_reproduced.note(sinks) if is_asked else []  # nothing is run again, and no weights are bad
 
     def tell(self, optimizer: Optimizer, alarm: Alarm) -> None:
         """Bad gradients of the same backward at other optimizers are not news any more."""
@@ -152,7 +153,8 @@ class Told:
                 else "the step was run again, and no operation of it was seen to make the value"
             )
             alarm["cause"] = {**alarm["cause"], "text": text}
-        not_reproduced.tell(alarm, self._bad)
+        if self._bad:
+            not_reproduced.tell(alarm, self._bad)
 
     def _hand_on(self, alarm):
         """A value that came in bad, and that was there before this step, is told by the step that failed by it

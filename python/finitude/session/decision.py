@@ -41,14 +41,13 @@ class Decision:
         a search began with."""
         session = self._session
         session.acting.begin(alarm, where == "written", undone)
-        session.part(session.ending.begin_alarm, alarm)
-        session.part(session.told.note_bad, sinks)
-        is_traced = traced.is_possible(session.config.level, where)
-        vote = (
-            session.part(session.ballot.vote_on, optimizer, alarm)
-            if rerun_wanted and where == "window" and session.config.level == "gate"
-            else None
-        )
+        if (session.report.unexplained or session.second_run.pending or session.hand.again) is not None:
+            session.part(session.ending.unexplained, "the program continued")
+        session.part(session.report.begin, alarm)
+        session.part(session.told.note_bad, alarm, sinks)
+        is_traced = session.config.on_alarm != "raise" and traced.is_possible(session.config.level, where)
+        may_vote = rerun_wanted and where == "window" and session.config.level == "gate" and session.part(ranks.several)
+        vote = session.part(session.ballot.vote_on, optimizer, alarm) if may_vote else None
         kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
         if rerun_wanted and session.part(session.told.runs_again, alarm, kind, where, is_traced, vote):
             found_at = alarm["step"]
@@ -101,12 +100,13 @@ class Decision:
         ordinal = alarm.get("optimizer_ordinal", 0)
         session.acting.begin(alarm, written, undone)
         session.part(session.weights.applied_before, optimizer, alarm)
-        session.part(session.unwritten.tell, optimizer, alarm)
+        if alarm["rerun"] != "not-run":
+            session.part(session.unwritten.tell, optimizer, alarm)
         session.part(growth.tell_weights, session.started_with, optimizer, alarm)
         if session.saved:
             alarm["saved"] = dict(session.saved)
         recorded = session.second_run.take_recorded() and session.capsules.wanted()
-        if session.part(session.allowed.covers, alarm):
+        if session.allowed.is_any and session.part(session.allowed.covers, alarm):
             _native.tape_clear()
             session.report.forget_unexplained()
             session.report.advise(
@@ -153,7 +153,8 @@ class Decision:
         for inner in step_wrapper.inside(optimizer) if action != "warn" and not written else ():
             _native.close_window(inner)
         if action in ("stop", "raise"):
-            session.part(rank_vote.part, session.second_run.vote)
+            if session.second_run.vote is not None:
+                session.part(rank_vote.part, session.second_run.vote)
             session.part(session.told.repeats.stopped)
             session.part(session.holds.release)
             if undone or not written:

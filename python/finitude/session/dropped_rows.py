@@ -138,7 +138,7 @@ class Drops:
         elif not session.second_runs.take(
             alarm["sink"]["kind"],
             False,
-            session.allowed.is_any(),
+            session.allowed.is_any,
             session.config.level == "trace",
         ):
             incident.passed_over(alarm, "no second run was tried any more")

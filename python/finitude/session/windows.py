@@ -24,7 +24,8 @@ class Windows:
     def judge(self, optimizer: Optimizer) -> Verdict:
         """Something in the window before `step` is not finite. True: veto. None: apply. May raise NonFiniteError."""
         session = self._session
-        session.units.leave_at(optimizer)
+        if session.units.again is not None:
+            session.units.leave_at(optimizer)
         checked = _native.dropped_checks()
         if session.target is not None:
             return session.target.on_window(optimizer, checked)
@@ -37,11 +38,13 @@ class Windows:
             )
         session.part(session.draws.note)
         window = _native.window(optimizer)
-        if (told := session.initial_state.told(optimizer, window["step"])) is not None:
+        if session.initial_state.is_any and (told := session.initial_state.told(optimizer, window["step"])) is not None:
             return told[0]
         verdict = _native.window_verdict(optimizer, False)
-        session.part(session.dropping.tell_checked, checked)
-        session.part(session.dropping.tell_norms, optimizer, window["step"])
+        if checked:
+            session.part(session.dropping.tell_checked, checked)
+        if norms := session.part(_native.take_norm_drops, optimizer):
+            session.part(session.dropping.tell, window["step"], script_handled.NORM, norms)
         if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in session.damage:
             if found := nonfinite_state.sinks(optimizer, session.allowed.tensors):
                 return session.weights.found_late(optimizer, window, found)
