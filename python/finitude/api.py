@@ -22,7 +22,20 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-    from .base.types import Alarm, Document, Level, Module, OnAlarm, Optimizer, P, R, Streaming, Tensor, TextPath
+    from .base.types import (
+        Alarm,
+        Config,
+        Document,
+        Level,
+        Module,
+        OnAlarm,
+        Optimizer,
+        P,
+        R,
+        Streaming,
+        Tensor,
+        TextPath,
+    )
 
 _begun: Any = None  # the session that `watch` began last
 
@@ -182,7 +195,8 @@ def watch(
     child.begin()  # in a process that a watched program started
     if native_callbacks.session is not None:
         session, owner = native_callbacks.session, False
-        _name_unused(session, options)
+        if options and session.start is None:
+            _name_unused(session.config, options)
     else:
         global _begun
         session, owner = Session(config.load(options)), True
@@ -205,14 +219,10 @@ def watch(
     return Watch(session, owner)
 
 
-def _name_unused(session: Session, options: dict[str, Any]) -> None:
-    """Of a watch that is on since before; under `finitude run` the command line is meant to win."""
-    if session.start is not None or not options:
-        return
+def _name_unused(now: Config, options: dict[str, Any]) -> None:
+    """Of a watch that is on since before, with the settings `now`."""
     wanted = config.load(options)
-    if unused := [
-        f"{key}={value!r}" for key, value in options.items() if getattr(session.config, key) != getattr(wanted, key)
-    ]:
+    if unused := [f"{key}={value!r}" for key, value in options.items() if getattr(now, key) != getattr(wanted, key)]:
         say(
             f"finitude: already watching, and not with {', '.join(unused)}: close that watch first "
             "(%unload_ext finitude)\n"

@@ -212,6 +212,7 @@ def test_a_program_that_does_not_end_by_itself_is_not_started_once_more_for_a_la
 
 
 def test_only_the_same_sink_of_the_same_optimizer_counts_as_alike():
+    from finitude.program.reported_tensors import Known
     from finitude.report.incident import NOT_RUN
     from finitude.rerun.alarm_correlation import Told
 
@@ -224,7 +225,7 @@ def test_only_the_same_sink_of_the_same_optimizer_counts_as_alike():
             "cause": {"class": "unknown", "text": NOT_RUN},
         }
 
-    told = Told(None)
+    told = Told(None, None, None, None, Known(), None)
     told.point_back(0, alarm(3, "weight", [{"op": "aten::log", "outputs": []}]))
     for ordinal, name, is_alike in ((0, "weight", True), (0, "bias", False)):
         later = alarm(5, name)

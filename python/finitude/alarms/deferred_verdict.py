@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..base.types import BadTensor, Optimizer, Session, Verdict
+    from ..base.types import BadTensor, Optimizer, Parts, Verdict
 
 # Their fused kernels leave a step out where `found_inf` is 1. A subclass may not.
 _FLAGGED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
@@ -34,7 +34,7 @@ def open_library(directory: str) -> str:
 class Deferred:
     """The verdicts that are still under way."""
 
-    def __init__(self, session: Session):
+    def __init__(self, session: Parts):
         self._session = session
         self._unwatched = open_library(HOME)
 
@@ -80,9 +80,9 @@ class Deferred:
         is_loss = late["sink"] == "loss"
         name = "loss" if is_loss else bad[0]["name"] if bad else "gradients"
         if optimizer is None:
-            alarm = session.alarm_of(late["optimizer"], late["ordinal"], late["step"], late["sink"], name)
+            alarm = session.alarms.of_class(late["optimizer"], late["ordinal"], late["step"], late["sink"], name)
         else:
-            alarm = session.new_alarm(optimizer, late["sink"], name, step=late["step"])
+            alarm = session.alarms.of(optimizer, late["sink"], name, step=late["step"])
         alarm["harmless"], alarm["micro_batch"] = late["harmless"], late["micro_batch"]
         alarm["loss"] = number(late["loss"])
         alarm["gradients"] = {"bad": bad, "clean": max(0, len(names) - len(bad))}
@@ -97,17 +97,17 @@ class Deferred:
             else ""
         )
         session.report.begin(alarm)
-        if session.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], session.allowed.is_any(), False):
+        if session.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], session.allowed.is_any, False):
             # The program is beyond that step by now: only a second process comes to it again.
             session.restart.run(alarm, incident.told_late(late["loss"], late["gradients"]), "late")
         ordinal = alarm.pop("optimizer_ordinal")
         session.report.add_alarm(alarm)
         action = session.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"])
         parameters = optimizer_members.parameters(optimizer) if optimizer is not None else []
-        session.told.known.note(
+        session.known.note(
             tensor for _, _, tensor in (sinks_of.of_optimizer(optimizer) if optimizer is not None else ())
         )
-        session.told.known.note_frames()
+        session.known.note_frames()
         action = ranks.may_do_alone(
             action, alarm, lambda: ranks.seen_by_all([parameters[i] for i, *_ in late["gradients"] if parameters])
         )
@@ -116,7 +116,7 @@ class Deferred:
         alarm["action"] = "stopped" if ends else left_out
         if not late["left_out"] and not alarm["harmless"]:
             alarm["weights"] = "damaged"
-            session.damaged.mark(ordinal)
+            session.damage.mark(ordinal)
         session.teller.tell(alarm)
         if ends and not session.ending.has_begun:
             session.holds.release()

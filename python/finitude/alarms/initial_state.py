@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base.types import Alarm, Confidence, Optimizer, Session, Sink, SinkKind, Tensor, Verdict
+    from ..base.types import Alarm, Confidence, Context, Optimizer, Sink, SinkKind, Tensor, Verdict
 
 
 @unseen
@@ -52,19 +52,20 @@ def _has_nan(tensor):
 class InitialState:
     """The alarms of what optimizers began with."""
 
-    def __init__(self, session: Session):
-        self._session = session
+    def __init__(self, context: Context):
+        self._context = context
+        self.is_any = False  # such an alarm has been decided, and its optimizer may step yet
         self._decided = weakref.WeakKeyDictionary()  # optimizer -> (its step, what came of the alarm)
 
     def alarm(self, optimizer: Optimizer, kind: SinkKind, name: str, tensor: Tensor) -> Alarm:
-        session = self._session
-        alarm = session.new_alarm(optimizer, kind, name)
+        context = self._context
+        alarm = context.alarms.of(optimizer, kind, name)
         alarm["text"] = f"{name} already held {count_text(tensor)} before the first step"
         if kind != "buffer":
             alarm["weights"], alarm["action"] = "damaged", "stopped before the optimizer"
         held = f"{name} held {count_text(tensor)} before "
         applied = (
-            next((a for a in session.report.alarms if a["weights"] == "damaged"), None) if session.damaged else None
+            next((a for a in context.report.alarms if a["weights"] == "damaged"), None) if context.damage else None
         )
         confidence: Confidence = "likely"
         text = "any step was taken: a bad checkpoint, a bad initial value, or memory that nobody had written"
@@ -84,7 +85,8 @@ class InitialState:
         None, it is applied."""
         window = _native.window(optimizer)
         self._decided[optimizer] = window["step"], verdict
-        self._session.damaged.mark(window["ordinal"])
+        self.is_any = True
+        self._context.damage.mark(window["ordinal"])
         return verdict
 
     def told(self, optimizer: Optimizer, step: int) -> tuple[Verdict] | None:

@@ -11,9 +11,10 @@ from ..report import impossible_state, incident
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable, Sequence
 
-    from ..base.types import Alarm, Optimizer, Session, Sink, Verdict, Window
+    from ..base.types import Alarm, Context, Optimizer, Sink, Tensor, Verdict, Window
+    from ..rerun.restart import Restart
 
 UNAPPLIED = "stopped before the optimizer"
 WRITER = ", written by an earlier step or by the script since"
@@ -22,75 +23,73 @@ LAST_LOOK = 5  # seconds at the end of a program, after which no further optimiz
 LONG_RUN = 60  # seconds: a run that took longer is not run again for an advisory
 
 
-class Damaged:
-    """Optimizers, by their numbers, whose parameters or state are known to be bad."""
+class NonfiniteWeights:
+    """The alarms of parameters and optimizer state."""
 
-    def __init__(self, session: Session):
-        self._session = session
-        self._ordinals = set()
-        self.applied_in = 0  # the backward inside which a bad step was reported and applied
-        self.vanished = set()  # numbers of optimizers whose gradients became zero
-        self.overflowed = set()  # names of optimizer state that an advisory reported
-
-    def __contains__(self, ordinal: Any) -> bool:
-        return ordinal in self._ordinals
-
-    def __bool__(self) -> bool:
-        return bool(self._ordinals)
-
-    def mark(self, ordinal: int) -> None:
-        self._ordinals.add(ordinal)
-
-    def mark_applied(self, ordinal: int) -> None:
-        """By a step that is reported and applied now."""
-        self.mark(ordinal)
-        self.applied_in = _native.backward_under_way()
-
-    def clear(self, ordinal: int) -> None:
-        """The script put them right, from a checkpoint perhaps."""
-        self._ordinals.discard(ordinal)
+    def __init__(
+        self,
+        context: Context,
+        allowed: Sequence[Tensor],
+        analysis: incident.Analysis,
+        restart: Restart,
+        act: Callable[..., Verdict],
+    ):
+        """allowed: tensors that may hold non-finite values. act: explains an alarm and carries the policy out
+        (Decision.act)."""
+        self._context, self._allowed, self._analysis, self._restart, self._act = (
+            context,
+            allowed,
+            analysis,
+            restart,
+            act,
+        )
+        self._vanished = set()  # numbers of optimizers whose gradients became zero
+        self._overflowed = set()  # names of optimizer state that an advisory reported
 
     def just_written(self, optimizer: Optimizer) -> Verdict:
         """Called right after a step that wrote something bad. May raise NonFiniteError."""
-        session = self._session
-        found = nonfinite_state.everything(optimizer, session.allowed.tensors)
+        context = self._context
+        found = nonfinite_state.everything(optimizer, self._allowed)
         window = _native.window(optimizer)
-        if not found or window["ordinal"] in self:
+        if not found or window["ordinal"] in context.damage:
             return None  # allowed; or reported before it was applied, or when it first came up
         kind, name, tensor = found[0]
         step = window["step"] - 1
-        if session.target is not None:
-            if not nonfinite_state.only_overflowed(found) or session.target.looks_for_overflow():
-                session.target.on_written(optimizer, found)
+        if context.target is not None:
+            if not nonfinite_state.only_overflowed(found) or context.target.looks_for_overflow():
+                context.target.on_written(optimizer, found)
             return None
         if nonfinite_state.only_overflowed(found):
-            if name not in self.overflowed:
-                self.overflowed.add(name)
+            if name not in self._overflowed:
+                self._overflowed.add(name)
                 self._advise_overflow(optimizer, name, step)
             return None
-        alarm = session.new_alarm(optimizer, kind, name, step=step)
+        alarm = context.alarms.of(optimizer, kind, name, step=step)
         alarm["text"] = f"the optimizer wrote {count_text(tensor)} into {name}; the gradients it was given are finite"
         alarm["cause"] = incident.cause(
             "optimizer-arithmetic", f"{type(optimizer).__name__}.step made {name} non-finite out of finite gradients"
         )
-        undone = session.config.on_alarm != "warn" and _native.undo_step(optimizer)
+        undone = context.config.on_alarm != "warn" and _native.undo_step(optimizer)
         if undone:
             impossible_state.note(optimizer)
         else:
             alarm["weights"] = "damaged"
-            self.mark(window["ordinal"])
-        session.decision.act(optimizer, alarm, found, where="written", undone=undone)
+            self._context.damage.mark(window["ordinal"])
+        self._act(optimizer, alarm, found, where="written", undone=undone)
         return None
 
     def applied_before(self, optimizer: Optimizer, alarm: Alarm) -> None:
         """A step that began with weights which an applied one had ruined is bad for that, whatever a second run of it
         has met first."""
         impossible_state.tell_alarm(alarm, optimizer)
-        if alarm.get("optimizer_ordinal") not in self or alarm["sink"]["kind"] not in ("loss", "gradient"):
+        if alarm.get("optimizer_ordinal") not in self._context.damage or alarm["sink"]["kind"] not in (
+            "loss",
+            "gradient",
+        ):
             return
         if alarm["rerun"] == "not-run" or alarm["births"] and alarm["births"][0]["phase"] == "state":
             return
-        if found := nonfinite_state.sinks(optimizer, self._session.allowed.tensors):
+        if found := nonfinite_state.sinks(optimizer, self._allowed):
             _, name, tensor = found[0]
             alarm["births"] = [{**incident.birth("state"), "name": name, "outputs": listed(name, tensor)}]
             alarm["cause"] = incident.cause(
@@ -101,26 +100,26 @@ class Damaged:
 
     def left_behind(self, optimizer: Optimizer, alarm: Alarm) -> None:
         """A step that an exception ended has written by then what it wrote, as one that searches along a line."""
-        if nonfinite_state.sinks(optimizer, self._session.allowed.tensors):
+        if nonfinite_state.sinks(optimizer, self._allowed):
             alarm["weights"] = "damaged"
 
     def look_for_swallowed(self, optimizer: Optimizer, window: Window) -> None:
         """Every gradient has become exactly zero while the loss is not: has an overflow been swallowed on the way, as
         by the reciprocal root of a half-precision sum that is Inf? An advisory where a second look finds one, else
         nothing."""
-        session = self._session
-        if window["ordinal"] in self.vanished:
+        context = self._context
+        if window["ordinal"] in self._vanished:
             return
-        self.vanished.add(window["ordinal"])
-        alarm = session.new_alarm(optimizer, "gradient", optimizer_members.names(optimizer)[0])
-        if session.config.level == "trace":
-            incident.apply(alarm, session.analysis.findings(optimizer, [], swallowed=True))
+        self._vanished.add(window["ordinal"])
+        alarm = context.alarms.of(optimizer, "gradient", optimizer_members.names(optimizer)[0])
+        if context.config.level == "trace":
+            incident.apply(alarm, self._analysis.findings(optimizer, [], swallowed=True))
             _native.trace_start()
-        elif session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
-            session.restart.run(alarm, incident.fingerprint(optimizer), "swallowed")
+        elif context.report.seconds() < LONG_RUN and context.config.on_alarm != "raise":
+            self._restart.run(alarm, incident.fingerprint(optimizer), "swallowed")
         if alarm["births"]:
             birth = alarm["births"][0]
-            session.advise(
+            context.report.advise(
                 "swallowed-overflow",
                 window["step"],
                 f"all gradients are zero since this step: {birth['op']} overflowed, and "
@@ -135,20 +134,20 @@ class Damaged:
 
     def _advise_overflow(self, optimizer, name, step, where="written"):
         """Inf in the state, as in a second moment beyond float32: the parameter no longer moves, and nothing is NaN."""
-        session = self._session
-        alarm = session.new_alarm(optimizer, "state", name, step=step)
+        context = self._context
+        alarm = context.alarms.of(optimizer, "state", name, step=step)
         frame = next(optimizer_members.user_frames(), None)
         alarm["births"] = [incident.birth("optimizer", "", frame.f_code.co_filename, frame.f_lineno)] if frame else []
         alarm["cause"] = incident.cause("optimizer-arithmetic", f"{name} overflowed")
-        is_first = len(self.overflowed) == 1
-        if is_first and session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
-            session.restart.run(alarm, incident.fingerprint(optimizer), where)
+        is_first = len(self._overflowed) == 1
+        if is_first and context.report.seconds() < LONG_RUN and context.config.on_alarm != "raise":
+            self._restart.run(alarm, incident.fingerprint(optimizer), where)
         made = (
             "was set to Inf outside of its step"
             if alarm["cause"]["class"] == "corrupted-state"
             else "overflowed to Inf"
         )
-        session.advise(
+        context.report.advise(
             "optimizer-state-overflow",
             alarm["step"],
             f"the optimizer's state {name} {made}; the parameter will no longer move",
@@ -159,24 +158,27 @@ class Damaged:
     def at_end(self) -> None:
         """What the optimizers hold as a program ends by itself: its last steps were looked at in part only. May raise
         NonFiniteError."""
-        session = self._session
-        if session.target is not None or session.report.alarms or ranks.several() or not _native.is_on():
+        context = self._context
+        if context.target is not None or context.report.alarms or ranks.several() or not _native.is_on():
             return
         until = time.monotonic() + LAST_LOOK
         for optimizer in sinks_of.watched_optimizers():
             window = _native.window(optimizer)
-            if window["ordinal"] in self or window["step"] == 0 or window["on_device"] or time.monotonic() > until:
+            if (
+                window["ordinal"] in context.damage
+                or window["step"] == 0
+                or window["on_device"]
+                or time.monotonic() > until
+            ):
                 continue  # a device is not waited for
             found = [
-                f
-                for f in nonfinite_state.everything(optimizer, session.allowed.tensors)
-                if f[0] == "state" or f[2].requires_grad
+                f for f in nonfinite_state.everything(optimizer, self._allowed) if f[0] == "state" or f[2].requires_grad
             ]
             if not nonfinite_state.only_overflowed(found):
                 if found:
                     self.found_late(optimizer, window, found, ended=True)
-            elif found[0][1] not in self.overflowed:
-                self.overflowed.add(found[0][1])
+            elif found[0][1] not in self._overflowed:
+                self._overflowed.add(found[0][1])
                 self._advise_overflow(optimizer, found[0][1], window["step"], "overflowed")
 
     def found_late(self, optimizer: Optimizer, window: Window, found: list[Sink], ended: bool = False) -> Verdict:
@@ -185,15 +187,15 @@ class Damaged:
         Only a part of what a healthy step writes is looked at right away; a second process finds which step it was.
         ended: the program did, else it is at a step that is not applied yet."""
         kind, name, tensor = found[0]
-        alarm = self._session.new_alarm(optimizer, kind, name)
+        alarm = self._context.alarms.of(optimizer, kind, name)
         alarm["weights"] = "damaged"
         if not ended:
             alarm["action"] = UNAPPLIED
         alarm["text"] = f"{name} holds {count_text(tensor)}{WRITER}"
         alarm["cause"] = incident.cause("unknown", f"what wrote {name} was not seen", "possible")
-        self.mark(window["ordinal"])
+        self._context.damage.mark(window["ordinal"])
         _native.consume_losses(optimizer)
-        return self._session.decision.act(optimizer, alarm, found, where="earlier")
+        return self._act(optimizer, alarm, found, where="earlier")
 
 
 def tell_writer(alarm: Alarm, found_at: int, found_in: str) -> None:

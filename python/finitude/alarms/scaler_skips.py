@@ -7,23 +7,35 @@ from ..program import optimizer_members, sinks as sinks_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-    from ..base.types import Optimizer, Session, Verdict
+    from ..base.types import Context, Optimizer, Verdict
+    from ..program.grad_scaler import Scaling
 
 
 class ScalerSkips:
     """What a GradScaler's steps and skips mean."""
 
-    def __init__(self, session: Session):
-        self._session = session
+    def __init__(
+        self,
+        context: Context,
+        scaling: Scaling,
+        leave_at: Callable[[Optimizer], None],
+        judge: Callable[[Optimizer], Verdict],
+        act: Callable[..., Verdict],
+    ):
+        """leave_at: ends a second run by calling there (Units.leave_at). judge: the open window (Windows.judge). act:
+        explains an alarm and carries the policy out (Decision.act)."""
+        self._context, self._scaling = context, scaling
+        self._leave_at, self._judge, self._act = leave_at, judge, act
 
     def on_step(self, optimizer: Optimizer, scaler: Any, skipped: bool) -> bool | None:
         """GradScaler.step with a bad unscaled loss, which raises an alarm at once (True: the call is skipped), or a
         call that skipped its step."""
-        self._session.units.leave_at(optimizer)
-        scaling = self._session.scaling
-        scaling.scaler = scaler
+        self._leave_at(optimizer)
+        scaling = self._scaling
+        scaling.meet(scaler)
         if skipped:
             self.skipped_once(optimizer, at_hand=True)
             return None
@@ -33,14 +45,13 @@ class ScalerSkips:
             return None
         verdict: Verdict = True
         # A gradient that is not finite makes it skip the step, whoever lets the call through.
-        scaling.decides = any(m >= sinks_of.BAD for m in _native.window(optimizer)["marks"])
+        scaling.begin_step(any(m >= sinks_of.BAD for m in _native.window(optimizer)["marks"]))
         try:
             if bad:
-                verdict = self._session.windows.judge(optimizer)
+                verdict = self._judge(optimizer)
         finally:  # an error out of it ends the step too
-            scaling.decides = False
+            scaling.end_step(bad if verdict is True else ())
             if verdict is True:
-                scaling.left_out |= bad
                 _native.count_step(optimizer)
             if verdict:
                 _native.close_window(optimizer)
@@ -49,19 +60,19 @@ class ScalerSkips:
     def skipped_once(self, optimizer: Optimizer, at_hand: bool = False) -> None:
         """Counts the skip; the scaler's search for a scale becomes an alarm where it does not end. at_hand: the window
         that was skipped is the open one."""
-        session = self._session
-        session.units.leave_at(optimizer)
-        window, scaler = _native.window(optimizer), session.scaling.scaler
-        session.scaling.skipped[window["ordinal"]] += 1
+        scaling, target = self._scaling, self._context.target
+        self._leave_at(optimizer)
+        window, scaler = _native.window(optimizer), scaling.scaler
+        scaling.count_skip(window["ordinal"])
         scale = float(scaler.get_scale()) if scaler is not None else None
-        beyond, row = session.scaling.skips.on_skip(window["ordinal"], window["step"], scale)
-        if session.target is not None:
-            session.target.on_scaler_skip(optimizer, beyond)
+        beyond, row = scaling.skips.on_skip(window["ordinal"], window["step"], scale)
+        if target is not None:
+            target.on_scaler_skip(optimizer, beyond)
         if not beyond:
             return
         bad = [i for i, m in enumerate(window["marks"]) if m >= sinks_of.BAD]
         name = optimizer_members.names(optimizer)[bad[0]] if bad else "gradients"
-        alarm = session.new_alarm(optimizer, "gradient", name)
+        alarm = self._context.alarms.of(optimizer, "gradient", name)
         alarm["text"] = f"GradScaler skipped {row} step{'s' if row > 1 else ''} in a row" + (
             f" and its scale is down to {scale:g}: the gradients overflow at every scale so far"
             if scale is not None
@@ -74,4 +85,4 @@ class ScalerSkips:
             "text": alarm["text"],
         }
         sinks = sinks_of.of_optimizer(optimizer) if at_hand and not window["on_device"] else []
-        session.decision.act(optimizer, alarm, sinks, where="skipped", rerun_wanted=bool(sinks))
+        self._act(optimizer, alarm, sinks, where="skipped", rerun_wanted=bool(sinks))

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..base.types import Alarm, Optimizer, Session, Window
+    from ..base.types import Alarm, Optimizer, Parts, Window
 
 BAD = 2  # GradMark::State: at least infinite
 GRADIENTS = "gradients that were not finite after backward were zeroed, replaced or dropped by the script"
@@ -29,7 +29,7 @@ HOW = "; run it with --level trace to see where it was born"
 class Dropping:
     """What is known of the steps that the script has dropped."""
 
-    def __init__(self, session: Session):
+    def __init__(self, session: Parts):
         self._session = session
         self.is_explained = False  # one of them is
         self.looked_at = 0  # its bad losses on the current tape
@@ -49,7 +49,7 @@ class Dropping:
         ):
             return False  # after an alarm, skipped steps lie in the way
         self.is_explained, self.looked_at = True, 0
-        alarm = session.alarm_of(type(optimizer).__name__, window["ordinal"], window["step"], "loss", "loss")
+        alarm = session.alarms.of_class(type(optimizer).__name__, window["ordinal"], window["step"], "loss", "loss")
         alarm["advisory"] = session.report.advisories[-1]
         outcome = climb(ladder.IN_PLACE, BadStep(session, optimizer, alarm, [], is_dropped=True))
         if outcome is not None and outcome.runs_again:
@@ -141,10 +141,6 @@ class Dropping:
         if alarm["capsule"]:
             capsule_alarm.complete({**told, "capsule": alarm["capsule"]}, self._session.config.redact)
 
-    def tell_norms(self, optimizer: Optimizer, step: int) -> None:
-        """Windows before the one that is open, whose norm overflowed."""
-        self.tell(step, NORM, _native.take_norm_drops(optimizer))
-
     def tell_checked(self, losses: list[dict[str, Any]]) -> int:
         """Losses that the script looked at before backward, and dropped, one after another. How many."""
         more = _native.more_checks() if losses else 0
@@ -191,7 +187,7 @@ class Dropping:
         """The alarm of a program that has dropped so many steps, and then went on by itself. What is known of one of
         them is in its advisory."""
         loss, advisory = self.long_row["loss"], self.long_row["advisory"]
-        alarm = self._session.alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "loss", "loss")
+        alarm = self._session.alarms.of_class(loss["optimizer"], loss["ordinal"], loss["step"], "loss", "loss")
         alarm["loss"] = number(float(loss["value"]))
         alarm["text"] = (
             f"the script dropped {self.long_row['count']} steps in a row by itself: the loss was not finite; "
@@ -221,7 +217,7 @@ class Dropping:
     def tell(self, step: int, text: str, times: int = 1) -> None:
         for _ in range(times):
             _native.add_handled(1)
-            self._session.advise("handled-by-script", step, text)
+            self._session.report.advise("handled-by-script", step, text)
 
     def _explain(self) -> None:
         session = self._session

@@ -10,7 +10,8 @@ from ..rerun import first_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..base.types import Alarm, Optimizer, Session
+    from ..base.types import Alarm, Config, Optimizer, StartMagnitudes
+    from ..rerun.restart import Restart
 
 FIRST_STEPS = 4
 HUGE = 1e6  # no initial value of a parameter is as large
@@ -18,8 +19,8 @@ BY_SIZE = ("overflow", "learning-rate", "unknown")  # what too large a value loo
 
 
 class Unwritten:
-    def __init__(self, session: Session):
-        self._session = session
+    def __init__(self, config: Config, restart: Restart, started_with: StartMagnitudes):
+        self._config, self._restart, self._started_with = config, restart, started_with
         self._told = {}  # number of an optimizer -> (step of the alarm, its findings), or None: asked in vain
 
     def asked(self, alarm: Alarm) -> None:
@@ -36,10 +37,10 @@ class Unwritten:
                 _follow(alarm, *self._told[ordinal])
             return
         suspects, by_chance = self._suspects(optimizer, alarm), _is_by_chance(alarm)
-        if not self._is_in_doubt(alarm, suspects, by_chance) or not self._session.restart.is_possible():
+        if not self._is_in_doubt(alarm, suspects, by_chance) or not self._restart.is_possible():
             return
         self._told[ordinal] = None
-        found = self._session.restart.asked_of_memory(alarm, suspects)
+        found = self._restart.asked_of_memory(alarm, suspects)
         if not found or not found.get("births"):
             return
         if not by_chance and found["births"][0]["name"] not in suspects:
@@ -62,7 +63,7 @@ class Unwritten:
         births = alarm["births"][:1]
         if alarm["cause"]["class"] == "corrupted-state":
             return [b["name"] for b in births if alarm["step"] == 0 and not b["op"] and b.get("name")]
-        began = self._session.started_with.get(id(optimizer)) or {}
+        began = self._started_with.get(id(optimizer)) or {}
         named = zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer))
         return [name for name, p in named if began.get(id(p), 0.0) > HUGE]
 
@@ -71,11 +72,7 @@ class Unwritten:
         cause = alarm["cause"]["class"]
         if alarm["step"] >= FIRST_STEPS:
             return False
-        if (
-            cause == "uninitialised-memory"
-            and not alarm["harmless"]
-            and self._session.config.on_alarm in ("stop", "raise")
-        ):
+        if cause == "uninitialised-memory" and not alarm["harmless"] and self._config.on_alarm in ("stop", "raise"):
             return False  # no later step asks
         is_open = cause in (*BY_SIZE, "uninitialised-memory", "corrupted-state")
         return by_chance or bool(suspects) and is_open

@@ -10,6 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .types import Process
+
 
 def _line(path):
     try:
@@ -41,7 +43,7 @@ def _state(pid):
         return "", 0
 
 
-def me() -> dict[str, Any]:
+def me() -> Process:
     """This process, for `is_alive`."""
     return {"pid": os.getpid(), "start": _state(os.getpid())[1], "machine": _machine()}
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer as Optimizer
     from typing_extensions import NotRequired, Unpack as Unpack  # part of `typing` from Python 3.11 on
 
-    from .._native import Generators as Generators, OwnProbe as OwnProbe
+    from .._native import Generators as Generators, OwnProbe as OwnProbe, PolicyMachine as PolicyMachine
     from ..api import Watch as Watch
     from ..doctor.look import Look as DoctorLook  # noqa: F401
     from ..effects.object_snapshot import Ledger as Ledger
@@ -26,8 +26,12 @@ if TYPE_CHECKING:
     from ..rerun.isolation import IsolatedRun
     from ..rerun.rank_vote import Vote as Vote
     from ..rerun.weights import Weights as WeightsHeld
-    from ..session.allowed import Allowance as Allowance
+    from ..session.allowed import Allowance as Allowance, Allowed as Allowed
+    from ..session.assembly import Parts as Parts
+    from ..session.context import Context as Context
+    from ..session.scheduler_hold import Holds as Holds
     from ..session.session import Session as Session
+    from ..session.step_calls import Units as Units
     from .config import Config as Config
     from .family import Family as Family
     from .patches import Patches as Patches
@@ -136,7 +140,7 @@ if TYPE_CHECKING:
         losses: list[float] | None  # of the first run
         since: int  # where it begins (_native.rewind_since)
         others: NotRequired[Gradients]  # of parameters that none of these optimizers steps; once the run has begun
-        shorter: NotRequired[Findings]  # of a second run that began later
+        shorter: NotRequired[Findings | None]  # of a second run that began later
 
     class Order(TypedDict):
         """What a second process is to explain (restart)."""

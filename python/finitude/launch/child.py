@@ -17,6 +17,12 @@ from ..base import family
 from ..base.say import say
 from . import watched
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..rerun.under_way import SecondRun
+    from ..session.failures import Failures
+    from ..session.program_exit import Ending
+
 _waiting = []  # at most one _Standin
 _leaving: SystemExit | None = None  # not 0, that the script left by
 
@@ -189,7 +195,7 @@ def _watch(home, waiting):
     waiting.start.command = None if waiting.forked else own_command()
     script = os.path.abspath(main) if main else ""
     session = Session(home.settings, script, sys.orig_argv, target, waiting.start, is_member=True)
-    session.report.place = lambda: _make_directory(home)
+    session.report.make_at(lambda: _make_directory(home))
     if waiting.forked:
         _native.reset()
         _native.hand_reset()
@@ -202,7 +208,7 @@ def _watch(home, waiting):
     elif session.config.level == "trace":
         _native.set_trace_level(True)
         _native.trace_start()
-    _Process(session).watch_end()
+    _Process(session.ending, session.failures, session.second_run, target is not None).watch_end()
     return None
 
 
@@ -223,14 +229,22 @@ def _note_exit():
 class _Process:
     """This process, once it is watched, and how it ends."""
 
-    def __init__(self, session):
-        self._session = session
+    def __init__(
+        self,
+        ending: Ending,
+        failures: Failures,
+        second_run: SecondRun,
+        explains: bool,
+    ):
+        """explains: this process explains a step of another one."""
+        self._ending, self._failures, self._second_run, self._explains = ending, failures, second_run, explains
+        self._pid = os.getpid()
 
     def watch_end(self) -> None:
         """SIGTERM is left alone: a rank that waits for the others inside torch could not answer it, and the one who
         sent it would wait. What such a rank has to tell is written with each alarm; its steps are in its ring."""
-        if self._session.target is None:
-            watched.on_exit_without_unwinding(self._session.ending.end)
+        if not self._explains:
+            watched.on_exit_without_unwinding(self._ending.end)
         if _made_by_multiprocessing():
             from multiprocessing import util
 
@@ -240,8 +254,8 @@ class _Process:
             _note_exit()
 
     def _end(self) -> None:
-        session = self._session
-        if session.ending.done or session.pid != os.getpid():
+        ending, part = self._ending, self._failures.part
+        if ending.done or self._pid != os.getpid():
             return
         error = sys.exc_info()[1] or getattr(sys, "last_value", None) or _leaving
         if isinstance(error, SystemExit) and error.__context__ is not None:
@@ -249,15 +263,15 @@ class _Process:
         from .. import _native
         from ..program import signals
 
-        session.part(signals.hold, signals.ENDED)
+        part(signals.hold, signals.ENDED)
         try:
-            if session.second_run.pending is not None:
-                session.part(session.ending.second_run_lost)
+            if self._second_run.pending is not None:
+                part(ending.second_run_lost)
             elif error is not None:
-                session.part(session.ending.program_raised, error)
-            session.ending.close()
+                part(ending.program_raised, error)
+            ending.close()
         except BaseException as e:  # Ctrl-C once more
-            session.failures.note(e)
-        session.part(signals.let_go)
+            self._failures.note(e)
+        part(signals.let_go)
         _native.set_on(False)
         _native.let_go()

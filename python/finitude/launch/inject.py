@@ -132,7 +132,7 @@ class Injection:
         ):  # bad, too, and not the one
             _native.consume_losses(optimizer)
             self.session.draws.note()
-            return self.session.go_on_without(optimizer, window["step"])
+            return self.session.skipped.continue_without(optimizer, window["step"])
         if not self.placed:
             self._put_after(optimizer)
             return None

@@ -55,7 +55,7 @@ def main(settings: Config, is_module: bool, target: str, arguments: Sequence[str
         code = script.check_script(target)
         if code is not None:
             if session is not None:
-                session.failed(f"{target} cannot be run")
+                session.report.fail(f"{target} cannot be run")
                 session.ending.end()
             sys.exit(code)
     if is_module:
@@ -167,7 +167,7 @@ class _Program:
 
         try:
             self._session.hand.at_end()
-            self._session.damaged.at_end()
+            self._session.weights.at_end()
         except NonFiniteError as e:
             ended.error, ended.code = e.with_traceback(None), 1
 
@@ -195,4 +195,4 @@ class _Program:
             session.ending.end()
         except Exception as e:
             session.failures.note(e)
-            minimal.write_report(session)
+            minimal.write_report(session.report, session.config)

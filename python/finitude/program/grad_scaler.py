@@ -9,6 +9,7 @@ from . import optimizer_members
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from ..base.types import Optimizer
@@ -23,6 +24,23 @@ class Scaling:
         self.skips = _native.ScalerSkips()
         self.skipped = collections.Counter()  # windows that it skipped, by optimizer
         self.left_out = set()  # serials of the bad losses for which its step was skipped
+
+    def meet(self, scaler: Any) -> None:
+        """The program steps with that one."""
+        self.scaler = scaler
+
+    def begin_step(self, decides: bool) -> None:
+        """It is asked about a step. decides: it is going to skip it, whoever lets the call through."""
+        self.decides = decides
+
+    def end_step(self, left_out: Iterable[int]) -> None:
+        """left_out: serials of the bad losses of a step that is skipped."""
+        self.decides = False
+        self.left_out.update(left_out)
+
+    def count_skip(self, ordinal: int) -> None:
+        """A window of that optimizer was skipped."""
+        self.skipped[ordinal] += 1
 
     def look_for(self, optimizer: Optimizer) -> None:
         """Is there one of this optimizer? Else the last one stays."""

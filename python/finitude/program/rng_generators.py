@@ -58,6 +58,17 @@ def watch(known: list[Any], optimizer: Optimizer | None = None) -> list[Any]:
     return known
 
 
+class Streams:
+    """The generators of the program's own that are part of every snapshot."""
+
+    def __init__(self):
+        self.generators: list[Any] = []
+
+    def look(self, optimizer: Optimizer | None = None) -> None:
+        """For those that have come. optimizer: whose GPUs are looked at too."""
+        self.generators = watch(self.generators, optimizer)
+
+
 def sums() -> list[int | str]:
     """Of the state of every stream that the program reaches now, in the order of the search: what two runs compare that
     have drawn the same numbers."""

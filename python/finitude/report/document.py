@@ -20,10 +20,10 @@ from . import capsule_alarm, merge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Birth, Cause, Config, Document
+    from ..base.types import Alarm, Birth, Cause, Config, Document, Operation, Process
 
 INNER = ("optimizer_ordinal", "advisory")  # of an alarm under way; no part of a report
 OF_DISK = {number: "disk" for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)}
@@ -55,8 +55,10 @@ class Report:
         self.unapplied: int | None = (
             None  # windows at the end, in a row, that no step applied; None: not at the end yet
         )
-        self.trace_ops = None
+        self.trace_ops: list[Operation] | None = None
         self.directory: str | None = None
+        self._planned: str | None = None
+        self._process: Process | None = None
         self.place: Any = None  # makes the directory, where this process is one of several of a run
         self.failure = ""
         self.failures = []  # of our own: see session/failures.py
@@ -69,6 +71,34 @@ class Report:
         """That alarm is being explained from here on. It is on disk by then: what explains it may end the process."""
         self.unexplained = alarm
         self.save(is_told=False)
+
+    def forget_unexplained(self) -> None:
+        """What is being explained is no alarm, or is reported by somebody else."""
+        self.unexplained = None
+
+    def take_unexplained(self) -> Alarm | None:
+        """The alarm that was being explained, if any."""
+        alarm, self.unexplained = self.unexplained, None
+        return alarm
+
+    def fail(self, why: str) -> None:
+        """Nothing was watched, and why."""
+        self.failure, self.unexplained = why, None
+
+    def note_trace(self, ops: list[Operation] | None) -> None:
+        self.trace_ops = ops
+
+    def note_steps_by_hand(self, count: int) -> None:
+        """Of a program without an optimizer."""
+        self.steps_by_hand = count
+
+    def note_unapplied(self, count: int) -> None:
+        """Windows at the end, in a row, that no step applied."""
+        self.unapplied = count
+
+    def make_at(self, place: Callable[[], str]) -> None:
+        """place: makes the directory, where this process is one of several of a run."""
+        self.place = place
 
     def add_alarm(self, alarm: Alarm) -> None:
         """Lists it; past the number that a report may hold, only counts it."""
@@ -164,7 +194,15 @@ class Report:
 
     def planned_directory(self) -> str:
         """The directory of this run, made or not."""
-        return family.run_path(self.config, self.script, self.started)
+        if self._planned is None or os.getpid() != self.pid:
+            self._planned = family.run_path(self.config, self.script, self.started)
+        return self._planned
+
+    def _me(self):
+        """This process, for readers of a report that is not the last."""
+        if self._process is None or os.getpid() != self.pid:
+            self._process = alive.me()
+        return self._process
 
     def run_directory(self) -> str | None:
         """Makes the directory of this run; None where that is not possible (read-only, full)."""
@@ -189,7 +227,7 @@ class Report:
         """run.json: how the process of this run was started, and who it is, for readers that find no report yet."""
         started = {
             "schema": 1,
-            "process": alive.me(),
+            "process": self._me(),
             "started": self.started.isoformat(timespec="seconds"),
             "command": secrets.masked_words(self.command),
             "script": self.script or "",
@@ -239,7 +277,7 @@ class Report:
         if not is_told and count > FEW and now - self.saved_at < max(QUIET_SECONDS, 20 * self.save_took):
             return
         try:
-            document = {**self.document(), "under_way": alive.me()}
+            document = {**self.document(), "under_way": self._me()}
             document.pop("trace", None)  # of all operators: at the end
             self._put(json.dumps(document, allow_nan=False).encode(), is_last=False)
         except Exception as e:  # the end of the run writes it as well

@@ -6,9 +6,8 @@ from __future__ import annotations
 import torch
 
 from .. import _native
-from ..program import optimizer_members, ranks, reported_tensors, sinks as sinks_of
+from ..program import optimizer_members, ranks, sinks as sinks_of
 from ..report import incident, not_reproduced
-from .deferred_restart import Rest
 from .repeats import Repeats
 
 TYPE_CHECKING = False
@@ -16,9 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Config, Optimizer, Session, Sink, Tensor, Vote
+    from ..base.types import Alarm, Allowed, Config, Optimizer, Sink, Tensor, Vote
     from ..effects.object_snapshot import Ledger
     from ..effects.rebound_attributes import Left
+    from ..program.reported_tensors import Known
+    from ..report.damage import Damage
+    from .deferred_restart import Rest
+    from .under_way import SecondRuns
 
 NO_MORE = "no second run was tried any more"
 FIGURES = ("numel", "nan", "inf", "zero", "min", "max", "absmax")
@@ -39,16 +42,18 @@ def trace_continues(config: Config) -> None:
 class Told:
     """The last alarms, by the numbers under which the gradients of other optimizers know them."""
 
-    def __init__(self, session: Session):
-        self._session = session
+    def __init__(
+        self, config: Config, allowed: Allowed, second_runs: SecondRuns, damage: Damage, known: Known, rest: Rest
+    ):
+        """known: bad tensors of earlier alarms. rest: alarms that are explained once the program has ended."""
+        self._config, self._allowed, self._second_runs, self._damage = config, allowed, second_runs, damage
+        self.known, self._rest = known, rest
         self._alarms, self._count = {}, 0
         self._beside: Any = (
             None,
             None,
         )  # an alarm whose gradients come of the backward that another one tells of; that one
-        self.rest = Rest(session)
         self.follower: Alarm | None = None  # the last alarm that says what another one has said
-        self.known = reported_tensors.Known()
         self._left: list[Left] = []  # what the step of the last alarm leaves in places that each step re-binds
         self._bad = []  # what was bad when the last alarm came up
         self._explained = {}  # (optimizer, sink) -> the last step that failed there and has a birth
@@ -58,23 +63,19 @@ class Told:
     def runs_again(self, alarm: Alarm, kind: str, where: str, traced: bool, vote: Vote | None) -> bool:
         """Is the step of this alarm run again, in any way, or where one like it is explained, in place? vote: of
         several ranks on that."""
-        session = self._session
-        may_be_allowed = session.allowed.is_any()
+        may_be_allowed = self._allowed.is_any
         if where in ("window", "skipped") and not may_be_allowed and self.is_repeat(alarm):
             return False
-        if session.second_runs.take(kind, alarm["harmless"], may_be_allowed, traced):
+        if self._second_runs.take(kind, alarm["harmless"], may_be_allowed, traced):
             return True
         # Where bad steps are applied the next ones are bad for that, and where all is NaN no bit tells one step from
         # another.
         in_place = (
-            where == "window"
-            and session.config.on_alarm != "warn"
-            and not session.damaged
-            and (vote or not ranks.several())
+            where == "window" and self._config.on_alarm != "warn" and not self._damage and (vote or not ranks.several())
         )
-        if in_place and session.second_runs.take_in_place():
+        if in_place and self._second_runs.take_in_place():
             return True
-        if session.config.on_alarm != "raise":
+        if self._config.on_alarm != "raise":
             incident.passed_over(alarm, NO_MORE)
         return False
 
@@ -82,9 +83,10 @@ class Told:
         """Then it says so."""
         return self.repeats.take(alarm)
 
-    def note_bad(self, sinks: Iterable[Sink]) -> None:
+    def note_bad(self, alarm: Alarm, sinks: Iterable[Sink]) -> None:
         """Before anything is run again, which may bind other tensors to the same names."""
-        self._bad = not_reproduced.note(sinks)
+        is_asked = self._config.on_alarm != "raise" or alarm["sink"]["kind"] not in ("loss", "gradient")
+        self._bad = not_reproduced.note(sinks) if is_asked else []  # nothing is run again, and no weights are bad
 
     def tell(self, optimizer: Optimizer, alarm: Alarm) -> None:
         """Bad gradients of the same backward at other optimizers are not news any more."""
@@ -130,7 +132,7 @@ class Told:
                 f"whose alarm at step {first['step']} "
                 f"({first['sink']['name']}) is explained"
             )
-            self.rest.drop(alarm)
+            self._rest.drop(alarm)
             alarm["cause"] = {**alarm["cause"], "text": text}
         elif (
             alarm["cause"]["text"] == incident.NOT_RUN
@@ -151,7 +153,8 @@ class Told:
                 else "the step was run again, and no operation of it was seen to make the value"
             )
             alarm["cause"] = {**alarm["cause"], "text": text}
-        not_reproduced.tell(alarm, self._bad)
+        if self._bad:
+            not_reproduced.tell(alarm, self._bad)
 
     def _hand_on(self, alarm):
         """A value that came in bad, and that was there before this step, is told by the step that failed by it

@@ -5,6 +5,7 @@ own optimizer steps (manual optimization) is called inside itself, and left by a
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 
 import torch
@@ -25,7 +26,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..base.types import Alarm, BadWindow, Findings, Optimizer, Session, Tensor, Vote
+    from ..base.types import Alarm, BadWindow, Config, Findings, Holds, Optimizer, Sink, Tensor, Units, Vote
+    from ..capsules.capsule import Capsules
+    from ..program.grad_scaler import Scaling
+    from ..program.rng_generators import Streams
+    from ..program.sinks import BadWindows
+    from .alarm_correlation import Told
+    from .under_way import SecondRun
 
 
 def attempt(step: BadStep) -> Outcome | Refused:
@@ -41,11 +48,27 @@ def attempt(step: BadStep) -> Outcome | Refused:
 WAY = Way("closure", attempt)
 
 
+@dataclasses.dataclass(frozen=True)
+class Needs:
+    """What of a run it needs to call units again in place."""
+
+    config: Config
+    units: Units
+    bad_windows: BadWindows
+    second_run: SecondRun
+    told: Told
+    holds: Holds
+    scaling: Scaling
+    streams: Streams  # the program's own generators
+    capsules: Capsules
+    analysis: incident.Analysis
+
+
 class CallAgain:
     """Calls units of work again, and keeps what that showed of one that raised."""
 
-    def __init__(self, session: Session):
-        self._session = session
+    def __init__(self, needs: Needs):
+        self._needs = needs
 
     def explain(
         self,
@@ -60,8 +83,7 @@ class CallAgain:
         vote: of several ranks, which call theirs together or not at all. returned: a value to compare instead of losses
         and gradients: of an optimizer that searches along a line, the loss of its first evaluation; where the last unit
         raised `error`, as it is to do again, the bad value in its frames."""
-        session = self._session
-        units = session.units
+        units = self._needs.units
         if vote is not None and not units.of_framework() or vote is None and ranks.several():
             return Refused()  # what it exchanged with the others it cannot do alone
         if not units.log or (returned is None or error is not None) and units.window != _native.windows_closed():
@@ -73,10 +95,10 @@ class CallAgain:
         if vote is not None:
             if refused := vote.cast(f"{WAY.name}: {why}" if why else "", f"{WAY.name} {len(units.log)}"):
                 return Refused(refused)
-            session.second_run.join(vote)
+            self._needs.second_run.join(vote)
             vote.watch()
         if why is None:
-            run = _SecondRun(session, optimizer, alarm, returned, error, vote)
+            run = _SecondRun(self._needs, optimizer, alarm, returned, error, vote)
             try:
                 why = run.go()
                 if vote is not None and (parted := vote.come_back(why or "")):
@@ -99,20 +121,19 @@ class CallAgain:
     def raised(self, error: BaseException) -> None:
         """A unit gives up. Where it holds a value that is not finite, that is explained while everything it used is
         still there; whether it is an alarm is seen when the program ends by it."""
-        session = self._session
-        units = session.units
-        if session.config.on_alarm == "raise" or raised_from_ours(error) or units.times_raised >= 3:
+        units = self._needs.units
+        if self._needs.config.on_alarm == "raise" or raised_from_ours(error) or units.times_raised >= 3:
             return
-        units.times_raised += 1
-        found = session.bad_windows.in_frames(error)
+        units.count_raised()
+        found = self._needs.bad_windows.in_frames(error)
         value = found[2][0][2] if found is not None else None
-        found = found or session.bad_windows.pending()
+        found = found or self._needs.bad_windows.pending()
         if found is not None and serves(self.explain(found[0], found[1], value, error), found[1]):
-            units.explained = error, found
+            units.note_explained(error, found)
 
     def explained(self, error: BaseException | None) -> BadWindow | None:
         """(optimizer, alarm, sinks) with its reason, where the program ends by what a unit raised; else None."""
-        told, chain = self._session.units.explained, []
+        told, chain = self._needs.units.explained, []
         while told is not None and error is not None and error not in chain:
             if error is told[0]:
                 return told[1]
@@ -124,17 +145,17 @@ class CallAgain:
 class _SecondRun:
     """Sets aside what a second call of the units changes, makes it, and puts everything back."""
 
-    def __init__(self, session, optimizer, alarm, returned, error, vote):
-        self.session, self.optimizer, self.alarm, self.returned, self.error = session, optimizer, alarm, returned, error
-        self.units, self.vote = session.units, vote
-        self.units.recorded_at = None
-        self.log = session.units.log[-1:] if returned is not None and error is None else list(session.units.log)
+    def __init__(self, needs: Needs, optimizer, alarm, returned, error, vote):
+        self.needs, self.optimizer, self.alarm, self.returned, self.error = needs, optimizer, alarm, returned, error
+        self.units, self.vote = needs.units, vote
+        self.units.note_recorded(None)
+        self.log = needs.units.log[-1:] if returned is not None and error is None else list(needs.units.log)
         self.expected = self._bits(self.log[0].serial, returned)
         # In the first step those of the program's own are not known yet.
         self.later_known = (
             []
-            if self.log[0].known == session.generators
-            else [g for g in session.generators if g not in self.log[0].known]
+            if self.log[0].known == needs.streams.generators
+            else [g for g in needs.streams.generators if g not in self.log[0].known]
         )
         self.stood_at = [_native.checksum(g.get_state()) for g in self.later_known]
         self.generators = self.log[-1].after or _native.take_generators()
@@ -144,17 +165,17 @@ class _SecondRun:
         # DistributedDataParallel may keep gradients as views of memory of its own, which a second backward writes.
         kept = (lambda g: g.clone() if g is not None else None) if vote is not None else (lambda g: g)
         self.params = [(p, kept(p.grad), p.requires_grad) for p in params.values()]
-        self.scaler = session.scaling.scaler
+        self.scaler = needs.scaling.scaler
         self.stages = (
             {k: dict(v) for k, v in self.scaler._per_optimizer_states.items()} if self.scaler is not None else {}
         )
         self.ledger = Ledger(sys._getframe(), params.values(), watched)
-        session.holds.hold(optimizer_members.sharing(optimizer))
-        session.holds.hold_scaler(self.scaler)
+        needs.holds.hold(optimizer_members.sharing(optimizer))
+        needs.holds.hold_scaler(self.scaler)
         self.isolation = IsolatedRun(self.ledger)
         self.isolation.begin()
         self.result: Any = None
-        self.units.again, self.units.again_at = optimizer, None
+        self.units.begin_again(optimizer)
         _native.begin_again()
 
     def _bits(self, since, returned=None):
@@ -172,7 +193,7 @@ class _SecondRun:
         if units.first is not None and units.first[0] == units.window:
             for buffer, copy in units.first[1]:
                 buffer.detach().copy_(copy)
-        self.ledger.second_run_begins(self.session.told.left_before(self.alarm))
+        self.ledger.second_run_begins(self.needs.told.left_before(self.alarm))
         if self.later_known:
             _native.watch_generators(self.log[0].known)
         for p, grad, _ in self.params:
@@ -182,7 +203,7 @@ class _SecondRun:
         since = _native.loss_serial()
         # inside the step of an optimizer: what is called is the program's, and no arithmetic of the optimizer
         _native.trace_stop()
-        self.isolation.record(self.session.capsules, self.log[0].generators)
+        self.isolation.record(self.needs.capsules, self.log[0].generators)
         try:
             for unit in self.log:
                 self.result = unit.call_again()
@@ -199,11 +220,11 @@ class _SecondRun:
             generators = _native.take_generators()
             if type(e) is not type(self.error):
                 return f"the second run raised {type(e).__name__}"
-            found = self.session.bad_windows.in_frames(e)
+            found = self.needs.bad_windows.in_frames(e)
             self.result = found[2][0][2] if found is not None else None
         finally:
             optimizer_members.moved()
-            _native.watch_generators(self.session.generators)
+            _native.watch_generators(self.needs.streams.generators)
         if self.returned is not None:
             now = self._bits(0, self.result) if isinstance(self.result, torch.Tensor) else None
         else:
@@ -228,8 +249,8 @@ class _SecondRun:
         alarm = self.alarm
         if self.returned is not None:
             _native.tape_outcome("loss", "loss", self.result.detach())
-        self.session.capsules.stop(self.optimizer)
-        sinks = (
+        self.needs.capsules.stop(self.optimizer)
+        sinks: list[Sink] = (
             sinks_of.of_optimizer(self.optimizer) if self.returned is None else [("loss", "loss", self.result.detach())]
         )
         failed_again = bool(sinks) or any(loss["bad"] for loss in _native.window(self.optimizer)["losses"])
@@ -243,7 +264,7 @@ class _SecondRun:
         found: Findings = {}
         if self.same or failed_again:
             began_with = [*self.ledger.ruined(), *self.ledger.rebound()]
-            found = self.session.analysis.findings(self.optimizer, sinks, bound=began_with)
+            found = self.needs.analysis.findings(self.optimizer, sinks, bound=began_with)
             if (why := carried_state.why(found.get("carried"))) and self.vote is None:
                 return why
         if not self.same and not failed_again:
@@ -252,9 +273,9 @@ class _SecondRun:
             return None
         incident.apply(alarm, found)
         if self.error is None:
-            self.session.second_run.note_recorded()
+            self.needs.second_run.note_recorded()
         else:  # it is told of when the program has ended by it: of this step, if no other has come by then
-            self.units.recorded_at = _native.windows_closed()
+            self.units.note_recorded(_native.windows_closed())
         what = (
             "the value" if self.error is not None else "the loss" if self.returned is not None else "loss and gradients"
         )
@@ -265,9 +286,9 @@ class _SecondRun:
     def put_back(self) -> tuple[list[str], list[str]]:
         """Everything as before the second run. Returns the names of what could not be, and what was written or done
         twice."""
-        self.units.again = None
+        self.units.end_again()
         *_, twice, lost, _ = in_any_case(
-            lambda: self.session.told.leave(self.optimizer, self.alarm, self.ledger),
+            lambda: self.needs.told.leave(self.optimizer, self.alarm, self.ledger),
             _native.trace_stop,
             _native.trace_clear,
             self._put_gradients_back,
@@ -275,11 +296,11 @@ class _SecondRun:
             self.isolation.put_objects_back,
             _native.end_again,
         )
-        trace_continues(self.session.config)
+        trace_continues(self.needs.config)
         return lost, twice
 
     def _put_gradients_back(self):
-        if not self.session.second_run.is_recorded and self.units.recorded_at is None:
+        if not self.needs.second_run.is_recorded and self.units.recorded_at is None:
             _native.tape_clear()
         for p, grad, requires in self.params:
             p.grad = None

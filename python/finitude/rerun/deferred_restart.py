@@ -4,42 +4,53 @@ that step, and nothing waits for it."""
 
 from __future__ import annotations
 
-import time
-
 from ..report import incident
 from ..report.document import without_inner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-    from ..base.types import Alarm, Fingerprint, Session
+    from ..base.types import Alarm, Config, Fingerprint
+    from ..report.document import Report
+    from .restart import Restart
 
 LONGEST = 60  # seconds up to that step
 
 
 class Rest:
-    def __init__(self, session: Session):
-        self._session = session
+    def __init__(
+        self,
+        config: Config,
+        report: Report,
+        restart: Restart,
+        decided: list[list[Any]],
+        tell: Callable[[Alarm], None],
+        explains: bool,
+    ):
+        """decided: of skipped steps (SkippedSteps.decided). tell: reports an alarm to a person. explains: this process
+        explains a step of another one."""
+        self._config, self._report, self._restart, self._decided = config, report, restart, decided
+        self._tell, self._explains = tell, explains
         self._first: Any = None
 
     def note(self, alarm: Alarm, expected: Fingerprint) -> None:
         """A step in the open window that is not run again, though a second process could. expected: its bits."""
-        session = self._session
-        took: Any = time.monotonic() - session.start.monotonic if session.start is not None else None
+        took = self._restart.seconds()
         if (
             self._first is None
-            and session.config.on_alarm in ("skip", "rollback")
+            and self._config.on_alarm in ("skip", "rollback")
             and not alarm["harmless"]
-            and session.target is None
-            and session.restart.is_possible()
+            and not self._explains
+            and self._restart.is_possible()
             and took <= LONGEST
         ):
             self._first = (
                 alarm,
                 expected,
                 alarm["optimizer_ordinal"],
-                (list(session.decided), incident.in_names(), took),
+                (list(self._decided), incident.in_names(), took),
             )
 
     def drop(self, alarm: Alarm) -> None:
@@ -48,18 +59,17 @@ class Rest:
             self._first = None
 
     def explain(self) -> None:
-        """The program has ended."""
-        session = self._session
+        """The program has ended, and nobody waits for that."""
         noted, self._first = self._first, None
-        if noted is None or not session.ending.has_time or session.ending.is_hurried:
+        if noted is None:
             return
         alarm, expected, ordinal, then = noted
-        if alarm["births"] or not any(alarm is a for a in session.report.alarms):
+        if alarm["births"] or not any(alarm is a for a in self._report.alarms):
             return
         alarm["optimizer_ordinal"] = ordinal
         try:
-            session.report.save(is_told=False)
-            if session.restart.run(alarm, expected, then=then) and alarm["births"]:
-                session.teller.tell(alarm)
+            self._report.save(is_told=False)
+            if self._restart.run(alarm, expected, then=then) and alarm["births"]:
+                self._tell(alarm)
         finally:
             without_inner(alarm)

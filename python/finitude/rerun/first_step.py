@@ -12,14 +12,18 @@ from ..program import ranks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..base.types import Session
+    from ..base.types import Config
+    from ..capsules.capsule import Capsules
+    from .restart import Restart
 
 MOST = 16  # of a program that makes an optimizer for every step
 
 
 class FirstStep:
-    def __init__(self, session: Session):
-        self._session, self._made = session, 0
+    def __init__(self, config: Config, capsules: Capsules, restart: Restart, explains: bool):
+        """explains: this process explains a step of another one."""
+        self._config, self._capsules, self._restart, self._explains = config, capsules, restart, explains
+        self._made = 0
 
     def made(self) -> None:
         """An optimizer was made: the next step may be its first."""
@@ -37,13 +41,13 @@ class FirstStep:
     def begin(self) -> None:
         """From here until the next step is over, unless something else explains it. A trace that becomes long on the
         way tells nothing: it may be that of an evaluation."""
-        session, config = self._session, self._session.config
+        config = self._config
         if (
             config.level == "gate"
             and not config.tape_every
-            and session.target is None
-            and not session.restart.is_possible()
+            and not self._explains
+            and not self._restart.is_possible()
             and not ranks.several()
             and _native.trace_first_step()
         ):
-            session.capsules.begin(is_first=True)
+            self._capsules.begin(is_first=True)

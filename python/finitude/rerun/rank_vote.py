@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from ..base.types import Alarm, Optimizer, Session
+    from ..base.types import Alarm, Context, Optimizer
+    from .under_way import SecondRun
 
 LIMIT_S = 30.0  # how long the votes of the others are waited for
 PARTING_S = 10.0  # and, before this rank ends the program, that they have reported what they found
@@ -42,15 +43,16 @@ _left = ""  # why this rank has given up agreeing with the others, for the rest 
 class Ballot:
     """What this process asks the other ranks."""
 
-    def __init__(self, session: Session):
-        self._session = session
+    def __init__(self, context: Context, second_run: SecondRun, is_member: bool, end: Callable[[], None]):
+        """is_member: several processes of a run leave reports. end: the program ends (Ending.end)."""
+        self._context, self._second_run, self._is_member, self._end = context, second_run, is_member, end
         self._asked = {}  # key of the last step of which the ranks were asked whether they see it -> do they all
 
     def vote_on(self, optimizer: Optimizer, alarm: Alarm) -> Vote | None:
         """A vote of all ranks on a second run in place, or None where some of them may not be in this alarm."""
         if _native.window(optimizer)["on_device"]:  # the exchange waits in kernels there: all are started again instead
             return None
-        if not ranks.several() or alarm["harmless"] or self._session.config.on_alarm == "raise":
+        if not ranks.several() or alarm["harmless"] or self._context.config.on_alarm == "raise":
             return None
         if not ranks.seen_by_all(sinks_of.bad_parameters(optimizer, False), by_everyone=True) and not self._all_say(
             alarm["optimizer_ordinal"], alarm
@@ -80,14 +82,14 @@ class Ballot:
             self._asked[key] = store is not None and not Vote(
                 store,
                 f"{key}/seen",
-                _Rings(self._session.member and self._session.report.run_directory(), ordinal, alarm["step"]).has_taken,
+                _Rings(self._is_member and self._context.report.run_directory(), ordinal, alarm["step"]).has_taken,
             ).cast("")
         return self._asked[key]
 
     def has_told(self, vote: Vote | None) -> None:
         """This rank's alarm is in its report; what ends the program is an error of the operation that it waited in."""
         if vote is not None:
-            self._session.report.save()
+            self._context.report.save()
             try:
                 vote.told()
             except (RuntimeError, ValueError, OSError):
@@ -95,17 +97,16 @@ class Ballot:
 
     def _end_process(self, why, vote):
         """The program's own thread cannot be reached: what is known is reported, and the process ended."""
-        session = self._session
-        pending = session.second_run.take()
+        pending = self._second_run.take()
         output_suppression.let_go()
         if pending is not None:
             alarm = pending["alarm"]
             incident.passed_over(alarm, why)
             alarm["action"] = "stopped"
             without_inner(alarm)
-            session.report.add_alarm(alarm)
-            session.teller.tell(alarm)
-        session.ending.end()
+            self._context.report.add_alarm(alarm)
+            self._context.teller.tell(alarm)
+        self._end()
         self.has_told(vote)
         os._exit(1)
 

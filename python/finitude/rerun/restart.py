@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
+import time
 
 import torch
 
@@ -21,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..base.types import Alarm, Findings, Fingerprint, Order, Session, Where
+    from ..base.types import Alarm, Findings, Fingerprint, Order, Parts, Where
     from ..program.optimizer_threads import Makers
     from .launch_command import Start
 
@@ -46,13 +48,18 @@ WAY = Way("restart", attempt)
 class Restart:
     """Starts the program of this process again in a second process."""
 
-    def __init__(self, session: Session):
+    def __init__(self, session: Parts):
         self._session = session
 
     def is_possible(self) -> bool:
         """Could the program be started again from here? Not where it was not `finitude run`, nor alone as one of
         several ranks."""
         return self._session.start is not None and self._session.start.command is not None and not ranks.several()
+
+    def seconds(self) -> float:
+        """Since the program was started; infinity where it is not known."""
+        start = self._session.start
+        return math.inf if start is None else time.monotonic() - start.monotonic
 
     def run(
         self,
@@ -87,7 +94,7 @@ class Restart:
         if is_one_more := then is None and session.second_runs.in_place_only():
             session.second_runs.end_in_place()
         if ranks.several():
-            if session.member and start is not None and not (alarm["harmless"] and session.damaged):
+            if session.member and start is not None and not (alarm["harmless"] and session.damage):
                 noted: Alarm = {**alarm}
                 incident.passed_over(noted, restart_ranks.TOGETHER)
                 left = self._leave_order(
@@ -95,11 +102,11 @@ class Restart:
                     {
                         **_order(start, alarm, expected, where, hand, session.makers),
                         "ranks": ranks.world()[1],
-                        "decided": session.decided,
+                        "decided": session.skipped.decided,
                     },
                 )
                 if left and session.config.on_alarm == "stop":
-                    session.teller.later = alarm
+                    session.teller.explain_later(alarm)
             return Refused(restart_ranks.TOGETHER)
         if start is None or start.command is None:
             why = (
@@ -111,7 +118,7 @@ class Restart:
             return Refused(why)
         if is_one_more:
             if where == "window":
-                session.told.rest.note(alarm, expected)
+                session.rest.note(alarm, expected)
             return Refused("a second process is started for the first of its kind")
         more, resumed, remark = [], "", ""
         if session.config.restart_args:
@@ -124,7 +131,7 @@ class Restart:
         order = {
             **_order(start, alarm, expected, where, hand, session.makers),
             "resumed": resumed,
-            "decided": session.decided,
+            "decided": session.skipped.decided,
         }
         if then is not None:
             order["decided"], order["named"], order["took"] = then
@@ -157,7 +164,7 @@ class Restart:
             **_order(session.start, first, {}, "memory", None, session.makers),
             "memory": {"step": alarm["step"], "suspects": suspects},
         }
-        found, *_ = self._ask(first, {**order, "resumed": "", "decided": session.decided}, [], False)
+        found, *_ = self._ask(first, {**order, "resumed": "", "decided": session.skipped.decided}, [], False)
         return found and found["findings"]
 
     def _ask(self, alarm, order, more, recorded):

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Findings, Rerun, RerunBy, Session, Tensor
+    from ..base.types import Alarm, Config, Findings, Rerun, RerunBy, Tensor
+    from ..capsules.capsule import Capsules
+    from ..report.document import Report
+    from .restart import Restart
 
 FIRST = "every op was recorded as the step ran (the first one is, where the program cannot be started again)"
 
@@ -44,8 +47,25 @@ class Explained:
 class InPlace:
     """Second runs in place of a program without an optimizer."""
 
-    def __init__(self, session: Session):
-        self._session = session
+    def __init__(
+        self, config: Config, capsules: Capsules, restart: Restart, analysis: incident.Analysis, explains: bool
+    ):
+        """explains: this process explains a step of another one."""
+        self._config, self._capsules, self._restart, self._analysis = config, capsules, restart, analysis
+        self._explains = explains
+        self._on_tape: Explained | None = None  # what is known of the step that the current tape is of
+
+    def explained(self, roots: Sequence[Any]) -> tuple[list[int], Findings]:
+        """What the trace tells of a bad loss: (checksums, findings)."""
+        bad = [r for r in roots if isinstance(r, torch.Tensor) and not _native.is_finite(r)]
+        sums = [_native.checksum(r) for r in bad]
+        _native.trace_stop()
+        for root in bad:
+            _native.tape_outcome("loss", "loss", root.detach())
+        return sums[:1], self._analysis.findings(None, [("loss", "loss", r) for r in bad])
+
+    def note_on_tape(self, explained: Explained) -> None:
+        self._on_tape = explained
 
     def first(self, roots: Sequence[Any], leaves: Sequence[Tensor]) -> bool:
         """The first call of the engine comes: what is noted from here on. True: also what a window needs to be run
@@ -67,28 +87,26 @@ class InPlace:
 
     def _is_needed(self):
         """Not where the step can be explained by starting the program again. Of several ranks none goes back alone."""
-        session = self._session
         return (
-            session.target is None
-            and session.config.level == "gate"
-            and session.config.on_alarm != "raise"
-            and not session.restart.is_possible()
+            not self._explains
+            and self._config.level == "gate"
+            and self._config.on_alarm != "raise"
+            and not self._restart.is_possible()
             and not ranks.several()
         )
 
     def of_first(self, roots: Sequence[Any]) -> Explained | None:
         """The first call of the engine was traced from before it on. Explained, where that tells; None."""
-        session = self._session
         if not _native.has_traced_first_step():
             return None
         if all(not isinstance(r, torch.Tensor) or _native.is_finite(r) for r in roots):
             _native.first_step_over()
             return None
         explained = Explained()
-        explained.found = session.hand.explained(roots)[1]
-        session.capsules.stop(None)
+        explained.found = self.explained(roots)[1]
+        self._capsules.stop(None)
         explained.by, explained.text = "trace", FIRST
-        session.hand.on_tape = explained
+        self.note_on_tape(explained)
         return explained
 
     def apply(self, explained: Explained, alarm: Alarm) -> bool:
@@ -100,8 +118,8 @@ class InPlace:
             return False
         rerun: Rerun = "not-run" if explained.by == "trace" else "persistent"
         note_rerun(alarm, explained.by, rerun, explained.verified, explained.text)
-        if self._session.hand.on_tape is explained and self._session.capsules.wanted():
-            alarm["capsule"] = self._session.capsules.write(alarm, beside=True)
+        if self._on_tape is explained and self._capsules.wanted():
+            alarm["capsule"] = self._capsules.write(alarm, beside=True)
         return True
 
 
@@ -115,8 +133,18 @@ def _holds(module, owned):
 class Again:
     """A second run: begun by `begin`, over with `end`."""
 
-    def __init__(self, session: Session, bad: Any, roots: Sequence[Any], inputs: Sequence[Any], to_leaves: bool):
-        self._session, self._bad, self._to_leaves = session, bad, to_leaves
+    def __init__(
+        self,
+        in_place: InPlace,
+        capsules: Capsules,
+        report: Report,
+        bad: Any,
+        roots: Sequence[Any],
+        inputs: Sequence[Any],
+        to_leaves: bool,
+    ):
+        self._in_place, self._capsules, self._report = in_place, capsules, report
+        self._bad, self._to_leaves = bad, to_leaves
         self._roots, self._inputs = roots, [x for x in inputs if isinstance(x, torch.Tensor)]
         self.explained, self._counts_down = Explained(), False
         self._drawn, self._named = rng_generators.sums(), incident.in_names()
@@ -152,7 +180,7 @@ class Again:
             lambda: OTHER_NUMBERS if self._drawn != rng_generators.sums() else "",
             tuple,
             lambda: _native.rewind_undo_obstacle() is None,
-        ).hold(sys._getframe(), self._session.report.seconds() / max(1, _native.hand_calls()))
+        ).hold(sys._getframe(), self._report.seconds() / max(1, _native.hand_calls()))
         if told is not None:  # in the process itself
             outcome, counted, other = told
             if outcome in (fork_dry_run.ASTRAY, fork_dry_run.OTHER) and not down and (earlier := ledger.down(counted)):
@@ -186,7 +214,7 @@ class Again:
         if fork_dry_run.is_under_way():
             return (given,), ""
         self._isolation.begin()
-        self._isolation.record(self._session.capsules)
+        self._isolation.record(self._capsules)
         return (given,), ""
 
     def end(self, roots: Sequence[Any]) -> bool:
@@ -201,8 +229,8 @@ class Again:
         if not why and (names := incident.other_values(self._named)):
             why = f"{', '.join(names[:3])} came out with other values"
         if not why:
-            explained.found = self._session.hand.explained(roots)[1]
-        self._session.capsules.stop(None)
+            explained.found = self._in_place.explained(roots)[1]
+        self._capsules.stop(None)
         is_back, twice, lost = self._put_back()
         why = why or ("" if is_back else "the second run did not come back to this step")
         if why:
@@ -210,7 +238,7 @@ class Again:
             _native.tape_clear()
             explained.text = f"rewind did not reproduce the step: {why}{twice}"
             return is_back
-        self._session.hand.on_tape = explained
+        self._in_place.note_on_tape(explained)
         explained.by, explained.verified = "rewind", sums == expected["losses"]
         explained.text = (
             "rewound to where gradients were last asked for and run again in place"

@@ -17,13 +17,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..base.types import Alarm, Findings, Optimizer, Pending, Session, Verdict
+    from ..base.types import Alarm, Findings, Optimizer, Parts, Pending, Verdict
 
 
 class Rewound:
     """Ends the second run that is under way in this process."""
 
-    def __init__(self, session: Session):
+    def __init__(self, session: Parts):
         self._session = session
 
     def end(self, optimizer: Optimizer, pending: Pending) -> Verdict:
@@ -165,7 +165,7 @@ class Rewound:
         step = BadStep(self._session, optimizer, alarm, sinks, expected=expected)
         if not serves(begin(step, tries, down, pending["losses"]), alarm):
             return False
-        self._session.second_run.pending.update(twice=twice, shorter=shorter)
+        self._session.second_run.note_before(twice, shorter)
         return True
 
     def _told_by_the_shorter(self, alarm, found):

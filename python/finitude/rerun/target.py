@@ -146,7 +146,7 @@ class Target:
             return is_wrapped
         elif call == wanted or resumed:
             overlay_fs.let_go()
-            sums, found = session.hand.explained(roots)
+            sums, found = session.in_place.explained(roots)
             lost: list[Sink] = [
                 ("loss", "loss", r)
                 for r in roots
@@ -230,7 +230,7 @@ class Target:
                 raise NonFiniteError(step[2])
             session.scaling.look_for(optimizer)
             session.draws.note()
-            left_out = session.go_on_without(optimizer, step[1])
+            left_out = session.skipped.continue_without(optimizer, step[1])
             self._arm_behind(step)
             return left_out
         if not self._is_mine(optimizer) or self.order["written"]:
@@ -354,7 +354,7 @@ class Target:
             verified = written_at is not None or incident.is_as_expected(incident.fingerprint(optimizer), expected)
         if self._ledger is not None:
             names = {id(b): name for name, b in optimizer_members.buffers(optimizer)} if optimizer is not None else {}
-            session.told.known.carried += [(left.name, t) for left in self._ledger.left(names) for t in left.tensors]
+            session.known.carried += [(left.name, t) for left in self._ledger.left(names) for t in left.tensors]
         other = incident.other_values(self.order["named"]) if verified and not self.order["compiled"] else []
         found = session.analysis.findings(optimizer, sinks, swallowed=self.order["swallowed"])
         if not verified and written_at is None and incident.is_elsewhere(self.order, optimizer, sinks):

@@ -46,7 +46,7 @@ def _explain(step):
         session.capsules.stop(optimizer, sinks=sinks)
     found = session.analysis.findings(optimizer, sinks, incident.MAX_OPS if not is_first else 0)
     if not is_first:
-        session.report.trace_ops = found.pop("ops", None)
+        session.report.note_trace(found.pop("ops", None))
         _native.trace_start()
     explained = incident.apply(alarm, found)
     if is_first and explained:

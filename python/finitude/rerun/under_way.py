@@ -1,12 +1,14 @@
-"""The second run that is under way in this process, and what the last one has left behind."""
+"""The second run that is under way in this process, what the last one has left behind, and how many there may be."""
 
 from __future__ import annotations
+
+from .. import _native
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..base.types import Pending, Vote
+    from ..base.types import Findings, OnAlarm, Pending, Vote
 
 
 class SecondRun:
@@ -29,6 +31,10 @@ class SecondRun:
         pending, self.pending, self.is_recorded = self.pending, None, False
         return pending
 
+    def note_before(self, twice: list[str], shorter: Findings | None) -> None:
+        """Of second runs before this one: names of what they wrote twice; what one that began later has found."""
+        self.pending.update(twice=twice, shorter=shorter)
+
     def join(self, vote: Vote | None) -> None:
         """The ranks run the step together, or have done so; None: this process was alone."""
         self.vote = vote
@@ -43,3 +49,30 @@ class SecondRun:
 
     def note_without_tensor(self, is_without: bool = True) -> None:
         self.is_without_tensor = is_without
+
+
+class SecondRuns:
+    """How many second runs there are still to be, of a kind and in all (src/decide/policy.h)."""
+
+    def __init__(self, on_alarm: OnAlarm):
+        self._on_alarm = on_alarm
+        self.begin()
+
+    def begin(self) -> None:
+        """Counts from zero: a program begins, or a cell of a notebook, which is one by itself."""
+        self._left = _native.SecondRuns(self._on_alarm)
+
+    def take(self, kind: str, harmless: bool, allowed: bool, traced: bool) -> bool:
+        """Is there one more, in any way? kind: of the sink. allowed: values may be declared as intended. traced: the
+        step was recorded as it ran."""
+        return self._left.take(kind, harmless, allowed, traced)
+
+    def take_in_place(self) -> bool:
+        return self._left.take_in_place()
+
+    def in_place_only(self) -> bool:
+        """Is the one that was taken last to be in place?"""
+        return self._left.in_place_only()
+
+    def end_in_place(self) -> None:
+        self._left.end_in_place()

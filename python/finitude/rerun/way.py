@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Fingerprint, Optimizer, Rerun, RerunBy, Session, Sink, Tensor, Vote, Where
+    from ..base.types import Alarm, Fingerprint, Optimizer, Parts, Rerun, RerunBy, Sink, Tensor, Vote, Where
 
 
 @dataclasses.dataclass
 class BadStep:
     """What a way is tried on."""
 
-    session: Session
+    session: Parts
     optimizer: Optimizer | None
     alarm: Alarm
     sinks: Sequence[Sink]

@@ -228,7 +228,7 @@ class Inside:
         """All that was asked for has been seen. The recorder writes its report as the process ends."""
         self.write()
         try:
-            native_callbacks.session.damaged.at_end()  # as where the program ends by itself
+            native_callbacks.session.weights.at_end()  # as where the program ends by itself
         except NonFiniteError:
             pass
         os._exit(0)

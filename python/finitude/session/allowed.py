@@ -28,15 +28,15 @@ class Allowed:
     def __init__(self):
         self.parts: list[Allowance] = []  # of the program, in which values are born
         self.tensors: list[Tensor] = []
+        self.is_any = False
 
     def add_part(self, allowance: Allowance) -> None:
         self.parts.append(allowance)
+        self.is_any = True
 
     def add_tensor(self, tensor: Tensor) -> None:
         self.tensors.append(tensor)
-
-    def is_any(self) -> bool:
-        return bool(self.parts or self.tensors)
+        self.is_any = True
 
     def covers(self, alarm: Alarm) -> bool:
         """Is that all there is to the alarm?"""

@@ -14,9 +14,11 @@ from . import native_callbacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-    from ..base.types import Optimizer, Session, Sink, SinkKind
+    from ..base.types import Context, Optimizer, Sink, SinkKind, Verdict
+    from .step_calls import Units
 
 _evaluates_first = weakref.WeakKeyDictionary()  # optimizer -> its step evaluates the closure once, and before it writes
 _after_hooks = weakref.WeakKeyDictionary()
@@ -142,8 +144,9 @@ class _Searching:
 class Closures:
     """Puts what judges a step in the place of the closure that it is given."""
 
-    def __init__(self, session: Session):
-        self._session = session
+    def __init__(self, context: Context, units: Units, act: Callable[..., Verdict]):
+        """act: explains an alarm and carries the policy out (Decision.act)."""
+        self._context, self._units, self._act = context, units, act
 
     def wrap(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -151,22 +154,22 @@ class Closures:
         """(args, kwargs) with the closure replaced. One `step` is one step however often the closure is evaluated."""
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if not step_wrapper.is_torchs(type(optimizer)):
-            stand_in: Any = _Unknown(self._session.units, self._session.config.undo_mb > 0, optimizer, closure)
+            stand_in: Any = _Unknown(self._units, self._context.config.undo_mb > 0, optimizer, closure)
         elif isinstance(optimizer, torch.optim.LBFGS):  # the one class of torch.optim that evaluates it several times
-            stand_in = _Searching(self._session.units, optimizer, closure)
+            stand_in = _Searching(self._units, optimizer, closure)
         else:
-            stand_in = _Once(self._session.units, optimizer, closure)
+            stand_in = _Once(self._units, optimizer, closure)
         if "closure" in kwargs:
             return args, {**kwargs, "closure": stand_in}
         return (args[0], stand_in, *args[2:]), kwargs
 
     def judge(self, search: _Searching) -> None:
         """A step that searched along a line is over."""
-        session, optimizer = self._session, search.optimizer
+        context, optimizer = self._context, search.optimizer
         loss_bad = isinstance(search.first, torch.Tensor) and not _native.is_finite(search.first.detach())
         params_bad = not all(_native.is_finite(p.detach()) for p in search.results)
         if not loss_bad and not params_bad:
-            target = session.target
+            target = context.target
             window = _native.window(optimizer) if target is not None else None
             _native.commit(optimizer, False)
             if target is not None and window is not None:
@@ -185,17 +188,17 @@ class Closures:
             for n, p in zip(names, search.params)
             if not _native.is_finite(p.detach()) and any(p is r for r in search.results)
         ]
-        if session.target is not None:
-            session.target.on_searched(optimizer, sinks, search.before)
+        if context.target is not None:
+            context.target.on_searched(optimizer, sinks, search.before)
         kind: SinkKind = "loss" if loss_bad else "parameter"
         name = "loss" if loss_bad else next(n for k, n, _ in sinks if k == "parameter")
-        alarm = session.new_alarm(optimizer, kind, name)
+        alarm = context.alarms.of(optimizer, kind, name)
         alarm["text"] = (
             "the loss that the closure returned is not finite"
             if loss_bad
             else f"the line search left {name} with values that are not finite"
         )
-        if session.config.on_alarm != "warn":
+        if context.config.on_alarm != "warn":
             with torch.no_grad():
                 for p, old in zip(search.params, search.before):
                     p.copy_(old)
@@ -203,11 +206,11 @@ class Closures:
             optimizer.state.update(search.state)
         _native.count_step(optimizer)
         _native.close_window(optimizer)
-        session.decision.act(
+        self._act(
             optimizer,
             alarm,
             sinks,
             where="search",
-            undone=session.config.on_alarm != "warn",
+            undone=context.config.on_alarm != "warn",
             loss=search.first if loss_bad else None,
         )

@@ -10,9 +10,10 @@ from ..report import one_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-    from ..base.types import Alarm
+    from ..base.types import Alarm, Document
     from ..report.document import Report
 
 MOST_LINES = 10  # about alarms of one kind
@@ -25,6 +26,12 @@ class Teller:
         self.later: Alarm | None = None  # an alarm that a second run of all ranks is to explain once they have ended
         self._told = {}  # what kind of alarm -> how often it was told of in one line
         self._births = {}  # place of a birth -> the step whose report told of it
+
+    def explain_later(self, alarm: Alarm) -> None:
+        self.later = alarm
+
+    def show_with(self, show: Callable[[Document, str], bool]) -> None:
+        self.show = show
 
     def tell(self, alarm: Alarm, brief: bool = False) -> None:
         """What of the alarm a person is to hear, once it is on disk."""

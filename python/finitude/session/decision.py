@@ -10,19 +10,18 @@ from ..program import batch_source, ranks, step_wrapper
 from ..report import growth, incident, one_line
 from ..rerun import ladder, rank_vote, traced
 from ..rerun.way import BadStep, climb
-from . import settled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base.types import Alarm, Optimizer, Session, Sink, Tensor, Verdict, Where
+    from ..base.types import Alarm, Optimizer, Parts, Sink, Tensor, Verdict, Where
 
 
 class Decision:
     """Carries the policy out at each alarm."""
 
-    def __init__(self, session: Session):
+    def __init__(self, session: Parts):
         self._session = session
 
     def act(
@@ -42,14 +41,13 @@ class Decision:
         a search began with."""
         session = self._session
         session.acting.begin(alarm, where == "written", undone)
-        session.part(session.ending.begin_alarm, alarm)
-        session.part(session.told.note_bad, sinks)
-        is_traced = traced.is_possible(session.config.level, where)
-        vote = (
-            session.part(session.ballot.vote_on, optimizer, alarm)
-            if rerun_wanted and where == "window" and session.config.level == "gate"
-            else None
-        )
+        if (session.report.unexplained or session.second_run.pending or session.hand.again) is not None:
+            session.part(session.ending.unexplained, "the program continued")
+        session.part(session.report.begin, alarm)
+        session.part(session.told.note_bad, alarm, sinks)
+        is_traced = session.config.on_alarm != "raise" and traced.is_possible(session.config.level, where)
+        may_vote = rerun_wanted and where == "window" and session.config.level == "gate" and session.part(ranks.several)
+        vote = session.part(session.ballot.vote_on, optimizer, alarm) if may_vote else None
         kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
         if rerun_wanted and session.part(session.told.runs_again, alarm, kind, where, is_traced, vote):
             found_at = alarm["step"]
@@ -101,16 +99,19 @@ class Decision:
         session = self._session
         ordinal = alarm.get("optimizer_ordinal", 0)
         session.acting.begin(alarm, written, undone)
-        session.part(session.damaged.applied_before, optimizer, alarm)
-        session.part(session.unwritten.tell, optimizer, alarm)
+        session.part(session.weights.applied_before, optimizer, alarm)
+        if alarm["rerun"] != "not-run":
+            session.part(session.unwritten.tell, optimizer, alarm)
         session.part(growth.tell_weights, session.started_with, optimizer, alarm)
         if session.saved:
             alarm["saved"] = dict(session.saved)
         recorded = session.second_run.take_recorded() and session.capsules.wanted()
-        if session.part(session.allowed.covers, alarm):
+        if session.allowed.is_any and session.part(session.allowed.covers, alarm):
             _native.tape_clear()
-            session.report.unexplained = None
-            session.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
+            session.report.forget_unexplained()
+            session.report.advise(
+                "allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"]
+            )
             return None
         if recorded:
             alarm["capsule"] = session.part(session.capsules.write, alarm, beside=True)
@@ -140,8 +141,7 @@ class Decision:
         stopped = "the step was undone, stopped" if undone else alarm.get("action", "stopped")
         alarm["action"] = {"warn": "reported, the step is applied", "skip": skipped}.get(action, stopped)
         session.part(
-            settled.tell,
-            session,
+            session.settled.tell,
             optimizer,
             alarm,
             ordinal,
@@ -153,20 +153,21 @@ class Decision:
         for inner in step_wrapper.inside(optimizer) if action != "warn" and not written else ():
             _native.close_window(inner)
         if action in ("stop", "raise"):
-            session.part(rank_vote.part, session.second_run.vote)
+            if session.second_run.vote is not None:
+                session.part(rank_vote.part, session.second_run.vote)
             session.part(session.told.repeats.stopped)
             session.part(session.holds.release)
             if undone or not written:
                 session.part(lambda: _native.put_back(batch_source.iterates_data()))
             text = one_line.message(session.report, alarm, "; the step was undone" * undone)
             if not written:
-                session.note_decided(ordinal, alarm["step"], text)
+                session.skipped.note(ordinal, alarm["step"], text)
             raise NonFiniteError(text, report=alarm)
         if written and not undone:
             return None
         if action == "skip":
             if not written:
-                session.note_decided(ordinal, alarm["step"])
-            return session.part(session.go_on_without, optimizer, alarm["step"], otherwise=True)
+                session.skipped.note(ordinal, alarm["step"])
+            return session.part(session.skipped.continue_without, optimizer, alarm["step"], otherwise=True)
         session.part(session.holds.release)
         return None

@@ -19,14 +19,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base.types import Alarm, Fingerprint, Optimizer, Session, Sink, SinkKind, Window
+    from ..base.types import Alarm, Fingerprint, Optimizer, Parts, Sink, SinkKind, Window
 
 SCALER_ROW = 20  # steps that a search for a loss scale may take: src/decide/scaler.h
 FALLS = 0.75  # a scale that comes down does so to a half, a fourth or a tenth
 
 
 class Drops:
-    def __init__(self, session: Session):
+    def __init__(self, session: Parts):
         self.session = session
         self.begun = {}  # number of an optimizer -> step and fingerprint of the first bad window of the row
         self.caught = (-1, 0)  # after so many applied steps: backward passes that raised since
@@ -114,7 +114,7 @@ class Drops:
             kind, name, _ = sinks[0]
         else:
             name = optimizer_members.names(optimizer)[0]
-        alarm = session.new_alarm(optimizer, kind, name, step=step)
+        alarm = session.alarms.of(optimizer, kind, name, step=step)
         if losses:
             alarm["loss"] = number(float(losses[0]["value"]))
         what = (
@@ -138,7 +138,7 @@ class Drops:
         elif not session.second_runs.take(
             alarm["sink"]["kind"],
             False,
-            session.allowed.is_any(),
+            session.allowed.is_any,
             session.config.level == "trace",
         ):
             incident.passed_over(alarm, "no second run was tried any more")
@@ -149,9 +149,11 @@ class Drops:
 
     def _decide(self, optimizer: Optimizer | None, alarm: Alarm) -> bool:
         session = self.session
-        session.report.unexplained = None
+        session.report.forget_unexplained()
         if session.allowed.covers(alarm):
-            session.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
+            session.report.advise(
+                "allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"]
+            )
             return True
         goes_on = session.config.on_alarm == "warn"
         alarm["action"] = "reported, the script drops the step" if goes_on else "stopped"
@@ -167,7 +169,7 @@ class Drops:
         """Counts what is dropped and no step reported; then, as what ended the program, what the last backward has
         left."""
         session = self.session
-        session.report.unapplied = _native.unapplied()
+        session.report.note_unapplied(_native.unapplied())
         for _, _, step, _, untold, is_norm, _ in _native.open_drops():
             session.dropping.tell(step, script_handled.NORM if is_norm else script_handled.GRADIENTS, untold)
             told = told or untold > 0

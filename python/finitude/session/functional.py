@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Fingerprint, Session, Tensor
+    from ..base.types import Alarm, Context, Fingerprint, PolicyMachine, Tensor
+    from ..rerun.restart import Restart
+    from ..rerun.rewind_manual import InPlace
+    from ..rerun.under_way import SecondRuns
 
 NAME = "updates by torch.func"
 LONG_RUN = 60  # seconds: a run that took longer is not run again for what did no harm
@@ -58,79 +61,87 @@ class _Bad:
 class Unvetoed:
     """What becomes of a bad step that no optimizer applied, and that nobody could veto."""
 
-    def __init__(self, session: Session):
-        self._session = session
+    def __init__(
+        self,
+        context: Context,
+        policy: PolicyMachine,
+        second_runs: SecondRuns,
+        restart: Restart,
+        in_place: InPlace,
+    ):
+        self._context, self._policy = context, policy
+        self._second_runs, self._restart, self._in_place = second_runs, restart, in_place
 
     def tell_applied(self, name: str, bad: Any, how: str) -> None:
         """The alarm of a bad step that was applied where nobody could keep it from being. May raise NonFiniteError."""
         alarm = self._alarm(name, bad)
         alarm["weights"] = "damaged"
         alarm["text"] = f"loss is {'NaN' if bad.root.isnan().any() else 'Inf'}; {how}"
-        self._decide(alarm, bad, self._session.policy.on_alarm(0, bad.step, False), "reported, the step is applied")
+        self._decide(alarm, bad, self._policy.on_alarm(0, bad.step, False), "reported, the step is applied")
 
     def spoiled(self, name: str, bad: Any) -> Alarm | None:
         """A bad loss of inputs that are not finite, after finite losses. The alarm, explained, where the second run
         shows that a derivative of the call before has spoiled the inputs. Else they may as well be data, of which
         nothing is trained: then it is an advisory, and None is returned."""
         alarm = self._alarm(name, bad)
-        if self._session.config.on_alarm == "raise":
+        if self._context.config.on_alarm == "raise":
             incident.passed_over(alarm, "--on-alarm raise runs no step again")
         else:
-            self._session.part(self._explain, alarm, bad)
+            self._context.part(self._explain, alarm, bad)
         births = alarm["births"]
         if not births or births[0]["phase"] != "backward":
             _native.tape_clear()
             why = f" ({alarm['rerun_text']})" if alarm["rerun_text"] and not births else ""
-            self._session.advise(
+            self._context.report.advise(
                 "handled-by-script", bad.step, AT_BAD_VALUES + why, alarm["cause"] if births else None, births
             )
             return None
         alarm["weights"] = "damaged"
         alarm["text"] = f"loss is {'NaN' if bad.root.isnan().any() else 'Inf'}; {OF_FINITE_LOSS}"
-        self._session.report.begin(alarm)
+        self._context.report.begin(alarm)
         return alarm
 
     def tell_spoiled(self, alarm: Alarm) -> None:
         """Reports it, and ends the program where the policy says so. May raise NonFiniteError."""
-        self._end(alarm, self._session.policy.on_alarm(0, alarm["step"], False), "reported, the step is applied")
+        self._end(alarm, self._policy.on_alarm(0, alarm["step"], False), "reported, the step is applied")
 
     def tell_row(self, first: _Bad, row: int) -> None:
         """The alarm of bad losses one after another whose gradients the script dropped. May raise NonFiniteError."""
         alarm = self._alarm(NAME, first)
         alarm["text"] = script_handled.row_text(row, "loss was not finite", first.step)
-        action = "warn" if self._session.config.on_alarm == "warn" else "stop"
+        action = "warn" if self._context.config.on_alarm == "warn" else "stop"
         self._decide(alarm, first, action, "reported, the script drops the step")
 
     def _alarm(self, name: str, bad: Any) -> Alarm:
-        alarm = self._session.alarm_of(name, 0, bad.step, "loss", "loss")
+        alarm = self._context.alarms.of_class(name, 0, bad.step, "loss", "loss")
         alarm["loss"] = number(float(bad.root)) if bad.root.numel() == 1 else None
         return alarm
 
     def _decide(self, alarm: Alarm, bad: Any, action: str, reported: str) -> None:
         """Explains it, and ends the program where `action` says so. reported: what is said where it continues."""
-        self._session.report.begin(alarm)
+        self._context.report.begin(alarm)
         self._explain(alarm, bad)
         self._end(alarm, action, reported)
 
     def _explain(self, alarm: Alarm, bad: Any) -> None:
         if bad.explained is not None:
-            if not self._session.hand.in_place.apply(bad.explained, alarm):
-                self._session.restart.run(alarm, bad.expected, hand=bad.step)
-        elif self._session.second_runs.take("loss", False, False, False):
-            self._session.restart.run(alarm, bad.expected, hand=bad.step)
+            if not self._in_place.apply(bad.explained, alarm):
+                self._restart.run(alarm, bad.expected, hand=bad.step)
+        elif self._second_runs.take("loss", False, False, False):
+            self._restart.run(alarm, bad.expected, hand=bad.step)
 
     def _end(self, alarm: Alarm, action: str, reported: str) -> None:
         alarm.pop("optimizer_ordinal", None)
         alarm["action"] = "stopped" if action in ("stop", "raise") else reported
-        self._session.report.add_alarm(alarm)
-        self._session.teller.tell(alarm)
+        self._context.report.add_alarm(alarm)
+        self._context.teller.tell(alarm)
         if action in ("stop", "raise"):
-            raise NonFiniteError(one_line.message(self._session.report, alarm), report=alarm)
+            raise NonFiniteError(one_line.message(self._context.report, alarm), report=alarm)
 
 
 class Functional:
-    def __init__(self, session: Session):
-        self.session = session
+    def __init__(self, context: Context, restart: Restart, unvetoed: Unvetoed):
+        self._context, self._restart, self._unvetoed = context, restart, unvetoed
         self.bad: _Bad | None = None  # a bad loss of finite inputs; whether its gradients were used is not known yet
         self.first: _Bad | None = None
         self.count = 0  # of those after which it went on with values that are finite
@@ -163,22 +174,20 @@ class Functional:
         is_like = self.is_proven and self.shapes == [x.shape for x in inputs]
         if bad is None and not sound and is_like and not self.is_asked:
             self.is_asked = True
-            alarm = self.session.unvetoed.spoiled(NAME, _Bad(_native.hand_calls(), root, inputs))
+            alarm = self._unvetoed.spoiled(NAME, _Bad(_native.hand_calls(), root, inputs))
             if alarm is not None:
                 self.is_damaged = True
-                self.session.unvetoed.tell_spoiled(alarm)
+                self._unvetoed.tell_spoiled(alarm)
             return
         if bad is not None and not sound and bad.shapes == [x.shape for x in inputs]:
             self.is_damaged = True
-            self.session.unvetoed.tell_applied(
-                NAME, bad, "its gradients, taken by torch.func, went into the parameters"
-            )
+            self._unvetoed.tell_applied(NAME, bad, "its gradients, taken by torch.func, went into the parameters")
             return
         if bad is not None and sound and bad.shapes == [x.shape for x in inputs]:
             self.first, self.count = self.first or bad, self.count + 1
             self.row_begins, self.row = self.row_begins or bad, self.row + 1
-            if self.row == max(1, self.session.config.max_skips):
-                self.session.unvetoed.tell_row(self.row_begins, self.row)
+            if self.row == max(1, self._context.config.max_skips):
+                self._unvetoed.tell_row(self.row_begins, self.row)
         if root is None:
             self.row_begins, self.row = None, 0
         if sound and root is not None:
@@ -190,7 +199,7 @@ class Functional:
         if self.is_damaged:
             return
         if self.first is not None:
-            alarm = self.session.alarm_of(NAME, 0, self.first.step, "loss", "loss")
+            alarm = self._context.alarms.of_class(NAME, 0, self.first.step, "loss", "loss")
             alarm["advisory"] = {
                 "kind": "handled-by-script",
                 "step": self.first.step,
@@ -198,15 +207,15 @@ class Functional:
                 "births": [],
                 "cause": None,
             }
-            explains = self.session.config.on_alarm != "raise" and not self.session.report.alarms
-            if self.session.report.seconds() < LONG_RUN and explains:
-                self.session.restart.run(alarm, self.first.expected, hand=self.first.step)
+            explains = self._context.config.on_alarm != "raise" and not self._context.report.alarms
+            if self._context.report.seconds() < LONG_RUN and explains:
+                self._restart.run(alarm, self.first.expected, hand=self.first.step)
             text = (
                 f"{self.count} losses that torch.func took gradients of, from this step on, are"
                 if self.count > 1
                 else "a loss that torch.func took gradients of is"
             )
-            self.session.advise(
+            self._context.report.advise(
                 "handled-by-script",
                 self.first.step,
                 f"{text} not finite; what it took them of next is finite",
@@ -214,6 +223,6 @@ class Functional:
                 alarm["births"],
             )
         if self.bad is not None:
-            self.session.advise(
+            self._context.report.advise(
                 "handled-by-script", self.bad.step, "the last loss that torch.func took gradients of is not finite"
             )

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from ..base.types import Session, Tensor
+    from ..base.types import Tensor
+    from ..report.document import Report
+    from .functional import Unvetoed
 
 NEVER = "a loss that was not finite was never applied"
 NOT_SEEN = (
@@ -33,8 +35,9 @@ def _is_like(old, new):
 
 
 class Rebound:
-    def __init__(self, session: Session, name: str):
-        self.session, self.name = session, name
+    def __init__(self, report: Report, unvetoed: Unvetoed, name: str):
+        """name: of what updates the parameters, for alarms."""
+        self._report, self._unvetoed, self.name = report, unvetoed, name
         self.is_proven = False  # leaves like those of the call before had other values
         self.shapes: list[Any] = []  # of those leaves
         self.is_asked = False  # a second run has looked where leaves that are not finite came from
@@ -55,10 +58,10 @@ class Rebound:
         if not all(_native.is_finite(m.leaf) for m in bad.marks):
             if self.is_proven and not self.is_asked and self.shapes == sorted(m.leaf.shape for m in bad.marks):
                 self.is_asked = self.told = True
-                alarm = self.session.unvetoed.spoiled(self.name, bad)
+                alarm = self._unvetoed.spoiled(self.name, bad)
                 if alarm is not None:
                     self.is_damaged = True
-                    self.session.unvetoed.tell_spoiled(alarm)
+                    self._unvetoed.tell_spoiled(alarm)
             return
         if len(self.waiting) == KEPT:
             self._tell(self.waiting.pop(0)[0], NOT_SEEN)
@@ -72,7 +75,7 @@ class Rebound:
             old = [m.leaf for m in bad.marks]
             if _is_like(old, leaves) and not all(map(_native.is_finite, leaves)):
                 self.is_damaged = self.told = self.is_proven = True
-                self.session.unvetoed.tell_applied(
+                self._unvetoed.tell_applied(
                     self.name,
                     bad,
                     "there is no optimizer, the program has made new parameters of its gradients",
@@ -90,7 +93,7 @@ class Rebound:
     def _tell(self, bad: Any, text: str) -> None:
         self.told = True
         _native.add_handled(1)
-        self.session.advise("handled-by-script", bad.step, text)
+        self._report.advise("handled-by-script", bad.step, text)
 
     def finish(self) -> None:
         while self.waiting:

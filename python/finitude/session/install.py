@@ -96,15 +96,20 @@ def install(wait_for_training: Callable[..., Any] | None = None) -> None:
         [torch.nn.Module._call_impl.__code__, torch.nn.Module._wrapped_call_impl.__code__],
         torch.optim.Optimizer,
     )
-    watch_numpy()
-    watch_frameworks()
-    watch_queues()
+    watch_imported()
     if not _fork_hook:
         os.register_at_fork(after_in_child=_after_fork)
         _fork_hook = True
     _native.watch_checks(True)
     _installed = True
     _native.set_on(True)
+
+
+def watch_imported() -> None:
+    """What is imported by now, of libraries that the recorder looks into."""
+    watch_numpy()
+    watch_frameworks()
+    watch_queues()
 
 
 def watch_numpy() -> None:

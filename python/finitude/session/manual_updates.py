@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Findings, Fingerprint, Session, Tensor
+    from ..base.types import Alarm, Fingerprint, Parts, Tensor
 
 NAME = "updates by hand"
 TRIES = 8  # engine calls after which a program that wrote no leaf is not asked about any more
@@ -78,7 +78,7 @@ class _Row:
 
 
 class ByHand:
-    def __init__(self, session: Session):
+    def __init__(self, session: Parts):
         self.session = session
         self.is_proven = False  # leaves were written after an earlier engine call
         self.is_counted = False  # and their versions say so, also where what was added is zero
@@ -89,13 +89,11 @@ class ByHand:
         self.behind: Alarm | None = None
         self.is_damaged = False  # a bad step was applied, as `warn` asks for
         self.row = _Row(-1, None, None)  # bad steps one after another that the script did not apply
-        self.functional = functional.Functional(session)
-        self.rebound = functional_updates.Rebound(session, NAME)
+        self.functional = functional.Functional(session.context, session.restart, session.unvetoed)
+        self.rebound = functional_updates.Rebound(session.report, session.unvetoed, NAME)
         self.closure: Any = None  # of the finitude.step under way
-        self.in_place = again.InPlace(session)
         self.is_kept = False  # where each call of the engine returns is noted
         self.again: Any = None  # the window of the bad step runs a second time
-        self.on_tape: Any = None  # what is known of the step that the tape in hand is of
         self.second: call_closure.SecondCall | None = None  # while a closure is called again
 
     # -- what the engine tells ------------------------------------------------------------------
@@ -110,7 +108,7 @@ class ByHand:
                 self.functional.begin(roots, inputs)
             return False
         if self.second is not None:
-            self.second.note(*self.explained(roots))
+            self.second.note(*self.session.in_place.explained(roots))
             return False
         if self.session.target is not None:
             self.session.target.hand_begins(roots)
@@ -137,8 +135,8 @@ class ByHand:
             self.marks = [_Mark(leaf, False) for leaf in leaves]
             _native.watch_writes(leaves)
         if step == 0:
-            self.is_kept = self.in_place.first(roots, leaves)
-        traced = self.in_place.of_first(roots) if self.is_kept else None
+            self.is_kept = self.session.in_place.first(roots, leaves)
+        traced = self.session.in_place.of_first(roots) if self.is_kept else None
         if not bad or not leaves:
             return False
         self.bad = _Bad(step, roots, leaves, to_leaves)
@@ -162,7 +160,9 @@ class ByHand:
             or not (runs.take("loss", False, False, False) or runs.take_in_place())
         ):
             return None
-        pending = again.Again(self.session, self.bad, roots, inputs, to_leaves)
+        pending = again.Again(
+            self.session.in_place, self.session.capsules, self.session.report, self.bad, roots, inputs, to_leaves
+        )
         self.bad.explained = pending.explained
         returned = pending.begin()
         self.again = pending if returned is not None else None
@@ -219,7 +219,7 @@ class ByHand:
             _native.add_handled(1)
             if self._is_long_row(bad):
                 return self._alarm(bad, False, at_end, self.row)
-            self.session.advise("handled-by-script", bad.step, functional_updates.NEVER, *self._known(bad))
+            self.session.report.advise("handled-by-script", bad.step, functional_updates.NEVER, *self._known(bad))
             _native.consume_losses(None)
             return
         try:
@@ -236,7 +236,7 @@ class ByHand:
 
     def _known(self, bad: _Bad) -> tuple[Any, Any]:
         """(cause, births) of a step that is no alarm."""
-        alarm = self.session.alarm_of(NAME, 0, bad.step, "loss", "loss")
+        alarm = self.session.alarms.of_class(NAME, 0, bad.step, "loss", "loss")
         if bad.explained is None or not bad.explained.found or not incident.apply(alarm, bad.explained.found):
             return None, ()
         _native.tape_clear()
@@ -258,7 +258,7 @@ class ByHand:
         stops = "stop" if session.config.on_alarm != "warn" else "warn"
         action = stops if row else session.policy.on_alarm(0, bad.step, False)
         one = row or bad
-        alarm = session.alarm_of(NAME, 0, one.step, "loss", "loss")
+        alarm = session.alarms.of_class(NAME, 0, one.step, "loss", "loss")
         alarm["loss"] = number(float(bad.root)) if bad.root.numel() == 1 else None
         kind = "NaN" if bad.root.isnan().any() else "Inf"
         alarm["text"] = f"loss is {kind}; there is no optimizer, the program writes its parameters itself"
@@ -281,7 +281,7 @@ class ByHand:
         signals.hold(signals.GIVES_WAY)
         runs = session.second_runs
         if one.explained is not None:
-            if not session.part(self.in_place.apply, one.explained, alarm):
+            if not session.part(self.session.in_place.apply, one.explained, alarm):
                 session.part(session.restart.run, alarm, one.expected, hand=one.step)
         elif (runs.take("loss", False, False, False) or (self.closure and runs.take_in_place())) and not (
             self.closure and one is bad and session.part(self._call_again, alarm, bad)
@@ -321,7 +321,7 @@ class ByHand:
         self.rebound.finish()
         proven = self.is_proven or self.functional.is_proven or self.rebound.is_proven
         if proven:
-            self.session.report.steps_by_hand = _native.hand_calls()
+            self.session.report.note_steps_by_hand(_native.hand_calls())
         return proven or self.rebound.told
 
     # -- finitude.step --------------------------------------------------------------------------
@@ -345,12 +345,3 @@ class ByHand:
             return self.second.run(alarm)
         finally:
             self.second = None
-
-    def explained(self, roots: Sequence[Any]) -> tuple[list[int], Findings]:
-        """What the trace tells of a bad loss: (checksums, findings)."""
-        bad = [r for r in roots if isinstance(r, torch.Tensor) and not _native.is_finite(r)]
-        sums = [_native.checksum(r) for r in bad]
-        _native.trace_stop()
-        for root in bad:
-            _native.tape_outcome("loss", "loss", root.detach())
-        return sums[:1], self.session.analysis.findings(None, [("loss", "loss", r) for r in bad])

@@ -18,12 +18,12 @@ from ..base.say import say
 from ..effects import output_suppression
 from ..errors import NonFiniteError
 from ..program import ranks
-from ..report.document import without_inner
 from ..rerun import rewind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..base.types import Alarm, Optimizer, Session
+    from ..base.types import Alarm, Config, Optimizer, Parts, SinkKind
+    from ..report.document import Report
 
 CLOSING = "finitude: the closing line could not be made; the report holds what is known."
 FAILED = "a failure of our own ended the explanation"
@@ -68,42 +68,170 @@ class ActedOn:
         self._one = None
 
 
-def decide(
-    session: Session, name: str, optimizer: Optimizer | None, why: str = FAILED, raises: bool = True
-) -> bool | None:
-    """True: the step is left out; None: applied, or no step is bad. raises: False where an exception of the program
-    takes the place of NonFiniteError."""
-    if name not in AT_STEP:
-        if name == "on_backward" and session.second_run.pending is None:
-            session.holds.held.clear()  # which that call was to do; a second run needs them to its end
-        return None
-    if name == "first_seen":
-        session.part(_watch, optimizer)
-    pending = session.second_run.give_up()
-    acting = session.acting.take()
-    alarm = (
-        pending["alarm"] if pending is not None else acting.alarm if acting is not None else session.report.unexplained
-    )
-    session.report.unexplained = None
-    if pending is not None:
-        session.part(rewind.give_up, optimizer, pending)
-        session.part(session.holds.release)
-    _let_go(session)
-    if alarm is None and name in JUDGES and optimizer is not None:
-        acting = _acting_on(session, name, optimizer)
-        alarm = acting.alarm if acting is not None else None
-    elif acting is None and alarm is not None:
-        acting = Acting(alarm)
-    if alarm is None:
-        return None
-    _add(alarm, "rerun_text", why)
-    if "advisory" in alarm:
-        session.part(session.dropping.end, alarm, False)
-        return None
-    verdict = _carry_out(session, optimizer, acting, raises)
-    if name == "first_seen":
-        session.part(session.initial_state.decided, optimizer, verdict)
-    return verdict
+class Fallback:
+    """Does it for the session, of which parts may have failed."""
+
+    def __init__(self, session: Parts):
+        self._session = session
+
+    def decide(self, name: str, optimizer: Optimizer | None, why: str = FAILED, raises: bool = True) -> bool | None:
+        """True: the step is left out; None: applied, or no step is bad. raises: False where an exception of the program
+        takes the place of NonFiniteError."""
+        session = self._session
+        if name not in AT_STEP:
+            if name == "on_backward" and session.second_run.pending is None:
+                session.holds.held.clear()  # which that call was to do; a second run needs them to its end
+            return None
+        if name == "first_seen":
+            session.part(_watch, optimizer)
+        pending = session.second_run.give_up()
+        acting = session.acting.take()
+        unexplained = session.report.take_unexplained()
+        alarm = pending["alarm"] if pending is not None else acting.alarm if acting is not None else unexplained
+        if pending is not None:
+            session.part(rewind.give_up, optimizer, pending)
+            session.part(session.holds.release)
+        self._let_go()
+        if alarm is None and name in JUDGES and optimizer is not None:
+            acting = self._acting_on(name, optimizer)
+            alarm = acting.alarm if acting is not None else None
+        elif acting is None and alarm is not None:
+            acting = Acting(alarm)
+        if alarm is None:
+            return None
+        _add(alarm, "rerun_text", why)
+        if "advisory" in alarm:
+            session.part(session.dropping.end, alarm, False)
+            return None
+        verdict = self._carry_out(optimizer, acting, raises)
+        if name == "first_seen":
+            session.part(session.initial_state.decided, optimizer, verdict)
+        return verdict
+
+    def _let_go(self):
+        """Of what an explanation that ended in its middle may hold."""
+        session = self._session
+        for call in (
+            output_suppression.let_go,
+            _native.trace_stop,
+            _native.trace_clear,
+            _native.tape_clear,
+            lambda: _native.gradients_are_sinks(False),
+            session.units.give_up,
+            _native.trace_start if session.config.level == "trace" else output_suppression.let_go,
+        ):
+            session.part(call)
+
+    def _acting_on(self, name, optimizer):
+        """The failure came before there was an alarm: the gate's own verdict says whether the step is bad."""
+        session = self._session
+        if name == "on_written":
+            if not _holds_bad(p for group in optimizer.param_groups for p in group["params"] if p.requires_grad):
+                return None
+            if _get(lambda: _native.window(optimizer)["ordinal"], 0) in session.damage:
+                return None  # which is known
+            undone = session.config.on_alarm != "warn" and _get(lambda: _native.undo_step(optimizer), False)
+            alarm = self._alarm(
+                optimizer, "parameter", "parameters", "the optimizer wrote values that are not finite", 1
+            )
+            alarm["weights"] = "clean" if undone else "damaged"
+            return Acting(alarm, written=True, undone=undone)
+        verdict = _get(lambda: _native.window_verdict(optimizer, False), None)
+        if verdict is None:  # the gate itself fails: torch tells
+            bad = _holds_bad(p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
+            verdict = {"kind": "alarm" if bad else "nothing", "sink": "gradient", "harmless": False}
+        if verdict["kind"] != "alarm":
+            return None
+        name = "loss" if verdict["sink"] == "loss" else "gradients"
+        alarm = self._alarm(optimizer, verdict["sink"], name, f"{name} not finite", 0)
+        alarm["harmless"] = verdict["harmless"]
+        return Acting(alarm)
+
+    def _alarm(self, optimizer: Optimizer, kind: SinkKind, name: str, text: str, back: int) -> Alarm:
+        """As incident.new_alarm makes it, which may have failed. back: steps before the open one."""
+        session = self._session
+        window = _get(lambda: _native.window(optimizer), {"step": 0, "ordinal": 0})
+        return {
+            "step": max(0, window["step"] - back),
+            "micro_batch": 0,
+            "rank": 0,
+            "optimizer": type(optimizer).__name__,
+            "sink": {"kind": kind, "name": name},
+            "weights": "clean",
+            "optimizer_ordinal": window["ordinal"],
+            "births": [],
+            "rerun": "not-run",
+            "rerun_by": "none",
+            "rerun_verified": False,
+            "rerun_text": "",
+            "cause": {
+                "class": "unknown",
+                "confidence": "possible",
+                "text": "the step was not run again",
+                "experiments": [],
+            },
+            "fix": None,
+            "capsule": None,
+            "harmless": False,
+            "text": text,
+            "loss": None,
+            "path": [],
+            "level": session.config.level,
+            "policy": session.config.on_alarm,
+            "history": {"loss": [], "grad_absmax": []},
+        }
+
+    def _carry_out(self, optimizer, acting, raises):
+        session = self._session
+        alarm, policy, ordinal = acting.alarm, session.config.on_alarm, acting.ordinal
+        action = acting.action or _get(
+            lambda: session.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"]), policy
+        )
+        if action == "rollback":
+            action = "stop" if alarm["weights"] == "damaged" else "skip"
+        if action == "skip" and _get(ranks.several, False):
+            action = "stop"  # the others may take this step
+        applied = acting.written and not acting.undone
+        if action == "warn" and not alarm["harmless"]:
+            alarm["weights"] = "damaged"
+            session.damage.mark(ordinal)
+        left_out = (
+            "the step was undone"
+            if acting.undone
+            else "reported, the step is applied"
+            if applied
+            else "the step was skipped"
+        )
+        said = alarm.get("action") or "stopped"
+        alarm["action"] = {"warn": "reported, the step is applied", "skip": left_out}.get(
+            action, said if raises else left_out
+        )
+        self._report(optimizer, alarm)
+        if action in ("stop", "raise"):
+            if not raises:
+                return True
+            raise NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
+        if action == "warn" or acting.written:
+            return None
+        session.part(session.skipped.note, ordinal, alarm["step"])
+        if optimizer is not None:
+            session.part(_native.consume_losses, optimizer)
+            session.part(session.skipped.continue_without, optimizer, alarm["step"])
+        return True
+
+    def _report(self, optimizer: Optimizer | None, alarm: Alarm) -> None:
+        session = self._session
+        alarm.pop("optimizer_ordinal", None)
+        alarm.pop("advisory", None)
+        if any(a is alarm for a in session.report.alarms):
+            return
+        if optimizer is not None:
+            session.part(session.told.tell, optimizer, alarm)
+        session.part(session.report.add_alarm, alarm)
+        if not any(a is alarm for a in session.report.alarms) and not session.report.alarms_left_out:
+            session.report.alarms.append(alarm)
+        if session.part(session.teller.tell, alarm, otherwise="failed") == "failed":
+            say(f"finitude: step {alarm['step']}: {alarm['text']}, {alarm['action']}\n")
 
 
 def _watch(optimizer):
@@ -112,47 +240,8 @@ def _watch(optimizer):
         _native.register_optimizer(optimizer, True, True)
 
 
-def _let_go(session):
-    """Of what an explanation that ended in its middle may hold."""
-    for call in (
-        output_suppression.let_go,
-        _native.trace_stop,
-        _native.trace_clear,
-        _native.tape_clear,
-        lambda: _native.gradients_are_sinks(False),
-        session.units.give_up,
-        _native.trace_start if session.config.level == "trace" else output_suppression.let_go,
-    ):
-        session.part(call)
-
-
 def _add(alarm, key, text):
     alarm[key] = f"{alarm[key]}; {text}" if alarm.get(key) else text
-
-
-def _acting_on(session, name, optimizer):
-    """The failure came before there was an alarm: the gate's own verdict says whether the step is bad."""
-    if name == "on_written":
-        if not _holds_bad(p for group in optimizer.param_groups for p in group["params"] if p.requires_grad):
-            return None
-        if _get(lambda: _native.window(optimizer)["ordinal"], 0) in session.damaged:
-            return None  # which is known
-        undone = session.config.on_alarm != "warn" and _get(lambda: _native.undo_step(optimizer), False)
-        alarm = _alarm(
-            session, optimizer, "parameter", "parameters", "the optimizer wrote values that are not finite", 1
-        )
-        alarm["weights"] = "clean" if undone else "damaged"
-        return Acting(alarm, written=True, undone=undone)
-    verdict = _get(lambda: _native.window_verdict(optimizer, False), None)
-    if verdict is None:  # the gate itself fails: torch tells
-        bad = _holds_bad(p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
-        verdict = {"kind": "alarm" if bad else "nothing", "sink": "gradient", "harmless": False}
-    if verdict["kind"] != "alarm":
-        return None
-    name = "loss" if verdict["sink"] == "loss" else "gradients"
-    alarm = _alarm(session, optimizer, verdict["sink"], name, f"{name} not finite", 0)
-    alarm["harmless"] = verdict["harmless"]
-    return Acting(alarm)
 
 
 def _get(ask, otherwise):
@@ -167,88 +256,6 @@ def _holds_bad(tensors):
         return any(not bool(torch.isfinite(t.detach()).all()) for t in tensors)
     except Exception:  # a layout that has no such operator
         return False
-
-
-def _alarm(session, optimizer, kind, name, text, back):
-    window = _get(lambda: _native.window(optimizer), {"step": 0, "ordinal": 0})
-    return {
-        "step": max(0, window["step"] - back),
-        "micro_batch": 0,
-        "rank": 0,
-        "optimizer": type(optimizer).__name__,
-        "sink": {"kind": kind, "name": name},
-        "weights": "clean",
-        "optimizer_ordinal": window["ordinal"],
-        "births": [],
-        "rerun": "not-run",
-        "rerun_by": "none",
-        "rerun_verified": False,
-        "rerun_text": "",
-        "cause": {
-            "class": "unknown",
-            "confidence": "possible",
-            "text": "the step was not run again",
-            "experiments": [],
-        },
-        "fix": None,
-        "capsule": None,
-        "harmless": False,
-        "text": text,
-        "loss": None,
-        "path": [],
-        "level": session.config.level,
-        "policy": session.config.on_alarm,
-        "history": {"loss": [], "grad_absmax": []},
-    }
-
-
-def _carry_out(session, optimizer, acting, raises):
-    alarm, policy, ordinal = acting.alarm, session.config.on_alarm, acting.ordinal
-    action = acting.action or _get(lambda: session.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"]), policy)
-    if action == "rollback":
-        action = "stop" if alarm["weights"] == "damaged" else "skip"
-    if action == "skip" and _get(ranks.several, False):
-        action = "stop"  # the others may take this step
-    applied = acting.written and not acting.undone
-    if action == "warn" and not alarm["harmless"]:
-        alarm["weights"] = "damaged"
-        session.damaged.mark(ordinal)
-    left_out = (
-        "the step was undone"
-        if acting.undone
-        else "reported, the step is applied"
-        if applied
-        else "the step was skipped"
-    )
-    said = alarm.get("action") or "stopped"
-    alarm["action"] = {"warn": "reported, the step is applied", "skip": left_out}.get(
-        action, said if raises else left_out
-    )
-    _report(session, optimizer, alarm)
-    if action in ("stop", "raise"):
-        if not raises:
-            return True
-        raise NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
-    if action == "warn" or acting.written:
-        return None
-    session.part(session.note_decided, ordinal, alarm["step"])
-    if optimizer is not None:
-        session.part(_native.consume_losses, optimizer)
-        session.part(session.go_on_without, optimizer, alarm["step"])
-    return True
-
-
-def _report(session, optimizer, alarm):
-    without_inner(alarm)
-    if any(a is alarm for a in session.report.alarms):
-        return
-    if optimizer is not None:
-        session.part(session.told.tell, optimizer, alarm)
-    session.part(session.report.add_alarm, alarm)
-    if not any(a is alarm for a in session.report.alarms) and not session.report.alarms_left_out:
-        session.report.alarms.append(alarm)
-    if session.part(session.teller.tell, alarm, otherwise="failed") == "failed":
-        say(f"finitude: step {alarm['step']}: {alarm['text']}, {alarm['action']}\n")
 
 
 # -- the report ------------------------------------------------------------------------------------
@@ -271,14 +278,14 @@ PLAIN = (
 )
 
 
-def write_report(session: Session) -> list[str]:
+def write_report(report: Report, config: Config) -> list[str]:
     """Where the report as it should be cannot be made: what of it is known. The paths written."""
-    report, written = session.report, []
+    written = []
     document = {
         "schema": 1,
         "outcome": "alarm" if report.alarms else "clean",
         "reason": "",
-        "command": [] if session.config.redact else secrets.masked_words(report.command),
+        "command": [] if config.redact else secrets.masked_words(report.command),
         "script": report.script or "",
         "watched": _watched(),
         "alarms": report.alarms,
@@ -292,7 +299,7 @@ def write_report(session: Session) -> list[str]:
         {**document, "alarms": [{k: a.get(k) for k in PLAIN} for a in report.alarms], "advisories": []}
     )
     folder = report.directory or _get(report.planned_directory, "")
-    for path in (folder and os.path.join(folder, "report.json"), session.config.report):
+    for path in (folder and os.path.join(folder, "report.json"), config.report):
         if path and text:
             with contextlib.suppress(OSError):
                 os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)

@@ -4,7 +4,6 @@ happens in, and is reported. A step that was found to be bad by then is bad all 
 
 from __future__ import annotations
 
-import operator
 import sys
 
 import torch
@@ -30,24 +29,6 @@ EACH_STEP = (
     "on_created",
     "leave_out",
 )  # what may be called in each healthy step
-# Which part of the session answers, where it is not the session itself.
-PLACES = {
-    "on_armed": "target.on_armed",  # nothing is armed without one
-    "on_asked_row": "drops.asked",
-    "on_backward_raised": "drops.raised",
-    "on_bad_backward": "drops.begins",
-    "on_closure": "closures.wrap",
-    "on_dropped": "drops.grown",
-    "on_hand_end": "hand.end",
-    "on_late": "deferred.told",  # of an earlier step, which nobody waited for
-    "on_left_bad": "dropping.backward_ended",
-    "on_scaler_skip": "scaler_skips.skipped_once",
-    "on_scaler_step": "scaler_skips.on_step",
-    "on_searched": "closures.judge",
-    "on_unit_raised": "call_again.raised",
-    "on_window": "windows.judge",
-    "on_written": "damaged.just_written",
-}
 
 
 def _call(name, args):
@@ -58,7 +39,7 @@ def _call(name, args):
         if session.second_run.pending is None:
             session.acting.forget()
     with _standing:
-        return operator.attrgetter(PLACES.get(name, name))(session)(*args)
+        return getattr(session, name)(*args)
 
 
 def _second_run_ends(error):
@@ -101,7 +82,7 @@ def _tried(name, args):
 def _decided(name, optimizer, *why, **raises):
     session.part(signals.hold, signals.NOTES)
     try:
-        verdict = minimal.decide(session, name, optimizer, *why, **raises)
+        verdict = session.fallback.decide(name, optimizer, *why, **raises)
         return verdict if optimizer is not None else None
     except NonFiniteError:
         raise

@@ -19,13 +19,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..base.types import Alarm, Session
+    from ..base.types import Alarm, Parts
 
 
 class Ending:
     """How the program ends, and what is said then of an alarm that was being explained."""
 
-    def __init__(self, session: Session):
+    def __init__(self, session: Parts):
         self._session = session
         self.has_begun = False  # nothing is stopped any more by what is reported from here on
         self.is_hurried = False  # somebody ended the program, and waits for that
@@ -93,8 +93,8 @@ class Ending:
             session.refused.unproven(alarm, error, unproven)
             return None
         if optimizer is not None:
-            session.damaged.applied_before(optimizer, alarm)
-            session.damaged.left_behind(optimizer, alarm)
+            session.weights.applied_before(optimizer, alarm)
+            session.weights.left_behind(optimizer, alarm)
         if session.second_run.take_recorded() and session.capsules.wanted():
             alarm["capsule"] = session.capsules.write(alarm)
         _native.consume_losses(optimizer)
@@ -134,7 +134,7 @@ class Ending:
         incident.passed_over(alarm, f"{why} while the step was being explained")
         if "advisory" in alarm:
             session.dropping.end(alarm, False)
-            session.report.unexplained = None
+            session.report.forget_unexplained()
             return False
         alarm.setdefault("action", "stopped")
         self._tell(alarm)
@@ -164,7 +164,7 @@ class Ending:
         session.part(lambda: session.drops.at_end(session.hand.finish()))
         session.part(unwatched.at_end, session.report, session.allowed.parts)
         if session.config.level == "trace" and session.report.trace_ops is None:
-            session.report.trace_ops = session.part(kept_step.ops, session.report)
+            session.report.note_trace(session.part(kept_step.ops, session.report))
         self.write()
 
     def write(self) -> None:
@@ -175,7 +175,7 @@ class Ending:
             return
         written = session.part(session.report.write)
         if written is None:
-            written = minimal.write_report(session)
+            written = minimal.write_report(session.report, session.config)
         if not session.member:
             with contextlib.suppress(KeyboardInterrupt):  # the program has ended: its exit code is kept
                 say(session.part(session.report.closing_line, written, otherwise=minimal.CLOSING) + "\n")
@@ -190,7 +190,8 @@ class Ending:
     def _finish(self) -> None:
         """The program has ended, and nothing is being explained any more."""
         self._session.deferred.finish()
-        self._session.told.rest.explain()
+        if self.has_time and not self.is_hurried:
+            self._session.rest.explain()
 
     def _tell(self, alarm: Alarm) -> None:
         without_inner(alarm)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from ..base.types import Alarm, BadWindow, Session
+    from ..base.types import Alarm, BadWindow, Context
+    from ..program.reported_tensors import Known
 
 # seconds up to the exception: a program that took longer is not run again to see whether there is such a
 # value
@@ -33,27 +34,28 @@ MOST_NAMED = 3
 class RefusedValues:
     """What exceptions that ended the program were about, where no tensor is left."""
 
-    def __init__(self, session: Session):
-        self._session = session
+    def __init__(self, context: Context, known: Known, debug: bool):
+        """known: bad tensors of earlier alarms. debug: a failure of ours is printed."""
+        self._context, self._known, self._debug = context, known, debug
 
     def found(self, error: BaseException | None) -> BadWindow | None:
         """(optimizer, alarm, []) of an exception that is about such a value; its alarm holds what is known, or
         None. After an alarm a number may be of the step that was reported."""
         try:
-            if raised_from_ours(error) or self._session.report.alarms:
+            if raised_from_ours(error) or self._context.report.alarms:
                 return None
-            raised = frames_at_raise.look(error, self._session.told.known.__contains__)
+            raised = frames_at_raise.look(error, self._known.__contains__)
             return self._alarm(error, raised)
         except Exception as e:  # the exception is the program's, whatever becomes of this
-            if self._session.debug:
+            if self._debug:
                 sys.stderr.write(f"finitude: {type(e).__name__} in refused.found: {e}\n")
             return None
 
     def unproven(self, alarm: Alarm, error: BaseException | None, what: str) -> None:
         """The step, run again, did not show where such a value was born. what: is known of it."""
-        self._session.report.unexplained = None
+        self._context.report.forget_unexplained()
         how = f" ({alarm['rerun_text']})" if alarm["rerun_text"] else ""
-        self._session.advise(
+        self._context.report.advise(
             SEEN,
             alarm["step"],
             f"as {type(error).__name__} ended the program, {what}; nothing shows a birth{how}",
@@ -66,18 +68,18 @@ class RefusedValues:
             if not optimizers:
                 self._tell(error, raised.refused)
                 return None
-            alarm = self._session.new_alarm(optimizers[0], "loss", seen.name)
+            alarm = self._context.alarms.of(optimizers[0], "loss", seen.name)
             alarm["text"] = sinks_of.told_of(seen)
             alarm["births"] = _made_at(seen)
             return optimizers[0], alarm, []
         if (
             (raised.asks or raised.handed)
             and optimizers
-            and self._session.config.on_alarm != "raise"
-            and (self._is_traced() or self._session.report.seconds() <= LONGEST)
+            and self._context.config.on_alarm != "raise"
+            and (self._is_traced() or self._context.report.seconds() <= LONGEST)
         ):
             name = raised.handed[0].name if raised.handed else "a value"
-            alarm = self._session.new_alarm(optimizers[0], "loss", name)
+            alarm = self._context.alarms.of(optimizers[0], "loss", name)
             alarm["text"] = (
                 sinks_of.told_of(raised.handed[0]) if raised.handed else "a value that has no name is not finite"
             )
@@ -91,7 +93,7 @@ class RefusedValues:
         return None
 
     def _is_traced(self):
-        return self._session.config.level == "trace" or _native.has_traced_first_step()
+        return self._context.config.level == "trace" or _native.has_traced_first_step()
 
     def _tell(self, error: BaseException | None, around: Sequence[Any]) -> None:
         """One line of what lay around."""
@@ -99,7 +101,7 @@ class RefusedValues:
             return
         named = [sinks_of.told_of(seen) for seen in around[:MOST_NAMED]]
         more = f" and {len(around) - MOST_NAMED} more" if len(around) > MOST_NAMED else ""
-        self._session.advise(
+        self._context.report.advise(
             SEEN,
             _native.counters()["steps"],
             f"as {type(error).__name__} ended the program, {', '.join(named)}{more}; nothing shows that "

@@ -7,29 +7,37 @@ from ..program import batch_source, sinks as sinks_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..base.types import Alarm, Optimizer, Session
+    from ..base.types import Alarm, Config, Optimizer
+    from ..program.grad_scaler import Scaling
+    from ..program.reported_tensors import Known
+    from ..report.damage import Damage
 
 
-def tell(
-    session: Session, optimizer: Optimizer, alarm: Alarm, ordinal: int, action: str, goes_back: bool, row: int
-) -> None:
-    """goes_back: buffers are put back to where the step began. row: alarms of this optimizer in a row, with this
-    one."""
-    if action == "warn" and not alarm["harmless"]:
-        if session.scaling.decides:
-            alarm["action"] = "reported, skipped by the GradScaler"
-        else:
-            alarm["weights"] = "damaged"
-            session.damaged.mark_applied(ordinal)
-    most = session.config.max_skips
-    if (
-        action in ("stop", "raise")
-        and row > most
-        and (alarm["harmless"] or session.config.on_alarm in ("skip", "rollback"))
-    ):
-        alarm["text"] += f"; bad steps in a row: {row}, and --max-skips lets {most} pass"
-    _buffers(optimizer, alarm, goes_back)
-    _left(alarm, session.told.known.left_by(ordinal, alarm["step"]))
+class Settled:
+    def __init__(self, config: Config, scaling: Scaling, damage: Damage, known: Known):
+        """known: bad tensors of earlier alarms."""
+        self._config, self._scaling, self._damage, self._known = config, scaling, damage, known
+
+    def tell(
+        self, optimizer: Optimizer | None, alarm: Alarm, ordinal: int, action: str, goes_back: bool, row: int
+    ) -> None:
+        """goes_back: buffers are put back to where the step began. row: alarms of this optimizer in a row, with this
+        one."""
+        if action == "warn" and not alarm["harmless"]:
+            if self._scaling.decides:
+                alarm["action"] = "reported, skipped by the GradScaler"
+            else:
+                alarm["weights"] = "damaged"
+                self._damage.mark_applied(ordinal)
+        most = self._config.max_skips
+        if (
+            action in ("stop", "raise")
+            and row > most
+            and (alarm["harmless"] or self._config.on_alarm in ("skip", "rollback"))
+        ):
+            alarm["text"] += f"; bad steps in a row: {row}, and --max-skips lets {most} pass"
+        _buffers(optimizer, alarm, goes_back)
+        _left(alarm, self._known.left_by(ordinal, alarm["step"]))
 
 
 def _buffers(optimizer, alarm, goes_back):

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Optimizer, Patches, Session, Tensor
+    from ..base.types import BadWindow, Optimizer, Patches, Tensor
+    from ..program.rng_generators import Streams
 
 MAX_UNITS = 1024  # of one window; beyond, the window cannot be run again by calling
 MAX_TENSORS = 64  # of a unit's arguments, looked at for writes in place
@@ -108,8 +109,9 @@ def _modes():
 class Units:
     """Those of the window that is open."""
 
-    def __init__(self, session: Session):
-        self.session = session
+    def __init__(self, streams: Streams, explains: bool):
+        """explains: this process explains a step of another one, and remembers none of its own."""
+        self._streams, self._explains = streams, explains
         self.log = []
         self.window: int | None = None  # number of the window that `log` belongs to
         self.lost = self.had_gradients = False
@@ -119,7 +121,7 @@ class Units:
         self.thread = 0
         self.times_raised = 0
         self.explained: Any = None  # (what a unit raised, (optimizer, alarm, sinks) with its reason)
-        self.recorded_at = None  # its tape is in hand: windows that were closed then
+        self.recorded_at: int | None = None  # its tape is taken: windows that were closed then
         self.buffers = []  # weak references, until the first unit
         self.first: Any = None  # (window, [(buffer, copy)]) of the first unit ever: no step has been seen before it
 
@@ -139,7 +141,7 @@ class Units:
         if self.again is not None:
             name_batch((*args, *kwargs.values()))
             return function(*args, **kwargs)
-        if self.running is not None or self.session.target is not None or not _native.is_on():
+        if self.running is not None or self._explains or not _native.is_on():
             if isinstance(self.running, _Unit):
                 self.running.remember((*args, *kwargs.values()))
                 self.running.framework |= framework
@@ -165,6 +167,24 @@ class Units:
         if self.again is not None:
             self.again_at = optimizer
             raise Reached()
+
+    def begin_again(self, optimizer: Optimizer | None) -> None:
+        """They are called again. optimizer: to whose step they lead."""
+        self.again, self.again_at = optimizer, None
+
+    def end_again(self) -> None:
+        self.again = None
+
+    def note_recorded(self, at: int | None) -> None:
+        """Their tape is taken: windows that were closed then. None: there is none."""
+        self.recorded_at = at
+
+    def count_raised(self) -> None:
+        self.times_raised += 1
+
+    def note_explained(self, error: BaseException, found: BadWindow) -> None:
+        """What a unit raised, with its reason."""
+        self.explained = error, found
 
     def give_up(self) -> None:
         """A second run has ended in its middle."""
@@ -204,7 +224,7 @@ class Units:
         if len(self.log) == MAX_UNITS:
             self.lost = True
             self.log.clear()
-        unit = _Unit(function, args, kwargs, framework, self.session.generators)
+        unit = _Unit(function, args, kwargs, framework, self._streams.generators)
         self.log.append(unit)
         return unit
 

@@ -12,19 +12,20 @@ from ..rerun import rewind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..base.types import Optimizer, Session, Sink, Verdict, Window, WindowVerdict
+    from ..base.types import Optimizer, Parts, Sink, Verdict, Window, WindowVerdict
 
 
 class Windows:
     """Judges what the engine stops at."""
 
-    def __init__(self, session: Session):
+    def __init__(self, session: Parts):
         self._session = session
 
     def judge(self, optimizer: Optimizer) -> Verdict:
         """Something in the window before `step` is not finite. True: veto. None: apply. May raise NonFiniteError."""
         session = self._session
-        session.units.leave_at(optimizer)
+        if session.units.again is not None:
+            session.units.leave_at(optimizer)
         checked = _native.dropped_checks()
         if session.target is not None:
             return session.target.on_window(optimizer, checked)
@@ -37,26 +38,28 @@ class Windows:
             )
         session.part(session.draws.note)
         window = _native.window(optimizer)
-        if (told := session.initial_state.told(optimizer, window["step"])) is not None:
+        if session.initial_state.is_any and (told := session.initial_state.told(optimizer, window["step"])) is not None:
             return told[0]
         verdict = _native.window_verdict(optimizer, False)
-        session.part(session.dropping.tell_checked, checked)
-        session.part(session.dropping.tell_norms, optimizer, window["step"])
-        if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in session.damaged:
+        if checked:
+            session.part(session.dropping.tell_checked, checked)
+        if norms := session.part(_native.take_norm_drops, optimizer):
+            session.part(session.dropping.tell, window["step"], script_handled.NORM, norms)
+        if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in session.damage:
             if found := nonfinite_state.sinks(optimizer, session.allowed.tensors):
-                return session.damaged.found_late(optimizer, window, found)
+                return session.weights.found_late(optimizer, window, found)
         if verdict["norm_overflow"]:
             clipped_away.tell(session.report, optimizer, window["step"], window)
         if verdict["kind"] != "alarm" and _native.buffers_turned_nan():
             if found := sinks_of.bad_buffers(optimizer):
-                alarm = session.new_alarm(optimizer, "buffer", found[0][1])
+                alarm = session.alarms.of(optimizer, "buffer", found[0][1])
                 alarm["text"] = (
                     f"the buffer {found[0][1]} took in {count_text(found[0][2])}; loss and gradients are finite"
                 )
                 return session.decision.act(optimizer, alarm, found)
         if verdict["kind"] == "nothing":
             if window["vanished"]:
-                session.damaged.look_for_swallowed(optimizer, window)
+                session.weights.look_for_swallowed(optimizer, window)
             return (
                 "again" if checked and not window["on_device"] and session.dropping.begin(optimizer, window) else None
             )
@@ -70,8 +73,8 @@ class Windows:
 
     def _bad(self, optimizer: Optimizer, window: Window, verdict: WindowVerdict) -> Verdict:
         session = self._session
-        if (inside := _native.backward_under_way()) and inside == session.damaged.applied_in:
-            session.damaged.mark(window["ordinal"])  # one backward is one alarm, however many optimizers step inside it
+        if (inside := _native.backward_under_way()) and session.damage.was_applied_in(inside):
+            session.damage.mark(window["ordinal"])  # one backward is one alarm, however many optimizers step inside it
             _native.consume_losses(optimizer)
             return None
         bad = [i for i, m in enumerate(window["marks"]) if m >= sinks_of.BAD]
@@ -80,9 +83,9 @@ class Windows:
         params = optimizer_members.parameters(optimizer)
         sinks: list[Sink] = [("gradient", names[i], g) for i in bad if (g := params[i].grad) is not None]
         name = "loss" if losses else "grad_output" if verdict["is_grad_output"] else names[bad[0]]
-        alarm = session.new_alarm(optimizer, verdict["sink"], name)
+        alarm = session.alarms.of(optimizer, verdict["sink"], name)
         # Inside backward the gradients to come are not known yet.
-        alarm["harmless"] = verdict["harmless"] and not inside and window["ordinal"] not in session.damaged
+        alarm["harmless"] = verdict["harmless"] and not inside and window["ordinal"] not in session.damage
         alarm["micro_batch"] = verdict["micro_batch"]
         alarm["loss"] = number(float(window["losses"][-1]["value"])) if window["losses"] else None
         alarm["gradients"] = {

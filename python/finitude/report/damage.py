@@ -1,0 +1,39 @@
+"""Which optimizers have weights or state that are known to be bad."""
+
+from __future__ import annotations
+
+from .. import _native
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Damage:
+    """Numbers of optimizers whose parameters or state are known to be bad."""
+
+    def __init__(self):
+        self._ordinals = set()
+        self._applied_in = 0  # the backward inside which a bad step was reported and applied
+
+    def __contains__(self, ordinal: Any) -> bool:
+        return ordinal in self._ordinals
+
+    def __bool__(self) -> bool:
+        return bool(self._ordinals)
+
+    def mark(self, ordinal: int) -> None:
+        self._ordinals.add(ordinal)
+
+    def mark_applied(self, ordinal: int) -> None:
+        """By a step that is reported and applied now."""
+        self.mark(ordinal)
+        self._applied_in = _native.backward_under_way()
+
+    def was_applied_in(self, backward: int) -> bool:
+        """Was a bad step applied inside of that backward? backward: _native.backward_under_way()."""
+        return backward == self._applied_in
+
+    def clear(self, ordinal: int) -> None:
+        """The script put them right, from a checkpoint perhaps."""
+        self._ordinals.discard(ordinal)
