@@ -7,6 +7,7 @@
 #include "incident/alarm.h"
 #include "incident/answer.h"
 #include "incident/environment.h"
+#include "incident/report.h"
 #include "incident/sentences.h"
 
 namespace finitude::bindings {
@@ -23,6 +24,19 @@ std::string ask(const std::string& question, const py::bytes& run) {
   }();
   if (!answer.ok()) throw py::value_error(answer.why());
   return *answer;
+}
+
+// report_head(facts) -> all of a report that is no list, both JSON: incident/report.h. Raises ValueError where a fact
+// has another type.
+std::string report_head(const std::string& facts) {
+  const auto given = nlohmann::json::parse(facts, nullptr, false);
+  if (!given.is_object()) throw py::value_error("the facts of a run are not a JSON object");
+  try {
+    return incident::report_head(incident::facts_of(given))
+        .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  } catch (const nlohmann::json::exception& e) {
+    throw py::value_error(e.what());
+  }
 }
 
 // new_alarm(...) -> JSON of an alarm before anything is known of its reason. optimizer: name of its class; ordinal: its
@@ -61,9 +75,11 @@ std::string action_text(const std::string& action, bool applied, bool undone, bo
 void define_incident(py::module_& m) {
   m.attr("NOT_RUN") = incident::Cause::kNotRun;
   m.def("incident", &ask);
+  m.def("report_head", &report_head);
   m.def("new_alarm", &new_alarm);
   m.def("action_text", &action_text, py::arg("action"), py::kw_only(), py::arg("applied") = false,
         py::arg("undone") = false, py::arg("at_start") = false);
+  m.def("loss_text", &incident::loss_text);
   m.def("gradient_text", &incident::gradient_text);
   m.def("held_before_text", &incident::held_before_text);
   m.def("count_text", &incident::count_text);

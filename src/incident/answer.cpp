@@ -15,7 +15,7 @@ namespace finitude::incident {
 namespace {
 
 using nlohmann::json;
-using nlohmann::ordered_json;
+
 
 json to_json(const std::vector<Member>& members) {
   json out = json::array();
@@ -36,7 +36,7 @@ const json& checked(const json& report) {
   return report;
 }
 
-ordered_json answer_to(const json& question, const std::string& run) {
+json answer_to(const json& question, const std::string& run) {
   const std::string what = question.at("what");
   if (what == "members") return to_json(members(run));
   if (what == "merged") return merged(question.at("own"), members_of(question.at("members")));
@@ -45,14 +45,13 @@ ordered_json answer_to(const json& question, const std::string& run) {
   if (what == "terminal")
     return show::terminal(checked(question.at("report")),
                           {question.at("colour"), question.at("width"), question.at("unicode")});
-  if (what == "head") return report_head(facts_of(question.at("facts")));
   throw std::invalid_argument("there is no question " + what);
 }
 
 }  // namespace
 
 Result<std::string> answer(const std::string& question, const std::string& run) try {
-  return answer_to(json::parse(question), run).dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return answer_to(json::parse(question), run).dump(-1, ' ', false, json::error_handler_t::replace);
 } catch (const json::exception& e) {
   return Status(StatusCode::kInvalidArgument, e.what());
 } catch (const std::invalid_argument& e) {

@@ -14,7 +14,6 @@ namespace finitude::incident {
 //   closing_line  report, unlisted: count           text, see report.h
 //   html          report                            text, the page
 //   terminal      report, colour, width, unicode    text, see show/show.h
-//   head          facts: as RunFacts                report without its lists, see report.h
 // An error says what of the question is wrong.
 Result<std::string> answer(const std::string& question, const std::string& run);
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from .. import _native
@@ -86,11 +88,7 @@ class Deferred:
         alarm["harmless"], alarm["micro_batch"] = late["harmless"], late["micro_batch"]
         alarm["loss"] = number(late["loss"])
         alarm["gradients"] = {"bad": bad, "clean": max(0, len(names) - len(bad))}
-        value = (
-            f"loss is {'NaN' if late['loss'] != late['loss'] else 'Inf'}"
-            if is_loss
-            else f"gradient of {name} is not finite"
-        )
+        value = _native.loss_text(math.isnan(late["loss"]), False) if is_loss else _native.gradient_text(name)
         alarm["text"] = value + (
             growth.beside_bad_loss(session.started_with, optimizer)
             if alarm["harmless"] and optimizer is not None
@@ -112,8 +110,7 @@ class Deferred:
             action, alarm, lambda: ranks.seen_by_all([parameters[i] for i, *_ in late["gradients"] if parameters])
         )
         ends = action in ("stop", "raise")
-        left_out = "the step was skipped" if late["left_out"] else "reported, the step is applied"
-        alarm["action"] = "stopped" if ends else left_out
+        alarm["action"] = _native.action_text(action if ends else "skip", applied=not late["left_out"])
         if not late["left_out"] and not alarm["harmless"]:
             alarm["weights"] = "damaged"
             session.damage.mark(ordinal)

@@ -60,9 +60,9 @@ class InitialState:
     def alarm(self, optimizer: Optimizer, kind: SinkKind, name: str, tensor: Tensor) -> Alarm:
         context = self._context
         alarm = context.alarms.of(optimizer, kind, name)
-        alarm["text"] = f"{name} already held {count_text(tensor)} before the first step"
+        alarm["text"] = _native.held_before_text(name, count_text(tensor))
         if kind != "buffer":
-            alarm["weights"], alarm["action"] = "damaged", "stopped before the optimizer"
+            alarm["weights"], alarm["action"] = "damaged", _native.action_text("stop", at_start=True)
         held = f"{name} held {count_text(tensor)} before "
         applied = (
             next((a for a in context.report.alarms if a["weights"] == "damaged"), None) if context.damage else None

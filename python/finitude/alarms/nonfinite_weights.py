@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..base.types import Alarm, Context, Optimizer, Sink, Tensor, Verdict, Window
     from ..rerun.restart import Restart
 
-UNAPPLIED = "stopped before the optimizer"
+UNAPPLIED = _native.action_text("stop", at_start=True)
 WRITER = ", written by an earlier step or by the script since"
 ITEMS = ("aten::item", "aten::_local_scalar_dense")  # hand a number to the host
 LAST_LOOK = 5  # seconds at the end of a program, after which no further optimizer is looked at

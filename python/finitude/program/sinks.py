@@ -160,7 +160,7 @@ class BadWindows:
         if loss["parameter"] >= 0:
             name = _parameter_name(loss)
             alarm = self._alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "gradient", name)
-            alarm["text"] = f"gradient of {name} is not finite"
+            alarm["text"] = _native.gradient_text(name)
             return None, alarm, []
         alarm = self._alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "loss", "loss")
         alarm["loss"], alarm["text"] = number(float(loss["value"])), "loss is not finite"

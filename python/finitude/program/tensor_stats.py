@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 def count_text(tensor: Tensor) -> str:
     """ "3 NaN and 1 Inf"."""
     s = _native.statistics(tensor)
-    parts = [f"{s['nan']} NaN"] if s and s["nan"] else []
-    parts += [f"{s['inf']} Inf"] if s and s["inf"] else []
-    return " and ".join(parts) or "no"
+    return _native.count_text(s["nan"], s["inf"]) if s else _native.count_text(0, 0)
 
 
 def statistic(name: str, tensor: Tensor) -> Statistics | None:

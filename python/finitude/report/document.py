@@ -13,7 +13,6 @@ import torch
 
 from .. import _native
 from ..base import alive, family, pages, say, secrets
-from ..base.ask import ask
 from ..base.plain_json import is_plain, safe
 from ..program import ranks
 from . import capsule_alarm, merge
@@ -156,7 +155,7 @@ class Report:
             "ranks": ranks.world()[1] if ranks.several() else 1,
         }
         document = {
-            **ask("head", facts=facts),
+            **json.loads(_native.report_head(json.dumps(safe(facts), allow_nan=False))),
             "alarms": alarms,
             "advisories": self.advisories,
             "failures": self.failures,
@@ -198,7 +197,7 @@ class Report:
             self._planned = family.run_path(self.config, self.script, self.started)
         return self._planned
 
-    def _me(self):
+    def _me(self) -> Process:
         """This process, for readers of a report that is not the last."""
         if self._process is None or os.getpid() != self.pid:
             self._process = alive.me()

@@ -135,11 +135,8 @@ class Decision:
             action = ranks.may_do_alone(
                 action, alarm, lambda: session.ballot.all_see(optimizer, ordinal, alarm, undone)
             )
-        skipped = (
-            "the step was undone" if undone else "reported, the step is applied" if written else "the step was skipped"
-        )
-        stopped = "the step was undone, stopped" if undone else alarm.get("action", "stopped")
-        alarm["action"] = {"warn": "reported, the step is applied", "skip": skipped}.get(action, stopped)
+        if undone or action in ("warn", "skip") or "action" not in alarm:
+            alarm["action"] = _native.action_text(action, applied=written, undone=undone)
         session.part(
             session.settled.tell,
             optimizer,

@@ -77,7 +77,7 @@ class Unvetoed:
         alarm = self._alarm(name, bad)
         alarm["weights"] = "damaged"
         alarm["text"] = f"loss is {'NaN' if bad.root.isnan().any() else 'Inf'}; {how}"
-        self._decide(alarm, bad, self._policy.on_alarm(0, bad.step, False), "reported, the step is applied")
+        self._decide(alarm, bad, self._policy.on_alarm(0, bad.step, False), _native.action_text("warn"))
 
     def spoiled(self, name: str, bad: Any) -> Alarm | None:
         """A bad loss of inputs that are not finite, after finite losses. The alarm, explained, where the second run
@@ -103,7 +103,7 @@ class Unvetoed:
 
     def tell_spoiled(self, alarm: Alarm) -> None:
         """Reports it, and ends the program where the policy says so. May raise NonFiniteError."""
-        self._end(alarm, self._policy.on_alarm(0, alarm["step"], False), "reported, the step is applied")
+        self._end(alarm, self._policy.on_alarm(0, alarm["step"], False), _native.action_text("warn"))
 
     def tell_row(self, first: _Bad, row: int) -> None:
         """The alarm of bad losses one after another whose gradients the script dropped. May raise NonFiniteError."""

@@ -288,11 +288,7 @@ class ByHand:
         ):
             session.part(session.restart.run, alarm, one.expected, hand=one.step)
         alarm.pop("optimizer_ordinal", None)
-        alarm["action"] = {
-            "warn": "reported, the step is applied",
-            "skip": "the step was skipped",
-            "rollback": "the step was skipped",
-        }.get(action, "stopped")
+        alarm["action"] = _native.action_text(action)
         if applied and action != "warn":
             alarm["action"] = "applied, the program had ended"
         if row and action == "warn":

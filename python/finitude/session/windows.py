@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from .. import _native
 from ..alarms import script_handled
 from ..base.plain_json import number
@@ -97,9 +99,7 @@ class Windows:
             "clean": sum(1 for m in window["marks"] if m == 1),
         }
         value = (
-            f"loss is {'NaN' if losses[0]['value'] != losses[0]['value'] else 'Inf'}"
-            if losses
-            else f"gradient of {name} is not finite"
+            _native.loss_text(math.isnan(float(losses[0]["value"])), False) if losses else _native.gradient_text(name)
         )
         alarm["text"] = value + (growth.beside_bad_loss(session.started_with, optimizer) if alarm["harmless"] else "")
         _native.consume_losses(optimizer)
