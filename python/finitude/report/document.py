@@ -214,7 +214,7 @@ class Report:
             self._planned = family.run_path(self.config, self.script, self.started)
         return self._planned
 
-    def _me(self):
+    def _me(self) -> Process:
         """This process, for readers of a report that is not the last."""
         if self._process is None or os.getpid() != self.pid:
             self._process = alive.me()
