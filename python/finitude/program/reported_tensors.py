@@ -61,6 +61,10 @@ class Known:
         """What that step has left so: the next begins with it."""
         return self._left[1] if self._left[0] == (ordinal, step) else []
 
+    def carry(self, left: Iterable[Left]) -> None:
+        """What a bad step leaves in such places, for the next to read."""
+        self.carried += [(one.name, tensor) for one in left for tensor in one.tensors]
+
     def note_frames(self, frame: FrameType | None = None) -> None:
         """Values with a graph in the frames that lead here, such as the loss that was given to backward."""
         frame = frame or sys._getframe(1)

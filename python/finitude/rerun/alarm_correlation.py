@@ -98,7 +98,7 @@ class Told:
             if other is optimizer or _native.told_of(other)[0] == self._count:
                 self.known.note(tensor for _, _, tensor in sinks_of.of_optimizer(other))
         self.known.note_frames()
-        self.known.carried += [(left.name, t) for left in self._left for t in left.tensors]
+        self.known.carry(self._left)
 
     def point_back(self, ordinal: int, alarm: Alarm) -> None:
         self._left = self.known.left_by(ordinal, alarm["step"])

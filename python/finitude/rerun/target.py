@@ -354,7 +354,7 @@ class Target:
             verified = written_at is not None or incident.is_as_expected(incident.fingerprint(optimizer), expected)
         if self._ledger is not None:
             names = {id(b): name for name, b in optimizer_members.buffers(optimizer)} if optimizer is not None else {}
-            session.known.carried += [(left.name, t) for left in self._ledger.left(names) for t in left.tensors]
+            session.known.carry(self._ledger.left(names))
         other = incident.other_values(self.order["named"]) if verified and not self.order["compiled"] else []
         found = session.analysis.findings(optimizer, sinks, swallowed=self.order["swallowed"])
         if not verified and written_at is None and incident.is_elsewhere(self.order, optimizer, sinks):

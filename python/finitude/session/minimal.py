@@ -80,7 +80,7 @@ class Fallback:
         session = self._session
         if name not in AT_STEP:
             if name == "on_backward" and session.second_run.pending is None:
-                session.holds.held.clear()  # which that call was to do; a second run needs them to its end
+                session.holds.forget()  # which that call was to do; a second run needs them to its end
             return None
         if name == "first_seen":
             session.part(_watch, optimizer)

@@ -97,6 +97,10 @@ class Holds:
         self._patched.append((owner, name, original))
         setattr(owner, name, method)
 
+    def forget(self) -> None:
+        """Nothing is held any more; the methods of the classes are put back by `release`."""
+        self.held.clear()
+
     def release(self) -> None:
         self.held.clear()
         self._dropped.clear()
@@ -112,7 +116,7 @@ class Holds:
             self.hold_scaler(scaler)
             self.release_at_next_backward(optimizers)
         except BaseException:
-            self.held.clear()  # none of them is to miss more than this step
+            self.forget()  # none of them is to miss more than this step
             raise
 
     def release_at_next_backward(self, optimizers):
