@@ -45,7 +45,7 @@ PLACES = [
     ("report.incident", "Analysis.findings"),
     ("program.optimizer_members", "names"),
     ("capsules.capsule", "Capsules.write"),
-    ("session.program_exit", "Ending.begin_alarm"),
+    ("report.document", "Report.begin"),
 ]
 
 
