@@ -40,13 +40,3 @@ function(finitude_unity target)
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${part})
   endforeach()
 endfunction()
-
-# A sanitized build is made from scratch and thrown away: headers that most of a target's sources include are compiled once.
-# finitude_precompile(TARGET HEADER...)
-function(finitude_precompile target)
-  if(FINITUDE_UNITY AND FINITUDE_SANITIZE)
-    target_precompile_headers(${target} PRIVATE ${ARGN})
-  endif()
-endfunction()
-# Compiled with options of its own, for which no precompiled header is made.
-set_source_files_properties(${PROJECT_SOURCE_DIR}/src/sense/kernels.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -80,6 +81,23 @@ def plain_launch(folder, *words):
         warnings.warn(f"without us: exit code {done.code}\n{done.err[-4000:]}", stacklevel=2)
         done = plain(folder, *words)
     return done
+
+
+def torchrun(folder, text, *options):
+    """The same by torchrun; once more where it has lost its port."""
+    write_script(folder, text)
+    words = *options, *TORCHRUN, "2", "train.py"
+    got = cold(folder, *words, limit=3 * LIMIT)
+    if got.code != 0 and lost_its_port(got.err):
+        shutil.rmtree(folder / "finitude-runs", ignore_errors=True)
+        got = cold(folder, *words, limit=3 * LIMIT)
+    return got
+
+
+def launched(folder, text, *options):
+    """Two ranks of the program `text`, started by that launcher under `finitude run`."""
+    write_script(folder, text)
+    return cold(folder, *options, *launcher(folder, 2), "train.py", limit=3 * LIMIT)
 
 
 def cold(folder, *words, env=None, limit=LIMIT):

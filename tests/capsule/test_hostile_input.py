@@ -13,6 +13,7 @@ import zipfile
 
 import pytest
 import torch
+import torch._dynamo  # noqa: F401  optimizers pull it in, which is no part of a try
 
 import helpers
 import mutations

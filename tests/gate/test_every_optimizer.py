@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import os
 
 import pytest
 import torch
@@ -16,6 +17,8 @@ CLASSES = {
     for name, kind in vars(torch.optim).items()
     if inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
 }
+
+ALL = bool(os.environ.get("FINITUDE_ALL_TRIES"))  # make test-thorough
 
 # Dense, decoupled, of a closure, of sparse gradients, by the shape of a parameter. The others are of these kinds.
 OF_EACH_KIND = ("SGD", "AdamW", "LBFGS", "SparseAdam", "Adafactor", "Muon")
@@ -83,11 +86,11 @@ def models_for(make, closure):
     "name", [n if n in OF_EACH_KIND else pytest.param(n, marks=pytest.mark.thorough) for n in CLASSES]
 )
 def test_a_veto_is_exact_in_every_mode(name):
-    """In each mode one kind of bad batch, and each kind in turn; all of them in the first mode, and in those classes
-    that only make test-thorough runs."""
+    """In each mode one kind of bad batch, and each kind in turn; all of them in the first mode, and in
+    make test-thorough in every mode."""
     kind = CLASSES[name]
     for number, mode in enumerate(arguments(kind)):
-        hows = HOWS if not mode or name not in OF_EACH_KIND else (HOWS[number % len(HOWS)],)
+        hows = HOWS if not mode or ALL or name not in OF_EACH_KIND else (HOWS[number % len(HOWS)],)
         trained, said = False, []
         for closure in (
             (False, True) if not mode or name == "LBFGS" else (False,)

@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import shutil
 import socket
 import subprocess
 import textwrap
@@ -15,7 +14,7 @@ import torch  # noqa: F401  its libraries
 from finitude import _native
 from finitude.rerun import restart_ranks
 from helpers import LIMIT, finitude, write_script
-from process_support import TORCHRUN, cold, launcher, lost_its_port, made, plain_launch
+from process_support import TORCHRUN, cold, launched, made, plain_launch, torchrun
 
 pytestmark = pytest.mark.slow
 PLAYER = pathlib.Path(_native.__file__).with_name("finitude-replay")
@@ -52,21 +51,6 @@ FINE = "loss = nn.functional.cross_entropy(logits, y)"
 
 def ranks(loss):
     return RANKS.replace("LOSS", loss.replace("\n", "\n    "))
-
-
-def launched(folder, text, *options, env=None):
-    """Two ranks, started by a launcher that costs nothing."""
-    write_script(folder, text)
-    return cold(folder, *options, *launcher(folder, 2), "train.py", env=env, limit=3 * LIMIT)
-
-
-def torchrun(folder, text, *options, env=None):
-    write_script(folder, text)
-    got = cold(folder, *options, *TORCHRUN, "2", "train.py", env=env, limit=3 * LIMIT)
-    if got.code != 0 and lost_its_port(got.err):
-        shutil.rmtree(folder / "finitude-runs", ignore_errors=True)
-        got = cold(folder, *options, *TORCHRUN, "2", "train.py", env=env, limit=3 * LIMIT)
-    return got
 
 
 def assert_explained_in_place(own, other):
@@ -264,9 +248,7 @@ if step == 3: told("loss at", rank, step)"""
 )
 
 
-# What a second run puts back of such a model is shown by one process (tests/rerun), that all ranks run it together by
-# test_every_rank_leaves_the_same_step_out.
-@pytest.mark.thorough
+@pytest.mark.thorough  # in one process: tests/rerun; all ranks together: test_every_rank_leaves_the_same_step_out
 def test_a_warning_too_is_explained_and_nothing_is_done_twice(tmp_path):
     """BatchNorm, dropout, a list of losses and prints: all is as without us, where the bad step is applied too."""
     text = ranks(WARNED).replace("nn.Tanh()", "nn.BatchNorm1d(8), nn.Dropout(0.2)")
@@ -328,8 +310,7 @@ def test_where_one_rank_cannot_go_back_none_does(tmp_path):
     ), [a["rerun_text"] for a in got.alarms]
 
 
-# tests/rerun/test_carried_state.py shows the sum, in one process.
-@pytest.mark.thorough
+@pytest.mark.thorough  # tests/rerun/test_carried_state.py shows the sum, in one process
 def test_each_bad_step_is_explained_though_a_sum_of_losses_took_in_the_first(tmp_path):
     """The sum is as the first run left it when the second begins, and has no part in what that comes to."""
     text = (
