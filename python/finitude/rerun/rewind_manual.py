@@ -56,7 +56,7 @@ class InPlace:
         self._on_tape: Explained | None = None  # what is known of the step that the current tape is of
 
     def explained(self, roots: Sequence[Any]) -> tuple[list[int], Findings]:
-        """What the trace tells of a bad loss: (checksums, findings)."""
+        """What the trace shows of a bad loss: (checksums, findings)."""
         bad = [r for r in roots if isinstance(r, torch.Tensor) and not _native.is_finite(r)]
         sums = [_native.checksum(r) for r in bad]
         _native.trace_stop()

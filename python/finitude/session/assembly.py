@@ -73,7 +73,7 @@ class Parts:
         self.pid = os.getpid()
         self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
 
-        # The report, and what keeps a failure of ours from the program.
+        # The report, and what keeps an internal failure from the program.
         self.report = Report(config, script, command, is_kept=not explains)
         self.teller = console.Teller(self.report)
         self.failures = failures.Failures(self.report, self.debug)

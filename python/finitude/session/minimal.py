@@ -75,7 +75,7 @@ class Fallback:
         self._session = session
 
     def decide(self, name: str, optimizer: Optimizer | None, why: str = FAILED, raises: bool = True) -> bool | None:
-        """True: the step is left out; None: applied, or no step is bad. raises: False where an exception of the program
+        """True: the step is skipped; None: applied, or no step is bad. raises: False where an exception of the program
         takes the place of NonFiniteError."""
         session = self._session
         if name not in AT_STEP:
@@ -137,7 +137,7 @@ class Fallback:
             alarm["weights"] = "clean" if undone else "damaged"
             return Acting(alarm, written=True, undone=undone)
         verdict = _get(lambda: _native.window_verdict(optimizer, False), None)
-        if verdict is None:  # the gate itself fails: torch tells
+        if verdict is None:  # the gate itself fails: torch is asked
             bad = _holds_bad(p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
             verdict = {"kind": "alarm" if bad else "nothing", "sink": "gradient", "harmless": False}
         if verdict["kind"] != "alarm":

@@ -35,7 +35,7 @@ class RefusedValues:
     """What exceptions that ended the program were about, where no tensor is left."""
 
     def __init__(self, context: Context, known: Known, debug: bool):
-        """known: bad tensors of earlier alarms. debug: a failure of ours is printed."""
+        """known: bad tensors of earlier alarms. debug: an internal failure is printed."""
         self._context, self._known, self._debug = context, known, debug
 
     def found(self, error: BaseException | None) -> BadWindow | None:

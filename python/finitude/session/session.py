@@ -84,7 +84,7 @@ class Session(Parts):
         return self.initial_state.decided(optimizer, self.decision.act(optimizer, alarm, [bad], where="start"))
 
     def _open_ring(self):
-        """The ring of steps, in the directory of the run: it tells the end of a run that was killed."""
+        """The ring of steps, in the directory of the run: it shows how a run ended that was killed."""
         if not self._ring_open:
             self._ring_open = True
             directory = self.report.run_directory() if self.target is None else self.target.directory()
