@@ -291,7 +291,9 @@ def _program(words, plain):
 
     def program():
         if plain:
-            runpy.run_path(words[0], run_name="__main__")
+            runpy.run_path(
+                os.path.abspath(words[0]), run_name="__main__"
+            )  # whose __file__ is absolute, as that of `python FILE`
             return 0
         return finitude.cli.main.main(words)
 

@@ -16,7 +16,6 @@ namespace {
 
 using nlohmann::json;
 
-
 json to_json(const std::vector<Member>& members) {
   json out = json::array();
   for (const Member& member : members)
