@@ -34,16 +34,14 @@ AT_STEP = (*JUDGES, "on_searched", "on_late", "on_scaler_skip", "on_hand_begin",
 @dataclasses.dataclass
 class Acting:
     """An alarm that is being acted on. written: by a step that was applied, and undone or not; action: as the policy
-    machine said; ordinal: the optimizer's number, which the alarm loses once it is concluded."""
+    machine said; ordinal: the optimizer's number, which the alarm loses once it is concluded, None: it still has it. It
+    has no function of its own, so none can fail."""
 
     alarm: Alarm
     written: bool = False
     undone: bool = False
     action: str | None = None
-    ordinal: int = dataclasses.field(init=False)
-
-    def __post_init__(self):
-        self.ordinal = self.alarm.get("optimizer_ordinal", 0)
+    ordinal: int | None = None
 
 
 class ActedOn:
@@ -53,7 +51,7 @@ class ActedOn:
         self._one: Acting | None = None
 
     def begin(self, alarm: Alarm, written: bool = False, undone: bool = False, action: str | None = None) -> None:
-        self._one = Acting(alarm, written, undone, action)
+        self._one = Acting(alarm, written, undone, action, alarm.get("optimizer_ordinal", 0))
 
     def note_action(self, action: str) -> None:
         """As the policy machine says: it counts, so it is asked once."""
@@ -183,7 +181,8 @@ class Fallback:
 
     def _carry_out(self, optimizer, acting, raises):
         session = self._session
-        alarm, policy, ordinal = acting.alarm, session.config.on_alarm, acting.ordinal
+        alarm, policy = acting.alarm, session.config.on_alarm
+        ordinal = alarm.get("optimizer_ordinal", 0) if acting.ordinal is None else acting.ordinal
         action = acting.action or _get(
             lambda: session.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"]), policy
         )
