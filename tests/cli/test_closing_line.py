@@ -15,7 +15,7 @@ for _ in range(3):
     opt.step()
 """
 LINE = (
-    r"finitude: 3 steps watched in \d+(\.\d)? s, 6 gradients scanned, all finite\. Report: (\S+\.json), page: (\S+)\n"
+    r"finitude: 3 steps watched in \d+(\.\d)? s, 6 gradients scanned, all finite\. Report: (.+\.json), page: (.+)\n"
 )
 
 
