@@ -8,6 +8,7 @@
 #include <iostream>
 #include <iterator>
 #include <ostream>
+#include <sstream>
 #include <utility>
 
 #include <CLI/CLI.hpp>
@@ -15,6 +16,7 @@
 #include "cli/commands.h"
 #include "cli/nearest.h"
 #include "cli/output_posix.h"
+#include "cli/replay/replay_options.h"
 #include "cli/screen_posix.h"
 #include "show/printable.h"
 
@@ -23,17 +25,32 @@ namespace {
 
 constexpr const char* kAbout =
     "Reads what finitude recorded, on any machine: no torch, no Python, no network.\n\n"
-    "A run leaves a report (JSON): `finitude run --report FILE ...` writes it at exit, and every\n"
-    "run leaves one in its folder below finitude-runs. Start with the newest:\n\n"
-    "  {} list finitude-runs\n"
-    "  {} report finitude-runs/RUN\n"
-    "  {} report report.json --html report.html    the same as one page\n"
-    "  {} dump report.json | head                  the ops of a step run with --level trace, or of a capsule\n"
-    "  {} diff a.json b.json                       where two such steps part\n";
+    "Every run leaves a report (JSON) in its folder below finitude-runs;\n"
+    "`finitude run --report FILE ...` writes a further one. Start with the newest:\n\n"
+    "  {} list                       the runs in finitude-runs\n"
+    "  {} report                     the newest of them\n"
+    "  {} report RUN --html page.html    the same as one page\n"
+    "  {} dump | head                the operations of a recorded step\n"
+    "  {} diff A B                   where two such steps part\n";
 constexpr const char* kExits =
-    "Exit codes: 0 done, 1 what diff compares parts, 2 usage, 3 the input is unreadable or corrupt, 4 it cannot be "
-    "done here.\n"
-    "What a report says is never an exit code: a report of an alarm is shown with 0.";
+    "Exit codes: 0 done, 1 what diff compares parts, 2 usage, 3 the input is\n"
+    "unreadable or corrupt, 4 it cannot be done here. What a report says is never\n"
+    "an exit code: a report of an alarm is shown with 0.";
+constexpr std::size_t kDescription = 49;  // columns of a description: the rest of 80 holds what it is of
+
+// Breaks lines between words; older versions of the parser print a description as it is.
+std::string wrapped(const std::string& text) {
+  std::istringstream words(text);
+  std::string out, word;
+  std::size_t column = 0;
+  while (words >> word) {
+    const bool breaks = column != 0 && column + 1 + word.size() > kDescription;
+    if (column != 0) out += breaks ? '\n' : ' ';
+    column = breaks || column == 0 ? word.size() : column + 1 + word.size();
+    out += word;
+  }
+  return out;
+}
 
 std::string with_program(std::string text, const std::string& program) {
   for (std::size_t pos = 0; (pos = text.find("{}", pos)) != std::string::npos; pos += program.size())
@@ -76,39 +93,60 @@ struct Words {
   ReportWords report;
   DumpWords dump;
   DiffWords diff;
-  std::string runs, damage, incident;
-  bool no_colour = false;
+  ListWords list;
+  NewestWords newest;
+  std::string damage, incident;
+  bool no_colour = false, quiet = false;
 };
 
 void describe(CLI::App& app, Words& words) {
+  const auto no_colour = [&](CLI::App* command) {
+    command->add_flag("--no-colour,--no-color", words.no_colour, "no colours, also on a terminal");
+  };
+  const auto quiet = [&](CLI::App* command, const char* what) {
+    command->add_flag("-q,--quiet", words.quiet, wrapped(what));
+  };
   CLI::App* report =
-      app.add_subcommand("report", "show a report: what went wrong, where it was born, why, and the fix");
-  report->add_option("FILE", words.report.file, "the report, or the folder of a run or of a capsule");
-  report->add_option("--html", words.report.html, "write it as one self-contained page")->type_name("OUT");
+      app.add_subcommand("report", wrapped("show a report: what went wrong, where it was born, why, and the fix"));
+  report->add_option("FILE", words.report.file,
+                     wrapped("the report, or the folder of a run or of a capsule; without one, the newest run"));
+  report->add_option("--html", words.report.html, wrapped("write it as one self-contained page"))->type_name("OUT");
   report->add_flag("--json", words.report.json, "print the checked JSON");
-  report->add_flag("--no-colour,--no-color", words.no_colour, "no colours, also on a terminal");
-  CLI::App* dump =
-      app.add_subcommand("dump", "print every op of the step in a report's trace or a capsule, one JSON line each");
-  dump->add_option(
-      "FILE", words.dump.file,
-      "a report made with --level trace, the folder of its run or of a capsule, or a file of JSON lines to "
-      "check");
+  no_colour(report);
+  quiet(report, "no notes: which run was taken, where the page is");
+  CLI::App* dump = app.add_subcommand("dump", wrapped("print every op of the step in a report's trace or a capsule, "
+                                                      "one JSON line each"));
+  dump->add_option("FILE", words.dump.file,
+                   wrapped("a report made with --level trace, the folder of its run or of a capsule, or a file of "
+                           "JSON lines to check; without one, the newest recording"));
+  dump->add_flag("--json", words.dump.json, "changes nothing: JSON lines are printed");
+  quiet(dump, "no note of which recording was taken");
   // What the Python package passes on of a packed capsule.
   report->add_option("--called", words.report.called)->group("");
   dump->add_option("--called", words.dump.called)->group("");
-  CLI::App* list = app.add_subcommand("list", "list the runs in a folder, newest first, also running and killed ones");
-  list->add_option("DIR", words.runs, "the folder that --runs named")->default_val("finitude-runs");
+  CLI::App* list =
+      app.add_subcommand("list", wrapped("list the runs in a folder, newest first, also running and killed ones"));
+  list->add_option("DIR", words.list.folder,
+                   wrapped("the folder that --runs named; without one, FINITUDE_RUNS or finitude-runs"));
+  list->add_flag("--json", words.list.json, "one JSON array, one object for each run");
+  quiet(list, "only the paths of the runs, one each line");
   CLI::App* diff = app.add_subcommand("diff", "say where two traced steps part, and why");
   diff->add_option("A", words.diff.a,
-                   "a report made with --level trace, a run's folder with one, or the folder of a capsule");
+                   wrapped("a report made with --level trace, a run's folder with one, or the folder of a capsule; "
+                           "without A and B, the newest two recordings"));
   diff->add_option("B", words.diff.b, "the other");
   diff->add_flag("--json", words.diff.json, "the whole outcome as JSON");
-  diff->add_flag("--no-colour,--no-color", words.no_colour, "no colours, also on a terminal");
+  no_colour(diff);
+  quiet(diff, "only the exit code, failures, and --json where given");
+  CLI::App* newest = app.add_subcommand("newest", "what is read where no path is named")->group("");
+  newest->add_option("KIND", words.newest.kind);
+  newest->add_option("COUNT", words.newest.count);
+  quiet(newest, "no note");
   CLI::App* damage = app.add_subcommand("damage", "say what is wrong with the files of a capsule")->group("");
   damage->add_option("CAPSULE", words.damage);
   CLI::App* incident = app.add_subcommand("incident", "answer a question, read as JSON, about a run")->group("");
   incident->add_option("RUN", words.incident);
-  for (CLI::App* command : {report, dump, list, diff, damage, incident}) command->allow_extras();
+  for (CLI::App* command : {report, dump, list, diff, newest, damage, incident}) command->allow_extras();
 }
 
 int command(const CLI::App& chosen, const Words& words, Console console, const std::string& program) {
@@ -122,17 +160,17 @@ int command(const CLI::App& chosen, const Words& words, Console console, const s
     return usage(console, program,
                  name + (name == "diff" ? " takes two paths; " : " takes one path; ") + extra[0] + " is one too many");
   }
-  if (name == "list") return list_command(words.runs, console);
+  console.quiet = words.quiet;
+  if (words.no_colour) console.screen.colour = false;
+  if (name == "list") return list_command(words.list, console);
+  if (name == "newest") return newest_command(words.newest, console);
   if (name == "incident") return incident_command(words.incident, console);
   if (name == "damage") return damage_command(words.damage, console);
-  if (words.no_colour) console.screen.colour = false;
-  if (name == "diff") {
-    if (words.diff.b.empty()) return usage(console, program, "diff needs the two files to compare, A and B");
-    return diff_command(words.diff, console);
-  }
-  const std::string& file = name == "report" ? words.report.file : words.dump.file;
-  if (file.empty()) return usage(console, program, name + " needs the FILE to read");
-  return name == "report" ? report_command(words.report, console) : dump_command(words.dump, console);
+  if (name == "report") return report_command(words.report, console);
+  if (name == "dump") return dump_command(words.dump, console);
+  if (!words.diff.a.empty() && words.diff.b.empty())
+    return usage(console, program, "diff needs the two files to compare, A and B, or none");
+  return diff_command(words.diff, console);
 }
 
 // The same words without `--`: what follows it is a path, also where it begins like an option.
@@ -153,10 +191,18 @@ void Console::complain(const std::string& what) const {
   err << "finitude: " << show::printable(what, screen.unicode) << '\n';
 }
 
+void Console::note(const std::string& what) const {
+  if (!quiet) complain(what);
+}
+
 int run(const std::string& program, const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
         const Screen& screen) {
-  const Console console{out, err, screen};
+  const Console console{.out = out, .err = err, .screen = screen};
   try {
+    if (args == std::vector<std::string>{"replay", "--help"}) {
+      out << replay_usage("finitude replay");
+      return kDone;
+    }
     CLI::App app(with_program(kAbout, program), program);
     Words words;
     app.set_version_flag("--version", "finitude " FINITUDE_VERSION, "print the version");

@@ -11,6 +11,7 @@ enum Exit : int { kDone = 0, kFindingIsBad = 1, kUsage = 2, kUnreadable = 3, kCa
 
 // What the output goes to.
 struct Screen {
+  bool terminal = false;
   bool colour = false;
   bool unicode = true;
   int width = 80;

@@ -48,7 +48,12 @@ class Folder : public ::testing::Test {
     path_ = fs::temp_directory_path() / ("finitude-cli-" + name + "-" + std::to_string(::getpid()));
     fs::create_directories(path_);
   }
-  void TearDown() override { fs::remove_all(path_); }
+  void TearDown() override {
+    ::unsetenv("FINITUDE_RUNS");
+    fs::remove_all(path_);
+  }
+  // Commands without a path read the runs of this folder.
+  void use_runs(const fs::path& folder) { ::setenv("FINITUDE_RUNS", folder.c_str(), 1); }
   std::string put(const std::string& name, const std::string& bytes) {
     fs::create_directories((path_ / name).parent_path());
     std::ofstream(path_ / name, std::ios::binary) << bytes;
@@ -74,8 +79,7 @@ TEST(Nearest, OnlyWhatIsNear) {
 TEST(Usage, HelpTeachesAndVersionIsShort) {
   const Ran help = ran({"--help"});
   EXPECT_EQ(help.code, kDone);
-  for (const char* part :
-       {"finitude-offline list finitude-runs", "--html report.html", "Exit codes", "report", "dump", "list"}) {
+  for (const char* part : {"finitude-offline list", "--html page.html", "Exit codes", "report", "dump", "list"}) {
     EXPECT_THAT(help.out, HasSubstr(part));
   }
   EXPECT_EQ(ran({"report", "--help"}).code, kDone);
@@ -89,12 +93,11 @@ TEST(Usage, ErrorsNameWhatWasMeant) {
            {{"report", "f", "--jsn"}, "did you mean --json?"},
            {{"--verzion"}, "did you mean --version?"},
            {{"zebra"}, "no command zebra; there is report, dump, list, diff"},
-           {{"report", "f", "--bogus"}, "there is --help, --html, --json, --no-colour, --no-color"},
+           {{"report", "f", "--bogus"}, "there is --help, --html, --json, --no-colour, --no-color, --quiet"},
            {{"list", "a", "b"}, "list takes one path; b is one too many"},
            {{"list", "--bogus"}, "list has no option --bogus"},
            {{"diff", "a"}, "diff needs the two files to compare"},
            {{"diff", "a", "b", "c"}, "diff takes two paths; c is one too many"},
-           {{"report"}, "report needs the FILE to read"},
            {{"dump", "a", "b"}, "dump takes one path; b is one too many"},
            {{"report", "f", "--html"}, "--html"}}) {
     const Ran got = ran(args);
@@ -327,9 +330,103 @@ TEST_F(Folder, DamageOfACapsule) {
   EXPECT_THAT(ran({"--help"}).out, Not(HasSubstr("damage")));
 }
 
-TEST_F(Folder, ListOfNothing) {
-  EXPECT_EQ(ran({"list", path_.string()}).code, kDone);
-  EXPECT_EQ(ran({"list", (path_ / "none").string()}).code, kUnreadable);
+TEST_F(Folder, ListOfNothingSaysWhatWasLookedAt) {
+  const std::string none = (path_ / "none").string();
+  const Ran empty = ran({"list", path_.string()});
+  EXPECT_EQ(empty.code, kDone);
+  EXPECT_THAT(empty.out, IsEmpty());
+  EXPECT_THAT(ran({"list", "--quiet", path_.string()}).err, IsEmpty());
+  EXPECT_EQ(ran({"list", "--json", path_.string()}).out, "[]\n");
+  const Ran missing = ran({"list", none});
+  EXPECT_EQ(missing.code, kUnreadable);
+  for (const Ran& one : {empty, missing}) {
+    EXPECT_THAT(one.err, HasSubstr("no run found: looked in " + path_.string()));
+    EXPECT_THAT(one.err, HasSubstr("run.json"));
+    EXPECT_THAT(one.err, HasSubstr("finitude list DIR"));
+  }
+  EXPECT_THAT(missing.err, HasSubstr("none, which does not exist"));
+}
+
+TEST_F(Folder, ListAsJsonAndAsPaths) {
+  put("20260101-a/report.json", show::sample("loss_forward").dump());
+  put("20260102-b/report.json", "{");
+  put("20260103-c/run.json", "{}");
+  put("20260103-c/step-000001/capsule.json", "{}");
+  const auto all = nlohmann::json::parse(ran({"list", "--json", path_.string()}).out);
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0]["state"], "killed");
+  EXPECT_EQ(all[0]["outcome"], nullptr);
+  EXPECT_EQ(all[0]["capsules"], 1);
+  EXPECT_EQ(all[1]["state"], "unknown");
+  EXPECT_EQ(all[2]["run"], "20260101-a");
+  EXPECT_EQ(all[2]["path"], (path_ / "20260101-a").string());
+  EXPECT_EQ(all[2]["state"], "finished");
+  EXPECT_EQ(all[2]["outcome"], "alarm");
+  EXPECT_EQ(all[2]["steps"], 413);
+  EXPECT_EQ(all[2]["alarms"], 1);
+  EXPECT_EQ(all[2]["seconds"], show::sample("loss_forward")["seconds"]);
+  EXPECT_EQ(all[2]["started"], show::sample("loss_forward")["started"]);
+  const std::string at = path_.string() + "/";
+  EXPECT_EQ(ran({"list", "-q", at}).out, at + "20260103-c\n" + at + "20260102-b\n" + at + "20260101-a\n");
+}
+
+TEST_F(Folder, ListFollowsTheTerminal) {
+  put("20260101-a/report.json", show::sample("loss_forward").dump());
+  const auto listed = [&](const Screen& screen) {
+    std::ostringstream out, err;
+    run("finitude-offline", {"list", path_.string()}, out, err, screen);
+    return out.str();
+  };
+  const std::string narrow = listed({.terminal = true, .width = 40});
+  EXPECT_EQ(narrow.size(), 41u) << narrow;
+  EXPECT_THAT(narrow, ::testing::EndsWith("...\n"));
+  EXPECT_GT(listed({}).size(), 41u);
+}
+
+TEST_F(Folder, WithoutAPathTheNewestIsTaken) {
+  put("runs/20260101-a/report.json", show::sample("trace").dump());
+  put("runs/20260102-b/report.json", show::sample("trace").dump());
+  put("runs/20260103-c/report.json", show::sample("clean").dump());
+  put("runs/zz/notes.json", "{}");
+  use_runs(path_ / "runs");
+  const std::string runs = (path_ / "runs").string();
+  const Ran report = ran({"report", "--json"});
+  EXPECT_EQ(report.code, kDone);
+  EXPECT_EQ(nlohmann::json::parse(report.out), show::sample("clean"));
+  EXPECT_EQ(report.err, "finitude: no path given: took the newest run, " + runs + "/20260103-c\n");
+  EXPECT_THAT(ran({"report", "--quiet"}).err, IsEmpty());
+  EXPECT_EQ(ran({"list"}).out, ran({"list", runs}).out);
+  const Ran dump = ran({"dump"});
+  EXPECT_EQ(dump.out, ran({"dump", sample_path("trace")}).out);
+  EXPECT_THAT(dump.err, HasSubstr("/20260102-b\n"));
+  const Ran diff = ran({"diff"});
+  EXPECT_EQ(diff.code, kDone);
+  EXPECT_THAT(diff.err, HasSubstr(runs + "/20260101-a and " + runs + "/20260102-b\n"));
+  EXPECT_THAT(ran({"diff", "-q"}).out + ran({"diff", "-q"}).err, IsEmpty());
+  EXPECT_EQ(ran({"newest", "capsule"}).code, kUnreadable);
+  ASSERT_EQ(capture::write_capsule(runs + "/20260101-a/step-000007", capture::whole_tape(), {{"step", 7}}, {}).why(),
+            "");
+  ASSERT_EQ(capture::write_capsule(runs + "/20260101-a/step-1000000", capture::whole_tape(), {{"step", 7}}, {}).why(),
+            "");
+  EXPECT_EQ(ran({"newest", "capsule"}).out, runs + "/20260101-a/step-1000000" + '\0');
+}
+
+TEST_F(Folder, WithoutAPathAndARunItIsSaidWhatWasLookedAt) {
+  use_runs(path_ / "none");
+  for (const char* word : {"report", "dump", "diff"}) {
+    const Ran got = ran({word});
+    EXPECT_EQ(got.code, kUnreadable) << word;
+    EXPECT_THAT(got.err, HasSubstr("looked in " + (path_ / "none").string() + ", which does not exist"));
+    EXPECT_THAT(got.err, HasSubstr("FINITUDE_RUNS"));
+  }
+}
+
+TEST(Usage, HelpFitsInto80Columns) {
+  for (const char* word : {"", "report", "dump", "list", "diff", "replay"}) {
+    std::istringstream lines(
+        ran(*word != '\0' ? std::vector<std::string>{word, "--help"} : std::vector<std::string>{"--help"}).out);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+  }
 }
 
 }  // namespace

@@ -12,12 +12,16 @@ struct Console {
   std::ostream& out;
   std::ostream& err;
   Screen screen;
+  bool quiet = false;  // no notes
 
   // "finitude: WHAT", made printable, after what was written: file names and messages come from outside.
   void complain(const std::string& what) const;
+  // The same of what is no failure, unless `quiet`.
+  void note(const std::string& what) const;
 };
 
-// called: what a folder is called in the output, where it was made of a packed capsule; empty: as it is named.
+// No file: the newest run, or what it holds. called: what a folder is called in the output, where it was made of a
+// packed capsule; empty: as it is named.
 struct ReportWords {
   std::string file, html, called;  // html: where the page goes; empty: no page
   bool json = false;
@@ -25,6 +29,17 @@ struct ReportWords {
 
 struct DumpWords {
   std::string file, called;
+  bool json = false;  // as it is anyway
+};
+
+struct ListWords {
+  std::string folder;  // empty: the folder of runs
+  bool json = false;
+};
+
+struct NewestWords {
+  std::string kind;  // run, capsule or recording
+  std::size_t count = 1;
 };
 
 struct DiffWords {
@@ -34,7 +49,8 @@ struct DiffWords {
 
 int report_command(const ReportWords& words, const Console& console);
 int dump_command(const DumpWords& words, const Console& console);
-int list_command(const std::string& folder, const Console& console);
+int list_command(const ListWords& words, const Console& console);
+int newest_command(const NewestWords& words, const Console& console);
 int diff_command(const DiffWords& words, const Console& console);
 int incident_command(const std::string& run, const Console& console);
 int damage_command(const std::string& folder, const Console& console);

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/commands.h"
+#include "cli/newest.h"
 #include "incident/run_folder.h"
 #include "show/capsule_ops.h"
 #include "show/json_file.h"
@@ -50,7 +50,8 @@ int pass_lines(const std::string& file, std::string_view bytes, const Console& c
 }  // namespace
 
 int dump_command(const DumpWords& words, const Console& console) {
-  const std::string& file = words.file;
+  const std::string file = words.file.empty() ? take_newest(Wanted::kRecording, console) : words.file;
+  if (file.empty()) return kUnreadable;
   const std::string& name = words.called.empty() ? file : words.called;
   if (show::is_capsule_folder(file)) {
     nlohmann::json about, ops;

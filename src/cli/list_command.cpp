@@ -1,4 +1,4 @@
-// `list DIR`: the runs in a folder, the newest first, one line each; also running and killed ones.
+// `list DIR`: the runs in a folder, the newest first, one line each or as JSON; also running and killed ones.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/commands.h"
+#include "cli/newest.h"
 #include "incident/run_folder.h"
 #include "show/json_file.h"
 #include "show/printable.h"
@@ -17,7 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using incident::capsule_folders;
-using incident::is_run;
 using incident::kMaxEntries;
 using incident::member_folders;
 using incident::names_in;
@@ -25,7 +24,7 @@ using incident::state_of;
 using incident::steps_of;
 using nlohmann::json;
 
-constexpr int kColumns = 200;
+constexpr int kColumns = 200;  // of a line that goes to no terminal
 
 // What a line is made of; false: it has no report of that name that says so much.
 bool read_report(const std::string& folder, json* report) {
@@ -42,35 +41,46 @@ std::string reason_of(const json& report) {
   return reason.is_string() ? reason.get<std::string>() : std::string();
 }
 
+// One run. outcome: of its report, where it has ended; null: none is known. started, seconds: null where not known.
 struct Line {
-  std::string outcome, reason;
+  std::string state, reason;
+  json outcome, started, seconds;
   std::uint64_t steps = 0;
-  std::size_t alarms = 0;
+  std::size_t alarms = 0, capsules = 0;
 };
 
 std::string counted(std::size_t number, const std::string& word) {
   return std::to_string(number) + " " + word + (number == 1 ? "" : "s");
 }
 
-std::string text_of(const std::string& name, const std::string& folder, const Line& line, bool unicode) {
+std::string name_of(const std::string& folder) { return fs::path(folder).filename().string(); }
+
+std::string text_of(const std::string& folder, const Line& line, const Screen& screen) {
+  const bool unicode = screen.unicode;
   std::string counts = line.alarms > 0 ? counted(line.alarms, "alarm") : "";
-  if (const std::size_t capsules = capsule_folders(folder).size(); capsules > 0)
-    counts += (counts.empty() ? "" : ", ") + counted(capsules, "capsule");
+  if (line.capsules > 0) counts += (counts.empty() ? "" : ", ") + counted(line.capsules, "capsule");
   char numbers[64];
   std::snprintf(numbers, sizeof numbers, "%7llu steps", static_cast<unsigned long long>(line.steps));
-  std::string outcome = show::printable(line.outcome, unicode);
+  std::string outcome =
+      show::printable(line.outcome.is_string() ? line.outcome.get<std::string>() : line.state, unicode);
   outcome.resize(std::max<std::size_t>(outcome.size(), 9), ' ');
-  std::string text = show::printable(name, unicode) + "  " + outcome + " " + numbers + "  " + counts +
+  std::string text = show::printable(name_of(folder), unicode) + "  " + outcome + " " + numbers + "  " + counts +
                      (counts.empty() ? "" : "  ") + show::printable(line.reason, unicode);
   text.erase(text.find_last_not_of(' ') + 1);
-  return show::cut(text, kColumns);
+  return show::cut(text, screen.terminal ? screen.width : kColumns);
+}
+
+json json_of(const std::string& folder, const Line& line) {
+  return {{"run", name_of(folder)},  {"path", folder},         {"state", line.state},   {"outcome", line.outcome},
+          {"reason", line.reason},   {"steps", line.steps},    {"alarms", line.alarms}, {"capsules", line.capsules},
+          {"started", line.started}, {"seconds", line.seconds}};
 }
 
 // Of a run that left no report.json that can be read.
 Line of_members(const std::string& folder) {
   Line line;
   line.steps = steps_of(folder);
-  line.outcome = state_of(folder, nullptr);
+  line.state = state_of(folder, nullptr);
   std::error_code error;
   for (const std::string& member : member_folders(folder)) {
     json report;
@@ -79,57 +89,73 @@ Line of_members(const std::string& folder) {
     if (line.reason.empty()) line.reason = reason_of(report);
   }
   if (fs::exists(folder + "/report.json", error)) {
-    line.outcome = "unknown";
+    line.state = "unknown";
     line.reason = "report.json cannot be read";
   }
   return line;
 }
 
-// One run; empty: it is none.
-std::string line_of_readable(const std::string& name, const std::string& folder, bool unicode) {
-  json report;
-  if (!read_report(folder, &report))
-    return is_run(folder) ? text_of(name, folder, of_members(folder), unicode) : std::string();
-  const std::string state = state_of(folder, &report);
-  Line line{state == "finished" ? report["outcome"].get<std::string>() : state, reason_of(report),
-            report["watched"]["steps"].get<std::uint64_t>(), report["alarms"].size()};
-  if (state != "finished") line.steps = std::max(line.steps, steps_of(folder));
-  return text_of(name, folder, line, unicode);
+Line of_report(const std::string& folder, const json& report) {
+  Line line;
+  line.state = state_of(folder, &report);
+  line.reason = reason_of(report);
+  line.steps = report["watched"]["steps"].get<std::uint64_t>();
+  line.alarms = report["alarms"].size();
+  if (const json started = report.value("started", json()); started.is_string()) line.started = started;
+  if (line.state != "finished") {
+    line.steps = std::max(line.steps, steps_of(folder));
+    return line;
+  }
+  line.outcome = report["outcome"];
+  if (const json seconds = report.value("seconds", json()); seconds.is_number()) line.seconds = seconds;
+  return line;
 }
 
-// The same; what one run holds does not end the list of the others, even where it does not fit into memory.
-std::string line_of(const std::string& name, const std::string& folder, bool unicode) {
+// What one run holds does not end the list of the others, even where it does not fit into memory.
+Line line_of(const std::string& folder) {
+  Line line;
   try {
-    return line_of_readable(name, folder, unicode);
+    json report;
+    line = read_report(folder, &report) ? of_report(folder, report) : of_members(folder);
   } catch (const std::exception&) {
-    return text_of(name, folder, {"unknown", "report.json cannot be read"}, unicode);
+    line = {};
+    line.state = "unknown";
+    line.reason = "report.json cannot be read";
   }
+  line.capsules = capsule_folders(folder).size();
+  return line;
 }
 
 }  // namespace
 
-int list_command(const std::string& folder, const Console& console) {
+int list_command(const ListWords& words, const Console& console) {
+  const std::string folder = words.folder.empty() ? runs_folder() : words.folder;
+  const std::string how = ". Name another folder: finitude list DIR";
   std::error_code error;
-  bool all = true;
   std::vector<std::string> names;
   if (!fs::is_directory(folder, error)) {
-    console.complain(folder + (fs::exists(folder, error) ? " is not a folder" : " does not exist"));
+    console.complain(nothing_found(folder, "run") + how);
     return kUnreadable;
   }
-  if (!names_in(folder, &names, &all)) {
+  if (!names_in(folder, &names)) {
     console.complain(folder + " cannot be read");
     return kUnreadable;
   }
-  std::size_t listed = 0;
-  for (auto name = names.rbegin(); name != names.rend(); ++name) {
-    const std::string path = folder + "/" + *name;
-    if (!fs::is_directory(path, error)) continue;
-    const std::string line = line_of(*name, path, console.screen.unicode);
-    if (line.empty()) continue;
-    console.out << line << '\n';
-    ++listed;
+  bool all = true;
+  json array = json::array();
+  const std::vector<std::string> runs = runs_in(folder, &all);
+  for (const std::string& run : runs) {
+    if (words.json) {
+      array.push_back(json_of(run, line_of(run)));
+    } else if (console.quiet) {
+      console.out << show::printable(run, console.screen.unicode) << '\n';
+    } else {
+      console.out << text_of(run, line_of(run), console.screen) << '\n';
+    }
   }
-  if (listed == 0) console.complain("no run in " + folder);
+  // ASCII only: a control character inside a string must not reach a terminal.
+  if (words.json) console.out << array.dump(2, ' ', true, json::error_handler_t::replace) << '\n';
+  if (runs.empty()) console.note(nothing_found(folder, "run") + how);
   if (!all)
     console.complain("only the first " + std::to_string(kMaxEntries) + " entries of " + folder + " were looked at");
   return kDone;

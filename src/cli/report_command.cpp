@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 #include "capture/capsule.h"
-#include "cli/commands.h"
+#include "cli/newest.h"
 #include "incident/run_folder.h"
 #include "record/ring_posix.h"
 #include "show/capsule_ops.h"
@@ -64,7 +64,7 @@ int show_report(const ReportWords& words, const Console& console) {
       console.complain(words.html + " " + status.why());
       return kCannotHere;
     }
-    console.err << "page written to " << show::printable(words.html, console.screen.unicode) << '\n';
+    console.note("page written to " + words.html);
   }
   if (words.json) {
     // ASCII only: a C1 control character inside a string must not reach a terminal.
@@ -162,6 +162,11 @@ int report_at(const ReportWords& words, const Console& console, int levels) {
 
 }  // namespace
 
-int report_command(const ReportWords& words, const Console& console) { return report_at(words, console, 1); }
+int report_command(const ReportWords& words, const Console& console) {
+  if (!words.file.empty()) return report_at(words, console, 1);
+  ReportWords newest = words;
+  newest.file = take_newest(Wanted::kRun, console);
+  return newest.file.empty() ? int{kUnreadable} : report_at(newest, console, 1);
+}
 
 }  // namespace finitude::cli

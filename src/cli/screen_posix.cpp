@@ -33,6 +33,7 @@ bool unicode_locale() {
 Screen screen_of_stdout() {
   Screen screen;
   const bool terminal = isatty(STDOUT_FILENO) == 1;
+  screen.terminal = terminal;
   screen.colour = terminal && variable("NO_COLOR").empty() && variable("TERM") != "dumb";
   screen.unicode = unicode_locale();
   winsize size{};

@@ -118,14 +118,26 @@ TEST(Report, SaysWhyNothingWasWatched) {
 
 TEST(ClosingLine, SaysFiniteOnlyWhereNothingElseWasSeen) {
   json report = report_of(5);
-  EXPECT_EQ(closing_line(report, 0), "finitude: 5 steps watched, 20 gradients scanned, all finite");
+  report["seconds"] = 3.42;
+  EXPECT_EQ(closing_line(report, 0), "finitude: 5 steps watched in 3.4 s, 20 gradients scanned, all finite");
   report["watched"]["handled_by_script"] = 1;
   EXPECT_EQ(closing_line(report, 0),
-            "finitude: 5 steps watched, 20 gradients scanned, 1 bad step handled by the script");
+            "finitude: 5 steps watched in 3.4 s, 20 gradients scanned, 1 bad step handled by the script");
   report["python"] = nullptr;
   EXPECT_THAT(closing_line(report, 0), HasSubstr("handled by the program"));
   report = report_of(1, {alarm_at(0)});
-  EXPECT_EQ(closing_line(report, 4), "finitude: 1 step watched, 4 gradients scanned, 5 alarms");
+  EXPECT_EQ(closing_line(report, 4), "finitude: 1 step watched in 0.0 s, 4 gradients scanned, 5 alarms");
+}
+
+TEST(ClosingLine, SaysHowLongTheRunTookInAUnitThatFits) {
+  json report = report_of(5);
+  for (const auto& [seconds, words] : std::vector<std::pair<double, const char*>>{
+           {9.96, " in 10 s,"}, {119.4, " in 119 s,"}, {4500, " in 75 min,"}, {18720, " in 5.2 h,"}}) {
+    report["seconds"] = seconds;
+    EXPECT_THAT(closing_line(report, 0), HasSubstr(words));
+  }
+  report.erase("seconds");
+  EXPECT_EQ(closing_line(report, 0), "finitude: 5 steps watched, 20 gradients scanned, all finite");
 }
 
 TEST_F(Folder, MembersAreRanksFirstAndSayWhatIsMissing) {

@@ -1,6 +1,7 @@
 #include "incident/report.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <string_view>
 #include <utility>
 
@@ -33,6 +34,21 @@ std::pair<std::string, std::string> outcome(const RunFacts& facts) {
 
 std::string counted(std::uint64_t n, std::string_view one, std::string_view several) {
   return std::to_string(n) + " " + std::string(n == 1 ? one : several);
+}
+
+// " in 3.4 s", " in 75 min", " in 5.2 h"; empty where the report does not say how long the run took.
+std::string duration(const json& report) {
+  const auto found = report.find("seconds");
+  if (found == report.end() || !found->is_number()) return "";
+  const double seconds = found->get<double>();
+  char words[64];
+  if (seconds < 120)
+    std::snprintf(words, sizeof words, " in %.*f s", seconds < 9.95 ? 1 : 0, std::max(0.0, seconds));
+  else if (seconds < 7200)
+    std::snprintf(words, sizeof words, " in %.0f min", seconds / 60);
+  else
+    std::snprintf(words, sizeof words, " in %.1f h", seconds / 3600);
+  return words;
 }
 
 // What lay around as an exception ended the program, of which no cause is known.
@@ -148,7 +164,7 @@ std::string closing_line(const json& report, std::uint64_t unlisted) {
     parts.push_back("not watched: " + text(report, "reason"));
   } else {
     parts.push_back(counted(count(watched, "steps"), "step", "steps") +
-                    (ranks > 1 ? " on " + std::to_string(ranks) + " ranks" : "") + " watched");
+                    (ranks > 1 ? " on " + std::to_string(ranks) + " ranks" : "") + " watched" + duration(report));
     parts.push_back(std::to_string(count(watched, "gradients_scanned")) + " gradients scanned");
     if (const auto skips = count(watched, "scaler_skips"); skips != 0)
       parts.push_back(std::to_string(skips) + " skipped by the GradScaler");

@@ -89,8 +89,11 @@ json Document::of_alarm(const Alarm& alarm, const incident::Counters& counters) 
   return document;
 }
 
-std::string Document::closing_line(const incident::Counters& counters, const std::string& place) const {
-  return incident::closing_line(whole(counters), unlisted_) + (place.empty() ? ".\n" : ". Report: " + place + "\n");
+std::string Document::closing_line(const incident::Counters& counters, const std::string& place,
+                                   const std::string& page) const {
+  const std::string line = incident::closing_line(whole(counters), unlisted_);
+  if (place.empty()) return line + ".\n";
+  return line + ". Report: " + place + (page.empty() ? "" : ", page: " + page) + "\n";
 }
 
 }  // namespace finitude::recorder

@@ -30,8 +30,8 @@ class Document {
   nlohmann::json whole(const incident::Counters& counters) const;
   // With this alarm alone, as it is reported when it happens.
   nlohmann::json of_alarm(const incident::Alarm& alarm, const incident::Counters& counters) const;
-  // The line that a run ends with. place: of report.json, or empty.
-  std::string closing_line(const incident::Counters& counters, const std::string& place) const;
+  // The line that a run ends with. place: of report.json, or empty; page: of report.html as seen from there, or empty.
+  std::string closing_line(const incident::Counters& counters, const std::string& place, const std::string& page) const;
 
   const ThisProcess& process() const { return process_; }
 

@@ -154,9 +154,10 @@ Status Engine::finish() {
     report_unwritten(status);
     std::error_code error;
     const std::string place = !folder_.empty() ? folder_ + "/report.json" : options_.report;
+    const std::string page = folder_.empty() || !status.ok() ? "" : "report.html";  // in the same folder
     const std::string relative = place.empty() ? "" : std::filesystem::relative(place, error).string();
     say(document_.closing_line(counters_,
-                               !error && !relative.empty() && relative.size() < place.size() ? relative : place));
+                               !error && !relative.empty() && relative.size() < place.size() ? relative : place, page));
   });
   on_ = false;
   return status;

@@ -11,6 +11,7 @@ import sysconfig
 import pytest
 
 import helpers
+from finitude.cli import table
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
 CAPSULE = DATA / "capsules" / "schema_1_statistics"
@@ -23,6 +24,13 @@ WORDS = [
     ["list", str(DATA)],
     ["dump", str(CAPSULE)],
     ["diff", str(TRACE), str(TRACE)],
+]
+# Help, the version and completion: not one of them has a reason to take long.
+QUICK = [
+    ["--version"],
+    ["--help"],
+    *(["completion", shell] for shell in ("bash", "zsh", "fish")),
+    *([word, "--help"] for word in table.WORDS),
 ]
 
 
@@ -53,6 +61,13 @@ def test_each_takes_little_cpu_and_no_torch(tmp_path, words):
     assert min(times) < MOST_CPU, times
 
 
+@pytest.mark.parametrize("words", QUICK, ids=" ".join)
+def test_what_only_shows_itself_takes_little_cpu_and_no_torch(tmp_path, words):
+    env = without_torch(tmp_path)
+    times = [cpu_of([str(SCRIPTS / "finitude"), *words], env, tmp_path) for _ in range(5)]
+    assert {code for _, code in times} == {0} and min(times)[0] < MOST_CPU, times
+
+
 def test_a_packed_capsule_is_read_without_torch(tmp_path):
     env = without_torch(tmp_path)
 
@@ -73,7 +88,17 @@ def test_a_packed_capsule_is_read_without_torch(tmp_path):
 
 
 def test_both_ways_to_start_it_answer_alike(tmp_path):
-    for words in (*WORDS, ["report"], ["report", "--bogus", "x"], ["list", "nowhere"], ["report", "nothing"]):
+    for words in (
+        *WORDS,
+        [],
+        ["--help"],
+        ["--version"],
+        ["replay", "--help"],
+        ["report"],
+        ["report", "--bogus", "x"],
+        ["list", "nowhere"],
+        ["report", "nothing"],
+    ):
         started = [
             subprocess.run([*command, *words], cwd=tmp_path, capture_output=True, env=helpers.environment(None))
             for command in ([SCRIPTS / "finitude"], [sys.executable, "-m", "finitude"])

@@ -9,7 +9,7 @@ import shlex
 import helpers
 from finitude.base import config
 from finitude.cli.table import FLAGS, HELP, OPTIONS, REPLAY_OPTIONS, WORDS
-from finitude.doctor.command import OPTIONS as DOCTOR
+from finitude.doctor.options import OPTIONS as DOCTOR
 from finitude.selftest.options import HELP as SELFTEST
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -20,8 +20,10 @@ KNOWN = {
     "unpack": ("--max-mb",),
     "selftest": ("-m", *re.findall("--[a-z-]+", SELFTEST)),
     "report": ("--html", "--json"),
+    "list": ("--json",),
     "diff": ("--json", "--threads", "--allow", "--library", "--import", "--memory-mb"),
 }
+QUIET = ("list", "report", "dump", "diff", "replay", "doctor", "selftest")
 OPTION = r"(?:--?[a-z][a-z-]*|[A-Z][A-Z.|_]*|\[[^\]]*\]|[\w./*]+\.py)"
 COMMAND = re.compile(rf"(?<![\w./-])finitude ([a-z]+)((?:[ =]+{OPTION})*)")
 # What follows the name in sentences that name no command; another one is added here.
@@ -68,14 +70,14 @@ def test_each_exists_with_its_options():
             options = [option.partition("=")[0] for option in re.findall(r"(?<![\w-])--?[a-z][a-z-]*", rest)]
             if word not in WORDS:
                 wrong.append(f"{file}: finitude {word}")
-            known = *KNOWN.get(word, ()), "--help", "-h"
+            known = *KNOWN.get(word, ()), "--help", "-h", *(("--quiet", "-q") if word in QUIET else ())
             wrong += [f"{file}: finitude {word} {option}" for option in options if option not in known]
     assert not wrong
     assert {"run", "replay", "report", "diff", "doctor", "unpack"} <= found
 
 
 def test_the_help_names_each_word_and_option():
-    assert all(f"finitude {word}" in HELP for word in WORDS if word != "completion")
+    assert all(f"finitude {word}" in HELP for word in WORDS)
     assert all(option in HELP for option in OPTIONS)
 
 
@@ -109,7 +111,7 @@ def test_exit_codes_are_those_of_the_contract(tmp_path):
     assert sorted(by_code) == ["0", "1", "2", "3", "4"]
     for word in WORDS:
         wrong = helpers.finitude(tmp_path, word, "--no-such-option")
-        assert wrong.code == (0 if word == "completion" else 2), (word, wrong.told())
+        assert wrong.code == 2, (word, wrong.told())
     files = {"diff": ("a", "b"), "unpack": ("a.capsule.zip",)}
     for word in by_code["3"]:
         unreadable = helpers.finitude(tmp_path, word, *files.get(word, ("a",)))

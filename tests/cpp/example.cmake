@@ -139,7 +139,7 @@ endforeach()
 run(skipped ${CMAKE_COMMAND} -E env FINITUDE_RUNS=${work}/runs-skip ${train} --on-alarm skip)
 expect_match("the skipped step" "${skipped_out}" "step 12  loss inf  left out\nstep 13  loss [0-9.]+\n")
 run(healthy ${CMAKE_COMMAND} -E env FINITUDE_RUNS=${work}/runs-healthy ${train} --healthy)
-expect_match("the healthy run" "${healthy_err}" "^finitude: 20 steps watched, 120 gradients scanned, all finite[^\n]*\n$")
+expect_match("the healthy run" "${healthy_err}" "^finitude: 20 steps watched in [0-9.]+ s, 120 gradients scanned, all finite[^\n]*page: report.html\n$")
 
 # Another version of torch has another ABI: that is said when the package is looked for, not by a crash.
 file(MAKE_DIRECTORY ${work}/other/include/torch/headeronly)

@@ -160,7 +160,8 @@ def test_a_module(tmp_path):
 @pytest.mark.parametrize(
     "words, code, told",
     [
-        ([], 2, "doctor of what"),
+        ([], 3, "no run found: looked in"),
+        (["-m"], 2, "-m needs the name of a module"),
         (["--stattic", "train.py"], 2, "did you mean --static"),
         (["--steps", "0", "train.py"], 2, "above 0"),
         (["--steps"], 2, "needs a value"),

@@ -70,10 +70,14 @@ def test_ranks_take_their_steps_together_and_others_their_own(tmp_path):
     found = merged(tmp_path, rank_0=report(10, ranks=2), rank_1=report(10, ranks=2), pid_7=report(3), pid_8=report(4))
     assert found["outcome"] == "clean" and found["watched"]["ranks"] == 2
     assert (found["watched"]["steps"], found["watched"]["gradients_scanned"]) == (17, 4 * 27)
-    assert (
-        merge.closing_line(found, 0, "r.json")
-        == "finitude: 17 steps on 2 ranks watched, 108 gradients scanned, all finite. Report: r.json"
-    )
+    line = "finitude: 17 steps on 2 ranks watched, 108 gradients scanned, all finite"
+    assert merge.closing_line(found) == line + "."
+    assert merge.closing_line(found, 0, "r.json") == line + ". Report: r.json"
+    assert merge.closing_line(found, 0, "a/r.json", "a/r.html") == line + ". Report: a/r.json, page: r.html"
+    assert merge.closing_line(found, 0, "r.json", "a/r.html") == line + ". Report: r.json, page: a/r.html"
+    # How long the run took is what the process that was started says.
+    timed = merge.closing_line({**found, "seconds": 3.42}, 0, "r.json")
+    assert timed == line.replace(" watched,", " watched in 3.4 s,") + ". Report: r.json"
 
 
 def test_a_rank_that_was_started_again_adds_its_steps(tmp_path):

@@ -33,13 +33,15 @@ MOST_ABOUT = 64 << 20  # bytes of capsule.json
 CHUNK = 1 << 20
 
 USAGE = {
-    "pack": f"""usage: finitude pack CAPSULE [FILE]
-Puts the folder of a capsule into one file (default: CAPSULE{SUFFIX}), which `finitude replay` and
-`finitude diff` take as it is. A packed capsule of that name is replaced; any other file stays.
+    "pack": f"""usage: finitude pack [CAPSULE [FILE]]
+Puts the folder of a capsule (the newest one in finitude-runs) into one file
+(default: CAPSULE{SUFFIX}), which `finitude replay` and `finitude diff` take
+as it is. A packed capsule of that name is replaced; any other file stays.
 """,
     "unpack": f"""usage: finitude unpack FILE [FOLDER] [--max-mb N]
-Makes the folder of a capsule again (default: the name of the file without {SUFFIX}). Refuses what is no packed
-capsule, and more than --max-mb ({MOST_MB}) in all.
+Makes the folder of a capsule again (default: the name of the file without
+{SUFFIX}). Refuses what is no packed capsule, and more than --max-mb
+({MOST_MB}) in all.
 """,
 }
 

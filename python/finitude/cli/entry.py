@@ -28,7 +28,7 @@ def main() -> int:
     """`finitude`"""
     words = sys.argv[1:]
     if without_python.is_answered(words):
-        return _become(programs.OFFLINE, "finitude", words)
+        return _become(programs.OFFLINE, "finitude", without_python.as_asked(words))
     from . import main
 
     return main.main(words)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import signal
 import sys
 
-from ..base import config, family
-from ..capsules import pack
-from ..launch import targets
 from . import standard_streams, without_python
-from .table import FLAGS, HELP, OPTIONS, WORDS
+from .table import COMPLETION_HELP, FLAGS, HELP, OPTIONS, TEACHING, WORDS
 
 EXIT_USAGE, EXIT_CANNOT = 2, 4
 
@@ -22,6 +18,8 @@ def _usage(text):
 
 
 def _near(word, words):
+    import difflib
+
     close = difflib.get_close_matches(word, words, 1, 0.5)
     return f"; did you mean {close[0]}?" if close else ""
 
@@ -32,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     if argv[:1] == ["run"] and not {"-h", "--help"}.intersection(argv[1:2]):
         return _word(argv)  # standard output is the program's there
     try:
-        with standard_streams.guarded(), standard_streams.interruptible(pack.clear):
+        with standard_streams.guarded(), standard_streams.interruptible(_clear):
             return _word(argv)
     except standard_streams.Unwritten as e:
         with standard_streams.guarded():
@@ -49,10 +47,19 @@ def main(argv: list[str] | None = None) -> int:
         raise
 
 
+def _clear():
+    """Removes what was unpacked for a word, where any was."""
+    if pack := sys.modules.get("finitude.capsules.pack"):
+        pack.clear()
+
+
 def _word(argv):
-    if not argv or argv[0] in ("-h", "--help", "help"):
+    if not argv:
+        sys.stdout.write(TEACHING)
+        return EXIT_USAGE
+    if argv[0] in ("-h", "--help", "help"):
         sys.stdout.write(HELP)
-        return 0 if argv else EXIT_USAGE
+        return 0
     if argv[0] in ("-V", "--version"):
         from .. import __version__
 
@@ -66,19 +73,19 @@ def _word(argv):
     if word in without_python.WORDS or without_python.is_answered(argv):
         from . import offline
 
-        return offline.read(word, _paths_after_dashes(rest))
-    if rest and rest[0] in ("-h", "--help") and word not in ("replay", "diff", "pack", "unpack", "selftest"):
-        if word == "doctor":
-            from ..doctor.command import HELP as text
-        else:
-            text = HELP if word == "run" else f"finitude {word}: {WORDS[word]}\n"
-        sys.stdout.write(text)
+        return offline.read(word, _paths_after_dashes(without_python.as_asked(argv)[1:]))
+    if rest and rest[0] in without_python.HELP and word in ("run", "doctor", "selftest", "completion"):
+        sys.stdout.write(_help(word))
         return 0
     if word == "run":
         return _run(rest)
     if word not in ("doctor", "selftest"):
         rest = _paths_after_dashes(rest)
-    if word in ("pack", "unpack"):
+    if word == "completion":
+        return _completion(rest)
+    if word == "unpack":
+        from ..capsules import pack
+
         return pack.command(word, rest)
     if word == "selftest":
         from ..selftest import command
@@ -87,6 +94,25 @@ def _word(argv):
     from . import offline
 
     return getattr(offline, word)(rest)
+
+
+def _help(word):
+    if word == "doctor":
+        from ..doctor.options import HELP as text
+    elif word == "selftest":
+        from ..selftest.options import HELP as text
+    else:
+        text = HELP if word == "run" else COMPLETION_HELP
+    return text
+
+
+def _completion(rest):
+    from . import completion
+
+    if len(rest) > 1 or any(shell not in completion.SHELLS for shell in rest):
+        return _usage(f"completion takes the name of a shell, {', '.join(completion.SHELLS)}, not {' '.join(rest)!r}")
+    sys.stdout.write(completion.SHELLS[rest[0] if rest else "bash"]())
+    return 0
 
 
 def _paths_after_dashes(rest):
@@ -99,6 +125,8 @@ def _paths_after_dashes(rest):
 
 def parse_run(rest):
     """(options, config file, is_module, target, arguments). Raises config.UsageError."""
+    from ..base import config
+
     options, config_file, i = {}, None, 0
     while i < len(rest) and rest[i].startswith("-") and rest[i] != "-m":
         word, eq, value = rest[i].partition("=")
@@ -131,6 +159,9 @@ def parse_run(rest):
 
 
 def _run(rest):
+    from ..base import config, family
+    from ..launch import targets
+
     try:
         options, config_file, is_module, target, arguments = parse_run(rest)
         settings = config.load(options, config_file)

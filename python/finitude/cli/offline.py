@@ -3,12 +3,14 @@ or compute, which needs torch."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 
-from ..base import programs
+from ..base import programs, screen
 from . import standard_streams, without_python
+from .table import QUIET, REPLAY_FLAGS, REPLAY_OPTIONS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,12 +49,67 @@ def read(word: str, rest: Sequence[str]) -> int:
     return code
 
 
+def newest(what: str, count: int, quiet: bool) -> tuple[list[str], int]:
+    """(so many paths, the older first, or none; exit code) of what is read where no path was named. what: "run",
+    "capsule" or "recording". Standard error says which they are, or what was looked at."""
+    program = programs.path_of(programs.OFFLINE)
+    words = ["finitude", "newest", what, str(count), *(["--quiet"] if quiet else [])]
+    sys.stdout.flush()
+    try:
+        done = subprocess.run(words, executable=program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    except OSError as e:
+        sys.stderr.write(f"finitude: cannot start {program}: {e.strerror}\n")
+        return [], EXIT_CANNOT
+    return [os.fsdecode(path) for path in done.stdout.split(b"\0")[:-1]], done.returncode
+
+
+def _capsule_of(rest):
+    """(the path among the words of a replay, or None; whether there is an option that it does not have)"""
+    words, unknown = [*rest], False
+    while words:
+        word = words.pop(0)
+        if not word.startswith("-"):
+            return word, unknown
+        unknown |= word.partition("=")[0] not in (*REPLAY_OPTIONS, *REPLAY_FLAGS, *without_python.HELP)
+        if word not in (*REPLAY_FLAGS, *without_python.HELP) and "=" not in word and words:
+            words.pop(0)
+    return None, unknown
+
+
+def pack(rest):
+    """`finitude pack`, of the newest capsule where none is named."""
+    from ..capsules import pack
+
+    if not rest:
+        rest, code = newest("capsule", 1, quiet=False)
+        if not rest:
+            return code
+    return pack.command("pack", rest)
+
+
+OUTCOMES = ("reproduced", "not reproduced")  # by exit code
+
+
 def replay(rest):
     """In this process, which has what Python registered; the program finitude-replay needs neither Python nor us."""
+    quiet, as_json = any(word in QUIET for word in rest), "--json" in rest
+    capsule, unknown = _capsule_of(rest)
+    if capsule is None and not unknown and not any(word in without_python.HELP for word in rest):  # that of --with
+        found, code = newest("capsule", 1, quiet)
+        if not found:
+            return code
+        capsule = found[0]
+        rest = [*rest, capsule]
     if any(word.partition("=")[0] == "--with" for word in rest):
         from . import trial
 
         return trial.main(rest)
+    rest = [word for word in rest if word != "--json" and word not in QUIET]
+    if as_json and any(word.partition("=")[0] == "--break" for word in rest):
+        sys.stderr.write(
+            "finitude: --break is a prompt: leave --json out\n(finitude replay --help shows the options)\n"
+        )
+        return EXIT_USAGE
     import torch  # the engine's libraries
 
     from .. import _native
@@ -61,7 +118,7 @@ def replay(rest):
     try:
         rest = libraries.imported(rest)
         with pack.unpacked(rest) as (words, told):
-            code, out, err, stopped = _native.replay_command(["--help"] if "-h" in rest or "--help" in rest else words)
+            code, out, err, stopped = _native.replay_command(words)
             out, err = told(out), told(err)
     except pack.Refused as e:
         sys.stderr.write(f"finitude: {e}\n")
@@ -69,12 +126,17 @@ def replay(rest):
     except libraries.Cannot as e:
         sys.stderr.write(f"finitude: {e}\n")
         return e.code
-    sys.stdout.write(out)
+    if as_json and code < len(OUTCOMES):
+        document = {"schema": 1, "capsule": capsule, "outcome": OUTCOMES[code], "text": out, "notes": err.splitlines()}
+        sys.stdout.write(json.dumps(document, indent=1) + "\n")
+    elif not quiet:
+        sys.stdout.write(out)
     sys.stdout.flush()
     for line in (
         err.splitlines(keepends=True) if code != EXIT_USAGE else [err]
     ):  # of a usage error the second line is a hint
-        sys.stderr.write(f"finitude: {line}")
+        if not quiet or code >= len(OUTCOMES):
+            sys.stderr.write(f"finitude: {line}")
     if stopped is not None and any(word.partition("=")[0] == "--break" for word in rest):
         import code as console
 
@@ -87,23 +149,31 @@ def replay(rest):
     return code
 
 
-DIFF_USAGE = """usage: finitude diff A B [--json] [--threads N] [--allow NAMESPACE] [--library FILE.so]
-                         [--import MODULE] [--memory-mb N]
-A and B are two capsules, or two reports (or directories of runs) made with --level trace, or one of each.
+DIFF_USAGE = """usage: finitude diff [A B] [--json] [--quiet] [--threads N] [--allow NAMESPACE]
+                     [--library FILE.so] [--import MODULE] [--memory-mb N]
+A and B are two capsules, or two reports (or directories of runs) made with
+--level trace, or one of each; without them, the newest two in finitude-runs.
   --json              the whole outcome as JSON
-  --threads N         both are replayed with so many threads; as many as each had by default
-  --allow NAMESPACE   operators of this library may be called in a replay; aten always
-  --library FILE.so   load this library of operators first; those that it registers may be called too
+  -q, --quiet         only the exit code, failures, and --json where given
+  --no-colour         no colours, also on a terminal
+  --threads N         both are replayed with so many threads; by default as many
+                      as each had
+  --allow NAMESPACE   operators of this library may be called in a replay; aten
+                      always
+  --library FILE.so   load this library of operators first; those that it
+                      registers may be called too
   --import MODULE     import this Python module first, likewise
-  --memory-mb N       values of A that are held to compare them element by element (1024); beyond, statistics
-Exit codes: 0 they do not part (rounding noise aside), 1 they part, 2 usage, 3 unreadable or corrupt, 4 cannot be
-compared here.
+  --memory-mb N       values of A that are held to compare them element by
+                      element (1024); beyond, statistics
+Exit codes: 0 they do not part (rounding noise aside), 1 they part, 2 usage,
+3 unreadable or corrupt, 4 cannot be compared here.
 """
 
 
 def diff(rest):
     """Where two steps part: the first call whose outcome rounding does not explain."""
     paths, as_json, threads, memory, namespaces, libraries_named, words = [], False, 0, 1024, ["aten"], [], [*rest]
+    colour, quiet = screen.has_colour(), False
     while words:
         word = words.pop(0)
         name, eq, value = word.partition("=")
@@ -115,7 +185,9 @@ def diff(rest):
         if word == "--json":
             as_json = True
         elif word in without_python.NO_COLOUR:
-            pass  # it has none
+            colour = False
+        elif word in QUIET:
+            quiet = True
         elif name == "--allow" and value:
             namespaces.append(value)
         elif name in ("--library", "--import") and value:
@@ -129,6 +201,14 @@ def diff(rest):
             return EXIT_USAGE
         else:
             paths.append(word)
+    if not paths:
+        paths, code = newest("recording", 2, quiet)
+        if not paths:
+            return code
+        if without_python.is_answered(["diff", *paths]):
+            return read(
+                "diff", [word for word in rest if word in ("--json", *QUIET, *without_python.NO_COLOUR)] + paths
+            )
     if len(paths) != 2:
         sys.stderr.write(DIFF_USAGE)
         return EXIT_USAGE
@@ -156,36 +236,14 @@ def diff(rest):
         sys.stderr.write(f"finitude: {_printable(why)}\n")
     elif as_json:
         sys.stdout.write(document + "\n")
-    else:
-        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        unicode = (sys.stdout.encoding or "").lower().startswith("utf")
-        sys.stdout.write(_native.render_comparison(document, colour, 100, unicode))
+    elif not quiet:
+        sys.stdout.write(
+            _native.render_comparison(document, colour, screen.columns(otherwise=100), screen.has_unicode())
+        )
     return code
 
 
 def doctor(rest):
     from ..doctor import command
 
-    return command.main(rest)
-
-
-def completion(rest):
-    from ..doctor.command import OPTIONS as DOCTOR
-    from .table import OPTIONS, REPLAY_OPTIONS, WORDS
-
-    sys.stdout.write(
-        "_finitude() {\n  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
-        '  case "$prev" in\n'
-        '    --on-alarm) COMPREPLY=($(compgen -W "stop skip warn raise rollback" -- "$cur")); return;;\n'
-        '    --level) COMPREPLY=($(compgen -W "gate tape trace" -- "$cur")); return;;\n'
-        '    --dtype) COMPREPLY=($(compgen -W "float32 float64 bfloat16" -- "$cur")); return;;\n'
-        '    --device) COMPREPLY=($(compgen -W "cpu cuda" -- "$cur")); return;;\n  esac\n'
-        f'  if [ "$COMP_CWORD" = 1 ]; then COMPREPLY=($(compgen -W "{" ".join(WORDS)}" -- "$cur"))\n'
-        f'  elif [[ "${{COMP_WORDS[1]}}" == replay && "$cur" == -* ]]; then COMPREPLY=($(compgen -W '
-        f'"{" ".join(REPLAY_OPTIONS)}" -- "$cur"))\n'
-        f'  elif [[ "$cur" == -* && "${{COMP_WORDS[1]}}" == doctor ]]; then COMPREPLY=($(compgen -W '
-        f'"{" ".join(DOCTOR)}" -- "$cur"))\n'
-        f'  elif [[ "$cur" == -* ]]; then COMPREPLY=($(compgen -W "{" ".join(OPTIONS)}" -- "$cur"))\n'
-        '  else COMPREPLY=($(compgen -f -- "$cur")); fi\n}\ncomplete -F _finitude finitude\n'
-    )
-    return 0
+    return command.main(rest, lambda quiet: next(iter(newest("run", 1, quiet)[0]), None))

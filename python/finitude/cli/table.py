@@ -2,64 +2,116 @@
 
 WORDS = {
     "run": "run a training program watched",
-    "report": "show a report again: finitude report FILE|RUN|CAPSULE [--html OUT] [--json]",
-    "replay": "compute a captured step again and compare every bit: finitude replay CAPSULE [options]",
-    "diff": "say where two captured or traced steps part: finitude diff A B [--json] [--threads N] "
-    "[--allow NAMESPACE] [--library FILE.so] [--import MODULE] [--memory-mb N]",
-    "doctor": "look for what goes wrong, in a script before it runs or in what a run left: finitude "
-    "doctor SCRIPT|RUN|CAPSULE",
-    "selftest": "put a NaN into your own program and see whether it is found there: finitude "
-    "selftest [options] script.py [args]",
-    "pack": "put a capsule into one file: finitude pack CAPSULE [FILE]",
-    "unpack": "make the folder of a packed capsule again: finitude unpack FILE [FOLDER] [--max-mb N]",
-    "dump": "print every op of a traced report as JSON lines: finitude dump FILE",
-    "list": "list the runs of a directory, also running and killed ones: finitude list [DIR]",
-    "completion": "print shell completion: finitude completion bash",
+    "report": "show a report: what went wrong, where it was born, why",
+    "replay": "compute a captured step again and compare every bit",
+    "diff": "say where two captured or traced steps part",
+    "doctor": "look for known mistakes, before a run or in what it left",
+    "selftest": "put a NaN into your own program and see whether it is found",
+    "pack": "put a capsule into one file",
+    "unpack": "make the folder of a packed capsule again",
+    "dump": "print every op of a recorded step as JSON lines",
+    "list": "list the runs, also running and killed ones",
+    "completion": "print the completion of a shell: bash, zsh or fish",
 }
+
+TEACHING = """Finitude, a flight recorder for PyTorch training. It stops a step that goes NaN
+or Inf before the optimizer applies it, and says where the bad value was born.
+
+  finitude run train.py        your training as it is, watched
+  finitude list                the runs so far, also running and killed ones
+  finitude report              what the newest run found: birth, cause and fix
+  finitude replay              its newest bad step again, bit by bit
+  finitude doctor train.py     what would go wrong, before it does
+  finitude selftest train.py   is a NaN in your own program found where it is?
+
+finitude --help has every command and option; so has `--help` after each word.
+"""
 
 HELP = """usage: finitude run [options] script.py [args]
        finitude run [options] -m module [args]
        finitude run [options] torchrun|accelerate|python|... [args]
-       finitude report FILE|RUN|CAPSULE    finitude replay CAPSULE    finitude diff A B
-       finitude pack CAPSULE    finitude unpack FILE    finitude dump FILE    finitude list [DIR]
-       finitude doctor [options] script.py [args]    finitude doctor RUN|CAPSULE
+       finitude list [DIR]
+       finitude report [FILE|RUN|CAPSULE] [--json] [--html OUT]
+       finitude replay [CAPSULE] [options]
+       finitude diff [A B] [options]
+       finitude dump [FILE|RUN|CAPSULE]
+       finitude pack [CAPSULE [FILE]]
+       finitude unpack FILE [FOLDER] [--max-mb N]
+       finitude doctor [options] script.py [args]
+       finitude doctor [options] [RUN|CAPSULE]
        finitude selftest [options] script.py [args]
+       finitude completion [bash|zsh|fish]
 
-A flight recorder for PyTorch training. `run` watches an ordinary script; when a step goes NaN or Inf it is stopped
-before the optimizer applies it, run a second time under a full trace, and explained: the operation, source line and
-module where the bad value was born, and why. Every Python process that the program starts is watched as well if it
-trains; their reports are merged into one.
+A flight recorder for PyTorch training. `run` watches an ordinary script; when a
+step goes NaN or Inf it is stopped before the optimizer applies it, run a second
+time under a full trace, and explained: the operation, source line and module
+where the bad value was born, and why. Every Python process that the program
+starts is watched as well if it trains; their reports are merged into one.
+
+Where no path is given, `report` and `doctor` take the newest run of
+finitude-runs (or of the folder that FINITUDE_RUNS names), `replay` and `pack`
+its newest capsule, `dump` and `diff` the newest recordings, and say which.
+
+options of list, report, dump, diff, replay, doctor and selftest:
+  --json          the outcome as JSON (`list`: one array; `dump` prints JSON
+                  lines anyway)
+  -q, --quiet     no notes on stderr, only failures. `replay`, `diff`, `doctor`
+                  and `selftest` print nothing else either: the exit code is
+                  the answer. `list`: only the paths
+  `finitude WORD --help` shows all options of a word.
 
 options of run:
   --on-alarm stop|skip|warn|raise|rollback   what to do with a bad step (stop)
-        stop   explain it, then raise finitude.NonFiniteError out of optimizer.step
-        skip   explain it, leave the step out and go on; stop after --max-skips in a row
-        warn   explain it and apply the step        raise  raise at once, explain nothing
-  --level gate|tape|trace   what is recorded in healthy steps (gate: nothing but the check; tape: every op without
-                            its values, so that a bad step is explained without running the program's code again;
-                            trace: every op)
-  --tape-every N            with --level gate: record one healthy step in N, as --level tape does, and try its operators
-                            first on a bad step; where its bits do not come out, the step is run again as without
-                            (0: none)
-  --report FILE             the report as JSON, written with each alarm, and at the end always
-  --runs DIR                where reports go (finitude-runs)
-  --max-skips N             bad steps in a row before `skip` stops (10)
-  --undo-mb N               memory for copies, in MB: undo steps that the optimizer itself ruins, and always go back
-                            over another optimizer's step in place (0: only where copies are cheap)
-  --restart-args ARGS       added to the program's arguments where it is started again to explain a step, e.g.
-                            "--resume {newest:ckpt/*.pt}": from the newest file that matches instead of from its start
-  --capsules N              capsules that a run keeps, the newest ones; 0: none are written (8)
-  --capsule-max MB          a step that reads more than that gets none (2048)
-  --experiments SECONDS     how long at most the fix and other changes are tried on the bad step, and no longer than 20
-                            times that step (2 seconds for small ones); 0: not at all (60)
-  --stream-gradients auto|on|off   read gradients on a GPU while backward still makes others (auto: where that hides
-                            anything: 256 MB of them and more, and one process)
-  --redact                  reports, capsules and their description without values, sources and environment
-  --rules FILE              rules of your own for the cause of an alarm, a Python file (docs/recipes/add-a-rule.md);
-                            may be given several times
-  --config FILE             the same keys as a TOML file ([tool.finitude] of pyproject.toml is read too)
+        stop      explain it, then raise finitude.NonFiniteError out of
+                  optimizer.step
+        skip      explain it, skip the step and continue; stop after
+                  --max-skips in a row
+        warn      explain it and apply the step
+        raise     raise at once, explain nothing
+        rollback  as skip; undo a step that the optimizer itself made bad
+  --level gate|tape|trace   what is recorded in healthy steps. gate: nothing
+                  but the check; tape: every op without its values, so that a
+                  bad step is explained without running the program's code
+                  again; trace: every op (gate)
+  --tape-every N  with --level gate: record one healthy step in N, as --level
+                  tape does, and try its operators first on a bad step; where
+                  its bits do not come out, the step is run again as without
+                  (0: none)
+  --report FILE   the report as JSON, written with each alarm, and at the end
+                  always
+  --runs DIR      where reports go (finitude-runs)
+  --max-skips N   bad steps in a row before `skip` stops (10)
+  --undo-mb N     memory for copies, in MB: undo steps that the optimizer
+                  itself ruins, and always go back over another optimizer's
+                  step in place (0: only where copies are cheap)
+  --restart-args ARGS   added to the program's arguments where it is started
+                  again to explain a step, e.g. "--resume {newest:ckpt/*.pt}":
+                  from the newest file that matches instead of from its start
+  --capsules N    capsules that a run keeps, the newest ones; 0: none are
+                  written (8)
+  --capsule-max MB   a step that reads more than that gets none (2048)
+  --experiments SECONDS   how long at most the fix and other changes are tried
+                  on the bad step, and no longer than 20 times that step (2
+                  seconds for small ones); 0: not at all (60)
+  --stream-gradients auto|on|off   read gradients on a GPU while backward still
+                  makes others (auto: where that hides anything: 256 MB of them
+                  and more, and one process)
+  --redact        reports, capsules and their description without values,
+                  sources and environment
+  --rules FILE    rules of your own for the cause of an alarm, a Python file
+                  (docs/recipes/add-a-rule.md); may be given several times
+  --config FILE   the same keys as a TOML file ([tool.finitude] of
+                  pyproject.toml is read too)
 
-Each option is also an environment variable, e.g. FINITUDE_ON_ALARM=skip. Exit code: the script's own.
+Each option is also an environment variable, e.g. FINITUDE_ON_ALARM=skip. Exit
+code: the script's own.
+"""
+
+COMPLETION_HELP = """usage: finitude completion [bash|zsh|fish]
+Prints the completion of that shell (bash). To use it:
+  bash   eval "$(finitude completion bash)"     in ~/.bashrc
+  zsh    eval "$(finitude completion zsh)"      in ~/.zshrc, after compinit
+  fish   finitude completion fish > ~/.config/fish/completions/finitude.fish
 """
 
 OPTIONS = (
@@ -89,6 +141,8 @@ REPLAY_OPTIONS = (
     "--deterministic",
     "--dtype",
     "--device",
+    "--report",
+    "--check",
     "--step-through",
     "--stop-at",
     "--save-tensors",
@@ -96,5 +150,15 @@ REPLAY_OPTIONS = (
     "--break",
     "--with",
     "--json",
+    "--quiet",
     "--timeout",
+)
+QUIET = ("-q", "--quiet")
+REPLAY_FLAGS = (
+    "--deterministic",
+    "--report",
+    "--check",
+    "--step-through",
+    "--json",
+    *QUIET,
 )

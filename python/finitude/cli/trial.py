@@ -27,15 +27,18 @@ if TYPE_CHECKING:
 MOST_THREADS = 1024  # also of what a capsule says of itself, which comes from anywhere
 CONFIRM_SECONDS = 60  # at least, for the steps before the one of the capsule
 EXIT_FIXED, EXIT_NOT_FIXED, EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 0, 1, 2, 3, 4
-USAGE = """usage: finitude replay CAPSULE --with "COMMAND" [--json] [--threads N] [--timeout SECONDS]
-Starts COMMAND (`train.py --lr 0.1`, `python train.py`, `-m package`, `EPS=1e-3 python train.py`), puts weights,
-buffers, optimizer state, generators and the batch of the capsule in place at its first step, runs that step under
-trace, and ends it there.
+USAGE = """usage: finitude replay [CAPSULE] --with "COMMAND" [--json] [--quiet]
+                       [--threads N] [--timeout SECONDS]
+Starts COMMAND (`train.py --lr 0.1`, `python train.py`, `-m package`,
+`EPS=1e-3 python train.py`), puts weights, buffers, optimizer state, generators
+and the batch of the capsule in place at its first step, runs that step under
+trace, and ends it there. Without CAPSULE: the newest one in finitude-runs.
   --json              the outcome as JSON
+  -q, --quiet         only the exit code, failures, and --json where given
   --threads N         threads of torch; as many as recorded by default
   --timeout SECONDS   for the whole of it (3600)
-Exit codes: 0 the step is fixed, 1 it is not, 2 usage, 3 the capsule is unreadable, 4 it does not fit the program, or
-was not reached.
+Exit codes: 0 the step is fixed, 1 it is not, 2 usage, 3 the capsule is
+unreadable, 4 it does not fit the program, or was not reached.
 """
 
 
@@ -44,13 +47,15 @@ class _Usage(Exception):
 
 
 def _parse(rest):
-    options: dict[str, Any] = {"json": False, "threads": 0, "timeout": 3600, "with": ""}
+    options: dict[str, Any] = {"json": False, "quiet": False, "threads": 0, "timeout": 3600, "with": ""}
     paths, words = [], list(rest)
     while words:
         word = words.pop(0)
         name, eq, value = word.partition("=")
         if word == "--json":
             options["json"] = True
+        elif word in ("-q", "--quiet"):
+            options["quiet"] = True
         elif name in ("--with", "--threads", "--timeout"):
             if not eq:
                 if not words:
@@ -289,7 +294,7 @@ def _try(folder, name, options):
             )
             + "\n"
         )
-    else:
+    elif not options["quiet"]:
         sys.stdout.write(_text(about, result))
     return {"fixed": EXIT_FIXED, "not fixed": EXIT_NOT_FIXED}.get(result["verdict"], EXIT_CANNOT)
 

@@ -14,14 +14,33 @@ WORDS = ("report", "dump", "list")
 PACKED = b"PK\x03\x04"
 TAPE = b"FitT"
 NO_COLOUR = ("--no-colour", "--no-color")
+QUIET = ("-q", "--quiet")
+HELP = ("-h", "--help")
+VERSION = (["-V"], ["--version"])
 
 
 def is_answered(words: Sequence[str]) -> bool:
-    """One of WORDS, or `diff` of two traces. Packed capsules are unpacked in Python, and tapes need torch."""
+    """One of WORDS, or `diff` of two traces, the version, the help of `replay`. Packed capsules are unpacked in Python,
+    and tapes need torch."""
     if words[:1] == ["diff"]:
-        paths = [word for word in words[1:] if word not in ("--json", *NO_COLOUR)]
+        paths = [word for word in words[1:] if word not in ("--json", *NO_COLOUR, *QUIET)]
         return len(paths) == 2 and all(map(_is_trace, paths))
+    if [*words] in VERSION or _is_help_of_replay(words):
+        return True
     return bool(words) and words[0] in WORDS and packed_at(words) is None
+
+
+def as_asked(words: Sequence[str]) -> list[str]:
+    """The same question as that program takes it."""
+    if [*words] in VERSION:
+        return ["--version"]
+    return ["replay", "--help"] if _is_help_of_replay(words) else [*words]
+
+
+def _is_help_of_replay(words):
+    """With --with it has a help of its own."""
+    is_with = any(word.partition("=")[0] == "--with" for word in words)
+    return words[:1] == ["replay"] and not is_with and any(word in HELP for word in words[1:])
 
 
 def packed_at(words: Sequence[str]) -> int | None:

@@ -2,93 +2,25 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import json
 import os
 import sys
 
+from ..base import screen
 from ..report import run_folder
 from . import after, first_steps, registry, source
 from .facts import Steps
+from .options import UsageError, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from .registry import Check, Finding
 
 OK, BAD, USAGE, UNREADABLE, CANNOT = 0, 1, 2, 3, 4
-OPTIONS = ("--json", "--static", "--steps", "--seconds", "--twice", "--rules", "--show-output", "--checks")
-HELP = """usage: finitude doctor [options] script.py [args]        before a run
-       finitude doctor [options] -m module [args]
-       finitude doctor [options] RUN|CAPSULE             of what a run left: its directory, a report, a ring, a capsule
-                                                          (a folder, or one file made by finitude pack)
-
-Looks for what goes wrong in trainings: at the source, which is parsed and not run; at the first steps, for which the
-script runs in a process of its own that is ended when they are over; at what a run left. docs/doctor.md lists the
-checks.
-
-options:
-  --json            the findings as JSON
-  --static          only look at the source: nothing is run; of a capsule, only read it: nothing is replayed
-  --steps N         steps of one optimizer to look at (2)
-  --seconds N       time for them (60); what was seen until then counts
-  --twice           run the first steps twice and compare losses and gradients
-  --rules FILE      checks of your own, a Python file (docs/recipes/add-a-check.md); may be given several times
-  --show-output     show on stderr what the script prints in its first steps
-  --checks          list the checks and end
-
-Exit code: 0 no finding is bad, 1 one is, 2 usage, 3 the input cannot be read, 4 it cannot be done here.
-"""
-
-
-class UsageError(Exception):
-    pass
-
-
-class Options:
-    def __init__(self):
-        self.json = self.static = self.twice = self.show_output = self.checks = self.module = False
-        self.steps, self.seconds, self.rules, self.target, self.arguments = 2, 60.0, [], None, []
-
-
-def parse(words):
-    options, words = Options(), list(words)
-    while words and words[0].startswith("-"):
-        word, eq, value = words.pop(0).partition("=")
-        name = word[2:].replace("-", "_")
-        if word == "-m":
-            options.module = True
-            break
-        if word not in OPTIONS:
-            close = difflib.get_close_matches(word, OPTIONS, 1, 0.5)
-            raise UsageError(f"unknown option {word}" + (f"; did you mean {close[0]}?" if close else ""))
-        if word not in ("--steps", "--seconds", "--rules"):
-            if eq:
-                raise UsageError(f"{word} takes no value")
-            setattr(options, name, True)
-            continue
-        if not eq:
-            if not words:
-                raise UsageError(f"{word} needs a value")
-            value = words.pop(0)
-        if word == "--rules":
-            options.rules.append(value)
-            continue
-        try:
-            number = int(value) if word == "--steps" else float(value)
-        except ValueError:
-            number = 0
-        if not 0 < number < 1e6:
-            raise UsageError(f"{word} takes a number above 0, not {value!r}")
-        setattr(options, name, number)
-    if words:
-        options.target, options.arguments = words[0], words[1:]
-    elif not options.checks:
-        raise UsageError("doctor of what? finitude doctor script.py [args], or finitude doctor RUN")
-    return options
 
 
 def _load_rules(paths):
@@ -197,11 +129,16 @@ def _wrapped(text, indent, width):
     )
 
 
+def _cut(line, width):
+    """The line; on a terminal no more of it than fits. A file gets it whole."""
+    return line if not screen.is_terminal() or len(line) <= width else line[: width - 3] + "..."
+
+
 def _table(examination, width):
     lines = []
     for check, kind, f in examination.sorted():
         place = f"   {os.path.relpath(f.file)}:{f.line}" if f.file else ""
-        lines.append(_clean(f"{f.verdict:<5} {check.id:<4} {check.name}{place}   [{kind}]"))
+        lines.append(_cut(_clean(f"{f.verdict:<5} {check.id:<4} {check.name}{place}   [{kind}]"), width))
         lines.append(_wrapped(f.text, 6, width))
         if f.advice:
             lines.append(_wrapped("-> " + f.advice, 6, width))
@@ -209,7 +146,8 @@ def _table(examination, width):
     checks = len({c.id for c in registry.all_checks() if c.looks_at in examination.looked_at})
     told = ", ".join(f"{n} {v}" for v, n in counts.items() if n) or "nothing found"
     short = "".join(f"; not seen: {one['what']}" for one in examination.not_looked_at if one["what"] != "source")
-    lines.append(f"{checks} checks of {' and '.join(examination.looked_at)}: {told}{short}")
+    summary = f"{checks} checks of {' and '.join(examination.looked_at)}: {told}{short}"
+    lines.append(_wrapped(summary, 0, width) if screen.is_terminal() else summary)
     return "\n".join(lines) + "\n"
 
 
@@ -275,8 +213,9 @@ def _examine_left(options, examination):
                 examination.not_looked_at.append({"what": "report", "why": f"{run.directory or '.'} {_standing(run)}"})
 
 
-def main(words: Sequence[str]) -> int:
-    """Returns the exit code."""
+def main(words: Sequence[str], newest: Callable[[bool], str | None] = lambda quiet: None) -> int:
+    """Returns the exit code. newest: gives the newest run where no target is named, and says which it is unless it is
+    to be quiet; None: there is none, which it has said."""
     try:
         options = parse(words)
         _load_rules(options.rules)
@@ -285,6 +224,10 @@ def main(words: Sequence[str]) -> int:
                 "".join(f"{c.id:<4} {c.name:<22} {c.looks_at:<7} {c.text}\n" for c in registry.all_checks())
             )
             return OK
+        if options.target is None:
+            options.target = newest(options.quiet)
+            if options.target is None:
+                return UNREADABLE
         examination, lacking = Examination(), None
         if not options.module and not os.path.exists(options.target):
             raise source.Unreadable(f"cannot read {options.target}: No such file or directory")
@@ -305,8 +248,8 @@ def main(words: Sequence[str]) -> int:
         from ..base.plain_json import safe
 
         sys.stdout.write(json.dumps(safe(_document(options, examination)), indent=1, allow_nan=False) + "\n")
-    else:
-        sys.stdout.write(_table(examination, 100))
+    elif not options.quiet:
+        sys.stdout.write(_table(examination, screen.columns(otherwise=100)))
     for one in examination.not_looked_at:
         sys.stderr.write(f"finitude doctor: not seen: {one['what']}: {_clean(one['why'])}\n")
     for one in examination.trouble:

@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import random
@@ -132,9 +133,10 @@ class Run:
             document = self.document(members)
             pages.tell(document)
             text, places = self._write(members, document)
+        page = self._html(members, text)
         if not os.environ.get(family.INJECT):  # else the verdict is what is told
-            say.say(merge.closing_line(document, 0, os.path.relpath(places[0]) if places else "") + "\n")
-        self._html(members, text)
+            shown = [os.path.relpath(path) if path else "" for path in (places[0] if places else "", page)]
+            say.say(merge.closing_line(document, 0, *shown) + "\n")
 
     def _write(self, members: list[Member], document: Document) -> tuple[str, list[str]]:
         text = pages.as_json(document)
@@ -142,15 +144,16 @@ class Run:
         places += [self.settings.report] if self.settings.report else []
         return text, [p for p in places if pages.write(p, text.encode())]
 
-    def _html(self, members, text):
-        """The page of one process is that of the run."""
+    def _html(self, members: list[Member], text: str) -> str:
+        """Writes the page; returns its path, "" where there is none. The page of one process is that of the run."""
         if not members:
-            return
+            return ""
         page = os.path.join(self.directory, "report.html")
         if len(members) == 1 and os.path.isfile(os.path.join(members[0].directory, "report.html")):
-            shutil.copyfile(os.path.join(members[0].directory, "report.html"), page)
-            return
-        pages.write_html(page, text)
+            with contextlib.suppress(OSError):
+                shutil.copyfile(os.path.join(members[0].directory, "report.html"), page)
+                return page
+        return page if pages.write_html(page, text) else ""
 
 
 def main(settings: Config, target: Target, command: Sequence[str]) -> None:

@@ -90,6 +90,12 @@ def merged(own: Document, found: Sequence[Member]) -> Document:
     return ask("merged", own=own, members=given)
 
 
-def closing_line(document: Document, left_out: int = 0, place: str = "") -> str:
-    """The line that every run ends with. left_out: alarms past what a report holds. place: of the report, or ""."""
-    return ask("closing_line", report=document, unlisted=left_out) + (f". Report: {place}" if place else ".")
+def closing_line(document: Document, left_out: int = 0, place: str = "", page: str = "") -> str:
+    """The line that every run ends with. left_out: alarms past what a report holds. place, page: of the report as JSON
+    and as a page, or ""; a page in the same folder is called by its name alone."""
+    line = ask("closing_line", report=document, unlisted=left_out)
+    if not place:
+        return line + "."
+    if page and os.path.dirname(page) == os.path.dirname(place):
+        page = os.path.basename(page)
+    return f"{line}. Report: {place}" + (f", page: {page}" if page else "")

@@ -44,7 +44,8 @@ def _same_finding(report, alarm):
 
 
 def message(report: Report, alarm: Alarm, more: str = "") -> str:
-    """What the exception says that ends the program, which is the last line of most logs."""
+    """What the exception says that ends the program, which is the last line of most logs: one line, whatever rules,
+    exceptions and paths of the program bring into it."""
     first = _same_finding(report, alarm)
     words = f"step {alarm['step']}: {alarm['text']}{more}"
     if first["births"]:
@@ -53,4 +54,6 @@ def message(report: Report, alarm: Alarm, more: str = "") -> str:
     if cause.get("class", "unknown") != "unknown":
         words += f"; cause: {_clause(cause['text'])} ({cause['class']})"
     path = report.path()
-    return words + (f". Report: {path}" if path else "")
+    words += f". Report: {path}" if path else ""
+    # A line break of any kind becomes a blank, and no other control character reaches a terminal.
+    return "".join(c if c.isprintable() else "?" for c in " ".join(words.splitlines()))

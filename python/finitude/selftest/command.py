@@ -195,6 +195,7 @@ def _list(places, options):
     else:
         for place in shown:
             sys.stdout.write(in_words(place) + (f"  x{place['count']}" if place["count"] > 1 else "") + "\n")
+    if not options.json and not options.quiet:
         sys.stderr.write(f"finitude selftest: {sum(p['count'] for p in shown)} places in step {options.at_step}\n")
     return OK if shown else CANNOT
 
@@ -238,7 +239,7 @@ def _test(program, options):
     for number, place in enumerate(chosen, 1):
         result = {**program.inject(place, options.value, random_element.random()), "step": options.at_step}
         results.append(result)
-        if not options.json:
+        if not options.json and not options.quiet:
             _tell(number, len(chosen), result)
     counts = summary(results)
     if options.json:
@@ -247,7 +248,7 @@ def _test(program, options):
         sys.stdout.write(
             json.dumps({"step": options.at_step, "seed": options.seed, **counts, "results": results}, indent=1) + "\n"
         )
-    else:
+    elif not options.quiet:
         harmless = f", {counts['harmless']} harmless" if counts["harmless"] else ""
         sys.stdout.write(
             f"{counts['found']} of {len(results) - counts['harmless']} found where they were put in{harmless}\n"

@@ -107,34 +107,46 @@ std::string parse_replay(const std::vector<std::string>& words, ReplayOptions* o
 
 std::string replay_usage(const std::string& program) {
   return "usage: " + program + " [options] CAPSULE\n" +
-         R"(Issues the calls of a recorded step again and compares loss, gradients and all else that was recorded, bit
-by bit.
-CAPSULE is the folder of a capsule, or the file of a tape that holds its inputs itself.
+         R"(Issues the calls of a recorded step again and compares loss, gradients and all
+else that was recorded, bit by bit.
+CAPSULE is the folder of a capsule, or the file of a tape that holds its inputs
+itself. Options marked with * are those of `finitude replay` only, which without
+a CAPSULE takes the newest one in finitude-runs.
 
   --threads N           with so many threads; as many as there were by default
   --allow NAMESPACE     operators of this library may be called; aten always
-  --library FILE.so     load this library of operators first; those that it registers may be called too.
-                        As often as needed
-  --import MODULE       import this Python module first, likewise (finitude replay only)
+  --library FILE.so     load this library of operators first; those that it
+                        registers may be called too. As often as needed
+  --import MODULE     * import this Python module first, likewise
   --times N             so often; every time has to come out the same
   --deterministic       with deterministic kernels only
-  --dtype float32|float64|bfloat16   all floating numbers in this dtype (bfloat16: all that were float16): are the
-                        same results non-finite, and how far apart is the rest?
-  --device cpu|cuda     where; otherwise where it was recorded, if there is such a device here, or on the CPU.
-                        On another device the bits may differ: how far is reported
+  --dtype float32|float64|bfloat16   all floating numbers in this dtype
+                        (bfloat16: all that were float16): are the same results
+                        non-finite, and how far apart is the rest?
+  --device cpu|cuda     where; otherwise where it was recorded, if there is such
+                        a device here, or on the CPU. On another device the bits
+                        may differ: how far is reported
   --report              show the report of the step, and compute nothing
-  --check               once, and one line that says how it came out, as "replay" in capsule.json does
-  --step-through        a line for each call: what it gave, and the line of the program
-  --stop-at CALL        end after this call and show what it read and gave. CALL: its number, a name (aten::log or log),
-                        or name#k, the k-th call of it
-  --save-tensors FILE   the results as a safetensors file; with --stop-at what that call read and gave
-  --script FILE.py      write a PyTorch script of the call in which the bad value was born, with its inputs
-  --break CALL          as --stop-at, then a Python prompt with the tensors (finitude replay only)
-  --with "COMMAND"      puts this step into another program and says whether it is fixed there: is the change the cure?
-                        (finitude replay only; with --json, and --timeout SECONDS for the whole of it)
+  --check               once, and one line that says how it came out, as
+                        "replay" in capsule.json does
+  --step-through        a line for each call: what it gave, and the line of the
+                        program
+  --stop-at CALL        end after this call and show what it read and gave.
+                        CALL: its number, a name (aten::log or log), or name#k,
+                        the k-th call of it
+  --save-tensors FILE   the results as a safetensors file; with --stop-at what
+                        that call read and gave
+  --script FILE.py      write a PyTorch script of the call in which the bad
+                        value was born, with its inputs
+  --break CALL        * as --stop-at, then a Python prompt with the tensors
+  --with "COMMAND"    * puts this step into another program and says whether it
+                        is fixed there: is the change the cure?
+                        (--timeout SECONDS for the whole of it)
+  --json              * the outcome as JSON
+  -q, --quiet         * only the exit code, failures, and --json where given
 
-Exit codes: 0 the same bits, or the same class of failure; 1 not reproduced; 2 usage; 3 it is unreadable or corrupt;
-4 it cannot be replayed here.
+Exit codes: 0 the same bits, or the same class of failure; 1 not reproduced;
+2 usage; 3 it is unreadable or corrupt; 4 it cannot be replayed here.
 )";
 }
 

@@ -1,0 +1,88 @@
+"""Options of `finitude doctor`."""
+
+from __future__ import annotations
+
+import difflib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+OPTIONS = ("--json", "--quiet", "--static", "--steps", "--seconds", "--twice", "--rules", "--show-output", "--checks")
+HELP = """usage: finitude doctor [options] script.py [args]        before a run
+       finitude doctor [options] -m module [args]
+       finitude doctor [options] [RUN|CAPSULE]           of what a run left: its
+                  directory, a report, a ring, a capsule (a folder, or one file
+                  made by finitude pack); of nothing: the newest run
+
+Looks for what goes wrong in trainings: at the source, which is parsed and not
+run; at the first steps, for which the script runs in a process of its own that
+is ended when they are over; at what a run left. docs/doctor.md has the checks.
+
+options:
+  --json            the findings as JSON
+  -q, --quiet       only the exit code, failures, and --json where given
+  --static          only look at the source: nothing is run; of a capsule, only
+                    read it: nothing is replayed
+  --steps N         steps of one optimizer to look at (2)
+  --seconds N       time for them (60); what was seen until then counts
+  --twice           run the first steps twice and compare losses and gradients
+  --rules FILE      checks of your own, a Python file
+                    (docs/recipes/add-a-check.md); may be given several times
+  --show-output     show on stderr what the script prints in its first steps
+  --checks          list the checks and end
+
+Exit code: 0 no finding is bad, 1 one is, 2 usage, 3 the input cannot be read,
+4 it cannot be done here.
+"""
+
+
+class UsageError(Exception):
+    pass
+
+
+class Options:
+    def __init__(self):
+        self.json = self.quiet = self.static = self.twice = self.show_output = self.checks = self.module = False
+        self.steps, self.seconds, self.rules, self.target, self.arguments = 2, 60.0, [], None, []
+
+
+def parse(words: Sequence[str]) -> Options:
+    """target: None where none is given. Raises UsageError."""
+    options, words = Options(), list(words)
+    while words and words[0].startswith("-"):
+        word, eq, value = words.pop(0).partition("=")
+        name = word[2:].replace("-", "_")
+        if word == "-m":
+            options.module = True
+            break
+        if word == "-q":
+            options.quiet = True
+            continue
+        if word not in OPTIONS:
+            close = difflib.get_close_matches(word, OPTIONS, 1, 0.5)
+            raise UsageError(f"unknown option {word}" + (f"; did you mean {close[0]}?" if close else ""))
+        if word not in ("--steps", "--seconds", "--rules"):
+            if eq:
+                raise UsageError(f"{word} takes no value")
+            setattr(options, name, True)
+            continue
+        if not eq:
+            if not words:
+                raise UsageError(f"{word} needs a value")
+            value = words.pop(0)
+        if word == "--rules":
+            options.rules.append(value)
+            continue
+        try:
+            number = int(value) if word == "--steps" else float(value)
+        except ValueError:
+            number = 0
+        if not 0 < number < 1e6:
+            raise UsageError(f"{word} takes a number above 0, not {value!r}")
+        setattr(options, name, number)
+    if words:
+        options.target, options.arguments = words[0], words[1:]
+    elif options.module:
+        raise UsageError("-m needs the name of a module")
+    return options

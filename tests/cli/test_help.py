@@ -1,0 +1,38 @@
+"""Help of every word: within 80 columns; `finitude` alone teaches."""
+
+import pytest
+
+import helpers
+from finitude.cli.table import WORDS
+
+COLUMNS = 80
+ASKED = [
+    ["--help"],
+    ["help"],
+    *([word, "--help"] for word in WORDS),
+    ["replay", "--with", "train.py", "--help"],
+    ["replay", "capsule", "-h"],
+]
+
+
+@pytest.mark.parametrize("words", ASKED, ids=" ".join)
+def test_each_fits_into_80_columns(tmp_path, words):
+    got = helpers.finitude(tmp_path, *words)
+    assert (got.code, got.err) == (0, "") and len(got.out.splitlines()) > 3, got.told()
+    assert [line for line in got.out.splitlines() if len(line) > COLUMNS] == []
+    assert all(line == line.rstrip() for line in got.out.splitlines() if "--" in line)
+
+
+def test_of_the_program_without_python_too():
+    for words in ([], ["report"], ["dump"], ["list"], ["diff"]):
+        code, out, _ = helpers.offline(*words, "--help")
+        assert code == 0 and max(map(len, out.splitlines())) <= COLUMNS, out
+
+
+def test_alone_it_teaches(tmp_path):
+    got = helpers.finitude(tmp_path)
+    assert (got.code, got.err) == (2, "") and max(map(len, got.out.splitlines())) <= COLUMNS
+    assert 5 < len(got.out.splitlines()) < 20
+    taught = [line.split()[1] for line in got.out.splitlines() if line.startswith("  finitude ")]
+    assert taught[0] == "run" and {"list", "report", "replay", "doctor"} <= set(taught) <= set(WORDS)
+    assert "finitude --help" in got.out

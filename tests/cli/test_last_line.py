@@ -1,0 +1,23 @@
+"""The exception that ends a program is one line, whatever the words in it are made of."""
+
+from finitude.report import one_line
+
+CAUSE = {"class": "user:mine", "text": "first line\nsecond\r\nthird\x1b[2J\x85fourth"}
+BIRTH = {"op": "aten::log", "phase": "forward", "file": "/srv/a\nb/train.py", "line": 11, "rows": [4, 9]}
+
+
+class Report:
+    def __init__(self, alarm):
+        self.alarms = [alarm]
+
+    def path(self):
+        return "runs/od\nd/report.json"
+
+
+def test_line_breaks_and_control_characters_do_not_reach_it():
+    text = "loss is NaN\nTraceback (most recent call last):\n"
+    alarm = {"step": 3, "optimizer": "SGD", "text": text, "births": [BIRTH], "cause": CAUSE}
+    line = one_line.message(Report(alarm), alarm)
+    assert line.isprintable() and line.startswith("step 3: loss is NaN Traceback"), line
+    assert "born in aten::log at train.py:11, rows 4, 9; cause: first line second third?[2J fourth (user:mine)" in line
+    assert line.endswith(". Report: runs/od d/report.json")

@@ -1,0 +1,92 @@
+"""What commands print follows the terminal: its width, and whether it takes colours."""
+
+import os
+import pty
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+from test_newest_run import DATA, runs  # noqa: F401  a fixture
+
+import helpers
+
+ESCAPE = "\x1b["
+
+
+def on_terminal(folder, *words, columns=100, env=None):
+    """Standard output of `finitude *words` on a terminal so wide."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (40, columns)) if hasattr(termios, "tcsetwinsize") else _resize(theirs, columns)
+    started = subprocess.Popen(
+        [sys.executable, "-m", "finitude", *words],
+        cwd=folder,
+        env={**helpers.environment(env), "TERM": "xterm", "LANG": "C.UTF-8", **(env or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(theirs)
+    text = b""
+    try:
+        while data := os.read(ours, 65536):
+            text += data
+    except OSError:  # its other end is closed
+        pass
+    os.close(ours)
+    started.wait()
+    return text.decode().replace("\r\n", "\n")
+
+
+def _resize(terminal, columns):
+    import fcntl
+
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+
+
+@pytest.fixture
+def traced(tmp_path):
+    for run in ("20260101-a", "20260102-b"):
+        (tmp_path / "finitude-runs" / run).mkdir(parents=True)
+        shutil.copyfile(DATA / "reports" / "trace.json", tmp_path / "finitude-runs" / run / "report.json")
+    return tmp_path
+
+
+@pytest.mark.parametrize("columns", [60, 140])
+@pytest.mark.parametrize("word", ["report", "diff", "list", "doctor"])
+def test_no_line_is_wider_than_the_terminal(runs, word, columns):  # noqa: F811
+    path = ["finitude-runs/20260102-bad"] if word in ("report", "doctor") else []
+    shown = on_terminal(runs.parent, word, *path, columns=columns, env={"NO_COLOR": "1"})
+    lines = [line for line in shown.splitlines() if " " in line.strip()]  # a path or a diff is not broken
+    longest = max(lines, key=len)
+    assert lines and len(longest) <= columns, longest
+
+
+def test_a_wide_terminal_is_used(runs):  # noqa: F811
+    path = "finitude-runs/20260102-bad"
+    wide, narrow = (on_terminal(runs.parent, "report", path, columns=columns) for columns in (140, 60))
+    assert len(wide.splitlines()) < len(narrow.splitlines())
+
+
+@pytest.mark.parametrize("words", [["report", "finitude-runs/20260101-a"], ["diff"]], ids=lambda words: words[0])
+def test_colours_are_for_terminals_that_want_them(traced, words):
+    if words == ["report", "finitude-runs/20260101-a"]:  # of a run with an alarm
+        shutil.copyfile(DATA / "reports" / "loss_forward.json", traced / words[1] / "report.json")
+    else:  # of two that part
+        other = traced / "finitude-runs/20260102-b/report.json"
+        other.write_text(other.read_text().replace('"absmax": 3', '"absmax": 5', 1))
+    coloured = ESCAPE in on_terminal(traced, *words)
+    assert coloured or words == ["diff"]
+    for env in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        assert ESCAPE not in on_terminal(traced, *words, env=env), env
+    assert ESCAPE not in on_terminal(traced, *words, "--no-colour")
+    assert ESCAPE not in helpers.finitude(traced, *words).out
+
+
+def test_of_two_capsules_as_well(runs):  # noqa: F811
+    for env, option in (({"NO_COLOR": "1"}, []), ({"TERM": "dumb"}, []), ({}, ["--no-colour"])):
+        shown = on_terminal(runs.parent, "diff", *option, columns=60, env=env)
+        assert shown and ESCAPE not in shown, shown
+        assert max(len(line) for line in shown.splitlines() if " " in line.strip()) <= 60, shown
