@@ -63,6 +63,13 @@ def _word(argv):
         if word.endswith(".py") or os.path.isfile(word):
             return _usage(f"unknown word {word!r}; to watch a script: finitude run {word}")
         return _usage(f"unknown word {word!r}{_near(word, WORDS)}")
+    if without_python.is_for_agent(argv):
+        from ..agents import offline as short
+
+        code, out, err = short.command(_paths_after_dashes(rest))
+        sys.stdout.write(out)
+        sys.stderr.write(err)
+        return code
     if word in without_python.WORDS or without_python.is_answered(argv):
         from . import offline
 

@@ -95,6 +95,7 @@ REPLAY_OPTIONS = (
     "--script",
     "--break",
     "--with",
+    "--against",
     "--json",
     "--timeout",
 )
