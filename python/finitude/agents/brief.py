@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 
 from . import text
@@ -192,7 +191,7 @@ def _parts(document, name):
         shown = [f"{text.line(_dict(a).get('kind'), 40)}: {text.line(_dict(a).get('text'), 300)}" for a in advisories]
         yield "advisories", shown[:_ADVISORIES] + _more(advisories, _ADVISORIES)
     if failures := _list(document.get("failures")):
-        yield "failures of finitude itself", [text.line(_dict(f).get("text"), 300) for f in failures[:3]]
+        yield "failures of the recorder itself", [text.line(_dict(f).get("text"), 300) for f in failures[:3]]
     counts = _dict(document.get("watched"))
     watched = {k: _count(counts[k]) for k in _WATCHED if counts.get(k) is not None}
     if lacking := _list(_dict(document.get("watched")).get("not_watched")):
@@ -241,17 +240,3 @@ def brief(document: dict[str, Any], name: str, as_json: bool = False, most: int 
         else:
             cut.append(part[0])
     return make(kept, cut)
-
-
-def newest(directory: str) -> str | None:
-    """The run that began last, of a directory of runs; None: there is none. Names begin with the time."""
-    try:
-        with os.scandir(directory) as entries:
-            runs = [e.name for e in entries if e.is_dir() and _is_run(e.path)]
-    except OSError:
-        return None
-    return os.path.join(directory, max(runs)) if runs else None
-
-
-def _is_run(path):
-    return any(os.path.isfile(os.path.join(path, name)) for name in ("run.json", "report.json", "steps.ring"))

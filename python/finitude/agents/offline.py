@@ -8,7 +8,8 @@ import subprocess
 
 from ..base import programs
 from ..capsules import pack
-from . import brief, text
+from . import brief, roots, text
+from .text import EXIT_CANNOT, EXIT_INPUT, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,16 +17,7 @@ if TYPE_CHECKING:
 
 MOST_JSON = 256 << 20  # bytes of a report as JSON; a file beyond it is refused before
 SECONDS = 120
-RUNS = "finitude-runs"
-EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 2, 3, 4
-
-
-class Refused(Exception):
-    """Why there is no answer, in one line; `code` as the command line exits with it."""
-
-    def __init__(self, why: str, code: int = EXIT_INPUT):
-        super().__init__(why)
-        self.code = code
+EXIT_USAGE = 2
 
 
 def asked(*words: str) -> str:
@@ -79,7 +71,7 @@ def for_agent(path: str, called: str, as_json: bool = False) -> str:
 
 USAGE = f"""usage: finitude report --for-agent [RUN|CAPSULE|FILE] [--json]
 The report in at most 16 KB of plain text, the most telling first, and what was cut. Without a path: of the newest run
-below {RUNS} (FINITUDE_RUNS). docs/agents.md says more.
+below {roots.RUNS} (FINITUDE_RUNS). docs/agents.md says more.
 """
 
 
@@ -99,8 +91,8 @@ def command(words: list[str]) -> tuple[int, str, str]:
             paths.append(word)
     if len(paths) > 1:
         return EXIT_USAGE, "", f"finitude: report --for-agent takes one path\n{USAGE}"
-    runs = os.environ.get("FINITUDE_RUNS") or RUNS
-    path = paths[0] if paths else brief.newest(runs)
+    runs = os.environ.get("FINITUDE_RUNS") or roots.RUNS
+    path = paths[0] if paths else max(roots.runs_of(runs), key=os.path.basename, default=None)
     if path is None:
         return EXIT_INPUT, "", f"finitude: there is no run in {text.line(runs)}\n"
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..base import secrets
 
 TYPE_CHECKING = False
@@ -11,11 +13,23 @@ if TYPE_CHECKING:
 MOST = 16 << 10  # bytes of an answer
 LONG = 600  # characters of one text in it
 _SEEN = 64  # times that, which are looked at: a pattern for secrets takes its time on each character
+EXIT_INPUT, EXIT_CANNOT = 3, 4
+
+
+class Refused(Exception):
+    """Why there is no answer, in one line; `code` as the command line exits with it."""
+
+    def __init__(self, why: str, code: int = EXIT_INPUT):
+        super().__init__(why)
+        self.code = code
+
+
+_COLOUR = re.compile(r"(?:\x1b\[|\x9b)[0-9;:?]{0,32}[ -/]{0,4}[@-~]")  # a letter of it would hide the name of a secret
 
 
 def printable(text: str) -> str:
     """Without control characters and those that turn or hide what follows."""
-    return "".join(c if c.isprintable() else " " if c in "\t\r\n" else "?" for c in text)
+    return "".join(c if c.isprintable() else " " if c in "\t\r\n" else "?" for c in _COLOUR.sub(" ", text))
 
 
 def clipped(text: str, most: int = LONG) -> str:

@@ -74,7 +74,7 @@ def _word(argv):
         from . import offline
 
         return offline.read(word, _paths_after_dashes(rest))
-    if rest and rest[0] in ("-h", "--help") and word not in ("replay", "diff", "pack", "unpack", "selftest"):
+    if rest and rest[0] in ("-h", "--help") and word not in ("replay", "diff", "pack", "unpack", "selftest", "mcp"):
         if word == "doctor":
             from ..doctor.command import HELP as text
         else:
@@ -83,6 +83,10 @@ def _word(argv):
         return 0
     if word == "run":
         return _run(rest)
+    if word == "mcp":
+        from ..agents import server
+
+        return server.main(rest)
     if word not in ("doctor", "selftest"):
         rest = _paths_after_dashes(rest)
     if word in ("pack", "unpack"):

@@ -14,6 +14,7 @@ WORDS = {
     "unpack": "make the folder of a packed capsule again: finitude unpack FILE [FOLDER] [--max-mb N]",
     "dump": "print every op of a traced report as JSON lines: finitude dump FILE",
     "list": "list the runs of a directory, also running and killed ones: finitude list [DIR]",
+    "mcp": "serve runs and capsules to an agent (Model Context Protocol): finitude mcp [--root DIR]",
     "completion": "print shell completion: finitude completion bash",
 }
 
@@ -23,7 +24,7 @@ HELP = """usage: finitude run [options] script.py [args]
        finitude report FILE|RUN|CAPSULE    finitude replay CAPSULE    finitude diff A B
        finitude pack CAPSULE    finitude unpack FILE    finitude dump FILE    finitude list [DIR]
        finitude doctor [options] script.py [args]    finitude doctor RUN|CAPSULE
-       finitude selftest [options] script.py [args]
+       finitude selftest [options] script.py [args]    finitude mcp [--root DIR]
 
 A flight recorder for PyTorch training. `run` watches an ordinary script; when a step goes NaN or Inf it is stopped
 before the optimizer applies it, run a second time under a full trace, and explained: the operation, source line and

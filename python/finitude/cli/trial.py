@@ -43,7 +43,8 @@ was not reached.
 """
 
 
-_TEXTS = ("--with", "--against", "--instead-of")  # --instead-of: the file that a changed copy replaces
+# --in, --against-in: the folders in which the two are started; --instead-of: the file that a changed copy replaces.
+_TEXTS = ("--with", "--against", "--in", "--against-in", "--instead-of")
 
 
 class _Usage(Exception):
@@ -219,7 +220,14 @@ def _run(folder, about, way, options, scratch):
         *options["with"],
     ]
     try:
-        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=2, timeout=options["timeout"])
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            timeout=options["timeout"],
+            cwd=options["in"] or None,
+        )
         ended = f"exit code {done.returncode}"
     except subprocess.TimeoutExpired:
         ended = f"it did not come to its first step within {options['timeout']} s"
@@ -314,7 +322,9 @@ def _held_against(folder, about, options, scratch):
     os.mkdir(before)
     os.mkdir(after)
     environment, words = options["unchanged"]
-    unchanged = _try_ways(folder, about, {**options, "environment": environment, "with": words}, before)
+    unchanged = _try_ways(
+        folder, about, {**options, "environment": environment, "with": words, "in": options["against-in"]}, before
+    )
     if unchanged["verdict"] != "not fixed":
         text = f"the unchanged program does not fail here: {unchanged['verdict']}: {unchanged['text']}"
         return {**unchanged, "verdict": "refused", "text": text, "fix": False}

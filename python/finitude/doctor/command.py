@@ -9,7 +9,7 @@ import os
 import sys
 
 from ..report import run_folder
-from . import after, first_steps, registry, source
+from . import after, first_steps, log_files, registry, source
 from .facts import Steps
 
 TYPE_CHECKING = False
@@ -25,10 +25,12 @@ HELP = """usage: finitude doctor [options] script.py [args]        before a run
        finitude doctor [options] -m module [args]
        finitude doctor [options] RUN|CAPSULE             of what a run left: its directory, a report, a ring, a capsule
                                                           (a folder, or one file made by finitude pack)
+       finitude doctor [options] LOG|DIR                 of what other tools logged: trainer_state.json, metrics.csv,
+                                                          TensorBoard events, lines of JSON
 
 Looks for what goes wrong in trainings: at the source, which is parsed and not run; at the first steps, for which the
-script runs in a process of its own that is ended when they are over; at what a run left. docs/doctor.md lists the
-checks.
+script runs in a process of its own that is ended when they are over; at what a run left; at the curves in logs.
+docs/doctor.md lists the checks.
 
 options:
   --json            the findings as JSON
@@ -122,6 +124,7 @@ class Examination:
 
     def __init__(self):
         self.findings, self.looked_at, self.not_looked_at, self.trouble = [], [], [], []
+        self.logs = []
 
     def look(self, kind: str, subject: Any) -> None:
         if kind not in self.looked_at:
@@ -165,6 +168,7 @@ def _document(options, examination):
         "target": options.target,
         "looked_at": examination.looked_at,
         "not_looked_at": examination.not_looked_at,
+        **({"logs": examination.logs} if examination.logs else {}),
         "checks": len({c.id for c in registry.all_checks()}),
         "trouble": examination.trouble,
         "findings": [
@@ -275,6 +279,31 @@ def _examine_left(options, examination):
                 examination.not_looked_at.append({"what": "report", "why": f"{run.directory or '.'} {_standing(run)}"})
 
 
+def _logs_of(path):
+    """The logs of other tools at a path; none where it is something else."""
+    if os.path.isdir(path):
+        return [] if after.holds_a_run(path) else log_files.below(path)
+    return [path] if log_files.kind_of(path) else []
+
+
+def _examine_logs(paths, examination):
+    """Several in a directory: one that cannot be read does not hide the others."""
+    failed = []
+    for path in paths:
+        try:
+            log = log_files.read(path)
+        except log_files.Unreadable as e:
+            failed.append(str(e))
+            continue
+        examination.look("log", log)
+        examination.logs.append(log_files.about(log))
+        if log.trouble:
+            examination.not_looked_at.append({"what": "log", "why": f"{path}: {log.trouble}"})
+    if len(failed) == len(paths):
+        raise after.Unreadable(failed[0])
+    examination.not_looked_at += [{"what": "log", "why": why} for why in failed]
+
+
 def main(words: Sequence[str]) -> int:
     """Returns the exit code."""
     try:
@@ -288,7 +317,10 @@ def main(words: Sequence[str]) -> int:
         examination, lacking = Examination(), None
         if not options.module and not os.path.exists(options.target):
             raise source.Unreadable(f"cannot read {options.target}: No such file or directory")
-        if not options.module and after.is_left_by_a_run(options.target):
+        logs = [] if options.module else _logs_of(options.target)
+        if logs:
+            _examine_logs(logs, examination)
+        elif not options.module and after.is_left_by_a_run(options.target):
             _examine_left(options, examination)
         else:
             lacking = _examine_script(options, examination)

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any, BinaryIO
 
-    from ..base.types import Tensor
-
 MOST_BYTES = 1 << 30  # that are kept of a step; beyond, values are not compared, and that is said
 MOST_CALLS = 200_000
 MOST_HELD = 256 << 20  # bytes of tensors that are kept alive because a touched row of theirs is finite
