@@ -204,7 +204,7 @@ def test_directories(tmp_path):
     version_0 = tmp_path / "lightning_logs" / "version_0"
     version_0.mkdir(parents=True)
     as_csv(version_0, curve())
-    (version_0 / "events.out.tfevents.2").write_bytes(b"garbage")
+    (version_0 / "events.out.tfevents.2").write_bytes(b"garbage" * 9)
     done, told = doctor(tmp_path, "lightning_logs")
     assert done.code == 0 and "is no event file" in done.err, done.told()
     (tmp_path / "empty").mkdir()

@@ -143,8 +143,8 @@ def _short(alarm):
     births = _list(alarm.get("births"))
     where = _place(births[0]) if births else {}
     cause = text.line(_dict(alarm.get("cause")).get("class"), 60)
-    return " ".join(filter(None, (f"step {text.line(alarm.get('step'), 12)} rank {text.line(alarm.get('rank', 0), 12)}:",
-                                  where.get("op"), where.get("at"), cause)))  # fmt: skip
+    step = f"step {text.line(alarm.get('step'), 12)} rank {text.line(alarm.get('rank', 0), 12)}:"
+    return " ".join(filter(None, (step, where.get("op"), where.get("at"), cause)))
 
 
 def _parts(document, name):

@@ -19,8 +19,10 @@ MOST_BYTES = 256 << 20  # of all copied files
 MOST_FILES = 20_000
 MOST_FILE = 64 << 20  # larger ones are data: not copied
 MOST_SOURCE = 4 << 20  # bytes of the file to change, and of a change
-_SKIPPED = {".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules", "finitude-runs", "wandb", "lightning_logs",
-            ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox"}  # fmt: skip
+_SKIPPED = {
+    ".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules", "finitude-runs", "wandb", "lightning_logs",
+    ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox",
+}  # fmt: skip
 
 
 def copy(folder: str, to: str, links: Sequence[str] = ()) -> list[str]:

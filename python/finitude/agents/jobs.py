@@ -1,4 +1,4 @@
-"""Commands of ours that the server runs for a call: with a time limit, ended with all that they started."""
+"""Commands that the server runs for a call: with a time limit, ended with all that they started."""
 
 from __future__ import annotations
 

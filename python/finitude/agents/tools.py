@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SECONDS = 600  # for one answer
 _CALL = re.compile(r"[A-Za-z0-9_:.]{1,100}(#\d{1,6})?")
-_SKIPPED = ("not reached", "lost")  # verdicts of which the program's own last words tell more
+_SKIPPED = ("not reached", "lost")  # verdicts that the program's own last words explain
 
 
 class Tools:

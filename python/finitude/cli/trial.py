@@ -38,8 +38,8 @@ trace, and ends it there.
   --json              the outcome as JSON
   --threads N         threads of torch; as many as recorded by default
   --timeout SECONDS   for the whole of it (3600)
-Exit codes: 0 the step is fixed, 1 it is not, or with --against the change is no fix, 2 usage, 3 the capsule is unreadable, 4 it does not fit the program, or
-was not reached.
+Exit codes: 0 the step is fixed, 1 it is not, or with --against the change is no fix, 2 usage, 3 the capsule is
+unreadable, 4 it does not fit the program, or was not reached.
 """
 
 

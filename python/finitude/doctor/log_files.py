@@ -254,7 +254,7 @@ def _newest_state(folders):
 
 
 def below(folder: str) -> list[str]:
-    """The logs in a directory, or, where it has none, in the directories in it (version_0, checkpoint-500, a logger's)."""
+    """The logs in a directory, or, where it has none, in those in it (version_0, checkpoint-500)."""
     entries = _entries(folder)
     found = [e.path for e in entries if e.is_file() and kind_of(e.path)]
     if found:

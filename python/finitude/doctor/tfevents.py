@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 MOST_RECORD = 1 << 20  # bytes; larger ones hold images and are skipped
 MOST_FIELDS = 10_000  # of a message
 _FLOAT, _DOUBLE = 1, 2  # DataType of a TensorProto
-_POLYNOMIAL = 0x82F63B78  # CRC-32C, reversed
+_POLYNOMIAL = 0x82F63B78
 
 
 def _made_table():
+    """Of CRC-32C, the lowest bit first."""
     table = []
     for byte in range(256):
         for _ in range(8):
@@ -29,7 +30,7 @@ _TABLE = _made_table()
 
 
 def masked_crc(data: bytes) -> int:
-    """The checksum that stands behind the length and behind the data of a record."""
+    """The checksum that follows the length and the data of a record."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
-import os
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -20,7 +19,6 @@ from .aligned import aligned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Any, BinaryIO
 
 MOST_BYTES = 1 << 30  # that are kept of a step; beyond, values are not compared, and that is said
@@ -229,7 +227,7 @@ class Recorder(TorchDispatchMode):
         if rows or all_of_it:
             self._touch(t, None if all_of_it else rows)
         elif self._touched and not bad and t.numel() * t.element_size() == t.untyped_storage().nbytes():
-            self._touched.pop(t.untyped_storage()._cdata, None)  # written anew
+            self._touched.pop(t.untyped_storage()._cdata, None)  # overwritten
         data = _memory(t)
         about["sum"] = f"{_native.checksum(t) & (1 << 64) - 1:x}"
         if self.bytes + len(data) > MOST_BYTES:

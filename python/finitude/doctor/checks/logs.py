@@ -28,8 +28,8 @@ def _median(values):
 
 @check("P20", "logged-non-finite", "log")
 def first_non_finite(log):
-    """The first step at which a logged loss or gradient norm is NaN or Inf, with the last finite values and the learning
-    rate there; a note for other quantities, and for those of held-out data a warning."""
+    """The first step at which a logged loss or gradient norm is NaN or Inf, with the last finite values and the
+    learning rate there; a note for other quantities, and for those of held-out data a warning."""
     for series in log.series.values():
         first = next((i for i, v in enumerate(series.values) if not math.isfinite(v)), None)
         if first is None:
@@ -128,15 +128,15 @@ def growth(log):
 @check("P23", "logged-skips", "log")
 def skipped_steps(log):
     """Steps that changed nothing: a loss scale below 1 or halved in each of many records, a loss that is the very same
-    number in eight records and more while the learning rate is not zero, a loss of exactly 0 beside gradients that are not
+    number in eight records and more while the learning rate is not zero, a loss of exactly 0 while gradients are not
     finite."""
     for series in log.of("scale"):
         values = [(s, v) for s, v in zip(series.steps, series.values) if math.isfinite(v) and v > 0]
         low = min(values, key=lambda p: p[1], default=None)
         if low is not None and low[1] < 1:
             yield bad(
-                f"{series.name} fell to {low[1]:.3g} at step {low[0]}{_rate(log, low[0])}: a GradScaler halves it with each "
-                "step that it skips, so that the gradients overflow at any scale",
+                f"{series.name} fell to {low[1]:.3g} at step {low[0]}{_rate(log, low[0])}: a GradScaler halves it with "
+                "each step that it skips, so that the gradients overflow at any scale",
                 "finitude run explains the steps that are skipped; bfloat16 needs no scaler",
                 None,
                 name=series.name,
@@ -170,8 +170,8 @@ def skipped_steps(log):
         ]
         if value == 0 and broken:
             yield bad(
-                f"{series.name} is exactly 0 from step {step} on in {count} records while {broken[0]} is not finite: a loss that "
-                "is NaN is logged as 0",
+                f"{series.name} is exactly 0 from step {step} on in {count} records while {broken[0]} is not finite: a "
+                "loss that is NaN is logged as 0",
                 "logging_nan_inf_filter=False in TrainingArguments; finitude run names where it is born",
                 None,
                 name=series.name,
@@ -179,8 +179,8 @@ def skipped_steps(log):
             )
         else:
             yield (note if value == 0 else warn)(
-                f"{series.name} is the same number, {value:.6g}, in {count} records from step {step} on{_rate(log, step)}: "
-                "steps that are skipped leave the weights as they are",
+                f"{series.name} is the same number, {value:.6g}, in {count} records from step {step} on{_rate(log, step)}"
+                ": steps that are skipped leave the weights as they are",
                 "look for a GradScaler that skips, or gradients that are all zero",
                 None,
                 name=series.name,
