@@ -14,9 +14,7 @@ for _ in range(3):
     model(torch.ones(2, 4)).square().mean().backward()
     opt.step()
 """
-LINE = (
-    r"finitude: 3 steps watched in \d+(\.\d)? s, 6 gradients scanned, all finite\. Report: (.+\.json), page: (.+)\n"
-)
+LINE = r"finitude: 3 steps watched in \d+(\.\d)? s, 6 gradients scanned, all finite\. Report: (.+\.json), page: (.+)\n"
 
 
 def test_of_a_script(tmp_path):

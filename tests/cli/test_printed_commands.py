@@ -7,6 +7,7 @@ import re
 import shlex
 
 import helpers
+from finitude.agents.server import OPTIONS as MCP
 from finitude.base import config
 from finitude.cli.table import FLAGS, HELP, OPTIONS, REPLAY_OPTIONS, WORDS
 from finitude.doctor.options import OPTIONS as DOCTOR
@@ -19,7 +20,8 @@ KNOWN = {
     "doctor": (*DOCTOR, "-m"),
     "unpack": ("--max-mb",),
     "selftest": ("-m", *re.findall("--[a-z-]+", SELFTEST)),
-    "report": ("--html", "--json"),
+    "report": ("--html", "--json", "--for-agent"),
+    "mcp": MCP,
     "list": ("--json",),
     "diff": ("--json", "--threads", "--allow", "--library", "--import", "--memory-mb"),
 }

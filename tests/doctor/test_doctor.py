@@ -17,9 +17,9 @@ HEALTHY = (
 )
 
 
-def test_there_are_nineteen_and_each_has_its_words():
+def test_there_are_twenty_three_and_each_has_its_words():
     checks = all_checks()
-    assert sorted({c.id for c in checks}, key=lambda i: int(i[1:])) == [f"P{i}" for i in range(1, 20)]
+    assert sorted({c.id for c in checks}, key=lambda i: int(i[1:])) == [f"P{i}" for i in range(1, 24)]
     assert all(c.text.endswith(".") for c in checks)
     assert len({(c.id, c.looks_at) for c in checks}) == len(checks)
 
@@ -31,7 +31,13 @@ def test_the_page_has_the_table_of_the_checks():
 
 def test_every_check_has_a_program_in_which_it_speaks():
     spoken = set()
-    for name, kind in (("source", "source"), ("steps", "steps"), ("runs", "run"), ("runs_in_depth", "run")):
+    for name, kind in (
+        ("source", "source"),
+        ("steps", "steps"),
+        ("runs", "run"),
+        ("runs_in_depth", "run"),
+        ("logs", "log"),
+    ):
         text = (ROOT / f"tests/doctor/test_doctor_{name}.py").read_text()
         spoken |= {(p, kind) for p in re.findall(r'"(P\d+)"', text)}
     # Of the first steps on hardware that tests do not have: test_doctor_hardware.

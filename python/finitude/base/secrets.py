@@ -83,7 +83,7 @@ def _one(match):
     return f"{parts['name']}{parts['is']}{quote}{MASK}{quote}" if _hides(parts["name"], value) else match[0]
 
 
-def masked(text):
+def masked(text: str) -> str:
     """A text without the passwords of its URLs, without tokens of well-known forms and without the values of
     NAME=VALUE."""
     return _NAMED.sub(_one, _plain(text))

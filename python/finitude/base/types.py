@@ -184,6 +184,11 @@ if TYPE_CHECKING:
         way: str
         written: bool
         threads: int | None
+        # With --against, see launch/compared.py.
+        values: NotRequired[str]  # path: the values of this step
+        against: NotRequired[str | None]  # path: those of the unchanged program
+        birth: NotRequired[dict[str, Any] | None]  # of the unchanged program
+        instead_of: NotRequired[list[str]]  # files that must not be imported: a copy of each was changed
 
     class AnyTarget(Protocol):
         """What Session.target is in a process that was started for one step: rerun/target.py explains it,

@@ -70,6 +70,13 @@ def _word(argv):
         if word.endswith(".py") or os.path.isfile(word):
             return _usage(f"unknown word {word!r}; to watch a script: finitude run {word}")
         return _usage(f"unknown word {word!r}{_near(word, WORDS)}")
+    if without_python.is_for_agent(argv):
+        from ..agents import offline as short
+
+        code, out, err = short.command(_paths_after_dashes(rest))
+        sys.stdout.write(out)
+        sys.stderr.write(err)
+        return code
     if word in without_python.WORDS or without_python.is_answered(argv):
         from . import offline
 
@@ -79,6 +86,10 @@ def _word(argv):
         return 0
     if word == "run":
         return _run(rest)
+    if word == "mcp":
+        from ..agents import server
+
+        return server.main(rest)
     if word not in ("doctor", "selftest"):
         rest = _paths_after_dashes(rest)
     if word == "completion":

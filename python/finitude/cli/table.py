@@ -11,6 +11,7 @@ WORDS = {
     "unpack": "make the folder of a packed capsule again",
     "dump": "print every op of a recorded step as JSON lines",
     "list": "list the runs, also running and killed ones",
+    "mcp": "serve runs and capsules to an agent (Model Context Protocol)",
     "completion": "print the completion of a shell: bash, zsh or fish",
 }
 
@@ -31,15 +32,16 @@ HELP = """usage: finitude run [options] script.py [args]
        finitude run [options] -m module [args]
        finitude run [options] torchrun|accelerate|python|... [args]
        finitude list [DIR]
-       finitude report [FILE|RUN|CAPSULE] [--json] [--html OUT]
+       finitude report [FILE|RUN|CAPSULE] [--json] [--html OUT] [--for-agent]
        finitude replay [CAPSULE] [options]
        finitude diff [A B] [options]
        finitude dump [FILE|RUN|CAPSULE]
        finitude pack [CAPSULE [FILE]]
        finitude unpack FILE [FOLDER] [--max-mb N]
        finitude doctor [options] script.py [args]
-       finitude doctor [options] [RUN|CAPSULE]
+       finitude doctor [options] [RUN|CAPSULE|LOG]
        finitude selftest [options] script.py [args]
+       finitude mcp [--root DIR]
        finitude completion [bash|zsh|fish]
 
 A flight recorder for PyTorch training. `run` watches an ordinary script; when a
@@ -149,6 +151,7 @@ REPLAY_OPTIONS = (
     "--script",
     "--break",
     "--with",
+    "--against",
     "--json",
     "--quiet",
     "--timeout",

@@ -18,6 +18,7 @@ from ..base.plain_json import Damaged, read, safe
 from ..capsules import pack
 from ..capsules.start_check import is_sound
 from ..launch import targets
+from . import untouched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,19 +28,27 @@ if TYPE_CHECKING:
 MOST_THREADS = 1024  # also of what a capsule says of itself, which comes from anywhere
 CONFIRM_SECONDS = 60  # at least, for the steps before the one of the capsule
 EXIT_FIXED, EXIT_NOT_FIXED, EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 0, 1, 2, 3, 4
-USAGE = """usage: finitude replay [CAPSULE] --with "COMMAND" [--json] [--quiet]
-                       [--threads N] [--timeout SECONDS]
+USAGE = """usage: finitude replay [CAPSULE] --with "COMMAND" [--against "COMMAND"]
+                       [--json] [--quiet] [--threads N] [--timeout SECONDS]
 Starts COMMAND (`train.py --lr 0.1`, `python train.py`, `-m package`,
 `EPS=1e-3 python train.py`), puts weights, buffers, optimizer state, generators
 and the batch of the capsule in place at its first step, runs that step under
 trace, and ends it there. Without CAPSULE: the newest one in finitude-runs.
+  --against COMMAND   the unchanged program: its step is run first, and the change
+                      is a fix only if every value that the birth did not touch
+                      has the bits that it has there (docs/agents.md)
   --json              the outcome as JSON
   -q, --quiet         only the exit code, failures, and --json where given
   --threads N         threads of torch; as many as recorded by default
   --timeout SECONDS   for the whole of it (3600)
-Exit codes: 0 the step is fixed, 1 it is not, 2 usage, 3 the capsule is
-unreadable, 4 it does not fit the program, or was not reached.
+Exit codes: 0 the step is fixed, 1 it is not, or with --against the change is no
+fix, 2 usage, 3 the capsule is unreadable, 4 it does not fit the program, or was
+not reached.
 """
+
+
+# --in, --against-in: the folders in which the two are started; --instead-of: the file that a changed copy replaces.
+_TEXTS = ("--with", "--against", "--in", "--against-in", "--instead-of")
 
 
 class _Usage(Exception):
@@ -47,7 +56,15 @@ class _Usage(Exception):
 
 
 def _parse(rest):
-    options: dict[str, Any] = {"json": False, "quiet": False, "threads": 0, "timeout": 3600, "with": ""}
+    options: dict[str, Any] = {
+        "json": False,
+        "quiet": False,
+        "threads": 0,
+        "timeout": 3600,
+        "with": "",
+        "against": "",
+        "instead-of": "",
+    }
     paths, words = [], list(rest)
     while words:
         word = words.pop(0)
@@ -56,32 +73,40 @@ def _parse(rest):
             options["json"] = True
         elif word in ("-q", "--quiet"):
             options["quiet"] = True
-        elif name in ("--with", "--threads", "--timeout"):
+        elif name in (*_TEXTS, "--threads", "--timeout"):
             if not eq:
                 if not words:
                     raise _Usage(f"{name} needs a value")
                 value = words.pop(0)
             most = MOST_THREADS if name == "--threads" else 1 << 20
-            if name != "--with" and (not value.isdecimal() or not 0 < int(value) <= most):
+            if name not in _TEXTS and (not value.isdecimal() or not 0 < int(value) <= most):
                 raise _Usage(f"{name} takes a number, not {value!r}")
-            options[name[2:]] = value if name == "--with" else int(value)
+            options[name[2:]] = value if name in _TEXTS else int(value)
         elif word.startswith("-"):
             raise _Usage(f"{word} is no option beside --with")
         else:
             paths.append(word)
     if len(paths) != 1:
         raise _Usage("one capsule")
-    try:
-        options["with"] = shlex.split(options["with"])
-    except ValueError as e:
-        raise _Usage(f"--with: {e}") from None
-    options["environment"] = {}  # as in a shell: EPS=1e-3 python train.py
-    while options["with"] and re.match(r"[A-Za-z_]\w*=", options["with"][0]):
-        name, _, value = options["with"].pop(0).partition("=")
-        options["environment"][name] = value
+    options["environment"], options["with"] = _command("--with", options["with"])
     if not options["with"]:
         raise _Usage("--with needs the command that starts the program")
+    if options["against"]:
+        options["unchanged"] = _command("--against", options["against"])
     return paths[0], options
+
+
+def _command(name, value):
+    """(variables, words) of a command as in a shell: EPS=1e-3 python train.py."""
+    try:
+        words = shlex.split(value)
+    except ValueError as e:
+        raise _Usage(f"{name}: {e}") from None
+    environment = {}
+    while words and re.match(r"[A-Za-z_]\w*=", words[0]):
+        variable, _, text = words.pop(0).partition("=")
+        environment[variable] = text
+    return environment, words
 
 
 def _about(folder):
@@ -152,6 +177,22 @@ def _try_ways(folder, about, options, scratch):
     return {**result, "notes": [*result.get("notes", ()), note]}
 
 
+def _values(way, options, scratch):
+    """What the process is to do about the values of its operations; nothing without --against."""
+    if not options["against"]:
+        return {}
+    mine = os.path.join(scratch, f"{way}.values")
+    if "baseline" not in options:
+        return {"values": mine}
+    before = os.path.join(options["baseline"], f"{way}.values")
+    return {
+        "values": mine,
+        "against": before if os.path.exists(before + ".calls") else None,
+        "birth": options["birth"],
+        "instead_of": list(filter(None, options["instead-of"].split(os.pathsep))),
+    }
+
+
 def _run(folder, about, way, options, scratch):
     """One start of the program. The result, or what stands for it."""
     result = os.path.join(scratch, f"{way}.json")
@@ -167,6 +208,7 @@ def _run(folder, about, way, options, scratch):
                 "way": way,
                 "written": sink.get("kind") in ("parameter", "state"),
                 "threads": threads,
+                **_values(way, options, scratch),
             },
             f,
         )
@@ -185,7 +227,14 @@ def _run(folder, about, way, options, scratch):
         *options["with"],
     ]
     try:
-        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=2, timeout=options["timeout"])
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            timeout=options["timeout"],
+            cwd=options["in"] or None,
+        )
         ended = f"exit code {done.returncode}"
     except subprocess.TimeoutExpired:
         ended = f"it did not come to its first step within {options['timeout']} s"
@@ -248,7 +297,10 @@ def _text(about, result):
     lines = []
     if result["verdict"] == "fixed":
         loss = f": loss {_number(result['loss'])}" if result.get("loss") is not None else ""
-        lines.append(f"fixed{loss}; {result['text']}")
+        if result.get("fix") is False:
+            lines.append(f"no fix{loss}: {result['text']}, but {result['objection']}")
+        else:
+            lines.append(f"fixed{loss}; {result['text']}{untouched.praise(result.get('values'))}")
     elif result["verdict"] == "not fixed":
         birth = result.get("birth")
         which = (
@@ -270,6 +322,26 @@ def _text(about, result):
     return "".join("".join(c if c.isprintable() else "?" for c in line) + "\n" for line in lines)
 
 
+def _held_against(folder, about, options, scratch):
+    """The unchanged program, then the changed one. The verdict "fixed" stays where the values that the birth did not
+    touch are the same bits; `fix` says whether."""
+    before, after = os.path.join(scratch, "before"), os.path.join(scratch, "after")
+    os.mkdir(before)
+    os.mkdir(after)
+    environment, words = options["unchanged"]
+    unchanged = _try_ways(
+        folder, about, {**options, "environment": environment, "with": words, "in": options["against-in"]}, before
+    )
+    if unchanged["verdict"] != "not fixed":
+        text = f"the unchanged program does not fail here: {unchanged['verdict']}: {unchanged['text']}"
+        return {**unchanged, "verdict": "refused", "text": text, "fix": False}
+    result = _try_ways(folder, about, {**options, "baseline": before, "birth": unchanged.get("birth")}, after)
+    if result["verdict"] != "fixed":
+        return {**result, "fix": False}
+    why = untouched.objection(result.get("values"))
+    return {**result, "fix": not why, "objection": why}
+
+
 def _try(folder, name, options):
     about, why = _about(folder)
     if about is None:
@@ -280,7 +352,8 @@ def _try(folder, name, options):
         return EXIT_CANNOT
     scratch = tempfile.mkdtemp(prefix="finitude-")
     try:
-        result = _try_ways(folder, about, options, scratch)
+        attempt = _held_against if options["against"] else _try_ways
+        result = attempt(folder, about, options, scratch)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     if result["verdict"] == "unreadable":
@@ -296,6 +369,8 @@ def _try(folder, name, options):
         )
     elif not options["quiet"]:
         sys.stdout.write(_text(about, result))
+    if result.get("fix") is False and result["verdict"] == "fixed":
+        return EXIT_NOT_FIXED
     return {"fixed": EXIT_FIXED, "not fixed": EXIT_NOT_FIXED}.get(result["verdict"], EXIT_CANNOT)
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 WORDS = ("report", "dump", "list")
 PACKED = b"PK\x03\x04"
 TAPE = b"FitT"
+FOR_AGENT = "--for-agent"
 NO_COLOUR = ("--no-colour", "--no-color")
 QUIET = ("-q", "--quiet")
 HELP = ("-h", "--help")
@@ -27,7 +28,12 @@ def is_answered(words: Sequence[str]) -> bool:
         return len(paths) == 2 and all(map(_is_trace, paths))
     if [*words] in VERSION or _is_help_of_replay(words):
         return True
-    return bool(words) and words[0] in WORDS and packed_at(words) is None
+    return bool(words) and words[0] in WORDS and not is_for_agent(words) and packed_at(words) is None
+
+
+def is_for_agent(words: Sequence[str]) -> bool:
+    """`report --for-agent`, which agents/offline.py makes."""
+    return words[:1] == ["report"] and FOR_AGENT in words
 
 
 def as_asked(words: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ import os
 
 from ..base import plain_file
 from ..capsules import pack
-from ..report import run_folder
+from ..report import merge, run_folder
 from .facts import Replay, Run
 
 TYPE_CHECKING = False
@@ -185,6 +185,12 @@ def _directory(path):
         is_over = has_report or bool(own) and "under_way" not in own
         runs.append(Run(own, _ring(os.path.join(member, "steps.ring")), directory=member, killed=not is_over))
     return runs
+
+
+def holds_a_run(path: str) -> bool:
+    """Is the directory that of a run, of its process, or of a capsule?"""
+    names = ("report.json", "steps.ring", run_folder.STARTED, "capsule.json")
+    return any(os.path.isfile(os.path.join(path, name)) for name in names) or bool(merge.member_folders(path))
 
 
 def is_left_by_a_run(path: str) -> bool:

@@ -9,7 +9,7 @@ import sys
 
 from ..base import screen
 from ..report import run_folder
-from . import after, first_steps, registry, source
+from . import after, first_steps, log_files, registry, source
 from .facts import Steps
 from .options import UsageError, parse
 
@@ -54,6 +54,7 @@ class Examination:
 
     def __init__(self):
         self.findings, self.looked_at, self.not_looked_at, self.trouble = [], [], [], []
+        self.logs = []
 
     def look(self, kind: str, subject: Any) -> None:
         if kind not in self.looked_at:
@@ -97,6 +98,7 @@ def _document(options, examination):
         "target": options.target,
         "looked_at": examination.looked_at,
         "not_looked_at": examination.not_looked_at,
+        **({"logs": examination.logs} if examination.logs else {}),
         "checks": len({c.id for c in registry.all_checks()}),
         "trouble": examination.trouble,
         "findings": [
@@ -213,6 +215,31 @@ def _examine_left(options, examination):
                 examination.not_looked_at.append({"what": "report", "why": f"{run.directory or '.'} {_standing(run)}"})
 
 
+def _logs_of(path):
+    """The logs of other tools at a path; none where it is something else."""
+    if os.path.isdir(path):
+        return [] if after.holds_a_run(path) else log_files.below(path)
+    return [path] if log_files.kind_of(path) else []
+
+
+def _examine_logs(paths, examination):
+    """Several in a directory: one that cannot be read does not hide the others."""
+    failed = []
+    for path in paths:
+        try:
+            log = log_files.read(path)
+        except log_files.Unreadable as e:
+            failed.append(str(e))
+            continue
+        examination.look("log", log)
+        examination.logs.append(log_files.about(log))
+        if log.trouble:
+            examination.not_looked_at.append({"what": "log", "why": f"{path}: {log.trouble}"})
+    if len(failed) == len(paths):
+        raise after.Unreadable(failed[0])
+    examination.not_looked_at += [{"what": "log", "why": why} for why in failed]
+
+
 def main(words: Sequence[str], newest: Callable[[bool], str | None] = lambda quiet: None) -> int:
     """Returns the exit code. newest: gives the newest run where no target is named, and says which it is unless it is
     to be quiet; None: there is none, which it has said."""
@@ -231,7 +258,10 @@ def main(words: Sequence[str], newest: Callable[[bool], str | None] = lambda qui
         examination, lacking = Examination(), None
         if not options.module and not os.path.exists(options.target):
             raise source.Unreadable(f"cannot read {options.target}: No such file or directory")
-        if not options.module and after.is_left_by_a_run(options.target):
+        logs = [] if options.module else _logs_of(options.target)
+        if logs:
+            _examine_logs(logs, examination)
+        elif not options.module and after.is_left_by_a_run(options.target):
             _examine_left(options, examination)
         else:
             lacking = _examine_script(options, examination)

@@ -14,10 +14,14 @@ HELP = """usage: finitude doctor [options] script.py [args]        before a run
        finitude doctor [options] [RUN|CAPSULE]           of what a run left: its
                   directory, a report, a ring, a capsule (a folder, or one file
                   made by finitude pack); of nothing: the newest run
+       finitude doctor [options] LOG|DIR                 of what other tools
+                  logged: trainer_state.json, metrics.csv, TensorBoard events,
+                  lines of JSON
 
 Looks for what goes wrong in trainings: at the source, which is parsed and not
 run; at the first steps, for which the script runs in a process of its own that
-is ended when they are over; at what a run left. docs/doctor.md has the checks.
+is ended when they are over; at what a run left; at the curves in logs.
+docs/doctor.md has the checks.
 
 options:
   --json            the findings as JSON

@@ -16,6 +16,7 @@ LOOKS_AT = {
     "source": "the script and what it imports from its own folder, parsed and never run",
     "steps": "the first steps of the script, run in a process of their own",
     "run": "what a run left: its report, its ring of steps, a capsule",
+    "log": "numbers by step that another tool logged",
 }
 VERDICTS = ("bad", "warn", "note")  # worst first
 
@@ -65,7 +66,8 @@ def check(id: str, name: str, looks_at: str) -> Callable[[Function], Function]:
     """Decorator: enters a generator function of findings as a check.
 
     id and name: as shown; several functions may share them, one for each of what they look at ("source": gets a
-    source.Source, "steps": a facts.Steps, "run": a facts.Run).
+    source.Source, "steps": a facts.Steps, "run": a facts.Run, "log": a
+    log_files.Log).
     """
     if looks_at not in LOOKS_AT:
         raise ValueError(f"a check looks at one of {', '.join(LOOKS_AT)}, not {looks_at!r}")

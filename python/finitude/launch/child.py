@@ -188,9 +188,9 @@ def _watch(home, waiting):
     from ..rerun.target import Target
     from ..session import install, native_callbacks
     from ..session.session import Session
-    from . import inject
+    from . import compared
 
-    target = Target(waiting.order) if waiting.order else inject.from_environment()
+    target = Target(waiting.order) if waiting.order else compared.from_environment()
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     waiting.start.command = None if waiting.forked else own_command()
     script = os.path.abspath(main) if main else ""

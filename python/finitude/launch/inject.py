@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import dataloader
 
 from .. import _native
-from ..base import compat, family, say
+from ..base import compat, say
 from ..base.plain_json import number, safe
 from ..capsules import placing
 from ..capsules.placing import Misfit
@@ -37,14 +37,6 @@ if TYPE_CHECKING:
 
 MAX_TAPE = 1 << 31
 LEFT_OUT = "the program itself left the loss out"
-
-
-def from_environment() -> Injection | None:
-    path = os.environ.pop(family.INJECT, None)
-    if not path:
-        return None
-    with open(path, encoding="utf-8") as f:
-        return Injection(json.load(f))
 
 
 class Injection:
@@ -436,7 +428,9 @@ class Injection:
             grad_absmax=number(largest),
         )
 
-    def _failed(self, optimizer, sinks, text="", otherwise="", only_if_same=False):
+    def _failed(
+        self, optimizer: Any, sinks: Any, text: str = "", otherwise: str = "", only_if_same: bool = False
+    ) -> None:
         """otherwise: what is said where no birth is found. only_if_same: returns where it is another one than recorded:
         a value that the program looks at need not be that of its loss."""
         if self.recording:

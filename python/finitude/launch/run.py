@@ -86,9 +86,9 @@ def _watch(settings, is_module, target, command):
     from ..rerun.target import Target
     from ..session import install, native_callbacks
     from ..session.session import Session
-    from . import child, inject
+    from . import child, compared
 
-    target_step = Target.from_environment() or inject.from_environment()
+    target_step = Target.from_environment() or compared.from_environment()
     start = launch_command.Start(command)
     if target_step is not None:
         target_step.prepare()

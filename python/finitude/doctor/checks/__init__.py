@@ -20,4 +20,5 @@ MODULES = (
     "initial_scale",  # P17
     "gradient_profile",  # P18
     "determinism",  # P19
+    "logs",  # P20 to P23
 )
