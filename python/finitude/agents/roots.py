@@ -100,7 +100,7 @@ def capsules(run: str) -> list[str]:
 def summary(run: str, shown: str) -> dict[str, Any]:
     """What a list says of a run."""
     told: dict[str, Any] = {"run": text.line(shown, 300)}
-    document: Any = None  # it may be anyone's
+    document = None
     try:
         document = plain_json.read(os.path.join(run, "report.json"), 64 << 20)
     except (OSError, ValueError):

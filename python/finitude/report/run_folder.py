@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 STARTED = "run.json"
 
 
-def who_runs(directory: str, document: Document | None = None) -> FromFile:
+def who_runs(directory: str, document: Mapping[str, Any] | None = None) -> FromFile:
     """The process that wrote the folder, for alive.is_alive; {}: not known."""
     if document and isinstance(document.get("under_way"), dict):
         return document["under_way"]
@@ -28,7 +28,7 @@ def who_runs(directory: str, document: Document | None = None) -> FromFile:
     return {}
 
 
-def state(directory: str, document: Document | None = None) -> str:
+def state(directory: str, document: Mapping[str, Any] | None = None) -> str:
     """ "finished", "running" or "killed". document: its report.json, None where it has none."""
     if document is not None and "under_way" not in document:
         return "finished"
