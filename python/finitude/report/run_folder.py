@@ -10,7 +10,8 @@ from . import merge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..base.types import Document, FromFile
+    from collections.abc import Mapping
+    from typing import Any
 
 STARTED = "run.json"
 
