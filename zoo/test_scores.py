@@ -39,7 +39,7 @@ def cells(row):
 
 
 @pytest.mark.fast
-def test_a_line_for_each_set_and_one_for_all():
+def test_table_has_one_line_per_set_and_total():
     score = summed(
         lambda case: {"verdict": True, "exit": True, "step": case.set != "twin", "rows": "rows" in case.expected}
     )
@@ -58,7 +58,7 @@ def test_a_line_for_each_set_and_one_for_all():
 
 @pytest.mark.fast
 @pytest.mark.parametrize("right", [True, False])
-def test_a_peer_is_judged_on_alarm_silence_step_and_line(right):
+def test_peer_is_judged_on_alarm_silence_step_line(right):
     rows = [
         {"expect": case.expected["expect"], "marks": {"somebody": peers.judge(told(case, right), case)}}
         for case in CASES

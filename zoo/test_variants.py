@@ -54,7 +54,7 @@ def test_most_cases_vary():
 
 @pytest.mark.fast
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.slug)
-def test_a_varied_source_differs_in_what_is_declared_and_in_nothing_else(case):
+def test_varied_source_differs_only_in_what_is_declared(case):
     declared, old = case.expected["vary"], case.script.read_text()
     new, expected = variants.vary(case, 3)
     assert new.count("\n") == old.count("\n")
@@ -95,7 +95,7 @@ def test_a_varied_source_differs_in_what_is_declared_and_in_nothing_else(case):
         ([["zeros(4)", "zeros(5)"], ["x = zeros(4)", "x = zeros(6)"]], "overlaps"),
     ],
 )
-def test_a_replacement_that_does_not_fit_is_an_error(replacements, problem):
+def test_replacement_that_does_not_fit_is_an_error(replacements, problem):
     source = "x = zeros(4)\na = randn(4, 3)\nb = randn(4, 3)\n"
     with pytest.raises(ValueError, match=problem):
         variants.change_sizes(source, replacements)
@@ -110,7 +110,7 @@ def test_replacements_apply_to_the_original_text_at_once():
 
 
 @pytest.mark.fast
-def test_all_ways_to_seed_are_found_and_nothing_else():
+def test_only_calls_that_seed_are_found():
     source = (
         "torch.manual_seed(0)\nnp.random.seed(1)\nrandom.seed(a=2)\ng = torch.Generator().manual_seed(3)\n"
         "r = np.random.default_rng(seed=4)\ntorch.cuda.manual_seed_all(5); q = random.Random(6)\n"
@@ -125,7 +125,7 @@ def test_all_ways_to_seed_are_found_and_nothing_else():
 
 
 @pytest.mark.fast
-def test_two_variant_seeds_draw_two_seeds_but_a_pinned_one_stays():
+def test_variant_seeds_differ_unless_pinned():
     drawn = next(case for case in CASES if case.expected["vary"].get("seed") is True)
     assert seeds(variants.vary(drawn, 0)[0]) != seeds(variants.vary(drawn, 1)[0])
     pinned = replace(drawn, expected={**drawn.expected, "vary": {**drawn.expected["vary"], "seed": 41}})
@@ -133,7 +133,7 @@ def test_two_variant_seeds_draw_two_seeds_but_a_pinned_one_stays():
 
 
 @pytest.mark.fast
-def test_a_declared_step_is_the_step_of_the_variant_alone(tmp_path):
+def test_declared_step_applies_only_to_the_variant(tmp_path):
     case = next(case for case in CASES if "step" in case.expected["vary"])
     other = variants.variant(case, tmp_path)
     assert other.expected["step"] == case.expected["vary"]["step"] != case.expected["step"]
@@ -156,7 +156,7 @@ def test_variants_move_and_rename_but_mean_the_same(tmp_path):
 
 
 @pytest.mark.fast
-def test_a_renamed_script_prints_what_the_varied_one_prints(tmp_path):
+def test_renamed_script_prints_the_same_as_varied_one(tmp_path):
     case = BY_ID["N41"]
     outputs = [
         subprocess.run(

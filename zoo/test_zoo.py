@@ -149,7 +149,7 @@ def test_forward_line_of_a_backward_birth_counts():
         {"schema": 1, "outcome": "alarm", "alarms": [{"step": 0}]},
     ],
 )
-def test_a_benign_run_passes_only_when_watched_and_silent(report):
+def test_benign_run_passes_only_when_watched_and_silent(report):
     case = next(c for c in CASES if not c.positive)
     assert result(case, report, 0)["marks"]["verdict"] is False
     results = faultless()
@@ -177,7 +177,7 @@ def run_tool(*words):
 
 
 @pytest.mark.slow
-def test_the_score_does_not_move_with_names_lines_seeds_and_sizes():
+def test_score_ignores_names_lines_seeds_and_sizes():
     code, said = run_tool("zoo.runner", "--metamorphic", "--set", SHUFFLED, "--cold-sample", "off")
     assert code == 0, said
 

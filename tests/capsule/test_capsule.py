@@ -124,7 +124,7 @@ exec chroot "$ROOT" /finitude-replay /capsule
 """
 
 
-def test_where_there_is_nothing_but_the_program_its_libraries_and_the_capsule(tmp_path):
+def test_replay_needs_only_program_libraries_and_capsule(tmp_path):
     """No Python, no libtorch_python, no other file at all is in reach: the root of the file system is a folder without
     them."""
     if subprocess.run(["unshare", "-r", "-m", "true"], capture_output=True).returncode != 0:
@@ -290,7 +290,7 @@ def test_none_is_written_where_none_is_wanted(tmp_path):
     assert not [*tmp_path.glob("finitude-runs/*/step-*")]
 
 
-def test_a_report_names_no_capsule_that_newer_ones_pushed_out(tmp_path):
+def test_report_names_no_capsule_removed_by_newer_ones(tmp_path):
     script = SCRIPT.replace("i == BAD", "i in (2, 3, 4, 5)").replace("x[2] = 0", "x[i - 2] = 0")
     result = helpers.run(tmp_path, script, "--on-alarm", "skip", "--capsules", "2")
     alarms = result.report["alarms"]
@@ -321,7 +321,7 @@ def test_the_newest_are_kept(tmp_path):
     assert kept == ["notes", names[0], names[3], names[4], "step-000009.partial-12345678", "step-other"]
 
 
-def test_too_large_is_told(tmp_path):
+def test_too_large_capsule_is_reported(tmp_path):
     large = SCRIPT.replace("loss = (", "loss = 0 * model[0](table).mean() + (").replace(
         "EXTRA = None  # replaced by what a test needs", "table = torch.rand(100_000, 6)"
     )
@@ -331,7 +331,7 @@ def test_too_large_is_told(tmp_path):
     assert not [*tmp_path.glob("finitude-runs/*/step-*")]
 
 
-def test_the_size_that_bounds_a_capsule_is_told_where_it_does(tmp_path):
+def test_capsule_size_limit_is_reported_where_it_applies(tmp_path):
     told = []
     report = types.SimpleNamespace(add_not_watched=told.append)
     capsules = capsule.Capsules(types.SimpleNamespace(capsule_max=3), report, None, None)
@@ -361,7 +361,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 """
 
 
-def test_what_another_program_needs_is_measured_without_what_is_on_the_tape(tmp_path):
+def test_start_state_is_measured_without_tensors_on_tape(tmp_path):
     """Weights of 1 MB, which the step reads, and as much in the optimizer's state, which it does not."""
     wide = SCRIPT.replace("EXTRA = None", "table = nn.Parameter(torch.rand(43_000, 6))").replace(
         "model.parameters(), lr=0.01)", "[*model.parameters(), table], lr=0.01)"
@@ -371,7 +371,7 @@ def test_what_another_program_needs_is_measured_without_what_is_on_the_tape(tmp_
     assert "start" in json.loads((tmp_path / result.the_alarm()["capsule"] / "capsule.json").read_text()), result.told()
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(tmp_path):
+def test_full_disk_is_reported_and_leaves_no_files(tmp_path):
     large = SCRIPT.replace("loss = (", "loss = 0 * model[0](table).mean() + (").replace(
         "EXTRA = None", FULL + "table = torch.rand(10_000, 6)"
     )

@@ -76,7 +76,7 @@ def test_the_commands_say_so(made, tmp_path, words):
     assert not list(tmp_path.glob("*.zip"))
 
 
-def test_a_report_tells_of_damage_to_the_other_files(made, tmp_path):
+def test_report_notices_damage_in_the_other_files(made, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(made, copy)
     tape = bytearray((copy / "tape.bin").read_bytes())
@@ -90,7 +90,7 @@ def test_a_report_tells_of_damage_to_the_other_files(made, tmp_path):
 @pytest.mark.parametrize(
     "file", ["capsule.json", "tape.bin", "tensors.safetensors", "start.safetensors", "statistics.bin"]
 )
-def test_each_command_ends_with_3_over_a_flipped_bit_of_any_file(made, tmp_path, file, capfd):
+def test_each_command_exits_3_on_any_flipped_bit(made, tmp_path, file, capfd):
     """Also where the command itself does not read that file."""
     draw, sound = random.Random(file), (made / file).read_bytes()
     copy = tmp_path / "copy"
@@ -139,7 +139,7 @@ def test_both_languages_write_the_same_sum(made, tmp_path):
         assert helpers.offline("damage", copy) == (0, "", "")
 
 
-def test_a_damaged_one_is_not_sealed_anew(made, tmp_path):
+def test_damaged_capsule_gets_no_new_checksum(made, tmp_path):
     copy = flipped(made, tmp_path, 8 * ((made / "capsule.json").read_bytes().index(b'\n "step": 2') + 10))
     before = (copy / "capsule.json").read_bytes()
     capsule_alarm.complete({**json.loads(before)["alarm"], "capsule": str(copy)}, False)
@@ -147,7 +147,7 @@ def test_a_damaged_one_is_not_sealed_anew(made, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["schema_1", "schema_1_statistics"])
-def test_one_of_an_earlier_version_has_none_and_is_read(name, tmp_path):
+def test_old_capsule_without_checksum_is_readable(name, tmp_path):
     assert "checksum" not in json.loads((DATA / name / "capsule.json").read_text())
     assert helpers.offline("damage", DATA / name) == (0, "", "")
     assert helpers.finitude(tmp_path, "report", str(DATA / name)).code == 0

@@ -69,7 +69,7 @@ def about_of(folder, alarm):
     return json.loads((folder / alarm["capsule"] / "capsule.json").read_text())
 
 
-def test_training_does_not_wait_for_the_writing_and_the_report_knows_what_came_of_it(tmp_path):
+def test_training_continues_during_write_and_report_has_outcome(tmp_path):
     got = run(tmp_path, script(at_once="print(there())"))
     alarm = got.the_alarm()
     assert got.code == 0, got.told()
@@ -105,7 +105,7 @@ def test_training_goes_the_way_it_goes_without(tmp_path, policy):
     assert texts[0] == texts[1] and texts[0]
 
 
-def test_it_holds_what_the_step_began_with_though_training_goes_on(tmp_path):
+def test_capsule_holds_start_state_while_training_continues(tmp_path):
     """The state of the optimizer is no part of the tape: it is copied while the program waits."""
     safetensors = pytest.importorskip("safetensors.torch")
     # no operator
@@ -155,7 +155,7 @@ def test_several_at_once_and_only_so_many_stay(tmp_path, keep):
         ),
     ],
 )
-def test_what_is_under_way_is_finished_however_the_program_ends(tmp_path, at_once):
+def test_pending_write_finishes_however_the_program_ends(tmp_path, at_once):
     got = run(tmp_path, script(at_once=at_once), cold=True)
     assert got.code != 0 and about_of(tmp_path, got.alarms[0])["replay"] in (
         "identical",
@@ -173,7 +173,7 @@ def test_a_child_that_is_forked_meanwhile_disturbs_nothing(tmp_path):
     )
 
 
-def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path):
+def test_leftovers_of_killed_writer_are_removed_next_run(tmp_path):
     """A part of a capsule, by a process that is gone; what a living one or another machine's may be writing stays."""
     run(tmp_path, script())
     (runs,) = tmp_path.glob("finitude-runs/*")
@@ -246,7 +246,7 @@ def test_ctrl_c_ends_the_wait_for_room(tmp_path):
     ), got.told()
 
 
-def test_a_failure_is_told_once_and_training_goes_on(tmp_path):
+def test_write_failure_is_reported_once_and_training_continues(tmp_path):
     """As on a full disk: no file grows beyond 64 KB."""
     large = script(end="print('trained on', len(drawn))").replace("loss = (", "loss = 0 * table.sum() + (")
     got = run(tmp_path, large.replace("drawn = []", f"drawn = []; table = torch.rand(100_000){FULL}"))
@@ -258,7 +258,7 @@ def test_a_failure_is_told_once_and_training_goes_on(tmp_path):
     assert not list(tmp_path.glob("finitude-runs/*/step-*"))
 
 
-def test_files_of_a_capsule_are_none_that_a_second_run_writes_twice(tmp_path):
+def test_capsule_files_are_not_counted_as_written_twice(tmp_path):
     folder = tmp_path / "step-000003-optimizer-1.partial-0123456789abcdef-12-34-0"
     folder.mkdir()
     ours, own = (os.open(path, os.O_WRONLY | os.O_CREAT) for path in (folder / "tape.bin", tmp_path / "own.bin"))
@@ -269,7 +269,7 @@ def test_files_of_a_capsule_are_none_that_a_second_run_writes_twice(tmp_path):
     assert own in found and ours not in found
 
 
-def test_what_a_killed_process_was_writing_is_no_capsule_of_the_report(tmp_path):
+def test_unfinished_capsule_of_killed_process_is_not_reported(tmp_path):
     from finitude.report import merge
 
     sample = json.loads((pathlib.Path(__file__).parents[1] / "data/reports/loss_forward.json").read_text())
@@ -289,14 +289,14 @@ def test_what_a_killed_process_was_writing_is_no_capsule_of_the_report(tmp_path)
     assert not any("capsule_pending" in a for a in left.document["alarms"])
 
 
-def test_check_says_in_a_line_how_it_comes_out(tmp_path):
+def test_check_prints_its_outcome_on_one_line(tmp_path):
     folder = tmp_path / run(tmp_path, script()).the_alarm()["capsule"]
     done = subprocess.run([capsule.PLAYER, "--check", folder], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "identical\n")
     assert helpers.finitude(tmp_path, "replay", "--check", str(folder)).out == "identical\n"
 
 
-def test_the_page_of_costs_is_made_of_what_was_measured():
+def test_capsule_cost_page_contains_the_measured_values():
     tool = pathlib.Path(__file__).parents[2] / "tools" / "capsule_cost.py"
     done = subprocess.run(
         [sys.executable, tool, "--child", "MLP of 7 thousand parameters", "--rounds", "2"],
@@ -313,6 +313,6 @@ def test_the_page_of_costs_is_made_of_what_was_measured():
     )
 
 
-def test_in_a_process_where_nothing_trains_nothing_is_under_way():
+def test_process_without_training_has_no_pending_capsules():
     assert _native.capsules_wait(0) and _native.capsules_done() == []
     assert sys.modules["finitude.capsules.capsule"].GOES_ON == ("skip", "warn", "rollback")

@@ -44,7 +44,7 @@ def test_a_loss_that_was_dropped_before_backward_replays(tmp_path, leave, way):
     assert plain(tmp_path, "plain.py").out == got.out
 
 
-def test_each_loss_that_was_dropped_in_a_row_is_replayed(tmp_path):
+def test_consecutive_dropped_losses_are_all_replayed(tmp_path):
     got = training(tmp_path, CHECKED.format(leave="continue").replace("i == 3", "i in (2, 3)"), "--on-alarm", "stop")
     told = [a for a in got.advisories("handled-by-script") if a.get("capsule")]
     assert len(told) == 1 and got.watched["handled_by_script"] == 2, got.told()
@@ -55,7 +55,7 @@ def test_each_loss_that_was_dropped_in_a_row_is_replayed(tmp_path):
     )
 
 
-def test_of_a_bad_loss_whose_gradients_were_zeroed_too(tmp_path):
+def test_bad_loss_with_zeroed_gradients_is_replayed(tmp_path):
     got = training(
         tmp_path,
         """
@@ -122,7 +122,7 @@ def test_none_where_capsules_are_not_wanted(tmp_path, leave):
     )
 
 
-def test_one_that_newer_capsules_push_out_is_named_no_more(tmp_path):
+def test_capsule_removed_by_newer_ones_is_not_named(tmp_path):
     got = training(
         tmp_path,
         """

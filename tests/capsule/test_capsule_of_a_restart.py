@@ -60,7 +60,7 @@ def test_it_names_the_birth_in_backward(ended):
         assert alarm["sink"]["name"] == "output 0 of PowBackward0" and "anomaly mode" in alarm["text"], alarm
 
 
-def test_its_capsule_replays_and_begins_behind_the_step_before(ended):
+def test_capsule_replays_and_starts_after_the_previous_step(ended):
     got, _ = ended
     replayed = finitude(got.folder, "replay", got.the_alarm()["capsule"], "--step-through")
     assert replayed.code == 0 and "identical: " in replayed.out, replayed.told()
@@ -77,13 +77,13 @@ def test_with_says_whether_it_is_fixed(ended):
     assert "and so it is as step 2 of the program itself" in fixed.out, fixed.out
 
 
-def test_under_the_policy_raise_anomaly_mode_is_an_alarm_without_a_second_run(tmp_path):
+def test_anomaly_mode_under_raise_alarms_without_rerun(tmp_path):
     guard, check = GUARDS["anomaly mode"]
     got = training(tmp_path, LOADED.format(guard=guard, check=check), "--on-alarm", "raise")
     assert (got.the_alarm()["rerun"], got.the_alarm()["births"]) == ("not-run", []), got.told()
 
 
-def test_with_several_optimizers_it_is_that_of_the_graph(tmp_path):
+def test_with_several_optimizers_alarm_names_the_graphs_own(tmp_path):
     got = training(
         tmp_path,
         """
@@ -167,7 +167,7 @@ def test_a_step_inside_the_step_of_another_optimizer(tmp_path):
     assert replayed.code == 0 and "identical: " in replayed.out, replayed.told()
 
 
-def test_one_that_the_script_catches_is_told_of(tmp_path):
+def test_anomaly_caught_by_the_script_is_an_advisory(tmp_path):
     got = training(
         tmp_path,
         """
@@ -208,7 +208,7 @@ def test_an_error_of_other_words_is_no_alarm(mode, tmp_path):
     assert got.code == 1 and not got.alarms, got.told()
 
 
-def test_without_an_optimizer_it_is_told_of(tmp_path):
+def test_anomaly_without_an_optimizer_is_an_alarm(tmp_path):
     got = run(
         tmp_path,
         """
@@ -231,14 +231,14 @@ def test_without_an_optimizer_it_is_told_of(tmp_path):
     assert alarm["weights"] == "clean" and "returned nan values" in got.err, got.told()
 
 
-def test_a_command_that_does_not_train_is_told_of_once(ended):
+def test_command_that_does_not_train_is_reported_once(ended):
     got, _ = ended
     tried = finitude(got.folder, "replay", got.the_alarm()["capsule"], "--with", "false")
     assert tried.code == 4 and tried.out.startswith("cannot be told: ") and "watched" not in tried.err, tried.told()
 
 
 @pytest.mark.thorough
-def test_none_is_left_behind_where_the_step_that_was_recorded_is_not_the_one(tmp_path):
+def test_capsule_of_another_recorded_step_is_removed(tmp_path):
     """The first of two processes finds the step that had ruined the weights; what the second records is named by
     nobody."""
     got = run(
@@ -285,7 +285,7 @@ for i in range(10):
     assert [str(p) for p in tmp_path.glob("finitude-runs/*/step-*")] == named, got.told()
 
 
-def test_a_second_process_leaves_alone_what_the_run_has_left_outside_of_where_the_program_runs(tmp_path):
+def test_restart_leaves_files_outside_the_working_directory_alone(tmp_path):
     """The ring of steps is open for writing, as a log of the program is, and lies in a directory that stays."""
     work = tmp_path / "work"
     work.mkdir()

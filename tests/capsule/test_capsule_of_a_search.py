@@ -30,7 +30,7 @@ if AT == LAST:
 
 
 @pytest.mark.fast
-def test_the_step_that_was_found_has_a_capsule_and_a_fix_tried_on_it(tmp_path):
+def test_found_step_has_capsule_and_tried_fix(tmp_path):
     got = run(tmp_path, SCRIPT.replace("WHEN", "5"), "--on-alarm", "warn")
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "restart", True), got.told()
@@ -42,7 +42,7 @@ def test_the_step_that_was_found_has_a_capsule_and_a_fix_tried_on_it(tmp_path):
     assert "a capsule of step" not in got.err, got.told()
 
 
-def test_what_came_up_after_the_last_step_has_none_and_that_is_said(tmp_path):
+def test_bad_value_after_last_step_has_no_capsule(tmp_path):
     alarm = (got := run(tmp_path, SCRIPT.replace("WHEN", "8"), "--on-alarm", "warn")).the_alarm()
     assert alarm["births"][0]["op"] == "aten::div_" and not alarm["capsule"], got.told()
     assert "the bad value came up after the last step" in got.err, got.told()

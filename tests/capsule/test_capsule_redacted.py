@@ -70,7 +70,7 @@ def test_its_report_is_shown(made, tmp_path):
     )
 
 
-def test_the_run_does_not_say_that_it_can_be_replayed(made):
+def test_redacted_run_does_not_offer_a_replay(made):
     _, _, result = made
     words = "".join(result.err.split())
     assert "finitudereplay" not in words and "finitudedump" in words, result.told()
@@ -117,7 +117,7 @@ def test_ranges_of_an_alarm(numel, zero, low, high, kept):
     assert ("min" in told, "max" in told, "absmax" in told) == (kept,) * 3
 
 
-def test_arguments_and_losses_of_an_alarm_are_not_told():
+def test_redacted_alarm_omits_arguments_and_losses():
     alarm = {
         "births": [{"op": "aten::pow", "scalars": [{"arg": "exponent", "text": "2.5"}]}],
         "loss": 0.25,
@@ -149,7 +149,7 @@ def test_no_sentence_holds_a_value(said, told):  # src/capture/redact_test.cpp h
     }
 
 
-def test_the_report_of_the_run_keeps_statistics_and_no_value(made):
+def test_redacted_run_report_keeps_statistics_without_values(made):
     """report.json, its page and --report: places stay, the text of lines, arguments and values do not."""
     folder, capsule, result = made
     report, page = result.report, (capsule.parent / "report.html").read_text()

@@ -69,14 +69,14 @@ def test_only_the_rows_that_are_read_are_stored(tmp_path, way):
 
 
 @pytest.mark.parametrize("way", WHOLE)
-def test_what_is_read_as_a_whole_or_written_is_stored_whole(tmp_path, way):
+def test_tensor_read_whole_or_written_is_stored_whole(tmp_path, way):
     _, capsule, size = made(tmp_path, WHOLE[way])
     assert size > 4 * ROWS * WIDTH
     replayed(tmp_path, capsule)
 
 
 @pytest.mark.parametrize(("before", "first"), [("X[:, 3] += 1e-3", "data"), ("torch.rand(3)", "aten::randint")])
-def test_diff_tells_other_rows_from_other_numbers(tmp_path, before, first):
+def test_diff_distinguishes_other_rows_from_other_numbers(tmp_path, before, first):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     _, a, _ = made(tmp_path / "a", READS["index"])

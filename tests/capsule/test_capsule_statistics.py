@@ -81,7 +81,7 @@ def test_the_births_of_the_report_are_among_them(made, tmp_path):
         assert op["outputs"][0][key] == birth["outputs"][0][key]
 
 
-def test_a_redacted_one_keeps_them_without_places_and_arguments(made, tmp_path):
+def test_redacted_capsule_keeps_statistics_without_places_and_arguments(made, tmp_path):
     content = (made["redacted"] / "statistics.bin").read_bytes()
     assert content.startswith(b"FitStat\n") and b"train.py" not in content
     redacted, whole = dumped(tmp_path, made["redacted"]), dumped(tmp_path, made["whole"])
@@ -133,7 +133,7 @@ def test_packed_too(made, tmp_path):
     assert dumped(tmp_path, packed) == dumped(tmp_path, made["redacted"])
 
 
-def test_a_replay_of_a_redacted_one_says_what_there_is(made, tmp_path):
+def test_replay_of_redacted_capsule_points_to_dump(made, tmp_path):
     result = helpers.finitude(tmp_path, "replay", str(made["redacted"]))
     assert result.code == 4 and "finitude dump" in result.err, result.told()
 

@@ -70,7 +70,7 @@ def recorded(folder, scale, backend=None):
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_a_compiled_step_with_dropout_against_the_eager_one(backend, tmp_path):
+def test_compiled_step_with_dropout_matches_the_eager_one(backend, tmp_path):
     """Compiled, dropout is another operator in forward and backward; it draws the same numbers."""
     torch._dynamo.reset()
     eager = recorded(tmp_path / "eager", 0.5)
@@ -290,7 +290,7 @@ def test_a_healthy_trace_against_a_bad_one(where, healthy_and_bad):
     assert found["alignment"]["pairs"] > 20 and (compare(a, a)[0], compare(a, a)[1]["verdict"]) == (0, "same")
 
 
-def test_the_trace_of_a_healthy_run_is_its_last_whole_step(healthy_and_bad):
+def test_healthy_trace_is_its_last_complete_step(healthy_and_bad):
     a, _ = healthy_and_bad("mean", 42)
     ops = json.loads(a.read_text())["trace"]["ops"]
     assert {"forward", "backward", "optimizer"} <= {op["phase"] for op in ops}
@@ -299,7 +299,7 @@ def test_the_trace_of_a_healthy_run_is_its_last_whole_step(healthy_and_bad):
     assert {"layers.0.weight", "head.bias"} <= names
 
 
-def test_nothing_and_too_little_to_compare_are_no_verdict_of_sameness(healthy_and_bad, tmp_path):
+def test_empty_or_tiny_traces_get_no_sameness_verdict(healthy_and_bad, tmp_path):
     a, b = healthy_and_bad("mean", 42)
     report = json.loads(a.read_text())
     ops = report["trace"]["ops"]

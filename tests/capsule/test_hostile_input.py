@@ -101,7 +101,7 @@ def archive(about, tape=b"tape " * 4):
     return file.getvalue()
 
 
-def test_archives_whose_sums_are_right_and_whose_description_is_not(tmp_path):
+def test_damaged_archive_description_is_refused_or_unpacked_cleanly(tmp_path):
     """Bytes of the format itself: test_pack.py."""
     small = {
         "kind": "finitude capsule",
@@ -342,7 +342,7 @@ def test_orders_for_a_second_run_and_their_results(tmp_path):
     }
 
 
-def test_a_capsule_is_told_what_became_of_its_step(tmp_path):
+def test_alarm_completion_updates_or_preserves_damaged_capsule(tmp_path):
     alarm = {**ABOUT["alarm"], "capsule": str(tmp_path)}
 
     def one(draw):

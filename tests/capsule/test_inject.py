@@ -104,14 +104,14 @@ def test_what_does_not_fit_is_named(captured, change, named):
     )
 
 
-def test_another_optimizer_begins_without_state_and_a_packed_capsule_serves_as_well(captured):
+def test_other_optimizer_starts_without_state_from_packed_capsule(captured):
     packed = str(captured.folder / "a.zip")
     assert helpers.finitude(captured.folder, "pack", captured.capsule, packed).code == 0
     result = captured.with_changes(FIXED, ("torch.optim.AdamW", "torch.optim.SGD"), capsule=packed)
     assert result.code == 0 and result.out.startswith("fixed: loss ") and "no place in SGD" in result.out, result.told()
 
 
-def test_what_cannot_be_done_is_told(captured, tmp_path):
+def test_refusals_state_the_reason(captured, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(captured.capsule, copy)
     start = copy / "start.safetensors"
@@ -269,13 +269,13 @@ def test_without_a_loader(tmp_path, script, way):
     assert captured.with_changes().code == 1
 
 
-def test_a_batch_that_does_not_come_up_is_told(tmp_path):
+def test_batch_that_does_not_occur_is_reported(tmp_path):
     captured = Captured(tmp_path, COUNTED)
     result = captured.with_changes(FIXED, ("X[17] = 0", "X = torch.rand(64, 6)"))
     assert result.code == 4 and "made another one" in result.out, result.told()
 
 
-def test_a_first_step_that_the_program_makes_all_of(tmp_path):
+def test_program_can_build_the_whole_first_step_itself(tmp_path):
     captured = Captured(tmp_path, COUNTED.replace("X[17] = 0", "X[2] = 0"))
     assert captured.alarm["step"] == 0
     same = captured.with_changes()
@@ -309,7 +309,7 @@ for i, x in BATCHES:
 
 
 @pytest.mark.parametrize("batches", ["batches()", pytest.param("enumerate(data)", marks=pytest.mark.thorough)])
-def test_what_depends_on_the_number_of_the_step_is_not_fixed_in_place_of_another(tmp_path, batches):
+def test_dependence_on_step_number_is_no_fix(tmp_path, batches):
     """The program as it was is finite wherever it counts another step: that is no fix."""
     made = helpers.run(tmp_path, BY_NUMBER.replace("BATCHES", batches).replace("LOG", "torch.log(p)"))
     folder = str(tmp_path / made.the_alarm()["capsule"])

@@ -27,7 +27,7 @@ def test_a_step_without_its_backward_is_not_fixed(captured, zeroed):
     assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.told()
 
 
-def test_where_nobody_looks_at_the_loss_either_nothing_is_said_of_the_fix(captured):
+def test_without_backward_no_fix_verdict_is_given(captured):
     result = captured.with_changes((STEP, "loss_of(x, y)"))
     assert (
         result.code == 4
@@ -36,7 +36,7 @@ def test_where_nobody_looks_at_the_loss_either_nothing_is_said_of_the_fix(captur
     ), result.told()
 
 
-def test_a_bad_loss_beside_a_sound_one_is_not_left_unsaid(captured):
+def test_bad_loss_next_to_good_one_is_reported(captured):
     result = captured.with_changes(
         (
             STEP,
@@ -50,7 +50,7 @@ def test_a_bad_loss_beside_a_sound_one_is_not_left_unsaid(captured):
 
 
 @pytest.mark.thorough
-def test_a_bad_value_that_is_looked_at_and_was_not_the_recorded_one_is_no_matter_of_the_fix(captured):
+def test_unrelated_discarded_bad_value_does_not_affect_fix(captured):
     looks = "if torch.isfinite(torch.sqrt(-model(x).abs().sum() - 1)): raise SystemExit\n            " + STEP
     result = captured.with_changes(FIXED, (STEP, looks))
     assert result.code == 0 and "left the loss out (aten::sqrt)" in result.out, result.told()
@@ -82,7 +82,7 @@ for i in range(6):
 
 
 @pytest.mark.thorough
-def test_gradients_that_the_program_sets_itself_need_no_backward(tmp_path):
+def test_gradients_set_by_the_program_need_no_backward(tmp_path):
     captured = Captured(tmp_path, BY_HAND)
     (told,) = captured.about["start"]["optimizers"]
     assert (told["gradients"], told["backwards"]) == (["w"], 0)

@@ -36,7 +36,7 @@ for k in range(6):
 CURED = ("x.norm(dim=1, keepdim=True)", "(x.norm(dim=1, keepdim=True) + 1e-6)")
 
 
-def test_a_search_along_a_line_goes_on_from_its_lists(tmp_path):
+def test_line_search_continues_from_its_lists(tmp_path):
     captured = Captured(tmp_path, SEARCHES)
     (told,) = captured.about["start"]["optimizers"]
     assert set(told["trees"]["weight"]) == {"al", "old_dirs", "old_stps", "ro"} and told["not_kept"] == []
@@ -104,7 +104,7 @@ def test_state_of_other_forms_is_kept_or_named(tmp_path, held, code):
         }
 
 
-def test_what_lies_in_another_order_is_not_looked_for_on_the_tape():
+def test_other_memory_order_is_not_matched_on_tape():
     """That has the bytes of its memory; parameter.w is a name that it may have."""
     for tensor in (
         torch.rand(2, 3, 4, 4).to(memory_format=torch.channels_last),
@@ -194,7 +194,7 @@ WEIGHT = "torch.log(x.sum(1, keepdim=True))"
 
 
 @pytest.mark.parametrize("which", [pytest.param(1, marks=pytest.mark.thorough), 2], ids=["first", "second"])
-def test_another_optimizer_that_steps_in_between_begins_as_it_did(tmp_path, which):
+def test_other_optimizer_stepping_in_between_starts_as_recorded(tmp_path, which):
     captured = Captured(tmp_path, RIVALS.replace(f"WEIGHT_{which}", WEIGHT).replace(f"WEIGHT_{3 - which}", "1.0"))
     _, other = captured.about["start"]["optimizers"]
     assert (
@@ -311,7 +311,7 @@ def test_what_numpy_wrote_there_has_to(tmp_path):
     assert other.code == 4 and "320 bytes (filled) did not come up" in other.out, other.told()
 
 
-def test_the_start_of_earlier_versions_is_sound_and_hostile_trees_are_not(tmp_path):
+def test_old_start_is_sound_and_hostile_ones_refused(tmp_path):
     told = {
         "class": "SGD",
         "ordinal": 0,
@@ -404,7 +404,7 @@ for i, (x,) in enumerate(Ahead()):
 """
 
 
-def test_a_batch_that_is_put_together_within_the_step_comes_up(tmp_path):
+def test_batch_assembled_within_the_step_is_found(tmp_path):
     captured = Captured(tmp_path, ASKED_AHEAD)
     assert captured.alarm["step"] == 1 and captured.about["start"]["batches"] == []
     fixed = captured.with_changes(("torch.log(x.sum(1))", "torch.log(x.sum(1) + 0.01)"))

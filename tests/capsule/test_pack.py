@@ -61,7 +61,7 @@ def test_what_comes_back_is_what_was_put_in(tmp_path):
 @pytest.mark.parametrize(
     "change", ["no tape", "another size", "a link", "no json", "json of something else", "a file too many"]
 )
-def test_what_is_not_the_folder_of_a_capsule_is_not_packed(tmp_path, change):
+def test_folder_that_is_no_capsule_is_not_packed(tmp_path, change):
     folder = folder_of(tmp_path / "step-1", GOOD)
     if change == "no tape":
         (folder / "tape.bin").unlink()
@@ -108,7 +108,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("entries", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_an_archive_from_elsewhere_is_refused_and_leaves_nothing(tmp_path, entries):
+def test_foreign_archive_is_refused_and_leaves_no_files(tmp_path, entries):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.zip").write_bytes(archive_of(entries))
     with pytest.raises(pack.Refused):
@@ -126,7 +126,7 @@ def damaged(good, draw):
     return data
 
 
-def test_damaged_archives_are_refused_or_come_out_as_they_were(tmp_path):
+def test_damaged_archive_is_refused_or_unpacked_intact(tmp_path):
     """Any byte may have any value: nothing else is raised, nothing stays, and nothing false comes out unnoticed by
     zip's sums."""
     draw, good, wrong = random.Random(5), archive_of(ITEMS), 0
@@ -186,7 +186,7 @@ for i in range(4):
 """
 
 
-def test_a_packed_capsule_is_replayed_and_compared_as_it_is(tmp_path):
+def test_packed_capsule_is_replayed_and_compared_directly(tmp_path):
     folder = helpers.run(tmp_path, SCRIPT).the_alarm()["capsule"]
     made = helpers.finitude(tmp_path, "pack", folder, "bad step.zip")
     assert (made.code, made.out) == (0, "bad step.zip\n"), made.told()
@@ -230,7 +230,7 @@ def test_a_packed_capsule_is_replayed_and_compared_as_it_is(tmp_path):
         (["replay", "bad.zip"], 3),
     ],
 )
-def test_what_cannot_be_done_is_told(tmp_path, words, code):
+def test_refusals_state_the_reason(tmp_path, words, code):
     (tmp_path / "train.py").write_text("pass\n")
     (tmp_path / "bad.zip").write_bytes(archive_of(HOSTILE["a path upwards"]))
     got = helpers.finitude(tmp_path, *words)
@@ -238,7 +238,7 @@ def test_what_cannot_be_done_is_told(tmp_path, words, code):
     assert len(words) == 1 or any(word in got.err for word in words[1:]), got.err
 
 
-def test_report_shows_the_alarm_of_a_capsule_from_its_folder_and_packed(tmp_path):
+def test_report_shows_alarm_of_folder_and_packed_capsule(tmp_path):
     run = helpers.training(
         tmp_path,
         "opt.zero_grad(); loss = (model(batches[0]) - INF + INF).mean(); loss.backward(); opt.step()",
@@ -266,7 +266,7 @@ def test_report_shows_the_alarm_of_a_capsule_from_its_folder_and_packed(tmp_path
     "text",
     ["{}", "[]", "nonsense", '{"kind": "finitude capsule"}', '{"kind": "finitude capsule", "alarm": {"step": []}}'],
 )
-def test_report_of_a_folder_that_is_no_capsule_is_an_input_error(tmp_path, text):
+def test_report_of_non_capsule_folder_is_input_error(tmp_path, text):
     shown = helpers.finitude(folder_of(tmp_path / "bad", {"capsule.json": text.encode()}).parent, "report", "bad")
     assert (shown.code, shown.out) == (3, "") and shown.err.startswith("finitude: ") and "Traceback" not in shown.err
 

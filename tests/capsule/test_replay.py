@@ -100,7 +100,7 @@ def test_stop_at(capsule, tmp_path):
     assert second != replay(tmp_path, "--stop-at", "addmm", capsule)[1] and "aten::addmm" in second
 
 
-def test_what_a_call_writes_is_shown_as_it_was_and_as_it_is_then(capsule, tmp_path):
+def test_in_place_output_is_shown_before_and_after(capsule, tmp_path):
     out = replay(tmp_path, "--stop-at", "aten::native_batch_norm", capsule)[1]
     means = re.findall(r"(in|out) +running_mean +(.*)", out)
     assert [side for side, _ in means] == ["in", "out"] and means[0][1] != means[1][1]
@@ -121,7 +121,7 @@ def test_calls_that_there_are_not(capsule, tmp_path, word, said):
     assert code == 2 and said in err
 
 
-def test_the_tape_of_a_capsule_without_the_rest_is_told(capsule):
+def test_capsule_tape_without_the_rest_is_refused(capsule):
     for part in ("tape.bin", "capsule.json"):
         code, _, err = alone(capsule / part)
         assert code == 3 and "the folder of the capsule" in err, err
@@ -202,14 +202,14 @@ for i in range(3):
 """
 
 
-def test_what_float64_heals_is_told(tmp_path):
+def test_values_finite_in_float64_are_reported(tmp_path):
     folder = tmp_path / helpers.run(tmp_path, OVERFLOW).the_alarm()["capsule"]
     code, out, _ = replay(tmp_path, "--dtype", "float64", folder)
     assert code == 1 and "finite in float64: loss" in out and "0 of " in out, out
     assert replay(tmp_path, "--dtype", "float32", folder)[0] == 0
 
 
-def test_what_no_dtype_changes_is_computed_as_it_was(tmp_path):
+def test_what_dtype_does_not_affect_computes_as_recorded(tmp_path):
     """Nothing to convert: nothing is said to be left as it was; attention without dropout draws nothing, so it is
     converted."""
     script = """
@@ -235,12 +235,12 @@ def test_deterministic_and_threads(capsule, tmp_path):
     assert code == 0 and out.count("identical") == 2
 
 
-def test_no_device_is_told(capsule, tmp_path):
+def test_missing_device_is_reported(capsule, tmp_path):
     code, out, err = replay(tmp_path, "--device", "cuda", capsule)
     assert code == 4 and not out and ("CUDA" in err or "cuda" in err)
 
 
-def test_a_capsule_of_a_gpu_is_replayed_by_both_programs_on_the_cpu(capsule, tmp_path):
+def test_both_programs_replay_a_gpu_capsule_on_cpu(capsule, tmp_path):
     """Recorded on the CPU and moved: the same bits here. Without --device it is said why it is not played where it was
     recorded."""
     moved = tmp_path / "step-of-a-gpu"
@@ -436,7 +436,7 @@ def _sparse(path):
 @pytest.mark.parametrize(
     "make, reason", [(_sparse, "does not fit into memory"), (os.mkfifo, "is no plain file")], ids=["sparse", "pipe"]
 )
-def test_a_file_of_any_size_or_kind_is_refused(capsule, tmp_path, name, make, reason):
+def test_file_of_abnormal_size_or_kind_is_refused(capsule, tmp_path, name, make, reason):
     """With less memory than the file is said to take, and without waiting for who never writes."""
     copy = _odd_copy(capsule, tmp_path, name, make)
     limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))  # noqa: E731

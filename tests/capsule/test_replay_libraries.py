@@ -79,7 +79,7 @@ def player(*words):
     return done.returncode, done.stdout + done.stderr
 
 
-def test_the_program_without_python_loads_the_library_that_is_named(compiled):
+def test_program_without_python_loads_the_named_library(compiled):
     code, said = player("--library", library(), compiled)
     assert code == 0 and "identical" in said, said
     code, said = player(compiled)
@@ -145,7 +145,7 @@ def test_operators_that_a_python_module_registers(tmp_path):
         assert done.code == code and reason in done.err, done.told()
 
 
-def test_a_script_of_an_operator_of_others_loads_what_was_named(tmp_path):
+def test_script_with_imported_operator_loads_the_named_module(tmp_path):
     (tmp_path / "my_operators.py").write_text(PYTHON_OPERATORS.replace("* 0.5", "/ 0"))
     path = record(tmp_path, "import my_operators", "torch.ops.pyops.half(weight)")
     done = helpers.finitude(tmp_path, "replay", path, "--import", "my_operators", "--script", "birth.py")
@@ -156,7 +156,7 @@ def test_a_script_of_an_operator_of_others_loads_what_was_named(tmp_path):
     assert alone.returncode == 0, alone.stdout + alone.stderr
 
 
-def test_a_script_of_an_operator_of_a_library_loads_its_file(compiled, tmp_path):
+def test_script_with_library_operator_loads_its_file(compiled, tmp_path):
     path = record(tmp_path, f"torch.ops.load_library({library()!r})", "torch.ops.userops.soft(weight, 1e30)")
     script = tmp_path / "birth.py"
     code, said = player("--library", library(), "--script", script, path)

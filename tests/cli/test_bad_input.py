@@ -180,7 +180,7 @@ def test_a_training_ended_early_reports_what_was_seen(tmp_path, end, code):
     assert got.watched["steps"] == (6 if code == 0 else 3)
 
 
-def test_a_forked_child_that_trains_is_watched_by_itself(tmp_path):
+def test_forked_child_that_trains_is_watched_separately(tmp_path):
     got = run(
         tmp_path,
         TRAIN.format(
@@ -211,7 +211,7 @@ READ_ONLY = TRAIN.format(end="pass")
 
 
 @pytest.mark.parametrize("where", [("--runs", "blocked/runs"), ("--report", "blocked/report.json")])
-def test_a_place_that_cannot_be_written_is_a_warning_and_training_goes_on(tmp_path, where):
+def test_unwritable_place_is_a_warning_and_training_continues(tmp_path, where):
     (tmp_path / "blocked").write_text("a file, where a directory is wanted")
     write_script(tmp_path, READ_ONLY)
     got = finitude(tmp_path, "run", *where, "train.py")
@@ -220,7 +220,7 @@ def test_a_place_that_cannot_be_written_is_a_warning_and_training_goes_on(tmp_pa
     assert got.err.splitlines()[-1].startswith("finitude: 6 steps watched")
 
 
-def test_an_alarm_is_still_told_where_nothing_can_be_written(tmp_path):
+def test_alarm_is_raised_where_nothing_can_be_written(tmp_path):
     (tmp_path / "blocked").write_text("")
     text = TRAINING + "(loss_of(batches[0]) * NAN).backward()\nopt.step()"
     got = run(tmp_path, text, "--runs", "blocked/runs", "--on-alarm", "raise")
@@ -256,7 +256,7 @@ def test_a_usage_error_names_what_is_meant(tmp_path, words, named):
 
 
 @pytest.mark.parametrize("report", ["new/folders/below/here.json", "../one-new-folder/report.json"])
-def test_folders_of_a_report_are_made_below_here_and_one_elsewhere(tmp_path, report):
+def test_missing_report_folders_are_created(tmp_path, report):
     here = tmp_path / "here"
     here.mkdir()
     write_script(here, "print('ran')")
@@ -272,7 +272,7 @@ VARIABLES = {
 
 
 @pytest.mark.parametrize("name", VARIABLES)
-def test_a_misspelt_variable_is_told_of_with_the_nearest_that_is_known(tmp_path, name):
+def test_misspelt_variable_warning_names_the_nearest_known_one(tmp_path, name):
     write_script(tmp_path, "print('ran')")
     got = finitude(tmp_path, "run", "--report", "report.json", "train.py", env={name: "skip"})
     lines = [line for line in got.err.splitlines() if name in line]
@@ -281,7 +281,7 @@ def test_a_misspelt_variable_is_told_of_with_the_nearest_that_is_known(tmp_path,
     ]
 
 
-def test_variables_of_ours_and_those_like_none_are_not_told_of(tmp_path):
+def test_known_and_dissimilar_variables_give_no_warning(tmp_path):
     write_script(
         tmp_path, "import subprocess, sys; subprocess.run([sys.executable, '-m', 'finitude', 'run', '-m', 'this'])"
     )
@@ -308,18 +308,18 @@ def test_command_line_wins_over_environment_over_file(tmp_path):
 
 
 @pytest.mark.parametrize("key, near", [('on_alram = "skip"', "on_alarm"), ('level = "gaet"', "gate")])
-def test_an_unknown_key_or_value_in_a_file_is_a_usage_error(tmp_path, key, near):
+def test_unknown_file_key_or_value_is_usage_error(tmp_path, key, near):
     (tmp_path / "pyproject.toml").write_text(f"[tool.finitude]\n{key}\n")
     got = run(tmp_path, "print('must not run')")
     assert got.code == 2 and got.out == "" and near in got.err and "pyproject.toml" in got.err, got.told()
 
 
-def test_a_wrong_value_in_the_environment_is_a_usage_error(tmp_path):
+def test_wrong_value_in_environment_is_usage_error(tmp_path):
     got = run(tmp_path, "print('must not run')", env={"FINITUDE_LEVEL": "gates"})
     assert got.code == 2 and "FINITUDE_LEVEL" in got.err and "gate" in got.err
 
 
-def test_a_broken_pyproject_file_of_other_tools_is_their_business(tmp_path):
+def test_broken_pyproject_of_other_tools_is_ignored(tmp_path):
     (tmp_path / "pyproject.toml").write_text("[tool.other\n")
     assert run(tmp_path, "print('ran')").out == "ran\n"
 
@@ -355,7 +355,7 @@ print(lines, [s for s in ours if s > 0])
 
 
 @pytest.mark.parametrize("setter", ["sys.settrace", "sys.setprofile"])
-def test_a_trace_function_sees_the_lines_it_would_see_without_us(tmp_path, setter):
+def test_trace_function_sees_same_lines_as_unwatched(tmp_path, setter):
     write_script(tmp_path, TRACED.replace("{setter}", setter))
     wanted = plain(tmp_path, "train.py", cold=True)
     got = run(tmp_path, None)
@@ -363,7 +363,7 @@ def test_a_trace_function_sees_the_lines_it_would_see_without_us(tmp_path, sette
     assert got.out == wanted.out and wanted.code == 0 and wanted.out.count(",") > 5
 
 
-def test_an_alarm_under_a_trace_function_is_still_explained(tmp_path):
+def test_alarm_under_a_trace_function_is_explained(tmp_path):
     text = TRACED.replace("{setter}", "sys.settrace").replace(
         "loss.backward()", "(loss * (NAN if i == 3 else 1)).backward()"
     )
@@ -373,7 +373,7 @@ def test_an_alarm_under_a_trace_function_is_still_explained(tmp_path):
     assert "settrace" not in got.err and got.code == 1
 
 
-def test_a_fresh_process_behaves_as_the_forked_ones_of_these_tests(tmp_path):
+def test_fresh_process_behaves_as_the_forked_ones(tmp_path):
     write_script(tmp_path, NEVER_TRAINS["exits with a text"])
     got = run(tmp_path, None, cold=True)
     wanted = plain(tmp_path, "train.py", cold=True)

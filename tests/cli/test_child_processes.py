@@ -11,7 +11,7 @@ from process_support import checked, cold, loop, made
 pytestmark = pytest.mark.slow
 
 
-def test_subprocesses_that_train_are_watched_and_others_leave_nothing(tmp_path):
+def test_training_subprocesses_are_watched_and_others_leave_nothing(tmp_path):
     write_script(tmp_path, loop(4), "child.py")
     write_script(
         tmp_path,
@@ -103,7 +103,7 @@ if __name__ == "__main__":
     assert got.the_alarm()["step"] == 3
 
 
-def test_a_child_that_checks_its_loss_itself_is_explained(tmp_path):
+def test_child_that_checks_its_own_loss_is_explained(tmp_path):
     write_script(
         tmp_path,
         loop(5).replace("    loss.backward()", "    assert loss.isfinite(), 'loss is nan'\n    loss.backward()"),
@@ -114,7 +114,7 @@ def test_a_child_that_checks_its_loss_itself_is_explained(tmp_path):
     assert "raised AssertionError" in alarm["text"] and "loss * NAN" in alarm["births"][0]["source"], alarm
 
 
-def test_a_child_that_gives_up_by_sys_exit_is_explained(tmp_path):
+def test_child_that_calls_sys_exit_is_explained(tmp_path):
     write_script(tmp_path, loop(5).replace("    opt.step()", "    if loss.isnan(): sys.exit(3)\n    opt.step()"))
     got = cold(tmp_path, sys.executable, "-u", "train.py")
     assert got.code == 3, got.told()
@@ -152,7 +152,7 @@ if __name__ == "__main__":
     assert made(tmp_path) == {}
 
 
-def test_a_finitude_run_that_a_watched_program_starts_is_one_of_its_own(tmp_path):
+def test_finitude_run_inside_watched_program_is_independent(tmp_path):
     write_script(tmp_path, loop())
     got = cold(tmp_path, "sh", "-c", f"{sys.executable} -m finitude run --report inner.json --runs inner train.py")
     assert (got.code, got.out, got.report["outcome"]) == (0, "ended 11 True\n", "unwatched"), got.told()

@@ -55,7 +55,7 @@ def test_nor_does_one_whose_words_are_few(bad_run, words):
     assert unread(bad_run[0], *words) == (-signal.SIGPIPE, "")
 
 
-def test_a_program_that_is_run_meets_the_closed_pipe_itself(tmp_path):
+def test_program_being_run_sees_closed_pipe_itself(tmp_path):
     text = (
         "import os, sys\ntry: os.write(1, b'out')\nexcept BrokenPipeError: sys.stderr.write('seen\\n'); os._exit(5)\n"
     )
@@ -64,7 +64,7 @@ def test_a_program_that_is_run_meets_the_closed_pipe_itself(tmp_path):
     assert code == 5 and "seen" in err and "Traceback" not in err, err
 
 
-def test_a_pipe_of_the_words_own_is_no_reason_to_be_silent(tmp_path):
+def test_broken_pipe_of_the_program_is_not_silenced(tmp_path):
     # A closed pipe elsewhere is a failure like any other.
     got = run(tmp_path, "raise BrokenPipeError('of the program')\n")
     assert got.code == 1 and "BrokenPipeError: of the program" in got.err, got.told()

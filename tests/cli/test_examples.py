@@ -109,7 +109,7 @@ def faulty(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_healthy_program_is_watched_without_a_word_and_trains_to_the_same_bits(tmp_path, plain, name):
+def test_healthy_program_is_silent_and_bit_identical(tmp_path, plain, name):
     run = watched(tmp_path, name)
     run.assert_silent()
     assert run.watched["steps"] >= 20 and run.watched["gradients_scanned"] > run.watched["steps"], run.told()
@@ -119,7 +119,7 @@ def test_a_healthy_program_is_watched_without_a_word_and_trains_to_the_same_bits
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_faulty_program_is_stopped_at_the_bad_step_and_explained(faulty, plain, name):
+def test_faulty_program_is_stopped_and_explained(faulty, plain, name):
     _, _, _, op, source, module, cause = PROGRAMS[name]
     run = faulty(name)
     assert run.code == 1 and "NonFiniteError" in run.err, run.told()
@@ -137,7 +137,7 @@ def test_a_faulty_program_is_stopped_at_the_bad_step_and_explained(faulty, plain
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_weights_of_a_stopped_program_are_those_before_the_bad_step(faulty, plain, name):
+def test_stopped_program_keeps_weights_before_the_bad_step(faulty, plain, name):
     run = faulty(name)
     assert run.the_alarm()["weights"] == "clean"
     code, out = plain[name, "before"]
@@ -145,7 +145,7 @@ def test_the_weights_of_a_stopped_program_are_those_before_the_bad_step(faulty, 
     assert run.out.splitlines()[-1] == out.splitlines()[-1]  # "weights HASH"
 
 
-def test_the_fault_of_the_gan_is_a_gradient_birth_of_the_discriminator(faulty):
+def test_gan_fault_is_gradient_birth_in_discriminator(faulty):
     alarm = faulty("gan").the_alarm()
     birth = alarm["births"][0]
     assert (birth["phase"], birth["node"]) == ("backward", "SqrtBackward0"), birth
@@ -153,7 +153,7 @@ def test_the_fault_of_the_gan_is_a_gradient_birth_of_the_discriminator(faulty):
     assert alarm["sink"]["kind"] == "gradient" and alarm["sink"]["name"].startswith("first."), alarm["sink"]
 
 
-def test_the_demo_on_real_data_names_the_logarithm_in_the_head(tmp_path, plain):
+def test_demo_on_real_data_names_logarithm_in_head(tmp_path, plain):
     run = helpers.finitude(tmp_path, "run", "--report", "report.json", str(EXAMPLES / "digits.py"))
     assert run.code == 1, run.told()
     alarm = run.the_alarm()

@@ -39,7 +39,7 @@ def hooked(folder, code, path="", *options, env=None):
     return done.stdout
 
 
-def test_a_process_without_torch_is_left_as_it_is(tmp_path):
+def test_process_without_torch_is_left_unchanged(tmp_path):
     code = "import sys; print(sorted(sys.modules), sys.path)"
     apart = plain(tmp_path, "-c", code, env={"PYTHONPATH": ""}).out
     assert hooked(tmp_path, code) == apart
@@ -83,7 +83,7 @@ def test_a_failing_sitecustomize_fails_as_without_us(tmp_path):
     assert told[0].stdout == told[1].stdout == "goes on\n" and told[0].stderr == told[1].stderr != ""
 
 
-def test_a_failed_import_of_torch_may_be_tried_again(tmp_path):
+def test_failed_import_of_torch_can_be_retried(tmp_path):
     (tmp_path / "torch.py").write_text(
         "import os\nif not os.path.exists('now'): raise ImportError('not yet')\nvalue = 1\n"
     )
@@ -164,7 +164,7 @@ def test_a_command_line_starts(tmp_path, monkeypatch, line):
 @pytest.mark.parametrize(
     "options, named", [(["-Wdefault::ImportWarning"], ""), (["-X", "importtime", "-I"], "-I"), (["-uES"], "-E -S")]
 )
-def test_only_the_options_that_keep_us_out_are_named(options, named):
+def test_only_options_that_prevent_watching_are_named(options, named):
     assert named in targets.resolve(sys.executable, [*options, "train.py"]).obstacle
     assert named or not targets.resolve(sys.executable, [*options, "train.py"]).obstacle
 
@@ -188,7 +188,7 @@ def test_python_with_options_is_watched_and_explained(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_step_that_no_rewind_brings_back_is_run_again_from_the_start_of_that_process(tmp_path):
+def test_step_that_cannot_rewind_restarts_that_process(tmp_path):
     write_script(tmp_path, loop(0))
     got = cold(tmp_path, "sh", "-c", f"echo before; {sys.executable} train.py; echo after $?")
     assert (got.code, got.out) == (0, "before\nafter 1\n"), got.told()
@@ -206,7 +206,7 @@ def test_python_options_that_keep_us_out_are_named(tmp_path, option):
     assert got.err.splitlines()[0].endswith("the program runs unwatched.")
 
 
-def test_a_command_that_trains_nothing_leaves_its_output_and_one_line(tmp_path):
+def test_command_without_training_keeps_output_and_adds_line(tmp_path):
     got = cold(tmp_path, "sh", "-c", "echo out; echo err >&2; exit 7")
     assert (got.code, got.out) == (7, "out\n")
     assert got.err == "err\nfinitude: not watched: no Python process of sh trained. Report: report.json\n"
@@ -228,7 +228,7 @@ def test_a_signal_goes_through_and_ends_both(tmp_path, number):
     assert json.loads((tmp_path / "report.json").read_text())["outcome"] == "unwatched"
 
 
-def test_a_command_that_handles_a_signal_decides_how_it_ends(tmp_path):
+def test_command_that_handles_a_signal_decides_its_exit(tmp_path):
     process = started(tmp_path, "sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done")
     process.stdout.readline()
     process.terminate()
@@ -286,7 +286,7 @@ def test_killing_us_kills_what_we_started(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_process_killed_while_it_trains_is_told_of(tmp_path):
+def test_process_killed_during_training_is_reported(tmp_path):
     write_script(tmp_path, loop() + "import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n")
     got = cold(tmp_path, sys.executable, "-u", "train.py")
     assert got.code == -signal.SIGKILL

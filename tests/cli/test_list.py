@@ -9,7 +9,7 @@ def test_it_refuses_what_it_does_not_know(tmp_path):
         assert got.code == 2 and words[-1] in got.err, got.told()
 
 
-def test_a_report_that_cannot_be_read_is_called_that(tmp_path):
+def test_unreadable_report_is_listed_as_such(tmp_path):
     run = tmp_path / "20260101-000000-train-1"
     run.mkdir()
     (run / "report.json").write_text("{")

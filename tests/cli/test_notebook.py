@@ -68,7 +68,7 @@ def test_a_healthy_cell_shows_nothing_more(by_extension):
 @pytest.mark.parametrize(
     "cell, bad, way", [(3, 4, "run again in place"), (4, 3, "run again in place"), (5, 0, "every op was recorded")]
 )
-def test_a_bad_step_stops_its_cell_and_its_report_is_shown_below(by_extension, cell, bad, way):
+def test_bad_step_stops_cell_and_shows_report_below(by_extension, cell, bad, way):
     outputs = by_extension[1][cell]
     assert streams(outputs) == "".join(f"step {i}\n" for i in range(bad + 1))  # the second run prints nothing
     (error,) = errors(outputs)
@@ -89,7 +89,7 @@ def test_unloading_leaves_nothing_behind(by_extension):
     assert len(list(folder.glob("finitude-runs/*/report.html"))) == 1
 
 
-def test_what_a_cell_has_shown_and_cleared_stays_as_it_was(tmp_path):
+def test_cleared_cell_output_stays_cleared_after_rerun(tmp_path):
     loop = "from IPython.display import clear_output\n" + LOOP.replace('    print("step", i)\n', "").replace(
         "    opt.step()\n", "    opt.step()\n    clear_output(wait=True)\n    print('after', i)\n"
     )

@@ -74,7 +74,7 @@ for x in torch.utils.data.DataLoader(data, 4):
 
 
 @pytest.mark.parametrize("place", ["folder", "archive"])
-def test_a_program_in_an_archive_is_explained_with_its_lines(tmp_path, place):
+def test_program_in_archive_is_explained_with_its_lines(tmp_path, place):
     files = {"app/__init__.py": "", "app/model.py": MODEL_IN_AN_ARCHIVE, "__main__.py": MAIN_IN_AN_ARCHIVE}
     if place == "archive":
         with zipfile.ZipFile(tmp_path / "train", "w") as made:

@@ -50,7 +50,7 @@ def told_steps(err):
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in range(1, 5))])
-def test_nothing_that_was_told_is_lost(tmp_path, seed):
+def test_no_announced_alarm_is_lost(tmp_path, seed):
     """40 kills a seed."""
     draw = random.Random(seed)
     for number in range(40):
@@ -111,14 +111,14 @@ for i in range(3):
 """
 
 
-def test_a_run_that_goes_on_is_shown_by_each_word(tmp_path):
+def test_each_command_shows_a_run_in_progress(tmp_path):
     got = helpers.run(tmp_path, RUNNING.replace("ALARM_AT", "1"), "--on-alarm", "skip", "--runs", "runs")
     assert got.code == 0 and "running" in got.out.split("report 0", 1)[0], got.told()
     assert '"outcome": "running"' in got.out and "the run is in progress" in got.out, got.told()
     assert "under_way" not in got.report and got.report["outcome"] == "alarm"
 
 
-def test_a_run_without_an_alarm_that_goes_on(tmp_path):
+def test_run_in_progress_without_an_alarm_is_shown(tmp_path):
     got = helpers.run(
         tmp_path, RUNNING.replace("ALARM_AT", "-1").replace('["report", "--json"]', '["report"]'), "--runs", "runs"
     )
@@ -138,7 +138,7 @@ for i in range(3):
 """
 
 
-def test_what_another_run_left_is_kept_or_its_end_is_said(tmp_path):
+def test_leftovers_of_another_run_are_kept_or_reported(tmp_path):
     """A whole capsule without its name gets it; a part of one is removed, and that is said."""
     first = helpers.run(tmp_path, PART, "--runs", "runs")
     capsule = tmp_path / first.the_alarm()["capsule"]
@@ -159,7 +159,7 @@ def test_what_another_run_left_is_kept_or_its_end_is_said(tmp_path):
 
 
 @pytest.mark.parametrize("where", ["below a file", "a file"])
-def test_a_folder_that_cannot_be_made_is_reported_once(tmp_path, where):
+def test_folder_that_cannot_be_made_is_reported_once(tmp_path, where):
     runs = tmp_path / "runs"
     runs.write_text("x")
     inside = runs / "deeper" if where == "below a file" else runs
@@ -168,7 +168,7 @@ def test_a_folder_that_cannot_be_made_is_reported_once(tmp_path, where):
     assert got.the_alarm()["step"] == 1 and got.out == ""
 
 
-def test_a_full_disk_is_reported_once_and_the_program_goes_on(tmp_path):
+def test_full_disk_is_reported_once_and_program_continues(tmp_path):
     """/dev/full is where the report is to go."""
     full = tmp_path / "r.json"
     full.symlink_to("/dev/full")
@@ -196,7 +196,7 @@ def test_a_failure_in_the_last_explanation_loses_nothing(tmp_path):
     assert got.the_alarm()["cause"]["class"] == "log-of-zero" and "under_way" not in got.report
 
 
-def test_level_trace_keeps_its_trace_and_has_a_capsule_and_a_fix_that_was_tried(tmp_path):
+def test_level_trace_keeps_trace_capsule_and_tried_fix(tmp_path):
     """Also without --report: in the folder of the run."""
     script = helpers.write_script(tmp_path, PART)
     got = helpers.finitude(tmp_path, "run", "--level", "trace", "--runs", "runs", "--on-alarm", "skip", str(script))
@@ -211,7 +211,7 @@ def test_level_trace_keeps_its_trace_and_has_a_capsule_and_a_fix_that_was_tried(
 @pytest.mark.parametrize(
     ("options", "said"), [(["rollback"], True), (["rollback", "--undo-mb", "64"], False), (["skip"], False)]
 )
-def test_rollback_without_a_copy_is_said_at_the_start(tmp_path, options, said):
+def test_rollback_without_copies_is_reported_at_start(tmp_path, options, said):
     got = helpers.run(
         tmp_path, "print('begun', flush=True)\n" + PART.replace("i == 1", "False"), "--on-alarm", *options
     )

@@ -94,7 +94,7 @@ def _table(heading):
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
 
 
-def test_the_contract_lists_each_command_and_option_with_its_values_and_default():
+def test_contract_lists_every_command_option_value_and_default():
     commands = [word for row in _table("Command line") for word in re.findall("`finitude ([a-z]+)", row[0])]
     assert sorted(commands) == sorted(WORDS)
     values = {option.strip("`"): cell for option, cell, _ in _table("Options of run")}

@@ -61,7 +61,7 @@ def test_places_are_listed_with_op_line_and_module(tmp_path):
     assert not any("softmax" in p["op"] and p["phase"] == "backward" for p in places), "nothing came back through it"
 
 
-def test_a_value_is_found_where_it_was_put_in_and_one_that_is_dropped_is_harmless(tmp_path):
+def test_injected_value_is_found_and_dropped_one_harmless(tmp_path):
     done = selftest(
         tmp_path, "--module", "Net", "--op", "tanh", "--phase", "forward", "--value", "-inf", "--json", "--keep", "kept"
     )
@@ -95,7 +95,7 @@ def test_other_phases(tmp_path, phase, words):
     assert (done.code, told["found"]) == (0, 1), done.told()
 
 
-def test_a_gradient_that_turns_bad_after_the_gate_has_looked(tmp_path):
+def test_gradient_turned_bad_after_gate_is_found(tmp_path):
     """Seen in what the optimizer writes; where that gradient came from is before the step."""
     clip = "torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)"
     text = PROGRAM.replace("opt.step()", clip + "\n    opt.step()")
@@ -174,7 +174,7 @@ def test_a_program_that_ends_before_that_step(tmp_path):
     assert done.code == 4 and "offers no place in step 50" in done.err
 
 
-def test_nothing_that_a_user_can_set_switches_it_on(tmp_path):
+def test_selftest_cannot_be_enabled_by_the_user(tmp_path):
     (tmp_path / "order.json").write_text("{}")
     helpers.write_script(tmp_path, PROGRAM + "import sys\nprint([m for m in sys.modules if 'selftest' in m])\n")
     done = helpers.finitude(
@@ -235,20 +235,20 @@ def test_every_difference_is_seen(found, different):
     assert set(told) == set(different) and word == ("elsewhere" if different else "found")
 
 
-def test_no_alarm_is_judged_by_what_plain_torch_saw():
+def test_missing_alarm_is_judged_by_plain_torch_result():
     silent = {"alarms": []}
     assert verdict.judge(PUT, [], silent)[0] == "harmless" and verdict.judge(PUT, ["gradient"], silent)[0] == "missed"
     assert verdict.judge(None, [], silent)[0] == "not-reached" and verdict.judge(PUT, [], None)[0] == "missed"
     assert verdict.judge(PUT, [], {"alarms": [{**report()["alarms"][0], "births": []}]})[0] == "elsewhere"
 
 
-def test_an_optimizers_own_arithmetic_belongs_to_the_step_that_is_counted_already():
+def test_optimizer_arithmetic_belongs_to_the_already_counted_step():
     put = {**PUT, "phase": "optimizer", "module": ""}
     assert verdict.judge(put, [], report(step=2, phase="optimizer", module=""))[0] == "found"
     assert verdict.judge(put, [], report(step=3, phase="optimizer", module=""))[1] == {"step": (2, 3)}
 
 
-def test_a_choice_at_random_is_the_same_with_the_same_seed():
+def test_random_choice_is_reproducible_by_seed():
     places = [{**PUT, "line": n, "count": 3} for n in range(1, 40)]
     chosen = options.parse(["--places", "5", "--seed", "3", "train.py"])
     first, again = command.choose(places, chosen), command.choose(places, chosen)

@@ -43,7 +43,7 @@ def word(folder, *words, out="/dev/full", err=None, closed=()):
 
 
 @pytest.mark.parametrize("words", [["report"], ["replay", "--step-through"]], ids=" ".join)
-def test_a_full_disk_is_told_in_a_line(bad_run, words):
+def test_full_disk_gives_a_one_line_error(bad_run, words):
     folder, capsule = bad_run
     assert word(folder, *words, capsule) == (4, f"finitude: cannot write to standard output: {FULL}\n")
 
@@ -64,7 +64,7 @@ def test_so_is_an_output_that_is_closed(bad_run):
 
 
 @pytest.mark.parametrize("nowhere", [{"err": "/dev/full"}, {"closed": [2]}], ids=str)
-def test_what_cannot_be_said_does_not_change_the_exit_code(bad_run, nowhere):
+def test_failed_output_does_not_change_the_exit_code(bad_run, nowhere):
     assert word(bad_run[0], "report", "nothing-there", out=os.devnull, **nowhere)[0] == 3
     assert word(bad_run[0], "report", bad_run[1], **nowhere)[0] == 4
 

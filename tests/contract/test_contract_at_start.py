@@ -44,7 +44,7 @@ GOES_ON = ["a NaN in a parameter", "a NaN in loaded optimizer state"]
 
 
 @pytest.mark.parametrize("what", GOES_ON)
-def test_where_training_goes_on_the_first_step_has_one_alarm_and_is_left_out(tmp_path, what):
+def test_corrupted_first_step_alarms_once_and_is_skipped(tmp_path, what):
     setting, kind, name = CORRUPTED[what]
     got = training(
         tmp_path,
@@ -58,7 +58,7 @@ def test_where_training_goes_on_the_first_step_has_one_alarm_and_is_left_out(tmp
     assert {a["weights"] for a in got.alarms[1:]} <= {"damaged"}
 
 
-def test_the_line_that_loaded_optimizer_state_is_told_though_no_operator_wrote_it(tmp_path):
+def test_optimizer_state_alarm_names_the_loading_line(tmp_path):
     setting = LOADED.format(value="NAN").replace(
         "opt.load_state_dict(saved)",
         'torch.save(saved, "o.pt")\nsaved = torch.load("o.pt")\nopt.load_state_dict(saved)',
@@ -89,13 +89,13 @@ def test_intended_values_at_the_start_are_silent(tmp_path, setting):
     training(tmp_path, LOOP.format(setting=setting)).assert_silent()
 
 
-def test_state_that_is_replaced_before_the_first_step_is_silent(tmp_path):
+def test_state_replaced_before_first_step_is_silent(tmp_path):
     training(
         tmp_path, LOOP.format(setting="model.weight.data.fill_(NAN); nn.init.zeros_(model.weight)")
     ).assert_silent()
 
 
-def test_a_running_mean_that_a_batch_poisons_later_alarms_even_when_loss_and_gradients_are_finite(tmp_path):
+def test_poisoned_running_mean_alarms_despite_finite_gradients(tmp_path):
     got = training(
         tmp_path,
         """

@@ -20,7 +20,7 @@ print("ended", bool(torch.isfinite(w).all()), any(v != v or abs(v) == INF for v 
 """
 
 
-def test_evaluations_of_a_line_search_that_overflow_are_silent(tmp_path):
+def test_overflowing_evaluations_of_a_line_search_are_silent(tmp_path):
     # exp overflows at the first trial point, far beyond; the search then comes back.
     got = training(
         tmp_path, LINE_SEARCH.format(search="'strong_wolfe'", loss="(w - 200 * (len(values) == 1)).pow(2).exp().sum()")
@@ -30,7 +30,7 @@ def test_evaluations_of_a_line_search_that_overflow_are_silent(tmp_path):
     assert got.watched["steps"] == 3
 
 
-def test_a_nan_loss_that_a_line_search_returns_alarms(tmp_path):
+def test_nan_loss_returned_by_a_line_search_alarms(tmp_path):
     got = training(tmp_path, LINE_SEARCH.format(search="None", loss="w.pow(2).sum() * (NAN if i == 1 else 1.0)"))
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["optimizer"], alarm["sink"]["kind"], alarm["weights"]) == (
@@ -62,14 +62,14 @@ print(w.tolist(), [flat(list(s.values())) for s in opt.state.values()])
 """
 
 
-def test_a_searching_step_is_undone_with_all_its_state(tmp_path):
+def test_line_search_step_is_undone_with_all_state(tmp_path):
     skipped = training(tmp_path, SEARCH_STATE.format(bad=3, left_out=None), "--on-alarm", "skip")
     reference = training(tmp_path, SEARCH_STATE.format(bad=None, left_out=3))
     assert (skipped.code, skipped.out) == (0, reference.out)
     assert skipped.the_alarm()["weights"] == "clean"
 
 
-def test_a_searching_step_is_explained_by_calling_its_closure_again(tmp_path):
+def test_line_search_step_is_explained_by_its_closure(tmp_path):
     alarm = training(tmp_path, SEARCH_STATE.format(bad=3, left_out=None), "--on-alarm", "stop").the_alarm()
     assert (alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == ("persistent", "closure", True)
     birth = alarm["births"][0]
@@ -113,7 +113,7 @@ print(net.weight.tolist())
 """
 
 
-def test_a_step_that_clears_the_gradients_at_its_end_is_left_out_once(tmp_path):
+def test_step_clearing_gradients_at_end_is_skipped_once(tmp_path):
     """Sharpness-aware minimisation: neither loop nor closure clears them, so what the step left out had must not be
     added to. What its closure computes is the program's forward pass, and no arithmetic of the optimizer."""
     skipped = training(tmp_path, SHARP.format(row=0, left_out=None), "--on-alarm", "skip")
@@ -181,14 +181,14 @@ search.step(closure)
 """
 
 
-def test_an_exception_out_of_a_closure_is_of_the_optimizer_that_called_it(tmp_path):
+def test_closure_exception_belongs_to_its_calling_optimizer(tmp_path):
     """Another one owns the same parameters, and has stepped before. By then the search has written the weights."""
     alarm = training(tmp_path, TWO_PHASES, "--on-alarm", "stop").the_alarm()
     assert (alarm["optimizer"], alarm["step"], alarm["weights"]) == ("LBFGS", 0, "damaged"), alarm
     assert "# birth" in alarm["births"][0]["source"] and alarm["cause"]["class"] == "domain-edge", alarm["births"]
 
 
-def test_a_healthy_line_search_is_silent_and_one_step_is_one_step(tmp_path):
+def test_healthy_line_search_is_silent_and_one_step(tmp_path):
     got = training(tmp_path, LINE_SEARCH.format(search="'strong_wolfe'", loss="(w - 1).pow(2).sum()"))
     got.assert_silent()
     assert got.watched["steps"] == 3
@@ -210,7 +210,7 @@ print("ended", finite())
 
 @pytest.mark.parametrize("argument", ["closure", "closure=closure"])
 @pytest.mark.parametrize("make", ["SGD(model.parameters(), lr=0.1, momentum=0.9)", "Adam(model.parameters())"])
-def test_a_nan_loss_in_a_closure_of_a_plain_optimizer_alarms(tmp_path, make, argument):
+def test_nan_loss_in_closure_of_plain_optimizer_alarms(tmp_path, make, argument):
     alarm = training(tmp_path, CLOSURE.format(make=make, bad=3, argument=argument)).the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "loss", "clean")
 
@@ -263,7 +263,7 @@ def test_healthy_sparse_gradients_are_silent(tmp_path, make):
     assert got.watched["gradients_scanned"] == 5
 
 
-def test_a_birth_whose_bad_values_go_through_sparse_gradients(tmp_path):
+def test_birth_is_found_through_sparse_gradients(tmp_path):
     """A table that is read twice has two sparse gradients, which autograd adds up."""
     fault = "rows = rows * table(torch.tensor([3, 7, 2, 1])); rows = (rows * 0).log() if i == 2 else rows"
     alarm = training(tmp_path, SPARSE.format(make="SparseAdam", fault=fault), "--on-alarm", "stop").the_alarm()

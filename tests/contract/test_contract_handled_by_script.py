@@ -40,7 +40,7 @@ def assert_handled(got, times):
 
 @pytest.mark.parametrize("treatment", TREATMENTS.values(), ids=TREATMENTS)
 @pytest.mark.parametrize("fault", [NAN_LOSS, BAD_GRADIENT], ids=["NaN loss", "NaN gradient"])
-def test_what_the_script_put_right_is_an_advisory_and_counted(tmp_path, fault, treatment):
+def test_gradients_repaired_by_the_script_are_an_advisory(tmp_path, fault, treatment):
     # Also under the policy that stops: nothing is there to stop.
     got = training(tmp_path, LOOP.format(fault=fault, treatment=treatment), "--on-alarm", "stop")
     assert_handled(got, 2)
@@ -58,7 +58,7 @@ INFINITE_ELEMENT = "+ (model.weight[0, 0] - model.weight[0, 0].detach()).sqrt()"
     ],
     ids=["nan_to_num_", "index", "where"],
 )
-def test_one_infinite_element_made_zero_among_good_ones_is_not_taken_for_clamping(tmp_path, treatment):
+def test_zeroing_one_infinite_element_is_not_clamping(tmp_path, treatment):
     got = training(tmp_path, LOOP.format(fault=INFINITE_ELEMENT, treatment=treatment), "--on-alarm", "stop")
     assert_handled(got, 2)
 
@@ -75,7 +75,7 @@ def test_the_advisory_names_the_step(tmp_path):
     assert [a["step"] for a in got.advisories("handled-by-script")] == [2, 4], got.told()
 
 
-def test_a_skipped_window_at_the_very_end_is_counted_too(tmp_path):
+def test_skipped_window_at_the_end_is_counted(tmp_path):
     got = training(
         tmp_path,
         """
@@ -92,7 +92,7 @@ def test_a_skipped_window_at_the_very_end_is_counted_too(tmp_path):
     assert_handled(got, 1)
 
 
-def test_putting_one_of_two_bad_gradients_right_is_still_an_alarm(tmp_path):
+def test_repairing_one_of_two_bad_gradients_still_alarms(tmp_path):
     got = training(tmp_path, LOOP.format(fault=NAN_LOSS, treatment="model.weight.grad.nan_to_num_(0, 0, 0)"))
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["weights"]) == (2, "clean"), got.told()

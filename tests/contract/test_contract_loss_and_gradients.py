@@ -24,7 +24,7 @@ def loop(fault="pass", treatment="pass"):
 
 
 @pytest.mark.parametrize("value, word", [("NAN", "NaN"), ("INF", "Inf"), ("-INF", "Inf")])
-def test_a_loss_that_is_not_finite_alarms_at_its_step(tmp_path, value, word):
+def test_nonfinite_loss_alarms_at_its_step(tmp_path, value, word):
     got = training(tmp_path, loop(f"if i == 3: loss = loss * {value}"))
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["sink"], alarm["weights"]) == (3, {"kind": "loss", "name": "loss"}, "clean")
@@ -89,7 +89,7 @@ def test_an_infinite_gradient_before_clipping_alarms(tmp_path, treatment):
     ],
 )
 @pytest.mark.parametrize("way", [["--level", "gate"], ["--level", "trace"], ["--level", "tape"]], ids=" ".join)
-def test_an_infinite_gradient_that_is_clamped_is_born_where_backward_made_it(tmp_path, treatment, way):
+def test_clamped_infinite_gradient_is_born_in_backward(tmp_path, treatment, way):
     got = training(tmp_path, loop("if i == 2: loss = loss + ENDLESS_SLOPE", treatment), "--on-alarm", "skip", *way)
     alarm = got.the_alarm()
     birth = alarm["births"][0]
@@ -128,14 +128,14 @@ def test_finite_gradients_that_clipping_itself_ruins_alarm(tmp_path, treatment):
     assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "gradient", "clean"), got.told()
 
 
-def test_every_way_of_clipping_large_finite_gradients_is_silent(tmp_path):
+def test_clipping_large_finite_gradients_is_silent(tmp_path):
     small_steps = "for g in opt.param_groups: g['lr'] = 1e-12\n"
     got = training(tmp_path, small_steps + "".join(loop("loss = loss * 1e6", how) for how in CLIPPING.values()))
     got.assert_silent()
     assert got.watched["steps"] == 6 * len(CLIPPING)
 
 
-def test_a_bad_micro_batch_is_named_even_when_later_ones_are_good(tmp_path):
+def test_bad_micro_batch_is_named_among_good_ones(tmp_path):
     got = training(
         tmp_path,
         """
@@ -152,7 +152,7 @@ def test_a_bad_micro_batch_is_named_even_when_later_ones_are_good(tmp_path):
     assert (alarm["step"], alarm["micro_batch"], alarm["sink"]["kind"]) == (1, 1, "loss"), got.told()
 
 
-def test_what_becomes_of_gradients_after_backward_begins_no_micro_batch(tmp_path):
+def test_gradient_writes_after_backward_start_no_micro_batch(tmp_path):
     got = training(
         tmp_path,
         """
@@ -187,7 +187,7 @@ def test_accumulation_over_good_micro_batches_is_silent(tmp_path):
     assert (got.watched["steps"], got.watched["backward_calls"]) == (2, 6)
 
 
-def test_values_that_a_where_leaves_out_are_silent(tmp_path):
+def test_values_masked_by_torch_where_are_silent(tmp_path):
     # log(0) in the branch that is not taken: no NaN reaches loss or gradient.
     training(tmp_path, loop("z = (x > 0).float(); loss = loss + torch.where(z > 0, z.log(), z).mean()")).assert_silent()
 
@@ -204,7 +204,7 @@ print("ended", finite())
 
 
 @pytest.mark.parametrize("policy", ["stop", "raise"])
-def test_a_batch_whose_labels_are_all_ignored_is_a_harmless_alarm_and_training_goes_on(tmp_path, policy):
+def test_all_ignored_labels_alarm_harmlessly_and_training_continues(tmp_path, policy):
     # With a mean over nothing the loss is NaN, yet every gradient is zero.
     got = training(tmp_path, IGNORED.format(ignored=2), "--on-alarm", policy, "--level", "trace")
     alarm = got.the_alarm()
@@ -217,19 +217,19 @@ def test_a_batch_with_some_labels_left_is_silent(tmp_path):
     training(tmp_path, IGNORED.format(ignored=":, 1:")).assert_silent()
 
 
-def test_harmless_alarms_stop_after_max_skips_in_a_row(tmp_path):
+def test_harmless_alarms_stop_the_run_after_max_skips(tmp_path):
     got = training(tmp_path, IGNORED.format(ignored="1:"), "--on-alarm", "raise", "--max-skips", "2")
     assert got.code == 1 and got.out == "", got.told()
     assert [a["step"] for a in got.alarms] == [1, 2, 3] and all(a["harmless"] for a in got.alarms)
 
 
-def test_harmless_alarms_with_good_steps_between_do_not_add_up(tmp_path):
+def test_nonconsecutive_harmless_alarms_do_not_accumulate(tmp_path):
     got = training(tmp_path, IGNORED.format(ignored="[0, 2, 4, 5]"), "--on-alarm", "raise", "--max-skips", "2")
     assert (got.code, got.out) == (0, "ended True\n"), got.told()
     assert [a["step"] for a in got.alarms] == [0, 2, 4, 5]
 
 
-def test_a_gradient_at_the_address_of_the_one_before_is_a_new_one(tmp_path):
+def test_gradient_at_reused_address_counts_as_new(tmp_path):
     """The hook frees memory of a tensor's size right before the gradient is made, which lies there as the last one
     did."""
     got = training(

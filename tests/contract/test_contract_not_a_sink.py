@@ -25,7 +25,7 @@ NO_BACKWARD = {
 
 
 @pytest.mark.parametrize("extra", NO_BACKWARD.values(), ids=NO_BACKWARD)
-def test_a_loss_that_backward_is_never_called_on_is_no_alarm(tmp_path, extra):
+def test_loss_without_backward_is_no_alarm(tmp_path, extra):
     got = training(tmp_path, LOOP.format(extra=extra))
     got.assert_no_alarm()
     assert got.out == "ended True\n" and got.watched["steps"] == 6
@@ -43,7 +43,7 @@ OWNERS = {
 
 
 @pytest.mark.parametrize("owner", OWNERS.values(), ids=OWNERS)
-def test_a_bad_gradient_that_no_optimizer_owns_is_no_alarm(tmp_path, owner):
+def test_bad_gradient_without_an_optimizer_is_no_alarm(tmp_path, owner):
     # Finite in value; in gradient NaN for `other`, zero for the model.
     slope = "z = other(x.clone()); loss = loss + 0 * (z - z.detach()).sqrt().sum()"
     got = training(tmp_path, owner + LOOP.format(extra=slope))
@@ -51,7 +51,7 @@ def test_a_bad_gradient_that_no_optimizer_owns_is_no_alarm(tmp_path, owner):
     assert got.out == "ended True\n"
 
 
-def test_a_frozen_parameter_gets_no_gradient_and_no_alarm(tmp_path):
+def test_frozen_parameter_gets_no_alarm(tmp_path):
     got = training(
         tmp_path,
         """
@@ -65,7 +65,7 @@ def test_a_frozen_parameter_gets_no_gradient_and_no_alarm(tmp_path):
     assert got.out == "ended True\n" and got.watched["gradients_scanned"] == 6
 
 
-def test_a_bad_gradient_of_the_one_owned_parameter_beside_a_frozen_one_alarms(tmp_path):
+def test_bad_gradient_with_frozen_other_parameter_alarms(tmp_path):
     got = training(
         tmp_path, "model.bias.requires_grad_(False)\n" + LOOP.format(extra="loss = loss + 0 * ENDLESS_SLOPE")
     )
@@ -83,19 +83,19 @@ print("ended", finite())
 """
 
 
-def test_a_nan_element_of_the_root_with_zero_weight_is_silent(tmp_path):
+def test_nan_root_element_with_zero_weight_is_silent(tmp_path):
     training(
         tmp_path,
         VECTOR.format(weights="torch.arange(8) != 5").replace("torch.arange(8) != 5", "(torch.arange(8) != 5).float()"),
     ).assert_silent()
 
 
-def test_a_nan_element_of_the_root_with_weight_alarms(tmp_path):
+def test_nan_root_element_with_nonzero_weight_alarms(tmp_path):
     alarm = training(tmp_path, VECTOR.format(weights="torch.ones(8)")).the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"]) == (2, "loss")
 
 
-def test_a_grad_argument_that_is_not_finite_is_a_gradient_sink_of_its_own(tmp_path):
+def test_nonfinite_grad_argument_is_its_own_gradient_sink(tmp_path):
     got = training(
         tmp_path,
         """
@@ -123,7 +123,7 @@ print("ended", finite())
 """
 
 
-def test_a_norm_that_overflows_over_finite_gradients_is_an_advisory_with_its_cause(tmp_path):
+def test_overflowing_norm_of_finite_gradients_is_an_advisory(tmp_path):
     got = training(tmp_path, NORM.format(scale="1e25"))
     got.assert_no_alarm()
     (advisory,) = got.advisories()
@@ -131,5 +131,5 @@ def test_a_norm_that_overflows_over_finite_gradients_is_an_advisory_with_its_cau
     assert got.out == "ended True\n"
 
 
-def test_a_large_norm_that_does_not_overflow_is_silent(tmp_path):
+def test_large_norm_without_overflow_is_silent(tmp_path):
     training(tmp_path, NORM.format(scale="1e15")).assert_silent()

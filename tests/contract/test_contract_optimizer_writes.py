@@ -23,13 +23,13 @@ print("ended", finite())
 """
 
 
-def test_a_custom_optimizer_that_divides_zero_by_zero_alarms(tmp_path):
+def test_custom_optimizer_dividing_zero_by_zero_alarms(tmp_path):
     alarm = training(tmp_path, CUSTOM.format(eps="0.0", factor="0")).the_alarm()
     assert (alarm["step"], alarm["sink"], alarm["weights"]) == (3, {"kind": "parameter", "name": "weight"}, "damaged")
     assert (alarm["optimizer"], alarm["cause"]["class"]) == ("Root", "optimizer-arithmetic")
 
 
-def test_a_traced_step_tells_what_its_optimizer_did(tmp_path):
+def test_traced_step_shows_what_its_optimizer_did(tmp_path):
     alarm = training(tmp_path, CUSTOM.format(eps="0.0", factor="0"), "--level", "trace").the_alarm()
     birth = alarm["births"][0]
     assert (alarm["step"], alarm["rerun_by"], birth["phase"], birth["op"]) == (3, "trace", "optimizer", "aten::div")
@@ -40,12 +40,12 @@ def test_the_same_optimizer_with_an_epsilon_is_silent(tmp_path):
     training(tmp_path, CUSTOM.format(eps="1e-8", factor="0")).assert_silent()
 
 
-def test_a_bad_step_of_an_optimizer_that_crashes_without_gradients_is_stopped_cleanly(tmp_path):
+def test_bad_step_of_gradient_requiring_optimizer_stops_cleanly(tmp_path):
     alarm = training(tmp_path, CUSTOM.format(eps="1e-8", factor="NAN")).the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "loss", "clean")
 
 
-def test_a_bad_step_of_an_optimizer_that_crashes_without_gradients_is_skipped_cleanly(tmp_path):
+def test_bad_step_of_gradient_requiring_optimizer_skips_cleanly(tmp_path):
     got = training(tmp_path, CUSTOM.format(eps="1e-8", factor="NAN"), "--on-alarm", "skip", "--level", "trace")
     assert (got.code, got.out) == (0, "ended True\n"), got.told()
 
@@ -61,14 +61,14 @@ print("ended", finite())
 """
 
 
-def test_half_precision_adam_whose_epsilon_rounds_to_zero_alarms(tmp_path):
+def test_half_precision_adam_with_underflowing_epsilon_alarms(tmp_path):
     # 1e-8 is 0 in float16, and so are the squares of small gradients: 0/0 in the update.
     got = training(tmp_path, HALF.format(eps="1e-8", scale="1e-4"))
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (0, "parameter", "damaged"), got.told()
 
 
-def test_half_precision_adam_with_an_epsilon_that_fits_is_silent(tmp_path):
+def test_half_precision_adam_with_representable_epsilon_is_silent(tmp_path):
     training(tmp_path, HALF.format(eps="1e-3", scale="1e-4")).assert_silent()
 
 
@@ -82,7 +82,7 @@ print("ended", finite())
 """
 
 
-def test_a_second_moment_that_overflows_is_an_advisory_with_its_cause(tmp_path):
+def test_overflowing_second_moment_is_advisory_with_its_cause(tmp_path):
     # (1e25)^2 has no float32: the state is Inf and the parameter stands still, yet nothing is NaN.
     got = training(tmp_path, STATE.format(make="Adam(model.parameters(), lr=0.01)", scale="1e25"))
     got.assert_no_alarm()
@@ -93,7 +93,7 @@ def test_large_second_moments_that_fit_are_silent(tmp_path):
     training(tmp_path, STATE.format(make="Adam(model.parameters(), lr=0.01)", scale="1e15")).assert_silent()
 
 
-def test_a_learning_rate_that_is_nan_alarms_at_the_step_that_used_it(tmp_path):
+def test_nan_learning_rate_alarms_at_its_step(tmp_path):
     got = training(
         tmp_path,
         """
@@ -123,7 +123,7 @@ def test_a_learning_rate_that_overflows_the_weights_alarms(tmp_path):
     assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "parameter", "damaged"), got.told()
 
 
-def test_a_learning_rate_that_doubles_many_times_is_silent(tmp_path):
+def test_repeatedly_multiplied_learning_rate_is_silent(tmp_path):
     got = training(
         tmp_path,
         """
@@ -153,7 +153,7 @@ print("ended")
 """
 
 
-def test_what_the_very_last_step_wrote_is_looked_at_as_the_program_ends(tmp_path):
+def test_writes_of_last_step_are_checked_at_exit(tmp_path):
     got = training(tmp_path, LAST.format(eps="0.0", after=""), "--on-alarm", "stop")
     alarm, birth = got.the_alarm(), got.the_alarm()["births"][0]
     assert (alarm["step"], alarm["sink"], alarm["weights"]) == (
@@ -166,19 +166,19 @@ def test_what_the_very_last_step_wrote_is_looked_at_as_the_program_ends(tmp_path
     training(tmp_path, LAST.format(eps="1e-8", after=""), "--on-alarm", "stop").assert_silent()
 
 
-def test_what_the_script_wrote_after_its_last_step_is_found_at_its_line(tmp_path):
+def test_script_write_after_last_step_is_located(tmp_path):
     spoil = "with torch.no_grad(): model.bias[1] = NAN"
     got = training(tmp_path, LAST.format(eps="1e-8", after=spoil), "--on-alarm", "stop")
     alarm = got.the_alarm()
     assert (alarm["sink"], alarm["births"][0]["source"]) == ({"kind": "parameter", "name": "bias"}, spoil), got.told()
 
 
-def test_weights_that_take_no_part_and_allowed_ones_are_not_looked_at_in_the_end(tmp_path):
+def test_frozen_or_allowed_weights_are_unchecked_at_exit(tmp_path):
     frozen = "opt.param_groups[0]['params'][1].requires_grad_(False)[0] = NAN"
     training(tmp_path, LAST.format(eps="1e-8", after=frozen), "--on-alarm", "stop").assert_silent()
 
 
-def test_state_that_overflowed_in_the_last_steps_is_told(tmp_path):
+def test_state_overflow_in_last_steps_is_reported(tmp_path):
     spoil = "next(iter(opt.state.values()))['exp_avg_sq'][0].fill_(INF)"
     got = training(tmp_path, LAST.format(eps="1e-8", after=spoil), "--on-alarm", "stop")
     assert not got.alarms and got.code == 0, got.told()

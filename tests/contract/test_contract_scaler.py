@@ -50,23 +50,23 @@ def test_a_scaler_that_never_skips_is_silent(tmp_path):
     assert (got.watched["steps"], got.watched["scaler_skips"]) == (6, 0)
 
 
-def test_a_disabled_scaler_is_as_if_it_were_not_there(tmp_path):
+def test_disabled_scaler_changes_nothing(tmp_path):
     training(tmp_path, loop().replace('"cpu", ', '"cpu", enabled=False, ')).assert_silent()
     got = training(tmp_path, loop(fault="if i == 2: loss = loss * NAN").replace('"cpu", ', '"cpu", enabled=False, '))
     assert got.the_alarm()["step"] == 2
 
 
-def test_an_unscaled_loss_that_is_not_finite_alarms_at_once(tmp_path):
+def test_nonfinite_unscaled_loss_alarms_at_once(tmp_path):
     alarm = training(tmp_path, loop(fault="if i == 3: loss = loss * NAN")).the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "loss", "clean")
 
 
-def test_an_unscaled_loss_that_is_not_finite_alarms_at_once_with_unscaling(tmp_path):
+def test_nonfinite_unscaled_loss_alarms_at_once_after_unscaling(tmp_path):
     alarm = training(tmp_path, loop(fault="if i == 3: loss = loss * INF", unscale=CLIP)).the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "loss", "clean")
 
 
-def test_one_skip_for_bad_gradients_of_a_finite_loss_is_the_scaler_at_work(tmp_path):
+def test_single_scaler_skip_with_finite_loss_is_silent(tmp_path):
     got = training(tmp_path, loop(fault="if i == 3: loss = loss + 0 * ENDLESS_SLOPE"))
     got.assert_silent()
     assert (got.watched["steps"], got.watched["scaler_skips"]) == (5, 1)
@@ -85,7 +85,7 @@ def test_more_than_twenty_skips_in_a_row_alarm(tmp_path):
     assert got.watched["steps"] == 0
 
 
-def test_skips_with_good_steps_between_do_not_add_up(tmp_path):
+def test_nonconsecutive_scaler_skips_do_not_accumulate(tmp_path):
     got = training(tmp_path, loop(scale="2.0**60", steps=40, fault="if i % 10: loss = loss + 0 * ENDLESS_SLOPE"))
     got.assert_silent()
     assert (got.watched["steps"], got.watched["scaler_skips"]) == (4, 36)
@@ -97,7 +97,7 @@ def test_a_scale_that_falls_below_one_alarms(tmp_path):
 
 
 # No scale is small enough for this derivative, which float16 holds up to 65504.
-def test_a_scaler_that_leaves_out_every_step_is_stopped(tmp_path):
+def test_scaler_that_skips_every_step_is_stopped(tmp_path):
     # finite; its derivative is not, at any scale
     fault = "if i > 4: loss = loss + (model.weight - model.weight.detach()).abs().sqrt().sum()"
     got = training(tmp_path, loop(scale="4.0", steps=40, fault=fault), "--on-alarm", "skip", "--max-skips", "3")
@@ -113,7 +113,7 @@ NO_SCALE_HELPS = "loss = loss + 1e6 * ((model.weight - model.weight.detach()).ha
 
 @pytest.mark.parametrize("level", ["gate", "trace"])
 @pytest.mark.parametrize("good", [0, 3])
-def test_what_no_scale_can_hold_is_found_by_a_second_run(tmp_path, level, good):
+def test_gradient_beyond_every_scale_is_found_by_rerun(tmp_path, level, good):
     """Also where good steps came before, and skips that were normal."""
     got = training(tmp_path, loop(scale="4.0", steps=12, fault=f"if i >= {good}: {NO_SCALE_HELPS}"), "--level", level)
     alarm = got.the_alarm()
@@ -127,7 +127,7 @@ def test_what_no_scale_can_hold_is_found_by_a_second_run(tmp_path, level, good):
         assert alarm["rerun"] == "persistent" and alarm["rerun_verified"] and alarm["capsule"], got.told()
 
 
-def test_a_vetoed_step_leaves_scale_and_stages_so_that_training_goes_on(tmp_path):
+def test_vetoed_step_leaves_scaler_scale_and_stages_unchanged(tmp_path):
     got = training(
         tmp_path, loop(fault="if i == 3: loss = loss * NAN", unscale=CLIP), "--on-alarm", "skip", "--level", "trace"
     )
@@ -136,7 +136,7 @@ def test_a_vetoed_step_leaves_scale_and_stages_so_that_training_goes_on(tmp_path
     assert got.the_alarm()["step"] == 3
 
 
-def test_a_scale_that_has_no_memory_is_not_read(tmp_path):
+def test_scale_without_memory_is_not_read(tmp_path):
     text = loop(steps=3, unscale="scaler.unscale_(opt); held = scaler._scale; scaler._scale = mode.from_tensor(held)")
     text = text.replace("    scaler.update()", "    scaler._scale = held\n    scaler.update()")
     training(

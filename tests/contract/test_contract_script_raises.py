@@ -61,7 +61,7 @@ EARLY = {
 
 
 @pytest.mark.parametrize("before, after, words, code", GUARDS.values(), ids=GUARDS)
-def test_a_guard_that_raises_is_an_alarm_and_keeps_its_own_end(tmp_path, before, after, words, code):
+def test_raising_guard_alarms_and_keeps_its_exit_code(tmp_path, before, after, words, code):
     got = training(tmp_path, LOOP.format(fault="* NAN", before=before, after=after))
     assert got.code == code and words in got.err, got.told()
     assert "NonFiniteError" not in got.err and "ended" not in got.out
@@ -69,7 +69,7 @@ def test_a_guard_that_raises_is_an_alarm_and_keeps_its_own_end(tmp_path, before,
     assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "loss", "clean"), got.told()
 
 
-def test_under_the_policy_raise_nothing_is_run_a_second_time(tmp_path):
+def test_policy_raise_never_runs_a_step_again(tmp_path):
     before, after, _, _ = GUARDS["assert on the gradient"]
     alarm = training(
         tmp_path, LOOP.format(fault="* NAN", before=before, after=after), "--on-alarm", "raise"
@@ -77,13 +77,13 @@ def test_under_the_policy_raise_nothing_is_run_a_second_time(tmp_path):
     assert (alarm["rerun"], alarm["rerun_by"]) == ("not-run", "none")
 
 
-def test_a_traced_step_needs_no_second_process_to_be_explained(tmp_path):
+def test_traced_step_is_explained_without_second_process(tmp_path):
     before, after, _, _ = GUARDS["isnan check after backward"]
     alarm = training(tmp_path, LOOP.format(fault="* NAN", before=before, after=after), "--level", "trace").the_alarm()
     assert alarm["rerun_by"] == "trace" and alarm["births"][0]["op"] == "aten::mul"
 
 
-def test_an_untraced_step_is_explained_by_starting_the_program_again(tmp_path):
+def test_untraced_step_is_explained_by_restart(tmp_path):
     before, after, words, code = GUARDS["error_if_nonfinite"]
     got = training(tmp_path, LOOP.format(fault="* NAN", before=before, after=after), "--on-alarm", "stop")
     assert got.code == code and words in got.err, got.told()
@@ -105,13 +105,13 @@ def test_guards_that_find_nothing_are_silent(tmp_path):
     training(tmp_path, LOOP.format(fault="", before="assert torch.isfinite(loss)", after=lines)).assert_silent()
 
 
-def test_an_exception_that_has_nothing_to_do_with_numbers_is_no_alarm(tmp_path):
+def test_exception_unrelated_to_numbers_is_no_alarm(tmp_path):
     got = training(tmp_path, LOOP.format(fault="", before="if i == 3: raise KeyError('a column')", after="pass"))
     assert got.code == 1 and got.report["outcome"] == "clean" and not got.alarms, got.told()
     assert got.err.rstrip().endswith("KeyError: 'a column'"), got.err
 
 
-def test_an_exception_after_a_bad_window_was_dropped_is_no_alarm(tmp_path):
+def test_exception_after_a_dropped_window_is_no_alarm(tmp_path):
     # The script threw the bad gradients away and trained on; what ends it later is another matter.
     got = training(
         tmp_path,
@@ -121,7 +121,7 @@ def test_an_exception_after_a_bad_window_was_dropped_is_no_alarm(tmp_path):
     assert got.watched["handled_by_script"] == 1
 
 
-def test_an_exception_that_the_script_catches_within_the_window_is_no_alarm(tmp_path):
+def test_exception_caught_within_the_window_is_no_alarm(tmp_path):
     guard = """
     try: nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
     except RuntimeError: continue"""
@@ -150,7 +150,7 @@ except FloatingPointError as e:
 """
 
 
-def test_a_guard_whose_model_and_optimizer_are_gone_by_the_end_is_still_explained(tmp_path):
+def test_guard_is_explained_after_model_is_gone(tmp_path):
     got = training(tmp_path, GIVES_UP.format(bad=4), "--on-alarm", "stop")
     alarm = got.the_alarm()
     assert (got.code, got.out) == (3, "gave up: loss is nan\n") or got.out == "gave up: loss is inf\n", got.told()
@@ -182,7 +182,7 @@ def test_values_that_a_library_refuses_are_an_alarm(tmp_path):
     )
 
 
-def test_an_error_that_does_not_speak_of_values_is_no_alarm_whatever_lies_around(tmp_path):
+def test_error_not_mentioning_values_is_no_alarm(tmp_path):
     got = training(
         tmp_path,
         """
@@ -236,7 +236,7 @@ LOSS = "if torch.isinf(loss): raise ValueError('loss is gone')"
     ],
     ids=["a check of the loss", "in a closure", "a check of activations"],
 )
-def test_what_was_never_given_to_backward_is_what_a_replay_comes_to(tmp_path, words):
+def test_replay_yields_values_never_passed_to_backward(tmp_path, words):
     got = helpers.run(tmp_path, steps(**words))
     alarm = got.the_alarm()
     assert got.code == 1 and alarm["capsule"], got.told()
@@ -254,7 +254,7 @@ def test_a_closure_whose_exception_is_caught_leaves_nothing(tmp_path):
     assert got.code == 0 and got.out == "caught\n" and not list(tmp_path.glob("finitude-runs/*/step-*")), got.told()
 
 
-def test_what_it_raises_for_after_a_step_that_was_applied_is_of_that_step(tmp_path):
+def test_exception_after_applied_step_belongs_to_that_step(tmp_path):
     got = training(
         tmp_path,
         """

@@ -26,18 +26,18 @@ def two(fault, steps=SEPARATE.strip()):
     return TWO.format(fault=fault, steps=steps)
 
 
-def test_a_bad_loss_alarms_at_the_optimizer_that_owns_its_gradients(tmp_path):
+def test_bad_loss_alarms_at_optimizer_owning_its_gradients(tmp_path):
     alarm = training(tmp_path, two("if i == 2: two = two * NAN")).the_alarm()
     assert (alarm["step"], alarm["optimizer"], alarm["sink"]["kind"]) == (2, "Adam", "loss")
 
 
-def test_the_optimizer_that_does_not_own_it_steps_and_says_nothing(tmp_path):
+def test_optimizer_not_owning_the_loss_steps_silently(tmp_path):
     got = training(tmp_path, two("if i == 2: two = two * NAN"), "--on-alarm", "skip", "--level", "trace")
     assert (got.code, got.out) == (0, "ended True\n"), got.told()
     assert got.the_alarm()["optimizer"] == "Adam" and got.watched["steps"] == 12
 
 
-def test_a_loss_shared_by_both_alarms_once_as_a_loss_and_for_gradients_at_the_other(tmp_path):
+def test_shared_bad_loss_with_finite_gradients_alarms_once(tmp_path):
     steps = "(one + two).backward(); first.step(); second.step()"
     got = training(tmp_path, two("if i == 2: one = one * NAN", steps), "--on-alarm", "skip", "--level", "trace")
     found = [(a["step"], a["optimizer"], a["sink"]["kind"]) for a in got.alarms]
@@ -45,7 +45,7 @@ def test_a_loss_shared_by_both_alarms_once_as_a_loss_and_for_gradients_at_the_ot
     assert found == [(2, "SGD", "loss")], got.told()
 
 
-def test_the_other_optimizer_is_stopped_for_its_own_bad_gradients(tmp_path):
+def test_other_optimizer_stops_for_its_own_bad_gradients(tmp_path):
     steps = "((one + two) * (NAN if i == 2 else 1.0)).backward(); first.step(); second.step()"
     got = training(tmp_path, two("pass", steps), "--on-alarm", "skip", "--level", "trace")
     found = [(a["step"], a["optimizer"], a["sink"]["kind"]) for a in got.alarms]
@@ -53,7 +53,7 @@ def test_the_other_optimizer_is_stopped_for_its_own_bad_gradients(tmp_path):
     assert got.out == "ended True\n"
 
 
-def test_the_second_step_of_an_alternating_pair_is_not_blamed_for_the_loss_of_the_first(tmp_path):
+def test_second_alternating_step_is_not_blamed_for_first(tmp_path):
     # As in adversarial training: the loss of one passes through the parameters of the other, which drops those
     # gradients.
     got = training(
@@ -82,7 +82,7 @@ def test_two_healthy_optimizers_are_silent(tmp_path):
     assert got.watched["steps"] == 12
 
 
-def test_two_groups_and_a_group_added_later_are_all_watched(tmp_path):
+def test_all_groups_including_later_added_ones_are_watched(tmp_path):
     got = training(
         tmp_path,
         """
@@ -101,7 +101,7 @@ def test_two_groups_and_a_group_added_later_are_all_watched(tmp_path):
     assert (alarm["step"], alarm["sink"]["kind"], alarm["sink"]["name"]) == (4, "gradient", "head.bias"), got.told()
 
 
-def test_a_second_optimizer_made_later_over_the_same_parameters_is_watched(tmp_path):
+def test_later_optimizer_over_same_parameters_is_watched(tmp_path):
     got = training(
         tmp_path,
         """
@@ -139,7 +139,7 @@ def joint(folder, body, *options):
     return training(folder, JOINT.format(body=body.strip().replace("\n", "\n    ")), *options)
 
 
-def test_one_backward_is_explained_once_and_what_the_loop_does_between_the_steps_is_done_once(tmp_path):
+def test_one_backward_is_explained_once_without_side_effects(tmp_path):
     got = joint(
         tmp_path,
         """
@@ -187,7 +187,7 @@ first.step(); seen.append(i); second.step(); late.append(i)
     assert not got.advisories()
 
 
-def test_a_second_run_leaves_the_gradients_that_another_optimizer_gathers_as_they_were(tmp_path):
+def test_rerun_preserves_gradients_accumulated_for_another_optimizer(tmp_path):
     """It steps every third time, and backward adds to its gradients once more in the second run."""
     body = """
 if i != 5: second.zero_grad = lambda: None
@@ -202,7 +202,7 @@ if i % 3 == 2: second.step(); torch.optim.Optimizer.zero_grad(second)
 
 
 @pytest.mark.parametrize("bad", [2, 3], ids=["before the other step", "after it"])
-def test_gradients_that_a_loss_leaves_in_another_model_are_nobodys_handling(tmp_path, bad):
+def test_zeroing_gradients_of_another_model_is_not_handling(tmp_path, bad):
     """As in adversarial training: the one whose gradients they are not zeroes them, before the bad step and after
     it."""
     got = joint(
@@ -250,7 +250,7 @@ def test_shared_parameters_after_a_veto_are_nobodys_handling(tmp_path):
     )
 
 
-def test_the_first_that_owns_a_gradient_of_a_bad_loss_is_told_though_its_own_are_finite(tmp_path):
+def test_bad_loss_alarms_first_owner_despite_finite_gradients(tmp_path):
     got = joint(
         tmp_path,
         """
@@ -278,7 +278,7 @@ first.step(); seen.append(i)
 """
 
 
-def test_a_second_run_that_would_come_to_a_step_the_first_did_not_take_is_none_in_place(tmp_path):
+def test_rerun_reaching_an_untaken_step_uses_restart(tmp_path):
     """What it reads from outside has changed meanwhile, so it goes another way: in a copy of the process, which is not
     gone on from."""
     got = joint(tmp_path, ANOTHER_WAY, "--on-alarm", "skip")
@@ -293,7 +293,7 @@ def test_a_second_run_that_would_come_to_a_step_the_first_did_not_take_is_none_i
     assert "the second run would not come back to this step" in alarm["rerun_text"], alarm["rerun_text"]
 
 
-def test_a_second_run_that_comes_to_a_step_the_first_did_not_take_is_told_of(tmp_path):
+def test_rerun_that_reaches_an_untaken_step_is_reported(tmp_path):
     """The same where no copy can tell, as a thread of the program's own would be missing in it. The program goes on
     from there."""
     thread = (
@@ -313,7 +313,7 @@ def test_a_second_run_that_comes_to_a_step_the_first_did_not_take_is_told_of(tmp
     assert not got.advisories()
 
 
-def test_bad_gradients_of_one_backward_at_other_optimizers_name_the_alarm_that_is_explained(tmp_path):
+def test_alarms_of_one_backward_name_the_explained_one(tmp_path):
     got = training(
         tmp_path,
         """
@@ -340,7 +340,7 @@ def test_bad_gradients_of_one_backward_at_other_optimizers_name_the_alarm_that_i
 
 
 @pytest.mark.parametrize("cleared", ["opt_d.zero_grad(); opt_g.zero_grad()", "opt_d.zero_grad()", "opt_g.zero_grad()"])
-def test_what_one_backward_left_bad_at_two_optimizers_is_one_bad_step_whenever_they_clear_it(tmp_path, cleared):
+def test_one_backward_bad_at_two_optimizers_counts_once(tmp_path, cleared):
     got = training(
         tmp_path,
         f"""

@@ -117,7 +117,7 @@ def test_nor_does_the_second_run_of_it(tmp_path, make):
     assert got.alarms[0]["rerun_by"] == "rewind" and got.alarms[0]["rerun_verified"], got.told()
 
 
-def test_a_step_of_two_groups_with_a_frozen_part_leaves_no_trace(tmp_path):
+def test_vetoed_step_with_frozen_group_leaves_no_trace(tmp_path):
     make = 'torch.optim.AdamW([{"params": net[0].parameters()}, {"params": net[4].weight, "lr": 0.1}], lr=0.01)'
     compare(tmp_path, "--level", "trace", make=make, extra="net[1].requires_grad_(False)")
 
@@ -160,9 +160,7 @@ for epoch in range(3):
 @pytest.mark.parametrize("second", [False, True])
 @pytest.mark.parametrize("level", ["gate", TRACE])
 @pytest.mark.parametrize("first", [5, 3])
-def test_what_moves_once_in_an_epoch_moves_also_where_the_epoch_ends_with_a_skipped_step(
-    tmp_path, level, first, second
-):
+def test_epoch_updates_occur_despite_skipped_final_step(tmp_path, level, first, second):
     got = training(tmp_path, PER_EPOCH.format(first=first, second=second), "--on-alarm", "skip", "--level", level)
     left_out = len(range(first, 6))
     moved = [6, 12 - left_out, 18 - 2 * left_out]
@@ -171,7 +169,7 @@ def test_what_moves_once_in_an_epoch_moves_also_where_the_epoch_ends_with_a_skip
 
 
 @pytest.mark.parametrize("level", ["gate", TRACE])
-def test_the_generator_is_where_it_was_before_the_dropout_of_the_vetoed_step(tmp_path, level):
+def test_vetoed_step_restores_generator_used_by_dropout(tmp_path, level):
     compare(
         tmp_path,
         "--level",
@@ -182,7 +180,7 @@ def test_the_generator_is_where_it_was_before_the_dropout_of_the_vetoed_step(tmp
     )
 
 
-def test_a_checkpoint_written_right_after_a_skipped_step_loads_again(tmp_path):
+def test_checkpoint_written_after_a_skipped_step_loads(tmp_path):
     # Nothing of ours may lie in what the script saves.
     got = run(
         tmp_path,
@@ -231,7 +229,7 @@ for i, x in enumerate(batches):
     assert len(got.out.splitlines()) == 6
 
 
-def test_stop_and_raise_leave_the_weights_as_before_the_step(tmp_path):
+def test_stop_and_raise_keep_weights_before_the_step(tmp_path):
     for policy in ("stop", "raise"):
         got = run(
             tmp_path,
@@ -258,7 +256,7 @@ for i, x in enumerate(batches):
         assert got.the_alarm()["weights"] == "clean"
 
 
-def test_what_the_program_writes_into_buffers_between_two_steps_stays_written(tmp_path):
+def test_program_writes_to_buffers_between_steps_are_kept(tmp_path):
     """A mask that prunes, a count of images, a temperature: they are not of the step that is left out. Running
     statistics are."""
     text = (

@@ -29,7 +29,7 @@ def test_the_page_has_the_table_of_the_checks():
     assert table() in page, "docs/doctor.md: python -c 'import finitude.doctor as d; print(d.table())'"
 
 
-def test_every_check_has_a_program_in_which_it_speaks():
+def test_every_check_has_a_program_that_triggers_it():
     spoken = set()
     for name, kind in (
         ("source", "source"),
@@ -45,7 +45,7 @@ def test_every_check_has_a_program_in_which_it_speaks():
     assert not missing
 
 
-def test_the_script_ends_after_its_first_steps_and_leaves_nothing_on_stdout(tmp_path):
+def test_script_ends_after_first_steps_with_silent_stdout(tmp_path):
     text = HEALTHY + "open('end', 'w')\n"
     write_script(
         tmp_path, "print('hello')\nimport atexit\natexit.register(lambda: open('exit', 'w'))\n" + text.lstrip("\n")
@@ -82,13 +82,13 @@ def test_a_script_that_swallows_every_exception_is_ended(tmp_path):
     ],
     ids=["hangs", "raises", "never trains", "leaves", "is killed"],
 )
-def test_steps_that_do_not_come_are_told_of(tmp_path, body, why):
+def test_missing_steps_are_reported(tmp_path, body, why):
     code, document, err = examine(tmp_path, body, "--seconds", "1")
     assert code == 4 and document["findings"] == []
     assert why in document["not_looked_at"][0]["why"] and "not seen: steps" in err
 
 
-def test_processes_that_the_script_starts_are_no_clean_bill(tmp_path):
+def test_processes_started_by_script_are_not_reported_clean(tmp_path):
     text = """
         import torch
         import torch.multiprocessing as mp
@@ -104,7 +104,7 @@ def test_processes_that_the_script_starts_are_no_clean_bill(tmp_path):
     assert done.code == 4 and "not seen: steps" in done.out and "before any optimizer step" in done.err
 
 
-def test_programs_of_many_kinds_are_looked_at_without_trouble(tmp_path):
+def test_many_kinds_of_programs_are_examined_without_trouble(tmp_path):
     """Sparse, nested, complex, meta and vectorised tensors, script functions, checkpoints with a backward of their
     own."""
     body = """
@@ -132,12 +132,12 @@ def test_programs_of_many_kinds_are_looked_at_without_trouble(tmp_path):
     assert not found(document, verdicts=("bad", "warn"))
 
 
-def test_a_finding_that_is_bad_outweighs_steps_that_do_not_come(tmp_path):
+def test_bad_finding_outweighs_missing_steps(tmp_path):
     code, document, err = examine(tmp_path, TRAINING + "F.cross_entropy(model(x), y + 2).backward()\n")
     assert code == 1 and found(document, "P11") and "Error" in err
 
 
-def test_source_and_steps_that_say_the_same_are_one_finding(tmp_path):
+def test_same_finding_of_source_and_steps_appears_once(tmp_path):
     text = (
         TRAINING
         + """
@@ -266,7 +266,7 @@ def test_a_norm_that_half_precision_got_wrong():
         assert [f.verdict for f in clipping.as_called(Steps({"events": events, "steps": []}))] == verdicts
 
 
-def test_hardware_is_told_from_what_the_steps_saw():
+def test_hardware_is_judged_by_facts_of_the_steps():
     """P3 and P1 on cards that this machine does not have: on their facts."""
     from finitude.doctor.checks import hardware, precision, tf32
     from finitude.doctor.facts import Steps

@@ -50,7 +50,7 @@ def with_scales(path, steps):
     path.write_bytes(data)
 
 
-def test_the_ring_keeps_the_scale_and_what_became_of_each_step(tmp_path):
+def test_ring_keeps_scale_and_outcome_of_each_step(tmp_path):
     got = helpers.run(tmp_path, SCALED)
     (path,) = tmp_path.glob("finitude-runs/*/steps.ring")
     steps = read(path)

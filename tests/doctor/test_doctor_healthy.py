@@ -37,7 +37,7 @@ def test_no_warning_on_the_negative_case(tmp_path, name):
     assert (code, document["trouble"], document["not_looked_at"]) == (0, [], []), err
 
 
-def test_a_loss_that_grows_without_end_is_no_healthy_training(tmp_path):
+def test_loss_growing_without_bound_is_not_healthy(tmp_path):
     code, document, _ = doctor(tmp_path, str(NEGATIVE[DIVERGES]))
     assert code == 1 and [f["check"] for f in found(document, verdicts=("bad", "warn"))] == ["P12"]
 

@@ -242,7 +242,7 @@ def test_a_damaged_ring_is_unreadable(ring, tmp_path):
     assert doctor(tmp_path, "steps.ring")[0] == 3
 
 
-def test_words_of_a_report_do_not_reach_the_terminal_raw(tmp_path):
+def test_report_text_is_escaped_on_the_terminal(tmp_path):
     from helpers import finitude
 
     one = alarm(cause="log-of-zero", op="aten::log")
@@ -261,7 +261,7 @@ def test_a_redacted_capsule_is_read_without_its_sources(tmp_path):
     assert code == 1 and found(document, "P8", ("bad",)), err
 
 
-def test_the_processes_of_a_run_are_looked_at_each(ring, tmp_path):
+def test_each_process_of_a_run_is_examined(ring, tmp_path):
     for name, steps in (("rank-0", RINGS["no gradients any more"][1]), ("rank-1", RINGS["gradients that explode"][1])):
         (tmp_path / name).mkdir()
         (tmp_path / name / "steps.ring").write_bytes(ring.read_bytes())

@@ -118,7 +118,7 @@ def test_speaks_of_an_alarm_with(tmp_path, case):
     assert check != "P8" or finding["advice"] and finding["evidence"]["inputs"][0]["dtype_max"] > 3e38
 
 
-def test_a_birth_inside_a_module_and_the_same_bits_are_nothing_to_speak_of(tmp_path):
+def test_module_birth_with_reproducible_bits_gives_no_finding(tmp_path):
     one = with_experiments(
         alarm(),
         ("whole step, again as it was, 3 times", "the same bits each time"),
@@ -188,7 +188,7 @@ def test_speaks_of_a_run_whose_capsules_have(ring, tmp_path, case):  # noqa: F81
     assert (finding["check"], finding["verdict"]) == (check, verdict) and word in finding["text"], err
 
 
-def test_settings_by_their_new_names_can_be_told(tmp_path):
+def test_settings_with_new_names_are_recognised(tmp_path):
     capsule(tmp_path / "run/step-000001", flags={"fp32_precision_cuda_matmul": "tf32"}, step=1)
     (tmp_path / "run/report.json").write_text(open(report(tmp_path)).read())
     assert doctor(tmp_path, str(tmp_path / "run"))[1]["findings"] == []
@@ -293,7 +293,7 @@ def test_the_process_is_named(ring, tmp_path):  # noqa: F811
     assert finding["text"].startswith("rank-3: ")
 
 
-def test_a_capsule_of_half_precision_is_replayed_in_float32(tmp_path):
+def test_half_precision_capsule_is_replayed_in_float32(tmp_path):
     text = TRAINING + (
         "scale = 1.0\nfor _ in range(3):\n    h = (model(x).half() * scale)\n    h.float().square().mean().backward()\n"
         "    opt.step()\n    scale = 6e4\n    x = x * 1e3\n"

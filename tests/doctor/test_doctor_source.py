@@ -288,7 +288,7 @@ def test_silent_on(tmp_path, body):
     assert (code, document["findings"]) == (0, [])
 
 
-def test_what_the_script_imports_from_its_own_folder_is_read_and_never_run(tmp_path):
+def test_imported_modules_are_read_and_never_run(tmp_path):
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts/__init__.py").write_text("from .inner import head\nopen('ran', 'w')\n")
     (tmp_path / "parts/inner.py").write_text(

@@ -381,7 +381,7 @@ TWICE = {
 
 
 @pytest.mark.parametrize("case", TWICE.values(), ids=TWICE)
-def test_two_runs_say_what_is_the_first_to_differ(tmp_path, case):
+def test_two_runs_report_what_differs_first(tmp_path, case):
     first, before, forward = case
     text = (
         "import os\n"
@@ -475,7 +475,7 @@ def test_two_runs_name_the_first_operation_that_differs(tmp_path, case):
     assert finding["line"] == line_of(text, "# here" if in_backward else "# there"), finding
 
 
-def test_memory_as_it_was_handed_out_is_no_difference(tmp_path):
+def test_uninitialised_memory_is_no_difference(tmp_path):
     body = (
         "for _ in range(2):\n    held = torch.empty(4096).copy_(x.sum()) + torch.empty(64).uniform_().sum()\n"
         "    (F.cross_entropy(model(x), y) * held.mean()).backward()\n    opt.step()\n"
@@ -611,7 +611,7 @@ EVIDENCE = {
 
 
 @pytest.mark.parametrize("case", EVIDENCE.values(), ids=EVIDENCE)
-def test_evidence_tells(tmp_path, case):
+def test_evidence_contains_the_expected_facts(tmp_path, case):
     check, body, holds = case
     _, document, err = examine(tmp_path, TRAINING + textwrap.dedent(body))
     finding = [f for f in found(document, check) if f["seen_in"] == "steps"][0]

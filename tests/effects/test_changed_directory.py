@@ -19,7 +19,7 @@ for i, x in enumerate(batches):
 
 
 @pytest.mark.fast
-def test_reports_and_capsules_lie_where_the_program_was_started(tmp_path):
+def test_reports_and_capsules_are_written_to_start_directory(tmp_path):
     got = helpers.training(tmp_path, LEAVES, "--on-alarm", "skip", "--runs", "kept")
     alarm = got.the_alarm()
     runs = list((tmp_path / "kept").glob("*"))

@@ -58,7 +58,7 @@ def told(tmp_path, channel, used, when):
 @pytest.mark.slow
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("used", ["read", "written"])
-def test_what_this_step_left_alone_does_not_keep_it_from_running_again(tmp_path, channel, used):
+def test_channel_unused_by_step_does_not_prevent_rerun(tmp_path, channel, used):
     alarm = told(tmp_path, channel, used, "i != 5")
     assert alarm["rerun_by"] == "rewind" and alarm["births"][0]["op"] == "aten::log", alarm
 
@@ -92,7 +92,7 @@ queue.kept.put(1)                       # until the interpreter ends
 """
 
 
-def test_what_is_gone_is_forgotten_and_the_end_is_silent():
+def test_freed_channels_are_forgotten_and_exit_is_silent():
     done = subprocess.run([sys.executable, "-c", NOTES], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -118,7 +118,7 @@ OWN_PUT = """class Own(multiprocessing.queues.SimpleQueue):
 
 
 @pytest.mark.parametrize("when, rerun_by", [("i != 5", "rewind"), ("i == 5", "restart")])
-def test_a_simple_queue_with_methods_of_its_own_is_known_by_its_pipe(tmp_path, when, rerun_by):
+def test_queue_with_own_methods_is_known_by_pipe(tmp_path, when, rerun_by):
     text = "import multiprocessing.queues\n" + LOOP.replace("MAKE", OWN_PUT).replace(
         "BEFORE", f"if {when}: channel.put(1); channel.get()"
     )
@@ -142,7 +142,7 @@ CHILD = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_a_process_that_is_to_put_its_result_into_a_queue_is_explained(tmp_path, method):
+def test_process_returning_its_result_by_queue_is_explained(tmp_path, method):
     run = helpers.run(tmp_path, CHILD.replace("METHOD", method))
     alarm = run.the_alarm()
     assert run.out == "ended 1\n" and alarm["rerun_by"] == "rewind", run.told()

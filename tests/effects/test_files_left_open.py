@@ -57,6 +57,6 @@ IN_EACH_RUN = (0, 4, 6)
     [pytest.param(*r, marks=() if i in IN_EACH_RUN else pytest.mark.thorough) for i, r in enumerate(RUNS)],
     ids=[f"{b} {' '.join(o)}" for b, o, _ in RUNS],
 )
-def test_what_was_not_written_out_is_written_at_the_end(tmp_path, bad, options, rows):
+def test_unflushed_output_is_written_at_exit(tmp_path, bad, options, rows):
     got = helpers.run(tmp_path, LEAVES_OPEN.replace("BAD", str(bad)), *options, cold=True)
     assert len((tmp_path / "curve.csv").read_text().split()) == rows, got.told()

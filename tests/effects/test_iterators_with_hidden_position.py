@@ -94,7 +94,7 @@ def test_a_second_run_takes_nothing_of_the_data(tmp_path, kind, bad):
     assert alarm["step"] == bad and "goes on from where it stands" in alarm["rerun_text"], got.told()
 
 
-def test_the_end_of_the_data_in_a_second_run_ends_no_program_that_warns(tmp_path):
+def test_data_exhausted_in_rerun_never_ends_the_program(tmp_path):
     got = helpers.run(tmp_path, script("slots", 3), "--on-alarm", "warn")
     assert got.out.endswith("end\n") and len(got.alarms) == 1, got.told()
 
@@ -169,7 +169,7 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("kind", HARMLESS)
-def test_what_this_step_does_not_read_on_keeps_it_from_nothing(tmp_path, kind):
+def test_iterator_unused_by_step_does_not_prevent_rerun(tmp_path, kind):
     got = helpers.run(tmp_path, INNOCENT.replace("MAKE", textwrap.dedent(HARMLESS[kind])), "--on-alarm", "skip")
     assert got.code == 0 and got.out == helpers.plain(tmp_path, "train.py").out, got.told()
     alarm = got.the_alarm()

@@ -57,7 +57,7 @@ print(base.execute("select count(*), max(i) from step").fetchone(), open("latest
 
 # A comma means something to overlayfs: such a folder is not overlaid anywhere.
 @pytest.mark.parametrize("name", ["here", "here,too"])
-def test_a_second_process_finds_no_file_of_the_first_and_leaves_none(tmp_path, name):
+def test_restart_neither_sees_nor_leaves_files(tmp_path, name):
     """Folders, locks, checkpoints in rotation, files replaced, a database: all as in a run without us, where the
     weights do not tell."""
     here, plain = tmp_path / name, tmp_path / "plain"
@@ -85,7 +85,7 @@ def test_a_second_process_finds_no_file_of_the_first_and_leaves_none(tmp_path, n
     assert got.code == 0 and found == expected and expected[-1] == "(9, 8) 8", got.told()
 
 
-def test_temporary_files_may_lie_below_the_folder_of_the_script(tmp_path):
+def test_temporary_files_may_be_below_the_script_folder(tmp_path):
     """What the second process found is read from there."""
     for name in ("here", "about"):
         (tmp_path / name).mkdir()
@@ -106,7 +106,7 @@ def test_temporary_files_may_lie_below_the_folder_of_the_script(tmp_path):
     )
 
 
-def test_what_is_written_twice_all_the_same_is_named_and_nothing_else(tmp_path):
+def test_only_files_written_twice_are_named(tmp_path):
     tmp_path = tmp_path / "here,too"
     tmp_path.mkdir()
     text = KEEPS_FILES.replace(
@@ -166,7 +166,7 @@ print(json.dumps(said))
 """
 
 
-def test_functions_of_a_process_that_is_to_leave_files_alone(tmp_path):
+def test_redirected_file_functions_leave_real_files_unchanged(tmp_path):
     helpers.write_script(tmp_path, ALONE, "alone.py")
     done = subprocess.run(
         [sys.executable, "-c", "import torch, runpy; runpy.run_path('alone.py')"],
@@ -194,7 +194,7 @@ def test_functions_of_a_process_that_is_to_leave_files_alone(tmp_path):
     assert said["left"] == ["alone.py", "before", "child.txt", "first"]
 
 
-def test_where_too_many_files_are_to_be_looked_at_it_is_said_what_may_be(tmp_path, monkeypatch):
+def test_too_many_files_are_reported_by_their_folder(tmp_path, monkeypatch):
     from finitude.rerun import overlay_fs
 
     monkeypatch.setattr(overlay_fs, "_open_for_writing", lambda: ())  # the tests' own server has some open

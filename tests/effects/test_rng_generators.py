@@ -106,7 +106,7 @@ def program(top, inside, loop):
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_the_second_run_draws_the_numbers_of_the_first(tmp_path, source):
+def test_rerun_draws_the_same_random_numbers(tmp_path, source):
     got = run(tmp_path, program(*SOURCES[source]), "--on-alarm", "skip")
     alarm = got.alarms[0]
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (6, "rewind", True), alarm["rerun_text"]
@@ -141,7 +141,7 @@ def test_the_second_run_draws_the_numbers_of_the_first(tmp_path, source):
         ),
     ],
 )
-def test_a_run_on_other_data_is_not_the_same_step(tmp_path, what, text):
+def test_rerun_on_other_data_is_not_verified(tmp_path, what, text):
     text = text.replace("x - x.amax()", "p - p").replace(
         "nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)", "nn.Linear(8, 1)"
     )

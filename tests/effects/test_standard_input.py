@@ -40,7 +40,7 @@ def _run(folder, options, **given):
     return alarm
 
 
-def test_a_file_is_opened_anew_where_the_program_found_it(tmp_path):
+def test_stdin_file_is_reopened_at_its_original_position(tmp_path):
     (tmp_path / "rows.txt").write_text("x y z\n" + ROWS)
     with open(tmp_path / "rows.txt", "rb", buffering=0) as file:
         file.readline()  # as a shell's `read` does before it starts the program
@@ -54,13 +54,13 @@ def test_a_file_is_opened_anew_where_the_program_found_it(tmp_path):
     assert alarm["births"][0]["op"] == "aten::div"
 
 
-def test_what_a_pipe_gave_is_gone_and_the_report_says_so(tmp_path):
+def test_consumed_pipe_is_reported_as_not_rereadable(tmp_path):
     alarm = _run(tmp_path, ["--on-alarm", "skip"], input=ROWS)
     assert alarm["rerun"] == "not-run"
     assert "its standard input, which can be read once only, is empty there" in alarm["rerun_text"]
 
 
-def test_nothing_is_said_of_it_where_it_holds_nothing(tmp_path):
+def test_empty_standard_input_is_not_mentioned(tmp_path):
     helpers.write_script(
         tmp_path, READS.replace("for line in sys.stdin", "for line in open('rows.txt')") + "sys.exit(0)\n"
     )

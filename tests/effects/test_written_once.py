@@ -175,7 +175,7 @@ BEFORE_TOO = ("csv", "read back", "a file that stays open", "os.write", "the old
         for sink in SINKS
     ],
 )
-def test_a_file_has_the_lines_of_a_step_once(tmp_path, sink, place):
+def test_file_contains_the_lines_of_a_step_once(tmp_path, sink, place):
     watched, plain = tmp_path / "watched", tmp_path / "plain"
     watched.mkdir()
     plain.mkdir()
@@ -236,7 +236,7 @@ def test_open_databases_are_written_once(tmp_path):
     assert b.execute("select n from n").fetchone() == (8,)
 
 
-def test_a_database_is_named_though_it_is_as_long_as_before(tmp_path):
+def test_database_of_unchanged_size_is_named_when_rewritten(tmp_path):
     """A deletion is made again, of what is there then."""
     got = helpers.run(
         tmp_path,
@@ -313,7 +313,7 @@ def test_what_is_done_outside_is_named(tmp_path, case):
 
 
 @pytest.mark.parametrize("place", ["BEFORE", "AFTER"])
-def test_a_profiler_that_is_told_of_steps_is_told_once(tmp_path, place):
+def test_profiler_steps_are_counted_once(tmp_path, place):
     """A cycle that the second run would have ended writes one trace."""
     begin = (
         "from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler; "
@@ -329,7 +329,7 @@ def test_a_profiler_that_is_told_of_steps_is_told_once(tmp_path, place):
     assert len(list((tmp_path / "traces").iterdir())) == 2
 
 
-def test_a_closure_that_is_called_again_names_what_it_does(tmp_path):
+def test_side_effects_of_repeated_closure_are_named(tmp_path):
     got = helpers.run(
         tmp_path,
         """
@@ -355,7 +355,7 @@ def test_a_closure_that_is_called_again_names_what_it_does(tmp_path):
     assert alarm["rerun_text"].endswith("done twice: ran true"), alarm["rerun_text"]
 
 
-def test_an_internal_failure_in_a_second_run_gives_the_streams_back(tmp_path):
+def test_internal_failure_in_rerun_restores_the_streams(tmp_path):
     """As every failure of ours: said once, and training goes on, with its output."""
     broken = "import finitude.base.compat; finitude.base.compat.run_eagerly = lambda: 1 / 0; f = open('out.txt', 'w')"
     got = helpers.run(tmp_path, text_of(broken, "print(i); f.write(f'{{i}}\\n')", "f.close()"), "--on-alarm", "skip")
@@ -363,7 +363,7 @@ def test_an_internal_failure_in_a_second_run_gives_the_streams_back(tmp_path):
     assert got.out.split() == (tmp_path / "out.txt").read_text().split() == list("01234567")
 
 
-def test_a_second_process_writes_nothing_where_the_first_did(tmp_path):
+def test_restart_writes_nothing_where_first_process_wrote(tmp_path):
     """At the first step there is nothing to go back to. Where the system lets us, the second process has files of its
     own, and does not see those that the first made."""
     text = """

@@ -27,7 +27,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("writes, op", WRITES.values(), ids=WRITES)
-def test_the_line_that_wrote_through_the_view_is_the_birth(tmp_path, writes, op):
+def test_line_writing_through_the_view_is_the_birth(tmp_path, writes, op):
     got = helpers.run(tmp_path, LOOP.replace("{writes}", writes))
     birth = got.the_alarm()["births"][0]
     assert birth["source"] == writes, got.told()

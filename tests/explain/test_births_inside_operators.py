@@ -28,7 +28,7 @@ for i in range(6):
         ("100 * total", "aten::mul"),
     ],
 )
-def test_a_number_of_the_program_has_no_say_in_the_dtype_of_a_trial(tmp_path, loss, op):
+def test_python_number_does_not_affect_trial_dtype(tmp_path, loss, op):
     """A tensor of float64 without dimensions would have: the product is finite then, as if memory had been
     corrupted."""
     got = helpers.run(tmp_path, SCALED.format(loss=loss))
@@ -39,7 +39,7 @@ def test_a_number_of_the_program_has_no_say_in_the_dtype_of_a_trial(tmp_path, lo
     assert alarm["cause"]["class"] == "overflow" and alarm["cause"]["confidence"] != "possible", got.told()
 
 
-def test_whole_numbers_take_a_tensor_beyond_its_range_too(tmp_path):
+def test_integers_also_overflow_a_tensor(tmp_path):
     got = helpers.run(
         tmp_path,
         SCALED.replace("net(torch.randn(4, 3))", "net(rows * 2)")
@@ -98,7 +98,7 @@ for i in range(6):
         ".index_add_(0, groups, h)",
     ],
 )
-def test_what_comes_in_bad_is_followed_through_a_reduction_in_place(tmp_path, reduce):
+def test_bad_input_is_traced_through_in_place_reduction(tmp_path, reduce):
     got = helpers.run(tmp_path, POOLED.format(reduce=reduce))
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["births"][0]["op"], alarm["births"][0]["source"]) == (
@@ -134,7 +134,7 @@ for i, x in enumerate(torch.utils.data.DataLoader(torch.rand(48, 3), 8)):
 """
 
 
-def test_what_numpy_made_within_a_function_is_no_data(tmp_path):
+def test_array_from_numpy_in_function_is_not_data(tmp_path):
     got = helpers.run(tmp_path, BY_NUMPY.replace("WEIGHT", "9"))
     alarm = got.the_alarm()
     birth = alarm["births"][0]
@@ -217,7 +217,7 @@ while i < 6:
         ),
     ],
 )
-def test_a_line_that_only_looks_at_bad_data_is_not_where_it_is_told(tmp_path, norm, scale, shown, phase, line):
+def test_reading_bad_data_does_not_make_the_birth(tmp_path, norm, scale, shown, phase, line):
     got = helpers.run(
         tmp_path,
         READ_BEFORE.replace("{mark}", "0.5" if norm else "torch.inf")

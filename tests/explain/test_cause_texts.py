@@ -51,7 +51,7 @@ DROPPED = {
 
 
 @pytest.mark.parametrize("name", DROPPED)
-def test_an_infinity_that_the_program_drops_is_not_bad_data(tmp_path, name):
+def test_infinity_the_program_drops_is_not_bad_data(tmp_path, name):
     result, _ = run(tmp_path, DROPPED[name], table=OPEN)
     birth, cause, fix = explained(result)
     assert (birth["phase"], cause["class"]) == ("backward", "zero-times-infinity"), result.told()
@@ -59,7 +59,7 @@ def test_an_infinity_that_the_program_drops_is_not_bad_data(tmp_path, name):
     assert fix["verified"] and "where" in fix["text"] and "sample" not in fix["text"], fix
 
 
-def test_an_infinity_that_a_mask_is_multiplied_on_is_not_bad_data(tmp_path):
+def test_infinity_times_a_mask_is_not_bad_data(tmp_path):
     result, _ = run(tmp_path, "loss = ((value - high).pow(2) * keep).mean()", table=OPEN + "\nkeep[19, ::2] = 0")
     birth, cause, _ = explained(result)
     assert (birth["phase"], birth["op"], cause["class"]) == ("forward", "aten::mul", "zero-times-infinity"), (
@@ -98,7 +98,7 @@ ARITHMETIC = {
 
 
 @pytest.mark.parametrize("name", ARITHMETIC)
-def test_what_a_filter_wrote_is_taken_out_where_it_comes_out(tmp_path, name):
+def test_filter_value_fix_is_placed_at_its_output(tmp_path, name):
     result, _ = run(tmp_path, FILTER + ARITHMETIC[name])
     birth, cause, fix = explained(result)
     assert birth["phase"] == "forward" and cause["class"] in ("zero-times-infinity", "infinity-minus-infinity"), (
@@ -137,7 +137,7 @@ TYPED = {  # lines, what is written, into the batch or a gradient; the line, the
 
 
 @pytest.mark.parametrize("name", TYPED)
-def test_a_value_that_the_program_typed_in_is_at_its_line(tmp_path, name):
+def test_literal_bad_value_is_located_at_its_line(tmp_path, name):
     lines, bad, gradient, phase, wanted = TYPED[name]
     result, _ = run(tmp_path, lines, bad, gradient=gradient)
     birth, cause, fix = explained(result)
@@ -152,7 +152,7 @@ def test_a_mask_that_is_typed_in_is_silent(tmp_path):
     run(tmp_path, mask)[0].assert_silent()
 
 
-def test_a_list_that_holds_nan_is_no_data_pipeline(tmp_path):
+def test_list_with_nan_is_not_a_data_pipeline(tmp_path):
     result, _ = run(
         tmp_path,
         "score = torch.tensor([1.0 if step < 2 or i != 5 else float('nan') for i in range(8)])\n"
@@ -182,7 +182,7 @@ def test_every_row_counts_however_many_they_are(tmp_path, rows):
     assert alarm["births"][0]["rows"] == list(range(rows))
 
 
-def test_of_a_long_batch_the_guilty_target_is_named_and_notes_for_backward_are_not_judged(tmp_path):
+def test_guilty_target_of_long_batch_is_named(tmp_path):
     script = """
     import torch
     torch.manual_seed(0)
@@ -205,7 +205,7 @@ def test_of_a_long_batch_the_guilty_target_is_named_and_notes_for_backward_are_n
     ]
 
 
-def test_statistics_that_a_normalisation_keeps_are_not_told(tmp_path):
+def test_saved_normalisation_statistics_are_not_reported(tmp_path):
     result, _ = run(tmp_path, "loss = (F.layer_norm(x, (6,), eps=0.0) * value).mean()", "x[3] = 1")
     birth, cause, _ = explained(result)
     assert cause["class"] == "division-by-zero" and len(birth["outputs"]) == 1, (birth, cause)
@@ -230,7 +230,7 @@ def test_the_biased_form_is_what_is_tried(tmp_path):
     assert len(tried) == len(set(tried)), tried
 
 
-def test_softplus_is_named_only_where_it_fits_and_as_what_was_not_tried(tmp_path):
+def test_softplus_is_suggested_only_where_it_fits(tmp_path):
     for lines, named in (
         ("loss = torch.exp(value * 0 + x).mean()", False),
         ("loss = torch.log1p(torch.exp(value * 0 + x)).mean()", True),
@@ -279,7 +279,7 @@ def test_a_quotient_gets_its_limit(tmp_path, quotient):
     "quotient",
     ["x.abs() / x", "(x - 1) * x / x.sum(1, keepdim=True)", "x.sum(1, keepdim=True) / (x != 0).sum(1, keepdim=True)"],
 )
-def test_no_limit_is_told_where_there_is_none_or_the_fix_gives_it(tmp_path, quotient):
+def test_quotient_limit_is_reported_only_where_useful(tmp_path, quotient):
     result, _ = run(
         tmp_path,
         f"gain = {quotient}\nloss = (gain * value).mean()",

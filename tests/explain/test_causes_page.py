@@ -41,7 +41,7 @@ def test_a_section_has_words_and_a_case(name):
 
 
 @pytest.mark.parametrize("program", sorted(p.name for p in causes_page.EXAMPLES.glob("*.py")))
-def test_a_program_ends_in_the_class_that_it_stands_for(tmp_path, program):
+def test_example_program_ends_in_its_cause_class(tmp_path, program):
     report = causes_page.run_example(program, tmp_path, lambda folder, words: helpers.finitude(folder, *words))
     assert causes_page.shows(report, pathlib.Path(program).stem.replace("_", "-")) in CLASSES
     assert causes_page.shows(report, "no such class") != "no alarm"

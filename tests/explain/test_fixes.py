@@ -93,7 +93,7 @@ def test_a_fix_is_verified_on_the_step(tmp_path, name):
     ],
     ids=["convolution", "normalisation", "linear"],
 )
-def test_bad_data_is_filled_where_the_step_first_reads_it(tmp_path, made, reads):
+def test_bad_data_is_filled_where_first_read(tmp_path, made, reads):
     result = helpers.run(
         tmp_path,
         f"""
@@ -131,7 +131,7 @@ def test_the_diff_mends_the_program(tmp_path, name):
     assert mended.code == 0 and not mended.alarms, mended.told()
 
 
-def test_a_fix_that_leaves_another_bad_value_is_not_verified(tmp_path):
+def test_fix_leaving_another_bad_value_is_not_verified(tmp_path):
     result, _ = run(
         tmp_path,
         "y = torch.log(x.sum(1, keepdim=True))\nz = torch.exp(x[:, :1] * 0 + 500 * (step == 2))\n"
@@ -141,7 +141,7 @@ def test_a_fix_that_leaves_another_bad_value_is_not_verified(tmp_path):
     assert not fix["verified"] and "not finite" in fix["outcome"], fix
 
 
-def test_a_fix_that_changes_innocent_rows_is_not_verified(tmp_path):
+def test_fix_changing_innocent_rows_is_not_verified(tmp_path):
     # exp(88.715) is just in range; every clamp that helps row 3 changes row 5 as well.
     result, _ = run(
         tmp_path, "y = torch.exp(x[:, 0]) / 1e30\nloss = (y * layer(x)[:, 0]).mean()", "x[3, 0] = 89; x[5, 0] = 88.715"
@@ -154,7 +154,7 @@ def test_a_fix_that_changes_innocent_rows_is_not_verified(tmp_path):
 @pytest.mark.skipif(
     sys.version_info < (3, 11), reason="the place of an expression within its line is known from Python 3.11 on"
 )
-def test_of_two_expressions_on_one_line_the_guilty_one_is_mended(tmp_path):
+def test_only_guilty_expression_on_a_line_is_fixed(tmp_path):
     # 1e-20 is a number whose logarithm must stay as it is; all rows of the other one are zero.
     lines = "q = torch.full((8,), 1e-20)\nloss = (torch.log(q) + layer(x)[:, 0] * torch.log(x[:, 1].abs())).mean()"
     result, _ = run(tmp_path, lines, "x[:, 1] = 0")
@@ -162,7 +162,7 @@ def test_of_two_expressions_on_one_line_the_guilty_one_is_mended(tmp_path):
     assert fix["verified"] and "torch.log(q)" in fix["diff"] and "torch.log(x[:, 1].abs().clamp(" in fix["diff"], fix
 
 
-def test_of_the_calls_of_a_loop_the_guilty_one_is_mended_where_the_others_may_not_change(tmp_path):
+def test_guilty_call_of_a_loop_is_fixed_alone(tmp_path):
     # The same expression for each column. exp(88.715) is just in range: what helps the first column changes the second
     # as well.
     lines = (
@@ -184,7 +184,7 @@ def test_without_experiments_nothing_is_tried(tmp_path):
     assert not any("whole step" in e["name"] for e in cause["experiments"])
 
 
-def test_a_custom_backward_is_mended_in_its_own_line(tmp_path):
+def test_custom_backward_is_fixed_at_its_own_line(tmp_path):
     result, _ = run(
         tmp_path,
         "loss = Ratio.apply(layer(x) * x).mean()",
@@ -248,7 +248,7 @@ def edit(code=".clamp(min=1e-12)", op="aten::log", arg="self", line=3, **more):
         ("y = torch.log(*p)", {}, None),
     ],
 )
-def test_a_line_is_rewritten_only_where_that_is_certain(line, change, expected):
+def test_line_is_rewritten_only_where_certain(line, change, expected):
     lines = ["import math\n", "import torch\n", line + "\n", "z = 1\n"]
     diff = patch.diff_of(lines, edit(**change), "f.py")
     if expected is None:
@@ -257,7 +257,7 @@ def test_a_line_is_rewritten_only_where_that_is_certain(line, change, expected):
         assert f"-{line}\n+{expected}\n" in diff and diff.startswith("--- f.py\n+++ f.py\n")
 
 
-def test_a_birth_inside_autograd_grad_shows_its_forward_line_and_the_fix_is_there(tmp_path):
+def test_autograd_grad_birth_is_fixed_at_forward_line(tmp_path):
     got = helpers.training(
         tmp_path,
         """
@@ -305,7 +305,7 @@ CURVED = """
 """
 
 
-def test_a_clamp_is_followed_into_the_derivative_of_a_derivative(tmp_path):
+def test_clamp_is_followed_into_second_derivatives(tmp_path):
     """Tried on the step it comes out as in the program; and it belongs to the line of the acos, not to that of
     autograd.grad."""
     clamped = helpers.training(tmp_path, CURVED.replace("ARGUMENT", "cos.clamp(-0.999999, 0.999999)"))

@@ -91,7 +91,7 @@ def test_a_rate_that_rose(tmp_path):
     assert f"the loss grew since step {told['loss']['step']}, by a factor of" in " ".join(result.err.split())
 
 
-def test_weights_of_which_nothing_finite_is_left_have_no_growth():
+def test_weights_with_nothing_finite_have_no_growth():
     model = torch.nn.Linear(3, 2)
     opt = torch.optim.SGD(model.parameters(), lr=0.1)
     started_with = {id(opt): optimizer_members.magnitudes(opt)}

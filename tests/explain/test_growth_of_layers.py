@@ -40,7 +40,7 @@ for i in range(3):
         ("(x + self.inner(x)) * 40.0", "values", r"Sequential\.[01]", r"Sequential\.2\d"),
     ],
 )
-def test_growth_from_layer_to_layer_is_told_with_the_layers(tmp_path, block, what, first, last):
+def test_growth_across_layers_is_reported_with_their_names(tmp_path, block, what, first, last):
     text = run(tmp_path, LAYERS.replace("BLOCK", block)).the_alarm()["cause"]["text"]
     found = re.search(
         rf"the norm of the {what} grew x(\d+\.?\d*) a layer over (\d+) layers \({first} to {last}\)", text

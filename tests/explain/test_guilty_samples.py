@@ -82,7 +82,7 @@ def searched(alarm):
     return [e for e in alarm["cause"]["experiments"] if "rows_of" in e]
 
 
-def test_heads_folded_into_the_batch_and_other_shapes_with_another_sample(tmp_path):
+def test_folded_heads_are_mapped_to_samples_by_replacement(tmp_path):
     alarm, result = alarm_of(tmp_path, ATTENTION, DROPPED, "{9}")
     birth = alarm["births"][0]
     assert birth["op"] == "aten::_softmax" and birth["outputs"][0]["shape"][0] == 8
@@ -99,7 +99,7 @@ def test_heads_folded_into_the_batch_and_other_shapes_with_another_sample(tmp_pa
     assert "(sample 9 of the data set): what is born there is finite" in shown
 
 
-def test_the_whole_step_tells_where_it_can(tmp_path):
+def test_whole_step_experiment_identifies_samples_where_possible(tmp_path):
     alarm, result = alarm_of(tmp_path, MEAN, FOLDED, "{19, 9}")
     birth = alarm["births"][0]
     (tried,) = searched(alarm)
@@ -107,7 +107,7 @@ def test_the_whole_step_tells_where_it_can(tmp_path):
     assert set(birth["samples"]) == {19, 9}
 
 
-def test_an_experiment_names_samples_where_the_birth_knows_its_rows(tmp_path):
+def test_experiment_names_samples_for_births_with_known_rows(tmp_path):
     alarm, result = alarm_of(tmp_path, MEAN, AVERAGED, "{9}")
     birth = alarm["births"][0]
     assert birth["samples"] == [9] and "rows_of" not in birth, result.told()
@@ -183,7 +183,7 @@ def guilty(folder, take, loss):
 
 
 @pytest.mark.parametrize("take", ["data[index]", "data.index_select(0, index)"])
-def test_rows_of_a_batch_that_is_taken_out_of_all_samples_are_those_of_the_batch(tmp_path, take):
+def test_batch_rows_are_mapped_to_data_set_samples(tmp_path, take):
     birth, result = guilty(tmp_path, take, ROWS)
     assert (birth["rows"], birth["rows_in"], birth["rows_of"], birth["samples"]) == ([4], "batch", 8, [17]), (
         result.told()
@@ -241,7 +241,7 @@ WITHIN = {
 
 
 @pytest.mark.parametrize("setting, loss, said", WITHIN.values(), ids=WITHIN)
-def test_what_of_the_sample_it_is_is_told(tmp_path, setting, loss, said):
+def test_guilty_elements_of_a_sample_are_reported(tmp_path, setting, loss, said):
     got = helpers.run(tmp_path, ELEMENTS.replace("SETTING", setting).replace("LOSS", loss))
     alarm = got.the_alarm()
     told = [e for e in alarm["cause"]["experiments"] if e["name"].startswith("whole step, of sample 5")]
@@ -249,7 +249,7 @@ def test_what_of_the_sample_it_is_is_told(tmp_path, setting, loss, said):
     assert "whole steps took" in " ".join(got.err.split())
 
 
-def test_where_the_whole_sample_is_at_fault_no_element_is_told(tmp_path):
+def test_wholly_bad_sample_reports_no_single_element(tmp_path):
     setting = "data = [torch.rand(48, 6)]; data[0][29] = 0"
     alarm = helpers.run(
         tmp_path,
@@ -287,18 +287,18 @@ for step in range(5):
 
 
 @pytest.mark.parametrize("level", ["gate", "tape"])
-def test_rows_of_weights_that_nobody_trains_are_no_samples(tmp_path, level):
+def test_rows_of_untrained_weights_are_not_samples(tmp_path, level):
     birth = helpers.run(tmp_path, FROZEN, "--level", level).the_alarm()["births"][0]
     assert "# birth" in birth["source"] and birth["rows"] == [2], birth
 
 
-def test_rows_of_weights_made_in_the_first_step_are_no_samples(tmp_path):
+def test_rows_of_first_step_weights_are_not_samples(tmp_path):
     """Where the first step fails, its window holds the making of the model too."""
     birth = helpers.run(tmp_path, FROZEN.replace("step == 3", "step == 0")).the_alarm()["births"][0]
     assert "# birth" in birth["source"] and birth["rows"] == [2], birth
 
 
-def test_features_that_are_as_many_as_the_batch_are_no_samples(tmp_path):
+def test_features_matching_batch_size_are_not_samples(tmp_path):
     """Eight features first, eight samples beside them: row 2 of what is born is a feature, and no sample is told for
     it."""
     body = """
@@ -318,7 +318,7 @@ def test_features_that_are_as_many_as_the_batch_are_no_samples(tmp_path):
     assert any("sample 19 of 40" in e["name"] for e in result.the_alarm()["cause"]["experiments"])
 
 
-def test_rows_of_a_weight_that_was_bad_before_the_step_are_no_samples():
+def test_rows_of_previously_bad_weight_are_not_samples():
     alarm = {
         "micro_batch": 0,
         "cause": {"experiments": []},
@@ -361,7 +361,7 @@ for x in batches:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_data_set_that_draws_from_a_loader_of_its_own(tmp_path, workers):
+def test_data_set_with_nested_loader_names_the_sample(tmp_path, workers):
     alarm = helpers.run(tmp_path, NESTED.replace("WORKERS", str(workers))).the_alarm()
     assert alarm["births"][0]["samples"] == [9] and 9 in loaded(alarm, tmp_path)[0]
 
@@ -404,7 +404,7 @@ def test_rows_of_a_mask_are_not_guilty(tmp_path, loss, op, more):
     assert left_out["confirms"] and left_out["outcome"] == "no NaN"
 
 
-def test_a_vector_that_was_written_into_one_row_is_no_batch(tmp_path):
+def test_vector_written_into_one_row_is_no_batch(tmp_path):
     """Its four numbers explain the failure as well: they are the features of row 4."""
     body = """
         model = torch.nn.Linear(4, 2)
@@ -459,7 +459,7 @@ SAMPLES = """
 
 @pytest.mark.parametrize("made", ["torch.stack(parts)", "torch.cat([p[None] for p in parts])"])
 @pytest.mark.parametrize("bad", [[2], [2, 7]])
-def test_a_sample_is_the_row_that_it_is_stacked_to(tmp_path, made, bad):
+def test_sample_is_named_by_its_stacked_row(tmp_path, made, bad):
     """Not a row for each of its six numbers."""
     result = helpers.training(
         tmp_path, textwrap.dedent(SAMPLES).replace("BAD", str(bad)).replace("MADE", made), "--on-alarm", "stop"
@@ -472,7 +472,7 @@ def test_a_sample_is_the_row_that_it_is_stacked_to(tmp_path, made, bad):
     assert "neither a tensor nor a number" not in result.err
 
 
-def test_the_elements_of_a_flat_gradient_are_no_rows(tmp_path):
+def test_elements_of_a_flat_gradient_are_not_rows(tmp_path):
     body = """
         for i, x in enumerate(batches):
             opt.zero_grad()

@@ -71,7 +71,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_led_back_to_the_line_that_was_written(tmp_path, name):
+def test_derivative_of_derivative_is_traced_to_written_line(tmp_path, name):
     program, size, shape, spoilt, word = CASES[name]
     text = HEAD.replace("SIZE", str(size)) + program + LOOP.replace("SHAPE", shape).replace("SPOILT", spoilt)
     got = run(tmp_path, text)
@@ -91,14 +91,14 @@ def test_it_is_led_back_to_the_line_that_was_written(tmp_path, name):
 @pytest.mark.parametrize(
     "twice", ["vmap(hessian(bent))(out).sum()", "vmap(lambda v: jvp(grad(bent), (v,), (torch.ones(3),))[1])(out).sum()"]
 )
-def test_a_derivative_by_forward_mode_is_no_division_of_the_programs(tmp_path, twice):
+def test_forward_mode_derivative_is_not_called_a_division(tmp_path, twice):
     text = HEAD.replace("SIZE", "3") + ROOT.replace("TWICE", twice) + LOOP
     alarm = run(tmp_path, text.replace("SHAPE", "4, 3").replace("SPOILT", "out * 0.0")).the_alarm()
     assert alarm["cause"]["class"] == "domain-edge" and alarm["births"][0]["source"].endswith("# here"), alarm["cause"]
     assert "the derivative of sqrt" in alarm["cause"]["text"] and "inside the root" in alarm["fix"]["text"]
 
 
-def test_a_first_derivative_is_told_as_before(tmp_path):
+def test_first_derivative_report_is_unchanged(tmp_path):
     text = (
         HEAD.replace("SIZE", "3")
         + """

@@ -35,6 +35,6 @@ def test_what_the_program_asks_about_is_meant(tmp_path, body):
     assert "torch.where" in alarm["fix"]["text"], alarm["fix"]
 
 
-def test_what_it_does_not_ask_about_is_bad_data(tmp_path):
+def test_infinity_unknown_to_the_program_is_bad_data(tmp_path):
     got = run(tmp_path, PROGRAM.replace("BODY", UNKNOWN))
     assert got.the_alarm()["cause"]["class"] == "bad-data", got.told()

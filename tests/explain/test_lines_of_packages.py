@@ -45,7 +45,7 @@ def explained(folder, where):
     return got, got.the_alarm()
 
 
-def test_a_birth_in_a_package_names_the_users_frame_and_the_fix_is_there(tmp_path):
+def test_birth_in_package_names_user_frame_and_fix(tmp_path):
     got, alarm = explained(tmp_path, "lib/site-packages")
     birth = alarm["births"][0]
     assert birth["file"].endswith("/site-packages/strange.py") and "in the package" in birth["source"]
@@ -62,7 +62,7 @@ def test_a_birth_in_a_package_names_the_users_frame_and_the_fix_is_there(tmp_pat
 
 
 @pytest.mark.parametrize("where", ["lib", "site_packages"])
-def test_a_module_of_the_users_own_has_no_other_frame(tmp_path, where):
+def test_users_own_module_has_no_user_frame(tmp_path, where):
     _, alarm = explained(tmp_path, where)
     birth = alarm["births"][0]
     assert birth["file"].endswith("strange.py") and birth["user_frame"] is None
@@ -108,7 +108,7 @@ def test_the_fix_of_the_checkpoint_keeps_it_silent(tmp_path):
     run(tmp_path, checkpointed(BLOCKS["a line of its own"], reentrant=True)).assert_silent()
 
 
-def test_an_operation_of_a_checkpointed_block_is_named_where_the_checkpoint_is_called(tmp_path):
+def test_checkpointed_operation_is_not_located_at_backward(tmp_path):
     """A block without a line of its own: it is computed again inside of loss.backward(), which is no line to mend."""
     text = checkpointed("nn.Sequential(nn.Linear(8, 8), nn.Softmax(1), nn.LogSoftmax(1), nn.Threshold(-1e9, 0.0))")
     text = text.replace(

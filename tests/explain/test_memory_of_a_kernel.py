@@ -30,7 +30,7 @@ SUM = "gates = gates / gates.sum(-1, keepdim=True)"
 
 
 @pytest.mark.parametrize("fill", [60, 255])
-def test_what_lay_there_before_has_no_part_in_the_cause(tmp_path, fill):
+def test_previous_memory_content_does_not_affect_the_cause(tmp_path, fill):
     got = run(tmp_path, GATE.format(fill=fill, low=300, divide=SUM))
     alarm = got.the_alarm()
     assert (alarm["births"][0]["op"], alarm["cause"]["class"]) == ("aten::div", "division-by-zero"), got.told()

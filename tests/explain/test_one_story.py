@@ -32,7 +32,7 @@ def test_a_harmless_finding_is_explained_once(tmp_path, good):
     assert got.err.count("born in forward") == 1 and "as step 0" in got.err, got.err
 
 
-def test_the_stop_after_many_names_the_option_and_the_cause(tmp_path):
+def test_final_stop_names_the_option_and_the_cause(tmp_path):
     got = training(tmp_path, HARMLESS.format(steps=12, good="False"), "--on-alarm", "stop")
     last = got.err.strip().splitlines()
     line = next(line for line in last if "NonFiniteError: " in line)
@@ -75,7 +75,7 @@ def test_another_finding_in_between_is_explained(tmp_path):
     assert got.alarms[2]["births"] and got.alarms[2]["loss"] == "Infinity", got.told()
 
 
-def test_steps_that_fail_by_samples_of_their_own_are_each_explained(tmp_path):
+def test_steps_failing_by_different_samples_are_each_explained(tmp_path):
     got = training(
         tmp_path,
         """
@@ -148,7 +148,7 @@ def test_the_fix_is_a_patch_that_applies(tmp_path, ends, command):
     assert fix["diff"].splitlines()[0] in got.err.splitlines(), got.err
 
 
-def test_the_patch_is_whole_in_the_terminal_and_in_html(tmp_path):
+def test_patch_is_complete_in_terminal_and_html(tmp_path):
     long = (
         "torch.log(x.sum(1, keepdim=True)) + torch.zeros(8, 1) + torch.zeros(8, 1) + "
         "torch.zeros(8, 1) + torch.zeros(8, 1)"
@@ -193,7 +193,7 @@ def test_dtypes_and_layouts_are_named(tmp_path):
     assert ("dtype", "float32") in words and not any(text.isdigit() for _, text in words), words
 
 
-def test_advisories_are_counted_beside_alarms(tmp_path):
+def test_advisories_are_counted_along_with_alarms(tmp_path):
     got = training(
         tmp_path,
         """
@@ -272,7 +272,7 @@ def test_an_infinite_running_mean_is_named(tmp_path):
     assert named["1.running_mean"]["inf"] and not named["1.running_mean"]["put_back"], alarm
 
 
-def test_a_harmless_loss_of_other_operations_is_no_repeat(tmp_path):
+def test_harmless_loss_of_other_operations_is_no_repeat(tmp_path):
     text = """
         import torch
         torch.manual_seed(0)
@@ -295,7 +295,7 @@ def test_a_harmless_loss_of_other_operations_is_no_repeat(tmp_path):
     assert got.alarms[2]["births"][0]["source"].endswith("# here"), got.alarms[2]
 
 
-def test_a_report_that_is_not_there_is_not_named(tmp_path):
+def test_missing_report_is_not_named(tmp_path):
     (tmp_path / "r").mkdir()
     got = training(tmp_path, "loss = loss_of(batches[0]) * NAN; loss.backward(); opt.step()", "--report", "r")
     assert "NonFiniteError" in got.err and "Report: r\n" not in got.err and "report.json" in got.err, got.err

@@ -23,7 +23,7 @@ def bad_step(folder, setting, loss=LOSS):
     return run(folder, SCRIPT.replace("SETTING", setting).replace("LOSS", loss)).the_alarm()
 
 
-def test_the_group_and_its_settings_are_told(tmp_path):
+def test_parameter_group_and_settings_are_reported(tmp_path):
     alarm = bad_step(
         tmp_path, '"eps": 0.0', "(head(body(torch.randn(8, 6))) * 0).sum() + body(torch.randn(8, 6)).sum()"
     )

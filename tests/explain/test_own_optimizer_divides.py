@@ -36,7 +36,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("keep", WAYS.values(), ids=WAYS)
-def test_state_that_is_next_to_nothing_where_the_weight_is_largest(tmp_path, keep):
+def test_near_zero_state_of_largest_weight_is_reported(tmp_path, keep):
     got = run(tmp_path, NEWTON.replace("KEEP", keep))
     cause, fix = got.the_alarm()["cause"], got.the_alarm()["fix"]
     assert cause["class"] == "optimizer-arithmetic" and "its state h of w is " in cause["text"], got.told()

@@ -55,7 +55,7 @@ def with_rules(folder, text, program=PROGRAM, **more):
     return helpers.run(folder, program, "--rules", "my_rules.py", **more)
 
 
-def test_a_rule_is_heard_and_its_experiments_prove_it(tmp_path):
+def test_user_rule_is_applied_and_proven_by_experiments(tmp_path):
     done = with_rules(tmp_path, GATE)
     cause = cause_of(done)
     assert (cause["class"], cause["rule"], cause["confidence"]) == ("user:gate-closed", "gate-closed", "proven"), (
@@ -68,12 +68,12 @@ def test_a_rule_is_heard_and_its_experiments_prove_it(tmp_path):
     assert "gate-closed" in done.err and "gate.clamp(min=1e-6)" in done.err
 
 
-def test_without_it_the_built_in_rules_speak_and_say_so(tmp_path):
+def test_without_user_rules_the_built_in_ones_apply(tmp_path):
     cause = cause_of(helpers.run(tmp_path, PROGRAM))
     assert cause["class"] == "division-by-zero" and "rule" not in cause
 
 
-def test_the_higher_score_wins_and_equal_ones_go_to_ours(tmp_path):
+def test_higher_score_wins_and_ties_go_to_builtin(tmp_path):
     assert cause_of(with_rules(tmp_path, GATE.replace("+ 50", "- 600")))["class"] == "division-by-zero"
     weak = GATE.replace(
         'assert birth.in_dtype("float64") is True', 'assert birth.in_dtype("float64", finite=True) is False'
@@ -82,7 +82,7 @@ def test_the_higher_score_wins_and_equal_ones_go_to_ours(tmp_path):
     assert contradicted["class"] == "division-by-zero", "a contradicted experiment costs 150"
 
 
-def test_a_rule_may_say_less_than_its_experiments_and_not_more(tmp_path):
+def test_rule_may_lower_but_not_raise_its_confidence(tmp_path):
     less = GATE.replace("score=", 'confidence="possible", score=')
     assert cause_of(with_rules(tmp_path, less))["confidence"] == "possible"
     more = GATE.replace("score=", 'confidence="proven", score=').replace("assert birth.clamped", "0 and birth.clamped")
@@ -114,7 +114,7 @@ def test_it_is_heard_in_a_second_process(tmp_path):
         ("    return birth.no_such_thing", "failed (AttributeError"),
     ],
 )
-def test_a_broken_rule_is_named_once_and_harms_nothing(tmp_path, body, said):
+def test_broken_rule_is_named_once_without_harm(tmp_path, body, said):
     text = f"import finitude\n@finitude.rule('mine')\ndef mine(birth):\n{body}\n"
     helpers.write_script(tmp_path, text, "my_rules.py")
     skipped = PROGRAM.replace("if step == 3:", "if step in (2, 3):")
@@ -124,7 +124,7 @@ def test_a_broken_rule_is_named_once_and_harms_nothing(tmp_path, body, said):
     assert [(a["cause"]["class"], a["rerun"]) for a in done.alarms] == [("division-by-zero", "persistent")] * 2
 
 
-def test_a_file_that_cannot_be_loaded_is_named_and_the_run_goes_on(tmp_path):
+def test_unloadable_rules_file_is_named_and_run_continues(tmp_path):
     done = with_rules(tmp_path, "import no_such_module_at_all\n")
     assert "cannot be loaded (ModuleNotFoundError" in done.err and cause_of(done)["class"] == "division-by-zero"
     done = helpers.run(tmp_path, PROGRAM, "--rules", "nowhere.py")

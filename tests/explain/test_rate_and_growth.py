@@ -46,7 +46,7 @@ RUINED = {
 
 
 @pytest.mark.parametrize("optimizer, loss, rate", RUINED.values(), ids=RUINED)
-def test_a_rate_that_ruins_the_weights_at_once_is_the_first_link(tmp_path, optimizer, loss, rate):
+def test_learning_rate_ruining_weights_immediately_is_the_cause(tmp_path, optimizer, loss, rate):
     result = trained(tmp_path, optimizer, loss)
     alarm = result.alarms[0]
     assert alarm["step"] <= 3 and alarm["cause"]["class"] == "learning-rate", result.told()
@@ -61,7 +61,7 @@ def test_a_rate_that_ruins_the_weights_at_once_is_the_first_link(tmp_path, optim
         assert tried["whole step, the last update taken back"]["confirms"] is True, tried
 
 
-def test_the_same_overflow_at_a_usual_rate_is_one_of_the_data(tmp_path):
+def test_same_overflow_at_usual_rate_blames_the_data(tmp_path):
     result = trained(
         tmp_path,
         "Adam(net.parameters(), lr=1e-3)",
@@ -125,7 +125,7 @@ for i in range(20):
 """
 
 
-def test_finite_weights_that_have_grown_are_not_called_clean(tmp_path):
+def test_finite_but_grown_weights_are_not_called_clean(tmp_path):
     result = run(tmp_path, GROWN)
     alarm, said = result.alarms[0], " ".join(result.err.split())
     assert alarm["weights"] == "clean" and alarm["growth"] > 1e6 and alarm["cause"]["class"] == "learning-rate", (
@@ -152,7 +152,7 @@ opt.step(closure)
 
 
 @pytest.mark.parametrize("rate, scale, cause", [("1000", "1", "learning-rate"), ("0.1", "1000", "exp-overflow")])
-def test_a_rate_that_ruins_the_weights_within_the_first_step(tmp_path, rate, scale, cause):
+def test_rate_ruining_weights_in_first_step_is_found(tmp_path, rate, scale, cause):
     result = run(tmp_path, SEARCHED.replace("RATE", rate).replace("SCALE", scale))
     alarm = result.the_alarm()
     assert (alarm["step"], alarm["cause"]["class"]) == (0, cause), result.told()
@@ -201,7 +201,7 @@ def test_an_optimizer_that_divides_by_almost_nothing(tmp_path):
     assert "/ (size + 1e-12)" in line and "size" in alarm["fix"]["text"] and not alarm["fix"]["verified"], alarm["fix"]
 
 
-def test_one_that_keeps_its_divisor_up_to_date_is_silent(tmp_path):
+def test_optimizer_with_up_to_date_divisor_is_silent(tmp_path):
     run(tmp_path, OWN.replace("KEEP", FRESH)).assert_silent()
 
 
@@ -301,7 +301,7 @@ def test_state_that_the_program_itself_makes_negative(tmp_path, optimizer, key, 
     assert f"written by step 3 of {optimizer}" in alarm["text"], result.told()
 
 
-def test_a_negative_zero_and_the_state_of_another_class_are_none(tmp_path):
+def test_negative_zero_and_other_classes_state_are_silent(tmp_path):
     for name, order in {
         "zero": ("torch.optim.AdamW(net.parameters())", "exp_avg_sq", "-0.0"),
         "own": ("Signed(net.parameters(), {})", "exp_avg_sq", "-0.25", OWN_AVERAGE),
@@ -330,7 +330,7 @@ ROOTS = {
 
 
 @pytest.mark.parametrize("root", ROOTS.values(), ids=ROOTS)
-def test_loaded_state_of_an_own_optimizer_that_its_root_cannot_take(tmp_path, root):
+def test_negative_loaded_state_under_root_is_corrupted_state(tmp_path, root):
     result = loaded(tmp_path, "Mine(net.parameters(), {})", "v", "-0.25", OWN_ADAM.replace("ROOT", root))
     alarm = result.the_alarm()
     text, birth = alarm["cause"]["text"], alarm["births"][0]
@@ -339,7 +339,7 @@ def test_loaded_state_of_an_own_optimizer_that_its_root_cannot_take(tmp_path, ro
     assert birth["phase"] == "state" and birth["name"] == "weight.v" and "# here" in source[birth["line"] - 1], birth
 
 
-def test_a_root_of_what_the_step_itself_made_negative_is_its_arithmetic(tmp_path):
+def test_root_made_negative_by_step_is_optimizer_arithmetic(tmp_path):
     signed = OWN_ADAM.replace("addcmul_(p.grad, p.grad, value=0.01)", "add_(p.grad, alpha=0.01)").replace(
         "ROOT", ROOTS["sqrt"]
     )
@@ -385,7 +385,7 @@ IN_PLACE = {
 
 
 @pytest.mark.parametrize("update", IN_PLACE.values(), ids=IN_PLACE)
-def test_a_fix_is_tried_where_the_birth_is_in_place_inside_an_optimizer(tmp_path, update):
+def test_in_place_birth_inside_optimizer_gets_verified_fix(tmp_path, update):
     result = run(tmp_path, INSIDE.replace("UPDATE", update))
     alarm = result.the_alarm()
     assert alarm["births"][0]["phase"] == "optimizer" and alarm["cause"]["class"] == "optimizer-arithmetic", (
@@ -420,7 +420,7 @@ for i in range(5):
         ("SGD(net.parameters(), lr=1e-3)", ".half()", 5e4, "no weight"),
     ],
 )
-def test_a_norm_that_overflows_is_told_with_what_it_is_and_what_it_stops(tmp_path, optimizer, dtype, scale, moves):
+def test_overflowing_norm_is_reported_with_value_and_effect(tmp_path, optimizer, dtype, scale, moves):
     result = run(tmp_path, CLIPPED.replace("OPTIMIZER", optimizer).replace("DTYPE", dtype).replace("SCALE", str(scale)))
     result.assert_no_alarm()
     (advisory,) = result.advisories("clipping")
@@ -492,9 +492,7 @@ MOVERS = {
 
 
 @pytest.mark.parametrize("optimizer, besides, cause, said, advised", MOVERS.values(), ids=MOVERS)
-def test_what_moved_the_weights_is_not_taken_for_the_optimizers_arithmetic(
-    tmp_path, optimizer, besides, cause, said, advised
-):
+def test_weight_changes_elsewhere_are_not_optimizer_arithmetic(tmp_path, optimizer, besides, cause, said, advised):
     got = run(tmp_path, MOVED.replace("OPTIMIZER", optimizer).replace("BESIDES", besides))
     alarm = got.the_alarm()
     assert alarm["cause"]["class"] == cause and said in alarm["cause"]["text"], got.told()

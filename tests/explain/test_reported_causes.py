@@ -116,7 +116,7 @@ loss = model(x).pow(2).mean()""",
     assert "samples" not in alarm["births"][0], "rows of a weight are no samples"
 
 
-def test_an_output_of_a_layer_is_not_its_bias(tmp_path):
+def test_layer_output_is_not_mistaken_for_its_bias(tmp_path):
     """addmm begins its result with a copy of the bias."""
     _, cause, text, fix = told(
         tmp_path,
@@ -195,7 +195,7 @@ for frames in torch.utils.data.DataLoader(Clips(), batch_size=4, collate_fn=toge
 
 
 @pytest.mark.parametrize("frames, row, word", [(1, 1, "sample"), (3, 5, "row")])
-def test_rows_are_samples_where_the_loader_gave_as_many(tmp_path, frames, row, word):
+def test_rows_are_samples_only_where_loader_counts_match(tmp_path, frames, row, word):
     """Frames of clips, nodes of graphs: with several for each sample of the loader they are rows."""
     alarm = helpers.run(tmp_path, CLIPS.replace("FRAMES", str(frames)), "--on-alarm", "stop").the_alarm()
     told = [e["name"] for e in alarm["cause"]["experiments"] if "replaced by a copy of" in e["name"]]
@@ -299,7 +299,7 @@ loss = (w / w.sum(1, keepdim=True)).pow(2).mean()""",
     assert cause == "fully-masked-softmax" and "1 row of 8 elements" in text, text
 
 
-def test_the_log_of_a_mask_does_harm_only_where_nothing_is_left(tmp_path):
+def test_log_of_mask_harms_only_fully_masked_rows(tmp_path):
     _, cause, text, _ = told(
         tmp_path,
         """keep = (torch.arange(8) <= torch.arange(8)[:, None]).float()
@@ -327,7 +327,7 @@ for step in range(5):
 """
 
 
-def test_what_a_checkpoint_computes_again_is_born_in_an_operation(tmp_path):
+def test_recomputed_checkpoint_value_is_born_in_an_operation(tmp_path):
     alarm = helpers.run(tmp_path, CHECKPOINT).the_alarm()
     assert alarm["births"][0]["op"] == "aten::pow" and alarm["cause"]["class"] == "negative-domain"
     assert len(alarm["births"]) > 1 and all(b["op"] for b in alarm["births"]), [
@@ -418,13 +418,13 @@ for step in range(5):
 """
 
 
-def test_rows_that_are_looked_up_are_no_weight_divided_by_its_norm(tmp_path):
+def test_embedding_rows_are_not_weights_divided_by_norm(tmp_path):
     alarm = helpers.run(tmp_path, ROWS_OF_A_TABLE).the_alarm()
     assert alarm["cause"]["class"] == "division-by-zero", alarm["cause"]
     assert "own norm" not in alarm["cause"]["text"] and "random numbers" not in alarm["fix"]["text"], alarm
 
 
-def test_a_positive_number_that_half_precision_cannot_hold_is_no_mask(tmp_path):
+def test_positive_half_precision_overflow_is_not_a_mask(tmp_path):
     alarm = helpers.run(tmp_path, TARGET).the_alarm()
     assert alarm["cause"]["class"] == "half-precision-overflow", alarm["cause"]
     assert alarm["fix"]["text"].startswith("clamp what is cast here") and alarm["fix"]["verified"], alarm["fix"]

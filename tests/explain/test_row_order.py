@@ -89,7 +89,7 @@ def test_an_order_that_is_kept(tmp_path):
     assert told(tmp_path, "as_it_is")["births"][0]["samples"] == [42]
 
 
-def test_an_order_that_is_kept_of_samples_that_draw(tmp_path):
+def test_kept_order_of_randomly_augmented_samples_is_found(tmp_path):
     assert told(tmp_path, "as_it_is", drawn=" + torch.randn(1)")["births"][0]["samples"] == [42]
 
 

@@ -60,7 +60,7 @@ def test_unwritten_memory_is_filled_and_decides(tmp_path):
     assert nans["outcome"].startswith("not finite: loss") and nans["confirms"] is True
 
 
-def test_it_is_the_cause_also_where_the_memory_held_numbers(tmp_path):
+def test_uninitialised_memory_holding_numbers_is_the_cause(tmp_path):
     # Of whole numbers: the largest there is, which is finite, and whose power is not.
     lines = """
 counts = torch.empty(8, dtype=torch.int64) if bad else torch.zeros(8, dtype=torch.int64)
@@ -92,7 +92,7 @@ loss = (layer(x) * padded).mean() + seen
     )
 
 
-def test_memory_that_makes_no_difference_is_not_the_cause(tmp_path):
+def test_memory_without_effect_is_not_the_cause(tmp_path):
     lines = """
 spare = torch.empty(8)
 loss = (layer(x).sum(1) * torch.log(x.sum(1) * (0 if bad else 1)) * torch.where(x[:, 0] > -1, 1.0, spare)).mean()
@@ -256,13 +256,13 @@ def test_a_bad_batch_fails_at_any_weights(tmp_path):
         "Adagrad(layer.parameters())",
     ],
 )
-def test_where_the_optimizer_keeps_no_trace_that_is_told(tmp_path, optimizer):
+def test_optimizer_without_update_record_is_reported(tmp_path, optimizer):
     _, _, experiments, _ = cause_of(tmp_path, RUNS_AWAY, "", optimizer)
     (one,) = told(experiments, "the last update")
     assert one["outcome"].startswith("not tried: ") and "last update" in one["outcome"] and "confirms" not in one
 
 
-def test_it_is_not_told_where_weights_do_not_matter(tmp_path):
+def test_last_update_is_unmentioned_where_weights_are_irrelevant(tmp_path):
     lines = "loss = (layer(x).sum(1) * torch.log(x.sum(1) * (0 if bad else 1))).mean()"
     _, _, experiments, _ = cause_of(tmp_path, lines)
     assert told(experiments, "again as it was") and not told(experiments, "the last update")
@@ -298,7 +298,7 @@ finitude.program.last_update.last = last
     assert "same" in result.out and "other" not in result.out, (result.out, result.told())
 
 
-def test_a_batch_of_copies_is_another_batch_to_batch_norm(tmp_path):
+def test_batch_norm_does_not_hide_the_guilty_sample(tmp_path):
     """Each sample alone among copies of another one lies far out by the statistics of that batch, and fails by
     itself."""
     got = helpers.run(

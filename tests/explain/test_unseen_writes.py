@@ -56,7 +56,7 @@ def explained(folder, change, loss="out.pow(2).mean()"):
         ),
     ],
 )
-def test_finite_garbage_is_told_with_its_bytes(tmp_path, change, bytes_):
+def test_finite_garbage_is_reported_with_its_bytes(tmp_path, change, bytes_):
     got = explained(tmp_path, change)
     alarm = got.the_alarm()
     assert alarm["step"] == 3 and alarm["cause"]["class"] == "memory-corruption", got.told()
@@ -110,5 +110,5 @@ def test_what_the_program_wrote_itself_is_no_corruption(tmp_path, change):
     assert got.the_alarm()["cause"]["class"] not in ("memory-corruption", "unknown"), got.told()
 
 
-def test_a_healthy_run_with_writes_of_all_kinds_is_silent(tmp_path):
+def test_healthy_run_with_all_write_kinds_is_silent(tmp_path):
     explained(tmp_path, "ctypes.memset(g.data_ptr(), 0x3f, 512)").assert_silent()

@@ -59,7 +59,7 @@ PROGRAMS = {
     "model, made, name, source",
     [pytest.param(*PROGRAMS[name], id=name, marks=pytest.mark.thorough if "copy" in name else ()) for name in PROGRAMS],
 )
-def test_memory_that_nobody_wrote_is_told_with_the_line_that_made_it(tmp_path, model, made, name, source):
+def test_unwritten_memory_is_reported_with_its_allocation_line(tmp_path, model, made, name, source):
     got = run(tmp_path, MODEL.format(model=model, made=made))
     if got.report["outcome"] == "clean":
         pytest.skip("the memory happened to hold something finite")
@@ -88,7 +88,7 @@ def test_what_was_written_is_corrupted_state(tmp_path, made):
     assert alarm["rerun"] == "persistent" and alarm["births"][0]["line"], alarm
 
 
-def test_a_second_run_that_fails_at_another_place_does_not_explain_the_first(tmp_path):
+def test_rerun_failing_elsewhere_does_not_explain_the_alarm(tmp_path):
     # The first value is of a moment: the second process begins with a good one, and fails at its own.
     made = (
         "import os\nmodel = nn.Linear(300, 2)\nseen = 'MALLOC_PERTURB_' in os.environ\n"
@@ -101,7 +101,7 @@ def test_a_second_run_that_fails_at_another_place_does_not_explain_the_first(tmp
 
 
 @pytest.mark.slow
-def test_on_two_ranks_the_second_run_is_made_and_tells_the_line(tmp_path):
+def test_rerun_on_two_ranks_finds_the_line(tmp_path):
     text = MODEL.format(
         model=SCALED,
         made="import torch.distributed as dist\ndist.init_process_group('gloo')\n"
@@ -163,7 +163,7 @@ def finite(folder, again, made, *options, power="2", rest="torch.zeros(1)", memo
     return run(inside, text, *options)
 
 
-def test_finite_values_in_memory_that_nobody_wrote_explain_a_step_that_then_comes_out_finite(tmp_path):
+def test_finite_unwritten_memory_explains_a_transient_failure(tmp_path):
     got = finite(tmp_path, ONCE, UNWRITTEN.format(TOO_LARGE), "--on-alarm", "skip")
     alarm = got.alarms[0]
     birth, cause = alarm["births"][0], alarm["cause"]
@@ -173,7 +173,7 @@ def test_finite_values_in_memory_that_nobody_wrote_explain_a_step_that_then_come
     assert birth["outputs"][0]["max"] > 1e29 and alarm["fix"]["line"] == birth["line"], alarm
 
 
-def test_where_all_that_the_step_reads_was_written_no_memory_is_blamed(tmp_path):
+def test_fully_written_inputs_are_not_blamed_on_memory(tmp_path):
     got = finite(tmp_path, ONCE, WRITTEN.format(TOO_LARGE), "--on-alarm", "skip", rest=UNWRITTEN.format(LARGE))
     alarm = got.alarms[0]
     assert (alarm["rerun"], alarm["cause"]["class"], alarm["births"]) == ("transient", "unknown", []), got.told()
@@ -183,7 +183,7 @@ READ, NOT_READ = "(x * model.memory).pow(2).mean()", "(x * model.memory.fill_(0)
 
 
 @pytest.mark.parametrize("more, cause", [(READ, "uninitialised-memory"), (NOT_READ, "unknown"), ("0", "unknown")])
-def test_a_buffer_is_blamed_where_it_is_read_and_nobody_wrote_it(tmp_path, more, cause):
+def test_unwritten_buffer_is_blamed_only_where_read(tmp_path, more, cause):
     bad = UNWRITTEN.format(TOO_LARGE), WRITTEN.format(TOO_LARGE)
     memory, scale = (bad[0], "torch.ones(300)") if more == READ else (UNWRITTEN.format(LARGE), bad[1])
     got = finite(tmp_path, ONCE, scale, "--on-alarm", "skip", memory=memory, more=more)
@@ -192,7 +192,7 @@ def test_a_buffer_is_blamed_where_it_is_read_and_nobody_wrote_it(tmp_path, more,
     assert [birth["name"] for birth in alarm["births"]] == (["memory"] if more == READ else []), got.told()
 
 
-def test_a_step_in_place_is_explained_by_memory_where_a_parameter_began_huge(tmp_path):
+def test_huge_initial_parameter_is_explained_by_unwritten_memory(tmp_path):
     got = finite(tmp_path, ALWAYS, UNWRITTEN.format(LARGE), power="2 if step == 0 else 4")
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun_by"]) == (1, "rewind"), got.told()
@@ -206,7 +206,7 @@ def test_a_huge_value_that_was_written_overflows(tmp_path):
     assert got.the_alarm()["cause"]["class"] != "uninitialised-memory", got.told()
 
 
-def test_a_later_step_of_such_a_training_is_a_consequence(tmp_path):
+def test_later_step_of_such_training_is_a_consequence(tmp_path):
     power = "2 if step == 0 else 4"
     got = finite(tmp_path, ONCE, UNWRITTEN.format(TOO_LARGE), "--on-alarm", "warn", power=power)
     first, then = got.alarms[:2]
@@ -241,7 +241,7 @@ for step in range(3):
     ],
     ids=["unwritten", "written"],
 )
-def test_optimizer_state_that_is_impossible_may_be_memory_that_nobody_wrote(tmp_path, made, cause, fix):
+def test_impossible_optimizer_state_may_be_unwritten_memory(tmp_path, made, cause, fix):
     got = run(tmp_path, STATE.format(made=made))
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["cause"]["class"]) == (0, cause), got.told()

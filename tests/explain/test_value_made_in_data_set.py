@@ -227,7 +227,7 @@ def test_it_is_stored_so(tmp_path, code, field):
     assert birth["source"].startswith("for x, y in DataLoader"), "the line that took it in"
 
 
-def test_it_is_made_as_the_batch_is_put_together(tmp_path):
+def test_value_made_while_collating_is_located(tmp_path):
     code = (
         data("self.lengths = [0 if i == 13 else 2 for i in range(24)]", "row = self.values[i], self.lengths[i]")
         + """
@@ -258,7 +258,7 @@ def together(samples):
 """
 
 
-def test_a_loop_over_samples_binds_its_names_anew_and_mends_nothing(tmp_path):
+def test_loop_rebinding_its_names_is_not_blamed(tmp_path):
     _, datum, got = told(tmp_path, PADDED + data(FLAT, "row = self.values[i]"), ", collate_fn=together")
     assert (datum["how"], datum["source"], datum["function"]) == ("made", "return row / np.abs(row).max()", "scaled"), (
         got.told()
@@ -278,7 +278,7 @@ def test_a_sample_that_random_numbers_make(tmp_path):
     assert "random numbers" in datum["text"]
 
 
-def test_what_a_file_gives_is_told_as_read(tmp_path):
+def test_value_from_a_file_is_reported_as_read(tmp_path):
     values = [[0.5] * 4] * 24
     values[13] = [0.5, float("nan"), 0.5, 0.5]
     for i, row in enumerate(values):
@@ -330,7 +330,7 @@ def test_a_debugger_keeps_its_trace(tmp_path):
     assert (datum["how"], datum["sample"], "line" in datum) == ("unknown", 13, False), got.told()
 
 
-def test_a_data_set_that_is_read_from_the_front_is_left_alone(tmp_path):
+def test_iterable_data_set_is_left_alone(tmp_path):
     code = """
 class Data(torch.utils.data.IterableDataset):
     def __iter__(self):
@@ -343,7 +343,7 @@ class Data(torch.utils.data.IterableDataset):
 
 
 @pytest.mark.parametrize("workers", ["", ", num_workers=1"])
-def test_a_tape_of_the_step_tells_the_row_and_the_sample_too(tmp_path, workers):
+def test_taped_step_also_names_row_and_sample(tmp_path, workers):
     code = data(
         "self.values = torch.from_numpy(self.values); self.values[13] = 0",
         "row = self.values[i]",
@@ -372,7 +372,7 @@ def one_ahead(loader):
     [(True, 13, "batch"), (False, 13, "x, y"), (False, 23, "batch")],
     ids=["drawn", "in order, taken apart", "in the last batch"],
 )
-def test_a_loader_that_is_asked_one_batch_ahead_gave_it_in_the_window_before(tmp_path, shuffle, bad, taken):
+def test_prefetched_batch_is_attributed_to_the_previous_window(tmp_path, shuffle, bad, taken):
     text = PROGRAM.replace(
         "{code}", AHEAD + data("pass", "row = self.values[i]", f"if i == {bad}: row = row / np.float32(0) * 0")
     )

@@ -116,7 +116,7 @@ OFTEN = [
     "body, error, source, op",
     [pytest.param(*REFUSED[name], id=name, marks=() if name in OFTEN else pytest.mark.thorough) for name in REFUSED],
 )
-def test_it_is_an_alarm_with_the_birth_of_the_value(tmp_path, body, error, source, op):
+def test_refused_value_is_an_alarm_with_its_birth(tmp_path, body, error, source, op):
     if "scipy" in body or "assign" in body:
         pytest.importorskip("scipy")
     got = run(tmp_path, TRAINING.format(bad=2, body=body.format(bad=2)), "--experiments", "0")
@@ -128,7 +128,7 @@ def test_it_is_an_alarm_with_the_birth_of_the_value(tmp_path, body, error, sourc
     assert (alarm["births"][0]["op"], source in alarm["births"][0]["source"]) == (op, True), got.told()
 
 
-def test_an_array_that_numpy_made_bad_is_named_with_the_line(tmp_path):
+def test_numpy_array_made_bad_is_named_with_line(tmp_path):
     body = "gains = 1 / width.numpy()\n    if not np.isfinite(gains).all(): raise OSError('gains')"
     got = run(tmp_path, TRAINING.format(bad=2, body=body))
     alarm = got.the_alarm()
@@ -149,7 +149,7 @@ INNOCENT = {
 
 
 @pytest.mark.parametrize("body", INNOCENT.values(), ids=INNOCENT)
-def test_a_program_that_dies_of_something_else_gets_no_cause(tmp_path, body):
+def test_program_dying_of_another_error_gets_no_cause(tmp_path, body):
     got = run(tmp_path, TRAINING.format(bad=-1, body=body.format(bad=2)))
     assert got.code == 1 and not got.alarms and got.report["outcome"] == "clean", got.told()
     told = got.advisories()

@@ -26,7 +26,7 @@ def test_a_bad_step_is_stopped_and_explained(tmp_path, program):
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_step_is_left_out_as_under_finitude_run(tmp_path, program):
+def test_callback_skips_a_step_as_finitude_run_does(tmp_path, program):
     """The callback's own option; the run ends with the weights of one that never saw the bad batch."""
     name, source, way = PROGRAMS[program]
     skipped = run(tmp_path / "skipped", program, name, str(BAD), "callback-skip")
@@ -47,7 +47,7 @@ def test_a_healthy_training_is_left_alone(tmp_path, program):
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_under_finitude_run_the_callback_does_nothing_of_its_own(tmp_path, program):
+def test_callback_is_inactive_under_finitude_run(tmp_path, program):
     name, source, way = PROGRAMS[program]
     got = run(tmp_path, program, name, str(BAD), "callback", options=[])
     assert_explained(got, program, BAD, source, "division-by-zero", way)

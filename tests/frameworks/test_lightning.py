@@ -59,7 +59,7 @@ def test_harder_cases(tmp_path, case):
         assert scalars(tmp_path, "mine") == list(range(BAD + 1))
 
 
-def test_loggers_of_a_run_that_goes_on(tmp_path):
+def test_loggers_of_continuing_run_record_each_step_once(tmp_path):
     got = run(tmp_path, ODD, "plain", str(BAD), options=["--on-alarm", "skip"])
     assert got.code == 0 and "seen 12" in got.out, got.told()
     assert scalars(tmp_path, "mine") == list(range(12))

@@ -73,7 +73,7 @@ print(json.dumps(out))
     return folder, json.loads(done.out), done
 
 
-def test_a_context_manager_watches_and_puts_back_every_function(watched):
+def test_context_manager_restores_every_function_on_exit(watched):
     _, out, _ = watched
     assert out["steps"] == 3 and out["during"] is False and out["after context"] is True
 
@@ -98,7 +98,7 @@ def test_each_recorder_writes_its_own_report_once(watched):
     assert sum(line.startswith("finitude: ") and "Report:" in line for line in done.err.splitlines()) == 2, done.err
 
 
-def test_a_recorder_does_not_count_optimizers_that_were_gone_before(tmp_path):
+def test_recorder_does_not_count_optimizers_deleted_before_it(tmp_path):
     done = script(
         tmp_path,
         """
@@ -147,7 +147,7 @@ def test_options_of_watch_are_checked(tmp_path):
     assert "skip" in got.out, got.told()
 
 
-def test_options_of_a_watch_that_is_on_already_are_named(tmp_path):
+def test_ignored_options_of_an_active_watch_are_named(tmp_path):
     """%load_ext finitude has begun one, say."""
     write_script(
         tmp_path,
@@ -159,7 +159,7 @@ def test_options_of_a_watch_that_is_on_already_are_named(tmp_path):
     assert "already watching" not in again.err, again.told()
 
 
-def test_watch_under_finitude_run_returns_the_recorder_of_the_run(tmp_path):
+def test_watch_under_finitude_run_returns_the_runs_recorder(tmp_path):
     got = run(
         tmp_path,
         TRAINING
@@ -201,20 +201,20 @@ def test_an_allowed_birth_is_no_alarm(tmp_path, what):
     assert not any("unused" in text for text in got.watched["not_watched"])
 
 
-def test_a_birth_elsewhere_is_still_an_alarm_and_the_unused_allowance_is_listed(tmp_path):
+def test_birth_elsewhere_alarms_and_unused_allowance_is_listed(tmp_path):
     got = run(tmp_path, ALLOW.format(what="op='sqrt'", when=(2,)), "--level", "trace")
     assert got.the_alarm()["step"] == 2
     assert any("sqrt" in text and "a scheduled dead batch" in text for text in got.watched["not_watched"]), got.told()
 
 
-def test_an_allowed_birth_is_no_alarm_however_often_it_comes(tmp_path):
+def test_allowed_birth_is_no_alarm_however_often(tmp_path):
     got = run(tmp_path, ALLOW.format(what="op='log'", when=(0, 1, 2, 3, 5)), "--level", "trace")
     got.assert_no_alarm()
     assert got.out == "ended\n" and len(got.advisories("allowed")) == 5, got.told()
 
 
 @pytest.mark.parametrize("known, unknown", [(2, 4), (4, 2)])
-def test_an_allowed_module_is_no_alarm_elsewhere_it_is(tmp_path, known, unknown):
+def test_module_is_allowed_only_at_its_place(tmp_path, known, unknown):
     text = (
         TRAINING
         + """
@@ -275,7 +275,7 @@ def test_allow_wants_to_know_what_and_why(tmp_path, call):
     assert got.out == "ValueError\n"
 
 
-def test_save_returns_the_tensor_and_its_statistics_are_in_the_report(tmp_path):
+def test_save_returns_tensor_and_reports_its_statistics(tmp_path):
     got = run(
         tmp_path,
         TRAINING
@@ -325,7 +325,7 @@ for x in batches:
     assert got.watched["steps"] == 6
 
 
-def test_the_package_can_be_imported_without_torch_being_loaded(tmp_path):
+def test_package_imports_without_loading_torch(tmp_path):
     got = plain(
         tmp_path,
         "-c",

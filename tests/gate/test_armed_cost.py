@@ -79,7 +79,7 @@ def measured(folder):
     return json.loads(done.stdout)
 
 
-def test_an_armed_step_costs_at_most_three_plain_ones_and_lists_of_tensors_are_read_once(tmp_path):
+def test_armed_step_costs_at_most_three_plain_ones(tmp_path):
     found = measured(tmp_path)
     assert found["traced"] <= 3 * found["plain"], found
     one_set = 64 * 64 * 4 * 32

@@ -30,7 +30,7 @@ def written(fill, op):
 
 
 @pytest.mark.parametrize("level", ["gate", "trace"])
-def test_memory_that_numpy_wrote_is_seen_as_it_is(tmp_path, level):
+def test_memory_written_by_numpy_is_seen_as_is(tmp_path, level):
     alarm = helpers.run(tmp_path, written("float('nan')", "numel()"), "--level", level).the_alarm()
     birth = alarm["births"][0]
     assert (birth["phase"], birth["source"]) == ("memory", "loss = (x * w).sum() / scale")
@@ -41,7 +41,7 @@ def test_memory_that_numpy_wrote_is_seen_as_it_is(tmp_path, level):
     ("fill", "op", "phase", "cause"),
     [("float('nan')", "mul_(2)", "memory", "memory-corruption"), ("0", "log_()", "forward", "log-of-zero")],
 )
-def test_what_an_op_in_place_read_is_told_by_its_copy(tmp_path, fill, op, phase, cause):
+def test_in_place_op_input_is_read_from_copy(tmp_path, fill, op, phase, cause):
     """By the time the result is seen to be bad, the value from before is in no memory but the copy."""
     alarm = helpers.run(tmp_path, written(fill, op), "--level", "trace").the_alarm()
     birth = alarm["births"][0]
@@ -76,7 +76,7 @@ for i in range(1, 6):
 
 
 @pytest.mark.parametrize("level", ["gate", "trace"])
-def test_a_buffer_refilled_before_backward_is_memory_and_not_data(tmp_path, level):
+def test_buffer_refilled_before_backward_is_memory_not_data(tmp_path, level):
     text = STAGED.replace("BAD", "3").replace("EARLY", "x = reader.read(i)").replace("LATE", "pass")
     alarm = helpers.run(tmp_path, text, "--level", level).the_alarm()
     birth = alarm["births"][0]
@@ -88,7 +88,7 @@ def test_a_buffer_refilled_before_backward_is_memory_and_not_data(tmp_path, leve
 
 
 @pytest.mark.parametrize("level", ["gate", "trace"])
-def test_a_buffer_refilled_after_backward_holds_the_next_batch(tmp_path, level):
+def test_buffer_refilled_after_backward_holds_the_next_batch(tmp_path, level):
     text = STAGED.replace("BAD", "3").replace("LATE", "x = reader.read(i)").replace("EARLY", "pass")
     alarm = helpers.run(tmp_path, text, "--level", level).the_alarm()
     assert (alarm["step"], alarm["births"][0]["phase"], alarm["cause"]["class"]) == (3, "data", "bad-data"), alarm

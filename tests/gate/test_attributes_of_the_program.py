@@ -43,7 +43,7 @@ main()
 """
 
 
-def test_they_have_a_dict_only_where_they_have_one_unwatched(tmp_path):
+def test_objects_have_dicts_only_where_unwatched_ones_do(tmp_path):
     got = run(tmp_path, SCRIPT)
     plain = helpers.plain(tmp_path, "train.py").out
     assert got.code == 0 and not got.alarms and got.out == plain, got.told()

@@ -390,7 +390,7 @@ def _assert_same_as_off(name, found, watched):
 
 
 @pytest.mark.parametrize("name", [name for name, (_, _, slow) in KINDS.items() if not slow])
-def test_fifty_steps_are_the_same_bits_watched_or_not(fast_runs, name):
+def test_fifty_steps_are_bit_identical_when_watched(fast_runs, name):
     _assert_same(name, fast_runs)
 
 
@@ -407,7 +407,7 @@ THOROUGH = ("compiled_by_inductor",)
         if slow
     ],
 )
-def test_a_compiled_model_trains_to_the_same_bits_watched_or_not(tmp_path, name):
+def test_compiled_training_is_bit_identical_when_watched(tmp_path, name):
     _assert_same(name, _run(tmp_path, [name]))
 
 

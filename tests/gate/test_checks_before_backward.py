@@ -46,7 +46,7 @@ CHECKS = [
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_a_loss_that_the_script_checks_and_drops_is_an_advisory(tmp_path, check):
+def test_loss_checked_and_dropped_is_an_advisory(tmp_path, check):
     got = training(tmp_path, LOOP.format(fault="* NAN", check=check), "--on-alarm", "raise")
     assert (got.code, got.out, got.report["outcome"]) == (0, "ended True\n", "clean"), got.told()
     assert not got.alarms and got.watched["handled_by_script"] == 2, got.told()
@@ -55,7 +55,7 @@ def test_a_loss_that_the_script_checks_and_drops_is_an_advisory(tmp_path, check)
 
 
 @pytest.mark.parametrize("check", ["not torch.isfinite(loss)", "math.isnan(loss.item())"])
-def test_its_birth_is_explained_by_a_second_run_in_place(tmp_path, check):
+def test_dropped_loss_is_explained_by_rerun_in_place(tmp_path, check):
     got = training(tmp_path, LOOP.format(fault="* NAN", check=check), "--on-alarm", "stop")
     first, second = got.advisories("handled-by-script")
     assert (got.code, got.out) == (0, "ended True\n") and not got.alarms, got.told()
@@ -76,7 +76,7 @@ def test_with_finite_losses_the_same_checks_are_silent(tmp_path):
     assert got.watched["steps"] == 6
 
 
-def test_leaving_the_loop_at_the_check_is_told_at_the_end_and_explained(tmp_path):
+def test_leaving_loop_at_check_is_explained_at_end(tmp_path):
     text = LOOP.format(fault="* NAN", check="torch.isnan(loss)").replace("continue", "break")
     got = training(tmp_path, text, "--on-alarm", "stop")
     (advisory,) = got.advisories("handled-by-script")
@@ -84,7 +84,7 @@ def test_leaving_the_loop_at_the_check_is_told_at_the_end_and_explained(tmp_path
     assert advisory["births"][0]["op"] == "aten::mul" and "restart" in advisory["text"], got.told()
 
 
-def test_a_function_that_gives_up_and_returns_is_explained_though_its_model_is_gone(tmp_path):
+def test_returning_function_is_explained_after_model_is_gone(tmp_path):
     got = training(
         tmp_path,
         """
@@ -173,11 +173,11 @@ SIDE = {
 
 
 @pytest.mark.parametrize("body", SIDE.values(), ids=SIDE)
-def test_a_bad_value_beside_a_step_that_is_taken_is_silent(tmp_path, body):
+def test_bad_value_unrelated_to_taken_step_is_silent(tmp_path, body):
     training(tmp_path, body, "--on-alarm", "stop").assert_silent()
 
 
-def test_a_check_of_a_loss_that_is_given_to_backward_is_one_alarm(tmp_path):
+def test_checked_loss_given_to_backward_is_one_alarm(tmp_path):
     got = training(
         tmp_path,
         """
@@ -198,7 +198,7 @@ def test_a_check_of_a_loss_that_is_given_to_backward_is_one_alarm(tmp_path):
     assert not got.advisories() and got.watched["handled_by_script"] == 0, got.told()
 
 
-def test_a_check_after_backward_is_told_once(tmp_path):
+def test_check_after_backward_is_reported_once(tmp_path):
     got = training(
         tmp_path,
         """
@@ -216,7 +216,7 @@ def test_a_check_after_backward_is_told_once(tmp_path):
     assert len(got.advisories()) == got.watched["handled_by_script"] == 1, got.told()
 
 
-def test_a_model_that_trains_in_evaluation_mode_drops_its_steps_all_the_same(tmp_path):
+def test_model_in_evaluation_mode_drops_steps_too(tmp_path):
     got = training(tmp_path, "model.eval()" + LOOP.format(fault="* NAN", check="loss.isnan()"), "--on-alarm", "raise")
     assert [a["step"] for a in got.advisories()] == [2, 3] and got.watched["handled_by_script"] == 2, got.told()
 
@@ -243,7 +243,7 @@ def test_micro_batches_of_which_one_is_dropped(tmp_path):
     assert got.out == "ended True\n" and not got.alarms and advisory["births"][0]["op"] == "aten::mul", got.told()
 
 
-def test_under_a_trace_the_step_needs_no_second_run(tmp_path):
+def test_traced_dropped_step_needs_no_rerun(tmp_path):
     got = training(
         tmp_path, LOOP.format(fault="* NAN", check="torch.isnan(loss)"), "--level", "trace", "--on-alarm", "stop"
     )
@@ -251,7 +251,7 @@ def test_under_a_trace_the_step_needs_no_second_run(tmp_path):
     assert first["births"][0]["op"] == "aten::mul" and "trace" in first["text"], got.told()
 
 
-def test_a_program_that_logs_a_bad_value_in_each_step_is_not_slowed_for_long(tmp_path):
+def test_logging_a_bad_value_each_step_stays_fast(tmp_path):
     got = training(
         tmp_path,
         """
@@ -289,7 +289,7 @@ def test_scripted_and_vectorised_checks_work_as_ever(tmp_path):
     assert (got.code, got.out) == (0, want), got.told()
 
 
-def test_no_operator_has_another_kernel_and_no_name_is_another_object(tmp_path):
+def test_operators_keep_their_kernels_and_names_their_objects(tmp_path):
     """What stands in for the kernel of an operator is met by compiled code, by tracing and by every other library."""
     text = """
         import hashlib
@@ -311,7 +311,7 @@ def test_no_operator_has_another_kernel_and_no_name_is_another_object(tmp_path):
     assert want.out.startswith("True") and (got.code, got.out) == (0, want.out), got.told()
 
 
-def test_after_a_watch_torch_has_its_own_functions_again(tmp_path):
+def test_torch_functions_are_restored_after_a_watch(tmp_path):
     text = """
         import ctypes
         import torch

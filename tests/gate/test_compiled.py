@@ -64,18 +64,18 @@ def assert_found(result, step, by):
     assert alarm["cause"]["class"] == "log-of-zero"
 
 
-def test_the_second_run_is_eager_and_compiling_goes_on_after_it(tmp_path):
+def test_rerun_is_eager_and_compilation_resumes_after_it(tmp_path):
     result = run(tmp_path, "aot_eager", 4, "--on-alarm", "skip")
     assert_found(result, 4, "rewind")
     assert (result.code, result.out) == (0, "default True\n"), result.told()
     assert not any("_orig_mod" in bad["name"] for bad in result.the_alarm()["gradients"]["bad"])
 
 
-def test_a_second_process_is_eager_from_the_bad_step_on(tmp_path):
+def test_restart_is_eager_from_the_bad_step_on(tmp_path):
     assert_found(run(tmp_path, "aot_eager", 0), 0, "restart")
 
 
-def test_a_fault_of_the_compiler_is_named_as_such(tmp_path):
+def test_compiler_fault_is_named_as_such(tmp_path):
     alarm = run(tmp_path, "unsound", 4).the_alarm()
     assert (alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == ("order-dependent", "rewind", False)
     assert "only when compiled" in alarm["rerun_text"] and not alarm["births"]
@@ -88,5 +88,5 @@ def test_a_healthy_compiled_model_is_silent(tmp_path):
 
 
 @pytest.mark.parametrize("level", ["gate", pytest.param("trace", marks=pytest.mark.thorough)])
-def test_inside_a_fused_kernel_nothing_is_seen_so_the_step_runs_again(tmp_path, level):
+def test_fused_kernel_failure_is_explained_by_rerun(tmp_path, level):
     assert_found(run(tmp_path, "inductor", 4, "--level", level, limit=240), 4, "rewind")

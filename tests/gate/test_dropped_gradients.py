@@ -58,7 +58,7 @@ def test_a_few_are_counted_and_no_alarm(tmp_path):
     assert "all finite" not in got.err, got.told()
 
 
-def test_under_warn_the_run_goes_on_and_all_are_counted(tmp_path):
+def test_run_continues_under_warn_and_all_are_counted(tmp_path):
     loop = BY_GRAD.format(steps=40, bad="i > 2", fault="* NAN", check=LOOK)
     got = training(tmp_path, loop, "--on-alarm", "warn", "--max-skips", "4")
     assert (got.code, len(got.alarms), got.watched["handled_by_script"]) == (0, 1, 37), got.told()
@@ -82,7 +82,7 @@ print("ended", finite())
 
 
 @pytest.mark.parametrize("graph", [True, False])
-def test_gradients_that_are_only_looked_at_end_no_training(tmp_path, graph):
+def test_gradients_only_inspected_do_not_end_training(tmp_path, graph):
     got = training(tmp_path, PENALTY.format(graph=graph).replace("loss.backward()", "loss_of(batches[0]).backward()"))
     got.assert_no_alarm()
     assert got.out == "ended True\n", got.told()
@@ -172,7 +172,7 @@ def test_a_few_backward_passes_that_raise_are_counted(tmp_path):
     assert got.watched["handled_by_script"] == 6 and "all finite" not in got.err, got.told()
 
 
-def test_an_exception_in_backward_about_something_else_is_no_drop(tmp_path):
+def test_unrelated_exception_in_backward_is_no_drop(tmp_path):
     before, out = RAISES["a hook"]
     loop = RAISED.format(before=before, out=out, steps=30, bad="False")
     memory = 'if not torch.isfinite(g).all(): raise ValueError("a gradient is not finite")'

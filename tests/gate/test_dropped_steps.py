@@ -30,7 +30,7 @@ def loop(treatment=NORM, fault=NAN_LOSS, bad="i > 2", steps=30):
 
 @pytest.mark.parametrize("fault", [NAN_LOSS, BAD_GRADIENT], ids=["loss", "gradient"])
 @pytest.mark.parametrize("treatment", TREATMENTS.values(), ids=TREATMENTS)
-def test_as_many_in_a_row_as_max_skips_are_an_alarm(tmp_path, treatment, fault):
+def test_max_skips_consecutive_drops_are_an_alarm(tmp_path, treatment, fault):
     if "nan_to_num" in treatment and fault == BAD_GRADIENT:
         fault = NAN_LOSS.replace("* NAN", "* INF - INF")
     got = training(tmp_path, loop(treatment, fault), "--on-alarm", "raise", "--max-skips", "5")
@@ -40,7 +40,7 @@ def test_as_many_in_a_row_as_max_skips_are_an_alarm(tmp_path, treatment, fault):
     assert got.watched["handled_by_script"] == 5 and "5 handled by the script" in " ".join(got.err.split()), got.told()
 
 
-def test_it_is_explained_and_the_same_bits_come_out(tmp_path):
+def test_dropped_steps_are_explained_with_the_same_bits(tmp_path):
     got = training(tmp_path, loop(), "--max-skips", "4")
     alarm = got.the_alarm()
     assert alarm["births"][0]["op"] == "aten::mul" and "loss * NAN" in alarm["births"][0]["source"], got.told()
@@ -49,13 +49,13 @@ def test_it_is_explained_and_the_same_bits_come_out(tmp_path):
     ]
 
 
-def test_under_warn_the_run_goes_on_and_all_are_counted(tmp_path):
+def test_run_continues_under_warn_and_all_are_counted(tmp_path):
     got = training(tmp_path, loop(), "--on-alarm", "warn", "--max-skips", "4")
     assert (got.code, got.out) == (0, "ended True\n") and len(got.alarms) == 1, got.told()
     assert got.watched["handled_by_script"] == 27 and "all finite" not in got.err, got.told()
 
 
-def test_a_norm_that_overflows_drops_steps_of_finite_gradients(tmp_path):
+def test_overflowing_norm_that_drops_finite_gradients_alarms(tmp_path):
     got = training(tmp_path, loop(NORM, LARGE, "i > 2"), "--on-alarm", "stop", "--max-skips", "5")
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["cause"]["class"]) == (3, "clipping") and "norm overflowed" in alarm["text"], (
@@ -64,7 +64,7 @@ def test_a_norm_that_overflows_drops_steps_of_finite_gradients(tmp_path):
     assert alarm["births"][0]["source"] == NORM and got.watched["handled_by_script"] == 5, got.told()
 
 
-def test_a_few_that_are_dropped_for_their_norm_are_counted(tmp_path):
+def test_few_steps_dropped_for_their_norm_are_counted(tmp_path):
     got = training(tmp_path, loop(NORM, LARGE, "i % 5 == 2"), "--on-alarm", "stop")
     got.assert_no_alarm()
     assert got.watched["handled_by_script"] == 6 and "all finite" not in got.err, got.told()
@@ -106,12 +106,12 @@ print("ended", finite())
 """
 
 
-def test_with_a_scaler_that_is_never_asked_to_step(tmp_path):
+def test_steps_dropped_under_unused_scaler_are_an_alarm(tmp_path):
     got = training(tmp_path, SCALED.format(bad="i > 2", fault=NAN_LOSS), "--on-alarm", "raise")
     assert got.the_alarm()["step"] == 3 and "dropped 10 steps" in got.the_alarm()["text"], got.told()
 
 
-def test_a_search_for_a_scale_by_the_script_itself_is_no_alarm(tmp_path):
+def test_scale_search_by_the_script_is_no_alarm(tmp_path):
     got = training(tmp_path, SCALED.format(bad="3 < i < 17", fault=BAD_GRADIENT), "--on-alarm", "raise")
     got.assert_no_alarm()
     assert got.out == "ended True\n" and got.watched["handled_by_script"] == 13, got.told()
@@ -134,7 +134,7 @@ print("ended", finite())
 """
 
 
-def test_a_search_for_a_scale_by_a_scaler_of_the_scripts_own_is_no_alarm(tmp_path):
+def test_scale_search_by_own_scaler_is_no_alarm(tmp_path):
     got = training(tmp_path, OWN_SCALE.format(then="scale /= 4"), "--on-alarm", "stop")
     got.assert_no_alarm()
     assert got.out == "ended True\n" and got.watched["handled_by_script"] == 17, got.told()
@@ -163,7 +163,7 @@ print("ended", finite())
 """
 
 
-def test_another_optimizer_that_goes_on_hides_nothing(tmp_path):
+def test_other_stepping_optimizer_does_not_hide_dropped_steps(tmp_path):
     got = training(tmp_path, TWO.format(bad="i > 4"), "--on-alarm", "raise")
     assert (got.the_alarm()["step"], got.the_alarm()["sink"]["kind"]) == (5, "loss"), got.told()
 
@@ -211,14 +211,14 @@ def test_what_still_learns_is_no_alarm(tmp_path, body):
 
 
 @pytest.mark.parametrize("steps", [12, 8])
-def test_all_finite_is_not_said_of_a_run_whose_last_steps_were_dropped(tmp_path, steps):
+def test_dropped_last_steps_are_not_called_all_finite(tmp_path, steps):
     got = training(tmp_path, loop(bad="i > 2", steps=steps), "--on-alarm", "raise", "--max-skips", "20")
     got.assert_no_alarm()
     assert got.watched["handled_by_script"] == steps - 3, got.told()
     assert "all finite" not in got.err and f"{steps - 3} bad steps handled by the script" in got.err, got.err
 
 
-def test_nor_of_one_whose_finite_gradients_reach_no_step(tmp_path):
+def test_unapplied_finite_gradients_are_not_called_all_finite(tmp_path):
     got = training(
         tmp_path,
         """
@@ -235,7 +235,7 @@ def test_nor_of_one_whose_finite_gradients_reach_no_step(tmp_path):
     assert "all finite" not in got.err and "applied by no step" in got.err, got.err
 
 
-def test_what_a_function_has_dropped_is_counted_though_its_optimizer_is_gone(tmp_path):
+def test_drops_count_after_their_optimizer_is_gone(tmp_path):
     body = "def train():\n" + "\n".join(
         "    " + line
         for line in (
@@ -262,9 +262,7 @@ print("ended", finite())
 
 
 @pytest.mark.parametrize("last, skips, alarms", [(30, "10", 1), (8, "5", 1), (8, "6", 0)])
-def test_a_row_of_losses_that_were_checked_and_dropped_is_an_alarm_though_the_run_went_on(
-    tmp_path, last, skips, alarms
-):
+def test_dropped_loss_series_alarms_after_the_run_continued(tmp_path, last, skips, alarms):
     """It stops nothing: when it is known to be a row the program has a finite loss again."""
     got = training(tmp_path, LONG_ROW.format(last=last), "--on-alarm", "stop", "--max-skips", skips)
     assert (got.code, got.out, got.watched["handled_by_script"]) == (0, "ended True\n", last - 3), got.told()

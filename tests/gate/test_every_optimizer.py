@@ -131,7 +131,7 @@ def unroll(kind, mode, bad=(), skipped=()):
 
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
-def test_a_step_that_is_itself_differentiated_is_left_out_of_the_graph(name):
+def test_skipped_differentiated_step_leaves_the_graph_unchanged(name):
     kind = CLASSES[name]
     for mode in ({}, {"maximize": True}) if "maximize" in inspect.signature(kind).parameters else ({},):
         plain, reference = unroll(kind, mode), unroll(kind, mode, skipped=BAD)
@@ -143,7 +143,7 @@ def test_a_step_that_is_itself_differentiated_is_left_out_of_the_graph(name):
             assert [(a["step"], a["sink"]["kind"]) for a in watch.alarms] == [(i, "gradient") for i in BAD]
 
 
-def test_the_list_of_classes_is_not_empty_and_has_the_usual_ones():
+def test_class_list_contains_the_usual_optimizers():
     assert {
         "Adadelta",
         "Adafactor",
@@ -183,7 +183,7 @@ def test_with_schedulers_attached(name):
     assert check(CLASSES[name], model, extra=scheduled)
 
 
-def test_the_scripts_own_hooks_see_the_gradients_of_a_vetoed_step(tmp_path):
+def test_script_hooks_see_gradients_of_a_vetoed_step(tmp_path):
     # A pre-hook that clips by itself, a post-hook that logs: neither may find None.
     def make(params):
         optimizer = torch.optim.Adam(params, lr=0.01)
@@ -234,7 +234,7 @@ for i, x in enumerate([torch.randn(8, 4) for _ in range(7)]):
         "ASGD(net.parameters(), t0=2)",
     ],
 )
-def test_the_same_through_the_command_line_with_its_second_runs(tmp_path, make):
+def test_command_line_with_reruns_gives_the_same_result(tmp_path, make):
     reference = run(tmp_path, SAMPLE.format(make=make), env={"REFERENCE": "1"})
     reference.assert_silent()
     got = run(tmp_path, SAMPLE.format(make=make), "--on-alarm", "skip")

@@ -46,7 +46,7 @@ def test_the_functions_are_found(found):
     } <= files
 
 
-def test_a_sample_of_them_fails_one_in_each_run(found, tmp_path):
+def test_each_sampled_internal_failure_is_survived(found, tmp_path):
     functions, out = found
     chosen = random.Random(SEED).sample(functions, SAMPLE)
     named = [

@@ -175,15 +175,15 @@ def test_with_a_closure(make):
 
 
 @pytest.mark.parametrize("make", [lambda p: Sharp(p, torch.optim.Adam, lr=0.01), lambda p: Sharp(p, Signs, lr=0.01)])
-def test_a_step_that_moves_the_weights_before_its_second_evaluation(make):
+def test_step_moving_weights_before_second_evaluation_is_vetoed(make):
     assert check(make, closure=True)
 
 
-def test_a_class_that_swallows_what_a_closure_raises_is_left_all_the_same():
+def test_class_swallowing_closure_errors_is_vetoed_too():
     assert check(Swallowing, closure=True)
 
 
-def test_gradients_that_are_there_before_the_closure_are_judged_before_the_step(tmp_path):
+def test_gradients_present_before_closure_are_judged_before_step(tmp_path):
     def training(bad=(), skipped=()):
         net = Dense()
         params = list(net.parameters())
@@ -210,7 +210,7 @@ def test_gradients_that_are_there_before_the_closure_are_judged_before_the_step(
         assert [a["step"] for a in watch.alarms] == list(BAD)
 
 
-def test_a_second_evaluation_that_fails_leaves_the_weights_as_they_were():
+def test_failing_second_evaluation_leaves_weights_unchanged():
     # Only the moved weights overflow: the optimizer inside is stopped, for its gradients.
     net = Dense()
     params = list(net.parameters())
@@ -235,7 +235,7 @@ def test_a_second_evaluation_that_fails_leaves_the_weights_as_they_were():
         assert len(watch.alarms) == 1
 
 
-def test_what_a_closure_computes_is_not_the_arithmetic_of_the_optimizer():
+def test_closure_computation_is_not_optimizer_arithmetic():
     net = Dense()
     optimizer = Signs(list(net.parameters()))
     zero = 1.0
@@ -255,7 +255,7 @@ def test_what_a_closure_computes_is_not_the_arithmetic_of_the_optimizer():
     assert alarm["cause"]["class"] == "log-of-zero"
 
 
-def test_trials_of_a_search_may_overflow_and_a_bad_start_is_undone():
+def test_search_trials_may_overflow_but_start_is_undone():
     def training(bad=(), skipped=()):
         w = torch.nn.Parameter(torch.tensor([3.0, -2.0]))
         optimizer, values, digests = Search([w]), [], []
@@ -289,7 +289,7 @@ def test_trials_of_a_search_may_overflow_and_a_bad_start_is_undone():
 
 @pytest.mark.parametrize("policy", ["raise", "stop"])
 @pytest.mark.parametrize("make", [Signs, Sharp, torch.optim.Adam])
-def test_the_error_out_of_a_closure_leaves_all_as_it_was(make, policy):
+def test_error_from_a_closure_leaves_everything_unchanged(make, policy):
     net = Dense()
     params = list(net.parameters())
     optimizer = make(params, lr=0.01)
@@ -310,7 +310,7 @@ def test_the_error_out_of_a_closure_leaves_all_as_it_was(make, policy):
             assert digest(optimizer, params) != before
 
 
-def test_a_subclass_brings_no_stand_in_into_the_class_of_torch_it_comes_from():
+def test_subclass_does_not_patch_its_torch_base_class():
     plain, renamed = torch.optim.Adam([torch.nn.Parameter(torch.ones(2))]), Renamed([torch.nn.Parameter(torch.ones(2))])
     with watching():
         assert check.__module__ and train(Renamed) and train(torch.optim.Adam)
@@ -318,7 +318,7 @@ def test_a_subclass_brings_no_stand_in_into_the_class_of_torch_it_comes_from():
         assert type(renamed).step.__closure__[0].cell_contents.__name__ == "step"
 
 
-def test_after_close_a_class_has_its_own_step_again_and_a_second_recorder_works():
+def test_close_restores_step_and_second_recorder_works():
     for _ in range(2):
         optimizer = Signs(list(Dense().parameters()))
         own = Signs.step.__closure__[0].cell_contents
@@ -329,7 +329,7 @@ def test_after_close_a_class_has_its_own_step_again_and_a_second_recorder_works(
         assert Signs.step.__closure__[0].cell_contents is own and optimizer.calls == 0
 
 
-def test_an_optimizer_made_before_is_watched_by_each_recorder():
+def test_existing_optimizer_is_watched_by_each_recorder():
     params = list(Dense().parameters())
     optimizer = Signs(params)
     for _ in range(2):

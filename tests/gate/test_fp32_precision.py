@@ -44,7 +44,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize("level", ["gate", "tape", "trace"])
 @pytest.mark.parametrize("precision", SETTINGS)
-def test_a_bad_step_is_explained_and_the_precision_stays(tmp_path, precision, level):
+def test_bad_step_is_explained_and_precision_kept(tmp_path, precision, level):
     got = helpers.run(tmp_path, BAD.replace("SET", precision), "--on-alarm", "skip", "--level", level)
     assert (got.code, got.out) == (0, "ended True\n"), got.told()
     alarm = got.the_alarm()
@@ -62,7 +62,7 @@ def test_a_second_process_records_with_it(tmp_path):
     )
 
 
-def test_a_tape_tells_it_and_a_replay_takes_it_and_puts_it_back():
+def test_tape_records_precision_and_replay_restores_it():
     kept = torch.backends.mkldnn.matmul.fp32_precision
     try:
         torch.backends.mkldnn.matmul.fp32_precision = "bf16"

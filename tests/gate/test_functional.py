@@ -30,7 +30,7 @@ def run(folder, *options, bad=3, guard="pass"):
     return helpers.run(folder, textwrap.dedent(LOOP).replace("BAD", str(bad)).replace("GUARD", guard), *options)
 
 
-def test_a_bad_loss_that_went_into_the_parameters_is_an_alarm_with_its_birth(tmp_path):
+def test_applied_bad_loss_is_alarm_with_its_birth(tmp_path):
     got = run(tmp_path)
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"], alarm["rerun_by"]) == (
@@ -52,7 +52,7 @@ def test_a_bad_loss_that_went_into_the_parameters_is_an_alarm_with_its_birth(tmp
     assert got.code == 1 and got.out.splitlines()[-1] == "3 False", got.told()  # stopped at the next derivative
 
 
-def test_warn_reports_it_once_and_goes_on(tmp_path):
+def test_warn_reports_once_and_continues(tmp_path):
     got = run(tmp_path, "--on-alarm", "warn")
     assert got.code == 0 and got.out.count("False") == 3, got.told()
     assert got.the_alarm()["step"] == 3
@@ -65,7 +65,7 @@ def test_what_is_healthy_is_silent(tmp_path):
     assert got.watched["steps"] == 6 and not got.watched["not_watched"], got.told()
 
 
-def test_a_step_that_the_script_drops_is_an_advisory_with_its_birth(tmp_path):
+def test_step_dropped_by_script_is_advisory_with_birth(tmp_path):
     got = run(tmp_path, guard="if not loss.isfinite(): continue")
     got.assert_no_alarm()
     (advisory,) = got.report["advisories"]
@@ -74,7 +74,7 @@ def test_a_step_that_the_script_drops_is_an_advisory_with_its_birth(tmp_path):
     assert got.watched["steps"] == 6 and not got.watched["not_watched"], got.told()
 
 
-def test_bad_losses_whose_gradients_are_finite_are_told_of_with_their_birth(tmp_path):
+def test_bad_losses_with_finite_gradients_report_their_birth(tmp_path):
     text = (
         textwrap.dedent(LOOP)
         .replace("BAD", "-1")
@@ -94,13 +94,13 @@ def test_bad_losses_whose_gradients_are_finite_are_told_of_with_their_birth(tmp_
     assert "0 gradients scanned, 2 advisories. Report" in got.err, got.told()
 
 
-def test_the_last_bad_loss_is_told(tmp_path):
+def test_last_bad_loss_is_reported(tmp_path):
     got = run(tmp_path, bad=5)
     assert got.code == 0 and not got.alarms, got.told()
     assert [a["step"] for a in got.advisories("handled-by-script")] == [5], got.told()
 
 
-def test_derivatives_of_inputs_that_were_never_finite_are_nobodys_training(tmp_path):
+def test_derivatives_of_nonfinite_inputs_are_not_training(tmp_path):
     got = helpers.run(
         tmp_path,
         """

@@ -31,7 +31,7 @@ def run(folder, *options, bad=4, steps=8, guard="pass", loop=LOOP):
 
 
 @pytest.mark.parametrize("bad, steps", [(4, 8), (0, 3), (20, 24)])
-def test_a_bad_loss_that_went_into_new_parameters_is_an_alarm_with_its_birth(tmp_path, bad, steps):
+def test_bad_loss_in_new_parameters_is_an_alarm(tmp_path, bad, steps):
     got = run(tmp_path, bad=bad, steps=steps)
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"], alarm["rerun_by"]) == (
@@ -55,7 +55,7 @@ def test_backward_and_new_leaves_are_the_same(tmp_path):
     assert run(tmp_path, loop=by_backward).the_alarm()["step"] == 4
 
 
-def test_warn_reports_it_once_and_goes_on(tmp_path):
+def test_warn_reports_once_and_continues(tmp_path):
     got = run(tmp_path, "--on-alarm", "warn")
     assert (got.code, got.out) == (0, "False\n") and got.the_alarm()["step"] == 4, got.told()
     assert not got.advisories() and got.watched["handled_by_script"] == 0, got.told()
@@ -72,14 +72,14 @@ def test_a_healthy_one_is_silent_and_watched(tmp_path):
     ["if not loss.isfinite(): continue", "gradients = [g.nan_to_num(0, 0, 0) for g in gradients]"],
     ids=["left out", "put right"],
 )
-def test_one_that_the_program_drops_is_told_as_that(tmp_path, guard):
+def test_bad_step_dropped_by_program_is_an_advisory(tmp_path, guard):
     got = run(tmp_path, guard=guard)
     got.assert_no_alarm()
     assert got.out == "True\n" and [a["step"] for a in got.advisories("handled-by-script")] == [4], got.told()
     assert got.advisories()[0]["text"] == "a loss that was not finite was never applied"
 
 
-def test_of_the_last_step_nobody_knows_whether_it_was_applied(tmp_path):
+def test_last_step_is_not_known_to_be_applied(tmp_path):
     got = run(tmp_path, bad=7)
     got.assert_no_alarm()
     assert got.out == "False\n" and [a["step"] for a in got.advisories()] == [7], got.told()
@@ -106,7 +106,7 @@ def test_two_models_in_turn(tmp_path):
     assert (alarm["step"], alarm["births"][0]["op"]) == (4, "aten::div"), got.told()
 
 
-def test_derivatives_of_rows_that_hold_such_values_are_nobodys_training(tmp_path):
+def test_derivatives_of_nonfinite_rows_are_not_training(tmp_path):
     got = helpers.run(
         tmp_path,
         """

@@ -64,7 +64,7 @@ def _program(make, before="pass", step=STEP):
 
 
 @pytest.mark.parametrize("name", MAKES)
-def test_a_frozen_parameter_that_holds_inf_is_no_result_of_a_step(tmp_path, name):
+def test_frozen_infinite_parameter_is_no_result_of_step(tmp_path, name):
     got = helpers.run(tmp_path, _program(MAKES[name]), "--on-alarm", "raise")
     got.assert_silent()
     assert helpers.plain(tmp_path, "train.py").out == got.out, got.told()
@@ -100,13 +100,13 @@ def test_nor_where(tmp_path, name):
     assert helpers.plain(tmp_path, "train.py").out == got.out, got.told()
 
 
-def test_a_parameter_that_is_trained_and_begins_with_inf_is_an_alarm(tmp_path):
+def test_trained_parameter_starting_infinite_is_an_alarm(tmp_path):
     unused = "model.unused = nn.Parameter(torch.tensor([INF])); opt = torch.optim.SGD(model.parameters(), 0.1)"
     got = helpers.run(tmp_path, _program(unused), "--on-alarm", "raise")
     assert got.the_alarm()["cause"]["class"] == "corrupted-state" and got.code == 1, got.told()
 
 
-def test_so_is_a_frozen_one_that_the_optimizer_writes(tmp_path):
+def test_frozen_parameter_ruined_by_optimizer_is_an_alarm(tmp_path):
     got = helpers.run(
         tmp_path, _program("opt = Own(model.parameters(), ruins=True); model.mask.data.zero_()"), "--on-alarm", "raise"
     )
@@ -153,7 +153,7 @@ def test_a_program_without_standard_error(tmp_path, name):
     assert got.code == 1 and got.the_alarm()["action"] == "stopped", got.told()
 
 
-def test_a_program_whose_standard_error_is_on_a_full_disk(tmp_path):
+def test_program_with_stderr_on_full_disk_ends_normally(tmp_path):
     stream = "sys.stderr = open('/dev/full', 'w', buffering=1)"
     for bad in (-1, 3):
         got = helpers.run(tmp_path, LOOP.format(streams=stream, bad=bad), "--on-alarm", "skip")
@@ -201,7 +201,7 @@ os.register_at_fork({when}=come)
 
 
 @pytest.mark.parametrize("when", ["before", "after_in_parent"])
-def test_ctrl_c_while_it_forks_is_heard_and_leaves_no_process(tmp_path, when):
+def test_ctrl_c_during_fork_leaves_no_process(tmp_path, when):
     text = (
         helpers.TRAINING
         + CTRL_C.format(when=when)
@@ -249,7 +249,7 @@ print(sorted(heard.items()))
 """
 
 
-def test_a_mode_of_the_programs_hears_nothing_of_us(tmp_path):
+def test_programs_own_mode_sees_no_calls_of_ours(tmp_path):
     got = helpers.run(tmp_path, LISTENS)
     assert got.out == helpers.plain(tmp_path, "train.py").out and "__get__" in got.out, got.told()
     assert got.watched["steps"] == 6, got.told()

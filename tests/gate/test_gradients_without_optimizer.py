@@ -81,7 +81,7 @@ print("ended")
     "take",
     ["grad(lambda x: (x * x).sum())(row)", "x = row.clone().requires_grad_(); torch.autograd.grad((x * x).sum(), x)"],
 )
-def test_derivatives_at_data_that_is_not_finite_are_no_alarm(tmp_path, take, first, value, made):
+def test_derivatives_at_nonfinite_data_are_no_alarm(tmp_path, take, first, value, made):
     text = ROWS.replace("FIRST", str(first)).replace("VALUE", value).replace("= ROW", f"= {made}")
     got = run(tmp_path, text.replace("TAKE", take))
     got.assert_no_alarm()
@@ -105,7 +105,7 @@ def test_what_comes_after_such_data_is_still_watched(tmp_path):
     assert alarm["weights"] == "damaged" and "(i != 3)" in alarm["births"][0]["source"], alarm
 
 
-def test_where_nobody_reads_gradients_only_the_losses_are_called_finite(tmp_path):
+def test_unread_gradients_are_not_called_finite(tmp_path):
     last = LOOP.replace("LEAF", "True").replace("LOSS", LOSS).replace("i != 3", "i != 5")
     got = run(tmp_path, last.replace("UPDATE", LOOPS["new leaves"][2]))
     got.assert_no_alarm()

@@ -259,7 +259,7 @@ def _stepped(facts):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_healthy_step_is_watched_and_runs_no_python_of_ours(counted, name):
+def test_healthy_step_is_watched_without_running_our_python(counted, name):
     facts = counted[name]
     assert _stepped(facts) == LAST - FIRST and facts["after"]["on"], facts
     assert facts["after"]["gradients_scanned"] > facts["before"]["gradients_scanned"] or name == "clip_norm", facts
@@ -267,7 +267,7 @@ def test_a_healthy_step_is_watched_and_runs_no_python_of_ours(counted, name):
     assert facts["calls"] == {}  # as the interpreter itself counts them
 
 
-def test_the_interpreter_counts_our_functions_where_there_are_some():
+def test_profiler_counts_our_functions_when_called():
     """The profiler above is able to see a call of ours."""
     import finitude.base.config
 
@@ -281,7 +281,7 @@ def test_the_interpreter_counts_our_functions_where_there_are_some():
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_no_op_observer_is_on_in_a_healthy_step(counted, name):
+def test_healthy_step_has_no_op_observer(counted, name):
     assert not counted[name]["tracing"] and not counted[name]["after"]["tracing"]
 
 
@@ -290,7 +290,7 @@ def test_an_op_observer_is_on_at_level_trace(counted):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_no_hook_is_left_on_optimizer_or_tensors_after_the_first_two_steps(counted, name):
+def test_no_hooks_remain_after_the_first_two_steps(counted, name):
     facts = counted[name]
     assert all(hooks == {"post": 0, "pre": 0, "tensor": 0} for hooks in facts["hooks"]), facts["hooks"]
     assert facts["after"]["post_hooks"] == facts["before"]["post_hooks"]

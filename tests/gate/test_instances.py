@@ -47,7 +47,7 @@ def test_keeps_nothing_alive():
 
 
 @pytest.mark.fast
-def test_other_classes_are_looked_for_anew():
+def test_other_classes_are_searched_for_from_scratch():
     other = (nn.Linear,)
     layers = [nn.Linear(2, 2), nn.ReLU()]
     assert any(it is layers[1] for it in _native.instances_again(CLASSES))

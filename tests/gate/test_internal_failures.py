@@ -107,7 +107,7 @@ print("ended", finite(), model.weight.sum().item())
 
 
 @pytest.mark.fast
-def test_in_the_second_run_of_a_step_that_the_script_left_out_itself_ends_nothing(tmp_path):
+def test_failure_in_rerun_of_dropped_step_is_harmless(tmp_path):
     got = helpers.run(tmp_path, DROPPED)
     assert got.code == 0 and got.alarms == [] and "NonFiniteError" not in got.err, got.told()
     assert got.report["failures"] and got.advisories("handled-by-script"), got.told()

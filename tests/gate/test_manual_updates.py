@@ -45,7 +45,7 @@ def script(update, bad=4, guard="pass"):
 
 
 @pytest.mark.parametrize("update", UPDATES)
-def test_a_healthy_program_is_watched_and_trains_to_the_same_bits(tmp_path, update):
+def test_healthy_program_is_watched_and_bit_identical(tmp_path, update):
     text = script(update, bad=None) + "print(w.tolist())\n"
     run = helpers.run(tmp_path, text)
     run.assert_silent()
@@ -54,7 +54,7 @@ def test_a_healthy_program_is_watched_and_trains_to_the_same_bits(tmp_path, upda
 
 @pytest.mark.slow
 @pytest.mark.parametrize("update", UPDATES)
-def test_a_bad_step_is_left_out_and_explained(tmp_path, update):
+def test_bad_step_is_skipped_and_explained(tmp_path, update):
     run = helpers.run(tmp_path, script(update), "--on-alarm", "skip")
     alarm = run.the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"], alarm["rerun"]) == (
@@ -81,7 +81,7 @@ def test_a_bad_first_step_is_one_alarm(tmp_path, update):
 
 
 @pytest.mark.parametrize("update", UPDATES)
-def test_raise_comes_out_of_the_next_call_and_the_weights_are_put_back(tmp_path, update):
+def test_raise_from_next_call_restores_the_weights(tmp_path, update):
     run = helpers.run(tmp_path, script(update), "--on-alarm", "raise")
     alarm = run.the_alarm()
     assert run.code == 1 and "NonFiniteError: step 4" in run.err and run.out.count("\n") == 5, run.told()
@@ -95,7 +95,7 @@ def test_warn_changes_nothing(tmp_path, update):
     assert run.out == helpers.plain(tmp_path, tmp_path / "train.py").out and run.the_alarm()["step"] == 4, run.told()
 
 
-def test_a_program_that_drops_the_step_itself_is_left_alone(tmp_path):
+def test_program_that_drops_the_step_itself_is_unaffected(tmp_path):
     guarded = UPDATES["grad"].replace("with torch", "if not g.isfinite().all(): continue\nwith torch")
     text = LOOP.replace("BAD", "4").replace("GUARD", "pass").replace("    UPDATE", textwrap.indent(guarded, "    "))
     run = helpers.run(tmp_path, text)
@@ -111,7 +111,7 @@ FOREACH = "w.grad = None\nloss.backward()\ntorch._foreach_add_([w.data], [w.grad
     "update, is_told", [(UPDATES["data"], True), (FOREACH, True), (NUMPY, False)], ids=["data", "foreach", "numpy"]
 )
 @pytest.mark.parametrize("drops", [True, False], ids=["dropped", "applied"])
-def test_writes_that_leave_no_mark_are_seen_where_an_operator_makes_them(tmp_path, update, is_told, drops):
+def test_unmarked_writes_are_detected_when_operators_make_them(tmp_path, update, is_told, drops):
     """Under skip what is added is zero. Whether it is added at all is seen; numpy's writes are not, and count as
     made."""
     lines = update.splitlines()
@@ -127,7 +127,7 @@ def test_writes_that_leave_no_mark_are_seen_where_an_operator_makes_them(tmp_pat
     assert all(("is not known" in a["text"]) != is_told for a in run.alarms), run.told()
 
 
-def test_a_program_that_only_looks_at_gradients_is_not_training(tmp_path):
+def test_program_only_inspecting_gradients_is_not_training(tmp_path):
     run = helpers.run(
         tmp_path,
         """
@@ -164,7 +164,7 @@ print(calls, noise, bool(w.isfinite().all()), bool(momentum.isfinite().all()))
 
 
 @pytest.mark.usefixtures("replays")
-def test_a_closure_is_called_again_and_leaves_nothing_behind(tmp_path):
+def test_repeated_closure_call_has_no_side_effects(tmp_path):
     run = helpers.run(tmp_path, CLOSURES, "--on-alarm", "skip")
     alarm = run.the_alarm()
     assert (alarm["step"], alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == (
@@ -191,7 +191,7 @@ ENDED = "and ended after it had applied this step"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("update", UPDATES)
-def test_a_last_step_that_was_applied_is_told_as_applied(tmp_path, update):
+def test_applied_last_step_is_reported_as_applied(tmp_path, update):
     run = helpers.run(tmp_path, script(update, bad=7))
     alarm = run.the_alarm()
     assert run.out.splitlines()[-1].startswith("7 False") and run.code == 1 and "NonFiniteError: step 7" in run.err, (
@@ -201,13 +201,13 @@ def test_a_last_step_that_was_applied_is_told_as_applied(tmp_path, update):
     assert "was applied" in run.err and "Weights are damaged" in run.err.replace("\n          ", " "), run.told()
 
 
-def test_a_last_step_of_zeros_leaves_the_weights_clean(tmp_path):
+def test_last_step_of_zeros_leaves_weights_clean(tmp_path):
     run = helpers.run(tmp_path, script("backward", bad=7), "--on-alarm", "skip")
     assert run.code == 0 and run.out.splitlines()[-1] == "7 True True", run.told()
     assert run.the_alarm()["weights"] == "clean" and ENDED not in run.the_alarm()["text"], run.told()
 
 
-def test_a_last_step_that_the_script_drops_is_left_alone(tmp_path):
+def test_last_step_dropped_by_script_is_left_alone(tmp_path):
     run = helpers.run(tmp_path, script("backward", bad=7, guard="if loss.isnan(): break"))
     assert run.code == 0 and not run.alarms, run.told()
     late = script("grad", bad=7).replace("    with torch", "    if not g.isfinite().all(): break\n    with torch")
@@ -223,7 +223,7 @@ def test_a_last_step_that_the_script_drops_is_left_alone(tmp_path):
         ("skip", "if not loss.isfinite(): loss.backward(); w.grad.zero_(); continue", 0),
     ],
 )
-def test_an_exception_long_after_a_bad_step_is_not_about_it(tmp_path, policy, guard, told):
+def test_exception_long_after_bad_step_is_unrelated(tmp_path, policy, guard, told):
     run = helpers.run(
         tmp_path, script("backward", guard=guard) + "raise RuntimeError('something else')\n", "--on-alarm", policy
     )
@@ -248,7 +248,7 @@ for i in range(6):
 """
 
 
-def test_running_statistics_of_a_step_that_is_left_out_go_back(tmp_path):
+def test_running_statistics_of_skipped_step_are_restored(tmp_path):
     run = helpers.run(tmp_path, STATISTICS, "--on-alarm", "skip")
     lines = run.out.splitlines()
     assert run.code == 0 and "nan" not in run.out and lines[2] == lines[3] != lines[4], run.told()

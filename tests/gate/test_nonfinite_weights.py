@@ -59,7 +59,7 @@ def root(folder, *options, fault=3, left_out=-1):
 
 
 @pytest.mark.parametrize("policy", ["skip", "rollback"])
-def test_with_an_undo_copy_a_step_that_the_optimizer_ruined_is_as_if_left_out(tmp_path, policy):
+def test_step_ruined_by_optimizer_is_undone_from_copy(tmp_path, policy):
     undone = root(tmp_path, "--on-alarm", policy, "--undo-mb", "8")
     reference = root(tmp_path, fault=-1, left_out=3)
     alarm = undone.the_alarm()
@@ -75,7 +75,7 @@ def test_with_an_undo_copy_a_step_that_the_optimizer_ruined_is_as_if_left_out(tm
     assert bad and all(len(names) == len(set(names)) for names in bad), alarm["cause"]["experiments"]
 
 
-def test_an_undo_copy_changes_nothing_in_a_healthy_run(tmp_path):
+def test_undo_copy_changes_nothing_in_healthy_run(tmp_path):
     with_copy, without = root(tmp_path, "--undo-mb", "8", fault=-1), root(tmp_path, fault=-1)
     with_copy.assert_silent()
     assert with_copy.out == without.out
@@ -87,14 +87,14 @@ def test_stop_undoes_before_it_raises(tmp_path):
     assert "; the step was undone" in got.err.rstrip().splitlines()[-1], got.told()
 
 
-def test_without_a_copy_rollback_stops_and_says_what_it_lacks(tmp_path):
+def test_rollback_without_a_copy_stops_with_the_reason(tmp_path):
     got = root(tmp_path, "--on-alarm", "rollback")
     alarm = got.the_alarm()
     assert (alarm["weights"], got.out, got.code) == ("damaged", "raised False\n", 1)
     assert "--undo-mb" in alarm["text"]
 
 
-def test_a_budget_that_is_too_small_is_said_once(tmp_path):
+def test_too_small_undo_budget_is_reported_once(tmp_path):
     big = (
         "model = nn.Linear(600, 600)\nopt = torch.optim.Adam(model.parameters())\n"
         "for i in range(3): opt.zero_grad(); loss_of(torch.randn(4, 600)).backward(); opt.step()\n"
@@ -116,7 +116,7 @@ for i in range(100):
 """
 
 
-def test_damage_that_no_loss_shows_is_found_within_64_steps(tmp_path):
+def test_damage_invisible_in_loss_surfaces_within_64_steps(tmp_path):
     got = training(tmp_path, UNUSED_ROW.format(divisor="torch.zeros(4)"), "--on-alarm", "stop")
     alarm = got.the_alarm()
     assert alarm["sink"]["kind"] == "parameter" and alarm["weights"] == "damaged", got.told()
@@ -138,7 +138,7 @@ for i, x in enumerate(batches * 2):
 """
 
 
-def test_the_step_whose_optimizer_ruined_a_parameter_is_named_though_the_next_loss_shows_it(tmp_path):
+def test_step_that_ruined_a_parameter_is_named(tmp_path):
     got = training(tmp_path, THAWED.format(eps=0.0), "--on-alarm", "stop")
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (5, "parameter", "damaged"), got.told()
@@ -165,7 +165,7 @@ for i, x in enumerate(batches):
 
 
 @pytest.mark.parametrize("level", ["gate", "trace"])
-def test_an_overflow_that_is_swallowed_and_leaves_no_gradient_is_an_advisory(tmp_path, level):
+def test_swallowed_overflow_without_gradient_is_an_advisory(tmp_path, level):
     got = training(tmp_path, VANISHED.format(half=".half()"), "--level", level)
     got.assert_no_alarm()
     (advisory,) = got.advisories()
@@ -179,7 +179,7 @@ def test_the_same_in_single_precision_is_silent(tmp_path):
     training(tmp_path, VANISHED.format(half=""), "--on-alarm", "stop").assert_silent()
 
 
-def test_gradients_that_are_zero_for_a_good_reason_are_silent(tmp_path):
+def test_legitimately_zero_gradients_are_silent(tmp_path):
     # Every margin is kept from the fourth step on: the hinge is 0, with a constant beside it.
     training(
         tmp_path,
@@ -256,9 +256,7 @@ HALVED = "values = {k: torch.from_numpy(v.numpy().astype('float16')) for k, v in
     ],
     ids=["NaN", "Inf beside one value", "all -Inf", "from half precision", "in place", "filled", "multiplied"],
 )
-def test_a_parameter_that_the_script_ruined_between_two_steps_is_state_of_the_line_that_did(
-    tmp_path, fault, held, source
-):
+def test_parameter_ruined_between_steps_names_the_script_line(tmp_path, fault, held, source):
     got = restored(tmp_path, fault)
     alarm = got.the_alarm()
     birth = alarm["births"][0]
@@ -273,7 +271,7 @@ def test_a_parameter_that_the_script_ruined_between_two_steps_is_state_of_the_li
     assert alarm["weights"] == "damaged" and replayed(got)["step"] == 5
 
 
-def test_a_ruined_running_statistic_is_state_of_the_line_that_loaded_it(tmp_path):
+def test_ruined_running_statistic_is_traced_to_loading_line(tmp_path):
     got = restored(tmp_path, 'values["norm.running_mean"][0] = float("nan"); restore(values); net.eval()')
     alarm = got.the_alarm()
     birth = alarm["births"][0]
@@ -285,19 +283,19 @@ def test_a_ruined_running_statistic_is_state_of_the_line_that_loaded_it(tmp_path
     assert birth["source"] == "net.load_state_dict(values)"
 
 
-def test_a_mask_that_is_loaded_and_written_in_a_buffer_is_innocent(tmp_path):
+def test_loaded_mask_in_a_buffer_is_not_blamed(tmp_path):
     restored(tmp_path, "restore(values)").assert_silent()
     got = restored(tmp_path, "restore(values); x = x * float('nan')")
     assert got.the_alarm()["births"][0]["phase"] != "state", got.told()
 
 
-def test_a_parameter_that_arithmetic_ruined_is_born_in_that_arithmetic(tmp_path):
+def test_parameter_ruined_by_arithmetic_is_born_there(tmp_path):
     got = restored(tmp_path, 'values["scale"] = torch.log(values["scale"] - 5); restore(values)')
     birth = got.the_alarm()["births"][0]
     assert birth["op"] == "aten::log", birth
 
 
-def test_what_the_script_wrote_into_the_state_is_no_write_of_the_parameter(tmp_path):
+def test_script_write_into_state_is_no_parameter_write(tmp_path):
     body = """
     opt = torch.optim.Adam(model.parameters(), lr=1e-3)
     for i, x in enumerate(batches):
@@ -323,7 +321,7 @@ for i, x in enumerate(batches):
 """
 
 
-def test_an_overflow_that_python_makes_zeros_of_is_an_advisory(tmp_path):
+def test_overflow_zeroed_in_python_is_an_advisory(tmp_path):
     got = training(tmp_path, CLIPPED_BY_A_NUMBER, "--on-alarm", "stop")
     got.assert_no_alarm()
     (advisory,) = got.advisories()

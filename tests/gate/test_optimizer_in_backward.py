@@ -87,7 +87,7 @@ def test_watching_changes_nothing_and_is_silent(kind):
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("schedule", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_bad_loss_is_one_alarm_and_no_step_of_its_backward_is_taken(kind, schedule):
+def test_bad_loss_alarms_once_and_skips_its_steps(kind, schedule):
     reference = training(kind, skipped=BAD, schedule=schedule)
     with watching() as watch:
         assert training(kind, bad=BAD, schedule=schedule) == reference
@@ -99,7 +99,7 @@ def test_a_bad_loss_is_one_alarm_and_no_step_of_its_backward_is_taken(kind, sche
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_gradient_that_turns_bad_stops_its_own_step_and_those_that_follow(kind):
+def test_bad_gradient_stops_its_own_and_following_steps(kind):
     reference = training(kind, half_skipped=BAD)
     with watching() as watch:
         assert training(kind, bad_gradient=BAD) == reference
@@ -110,7 +110,7 @@ def test_a_gradient_that_turns_bad_stops_its_own_step_and_those_that_follow(kind
 
 
 @pytest.mark.usefixtures("quick")
-def test_under_warn_the_steps_are_taken_with_one_alarm_for_the_backward():
+def test_warn_takes_steps_with_one_alarm_per_backward():
     plain = training(torch.optim.SGD, bad=(2,))
     with watching(on_alarm="warn") as watch:
         assert training(torch.optim.SGD, bad=(2,)) == plain
@@ -147,7 +147,7 @@ print("ended", finite(), sorted({int(s["step"]) for o in opts.values() for s in 
 
 
 @pytest.mark.parametrize("level", ["gate", "trace"])
-def test_through_the_command_line_the_step_is_explained_and_training_goes_on(tmp_path, level):
+def test_command_line_run_explains_step_and_continues_training(tmp_path, level):
     got = run(tmp_path, SCRIPT, "--on-alarm", "skip", "--level", level)
     assert (got.code, got.out) == (0, "0\n1\n2\n3\n4\n5\nended True [5]\n"), got.told()
     alarm = got.the_alarm()
@@ -166,7 +166,7 @@ def test_stop_ends_the_program_out_of_backward(tmp_path):
 
 
 @pytest.mark.fast
-def test_the_program_is_looked_through_once_for_all_of_them(tmp_path):
+def test_program_is_scanned_once_for_all_optimizers(tmp_path):
     """Not once for each optimizer: of a large model they are hundreds."""
     got = run(
         tmp_path,

@@ -47,7 +47,7 @@ def norm(params):
 
 
 @pytest.mark.usefixtures("quick")
-def test_an_optimizer_that_steps_late_counts_no_micro_batches_before():
+def test_late_optimizer_counts_no_earlier_micro_batches():
     """A discriminator that begins after a while: until then its parameters have no gradients."""
     net, late = Dense(), torch.nn.Linear(2, 2)
     with watching() as watch:
@@ -64,7 +64,7 @@ def test_an_optimizer_that_steps_late_counts_no_micro_batches_before():
 
 
 @pytest.mark.usefixtures("quick")
-def test_what_a_bad_step_of_another_optimizer_left_is_not_told_as_a_bad_checkpoint():
+def test_damage_by_other_optimizer_is_not_bad_checkpoint():
     """A training in two parts, each with an optimizer of its own."""
     net = Dense()
     with watching(on_alarm="warn") as watch:
@@ -85,7 +85,7 @@ def test_what_a_bad_step_of_another_optimizer_left_is_not_told_as_a_bad_checkpoi
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("clip", [None, halve, norm])
 @pytest.mark.parametrize("parts", [lambda p: (p, p), lambda p: (p[:3], p[1:])], ids=["all", "some"])
-def test_a_parameter_in_two_optimizers_is_kept_from_both(parts, clip):
+def test_parameter_in_two_optimizers_is_protected_from_both(parts, clip):
     plain, reference = shared(clip=clip, parts=parts), shared(skipped=BAD, clip=clip, parts=parts)
     with watching() as watch:
         assert shared(clip=clip, parts=parts) == plain and not watch.alarms and not watch.report()["advisories"]
@@ -139,7 +139,7 @@ def scaled(bad=(), skipped=(), foreach=None):
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_scaler_with_two_optimizers_stays_as_it_was():
+def test_scaler_with_two_optimizers_is_unchanged():
     plain, reference = scaled(), scaled(skipped=BAD)
     with watching() as watch:
         assert scaled() == plain and not watch.alarms
@@ -259,7 +259,7 @@ def words(err):
         pytest.param("inductor", "Adam(model.parameters(), lr=0.01)", marks=pytest.mark.thorough),
     ],
 )
-def test_a_compiled_step_is_left_out(tmp_path, backend, make):
+def test_compiled_bad_step_is_skipped(tmp_path, backend, make):
     bad = "(0, 5, 6)"
     text = COMPILED.format(make=make, backend=backend, bad=bad, fullgraph=False)
     write_script(tmp_path, text)
@@ -288,7 +288,7 @@ class Plain(torch.optim.Optimizer):
 
 
 @pytest.mark.slow
-def test_a_compiled_step_that_allows_no_break_runs_as_it_would_without_us(tmp_path):
+def test_fullgraph_compiled_step_runs_as_unwatched(tmp_path):
     # (Those of torch.optim break the graph themselves.)
     text = COMPILED.format(make="Plain(model.parameters())", backend="eager", bad="()", fullgraph=True)
     text = text.replace("opt = torch.optim.Plain", PLAIN + "opt = Plain")

@@ -26,7 +26,7 @@ def loop(*bad):
     return LOOP.replace("BAD", repr(tuple(bad)))
 
 
-def test_stop_explains_the_step_and_raises_out_of_step(tmp_path):
+def test_stop_explains_the_step_and_raises_from_step(tmp_path):
     got = run(tmp_path, loop(4))
     assert (got.code, got.out) == (1, "0\n1\n2\n3\n"), got.told()
     alarm = got.the_alarm()
@@ -37,7 +37,7 @@ def test_stop_explains_the_step_and_raises_out_of_step(tmp_path):
     assert any("opt.step()" in line for line in trace)
 
 
-def test_stop_is_what_happens_unless_told_otherwise(tmp_path):
+def test_stop_is_the_default_policy(tmp_path):
     alarm = run(tmp_path, loop(4)).alarms[0]
     assert (alarm["policy"], alarm["level"]) == ("stop", "gate")
 
@@ -72,7 +72,7 @@ def test_skip_stops_after_max_skips_in_a_row(tmp_path):
     assert [a["step"] for a in got.alarms] == [3, 4, 5, 6, 7]
 
 
-def test_skip_stops_after_ten_in_a_row_unless_told_otherwise(tmp_path):
+def test_skip_stops_after_ten_consecutive_steps_by_default(tmp_path):
     got = run(tmp_path, loop(*range(3, 18)), "--on-alarm", "skip", "--level", "trace")
     assert got.code == 1 and got.out.splitlines() == [str(i) for i in range(3 + 10)], got.told()
 
@@ -88,7 +88,7 @@ def test_max_skips_of_zero_stops_at_the_first(tmp_path):
     assert got.code == 1 and got.out.splitlines() == ["0", "1", "2"], got.told()
 
 
-def test_numbers_that_make_a_step_bad_are_not_drawn_for_ever(tmp_path):
+def test_random_numbers_of_bad_step_are_eventually_redrawn(tmp_path):
     """The weight of the last noise level is 0 / 0. The two steps after the first bad one draw the same levels, as a
     loop that said `continue` would; the one after those draws on."""
     got = run(
@@ -146,7 +146,7 @@ print("ended", all(p.isfinite().all().item() for p in model.parameters()))
 """
 
 
-def test_every_bad_step_that_can_be_run_again_in_place_is_explained(tmp_path):
+def test_every_step_rerunnable_in_place_is_explained(tmp_path):
     """The second fails as the first did, on another sample; the third at another line."""
     got = run(
         tmp_path,
@@ -189,7 +189,7 @@ def test_of_a_row_the_first_is_explained(tmp_path):
     assert got.alarms[-1]["cause"]["text"] == "as step 1, which is explained and failed at the same sink; not run again"
 
 
-def test_steps_that_cannot_be_run_again_in_place_name_the_one_before_that_failed_alike(tmp_path):
+def test_non_rerunnable_steps_name_the_similar_earlier_one(tmp_path):
     got = run(tmp_path, SEVERAL.replace("LOOP", "list(map(step, batches))"), "--on-alarm", "skip")
     first, second = got.alarms
     assert first["births"] and first["rerun_by"] == "restart", got.told()
@@ -201,7 +201,7 @@ def test_steps_that_cannot_be_run_again_in_place_name_the_one_before_that_failed
     assert "a second process is started for the first of its kind" in second["rerun_text"], second["rerun_text"]
 
 
-def test_a_program_that_does_not_end_by_itself_is_not_started_once_more_for_a_later_step(tmp_path):
+def test_program_ending_in_error_is_not_restarted_later(tmp_path):
     got = run(
         tmp_path, SEVERAL.replace("LOOP", "list(map(step, batches))\nraise RuntimeError('done')"), "--on-alarm", "skip"
     )
@@ -211,7 +211,7 @@ def test_a_program_that_does_not_end_by_itself_is_not_started_once_more_for_a_la
     assert second["rerun_text"].endswith("a second process is started for the first of its kind"), second["rerun_text"]
 
 
-def test_only_the_same_sink_of_the_same_optimizer_counts_as_alike():
+def test_only_same_sink_and_optimizer_counts_as_similar():
     from finitude.program.reported_tensors import Known
     from finitude.report.incident import NOT_RUN
     from finitude.rerun.alarm_correlation import Told
@@ -258,14 +258,14 @@ print([type(e) is finitude.NonFiniteError for e in caught], [e.report["step"] fo
 
 
 @pytest.mark.parametrize("policy", ["stop", "raise"])
-def test_the_error_is_a_floating_point_error_with_the_report_and_comes_again_when_swallowed(tmp_path, policy):
+def test_swallowed_floating_point_error_with_report_comes_again(tmp_path, policy):
     got = run(tmp_path, CATCH, "--on-alarm", policy)
     assert (got.code, got.out) == (0, "[True, True] [2, 4] ['loss', 'loss'] True\n"), got.told()
     assert [(a["step"], a["micro_batch"]) for a in got.alarms] == [(2, 0), (4, 0)]
 
 
 @pytest.mark.parametrize("policy", ["stop", "raise"])
-def test_buffers_are_put_back_before_the_error_is_raised(tmp_path, policy):
+def test_buffers_are_restored_before_the_error_is_raised(tmp_path, policy):
     # A script that catches it and writes a last checkpoint must not save poisoned running statistics.
     got = run(
         tmp_path,
@@ -289,7 +289,7 @@ for i, x in enumerate(batches):
     assert (got.code, got.out) == (0, "3 []\n"), got.told()
 
 
-def test_a_stopped_run_looks_like_an_unwatched_one_up_to_the_alarm(tmp_path):
+def test_stopped_run_output_matches_unwatched_until_alarm(tmp_path):
     got = run(tmp_path, loop(4))
     healthy = run(tmp_path, loop())
     assert healthy.out.startswith(got.out)
@@ -305,7 +305,7 @@ def test_what_the_second_run_prints_is_not_seen(tmp_path):
     assert got.err.count("to stderr") == 5 and got.alarms[0]["rerun_by"] == "rewind"
 
 
-def test_bad_steps_like_those_before_take_a_line_each_and_many_are_only_counted(tmp_path):
+def test_repeated_bad_steps_print_one_line_then_counted(tmp_path):
     got = run(tmp_path, loop(*range(2, 18)).replace("batches * 3", "batches * 6"), "--on-alarm", "warn")
     assert len(got.alarms) == 34
     again = [
@@ -314,7 +314,7 @@ def test_bad_steps_like_those_before_take_a_line_each_and_many_are_only_counted(
     assert len(again) == 10 and again[-1].endswith("further ones are only counted"), got.err
 
 
-def test_weights_that_are_damaged_are_not_said_to_be_safe(tmp_path):
+def test_damaged_weights_are_not_called_safe(tmp_path):
     got = run(
         tmp_path,
         TRAINING
@@ -339,7 +339,7 @@ for x in batches:
     assert "not in danger" not in got.err and got.alarms[0]["step"] == 2
 
 
-def test_a_report_lists_a_thousand_alarms_and_counts_the_rest(tmp_path):
+def test_report_lists_1000_alarms_and_counts_the_rest(tmp_path):
     got = run(tmp_path, loop(*range(2, 18)).replace("batches * 3", "batches * 170"), "--on-alarm", "warn")
     assert len(got.alarms) == 1000 and "1018 alarms" in got.err, got.err[-500:]
     assert [a["text"] for a in got.advisories("alarms-left-out")] == [
@@ -355,7 +355,7 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
-def test_a_stream_of_the_scripts_own_gets_the_words_of_a_step_once(tmp_path, stream):
+def test_custom_output_stream_gets_step_output_once(tmp_path, stream):
     text = (
         "import io, sys\n"
         + stream
@@ -373,7 +373,7 @@ def test_a_stream_of_the_scripts_own_gets_the_words_of_a_step_once(tmp_path, str
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-def test_a_step_after_an_applied_one_is_bad_for_the_weights_it_began_with(tmp_path, in_place):
+def test_step_after_applied_bad_one_blames_its_weights(tmp_path, in_place):
     """Also where it takes a second process to run it again, which meets other bad values first."""
     loop = "for i in range(6):\n    x = todo[i]" if in_place else "i = -1\nwhile todo:\n    i, x = i + 1, todo.pop(0)"
     got = run(tmp_path, HEAD_OF_WARN.replace("LOOP", loop), "--on-alarm", "warn")
@@ -420,7 +420,7 @@ for n in range(3):
 """
 
 
-def test_an_alarm_that_is_not_run_again_names_one_of_its_kind_at_another_optimizer(tmp_path):
+def test_unexplained_alarm_names_similar_one_of_other_optimizer(tmp_path):
     got = run(tmp_path, FOLDS, "--on-alarm", "skip")
     first, *others = got.alarms
     assert first["births"] and [a["rerun"] for a in others] == ["persistent", "not-run"], (

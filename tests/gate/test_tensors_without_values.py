@@ -251,7 +251,7 @@ PROGRAM = """
     """
 
 
-def test_a_program_of_odd_tensors_is_the_same_at_every_level(tmp_path):
+def test_odd_tensor_program_is_same_at_every_level(tmp_path):
     got = plain(tmp_path, write_script(tmp_path, PROGRAM), cold=True, limit=300)
     assert (got.code, got.out) == (0, "the same 43\n"), got.told()
     assert "switched off" not in got.err, got.told()
@@ -313,7 +313,7 @@ HELD = """
     """
 
 
-def test_a_bad_step_among_tensors_that_answer_no_question_is_explained(tmp_path):
+def test_bad_step_among_opaque_tensors_is_explained(tmp_path):
     got = run(tmp_path, HELD, "--on-alarm", "skip")
     alarm = got.the_alarm()
     assert (got.code, got.out, alarm["step"], alarm["rerun_by"]) == (0, "ended True\n", 3, "rewind"), got.told()

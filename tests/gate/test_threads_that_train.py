@@ -34,7 +34,7 @@ print(sums[0], sums[1])
 
 
 @pytest.mark.parametrize("on_alarm", ["skip", pytest.param("stop", marks=pytest.mark.thorough)])
-def test_a_bad_step_in_one_thread_leaves_the_other_as_it_is(tmp_path, on_alarm):
+def test_bad_step_in_one_thread_leaves_other_unchanged(tmp_path, on_alarm):
     helpers.write_script(tmp_path, TWO.replace("BAD", "continue"), "left_out.py")
     got = helpers.run(tmp_path, TWO.replace("BAD", "x[3] = 0"), "--on-alarm", on_alarm)
     alarm = got.the_alarm()
@@ -48,7 +48,7 @@ def test_a_bad_step_in_one_thread_leaves_the_other_as_it_is(tmp_path, on_alarm):
 
 
 @pytest.mark.fast
-def test_threads_one_after_the_other_are_still_run_again_in_place(tmp_path):
+def test_sequential_threads_are_rerun_in_place(tmp_path):
     text = TWO.replace(
         "for t in threads: t.start()\nfor t in threads: t.join()", "for t in threads: t.start(); t.join()"
     )
@@ -59,7 +59,7 @@ def test_threads_one_after_the_other_are_still_run_again_in_place(tmp_path):
     )
 
 
-def test_the_second_process_tells_optimizers_by_their_threads(tmp_path):
+def test_restart_identifies_optimizers_by_their_threads(tmp_path):
     """What is made first in the second process was made second in the first one."""
     begin = "import os, threading\nswapped = 'BEGUN' in os.environ  # inherited\nos.environ['BEGUN'] = '1'\n"
     text = TWO.replace("import threading\n", begin).replace(

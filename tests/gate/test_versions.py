@@ -54,13 +54,13 @@ def test_a_torch_that_cannot_be_imported(tmp_path, error):
     told_in_one_line(tmp_path, watched(tmp_path), "torch cannot be imported")
 
 
-def test_a_torch_without_the_libraries_that_the_engine_needs(tmp_path):
+def test_torch_without_required_libraries_gives_one_line(tmp_path):
     write_script(tmp_path, READS_VERSION)
     other_torch(tmp_path, "__version__ = '2.13.0'\n")
     told_in_one_line(tmp_path, watched(tmp_path), "torch 2.13.0")
 
 
-def test_a_torch_other_than_the_one_it_was_built_for(tmp_path):
+def test_torch_other_than_built_for_runs_unwatched(tmp_path):
     """Another minor version, in range; said by a torch whose version is changed behind it."""
     write_script(tmp_path, NEEDS_NO_TORCH)
     start = """

@@ -50,7 +50,7 @@ print("finite", bool(weight.inner.isfinite().all()))
 )
 
 
-def test_a_bad_step_is_left_out(tmp_path):
+def test_bad_step_is_skipped(tmp_path):
     got = run(tmp_path, TRAINING.replace("SCALE", "float('nan')"), "--on-alarm", "skip")
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["weights"]) == (3, "clean"), got.told()
@@ -87,7 +87,7 @@ def test_what_cannot_be_read_is_named(tmp_path):
     assert [text for text in got.watched["not_watched"] if "gradients of the class __main__.Held" in text], got.watched
 
 
-def test_on_a_gpu_a_rank_does_not_leave_a_step_out_by_itself(tmp_path):
+def test_single_rank_on_gpu_skips_no_step(tmp_path):
     """A fused kernel that reads found_inf would: it is asked for only where every parameter is whole, but for the first
     step, before there is state."""
     body = (
@@ -129,7 +129,7 @@ def test_the_values_are_those_of_what_it_holds():
     assert _native.local_of(inner) is inner
 
 
-def test_a_class_that_does_not_tell_is_left_alone():
+def test_class_with_unclear_inner_tensor_is_left_alone():
     class Silent(namespace()):
         def __tensor_flatten__(self):
             raise RuntimeError("no")

@@ -181,7 +181,7 @@ def test_under_warn_a_scalers_skips_are_normal(tmp_path):
     assert (result.watched["scaler_skips"], result.watched["steps"]) == (2, 10), result.told()
 
 
-def test_a_loss_is_looked_at_on_the_stream_that_made_it(tmp_path):
+def test_loss_is_read_on_stream_that_made_it(tmp_path):
     body = """
     opt = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
     side = torch.cuda.Stream()

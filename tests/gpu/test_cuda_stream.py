@@ -172,7 +172,7 @@ def test_no_gradient_is_read_before_it_is_there(tmp_path):
     assert "finite True" in result.out, result.told()
 
 
-def test_what_is_written_or_replaced_after_backward_is_read_again(tmp_path):
+def test_gradients_changed_after_backward_are_read_again(tmp_path):
     body = """
     opt = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     for i, x in enumerate(batches):

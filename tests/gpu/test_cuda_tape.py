@@ -142,7 +142,7 @@ def test_a_healthy_step_is_close_on_the_cpu(name, tmp_path):
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_optimizers_on_the_gpu_are_played_on_the_cpu(kind):
+def test_gpu_optimizers_are_played_on_the_cpu(kind):
     tape, _ = recorded("MLP", **OPTIMIZERS[kind])
     assert _native.tape_play(tape, ["aten"], 0)["identical"]
     played = _native.tape_play(tape, ["aten"], 0, "cpu")
@@ -150,7 +150,7 @@ def test_optimizers_on_the_gpu_are_played_on_the_cpu(kind):
 
 
 @pytest.mark.parametrize("name", ["MLP", "MLP with dropout", "attention in float32", "LSTM"])
-def test_a_step_of_the_cpu_is_played_on_the_gpu(name):
+def test_cpu_step_is_played_on_the_gpu(name):
     make, shape, _ = PROGRAMS[name]
     torch.manual_seed(0)
     model, batch = make(), torch.randn(shape)
@@ -167,7 +167,7 @@ def test_a_step_of_the_cpu_is_played_on_the_gpu(name):
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_generators_of_the_gpu_are_taken_and_put_back():
+def test_gpu_generators_are_captured_and_restored():
     torch.cuda.manual_seed(5)
     _native.watch_device_generators(list(torch.cuda.default_generators))
     try:

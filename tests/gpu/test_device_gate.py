@@ -63,7 +63,7 @@ def words(result):
 
 
 @pytest.mark.parametrize("name", FUSED)
-def test_fused_steps_are_skipped_on_the_device_and_nobody_waits(tmp_path, library, name):
+def test_fused_steps_are_skipped_on_device_without_waiting(tmp_path, library, name):
     body = TWICE.replace("OPTIMIZER", FUSED[name]).replace("HOLD", "1")
     result = on_device(library, tmp_path, body)
     same, asked = words(result)
@@ -79,7 +79,7 @@ def test_fused_steps_are_skipped_on_the_device_and_nobody_waits(tmp_path, librar
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_optimizers_wait_once_per_step_and_are_vetoed(tmp_path, library, name):
+def test_other_optimizers_wait_once_and_are_vetoed(tmp_path, library, name):
     result = on_device(library, tmp_path, TWICE.replace("OPTIMIZER", OTHERS[name]).replace("HOLD", "1"))
     same, asked = words(result)
     assert same, result.told()
@@ -124,12 +124,12 @@ def test_stop_and_raise_act_at_the_next_step(tmp_path, library, policy):
     assert result.the_alarm()["step"] == 4 and result.the_alarm()["weights"] == "clean"
 
 
-def test_a_verdict_under_way_at_the_end_is_told(tmp_path, library):
+def test_pending_verdict_is_reported_at_exit(tmp_path, library):
     result = on_device(library, tmp_path, "hold(1)\n" + steps(gradient=9), "--on-alarm", "stop")
     assert "left out True" in result.out and result.the_alarm()["step"] == 9, result.told()
 
 
-def test_an_optimizer_that_is_gone_is_told_of(tmp_path, library):
+def test_bad_step_of_deleted_optimizer_is_reported(tmp_path, library):
     body = "hold(1)\ndef train():\n" + "".join(f"    {line}\n" for line in steps(gradient=9).splitlines()) + "train()\n"
     result = on_device(library, tmp_path, body, "--on-alarm", "stop")
     alarm = result.the_alarm()
@@ -155,7 +155,7 @@ for i in range(14):
 """
 
 
-def test_no_verdict_is_lost_where_the_losses_of_many_steps_are_under_way(tmp_path, library):
+def test_many_pending_losses_lose_no_verdict(tmp_path, library):
     # 14 steps of ten losses: more than the ring has places.
     result = on_device(library, tmp_path, ACCUMULATED)
     alarm = result.the_alarm()
@@ -183,7 +183,7 @@ def test_other_threads_run_while_the_host_waits(tmp_path, library):
     assert "went on" in result.out and result.watched["steps"] == 10
 
 
-def test_a_device_that_hangs_does_not_keep_the_program(tmp_path, library):
+def test_hanging_device_does_not_block_the_program(tmp_path, library):
     body = steps(gradient=9).replace("loss = loss_of", "hold(2 if i == 9 else 0); loss = loss_of")
     result = on_device(
         library,
@@ -206,7 +206,7 @@ def test_warn_applies_the_step_and_never_waits(tmp_path, library):
     assert (alarm["step"], alarm["weights"], alarm["sink"]["name"]) == (9, "damaged", "0.weight"), result.told()
 
 
-def test_a_healthy_run_is_silent_and_never_waits_after_the_first_step(tmp_path, library):
+def test_healthy_run_is_silent_and_waits_only_once(tmp_path, library):
     result = on_device(library, tmp_path, "hold(1)\n" + steps() + "print('waits', counts()['waits'])")
     result.assert_silent()
     assert "waits 1" in result.out and result.watched["steps"] == 10, result.told()
@@ -230,7 +230,7 @@ def test_a_bad_loss_of_finite_gradients_is_harmless(tmp_path, library):
     assert result.the_alarm()["action"] == "the step was skipped", result.told()
 
 
-def test_one_rank_of_several_leaves_no_step_out_alone(tmp_path, library):
+def test_single_rank_of_several_skips_no_step(tmp_path, library):
     alone = "import finitude.program.ranks\nfinitude.program.ranks.world = lambda: (0, 2)\n"
     result = on_device(library, tmp_path, alone + steps(gradient=4), "--on-alarm", "skip")
     assert "raised at 5 NonFiniteError True" in result.out, result.told()
@@ -274,7 +274,7 @@ def test_a_scalers_skips_are_normal(tmp_path, library, name):
 
 @pytest.mark.parametrize("policy", ["stop", "warn"])
 @pytest.mark.parametrize("name", ["AdamW", "AdamW subclass"])
-def test_a_scalers_skips_are_normal_in_steps_that_take_no_flag_of_ours(tmp_path, library, name, policy):
+def test_scaler_skips_without_our_flag_are_normal(tmp_path, library, name, policy):
     # The first step, a class that may not obey the flag, and a policy that leaves nothing out.
     body = SCALED.replace("(3, 6)", "(0, 6)").replace(
         "OPTIMIZER", {**FUSED, "AdamW subclass": OTHERS["a subclass"]}[name]
@@ -363,7 +363,7 @@ for i, x in enumerate(batches):
 """
 
 
-def test_a_bad_loss_counts_once_however_often_gradients_are_clipped(tmp_path, library):
+def test_bad_loss_counts_once_despite_repeated_clipping(tmp_path, library):
     result = on_device(library, tmp_path, TWO_CLIPS)
     alarm = result.the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"], alarm["action"]) == (4, "loss", "the step was skipped"), result.told()
@@ -417,7 +417,7 @@ def test_a_capture_is_left_alone_and_said_once(tmp_path, library):
     assert "flag False" in result.out
 
 
-def test_a_library_that_fails_is_said_once_and_training_goes_on(tmp_path, library):
+def test_failing_library_is_reported_once_and_training_continues(tmp_path, library):
     body = steps().replace("    opt.zero_grad()", "    fail(i >= 3)\n    opt.zero_grad()")
     result = on_device(library, tmp_path, body)
     assert result.code == 0 and result.report["outcome"] == "clean", result.told()

@@ -93,7 +93,7 @@ def test_the_birth_is_named_from_values_copied_off(tmp_path, begin, optimizer, w
     assert ("weights True buffers True" in result.out) == (way == "rewind"), result.told()
 
 
-def test_only_the_step_that_was_bad_is_called_the_same(tmp_path, tmp_path_factory, begin):
+def test_restart_with_other_values_is_not_verified(tmp_path, tmp_path_factory, begin):
     """A second process that comes to other values says so."""
     marker = (
         tmp_path_factory.mktemp("elsewhere") / "ran before"
@@ -140,7 +140,7 @@ def test_every_step_recorded(tmp_path, begin):
     )
 
 
-def test_the_capsule_replays_where_there_is_no_such_device(tmp_path, begin):
+def test_capsule_replays_without_such_a_device(tmp_path, begin):
     script, _ = training(begin, "foreach", LOG)  # on that device batch norm leaves its statistics as they are
     alarm = run(tmp_path, script.replace("nn.BatchNorm1d(8), ", ""), "--on-alarm", "skip").the_alarm()
     about = json.loads(pathlib.Path(tmp_path, alarm["capsule"], "capsule.json").read_text())
@@ -163,7 +163,7 @@ def test_nothing_is_read_while_a_stream_is_captured(tmp_path, begin):
     assert result.code == 0 and not result.alarms and "captured into a CUDA graph" in result.err, result.told()
 
 
-def test_values_of_the_device_are_told_as_those_of_the_host(tmp_path, begin):
+def test_device_values_are_reported_like_host_values(tmp_path, begin):
     """What the report and the checks at the start read."""
     body = """
 x = torch.randn(5, 7)

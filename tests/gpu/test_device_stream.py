@@ -67,7 +67,7 @@ def numbers(result):
 
 @pytest.mark.parametrize("lazy", [0, 1])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_what_was_read_ahead_is_part_of_the_verdict(tmp_path, library, name, lazy):
+def test_gradients_read_ahead_are_part_of_the_verdict(tmp_path, library, name, lazy):
     result = streamed(library, tmp_path, TRAIN.replace("OPTIMIZER", OPTIMIZERS[name]).replace("BETWEEN", "pass"), lazy)
     same, n = numbers(result)
     assert same, result.told()
@@ -93,7 +93,7 @@ def test_what_is_written_after_backward_is_read_again(tmp_path, library, lazy):
 
 
 @pytest.mark.parametrize("lazy", [0, 1])
-def test_a_bad_gradient_that_is_replaced_is_judged_as_it_is_then(tmp_path, library, lazy):
+def test_replaced_bad_gradient_is_judged_by_new_value(tmp_path, library, lazy):
     between = "p = model[4].weight; p.grad = torch.nan_to_num(p.grad)"
     result = streamed(
         library, tmp_path, TRAIN.replace("OPTIMIZER", OPTIMIZERS["AdamW"]).replace("BETWEEN", between), lazy
@@ -147,7 +147,7 @@ def test_reads_that_are_of_no_use_become_rare(tmp_path, library, write):
         assert windows == [1, 3, 6, 11, 20, 37], result.told()
 
 
-def test_a_window_that_is_longer_than_expected_is_judged_whole(tmp_path, library):
+def test_window_longer_than_expected_is_judged_completely(tmp_path, library):
     body = (
         MODEL
         + """
@@ -202,7 +202,7 @@ def test_a_scaler_that_unscales_in_place(tmp_path, library, unscale):
     assert (result.watched["scaler_skips"], result.watched["steps"]) == (2, 10), result.told()
 
 
-def test_a_gradient_that_a_hook_uses_up_is_not_looked_for(tmp_path, library):
+def test_gradient_consumed_by_a_hook_is_not_expected(tmp_path, library):
     body = (
         MODEL
         + """
@@ -258,7 +258,7 @@ for i in range(12):
     assert [a["sink"]["name"] for a in result.alarms] == ["10.weight"], result.told()
 
 
-def test_a_gradient_that_is_part_of_something_larger_is_left_to_the_step(tmp_path, library):
+def test_gradient_that_is_a_view_waits_for_step(tmp_path, library):
     body = (
         MODEL
         + """
@@ -282,7 +282,7 @@ print("ahead", ahead()["ahead"])
 
 
 @pytest.mark.parametrize("options", [("--stream-gradients", "auto"), ("--stream-gradients", "off")])
-def test_nothing_is_read_ahead_where_it_would_hide_nothing(tmp_path, library, options):
+def test_nothing_is_read_ahead_without_benefit(tmp_path, library, options):
     result = streamed(
         library,
         tmp_path,

@@ -97,7 +97,7 @@ def test_efficient_attention_with_padded_sums_and_a_bias(bias, causal, tmp_path)
         close(a, b)
 
 
-def test_a_row_that_may_look_at_nothing_gives_zeros_and_a_nan_stays_one(tmp_path):
+def test_masked_row_gives_zeros_and_nan_stays_nan(tmp_path):
     q, k, v, _ = attention()
     bias = torch.zeros(2, 4, 5, 5)
     bias[:, :, 2] = -math.inf
@@ -330,7 +330,7 @@ def test_rms_norm_transposed_convolution_and_a_masked_product(tmp_path):
         close(a, b)
 
 
-def test_in_another_dtype_what_exists_on_cuda_only_is_computed_by_plain_operations(tmp_path):
+def test_cuda_operators_in_other_dtypes_use_plain_operations(tmp_path):
     q, k, v, _ = attention()
     made = Made()
     out, sums, seed = (

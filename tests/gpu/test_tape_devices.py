@@ -43,7 +43,7 @@ def test_what_exists_on_cuda_only_is_named(tmp_path):
     assert play(made.bytes())["missing"]
 
 
-def test_the_script_of_a_birth_in_an_operator_of_cuda_says_where_it_runs(tmp_path):
+def test_cuda_birth_script_names_its_device(tmp_path):
     q, k, v, _ = attention()
     huge = q.detach() * 1e30
     made = Made()
@@ -66,7 +66,7 @@ def test_the_script_of_a_birth_in_an_operator_of_cuda_says_where_it_runs(tmp_pat
     assert _native.replay_command(["--device", "cuda", *words])[0] == 2
 
 
-def test_attention_with_a_dropout_is_told(tmp_path):
+def test_attention_with_dropout_is_refused_with_reason(tmp_path):
     q, k, v, _ = attention()
     made = Made()
     out, sums, seed = made.result(q), made.result(torch.empty(2, 4, 5)), made.result(torch.empty((), dtype=torch.int64))
@@ -80,7 +80,7 @@ def test_attention_with_a_dropout_is_told(tmp_path):
 
 
 @pytest.mark.parametrize("name", tape_programs.PROGRAMS)
-def test_a_step_moved_to_a_gpu_replays_on_the_cpu(name, tmp_path):
+def test_step_moved_to_gpu_replays_on_the_cpu(name, tmp_path):
     """With every program: what a CPU drew is drawn again, for its generators are named on the tape."""
     torch.set_num_threads(1)
     tape, _, _ = tape_programs.record(_native, name)
@@ -128,7 +128,7 @@ def test_device_arguments_and_pinned_memory_are_mapped():
     assert play(pinned.bytes())["why_not"] == ""
 
 
-def test_how_far_a_replay_is_from_the_recording_is_told(tmp_path):
+def test_distance_of_replay_from_recording_is_reported(tmp_path):
     """A fill in the place of one input: the loss and the gradient come out otherwise, by so much."""
     w = torch.tensor([1.0, 2.0, 4.0], requires_grad=True)
     x = torch.tensor([1.0, 1.0, float("inf")])
@@ -196,7 +196,7 @@ assert there["identical"] and there["otherwise"] == {"aten::native_dropout": "as
 """
 
 
-def test_a_step_on_a_device_is_recorded_and_replayed_there_and_on_the_cpu(tmp_path):
+def test_device_step_replays_there_and_on_the_cpu(tmp_path):
     """Its memory is at addresses that nobody can read: all of it came by copies, also from the thread that computes
     backward."""
     pretend_device.run(tmp_path, STEP)
@@ -209,7 +209,7 @@ def test_a_step_on_a_device_is_recorded_and_replayed_there_and_on_the_cpu(tmp_pa
     assert play(tape)["identical"], "on a machine without that device"
 
 
-def test_generators_of_a_device_are_part_of_what_is_put_back_and_of_a_capsule(tmp_path):
+def test_device_generators_are_restored_and_in_capsule(tmp_path):
     body = """
 one, other = (torch.Generator(device="pretend") for _ in range(2))
 _native.watch_device_generators([one, other, torch.Generator()])
@@ -227,7 +227,7 @@ assert _native.take_generators().bytes()[0] == 1
     pretend_device.run(tmp_path, body)
 
 
-def test_what_a_step_drew_is_left_out_where_it_is_too_large(tmp_path):
+def test_too_large_draws_are_omitted_from_the_tape(tmp_path):
     body = """
 big = torch.ones(1 << 18).to("pretend:0")
 _native.tape_start(8 << 20)
@@ -245,7 +245,7 @@ open("step.tape", "wb").write(_native.tape_take())
     assert code == 1 and "what 2 calls drew was too large for the tape, and is drawn again: it differs" in out
 
 
-def test_each_step_of_the_tape_level_begins_anew_with_what_it_may_keep_of_draws(tmp_path):
+def test_each_taped_step_has_a_fresh_draw_budget(tmp_path):
     body = """
 big = torch.ones(1 << 17).to("pretend:0")
 _native.set_tape_level(4 << 20)
@@ -263,7 +263,7 @@ open("step.tape", "wb").write(_native.tape_take())
     assert "draws_left_out" not in dict(about["settings"]) and about["gaps"] == []
 
 
-def test_a_device_that_was_renamed_to_what_no_tape_can_name(tmp_path):
+def test_renamed_device_is_recorded_under_its_generic_name(tmp_path):
     """torch allows an underscore in it."""
     body = (
         STEP.replace("pretend:0", "my_npu:0")

@@ -64,7 +64,7 @@ time.sleep(0.3)  # else gloo may abort the interpreter (pytorch#179291)
 """
 
 
-def test_the_sender_comes_first_and_the_receiver_names_it(tmp_path):
+def test_sender_comes_first_and_receiver_names_it(tmp_path):
     write_script(tmp_path, PROGRAM)
     got = cold(tmp_path, "--on-alarm", "skip", *launcher(tmp_path, 2), "train.py", limit=4 * LIMIT)
     assert got.code == 0, got.told()

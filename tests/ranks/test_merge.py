@@ -66,7 +66,7 @@ def test_alone_a_report_stays_as_it_is(tmp_path):
         assert merge.merged(sample, merge.members(tmp_path / "nowhere")) == sample
 
 
-def test_ranks_take_their_steps_together_and_others_their_own(tmp_path):
+def test_ranks_step_together_and_other_processes_separately(tmp_path):
     found = merged(tmp_path, rank_0=report(10, ranks=2), rank_1=report(10, ranks=2), pid_7=report(3), pid_8=report(4))
     assert found["outcome"] == "clean" and found["watched"]["ranks"] == 2
     assert (found["watched"]["steps"], found["watched"]["gradients_scanned"]) == (17, 4 * 27)
@@ -80,7 +80,7 @@ def test_ranks_take_their_steps_together_and_others_their_own(tmp_path):
     assert timed == line.replace(" watched,", " watched in 3.4 s,") + ". Report: r.json"
 
 
-def test_a_rank_that_was_started_again_adds_its_steps(tmp_path):
+def test_restarted_rank_adds_its_steps(tmp_path):
     found = merged(
         tmp_path,
         rank_0=report(10, ranks=2),
@@ -91,7 +91,7 @@ def test_a_rank_that_was_started_again_adds_its_steps(tmp_path):
     assert found["watched"]["steps"] == 15
 
 
-def test_the_rank_that_tells_most_comes_first_of_a_step(tmp_path):
+def test_most_informative_rank_comes_first_within_a_step(tmp_path):
     birth = SAMPLES["loss_forward"]["alarms"][0]["births"][0]
     found = merged(
         tmp_path,
@@ -105,7 +105,7 @@ def test_the_rank_that_tells_most_comes_first_of_a_step(tmp_path):
     )
 
 
-def test_the_rank_that_made_a_value_comes_before_those_that_received_it(tmp_path):
+def test_rank_that_made_a_value_precedes_its_receivers(tmp_path):
     """Where both have a bad loss, as with tensor parallel."""
     birth = {
         **SAMPLES["loss_forward"]["alarms"][0]["births"][0],
@@ -127,7 +127,7 @@ def test_the_rank_that_made_a_value_comes_before_those_that_received_it(tmp_path
     assert (found["alarms"][1]["fix"]["text"], found["alarms"][1]["fix"]["line"]) == ("see the birth on rank 1", 9)
 
 
-def test_what_was_not_watched_is_named_with_its_process_unless_it_is_true_of_all(tmp_path):
+def test_unwatched_items_name_process_unless_common_to_all(tmp_path):
     one, two = report(5, ranks=2), report(5, ranks=2)
     one["watched"]["not_watched"] = ["both", "first"]
     two["watched"]["not_watched"] = ["both"]

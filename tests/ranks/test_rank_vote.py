@@ -48,7 +48,7 @@ def test_all_can(votes):
     assert all(v.goes for v in three)
 
 
-def test_where_one_cannot_all_are_told_why_at_once(votes):
+def test_one_ranks_refusal_reaches_all_at_once(votes):
     three = votes(3)
     began = time.monotonic()
     told = cast(three, [("", "rewind"), ("rewind: a file is gone", ""), ("", "rewind")])
@@ -56,12 +56,12 @@ def test_where_one_cannot_all_are_told_why_at_once(votes):
     assert not any(v.goes for v in three)
 
 
-def test_those_that_would_go_back_to_different_places_stay(votes):
+def test_votes_for_different_places_prevent_the_rerun(votes):
     told = cast(votes(2), [("", "rewind"), ("", "jump Adam")])
     assert told[0] == told[1] and "would go back to elsewhere" in told[0]
 
 
-def test_one_that_does_not_come_is_waited_for_once(votes):
+def test_missing_rank_is_waited_for_once(votes):
     told = cast(votes(3), [("", "rewind"), None, ("", "rewind")])
     assert told[0] == told[2] and "rank 1 did not come to this step" in told[0]
     began = time.monotonic()
@@ -69,7 +69,7 @@ def test_one_that_does_not_come_is_waited_for_once(votes):
     assert "an earlier step did not come to all ranks" in again[0] and time.monotonic() - began < 0.25
 
 
-def test_one_that_has_gone_by_is_not_waited_for(votes):
+def test_rank_past_the_step_is_not_waited_for(votes):
     """It has taken the step without seeing anything; nothing is given up for that."""
     two = votes(2)
     two[0].has_gone_by = lambda rank: rank == 1
@@ -78,13 +78,13 @@ def test_one_that_has_gone_by_is_not_waited_for(votes):
     assert not two[0].goes and not rank_vote._left
 
 
-def test_one_that_comes_too_late_hears_that_the_others_have_gone_on(votes):
+def test_late_rank_learns_that_others_have_continued(votes):
     """It finds the votes of all, and still must not go back alone."""
     told = cast(votes(2), [("", "rewind"), ("", "rewind")], delays=(0, 0.6))
     assert told[0] == told[1] and "rank 1 did not come" in told[1]
 
 
-def test_whoever_wins_the_race_at_the_limit_all_hear_the_same(votes):
+def test_all_ranks_agree_despite_race_at_the_limit(votes):
     for n in range(8):
         rank_vote._left = ""
         told = cast(votes(2, f"step {n}"), [("", "rewind"), ("", "rewind")], delays=(0, 0.28 + 0.005 * n))
@@ -130,11 +130,11 @@ def back(votes, whys):
     return told
 
 
-def test_all_come_back_and_go_on(votes, stands):
+def test_all_ranks_return_and_continue(votes, stands):
     assert back(votes(3), ["", "other bits", ""]) == {0: "", 1: "", 2: ""} and not stands
 
 
-def test_one_that_took_another_way_ends_the_run_for_those_that_wait_for_it(votes, stands):
+def test_diverging_rank_ends_the_rerun_for_waiting_ones(votes, stands):
     three = votes(3)
     told = back(three, [None, "no backward", None])
     assert told[1] == three[1].parted and "rank 1 has ended it (no backward)" in told[1]
@@ -148,7 +148,7 @@ def test_one_that_took_another_way_ends_the_run_for_those_that_wait_for_it(votes
     assert len(stands) == 2
 
 
-def test_where_none_gets_any_further_all_are_let_out(votes, stands, monkeypatch):
+def test_stalled_ranks_are_all_released(votes, stands, monkeypatch):
     monkeypatch.setattr(rank_vote, "STALL_S", 0.3)
     two = votes(2)
     for vote in two:
@@ -164,7 +164,7 @@ def test_where_none_gets_any_further_all_are_let_out(votes, stands, monkeypatch)
         vote.leave("let out")
 
 
-def test_parting_waits_for_those_that_have_not_told(votes, monkeypatch):
+def test_parting_waits_for_ranks_that_have_not_reported(votes, monkeypatch):
     monkeypatch.setattr(rank_vote, "PARTING_S", 5.0)
     two = votes(2)
     cast(two, [("", "rewind")] * 2)

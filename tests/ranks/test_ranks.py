@@ -122,7 +122,7 @@ if rank == 1 and step == 5: loss = loss + torch.tensor(NAN)"""
     )
 
 
-def test_a_stop_ends_all_ranks_with_the_launchers_exit_code(tmp_path):
+def test_stop_ends_all_ranks_with_the_launchers_code(tmp_path):
     text = ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN")
     got = torchrun(tmp_path, text, "--on-alarm", "stop")
     assert got.code == 1, got.told()
@@ -139,7 +139,7 @@ def test_a_stop_ends_all_ranks_with_the_launchers_exit_code(tmp_path):
 LOGARITHM = "weight = torch.log((x * (0.0 if rank == 1 and step == 3 else 1.0)).abs().sum(1))"
 
 
-def test_a_fix_that_needs_the_other_ranks_is_tried_and_not_called_verified(tmp_path):
+def test_fix_needing_other_ranks_is_tried_but_unverified(tmp_path):
     """The gradients are averages: what the changed rank would have given to them is known, what came of it is as it was
     recorded."""
     got = launched(tmp_path, ranks(f"{LOGARITHM}\nloss = (weight * logits.logsumexp(1)).mean()"))
@@ -156,7 +156,7 @@ def test_a_fix_that_needs_the_other_ranks_is_tried_and_not_called_verified(tmp_p
 
 
 @pytest.mark.thorough
-def test_a_fix_that_the_other_ranks_have_no_part_in_is_verified(tmp_path):
+def test_fix_without_other_ranks_is_verified(tmp_path):
     """Only the loss is bad, and that is this rank's own; the gradients of all ranks come out as they did."""
     got = launched(
         tmp_path,
@@ -194,7 +194,7 @@ SILENTLY = (
     ["\nif rank == 1 and step == 3: time.sleep(0.3)", pytest.param("", marks=pytest.mark.thorough)],
     ids=["one rank is late", ""],
 )
-def test_what_another_rank_gave_is_born_in_the_collective(tmp_path, late):
+def test_value_from_another_rank_is_born_in_collective(tmp_path, late):
     """Its call may be over before the values are there, or after: that does not change who is told to have written
     them."""
     text = ranks(
@@ -249,7 +249,7 @@ if step == 3: told("loss at", rank, step)"""
 
 
 @pytest.mark.thorough  # in one process: tests/rerun; all ranks together: test_every_rank_leaves_the_same_step_out
-def test_a_warning_too_is_explained_and_nothing_is_done_twice(tmp_path):
+def test_warned_step_is_explained_without_side_effects(tmp_path):
     """BatchNorm, dropout, a list of losses and prints: all is as without us, where the bad step is applied too."""
     text = ranks(WARNED).replace("nn.Tanh()", "nn.BatchNorm1d(8), nn.Dropout(0.2)")
     write_script(tmp_path, text)
@@ -260,7 +260,7 @@ def test_a_warning_too_is_explained_and_nothing_is_done_twice(tmp_path):
     assert_capsules_replay_alone(got, got.alarms[:2])  # what follows was ruined by the step that was applied
 
 
-def test_a_rank_that_takes_another_way_in_its_second_run_ends_the_run_for_all(tmp_path):
+def test_rank_diverging_in_rerun_ends_it_for_all(tmp_path):
     """What it makes its choice by (the environment) is nothing that a second run puts back. The other waits for it in
     backward, which is let go of."""
     text = ranks(
@@ -311,7 +311,7 @@ def test_where_one_rank_cannot_go_back_none_does(tmp_path):
 
 
 @pytest.mark.thorough  # tests/rerun/test_carried_state.py shows the sum, in one process
-def test_each_bad_step_is_explained_though_a_sum_of_losses_took_in_the_first(tmp_path):
+def test_accumulated_loss_sum_does_not_affect_explanations(tmp_path):
     """The sum is as the first run left it when the second begins, and has no part in what that comes to."""
     text = (
         ranks(FINE + "\nif rank == 1 and step in (3, 5): loss = loss * NAN")
@@ -329,7 +329,7 @@ def test_each_bad_step_is_explained_though_a_sum_of_losses_took_in_the_first(tmp
 
 
 @pytest.mark.thorough
-def test_the_micro_batch_of_an_accumulation_that_ranks_exchange_at_its_end(tmp_path):
+def test_exchange_at_accumulation_end_starts_no_micro_batch(tmp_path):
     """The exchange writes a gradient several times: that is no new beginning."""
     text = RANKS.replace(
         """    logits = model(x)
@@ -349,7 +349,7 @@ def test_the_micro_batch_of_an_accumulation_that_ranks_exchange_at_its_end(tmp_p
 
 
 @pytest.mark.parametrize("level", ["trace", pytest.param("tape", marks=pytest.mark.thorough)])
-def test_what_was_recorded_as_the_step_happened_explains_it_on_each_rank(tmp_path, level):
+def test_recorded_step_explains_itself_on_each_rank(tmp_path, level):
     got = launched(tmp_path, ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN"), "--level", level)
     first, second = got.alarms
     assert (first["rank"], first["rerun_by"], second["rank"], second["rerun_by"]) == (1, level, 0, level), got.told()
@@ -359,7 +359,7 @@ def test_what_was_recorded_as_the_step_happened_explains_it_on_each_rank(tmp_pat
 
 
 @pytest.mark.thorough
-def test_with_templates_several_ranks_still_run_the_step_again_together(tmp_path):
+def test_ranks_with_templates_still_rerun_together(tmp_path):
     got = launched(tmp_path, ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN"), "--tape-every", "2")
     first, second = got.alarms
     assert (first["rank"], first["rerun_by"], second["rank"], second["rerun_by"]) == (1, "rewind", 0, "rewind"), (
@@ -370,7 +370,7 @@ def test_with_templates_several_ranks_still_run_the_step_again_together(tmp_path
     ]
 
 
-def test_a_step_that_only_one_rank_may_see_is_not_left_out_there_alone(tmp_path):
+def test_step_seen_by_one_rank_is_not_skipped(tmp_path):
     """No DistributedDataParallel: the gradients are each rank's own."""
     text = ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN").replace(
         "nn.parallel.DistributedDataParallel(", "("
@@ -412,7 +412,7 @@ time.sleep(0.3)  # else gloo may abort the interpreter (pytorch#179291)
 """
 
 
-def test_a_rank_that_came_to_no_harm_is_explained_where_another_one_did(tmp_path):
+def test_unharmed_rank_is_explained_where_another_was_harmed(tmp_path):
     """It made the bad value, and the mask keeps that from its own gradients."""
     got = launched(tmp_path, MASKED, "--on-alarm", "stop")
     assert got.code == 1, got.told()
@@ -458,7 +458,7 @@ def test_for_which_alarms_all_ranks_are_started_again(policy, wanted, seconds, t
     assert [one.order["step"] for one in found] == taken
 
 
-def test_one_rank_under_a_launcher_is_explained_as_ever(tmp_path):
+def test_single_rank_under_a_launcher_is_explained_normally(tmp_path):
     write_script(tmp_path, ranks(FINE + "\nif step in (0, 4): loss = loss * NAN").replace("torch.equal(*both)", "True"))
     got = cold(tmp_path, "--on-alarm", "skip", *TORCHRUN, "1", "train.py")
     assert got.code == 0, got.told()
@@ -499,7 +499,7 @@ if __name__ == "__main__":
 
 
 # At the first step there is no earlier one to go back to: all ranks are started again after the end.
-def test_a_first_step_is_explained_by_starting_all_ranks_again(tmp_path):
+def test_first_step_is_explained_by_restarting_all_ranks(tmp_path):
     """Where the system can keep its files apart, what the second run writes is thrown away."""
     text = ranks(
         FINE
@@ -521,7 +521,7 @@ if rank == 1 and step == 0: loss = loss * NAN"""
         assert [len((tmp_path / f"seen-{rank}.txt").read_text().splitlines()) for rank in range(2)] == [1, 1]
 
 
-def test_steps_that_all_ranks_drop_end_the_run_and_are_explained(tmp_path):
+def test_steps_dropped_by_all_ranks_end_with_explanation(tmp_path):
     text = RANKS.split("for step in range(8):")[0] + textwrap.dedent("""
         for step in range(40):
             x = torch.randn(6, 4)

@@ -88,7 +88,7 @@ def run(folder, text, *options):
 
 
 @pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.thorough) if k == "fsdp1" else k for k in KINDS])
-def test_a_bad_step_is_left_out_on_all_ranks_explained_and_replayed(tmp_path, kind):
+def test_bad_step_is_skipped_everywhere_explained_and_replayed(tmp_path, kind):
     """Each rank says that it sees it, so that none leaves it out alone."""
     got = run(tmp_path, program(kind, "step == 5 and rank == 1"), "--on-alarm", "skip")
     assert got.code == 0 and [(a["step"], a["weights"]) for a in got.alarms] == [(5, "clean")] * 2, got.told()

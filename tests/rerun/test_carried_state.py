@@ -36,7 +36,7 @@ def _indented(text):
 
 @pytest.mark.fast
 @pytest.mark.parametrize("text", [CARRIED, _indented(IN_A_FUNCTION)], ids=["module", "function"])
-def test_a_program_that_goes_on_finds_the_state_that_it_left(tmp_path, text):
+def test_continuing_program_finds_its_own_state(tmp_path, text):
     text = text.replace("BAD", "0")
     got = helpers.run(tmp_path, text, "--on-alarm", "skip")
     assert got.code == 0, got.told()
@@ -52,7 +52,7 @@ def test_a_program_that_goes_on_finds_the_state_that_it_left(tmp_path, text):
 
 
 @pytest.mark.fast
-def test_a_state_that_a_step_left_out_has_computed_is_no_bad_batch(tmp_path):
+def test_state_from_skipped_step_is_no_bad_batch(tmp_path):
     """The step that reads it has nothing else wrong with it."""
     text = CARRIED.replace("BAD", "0").replace(
         "out, state = rnn(rows[:, k:k + 10], state)", "out, state = rnn(rows[:, k:k + 10] / (k != 30), state)"
@@ -97,7 +97,7 @@ COUNTS = {"a figure": "self.seen", "a list": "len(self.log)", "a dict": "self.me
 
 @pytest.mark.fast
 @pytest.mark.parametrize("weight", COUNTS.values(), ids=COUNTS)
-def test_what_an_object_counts_is_set_back_where_the_step_depends_on_it(tmp_path, weight):
+def test_object_counters_the_step_depends_on_are_restored(tmp_path, weight):
     got = helpers.run(tmp_path, COUNTED.format(weight=weight, leave_out=""), "--on-alarm", "skip")
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "rewind", True), got.told()
@@ -111,7 +111,7 @@ def test_what_an_object_counts_is_set_back_where_the_step_depends_on_it(tmp_path
     assert (got.code, got.out) == (0, helpers.plain(tmp_path, "own.py").out), got.told()
 
 
-def test_names_and_flags_beside_the_figures_count_nothing(tmp_path):
+def test_names_and_flags_near_counters_are_ignored(tmp_path):
     """None, texts and flags that a trainer also has, and of which some become figures meanwhile, do not end the
     watch."""
     text = COUNTED.format(weight="self.seen", leave_out="").replace(
@@ -126,7 +126,7 @@ def test_names_and_flags_beside_the_figures_count_nothing(tmp_path):
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "rewind", True)
 
 
-def test_where_no_count_explains_it_the_program_goes_on_as_it_was(tmp_path):
+def test_unexplained_counter_leaves_the_program_unchanged(tmp_path):
     """What grows by a factor, set back by as much as it went on, makes another step still."""
     text = COUNTED.format(weight="self.scale", leave_out="").replace(
         "self.seen += 1", "self.seen += 1; self.scale *= 1.5"
@@ -236,7 +236,7 @@ for task in range(4):
 
 
 @pytest.mark.parametrize("further", ["", " * 2"])
-def test_features_that_inner_steps_share_are_made_by_the_step_that_made_them(tmp_path, further):
+def test_shared_features_are_traced_to_their_original_step(tmp_path, further):
     """To the inner steps behind the first they come in as a batch does."""
     run = helpers.run(tmp_path, ADAPTED.replace("FURTHER", further), "--on-alarm", "skip")
     assert run.code == 0 and [a["step"] for a in run.alarms] == [0, 1, 2], run.told()

@@ -38,7 +38,7 @@ def told(run):
 
 
 @pytest.mark.slow
-def test_the_first_of_those_that_are_left_is_explained_at_the_end(tmp_path):
+def test_first_remaining_step_is_explained_at_program_end(tmp_path):
     run = helpers.run(tmp_path, PROGRAM, "--on-alarm", "skip")
     assert run.code == 0 and run.out == "".join(f"{i} True\n" for i in range(9)), run.told()
     assert told(run) == [(3, "restart", "division-by-zero"), (5, "restart", "bad-data"), (7, "none", "unknown")], (
@@ -54,6 +54,6 @@ def test_the_first_of_those_that_are_left_is_explained_at_the_end(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy, end", [("skip", "raise RuntimeError('of the program')"), ("warn", "")])
-def test_not_where_the_program_did_not_end_by_itself_nor_where_steps_are_applied(tmp_path, policy, end):
+def test_abnormal_end_or_applied_steps_prevent_deferred_restart(tmp_path, policy, end):
     run = helpers.run(tmp_path, PROGRAM + end, "--on-alarm", policy)
     assert [by for _, by, _ in told(run)][1:] == ["none"] * (len(run.alarms) - 1), run.told()

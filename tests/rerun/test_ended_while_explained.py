@@ -55,7 +55,7 @@ def test_a_handler_of_the_programs_own_that_exits(tmp_path):
     the_unexplained(got, "SystemExit ended the program")
 
 
-def test_a_handler_of_the_programs_own_that_exits_well(tmp_path):
+def test_own_signal_handler_may_exit_successfully(tmp_path):
     before = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))"
     got = training(tmp_path, APART.format(before=before, ends="os.kill(first, signal.SIGTERM)"), "--on-alarm", "stop")
     assert got.code == 0
@@ -73,7 +73,7 @@ def test_ended_within_a_second_run_in_place(tmp_path, name):
     the_unexplained(got, f"{name} ended the program")
 
 
-def test_a_process_that_is_killed_has_left_the_alarm_for_the_report_of_all(tmp_path):
+def test_killed_process_leaves_its_alarm_for_the_report(tmp_path):
     """It is watched as one that the program started; nothing of ours runs any more in it."""
     inner = APART.format(before="", ends="os.kill(first, signal.SIGKILL)")
     from helpers import TRAINING, write_script

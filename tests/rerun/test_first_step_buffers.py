@@ -63,7 +63,7 @@ def test_they_are_as_the_step_began_with_them(tmp_path, step, before):
     assert run.code == 0 and len(lines) == 6 and lines[0] == lines[1] and "nan" not in run.out, run.out
 
 
-def test_what_the_step_writes_before_its_graph_begins_is_not_known(tmp_path):
+def test_writes_before_the_graph_begins_are_not_restored(tmp_path):
     """A limit: a forward pass without a graph may as well be the program's own, before the step."""
     run, lines = lines_of(tmp_path, program("a target without a graph"))
     assert run.code == 0 and lines[0] != lines[1], run.out
@@ -79,7 +79,7 @@ def test_two_bad_steps_at_the_start(tmp_path):
     assert lines[0] == lines[1] == lines[2] != lines[3], lines
 
 
-def test_with_a_loader_the_batch_is_where_the_step_begins(tmp_path):
+def test_loader_batch_marks_the_start_of_the_step(tmp_path):
     text = program().replace("enumerate(data)", "enumerate(torch.utils.data.DataLoader(torch.cat(data), batch_size=6))")
     _, lines = lines_of(tmp_path, text)
     assert lines[0] == lines[1] and "nan" not in "".join(lines), lines

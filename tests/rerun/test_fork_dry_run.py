@@ -128,7 +128,7 @@ def program(loop, bad, leaves_out=False):
 
 @pytest.mark.parametrize("bad", [4, 7])
 @pytest.mark.parametrize("name", LOOPS)
-def test_the_training_goes_on_as_if_the_step_had_been_left_out(tmp_path, name, bad):
+def test_training_continues_as_if_the_step_were_skipped(tmp_path, name, bad):
     loop, ways = LOOPS[name]
     got = helpers.run(tmp_path, program(loop, bad), "--on-alarm", "skip")
     helpers.write_script(tmp_path, program(loop, bad, True), "plain.py")
@@ -166,7 +166,7 @@ for i, x in enumerate(torch.utils.data.DataLoader(torch.randn(32, 4), batch_size
     assert alarm["fix"]["verified"], got.told()  # the flag that some gradient is bad is no value that the fix changes
 
 
-def test_a_loss_that_is_made_of_gradients_says_nothing_in_the_copy(tmp_path):
+def test_gradient_based_loss_is_silent_in_the_copy(tmp_path):
     got = helpers.run(
         tmp_path,
         """
@@ -277,7 +277,7 @@ def test_the_copy_leaves_nothing_behind(tmp_path):
     ), got.told()
 
 
-def test_a_folder_of_a_new_name_has_all_its_files(tmp_path):
+def test_rerun_folder_with_a_new_name_is_complete(tmp_path):
     loop = (
         "import uuid, pathlib\nfor i, x in enumerate(data):\n    folder = pathlib.Path('made', "
         "uuid.uuid4().hex); folder.mkdir(parents=True)\n"
@@ -294,7 +294,7 @@ def test_a_folder_of_a_new_name_has_all_its_files(tmp_path):
     assert len(made) == 9 and len(again) == 1 and made[again[0]] == [("a.txt", "ab")], (made, alarm["rerun_text"])
 
 
-def test_a_file_that_is_put_in_the_place_of_another_is_that_of_the_first_run(tmp_path):
+def test_replaced_file_is_that_of_the_first_run(tmp_path):
     loop = (
         "import tempfile, uuid\nfor i, x in enumerate(data):\n    "
         "os.makedirs(f'made/{{uuid.uuid4().hex}}/in')\n    number, path = tempfile.mkstemp(dir='.', "

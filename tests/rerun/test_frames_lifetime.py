@@ -106,7 +106,7 @@ def test_dead_values_are_left_unset_and_named(built):
     ]
 
 
-def test_a_stand_in_takes_the_place_of_a_dead_value(built):
+def test_stand_in_replaces_a_dead_value(built):
     seen = []
 
     def loop(step, log):
@@ -137,7 +137,7 @@ def test_a_container_of_parameters_is_known_again(built):
     assert state[2] == [(0, 5, 0, True), (0, 5, 0, True), (1, 5, 0, True), (2, 5, 0, True)]
 
 
-def test_using_a_lost_value_raises_whatever_is_done_with_it(built):
+def test_any_use_of_a_lost_value_raises(built):
     raised = []
 
     def loop(step, log):

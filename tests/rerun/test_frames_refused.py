@@ -173,7 +173,7 @@ def within_a_value(step, log):
 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["through Python", "straight into C"])
-def test_within_the_call_for_one_value_it_goes_back(built, direct):
+def test_rewind_stays_within_the_call_for_one_value(built, direct):
     """Not from one value of a map to the one before: what list() has collected by then cannot be taken out of it."""
     clean = Run(built, within_a_value, -1, direct)
     assert clean.state[0] == 12

@@ -19,7 +19,7 @@ def here(*names):
     return will_read(frame, [(name, frame.f_code) for name in names])
 
 
-def test_a_loop_reads_what_it_reads_before_it_binds_it():
+def test_loop_names_read_before_binding_are_live():
     told = []
     for i in range(2):
         bound = unused = kept = i
@@ -32,7 +32,7 @@ def test_a_loop_reads_what_it_reads_before_it_binds_it():
     assert told == [["bound", "i", "kept"]] * 2 and kept == 1
 
 
-def test_what_a_branch_reads_counts_and_what_follows_a_return_does_not():
+def test_branch_reads_are_live_and_unreachable_reads_not():
     first, second = 1, 2
 
     def inner(gone):

@@ -50,7 +50,7 @@ ENDS = {
 
 @pytest.mark.parametrize("loop", [LOOP, FLAT], ids=["in a function", "in the module"])
 @pytest.mark.parametrize("does", ENDS.values(), ids=ENDS)
-def test_a_script_that_ends_for_our_exception_has_one_alarm(tmp_path, loop, does):
+def test_script_ending_on_our_exception_has_one_alarm(tmp_path, loop, does):
     got = training(tmp_path, loop.format(bad="(3,)", does=does), "--on-alarm", "stop")
     alarm = got.the_alarm()
     assert got.code == 1 and (alarm["step"], alarm["births"][0]["op"]) == (3, "aten::mul"), got.told()
@@ -79,7 +79,7 @@ def test_a_group_of_exceptions_is_looked_into(tmp_path):
     assert got.the_alarm()["step"] == 3, got.told()
 
 
-def test_a_skipped_step_that_the_script_then_gives_up_for_has_one_alarm(tmp_path):
+def test_script_giving_up_after_skip_has_one_alarm(tmp_path):
     got = training(
         tmp_path,
         LOOP.format(bad="(3,)", does="raise").replace(
@@ -105,7 +105,7 @@ NEW = {
 
 @pytest.mark.parametrize("zeroes", ["opt.zero_grad()", "pass"], ids=["zeroed", "not zeroed"])
 @pytest.mark.parametrize("guarded", NEW.values(), ids=NEW)
-def test_a_new_bad_step_after_ours_was_caught_is_an_alarm_of_its_own(tmp_path, guarded, zeroes):
+def test_new_bad_step_after_caught_exception_alarms_again(tmp_path, guarded, zeroes):
     got = training(
         tmp_path,
         f"""
@@ -127,7 +127,7 @@ def test_a_new_bad_step_after_ours_was_caught_is_an_alarm_of_its_own(tmp_path, g
     assert [a["step"] for a in got.alarms] == [2, 3], got.told()
 
 
-def test_a_retry_in_the_handler_that_is_bad_too_is_an_alarm_of_its_own(tmp_path):
+def test_bad_retry_in_the_handler_alarms_again(tmp_path):
     got = training(
         tmp_path,
         LOOP.format(

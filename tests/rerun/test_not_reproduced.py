@@ -43,7 +43,7 @@ def ran(tmp_path, text, **kv):
     return helpers.run(inside, text.format(mark=str(tmp_path / "asked"), **kv))
 
 
-def test_bits_that_no_arithmetic_makes_are_memory_that_nobody_had_written(tmp_path):
+def test_bits_unknown_to_arithmetic_are_unwritten_memory(tmp_path):
     got = ran(tmp_path, PROGRAM, bad=STRANGE)
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun"], alarm["cause"]["class"], alarm["cause"]["confidence"]) == (
@@ -60,7 +60,7 @@ def test_bits_that_no_arithmetic_makes_are_memory_that_nobody_had_written(tmp_pa
     assert "x held 12 NaN with bits that no arithmetic makes (fffffffe)" in alarm["cause"]["text"], alarm["cause"]
 
 
-def test_of_a_usual_nan_only_the_tensor_is_told(tmp_path):
+def test_usual_nan_reports_only_the_tensor(tmp_path):
     got = ran(tmp_path, PROGRAM, bad="good / 0 * 0")
     alarm = got.the_alarm()
     assert (alarm["rerun"], alarm["cause"]["class"], alarm["births"]) == ("transient", "unknown", []), got.told()
@@ -84,7 +84,7 @@ def test_a_parameter_that_nobody_filled(tmp_path, ask, found, cause):
     "kind", ["bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"]
 )
 @pytest.mark.parametrize("wide", ["float32", "float64"])
-def test_a_nan_of_a_narrower_format_is_one_that_arithmetic_makes(kind, wide):
+def test_nan_from_narrower_format_counts_as_arithmetic(kind, wide):
     narrow, wide = getattr(torch, kind), getattr(torch, wide)
     for count in (1, 5, 80):  # one by one, and by vector code
         nan = torch.full((count,), -1.0).sqrt().to(narrow)

@@ -150,7 +150,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize("loop, who, way", WAYS)
-def test_a_bad_step_behind_another_optimizers_step_is_run_again_in_place(tmp_path, loop, who, way):
+def test_step_behind_another_optimizers_step_reruns_in_place(tmp_path, loop, who, way):
     if way == BEHIND and sys.version_info < (3, 11):
         pytest.skip("this Python's frames are not made to go on elsewhere")
     got = helpers.run(tmp_path, text_of(loop, who), "--on-alarm", "skip", "--undo-mb", "8")
@@ -211,7 +211,7 @@ print([p.tolist() for m in (body, one, two) for p in m.parameters()])
 """
 
 
-def test_parameters_that_two_optimizers_share_go_back_with_the_step_of_the_other(tmp_path):
+def test_shared_parameters_are_restored_with_the_other_step(tmp_path):
     got = helpers.run(tmp_path, SHARED, "--on-alarm", "warn")
     alarm = got.alarms[0]
     # Both train in one function, so the nearest return is the same call with another optimizer.
@@ -261,7 +261,7 @@ for i in range(42):
 """
 
 
-def test_a_step_that_is_too_short_for_its_copies_makes_none_and_the_report_says_so(tmp_path):
+def test_step_too_short_for_copies_reports_their_absence(tmp_path):
     """Of a momentum step over a table most is memory traffic, and a copy of table and momentum is more of it."""
     alarm = helpers.run(tmp_path, TIMED.format(rows=40_000, sleep=0)).the_alarm()
     assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("restart", True), alarm["rerun_text"]
@@ -271,12 +271,12 @@ def test_a_step_that_is_too_short_for_its_copies_makes_none_and_the_report_says_
     ), alarm["rerun_text"]
 
 
-def test_with_room_given_the_same_step_makes_them_whatever_they_cost(tmp_path):
+def test_undo_budget_makes_copies_regardless_of_their_cost(tmp_path):
     alarm = helpers.run(tmp_path, TIMED.format(rows=40_000, sleep=0), "--undo-mb", "64").the_alarm()
     assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("jump", True), alarm["rerun_text"]
 
 
-def test_a_step_that_is_long_enough_makes_them_unasked(tmp_path):
+def test_long_enough_step_makes_copies_by_default(tmp_path):
     alarm = helpers.run(tmp_path, TIMED.format(rows=40, sleep=0.02)).the_alarm()
     assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("jump", True), alarm["rerun_text"]
 
@@ -296,7 +296,7 @@ def test_copies_stay_within_the_memory_that_is_given(tmp_path, megabytes, way):
     ]
 
 
-def test_gradients_that_stand_again_after_a_jump_went_another_way_are_told_of(tmp_path):
+def test_gradients_left_by_diverged_jump_are_not_handling(tmp_path):
     """The actor's backward adds to what the critic's left: no bad step of its own, and nothing that the script has
     dropped."""
     got = helpers.run(
@@ -332,7 +332,7 @@ def test_gradients_that_stand_again_after_a_jump_went_another_way_are_told_of(tm
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="this Python's frames are not made to go on elsewhere")
-def test_a_value_without_its_graph_that_was_bad_before_another_optimizers_step(tmp_path):
+def test_detached_bad_value_before_other_step_is_traced(tmp_path):
     """Where the window begins before that step it is run again as a whole; where the step that computed it was left
     out, its alarm tells."""
     text = HEAD.format(bad=4, who="A", skips=False, kind="SGD").lstrip() + textwrap.dedent("""
@@ -377,7 +377,7 @@ def test_a_value_without_its_graph_that_was_bad_before_another_optimizers_step(t
         ]
 
 
-def test_what_an_object_counts_is_set_back_where_it_tells_which_optimizer_steps(tmp_path):
+def test_counter_selecting_the_optimizer_is_restored(tmp_path):
     """The generator steps at each fourth count: with the count as the first run left it, it would not step in the
     second."""
     text = (

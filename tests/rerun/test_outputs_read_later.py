@@ -107,7 +107,7 @@ for step in range(6):
 
 
 @pytest.mark.parametrize(("columns", "more"), [(100, 1), (16384, 0)])
-def test_what_is_larger_than_outputs_are_lives_no_longer(tmp_path, columns, more):
+def test_values_larger_than_outputs_live_no_longer(tmp_path, columns, more):
     """2 MB of outputs are held until the next step; 4 MB are not."""
     script = LARGE.replace("COLUMNS", str(columns))
     got = run(tmp_path, script)
@@ -116,7 +116,7 @@ def test_what_is_larger_than_outputs_are_lives_no_longer(tmp_path, columns, more
     ], got.told()
 
 
-def test_a_path_in_a_name_that_is_read_after_the_step_is_kept(tmp_path):
+def test_path_in_a_name_read_later_is_kept(tmp_path):
     """A class of Python with slots only (pathlib.Path): what it holds is in sight, and may be held."""
     got = training(
         tmp_path,
@@ -159,7 +159,7 @@ print(around(train))
 """
 
 
-def test_a_name_that_a_function_around_reads_is_another_one(tmp_path):
+def test_name_read_by_an_enclosing_function_is_separate(tmp_path):
     got = run(tmp_path, OF_ANOTHER, "--on-alarm", "skip")
     alarm = got.the_alarm()
     assert got.code == 0 and got.out == "6\n" and alarm["rerun_by"] == "rewind", alarm["rerun_text"]

@@ -53,7 +53,7 @@ NAMES = {"Plain": "Plain.mean", "Slots": "Slots.mean", "Pair": "Pair.means", "Di
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_the_second_run_begins_without_what_the_first_has_bound(tmp_path, kind):
+def test_rerun_starts_without_attributes_bound_by_first_run(tmp_path, kind):
     got = helpers.run(tmp_path, AVERAGE.replace("KIND", kind), "--on-alarm", "skip")
     first, second = got.alarms[:2]
     assert (first["step"], first["rerun_by"], first["rerun_verified"]) == (4, "restart", True), got.told()
@@ -78,7 +78,7 @@ def test_what_no_operation_reads_again_has_no_part(tmp_path):
     assert "# birth" in alarm["births"][0]["source"] and alarm["fix"]["verified"], alarm["births"]
 
 
-def test_the_program_goes_on_with_what_its_own_run_has_bound(tmp_path):
+def test_program_continues_with_attributes_bound_by_first_run(tmp_path):
     """As where the program itself applies no such step."""
     text = AVERAGE.replace("KIND", "Buffer").replace(
         "self.mean = 0.9 * self.mean + 0.1 * x.mean(0)",
@@ -91,7 +91,7 @@ def test_the_program_goes_on_with_what_its_own_run_has_bound(tmp_path):
     assert (got.code, got.out) == (0, helpers.plain(tmp_path, "own.py").out), got.told()
 
 
-def test_a_step_behind_one_that_was_left_out_is_recorded_by_a_second_process(tmp_path):
+def test_step_behind_skipped_one_is_recorded_by_restart(tmp_path):
     """Batches come out of a list, so that no step is run again in place, and the step before is applied in none."""
     text = AVERAGE.replace("KIND", "Plain").replace(
         "for i in range(9):", "left = list(range(9))\nwhile left:\n    i = left.pop(0)"
@@ -105,7 +105,7 @@ def test_a_step_behind_one_that_was_left_out_is_recorded_by_a_second_process(tmp
     assert second["cause"]["class"] == "sticky-state", second["cause"]
 
 
-def test_a_step_behind_one_that_was_left_out_of_a_scaler_begins_where_that_returned(tmp_path):
+def test_step_behind_scaler_skip_starts_at_its_return(tmp_path):
     text = AVERAGE.replace("KIND", "Buffer").replace("for i in", "scaler = torch.amp.GradScaler('cpu')\nfor i in")
     text = text.replace("loss.backward()", "scaler.scale(loss).backward()")
     text = text.replace("opt.step()", "scaler.step(opt)\n    scaler.update()")
@@ -143,7 +143,7 @@ def test_what_counts_as_left_behind():
     assert left(bad, None) == (["Norm.mean"], [])
 
 
-def test_what_was_left_is_given_to_the_next_second_run_unless_it_was_written():
+def test_ruined_attribute_is_given_to_rerun_unless_overwritten():
     bad, it = torch.full((2,), float("nan")), {}
     one = rebound_attributes.Left("Norm.mean", copies.OfDict(it), "mean", bad)
     for written in (False, True):

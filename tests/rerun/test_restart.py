@@ -51,7 +51,7 @@ while queue:
 """
 
 
-def test_a_second_process_begins_at_the_newest_checkpoint_where_it_is_told_how(tmp_path):
+def test_restart_begins_at_newest_checkpoint_if_configured(tmp_path):
     got = helpers.run(tmp_path, SAVES, "--restart-args", "--resume {newest:ckpt/*.pt}")
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun_by"]) == (7, "restart"), got.told()
@@ -60,7 +60,7 @@ def test_a_second_process_begins_at_the_newest_checkpoint_where_it_is_told_how(t
     assert alarm["births"][0]["op"] == "aten::div"
 
 
-def test_without_a_checkpoint_it_begins_at_the_start_and_says_so(tmp_path):
+def test_restart_without_a_checkpoint_begins_at_start(tmp_path):
     got = helpers.run(tmp_path, SAVES, "--restart-args", "--resume {newest:nowhere/*.pt}")
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (7, "restart", True)
@@ -68,7 +68,7 @@ def test_without_a_checkpoint_it_begins_at_the_start_and_says_so(tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_second_process_alone_and_the_alarm_is_reported(tmp_path):
+def test_ctrl_c_ends_restart_only_and_alarm_remains(tmp_path):
     """It is told before how long the second run will take: as long as the first, which was more than three seconds."""
     helpers.write_script(tmp_path, SAVES)
     process = subprocess.Popen(
@@ -98,7 +98,7 @@ def test_ctrl_c_ends_the_second_process_alone_and_the_alarm_is_reported(tmp_path
     assert "ended by Ctrl-C" in alarm["rerun_text"]
 
 
-def test_what_a_second_process_has_started_ends_with_it(tmp_path):
+def test_processes_started_by_the_restart_end_with_it(tmp_path):
     """It ends without a word, as its program would not; what it has started would wait for it for good."""
     got = helpers.run(
         tmp_path,

@@ -224,7 +224,7 @@ while data:
 """
 
 
-def test_what_cannot_be_run_again_is_said_and_nothing_is_lost(tmp_path):
+def test_step_that_cannot_rerun_is_reported_without_loss(tmp_path):
     run, report = watched(tmp_path, POPS)
     assert run.code == 0 and run.out == "".join(f"{n} True\n" for n in (5, 4, 3, 2, 1, 0)), run.err
     assert report["alarms"][0]["rerun_by"] == "none" and "rewind" in report["alarms"][0]["rerun_text"], report["alarms"]

@@ -181,7 +181,7 @@ def up_to_the_first_nan(out):
 
 
 @pytest.mark.parametrize("name, bad", CASES)
-def test_the_second_run_finds_the_birth_and_prints_nothing(tmp_path, plain, name, bad):
+def test_rerun_finds_the_birth_and_prints_nothing(tmp_path, plain, name, bad):
     code, out = plain[f"{name}-{bad}"]
     assert code == 0, out
     printed, step = up_to_the_first_nan(out)
@@ -240,7 +240,7 @@ DRAWS = {
 
 
 @pytest.mark.parametrize("draw", DRAWS)
-def test_after_a_step_left_out_everything_goes_on_as_if_the_script_had_said_continue(tmp_path, draw):
+def test_run_after_skipped_step_matches_explicit_continue(tmp_path, draw):
     """Batches, losses, weights and buffers: neither the vetoed step nor its second run leaves a trace."""
     text = GOES_ON.replace("DRAW", DRAWS[draw][0]).replace("DROPOUT", DRAWS[draw][1])
     run = helpers.run(tmp_path, text.replace("SKIP", "False"), "--on-alarm", "skip")
@@ -249,7 +249,7 @@ def test_after_a_step_left_out_everything_goes_on_as_if_the_script_had_said_cont
     assert [line for line in run.out.splitlines() if not line.startswith("3 ")] == wanted["continue"][1].splitlines()
 
 
-def test_the_birth_line_is_the_one_of_the_script():
+def test_birth_line_occurs_once_in_the_script():
     assert sum(line.strip() == BIRTH for line in HEAD.splitlines()) == 1
 
 
@@ -324,7 +324,7 @@ TAKES = {
 
 
 @pytest.mark.parametrize("take", TAKES)
-def test_a_second_run_leaves_the_programs_own_objects_as_they_were(tmp_path, take):
+def test_rerun_leaves_program_objects_unchanged(tmp_path, take):
     """Counters, lists, averages by hand: written once. `pop` goes another way the second time, and is not mistaken."""
     script = WRITES.replace("TAKE", TAKES[take])
     watched = helpers.run(tmp_path, script, "--on-alarm", "warn")
@@ -335,7 +335,7 @@ def test_a_second_run_leaves_the_programs_own_objects_as_they_were(tmp_path, tak
 
 
 @pytest.mark.parametrize("take", TAKES)
-def test_after_a_step_left_out_the_programs_own_objects_were_written_once(tmp_path, take):
+def test_objects_are_written_once_after_a_skipped_step(tmp_path, take):
     script = WRITES.replace("TAKE", TAKES[take])
     watched = helpers.run(tmp_path, script, "--on-alarm", "skip")
     skipping = script.replace("self.optimizer.step()", "i == BAD or self.optimizer.step()")
@@ -358,7 +358,7 @@ for i in range(40):
 )
 
 
-def test_the_last_steps_of_a_killed_run_can_be_read(tmp_path):
+def test_last_steps_of_a_killed_run_are_readable(tmp_path):
     killed = helpers.run(tmp_path, KILLED)
     assert killed.report is None and killed.code == -9
     (directory,) = (tmp_path / "finitude-runs").iterdir()
@@ -397,7 +397,7 @@ def test_what_torch_func_differentiates_is_explained(tmp_path):
     assert (alarm["cause"]["class"], alarm["cause"]["confidence"]) == ("negative-domain", "proven")
 
 
-def test_a_step_behind_one_that_was_left_out_is_run_again_from_there(tmp_path):
+def test_step_behind_skipped_one_is_rerun_in_place(tmp_path):
     got = helpers.run(
         tmp_path,
         """

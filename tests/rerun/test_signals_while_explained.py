@@ -112,7 +112,7 @@ except TimeoutError as e:
 )
 
 
-def test_within_a_second_run_in_place_the_program_hears_it_and_ends_well(tmp_path):
+def test_signal_during_rerun_reaches_program_which_ends_normally(tmp_path):
     got = helpers.run(tmp_path, IN_PLACE.format(more=""))
     assert (got.code, got.out) == (0, "heard True\n"), got.told()
     alarm = got.the_alarm()
@@ -129,7 +129,7 @@ def test_and_the_steps_that_follow_are_watched(tmp_path):
     assert len(got.alarms) == 2 and got.alarms[0]["rerun"] == "not-run", got.told()
 
 
-def test_what_a_handler_writes_during_a_second_run_stays(tmp_path):
+def test_handler_writes_during_a_rerun_are_kept(tmp_path):
     """As a scheduler of jobs asks a training to stop: the second run is put back, that is not."""
     text = IN_PLACE.replace(
         'def hear(*_): raise TimeoutError("watchdog")', "state = {{'stop': False}}\ndef hear(*_): state['stop'] = True"

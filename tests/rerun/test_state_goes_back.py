@@ -57,7 +57,7 @@ for i in range(5):
 """
 
 
-def test_state_outside_of_attributes_and_lists_is_written_once(tmp_path):
+def test_state_outside_attributes_and_lists_is_written_once(tmp_path):
     helpers.write_script(tmp_path, MODULE, "others.py")
     got = helpers.run(tmp_path, WRITES, "--on-alarm", "skip")
     assert got.the_alarm()["rerun_by"] == "rewind" and got.alarms[0]["step"] == 3, got.told()
@@ -87,7 +87,7 @@ for x in bar(torch.ones(5, 3, 2) * torch.tensor([1., 1, 1, 0, 1])[:, None, None]
 """
 
 
-def test_a_generator_goes_on_with_the_figures_that_the_first_run_left_it(tmp_path):
+def test_generator_continues_with_values_of_the_first_run(tmp_path):
     """A progress bar's: when it was drawn last."""
     text = BAR.replace(
         "        yield row\n", "        begun = time.monotonic()\n        yield row\n        print(begun < started)\n"
@@ -121,7 +121,7 @@ for k, x in enumerate(torch.rand(8, 6, 5)):
 
 @pytest.mark.fast
 @pytest.mark.parametrize("policy", ["skip", "warn"])
-def test_tensors_written_through_data_or_numpy_are_as_the_first_run_left_them(tmp_path, policy):
+def test_untracked_tensor_writes_remain_as_after_first_run(tmp_path, policy):
     """Neither leaves a mark in the tensor's version."""
     got = helpers.run(tmp_path, UNCOUNTED, "--on-alarm", policy)
     assert got.code == 0, got.told()

@@ -109,7 +109,7 @@ def test_a_bad_step_is_called_again(tmp_path, name, bad):
     assert name == "lbfgs" or len(printed) == bad + 1
 
 
-def test_after_a_skipped_step_the_loop_goes_on_as_if_nothing_was_called_twice(tmp_path):
+def test_loop_continues_after_skip_as_if_called_once(tmp_path):
     text = (
         program("finitude_step", 3)
         + "print(calls, [int(m.num_batches_tracked) for m in model if hasattr(m, 'num_batches_tracked')])\n"
@@ -120,7 +120,7 @@ def test_after_a_skipped_step_the_loop_goes_on_as_if_nothing_was_called_twice(tm
     assert got.out.splitlines()[-1] == f"{list(range(8))} [7]", got.told()
 
 
-def test_a_batch_that_was_changed_in_place_is_not_taken_for_the_same(tmp_path):
+def test_batch_changed_in_place_is_not_the_same(tmp_path):
     text = HEAD.replace("BAD", "5", 1) + textwrap.dedent("""
         from finitude.session import native_callbacks
 
@@ -137,7 +137,7 @@ def test_a_batch_that_was_changed_in_place_is_not_taken_for_the_same(tmp_path):
     assert alarm["rerun_by"] != "closure" and "changed in place" in alarm["rerun_text"], alarm["rerun_text"]
 
 
-def test_a_unit_that_raises_is_explained_before_anything_is_torn_down(tmp_path):
+def test_raising_unit_is_explained_before_teardown(tmp_path):
     text = program("finitude_step", 5).replace(
         "    loss.backward()\n", "    if not loss.isfinite():\n        raise ValueError('bad')\n    loss.backward()\n"
     )
@@ -149,7 +149,7 @@ def test_a_unit_that_raises_is_explained_before_anything_is_torn_down(tmp_path):
     ]
 
 
-def test_a_second_call_that_goes_another_way_is_told(tmp_path):
+def test_diverging_second_call_is_reported(tmp_path):
     """It depends on something that no snapshot holds: a file."""
     text = program("finitude_step", 5).replace(
         "    loss = loss_of(x)\n",
@@ -168,7 +168,7 @@ def test_a_second_call_that_goes_another_way_is_told(tmp_path):
 
 
 @pytest.mark.parametrize("draws", [False, True])
-def test_a_first_step_that_a_generator_of_the_programs_own_stands_by(tmp_path, draws):
+def test_first_step_drawing_from_own_generator_is_restarted(tmp_path, draws):
     """It is known once an optimizer has stepped: where the first step's second call draws from it, it began
     elsewhere."""
     loop = """
@@ -186,7 +186,7 @@ for i in torch.randperm(8, generator=own).tolist():
     assert ("other random numbers were drawn" in alarm["rerun_text"]) == draws
 
 
-def test_clipping_takes_the_norm_of_the_gradients_that_the_second_call_made(tmp_path):
+def test_clipping_in_second_call_uses_its_own_norm(tmp_path):
     """Not that of the first, which is NaN: a step that is finite eagerly would be called bad again."""
     got = run(
         tmp_path,

@@ -139,14 +139,14 @@ def test_operators_of_others_are_called_only_when_named(custom):
     assert _native.tape_play(custom, ["aten", "tapetest"], 0)["identical"]
 
 
-def test_operators_of_others_are_named_where_they_are_not_known(custom, tmp_path):
+def test_unregistered_foreign_operators_are_named(custom, tmp_path):
     file = tmp_path / "custom.tape"
     file.write_bytes(custom)
     code, said = player("--allow", "tapetest", file)
     assert code == 4 and "tapetest::twice (not registered here)" in said
 
 
-def test_an_in_memory_data_set_is_not_on_the_tape():
+def test_in_memory_data_set_is_not_on_tape():
     """Of a large tensor only the part that the step read is kept."""
     data, weight = torch.randn(100_000, 4), torch.randn(4, requires_grad=True)
     _native.tape_start()
@@ -217,7 +217,7 @@ def test_what_version_1_wrote_is_still_read():
     ]
 
 
-def test_what_version_1_with_notes_wrote_is_still_read():
+def test_version_1_tape_with_notes_is_readable():
     """The same with the lines that calls come from, which readers of before leave alone."""
     tape = pathlib.Path(__file__).parents[1].joinpath("data", "tapes", "version_1_with_notes.tape").read_bytes()
     about = _native.tape_about(tape)
@@ -232,7 +232,7 @@ def test_what_version_1_with_notes_wrote_is_still_read():
     ]
 
 
-def test_notes_can_be_left_out():
+def test_notes_are_optional():
     """A tape whose header says that there are none is the same tape without lines."""
     import tape_format
 

@@ -179,7 +179,7 @@ for i in range(5):
 )
 
 
-def test_a_birth_in_backward_is_told_as_with_a_second_run(tmp_path):
+def test_birth_in_backward_is_reported_as_by_rerun(tmp_path):
     gate, got = helpers.run(tmp_path, FAULTY).the_alarm(), helpers.run(tmp_path, FAULTY, *TAPE)
     alarm = got.the_alarm()
     assert (gate["rerun_by"], alarm["rerun_by"]) == ("rewind", "tape"), got.told()
@@ -229,7 +229,7 @@ WHOLE_SET = "import numpy\n" + LOOP.replace(
 )
 
 
-def test_a_step_that_reads_too_much_is_told_by_the_next_way(tmp_path):
+def test_step_reading_too_much_uses_the_next_way(tmp_path):
     got = helpers.run(tmp_path, WHOLE_SET, *TAPE, "--capsule-max", "1")
     alarm = got.the_alarm()
     assert alarm["rerun_by"] == "rewind" and "tape: the step reads more than 1 MB" in alarm["rerun_text"], got.told()
@@ -325,7 +325,7 @@ for i in range(5):
 )
 
 
-def test_an_operator_of_the_programs_own_is_left_to_the_next_way(tmp_path):
+def test_programs_own_operator_uses_the_next_way(tmp_path):
     alarm = helpers.run(tmp_path, OWN, *TAPE).the_alarm()
     assert alarm["births"][0]["op"] == "aten::mul" and alarm["rerun_by"] in ("tape", "rewind"), alarm["rerun_text"]
     if alarm["rerun_by"] == "rewind":
@@ -365,7 +365,7 @@ for i in range(5):
 )
 
 
-def test_memory_that_shrank_since_it_was_read_is_not_read_beyond_its_end(tmp_path):
+def test_shrunk_memory_is_not_read_past_its_end(tmp_path):
     alarm = helpers.run(tmp_path, SHRUNK, *TAPE, "--on-alarm", "skip").the_alarm()
     assert alarm["rerun_by"] != "tape" and "tape: the content of an input" in alarm["rerun_text"], alarm["rerun_text"]
 
@@ -382,7 +382,7 @@ for i in range(4):
 """
 
 
-def test_a_program_without_an_optimizer_is_watched_as_with_gate(tmp_path):
+def test_program_without_optimizer_is_watched_at_gate_level(tmp_path):
     got = helpers.run(tmp_path, BY_HAND, *TAPE)
     got.assert_no_alarm()
     assert any("--level tape" in what for what in got.watched["not_watched"]), got.watched

@@ -27,7 +27,7 @@ def square(arg):
     return [t.call(0, [arg, arg], [Y])]
 
 
-def test_one_written_by_the_documentation_is_read_and_played():
+def test_tape_written_from_documentation_is_played():
     played = play(MUL, [X, t.made(16)], square(t.tensor(0, [2, 2])), [Y])
     assert played["why_not"] == "" and played["calls"] == 1
     assert played["outcomes"] == [("value", "x", False)]  # its checksum says 0
@@ -79,7 +79,7 @@ FULL = [("aten::full", "")]
     ("position", "numbers", "what"),
     [(2, [-100, -1, 12, 13, 20, 45, 200, 1000, 1 << 40], "dtype"), (3, [-1, 8, 100, 1 << 40], "layout")],
 )
-def test_numbers_of_dtypes_and_layouts_that_there_are_not(position, numbers, what):
+def test_nonexistent_dtype_and_layout_numbers_are_refused(position, numbers, what):
     """Kernels index tables with them."""
     for number in numbers:
         args = [t.values(t.integer(2)), t.number(1.0), *[t.NONE] * 4]
@@ -232,7 +232,7 @@ def test_settings_are_checked_and_put_back():
     assert before == (torch.get_num_threads(), torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled())
 
 
-def test_what_a_tape_says_is_no_command_to_a_terminal(tmp_path):
+def test_tape_text_is_escaped_on_the_terminal(tmp_path):
     said = "1 x \x1b]0;title\x07 \x9b2J \x7f caf\u00e9"
     (tmp_path / "a.tape").write_bytes(
         t.tape(MUL, [X, t.made(16)], square(t.tensor(0, [2, 2])), [Y], [("collectives", said)])

@@ -11,12 +11,12 @@ def test_before_anything_is_recorded_it_is_as_without(tmp_path):
     assert alarm["step"] == 0 and "tape" not in alarm["rerun_text"] and alarm["births"], alarm["rerun_text"]
 
 
-def test_a_batch_of_another_shape_is_passed_over(tmp_path):
+def test_batch_of_another_shape_rejects_the_template(tmp_path):
     got = helpers.run(tmp_path, script().replace("return 48", "return 36"), *EVERY)
     assert passed_over(got, "tape of step 1: the batch has another shape")["step"] == 4
 
 
-def test_another_number_of_batches_is_passed_over(tmp_path):
+def test_different_batch_count_rejects_the_template(tmp_path):
     text = script().replace(
         "for i, (x, y) in enumerate(loader):",
         """it = iter(loader)
@@ -58,7 +58,7 @@ def test_a_number_in_the_program(tmp_path, weight, reduced):
         same_birth(got, helpers.run(tmp_path, text))
 
 
-def test_where_all_is_nan_the_operations_have_to_be_the_same(tmp_path):
+def test_all_nan_step_requires_the_same_operations(tmp_path):
     text = (
         script()
         .replace("x * 0 if", "-x if")
@@ -68,7 +68,7 @@ def test_where_all_is_nan_the_operations_have_to_be_the_same(tmp_path):
     assert alarm["births"][0]["op"] == "aten::sqrt", alarm["births"]
 
 
-def test_a_batch_that_the_step_writes_into_is_passed_over(tmp_path):
+def test_batch_written_by_the_step_rejects_the_template(tmp_path):
     passed_over(
         helpers.run(tmp_path, script().replace("optimizer.zero_grad()", "x.mul_(2); optimizer.zero_grad()"), *EVERY),
         "this step wrote into its batch",
@@ -90,12 +90,12 @@ for i in range(6):
 )
 
 
-def test_data_of_no_loader_are_passed_over(tmp_path):
+def test_data_without_a_loader_reject_the_template(tmp_path):
     alarm = passed_over(helpers.run(tmp_path, LISTED, *EVERY), "it comes out with other bits")
     assert alarm["births"][0]["op"] == "aten::mul", alarm
 
 
-def test_batches_that_are_fetched_ahead_are_passed_over(tmp_path):
+def test_prefetched_batches_reject_the_template(tmp_path):
     text = script().replace(
         "for i, (x, y) in enumerate(loader):",
         """it = iter(loader)
@@ -109,7 +109,7 @@ def test_batches_that_are_fetched_ahead_are_passed_over(tmp_path):
     )
 
 
-def test_a_step_that_reads_too_much_is_no_template(tmp_path):
+def test_step_reading_too_much_is_no_template(tmp_path):
     text = script("wide").replace("loss.backward()", "loss.backward(); big = torch.rand(1 << 19); (big * 2).sum()")
     text = text.replace(
         "        optimizer.zero_grad()\n",
@@ -119,7 +119,7 @@ def test_a_step_that_reads_too_much_is_no_template(tmp_path):
     passed_over(helpers.run(tmp_path, text, *EVERY, "--capsule-max", "1"), "the step reads more than 1 MB")
 
 
-def test_an_operator_of_the_programs_own_is_left_to_the_next_way(tmp_path):
+def test_programs_own_operator_uses_the_next_way(tmp_path):
     text = (
         script()
         .replace(

@@ -51,7 +51,7 @@ def test_the_first_step_of_an_epoch(tmp_path):
     replayed(got)
 
 
-def test_a_bad_step_that_is_recorded_itself_is_told_by_its_own_tape(tmp_path):
+def test_recorded_bad_step_is_explained_by_own_tape(tmp_path):
     got = helpers.run(tmp_path, script().replace("i == 33", "i == 9"), *EVERY)
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun_by"]) == (
@@ -177,7 +177,7 @@ for (x,) in DataLoader(TensorDataset(data), batch_size=8):
 """
 
 
-def test_a_birth_in_backward_and_a_generator_of_the_programs_own(tmp_path):
+def test_backward_birth_with_own_generator_uses_the_template(tmp_path):
     got = helpers.run(tmp_path, BACKWARD, *EVERY)
     birth = by_template(got, 4)["births"][0]
     assert birth["phase"] == "backward" and got.the_alarm()["sink"]["kind"] == "gradient", birth
@@ -329,7 +329,7 @@ def test_two_optimizers_have_a_template_each(tmp_path, bad):
         assert alarm["rerun_by"] == "tape" and "tape-every" in alarm["rerun_text"], got.told()
 
 
-def test_skip_goes_on_as_without(tmp_path):
+def test_skip_continues_as_without_templates(tmp_path):
     text = script("statistics", "adam", 0, True, 6)
     got, gate = (helpers.run(tmp_path, text, *options, "--on-alarm", "skip") for options in (EVERY, ()))
     assert (got.code, got.out) == (0, gate.out), got.told()

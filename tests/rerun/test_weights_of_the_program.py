@@ -43,7 +43,7 @@ def _run(tmp_path, bad, *options, shrink=BY_HAND):
 @pytest.mark.fast
 @pytest.mark.parametrize("bad", [WHOLE, ONE], ids=["all NaN", "one gradient"])
 @pytest.mark.parametrize("shrink", [BY_HAND, "data.mul_(0.5)"], ids=["in place", "data"])
-def test_a_stopped_step_leaves_the_weights_as_they_were(tmp_path, bad, shrink):
+def test_stopped_step_leaves_the_weights_unchanged(tmp_path, bad, shrink):
     got = _run(tmp_path, bad, shrink=shrink)
     alarm = got.the_alarm()
     before, stopped = got.out.splitlines()[-2:]
@@ -58,7 +58,7 @@ def test_a_stopped_step_leaves_the_weights_as_they_were(tmp_path, bad, shrink):
 
 
 @pytest.mark.fast
-def test_what_goes_on_goes_on_with_the_weights_of_the_first_run(tmp_path):
+def test_continuing_program_uses_weights_of_the_first_run(tmp_path):
     got = _run(tmp_path, WHOLE, "--on-alarm", "skip")
     own = (
         DECAYED.replace("BAD", WHOLE).replace("SHRINK", BY_HAND).replace("opt.step()", "opt.step() if k != 4 else None")
@@ -103,7 +103,7 @@ for k in range(7):
 
 
 @pytest.mark.fast
-def test_a_harmless_alarm_lets_a_program_go_on_that_reads_its_outputs(tmp_path):
+def test_harmless_alarm_lets_output_reading_program_continue(tmp_path):
     """`stop` acts as `warn` there, so a name that is gone would end a program that has nothing to fear."""
     got = helpers.run(tmp_path, READ_LATER)
     assert got.code == 0 and got.the_alarm()["harmless"], got.told()
@@ -165,7 +165,7 @@ for k, x in enumerate(torch.rand(9, 6, 5)):
 
 @pytest.mark.fast
 @pytest.mark.parametrize("policy", ["skip", "stop"])
-def test_a_second_process_leaves_out_what_the_first_run_left_out(tmp_path, policy):
+def test_restart_skips_what_the_first_run_skipped(tmp_path, policy):
     got = helpers.run(tmp_path, TWICE, "--on-alarm", policy)
     assert got.code == 0 and got.out.count("stopped") == (2 if policy == "stop" else 0), got.told()
     first, second = got.alarms

@@ -68,7 +68,7 @@ def test_what_lies_in_memory_is_drawn_from_again(tmp_path, loop):
     ), alarm["rerun_text"]
 
 
-def test_a_loop_around_it_that_has_not_moved_is_no_reason_against_it(tmp_path):
+def test_unmoved_outer_loop_does_not_prevent_rerun(tmp_path):
     assert ran(tmp_path, "zip(X, Y)", "[a for a, _ in zip(range(2), 'ab')]")["rerun_by"] == "rewind"
     assert ran(tmp_path, "zip(X, Y)", "zip([1, 2], ((a, b) for a, b in zip([1, 2], 'ab')))")["rerun_by"] == "rewind"
 
@@ -81,6 +81,6 @@ def test_a_grid_of_settings_around_it(tmp_path):
 
 
 @pytest.mark.parametrize("loop", READ_ONCE)
-def test_what_is_read_once_is_left_to_a_second_process(tmp_path, loop):
+def test_single_pass_iterator_is_left_to_the_restart(tmp_path, loop):
     alarm = ran(tmp_path, loop)
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (3, "restart", True), alarm["rerun_text"]

@@ -48,7 +48,7 @@ def test_a_cell_without_pieces_is_undecided():
     "step_ns, rows, fused, limit",
     [(5e5, 8, False, None), (5e6, 64, False, 1.0), (5e6, 64, True, 2.0), (5e6, 512, True, 1.0)],
 )
-def test_the_exception_needs_few_rows_and_a_fused_optimizer(step_ns, rows, fused, limit):
+def test_exception_requires_few_rows_and_fused_optimizer(step_ns, rows, fused, limit):
     assert stats.limit_of(step_ns, rows, fused) == limit
 
 
@@ -181,7 +181,7 @@ def test_what_is_left_after_switching_off_is_found(tmp_path):
     _passes(tmp_path, code)
 
 
-def test_a_miss_is_taken_apart_also_where_nothing_was_promised(measured):
+def test_unpromised_miss_is_also_broken_down(measured):
     slow = {**measured["tiny-loader"], "cold_page_ns": 300.0}
     slow["cpu"] = {**slow["cpu"], "on": [2 * t for t in slow["cpu"]["off"]]}
     text, missed = page.write({"own-mlp-adamw-1": slow, "tiny-loader": slow}, {}, [], ["made by `make it`"], "full")

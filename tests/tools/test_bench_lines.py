@@ -34,7 +34,7 @@ fn=(2)
 """
 
 
-def test_own_costs_go_to_the_library_and_calls_are_not_counted_twice():
+def test_own_costs_go_to_library_without_double_counting():
     found = callgrind.by_object(WRITTEN)
     assert found == {
         "/lib/libtorch_cpu.so": [157, 20, 10, 4, 3, 2, 1, 1, 0],
@@ -56,7 +56,7 @@ def test_a_file_without_caches_is_refused():
         callgrind.by_object("events: Ir\nob=(1) a\n1 2\n")
 
 
-def test_a_step_is_the_difference_and_the_page_tells_ours_apart():
+def test_page_separates_our_lines_from_the_programs():
     few = callgrind.by_object(WRITTEN)
     many = {name: [10 * count for count in counts] for name, counts in few.items()}
     one = lines.per_step(few, many, (2, 5))
@@ -66,7 +66,7 @@ def test_a_step_is_the_difference_and_the_page_tells_ours_apart():
     assert "| MLP 8-8-2, b8 | all | 561 | 90 | 71 | 33 | 6 | 7 | 9 | 3 | 5 |" in text
 
 
-def test_the_simulated_caches_have_sets_that_are_a_power_of_two():
+def test_simulated_caches_have_power_of_two_sets():
     for word in lines.geometry():
         size, ways, line = map(int, word.split("=")[1].split(","))
         sets = size // (ways * line)

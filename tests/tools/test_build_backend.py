@@ -57,7 +57,7 @@ def test_without_torch_one_line_says_what_to_type(isolated):
     assert ended.stderr.count("\n") == 1
 
 
-def test_the_torch_of_the_environment_is_found_behind_the_isolation(isolated):
+def test_build_finds_environment_torch_despite_isolation(isolated):
     torch = site_packages(isolated) / "torch"
     torch.mkdir()
     try:

@@ -34,7 +34,7 @@ def test_a_row_says_what_a_run_shows(tmp_path, row):
     assert {column: found[column] for column in expected} == expected, found["told"]
 
 
-def test_the_page_stands_as_generated():
+def test_page_matches_the_generated_one():
     assert page.written() == page.body(page.expected_cells()), "run python tests/compatibility/page.py"
 
 
@@ -44,7 +44,7 @@ def test_there_are_enough_rows_and_no_two_alike():
 
 
 @pytest.mark.parametrize("program", sorted(measure.PROGRAMS.glob("*.py")), ids=lambda path: path.stem)
-def test_every_program_marks_its_birth_and_gives_nothing_else_away(program):
+def test_every_program_marks_its_birth_and_nothing_else(program):
     text = program.read_text(encoding="ascii")
     assert len(measure.birth_lines(program)) > 0
     assert ("finitude" in text) == (program.stem == "given_step")

@@ -56,7 +56,7 @@ def test_shares_are_of_the_fastest_plain_read(report):
     assert results.share("quick", "float16", 2, SIZES[1]) == pytest.approx(100 / 104)
 
 
-def test_the_page_says_what_was_reached_and_what_not(report, tmp_path):
+def test_page_lists_reached_and_missed_aims(report, tmp_path):
     slow = f"quick/bfloat16/2/{SIZES[1]}"
     (tmp_path / "in.json").write_text(json.dumps(document({slow})))
     report.main(tmp_path / "in.json", tmp_path / "out.md")
@@ -68,7 +68,7 @@ def test_the_page_says_what_was_reached_and_what_not(report, tmp_path):
     assert "2026-01-02" in text and "AVX2" in text and "torch 2.0" in text
 
 
-def test_each_cell_below_its_aim_is_named_with_its_reason(report):
+def test_each_cell_below_aim_is_named_with_reason(report):
     slow = {f"quick/float64/1/{SIZES[1]}", f"full/float16/1/{SIZES[1]}", f"full/float16/2/{SIZES[1]}",
             f"quick/float32/1/{SIZES[0]}"}  # fmt: skip
     text = "\n".join(report.page(report.Results(document(slow)), ""))
@@ -84,7 +84,7 @@ def test_each_cell_below_its_aim_is_named_with_its_reason(report):
     assert "5.0 ns" in why and "51 %" in why  # 100 / (200 - 5)
 
 
-def test_a_cell_that_noise_leaves_open_is_called_undecided(report):
+def test_cell_too_noisy_to_judge_is_undecided(report):
     noisy = document()
     name = f"full/float32/1/{SIZES[1]}/real_time"
     noisy["benchmarks"] = [run for run in noisy["benchmarks"] if run["run_name"] != name]

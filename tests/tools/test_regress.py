@@ -32,13 +32,13 @@ def _compare(tree, noise=0.05, rounds=8, seed=3):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_slower_piece_is_found_in_its_cell_and_equal_ones_are_not(seed):
+def test_only_a_slower_piece_is_called_worse(seed):
     assert _compare({"mlp": (0.8, 0.9)}, seed=seed) == {"tiny": "not worse", "mlp": "worse"}
     assert _compare({}, seed=seed) == {"tiny": "not worse", "mlp": "not worse"}
     assert _compare({"tiny": (-0.8, -0.9)}, seed=seed) == {"tiny": "not worse", "mlp": "not worse"}
 
 
-def test_worse_is_what_is_so_by_points_and_by_time():
+def test_worse_requires_both_points_and_time():
     assert _compare({"tiny": (5.0, 0.1), "mlp": (0.1, 50.0)}) == {"tiny": "not worse", "mlp": "not worse"}
 
 
@@ -63,7 +63,7 @@ def test_the_exit_code_says_which(verdicts, code):
     assert regress.exit_code(dict(enumerate(verdicts))) == code
 
 
-def test_the_two_of_a_round_are_neighbours_in_either_order():
+def test_pairs_of_a_round_run_in_both_orders():
     order = []
     regress.take_turns(lambda name, number: order.append((number, name)), 1, 30)
     assert [number for number, _ in order] == [n for n in range(30) for _ in range(2)]
@@ -73,7 +73,7 @@ def test_the_two_of_a_round_are_neighbours_in_either_order():
     }
 
 
-def test_the_overhead_of_a_process_is_that_of_its_pairs(monkeypatch):
+def test_overhead_of_process_is_computed_from_its_pairs(monkeypatch):
     # Steps of 1 ms, then of 2 ms; 20 us more with the recorder on.
     result = {"cpu": {"off": [1e6] * 5 + [2e6] * 5, "on": [1.02e6] * 5 + [2.02e6] * 5}}
     asked = []
@@ -95,7 +95,7 @@ def test_the_limits_are_met_from_both_sides():
     assert regress.verdict(at(-1, 0.3), far) == "not worse" and regress.verdict(far, at(-1, 0.3)) == "not worse"
 
 
-def test_the_tree_is_compared_as_it_lies_there_and_the_base_as_it_was(monkeypatch, tmp_path):
+def test_working_tree_is_compared_with_the_committed_base(monkeypatch, tmp_path):
     here = tmp_path / "here"
     here.mkdir()
 

@@ -87,7 +87,7 @@ def test_a_library_loads_with_its_stand_in(tmp_path):
     assert done.stdout.strip() == "3535", done.stderr
 
 
-def test_the_page_of_tuned_limits_says_what_the_code_says(tmp_path):
+def test_tuned_limits_page_matches_the_code(tmp_path):
     assert tuned_limits.PAGE.read_text() == tuned_limits.page(), "run python tools/tuned_limits.py"
     source = tmp_path / "a.h"
     source.write_text(

@@ -50,8 +50,10 @@ def test_the_stub_has_as_many_arguments():
     told = {}
     for name, function in vars(_native).items():
         if found := re.match(rf"{name}(\()", getattr(function, "__doc__", None) or ""):
-            told[name] = len(native_stub.split(native_stub.balanced(function.__doc__, found.start(1))))
-    stub = {n.name: len(n.args.posonlyargs) + len(n.args.args) for n in STUB.body if isinstance(n, ast.FunctionDef)}
+            words = native_stub.split(native_stub.balanced(function.__doc__, found.start(1)))
+            told[name] = sum(word.strip(": ") != "*" for word in words)  # "*" is before those that have to be named
+    given = {n.name: n.args for n in STUB.body if isinstance(n, ast.FunctionDef)}
+    stub = {name: len(a.posonlyargs + a.args + a.kwonlyargs) for name, a in given.items()}
     assert len(told) > 100 and told == {name: stub[name] for name in told}
 
 
@@ -62,7 +64,7 @@ def test_the_stub_is_as_it_is_generated():
     assert native_stub.stub(_native) == native_stub.STUB.read_text()
 
 
-def test_type_checkers_find_the_types_of_an_installed_package():
+def test_type_checkers_find_types_of_installed_package():
     folder = pathlib.Path(finitude.__file__).parent
     assert (folder / "py.typed").exists() and (folder / "_native.pyi").exists()
 
@@ -77,7 +79,7 @@ def test_watch_takes_the_options_of_the_command_line():
     assert in_stub(n for n in of_others.body if isinstance(n, ast.AnnAssign)) == set(options)
 
 
-def test_the_docstring_of_watch_tells_of_each_keyword_and_its_default():
+def test_docstring_of_watch_lists_each_keyword_and_default():
     text = inspect.getdoc(finitude.watch)
     for field in config.OPTIONS:
         about = re.search(rf"^    {field.name}: .*(?:\n     .*)*", text, re.M)
@@ -104,7 +106,7 @@ def test_the_docstring_of_watch_tells_of_each_keyword_and_its_default():
     ],
     ids=["transposed", "plural", "unknown", "allow", "positional"],
 )
-def test_a_wrong_keyword_is_a_type_error_that_names_the_right_one(call, message):
+def test_wrong_keyword_raises_type_error_naming_right_one(call, message):
     with pytest.raises(TypeError) as e:
         call()
     assert message in str(e.value)

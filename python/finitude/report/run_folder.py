@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from ..base.types import FromFile
+
 STARTED = "run.json"
 
 
