@@ -7,7 +7,7 @@ import re
 import shlex
 
 import helpers
-from finitude.agents.server import OPTIONS as MCP
+from finitude.agents.options import OPTIONS as MCP
 from finitude.base import config
 from finitude.cli.table import FLAGS, HELP, OPTIONS, REPLAY_OPTIONS, WORDS
 from finitude.doctor.options import OPTIONS as DOCTOR
@@ -21,8 +21,8 @@ KNOWN = {
     "unpack": ("--max-mb",),
     "selftest": ("-m", *re.findall("--[a-z-]+", SELFTEST)),
     "report": ("--html", "--json", "--for-agent"),
-    "mcp": MCP,
     "list": ("--json",),
+    "mcp": MCP,
     "diff": ("--json", "--threads", "--allow", "--library", "--import", "--memory-mb"),
 }
 QUIET = ("list", "report", "dump", "diff", "replay", "doctor", "selftest")

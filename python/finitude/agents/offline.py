@@ -83,7 +83,7 @@ def command(words: list[str]) -> tuple[int, str, str]:
             return 0, USAGE, ""
         if word == "--json":
             as_json = True
-        elif word in ("--for-agent", "--no-colour", "--no-color"):
+        elif word in ("--for-agent", "--no-colour", "--no-color", "-q", "--quiet"):
             pass  # it has no colours
         elif word.startswith("-"):
             return EXIT_USAGE, "", f"finitude: report --for-agent has no option {text.line(word)}\n{USAGE}"

@@ -8,6 +8,7 @@ import sys
 
 from ..capsules import pack
 from .jobs import Jobs
+from .options import OPTIONS
 from .roots import Roots
 from .text import MOST, Refused, line
 from .tools import SECONDS, Tools
@@ -18,27 +19,31 @@ if TYPE_CHECKING:
     from typing import Any
 
 EXIT_USAGE, EXIT_CANNOT = 2, 4
-OPTIONS = ("--root", "--link", "--timeout", "--skill")
 HELP = f"""usage: finitude mcp [--root DIR]... [--link DIR]... [--timeout SECONDS]
 
-A server of tools for agents (Model Context Protocol) over standard input and output. A client starts it; what to put
-into the client's configuration:
+A server of tools for agents (Model Context Protocol) over standard input and
+output. A client starts it; what to put into the client's configuration:
 
-  {{"mcpServers": {{"finitude": {{"command": "finitude", "args": ["mcp", "--root", "/path/to/project"]}}}}}}
+  {{"mcpServers": {{"finitude": {{"command": "finitude",
+                                "args": ["mcp", "--root", "/path/to/project"]}}}}}}
 
-or, for Claude Code:  claude mcp add finitude -- finitude mcp --root /path/to/project
+or, for Claude Code:  claude mcp add finitude -- finitude mcp --root DIR
 
-Tools: list_runs, explain, replay, inspect_tensor, diff, and try_patch, which runs the captured step with a changed copy
-of the program and calls the change a fix only where the step turns finite and every value that the birth did not touch
-keeps its bits. Each answer has at most {MOST >> 10} KB. Nothing is written outside a temporary directory; try_patch
-runs the program, which does what the program does. docs/agents.md says more.
+Tools: list_runs, explain, replay, inspect_tensor, diff, and try_patch, which
+runs the captured step with a changed copy of the program and calls the change a
+fix only where the step turns finite and every value that the birth did not
+touch keeps its bits. Each answer has at most {MOST >> 10} KB. Nothing is written
+outside a temporary directory; try_patch runs the program, which does what the
+program does. docs/agents.md says more.
 
 options:
-  --skill             print how to go from a red run to a verified patch (SKILL.md of an agent), and end
-  --root DIR          a directory that may be read; may be given several times (the current directory). The program
-                      has to lie in one as well
-  --link DIR          a directory of data in the program's folder that is not copied for try_patch but linked
+  --root DIR          a directory that may be read; may be given several times
+                      (the current directory). The program has to lie in one
+  --link DIR          a directory of data in the program's folder that is not
+                      copied for try_patch but linked
   --timeout SECONDS   for one answer ({SECONDS})
+  --skill             print how to go from a red run to a verified patch (the
+                      SKILL.md of an agent), and end
 
 Needs the package mcp: pip install 'finitude[agents]'
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ..agents.options import OPTIONS as MCP
 from ..doctor.options import OPTIONS as DOCTOR
 from ..selftest.options import HELP as SELFTEST, PHASES, VALUES
 from .table import FLAGS, OPTIONS, REPLAY_FLAGS, REPLAY_OPTIONS, WORDS
@@ -22,7 +23,19 @@ CHOICES = {
     "--phase": " ".join(PHASES),
     "--value": " ".join(VALUES),
 }
-PATHS = ("--report", "--runs", "--rules", "--config", "--html", "--library", "--save-tensors", "--script", "--keep")
+PATHS = (
+    "--root",
+    "--link",
+    "--report",
+    "--runs",
+    "--rules",
+    "--config",
+    "--html",
+    "--library",
+    "--save-tensors",
+    "--script",
+    "--keep",
+)
 SHORT = {"--quiet": "q"}
 
 
@@ -38,7 +51,10 @@ def _described(options, flags):
 _SELFTEST = tuple(dict.fromkeys(re.findall(r"^  (?:-q, )?(--[a-z-]+)", SELFTEST, re.M)))
 TREE = {
     "run": _described(OPTIONS, FLAGS),
-    "report": _described(("--html", "--json", "--no-colour", "--quiet"), ("--json", "--no-colour", "--quiet")),
+    "report": _described(
+        ("--html", "--json", "--for-agent", "--no-colour", "--quiet"),
+        ("--json", "--for-agent", "--no-colour", "--quiet"),
+    ),
     "replay": _described(REPLAY_OPTIONS, REPLAY_FLAGS),
     "diff": _described(
         ("--json", "--quiet", "--no-colour", "--threads", "--allow", "--library", "--import", "--memory-mb"),
@@ -50,6 +66,7 @@ TREE = {
     "unpack": _described(("--max-mb",), ()),
     "dump": _described(("--json", "--quiet"), ("--json", "--quiet")),
     "list": _described(("--json", "--quiet"), ("--json", "--quiet")),
+    "mcp": _described(MCP, ("--skill",)),
     "completion": {},
 }
 assert TREE.keys() == WORDS.keys()

@@ -34,9 +34,9 @@ Starts COMMAND (`train.py --lr 0.1`, `python train.py`, `-m package`,
 `EPS=1e-3 python train.py`), puts weights, buffers, optimizer state, generators
 and the batch of the capsule in place at its first step, runs that step under
 trace, and ends it there. Without CAPSULE: the newest one in finitude-runs.
-  --against COMMAND   the unchanged program: its step is run first, and the change
-                      is a fix only if every value that the birth did not touch
-                      has the bits that it has there (docs/agents.md)
+  --against COMMAND   the unchanged program: its step is run first, and the
+                      change is a fix only if every value that the birth did not
+                      touch has the bits that it has there (docs/agents.md)
   --json              the outcome as JSON
   -q, --quiet         only the exit code, failures, and --json where given
   --threads N         threads of torch; as many as recorded by default
@@ -56,15 +56,8 @@ class _Usage(Exception):
 
 
 def _parse(rest):
-    options: dict[str, Any] = {
-        "json": False,
-        "quiet": False,
-        "threads": 0,
-        "timeout": 3600,
-        "with": "",
-        "against": "",
-        "instead-of": "",
-    }
+    options: dict[str, Any] = {"json": False, "quiet": False, "threads": 0, "timeout": 3600}
+    options.update({name[2:]: "" for name in _TEXTS})
     paths, words = [], list(rest)
     while words:
         word = words.pop(0)
