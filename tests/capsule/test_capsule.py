@@ -392,7 +392,8 @@ def test_damaged_and_foreign_folders(tmp_path):
         assert helpers.finitude(tmp_path, "replay", str(other)).code == 3
         assert replay(other)[0] == 3
     assert f"one lies in it: name {folder}\n" in replay(folder.parent)[1]
-    assert helpers.finitude(tmp_path, "replay").code == 2
+    newest = helpers.finitude(tmp_path, "replay")
+    assert newest.code == 3 and "took the newest capsule" in newest.err and "tape.bin is damaged" in newest.err
 
 
 def test_a_healthy_run_leaves_none(tmp_path):

@@ -220,7 +220,7 @@ def test_packed_capsule_is_replayed_and_compared_directly(tmp_path):
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (["pack"], 2),
+        (["pack"], 3),  # no run is there whose newest capsule it would take
         (["pack", "a", "b", "c"], 2),
         (["pack", "--fast", "a"], 2),
         (["pack", "not-there"], 3),

@@ -31,7 +31,7 @@ def _assert_reported(got, steps, error="ZeroDivisionError: ours"):
     assert [a["step"] for a in got.alarms] == steps and got.report["unwatched_from"] is None, got.told()
     assert error in [f["text"] for f in got.report["failures"]], (got.report["failures"], got.told())
     closing = next(
-        line for line in got.err.splitlines() if " steps watched, " in line and line.startswith("finitude: ")
+        line for line in got.err.splitlines() if " steps watched in " in line and line.startswith("finitude: ")
     )
     assert got.err.count(f"({error})") == 1 and error in closing, got.told()
 

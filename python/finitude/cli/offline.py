@@ -64,16 +64,17 @@ def newest(what: str, count: int, quiet: bool) -> tuple[list[str], int]:
 
 
 def _capsule_of(rest):
-    """(the path among the words of a replay, or None; whether there is an option that it does not have)"""
-    words, unknown = [*rest], False
+    """(the path among the words of a replay, or None; whether an option is wrong: unknown, or without its value)"""
+    words, wrong = [*rest], False
     while words:
         word = words.pop(0)
         if not word.startswith("-"):
-            return word, unknown
-        unknown |= word.partition("=")[0] not in (*REPLAY_OPTIONS, *REPLAY_FLAGS, *without_python.HELP)
-        if word not in (*REPLAY_FLAGS, *without_python.HELP) and "=" not in word and words:
-            words.pop(0)
-    return None, unknown
+            return word, wrong
+        wrong |= word.partition("=")[0] not in (*REPLAY_OPTIONS, *REPLAY_FLAGS, *without_python.HELP)
+        if word not in (*REPLAY_FLAGS, *without_python.HELP) and "=" not in word:
+            wrong |= not words
+            words = words[1:]
+    return None, wrong
 
 
 def pack(rest):
@@ -93,8 +94,8 @@ OUTCOMES = ("reproduced", "not reproduced")  # by exit code
 def replay(rest):
     """In this process, which has what Python registered; the program finitude-replay needs neither Python nor us."""
     quiet, as_json = any(word in QUIET for word in rest), "--json" in rest
-    capsule, unknown = _capsule_of(rest)
-    if capsule is None and not unknown and not any(word in without_python.HELP for word in rest):  # that of --with
+    capsule, is_wrong = _capsule_of(rest)
+    if capsule is None and not is_wrong and not any(word in without_python.HELP for word in rest):  # that of --with
         found, code = newest("capsule", 1, quiet)
         if not found:
             return code

@@ -142,6 +142,9 @@ a CAPSULE takes the newest one in finitude-runs.
   --with "COMMAND"    * puts this step into another program and says whether it
                         is fixed there: is the change the cure?
                         (--timeout SECONDS for the whole of it)
+  --against "COMMAND" * the unchanged program, for --with: the change is a fix
+                        only if all values that the birth did not touch keep
+                        their bits
   --json              * the outcome as JSON
   -q, --quiet         * only the exit code, failures, and --json where given
 
