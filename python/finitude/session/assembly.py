@@ -8,7 +8,18 @@ from __future__ import annotations
 import os
 
 from .. import _native
-from ..alarms import deferred_verdict, initial_state, nonfinite_weights, scaler_skips, script_handled, unwritten_memory
+from ..alarms import (
+    deferred_verdict,
+    dropped_rows,
+    functional,
+    initial_state,
+    manual_updates,
+    nonfinite_weights,
+    refused,
+    scaler_skips,
+    script_handled,
+    unwritten_memory,
+)
 from ..capsules import capsule
 from ..program import (
     batch_source,
@@ -31,13 +42,9 @@ from . import (
     console,
     context,
     decision,
-    dropped_rows,
     failures,
-    functional,
-    manual_updates,
     minimal,
     program_exit,
-    refused,
     scheduler_hold,
     settled,
     skipped_steps,

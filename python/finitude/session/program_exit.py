@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 
 from .. import _native
+from ..alarms import manual_updates
 from ..base.say import say
 from ..effects import fork_dry_run
 from ..errors import NonFiniteError
@@ -13,7 +14,7 @@ from ..report import incident, kept_step, one_line, unwatched
 from ..report.document import without_inner
 from ..rerun import ladder
 from ..rerun.way import BadStep, climb
-from . import manual_updates, minimal
+from . import minimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import torch
 
 from .. import _native
-from ..alarms import script_handled
 from ..base.plain_json import number
 from ..errors import NonFiniteError
 from ..program import optimizer_members
 from ..report import incident, one_line
+from . import script_handled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

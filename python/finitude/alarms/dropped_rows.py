@@ -7,13 +7,13 @@ import itertools
 import torch
 
 from .. import _native
-from ..alarms import script_handled
 from ..base.plain_json import number
 from ..errors import NonFiniteError
 from ..program import anomaly, frames_at_raise, optimizer_members, ranks, sinks as sinks_of
 from ..report import incident, one_line
 from ..rerun import ladder
 from ..rerun.way import BadStep, climb
+from . import script_handled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

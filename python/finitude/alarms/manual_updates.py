@@ -8,14 +8,13 @@ import sys
 import torch
 
 from .. import _native
-from ..alarms import script_handled
 from ..base.plain_json import number
 from ..effects.object_snapshot import Ledger
 from ..errors import NonFiniteError
 from ..program import optimizer_members, signals
 from ..report import incident, one_line
 from ..rerun import call_closure, rewind_manual as again
-from . import functional, functional_updates
+from . import functional, functional_updates, script_handled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
