@@ -35,7 +35,8 @@ Cpu ask() noexcept {
   if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return found;
   const std::uint32_t basic = ecx;
   const std::uint32_t kept = has(basic, {27}) ? kept_registers() : 0;
-  // SSE3, PCLMULQDQ, SSSE3, SSE4.1, SSE4.2, AES. FXSAVE keeps their registers, too: where XSAVE is off, nothing is asked.
+  // SSE3, PCLMULQDQ, SSSE3, SSE4.1, SSE4.2, AES. FXSAVE keeps their registers, too: where XSAVE is off, nothing is
+  // asked.
   found.sse4 = has(basic, {0, 1, 9, 19, 20, 25}) && (!has(basic, {27}) || has(kept, {1}));
 
   std::uint32_t extended = 0, more = 0;
