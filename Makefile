@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 
-.PHONY: help setup build demo test test-thorough zoo test-matrix test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-docs bench-peers gpu format lint house clean
+.PHONY: help setup build demo test test-thorough zoo test-matrix test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-docs bench-peers gpu format lint house docs clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,10 @@ lint: ## Check format, lint and types, as the first step of make test does
 
 house: ## Measure the structure of the code against its goals (part of make lint)
 	@$(PY) tools/house.py
+
+docs: ## The documentation site in build/site, with search; dead links fail (tools/docs.sh serve: a server with reload)
+	@tools/setup.sh demo
+	@tools/docs.sh
 
 clean: ## Remove what was built; .venv stays
 	@rm -rf build

@@ -4,7 +4,7 @@
 # test.sh WORD: only the extension, and the Python tests in tests/WORD and in files whose names contain WORD, of every label that a
 # whole run runs.
 # A step that fails does not keep the later ones from running; the last line counts what the test programs reported.
-step_total=13
+step_total=14
 [ "$#" -eq 0 ] || step_total=5
 . "$(dirname "${BASH_SOURCE[0]}")/build.sh"
 results=$root/build/results
@@ -92,6 +92,7 @@ if [ "$#" -gt 0 ]; then
   finish
 fi
 attempt lint "format and lint" tools/format.sh --check
+attempt docs "site of docs/" tools/docs.sh
 native_suite asan "C++ core under ASan and UBSan"
 native_suite tsan "ring and event sink under TSan"
 # On a fresh clone, as `make demo` builds it on a machine without the test packages: so each run of the tests shows that a

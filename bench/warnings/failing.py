@@ -4,7 +4,7 @@ each step. `right` names the parameters whose gradients the failure begins at; "
 import torch
 from torch import nn
 
-from .parts import batches, classes, mlp, regression
+from .parts import batches, mlp, regression
 
 F = nn.functional
 FAILING = {}

@@ -127,6 +127,7 @@ def watch(
     stream_gradients: Streaming | None = None,
     warnings: str | None = None,
     redact: bool | None = None,
+    quiet: bool | None = None,
     rules: str | list[str] | None = None,
 ) -> Watch:
     """Watches every optimizer of this process from now on, and returns the handle that ends it.
@@ -165,6 +166,7 @@ def watch(
         stream_gradients: "auto", "on" or "off": read gradients on a GPU while backward computes others ("auto").
         warnings: "all", "off", or names with commas of what to warn of while values are still finite: growth, spike,
             vanishing, scale, dead ("all").
+        quiet: True: nothing on stderr but alarms and failures (False).
         redact: True: reports and capsules hold no values, sources or environment (False).
         rules: files with rules of your own (finitude.rule), separated as in PATH, or a list of them (none).
 
@@ -193,6 +195,7 @@ def watch(
         "stream_gradients": stream_gradients,
         "warnings": warnings,
         "redact": redact,
+        "quiet": quiet,
         "rules": rules,
     }
     options = {key: value for key, value in given.items() if value is not None}

@@ -112,7 +112,7 @@ PYBIND11_MODULE(_native, m) {
     l.ring.reset();
     loader_log().forget();
     forget_window_start();
-    set_signals(true);
+    forget_signals();
   });
   m.def("set_on", [](bool on) {
     live().on = on;

@@ -4,7 +4,6 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "gate/gate_cuda_torch.h"
@@ -13,7 +12,7 @@
 #include "gate/listeners.h"
 #include "gate/param_groups_torch.h"
 #include "gate/stream_cuda_torch.h"
-#include "gate/window_verdict.h"
+#include "gate/window_torch.h"
 #include "pyhost/attributes_python.h"
 #include "pyhost/gil_python.h"
 
@@ -302,11 +301,8 @@ bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late
 // Into the ring. Is there news of the step?
 bool record(const OptimizerEntry& entry, const DeviceGate::Late& late, bool left_out, double loss, double absmax) {
   if (!live().ring) return false;
-  const std::chrono::nanoseconds now = std::chrono::steady_clock::now().time_since_epoch();
   const std::uint32_t flags = left_out ? record::kStepVetoed | record::kStepAlarm : record::kStepApplied;
-  const record::StepRecord step{
-      late.step, entry.ordinal, flags, loss, absmax, late.lr, static_cast<std::uint64_t>(now.count())};
-  live().ring->push(step);
+  const auto step = push_now({late.step, entry.ordinal, flags, loss, absmax, late.lr});
   return !left_out && listeners().recorded(entry, step, false);
 }
 

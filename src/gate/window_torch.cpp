@@ -345,6 +345,13 @@ void close_window(OptimizerEntry& entry) {
   observe::Tracer::get().set_micro_batch(0);
 }
 
+record::StepRecord push_now(record::StepRecord step) noexcept {
+  const std::chrono::nanoseconds now = std::chrono::steady_clock::now().time_since_epoch();
+  step.time_ns = static_cast<std::uint64_t>(now.count());
+  live().ring->push(step);
+  return step;
+}
+
 // One write of 64 bytes into the ring, without a lock or a system call. Steps that run a second time are not steps of
 // the training.
 std::optional<record::StepRecord> record_step(const OptimizerEntry& entry, const WindowVerdict& verdict, double lr,
@@ -355,17 +362,8 @@ std::optional<record::StepRecord> record_step(const OptimizerEntry& entry, const
   for (const LossNote& note : live().losses) {
     if (note.serial > entry.window_start) loss = note.value;
   }
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  const record::StepRecord step{
-      entry.step,
-      entry.ordinal,
-      flags | record::loss_scale_flags(live().loss_scale),
-      loss,
-      verdict.grad_absmax,
-      lr,
-      static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count())};
-  live().ring->push(step);
-  return step;
+  return push_now({entry.step, entry.ordinal, flags | record::loss_scale_flags(live().loss_scale), loss,
+                   verdict.grad_absmax, lr});
 }
 
 // Called with the step count already incremented, so that the trace begins when the step before the wanted one is

@@ -21,6 +21,8 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
 bool begin_trace_of_target(const OptimizerEntry& entry);
 // `may_hook`: false where torch is walking over the optimizer's hooks already.
 void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, bool may_hook = true);
+// Into the ring of steps, which is there, with the time of now.
+record::StepRecord push_now(record::StepRecord step) noexcept;
 // One record into the ring of steps (record::StepFlags), before the window is closed; returned where it was written.
 std::optional<record::StepRecord> record_step(const OptimizerEntry& entry, const WindowVerdict& verdict, double lr,
                                               std::uint32_t flags) noexcept;

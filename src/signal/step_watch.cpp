@@ -24,6 +24,8 @@ const double kSpike = std::log(10.0), kSpikeGradient = std::log(3.0);
 constexpr double kSpikeScatter = 10;
 constexpr float kScaleFall = 1024, kSmallScale = 16;
 const double kVanished = std::log(1e6);
+// A loss that fell below that share of what it began with has nothing left to say but the noise of its arithmetic.
+const double kNoiseFloor = std::log(1e-4);
 constexpr std::uint64_t kFirstSteps = 16;  // their medians are what the training began with
 constexpr std::uint16_t kDeadSteps = 200;
 constexpr std::uint16_t kNotCounted = 0xffff;  // no gradient but zero so far, or reported
@@ -162,6 +164,10 @@ bool StepWatch::loss_fell_since(std::uint64_t steps) const noexcept {
   return tail_median(loss_.level(0), kBlock / 2) < loss_.before(steps) - kFell;
 }
 
+bool StepWatch::is_noise(double log_loss) const noexcept {
+  return loss_.pushed() >= kFirstSteps && log_loss < first_loss_ + kNoiseFloor;
+}
+
 void StepWatch::look_at_growth(const Sample& sample) {
   const auto add = [&](const Rise& rise, bool of_loss) {
     Said& said = said_growth_[of_loss];
@@ -185,7 +191,7 @@ void StepWatch::look_at_growth(const Sample& sample) {
     pending_.push_back(w);
   };
   const std::optional<Rise> loss = is_usable(sample.loss) ? loss_.rise(kLossGrowthBoth) : std::nullopt;
-  if (loss && loss->steps < positive_losses_) {
+  if (loss && loss->steps < positive_losses_ && !is_noise(loss->to)) {
     const bool enough = loss->to - loss->from >= kLossGrowth || gradient_.rise(kTenfold, true);
     if (enough) return add(*loss, true);
   }
@@ -201,7 +207,7 @@ void StepWatch::look_at_jump(const Sample& sample, bool of_loss) {
     if (y[i] - y[i - 1] < kJumpStep) return;
   }
   const double from = y[n - 4], to = y.last();
-  if (to - from < kJump || (of_loss && positive_losses_ < 4)) return;
+  if (to - from < kJump || (of_loss && (positive_losses_ < 4 || is_noise(to)))) return;
   Said& said = said_growth_[of_loss];
   const bool continues = said.is_under_way();
   if (!said.is_news(to)) return;
@@ -235,7 +241,7 @@ void StepWatch::look_at_spike(const Sample& sample) {
   const double least = usual + std::max(kSpike, kSpikeScatter * median({bends.data(), count}));
   double lowest = loss.last();
   for (std::size_t i = loss.size() - kSpikeSteps; i < loss.size(); ++i) lowest = std::min(lowest, loss[i]);
-  if (lowest < least) return;
+  if (lowest < least || is_noise(lowest)) return;
   if (tail_median(gradient, kSpikeSteps) < tail_median(gradient, kKept) + kSpikeGradient) return;
   said_spike_.forget_if_below(loss.last());
   if (loss.last() < said_growth_[1].at + kTenfold || !said_spike_.is_news(loss.last())) return;

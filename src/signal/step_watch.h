@@ -86,6 +86,7 @@ class StepWatch {
   void name_largest(Warning& warning) const;
   void set_horizon(Warning& warning, double log_value, double per_step, double uncertainty) const;
   bool loss_fell_since(std::uint64_t steps) const noexcept;
+  bool is_noise(double log_loss) const noexcept;
 
   double limit_;
   Trend loss_, gradient_;

@@ -116,6 +116,7 @@ TEST(StepWatch, WhatIsHealthyIsLeftAlone) {
       {"spikes", [](Course& r, auto i) { return std::pair((i % 97 == 0 ? 200 : 1) * r.noise(0.2), (i % 97 == 0 ? 1e4 : 1) * r.noise(0.3)); }},
       {"gradients grow while the loss falls", [](Course& r, auto i) { return std::pair(std::exp(-0.001 * double(i)) * r.noise(0.02), std::pow(1.01, double(std::min<std::uint64_t>(i, 900)))); }},
       {"a loss of both signs", [](Course& r, auto i) { return std::pair(std::sin(0.7 * double(i)) * (1 + 0.01 * double(i)), r.noise(0.3)); }},
+      {"a loss at the end of its digits", [](Course& r, auto i) { return std::pair(i < 100 ? 1.0 : 1e-16 * r.noise(2) * (1 + 0.1 * double(i)), r.noise(0.3)); }},
       {"a level that shifts", [](Course& r, auto i) { return std::pair((i < 700 ? 1 : 4) * r.noise(0.1), (i < 700 ? 1 : 4) * r.noise(0.3)); }},
   };
   for (const auto& [name, values] : healthy) {

@@ -64,9 +64,11 @@ void warn(OptimizerEntry& entry) {
 
 void forget_signals_of(const OptimizerEntry& entry) { (*the_signals).watches.erase(entry.ordinal); }
 
+void forget_signals() { (*the_signals).watches.clear(); }
+
 void set_signals(bool on) {
   (*the_signals).on = on;
-  (*the_signals).watches.clear();
+  forget_signals();
 }
 
 }  // namespace finitude::bindings

@@ -16,6 +16,7 @@ bool watch_signals(const OptimizerEntry& entry, const record::StepRecord& step, 
 // Hands the warnings to native_callbacks.on_warning(optimizer, JSON).
 void warn(OptimizerEntry& entry);
 void forget_signals_of(const OptimizerEntry& entry);
+void forget_signals();
 // Off: nothing is looked at any more, and what is kept is let go of.
 void set_signals(bool on);
 

@@ -40,6 +40,7 @@ class Config:
     capsule_max: int = 2048
     experiments: int = 60
     redact: int = 0
+    quiet: int = 0
     rules: str = ""  # files with rules of the user's own, separated by os.pathsep
     stream_gradients: str = "auto"
     warnings: str = "all"  # or off, or names of WARNINGS with commas between them

@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         SinkKind as SinkKind,
         SinkName as SinkName,
         Start as Start,
+        StepWarning as StepWarning,
         Statistics as Statistics,
         TapePlayed as TapePlayed,
         Trace as Trace,
@@ -111,6 +112,7 @@ if TYPE_CHECKING:
         stream_gradients: Streaming | None
         warnings: str | None
         redact: bool | None
+        quiet: bool | None
         rules: str | list[str] | None
 
     StartMagnitudes = dict[int, dict[int, float]]  # id(optimizer) -> id(parameter) -> magnitude before the first step

@@ -141,6 +141,7 @@ def parse_run(rest):
     options, config_file, i = {}, None, 0
     while i < len(rest) and rest[i].startswith("-") and rest[i] != "-m":
         word, eq, value = rest[i].partition("=")
+        word = "--quiet" if word == "-q" else word
         if rest[i] == "--":
             i += 1
             break

@@ -102,6 +102,8 @@ options of run:
                   growth, spike, vanishing, scale, dead (all)
   --redact        reports, capsules and their description without values,
                   sources and environment
+  -q, --quiet     nothing on stderr but alarms and failures: no warnings, and no
+                  closing line where all went well
   --rules FILE    rules of your own for the cause of an alarm, a Python file
                   (docs/recipes/add-a-rule.md); may be given several times
   --config FILE   the same keys as a TOML file ([tool.finitude] of
@@ -133,10 +135,11 @@ OPTIONS = (
     "--stream-gradients",
     "--warnings",
     "--redact",
+    "--quiet",
     "--rules",
     "--config",
 )
-FLAGS = ("--redact",)
+FLAGS = ("--redact", "--quiet")
 REPLAY_OPTIONS = (
     "--threads",
     "--allow",

@@ -140,7 +140,8 @@ class Report:
     def document(self) -> Document:
         """This process's; with what the processes it started left, where it was started by `finitude run`."""
         own = self._own_document()
-        return own if self.place else safe(merge.merged(own, merge.members(self.planned_directory())))
+        is_alone = self.place or family.VARIABLE not in os.environ
+        return own if is_alone else safe(merge.merged(own, merge.members(self.planned_directory())))
 
     def _open_drops(self):
         """Steps that the script has dropped since the last one that was applied; at the end they are counted."""
@@ -259,8 +260,8 @@ class Report:
             started.update(command=[], script="")
         self._put_at(os.path.join(path, "run.json"), pages.as_json(safe(started)).encode())
         if self.is_kept:
-            command = "" if self.config.redact else " ".join(started["command"])
-            self.events.add("start", command, process=started["process"])
+            text = "" if self.config.redact else " ".join(secrets.masked_words(self.command))
+            self.events.add("start", text, process=self._me())
 
     def path(self) -> str:
         """Of the JSON report, as it is going to be; "": whoever merges the processes of the run writes it."""
@@ -276,6 +277,10 @@ class Report:
             self.not_watched.append(f"the ring of steps and capsules: {directory} is not UTF-8")
             return ""
         return os.path.join(directory, "steps.ring") if directory else ""
+
+    def is_clean(self) -> bool:
+        """Is there nothing but what a healthy run leaves? What was not watched is no part of that."""
+        return not (self.alarms or self.failure or self.failures or self.not_written)
 
     def worth_writing(self) -> bool:
         """Did this process train at all?"""

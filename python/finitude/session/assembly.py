@@ -166,7 +166,7 @@ class Parts:
         _native.set_device_policy(config.on_alarm)
         kept_step.begin(config.level, is_second_process=explains)
 
-        self.step_warnings = step_warnings.StepWarnings(config, self.report, explains)
+        self.step_warnings = step_warnings.StepWarnings(config, self.report, self.part, explains)
 
         # What is decided of a bad step, and the kinds of alarms.
         self.settled = settled.Settled(config, self.scaling, self.damage, self.known)

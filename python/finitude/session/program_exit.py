@@ -177,7 +177,7 @@ class Ending:
         written = session.part(session.report.write)
         if written is None:
             written = minimal.write_report(session.report, session.config)
-        if not session.member:
+        if not session.member and not (session.config.quiet and session.report.is_clean()):
             with contextlib.suppress(KeyboardInterrupt):  # the program has ended: its exit code is kept
                 say(session.part(session.report.closing_line, written, otherwise=minimal.CLOSING) + "\n")
 

@@ -39,6 +39,7 @@ class Session(Parts):
     ):
         super().__init__(config, script, command, target, start, is_member)
         self._ring_open = False
+        self.on_warning = self.step_warnings.add
         if target is not None:
             target.attach(self)
 
@@ -95,10 +96,6 @@ class Session(Parts):
     def on_stream_met(self, _: Any) -> None:
         """A name of the user's frames holds a generator that it did not before."""
         self.streams.look()
-
-    def on_warning(self, optimizer: Optimizer, warnings: str) -> None:
-        """A step was applied, and what it adds to the course of the training is worth a warning."""
-        self.part(self.step_warnings.add, optimizer, warnings)
 
     # -- backward -------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from ..program import optimizer_members, ranks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from ..base.types import Config, Optimizer
@@ -21,18 +22,20 @@ MOST_LINES = 40  # on stderr; later ones are in the report and in events.jsonl
 
 
 class StepWarnings:
-    def __init__(self, config: Config, report: Report, explains: bool):
-        """explains: this process explains a step of another one, and warns of nothing."""
-        self._report = report
+    def __init__(self, config: Config, report: Report, part: Callable[..., Any], explains: bool):
+        """part: calls what it is given, and notes a failure of ours. explains: this process explains a step of another
+        one, and warns of nothing."""
+        self._report, self._part = report, part
         self._wanted = wanted(config.warnings)
-        self._lines = 0
+        self._lines = MOST_LINES if config.quiet else 0
         _native.set_signals(bool(self._wanted) and not explains)
 
     def add(self, optimizer: Optimizer, warnings: str) -> None:
-        """warnings: a JSON array of the engine's."""
+        """A step was applied, and the course of the training is worth a warning. warnings: a JSON array of the
+        engine's."""
         for one in json.loads(warnings):
             if one["what"] in self._wanted:
-                self._add(optimizer, one)
+                self._part(self._add, optimizer, one)
 
     def _add(self, optimizer, one):
         name = _name(optimizer, one)

@@ -1,0 +1,97 @@
+"""What is said of a training while its values are still finite: on stderr, in events.jsonl and in the report."""
+
+import json
+import pathlib
+
+import pytest
+import torch
+
+import finitude
+from finitude import _native
+from helpers import run
+
+GROWS = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.0)
+for i in range(120):
+    x, y = torch.randn(64, 16), torch.randn(64, 1)
+    loss = (model(x) - y).pow(2).mean() * 1.15 ** max(0, i - 20)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def events_of(result):
+    (file,) = pathlib.Path(result.folder).glob("finitude-runs/*/events.jsonl")
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_growth_is_warned_of_everywhere(tmp_path):
+    result = run(tmp_path, GROWS)
+    warnings = result.report["warnings"]
+    assert result.report["outcome"] == "clean" and result.code == 0, result.told()
+    first = warnings[0]
+    assert (first["what"], first["name"], first["optimizer"]) == ("growth", "loss", "SGD")
+    assert abs(first["since"] - 20) <= 4 and first["step"] < 45 and first["horizon"][0] < first["horizon"][1]
+    assert first["evidence"]["factor_per_step"] == pytest.approx(1.15, rel=0.05)
+    assert f"finitude: warning: step {first['step']}: the loss grew" in " ".join(result.err.split())
+    assert f"{len(warnings)} warnings" in result.err
+    events = events_of(result)
+    assert [e["kind"] for e in events] == ["start"] + ["warning"] * len(warnings) + ["end"]
+    assert all({"schema", "time", "step", "rank", "optimizer", "kind", "text"} <= set(e) for e in events)
+    assert events[1]["text"] == first["text"] and events[1]["horizon"] == first["horizon"]
+
+
+@pytest.mark.parametrize("option", ["off", "spike,dead"])
+def test_warnings_that_are_not_wanted(tmp_path, option):
+    result = run(tmp_path, GROWS, "--warnings", option)
+    assert not result.report["warnings"] and "finitude: warning" not in result.err, result.told()
+
+
+def test_an_unknown_kind_is_named(tmp_path):
+    result = run(tmp_path, GROWS, "--warnings", "grwoth")
+    assert result.code == 2 and "did you mean 'growth'?" in result.err, result.err
+
+
+def test_an_alarm_is_an_event_twice(tmp_path):
+    body = GROWS.replace("1.15 ** max(0, i - 20)", '(float("nan") if i == 5 else 1)')
+    result = run(tmp_path, body, "--on-alarm", "skip")
+    alarms = [e for e in events_of(result) if e["kind"] == "alarm"]
+    assert [(e["step"], e["explained"]) for e in alarms] == [(5, False), (5, True)], result.told()
+    assert alarms[1]["alarm"]["births"] == result.the_alarm()["births"]
+
+
+def test_events_hold_nothing_redacted(tmp_path):
+    result = run(tmp_path, GROWS.replace("range(120)", "range(40)"), "--redact")
+    events = events_of(result)
+    assert [e["kind"] for e in events][0] == "start" and not any(e["text"] for e in events)
+
+
+def test_warnings_of_watch(tmp_path):
+    weight = torch.nn.Parameter(torch.ones(4))
+    opt = torch.optim.SGD([weight], lr=0.0)
+    with finitude.watch(runs=str(tmp_path), warnings="growth") as watch:
+        for i in range(60):
+            opt.zero_grad()
+            ((weight**2).sum() * 1.2**i).backward()
+            opt.step()
+        assert {w["what"] for w in watch.report()["warnings"]} == {"growth"}
+
+
+def test_a_series_gives_the_same_warnings_later():
+    steps = [(i, 1.2**i, 1.2**i, 0.1, 0.0, [1.0, 1.2**i]) for i in range(100)]
+    first, again = (json.loads(_native.step_warnings(steps, 3e38)) for _ in range(2))
+    assert first == again and first[0]["what"] == "growth" and first[0]["since"] <= 1
+
+
+def test_a_quiet_run_says_nothing(tmp_path):
+    result = run(tmp_path, GROWS, "--quiet")
+    assert result.err == "" and result.report["warnings"], result.told()
+
+
+def test_a_quiet_run_reports_its_alarm(tmp_path):
+    result = run(tmp_path, GROWS.replace("1.15 ** max(0, i - 20)", '(float("nan") if i == 5 else 1)'), "-q")
+    assert result.the_alarm()["step"] == 5 and "step 5 stopped before the optimizer" in result.err
