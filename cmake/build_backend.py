@@ -92,7 +92,9 @@ def _unfit_torch(torch):
         supported = f"{oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}"
         return f"finitude supports torch {supported}, and {torch} is torch {version or 'of an unknown version'}"
     if not (torch / "include/pybind11/pybind11.h").is_file():
-        return f"finitude needs the headers that a wheel of torch has, and {torch} has none: pip install torch=={version}"
+        return (
+            f"finitude needs the headers that a wheel of torch has, and {torch} has none: pip install torch=={version}"
+        )
     return None
 
 

@@ -5,8 +5,6 @@ if(NOT FINITUDE_HIGHWAY_INCLUDE)
 endif()
 add_library(finitude_highway INTERFACE)
 target_include_directories(finitude_highway SYSTEM INTERFACE ${FINITUDE_HIGHWAY_INCLUDE})
-# Its checks of a debug build would end in a function of its library.
-target_compile_definitions(finitude_highway INTERFACE HWY_IS_DEBUG_BUILD=0)
 
 find_path(FINITUDE_JSON_INCLUDE nlohmann/json.hpp DOC "The folder that holds nlohmann/json.hpp")
 if(NOT FINITUDE_JSON_INCLUDE)

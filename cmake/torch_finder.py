@@ -1,9 +1,9 @@
 """Finds the torch of the environment that a build is for.
 
-pip, uv and build compile in an environment of their own, in which the installed torch is not importable, and its folder
-is in no setting. What is known of the other environment: pip runs its backend with the very interpreter it installs for;
-uv and build do not, but one of the processes that called this one is `uv` or that interpreter, and its command line and
-environment name what it installs into. Each interpreter found so is asked where its torch is."""
+pip, uv and build compile in an environment of their own, in which the installed torch is not importable, and no setting
+names its folder. What is known of the other environment: pip runs its backend with the very interpreter it installs
+for; uv and build do not, but one of the processes that called this one is `uv` or that interpreter, and its command
+line and environment name what it installs into. Each interpreter found so is asked where its torch is."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ build_key() {
 build_extension() {
   local key log=$root/build/extension.log
   key=$(build_key) || return 1
-  if fresh extension "$key" && compgen -G "$venv/lib/python3*/site-packages/finitude/_native*.so" >/dev/null; then
+  if fresh extension "$key" && compgen -G "$venv/lib/python3*/site-packages/finitude/_engines/*/_native*.so" >/dev/null; then
     say "nothing has changed since the last build"
     return 0
   fi

@@ -39,7 +39,7 @@ build_all() {
 
 stage() {  # the package as a wheel would install it
   rm -rf "$staged" && mkdir -p "$staged" && cp -r python/finitude "$staged/" &&
-    cp "$build"/_native*.so "$build"/libfinitude_cuda.so "$build"/generated/_built_for.py "$staged/finitude/"
+    cp -r "$build/_engines" "$build/libfinitude_cuda.so" "$staged/finitude/"
 }
 
 run_python() { PYTHONSAFEPATH=1 PYTHONPATH=$staged:$root/tests FINITUDE_EXPECT_GPU=1 "$python" "$@"; }

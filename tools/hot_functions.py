@@ -77,9 +77,9 @@ def counted(kind, batches, steps, folder):
 
 
 def symbols():
-    libraries = sorted((ROOT / "build").glob("cp3*/_native*.so"), key=lambda p: p.stat().st_mtime)
+    libraries = sorted((ROOT / "build").glob("cp3*/_engines/*/_native*.so"), key=lambda p: p.stat().st_mtime)
     if not libraries:
-        raise SystemExit("hot_functions: there is no build/cp3*/_native*.so; run make build")
+        raise SystemExit("hot_functions: there is no build/cp3*/_engines/*/_native*.so; run make build")
     listed = subprocess.run(
         ["nm", "--defined-only", str(libraries[-1])], capture_output=True, text=True, check=True
     ).stdout

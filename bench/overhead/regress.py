@@ -91,7 +91,9 @@ def build(folder):
         f"-j{min(2, os.cpu_count() or 1)}",
         env=environment,
     )
-    for library in build_folder.glob("_native*.so"):
+    if (build_folder / "_engines").exists():
+        shutil.copytree(build_folder / "_engines", folder / "python/finitude/_engines", dirs_exist_ok=True)
+    for library in build_folder.glob("_native*.so"):  # of a commit before there were several engines
         shutil.copy2(library, folder / "python/finitude")
     return folder / "python"
 

@@ -53,3 +53,22 @@ if not TYPE_CHECKING:
             except metadata.PackageNotFoundError:  # used from a source tree
                 return "unknown"
         raise AttributeError(f"module 'finitude' has no attribute {name!r}")
+
+    def _warn_of_torch() -> None:
+        """A program that imports finitude learns at once that this torch is not supported; the commands say it
+        themselves, where it matters."""
+        import os
+        import sys
+
+        if sys.argv[:1] == ["-m"] or os.path.basename((sys.argv or [""])[0]).startswith("finitude"):
+            return
+        from .base import engines
+
+        version = engines.torch_here() if engines.folders() else ""  # in a source tree nothing is
+        why = engines.why_none(version) if version else None
+        if why is not None:
+            import warnings
+
+            warnings.warn(f"finitude cannot watch anything here: {why}", RuntimeWarning, stacklevel=3)
+
+    _warn_of_torch()

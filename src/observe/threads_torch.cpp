@@ -2,6 +2,10 @@
 
 #include <ATen/Parallel.h>
 
+// What at::parallel_for compiles to here, left for run time: libtorch_cpu brings the library that has it, under a name
+// that differs from one build of torch to the next. Naming one would bring a second OpenMP, with threads of its own.
+asm(".weak GOMP_parallel\n.weak omp_get_num_threads\n.weak omp_get_thread_num");
+
 namespace finitude::observe {
 namespace {
 

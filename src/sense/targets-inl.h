@@ -11,6 +11,9 @@
 // NEON.
 #define HWY_DISABLED_TARGETS (~(HWY_AVX3 | HWY_AVX2 | HWY_SSE4 | HWY_NEON | HWY_EMU128 | HWY_SCALAR))
 
+// Its checks of a debug build would end in a function of its library.
+#define HWY_IS_DEBUG_BUILD 0
+
 namespace finitude::sense {
 
 // What a name means for one instruction set; nothing where the build lacks that set.

@@ -36,7 +36,7 @@ PYTHON_LAYERS = (
     "agents",
     "cli",
 )
-PYTHON_GROUND = {"errors", "rules", "_native", "_built_for"}  # public or built, and below all folders
+PYTHON_GROUND = {"errors", "rules", "_native"}  # public or built, and below all folders
 # Names for annotations: under `if TYPE_CHECKING:`, which is never so in a program, it may name classes of all folders.
 PYTHON_TYPES = "base.types"
 MAX_CIRCLE = 3  # C++ units that include each other, whichever folders they lie in

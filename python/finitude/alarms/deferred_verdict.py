@@ -7,7 +7,7 @@ import math
 import torch
 
 from .. import _native
-from ..base import HOME
+from ..base import programs
 from ..base.plain_json import number
 from ..base.unseen import unseen
 from ..errors import NonFiniteError
@@ -25,11 +25,11 @@ _FLAGGED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Ad
 LIMIT_S = 60  # how long the end of the program waits for the GPU
 
 
-def open_library(directory: str) -> str:
+def open_library(path: str) -> str:
     """Why gradients on a GPU cannot be scanned, "" if they can or there is no GPU to have any."""
     if torch.version.cuda is None or _native.has_device_library():
         return ""
-    why = _native.open_device_library(f"{directory}/libfinitude_cuda.so", "cuda")
+    why = _native.open_device_library(path, "cuda")
     return f"gradients on the GPU ({why})" if why else ""
 
 
@@ -38,7 +38,7 @@ class Deferred:
 
     def __init__(self, session: Parts):
         self._session = session
-        self._unwatched = open_library(HOME)
+        self._unwatched = open_library(programs.path_of(programs.DEVICE_LIBRARY))
 
     @unseen
     def register(self, optimizer: Optimizer) -> None:

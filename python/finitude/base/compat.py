@@ -35,20 +35,6 @@ def out_of_range(torch_text: str) -> str | None:
     return None
 
 
-def built_for_another(torch_text: str) -> str | None:
-    """Why the extension may not be loaded with this torch, in one line; None if it may.
-
-    Between minor versions torch's C++ classes change their layout: the extension may load and then read wrong memory.
-    """
-    try:
-        from .._built_for import TORCH
-    except ImportError:  # used from a source tree
-        return None
-    if torch_version(TORCH) == torch_version(torch_text):
-        return None
-    return f"the engine was built for torch {TORCH}, and this is torch {torch_text} (install finitude again)"
-
-
 def clip_hook_names() -> str:
     """The functions of torch.nn.utils.clip_grad that apply a computed norm (private since 2.6, unchanged to 2.13)."""
     return "_clip_grads_with_norm_"

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 
-from . import HOME
+from . import compat, engines
 
 OFFLINE = "finitude-offline"  # reads what a run left, without torch
-PLAYER = "finitude-replay"
+PLAYER = "finitude-replay"  # beside the engine, since it is linked with the same torch
+DEVICE_LIBRARY = "libfinitude_cuda.so"
 
 
 def path_of(name: str) -> str:
-    path = os.path.join(HOME, name)
-    if not os.path.exists(path):  # an editable install keeps what was built elsewhere
-        from importlib import util
-
-        engine = util.find_spec("finitude._native")
-        if engine is not None and engine.origin:
-            return os.path.join(os.path.dirname(engine.origin), name)
-    return path
+    """Where it is, or, where it is not, ought to be."""
+    held = engines.folders()
+    engine = held.get(compat.torch_version(engines.torch_here())) if name == PLAYER else None
+    paths = [os.path.join(folder, name) for folder in ([engine] if engine else engines.homes())]
+    return next(filter(os.path.exists, paths), paths[0])

@@ -26,10 +26,10 @@ def why_not() -> str | None:
         import torch
     except Exception as e:  # an OSError where a library of torch's is missing
         return f"torch cannot be imported ({_one_line(e)})"
-    from ..base import compat
+    from ..base import engines
 
     try:
-        why = compat.out_of_range(torch.__version__) or compat.built_for_another(torch.__version__)
+        why = engines.why_none(torch.__version__)
         if why is None:
             from .. import _native  # noqa: F401
             from ..session import install, session  # noqa: F401
