@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 
-.PHONY: help setup build demo test test-thorough zoo test-matrix test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-docs bench-peers gpu format lint house docs clean
+.PHONY: help setup build demo test test-thorough zoo test-matrix wheels wheels-test test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-docs bench-peers gpu format lint house docs clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,13 @@ zoo: ## Run every case of zoo/ and print the score table
 test-matrix: ## Fast tests on other Pythons and torch versions; writes docs/compatibility.md (not in CI)
 	@tools/setup.sh test
 	@$(PY) tools/test_matrix.py
+
+wheels: ## Wheels with their manylinux tag in build/wheels/dist, for .venv's Python and torch (ARGS=--all: for all that can be had; not in CI)
+	@tools/setup.sh demo
+	@$(PY) tools/wheels.py $(ARGS)
+
+wheels-test: ## Install each of them where there is no compiler, header or network, run the demo and replay its capsule; marks docs/compatibility.md
+	@$(PY) tools/wheels_test.py $(ARGS)
 
 test-neon: ## Scan kernels for aarch64, cross-compiled and run by qemu (not in CI)
 	@tools/test_neon.sh

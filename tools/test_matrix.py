@@ -2,8 +2,7 @@
 
     python tools/test_matrix.py [PYTHON:TORCH ...]      default: 3.10:2.13.0 3.12:2.13.0 3.13:2.13.0 3.11:2.7.1
 
-Each pair gets a venv and a build folder of its own under build/matrix. torch is installed without its dependencies: a
-CUDA build would bring gigabytes that the CPU never loads, so tools/stub_libraries.py stands in for what is missing.
+Each pair gets a venv and a build folder of its own under build/matrix (torch_environments.py).
 Pythons are looked for under $PYENV_ROOT/versions (or ~/.pyenv/versions), then on PATH. A pair whose Python is not here
 is left as it was in the table. Outside CI; a few minutes and 1.5 GB per pair.
 """
@@ -11,107 +10,34 @@ is left as it was in the table. Outside CI; a few minutes and 1.5 GB per pair.
 import argparse
 import datetime
 import os
-import pathlib
 import re
-import shutil
-import subprocess
 import sys
-import time
 
-import stub_libraries
+from torch_environments import PAIR, ROOT, Environment, find_python, run
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/compatibility.md"
 BEGIN, END = "<!-- table: written by tools/test_matrix.py -->", "<!-- end of table -->"
+WHEEL = "; wheel"
 DEFAULT_PAIRS = ("3.10:2.13.0", "3.12:2.13.0", "3.13:2.13.0", "3.11:2.7.1")
-TORCH_DEPENDENCIES = "filelock typing_extensions sympy networkx jinja2 fsspec numpy setuptools".split()
-BUILD_JOBS = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "2")  # a torch file takes about 1 GB to compile
 TEST_DEPENDENCIES = (
     "safetensors scikit-build-core pytest pytest-xdist hypothesis jsonschema "
     "scikit-learn tqdm tomli;python_version<'3.11'"
 ).split()
 
 
-def find_python(version):
-    """A working interpreter of that minor version, or None. pyenv's shims answer only where a version is selected."""
-    pyenv = pathlib.Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
-    candidates = sorted(pyenv.glob(f"versions/{version}.*/bin/python{version}")) + [shutil.which(f"python{version}")]
-    for candidate in filter(None, candidates):
-        answer = subprocess.run([str(candidate), "--version"], capture_output=True, text=True)
-        if answer.returncode == 0 and answer.stdout.startswith(f"Python {version}."):
-            return str(candidate)
-    return None
-
-
-def run(title, command, log, **options):
-    """Runs a step; True if it succeeded. Its output goes to the log."""
-    started = time.monotonic()
-    with log.open("a") as out:
-        out.write(f"\n$ {' '.join(map(str, command))}\n")
-        out.flush()
-        code = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT, **options).returncode
-    print(
-        f"    {title}: {'done' if code == 0 else f'failed (exit {code})'}, {time.monotonic() - started:.0f} s",
-        flush=True,
-    )
-    return code == 0
-
-
-def try_pair(python, version, torch, folder):
+def try_pair(python, environment):
     """ "tested", "compiled" (it builds and imports, but a test fails) or a reason that starts with "failed"."""
-    folder.mkdir(parents=True, exist_ok=True)
-    log = folder / "log.txt"
-    log.write_text("")
-    print(f"    log: {log.relative_to(ROOT)}", flush=True)
-    venv_python = folder / "venv/bin/python"
-    pip = [venv_python, "-m", "pip", "install", "--disable-pip-version-check", "-q"]
-    steps = (
-        ("environment", [python, "-m", "venv", folder / "venv"]),
-        (f"torch {torch}", [*pip, "--no-deps", f"torch=={torch}"]),
-        ("packages", [*pip, *TORCH_DEPENDENCIES, *TEST_DEPENDENCIES]),
-    )
-    for title, command in steps:
-        if not run(title, command, log):
-            return f"failed: {title}"
-
-    torch_folder = folder / f"venv/lib/python{version}/site-packages/torch"
-    stubs = folder / "stubs"
-    shutil.rmtree(stubs, ignore_errors=True)
-    made = stub_libraries.make_stubs(torch_folder, stubs)
-    for (
-        library
-    ) in made:  # where torch's own libraries look too: programs of the tests are started without LD_LIBRARY_PATH
-        shutil.copy(stubs / library, torch_folder / "lib" / library)
-    print(f"    stand-ins for {len(made)} CUDA libraries", flush=True)
-
-    paths = f"{stubs}:{os.environ['LD_LIBRARY_PATH']}" if os.environ.get("LD_LIBRARY_PATH") else str(stubs)
-    environment = os.environ | {
-        "LD_LIBRARY_PATH": paths,
-        "PATH": f"{venv_python.parent}:{os.environ['PATH']}",
-        "CMAKE_BUILD_PARALLEL_LEVEL": BUILD_JOBS,
-    }
-    build_folder = f"--config-settings=build-dir={folder / 'cmake'}"  # -C came with pip 23.1, Python 3.10 brings 23.0
-    build = ["--no-build-isolation", "--no-deps", "--force-reinstall", build_folder, "."]
-    if not run("extension", [*pip, *build], log, env=environment):
+    failed = environment.make(python, TEST_DEPENDENCIES)
+    if failed:
+        return f"failed: {failed}"
+    log, variables = environment.log, environment.variables
+    build = ["--no-build-isolation", "--no-deps", "--force-reinstall", environment.build_folder, "."]
+    if not run("extension", [*environment.pip, *build], log, env=variables):
         return "failed: build"
-    load = [venv_python, "-c", "import torch, finitude._native"]
-    if not run("import", load, log, env=environment):
+    if not run("import", [environment.python, "-c", "import torch, finitude._native"], log, env=variables):
         return "failed: import"
-    tests = [
-        venv_python,
-        "-m",
-        "pytest",
-        "-q",
-        "-m",
-        "fast",
-        "-p",
-        "no:cacheprovider",
-        "-n",
-        str(os.cpu_count()),
-        "--dist",
-        "loadscope",
-    ]
-    passed = run("fast tests", tests, log, env=environment)
+    tests = "-m pytest -q -m fast -p no:cacheprovider --dist loadscope -n".split()
+    passed = run("fast tests", [environment.python, *tests, str(os.cpu_count())], log, env=variables)
     print(f"    {log.read_text().splitlines()[-1]}", flush=True)  # pytest's own count
     return "tested" if passed else "compiled"
 
@@ -137,14 +63,24 @@ def write_table(text, cells):
 
 
 def record(version, torch, outcome):
-    """Puts one outcome into the page. A pair that CI tests keeps that mark."""
-    text = PAGE.read_text()
-    cells = read_table(text)
+    """Puts one outcome into the page. A pair that CI tests keeps that mark, and each what is known of its wheel."""
+    cells = read_table(PAGE.read_text())
     key = (".".join(torch.split(".")[:2]), version)
-    today = datetime.date.today().isoformat()
-    if "CI" not in cells.get(key, ""):
-        cells[key] = f"{outcome} ({torch}, {today})"
-    PAGE.write_text(write_table(text, cells))
+    before, mark, wheel = cells.get(key, "").partition(WHEEL)
+    if "CI" not in before:
+        before = f"{outcome} ({torch}, {datetime.date.today().isoformat()})"
+    cells[key] = before + mark + wheel
+    PAGE.write_text(write_table(PAGE.read_text(), cells))
+
+
+def record_wheel(version, torch):
+    """Marks a pair whose wheel was tested (wheels_test.py)."""
+    cells = read_table(PAGE.read_text())
+    key = (".".join(torch.split(".")[:2]), version)
+    cells[key] = (
+        f"{cells.get(key, 'untested').partition(WHEEL)[0]}{WHEEL} ({torch}, {datetime.date.today().isoformat()})"
+    )
+    PAGE.write_text(write_table(PAGE.read_text(), cells))
 
 
 def main():
@@ -152,7 +88,7 @@ def main():
     parser.add_argument("pairs", metavar="PYTHON:TORCH", nargs="*", default=DEFAULT_PAIRS)
     pairs = parser.parse_args().pairs
     for pair in pairs:
-        if not re.fullmatch(r"3\.\d+:\d+(\.\d+)+", pair):
+        if not PAIR.fullmatch(pair):
             parser.error(f"{pair}: want PYTHON:TORCH, such as 3.12:2.13.0")
     bad = 0
     for number, pair in enumerate(pairs, 1):
@@ -162,7 +98,7 @@ def main():
         if python is None:
             print(f"    no Python {version} here: the table keeps what it says")
             continue
-        outcome = try_pair(python, version, torch, ROOT / f"build/matrix/python{version}-torch{torch}")
+        outcome = try_pair(python, Environment(version, torch))
         print(f"    {outcome}")
         record(version, torch, outcome)
         bad += outcome != "tested"

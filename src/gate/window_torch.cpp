@@ -362,8 +362,8 @@ std::optional<record::StepRecord> record_step(const OptimizerEntry& entry, const
   for (const LossNote& note : live().losses) {
     if (note.serial > entry.window_start) loss = note.value;
   }
-  return push_now({entry.step, entry.ordinal, flags | record::loss_scale_flags(live().loss_scale), loss,
-                   verdict.grad_absmax, lr});
+  return push_now(
+      {entry.step, entry.ordinal, flags | record::loss_scale_flags(live().loss_scale), loss, verdict.grad_absmax, lr});
 }
 
 // Called with the step count already incremented, so that the trace begins when the step before the wanted one is

@@ -100,12 +100,13 @@ std::vector<Warning> from_json(const std::string& text) {
 }
 
 std::string in_words(const Warning& w, const std::string& name) {
-  const std::string since = " since step " + std::to_string(w.since), range = " (" + figure(w.from) + " to " + figure(w.to) + ")";
+  const std::string since = " since step " + std::to_string(w.since),
+                    range = " (" + figure(w.from) + " to " + figure(w.to) + ")";
   const std::string rate = w.lr > 0 ? "; learning rate " + figure(w.lr) : "";
   switch (w.what) {
     case What::kGrowth: {
-      std::string text = (w.of_loss ? "the loss" : "the largest gradient") + std::string(" grew ") + figure(w.to / w.from) + "-fold" +
-                         since + ", by " + figure(w.factor) + " a step" + range;
+      std::string text = (w.of_loss ? "the loss" : "the largest gradient") + std::string(" grew ") +
+                         figure(w.to / w.from) + "-fold" + since + ", by " + figure(w.factor) + " a step" + range;
       if (w.parameter != kNoParameter) text += w.is_widespread ? ", in most parameters" : ", most in " + name;
       text += rate;
       if (w.horizon)
@@ -117,9 +118,11 @@ std::string in_words(const Warning& w, const std::string& name) {
       return "the loss jumped " + figure(w.to / w.from) + "-fold at step " + std::to_string(w.since) + range +
              " and has not come back" + rate;
     case What::kVanishing:
-      return "the gradients shrank to " + figure(w.to) + " from " + figure(w.from) + " of the first steps, and the loss has not come down";
+      return "the gradients shrank to " + figure(w.to) + " from " + figure(w.from) +
+             " of the first steps, and the loss has not come down";
     case What::kScale:
-      return "the loss scale fell to " + figure(w.to) + " from " + figure(w.from) + ": the gradients overflow again and again";
+      return "the loss scale fell to " + figure(w.to) + " from " + figure(w.from) +
+             ": the gradients overflow again and again";
     case What::kDead:
       return "the gradient of " + name + " has been exactly zero" + since;
   }
@@ -258,7 +261,8 @@ void StepWatch::look_at_spike(const Sample& sample) {
 
 void StepWatch::look_at_scale(const Sample& sample) {
   largest_scale_ = std::max(largest_scale_, sample.loss_scale);
-  if (!(sample.loss_scale > 0) || sample.loss_scale > kSmallScale || sample.loss_scale > largest_scale_ / kScaleFall) return;
+  if (!(sample.loss_scale > 0) || sample.loss_scale > kSmallScale || sample.loss_scale > largest_scale_ / kScaleFall)
+    return;
   if (!said_scale_.is_news(-std::log(sample.loss_scale))) return;
   Warning w;
   w.what = What::kScale;
@@ -269,7 +273,8 @@ void StepWatch::look_at_scale(const Sample& sample) {
 }
 
 void StepWatch::look_at_vanishing(const Sample& sample) {
-  if (gradient_.pushed() % kBlock != 0 || gradient_.pushed() < 4 * kFirstSteps || loss_.pushed() < 4 * kFirstSteps) return;
+  if (gradient_.pushed() % kBlock != 0 || gradient_.pushed() < 4 * kFirstSteps || loss_.pushed() < 4 * kFirstSteps)
+    return;
   const double now = tail_median(gradient_.level(0), kBlock);
   if (now > first_gradient_ - kVanished) return;
   if (tail_median(loss_.level(0), kBlock) < first_loss_ - std::log(2.0)) return;
@@ -303,7 +308,8 @@ void StepWatch::look_at_dead(const Sample& sample, std::span<const float> gradie
     if (gradients[i] > 0) zeros = 0;
     if (gradients[i] != 0 || zeros == kNotCounted || ++zeros < kDeadSteps) continue;
     zeros = kNotCounted;
-    if (std::ranges::count_if(pending_, [](const Warning& w) { return w.what == What::kDead; }) >= static_cast<int>(kMostDead))
+    if (std::ranges::count_if(pending_, [](const Warning& w) { return w.what == What::kDead; }) >=
+        static_cast<int>(kMostDead))
       continue;
     Warning w;
     w.what = What::kDead;
@@ -327,7 +333,8 @@ void StepWatch::name_largest(Warning& warning) const {
   if (grown.empty()) return;
   std::ranges::sort(grown, std::greater<>());
   warning.parameter = grown.front().second;
-  warning.is_widespread = grown.size() > 1 && std::log(grown[grown.size() / 2].first) > 0.5 * std::log(grown.front().first);
+  warning.is_widespread =
+      grown.size() > 1 && std::log(grown[grown.size() / 2].first) > 0.5 * std::log(grown.front().first);
 }
 
 void StepWatch::set_horizon(Warning& warning, double log_value, double per_step, double uncertainty) const {
@@ -336,7 +343,9 @@ void StepWatch::set_horizon(Warning& warning, double log_value, double per_step,
   const double slowest = per_step - 2 * uncertainty;
   const double high = slowest > 0 ? (limit - log_value) / slowest : kMostSteps;
   if (low > kMostSteps) return;
-  const auto steps = [](double value) { return static_cast<std::uint64_t>(std::clamp(std::ceil(value), 1.0, kMostSteps)); };
+  const auto steps = [](double value) {
+    return static_cast<std::uint64_t>(std::clamp(std::ceil(value), 1.0, kMostSteps));
+  };
   warning.horizon = {steps(low), steps(high)};
 }
 

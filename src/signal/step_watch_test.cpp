@@ -48,7 +48,8 @@ TEST(StepWatch, SlowGrowthIsWarnedOfWithItsOnset) {
 
 TEST(StepWatch, GrowthTooSlowForTheLastStepsIsSeenInBlocks) {
   Course run;
-  for (std::uint64_t i = 0; i < 12000; ++i) run.step(i, std::pow(1.0008, i) * run.noise(0.2), std::pow(1.0008, i) * run.noise(0.2));
+  for (std::uint64_t i = 0; i < 12000; ++i)
+    run.step(i, std::pow(1.0008, i) * run.noise(0.2), std::pow(1.0008, i) * run.noise(0.2));
   ASSERT_FALSE(run.warnings.empty());
   EXPECT_LT(run.warnings.front().step, 6000u);
   EXPECT_NEAR(run.warnings.front().factor, 1.0008, 2e-4);
@@ -91,7 +92,8 @@ TEST(StepWatch, TheParameterThatGrowsAloneIsNamed) {
 
 TEST(StepWatch, AGradientThatStaysZeroIsDead) {
   Course run;
-  for (std::uint64_t i = 0; i < 600; ++i) run.step(i, 1 * run.noise(0.1), 1 * run.noise(0.1), {1.0f, i < 100 ? 0.5f : 0.0f, 0.0f, -1.0f});
+  for (std::uint64_t i = 0; i < 600; ++i)
+    run.step(i, 1 * run.noise(0.1), 1 * run.noise(0.1), {1.0f, i < 100 ? 0.5f : 0.0f, 0.0f, -1.0f});
   ASSERT_EQ(run.warnings.size(), 1u);
   EXPECT_EQ(run.warnings[0].what, What::kDead);
   EXPECT_EQ(run.warnings[0].parameter, 1u);
@@ -110,15 +112,35 @@ TEST(StepWatch, ALossScaleThatCollapsesIsWarnedOf) {
 }
 
 TEST(StepWatch, WhatIsHealthyIsLeftAlone) {
-  const std::vector<std::pair<const char*, std::function<std::pair<double, double>(Course&, std::uint64_t)>>> healthy = {
-      {"noise", [](Course& r, auto) { return std::pair(r.noise(0.5), r.noise(0.8)); }},
-      {"falling", [](Course& r, auto i) { return std::pair(std::exp(-0.002 * double(i)) * r.noise(0.2), std::exp(-0.001 * double(i)) * r.noise(0.3)); }},
-      {"spikes", [](Course& r, auto i) { return std::pair((i % 97 == 0 ? 200 : 1) * r.noise(0.2), (i % 97 == 0 ? 1e4 : 1) * r.noise(0.3)); }},
-      {"gradients grow while the loss falls", [](Course& r, auto i) { return std::pair(std::exp(-0.001 * double(i)) * r.noise(0.02), std::pow(1.01, double(std::min<std::uint64_t>(i, 900)))); }},
-      {"a loss of both signs", [](Course& r, auto i) { return std::pair(std::sin(0.7 * double(i)) * (1 + 0.01 * double(i)), r.noise(0.3)); }},
-      {"a loss at the end of its digits", [](Course& r, auto i) { return std::pair(i < 100 ? 1.0 : 1e-16 * r.noise(2) * (1 + 0.1 * double(i)), r.noise(0.3)); }},
-      {"a level that shifts", [](Course& r, auto i) { return std::pair((i < 700 ? 1 : 4) * r.noise(0.1), (i < 700 ? 1 : 4) * r.noise(0.3)); }},
-  };
+  const std::vector<std::pair<const char*, std::function<std::pair<double, double>(Course&, std::uint64_t)>>> healthy =
+      {
+          {"noise", [](Course& r, auto) { return std::pair(r.noise(0.5), r.noise(0.8)); }},
+          {"falling",
+           [](Course& r, auto i) {
+             return std::pair(std::exp(-0.002 * double(i)) * r.noise(0.2), std::exp(-0.001 * double(i)) * r.noise(0.3));
+           }},
+          {"spikes",
+           [](Course& r, auto i) {
+             return std::pair((i % 97 == 0 ? 200 : 1) * r.noise(0.2), (i % 97 == 0 ? 1e4 : 1) * r.noise(0.3));
+           }},
+          {"gradients grow while the loss falls",
+           [](Course& r, auto i) {
+             return std::pair(std::exp(-0.001 * double(i)) * r.noise(0.02),
+                              std::pow(1.01, double(std::min<std::uint64_t>(i, 900))));
+           }},
+          {"a loss of both signs",
+           [](Course& r, auto i) {
+             return std::pair(std::sin(0.7 * double(i)) * (1 + 0.01 * double(i)), r.noise(0.3));
+           }},
+          {"a loss at the end of its digits",
+           [](Course& r, auto i) {
+             return std::pair(i < 100 ? 1.0 : 1e-16 * r.noise(2) * (1 + 0.1 * double(i)), r.noise(0.3));
+           }},
+          {"a level that shifts",
+           [](Course& r, auto i) {
+             return std::pair((i < 700 ? 1 : 4) * r.noise(0.1), (i < 700 ? 1 : 4) * r.noise(0.3));
+           }},
+      };
   for (const auto& [name, values] : healthy) {
     Course run;
     for (std::uint64_t i = 0; i < 4000; ++i) {
@@ -133,13 +155,16 @@ TEST(StepWatch, WhatIsHealthyIsLeftAlone) {
 TEST(StepWatch, NonFiniteValuesAreNotKept) {
   Course run;
   const double nan = std::nan(""), inf = HUGE_VAL;
-  for (std::uint64_t i = 0; i < 300; ++i) run.step(i, i % 3 == 0 ? nan : 1 * run.noise(0.1), i % 5 == 0 ? inf : 1 * run.noise(0.1), {static_cast<float>(nan)});
+  for (std::uint64_t i = 0; i < 300; ++i)
+    run.step(i, i % 3 == 0 ? nan : 1 * run.noise(0.1), i % 5 == 0 ? inf : 1 * run.noise(0.1),
+             {static_cast<float>(nan)});
   EXPECT_TRUE(run.warnings.empty());
 }
 
 TEST(StepWatch, WarningsComeBackFromJson) {
   Course run;
-  for (std::uint64_t i = 0; i < 120; ++i) run.step(i, std::pow(1.2, i), std::pow(1.2, i), {1.0f, static_cast<float>(std::pow(1.2, i))});
+  for (std::uint64_t i = 0; i < 120; ++i)
+    run.step(i, std::pow(1.2, i), std::pow(1.2, i), {1.0f, static_cast<float>(std::pow(1.2, i))});
   ASSERT_FALSE(run.warnings.empty());
   EXPECT_EQ(as_json(from_json(as_json(run.warnings))), as_json(run.warnings));
 }

@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::size_t kLeastValues = 12;  // of a level, before a line is fitted
 constexpr std::size_t kLeastRising = 6;   // of these, on the line
-constexpr double kLeastLineFit = 0.7;         // of the variance
-constexpr double kMostAtOnce = 0.5;          // of the rise: more between two values is a jump
+constexpr double kLeastLineFit = 0.7;     // of the variance
+constexpr double kMostAtOnce = 0.5;       // of the rise: more between two values is a jump
 constexpr double kAboveNoise = 6;         // times the scatter of one value to the next
 constexpr double kStillRising = 0.4;      // of the fitted rise, over the last quarter of it
 
@@ -115,8 +115,8 @@ std::optional<Rise> Trend::rise(double least, bool all) const noexcept {
     // The standard error of the slope of m + 1 points with that scatter: s sqrt(12 / m^3).
     const double error = noise * std::sqrt(12 / (values * values * values));
     const auto steps = static_cast<double>(each);
-    return Rise{(line.size() - 1) * each, fit->level,           fit->level + grown,
-                fit->rise / steps,        (error + 0.05 * fit->rise) / steps, k};
+    return Rise{(line.size() - 1) * each,           fit->level, fit->level + grown, fit->rise / steps,
+                (error + 0.05 * fit->rise) / steps, k};
   }
   return std::nullopt;
 }

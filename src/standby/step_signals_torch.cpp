@@ -41,8 +41,7 @@ bool watch_signals(const OptimizerEntry& entry, const record::StepRecord& step, 
   Signals& s = *the_signals;
   if (!s.on) return false;
   auto found = s.watches.find(entry.ordinal);
-  if (found == s.watches.end())
-    found = s.watches.try_emplace(entry.ordinal, signal::StepWatch(limit_of(entry))).first;
+  if (found == s.watches.end()) found = s.watches.try_emplace(entry.ordinal, signal::StepWatch(limit_of(entry))).first;
   s.gradients.clear();
   if (has_marks) {
     for (const GradMark& mark : entry.marks)
