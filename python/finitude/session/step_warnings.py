@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ..base.types import Config, Optimizer
+    from ..base.types import Config, Optimizer, StepWarning
     from ..report.document import Report
 
 MOST_LINES = 40  # on stderr; later ones are in the report and in events.jsonl
@@ -40,7 +40,7 @@ class StepWarnings:
     def _add(self, optimizer, one):
         name = _name(optimizer, one)
         text = _native.warning_text(json.dumps([one]), name)
-        warning = {
+        warning: StepWarning = {
             "what": one["what"],
             "name": name,
             "step": one["step"],
