@@ -20,6 +20,7 @@ def shown(title: str) -> Iterator[None]:
     """While it is open, ninja counts and times, and the terminal shows how far it is, unless stdout is a terminal."""
     os.environ.setdefault("NINJA_STATUS", STATUS)
     terminal = None if os.isatty(1) else _terminal()
+    os.write(1, f"finitude: {title}\n".encode())
     _line(terminal, title)
     started = time.monotonic()
     kept = os.dup(1)

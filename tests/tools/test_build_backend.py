@@ -202,6 +202,7 @@ def test_a_terminal_shows_progress_beside_pip():
         stdin=subprocess.DEVNULL,
     )
     lines = done.stdout.replace("\r", "").splitlines()
-    assert "  finitude: compiling x" in lines and "  finitude: 3 of 9 compiled, 0 s" in lines, done.stdout
+    assert "pip: finitude: compiling x" in lines and "  finitude: compiling x" in lines
+    assert "  finitude: 3 of 9 compiled, 0 s" in lines, done.stdout
     assert "pip: [3/9 2.0s] Building a.o" in lines and "pip: [%f/%t %es] " in lines
     assert "pip: finitude: built in 0 s" in lines and "  finitude: built in 0 s" in lines
