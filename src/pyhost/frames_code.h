@@ -40,7 +40,7 @@ struct CodeInfo {
 
 struct CodeRules {
   std::vector<std::string> library_prefixes;  // folders; site-packages below one of them is the user's again
-  std::vector<PyObject*> module_calls;        // code objects of nn.Module._call_impl
+  std::vector<PyObject*> module_calls;        // code objects of nn.Module._call_impl, held for good
 };
 
 // Both tables start again when the rules change; entries handed out before stay valid.
