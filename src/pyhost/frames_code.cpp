@@ -275,6 +275,7 @@ void set_code_rules(const CodeRules& rules) {
   // them.
   Table& t = table();
   t.rules = rules;
+  for (PyObject* call : rules.module_calls) hold_for_good(call);
   t.slots.assign(1024, {nullptr, nullptr});
   t.used = 0;
 }

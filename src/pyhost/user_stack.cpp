@@ -26,7 +26,7 @@ bool is_method(PyTypeObject* type, PyCodeObject* code) {
 
 }  // namespace
 
-void set_optimizer_type(PyTypeObject* type) noexcept { optimizer_type = type; }
+void set_optimizer_type(PyTypeObject* type) noexcept { optimizer_type = hold_for_good(type); }
 
 // Fills a buffer of the caller's, as it runs for each recorded operator.
 int user_stack_ids(FrameId* out, int max_frames) noexcept {

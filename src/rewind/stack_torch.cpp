@@ -12,7 +12,6 @@
 
 #include "observe/tensor_view_torch.h"
 #include "pyhost/meter.h"
-#include "pyhost/object_python.h"
 #include "pyhost/user_stack.h"
 #include "rewind/frames_python.h"
 
@@ -128,16 +127,13 @@ PyObject* set_places(PyObject*, PyObject* args) {
     if (text == nullptr) return nullptr;
     rules.library_prefixes.emplace_back(text);
   }
-  // References that are never dropped: the rules are used until the process ends.
-  const auto type = [](PyObject* object) { return reinterpret_cast<PyTypeObject*>(hold_for_good(object)); };
+  const auto type = [](PyObject* object) { return reinterpret_cast<PyTypeObject*>(object); };
   rules.tensor_type = type(tensor);
   rules.optimizer_type = type(optimizer);
   for (Py_ssize_t i = 0; i < PyList_Size(iterators); ++i) {
     rules.external_iterators.push_back(type(PyList_GetItem(iterators, i)));
   }
-  for (Py_ssize_t i = 0; i < PyList_Size(codes); ++i) {
-    rules.module_calls.push_back(hold_for_good(PyList_GetItem(codes, i)));
-  }
+  for (Py_ssize_t i = 0; i < PyList_Size(codes); ++i) rules.module_calls.push_back(PyList_GetItem(codes, i));
   set_frame_rules(rules);
   has_rules = true;
   Py_RETURN_NONE;

@@ -286,7 +286,7 @@ def indirect_dependencies(tree):
 
 def owned_references(tree):
     """References to Python objects are counted, and exceptions saved, in one header each."""
-    for file in tree.sources("src", "include"):
+    for file in tree.sources("src", "include", "tests"):
         for line, text in enumerate(file.text.splitlines(), 1):
             for owner, pattern in OWNERS.items():
                 match = pattern.search(text.split("//")[0])
