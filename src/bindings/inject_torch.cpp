@@ -25,7 +25,7 @@ namespace py = pybind11;
 namespace finitude::bindings {
 namespace {
 
-PyObject* decide = nullptr;  // owned while the injection is on
+base::Immortal<py::object> the_decide;  // while the injection is on
 std::uint64_t first_step = 0, last_step = 0;
 std::atomic<bool> on = false;
 std::atomic<std::uint64_t> runs = 0;
@@ -79,7 +79,7 @@ bool lays_down(std::string_view name) {
 std::uint64_t furthest_step() {
   std::uint64_t most = 0;
   for (const auto& entry : live().optimizers) {
-    if (PyWeakref_GetObject(entry->ref) == entry->self) most = std::max(most, entry->step);
+    if (is_alive(*entry)) most = std::max(most, entry->step);
   }
   return most;
 }
@@ -144,7 +144,7 @@ const char* phase_word(bool in_node) {
 void stop() {
   if (!on.exchange(false)) return;
   at::removeCallback(handle);
-  Py_CLEAR(decide);
+  *the_decide = py::object();
 }
 
 std::unique_ptr<at::ObserverContext> begin_op(const at::RecordFunction& fn) {
@@ -189,10 +189,10 @@ void ask(const observe::OpInfo& info, const std::vector<std::uint64_t>& makes,
   const std::uint64_t step = furthest_step();
   if (!on || step < first_step || step > last_step) return;
   try {
-    const py::object answer =
-        py::handle(decide)(info.name, phase_word(node != nullptr),
-                           node != nullptr ? py::object(py::str(node->node)) : py::object(py::none()),
-                           node != nullptr ? node->node_key : 0, makes, numels, runs.load());
+    const py::object decide = *the_decide;
+    const py::object answer = decide(info.name, phase_word(node != nullptr),
+                                     node != nullptr ? py::object(py::str(node->node)) : py::object(py::none()),
+                                     node != nullptr ? node->node_key : 0, makes, numels, runs.load());
     if (answer.is_none()) return;
     const auto [result, element, value] = answer.cast<std::tuple<std::size_t, std::int64_t, double>>();
     if (result < results.size()) overwrite(*results[result], element, value);
@@ -277,7 +277,7 @@ void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
 
 void start(const py::object& function, std::uint64_t first, std::uint64_t last) {
   stop();
-  decide = function.inc_ref().ptr();
+  *the_decide = function;
   first_step = first;
   last_step = last;
   on = true;
@@ -290,8 +290,7 @@ void start(const py::object& function, std::uint64_t first, std::uint64_t last) 
 py::list steps() {
   py::list out;
   for (const auto& entry : live().optimizers) {
-    if (PyWeakref_GetObject(entry->ref) == entry->self)
-      out.append(py::make_tuple(entry->ordinal, entry->class_name, entry->step));
+    if (is_alive(*entry)) out.append(py::make_tuple(entry->ordinal, entry->class_name, entry->step));
   }
   return out;
 }

@@ -91,9 +91,9 @@ PYBIND11_MODULE(_native, m) {
 
   m.attr("version") = FINITUDE_VERSION;
   m.def("configure", [](py::object cold, py::object backward, py::object clip) {
-    live().cold = cold.release().ptr();
-    live().original_backward = backward.release().ptr();
-    original_clip = clip.release().ptr();
+    live().cold = Object::take(cold.release().ptr());
+    live().original_backward = Object::take(backward.release().ptr());
+    live().original_clip = Object::take(clip.release().ptr());
   });
   m.def("reset", [] {
     Live& l = live();
@@ -101,7 +101,7 @@ PYBIND11_MODULE(_native, m) {
     l.counters = Counters();
     l.gone_before = l.next_ordinal;
     for (const auto& entry : l.optimizers) {
-      l.gone_before -= PyWeakref_GetObject(entry->ref) == entry->self;
+      l.gone_before -= is_alive(*entry);
       close_window(*entry);
       entry->first_done = false;
     }

@@ -135,7 +135,7 @@ bool of_process(const std::string& name, PyObject* object, long count, double* n
     *ns = time_of(count, [&] { kept = stack_take(stack).empty(); });
   } else if (name == "loader") {  // `object` is what original_next takes for an iterator
     *ns = time_of(count, [&] {
-      Py_XDECREF(loader_log().next(object));
+      Object::take(loader_log().next(object));
       loader_log().forget();
     });
   } else {
@@ -173,11 +173,8 @@ PyObject* time_call(PyObject*, PyObject* args) {
   const auto nargs = static_cast<std::size_t>(PyTuple_GET_SIZE(arguments) - named);
   bool failed = false;
   const double ns = time_of(count, [&] {
-    PyObject* result =
-        failed ? nullptr
-               : PyObject_Vectorcall(callable, stack.data() + 1, nargs | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
-    failed = result == nullptr;
-    Py_XDECREF(result);
+    failed = failed || !Object::take(PyObject_Vectorcall(callable, stack.data() + 1,
+                                                         nargs | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames));
   });
   return failed ? nullptr : PyFloat_FromDouble(ns);
 }

@@ -61,13 +61,13 @@ void define_units(py::module_& m) {
       const auto object = [](PyObject* o) {
         return o == nullptr ? py::object(py::none()) : py::reinterpret_borrow<py::object>(o);
       };
-      list.append(py::make_tuple(reinterpret_cast<std::uintptr_t>(made ? e.result : e.owner),
-                                 object(made ? nullptr : e.result), object(e.indices), e.grad_mode,
+      list.append(py::make_tuple(reinterpret_cast<std::uintptr_t>(made ? e.result.get() : e.owner.get()),
+                                 object(made ? nullptr : e.result.get()), object(e.indices.get()), e.grad_mode,
                                  std::make_unique<RngState>(*e.after),
                                  made                           ? "iter"
                                  : e.kind == LoaderEvent::kNext ? "next"
                                                                 : "stop",
-                                 object(made ? e.result : e.owner)));
+                                 object(made ? e.result.get() : e.owner.get())));
     }
     return list;
   });

@@ -130,15 +130,14 @@ PyObject* data_of(PyObject* self, void* closure) {
 // The entry of torch's table, not owned; null if the attribute is not a plain C method or function (a program has
 // replaced it) or has another name there. The object is released at once: torch's static table outlives it.
 PyMethodDef* table_of(const Way& way, PyObject* methods, PyObject* functions) {
-  PyObject* found = PyObject_GetAttrString(way.is_function ? functions : methods, way.name);
+  const Object found = Object::take(PyObject_GetAttrString(way.is_function ? functions : methods, way.name));
   PyMethodDef* table = nullptr;
-  if (found != nullptr && way.is_function && PyCFunction_CheckExact(found)) {
-    table = reinterpret_cast<PyCFunctionObject*>(found)->m_ml;
-  } else if (found != nullptr && !way.is_function && Py_IS_TYPE(found, &PyMethodDescr_Type)) {
-    table = reinterpret_cast<PyMethodDescrObject*>(found)->d_method;
+  if (found && way.is_function && PyCFunction_CheckExact(found.get())) {
+    table = reinterpret_cast<PyCFunctionObject*>(found.get())->m_ml;
+  } else if (found && !way.is_function && Py_IS_TYPE(found.get(), &PyMethodDescr_Type)) {
+    table = reinterpret_cast<PyMethodDescrObject*>(found.get())->d_method;
   }
   PyErr_Clear();
-  Py_XDECREF(found);  // torch's table keeps it
   return table != nullptr && std::strcmp(table->ml_name, way.name) == 0 ? table : nullptr;
 }
 
@@ -165,12 +164,11 @@ void put_all(PyObject* methods, PyObject* functions, std::index_sequence<i...>) 
 }
 
 void put_data(PyObject* methods) {
-  PyObject* found = PyObject_GetAttrString(methods, "data");
+  const Object found = Object::take(PyObject_GetAttrString(methods, "data"));
   PyGetSetDef* table = nullptr;
-  if (found != nullptr && Py_IS_TYPE(found, &PyGetSetDescr_Type))
-    table = reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
+  if (found && Py_IS_TYPE(found.get(), &PyGetSetDescr_Type))
+    table = reinterpret_cast<PyGetSetDescrObject*>(found.get())->d_getset;
   PyErr_Clear();
-  Py_XDECREF(found);
   if (data_place.table != nullptr || table == nullptr || table->get == nullptr || table->get == &data_of) return;
   data_place = {table, table->get};
   table->get = &data_of;
@@ -189,16 +187,13 @@ void watch_check_methods(bool on) {
     if (table != nullptr && table->get == &data_of) table->get = data_place.of_torch;
     return;
   }
-  const ErrorAside aside;
-  PyObject* torch = PyImport_ImportModule("torch._C");
-  PyObject* methods = torch != nullptr ? PyObject_GetAttrString(torch, "TensorBase") : nullptr;
-  PyObject* functions = methods != nullptr ? PyObject_GetAttrString(torch, "_VariableFunctions") : nullptr;
-  if (functions != nullptr) put_all(methods, functions, std::make_index_sequence<kWays.size()>());
-  if (methods != nullptr) put_data(methods);
+  const SavedError saved;
+  const Object torch = Object::take(PyImport_ImportModule("torch._C"));
+  const Object methods = torch ? Object::take(PyObject_GetAttrString(torch.get(), "TensorBase")) : Object();
+  const Object functions = methods ? Object::take(PyObject_GetAttrString(torch.get(), "_VariableFunctions")) : Object();
+  if (functions) put_all(methods.get(), functions.get(), std::make_index_sequence<kWays.size()>());
+  if (methods) put_data(methods.get());
   PyErr_Clear();
-  Py_XDECREF(functions);
-  Py_XDECREF(methods);
-  Py_XDECREF(torch);
 }
 
 }  // namespace finitude::bindings

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "base/immortal.h"
 #include "gate/clip_torch.h"
 #include "gate/gate_cuda_torch.h"
 #include "gate/gradients_torch.h"
@@ -20,9 +21,10 @@
 
 namespace finitude::bindings {
 
-PyObject* original_clip = nullptr;
-
 namespace {
+
+// Code objects that were met as callers, known again by address. Each is held, else its address might be used again.
+base::Immortal<Object> norm_type_caller, clip_caller;
 
 // By ordinal of the optimizer; only of those few whose norm overflowed.
 std::unordered_map<std::uint32_t, double>& norms() {
@@ -51,28 +53,24 @@ void note_overflow(PyObject* parameters, double in_float64) {
 // The `norm_type` with which the running clip_grad_norm_ computed its norm, read from its local variable: the function
 // that is replaced here does not get it. 0 if another function calls, whose norm may be anything. (_get_total_norm
 // takes whatever float() takes.)
-// The index of the variable is kept for one code object, so that a healthy step compares no strings. The code object
-// is owned, else its address might be used again.
+// The index of the variable is kept for one code object, so that a healthy step compares no strings.
 double norm_type_of_caller() {
   RawFrame* frame = current_frame();
-  static PyCodeObject* known = nullptr;  // owned
   static int index = -1;
   if (frame == nullptr) return 0;
   PyCodeObject* code = frame_code(frame);
-  if (code != known) {
-    Py_INCREF(code);
-    Py_XSETREF(known, code);
+  if (Object& known = *norm_type_caller; known.get() != reinterpret_cast<PyObject*>(code)) {
     index = -1;
     for (int i = 0; i < code_fast_count(code); ++i) {
       if (PyUnicode_CompareWithASCIIString(fast_name(code, i), "norm_type") == 0) index = i;
     }
+    known = Object::share(reinterpret_cast<PyObject*>(code));
   }
   PyObject* type = index < 0 ? nullptr : frame_fast(frame)[index];
   if (type == nullptr) return 0;
   if (PyFloat_CheckExact(type)) return PyFloat_AS_DOUBLE(type);
-  PyObject* number = PyNumber_Float(type);
-  const double value = number == nullptr ? 0 : PyFloat_AS_DOUBLE(number);
-  Py_XDECREF(number);
+  const Object number = Object::take(PyNumber_Float(type));
+  const double value = number ? PyFloat_AS_DOUBLE(number.get()) : 0;
   PyErr_Clear();
   return value;
 }
@@ -92,18 +90,18 @@ double norm_in_float64(PyObject* parameters) {
 }
 
 // Is the caller torch's own clip_grad_norm_, with the norm of these gradients? Its code object is recognized once by
-// file and name, and then by address, which `known` keeps from being used again.
+// file and name, and then by address.
 bool is_called_by_torch() {
   RawFrame* frame = current_frame();
   if (frame == nullptr) return false;
-  static PyCodeObject* known = nullptr;  // owned
   PyCodeObject* const code = frame_code(frame);
-  if (code == known) return true;
+  Object& known = *clip_caller;
+  if (known.get() == reinterpret_cast<PyObject*>(code)) return true;
   const char* const file = PyUnicode_AsUTF8(code->co_filename);
   if (file == nullptr) PyErr_Clear();
   const bool is = file != nullptr && std::string_view(file).ends_with("torch/nn/utils/clip_grad.py") &&
                   PyUnicode_CompareWithASCIIString(code->co_name, "clip_grad_norm_") == 0;
-  if (is) Py_XSETREF(known, reinterpret_cast<PyCodeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(code))));
+  if (is) known = Object::share(reinterpret_cast<PyObject*>(code));
   return is;
 }
 
@@ -169,14 +167,15 @@ bool keeps_finite(PyObject* bound) {
 PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   const Metered hook(Piece::kHook);
   Live& l = live();
+  PyObject* const original = l.original_clip.get();
   if (l.devices != 0 && l.on && nargs >= 3 && PyList_Check(args[0]) && THPVariable_Check(args[2]) &&
       is_watched_device(*THPVariable_Unpack(args[2]).unsafeGetTensorImpl())) {
     const bool proves = keeps_finite(args[1]);
     as_guest([&] { before_device_write(args[0], proves && norm_type_of_caller() > 0 ? args[2] : nullptr); });
-    PyObject* result = PyObject_Vectorcall(original_clip, args, static_cast<size_t>(nargs), kwnames);
+    PyObject* result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
     if (result == nullptr) return result;
     as_guest([&] {
-      listeners().clipped(original_clip, args, nargs, kwnames, is_called_by_torch() ? norm_type_of_caller() : 0);
+      listeners().clipped(original, args, nargs, kwnames, is_called_by_torch() ? norm_type_of_caller() : 0);
       if (proves) after_device_write(args[0]);  // else they are looked at once more at the step
     });
     return result;
@@ -204,11 +203,11 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
   PyObject* result;
   {
     const Metered program(Piece::kProgram);
-    result = PyObject_Vectorcall(original_clip, args, static_cast<size_t>(nargs), kwnames);
+    result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
   }
   if (result == nullptr || list == nullptr) return result;
   as_guest([&] {
-    listeners().clipped(original_clip, args, nargs, kwnames, is_called_by_torch() ? norm_type_of_caller() : 0);
+    listeners().clipped(original, args, nargs, kwnames, is_called_by_torch() ? norm_type_of_caller() : 0);
     note_clipped(list, finite, overflowed, norm, true_norm);
   });
   return result;
@@ -219,15 +218,15 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
 void scan_before_write(PyObject* parameters) {
   const Metered gradients(Piece::kGradients);
   Live& l = live();
-  PyObject* iterator = PyObject_GetIter(parameters);
-  if (iterator == nullptr) {
+  const Object iterator = Object::take(PyObject_GetIter(parameters));
+  if (!iterator) {
     PyErr_Clear();
     return;
   }
-  while (PyObject* p = PyIter_Next(iterator)) {
-    const at::Tensor* grad = gradient_of(p);
+  while (const Object p = Object::take(PyIter_Next(iterator.get()))) {
+    const at::Tensor* grad = gradient_of(p.get());
     if (grad != nullptr) {
-      auto [it, last] = l.owner.equal_range(THPVariable_Unpack(p).unsafeGetTensorImpl());
+      auto [it, last] = l.owner.equal_range(THPVariable_Unpack(p.get()).unsafeGetTensorImpl());
       if (it != last && !it->second.first->device) {
         ++l.counters.gradients_scanned;
         for (; it != last; ++it) {
@@ -239,10 +238,8 @@ void scan_before_write(PyObject* parameters) {
         }
       }
     }
-    Py_DECREF(p);
   }
   PyErr_Clear();
-  Py_DECREF(iterator);
 }
 
 }  // namespace finitude::bindings

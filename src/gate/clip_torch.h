@@ -17,6 +17,5 @@ bool keeps_finite(PyObject* bound);
 PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 // Scans the gradients of these parameters (an iterable of tensors) before something rewrites them.
 void scan_before_write(PyObject* parameters);
-extern PyObject* original_clip;
 
 }  // namespace finitude::bindings

@@ -26,12 +26,11 @@ using BadTensor = DeviceGate::BadTensor;
 
 PyObject* interned(const char* text) { return PyUnicode_InternFromString(text); }
 
-// What the optimizer has as `found_inf`: borrowed from it, or null.
-PyObject* flag_of(PyObject* optimizer) {
+// What the optimizer has as `found_inf`, None excepted.
+Object flag_of(PyObject* optimizer) {
   static PyObject* kFoundInf = interned("found_inf");
-  PyObject* value = own_attribute(optimizer, kFoundInf);
-  Py_XDECREF(value);
-  return value == Py_None ? nullptr : value;
+  Object value = own_attribute(optimizer, kFoundInf);
+  return value.get() == Py_None ? Object() : std::move(value);
 }
 
 // A number that is not zero; a tensor is taken for one, since to look would wait for the device.
@@ -54,9 +53,10 @@ Groups look_at_groups(OptimizerEntry& entry) {
                   *kState = interned("state");
   Groups result;
   DeviceGate& gate = *entry.device;
-  PyObject* groups = PyObject_GetAttr(entry.self, kGroups);
-  PyObject* state = PyObject_GetAttr(entry.self, kState);
-  if (groups == nullptr || !PyList_Check(groups) || state == nullptr || !PyDict_Check(state)) result.fused = false;
+  const Object groups = Object::take(PyObject_GetAttr(entry.self, kGroups));
+  const Object held_state = Object::take(PyObject_GetAttr(entry.self, kState));
+  PyObject* const state = held_state.get();
+  if (!groups || !PyList_Check(groups.get()) || state == nullptr || !PyDict_Check(state)) result.fused = false;
   if (result.fused && (gate.state != state || gate.state_size != PyDict_Size(state))) {
     gate.state = state;
     gate.state_size = PyDict_Size(state);
@@ -65,8 +65,8 @@ Groups look_at_groups(OptimizerEntry& entry) {
   const std::vector<std::uint32_t>& with_gradient = gate.parts.front().indices;  // ascending
   std::size_t at = 0;
   std::uint32_t index = 0;
-  for (Py_ssize_t g = 0; result.fused && result.with_state && g < PyList_GET_SIZE(groups); ++g) {
-    PyObject* group = PyList_GET_ITEM(groups, g);
+  for (Py_ssize_t g = 0; result.fused && result.with_state && g < PyList_GET_SIZE(groups.get()); ++g) {
+    PyObject* group = PyList_GET_ITEM(groups.get(), g);
     PyObject* params = PyDict_Check(group) ? PyDict_GetItem(group, kParams) : nullptr;
     if (params == nullptr || !PyList_Check(params) || PyDict_GetItem(group, kFused) != Py_True ||
         is_set(PyDict_GetItem(group, kDifferentiable))) {
@@ -91,8 +91,6 @@ Groups look_at_groups(OptimizerEntry& entry) {
     }
   }
   PyErr_Clear();
-  Py_XDECREF(groups);
-  Py_XDECREF(state);
   return result;
 }
 
@@ -172,8 +170,7 @@ void wait_for_verdict(OptimizerEntry& entry, WindowVerdict* verdict, bool from_c
 
 std::size_t gated_optimizers() {
   std::size_t n = 0;
-  for (const auto& entry : live().optimizers)
-    n += entry->device != nullptr && PyWeakref_GetObject(entry->ref) == entry->self;
+  for (const auto& entry : live().optimizers) n += entry->device != nullptr && is_alive(*entry);
   return n;
 }
 
@@ -199,7 +196,7 @@ bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late
     resolve_losses(entry, false);
     return false;
   }
-  PyObject* there = flag_of(entry.self);
+  const Object there = flag_of(entry.self);
   decide::DeviceStep facts;
   facts.can_scan = gate.in_order;
   facts.capturing = is_device_capturing(gate);
@@ -215,10 +212,10 @@ bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late
   }
   float* flag = gate.flag.defined() ? static_cast<float*>(gate.flag.data_ptr()) : nullptr;
   at::Tensor foreign;
-  if (there != nullptr && there != gate.flag_object) {
+  if (there && there.get() != gate.flag_object.get()) {
     facts.has_foreign_flag = true;
-    if (THPVariable_Check(there)) {
-      const at::Tensor& t = foreign = THPVariable_Unpack(there);
+    if (THPVariable_Check(there.get())) {
+      const at::Tensor& t = foreign = THPVariable_Unpack(there.get());
       facts.foreign_flag_fits =
           t.dim() == 0 && t.scalar_type() == at::kFloat && t.device() == gate.parts.front().device;
       if (facts.foreign_flag_fits) flag = static_cast<float*>(t.data_ptr());
@@ -263,8 +260,8 @@ bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late
     wait_for_verdict(entry, verdict, from_clip, flag_read);
     return false;
   }
-  if (way == decide::Way::kFlag && !joint && there != gate.flag_object) {
-    if (PyObject_SetAttrString(entry.self, "found_inf", gate.flag_object) !=
+  if (way == decide::Way::kFlag && !joint && there.get() != gate.flag_object.get()) {
+    if (PyObject_SetAttrString(entry.self, "found_inf", gate.flag_object.get()) !=
         0) {  // an optimizer that takes no attributes
       PyErr_Clear();
       wait_for_verdict(entry, verdict, from_clip, flag_read);
@@ -306,25 +303,25 @@ bool record(const OptimizerEntry& entry, const DeviceGate::Late& late, bool left
   return !left_out && listeners().recorded(entry, step, false);
 }
 
-PyObject* reported(const OptimizerEntry& entry, const DeviceGate::Late& late, const decide::LateVerdict& verdict,
-                   double loss, std::uint32_t micro_batch, const std::vector<BadTensor>& bad) {
-  PyObject* gradients = PyList_New(0);
+Object reported(const OptimizerEntry& entry, const DeviceGate::Late& late, const decide::LateVerdict& verdict,
+                double loss, std::uint32_t micro_batch, const std::vector<BadTensor>& bad) {
+  const Object gradients = Object::take(PyList_New(0));
   for (const BadTensor& b : bad) {
-    PyObject* item = Py_BuildValue("(IKK)", b.index, static_cast<unsigned long long>(b.health.nan),
-                                   static_cast<unsigned long long>(b.health.pos_inf + b.health.neg_inf));
-    if (gradients != nullptr && item != nullptr) PyList_Append(gradients, item);
-    Py_XDECREF(item);
+    const Object item =
+        Object::take(Py_BuildValue("(IKK)", b.index, static_cast<unsigned long long>(b.health.nan),
+                                   static_cast<unsigned long long>(b.health.pos_inf + b.health.neg_inf)));
+    if (!gradients || !item || PyList_Append(gradients.get(), item.get()) != 0) return Object();
   }
   using Kind = decide::LateVerdict::Kind;
   const char* kind = verdict.kind == Kind::kAlarm        ? "alarm"
                      : verdict.kind == Kind::kScalerSkip ? "scaler-skip"
                                                          : "healthy";
-  return Py_BuildValue("{s:s,s:I,s:K,s:s,s:s,s:O,s:O,s:O,s:d,s:I,s:N}", "optimizer", entry.class_name.c_str(),
-                       "ordinal", entry.ordinal, "step", static_cast<unsigned long long>(late.step), "kind", kind,
-                       "sink", decide::report_word(verdict.sink).data(), "harmless",
-                       verdict.harmless ? Py_True : Py_False, "left_out", verdict.left_out ? Py_True : Py_False,
-                       "norm_overflow", verdict.norm_overflow ? Py_True : Py_False, "loss", loss, "micro_batch",
-                       micro_batch, "gradients", gradients);
+  return Object::take(Py_BuildValue(
+      "{s:s,s:I,s:K,s:s,s:s,s:O,s:O,s:O,s:d,s:I,s:O}", "optimizer", entry.class_name.c_str(), "ordinal", entry.ordinal,
+      "step", static_cast<unsigned long long>(late.step), "kind", kind, "sink",
+      decide::report_word(verdict.sink).data(), "harmless", verdict.harmless ? Py_True : Py_False, "left_out",
+      verdict.left_out ? Py_True : Py_False, "norm_overflow", verdict.norm_overflow ? Py_True : Py_False, "loss", loss,
+      "micro_batch", micro_batch, "gradients", gradients.get()));
 }
 
 }  // namespace
@@ -333,7 +330,8 @@ void take_flag_off(OptimizerEntry& entry) noexcept {
   DeviceGate& gate = *entry.device;
   if (!gate.flag_is_set) return;
   gate.flag_is_set = false;
-  if (flag_of(entry.self) == gate.flag_object && PyObject_DelAttrString(entry.self, "found_inf") != 0) PyErr_Clear();
+  if (flag_of(entry.self).get() == gate.flag_object.get() && PyObject_DelAttrString(entry.self, "found_inf") != 0)
+    PyErr_Clear();
 }
 
 bool is_device_capturing(DeviceGate& gate) {
@@ -432,17 +430,16 @@ bool report_late(OptimizerEntry& entry, bool wait) {
       live().counters.vetoes += verdict.left_out;
     }
     if (verdict.kind == Kind::kHealthy && !verdict.norm_overflow) continue;
-    PyObject* info = reported(entry, late, verdict, loss, micro_batch, bad);
-    if (info == nullptr) {
+    const Object info = reported(entry, late, verdict, loss, micro_batch, bad);
+    if (!info) {
       PyErr_Clear();
       continue;
     }
     ++live().counters.python_calls;
-    PyObject* r = PyObject_CallMethod(live().cold, "on_late", "(OO)",
-                                      PyWeakref_GetObject(entry.ref) == entry.self ? entry.self : Py_None, info);
-    Py_DECREF(info);
-    if (r == nullptr) return false;
-    Py_DECREF(r);
+    const Object optimizer = Object::share(is_alive(entry) ? entry.self : Py_None);
+    if (!Object::take(PyObject_CallMethod(live().cold.get(), "on_late", "(OO)", optimizer.get(), info.get())))
+      return false;
+    if (!is_known(entry)) return true;  // freed by what was called
   }
   return true;
 }

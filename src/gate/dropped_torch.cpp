@@ -77,22 +77,21 @@ PyObject* watch_drops(PyObject*, PyObject* limit) {
 // open_drops() -> [(ordinal, class, step, in a row, not reported yet, is the last one a norm, are gradients bad now)]
 // of all optimizers, also of those that are gone: a function that trained may have returned.
 PyObject* open_drops(PyObject*, PyObject*) {
-  PyObject* list = PyList_New(0);
+  Object list = Object::take(PyList_New(0));
   for (const auto& entry : live().optimizers) {
-    if (list == nullptr) break;
+    if (!list) break;
     settle(*entry);
     const bool is_bad = std::any_of(entry->marks.begin(), entry->marks.end(), [](const GradMark& mark) {
       return mark.state > GradMark::kClean && mark.reported == 0;
     });
-    PyObject* one =
+    const Object one = Object::take(
         Py_BuildValue("(IsKIIOO)", static_cast<unsigned>(entry->ordinal), entry->class_name.c_str(),
                       static_cast<unsigned long long>(entry->step), static_cast<unsigned>(entry->drops.length),
                       static_cast<unsigned>(entry->drops.untold), entry->drops.is_norm ? Py_True : Py_False,
-                      is_bad ? Py_True : Py_False);
-    if (one == nullptr || PyList_Append(list, one) != 0) Py_CLEAR(list);
-    Py_XDECREF(one);
+                      is_bad ? Py_True : Py_False));
+    if (!one || PyList_Append(list.get(), one.get()) != 0) list = Object();
   }
-  return list;
+  return list.release();
 }
 
 // unapplied() -> how many windows have ended without a step since the last that was applied.
@@ -172,28 +171,20 @@ bool report_dropped() {
   const auto found =
       std::find_if(entries.begin(), entries.end(), [&](const auto& entry) { return entry.get() == begins; });
   if (found != entries.end() && is_alive(**found)) {
-    const OptimizerEntry* const entry = found->get();
-    PyObject* optimizer = Py_NewRef(entry->self);
-    PyObject* r = call_cold("on_bad_backward", optimizer);
-    Py_DECREF(optimizer);
-    if (r == nullptr) return false;
-    Py_DECREF(r);
+    const Object optimizer = Object::share((*found)->self);
+    if (!call_cold("on_bad_backward", optimizer.get())) return false;
   }
   if (!due) return true;
   std::vector<OptimizerEntry*> rows;
   for (const auto& entry : live().optimizers) {
     if (is_long(*entry) && is_alive(*entry)) rows.push_back(entry.get());
   }
-  for (OptimizerEntry* entry : rows) {
-    PyObject* optimizer = Py_NewRef(entry->self);
-    PyObject* r = call_cold("on_dropped", optimizer);
-    Py_DECREF(optimizer);
-    if (r == nullptr) return false;
-    if (r == Py_True) entry->drops.is_reported = true;
-    Py_DECREF(r);
-    break;  // one backward is one alarm
-  }
-  return true;
+  if (rows.empty()) return true;
+  OptimizerEntry* const entry = rows.front();  // one backward is one alarm
+  const Object optimizer = Object::share(entry->self);
+  const Object r = call_cold("on_dropped", optimizer.get());
+  if (r.get() == Py_True) entry->drops.is_reported = true;
+  return static_cast<bool>(r);
 }
 
 PyMethodDef* dropped_methods() { return dropped_table; }

@@ -156,7 +156,6 @@ bool scan_part(DeviceGate& gate, DeviceGate::Part& part, const finitude_cuda_opt
 // The reader gives up its pointer to the list before the list is closed: threads of the engine may still hold the
 // reader. close() waits for the device, so nothing reads the tensors after it.
 DeviceGate::~DeviceGate() {
-  Py_XDECREF(flag_object);
   if (reader) reader->retire();
   for (Part& part : parts) {
     const OnDevice on(part.device);
@@ -263,7 +262,7 @@ void register_device(OptimizerEntry& entry, bool takes_flag, bool sgd) {
   // The flag that fused kernels read, and the Python object that goes into optimizer.found_inf; both are owned by the
   // DeviceGate. Made here, since at::zeros allocates and launches a kernel.
   entry.device->flag = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(entry.device->parts[0].device));
-  entry.device->flag_object = THPVariable_Wrap(entry.device->flag);
+  entry.device->flag_object = Object::take(THPVariable_Wrap(entry.device->flag));
   if (!entry.device->flag.device().is_cpu())
     entry.device->flag_stream =
         c10::impl::VirtualGuardImpl(entry.device->flag.device().type()).getStream(entry.device->flag.device()).id();
@@ -276,7 +275,7 @@ void leave_devices(bool forget) noexcept {
   stop_streams();
   for (const auto& entry : l.optimizers) {
     if (!entry->device) continue;
-    if (PyWeakref_GetObject(entry->ref) == entry->self) take_flag_off(*entry);
+    if (is_alive(*entry)) take_flag_off(*entry);
     if (!forget) continue;
     entry->device.reset();
     --l.devices;
@@ -305,7 +304,7 @@ void scan_root(const at::Tensor& root, LossNote* note) {
   finitude_cuda_tensor tensor;
   if (root.numel() > kMost || !stretch_of(root, &tensor)) return;
   for (const auto& entry : live().optimizers) {
-    if (!entry->device || !entry->device->in_order || PyWeakref_GetObject(entry->ref) != entry->self) continue;
+    if (!entry->device || !entry->device->in_order || !is_alive(*entry)) continue;
     for (DeviceGate::Part& part : entry->device->parts) {
       if (part.device != root.device() || note->device.count == note->device.of.size()) continue;
       make_room(*entry->device, part);
@@ -366,9 +365,9 @@ struct Owned {
 // The gradients of these parameters that lie on a device, by optimizer and in the order of its parameters.
 std::vector<Owned> owned_gradients(PyObject* parameters) {
   std::vector<Owned> found;
-  PyObject* list = PySequence_Fast(parameters, "");
-  for (Py_ssize_t i = 0; list != nullptr && i < PySequence_Fast_GET_SIZE(list); ++i) {
-    PyObject* p = PySequence_Fast_GET_ITEM(list, i);
+  const Object list = Object::take(PySequence_Fast(parameters, ""));
+  for (Py_ssize_t i = 0; list && i < PySequence_Fast_GET_SIZE(list.get()); ++i) {
+    PyObject* p = PySequence_Fast_GET_ITEM(list.get(), i);
     const at::Tensor* gradient = gradient_of(p);
     if (gradient == nullptr) continue;
     auto [it, last] = live().owner.equal_range(THPVariable_Unpack(p).unsafeGetTensorImpl());
@@ -377,7 +376,6 @@ std::vector<Owned> owned_gradients(PyObject* parameters) {
     }
   }
   PyErr_Clear();
-  Py_XDECREF(list);
   std::sort(found.begin(), found.end(), [](const Owned& a, const Owned& b) {
     return a.entry != b.entry ? a.entry->ordinal < b.entry->ordinal : a.index < b.index;
   });

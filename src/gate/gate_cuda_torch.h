@@ -16,6 +16,7 @@
 
 #include "decide/device_step.h"
 #include "finitude/cuda_scan.h"
+#include "pyhost/object_python.h"
 
 namespace finitude::bindings {
 
@@ -82,7 +83,7 @@ struct DeviceGate {
   std::shared_ptr<AheadReader> reader;   // where gradients are read while backward runs
   at::Tensor flag;                       // found_inf: 0-dim float32 on the device of parts[0]
   c10::StreamId flag_stream = 0;         // that used it last
-  PyObject* flag_object = nullptr;
+  Object flag_object;
   bool flag_is_set = false;     // the optimizer has it as its attribute
   std::vector<char> has_state;  // by parameter index: seen to have state, while `state` and its size are these
   const void* state = nullptr;

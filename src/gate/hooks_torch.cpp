@@ -33,6 +33,7 @@
 #include "pyhost/exception_barrier_torch.h"
 #include "pyhost/meter.h"
 #include "pyhost/number_torch.h"
+#include "pyhost/saved_error_python.h"
 
 namespace finitude::bindings {
 
@@ -49,14 +50,12 @@ base::Immortal<Off> the_off;
 // Writes to sys.stderr, if the program has one: descriptor 2 may be another file by now. The stream is owned during
 // the call, since its write may be Python code that replaces sys.stderr. An error of the stream is dropped.
 void say(const std::string& text) {
-  PyObject* stream = PySys_GetObject("stderr");
-  if (stream == nullptr || stream == Py_None) return;
-  Py_INCREF(stream);
-  Py_XDECREF(PyObject_CallMethod(stream, "write", "s", text.c_str()));
+  const Object stream = Object::share(PySys_GetObject("stderr"));
+  if (!stream || stream.get() == Py_None) return;
+  Object::take(PyObject_CallMethod(stream.get(), "write", "s", text.c_str()));
   PyErr_Clear();
-  Py_XDECREF(PyObject_CallMethod(stream, "flush", nullptr));
+  Object::take(PyObject_CallMethod(stream.get(), "flush", nullptr));
   PyErr_Clear();
-  Py_DECREF(stream);
 }
 
 // switched_off() -> (why, steps judged before) after an internal failure of the gate, else None.
@@ -100,31 +99,17 @@ bool has_closure(PyObject* args, PyObject* kwargs) {
 // the CPU is read: to read one of a GPU would wait for the device, on every step.
 bool is_found_inf(PyObject* optimizer) {
   static PyObject* kFoundInf = PyUnicode_InternFromString("found_inf");
-  PyObject* value = own_attribute(optimizer, kFoundInf);
-  const bool found = value != nullptr && number_on_cpu(value).value_or(0) != 0;
-  Py_XDECREF(value);
-  return found;
+  const Object value = own_attribute(optimizer, kFoundInf);
+  return value && number_on_cpu(value.get()).value_or(0) != 0;
 }
 
-// A backward pass has raised. The error is taken off the thread state while Python code runs, because a callback must
-// not run with an error set. The Python side finds out whether the error is about a value that is not finite. The
-// error is restored afterwards, unless the callback raises another one.
+// A backward pass has raised. The Python side finds out whether the error is about a value that is not finite. The
+// error is set again afterwards, unless the callback raises another one: NonFiniteError, or that of a signal handler of
+// the program.
 void report_raised() {
-  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
-  PyErr_Fetch(&type, &value, &trace);
-  PyErr_NormalizeException(&type, &value, &trace);
-  if (value != nullptr && trace != nullptr) PyException_SetTraceback(value, trace);
-  if (value != nullptr) {
-    PyObject* r = call_cold("on_backward_raised", value);
-    if (r == nullptr) {  // NonFiniteError, or the error of a signal handler of the program: raised instead
-      Py_XDECREF(type);
-      Py_XDECREF(value);
-      Py_XDECREF(trace);
-      return;
-    }
-    Py_DECREF(r);
-  }
-  PyErr_Restore(type, value, trace);
+  SavedError raised;
+  PyObject* exception = raised.exception();
+  if (exception != nullptr && !call_cold("on_backward_raised", exception)) raised.drop();
 }
 
 // Replaces torch.autograd._engine_run_backward(tensors, grad_tensors, retain, create, inputs, allow_unreachable=,
@@ -136,7 +121,7 @@ void report_raised() {
 PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   const Metered hook(Piece::kHook);
   Live& l = live();
-  PyObject* original = l.original_backward;
+  PyObject* original = l.original_backward.get();
   if (!l.on || nargs < 1 || !accumulates(args, nargs, kwnames)) {
     // The gate is off, or the call writes no .grad: autograd.grad. Its roots are not losses, but a backward that it
     // runs inside is not outermost.
@@ -145,20 +130,17 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
     if (is_outermost) as_guest([&] { is_asked = note_asked(args, nargs); });
     ++engine_depth;
     const Metered program(Piece::kProgram);
-    PyObject* result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
+    Object result = Object::take(PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames));
     --engine_depth;
-    if (is_asked && result != nullptr) as_guest([&] { note_answered(args, result); });
-    if (is_outermost && result != nullptr && l.on && !report_asked_row()) Py_CLEAR(result);
-    return result;
+    if (is_asked && result) as_guest([&] { note_answered(args, result.get()); });
+    return is_outermost && result && l.on && !report_asked_row() ? nullptr : result.release();
   }
   const bool outermost = !in_backward();
   if (outermost) {
     // The Python side asked for this once. The flag is cleared first, since the callback may set it again.
     if (l.wake_on_backward) {
       l.wake_on_backward = false;
-      PyObject* r = call_cold("on_backward", args[0]);
-      if (r == nullptr) return nullptr;  // raised by a signal handler of the program
-      Py_DECREF(r);
+      if (!call_cold("on_backward", args[0])) return nullptr;  // raised by a signal handler of the program
     }
     as_guest(before_backward);
     ++l.counters.backward_calls;
@@ -171,23 +153,23 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
     as_guest([&] { note_inner_roots(args[0]); });
   }
   ++engine_depth;
-  PyObject* result;
+  Object result;
   {
     // Sums of gradients run between the nodes, and are part of backward too.
     const Metered program(Piece::kProgram);
     const StreamedBackward streamed(outermost && l.devices != 0, l.closure_depth == 0 && !units_run_again());
     observe::Tracer::PhaseGuard phase(outermost ? record::Phase::kBackward : observe::Tracer::thread_phase());
-    result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
+    result = Object::take(PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames));
   }
   --engine_depth;
   // If backward raised, gradients are those of a part of the graph: they are not judged.
-  if (outermost && result != nullptr) as_guest(after_backward);
+  if (outermost && result) as_guest(after_backward);
   // after_backward returns nothing, so an error of its callback on_left_bad (a signal handler of the program has
   // raised) is found on the thread state. A result with an error set would be a SystemError of CPython.
-  if (result != nullptr && PyErr_Occurred() != nullptr) Py_CLEAR(result);
-  if (outermost && result != nullptr && l.on && !report_dropped()) Py_CLEAR(result);
-  if (outermost && result == nullptr && l.on) report_raised();
-  return result;
+  if (result && PyErr_Occurred() != nullptr) result = Object();
+  if (outermost && result && l.on && !report_dropped()) result = Object();
+  if (outermost && !result && l.on) report_raised();
+  return result.release();
 }
 
 // A program without an optimizer has no step at which a window could be judged: there a listener takes each outermost
@@ -216,9 +198,7 @@ PyObject* leave_to_scaler(OptimizerEntry& entry) {
   ++live().counters.scaler_skips;
   note_scaler_skip();
   record_step(entry, {}, ParamGroups(entry.self).lr(entry.lr), record::kStepScalerSkip);
-  PyObject* r = call_cold("on_scaler_skip", entry.self);
-  if (r == nullptr) return nullptr;
-  Py_DECREF(r);
+  if (!call_cold("on_scaler_skip", entry.self)) return nullptr;
   close_window(entry);
   listeners().recording_restarts();
   Py_RETURN_NONE;
@@ -226,9 +206,7 @@ PyObject* leave_to_scaler(OptimizerEntry& entry) {
 
 // The trace of the step that this process is to explain has begun. Returns None, or null with an error set.
 PyObject* report_armed(PyObject* optimizer) {
-  PyObject* r = call_cold("on_armed", optimizer);
-  if (r == nullptr) return nullptr;
-  Py_DECREF(r);
+  if (!call_cold("on_armed", optimizer)) return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -237,9 +215,9 @@ PyObject* report_armed(PyObject* optimizer) {
 // optimizer computes itself is known by its methods on the stack. The guard around the step restores the phase.
 PyObject* begin_closure(OptimizerEntry& entry, PyObject* args, PyObject* kwargs) {
   if (!entry.in_torch) observe::Tracer::thread_phase() = record::Phase::kForward;
-  PyObject* r = call_cold("on_closure", entry.self, args, kwargs);
-  entry.closure_open = !entry.in_torch && r != nullptr && r != Py_None;
-  return r;
+  Object r = call_cold("on_closure", entry.self, args, kwargs);
+  entry.closure_open = !entry.in_torch && r && r.get() != Py_None;
+  return r.release();
 }
 
 // The pre-hook of every optimizer: (optimizer, args, kwargs). All decisions about a step are made here, because only
@@ -278,10 +256,9 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     // Set before the callback, which may step an optimizer or look the entry up.
     entry->first_done = true;
     listeners().first_step_comes(UINT64_MAX);
-    PyObject* r = call_cold("first_seen", optimizer);
-    if (r == nullptr) return nullptr;  // NonFiniteError: the state was bad before step 0
-    bad_start = r == Py_True;
-    Py_DECREF(r);
+    const Object r = call_cold("first_seen", optimizer);
+    if (!r) return nullptr;  // NonFiniteError: the state was bad before step 0
+    bad_start = r.get() == Py_True;
   }
   // A class outside torch.optim may use gradients that are there already before it evaluates its closure.
   if (closure && (entry->in_torch || entry->backwards == 0)) return begin_closure(*entry, args[1], args[2]);
@@ -305,17 +282,16 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   // Rare from here: Python decides. on_window returns None (apply the step), True (veto), something else (the window
   // runs a second time), or null (raise).
   if (verdict.needs_cold || bad_start || l.closure_depth > 0) {
-    PyObject* r = call_cold("on_window", optimizer);
+    const Object r = call_cold("on_window", optimizer);
     // The exception that ends a second run by calling: it has reached its step. Nothing is counted.
-    if (r == nullptr && units_run_again()) return nullptr;
-    const bool again = r != nullptr && r != Py_None && r != Py_True;  // the same step runs a second time
+    if (!r && units_run_again()) return nullptr;
+    const bool vetoed = r.get() != Py_None;
+    const bool again = r && vetoed && r.get() != Py_True;  // the same step runs a second time
     if (again)
       close_window(*entry);
-    else if (r != Py_None)
+    else if (vetoed)
       leave_out(*entry, verdict, lr, record::kStepVetoed | record::kStepAlarm);
-    if (r == nullptr) return nullptr;  // NonFiniteError, out of optimizer.step
-    const bool vetoed = r != Py_None;
-    Py_DECREF(r);
+    if (!r) return nullptr;  // NonFiniteError, out of optimizer.step
     if (vetoed) {
       if (in_backward())
         l.left_out_serial = l.backward_serial;
@@ -356,19 +332,15 @@ PyObject* check_after_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   observe::Tracer::thread_phase() = record::Phase::kForward;
   if (entry == nullptr) Py_RETURN_NONE;
   const bool bad = entry->looks_after && wrote_non_finite(*entry);
-  PyObject* r = bad ? call_cold("on_written", args[0]) : Py_NewRef(Py_None);
+  bool raised = bad && !call_cold("on_written", args[0]);
   if (!bad && entry->clears_trace) {
     // Once for each optimizer: what its first step has made is there to be named.
-    if (listeners().keeps_trace() && entry->step == 1 && r != nullptr) {
-      Py_DECREF(r);
-      r = call_cold("on_kept", args[0]);
-    }
+    if (listeners().keeps_trace() && entry->step == 1) raised = !call_cold("on_kept", args[0]);
     listeners().trace_ended();
   }
   entry->clears_trace = false;
   finish_commit(*entry);
-  if (r == nullptr) return nullptr;
-  Py_DECREF(r);
+  if (raised) return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -381,31 +353,32 @@ PyObject* before_clip(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
 // gradients are read before it writes.
 PyObject* clip_value(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   Live& l = live();
-  if (!l.on || nargs < 1) return PyObject_Vectorcall(l.original_clip_value, args, static_cast<size_t>(nargs), kwnames);
+  PyObject* const original = l.original_clip_value.get();
+  if (!l.on || nargs < 1) return PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
   // A generator can be walked only once, so a list is made of it. It is owned until the end; `call` borrows the other
   // arguments, which the caller holds.
-  PyObject* list = THPVariable_Check(args[0]) ? Py_BuildValue("[O]", args[0]) : PySequence_List(args[0]);
-  if (list == nullptr) return nullptr;
+  const Object list =
+      Object::take(THPVariable_Check(args[0]) ? Py_BuildValue("[O]", args[0]) : PySequence_List(args[0]));
+  if (!list) return nullptr;
   as_guest([&] {
-    scan_before_write(list);
-    if (l.devices != 0) before_device_write(list, nullptr);
+    scan_before_write(list.get());
+    if (l.devices != 0) before_device_write(list.get(), nullptr);
   });
   std::vector<PyObject*> call(args, args + nargs + (kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0));
-  call[0] = list;
-  PyObject* result = PyObject_Vectorcall(l.original_clip_value, call.data(), static_cast<size_t>(nargs), kwnames);
+  call[0] = list.get();
+  PyObject* result = PyObject_Vectorcall(original, call.data(), static_cast<size_t>(nargs), kwnames);
   if (result != nullptr) {
     as_guest([&] {
-      listeners().clipped(l.original_clip_value, call.data(), nargs, kwnames, 0);
-      if (l.devices != 0 && nargs >= 2 && keeps_finite(args[1])) after_device_write(list);
+      listeners().clipped(original, call.data(), nargs, kwnames, 0);
+      if (l.devices != 0 && nargs >= 2 && keeps_finite(args[1])) after_device_write(list.get());
     });
   }
-  Py_DECREF(list);
   return result;
 }
 
 // set_clip_value(original): takes a reference to the function that clip_grad_value replaces.
 PyObject* set_clip_value(PyObject*, PyObject* original) {
-  Py_XSETREF(live().original_clip_value, Py_NewRef(original));
+  live().original_clip_value = Object::share(original);
   Py_RETURN_NONE;
 }
 

@@ -24,14 +24,12 @@ bool is_library_number(PyObject* value) {
 std::optional<double> number_of(PyObject* value) {
   if (PyFloat_Check(value)) return PyFloat_AS_DOUBLE(value);
   if (!PyLong_Check(value) && !is_library_number(value)) return number_on_cpu(value);
-  PyObject* const number = PyNumber_Float(value);
-  if (number == nullptr) {
+  const Object number = Object::take(PyNumber_Float(value));
+  if (!number) {
     PyErr_Clear();  // an integer beyond the range of a double
     return std::nullopt;
   }
-  const double found = PyFloat_AS_DOUBLE(number);
-  Py_DECREF(number);
-  return found;
+  return PyFloat_AS_DOUBLE(number.get());
 }
 
 }  // namespace
@@ -39,11 +37,11 @@ std::optional<double> number_of(PyObject* value) {
 // Owns the list, so that the program may assign another one meanwhile. Groups and parameters in it are borrowed.
 ParamGroups::ParamGroups(PyObject* optimizer) {
   static PyObject* const name = PyUnicode_InternFromString("param_groups");
-  groups_ = PyObject_GetAttr(optimizer, name);
-  if (groups_ == nullptr)
+  groups_ = Object::take(PyObject_GetAttr(optimizer, name));
+  if (!groups_)
     PyErr_Clear();
-  else if (!PyList_Check(groups_))
-    Py_CLEAR(groups_);
+  else if (!PyList_Check(groups_.get()))
+    groups_ = Object();
 }
 
 PyObject* ParamGroups::params_of(PyObject* group) {
@@ -55,7 +53,7 @@ PyObject* ParamGroups::params_of(PyObject* group) {
 
 double ParamGroups::lr(double fallback) const {
   static PyObject* const name = PyUnicode_InternFromString("lr");
-  PyObject* group = groups_ != nullptr && PyList_GET_SIZE(groups_) > 0 ? PyList_GET_ITEM(groups_, 0) : Py_None;
+  PyObject* group = groups_ && PyList_GET_SIZE(groups_.get()) > 0 ? PyList_GET_ITEM(groups_.get(), 0) : Py_None;
   PyObject* value = PyDict_Check(group) ? PyDict_GetItemWithError(group, name) : nullptr;
   if (value == nullptr) {
     PyErr_Clear();

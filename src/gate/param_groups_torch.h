@@ -6,13 +6,14 @@
 
 #include <cstdint>
 
+#include "pyhost/object_python.h"
+
 namespace finitude::bindings {
 
 // An optimizer's param_groups, as they are now.
 class ParamGroups {
  public:
   explicit ParamGroups(PyObject* optimizer);
-  ~ParamGroups() { Py_XDECREF(groups_); }
   ParamGroups(const ParamGroups&) = delete;
   ParamGroups& operator=(const ParamGroups&) = delete;
   // The learning rate of the first group.
@@ -21,18 +22,18 @@ class ParamGroups {
   template <typename Visit>
   bool for_first(std::uint32_t most, Visit&& visit) const {
     std::uint32_t index = 0;
-    for (Py_ssize_t g = 0; groups_ != nullptr && index < most && g < PyList_GET_SIZE(groups_); ++g) {
-      PyObject* params = params_of(PyList_GET_ITEM(groups_, g));
+    for (Py_ssize_t g = 0; groups_ && index < most && g < PyList_GET_SIZE(groups_.get()); ++g) {
+      PyObject* params = params_of(PyList_GET_ITEM(groups_.get(), g));
       if (params == nullptr) return false;
       for (Py_ssize_t i = 0; index < most && i < PyList_GET_SIZE(params); ++i)
         visit(index++, PyList_GET_ITEM(params, i));
     }
-    return groups_ != nullptr;
+    return static_cast<bool>(groups_);
   }
 
  private:
   static PyObject* params_of(PyObject* group);  // borrowed; null: not a dict with a list of them
-  PyObject* groups_;                            // a list, or null
+  Object groups_;                               // a list, or empty
 };
 
 template <typename Visit>

@@ -8,26 +8,22 @@ namespace {
 
 // An absent key is no error: the program may have cleared its hooks.
 void remove_post_hook(PyObject* optimizer, const char* key) {
-  PyObject* hooks = PyObject_GetAttrString(optimizer, "_optimizer_step_post_hooks");
-  PyObject* name = PyUnicode_FromString(key);
-  if (hooks != nullptr && name != nullptr && PyObject_DelItem(hooks, name) != 0) PyErr_Clear();
+  const Object hooks = Object::take(PyObject_GetAttrString(optimizer, "_optimizer_step_post_hooks"));
+  const Object name = Object::take(PyUnicode_FromString(key));
+  if (hooks && name && PyObject_DelItem(hooks.get(), name.get()) != 0) PyErr_Clear();
   PyErr_Clear();
-  Py_XDECREF(hooks);
-  Py_XDECREF(name);
 }
 
 }  // namespace
 
 // False, with no error set: the hook is not in place, as where there is no such dict.
 bool add_post_hook(PyObject* optimizer, const char* key, PyMethodDef* def) {
-  PyObject* hooks = PyObject_GetAttrString(optimizer, "_optimizer_step_post_hooks");
-  PyObject* hook = def != nullptr ? PyCFunction_New(def, nullptr) : PyObject_GetAttrString(live().cold, "after_step");
-  PyObject* name = PyUnicode_FromString(key);
-  const bool ok = hooks != nullptr && hook != nullptr && name != nullptr && PyObject_SetItem(hooks, name, hook) == 0;
+  const Object hooks = Object::take(PyObject_GetAttrString(optimizer, "_optimizer_step_post_hooks"));
+  const Object hook = Object::take(def != nullptr ? PyCFunction_New(def, nullptr)
+                                                  : PyObject_GetAttrString(live().cold.get(), "after_step"));
+  const Object name = Object::take(PyUnicode_FromString(key));
+  const bool ok = hooks && hook && name && PyObject_SetItem(hooks.get(), name.get(), hook.get()) == 0;
   if (!ok) PyErr_Clear();
-  Py_XDECREF(hooks);
-  Py_XDECREF(hook);
-  Py_XDECREF(name);
   return ok;
 }
 

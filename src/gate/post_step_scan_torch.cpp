@@ -21,13 +21,12 @@ namespace {
 // In bytes, of the whole process: the limit on copies, and the most that was wanted when a copy did not fit. GIL held.
 std::size_t budget = 0, shortfall = 0;
 
-// optimizer.state is a defaultdict: looked at with PyDict_GetItem, which makes no entries. New reference or null.
-PyObject* state_of(PyObject* optimizer) {
+// optimizer.state is a defaultdict: looked at with PyDict_GetItem, which makes no entries. Empty: it is no dict.
+Object state_of(PyObject* optimizer) {
   static PyObject* kState = PyUnicode_InternFromString("state");
-  PyObject* state = PyObject_GetAttr(optimizer, kState);
-  if (state == nullptr) PyErr_Clear();
-  if (state != nullptr && !PyDict_Check(state)) Py_CLEAR(state);
-  return state;
+  Object state = Object::take(PyObject_GetAttr(optimizer, kState));
+  if (!state) PyErr_Clear();
+  return state && PyDict_Check(state.get()) ? std::move(state) : Object();
 }
 
 // state[parameter], borrowed, or null. The hash of a tensor is its address, but torch.Tensor.__hash__ is a Python
@@ -82,21 +81,20 @@ bool is_no_result(const OptimizerEntry& entry, PyObject* parameter) {
 bool wrote_non_finite(OptimizerEntry& entry) {
   const Metered written(Piece::kWritten);
   bool bad = false;
-  PyObject* state = state_of(entry.self);
+  const Object state = state_of(entry.self);
   for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
     if (bad || !THPVariable_Check(p) || is_no_result(entry, p)) return;
     bad = is_bad(THPVariable_Unpack(p));
-    for_each_state_tensor(state, p, [&](const at::Tensor& t) { bad = bad || is_bad(t); });
+    for_each_state_tensor(state.get(), p, [&](const at::Tensor& t) { bad = bad || is_bad(t); });
   });
   PyErr_Clear();
-  Py_XDECREF(state);
   return bad;
 }
 
 // Positions are counted in elements of the parameters, in their order; state of the same shape is read at the same
 // positions. `elements` is known only after the first walk, so the first step reads nothing: it is read as a whole
 // anyway.
-SliceScan::SliceScan(OptimizerEntry& entry) : entry_(entry), state_(nullptr), begin_(entry.slice_at) {
+SliceScan::SliceScan(OptimizerEntry& entry) : entry_(entry), begin_(entry.slice_at) {
   end_ = entry.elements == 0 ? 0 : begin_ + entry.elements / kRotation + 1;
   if (end_ != 0) state_ = state_of(entry.self);
 }
@@ -113,7 +111,7 @@ void SliceScan::visit(PyObject* parameter) {
   const auto first = static_cast<std::int64_t>(std::max(begin_, start) - start);
   const auto last = static_cast<std::int64_t>(std::min(end_, start + numel) - start);
   bad_ = bad_ || is_bad(p, first, last);
-  for_each_state_tensor(state_, parameter, [&](const at::Tensor& t) {
+  for_each_state_tensor(state_.get(), parameter, [&](const at::Tensor& t) {
     // State of another size has no positions: it is read when the walk passes the parameter's first element.
     const bool same_size = static_cast<std::uint64_t>(t.numel()) == numel;
     if (same_size)
@@ -127,41 +125,38 @@ void SliceScan::visit(PyObject* parameter) {
 // owned from the constructor on, since visit() may not look it up again.
 bool SliceScan::end() {
   PyErr_Clear();
-  Py_CLEAR(state_);
+  state_ = Object();
   entry_.elements = seen_;
   entry_.slice_at = end_ >= seen_ ? 0 : end_;
   return bad_;
 }
 
-// Drops the references. The buffer for bytes is kept by default: a copy before each step would allocate it each time.
+// Memory is kept by default: a copy before each step would allocate it each time. The references are dropped last, as
+// the last one to a value that the step replaced may run code of the program, which may step again.
 void UndoCopy::forget(bool memory_too) {
   const Metered undo(Piece::kUndo);
-  items_.clear();
-  for (auto* pairs : {&containers_, &attributes_}) {
-    for (auto& [container, copy] : *pairs) {
-      Py_DECREF(container);
-      Py_DECREF(copy);
-    }
-    pairs->clear();
-  }
   optimizers_.clear();
   taken_ = false;
   if (memory_too) std::vector<char>().swap(bytes_);
+  drop_all(&items_);
+  drop_all(&attributes_);
+  drop_all(&containers_);
 }
 
 // For a copy that outlives the step: numbers, bools and None only. A reference to anything else could make a cycle
 // through the optimizer, which no collector sees, as this object takes no part in it.
 bool UndoCopy::add_plain_attributes(PyObject* attributes) {
-  PyObject* plain = PyDict_New();
+  Object plain = Object::take(PyDict_New());
   PyObject *key, *value;
   Py_ssize_t pos = 0;
-  while (plain != nullptr && PyDict_Next(attributes, &pos, &key, &value)) {
+  while (plain && PyDict_Next(attributes, &pos, &key, &value)) {
     const bool is_plain =
         value == Py_None || PyBool_Check(value) || PyLong_CheckExact(value) || PyFloat_CheckExact(value);
-    if (is_plain && PyDict_SetItem(plain, key, value) != 0) Py_CLEAR(plain);
+    if (is_plain && PyDict_SetItem(plain.get(), key, value) != 0) return false;
   }
-  if (plain != nullptr) attributes_.emplace_back(Py_NewRef(attributes), plain);
-  return plain != nullptr;
+  if (!plain) return false;
+  attributes_.emplace_back(Object::share(attributes), std::move(plain));
+  return true;
 }
 
 // Holds a reference to the tensor, so that its memory is there when it is restored. False: a floating-point or
@@ -179,10 +174,11 @@ bool UndoCopy::add(const at::Tensor& given) {
 
 // Shallow: the copy owns the values, the tensors in it are copied by add().
 bool UndoCopy::add_container(PyObject* container) {
-  PyObject* copy =
-      PyDict_Check(container) ? PyDict_Copy(container) : PyList_GetSlice(container, 0, PyList_GET_SIZE(container));
-  if (copy != nullptr) containers_.emplace_back(Py_NewRef(container), copy);
-  return copy != nullptr;
+  Object copy = Object::take(PyDict_Check(container) ? PyDict_Copy(container)
+                                                     : PyList_GetSlice(container, 0, PyList_GET_SIZE(container)));
+  if (!copy) return false;
+  containers_.emplace_back(Object::share(container), std::move(copy));
+  return true;
 }
 
 bool UndoCopy::add_value(PyObject* value, int depth) {
@@ -213,15 +209,15 @@ bool UndoCopy::add_optimizer(PyObject* optimizer) {
   if (std::find(optimizers_.begin(), optimizers_.end(), optimizer) != optimizers_.end()) return true;
   optimizers_.push_back(optimizer);
   const bool is_outer = optimizers_.size() == 1;  // one that it holds steps the same parameters
-  PyObject* state = state_of(optimizer);
-  bool ok = state != nullptr && add_value(state, kDepth);
-  Py_XDECREF(state);
+  const Object state = state_of(optimizer);
+  bool ok = state && add_value(state.get(), kDepth);
   ok = ok && for_each_parameter(optimizer, [&](std::uint32_t, PyObject* p) {
          if (ok && is_outer && THPVariable_Check(p)) ok = add(THPVariable_Unpack(p));
        });
-  PyObject* groups = ok ? PyObject_GetAttrString(optimizer, "param_groups") : nullptr;
-  for (Py_ssize_t i = 0; ok && groups != nullptr && PyList_Check(groups) && i < PyList_GET_SIZE(groups); ++i) {
-    PyObject* group = PyList_GET_ITEM(groups, i);
+  const Object groups = ok ? Object::take(PyObject_GetAttrString(optimizer, "param_groups")) : Object();
+  const bool is_list = groups && PyList_Check(groups.get());
+  for (Py_ssize_t i = 0; ok && is_list && i < PyList_GET_SIZE(groups.get()); ++i) {
+    PyObject* group = PyList_GET_ITEM(groups.get(), i);
     ok = PyDict_Check(group) && add_container(group);
     PyObject *key, *item;
     Py_ssize_t pos = 0;
@@ -229,17 +225,15 @@ bool UndoCopy::add_optimizer(PyObject* optimizer) {
       if (PyUnicode_Compare(key, kParams) != 0) ok = add_value(item, 1);
     }
   }
-  Py_XDECREF(groups);
-  PyObject* attributes = ok ? PyObject_GenericGetDict(optimizer, nullptr) : nullptr;
-  if (attributes != nullptr && PyDict_Check(attributes)) {
-    ok = lasting_ ? add_plain_attributes(attributes) : add_container(attributes);
+  const Object attributes = ok ? Object::take(PyObject_GenericGetDict(optimizer, nullptr)) : Object();
+  if (attributes && PyDict_Check(attributes.get())) {
+    ok = lasting_ ? add_plain_attributes(attributes.get()) : add_container(attributes.get());
     PyObject *key, *item;
     Py_ssize_t pos = 0;
-    while (ok && PyDict_Next(attributes, &pos, &key, &item)) {
+    while (ok && PyDict_Next(attributes.get(), &pos, &key, &item)) {
       if (find_entry(item) != nullptr) ok = add_optimizer(item);
     }
   }
-  Py_XDECREF(attributes);
   return ok;
 }
 
@@ -275,7 +269,8 @@ bool UndoCopy::has_same_values() const {
 // Compares containers by identity of their values, and tensors by their bits. Does not call __eq__ of the program.
 bool UndoCopy::is_current() const {
   if (!has_same_values()) return false;
-  for (const auto& [container, copy] : containers_) {
+  for (const auto& [held, copied] : containers_) {
+    PyObject *const container = held.get(), *const copy = copied.get();
     if (PyObject_Size(container) != PyObject_Size(copy)) return false;
     if (PyList_Check(copy)) {
       for (Py_ssize_t i = 0; i < PyList_GET_SIZE(copy); ++i) {
@@ -299,7 +294,8 @@ bool UndoCopy::restore() {
 }
 
 // Bytes first: a tensor that lost its memory (resize_(0)) stops here before any container has changed. Then the
-// containers get the objects that they held, which drops entries that the step added.
+// containers get the objects that they held, which drops entries that the step added. To drop one may run code of the
+// program, which may step again: the lists are not walked over themselves.
 bool UndoCopy::put_back() {
   if (!taken_) return false;
   for (const Item& item : items_) {
@@ -308,7 +304,9 @@ bool UndoCopy::put_back() {
     std::memcpy(const_cast<char*>(v.data), bytes_.data() + item.offset, static_cast<std::size_t>(v.end - v.begin));
   }
   bool ok = true;
-  for (auto& [container, copy] : containers_) {
+  const auto containers = containers_, attributes = attributes_;
+  for (const auto& [held, copied] : containers) {
+    PyObject *const container = held.get(), *const copy = copied.get();
     if (PyList_Check(copy)) {
       ok = PyList_SetSlice(container, 0, PyList_GET_SIZE(container), copy) == 0 && ok;
       continue;
@@ -316,7 +314,7 @@ bool UndoCopy::put_back() {
     PyDict_Clear(container);
     ok = PyDict_Update(container, copy) == 0 && ok;
   }
-  for (auto& [container, plain] : attributes_) ok = PyDict_Update(container, plain) == 0 && ok;
+  for (const auto& [container, plain] : attributes) ok = PyDict_Update(container.get(), plain.get()) == 0 && ok;
   PyErr_Clear();
   return ok;
 }

@@ -23,7 +23,7 @@ class SliceScan {
 
  private:
   OptimizerEntry& entry_;
-  PyObject* state_;
+  Object state_;
   std::uint64_t begin_, end_, seen_ = 0;
   bool bad_ = false;
 };
@@ -33,7 +33,6 @@ class SliceScan {
 // before each step: costs one read and one write of those bytes.
 class UndoCopy {
  public:
-  ~UndoCopy() { forget(); }
   // False where it would not fit into `budget` bytes (`needed()` tells how much), or a tensor is not on the CPU.
   // `lasting`: for longer than one step; of the optimizer's attributes only plain values are remembered then, as others
   // may hold the optimizer itself, which would never die.
@@ -63,9 +62,9 @@ class UndoCopy {
   bool add_plain_attributes(PyObject* attributes);
   std::vector<Item> items_;
   std::vector<char> bytes_;
-  std::vector<std::pair<PyObject*, PyObject*>> containers_;  // a live dict or list and a shallow copy of it; both owned
-  std::vector<std::pair<PyObject*, PyObject*>> attributes_;  // a live dict and the plain values in it; both owned
-  std::vector<PyObject*> optimizers_;                        // those that were added; borrowed
+  std::vector<std::pair<Object, Object>> containers_;  // a live dict or list, and a shallow copy of it
+  std::vector<std::pair<Object, Object>> attributes_;  // a live dict, and the plain values in it
+  std::vector<PyObject*> optimizers_;                  // those that were added; borrowed
   std::size_t needed_ = 0;
   bool taken_ = false, lasting_ = false;
 };

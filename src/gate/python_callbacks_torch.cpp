@@ -1,5 +1,7 @@
 // Calls into finitude.session.native_callbacks, on rare events.
 #include "gate/state_torch.h"
+#include "pyhost/object_python.h"
+#include "pyhost/saved_error_python.h"
 
 namespace finitude::bindings {
 namespace {
@@ -10,39 +12,32 @@ namespace {
 class NotCompiled {
  public:
   NotCompiled() {
-    PyObject* name = PyUnicode_FromString("torch._C._dynamo.eval_frame");
-    PyObject* module = name != nullptr ? PyImport_GetModule(name) : nullptr;
-    set_ = module != nullptr ? PyObject_GetAttrString(module, "set_eval_frame") : nullptr;
-    before_ = set_ != nullptr ? PyObject_CallOneArg(set_, Py_None) : nullptr;
+    const Object name = Object::take(PyUnicode_FromString("torch._C._dynamo.eval_frame"));
+    const Object module = name ? Object::take(PyImport_GetModule(name.get())) : Object();
+    if (module) set_ = Object::take(PyObject_GetAttrString(module.get(), "set_eval_frame"));
+    if (set_) before_ = Object::take(PyObject_CallOneArg(set_.get(), Py_None));
     PyErr_Clear();
-    Py_XDECREF(module);
-    Py_XDECREF(name);
   }
   ~NotCompiled() {
-    // The callback may have raised: its error is kept over the call.
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    if (before_ != nullptr) Py_XDECREF(PyObject_CallOneArg(set_, before_));
-    PyErr_Restore(type, value, traceback);
-    Py_XDECREF(before_);
-    Py_XDECREF(set_);
+    const SavedError saved;  // the callback may have raised
+    if (before_) Object::take(PyObject_CallOneArg(set_.get(), before_.get()));
   }
   NotCompiled(const NotCompiled&) = delete;
   NotCompiled& operator=(const NotCompiled&) = delete;
 
  private:
-  PyObject* set_;
-  PyObject* before_;
+  Object set_, before_;
 };
 
 }  // namespace
 
-// `live().cold` is owned for the life of the process. Arguments are borrowed; the argument tuple holds them during the
-// call. Counted, since the promise is that a healthy step makes no such call.
-PyObject* call_cold(const char* name, PyObject* a, PyObject* b, PyObject* c) {
+// Arguments are borrowed; the argument tuple holds them during the call. Counted, since the promise is that a healthy
+// step makes no such call.
+Object call_cold(const char* name, PyObject* a, PyObject* b, PyObject* c) {
   ++live().counters.python_calls;
   const NotCompiled not_compiled;
-  return PyObject_CallMethod(live().cold, name, c != nullptr ? "(OOO)" : b != nullptr ? "(OO)" : "(O)", a, b, c);
+  const char* const form = c != nullptr ? "(OOO)" : b != nullptr ? "(OO)" : "(O)";
+  return Object::take(PyObject_CallMethod(live().cold.get(), name, form, a, b, c));
 }
 
 }  // namespace finitude::bindings

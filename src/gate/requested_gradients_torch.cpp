@@ -129,13 +129,10 @@ void note_answered(PyObject* const* args, PyObject* result) {
 // Called after the program's call has returned. False: an error is set, and the caller drops the result.
 bool report_asked_row() {
   if (row_is_reported || !is_long_row(asked_row)) return true;
-  PyObject* count = PyLong_FromUnsignedLongLong(asked_row);
-  PyObject* r = count != nullptr ? call_cold("on_asked_row", count) : nullptr;
-  Py_XDECREF(count);
-  if (r == nullptr) return false;
-  row_is_reported = r == Py_True;
-  Py_DECREF(r);
-  return true;
+  const Object count = Object::take(PyLong_FromUnsignedLongLong(asked_row));
+  const Object r = count ? call_cold("on_asked_row", count.get()) : Object();
+  if (r) row_is_reported = r.get() == Py_True;
+  return static_cast<bool>(r);
 }
 
 void end_asked_row() noexcept {

@@ -18,9 +18,8 @@ namespace {
 
 // May run code of a subclass of GradScaler. An error of it is cleared: the original call will raise it.
 bool truthy_attribute(PyObject* object, const char* name) {
-  PyObject* value = PyObject_GetAttrString(object, name);
-  const bool result = value != nullptr && PyObject_IsTrue(value) == 1;
-  Py_XDECREF(value);
+  const Object value = Object::take(PyObject_GetAttrString(object, name));
+  const bool result = value && PyObject_IsTrue(value.get()) == 1;
   PyErr_Clear();
   return result;
 }
@@ -42,16 +41,14 @@ PyObject* scaler_scale(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
       }
     });
   }
-  return PyObject_Vectorcall(l.original_scale, args, static_cast<size_t>(nargs), kwnames);
+  return PyObject_Vectorcall(l.original_scale.get(), args, static_cast<size_t>(nargs), kwnames);
 }
 
 // The scale, if it can be read without waiting for a device. 0: not known.
 float loss_scale_of(PyObject* scaler) {
-  PyObject* held = PyObject_GetAttrString(scaler, "_scale");
+  const Object held = Object::take(PyObject_GetAttrString(scaler, "_scale"));
   PyErr_Clear();
-  const double scale = held != nullptr ? number_on_cpu(held).value_or(0) : 0;
-  Py_XDECREF(held);
-  return static_cast<float>(scale);
+  return static_cast<float>(held ? number_on_cpu(held.get()).value_or(0) : 0);
 }
 
 // GradScaler.step(self, optimizer, ...). The scaler skips a step with bad gradients without calling optimizer.step, so
@@ -68,7 +65,8 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
       entry = find_entry(args[1]);
     });
   }
-  if (entry == nullptr) return PyObject_Vectorcall(l.original_scaler_step, args, static_cast<size_t>(nargs), kwnames);
+  if (entry == nullptr)
+    return PyObject_Vectorcall(l.original_scaler_step.get(), args, static_cast<size_t>(nargs), kwnames);
   // For the record of this step, whichever way this function is left.
   struct Scaled {
     explicit Scaled(float scale) { live().loss_scale = scale; }
@@ -80,11 +78,9 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
   // Also a loss that the step of another optimizer has answered for: that step was vetoed, and so is this one.
   for (const LossNote& note : l.losses) bad |= note.bad && note.serial > entry->window_start;
   if (bad) {
-    PyObject* r = call_cold("on_scaler_step", args[1], args[0], Py_False);
-    if (r == nullptr) return nullptr;
-    const bool vetoed = r == Py_True;
-    Py_DECREF(r);
-    if (vetoed) {
+    const Object r = call_cold("on_scaler_step", args[1], args[0], Py_False);
+    if (!r) return nullptr;
+    if (r.get() == Py_True) {
       as_guest([&] {  // the next window starts where the vetoed call returns
         if (second_run_under_way() || in_backward()) return;
         listeners().starts(*entry);
@@ -94,23 +90,22 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
     }
   }
   const std::uint64_t step = entry->step, skips = l.counters.scaler_skips;
-  PyObject* result = PyObject_Vectorcall(l.original_scaler_step, args, static_cast<size_t>(nargs), kwnames);
-  if (result == nullptr || entry->step != step || l.counters.scaler_skips != skips) return result;
+  Object result =
+      Object::take(PyObject_Vectorcall(l.original_scaler_step.get(), args, static_cast<size_t>(nargs), kwnames));
+  if (!result || entry->step != step || l.counters.scaler_skips != skips) return result.release();
   ++l.counters.scaler_skips;
   as_guest([&] {
     note_scaler_skip();
     record_step(*entry, {}, ParamGroups(entry->self).lr(entry->lr), record::kStepScalerSkip);
   });
   // The window is closed after the callback, which reads its facts, and also if it raises.
-  PyObject* r = call_cold("on_scaler_step", args[1], args[0], Py_True);
+  const Object r = call_cold("on_scaler_step", args[1], args[0], Py_True);
   as_guest([&] {
     close_window(*entry);
     listeners().starts(*entry);
     listeners().recording_restarts();
   });
-  if (r == nullptr) Py_CLEAR(result);
-  Py_XDECREF(r);
-  return result;
+  return r ? result.release() : nullptr;
 }
 
 PyMethodDef scale_def = {"scale", reinterpret_cast<PyCFunction>(scaler_scale), METH_FASTCALL | METH_KEYWORDS, nullptr};
@@ -123,14 +118,12 @@ PyMethodDef step_def = {"step", reinterpret_cast<PyCFunction>(scaler_step), METH
 PyObject* scaler_methods(PyObject*, PyObject* args) {
   PyObject *scale, *step;
   if (!PyArg_ParseTuple(args, "OO", &scale, &step)) return nullptr;
-  Py_XSETREF(live().original_scale, Py_NewRef(scale));
-  Py_XSETREF(live().original_scaler_step, Py_NewRef(step));
-  PyObject* a = PyCFunction_New(&scale_def, nullptr);
-  PyObject* b = PyCFunction_New(&step_def, nullptr);
-  PyObject* result = Py_BuildValue("(NN)", PyInstanceMethod_New(a), PyInstanceMethod_New(b));
-  Py_XDECREF(a);
-  Py_XDECREF(b);
-  return result;
+  live().original_scale = Object::share(scale);
+  live().original_scaler_step = Object::share(step);
+  const Object a = Object::take(PyCFunction_New(&scale_def, nullptr));
+  const Object b = Object::take(PyCFunction_New(&step_def, nullptr));
+  if (!a || !b) return nullptr;
+  return Py_BuildValue("(NN)", PyInstanceMethod_New(a.get()), PyInstanceMethod_New(b.get()));
 }
 
 }  // namespace finitude::bindings

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <iterator>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
@@ -54,7 +55,7 @@ struct Checks {
   std::uint64_t more = 0, last_more = 0;  // bad values past those in `checked`; the end of the last one's graph
   // Weak references to the modules whose parameters an optimizer steps, by its ordinal, where some of them trained as
   // it stepped for the first time. With the GIL held.
-  std::unordered_map<std::uint32_t, std::vector<PyObject*>> modules;
+  std::unordered_map<std::uint32_t, std::vector<Object>> modules;
 };
 
 base::Immortal<Checks> the_checks;
@@ -122,10 +123,9 @@ const OptimizerEntry* owner_of(const CheckedLoss& loss) {
 // Module.training, read from the instance's dict, since getattr may run code of the program. False also if there is
 // none.
 bool is_training(PyObject* module) noexcept {
-  PyObject* attributes = PyObject_GenericGetDict(module, nullptr);
+  const Object attributes = Object::take(PyObject_GenericGetDict(module, nullptr));
   const bool is =
-      attributes != nullptr && PyDict_Check(attributes) && PyDict_GetItemString(attributes, "training") == Py_True;
-  Py_XDECREF(attributes);
+      attributes && PyDict_Check(attributes.get()) && PyDict_GetItemString(attributes.get(), "training") == Py_True;
   PyErr_Clear();
   return is;
 }
@@ -137,8 +137,8 @@ bool is_evaluated(const CheckedLoss& loss) {
   const auto found = entry != nullptr ? checks().modules.find(entry->ordinal) : checks().modules.end();
   if (found == checks().modules.end()) return false;
   bool any = false;
-  for (PyObject* weak : found->second) {
-    PyObject* module = PyWeakref_GetObject(weak);
+  for (const Object& weak : found->second) {
+    PyObject* module = PyWeakref_GetObject(weak.get());
     if (module == Py_None) continue;
     any = true;
     if (is_training(module)) return false;
@@ -227,19 +227,18 @@ std::vector<at::Tensor> tensors_of(PyObject* roots) {
 
 // A new list of dicts, or null with an error set.
 PyObject* as_list(const std::vector<CheckedLoss>& losses) {
-  PyObject* list = PyList_New(0);
+  Object list = Object::take(PyList_New(0));
   for (const CheckedLoss& loss : losses) {
     const OptimizerEntry* entry = owner_of(loss);
-    if (entry == nullptr || list == nullptr) continue;
-    PyObject* one =
-        Py_BuildValue("{s:d,s:K,s:s,s:I,s:K,s:O,s:L}", "value", loss.value, "sum",
-                      static_cast<unsigned long long>(loss.sum), "optimizer", entry->class_name.c_str(), "ordinal",
-                      static_cast<unsigned>(entry->ordinal), "step", static_cast<unsigned long long>(entry->step),
-                      "asked", loss.is_asked ? Py_True : Py_False, "parameter", static_cast<long long>(loss.parameter));
-    if (one == nullptr || PyList_Append(list, one) != 0) Py_CLEAR(list);
-    Py_XDECREF(one);
+    if (entry == nullptr || !list) continue;
+    const Object one = Object::take(Py_BuildValue(
+        "{s:d,s:K,s:s,s:I,s:K,s:O,s:L}", "value", loss.value, "sum", static_cast<unsigned long long>(loss.sum),
+        "optimizer", entry->class_name.c_str(), "ordinal", static_cast<unsigned>(entry->ordinal), "step",
+        static_cast<unsigned long long>(entry->step), "asked", loss.is_asked ? Py_True : Py_False, "parameter",
+        static_cast<long long>(loss.parameter)));
+    if (!one || PyList_Append(list.get(), one.get()) != 0) list = Object();
   }
-  return list;
+  return list.release();
 }
 
 // dropped_checks() -> the values that were looked at and then dropped, once.
@@ -283,26 +282,19 @@ PyObject* note_modules(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     PyErr_SetString(PyExc_TypeError, "note_modules(watched optimizer, list)");
     return nullptr;
   }
-  std::vector<PyObject*> found;
+  std::vector<Object> found;
   bool trains = false;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(args[1]); ++i) {
-    PyObject* weak = PyWeakref_NewRef(PyList_GET_ITEM(args[1], i), nullptr);
-    if (weak == nullptr) {
+    Object weak = Object::take(PyWeakref_NewRef(PyList_GET_ITEM(args[1], i), nullptr));
+    if (!weak) {
       PyErr_Clear();
       continue;
     }
-    found.push_back(weak);
+    found.push_back(std::move(weak));
     trains = trains || is_training(PyList_GET_ITEM(args[1], i));
   }
-  // Weak references are owned here; they keep no module alive. Those of an earlier optimizer of this number are
-  // released.
-  std::vector<PyObject*>& kept = checks().modules[entry->ordinal];
-  std::swap(kept, found);  // another optimizer may have had this number before
-  for (PyObject* weak : found) Py_DECREF(weak);
-  if (!trains) {  // it trains in evaluation mode, so that mode does not distinguish an evaluation
-    for (PyObject* weak : kept) Py_DECREF(weak);
-    kept.clear();
-  }
+  if (!trains) found.clear();  // it trains in evaluation mode, so that mode does not distinguish an evaluation
+  std::swap(checks().modules[entry->ordinal], found);  // another optimizer may have had this number before
   Py_RETURN_NONE;
 }
 
@@ -327,15 +319,18 @@ void watch_checks(bool on) {
   Checks& c = checks();
   c.on = on;
   c.looks = 0;
+  // Graphs that are held die after the mutex is free: that may run code of the program, which may look at a value.
+  std::vector<CheckedLoss> checked, dropped;
+  std::vector<Detached> copies;
   {
     const std::lock_guard lock(c.mutex);
-    c.checked.clear();
-    c.copies.clear();
+    checked.swap(c.checked);
+    copies.swap(c.copies);
     c.given.clear();
     c.waiting = c.copied = 0;
     c.more = c.last_more = 0;
   }
-  c.dropped.clear();
+  dropped.swap(c.dropped);
   watch_check_methods(on);
 }
 
@@ -360,10 +355,11 @@ bool any_checked() noexcept {
 std::size_t settle_checks(PyObject* roots) {
   Checks& c = checks();
   std::vector<CheckedLoss> found;
+  std::vector<Detached> copies;  // die after the mutex is free, as in watch_checks()
   {
     const std::lock_guard lock(c.mutex);
     found = std::exchange(c.checked, {});
-    c.copies.clear();
+    copies.swap(c.copies);
     c.waiting = c.copied = 0;
   }
   for (const at::Tensor& root : tensors_of(roots)) {
@@ -407,8 +403,12 @@ void enter_asked(const at::Tensor& root, const at::Tensor& values, const c10::Te
 void forget_asked() noexcept {
   Checks& c = checks();
   if (c.waiting.load(std::memory_order_relaxed) == 0) return;
+  std::vector<CheckedLoss> gone;  // die after the mutex is free, as in watch_checks()
   const std::lock_guard lock(c.mutex);
-  std::erase_if(c.checked, [](const CheckedLoss& loss) { return loss.is_asked; });
+  const auto first =
+      std::stable_partition(c.checked.begin(), c.checked.end(), [](const CheckedLoss& loss) { return !loss.is_asked; });
+  gone.assign(std::make_move_iterator(first), std::make_move_iterator(c.checked.end()));
+  c.checked.erase(first, c.checked.end());
   c.waiting.store(c.checked.size());
 }
 

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "gate/listeners.h"
@@ -38,26 +39,31 @@ void note_thread(OptimizerEntry& entry) {
 // optimizer has died: hold the optimizer.
 OptimizerEntry* find_entry(PyObject* optimizer) noexcept {
   for (const auto& entry : live().optimizers) {
-    if (entry->self == optimizer && PyWeakref_GetObject(entry->ref) == optimizer) return entry.get();
+    if (entry->self == optimizer && is_alive(*entry)) return entry.get();
   }
   return nullptr;
+}
+
+bool is_known(const OptimizerEntry& entry) noexcept {
+  const auto& all = live().optimizers;
+  return std::any_of(all.begin(), all.end(), [&](const auto& e) { return e.get() == &entry; });
 }
 
 namespace {
 
 // Entries are freed only here, not when the optimizer dies: its weak reference has no callback, which could run in the
 // middle of a walk. A program that tries out many optimizers would otherwise leave thousands of entries to walk over
-// in every step. `owner` is cleaned first, as it points to the entries.
+// in every step. `owner` is cleaned first, as it points to the entries. They die last: what an entry still holds of the
+// program (gradients, a copy of the state) may run code of it as it dies, which finds both lists whole.
 void forget_dead() {
   Live& l = live();
-  const auto is_dead = [](const OptimizerEntry& e) { return PyWeakref_GetObject(e.ref) != e.self; };
-  std::erase_if(l.owner, [&](const auto& item) { return is_dead(*item.second.first); });
-  std::erase_if(l.optimizers, [&](const auto& e) {
-    if (!is_dead(*e)) return false;
-    listeners().optimizer_gone(*e);
-    Py_DECREF(e->ref);
-    return true;
-  });
+  std::erase_if(l.owner, [](const auto& item) { return !is_alive(*item.second.first); });
+  const auto first =
+      std::stable_partition(l.optimizers.begin(), l.optimizers.end(), [](const auto& e) { return is_alive(*e); });
+  const std::vector<std::unique_ptr<OptimizerEntry>> dead(std::make_move_iterator(first),
+                                                          std::make_move_iterator(l.optimizers.end()));
+  l.optimizers.erase(first, l.optimizers.end());
+  for (const auto& e : dead) listeners().optimizer_gone(*e);
 }
 
 }  // namespace
@@ -67,15 +73,15 @@ void forget_dead() {
 OptimizerEntry* new_entry(PyObject* optimizer) {
   forget_dead();
   listeners().optimizer_made();
-  PyObject* ref = PyWeakref_NewRef(optimizer, nullptr);
-  if (ref == nullptr) {
+  Object ref = Object::take(PyWeakref_NewRef(optimizer, nullptr));
+  if (!ref) {
     PyErr_Clear();
     return nullptr;
   }
   Live& l = live();
   auto entry = std::make_unique<OptimizerEntry>();
   entry->self = optimizer;
-  entry->ref = ref;
+  entry->ref = std::move(ref);
   entry->ordinal = l.next_ordinal++;
   entry->class_name = Py_TYPE(optimizer)->tp_name;
   if (const auto dot = entry->class_name.rfind('.'); dot != std::string::npos) entry->class_name.erase(0, dot + 1);

@@ -15,6 +15,7 @@
 #include "base/immortal.h"
 #include "gate/device_tickets.h"
 #include "observe/gradient_look_torch.h"
+#include "pyhost/object_python.h"
 #include "record/ring_posix.h"
 #include "record/trace.h"
 
@@ -89,7 +90,7 @@ struct WindowState {
 
 struct OptimizerEntry : WindowState {
   PyObject* self = nullptr;  // borrowed; `ref` tells whether it still lives
-  PyObject* ref = nullptr;
+  Object ref;                // a weak reference without a callback
   std::string class_name;
   std::uint32_t ordinal = 0;  // in order of first step
   std::uint64_t thread = 0;   // that took its last step
@@ -120,11 +121,8 @@ struct Counters {
 
 struct Live {
   bool on = false;
-  PyObject* cold = nullptr;  // finitude.session.native_callbacks: the Python side of rare events
-  PyObject* original_backward = nullptr;
-  PyObject* original_clip_value = nullptr;
-  PyObject* original_scale = nullptr;
-  PyObject* original_scaler_step = nullptr;
+  Object cold;  // finitude.session.native_callbacks: the Python side of rare events
+  Object original_backward, original_clip, original_clip_value, original_scale, original_scaler_step;
   Counters counters;
   std::vector<std::unique_ptr<OptimizerEntry>> optimizers;
   std::uint32_t next_ordinal = 0;
@@ -173,9 +171,13 @@ std::uint64_t this_thread() noexcept;
 
 OptimizerEntry* find_entry(PyObject* optimizer) noexcept;
 // Has the program not let go of the optimizer?
-inline bool is_alive(const OptimizerEntry& entry) noexcept { return PyWeakref_GetObject(entry.ref) == entry.self; }
+inline bool is_alive(const OptimizerEntry& entry) noexcept {
+  return PyWeakref_GetObject(entry.ref.get()) == entry.self;
+}
+// Is it one of ours still? Entries of optimizers that are gone are freed when the next one is met.
+bool is_known(const OptimizerEntry& entry) noexcept;
 OptimizerEntry* new_entry(PyObject* optimizer);
-// Calls finitude.session.native_callbacks.<name>(a, ...). Returns a new reference, or null with a Python error set.
-PyObject* call_cold(const char* name, PyObject* a, PyObject* b = nullptr, PyObject* c = nullptr);
+// Calls finitude.session.native_callbacks.<name>(a, ...). Empty with a Python error set.
+Object call_cold(const char* name, PyObject* a, PyObject* b = nullptr, PyObject* c = nullptr);
 
 }  // namespace finitude::bindings

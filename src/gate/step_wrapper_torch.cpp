@@ -12,6 +12,7 @@
 #include "observe/tracer_torch.h"
 #include "pyhost/exception_barrier_torch.h"
 #include "pyhost/meter.h"
+#include "pyhost/saved_error_python.h"
 
 // How a veto keeps a step from running. torch.optim wraps `step` of each class in a function (profile_hook_step) that
 // runs pre-hooks, the class's step and post-hooks. A pre-hook cannot skip the step, so the step that the wrapper calls
@@ -56,15 +57,13 @@ PyMethodDef restore_def = {"finitude_give_back", reinterpret_cast<PyCFunction>(g
 // Result of a step that was left by the exception of its closure: the loss that the exception holds, or None. Returns
 // a new reference. Takes the error off the thread state.
 PyObject* loss_of_raised() {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  PyObject* loss = value != nullptr ? PyObject_GetAttrString(value, "loss") : nullptr;
+  SavedError raised;
+  raised.drop();
+  PyObject* exception = raised.exception();
+  Object loss = exception != nullptr ? Object::take(PyObject_GetAttrString(exception, "loss")) : Object();
   PyErr_Clear();
-  Py_XDECREF(type);
-  Py_XDECREF(value);
-  Py_XDECREF(traceback);
-  return loss != nullptr ? loss : Py_NewRef(Py_None);
+  if (!loss) Py_RETURN_NONE;
+  return loss.release();
 }
 
 // A step is counted once, however often its closure was evaluated.
@@ -93,11 +92,11 @@ PyObject* guarded_step(PyObject* original, PyObject* const* args, Py_ssize_t nar
   ++entry->in_step;
   ++l.steps_open;
   const std::uint64_t outside = std::exchange(l.step_serial, l.backward_serial);
-  PyObject* result;
+  Object result;
   {
     const Metered program(Piece::kProgram);
     observe::Tracer::PhaseGuard phase(record::Phase::kOptimizer);
-    result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
+    result = Object::take(PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames));
   }
   // Also after an error: the counters must not stay raised. `entry` is still valid, because the caller holds the
   // optimizer.
@@ -106,22 +105,20 @@ PyObject* guarded_step(PyObject* original, PyObject* const* args, Py_ssize_t nar
   --entry->in_step;
   const bool closure = std::exchange(entry->closure_open, false), leaving = std::exchange(entry->is_leaving, false);
   // leave_rest() made the closure raise to end the step: for the program that is a step that returned.
-  if (result == nullptr) {
+  if (!result) {
     release_undo(*entry);
     return leaving ? loss_of_raised() : nullptr;
   }
   as_guest([&] {
     if (closure && !leaving) end_closure(*entry);
     if (wrote_non_finite(*entry)) {
-      PyObject* r = call_cold("on_written", args[0]);
-      if (r == nullptr) Py_CLEAR(result);
-      Py_XDECREF(r);
+      if (!call_cold("on_written", args[0])) result = Object();
     }
     // Not before on_written, which may undo the step with the copy that finish_commit and release_undo drop.
     finish_commit(*entry);
     release_undo(*entry);
   });
-  return result;
+  return result.release();
 }
 
 PyMethodDef guarded_def = {"finitude_guarded_step", reinterpret_cast<PyCFunction>(guarded_step),
@@ -154,14 +151,11 @@ PyObject* leave_out_once(PyObject*, PyObject* cell) {
     PyErr_SetString(PyExc_TypeError, "leave_out_once(cell)");
     return nullptr;
   }
-  PyObject* original = PyCell_Get(cell);
-  PyObject* pair = original != nullptr ? PyTuple_Pack(2, original, cell) : nullptr;
-  PyObject* stand_in = pair != nullptr ? PyCFunction_New(&left_out_def, pair) : nullptr;
-  const bool ok = stand_in != nullptr && PyCell_Set(cell, stand_in) == 0;
-  Py_XDECREF(original);
-  Py_XDECREF(pair);
-  Py_XDECREF(stand_in);
-  return ok ? Py_NewRef(Py_None) : nullptr;
+  const Object original = Object::take(PyCell_Get(cell));
+  const Object pair = original ? Object::take(PyTuple_Pack(2, original.get(), cell)) : Object();
+  const Object stand_in = pair ? Object::take(PyCFunction_New(&left_out_def, pair.get())) : Object();
+  if (!stand_in || PyCell_Set(cell, stand_in.get()) != 0) return nullptr;
+  Py_RETURN_NONE;
 }
 
 OptimizerEntry* entry_or_error(PyObject* optimizer) {
@@ -222,13 +216,11 @@ PyMethodDef step_wrapper_table[] = {
 void veto(OptimizerEntry& entry) {
   entry.veto_now = true;
   if (!entry.in_torch) return;
-  PyObject* r = call_cold("leave_out", entry.self);
-  const bool done = r == Py_True;
+  const Object r = call_cold("leave_out", entry.self);
   PyErr_Clear();
-  Py_XDECREF(r);
-  if (done) return;
+  if (r.get() == Py_True) return;
   entry.veto_now = false;  // a class whose wrapper is not torch's
-  Py_XDECREF(take_rest(nullptr, entry.self));
+  Object::take(take_rest(nullptr, entry.self));
 }
 
 // Without that closure, a step inside another one is judged by itself if a backward ran in between (step_serial

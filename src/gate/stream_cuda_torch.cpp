@@ -246,7 +246,7 @@ StreamedBackward::StreamedBackward(bool on, bool may_read) noexcept
   try {
     std::vector<std::shared_ptr<AheadReader>> active;
     for (const auto& entry : live().optimizers) {
-      if (!entry->device || !entry->device->reader || PyWeakref_GetObject(entry->ref) != entry->self) continue;
+      if (!entry->device || !entry->device->reader || !is_alive(*entry)) continue;
       const bool last =
           may_read && !entry->is_inner && entry->device->in_order && entry->backwards + 1 == entry->predicted;
       entry->device->reader->begin_backward(last);

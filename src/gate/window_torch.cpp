@@ -114,7 +114,7 @@ void before_backward() {
   }
   for (const auto& entry : live().optimizers) {
     entry->begins_anew = false;
-    if (PyWeakref_GetObject(entry->ref) != entry->self) continue;
+    if (!is_alive(*entry)) continue;
     const ParamGroups groups(entry->self);
     // Window without a backward so far: only gradients that are gone matter. Their probes are cleared, since the
     // allocator may reuse the address.
@@ -149,8 +149,7 @@ void after_backward() {
                                                          [&](const auto& e) { return e->thread == thread; });
   // Marks are valid only for gradients that no later backward touched.
   for (const auto& entry : l.optimizers) {
-    if (PyWeakref_GetObject(entry->ref) != entry->self || (apart && entry->thread != 0 && entry->thread != thread))
-      continue;
+    if (!is_alive(*entry) || (apart && entry->thread != 0 && entry->thread != thread)) continue;
     const ParamGroups groups(entry->self);
     const Wrote wrote = count_backward(*entry, groups);
     is_known = is_known || wrote == Wrote::kYes;
@@ -218,8 +217,8 @@ void after_backward() {
   }
   listeners().backward_ended();
   if (left_bad == nullptr) return;
-  PyObject* r = call_cold("on_left_bad", left_bad);
-  Py_XDECREF(r);  // null: a signal handler of the program has raised; run_backward finds the error and raises it
+  // It fails where a signal handler of the program has raised; run_backward finds the error and raises it.
+  call_cold("on_left_bad", left_bad);
 }
 
 // The one walk over the parameters of a step: gradients, the slice of what earlier steps wrote (SliceScan), and the
@@ -335,7 +334,7 @@ void close_window(OptimizerEntry& entry) {
   std::fill(entry.marks.begin(), entry.marks.end(), GradMark());
   std::uint64_t oldest = l.next_serial;
   for (const auto& e : l.optimizers) {
-    if (PyWeakref_GetObject(e->ref) == e->self) oldest = std::min(oldest, e->window_start);
+    if (is_alive(*e)) oldest = std::min(oldest, e->window_start);
   }
   // A finite loss of long ago is of no use: an optimizer that never steps must not make the list grow.
   constexpr std::uint64_t kFiniteNotes = 256;
@@ -424,7 +423,8 @@ void finish_commit(OptimizerEntry& entry) {
   listeners().step_over();
   if (!entry.snapshot_pending) return;
   entry.snapshot_pending = false;
-  entry.undo->forget();
+  const std::shared_ptr<UndoCopy> undo = entry.undo;  // code that runs as values die may give it up
+  undo->forget();
   listeners().starts(entry);
 }
 

@@ -5,12 +5,14 @@
 
 #include <Python.h>
 
+#include "pyhost/object_python.h"
+
 namespace finitude::bindings {
 
-// A new reference, or null where there is none; no error is left.
-inline PyObject* own_attribute(PyObject* object, PyObject* name) {
-  PyObject* value = _PyObject_GenericGetAttrWithDict(object, name, nullptr, /*suppress=*/1);
-  if (value == nullptr) PyErr_Clear();
+// Empty where there is none; no error is left.
+inline Object own_attribute(PyObject* object, PyObject* name) {
+  Object value = Object::take(_PyObject_GenericGetAttrWithDict(object, name, nullptr, /*suppress=*/1));
+  if (!value) PyErr_Clear();
   return value;
 }
 

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "pyhost/object_python.h"
 #include "pyhost/python_bytecode.h"
 #include "pyhost/python_compat.h"
 
@@ -52,13 +53,12 @@ void grow(Table& t) {
 // A path that is not UTF-8 has its odd bytes as surrogates. They are written as \x.., as plain_json.text in Python
 // writes them: the report names one file by one text.
 std::string escaped(PyObject* unicode) {
-  PyObject* bytes = PyUnicode_AsEncodedString(unicode, "utf-8", "backslashreplace");
-  if (bytes == nullptr) {
+  const Object bytes = Object::take(PyUnicode_AsEncodedString(unicode, "utf-8", "backslashreplace"));
+  if (!bytes) {
     PyErr_Clear();
     return "?";
   }
-  std::string text(PyBytes_AS_STRING(bytes), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes)));
-  Py_DECREF(bytes);
+  std::string text(PyBytes_AS_STRING(bytes.get()), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.get())));
   for (std::size_t at = 0; (at = text.find("\\udc", at)) != std::string::npos;) text.replace(at, 4, "\\x");
   return text;
 }
@@ -93,12 +93,11 @@ bool is_library(const Table& t, const std::string& file) {
   return false;
 }
 
-// Takes a reference to the code object that is never dropped. The table finds code by its address; were it freed,
-// another code object could get the address and be taken for the first.
+// The table finds code by its address; were it freed, another code object could get the address and be taken for the
+// first.
 std::unique_ptr<CodeInfo> make_info(const Table& t, PyCodeObject* code) {
   auto info = std::make_unique<CodeInfo>();
-  Py_INCREF(code);
-  info->code = code;
+  info->code = hold_for_good(code);
   info->file = text_of(code->co_filename);
   if (!info->file.empty() && info->file[0] != '<' && info->file[0] != '/') {
     std::error_code error;
@@ -109,7 +108,7 @@ std::unique_ptr<CodeInfo> make_info(const Table& t, PyCodeObject* code) {
   info->library = is_library(t, info->file);
   info->optimized = (code->co_flags & CO_OPTIMIZED) != 0;
   info->fast_count = code_fast_count(code);
-  for (PyObject* call : t.rules.module_calls) info->module_call |= call == reinterpret_cast<PyObject*>(code);
+  for (const PyObject* call : t.rules.module_calls) info->module_call |= call == reinterpret_cast<PyObject*>(code);
   return info;
 }
 
@@ -275,8 +274,8 @@ void set_code_rules(const CodeRules& rules) {
   // What is the library's may be decided otherwise now. `infos` keeps the old entries: states of snapshots point to
   // them.
   Table& t = table();
-  for (PyObject* call : rules.module_calls) Py_XINCREF(call);
-  t.rules = rules;  // older ones stay referenced: they are few, and code objects live long anyway
+  t.rules = rules;
+  for (PyObject* call : rules.module_calls) hold_for_good(call);
   t.slots.assign(1024, {nullptr, nullptr});
   t.used = 0;
 }
@@ -302,17 +301,16 @@ CodeInfo* code_info(PyCodeObject* code) {
 bool analyse(CodeInfo* info) {
   if (info->analysed) return !info->sites.empty();
   info->analysed = true;
-  PyObject* bytes = code_bytes(info->code);
-  if (bytes == nullptr || !PyBytes_Check(bytes)) {
+  const Object bytes = code_bytes(info->code);
+  if (!bytes || !PyBytes_Check(bytes.get())) {
     PyErr_Clear();
-    Py_XDECREF(bytes);
     return false;
   }
-  const auto units = static_cast<std::size_t>(PyBytes_GET_SIZE(bytes) / 2);
+  const auto units = static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.get()) / 2);
   if (units > 0 && units <= kMaxUnits) {
     info->sites.resize(units);
-    const auto code =
-        decode(reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(bytes)), static_cast<int>(units), &info->sites);
+    const auto code = decode(reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(bytes.get())),
+                             static_cast<int>(units), &info->sites);
     Flow flow{code, std::vector<int>(units, -1), std::vector<int>(code.size(), -1), {}};
     for (std::size_t at = 0; at < code.size(); ++at) flow.index[code[at].unit] = static_cast<int>(at);
     flow.reach(0, code_entry_depth(info->code));
@@ -324,7 +322,6 @@ bool analyse(CodeInfo* info) {
     else
       info->sites.clear();
   }
-  Py_DECREF(bytes);
   return !info->sites.empty();
 }
 

@@ -43,7 +43,8 @@ struct CodeRules {
   std::vector<PyObject*> module_calls;        // code objects of nn.Module._call_impl
 };
 
-// Both tables start again when the rules change; entries handed out before stay valid.
+// Both tables start again when the rules change; entries handed out before stay valid. The code objects are held for
+// good.
 void set_code_rules(const CodeRules& rules);
 
 // Is code of that file the library's: torch, finitude, the standard library? `file` is absolute; the GIL is held.

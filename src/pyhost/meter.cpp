@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "pyhost/object_python.h"
+
 namespace finitude::bindings {
 
 Meter meter;
@@ -62,16 +64,15 @@ PyObject* meter_stop(PyObject*, PyObject*) {
   const double nothing = meter.on ? static_cast<double>(ticks_of_nothing()) : 0;
   meter.on = false;
   const double ns_per_tick = ticks == 0 ? 0 : ns / static_cast<double>(ticks);
-  PyObject* out = PyDict_New();
-  for (std::size_t i = 1; out != nullptr && i < Meter::kPieces; ++i) {
+  Object out = Object::take(PyDict_New());
+  for (std::size_t i = 1; out && i < Meter::kPieces; ++i) {
     const double calls = static_cast<double>(found.calls[i]);
     const double clock = nothing * (calls + static_cast<double>(found.splits[i]));
     const double own = std::max(0.0, static_cast<double>(found.ticks[i]) - clock) * ns_per_tick;
-    PyObject* pair = Py_BuildValue("(dK)", own, static_cast<unsigned long long>(found.calls[i]));
-    if (pair == nullptr || PyDict_SetItemString(out, kNames[i], pair) != 0) Py_CLEAR(out);
-    Py_XDECREF(pair);
+    const Object pair = Object::take(Py_BuildValue("(dK)", own, static_cast<unsigned long long>(found.calls[i])));
+    if (!pair || PyDict_SetItemString(out.get(), kNames[i], pair.get()) != 0) out = Object();
   }
-  return out == nullptr ? nullptr : Py_BuildValue("(KN)", laps, out);
+  return out ? Py_BuildValue("(KO)", laps, out.get()) : nullptr;
 }
 
 PyMethodDef meter_table[] = {

@@ -1,17 +1,20 @@
-// One reference to a Python object, owned.
+// One reference to a Python object, owned. No other file counts references itself.
 #pragma once
 
 #include <Python.h>
 
 #include <utility>
+#include <vector>
 
 namespace finitude::bindings {
 
-// GIL held wherever one is made, copied, assigned or destroyed, except where it is empty. Inline and without a check of
-// the interpreter's state, unlike torch's THPObjectPtr: hooks of a healthy step use it.
+// GIL held wherever one is made, copied, assigned or destroyed, except where it is empty. To drop the last reference
+// may run code of the program: not while a lock is held or a list is walked over, and not in a destructor of a static,
+// which runs after the interpreter has gone (base/immortal.h). Inline and without a check of the interpreter's state,
+// unlike torch's THPObjectPtr: hooks of a healthy step use it.
 class Object {
  public:
-  Object() = default;
+  constexpr Object() = default;
   // Takes over a new reference, as most of the C API returns; null gives an empty one.
   static Object take(PyObject* reference) { return Object(reference); }
   // A further reference to an object that another one owns.
@@ -38,5 +41,23 @@ class Object {
   explicit Object(PyObject* reference) : reference_(reference) {}
   PyObject* reference_ = nullptr;
 };
+
+// A further reference that is never dropped, for what is known by its address until the process ends: a class, a code
+// object. Null stays null.
+template <typename T>
+T* hold_for_good(T* borrowed) {
+  Py_XINCREF(reinterpret_cast<PyObject*>(borrowed));
+  return borrowed;
+}
+
+// Empties a list of what owns references, and keeps its memory. Code of the program that is run meanwhile may use the
+// list, which is empty for it.
+template <typename T>
+void drop_all(std::vector<T>* list) {
+  std::vector<T> dying;
+  dying.swap(*list);
+  dying.clear();
+  if (list->empty() && list->capacity() < dying.capacity()) list->swap(dying);
+}
 
 }  // namespace finitude::bindings

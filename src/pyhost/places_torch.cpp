@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "observe/tracer_torch.h"
+#include "pyhost/object_python.h"
 #include "pyhost/script_lines_torch.h"
 #include "pyhost/user_stack.h"
 
@@ -19,16 +20,16 @@ constexpr int kMaxFrames = 32;
 bool path_between(PyObject* outer, PyObject* inner, int depth, std::string* path) {
   // Names as state_dict() shows them. It takes the attribute itself, since named_modules() would walk over all of the
   // model, and a class may override it. The values are borrowed from the dict, which is held meanwhile.
-  PyObject* modules = PyObject_GetAttrString(outer, "_modules");
-  if (modules == nullptr) {
+  const Object modules = Object::take(PyObject_GetAttrString(outer, "_modules"));
+  if (!modules) {
     PyErr_Clear();
     return false;
   }
   bool found = false;
-  if (PyDict_Check(modules)) {
+  if (PyDict_Check(modules.get())) {
     PyObject *key, *value;
     Py_ssize_t pos = 0;
-    while (!found && PyDict_Next(modules, &pos, &key, &value)) {
+    while (!found && PyDict_Next(modules.get(), &pos, &key, &value)) {
       const char* name = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : nullptr;
       if (name == nullptr || value == Py_None) continue;
       std::string below;
@@ -42,7 +43,6 @@ bool path_between(PyObject* outer, PyObject* inner, int depth, std::string* path
     }
   }
   PyErr_Clear();
-  Py_DECREF(modules);
   return found;
 }
 

@@ -5,22 +5,21 @@
 #include <Python.h>
 #include <opcode.h>
 
+#include "pyhost/object_python.h"
+
 namespace finitude::bindings {
 
 // CPython changes its bytecode in every minor version. The analysis in frames_code.cpp has no version checks of its
 // own; it relies on the functions below. Where they do not know an instruction, the analysis must fail as a whole: a
 // wrong depth would make a snapshot read a word of the value stack that holds no object.
 
-// The code's bytes as the compiler wrote them; a new reference, or null with an error. From 3.11 on the interpreter
-// specialises and instruments instructions in place. The copy has the original ones, which are all that the functions
-// below know.
-// The caller drops it; the analysis keeps nothing of it.
-inline PyObject* code_bytes(PyCodeObject* code) {
+// The code's bytes as the compiler wrote them; empty with an error. From 3.11 on the interpreter specialises and
+// instruments instructions in place. The copy has the original ones, which are all that the functions below know.
+inline Object code_bytes(PyCodeObject* code) {
 #if PY_VERSION_HEX >= 0x030b0000
-  return PyCode_GetCode(code);
+  return Object::take(PyCode_GetCode(code));
 #else
-  Py_INCREF(code->co_code);
-  return code->co_code;
+  return Object::share(code->co_code);
 #endif
 }
 

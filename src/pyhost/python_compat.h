@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "pyhost/object_python.h"
+
 #if PY_VERSION_HEX < 0x030a0000 || PY_VERSION_HEX >= 0x030e0000
 #error "finitude knows the frame layouts of CPython 3.10 to 3.13 only"
 #endif
@@ -346,11 +348,10 @@ inline std::uint64_t dict_version(PyObject* dict) {
 // Does the type have a next of its own? An object of a type without one holds no position of a loop.
 inline bool type_iterates(PyTypeObject* type) {
   static const iternextfunc absent = [] {
-    PyObject* plain = PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){}", "plain");
-    const iternextfunc next = plain == nullptr ? nullptr : reinterpret_cast<PyTypeObject*>(plain)->tp_iternext;
+    const Object plain =
+        Object::take(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){}", "plain"));
     PyErr_Clear();
-    Py_XDECREF(plain);
-    return next;
+    return plain ? reinterpret_cast<PyTypeObject*>(plain.get())->tp_iternext : nullptr;
   }();
   return type->tp_iternext != nullptr && type->tp_iternext != absent;
 }

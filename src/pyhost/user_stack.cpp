@@ -2,6 +2,8 @@
 
 #include <exception>
 
+#include "pyhost/object_python.h"
+
 namespace finitude::bindings {
 namespace {
 
@@ -13,21 +15,18 @@ bool is_method(PyTypeObject* type, PyCodeObject* code) {
   // The frame has its code only, not its function. Each functools.wraps leaves the inner function in __wrapped__; a
   // chain may be a cycle, hence the bound.
   constexpr int kMostDecorators = 8;
-  PyObject* held = Py_XNewRef(_PyType_Lookup(type, code->co_name));
-  bool found = false;
-  for (int i = 0; held != nullptr && !found && i < kMostDecorators; ++i) {
-    found = PyFunction_Check(held) && PyFunction_GET_CODE(held) == reinterpret_cast<PyObject*>(code);
-    PyObject* inner = found || !PyFunction_Check(held) ? nullptr : PyObject_GetAttrString(held, "__wrapped__");
+  Object held = Object::share(_PyType_Lookup(type, code->co_name));
+  for (int i = 0; held && PyFunction_Check(held.get()) && i < kMostDecorators; ++i) {
+    if (PyFunction_GET_CODE(held.get()) == reinterpret_cast<PyObject*>(code)) return true;
+    held = Object::take(PyObject_GetAttrString(held.get(), "__wrapped__"));
     PyErr_Clear();
-    Py_SETREF(held, inner);
   }
-  Py_XDECREF(held);
-  return found;
+  return false;
 }
 
 }  // namespace
 
-void set_optimizer_type(PyTypeObject* type) noexcept { optimizer_type = type; }
+void set_optimizer_type(PyTypeObject* type) noexcept { optimizer_type = hold_for_good(type); }
 
 // Fills a buffer of the caller's, as it runs for each recorded operator.
 int user_stack_ids(FrameId* out, int max_frames) noexcept {
@@ -69,19 +68,16 @@ int snapshot_user_line(std::string* file, std::string* function) noexcept {
 }
 
 PyObject* function_names(PyObject* frame) {
-  PyObject* names = PyDict_New();
-  if (names == nullptr) return nullptr;
+  Object names = Object::take(PyDict_New());
+  if (!names) return nullptr;
   RawFrame* raw = raw_frame(frame);
   PyCodeObject* code = frame_code(raw);
   for (int i = 0; i < code_fast_count(code); ++i) {
     PyObject* value = frame_fast(raw)[i];
     if (value != nullptr && fast_is_cell(code, i) && PyCell_Check(value)) value = PyCell_GET(value);
-    if (value != nullptr && PyDict_SetItem(names, fast_name(code, i), value) != 0) {
-      Py_DECREF(names);
-      return nullptr;
-    }
+    if (value != nullptr && PyDict_SetItem(names.get(), fast_name(code, i), value) != 0) return nullptr;
   }
-  return names;
+  return names.release();
 }
 
 // Only the innermost user frame decides, hence the walk ends there. The first argument may be anything in a function

@@ -53,11 +53,11 @@ bool FrameMemory::hands_iterators(RawFrame* frame, CodeInfo* info) {
 // Runs again in each step, as the C code moves on to its next value. References are not dropped here but given to the
 // keeper: the last one to an iterator may run the program's code while the stack is being read.
 void FrameMemory::remember_handed(RawFrame* frame, FrameState* state) {
-  for (PyObject* iterator : state->handed) keeper.discard(iterator);
+  for (Object& iterator : state->handed) keeper.discard(std::move(iterator));
   state->handed.clear();
   // Held, so that no iterator made later gets the same address: the address is part of the position.
   state->handed_at =
-      handed_at(frame, state->info, [&](PyObject* iterator) { state->handed.push_back(Py_NewRef(iterator)); });
+      handed_at(frame, state->info, [&](PyObject* iterator) { state->handed.push_back(Object::share(iterator)); });
 }
 
 // True: hidden state of the C code is as it was, so hidden_state() in frames_python.cpp need not refuse the frame.

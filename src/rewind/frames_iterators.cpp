@@ -114,10 +114,7 @@ int FrameMemory::remember_iterator(PyObject* object, std::string* why) {
   }
   // Held only if all that it leads to may be held as well; otherwise an iterator over a list of activations would keep
   // their memory alive until the next step.
-  if (record.strong) {
-    Py_INCREF(object);
-    record.ref = object;
-  }
+  if (record.strong) record.ref = Object::share(object);
   return index;
 }
 
@@ -144,8 +141,7 @@ bool FrameMemory::remember_fields(PyObject* object, int index, std::string* why)
         break;
       case 'p':
         // Integers do not change; to hold one costs nothing and keeps the very object.
-        Py_XINCREF(words[i]);
-        records_[index].objects[i] = words[i];
+        records_[index].objects[i] = Object::share(words[i]);
         break;
       case 's':
       case 'o':
@@ -205,8 +201,8 @@ bool FrameMemory::remember_generator(PyObject* object, int index, std::string* w
   // Weakly, even where everything else may be held for long: letting go of a generator runs its finally clauses, which
   // must not come late.
   records_[index].strong = keeper.keep_all;
-  if (!keeper.keep_all) records_[index].ref = PyWeakref_NewRef(object, nullptr);
-  if (!keeper.keep_all && records_[index].ref == nullptr) {
+  if (!keeper.keep_all) records_[index].ref = Object::take(PyWeakref_NewRef(object, nullptr));
+  if (!keeper.keep_all && !records_[index].ref) {
     PyErr_Clear();
     *why = cannot("cannot be referenced weakly", object);
     return false;
@@ -238,8 +234,8 @@ bool FrameMemory::remember_generator(PyObject* object, int index, std::string* w
 // The iterator that was remembered, if it can be proved to be that one, else null; borrowed. `live` is what is in its
 // place now, which may have taken its address.
 PyObject* FrameMemory::iterator_target(const IteratorRecord& record, PyObject* live) const {
-  if (record.strong) return record.ref;
-  if (record.ref != nullptr) return weak_object(record.ref);
+  if (record.strong) return record.ref.get();
+  if (record.ref) return weak_object(record.ref.get());
   // Not held and not weakly referenced, as CPython's iterators take no weak references. Then it must still be in its
   // place, with the same type; fields_fit() proves what it draws from.
   return live == record.object && type_info(Py_TYPE(live)).layout == record.layout ? live : nullptr;
@@ -374,13 +370,13 @@ void FrameMemory::put_fields(int index, PyObject* target) {
         break;
       case 'a': {
         const Py_ssize_t size = PyList_GET_SIZE(words[i]);
-        PyObject* later = PyList_GetSlice(words[i], record.words[i], size);
-        if (later != nullptr) PyList_SetSlice(words[i], record.words[i], size, nullptr);
-        keeper.discard(later);  // let go of when the frames are whole again
+        Object later = Object::take(PyList_GetSlice(words[i], record.words[i], size));
+        if (later) PyList_SetSlice(words[i], record.words[i], size, nullptr);
+        keeper.discard(std::move(later));  // let go of when the frames are whole again
         break;
       }
       case 'p':
-        put_slot(&words[i], record.objects[i]);
+        put_slot(&words[i], record.objects[i].get());
         break;
       // A source that the ended iterator has dropped is given back, with a new reference; the record keeps its own.
       case 's':
@@ -413,9 +409,8 @@ void FrameMemory::put_fields(int index, PyObject* target) {
         put_digits(words, i, fields[i], record.words[i]);
         break;
       case 'r': {
-        PyObject* given = record.words[i] == 0 ? nullptr : given_by_digits(words, i - 1, fields[i - 1]);
-        put_slot(&words[i], given);
-        Py_XDECREF(given);
+        const Object given = record.words[i] == 0 ? Object() : given_by_digits(words, i - 1, fields[i - 1]);
+        put_slot(&words[i], given.get());
         break;
       }
       default:
@@ -426,11 +421,9 @@ void FrameMemory::put_fields(int index, PyObject* target) {
 
 // Gives all references of the record to the keeper; nothing is freed before flush().
 void FrameMemory::drop_record(IteratorRecord* record) {
-  keeper.discard(record->ref);
-  for (PyObject* object : record->objects) keeper.discard(object);
+  keeper.discard(std::move(record->ref));
+  for (Object& object : record->objects) keeper.discard(std::move(object));
   keeper.forget(&record->source);
-  record->ref = nullptr;
-  for (PyObject*& object : record->objects) object = nullptr;
 }
 
 }  // namespace finitude::bindings

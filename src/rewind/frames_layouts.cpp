@@ -121,13 +121,11 @@ void put_digits(PyObject** words, int at, char field, std::int64_t number) {
 
 // The iterator computes the next tuple from the last one, which it holds, and changes that in place where it has the
 // only reference. The tuple of then may thus not exist any more, and is built again.
-PyObject* given_by_digits(PyObject** words, int at, char field) {
+Object given_by_digits(PyObject** words, int at, char field) {
   Digits digits(words, at, field);
-  PyObject* given = PyTuple_New(std::max<Py_ssize_t>(0, digits.count));
-  for (Py_ssize_t i = 0; given != nullptr && i < digits.count; ++i) {
-    PyObject* element = PyTuple_GET_ITEM(digits.pool(i), digits[i]);
-    Py_INCREF(element);
-    PyTuple_SET_ITEM(given, i, element);
+  Object given = Object::take(PyTuple_New(std::max<Py_ssize_t>(0, digits.count)));
+  for (Py_ssize_t i = 0; given && i < digits.count; ++i) {
+    PyTuple_SET_ITEM(given.get(), i, Object::share(PyTuple_GET_ITEM(digits.pool(i), digits[i])).release());
   }
   return given;
 }

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "pyhost/object_python.h"
+
 namespace finitude::bindings {
 
 // One letter for each word behind the object header:
@@ -40,7 +42,7 @@ std::uint64_t shape_of(PyObject* source);
 // The digits at words[at] as one number; -1 where that is too large for 63 bits.
 std::int64_t digits_of(PyObject** words, int at, char field);
 void put_digits(PyObject** words, int at, char field, std::int64_t number);
-// What the iterator gave when its digits, at words[at], were the ones that it has; new reference, null with an error.
-PyObject* given_by_digits(PyObject** words, int at, char field);
+// What the iterator gave when its digits, at words[at], were the ones that it has; empty with an error.
+Object given_by_digits(PyObject** words, int at, char field);
 
 }  // namespace finitude::bindings

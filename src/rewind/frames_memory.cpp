@@ -2,6 +2,7 @@
 #include "rewind/frames_memory.h"
 
 #include <cstring>
+#include <iterator>
 
 namespace finitude::bindings {
 namespace {
@@ -22,8 +23,8 @@ PyObject* lost_value() {
                            {Py_nb_bool, reinterpret_cast<void*>(lost_truth)},
                            {0, nullptr}};
     PyType_Spec spec{"finitude.lost", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, slots};
-    PyObject* type = PyType_FromSpec(&spec);
-    PyObject* made = type == nullptr ? nullptr : PyObject_New(PyObject, reinterpret_cast<PyTypeObject*>(type));
+    const Object type = Object::take(PyType_FromSpec(&spec));
+    PyObject* made = type ? PyObject_New(PyObject, reinterpret_cast<PyTypeObject*>(type.get())) : nullptr;
     if (made == nullptr) PyErr_Clear();
     return made;
   }();
@@ -74,6 +75,12 @@ std::string text_of(PyObject* name) {
   return "?";
 }
 
+// PyTorch asks for this after a weak reference to a tensor was followed: it settles who owns the object.
+void settle_owner(PyObject* object) {
+  if (object == nullptr || !is_tensor(object)) return;
+  if (!Object::take(PyObject_CallMethod(object, "_fix_weakref", nullptr))) PyErr_Clear();
+}
+
 // Values that remain keep what they knew from the last take; those cut off give their references to the keeper.
 template <typename List>
 void resize(List* list, std::size_t size, Keeper* keeper) {
@@ -107,10 +114,11 @@ std::uint64_t fingerprint(RawFrame* frame, CodeInfo* info) {
 
 void FrameMemory::begin() {
   if (old_records_.empty()) old_records_.swap(records_);
-  old_records_.insert(old_records_.end(), records_.begin(), records_.end());
+  old_records_.insert(old_records_.end(), std::make_move_iterator(records_.begin()),
+                      std::make_move_iterator(records_.end()));
   records_.clear();
   generator_states_used_ = 0;
-  for (Doubt& doubt : doubts_) keeper.discard(doubt.weak);
+  for (Doubt& doubt : doubts_) keeper.discard(std::move(doubt.weak));
   doubts_.clear();
   nesting_ = 0;
 }
@@ -127,13 +135,13 @@ void FrameMemory::forget(FrameState* state) {
   state->settled.clear();
   resize(&state->stack, 0, &keeper);
   for (NamedValue& entry : state->names) {
-    keeper.discard(entry.name);
+    keeper.discard(std::move(entry.name));
     keeper.forget(&entry.value);
   }
   state->names.clear();
   state->names_version = 0;
   state->exits.clear();
-  for (PyObject* iterator : state->handed) keeper.discard(iterator);
+  for (Object& iterator : state->handed) keeper.discard(std::move(iterator));
   state->handed.clear();
   state->handed_at = 0;
 }
@@ -210,17 +218,16 @@ bool FrameMemory::remember_names(PyObject* dict, FrameState* state, std::string*
   while (PyDict_Next(dict, &position, &name, &object) != 0) {
     if (count == state->names.size()) state->names.emplace_back();
     NamedValue& entry = state->names[count++];
-    if (entry.name != name) {
-      keeper.discard(entry.name);
-      Py_INCREF(name);
-      entry.name = name;
+    if (entry.name.get() != name) {
+      keeper.discard(std::move(entry.name));
+      entry.name = Object::share(name);
     }
     if (entry.settled.still(object)) continue;
     if (!remember_value(object, &entry.value, false, why)) return false;
     entry.settled = settled(entry.value);
   }
   for (std::size_t i = count; i < state->names.size(); ++i) {
-    keeper.discard(state->names[i].name);
+    keeper.discard(std::move(state->names[i].name));
     keeper.forget(&state->names[i].value);
   }
   state->names.resize(count);
@@ -253,12 +260,13 @@ bool FrameMemory::remember_value(PyObject* object, Value* value, bool on_stack, 
         return true;
       }
       if (type.generator && !ended) {
-        PyObject* weak = PyWeakref_NewRef(object, nullptr);
+        Object weak = Object::take(PyWeakref_NewRef(object, nullptr));
         RawFrame* frame = generator_frame(object);
-        if (weak == nullptr)
+        if (!weak)
           PyErr_Clear();
         else
-          doubts_.push_back({weak, fingerprint(frame, code_info(frame_code(frame))) + frame_site(frame), reason});
+          doubts_.push_back(
+              {std::move(weak), fingerprint(frame, code_info(frame_code(frame))) + frame_site(frame), reason});
       }
       doubtful = true;
     }
@@ -285,7 +293,7 @@ bool FrameMemory::fits(const FrameState& state, RawFrame* frame, std::string* wh
   }
   for (const NamedValue& entry : state.names) {
     if (entry.value.iterator < 0) continue;
-    PyObject* live = PyDict_GetItemWithError(state.dict, entry.name);
+    PyObject* live = PyDict_GetItemWithError(state.dict, entry.name.get());
     PyErr_Clear();
     if (!value_fits(entry.value, live, why)) return false;
   }
@@ -336,7 +344,7 @@ bool FrameMemory::stack_fits(const FrameState& state, RawFrame* frame, std::stri
 
 bool FrameMemory::doubts_hold(std::string* why) const {
   for (const Doubt& doubt : doubts_) {
-    PyObject* generator = weak_object(doubt.weak);
+    PyObject* generator = weak_object(doubt.weak.get());
     if (generator == nullptr) continue;
     if (generator_state(generator) == GeneratorState::kSuspended) {
       RawFrame* frame = generator_frame(generator);
@@ -400,50 +408,40 @@ PyObject* FrameMemory::put_value(const Value& value, PyObject* live, bool* lost)
 
 void FrameMemory::put_slot(PyObject** slot, PyObject* object) {
   // The slot has its new value before the old one goes to the keeper: no frame ever holds a dead object.
-  PyObject* before = *slot;
-  if (before == object) return;
-  Py_XINCREF(object);
-  *slot = object;
-  keeper.discard(before);
-  if (object != nullptr && is_tensor(object)) {
-    // PyTorch asks for this after a weak reference to a tensor was followed: it settles who owns the object.
-    PyObject* done = PyObject_CallMethod(object, "_fix_weakref", nullptr);
-    if (done == nullptr) PyErr_Clear();
-    Py_XDECREF(done);
-  }
+  if (*slot == object) return;
+  keeper.discard(Object::take(std::exchange(*slot, Object::share(object).release())));
+  settle_owner(object);
 }
 
 void FrameMemory::put_names(const FrameState& state, PyObject* dict, std::vector<std::string>* unset) {
-  PyObject* known = PySet_New(nullptr);
+  const Object known = Object::take(PySet_New(nullptr));
   for (const NamedValue& entry : state.names) {
-    if (known != nullptr) PySet_Add(known, entry.name);
-    if (is_dunder(entry.name)) continue;  // the interpreter's own
-    PyObject* live = PyDict_GetItemWithError(dict, entry.name);
+    PyObject* const name = entry.name.get();
+    if (known) PySet_Add(known.get(), name);
+    if (is_dunder(name)) continue;  // the interpreter's own
+    PyObject* live = PyDict_GetItemWithError(dict, name);
     bool lost = false;
     PyObject* object = put_value(entry.value, live, &lost);
-    if (lost) unset->push_back(text_of(entry.name));
+    if (lost) unset->push_back(text_of(name));
     if (object == live) continue;
-    keeper.discard(Py_XNewRef(live));
+    keeper.discard(Object::share(live));
     if (object != nullptr) {
-      PyObject* held = object;
-      put_slot(&held, object);
-      PyDict_SetItem(dict, entry.name, object);
+      PyDict_SetItem(dict, name, object);
+      settle_owner(object);
     } else {
-      PyDict_DelItem(dict, entry.name);
+      PyDict_DelItem(dict, name);
     }
     PyErr_Clear();
   }
   // Names that came later did not exist then.
-  PyObject* now = PyDict_Keys(dict);
-  for (Py_ssize_t i = 0; known != nullptr && now != nullptr && i < PyList_GET_SIZE(now); ++i) {
-    PyObject* name = PyList_GET_ITEM(now, i);
-    if (is_dunder(name) || PySet_Contains(known, name) != 0) continue;
-    keeper.discard(Py_XNewRef(PyDict_GetItemWithError(dict, name)));
+  const Object now = Object::take(PyDict_Keys(dict));
+  for (Py_ssize_t i = 0; known && now && i < PyList_GET_SIZE(now.get()); ++i) {
+    PyObject* name = PyList_GET_ITEM(now.get(), i);
+    if (is_dunder(name) || PySet_Contains(known.get(), name) != 0) continue;
+    keeper.discard(Object::share(PyDict_GetItemWithError(dict, name)));
     PyDict_DelItem(dict, name);
   }
   PyErr_Clear();
-  Py_XDECREF(now);
-  Py_XDECREF(known);
 }
 
 }  // namespace finitude::bindings

@@ -18,7 +18,7 @@
 namespace finitude::bindings {
 
 struct NamedValue {
-  PyObject* name = nullptr;  // owned
+  Object name;
   Settled settled;
   Value value;
 };
@@ -47,8 +47,8 @@ struct FrameState {
   std::uint64_t names_version = 0;       // of that dict when all of it was remembered; 0: never
   std::vector<std::uint32_t> unsettled;  // among names, what has to be looked at though the dict has not changed
   std::vector<ExitMark> exits;
-  std::vector<PyObject*> handed;  // owned: iterators given to C code that waits in a call of one of their values
-  std::uint64_t handed_at = 0;    // where they stood; 0: there are none, or it cannot be told
+  std::vector<Object> handed;   // iterators given to C code that waits in a call of one of their values
+  std::uint64_t handed_at = 0;  // where they stood; 0: there are none, or it cannot be told
 };
 
 // One iterator; the ones it draws from follow it in the list, up to `end`.
@@ -57,9 +57,9 @@ struct IteratorRecord {
   std::int8_t layout = -1;
   bool strong = false;
   PyObject* object = nullptr;           // address
-  PyObject* ref = nullptr;              // owned: the iterator when strong, or a weak reference to it, or null
+  Object ref;                           // the iterator when strong, or a weak reference to it, or empty
   std::int64_t words[kMaxFields] = {};  // positions, by field; for an inner iterator 1 where there was one
-  PyObject* objects[kMaxFields] = {};   // owned; positions that are Python integers
+  Object objects[kMaxFields];           // positions that are Python integers
   Value source;                         // what it runs over
   std::uint64_t source_shape = 0;
   int end = 0;
@@ -68,7 +68,7 @@ struct IteratorRecord {
 
 // A generator in a local name that draws from what cannot be set back: harmless while it stands still.
 struct Doubt {
-  PyObject* weak = nullptr;
+  Object weak;
   std::uint64_t position = 0;
   std::string why;
 };

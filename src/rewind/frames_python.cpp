@@ -4,7 +4,9 @@
 #include <cstring>
 #include <exception>
 
+#include "pyhost/object_python.h"
 #include "pyhost/python_compat.h"
+#include "pyhost/saved_error_python.h"
 #include "pyhost/user_stack.h"
 #include "rewind/frames_memory.h"
 
@@ -17,19 +19,20 @@ constexpr std::size_t kMaxFrames = 900;
 // collection, as it runs finalizers, and no reference is dropped (see Keeper::discard). An exception that was set is
 // put aside, as the C API may not be called with one. Errors made meanwhile are of no interest.
 class Quiet {
- public:
-  Quiet() : collecting_(PyGC_Disable() != 0) { PyErr_Fetch(&type_, &value_, &trace_); }
-  ~Quiet() {
-    PyErr_Clear();
-    PyErr_Restore(type_, value_, trace_);
-    if (collecting_) PyGC_Enable();
-  }
-  Quiet(const Quiet&) = delete;
-  Quiet& operator=(const Quiet&) = delete;
+  class NoCollection {
+   public:
+    NoCollection() : collecting_(PyGC_Disable() != 0) {}
+    ~NoCollection() {
+      if (collecting_) PyGC_Enable();
+    }
+    NoCollection(const NoCollection&) = delete;
+    NoCollection& operator=(const NoCollection&) = delete;
 
- private:
-  bool collecting_;
-  PyObject *type_ = nullptr, *value_ = nullptr, *trace_ = nullptr;
+   private:
+    bool collecting_;
+  };
+  NoCollection no_collection_;
+  SavedError saved_;
 };
 
 // Positions are compared by the instruction that they belong to. Within one call the interpreter may report the
@@ -58,9 +61,8 @@ bool calls_once(PyObject* callee) {
   const auto python_method = [](PyTypeObject* type, const char* name) {
     // Looked up on the class, as the interpreter does for special methods; a method in C gives a wrapper of another
     // type.
-    PyObject* method = PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), name);
-    const bool is = method != nullptr && (PyFunction_Check(method) || PyMethod_Check(method));
-    Py_XDECREF(method);
+    const Object method = Object::take(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), name));
+    const bool is = method && (PyFunction_Check(method.get()) || PyMethod_Check(method.get()));
     PyErr_Clear();
     return is;
   };
@@ -100,11 +102,10 @@ bool hidden_state(RawFrame* frame, CodeInfo* info, RawFrame* inner, std::string*
         return false;
     }
   }
-  PyObject* name = culprit == nullptr ? nullptr : PyObject_Repr(culprit);
-  const char* text = name == nullptr ? nullptr : PyUnicode_AsUTF8(name);
+  const Object name = culprit == nullptr ? Object() : Object::take(PyObject_Repr(culprit));
+  const char* text = name ? PyUnicode_AsUTF8(name.get()) : nullptr;
   *why = "the step runs inside " + std::string(text == nullptr ? "a builtin" : text) + " (" +
          place(*info, frame_site(frame)) + "), whose own position cannot be set back";
-  Py_XDECREF(name);
   PyErr_Clear();
   return true;
 }
@@ -281,10 +282,8 @@ void StackSnapshot::take(const SnapshotOptions& options) noexcept {
       if (!impl.valid && impl.reason.empty()) impl.reason = "an iterator is of an unknown form";
       if (!impl.valid) impl.memory.begin();
     }
-    PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
-    PyErr_Fetch(&type, &value, &trace);
+    const SavedError saved;
     impl.memory.finish();
-    PyErr_Restore(type, value, trace);
   } catch (const std::exception& error) {
     impl.valid = false;
     impl.reason = "out of memory";
@@ -293,8 +292,7 @@ void StackSnapshot::take(const SnapshotOptions& options) noexcept {
 
 void StackSnapshot::clear() noexcept {
   Impl& impl = *impl_;
-  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
-  PyErr_Fetch(&type, &value, &trace);
+  const SavedError saved;
   impl.valid = false;
   impl.reason = "no snapshot was taken";
   try {
@@ -302,7 +300,6 @@ void StackSnapshot::clear() noexcept {
     impl.memory.forget_all();
   } catch (const std::exception&) {
   }
-  PyErr_Restore(type, value, trace);
 }
 
 RewindVerdict StackSnapshot::can_restore() noexcept {
@@ -341,12 +338,10 @@ bool StackSnapshot::restore(std::string* why) noexcept {
         }
       }
     }
-    PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
-    PyErr_Fetch(&type, &value, &trace);
+    const SavedError saved;
     // The frames are complete. Now the values that were replaced may be dropped, which can run finalizers of the
     // program.
     impl.memory.keeper.flush();
-    PyErr_Restore(type, value, trace);
     return true;
   } catch (const std::exception&) {
     *why = "out of memory";

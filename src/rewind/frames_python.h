@@ -23,6 +23,7 @@ struct FrameRules {
   PyTypeObject* optimizer_type = nullptr;         // torch.optim.Optimizer; subclasses count
   std::vector<PyObject*> module_calls;            // code objects of nn.Module._call_impl
 };
+// Holds what they name for good.
 void set_frame_rules(const FrameRules& rules) noexcept;
 
 struct SnapshotOptions {

@@ -11,35 +11,30 @@ namespace {
 constexpr Py_ssize_t kMostParts = 16;  // of a container that is made again
 constexpr int kDeepestParts = 2;
 
-// A tuple, list or dict with equals of what the dead one held. Owns its parts and keys. Its destructor may run Python
-// code and belongs into Keeper::flush(). Where stand_in_for_all() gives up half way, all parts still have other owners.
+// A tuple, list or dict with equals of what the dead one held. Its destructor belongs into Keeper::flush(). Where
+// stand_in_for_all() gives up half way, all parts still have other owners.
 class Rebuilt final : public Substitute {
  public:
   explicit Rebuilt(PyTypeObject* type) : type_(type) {}
-  ~Rebuilt() override {
-    for (StandIn& part : parts_) part.drop();
-    for (PyObject* key : keys_) Py_DECREF(key);
-  }
   StandIn* add(PyObject* key) {
-    if (key != nullptr) keys_.push_back(Py_NewRef(key));
+    if (key != nullptr) keys_.push_back(Object::share(key));
     return &parts_.emplace_back();
   }
-  // A new reference, or null with an error. Parts are shared with the object: StandIn::get() makes each of them once.
-  PyObject* make() const override {
+  // Parts are shared with the object: StandIn::get() makes each of them once.
+  Object make() const override {
     const auto count = static_cast<Py_ssize_t>(parts_.size());
-    PyObject* made = type_ == &PyDict_Type   ? PyDict_New()
-                     : type_ == &PyList_Type ? PyList_New(count)
-                                             : PyTuple_New(count);
-    for (Py_ssize_t i = 0; made != nullptr && i < count; ++i) {
-      PyObject* part = parts_[static_cast<std::size_t>(i)].get();
-      if (part == nullptr ||
-          (type_ == &PyDict_Type && PyDict_SetItem(made, keys_[static_cast<std::size_t>(i)], part) != 0)) {
-        Py_CLEAR(made);
-      } else if (type_ == &PyList_Type) {
-        PyList_SET_ITEM(made, i, Py_NewRef(part));
-      } else if (type_ == &PyTuple_Type) {
-        PyTuple_SET_ITEM(made, i, Py_NewRef(part));
-      }
+    Object made = Object::take(type_ == &PyDict_Type   ? PyDict_New()
+                               : type_ == &PyList_Type ? PyList_New(count)
+                                                       : PyTuple_New(count));
+    for (Py_ssize_t i = 0; made && i < count; ++i) {
+      Object part = Object::share(parts_[static_cast<std::size_t>(i)].get());
+      if (!part) return Object();
+      if (type_ == &PyList_Type)
+        PyList_SET_ITEM(made.get(), i, part.release());
+      else if (type_ == &PyTuple_Type)
+        PyTuple_SET_ITEM(made.get(), i, part.release());
+      else if (PyDict_SetItem(made.get(), keys_[static_cast<std::size_t>(i)].get(), part.get()) != 0)
+        return Object();
     }
     return made;
   }
@@ -47,7 +42,7 @@ class Rebuilt final : public Substitute {
  private:
   PyTypeObject* type_;
   std::vector<StandIn> parts_;
-  std::vector<PyObject*> keys_;
+  std::vector<Object> keys_;
 };
 
 }  // namespace
@@ -56,11 +51,11 @@ class Rebuilt final : public Substitute {
 bool Keeper::stand_in_for(PyObject* object, int depth, StandIn* out) const {
   switch (type_info(Py_TYPE(object)).value) {
     case TypeClass::kPlain:
-      out->object = Py_NewRef(object);
+      out->object = Object::share(object);
       return true;
     case TypeClass::kTensor:
       if (value_may_stay(object))
-        out->object = Py_NewRef(object);
+        out->object = Object::share(object);
       else
         make_stand_in(object, context, out);
       return !out->empty();
@@ -87,24 +82,17 @@ bool Keeper::stand_in_for_all(PyObject* container, int depth, StandIn* out) cons
       if (!stand_in_for(PySequence_Fast_GET_ITEM(container, i), depth + 1, made->add(nullptr))) return false;
     }
   }
-  out->substitute = made.release();
+  out->substitute = std::move(made);
   return true;
 }
 
 // Made at most once. The result stays in `object`, which owns it; callers get a borrowed reference.
 PyObject* StandIn::get() const {
-  if (object == nullptr && (substitute != nullptr || make != nullptr)) {
+  if (!object && (substitute != nullptr || make != nullptr)) {
     object = substitute != nullptr ? substitute->make() : make(*this);
-    if (object == nullptr) PyErr_Clear();
+    if (!object) PyErr_Clear();
   }
-  return object;
-}
-
-void StandIn::drop() {
-  // Emptied first: what the destructor runs may come back to this object.
-  const StandIn owned = std::exchange(*this, {});
-  Py_XDECREF(owned.object);
-  delete owned.substitute;
+  return object.get();
 }
 
 }  // namespace finitude::bindings

@@ -19,7 +19,7 @@ constexpr std::uint8_t kLookEvery = 8;  // takes: what an element of a container
 // Open addressing over addresses of types: every value that has changed since the last step costs a look-up. The table
 // holds the types, so that none is freed and its address used again.
 struct TypeTable {
-  std::vector<std::pair<PyTypeObject*, TypeInfo>> slots{1024};
+  std::vector<std::pair<Object, TypeInfo>> slots{1024};
   std::size_t used = 0;
   TypeRules rules;
 };
@@ -30,7 +30,8 @@ TypeTable& types() { return *the_types; }
 std::size_t slot_of(const TypeTable& t, PyTypeObject* type) {
   const std::size_t mask = t.slots.size() - 1;
   std::size_t i = (reinterpret_cast<std::uintptr_t>(type) >> 4) * 0x9e3779b97f4a7c15ull >> 20 & mask;
-  while (t.slots[i].first != nullptr && t.slots[i].first != type) i = (i + 1) & mask;
+  const auto* const object = reinterpret_cast<PyObject*>(type);
+  while (t.slots[i].first && t.slots[i].first.get() != object) i = (i + 1) & mask;
   return i;
 }
 
@@ -45,9 +46,8 @@ bool is_plain_type(PyTypeObject* type) {
 // Does the class itself say how its instances are made, by a function of Python?
 bool is_made_in_python(PyObject* new_of_class) {
   if (!PyObject_TypeCheck(new_of_class, &PyStaticMethod_Type)) return false;
-  PyObject* function = PyObject_GetAttrString(new_of_class, "__func__");
-  const bool made = function != nullptr && PyFunction_Check(function);
-  Py_XDECREF(function);
+  const Object function = Object::take(PyObject_GetAttrString(new_of_class, "__func__"));
+  const bool made = function && PyFunction_Check(function.get());
   PyErr_Clear();
   return made;
 }
@@ -197,9 +197,9 @@ struct Look {
 
 void set_type_rules(const TypeRules& rules) {
   TypeTable& t = types();
-  Py_XINCREF(rules.tensor);
-  for (PyTypeObject* type : rules.external) Py_INCREF(type);
-  for (PyTypeObject* type : rules.layouts) Py_XINCREF(type);
+  hold_for_good(rules.tensor);
+  for (PyTypeObject* type : rules.external) hold_for_good(type);
+  for (PyTypeObject* type : rules.layouts) hold_for_good(type);
   t.rules = rules;
   type_iterates(&PyLong_Type);  // its one-time set-up runs Python code: not while a stack is being read
   forget_types();
@@ -207,11 +207,10 @@ void set_type_rules(const TypeRules& rules) {
 
 void forget_types() {
   TypeTable& t = types();
-  std::vector<std::pair<PyTypeObject*, TypeInfo>> held(
-      t.slots.size());  // the last reference to a class may run code of the program's
+  // Dropped when the table is whole again: the last reference to a class may run code of the program's.
+  std::vector<std::pair<Object, TypeInfo>> held(t.slots.size());
   held.swap(t.slots);
   t.used = 0;
-  for (auto& entry : held) Py_CLEAR(entry.first);
 }
 
 namespace {
@@ -220,14 +219,13 @@ namespace {
   const TypeInfo info = classify(t, type);
   if (t.used >= kMaxTypes) return info;
   if ((t.used + 1) * 2 > t.slots.size()) {
-    std::vector<std::pair<PyTypeObject*, TypeInfo>> old(t.slots.size() * 2);
+    std::vector<std::pair<Object, TypeInfo>> old(t.slots.size() * 2);
     old.swap(t.slots);
-    for (const auto& entry : old) {
-      if (entry.first != nullptr) t.slots[slot_of(t, entry.first)] = entry;
+    for (auto& entry : old) {
+      if (entry.first) t.slots[slot_of(t, reinterpret_cast<PyTypeObject*>(entry.first.get()))] = std::move(entry);
     }
   }
-  Py_INCREF(type);  // an address in the table must not be reused
-  t.slots[slot_of(t, type)] = {type, info};
+  t.slots[slot_of(t, type)] = {Object::share(reinterpret_cast<PyObject*>(type)), info};
   ++t.used;
   return info;
 }
@@ -237,7 +235,7 @@ namespace {
 TypeInfo type_info(PyTypeObject* type) {
   TypeTable& t = types();
   const auto& [known, info] = t.slots[slot_of(t, type)];
-  return known != nullptr ? info : first_look(t, type);
+  return known ? info : first_look(t, type);
 }
 
 bool stream_met() { return std::exchange(met, false); }
@@ -253,7 +251,7 @@ bool Settled::still(PyObject* now) const {
 Settled settled(const Value& value) {
   if (value.held == Held::kUnbound && value.iterator == -1) return {nullptr, Py_None};
   const bool is = value.iterator == -1 && value.size < 0 && (value.held == Held::kStrong || value.held == Held::kWeak);
-  return {value.object, is ? value.ref : nullptr};
+  return {value.object, is ? value.ref.get() : nullptr};
 }
 
 void Keeper::keep(PyObject* object, Value* value) {
@@ -269,11 +267,11 @@ bool Keeper::unchanged(PyObject* object, Value* value) {
       if (value->size < 0) return true;
       break;
     case Held::kWeak:
-      return value->size < 0 && weak_is(value->ref, object);
+      return value->size < 0 && weak_is(value->ref.get(), object);
     case Held::kWitness:
       // Another container with the same witness may have this address now; what was made of the first is no equal of
       // it.
-      if (weak_object(value->ref) == nullptr || !value->stand_in.empty()) return false;
+      if (weak_object(value->ref.get()) == nullptr || !value->stand_in.empty()) return false;
       break;
     case Held::kInPlace:
       return value->marks == reinterpret_cast<std::uintptr_t>(Py_TYPE(object));
@@ -285,29 +283,28 @@ bool Keeper::unchanged(PyObject* object, Value* value) {
 }
 
 void Keeper::forget(Value* value) {
-  discard(value->ref);
+  discard(std::move(value->ref));
   discard(std::move(value->stand_in));
   *value = Value{};
 }
 
 void Keeper::flush() {
+  // One by one, as the lists may grow meanwhile.
   while (!dropped_.empty()) {
-    PyObject* owned = dropped_.back();
+    const Object owned = std::move(dropped_.back());
     dropped_.pop_back();
-    Py_DECREF(owned);
   }
   while (!dropped_stand_ins_.empty()) {
-    StandIn owned = dropped_stand_ins_.back();
+    const StandIn owned = std::move(dropped_stand_ins_.back());
     dropped_stand_ins_.pop_back();
-    owned.drop();
   }
 }
 
 void Keeper::keep_new(PyObject* object, Value* value) {
   // The old reference is queued below and not dropped here: it may be the last one, and its destructor the program's
   // code.
-  PyObject* before = value->ref;
-  StandIn stood_in = value->stand_in;
+  Object before = std::move(value->ref);
+  StandIn stood_in = std::move(value->stand_in);
   *value = Value{};
   value->object = object;
   if (object != nullptr) {
@@ -348,18 +345,17 @@ void Keeper::keep_new(PyObject* object, Value* value) {
       }
     }
     if (strong) {
-      Py_INCREF(object);
-      value->ref = object;
+      value->ref = Object::share(object);
       value->held = Held::kStrong;
     } else if (weak) {
-      value->ref = PyWeakref_NewRef(object, nullptr);
-      if (value->ref != nullptr)
+      value->ref = Object::take(PyWeakref_NewRef(object, nullptr));
+      if (value->ref)
         value->held = Held::kWeak;
       else
         PyErr_Clear();
     }
   }
-  discard(before);
+  discard(std::move(before));
   discard(std::move(stood_in));
 }
 
@@ -371,8 +367,8 @@ bool Keeper::look_into(PyObject* object, Value* value) {
   value->size = element_count(object);
   value->contents = contents_of(object);
   if (look.witness == nullptr) return true;
-  value->ref = PyWeakref_NewRef(look.witness, nullptr);
-  if (value->ref == nullptr) {
+  value->ref = Object::take(PyWeakref_NewRef(look.witness, nullptr));
+  if (!value->ref) {
     PyErr_Clear();
     return false;
   }
@@ -391,7 +387,7 @@ namespace {
 // The container that was looked into, if `live` is that object and holds what it held. A list may have got longer. Its
 // elements are then visited from the last one down, as the tp_traverse of lists does, to come to the same marks.
 PyObject* witnessed(const Value& value, PyObject* live) {
-  if (weak_object(value.ref) == nullptr || live == nullptr || live != value.object) return nullptr;
+  if (weak_object(value.ref.get()) == nullptr || live == nullptr || live != value.object) return nullptr;
   const Py_ssize_t count = element_count(live);
   const bool longer = PyList_CheckExact(live) && count > value.size;
   if (type_info(Py_TYPE(live)).value != TypeClass::kContainer || (count != value.size && !longer)) return nullptr;
@@ -411,9 +407,9 @@ PyObject* witnessed(const Value& value, PyObject* live) {
 PyObject* recall(const Value& value, PyObject* live) {
   switch (value.held) {
     case Held::kStrong:
-      return value.ref;
+      return value.ref.get();
     case Held::kWeak: {
-      PyObject* object = weak_object(value.ref);
+      PyObject* object = weak_object(value.ref.get());
       return object != nullptr ? object : value.stand_in.get();
     }
     case Held::kWitness: {

@@ -6,7 +6,11 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
+
+#include "pyhost/object_python.h"
 
 namespace finitude::bindings {
 
@@ -43,26 +47,25 @@ enum class Held : std::uint8_t {
 class Substitute {
  public:
   virtual ~Substitute() = default;
-  virtual PyObject* make() const = 0;  // new reference, or null with an error
+  virtual Object make() const = 0;  // empty with an error
 };
 
 // What to give back once a weakly kept tensor has died: an equal of it, or how to make one, which costs a healthy step
-// less.
+// less. To destroy one may run Python code.
 struct StandIn {
-  mutable PyObject* object = nullptr;              // owned
-  Substitute* substitute = nullptr;                // owned
-  PyObject* (*make)(const StandIn& of) = nullptr;  // new reference, or null with an error
-  std::uint64_t bits[2] = {};                      // the rest is for `make`
+  mutable Object object;
+  std::unique_ptr<Substitute> substitute;
+  Object (*make)(const StandIn& of) = nullptr;  // empty with an error
+  std::uint64_t bits[2] = {};                   // the rest is for `make`
   std::int32_t dtype = 0, dims = 0;
 
-  bool empty() const { return object == nullptr && substitute == nullptr && make == nullptr; }
+  bool empty() const { return !object && substitute == nullptr && make == nullptr; }
   PyObject* get() const;  // borrowed; null where none can be made
-  void drop();            // frees what it owns, which may run Python code
 };
 
 struct Value {
   PyObject* object = nullptr;  // its address; not a reference
-  PyObject* ref = nullptr;     // owned: the object, or a weak reference to it or to the witness
+  Object ref;                  // the object, or a weak reference to it or to the witness
   StandIn stand_in;
   std::uint64_t marks = 0;     // kWitness: hash of the addresses it held; kInPlace: address of the type
   Py_ssize_t size = -1;        // containers: number of elements when looked into
@@ -118,11 +121,11 @@ class Keeper {
   // Would keep() find what it found the last time? Looks at the object's own memory only, not at what it holds.
   static bool unchanged(PyObject* object, Value* value);
   void forget(Value* value);
-  void discard(PyObject* owned) {
-    if (owned != nullptr) dropped_.push_back(owned);
+  void discard(Object owned) {
+    if (owned) dropped_.push_back(std::move(owned));
   }
-  void discard(StandIn&& owned) {
-    if (!owned.empty()) dropped_stand_ins_.push_back(owned);
+  void discard(StandIn owned) {
+    if (!owned.empty()) dropped_stand_ins_.push_back(std::move(owned));
   }
   void flush();
 
@@ -133,7 +136,7 @@ class Keeper {
   bool stand_in_for_all(PyObject* container, int depth, StandIn* out) const;
   bool value_may_stay(PyObject* object) const { return keep_strong != nullptr && keep_strong(object, context); }
 
-  std::vector<PyObject*> dropped_;
+  std::vector<Object> dropped_;
   std::vector<StandIn> dropped_stand_ins_;
 };
 

@@ -1,8 +1,10 @@
 #include "rewind/loader_indices_python.h"
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
+#include "base/immortal.h"
 #include "pyhost/attributes_python.h"
 
 namespace finitude::bindings {
@@ -18,84 +20,79 @@ PyObject* indices_key() {
   return key;
 }
 
-// The indices as a tuple or an int, new reference; null where they are none. A list is copied, since a sampler may use
+// The indices as a tuple or an int; empty where they are none. A list is copied, since a sampler may use
 // it for the next batch. IterableDataset has no indices: its sampler gives lists of None.
-PyObject* copy_of_indices(PyObject* index) {
-  if (PyLong_Check(index)) return Py_NewRef(index);
-  if (PyTuple_CheckExact(index)) return PyTuple_GET_SIZE(index) <= kMaxSamples ? Py_NewRef(index) : nullptr;
-  if (!PyList_CheckExact(index) || PyList_GET_SIZE(index) > kMaxSamples) return nullptr;
-  if (PyList_GET_SIZE(index) > 0 && PyList_GET_ITEM(index, 0) == Py_None) return nullptr;  // of an IterableDataset
-  return PyList_AsTuple(index);
+Object copy_of_indices(PyObject* index) {
+  if (PyLong_Check(index)) return Object::share(index);
+  if (PyTuple_CheckExact(index)) return PyTuple_GET_SIZE(index) <= kMaxSamples ? Object::share(index) : Object();
+  if (!PyList_CheckExact(index) || PyList_GET_SIZE(index) > kMaxSamples) return Object();
+  if (PyList_GET_SIZE(index) > 0 && PyList_GET_ITEM(index, 0) == Py_None) return Object();  // of an IterableDataset
+  return Object::take(PyList_AsTuple(index));
 }
 
 // Iterators that make a batch in this process now, and of what. Usually one; more where a data set draws from a loader
 // of its own while it makes a sample.
 struct Fetch {
   const PyObject* iterator;  // not held: it is only compared
-  PyObject* indices;
+  Object indices;
 };
-constexpr std::size_t kMostFetches =
-    16;  // those of fetches that raised are among them, until their iterator fetches again
+// Those of fetches that raised are among them, until their iterator fetches again.
+constexpr std::size_t kMostFetches = 16;
 
 std::vector<Fetch>& fetches() {
   static auto* const list = new std::vector<Fetch>();
   return *list;
 }
 
-// The caller gets the reference that the list had. From the back, as the innermost fetch ends first.
-PyObject* take_fetch(const PyObject* iterator) {
+// From the back, as the innermost fetch ends first.
+Object take_fetch(const PyObject* iterator) {
   auto& list = fetches();
   for (std::size_t i = list.size(); i-- > 0;) {
     if (list[i].iterator != iterator) continue;
-    PyObject* indices = list[i].indices;
+    Object indices = std::move(list[i].indices);
     list.erase(list.begin() + static_cast<std::ptrdiff_t>(i));
     return indices;
   }
-  return nullptr;
+  return Object();
 }
 
-// Takes over the reference to `indices`. A fetch that raised never gave its batch: its entry is replaced here, or is
-// the oldest and goes when the list is full. It is dropped last: its destructor may come back to the list.
-void begin_fetch(const PyObject* iterator, PyObject* indices) {
-  PyObject* stale = take_fetch(iterator);
+// A fetch that raised never gave its batch: its entry is replaced here, or is the oldest and goes when the list is
+// full. It is dropped last: its destructor may come back to the list.
+void begin_fetch(const PyObject* iterator, Object indices) {
+  Object stale = take_fetch(iterator);
   auto& list = fetches();
-  if (stale == nullptr && list.size() >= kMostFetches) stale = take_fetch(list.front().iterator);
-  list.push_back({iterator, indices});
-  Py_XDECREF(stale);
+  if (!stale && list.size() >= kMostFetches) stale = take_fetch(list.front().iterator);
+  list.push_back({iterator, std::move(indices)});
 }
+
+// The last class whose iterators make batches in this process; held, so that no other class gets its address.
+base::Immortal<Object> the_class_here;
 
 // Does its class make batches in this process? Iterators with workers count the tasks that they send (_send_idx),
-// others have no such attribute. The last class without it is held, so that no other class gets its address.
+// others have no such attribute.
 bool fetches_here(PyObject* iterator) {
   static PyObject* const sent = named("_send_idx");
-  static PyTypeObject* here = nullptr;  // held
-  if (Py_TYPE(iterator) == here) return true;
-  PyObject* number = own_attribute(iterator, sent);
-  if (number == nullptr) {
-    Py_INCREF(Py_TYPE(iterator));
-    Py_XSETREF(here, Py_TYPE(iterator));
-  }
-  Py_XDECREF(number);
-  return number == nullptr;
+  auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(iterator));
+  if (type == (*the_class_here).get()) return true;
+  if (own_attribute(iterator, sent)) return false;
+  *the_class_here = Object::share(type);
+  return true;
 }
 
-// Removes the indices of the batch that was just given from {number of the task: indices}. New reference; null where
-// batches come in the order in which workers finish (in_order=False), as their task is then not known. _rcvd_idx
-// already counts the batch when the iterator returns it.
-PyObject* take_task(PyObject* iterator, PyObject* tasks) {
+// Removes the indices of the batch that was just given from {number of the task: indices}. Empty where batches come
+// in the order in which workers finish (in_order=False), as their task is then not known. _rcvd_idx already counts the
+// batch when the iterator returns it.
+Object take_task(PyObject* iterator, PyObject* tasks) {
   static PyObject* const received = named("_rcvd_idx");
   static PyObject* const in_order = named("_in_order");
-  PyObject* number = own_attribute(iterator, received);
-  PyObject* ordered = own_attribute(iterator, in_order);
-  PyObject* key =
-      number != nullptr && PyLong_Check(number) ? PyLong_FromLongLong(PyLong_AsLongLong(number) - 1) : nullptr;
-  PyObject* found = key != nullptr && ordered != Py_False ? PyDict_GetItemWithError(tasks, key)
-                                                          : nullptr;  // else they come as they are done
-  Py_XINCREF(found);
-  if (key != nullptr && PyDict_DelItem(tasks, key) != 0) PyErr_Clear();
-  Py_XDECREF(key);
-  Py_XDECREF(ordered);
-  Py_XDECREF(number);
+  const Object number = own_attribute(iterator, received);
+  if (!number || !PyLong_Check(number.get())) return Object();
+  const Object key = Object::take(PyLong_FromLongLong(PyLong_AsLongLong(number.get()) - 1));
+  if (!key) return Object();
+  const Object ordered = own_attribute(iterator, in_order);
+  Object found;  // else they come as they are done
+  if (ordered.get() != Py_False) found = Object::share(PyDict_GetItemWithError(tasks, key.get()));
+  if (PyDict_DelItem(tasks, key.get()) != 0) PyErr_Clear();
   return found;
 }
 
@@ -103,37 +100,29 @@ PyObject* take_task(PyObject* iterator, PyObject* tasks) {
 
 void keep_indices(PyObject* iterator, PyObject* index) {
   static PyObject* const sent = named("_send_idx");
-  PyObject* copy = copy_of_indices(index);
-  if (copy == nullptr) {
+  Object copy = copy_of_indices(index);
+  if (!copy) {
     PyErr_Clear();
     return;
   }
-  if (fetches_here(iterator)) {
-    begin_fetch(iterator, copy);
-    return;
-  }
-  PyObject* number = own_attribute(iterator, sent);
-  if (number != nullptr) {
+  if (fetches_here(iterator)) return begin_fetch(iterator, std::move(copy));
+  if (const Object number = own_attribute(iterator, sent)) {
     // The table is an attribute of the iterator, and so goes away with it.
-    PyObject* tasks = own_attribute(iterator, indices_key());
-    if (tasks == nullptr && (tasks = PyDict_New()) != nullptr) set_own_attribute(iterator, indices_key(), tasks);
-    if (tasks != nullptr && PyDict_CheckExact(tasks)) PyDict_SetItem(tasks, number, copy);
-    Py_XDECREF(tasks);
+    Object tasks = own_attribute(iterator, indices_key());
+    if (!tasks) {
+      tasks = Object::take(PyDict_New());
+      if (tasks) set_own_attribute(iterator, indices_key(), tasks.get());
+    }
+    if (tasks && PyDict_CheckExact(tasks.get())) PyDict_SetItem(tasks.get(), number.get(), copy.get());
   }
-  Py_XDECREF(number);
-  Py_DECREF(copy);
   PyErr_Clear();
 }
 
-PyObject* take_indices(PyObject* iterator) {
+Object take_indices(PyObject* iterator) {
   if (fetches_here(iterator)) return take_fetch(iterator);
-  PyObject* kept = own_attribute(iterator, indices_key());
-  if (kept == nullptr || !PyDict_CheckExact(kept)) {
-    Py_XDECREF(kept);
-    return nullptr;
-  }
-  PyObject* found = take_task(iterator, kept);
-  Py_DECREF(kept);
+  const Object kept = own_attribute(iterator, indices_key());
+  if (!kept || !PyDict_CheckExact(kept.get())) return Object();
+  Object found = take_task(iterator, kept.get());
   PyErr_Clear();
   return found;
 }

@@ -4,12 +4,14 @@
 
 #include <Python.h>
 
+#include "pyhost/object_python.h"
+
 namespace finitude::bindings {
 
 // The iterator has drawn these indices for a batch. May throw std::bad_alloc.
 void keep_indices(PyObject* iterator, PyObject* index);
 
-// Of the batch that the iterator has just given. A new reference; null: not known.
-PyObject* take_indices(PyObject* iterator);
+// Of the batch that the iterator has just given. Empty: not known.
+Object take_indices(PyObject* iterator);
 
 }  // namespace finitude::bindings

@@ -33,14 +33,11 @@ PyMethodDef iter_def = {"__iter__", reinterpret_cast<PyCFunction>(loader_iter), 
 PyMethodDef next_def = {"__next__", reinterpret_cast<PyCFunction>(loader_next), METH_FASTCALL, nullptr};
 PyMethodDef index_def = {"_next_index", reinterpret_cast<PyCFunction>(loader_next_index), METH_FASTCALL, nullptr};
 
-// A C function as a method of a Python class, new reference. A plain PyCFunction is no descriptor and would not get
+// A C function as a method of a Python class. A plain PyCFunction is no descriptor and would not get
 // `self`; PyInstanceMethod adds that. A Python function would add a frame to the loader's tracebacks and to each batch.
-PyObject* as_method(PyMethodDef* def) {
-  PyObject* function = PyCFunction_New(def, nullptr);
-  if (function == nullptr) return nullptr;
-  PyObject* method = PyInstanceMethod_New(function);
-  Py_DECREF(function);
-  return method;
+Object as_method(PyMethodDef* def) {
+  const Object function = Object::take(PyCFunction_New(def, nullptr));
+  return function ? Object::take(PyInstanceMethod_New(function.get())) : Object();
 }
 
 }  // namespace
@@ -50,15 +47,12 @@ PyObject* loader_methods(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     PyErr_SetString(PyExc_TypeError, "loader_methods(original __iter__, original __next__[, original _next_index])");
     return nullptr;
   }
-  for (Py_ssize_t i = 0; i < nargs; ++i) Py_INCREF(args[i]);
   // The originals are set before any replacement exists, so that a replacement always has something to call.
-  Py_XSETREF(loader_log().original_iter, args[0]);
-  Py_XSETREF(loader_log().original_next, args[1]);
-  if (nargs == 3) Py_XSETREF(loader_log().original_next_index, args[2]);
-  PyObject* a = as_method(&iter_def);
-  PyObject* b = as_method(&next_def);
-  PyObject* c = as_method(&index_def);
-  return a != nullptr && b != nullptr && c != nullptr ? Py_BuildValue("(NNN)", a, b, c) : nullptr;
+  loader_log().original_iter = Object::share(args[0]);
+  loader_log().original_next = Object::share(args[1]);
+  if (nargs == 3) loader_log().original_next_index = Object::share(args[2]);
+  const Object a = as_method(&iter_def), b = as_method(&next_def), c = as_method(&index_def);
+  return a && b && c ? Py_BuildValue("(OOO)", a.get(), b.get(), c.get()) : nullptr;
 }
 
 }  // namespace finitude::bindings

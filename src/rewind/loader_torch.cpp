@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "base/checksum.h"
 #include "gate/listeners.h"
@@ -15,6 +16,7 @@
 #include "observe/tracer_torch.h"
 #include "pyhost/exception_barrier_torch.h"
 #include "pyhost/meter.h"
+#include "pyhost/saved_error_python.h"
 #include "rewind/loader_indices_python.h"
 #include "rewind/rewind_torch.h"
 
@@ -117,13 +119,13 @@ void name_for_trace(PyObject* batch) {
       nullptr);
 }
 
-// A shallow copy, new reference, no error left; null for tuples, which nothing can be taken out of, and for other
-// classes, whose copies may run code of the program.
-PyObject* copy_of_content(PyObject* batch) {
-  PyObject* copy = PyDict_CheckExact(batch)   ? PyDict_Copy(batch)
-                   : PyList_CheckExact(batch) ? PyList_GetSlice(batch, 0, PyList_GET_SIZE(batch))
-                                              : nullptr;
-  if (copy == nullptr) PyErr_Clear();
+// A shallow copy, no error left; empty for tuples, which nothing can be taken out of, and for other classes, whose
+// copies may run code of the program.
+Object copy_of_content(PyObject* batch) {
+  Object copy = Object::take(PyDict_CheckExact(batch)   ? PyDict_Copy(batch)
+                             : PyList_CheckExact(batch) ? PyList_GetSlice(batch, 0, PyList_GET_SIZE(batch))
+                                                        : nullptr);
+  if (!copy) PyErr_Clear();
   return copy;
 }
 
@@ -172,8 +174,7 @@ void for_each_tensor(PyObject* batch, void (*visit)(PyObject*, const BatchPath&,
 
 void LoaderLog::forget() {
   begin_window(position());
-  Py_CLEAR(earlier_.indices);
-  earlier_ = Earlier();
+  const Earlier gone = std::exchange(earlier_, Earlier());
 }
 
 // An RngState has 8 KB. Those of forgotten events are used again, so that a steady state allocates nothing.
@@ -191,7 +192,7 @@ void LoaderLog::keep_last_of(std::vector<LoaderEvent>* old) {
   std::unique_ptr<RngState> before = std::move(last > 0 ? (*old)[last - 1].after : earlier_.after);
   spare(std::move(earlier_.before));
   spare(std::move(earlier_.after));
-  earlier_.owner = e.owner;
+  earlier_.owner = e.owner.get();
   earlier_.sum = e.sum;
   earlier_.size_bytes = e.size_bytes;
   earlier_.before = std::move(before);
@@ -205,13 +206,14 @@ bool LoaderLog::origin_of(PyObject* batch, BatchOrigin* origin) const {
   for (std::size_t i = events_.size(); i-- > 0;) {
     const LoaderEvent& e = events_[i];
     if (e.kind != LoaderEvent::kNext || !e.grad_mode || e.sum != sum.sum || e.size_bytes != sum.size_bytes) continue;
-    *origin = {e.owner, e.indices, i > 0 ? events_[i - 1].after.get() : earlier_.after.get(), e.after.get()};
+    *origin = {e.owner.get(), e.indices.get(), i > 0 ? events_[i - 1].after.get() : earlier_.after.get(),
+               e.after.get()};
     return true;
   }
   if (earlier_.owner == nullptr || earlier_.sum != sum.sum || earlier_.size_bytes != sum.size_bytes) return false;
   for (const LoaderEvent& e : events_) {
-    if (e.owner != earlier_.owner || e.kind == LoaderEvent::kIter) continue;
-    *origin = {e.owner, earlier_.indices, earlier_.before.get(), earlier_.after.get()};
+    if (e.owner.get() != earlier_.owner || e.kind == LoaderEvent::kIter) continue;
+    *origin = {e.owner.get(), earlier_.indices.get(), earlier_.before.get(), earlier_.after.get()};
     return true;
   }
   return false;
@@ -234,10 +236,6 @@ void LoaderLog::begin_window(std::size_t oldest) {
   keep_last_of(&old);
   for (LoaderEvent& e : old) {
     size_bytes_ -= e.size_bytes;
-    Py_DECREF(e.owner);
-    Py_XDECREF(e.result);
-    Py_XDECREF(e.content);
-    Py_XDECREF(e.indices);
     spare(std::move(e.after));
   }
   old.clear();
@@ -272,7 +270,7 @@ std::vector<const LoaderEvent*> LoaderLog::batches_since(std::size_t position) c
   return found;
 }
 
-bool is_unchanged(const LoaderEvent& event) { return sum_of(event.result).sum == event.sum; }
+bool is_unchanged(const LoaderEvent& event) { return sum_of(event.result.get()).sum == event.sum; }
 
 // Not during a second run: its events are those of the first, which are in the list already.
 bool LoaderLog::wants() const { return live().on && live().keeps_window_start && !replaying_; }
@@ -292,35 +290,34 @@ bool LoaderLog::end_replay(const char** why) {
   return diverged_ == nullptr;
 }
 
-// Gives the next recorded result again, as a new reference, and sets the generators to where they were after it, since
+// Gives the next recorded result again, and sets the generators to where they were after it, since
 // the loader itself does not run. matched = false: the program has asked for something else. The original method then
 // runs, so that the program gets a result, but the second run no longer counts (`diverged_`).
-PyObject* LoaderLog::replay(LoaderEvent::Kind kind, PyObject* owner, bool* matched) {
+Object LoaderLog::replay(LoaderEvent::Kind kind, PyObject* owner, bool* matched) {
   *matched = false;
   if (position_ >= events_.size()) {
     diverged_ = "the second run asked for more batches";
-    return nullptr;
+    return Object();
   }
   LoaderEvent& e = events_[position_];
-  const bool fits =
-      e.owner == owner && (kind == LoaderEvent::kIter ? e.kind == LoaderEvent::kIter : e.kind != LoaderEvent::kIter);
+  const bool fits = e.owner.get() == owner &&
+                    (kind == LoaderEvent::kIter ? e.kind == LoaderEvent::kIter : e.kind != LoaderEvent::kIter);
   if (!fits) {
     diverged_ = "the second run used its loaders in another order";
-    return nullptr;
+    return Object();
   }
   *matched = true;
   ++position_;
-  if (e.result != nullptr && e.kind == LoaderEvent::kNext) put_content_back(e.result, e.content);
-  if (e.result != nullptr && e.kind == LoaderEvent::kNext && sum_of(e.result).sum != e.sum)
-    diverged_ = "a batch was changed in place";
+  const bool is_batch = e.kind == LoaderEvent::kNext;
+  if (is_batch) put_content_back(e.result.get(), e.content.get());
+  if (is_batch && sum_of(e.result.get()).sum != e.sum) diverged_ = "a batch was changed in place";
   restore_rng(*e.after);
-  if (e.kind == LoaderEvent::kNext && observe::Tracer::get().on()) name_for_trace(e.result);
-  Py_XINCREF(e.result);
-  return e.result;  // null without an error set: StopIteration
+  if (is_batch && observe::Tracer::get().on()) name_for_trace(e.result.get());
+  return e.result;  // empty without an error set: StopIteration
 }
 
-PyObject* LoaderLog::given_again(LoaderEvent::Kind kind, PyObject* owner, bool* matched) {
-  PyObject* result = nullptr;
+Object LoaderLog::given_again(LoaderEvent::Kind kind, PyObject* owner, bool* matched) {
+  Object result;
   if (!as_guest([&] { result = replay(kind, owner, matched); }))
     diverged_ = "a batch of the first run could not be given again";
   return result;
@@ -330,21 +327,18 @@ PyObject* LoaderLog::given_again(LoaderEvent::Kind kind, PyObject* owner, bool* 
 PyObject* LoaderLog::iter(PyObject* loader) {
   if (replaying_) {
     bool matched = false;
-    PyObject* result = given_again(LoaderEvent::kIter, loader, &matched);
-    if (matched) return result;
+    Object result = given_again(LoaderEvent::kIter, loader, &matched);
+    if (matched) return result.release();
   }
   PyObject* result;
   {
     const Unrecorded unrecorded;
-    result = PyObject_CallOneArg(original_iter, loader);
+    result = PyObject_CallOneArg(original_iter.get(), loader);
   }
   if (result != nullptr && wants() && events_.size() < kMaxEvents) {
     const Metered noted(Piece::kLoader);
     as_guest([&] {
-      // The references are taken after the entry is in the list: if there is no memory for it, none is lost.
-      events_.push_back({LoaderEvent::kIter, loader, result, rng_now(), 0, 0});
-      Py_INCREF(loader);
-      Py_INCREF(result);
+      events_.push_back({LoaderEvent::kIter, Object::share(loader), Object::share(result), rng_now(), 0, 0});
     });
   }
   return result;
@@ -352,7 +346,7 @@ PyObject* LoaderLog::iter(PyObject* loader) {
 
 // Runs inside next() for an iterator without workers, and ahead of it for one with workers.
 PyObject* LoaderLog::next_index(PyObject* iterator) {
-  PyObject* index = PyObject_CallOneArg(original_next_index, iterator);
+  PyObject* index = PyObject_CallOneArg(original_next_index.get(), iterator);
   if (index == nullptr || !wants()) return index;
   const Metered noted(Piece::kLoader);
   as_guest([&] { keep_indices(iterator, index); });
@@ -363,15 +357,13 @@ PyObject* LoaderLog::next_index(PyObject* iterator) {
 // an evaluation, which is no part of a step.
 void LoaderLog::note_next(PyObject* iterator, PyObject* batch) {
   if (batch == nullptr) {
-    events_.push_back({LoaderEvent::kStop, iterator, nullptr, rng_now(), 0, 0, c10::GradMode::is_enabled()});
-    Py_INCREF(iterator);
+    events_.push_back(
+        {LoaderEvent::kStop, Object::share(iterator), Object(), rng_now(), 0, 0, c10::GradMode::is_enabled()});
     return;
   }
   const BatchSum sum = sum_of(batch);
-  events_.push_back(
-      {LoaderEvent::kNext, iterator, batch, rng_now(), sum.sum, sum.size_bytes, c10::GradMode::is_enabled()});
-  Py_INCREF(iterator);
-  Py_INCREF(batch);
+  events_.push_back({LoaderEvent::kNext, Object::share(iterator), Object::share(batch), rng_now(), sum.sum,
+                     sum.size_bytes, c10::GradMode::is_enabled()});
   size_bytes_ += sum.size_bytes;
   events_.back().content = copy_of_content(batch);
   events_.back().indices = take_indices(iterator);
@@ -383,26 +375,23 @@ void LoaderLog::note_next(PyObject* iterator, PyObject* batch) {
 PyObject* LoaderLog::next(PyObject* iterator) {
   if (replaying_) {
     bool matched = false;
-    PyObject* result = given_again(LoaderEvent::kNext, iterator, &matched);
+    Object result = given_again(LoaderEvent::kNext, iterator, &matched);
     if (matched) {
-      if (result == nullptr) PyErr_SetNone(PyExc_StopIteration);
-      return result;
+      if (!result) PyErr_SetNone(PyExc_StopIteration);
+      return result.release();
     }
   }
   PyObject* result;
   {
     const Unrecorded unrecorded;
     observe::Tracer::PhaseGuard phase(record::Phase::kData);
-    result = PyObject_CallOneArg(original_next, iterator);
+    result = PyObject_CallOneArg(original_next.get(), iterator);
   }
   if (!wants() || events_.size() >= kMaxEvents) return result;
   const Metered noted(Piece::kLoader);
   if (result == nullptr && !PyErr_ExceptionMatches(PyExc_StopIteration)) return result;
-  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
-  // StopIteration is set where the loader has ended; it has to survive what is noted of it.
-  PyErr_Fetch(&type, &value, &trace);
+  const SavedError saved;  // StopIteration is set where the loader has ended
   as_guest([&] { note_next(iterator, result); });
-  PyErr_Restore(type, value, trace);
   return result;
 }
 

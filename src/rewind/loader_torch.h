@@ -8,22 +8,21 @@
 #include <vector>
 
 #include "base/immortal.h"
+#include "pyhost/object_python.h"
 #include "rewind/snapshot_torch.h"
 
 namespace finitude::bindings {
 
 struct LoaderEvent {
   enum Kind { kIter, kNext, kStop } kind;
-  PyObject* owner;                  // strong: the loader (kIter) or the iterator
-  PyObject* result;                 // strong: the iterator or the batch; null for kStop
+  Object owner;                     // the loader (kIter) or the iterator
+  Object result;                    // the iterator or the batch; empty for kStop
   std::unique_ptr<RngState> after;  // generators right after it
   std::uint64_t sum;                // checksum over the first 4 KB of each of the batch's tensors
   std::size_t size_bytes;           // of the batch's tensors
   bool grad_mode = true;            // when it was fetched: evaluation loops run without
-  PyObject* content = nullptr;      // strong: of a batch that is a dict or a list, a copy of it (not of what is in it):
-                                    // programs pop parts of it
-  PyObject* indices =
-      nullptr;  // strong, may be null: a tuple or an int, the samples of the data set that the batch is made of
+  Object content;  // of a batch that is a dict or a list, a copy of it (not of what is in it): programs pop parts of it
+  Object indices;  // a tuple or an int, the samples of the data set that the batch is made of; may be empty
 };
 
 // Where a batch came from: all borrowed, and valid until the log moves on.
@@ -58,21 +57,19 @@ class LoaderLog {
   PyObject* iter(PyObject* loader);          // stands in for DataLoader.__iter__
   PyObject* next(PyObject* iterator);        // stands in for _BaseDataLoaderIter.__next__
   PyObject* next_index(PyObject* iterator);  // stands in for _BaseDataLoaderIter._next_index
-  PyObject* original_iter = nullptr;
-  PyObject* original_next = nullptr;
-  PyObject* original_next_index = nullptr;
+  Object original_iter, original_next, original_next_index;
 
  private:
   bool wants() const;                                   // is a batch fetched now noted
   void note_next(PyObject* iterator, PyObject* batch);  // batch null: it has no more
-  PyObject* replay(LoaderEvent::Kind kind, PyObject* owner, bool* matched);
-  PyObject* given_again(LoaderEvent::Kind kind, PyObject* owner, bool* matched);  // replay; throws nothing
+  Object replay(LoaderEvent::Kind kind, PyObject* owner, bool* matched);
+  Object given_again(LoaderEvent::Kind kind, PyObject* owner, bool* matched);  // replay; throws nothing
   std::unique_ptr<RngState> rng_now();  // into memory of an event that was forgotten, where there is some
   void spare(std::unique_ptr<RngState> state);
   // The last batch for training of the windows that are forgotten, without what it held.
   struct Earlier {
     const PyObject* owner = nullptr;  // an address: an event of this window holds it, or it is not looked for
-    PyObject* indices = nullptr;      // strong
+    Object indices;
     std::uint64_t sum = 0;
     std::size_t size_bytes = 0;
     std::unique_ptr<RngState> before, after;

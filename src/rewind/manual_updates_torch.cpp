@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/immortal.h"
 #include "gate/engine_call.h"
 #include "gate/state_torch.h"
 #include "observe/tensor_view_torch.h"
@@ -26,17 +27,18 @@ constexpr std::size_t kGivenBytes = 48u << 20;
 // What the last autograd.grad returned, while window starts are kept. A second run begins where that call returned and
 // gets the same gradients once more.
 struct Given {
-  PyObject* gradients = nullptr;  // a tuple; null: none, or too large
+  Object gradients;  // a tuple; empty: none, or too large
   std::vector<std::uint32_t> versions;
 };
 
-Given given;
+base::Immortal<Given> the_given;
 
 // A reference and no copy: the script usually reads the gradients only. The version counters show later whether it
 // wrote into them. Inference tensors have no counter, so a result with one is not kept.
 void keep_given(PyObject* result) {
-  Py_CLEAR(given.gradients);
+  Given& given = *the_given;
   given.versions.clear();
+  given.gradients = Object();
   std::size_t size_bytes = 0;
   if (!PyTuple_Check(result) || PyTuple_GET_SIZE(result) == 0) return;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result); ++i) {
@@ -49,18 +51,19 @@ void keep_given(PyObject* result) {
     if (is_tensor && THPVariable_Unpack(one).requires_grad()) return;
     if (is_tensor) size_bytes += THPVariable_Unpack(one).nbytes();
   }
-  if (size_bytes <= kGivenBytes) given.gradients = Py_NewRef(result);
+  if (size_bytes <= kGivenBytes) given.gradients = Object::share(result);
 }
 
 // hand_given() -> those gradients, a new reference, or None where one of them was written since.
 PyObject* hand_given(PyObject*, PyObject*) {
-  if (given.gradients == nullptr) Py_RETURN_NONE;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given.gradients); ++i) {
-    PyObject* one = PyTuple_GET_ITEM(given.gradients, i);
+  const Given& given = *the_given;
+  if (!given.gradients) Py_RETURN_NONE;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given.gradients.get()); ++i) {
+    PyObject* one = PyTuple_GET_ITEM(given.gradients.get(), i);
     if (one != Py_None && THPVariable_Unpack(one)._version() != given.versions[static_cast<std::size_t>(i)])
       Py_RETURN_NONE;
   }
-  return Py_NewRef(given.gradients);
+  return Object(given.gradients).release();
 }
 
 // The engine call whose window runs a second time. The program continues from it afterwards: when the second run comes
@@ -73,27 +76,25 @@ class FirstCall {
   PyObject* const* args() const { return args_.data(); }
   PyObject* kwnames() const { return kwnames_; }
   void hold(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-    const Py_ssize_t count = nargs + (kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0);
-    for (Py_ssize_t i = 0; i < count; ++i) args_.push_back(Py_NewRef(args[i]));
+    args_.assign(args, args + nargs + (kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0));
+    for (PyObject* one : args_) held_.push_back(Object::share(one));
+    held_.push_back(Object::share(kwnames));
     nargs_ = nargs;
-    kwnames_ = Py_XNewRef(kwnames);
-  }
-  // The list is emptied first: to free a graph may run hooks of the program, which may make engine calls.
-  void let_go() {
-    for (PyObject* one : std::exchange(args_, {})) Py_DECREF(one);
-    Py_CLEAR(kwnames_);
+    kwnames_ = kwnames;
   }
 
  private:
   std::vector<PyObject*> args_;
   Py_ssize_t nargs_ = 0;
   PyObject* kwnames_ = nullptr;
+  std::vector<Object> held_;  // all of these
 };
 
-FirstCall& first_call() {
-  static FirstCall* call = new FirstCall();
-  return *call;
-}
+base::Immortal<FirstCall> the_first_call;
+
+// It is held no more when its references die: to free a graph may run hooks of the program, which may make engine
+// calls.
+FirstCall take_first_call() { return std::exchange(*the_first_call, FirstCall()); }
 
 // Only roots in plain CPU memory are read: a read of a device would wait for it in every step.
 bool any_bad(PyObject* roots) {
@@ -121,8 +122,8 @@ PyObject* hand_reset(PyObject*, PyObject*) {
   wants_all = true;
   calls = 0;
   keeps_start = keeps_buffers = false;
-  Py_CLEAR(given.gradients);
-  first_call().let_go();
+  (*the_given).gradients = Object();
+  take_first_call();
   Py_RETURN_NONE;
 }
 
@@ -135,7 +136,7 @@ PyObject* hand_keep(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   }
   keeps_buffers = PyObject_IsTrue(args[0]) == 1;
   keeps_start = PyObject_IsTrue(args[1]) == 1;
-  if (!keeps_start) Py_CLEAR(given.gradients);
+  if (!keeps_start) (*the_given).gradients = Object();
   Py_RETURN_NONE;
 }
 
@@ -155,7 +156,7 @@ PyObject* hand_put_back(PyObject*, PyObject*) {
 
 // hand_lost(): the second run has not come back to the call, and never will.
 PyObject* hand_lost(PyObject*, PyObject*) {
-  first_call().let_go();
+  take_first_call();
   Py_RETURN_NONE;
 }
 
@@ -188,34 +189,29 @@ PyMethodDef manual_update_table[] = {
 // may return something else in its place. The start of the next window is recorded last: the window begins where this
 // returns.
 PyObject* call_engine(Vectorcall plain, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, bool watched) {
-  PyObject* result = plain(nullptr, args, nargs, kwnames);
+  Object result = Object::take(plain(nullptr, args, nargs, kwnames));
   ++calls;
-  if (watched && result != nullptr) {
-    PyObject* instead = call_cold("on_hand_end", result);
-    if (instead != Py_None) {
-      Py_DECREF(result);
-      result = instead;
-    } else {
-      Py_DECREF(instead);
-    }
+  if (watched && result) {
+    Object instead = call_cold("on_hand_end", result.get());
+    if (instead.get() != Py_None) result = std::move(instead);
   }
-  if (result == nullptr) return nullptr;
+  if (!result) return nullptr;
   as_guest([&] {
     if (keeps_start && live().optimizers.empty()) {
-      keep_given(result);
+      keep_given(result.get());
       snapshot_window_by_hand();
     } else if (keeps_buffers) {
       buffer_snapshot().take();
     }
   });
-  return result;
+  return result.release();
 }
 
 }  // namespace
 
 PyObject* backward_by_hand(Vectorcall plain, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   const bool to_leaves = accumulates(args, nargs, kwnames);
-  FirstCall& first = first_call();
+  FirstCall& first = *the_first_call;
   const bool is_second = first.is_held();
   if (!to_leaves && !is_second) ++live().counters.backward_calls;
   bool watched = false;
@@ -227,25 +223,22 @@ PyObject* backward_by_hand(Vectorcall plain, PyObject* const* args, Py_ssize_t n
     PyObject* inputs = nargs > 4 ? args[4] : Py_None;
     // It answers with an exception, with a tuple of one value (return this value now: the window runs again from here),
     // with True (call on_hand_end as well), or with something else (just make the call).
-    PyObject* r = call_cold("on_hand_begin", args[0], inputs, to_leaves ? Py_True : Py_False);
-    if (r == nullptr) {  // NonFiniteError
-      first.let_go();
+    const Object r = call_cold("on_hand_begin", args[0], inputs, to_leaves ? Py_True : Py_False);
+    if (!r) {  // NonFiniteError
+      take_first_call();
       return nullptr;
     }
-    if (PyTuple_Check(r) && PyTuple_GET_SIZE(r) == 1) {  // what is returned for the window to run a second time
+    // What is returned for the window to run a second time.
+    if (PyTuple_Check(r.get()) && PyTuple_GET_SIZE(r.get()) == 1) {
       if (!is_second) as_guest([&] { first.hold(args, nargs, kwnames); });
-      PyObject* returned = Py_NewRef(PyTuple_GET_ITEM(r, 0));
-      Py_DECREF(r);
-      return returned;
+      return Object::share(PyTuple_GET_ITEM(r.get(), 0)).release();
     }
-    watched = r == Py_True;
-    Py_DECREF(r);
+    watched = r.get() == Py_True;
   }
   // The second run has come back. Its own arguments are ignored, and the first call is made at last.
   if (!first.is_held()) return call_engine(plain, args, nargs, kwnames, watched);
-  PyObject* result = call_engine(plain, first.args(), first.nargs(), first.kwnames(), watched);
-  first.let_go();
-  return result;
+  const FirstCall call = take_first_call();
+  return call_engine(plain, call.args(), call.nargs(), call.kwnames(), watched);
 }
 
 PyMethodDef* manual_update_methods() { return manual_update_table; }

@@ -193,10 +193,10 @@ Way find_way(PyObject* optimizer, long tries) {
 }
 
 // The optimizers themselves.
-PyObject* as_list(const std::vector<OptimizerEntry*>& entries, const OptimizerEntry* but = nullptr) {
-  PyObject* list = PyList_New(0);
+Object as_list(const std::vector<OptimizerEntry*>& entries, const OptimizerEntry* but = nullptr) {
+  Object list = Object::take(PyList_New(0));
   for (const OptimizerEntry* entry : entries) {
-    if (list != nullptr && entry != but && PyList_Append(list, entry->self) != 0) Py_CLEAR(list);
+    if (list && entry != but && PyList_Append(list.get(), entry->self) != 0) list = Object();
   }
   return list;
 }
@@ -213,15 +213,11 @@ PyObject* rewind_way(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   chosen() = {way.start, find_entry(args[0])};
   const std::uint64_t steps = way.start != nullptr ? way.start->serial : UINT64_MAX;
   const std::uint64_t left_out = way.start != nullptr ? way.start->left_out : UINT64_MAX;
-  PyObject* over = as_list(stepped_since(steps));
-  PyObject* again = as_list(left_out_since(left_out), chosen().entry);
-  if (over == nullptr || again == nullptr) {
-    Py_XDECREF(over);
-    Py_XDECREF(again);
-    return nullptr;
-  }
-  return Py_BuildValue("(NONN)", way.start != nullptr ? Py_NewRef(Py_None) : text_or_none(way.why_not),
-                       way.jumps ? Py_True : Py_False, over, again);
+  const Object over = as_list(stepped_since(steps));
+  const Object again = as_list(left_out_since(left_out), chosen().entry);
+  if (!over || !again) return nullptr;
+  return Py_BuildValue("(NOOO)", text_or_none(way.start != nullptr ? std::string() : way.why_not),
+                       way.jumps ? Py_True : Py_False, over.get(), again.get());
 }
 
 // A program without an optimizer: each of its windows begins where an engine call has returned.

@@ -4,6 +4,7 @@
 
 #include "base/immortal.h"
 #include "pyhost/attributes_python.h"
+#include "pyhost/object_python.h"
 #include "pyhost/saved_error_python.h"
 
 namespace finitude::bindings {
@@ -19,7 +20,7 @@ struct Region {
 // `regions` are addresses inside the object `of` and what it owns. They are valid only as long as `of` lives, hence the
 // reference.
 struct Stream {
-  PyObject* of;  // owned
+  Object of;
   std::vector<Region> regions;
   std::size_t size_bytes;
   bool has_gauss;
@@ -35,24 +36,21 @@ PyObject* gauss_name() {
 
 // random.Random keeps the second of a pair of normal numbers in an attribute, outside of the memory of the generator.
 std::optional<double> next_gauss(PyObject* random) {
-  const ErrorAside aside;  // a snapshot may be taken while an exception is set
-  PyObject* value = own_attribute(random, gauss_name());
+  const SavedError saved;  // a snapshot may be taken while an exception is set
+  const Object value = own_attribute(random, gauss_name());
   std::optional<double> found;
-  if (value != nullptr && PyFloat_Check(value)) found = PyFloat_AS_DOUBLE(value);
-  Py_XDECREF(value);
+  if (value && PyFloat_Check(value.get())) found = PyFloat_AS_DOUBLE(value.get());
   return found;
 }
 
 void set_next_gauss(PyObject* random, const std::optional<double>& number) {
   if (next_gauss(random) == number) return;
-  const ErrorAside aside;
-  PyObject* value = number ? PyFloat_FromDouble(*number) : Py_NewRef(Py_None);
-  if (value == nullptr || PyObject_SetAttr(random, gauss_name(), value) != 0) PyErr_Clear();
-  Py_XDECREF(value);
+  const SavedError saved;
+  const Object value = number ? Object::take(PyFloat_FromDouble(*number)) : Object::share(Py_None);
+  if (!value || PyObject_SetAttr(random, gauss_name(), value.get()) != 0) PyErr_Clear();
 }
 
-// Checks sizes and addresses before anything is read: Python code found them by trial. The reference is taken last,
-// when nothing can fail any more.
+// Checks sizes and addresses before anything is read: Python code found them by trial.
 bool read_one(PyObject* item, Stream* out) {
   PyObject *of = nullptr, *regions = nullptr;
   int has_gauss = 0;
@@ -68,13 +66,9 @@ bool read_one(PyObject* item, Stream* out) {
     }
     out->regions.push_back({reinterpret_cast<char*>(address), static_cast<std::size_t>(size_bytes)});
   }
-  out->of = Py_NewRef(of);
+  out->of = Object::share(of);
   out->has_gauss = has_gauss != 0;
   return true;
-}
-
-void let_go(std::vector<Stream>* list) {
-  for (const Stream& stream : *list) Py_DECREF(stream.of);
 }
 
 }  // namespace
@@ -89,9 +83,8 @@ bool watch_streams(PyObject* list) {
     good = read_one(PyList_GET_ITEM(list, i), &one);
     if (good) found.push_back(std::move(one));
   }
-  // The old streams are dropped after the new ones are in place: a destructor may run code that draws numbers.
+  // The old streams are dropped on return: a destructor may run code that draws numbers.
   if (good) own_streams().swap(found);
-  let_go(&found);
   return good;
 }
 
@@ -101,14 +94,14 @@ void take_streams(std::vector<StreamState>* states) noexcept {
     states->resize(all.size());
     for (std::size_t i = 0; i < all.size(); ++i) {
       StreamState& state = (*states)[i];
-      state.of = all[i].of;
+      state.of = all[i].of.get();
       state.bytes.resize(all[i].size_bytes);
       std::size_t at = 0;
       for (const Region& region : all[i].regions) {
         std::memcpy(state.bytes.data() + at, region.begin, region.size_bytes);
         at += region.size_bytes;
       }
-      if (all[i].has_gauss) state.next_gauss = next_gauss(all[i].of);
+      if (all[i].has_gauss) state.next_gauss = next_gauss(all[i].of.get());
     }
   } catch (...) {  // no memory: without them the second run draws other numbers, which shows
     states->clear();
@@ -120,13 +113,13 @@ void restore_streams(const std::vector<StreamState>& states) noexcept {
     // By address: the list may have changed since the state was taken, and the state of one stream is no state of
     // another.
     for (const StreamState& state : states) {
-      if (state.of != stream.of || state.bytes.size() != stream.size_bytes) continue;
+      if (state.of != stream.of.get() || state.bytes.size() != stream.size_bytes) continue;
       std::size_t at = 0;
       for (const Region& region : stream.regions) {
         std::memcpy(region.begin, state.bytes.data() + at, region.size_bytes);
         at += region.size_bytes;
       }
-      if (stream.has_gauss) set_next_gauss(stream.of, state.next_gauss);
+      if (stream.has_gauss) set_next_gauss(stream.of.get(), state.next_gauss);
     }
   }
 }

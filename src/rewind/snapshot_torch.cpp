@@ -17,22 +17,20 @@ namespace finitude::bindings {
 namespace {
 
 std::uintptr_t numpy_address = 0;
-PyObject* python_random = nullptr;
+base::Immortal<Object> the_python_random;
 
 // random's global instance is held by set_python_random(), so that the address stays valid. Its state lies behind the
 // header.
 char* python_random_memory() noexcept {
-  return python_random == nullptr ? nullptr : reinterpret_cast<char*>(python_random) + sizeof(PyObject);
+  PyObject* const random = (*the_python_random).get();
+  return random == nullptr ? nullptr : reinterpret_cast<char*>(random) + sizeof(PyObject);
 }
 
 }  // namespace
 
 void set_numpy_state_address(std::uintptr_t address) noexcept { numpy_address = address; }
 
-void set_python_random(PyObject* instance) noexcept {
-  Py_XINCREF(instance);
-  Py_XSETREF(python_random, instance);
-}
+void set_python_random(PyObject* instance) noexcept { *the_python_random = Object::share(instance); }
 
 namespace {
 
@@ -231,13 +229,12 @@ void watch_new_stream(RngState* state) {
   if (live().windows_closed < next) return;
   ++searches;
   next = live().windows_closed + searches * searches / 4;
-  PyObject* r = call_cold("on_stream_met", Py_None);
-  if (r == nullptr) {  // Ctrl-C: it is the program's, and comes up where Python looks for it next
+  if (!call_cold("on_stream_met",
+                 Py_None)) {  // Ctrl-C: it is the program's, and comes up where Python looks for it next
     PyErr_Clear();
     PyErr_SetInterrupt();
     return;
   }
-  Py_DECREF(r);
   take_rng(state);
 }
 

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -65,15 +66,15 @@ bool keep_strong(PyObject* object, void* context) {
   return fits(static_cast<std::size_t>(v.storage->nbytes()), left);
 }
 
-// Makes the tensor of one number from its bits, new reference or null. It does not call the dispatcher, since modes of
+// Makes the tensor of one number from its bits; empty if that fails. It does not call the dispatcher, since modes of
 // the program may be active and would see the call.
-PyObject* tensor_of_number(const StandIn& of) try {
+Object tensor_of_number(const StandIn& of) try {
   const std::vector<std::int64_t> sizes(static_cast<std::size_t>(of.dims), 1);
   at::Tensor made(at::detail::empty_cpu(sizes, static_cast<at::ScalarType>(of.dtype)));
   std::memcpy(made.mutable_data_ptr(), of.bits, made.itemsize());
-  return THPVariable_Wrap(std::move(made));
+  return Object::take(THPVariable_Wrap(std::move(made)));
 } catch (const std::exception&) {
-  return nullptr;
+  return Object();
 }
 
 // A dead output's values without its graph. The memory is shared and not copied, so it lives as long as this does; the
@@ -81,7 +82,7 @@ PyObject* tensor_of_number(const StandIn& of) try {
 class Detached final : public Substitute {
  public:
   explicit Detached(at::Tensor tensor) : tensor_(std::move(tensor)) {}
-  PyObject* make() const override { return THPVariable_Wrap(tensor_); }
+  Object make() const override { return Object::take(THPVariable_Wrap(tensor_)); }
 
  private:
   at::Tensor tensor_;
@@ -103,7 +104,7 @@ void make_stand_in(PyObject* object, void* context, StandIn* out) {
   }
   if (t.requires_grad() && !t.grad_fn() && v.storage->nbytes() > 4096) return;  // a parameter, which does not die
   if (!fits(v.storage->nbytes(), &static_cast<Budget*>(context)->outputs_left)) return;
-  out->substitute = new Detached(at::Tensor(t.unsafeGetTensorImpl()->shallow_copy_and_detach(
+  out->substitute = std::make_unique<Detached>(at::Tensor(t.unsafeGetTensorImpl()->shallow_copy_and_detach(
       c10::VariableVersion(t.unsafeGetTensorImpl()->version_counter()), /*allow_tensor_metadata_change=*/false)));
 }
 
@@ -126,13 +127,13 @@ PyObject* set_places(PyObject*, PyObject* args) {
     if (text == nullptr) return nullptr;
     rules.library_prefixes.emplace_back(text);
   }
-  // References that are never dropped: the rules are used until the process ends.
-  rules.tensor_type = reinterpret_cast<PyTypeObject*>(Py_NewRef(tensor));
-  rules.optimizer_type = reinterpret_cast<PyTypeObject*>(Py_NewRef(optimizer));
+  const auto type = [](PyObject* object) { return reinterpret_cast<PyTypeObject*>(object); };
+  rules.tensor_type = type(tensor);
+  rules.optimizer_type = type(optimizer);
   for (Py_ssize_t i = 0; i < PyList_Size(iterators); ++i) {
-    rules.external_iterators.push_back(reinterpret_cast<PyTypeObject*>(Py_NewRef(PyList_GetItem(iterators, i))));
+    rules.external_iterators.push_back(type(PyList_GetItem(iterators, i)));
   }
-  for (Py_ssize_t i = 0; i < PyList_Size(codes); ++i) rules.module_calls.push_back(Py_NewRef(PyList_GetItem(codes, i)));
+  for (Py_ssize_t i = 0; i < PyList_Size(codes); ++i) rules.module_calls.push_back(PyList_GetItem(codes, i));
   set_frame_rules(rules);
   has_rules = true;
   Py_RETURN_NONE;
@@ -140,25 +141,24 @@ PyObject* set_places(PyObject*, PyObject* args) {
 
 // unset_names() -> [(name, code of the function whose it is, or None)] of those that the last restore left unset
 PyObject* unset_names(PyObject*, PyObject*) {
-  PyObject* list = PyList_New(0);
-  for (std::size_t i = 0; list != nullptr && i < unset.size(); ++i) {
+  Object list = Object::take(PyList_New(0));
+  for (std::size_t i = 0; list && i < unset.size(); ++i) {
     PyObject* code = unset_in[i] != nullptr ? reinterpret_cast<PyObject*>(unset_in[i]) : Py_None;
-    PyObject* both = Py_BuildValue("(sO)", unset[i].c_str(), code);
-    if (both == nullptr || PyList_Append(list, both) != 0) Py_CLEAR(list);
-    Py_XDECREF(both);
+    const Object both = Object::take(Py_BuildValue("(sO)", unset[i].c_str(), code));
+    if (!both || PyList_Append(list.get(), both.get()) != 0) list = Object();
   }
-  return list;
+  return list.release();
 }
 
 // running_iterators() -> those of the loops that this thread's user code is in, which may have no name
 PyObject* running(PyObject*, PyObject*) {
   std::vector<PyObject*> found;
   running_iterators(&found);
-  PyObject* list = PyList_New(0);
+  Object list = Object::take(PyList_New(0));
   for (PyObject* iterator : found) {
-    if (list != nullptr && PyList_Append(list, iterator) != 0) Py_CLEAR(list);
+    if (list && PyList_Append(list.get(), iterator) != 0) list = Object();
   }
-  return list;
+  return list.release();
 }
 
 // function_names(frame) -> {name: value}; the frame is that of a function

@@ -137,7 +137,7 @@ void end_again() {
 bool gradients_present() {
   bool found = false;
   for (const auto& entry : live().optimizers) {
-    if (PyWeakref_GetObject(entry->ref) != entry->self) continue;
+    if (!is_alive(*entry)) continue;
     for_first_parameters(entry->self, OptimizerEntry::kProbes,
                          [&](std::uint32_t, PyObject* p) { found = found || gradient_of(p) != nullptr; });
   }

@@ -42,9 +42,7 @@ bool others_run() { return second_run_under_way() || units_run_again(); }
 // it would lack the backward that made them.
 bool other_window_open(const OptimizerEntry& entry) {
   for (const auto& other : live().optimizers) {
-    if (other.get() != &entry && other->touched != 0 && !other->is_inner &&
-        PyWeakref_GetObject(other->ref) == other->self)
-      return true;
+    if (other.get() != &entry && other->touched != 0 && !other->is_inner && is_alive(*other)) return true;
   }
   return false;
 }
@@ -145,7 +143,7 @@ bool tape_follows() noexcept {
   if (l.every == 0) return true;
   if (++l.steps % l.every == 1 % l.every) {  // the second step is the first: much is made in the first of all
     l.wanted = 0;
-    for (const auto& entry : live().optimizers) l.wanted += PyWeakref_GetObject(entry->ref) == entry->self;
+    for (const auto& entry : live().optimizers) l.wanted += is_alive(*entry);
     l.wanted = std::clamp<std::size_t>(l.wanted, 1, kMaxOfRound);
   }
   return l.wanted > 0;

@@ -66,7 +66,7 @@ std::string put_batches(const Template& t, const std::vector<const LoaderEvent*>
     if (storage.origin != capture::Storage::kInput) continue;
     // The loader's batch as the step found it is gone then.
     if (!is_unchanged(*batches[piece.batch])) return "this step wrote into its batch";
-    const std::vector<at::Tensor> tensors = tensors_in(batches[piece.batch]->result);
+    const std::vector<at::Tensor> tensors = tensors_in(batches[piece.batch]->result.get());
     observe::TensorView v;
     if (piece.tensor >= tensors.size() || !observe::view_of(*tensors[piece.tensor].unsafeGetTensorImpl(), &v))
       return "the batch has other tensors";

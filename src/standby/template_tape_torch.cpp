@@ -86,7 +86,7 @@ std::map<std::size_t, std::size_t>& noted_now() {
 std::unordered_set<const c10::StorageImpl*> had_anew(const BufferSnapshot& buffers) {
   std::unordered_set<const c10::StorageImpl*> found;
   for (const auto& entry : live().optimizers) {
-    if (PyWeakref_GetObject(entry->ref) != entry->self) continue;
+    if (!is_alive(*entry)) continue;
     for_each_parameter(entry->self, [&](std::uint32_t, PyObject* p) {
       if (THPVariable_Check(p)) found.insert(observe::tape_storage(*THPVariable_Unpack(p).unsafeGetTensorImpl()));
     });
@@ -100,7 +100,7 @@ std::unordered_set<const c10::StorageImpl*> had_anew(const BufferSnapshot& buffe
 void find_pieces(const std::vector<const LoaderEvent*>& batches, Template* t,
                  std::unordered_set<const c10::StorageImpl*>* anew) {
   for (std::size_t i = 0; i < batches.size(); ++i) {
-    const std::vector<at::Tensor> tensors = tensors_in(batches[i]->result);
+    const std::vector<at::Tensor> tensors = tensors_in(batches[i]->result.get());
     for (std::size_t k = 0; k < tensors.size(); ++k) {
       observe::TensorView v;
       if (!observe::view_of(*tensors[k].unsafeGetTensorImpl(), &v) || anew->contains(v.storage)) continue;
@@ -110,7 +110,7 @@ void find_pieces(const std::vector<const LoaderEvent*>& batches, Template* t,
     }
   }
   for (const LoaderEvent* batch : batches) {
-    for (const at::Tensor& tensor : tensors_in(batch->result))
+    for (const at::Tensor& tensor : tensors_in(batch->result.get()))
       anew->insert(observe::tape_storage(*tensor.unsafeGetTensorImpl()));
   }
 }

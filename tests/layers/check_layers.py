@@ -71,6 +71,13 @@ FAST_MATH = re.compile(
     r"-Ofast\b|-ff(ast|inite)-math|-ffinite-math-only|-funsafe-math|-fno-honor-(nans|infinities)|-fassociative-math"
     r"|-freciprocal-math|-use_fast_math|/fp:fast|fast-math|float_control\s*\(\s*precise\s*,\s*off"
 )
+# What only one header of pyhost/ does, for all others: who owns a reference, and what becomes of an exception.
+OWNERS = {
+    "pyhost/object_python.h": re.compile(
+        r"\bPy_(X?INCREF|X?DECREF|IncRef|DecRef|CLEAR|X?SETREF|X?NewRef)\b|\b(inc|dec)_ref\s*\("
+    ),
+    "pyhost/saved_error_python.h": re.compile(r"\bPyErr_(Fetch|Restore|(Get|Set)RaisedException)\b"),
+}
 # Folders of build machines. Written in two parts so that this file passes its own check; samples use /srv/fits.
 MACHINE_PATH = re.compile(r"(?<![\w.\-/:*}])/(ro" + r"ot|wo" + r"rk)(?![\w-])")
 # A path of the tree in backticks. What a build or a run leaves behind (build/, finitude-runs/) is not one.
@@ -277,6 +284,16 @@ def indirect_dependencies(tree):
                 yield file.path, line, f"{header} in a file that is not named *_{tag}"
 
 
+def owned_references(tree):
+    """References to Python objects are counted, and exceptions saved, in one header each."""
+    for file in tree.sources("src", "include", "tests"):
+        for line, text in enumerate(file.text.splitlines(), 1):
+            for owner, pattern in OWNERS.items():
+                match = pattern.search(text.split("//")[0])
+                if match and file.path != pathlib.PurePosixPath("src", owner):
+                    yield file.path, line, f"{match.group(0)} outside {owner}"
+
+
 def one_torch_extension(tree):
     """torch/extension.h costs 25 seconds of compilation: at most one file pays it, and torch/torch.h is never
     needed."""
@@ -375,6 +392,7 @@ RULES = (
     relative_includes,
     named_dependencies,
     indirect_dependencies,
+    owned_references,
     one_torch_extension,
     honest_math,
     file_size,

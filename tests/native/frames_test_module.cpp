@@ -2,26 +2,26 @@
 #include <chrono>
 #include <cstdio>
 
+#include "pyhost/object_python.h"
 #include "pyhost/python_compat.h"
 #include "pyhost/user_stack.h"
 #include "rewind/frames_python.h"
 
 namespace {
 
+using finitude::bindings::Object;
 using finitude::bindings::StackSnapshot;
 
 bool keep_leaf(PyObject* tensor, void*) {
-  PyObject* leaf = PyObject_GetAttrString(tensor, "leaf");
-  const bool keep = leaf == Py_True;
-  Py_XDECREF(leaf);
+  const Object leaf = Object::take(PyObject_GetAttrString(tensor, "leaf"));
   PyErr_Clear();
-  return keep;
+  return leaf.get() == Py_True;
 }
 
 // A tensor may carry its own stand-in.
 void stand_in(PyObject* tensor, void*, finitude::bindings::StandIn* out) {
-  out->object = PyObject_GetAttrString(tensor, "equal");
-  if (out->object == nullptr) PyErr_Clear();
+  out->object = Object::take(PyObject_GetAttrString(tensor, "equal"));
+  if (!out->object) PyErr_Clear();
 }
 
 const finitude::bindings::SnapshotOptions kOptions{keep_leaf, stand_in, nullptr};
@@ -62,9 +62,8 @@ PyObject* restore(PyObject*, PyObject* capsule) {
   const bool done = snapshot->restore(&why);
   PyObject* unset = PyList_New(0);
   for (const std::string& name : snapshot->unset_names()) {
-    PyObject* text = PyUnicode_FromString(name.c_str());
-    PyList_Append(unset, text);
-    Py_DECREF(text);
+    const Object text = Object::take(PyUnicode_FromString(name.c_str()));
+    PyList_Append(unset, text.get());
   }
   return Py_BuildValue("NsN", PyBool_FromLong(done), why.c_str(), unset);
 }
@@ -100,9 +99,8 @@ PyObject* stack(PyObject*, PyObject* most) {
   finitude::bindings::user_stack(&frames, static_cast<int>(PyLong_AsLong(most)));
   PyObject* out = PyList_New(0);
   for (const auto& frame : frames) {
-    PyObject* item = Py_BuildValue("sis", frame.file.c_str(), frame.line, frame.function.c_str());
-    PyList_Append(out, item);
-    Py_DECREF(item);
+    const Object item = Object::take(Py_BuildValue("sis", frame.file.c_str(), frame.line, frame.function.c_str()));
+    PyList_Append(out, item.get());
   }
   return out;
 }
@@ -132,9 +130,8 @@ PyObject* depths(PyObject*, PyObject* code) {
   if (!finitude::bindings::analyse(info)) Py_RETURN_NONE;
   PyObject* out = PyList_New(0);
   for (const auto& site : info->sites) {
-    PyObject* item = PyLong_FromLong(site.depth);
-    PyList_Append(out, item);
-    Py_DECREF(item);
+    const Object item = Object::take(PyLong_FromLong(site.depth));
+    PyList_Append(out, item.get());
   }
   return out;
 }
@@ -146,10 +143,9 @@ PyObject* both_depths(PyObject*, PyObject*) {
   for (RawFrame* frame = current_frame(); frame != nullptr; frame = outer_frame(frame)) {
     CodeInfo* info = code_info(frame_code(frame));
     const CodeInfo::Site* site = site_at(info, frame_site(frame));
-    PyObject* item = Py_BuildValue("sii", info->function.c_str(), frame_stack_depth(frame),
-                                   site == nullptr ? -2 : static_cast<int>(site->survivors));
-    PyList_Append(out, item);
-    Py_DECREF(item);
+    const Object item = Object::take(Py_BuildValue("sii", info->function.c_str(), frame_stack_depth(frame),
+                                                   site == nullptr ? -2 : static_cast<int>(site->survivors)));
+    PyList_Append(out, item.get());
   }
   return out;
 }
@@ -188,9 +184,8 @@ PyObject* hook(PyObject*, PyObject* args) {
   if (PyArg_ParseTuple(args, "OlO!", &capsule, &veto, &PyList_Type, &state) == 0) return nullptr;
   const long calls = PyLong_AsLong(PyList_GET_ITEM(state, 0));
   PyList_SetItem(state, 0, PyLong_FromLong(calls + 1));
-  PyObject* mark = PyLong_FromSsize_t(PyList_GET_SIZE(PyList_GET_ITEM(state, 2)));
-  PyList_Append(PyList_GET_ITEM(state, 1), mark);
-  Py_DECREF(mark);
+  const Object mark = Object::take(PyLong_FromSsize_t(PyList_GET_SIZE(PyList_GET_ITEM(state, 2))));
+  PyList_Append(PyList_GET_ITEM(state, 1), mark.get());
   if (calls != veto) return take(nullptr, capsule);
   PyObject* outcome = restore(nullptr, capsule);
   if (outcome != nullptr) PyList_SetItem(state, 3, outcome);

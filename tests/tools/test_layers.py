@@ -81,6 +81,15 @@ BROKEN = [
     ("named_dependencies", {"src/record/a.cpp": "#include <hwy/highway.h>"}, "src/record/a.cpp:1"),
     ("named_dependencies", {"src/gate/a.cpp": "#include <pybind11/pybind11.h>"}, "src/gate/a.cpp:1"),
     ("indirect_dependencies", {"src/show/a.cpp": '#include "observe/b_torch.h"'}, "src/show/a.cpp:1"),
+    ("owned_references", {"src/gate/a.cpp": "int x;\n  Py_DECREF(r);"}, "src/gate/a.cpp:2"),
+    ("owned_references", {"src/rewind/a.h": "Py_XSETREF(here, Py_TYPE(it));"}, "src/rewind/a.h:1"),
+    ("owned_references", {"src/bindings/a.cpp": "decide = function.inc_ref().ptr();"}, "src/bindings/a.cpp:1"),
+    (
+        "owned_references",
+        {"src/pyhost/saved_error_python.h": "return Py_NewRef(value);"},
+        "src/pyhost/saved_error_python.h:1",
+    ),
+    ("owned_references", {"src/pyhost/object_python.h": "PyErr_Fetch(&t, &v, &b);"}, "src/pyhost/object_python.h:1"),
     (
         "one_torch_extension",
         {
@@ -122,6 +131,9 @@ FINE = {
     "src/gate/b.h": '#include "gate/c.h"',
     "src/gate/c.h": "",
     "src/gate/c.cpp": '#include "gate/a.h"',
+    "src/pyhost/object_python.h": "Py_XDECREF(reference_);",
+    "src/pyhost/saved_error_python.h": "PyErr_Restore(type, value, trace);",
+    "src/gate/d.cpp": "Py_RETURN_NONE;  // not Py_NewRef(Py_None)",
     "src/standby/a.h": '#include "rewind/b.h"\n#include "gate/b.h"',
     "src/sense/a_cuda.cpp": "#include <cuda_runtime.h>",
     "src/record/ring_posix.cpp": '#include <sys/mman.h>\n#include "finitude/status.h"',
