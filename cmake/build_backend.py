@@ -1,17 +1,20 @@
-"""The PEP 517 build backend: scikit-build-core, with the torch to build against found first.
+"""The PEP 517 build backend: scikit-build-core, with the torch to build against found first (torch_finder.py).
 
-pip and uv build in an environment of their own, in which the installed torch is not importable. The extension has to be
-compiled against that very torch, so this module looks for it in the environment that the package goes into. It also
-checks for the compiler and the headers, so that what is missing is reported in one line before anything compiles."""
+The extension has to be compiled against the very torch that it will run with. This module also checks for the compiler
+and the headers, so that what is missing is reported in one line before anything compiles."""
 
+import ast
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
 
+import build_progress
+import torch_finder
 from scikit_build_core import build as _build
 
 get_requires_for_build_sdist = _build.get_requires_for_build_sdist
@@ -21,71 +24,107 @@ prepare_metadata_for_build_editable = _build.prepare_metadata_for_build_editable
 get_requires_for_build_wheel = _build.get_requires_for_build_wheel
 get_requires_for_build_editable = _build.get_requires_for_build_editable
 
-APT_PACKAGES = "g++ libhwy-dev nlohmann-json3-dev libcli11-dev"
-HEADERS = ("hwy/highway.h", "nlohmann/json.hpp", "CLI/CLI.hpp", "Python.h")
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+INSTALL = "On Debian and Ubuntu: apt-get install"
+PACKAGES = {  # of Debian, by the header that is looked for; nlohmann-json is a build requirement as well
+    "hwy/highway.h": "libhwy-dev",
+    "nlohmann/json.hpp": "nlohmann-json3-dev",
+    "CLI/CLI.hpp": "libcli11-dev",
+    "Python.h": "python3-dev",
+}
+TORCH_DIR, JSON_INCLUDE = "cmake.define.FINITUDE_TORCH_DIR", "cmake.define.FINITUDE_JSON_INCLUDE"
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    return _build.build_wheel(wheel_directory, _checked(config_settings), metadata_directory)
+    return _build_with(_build.build_wheel, wheel_directory, config_settings, metadata_directory)
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
-    return _build.build_editable(wheel_directory, _checked(config_settings), metadata_directory)
+    return _build_with(_build.build_editable, wheel_directory, config_settings, metadata_directory)
 
 
-def _checked(config_settings):
+def _build_with(build, wheel_directory, config_settings, metadata_directory):
+    settings = checked(config_settings)
+    torch = pathlib.Path(settings[TORCH_DIR])
+    python = ".".join(map(str, sys.version_info[:2]))
+    with build_progress.shown(f"compiling for Python {python} and torch {_version(torch)} in {torch.parent}"):
+        return build(wheel_directory, settings, metadata_directory)
+
+
+def checked(config_settings):
     """The settings with the torch to build against. Ends with one line where something is missing."""
     settings = dict(config_settings or {})
-    if "cmake.define.FINITUDE_TORCH_DIR" not in settings:
-        torch = _find_torch()
+    if TORCH_DIR not in settings:
+        torch = torch_finder.find()
         if torch is None:
             sys.exit(
                 "finitude is compiled against the torch that it will run with, and this environment has none: "
-                "pip install torch, then repeat this command"
-                " (with `python -m build` or another environment: pip install --no-build-isolation .)"
+                "pip install torch, then repeat this command (or name its folder: "
+                f"--config-settings={TORCH_DIR}=/path/to/site-packages/torch)"
             )
-        settings["cmake.define.FINITUDE_TORCH_DIR"] = str(torch)
-    problem = _missing_tool()
+        settings[TORCH_DIR] = str(torch)
+    json = _json_of_the_build_environment()
+    if json is not None:
+        settings.setdefault(JSON_INCLUDE, str(json))
+    problem = _unfit_torch(pathlib.Path(settings[TORCH_DIR])) or _missing_tool(settings)
     if problem:
         sys.exit(problem)
     return settings
 
 
-def _find_torch():
-    """The folder of the installed torch, or None. It is not imported."""
-    folders = [pathlib.Path(entry) for entry in sys.path if entry]
-    # The environment that pip installs into: under build isolation its site-packages are not on sys.path.
-    folders += [pathlib.Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")]
-    active = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
-    if active:
-        variables = {"base": active, "platbase": active}
-        folders.append(pathlib.Path(sysconfig.get_path("purelib", vars=variables)))
-    for folder in folders:
-        if (folder / "torch/version.py").is_file():
-            return folder / "torch"
+def _version(torch):
+    found = re.search(r"^__version__ *= *['\"]([^'\"]*)", (torch / "version.py").read_text(), re.MULTILINE)
+    return found.group(1) if found else ""
+
+
+def _supported():
+    """((major, minor), (major, minor)): the oldest and the newest torch, as the package itself has them."""
+    text = (ROOT / "python/finitude/base/compat.py").read_text()
+    return ast.literal_eval(re.search(r"^TORCH_RANGE = (.*)$", text, re.MULTILINE).group(1))
+
+
+def _unfit_torch(torch):
+    """One line that says why this torch cannot be built against, or None."""
+    version = _version(torch)
+    minor = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    oldest, newest = _supported()
+    if not oldest <= minor <= newest:
+        supported = f"{oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}"
+        return f"finitude supports torch {supported}, and {torch} is torch {version or 'of an unknown version'}"
+    if not (torch / "include/pybind11/pybind11.h").is_file():
+        return f"finitude needs the headers that a wheel of torch has, and {torch} has none: pip install torch=={version}"
     return None
 
 
-def _missing_tool():
+def _json_of_the_build_environment():
+    """The include folder of the package nlohmann-json, a build requirement; None without isolation, if it is not
+    there."""
+    for entry in filter(None, sys.path):
+        folder = pathlib.Path(entry) / "nlohmann_json/include"
+        if (folder / "nlohmann/json.hpp").is_file():
+            return folder
+    return None
+
+
+def _missing_tool(settings):
     """One line that names what to install, or None."""
     compiler = shlex.split(os.environ.get("CXX", "c++"))
-    advice = f"On Debian and Ubuntu: apt-get install {APT_PACKAGES}"
     if shutil.which(compiler[0]) is None:
-        return f"finitude needs a C++20 compiler, and there is no {compiler[0]}. {advice}"
+        headers = " ".join(package for name, package in PACKAGES.items() if name in ("hwy/highway.h", "CLI/CLI.hpp"))
+        return f"finitude needs a C++20 compiler, and there is no {compiler[0]}. {INSTALL} g++ {headers}"
+    if not _compiles(compiler, "#if __cplusplus < 202002L\n#error old\n#endif\n"):
+        return f"finitude needs a compiler of C++20, g++ 12 or later; {compiler[0]} is none. {INSTALL} g++"
     if os.environ.get("CMAKE_PREFIX_PATH") or os.environ.get("CMAKE_ARGS"):
         return None  # the headers lie where CMake was told to look
-    include = ["-I", sysconfig.get_path("include")]
-    missing = [name for name in HEADERS if not _has_header(compiler + include, name)]
+    folders = [sysconfig.get_path("include"), *(value for key, value in settings.items() if key.endswith("_INCLUDE"))]
+    command = [*compiler, *(word for folder in folders for word in ("-isystem", folder))]
+    missing = [name for name in PACKAGES if not _compiles(command, f"#if !__has_include(<{name}>)\n#error\n#endif\n")]
     if not missing:
         return None
-    packages = APT_PACKAGES + (" python3-dev" if "Python.h" in missing else "")
-    return (
-        f"finitude needs the header {', '.join(missing)}, which {compiler[0]} does not find. "
-        f"On Debian and Ubuntu: apt-get install {packages}"
-    )
+    packages = " ".join(PACKAGES[name] for name in missing)
+    return f"finitude needs the header {', '.join(missing)}, which {compiler[0]} does not find. {INSTALL} {packages}"
 
 
-def _has_header(compiler, name):
+def _compiles(compiler, text):
     command = [*compiler, "-x", "c++", "-std=c++20", "-E", "-o", os.devnull, "-"]
-    probe = f"#if !__has_include(<{name}>)\n#error missing\n#endif\n"
-    return subprocess.run(command, input=probe, text=True, capture_output=True).returncode == 0
+    return subprocess.run(command, input=text, text=True, capture_output=True).returncode == 0

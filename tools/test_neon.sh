@@ -4,7 +4,7 @@
 step_total=4
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 arm_root=$root/build/neon-root
-arm_packages=(libhwy1 libhwy-dev libgtest-dev libgmock-dev librapidcheck-dev nlohmann-json3-dev)
+arm_packages=(libhwy-dev libgtest-dev libgmock-dev librapidcheck-dev nlohmann-json3-dev)
 
 # An apt of its own, for arm64 only: neither the system's lists nor its set of architectures change.
 arm_apt() {

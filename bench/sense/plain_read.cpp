@@ -1,5 +1,7 @@
 #include "sense/plain_read.h"
 
+#include "sense/targets-inl.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "sense/plain_read.cpp"
 #include "hwy/foreach_target.h"
@@ -64,9 +66,11 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace finitude::bench {
-HWY_EXPORT(variants_of_target);
+namespace {
+constexpr sense::OfTarget<std::span<const ReadVariant>()> kTargets[] = FINITUDE_OF_TARGETS(variants_of_target);
+}
 
-std::span<const ReadVariant> read_variants() { return HWY_DYNAMIC_DISPATCH(variants_of_target)(); }
+std::span<const ReadVariant> read_variants() { return sense::best_of(kTargets)(); }
 
 }  // namespace finitude::bench
 #endif

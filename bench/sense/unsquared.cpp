@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-// As in src/sense/kernels.cpp.
-#define HWY_DISABLED_TARGETS (HWY_AVX3_DL | HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#include "sense/targets-inl.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "sense/unsquared.cpp"
 #include "hwy/foreach_target.h"
@@ -47,11 +47,12 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace finitude::bench {
-HWY_EXPORT(kernel_of_target);
-
-sense::FullKernel unsquared_kernel(sense::DType dtype) {
-  return HWY_DYNAMIC_DISPATCH(kernel_of_target)(sense::kernels().isa, dtype);
+namespace {
+constexpr sense::OfTarget<sense::FullKernel(const char*, sense::DType)> kTargets[] =
+    FINITUDE_OF_TARGETS(kernel_of_target);
 }
+
+sense::FullKernel unsquared_kernel(sense::DType dtype) { return sense::best_of(kTargets)(sense::kernels().isa, dtype); }
 
 }  // namespace finitude::bench
 #endif

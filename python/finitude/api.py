@@ -125,6 +125,7 @@ def watch(
     capsule_max: int | None = None,
     experiments: int | None = None,
     stream_gradients: Streaming | None = None,
+    warnings: str | None = None,
     redact: bool | None = None,
     rules: str | list[str] | None = None,
 ) -> Watch:
@@ -162,6 +163,8 @@ def watch(
         capsule_max: size in MB; a step that reads more gets no capsule (2048).
         experiments: time in seconds for trying the fix and other changes on a bad step; 0: none (60).
         stream_gradients: "auto", "on" or "off": read gradients on a GPU while backward computes others ("auto").
+        warnings: "all", "off", or names with commas of what to warn of while values are still finite: growth, spike,
+            vanishing, scale, dead ("all").
         redact: True: reports and capsules hold no values, sources or environment (False).
         rules: files with rules of your own (finitude.rule), separated as in PATH, or a list of them (none).
 
@@ -188,6 +191,7 @@ def watch(
         "capsule_max": capsule_max,
         "experiments": experiments,
         "stream_gradients": stream_gradients,
+        "warnings": warnings,
         "redact": redact,
         "rules": rules,
     }

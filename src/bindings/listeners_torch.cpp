@@ -8,6 +8,7 @@
 #include "rewind/rewind_torch.h"
 #include "rewind/step_calls_torch.h"
 #include "standby/last_step_torch.h"
+#include "standby/step_signals_torch.h"
 #include "standby/tape_level_torch.h"
 #include "standby/template_tape_torch.h"
 
@@ -17,7 +18,10 @@ void connect_listeners() {
   guest_failed = &switch_off;
   Listeners& l = listeners();
   l.optimizer_made = &forget_window_by_hand;
-  l.optimizer_gone = &forget_window_start_of;
+  l.optimizer_gone = [](const OptimizerEntry& entry) {
+    forget_window_start_of(entry);
+    forget_signals_of(entry);
+  };
   l.first_step_comes = &first_step_comes;
   l.engine_call = &backward_by_hand;
   l.loss_noted = &note_graph;
@@ -32,6 +36,8 @@ void connect_listeners() {
   l.before_apply = &copy_before_jump;
   l.step_is_good = &tape_step_is_good;
   l.applied = &note_applied;
+  l.recorded = &watch_signals;
+  l.tells_news = &warn;
   l.records_next = &tape_follows;
   l.trace_ended = &end_traced_window;
   l.keeps_trace = &keeps_last_step;

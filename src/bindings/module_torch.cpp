@@ -16,6 +16,7 @@
 #include "bindings/listeners_torch.h"
 #include "bindings/own_rules_python.h"
 #include "bindings/pieces_torch.h"
+#include "bindings/signal_python.h"
 #include "bindings/standby_python.h"
 #include "bindings/step_calls_python.h"
 #include "bindings/tape_python.h"
@@ -49,6 +50,7 @@
 #include "show/show.h"
 #include "standby/bound_template_torch.h"
 #include "standby/first_step_torch.h"
+#include "standby/step_signals_torch.h"
 #include "standby/tape_level_torch.h"
 
 namespace py = pybind11;
@@ -110,6 +112,7 @@ PYBIND11_MODULE(_native, m) {
     l.ring.reset();
     loader_log().forget();
     forget_window_start();
+    set_signals(true);
   });
   m.def("set_on", [](bool on) {
     live().on = on;
@@ -135,6 +138,7 @@ PYBIND11_MODULE(_native, m) {
   define_units(m);
   define_tape(m);
   define_standby(m);
+  define_signal(m);
   define_analyse(m);
   define_compare(m);
   define_inject(m);

@@ -10,6 +10,7 @@
 #include "gate/gate_cuda_torch.h"
 #include "gate/gate_parts_torch.h"
 #include "gate/gradients_torch.h"
+#include "gate/listeners.h"
 #include "gate/param_groups_torch.h"
 #include "gate/stream_cuda_torch.h"
 #include "gate/window_verdict.h"
@@ -298,12 +299,15 @@ bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late
   return true;
 }
 
-void record(const OptimizerEntry& entry, const DeviceGate::Late& late, bool left_out, double loss, double absmax) {
-  if (!live().ring) return;
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  live().ring->push({late.step, entry.ordinal,
-                     left_out ? record::kStepVetoed | record::kStepAlarm : record::kStepApplied, loss, absmax, late.lr,
-                     static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count())});
+// Into the ring. Is there news of the step?
+bool record(const OptimizerEntry& entry, const DeviceGate::Late& late, bool left_out, double loss, double absmax) {
+  if (!live().ring) return false;
+  const std::chrono::nanoseconds now = std::chrono::steady_clock::now().time_since_epoch();
+  const std::uint32_t flags = left_out ? record::kStepVetoed | record::kStepAlarm : record::kStepApplied;
+  const record::StepRecord step{
+      late.step, entry.ordinal, flags, loss, absmax, late.lr, static_cast<std::uint64_t>(now.count())};
+  live().ring->push(step);
+  return !left_out && listeners().recorded(entry, step, false);
 }
 
 PyObject* reported(const OptimizerEntry& entry, const DeviceGate::Late& late, const decide::LateVerdict& verdict,
@@ -428,7 +432,7 @@ bool report_late(OptimizerEntry& entry, bool wait) {
       --entry.step;
       for (DeviceGate::Late& later : gate.late) --later.step;
     } else {
-      record(entry, late, verdict.left_out, loss, absmax);
+      if (record(entry, late, verdict.left_out, loss, absmax)) listeners().tells_news(entry);
       live().counters.vetoes += verdict.left_out;
     }
     if (verdict.kind == Kind::kHealthy && !verdict.norm_overflow) continue;

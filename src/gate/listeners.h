@@ -13,11 +13,14 @@
 //     clipped                                  where the program clips them
 //     buffer_turned_nan, is_jumped_over        in the optimizer's pre-hook, as its window is judged
 //     before_apply                             the window is good, nothing is written yet
-//     step_is_good, applied, records_next      it is counted as applied
+//     step_is_good, applied                    it is counted as applied
+//     recorded                                 its record is in the ring
+//     records_next
 //     trace_ended                              where nothing looks at what the step of a trace writes
 //     closed                                   the gate has let go of the window
 //     next_begins                              where records_next said yes
 //     starts                                   the next window starts here
+//     tells_news                               where `recorded` said yes
 // The optimizer's own step runs. Where there is a post-hook, it looks at what was written, and then:
 //     keeps_trace, trace_ended                 where that was left to it
 //     step_over
@@ -32,6 +35,7 @@
 #include <cstdint>
 
 #include "gate/engine_call.h"
+#include "record/ring_format.h"
 
 namespace finitude::bindings {
 
@@ -80,6 +84,11 @@ struct Listeners {
   void (*before_apply)(OptimizerEntry& entry) = [](OptimizerEntry&) {};
   void (*step_is_good)(const OptimizerEntry& entry) = [](const OptimizerEntry&) {};
   void (*applied)(OptimizerEntry& entry) = [](OptimizerEntry&) {};
+  // That is its record. has_marks: the largest magnitude of each gradient is in `entry.marks`. Is there something to
+  // say of it? Then tells_news() is called once the window is closed.
+  bool (*recorded)(const OptimizerEntry& entry, const record::StepRecord& step,
+                   bool has_marks) = [](const OptimizerEntry&, const record::StepRecord&, bool) { return false; };
+  void (*tells_news)(OptimizerEntry& entry) = [](OptimizerEntry&) {};
   // Is the next window to be recorded? Asked once for each applied step.
   bool (*records_next)() = [] { return false; };
   // The trace of a healthy window ends. Is it kept?

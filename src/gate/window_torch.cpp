@@ -347,17 +347,25 @@ void close_window(OptimizerEntry& entry) {
 
 // One write of 64 bytes into the ring, without a lock or a system call. Steps that run a second time are not steps of
 // the training.
-void record_step(const OptimizerEntry& entry, const WindowVerdict& verdict, double lr, std::uint32_t flags) noexcept {
-  if (!live().ring || second_run_under_way() || units_run_again()) return;
+std::optional<record::StepRecord> record_step(const OptimizerEntry& entry, const WindowVerdict& verdict, double lr,
+                                              std::uint32_t flags) noexcept {
+  if (!live().ring || second_run_under_way() || units_run_again()) return std::nullopt;
   const Metered ring(Piece::kRing);
   double loss = 0;
   for (const LossNote& note : live().losses) {
     if (note.serial > entry.window_start) loss = note.value;
   }
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  live().ring->push({entry.step, entry.ordinal, flags | record::loss_scale_flags(live().loss_scale), loss,
-                     verdict.grad_absmax, lr,
-                     static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count())});
+  const record::StepRecord step{
+      entry.step,
+      entry.ordinal,
+      flags | record::loss_scale_flags(live().loss_scale),
+      loss,
+      verdict.grad_absmax,
+      lr,
+      static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count())};
+  live().ring->push(step);
+  return step;
 }
 
 // Called with the step count already incremented, so that the trace begins when the step before the wanted one is
@@ -384,7 +392,11 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   ++l.counters.steps;
   listeners().applied(entry);
   note_learned(entry, verdict.grad_absmax != 0 || verdict.late || verdict.unknown);
-  if (!verdict.late) record_step(entry, verdict, lr, record::kStepApplied);
+  bool has_news = false;
+  if (!verdict.late) {
+    if (const auto step = record_step(entry, verdict, lr, record::kStepApplied))
+      has_news = listeners().recorded(entry, *step, true);
+  }
   // The optimizer's own arithmetic can make a NaN here; a healthy step of a torch.optim class is not looked at again.
   const bool odd =
       !(std::isfinite(lr)) || (entry.lr > 0 && lr > 2 * entry.lr) || entry.step < 2 || verdict.grad_absmax > 1.8e19;
@@ -406,6 +418,7 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   if (taped) listeners().next_begins(entry, may_hook && (!entry.in_torch || entry.armed_post));
   entry.snapshot_pending = undoable;
   if (!undoable) listeners().starts(entry);
+  if (has_news) listeners().tells_news(entry);
 }
 
 // After the step has run and what it wrote was read. The copy is dropped: from here the step is final.

@@ -1,6 +1,8 @@
 // Judging one window: losses noted at backward, gradients scanned once before anything changes them.
 #pragma once
 
+#include <optional>
+
 #include "gate/state_torch.h"
 #include "gate/window_verdict.h"
 
@@ -19,8 +21,9 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
 bool begin_trace_of_target(const OptimizerEntry& entry);
 // `may_hook`: false where torch is walking over the optimizer's hooks already.
 void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, bool may_hook = true);
-// One record into the ring of steps (record::StepFlags), before the window is closed.
-void record_step(const OptimizerEntry& entry, const WindowVerdict& verdict, double lr, std::uint32_t flags) noexcept;
+// One record into the ring of steps (record::StepFlags), before the window is closed; returned where it was written.
+std::optional<record::StepRecord> record_step(const OptimizerEntry& entry, const WindowVerdict& verdict, double lr,
+                                              std::uint32_t flags) noexcept;
 // After the step that `commit_window` let through: the next window starts here where the step could be undone.
 void finish_commit(OptimizerEntry& entry);
 void close_window(OptimizerEntry& entry);

@@ -190,6 +190,16 @@ json merged(const json& own, const std::vector<Member>& members) {
       advisories.push_back(std::move(one));
     }
   }
+  json warnings = own.value("warnings", json::array());
+  for (const Member& member : members) {
+    if (member.report.is_null()) continue;
+    for (json one : show::list(member.report, "warnings")) {
+      if (const auto rank = rank_of(member)) one["rank"] = *rank;
+      warnings.push_back(std::move(one));
+    }
+  }
+  if (warnings.size() > kMaxAdvisories)
+    warnings.erase(warnings.begin(), warnings.end() - static_cast<std::ptrdiff_t>(kMaxAdvisories));
   if (listed.size() > show::kMaxAlarms) {
     advisories.push_back(unlisted_advisory(listed.size() - show::kMaxAlarms));
     listed.erase(listed.begin() + show::kMaxAlarms, listed.end());
@@ -203,6 +213,7 @@ json merged(const json& own, const std::vector<Member>& members) {
   result["reason"] = reason;
   result["alarms"] = std::move(listed);
   result["advisories"] = std::move(advisories);
+  result["warnings"] = std::move(warnings);
 
   result["failures"] = json::array();
   std::optional<std::uint64_t> unwatched_from;

@@ -177,6 +177,8 @@ std::string closing_line(const json& report, std::uint64_t unlisted) {
   if (!is_unwatched) {
     if (const auto unapplied = count(watched, "unapplied"); unapplied != 0)
       parts.push_back("the last " + std::to_string(unapplied) + " applied by no step");
+    if (const std::size_t warnings = show::list(report, "warnings").size(); warnings != 0)
+      parts.push_back(counted(warnings, "warning", "warnings"));
     if (!advisories.empty()) parts.push_back(counted(advisories.size(), "advisory", "advisories"));
     if (const auto from = report.find("unwatched_from"); from != report.end() && from->is_number_integer())
       parts.push_back("not watched from step " + from->dump() + " on: an internal failure of the gate");

@@ -4,12 +4,11 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
+#include <iterator>
 
 #include "sense/format.h"
+#include "sense/targets-inl.h"
 
-// AVX3_DL has nothing that a scan could use over AVX3, and SSSE3 machines without SSE4 are gone. Vectors of
-// unknown length (SVE, RVV) cannot be members of a struct, which the kernels rely on; SVE machines have NEON.
-#define HWY_DISABLED_TARGETS (HWY_AVX3_DL | HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "sense/kernels.cpp"
 #include "hwy/foreach_target.h"
@@ -23,18 +22,16 @@
 HWY_BEFORE_NAMESPACE();
 namespace finitude::sense::HWY_NAMESPACE {
 
+// The name of a namespace is N_ and that of the target.
 #if HWY_TARGET == HWY_SCALAR
-const Kernels* target_kernels() { return &scalar_kernels(); }
+constexpr Kernels kTable{};
 #else
-const Kernels* target_kernels() {
-  static const Kernels kTable{
-      hwy::TargetName(HWY_TARGET), quick_kernel<std::int64_t>, quick_kernel<std::int32_t>,
-      quick_kernel<std::int16_t>,  quick_kernel<std::uint8_t>, quick_kernel<std::uint8_t, true>,
-      full_kernel<Float64Lanes>,   full_kernel<Float32Lanes>,  full_kernel<Float16Lanes>,
-      full_kernel<BFloat16Lanes>,
-  };
-  return &kTable;
-}
+constexpr Kernels kTable{
+    HWY_STR(HWY_NAMESPACE) + 2, quick_kernel<std::int64_t>, quick_kernel<std::int32_t>,
+    quick_kernel<std::int16_t>, quick_kernel<std::uint8_t>, quick_kernel<std::uint8_t, true>,
+    full_kernel<Float64Lanes>,  full_kernel<Float32Lanes>,  full_kernel<Float16Lanes>,
+    full_kernel<BFloat16Lanes>,
+};
 #endif
 
 }  // namespace finitude::sense::HWY_NAMESPACE
@@ -42,44 +39,38 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace finitude::sense {
-HWY_EXPORT(target_kernels);
 namespace {
 
-// We keep our own choice: Highway's is shared with every other user of it in the process.
-const Kernels* kernels_of(std::int64_t target) noexcept {
-#if (HWY_TARGETS & (HWY_TARGETS - 1)) == 0
-  static_cast<void>(target);
-  return HWY_STATIC_DISPATCH(target_kernels)();
-#else
-  hwy::ChosenTarget chosen;
-  chosen.Update(target);
-  return HWY_DISPATCH_TABLE(target_kernels)[chosen.GetIndex()]();
-#endif
+constexpr OfTarget<Kernels> kTargets[] = FINITUDE_OF_TARGETS(kTable);
+
+// use(target) for each that this build holds, best first.
+template <class Use>
+void for_each_target(Use use) noexcept {
+  const Kernels* last = nullptr;
+  for (const OfTarget<Kernels>& target : kTargets) {
+    if (target.value != nullptr && target.value != last && target.value->isa != nullptr) use(target);
+    last = target.value;
+  }
 }
 
 struct Compiled {
-  std::array<const char*, 16> names{};
+  std::array<const char*, std::size(kTargets) + 1> names{};
   std::size_t count = 0;
 
   Compiled() noexcept {
-    for (std::int64_t left = HWY_TARGETS; left != 0 && count + 1 < names.size(); left &= left - 1) {
-      const std::int64_t target = left & -left;
-      if (target != HWY_SCALAR) names[count++] = hwy::TargetName(target);
-    }
+    for_each_target([this](const auto& target) { names[count++] = target.value->isa; });
     names[count++] = scalar_kernels().isa;
   }
 };
 
 struct Available {
-  std::array<const Kernels*, 16> tables{};
+  std::array<const Kernels*, std::size(kTargets) + 1> tables{};
   std::size_t count = 0;
 
   Available() noexcept {
-    for (std::int64_t left = HWY_SUPPORTED_TARGETS & HWY_TARGETS; left != 0 && count + 1 < tables.size();
-         left &= left - 1) {
-      const Kernels* table = kernels_of(left & -left);  // lower bits are better targets
-      if (table != &scalar_kernels()) tables[count++] = table;
-    }
+    for_each_target([this](const auto& target) {
+      if (target.runs()) tables[count++] = target.value;
+    });
     tables[count++] = &scalar_kernels();
   }
 };

@@ -178,6 +178,15 @@ const Shape kAdvisory{{{"kind", kText, true},
                        {"births", kArray, false, {}, &kBirth, 0, 10'000},
                        {"cause", kObject | kNull, false, {}, &kCause},
                        {"capsule", kTextOrNull}}};
+const Shape kWarning{{{"what", kText, true, "growth|spike|vanishing|scale|dead"},
+                      {"name", kText, true},
+                      {"step", kCount, true},
+                      {"since", kCount, true},
+                      {"rank", kCount},
+                      {"optimizer", kTextOrNull},
+                      {"text", kText, true},
+                      {"evidence", kObject, true},
+                      {"horizon", kArray | kNull, false, {}, nullptr, kCount, 2}}};
 const Shape kWatched{{{"optimizers", kCount, true},
                       {"steps", kCount, true},
                       {"backward_calls", kCount, true},
@@ -215,6 +224,7 @@ const Shape kReport{{{"outcome", kText, true, "clean|alarm|unwatched|running|kil
                      {"watched", kObject, true, {}, &kWatched},
                      {"alarms", kArray, true, {}, &kAlarm, 0, kMaxAlarms},
                      {"advisories", kArray, true, {}, &kAdvisory, 0, 10'000},
+                     {"warnings", kArray, false, {}, &kWarning, 0, 10'000},
                      {"trace", kObject, false, {}, &kTrace},
                      {"under_way", kObject, false, {}, &kUnderWay}}};
 

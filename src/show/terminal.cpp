@@ -30,6 +30,7 @@ class Terminal {
         labelled("repeated", Tone::kStrong, {{line}});
     }
     if (findings > kShownAlarms) more(findings - kShownAlarms, "alarm");
+    warnings();
     advisories();
     if (const std::string end = end_sentence(report_); !end.empty()) labelled("run", Tone::kWarn, {{end}});
     if (!alarms.empty() && knows_what_was_watched()) labelled("watched", Tone::kDim, {{watched_sentence(report_)}});
@@ -233,6 +234,26 @@ class Terminal {
     labelled("fix", Tone::kStrong,
              {{line}, {"[" + fix_tag(fix) + "]", flag(fix, "verified") ? Tone::kGood : Tone::kWarn, 3, true}});
     for (const std::string& line : patch_lines(text(fix, "diff"))) page_.verbatim(line);
+  }
+
+  // The first and the last of each course: between them lie the same words with larger numbers.
+  void warnings() {
+    const Json& all = list(report_, "warnings");
+    std::size_t hidden = 0;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const auto same = [&](std::size_t other) {
+        return text(all[i], "what") == text(all[other], "what") &&
+               text(all[i], "optimizer") == text(all[other], "optimizer");
+      };
+      const bool is_between = i > 0 && i + 1 < all.size() && same(i - 1) && same(i + 1);
+      if (is_between || i - hidden >= kShownAdvisories) {
+        ++hidden;
+        continue;
+      }
+      labelled("warning", Tone::kWarn,
+               {{"step " + std::to_string(count(all[i], "step")) + ": " + text(all[i], "text")}});
+    }
+    if (hidden != 0) more(hidden, "warning");
   }
 
   void advisories() {

@@ -121,9 +121,9 @@ std::string headline(const Json& report, const Json& alarm) {
 std::string outcome_sentence(const Json& report) {
   const std::string outcome = text(report, "outcome"), reason = text(report, "reason");
   if (outcome == "unwatched") return "nothing that trains was seen" + (reason.empty() ? "." : ": " + reason);
-  const std::size_t advisories = list(report, "advisories").size();
+  const std::size_t advisories = list(report, "advisories").size(), warnings = list(report, "warnings").size();
   if (list(report, "alarms").empty()) {
-    return "no alarm" +
+    return "no alarm" + (warnings ? ", " + counted(warnings, "warning") : "") +
            (advisories ? ", " + grouped(advisories) + (advisories == 1 ? " advisory" : " advisories") : "") + ".";
   }
   return counted(list(report, "alarms").size(), "alarm") + (reason.empty() ? "." : ": " + reason);

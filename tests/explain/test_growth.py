@@ -6,6 +6,7 @@ import random
 import pytest
 import torch
 
+from finitude import _native
 from finitude.program import optimizer_members
 from finitude.report import growth
 from helpers import run
@@ -26,7 +27,7 @@ GROWN = {
 
 @pytest.mark.parametrize("values, at, factor, older", GROWN.values(), ids=GROWN)
 def test_the_onset(values, at, factor, older):
-    found = growth.onset(values)
+    found = _native.growth_to_end(values)
     assert (
         found is not None
         and abs(found[0] - at) <= 2
@@ -49,7 +50,7 @@ def test_the_onset(values, at, factor, older):
     ],
 )
 def test_what_does_not_grow_has_none(values):
-    assert growth.onset(values) is None
+    assert _native.growth_to_end(values) is None
 
 
 def test_a_ring_that_is_shorter_than_the_growth():

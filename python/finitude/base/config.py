@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 STREAM = ("auto", "on", "off")
 ON_ALARM = ("stop", "skip", "warn", "raise", "rollback")
 LEVELS = ("gate", "tape", "trace")
+WARNINGS = ("growth", "spike", "vanishing", "scale", "dead")  # of a training whose values are still finite
 
 OTHER_VARIABLES = ("config", "debug", "family", "force_isa", "inject", "restart")
 
@@ -41,6 +42,7 @@ class Config:
     redact: int = 0
     rules: str = ""  # files with rules of the user's own, separated by os.pathsep
     stream_gradients: str = "auto"
+    warnings: str = "all"  # or off, or names of WARNINGS with commas between them
     selftest: str = ""  # an order of `finitude selftest`; nothing that a user sets reaches it
 
 
@@ -71,6 +73,10 @@ def _set(config, key, value, source):
     choices = {"on_alarm": ON_ALARM, "level": LEVELS, "stream_gradients": STREAM}.get(name)
     if choices and value not in choices:
         raise UsageError(f"{source}: {key} is one of {', '.join(choices)}, not {value!r}{_nearest(value, choices)}")
+    if name == "warnings":
+        for kind in value.replace(" ", "").split(",") if value not in ("all", "off") else ():
+            if kind not in WARNINGS:
+                raise UsageError(f"{source}: {key} knows no {kind!r}{_nearest(kind, (*WARNINGS, 'all', 'off'))}")
     if name == "restart_args":
         try:
             shlex.split(value)

@@ -241,6 +241,18 @@ if TYPE_CHECKING:
         rank: NotRequired[int]
         capsule: NotRequired[str]
 
+    class StepWarning(TypedDict):
+        """What is noticed of a training whose values are still finite."""
+
+        what: str  # one of config.WARNINGS
+        name: str  # of a parameter, "loss" or "gradient"
+        step: int
+        since: int
+        optimizer: str
+        text: str
+        evidence: dict[str, float]
+        horizon: list[int] | None  # steps until values overflow: earliest and latest
+
     class Alarm(TypedDict):
         step: int  # calls of `step` of that optimizer before this one
         micro_batch: int
@@ -331,6 +343,7 @@ if TYPE_CHECKING:
         watched: Watched
         alarms: list[Alarm]
         advisories: list[Advisory]
+        warnings: list[StepWarning]
         reason: NotRequired[str]  # of an outcome that is not "clean"
         finitude: NotRequired[str]  # versions
         torch: NotRequired[str]

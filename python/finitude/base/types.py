@@ -110,6 +110,7 @@ if TYPE_CHECKING:
         capsule_max: int | None
         experiments: int | None
         stream_gradients: Streaming | None
+        warnings: str | None
         redact: bool | None
         rules: str | list[str] | None
 

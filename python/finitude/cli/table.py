@@ -98,6 +98,8 @@ options of run:
   --stream-gradients auto|on|off   read gradients on a GPU while backward still
                   makes others (auto: where that hides anything: 256 MB of them
                   and more, and one process)
+  --warnings all|off|NAME,...   what to warn of while values are still finite:
+                  growth, spike, vanishing, scale, dead (all)
   --redact        reports, capsules and their description without values,
                   sources and environment
   --rules FILE    rules of your own for the cause of an alarm, a Python file
@@ -129,6 +131,7 @@ OPTIONS = (
     "--capsule-max",
     "--experiments",
     "--stream-gradients",
+    "--warnings",
     "--redact",
     "--rules",
     "--config",

@@ -16,17 +16,20 @@ from ..base import alive, family, pages, say, secrets
 from ..base.plain_json import is_plain, safe
 from ..program import ranks
 from . import capsule_alarm, merge
+from .events import Events
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Birth, Cause, Config, Document, Operation, Process
+    from ..base.types import Alarm, Birth, Cause, Config, Document, Operation, Process, StepWarning
 
 INNER = ("optimizer_ordinal", "advisory")  # of an alarm under way; no part of a report
 OF_DISK = {number: "disk" for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)}
 MOST_OF_A_KIND = 20  # advisories
+MOST_WARNINGS = 1000
+EVENT = ("step", "optimizer", "text")  # keys that every event has
 FEW = 8  # alarms, after each of which the report is written whatever that takes
 QUIET_SECONDS = 1.0  # at least, between two reports where no message to a person waits for one
 
@@ -43,7 +46,7 @@ class Report:
         self.config, self.is_kept = config, is_kept
         self.started = datetime.datetime.now(datetime.timezone.utc)
         self.script, self.command = script, command
-        self.alarms, self.advisories, self.not_watched = [], [], []
+        self.alarms, self.advisories, self.not_watched, self.warnings = [], [], [], []
         self.alarms_left_out = 0
         self.unexplained: Alarm | None = None  # the alarm that a second run is to explain
         self.pid = os.getpid()  # a forked process has a report of its own
@@ -61,6 +64,7 @@ class Report:
         self.place: Any = None  # makes the directory, where this process is one of several of a run
         self.failure = ""
         self.failures = []  # of our own: see session/failures.py
+        self.events = Events(self.run_directory, self.complain, bool(config.redact))
 
     def seconds(self) -> float:
         """Since the run began."""
@@ -69,6 +73,7 @@ class Report:
     def begin(self, alarm: Alarm) -> None:
         """That alarm is being explained from here on. It is on disk by then: what explains it may end the process."""
         self.unexplained = alarm
+        self._add_event("alarm", alarm, explained=False)
         self.save(is_told=False)
 
     def forget_unexplained(self) -> None:
@@ -108,11 +113,24 @@ class Report:
             self.alarms.append(alarm)
         else:
             self.alarms_left_out += 1
+        self._add_event("alarm", alarm, explained=True, alarm={k: v for k, v in alarm.items() if k not in INNER})
+
+    def warn(self, warning: StepWarning) -> None:
+        """Lists what is noticed of a training whose values are still finite."""
+        if len(self.warnings) < MOST_WARNINGS:
+            self.warnings.append(warning)
+        self._add_event("warning", warning, **{k: v for k, v in warning.items() if k not in EVENT})
+
+    def _add_event(self, kind, of, **more):
+        """Where this process has a report of its own."""
+        if self.is_kept:
+            self.events.add(kind, of.get("text", ""), of["step"], of.get("optimizer") or "", **more)
 
     def advise(self, kind: str, step: int, text: str, cause: Cause | None = None, births: Iterable[Birth] = ()) -> None:
         """Lists an advisory; of a kind only so many."""
         if sum(a["kind"] == kind for a in self.advisories) < MOST_OF_A_KIND:
             self.advisories.append({"kind": kind, "step": step, "text": text, "births": list(births), "cause": cause})
+            self._add_event("advisory", {"step": step, "text": text}, what=kind)
 
     def add_not_watched(self, what: str) -> None:
         """Lists it once."""
@@ -158,6 +176,7 @@ class Report:
             **json.loads(_native.report_head(json.dumps(safe(facts), allow_nan=False))),
             "alarms": alarms,
             "advisories": self.advisories,
+            "warnings": self.warnings,
             "failures": self.failures,
             "unwatched_from": off and off[1],
         }
@@ -239,6 +258,9 @@ class Report:
         if self.config.redact:
             started.update(command=[], script="")
         self._put_at(os.path.join(path, "run.json"), pages.as_json(safe(started)).encode())
+        if self.is_kept:
+            command = "" if self.config.redact else " ".join(started["command"])
+            self.events.add("start", command, process=started["process"])
 
     def path(self) -> str:
         """Of the JSON report, as it is going to be; "": whoever merges the processes of the run writes it."""
@@ -306,7 +328,11 @@ class Report:
     def write(self) -> list[str]:
         """Writes report.json and report.html of the run and --report, and what they say into the capsules; returns the
         paths written."""
-        text = json.dumps(self.document(), indent=1, allow_nan=False) + "\n"
+        document = self.document()
+        text = json.dumps(document, indent=1, allow_nan=False) + "\n"
+        if self.directory and self.is_kept:
+            self.events.add("end", document["reason"] or document["outcome"], outcome=document["outcome"])
+            self.events.close()
         written = self._put(text.encode(), is_last=True)
         for alarm in self.alarms:
             if alarm.get("capsule"):

@@ -1,8 +1,5 @@
-"""What grew over the steps before a bad one: since which step, and by how much a step, from the ring of steps.
-
-The logarithm of a series is fitted as level up to an onset and a straight line from there on, by least squares over
-every possible onset. Where the line goes back to the oldest step that is left, the growth is older than the ring, which
-is said."""
+"""What grew over the steps before a bad one: since which step, and by how much a step, from the ring of steps. How an
+onset is found: src/signal/onset.h."""
 
 from __future__ import annotations
 
@@ -15,11 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..base.types import Alarm, AppliedSteps, Findings, Optimizer, StartMagnitudes
 
-LOOKED_BACK = 4096  # steps, which is what the ring holds
-LEAST_STEPS = 3  # of growth, else it is a jump
-LEAST_GROWTH = 10.0
-LEAST_FIT = 0.6  # of the variance of the logarithms
-ONE_STEP = 0.8  # of the growth: more in a single step is a jump
+LEAST_STEPS = 3  # of a warm-up are no measure of its learning rates
 RATE_JUMP = 10.0
 TOLD_OF = frozenset(
     {
@@ -43,61 +36,6 @@ ABOVE_ALL = 10.0  # times the largest weight at the start: a parameter that bega
 NO_GRADIENT = 1e10  # is that large in a run that is well
 
 
-def _last_good(values):
-    """(first index, logarithms of the magnitudes) of the last values without a break by one that is not finite or
-    zero."""
-    logs = []
-    for value in reversed(values[-LOOKED_BACK:]):
-        if not isinstance(value, (int, float)) or not math.isfinite(value) or value == 0:
-            break
-        logs.append(math.log(abs(value)))
-    return len(values) - len(logs), logs[::-1]
-
-
-def hinge(logs):
-    """(index of the onset, level before, rise a step, share of the variance it explains), or None. Every onset in
-    constant time."""
-    n = len(logs)
-    if n < LEAST_STEPS + 1:
-        return None
-    mean = sum(logs) / n
-    total = sum((y - mean) ** 2 for y in logs)
-    if total == 0:
-        return None
-    best, tail, weighted = None, 0.0, 0.0  # tail: sum of y from b + 1 on; weighted: of y (t - b)
-    for b in range(n - 2, -1, -1):
-        tail += logs[b + 1]
-        weighted += tail
-        m = n - 1 - b
-        h1, h2 = m * (m + 1) / 2, m * (m + 1) * (2 * m + 1) / 6
-        spread = h2 - h1 * h1 / n
-        rise = (weighted - h1 * mean) / spread
-        explained = rise * (weighted - h1 * mean) / total
-        if m >= LEAST_STEPS and (best is None or explained > best[3] + 1e-12):
-            best = b, mean - rise * h1 / n, rise, explained
-    return best
-
-
-def onset(values):
-    """(index, growth a step, is it older than the values) of what grew up to the last of the values, or None."""
-    first, logs = _last_good(values)
-    found = hinge(logs)
-    if found is None:
-        return None
-    b, level, rise, explained = found
-    if (
-        rise <= 0
-        or explained < LEAST_FIT
-        or rise * (len(logs) - 1 - b) < math.log(LEAST_GROWTH)
-        or logs[-1] - level < math.log(LEAST_GROWTH)
-        or logs[-1] < max(logs) - math.log(LEAST_GROWTH)
-    ):
-        return None
-    if max(y - x for x, y in zip(logs[b:], logs[b + 1 :])) > ONE_STEP * (logs[-1] - level):
-        return None
-    return first + b, math.exp(min(rise, 700.0)), first == 0 and b < max(1, len(logs) // 100)
-
-
 def _rate(steps):
     """The last time that the learning rate became many times what it had ever been, the first steps of a warm-up left
     out."""
@@ -114,7 +52,7 @@ def of_steps(steps):
     found = []
     for quantity, column in (("loss", 1), ("gradient", 2)):
         values = [s[column] for s in steps]
-        if (grown := onset(values)) is not None:
+        if (grown := _native.growth_to_end(values)) is not None:
             at, factor, older = grown
             found.append(
                 {

@@ -49,6 +49,7 @@ from . import (
     settled,
     skipped_steps,
     step_calls,
+    step_warnings,
     windows,
 )
 
@@ -164,6 +165,8 @@ class Parts:
         incident.load_rules(config)
         _native.set_device_policy(config.on_alarm)
         kept_step.begin(config.level, is_second_process=explains)
+
+        self.step_warnings = step_warnings.StepWarnings(config, self.report, explains)
 
         # What is decided of a bad step, and the kinds of alarms.
         self.settled = settled.Settled(config, self.scaling, self.damage, self.known)

@@ -28,6 +28,7 @@ EACH_STEP = (
     "on_backward",
     "on_created",
     "leave_out",
+    "on_warning",
 )  # what may be called in each healthy step
 
 
@@ -158,6 +159,7 @@ on_left_bad = _guard("on_left_bad")
 on_bad_backward = _guard("on_bad_backward")
 on_dropped = _guard("on_dropped")
 on_asked_row = _guard("on_asked_row")
+on_warning = _guard("on_warning")
 
 
 def on_closure(optimizer, args, kwargs):

@@ -96,6 +96,10 @@ class Session(Parts):
         """A name of the user's frames holds a generator that it did not before."""
         self.streams.look()
 
+    def on_warning(self, optimizer: Optimizer, warnings: str) -> None:
+        """A step was applied, and what it adds to the course of the training is worth a warning."""
+        self.part(self.step_warnings.add, optimizer, warnings)
+
     # -- backward -------------------------------------------------------------------------------
 
     def on_backward(self, roots: Sequence[Tensor]) -> None:

@@ -1,0 +1,44 @@
+#include "bindings/signal_python.h"
+
+#include <pybind11/stl.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "signal/onset.h"
+#include "signal/step_watch.h"
+#include "standby/step_signals_torch.h"
+
+namespace finitude::bindings {
+
+namespace py = pybind11;
+
+void define_signal(py::module_& m) {
+  m.def("set_signals", &set_signals);
+  // (index of the last value before the growth, factor per value, may it have begun earlier) of what grew to the end of
+  // the series, or None.
+  m.def("growth_to_end", [](const std::vector<double>& values) -> py::object {
+    const auto growth = signal::growth_to_end(values);
+    if (!growth) return py::none();
+    return py::make_tuple(growth->at, growth->factor, growth->is_older);
+  });
+  // The sentence of the first of these warnings.
+  m.def("warning_text", [](const std::string& warnings, const std::string& name) {
+    return signal::in_words(signal::from_json(warnings).at(0), name);
+  });
+  // The warnings that these applied steps of one optimizer bring: (step, loss, largest gradient, learning rate, loss
+  // scale, largest magnitude of each gradient).
+  using Step = std::tuple<std::uint64_t, double, double, double, float, std::vector<float>>;
+  m.def("step_warnings", [](const std::vector<Step>& steps, double limit) {
+    signal::StepWatch watch(limit);
+    std::vector<signal::Warning> all;
+    for (const auto& [step, loss, grad_absmax, lr, loss_scale, gradients] : steps) {
+      if (!watch.note({step, loss, grad_absmax, lr, loss_scale}, gradients)) continue;
+      for (const signal::Warning& warning : watch.take()) all.push_back(warning);
+    }
+    return signal::as_json(all);
+  });
+}
+
+}  // namespace finitude::bindings

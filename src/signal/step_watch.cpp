@@ -1,0 +1,337 @@
+#include "signal/step_watch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+namespace finitude::signal {
+namespace {
+
+const double kTenfold = std::log(10.0);
+
+// Growth: of the loss alone; of the loss, where the gradients grow tenfold with it; of the gradients alone, where the
+// loss has not come down meanwhile.
+const double kLossGrowth = std::log(10.0), kLossGrowthBoth = std::log(3.0), kGradientGrowth = std::log(100.0);
+constexpr double kFell = 0.02;  // in logarithms: by more the loss has come down
+// A jump: three steps in a row that each bring fourfold and together a thousandfold. No line is fitted to so few.
+const double kJumpStep = std::log(4.0), kJump = std::log(1000.0);
+// A spike stays for kSpikeSteps: a loss tenfold, and far beyond its scatter, with threefold gradients.
+constexpr std::size_t kSpikeSteps = 4, kSpikeAfter = 32;
+const double kSpike = std::log(10.0), kSpikeGradient = std::log(3.0);
+constexpr double kSpikeScatter = 10;
+constexpr float kScaleFall = 1024, kSmallScale = 16;
+const double kVanished = std::log(1e6);
+constexpr std::uint64_t kFirstSteps = 16;  // their medians are what the training began with
+constexpr std::uint16_t kDeadSteps = 200;
+constexpr std::uint16_t kNotCounted = 0xffff;  // no gradient but zero so far, or reported
+constexpr std::size_t kMostDead = 8;
+constexpr double kMostSteps = 100'000;
+
+bool is_usable(double value) noexcept { return std::isfinite(value) && value != 0; }
+
+std::string figure(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", value);
+  return text;
+}
+
+double tail_median(const Window& window, std::size_t count) noexcept {
+  std::array<double, kKept> room;
+  const auto all = window.copy(room);
+  return median(all.last(std::min(count, all.size())));
+}
+
+}  // namespace
+
+std::string_view word(What what) noexcept {
+  switch (what) {
+    case What::kGrowth:
+      return "growth";
+    case What::kSpike:
+      return "spike";
+    case What::kVanishing:
+      return "vanishing";
+    case What::kScale:
+      return "scale";
+    case What::kDead:
+      return "dead";
+  }
+  return "";
+}
+
+std::string as_json(const std::vector<Warning>& warnings) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const Warning& w : warnings) {
+    nlohmann::json one = {{"what", word(w.what)}, {"of_loss", w.of_loss}, {"step", w.step},
+                          {"since", w.since},     {"from", w.from},       {"to", w.to},
+                          {"factor", w.factor},   {"lr", w.lr},           {"widespread", w.is_widespread}};
+    one["parameter"] = w.parameter == kNoParameter ? nlohmann::json() : nlohmann::json(w.parameter);
+    one["horizon"] = w.horizon ? nlohmann::json(*w.horizon) : nlohmann::json();
+    all.push_back(std::move(one));
+  }
+  return all.dump();
+}
+
+std::vector<Warning> from_json(const std::string& text) {
+  std::vector<Warning> warnings;
+  for (const nlohmann::json& one : nlohmann::json::parse(text)) {
+    Warning w;
+    for (const What what : {What::kGrowth, What::kSpike, What::kVanishing, What::kScale, What::kDead}) {
+      if (one.at("what") == word(what)) w.what = what;
+    }
+    w.of_loss = one.at("of_loss");
+    w.step = one.at("step");
+    w.since = one.at("since");
+    w.from = one.at("from");
+    w.to = one.at("to");
+    w.factor = one.at("factor");
+    w.lr = one.at("lr");
+    w.is_widespread = one.at("widespread");
+    if (!one.at("parameter").is_null()) w.parameter = one.at("parameter");
+    if (!one.at("horizon").is_null()) w.horizon = one.at("horizon").get<std::array<std::uint64_t, 2>>();
+    warnings.push_back(w);
+  }
+  return warnings;
+}
+
+std::string in_words(const Warning& w, const std::string& name) {
+  const std::string since = " since step " + std::to_string(w.since), range = " (" + figure(w.from) + " to " + figure(w.to) + ")";
+  const std::string rate = w.lr > 0 ? "; learning rate " + figure(w.lr) : "";
+  switch (w.what) {
+    case What::kGrowth: {
+      std::string text = (w.of_loss ? "the loss" : "the largest gradient") + std::string(" grew ") + figure(w.to / w.from) + "-fold" +
+                         since + ", by " + figure(w.factor) + " a step" + range;
+      if (w.parameter != kNoParameter) text += w.is_widespread ? ", in most parameters" : ", most in " + name;
+      text += rate;
+      if (w.horizon)
+        text += "; if it continues, values overflow in " + std::to_string((*w.horizon)[0]) + " to " +
+                std::to_string((*w.horizon)[1]) + " steps";
+      return text;
+    }
+    case What::kSpike:
+      return "the loss jumped " + figure(w.to / w.from) + "-fold at step " + std::to_string(w.since) + range +
+             " and has not come back" + rate;
+    case What::kVanishing:
+      return "the gradients shrank to " + figure(w.to) + " from " + figure(w.from) + " of the first steps, and the loss has not come down";
+    case What::kScale:
+      return "the loss scale fell to " + figure(w.to) + " from " + figure(w.from) + ": the gradients overflow again and again";
+    case What::kDead:
+      return "the gradient of " + name + " has been exactly zero" + since;
+  }
+  return "";
+}
+
+bool StepWatch::Said::is_news(double value) noexcept {
+  if (value < at + kTenfold) return false;
+  at = value;
+  return true;
+}
+
+void StepWatch::Said::forget_if_below(double value) noexcept {
+  if (value < at - 2 * kTenfold) at = -std::numeric_limits<double>::infinity();
+}
+
+bool StepWatch::note(const Sample& sample, std::span<const float> gradients) {
+  if (!is_usable(sample.loss) && !is_usable(sample.grad_absmax)) return false;
+  if (is_usable(sample.loss)) {
+    positive_losses_ = sample.loss > 0 ? positive_losses_ + 1 : 0;
+    loss_.push(std::log(std::fabs(sample.loss)));
+  }
+  if (is_usable(sample.grad_absmax)) gradient_.push(std::log(sample.grad_absmax));
+  keep_gradients(gradients);
+  if (gradient_.pushed() == kFirstSteps) first_gradient_ = tail_median(gradient_.level(0), kFirstSteps);
+  if (loss_.pushed() == kFirstSteps) first_loss_ = tail_median(loss_.level(0), kFirstSteps);
+
+  look_at_growth(sample);
+  look_at_jump(sample, true);
+  look_at_jump(sample, false);
+  look_at_spike(sample);
+  look_at_scale(sample);
+  look_at_vanishing(sample);
+  look_at_dead(sample, gradients);
+  return !pending_.empty();
+}
+
+std::vector<Warning> StepWatch::take() { return std::exchange(pending_, {}); }
+
+bool StepWatch::loss_fell_since(std::uint64_t steps) const noexcept {
+  if (positive_losses_ < steps) return false;
+  return tail_median(loss_.level(0), kBlock / 2) < loss_.before(steps) - kFell;
+}
+
+void StepWatch::look_at_growth(const Sample& sample) {
+  const auto add = [&](const Rise& rise, bool of_loss) {
+    Said& said = said_growth_[of_loss];
+    said.forget_if_below(rise.to);
+    const bool continues = said.is_under_way();
+    if (!said.is_news(rise.to)) return;
+    if (const std::uint64_t since = sample.step - std::min(sample.step, rise.steps); !continues || since < said.since) {
+      said.since = since;
+      said.from = std::exp(rise.from);
+    }
+    Warning w;
+    w.of_loss = of_loss;
+    w.step = sample.step;
+    w.since = said.since;
+    w.from = said.from;
+    w.to = std::exp(rise.to);
+    w.factor = std::exp(rise.per_step);
+    w.lr = sample.lr;
+    set_horizon(w, rise.to, rise.per_step, rise.uncertainty);
+    name_largest(w);
+    pending_.push_back(w);
+  };
+  const std::optional<Rise> loss = is_usable(sample.loss) ? loss_.rise(kLossGrowthBoth) : std::nullopt;
+  if (loss && loss->steps < positive_losses_) {
+    const bool enough = loss->to - loss->from >= kLossGrowth || gradient_.rise(kTenfold, true);
+    if (enough) return add(*loss, true);
+  }
+  const std::optional<Rise> gradient = is_usable(sample.grad_absmax) ? gradient_.rise(kGradientGrowth) : std::nullopt;
+  if (gradient && !loss_fell_since(gradient->steps)) add(*gradient, false);
+}
+
+void StepWatch::look_at_jump(const Sample& sample, bool of_loss) {
+  const Window& y = (of_loss ? loss_ : gradient_).level(0);
+  const std::size_t n = y.size();
+  if (n < 4 || !is_usable(of_loss ? sample.loss : sample.grad_absmax)) return;
+  for (std::size_t i = n - 3; i < n; ++i) {
+    if (y[i] - y[i - 1] < kJumpStep) return;
+  }
+  const double from = y[n - 4], to = y.last();
+  if (to - from < kJump || (of_loss && positive_losses_ < 4)) return;
+  Said& said = said_growth_[of_loss];
+  const bool continues = said.is_under_way();
+  if (!said.is_news(to)) return;
+  Warning w;
+  w.of_loss = of_loss;
+  w.step = sample.step;
+  if (!continues) {
+    said.since = sample.step - std::min<std::uint64_t>(sample.step, 3);
+    said.from = std::exp(from);
+  }
+  w.since = said.since;
+  w.from = said.from;
+  w.to = std::exp(to);
+  w.factor = std::exp((to - from) / 3);
+  w.lr = sample.lr;
+  set_horizon(w, to, (to - from) / 3, (to - from) / 6);
+  name_largest(w);
+  pending_.push_back(w);
+}
+
+void StepWatch::look_at_spike(const Sample& sample) {
+  const Window &loss = loss_.level(0), &gradient = gradient_.level(0);
+  if (loss.size() < kSpikeAfter || gradient.size() < kSpikeAfter || positive_losses_ < loss.size()) return;
+  // One comparison in nearly every step: the last one is not far above the one just before a spike would have begun.
+  if (loss.last() - loss[loss.size() - 1 - kSpikeSteps] < kSpike) return;
+  std::array<double, kKept> room, bends;
+  const auto before = loss.copy(room).first(loss.size() - kSpikeSteps);
+  const double usual = median(before);
+  std::size_t count = 0;
+  for (std::size_t i = 0; i + 1 < before.size(); ++i) bends[count++] = std::fabs(before[i + 1] - before[i]);
+  const double least = usual + std::max(kSpike, kSpikeScatter * median({bends.data(), count}));
+  double lowest = loss.last();
+  for (std::size_t i = loss.size() - kSpikeSteps; i < loss.size(); ++i) lowest = std::min(lowest, loss[i]);
+  if (lowest < least) return;
+  if (tail_median(gradient, kSpikeSteps) < tail_median(gradient, kKept) + kSpikeGradient) return;
+  said_spike_.forget_if_below(loss.last());
+  if (loss.last() < said_growth_[1].at + kTenfold || !said_spike_.is_news(loss.last())) return;
+  Warning w;
+  w.what = What::kSpike;
+  w.of_loss = true;
+  w.step = sample.step;
+  w.since = sample.step - std::min<std::uint64_t>(sample.step, kSpikeSteps - 1);
+  w.from = std::exp(usual);
+  w.to = std::exp(lowest);
+  w.lr = sample.lr;
+  pending_.push_back(w);
+}
+
+void StepWatch::look_at_scale(const Sample& sample) {
+  largest_scale_ = std::max(largest_scale_, sample.loss_scale);
+  if (!(sample.loss_scale > 0) || sample.loss_scale > kSmallScale || sample.loss_scale > largest_scale_ / kScaleFall) return;
+  if (!said_scale_.is_news(-std::log(sample.loss_scale))) return;
+  Warning w;
+  w.what = What::kScale;
+  w.step = w.since = sample.step;
+  w.from = largest_scale_;
+  w.to = sample.loss_scale;
+  pending_.push_back(w);
+}
+
+void StepWatch::look_at_vanishing(const Sample& sample) {
+  if (gradient_.pushed() % kBlock != 0 || gradient_.pushed() < 4 * kFirstSteps || loss_.pushed() < 4 * kFirstSteps) return;
+  const double now = tail_median(gradient_.level(0), kBlock);
+  if (now > first_gradient_ - kVanished) return;
+  if (tail_median(loss_.level(0), kBlock) < first_loss_ - std::log(2.0)) return;
+  if (!said_vanishing_.is_news(-now)) return;
+  Warning w;
+  w.what = What::kVanishing;
+  w.step = sample.step;
+  w.since = 0;
+  w.from = std::exp(first_gradient_);
+  w.to = std::exp(now);
+  pending_.push_back(w);
+}
+
+void StepWatch::keep_gradients(std::span<const float> gradients) {
+  if (gradients.size() != width_) {
+    width_ = gradients.size();
+    row_ = rows_kept_ = 0;
+    rows_.assign(kRows * width_, 0);
+    zeros_.assign(width_, kNotCounted);
+  }
+  if (width_ == 0) return;
+  std::ranges::copy(gradients, rows_.begin() + static_cast<std::ptrdiff_t>(row_ * width_));
+  row_ = (row_ + 1) % kRows;
+  rows_kept_ = std::min(rows_kept_ + 1, kRows);
+}
+
+void StepWatch::look_at_dead(const Sample& sample, std::span<const float> gradients) {
+  if (!(sample.grad_absmax > 0)) return;
+  for (std::uint32_t i = 0; i < gradients.size(); ++i) {
+    std::uint16_t& zeros = zeros_[i];
+    if (gradients[i] > 0) zeros = 0;
+    if (gradients[i] != 0 || zeros == kNotCounted || ++zeros < kDeadSteps) continue;
+    zeros = kNotCounted;
+    if (std::ranges::count_if(pending_, [](const Warning& w) { return w.what == What::kDead; }) >= static_cast<int>(kMostDead))
+      continue;
+    Warning w;
+    w.what = What::kDead;
+    w.parameter = i;
+    w.step = sample.step;
+    w.since = sample.step - std::min<std::uint64_t>(sample.step, kDeadSteps - 1);
+    pending_.push_back(w);
+  }
+}
+
+// The parameter whose gradient has grown most since the onset, as far back as the rows reach.
+void StepWatch::name_largest(Warning& warning) const {
+  if (rows_kept_ < 2) return;
+  const std::size_t back = std::min<std::size_t>(rows_kept_ - 1, warning.step - warning.since);
+  const float* const now = rows_.data() + (row_ + kRows - 1) % kRows * width_;
+  const float* const then = rows_.data() + (row_ + kRows - 1 - back) % kRows * width_;
+  std::vector<std::pair<double, std::uint32_t>> grown;
+  for (std::uint32_t i = 0; i < width_; ++i) {
+    if (now[i] > 0 && then[i] > 0) grown.emplace_back(static_cast<double>(now[i]) / then[i], i);
+  }
+  if (grown.empty()) return;
+  std::ranges::sort(grown, std::greater<>());
+  warning.parameter = grown.front().second;
+  warning.is_widespread = grown.size() > 1 && std::log(grown[grown.size() / 2].first) > 0.5 * std::log(grown.front().first);
+}
+
+void StepWatch::set_horizon(Warning& warning, double log_value, double per_step, double uncertainty) const {
+  const double limit = std::log(limit_);
+  const double low = (limit / 2 - log_value) / (per_step + 2 * uncertainty);
+  const double slowest = per_step - 2 * uncertainty;
+  const double high = slowest > 0 ? (limit - log_value) / slowest : kMostSteps;
+  if (low > kMostSteps) return;
+  const auto steps = [](double value) { return static_cast<std::uint64_t>(std::clamp(std::ceil(value), 1.0, kMostSteps)); };
+  warning.horizon = {steps(low), steps(high)};
+}
+
+}  // namespace finitude::signal

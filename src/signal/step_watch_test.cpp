@@ -1,0 +1,147 @@
+#include "signal/step_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <random>
+#include <vector>
+
+namespace finitude::signal {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Course {
+  StepWatch watch;
+  std::mt19937 random{11};
+  std::vector<Warning> warnings;
+
+  void step(std::uint64_t i, double loss, double gradient, std::vector<float> gradients = {}, float scale = 0) {
+    if (watch.note({i, loss, gradient, 0.1, scale}, gradients)) {
+      for (const Warning& w : watch.take()) warnings.push_back(w);
+    }
+  }
+  double noise(double by) { return std::exp(std::normal_distribution<double>(0, by)(random)); }
+};
+
+TEST(StepWatch, SlowGrowthIsWarnedOfWithItsOnset) {
+  Course run;
+  for (std::uint64_t i = 0; i < 400; ++i) {
+    const double grown = std::pow(1.03, i > 200 ? static_cast<double>(i - 200) : 0);
+    run.step(i, grown * run.noise(0.05), 2 * grown * run.noise(0.1));
+  }
+  ASSERT_FALSE(run.warnings.empty());
+  const Warning& first = run.warnings.front();
+  EXPECT_EQ(first.what, What::kGrowth);
+  EXPECT_TRUE(first.of_loss);
+  EXPECT_NEAR(static_cast<double>(first.since), 200, 12);
+  EXPECT_LT(first.step, 290u);
+  EXPECT_NEAR(first.factor, 1.03, 0.01);
+  ASSERT_TRUE(first.horizon);
+  const double to_limit = std::log(3.4e38) / std::log(1.03) - static_cast<double>(first.step - 200);
+  EXPECT_LT(static_cast<double>((*first.horizon)[0]), to_limit);
+  EXPECT_GT(static_cast<double>((*first.horizon)[1]), to_limit);
+  EXPECT_THAT(in_words(first, "loss"), HasSubstr("the loss grew"));
+}
+
+TEST(StepWatch, GrowthTooSlowForTheLastStepsIsSeenInBlocks) {
+  Course run;
+  for (std::uint64_t i = 0; i < 12000; ++i) run.step(i, std::pow(1.0008, i) * run.noise(0.2), std::pow(1.0008, i) * run.noise(0.2));
+  ASSERT_FALSE(run.warnings.empty());
+  EXPECT_LT(run.warnings.front().step, 6000u);
+  EXPECT_NEAR(run.warnings.front().factor, 1.0008, 2e-4);
+}
+
+TEST(StepWatch, ALossThatFallsBelowZeroDoesNotGrow) {
+  Course run;
+  for (std::uint64_t i = 0; i < 2000; ++i) run.step(i, 1 - 0.01 * static_cast<double>(i), run.noise(0.1));
+  EXPECT_TRUE(run.warnings.empty());
+}
+
+TEST(StepWatch, SaidAgainWhenTenTimesWorse) {
+  Course run;
+  for (std::uint64_t i = 0; i < 300; ++i) run.step(i, 1, std::pow(1.15, i > 50 ? static_cast<double>(i - 50) : 0));
+  ASSERT_GT(run.warnings.size(), 3u);
+  for (std::size_t i = 1; i < run.warnings.size(); ++i) {
+    EXPECT_GE(run.warnings[i].to, 9.9 * run.warnings[i - 1].to);
+    EXPECT_EQ(run.warnings[i].since, run.warnings[0].since);
+  }
+}
+
+TEST(StepWatch, AnExplosionIsSeenInItsThirdStep) {
+  Course run;
+  for (std::uint64_t i = 0; i < 4; ++i) run.step(i, std::pow(1e6, i), std::pow(1e4, i));
+  ASSERT_FALSE(run.warnings.empty());
+  EXPECT_EQ(run.warnings.front().step, 3u);
+}
+
+TEST(StepWatch, TheParameterThatGrowsAloneIsNamed) {
+  Course run;
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    const double grown = std::pow(1.1, i > 60 ? static_cast<double>(i - 60) : 0);
+    run.step(i, 1, grown, {1.0f, static_cast<float>(grown), 0.5f, -1.0f});
+  }
+  ASSERT_FALSE(run.warnings.empty());
+  EXPECT_EQ(run.warnings.front().parameter, 1u);
+  EXPECT_FALSE(run.warnings.front().is_widespread);
+  EXPECT_THAT(in_words(run.warnings.front(), "head.weight"), HasSubstr("most in head.weight"));
+}
+
+TEST(StepWatch, AGradientThatStaysZeroIsDead) {
+  Course run;
+  for (std::uint64_t i = 0; i < 600; ++i) run.step(i, 1 * run.noise(0.1), 1 * run.noise(0.1), {1.0f, i < 100 ? 0.5f : 0.0f, 0.0f, -1.0f});
+  ASSERT_EQ(run.warnings.size(), 1u);
+  EXPECT_EQ(run.warnings[0].what, What::kDead);
+  EXPECT_EQ(run.warnings[0].parameter, 1u);
+  EXPECT_EQ(run.warnings[0].since, 100u);
+}
+
+TEST(StepWatch, ALossScaleThatCollapsesIsWarnedOf) {
+  Course run;
+  float scale = 65536;
+  for (std::uint64_t i = 0; i < 60; ++i) {
+    if (i > 20 && scale > 1) scale /= 2;
+    run.step(i, run.noise(0.1), run.noise(0.1), {}, scale);
+  }
+  ASSERT_FALSE(run.warnings.empty());
+  EXPECT_EQ(run.warnings.front().what, What::kScale);
+}
+
+TEST(StepWatch, WhatIsHealthyIsLeftAlone) {
+  const std::vector<std::pair<const char*, std::function<std::pair<double, double>(Course&, std::uint64_t)>>> healthy = {
+      {"noise", [](Course& r, auto) { return std::pair(r.noise(0.5), r.noise(0.8)); }},
+      {"falling", [](Course& r, auto i) { return std::pair(std::exp(-0.002 * double(i)) * r.noise(0.2), std::exp(-0.001 * double(i)) * r.noise(0.3)); }},
+      {"spikes", [](Course& r, auto i) { return std::pair((i % 97 == 0 ? 200 : 1) * r.noise(0.2), (i % 97 == 0 ? 1e4 : 1) * r.noise(0.3)); }},
+      {"gradients grow while the loss falls", [](Course& r, auto i) { return std::pair(std::exp(-0.001 * double(i)) * r.noise(0.02), std::pow(1.01, double(std::min<std::uint64_t>(i, 900)))); }},
+      {"a loss of both signs", [](Course& r, auto i) { return std::pair(std::sin(0.7 * double(i)) * (1 + 0.01 * double(i)), r.noise(0.3)); }},
+      {"a level that shifts", [](Course& r, auto i) { return std::pair((i < 700 ? 1 : 4) * r.noise(0.1), (i < 700 ? 1 : 4) * r.noise(0.3)); }},
+  };
+  for (const auto& [name, values] : healthy) {
+    Course run;
+    for (std::uint64_t i = 0; i < 4000; ++i) {
+      const auto [loss, gradient] = values(run, i);
+      run.step(i, loss, gradient);
+    }
+    EXPECT_TRUE(run.warnings.empty()) << name << ": step " << run.warnings.front().step << ": "
+                                      << in_words(run.warnings.front(), "a parameter");
+  }
+}
+
+TEST(StepWatch, NonFiniteValuesAreNotKept) {
+  Course run;
+  const double nan = std::nan(""), inf = HUGE_VAL;
+  for (std::uint64_t i = 0; i < 300; ++i) run.step(i, i % 3 == 0 ? nan : 1 * run.noise(0.1), i % 5 == 0 ? inf : 1 * run.noise(0.1), {static_cast<float>(nan)});
+  EXPECT_TRUE(run.warnings.empty());
+}
+
+TEST(StepWatch, WarningsComeBackFromJson) {
+  Course run;
+  for (std::uint64_t i = 0; i < 120; ++i) run.step(i, std::pow(1.2, i), std::pow(1.2, i), {1.0f, static_cast<float>(std::pow(1.2, i))});
+  ASSERT_FALSE(run.warnings.empty());
+  EXPECT_EQ(as_json(from_json(as_json(run.warnings))), as_json(run.warnings));
+}
+
+}  // namespace
+}  // namespace finitude::signal

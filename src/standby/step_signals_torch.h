@@ -1,0 +1,22 @@
+// What is noticed of a training while its values are still finite (src/signal), step by step. GIL held for all of it.
+#pragma once
+
+#include <Python.h>
+
+#include <string>
+
+#include "record/ring_format.h"
+
+namespace finitude::bindings {
+
+struct OptimizerEntry;
+
+// An applied step. True: there is something to say, which `warn` says. Nothing is allocated in the steady state.
+bool watch_signals(const OptimizerEntry& entry, const record::StepRecord& step, bool has_marks);
+// Hands the warnings to native_callbacks.on_warning(optimizer, JSON).
+void warn(OptimizerEntry& entry);
+void forget_signals_of(const OptimizerEntry& entry);
+// Off: nothing is looked at any more, and what is kept is let go of.
+void set_signals(bool on);
+
+}  // namespace finitude::bindings
