@@ -5,7 +5,7 @@ step_total=6
 . "$(dirname "${BASH_SOURCE[0]}")/build.sh"
 
 run_tests() {
-  (cd web && npm run --silent check && npm run --silent test) && "$venv/bin/python" -m pytest -q -rs -m slow tests/page
+  (cd web && npm run --silent check && npm run --silent test) && "$venv/bin/python" -m pytest -q -rs -m slow tests/browser
 }
 
 take_screenshots() {

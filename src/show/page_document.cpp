@@ -213,7 +213,9 @@ Json advisory(const Json& report, const Json& one) {
 }
 
 Json warning(const Json& one) {
-  return {{"title", shown(text(one, "what") + " of " + text(one, "name"))}, {"text", shown(one, "text")}};
+  const std::string name = text(one, "name"), step = std::to_string(count(one, "step"));
+  return {{"title", shown(text(one, "what") + (name.empty() ? "" : " of " + name) + ", step " + step)},
+          {"text", shown(one, "text")}};
 }
 
 Json operation(const Json& report, const Json& one) {

@@ -7,9 +7,8 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "compatibility"))
 import measure  # noqa: E402
-import rows  # noqa: E402
-
 import page  # noqa: E402
+import rows  # noqa: E402
 
 ROWS = [row for group in rows.GROUPS.values() for row in group]
 

@@ -66,7 +66,7 @@ const QUESTIONS = {
   copies,
   paper: async (page) => {
     const pdf = await page.pdf({ format: "A4", printBackground: true });
-    return pdf.toString("latin1").match(/\/Type\s*\/Page\b/g)?.length ?? 0;
+    return Number(/\/Type\s*\/Pages\s*\/Count\s+(\d+)/.exec(pdf.toString("latin1"))[1]);
   },
 };
 
@@ -89,7 +89,7 @@ async function look(browser, view) {
   });
   page.on("request", (request) => request.url() !== address && found.requests.push(request.url()));
   await page.goto(address);
-  await page.waitForTimeout(150);
+  await page.waitForTimeout(300); // until widths are measured and charts are drawn
   for (const name of view.ask ?? []) found[name] = await QUESTIONS[name](page);
   if (view.open) await page.evaluate(() => document.querySelectorAll("details").forEach((one) => (one.open = true)));
   if (view.hover) await page.locator(view.hover).first().hover();

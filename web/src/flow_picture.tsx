@@ -103,7 +103,7 @@ function Tooltip({ box, width }: { box: Box; width: number }) {
     <div class="tooltip" style={{ left: `${left}px`, top: `${box.y + box.height + 4}px`, maxWidth: `${wide}px` }} aria-hidden="true">
       <strong>{node.label}</strong>
       {node.under && <span class="mono">{node.under}</span>}
-      {node.said && <span class={node.state}>{node.said}</span>}
+      {node.kind === "step" && node.said && <span class={node.state}>{node.said}</span>}
       {node.values.map((value, i) => (
         <span key={i} class="mono">
           {value}

@@ -1,7 +1,13 @@
 import { render } from "preact";
 import { App } from "./app";
 import type { PageDocument } from "./document";
-import "./style.css";
+import "./style/theme.css";
+import "./style/frame.css";
+import "./style/story.css";
+import "./style/tables.css";
+import "./style/pictures.css";
+import "./style/run.css";
+import "./style/print.css";
 
 const target = document.getElementById("page");
 const data = document.getElementById("report");

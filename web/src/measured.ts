@@ -1,7 +1,5 @@
-// The width of an element, kept up to date; of a page that is printed, the width of the paper.
+// The width of an element, kept up to date, also where the page is laid out for paper.
 import { useEffect, useRef, useState } from "preact/hooks";
-
-const PAPER = 660;
 
 export function useWidth<T extends HTMLElement>(initial: number) {
   const ref = useRef<T>(null);
@@ -9,16 +7,15 @@ export function useWidth<T extends HTMLElement>(initial: number) {
   useEffect(() => {
     const element = ref.current;
     if (!element) return undefined;
-    const measure = () => setWidth(Math.max(260, Math.floor(element.clientWidth)));
+    const measure = () => setWidth(Math.max(240, Math.floor(element.clientWidth)));
     const paper = matchMedia("print");
-    const printed = () => (paper.matches ? setWidth(PAPER) : measure());
-    const watcher = new ResizeObserver(() => (paper.matches ? undefined : measure()));
+    const watcher = new ResizeObserver(measure);
     watcher.observe(element);
-    paper.addEventListener("change", printed);
+    paper.addEventListener("change", measure);
     measure();
     return () => {
       watcher.disconnect();
-      paper.removeEventListener("change", printed);
+      paper.removeEventListener("change", measure);
     };
   }, []);
   return [ref, width] as const;
