@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 
-.PHONY: help setup build demo test test-thorough zoo test-matrix wheels wheels-test test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-docs bench-peers gpu format lint house docs clean
+.PHONY: help setup build demo test test-thorough test-page screenshots zoo test-matrix wheels wheels-test test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-docs bench-peers gpu format lint house docs clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,12 @@ test-thorough: ## What make test leaves out for the time it takes: more values a
 	  tests/gate/test_every_optimizer.py
 	@cmake --preset asan --log-level=WARNING && cmake --build --preset asan
 	@for fuzz in build/asan/*_fuzz; do $$fuzz -seed=2 -runs=50000 -max_len=256 || exit 1; done
+
+test-page: ## The page of a report in chromium: axe-core, keyboard, print, hostile reports (needs node 20.19; installs chromium; not in CI)
+	@tools/test_page.sh
+
+screenshots: ## Pictures of the page for docs/images, of a run of zoo/positive/P01_softmax_regression
+	@tools/test_page.sh screenshots
 
 zoo: ## Run every case of zoo/ and print the score table
 	@tools/build.sh test

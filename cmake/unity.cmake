@@ -11,7 +11,7 @@ set(FINITUDE_ALONE
   sense/kernels.cpp  # includes itself, once for each instruction set
   capture/link.cpp compare/trace_run.cpp explain/fix_test.cpp
   explain/rules/corrupted_state.cpp explain/rules/learning_rate.cpp explain/rules/negative_domain.cpp
-  show/mutation_test.cpp show/problem.cpp
+  show/mutation_test.cpp show/page_document.cpp show/problem.cpp
   show/terminal.cpp
   observe/tape_recorder_torch.cpp observe/tracer_torch.cpp replay/replay_values_torch.cpp
   pyhost/meter.cpp

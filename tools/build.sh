@@ -6,7 +6,8 @@
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 build_key() {
-  digest src include cmake python CMakeLists.txt pyproject.toml VERSION tools/build.sh
+  digest src include cmake python web/src web/index.html web/vite.config.ts web/package-lock.json CMakeLists.txt pyproject.toml VERSION \
+    tools/build.sh tools/web.sh
   "${CXX:-c++}" --version | head -1
   nvcc --version 2>/dev/null | tail -1
   "$venv/bin/python" --version
@@ -24,7 +25,7 @@ build_extension() {
   # -v because pip shows nothing of a build otherwise; of that, ninja's progress lines go to the terminal.
   CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)} \
     "$venv/bin/python" -m pip install --disable-pip-version-check -v --no-build-isolation --no-deps --no-index \
-    --force-reinstall . 2>&1 | tee "$log" | sed -un 's/^ *\(\[[0-9]*\/[0-9]*[] ].*\)/  \1/p'
+    --force-reinstall . 2>&1 | tee "$log" | sed -un 's/^ *\(\[[0-9]*\/[0-9]*[] ].*\)/  \1/p; s/^ *\(page: .*\)/  \1/p'
   if [ "${PIPESTATUS[0]}" -ne 0 ]; then
     say "the build failed; its end is below, all of it in build/extension.log"
     tail -n 60 "$log"

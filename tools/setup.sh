@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# setup.sh demo|test|bench|lines: the apt packages that are missing, .venv, and the pinned pip packages of requirements/.
+# setup.sh demo|test|bench|lines|page: the apt packages that are missing, .venv, and the pinned pip packages of requirements/.
 # What is there already is left alone, so that a warm call takes about a second. pip's own configuration is not touched.
 [ -n "${step_total:-}" ] || step_total=3
 . "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
@@ -10,6 +10,7 @@ apt_bench=(libbenchmark-dev)
 apt_lines=(valgrind)
 apt_neon=(g++-12-aarch64-linux-gnu qemu-user)
 apt_fuzz=(clang-16 libclang-rt-16-dev)
+apt_page=(chromium fonts-inter)
 
 supported() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; }
 
@@ -61,6 +62,7 @@ install_apt() {
     lines) wanted+=("${apt_test[@]}" "${apt_lines[@]}") ;;
     neon) wanted=("${apt_demo[@]}" "${apt_neon[@]}") ;;
     fuzz) wanted=("${apt_demo[@]}" "${apt_test[@]}" "${apt_fuzz[@]}") ;;
+    page) wanted=("${apt_demo[@]}" "${apt_test[@]}" "${apt_page[@]}") ;;
   esac
   if ! command -v dpkg-query >/dev/null; then
     say "This is not Debian or a relative of it. Needed, by Debian's names: ${wanted[*]}"
@@ -117,13 +119,13 @@ install_pip() {
 
 setup() {
   local pip=$1
-  case $pip in bench | lines) pip=test ;; esac
+  case $pip in bench | lines | page) pip=test ;; esac
   step "apt packages" install_apt "$1" && step "Python environment" make_venv && step "pip packages" install_pip "$pip"
 }
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   case "${1:-test}" in
-    demo | test | bench | lines) setup "${1:-test}" ;;
-    *) die "usage: setup.sh demo|test|bench|lines" ;;
+    demo | test | bench | lines | page) setup "${1:-test}" ;;
+    *) die "usage: setup.sh demo|test|bench|lines|page" ;;
   esac
 fi

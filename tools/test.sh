@@ -56,6 +56,16 @@ run_subject() {
   run_pytest subject "not thorough and not frameworks" worksteal "${files[@]}"
 }
 
+# The page's own functions, without a browser: that is `make test-page`.
+run_web() {
+  if ! tools/web.sh packages; then
+    say "the page of a report is not tested here"
+    return 0
+  fi
+  (cd web && npm run --silent check && npm run --silent test -- --reporter=default --reporter=junit \
+    --outputFile="$results/vitest.xml")
+}
+
 attempt() {  # RESULT TITLE COMMAND...: a step whose failure is remembered
   local result=$1
   shift
@@ -101,6 +111,7 @@ compgen -G "$root/build/cp3*/CMakeCache.txt" >/dev/null ||
   export SKBUILD_CMAKE_DEFINE="${SKBUILD_CMAKE_DEFINE:+$SKBUILD_CMAKE_DEFINE;}CMAKE_DISABLE_FIND_PACKAGE_GTest=ON"
 if step "extension" build_extension; then
   attempt ctest-shipped "kernels, ring and C++ API as they ship" run_shipped
+  attempt vitest "page of a report" run_web
   attempt pytest-fast "Python tests" run_pytest fast "not zoo and not slow and not thorough and not frameworks"
   attempt pytest-zoo "zoo" run_pytest zoo "zoo and not slow and not thorough"
   attempt pytest-slow "slow tests" run_slow

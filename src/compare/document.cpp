@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "compare/arguments.h"
+
 namespace finitude::compare {
 namespace {
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "record/trace.h"
+#include "sense/exponents.h"
 
 namespace finitude::replay {
 
@@ -34,11 +35,20 @@ struct Trial {
   bool finite() const;                 // ran and every output is finite
 };
 
+// How the magnitudes of a tensor that a captured call was given are spread.
+struct Spread {
+  std::string arg;
+  std::vector<std::int64_t> shape;
+  sense::Exponents exponents;
+};
+
 // Runs captured calls again. The live half implements it on torch; tests with tables.
 class Lab {
  public:
   virtual ~Lab() = default;
   virtual Trial run(record::OpId op, const Variant& variant) = 0;
+  // Of its floating tensors, in their order; empty where the call was not captured or they are very large.
+  virtual std::vector<Spread> spreads(record::OpId) { return {}; }
 };
 
 }  // namespace finitude::replay

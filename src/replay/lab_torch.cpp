@@ -85,6 +85,17 @@ torch::jit::Stack copies(const std::vector<c10::IValue>& args) {
   return stack;
 }
 
+// Below autograd and autocast, out of torch.func and modes, with no observer and no warnings: it may warn where the
+// step did not, of a variance of one value.
+struct Undisturbed {
+  const c10::impl::ForceDispatchKeyGuard outside{c10::default_included_set, c10::default_excluded_set};
+  at::DisableRecordFunctionGuard unobserved;
+  const observe::NoWarnings no_warnings;
+  at::NoGradGuard no_grad;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
+  at::AutoDispatchBelowADInplaceOrView below;
+};
+
 // Where both are finite they are the same but for rounding. What a plain form says of the rest counts only then.
 bool stand_for(const at::Tensor& plain, const at::Tensor& fused) {
   if (!fused.defined()) return true;  // a gradient that nobody asked for
@@ -96,7 +107,42 @@ bool stand_for(const at::Tensor& plain, const at::Tensor& fused) {
   return (a - b).abs().max().item<double>() <= rounding * std::max(b.abs().max().item<double>(), 1e-30);
 }
 
+constexpr std::int64_t kMostCounted = std::int64_t{1} << 26;  // elements of all operands: a fraction of a second
+
 }  // namespace
+
+std::vector<Spread> TorchLab::spreads(record::OpId op) {
+  std::vector<Spread> found;
+  const observe::CapturedCall* call = tracer_.captured(op);
+  if (call == nullptr) return found;
+  try {
+    const Undisturbed undisturbed;
+    const auto handle = c10::Dispatcher::singleton().findSchema({call->op, call->overload});
+    if (!handle) return found;
+    const auto& arguments = handle->schema().arguments();
+    std::int64_t left = kMostCounted;
+    const auto count = [&](const std::string& name, const at::Tensor& t) {
+      if (!t.defined() || (left -= t.numel()) < 0) return;
+      const at::Tensor dense = t.cpu().contiguous();
+      observe::TensorView view;
+      if (!observe::view_of(*dense.unsafeGetTensorImpl(), &view) || view.dtype == sense::DType::kOther) return;
+      found.push_back(
+          {name, t.sizes().vec(), sense::count_exponents(view.data, static_cast<std::size_t>(view.numel), view.dtype)});
+    };
+    for (std::size_t i = 0; i < call->args.size(); ++i) {
+      const std::string name = i < arguments.size() ? arguments[i].name() : "";
+      if (call->args[i].isTensor()) {
+        count(name, call->args[i].toTensor());
+      } else if (call->args[i].isTensorList()) {
+        for (const at::Tensor& t : call->args[i].toTensorVector()) count(name, t);
+      }
+    }
+    if (left < 0) found.clear();
+  } catch (const std::exception&) {
+    found.clear();  // the report does without
+  }
+  return found;
+}
 
 Trial TorchLab::run(record::OpId op, const Variant& variant) {
   Trial trial;
@@ -110,13 +156,7 @@ Trial TorchLab::run(record::OpId op, const Variant& variant) {
     return trial;
   }
   try {
-    const c10::impl::ForceDispatchKeyGuard outside(c10::default_included_set,
-                                                   c10::default_excluded_set);  // of torch.func and modes
-    at::DisableRecordFunctionGuard unobserved;
-    const observe::NoWarnings no_warnings;  // it may warn where the step did not, of a variance of one value
-    at::NoGradGuard no_grad;
-    c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    at::AutoDispatchBelowADInplaceOrView below;
+    const Undisturbed undisturbed;
     const auto handle = c10::Dispatcher::singleton().findSchema({call->op, call->overload});
     if (!handle) {
       trial.why_not = "the operator is not registered";

@@ -1,36 +1,10 @@
 // The scalar definition of right: every element is classified and decoded from its bits, one at a time.
-#include <cstring>
-
 #include "finitude/scan.h"
 #include "sense/format.h"
 #include "sense/fp_env.h"
+#include "sense/load_code.h"
 
 namespace finitude::sense {
-namespace {
-
-std::uint64_t load_code(const unsigned char* at, int bits) noexcept {
-  switch (bits) {
-    case 8:
-      return *at;
-    case 16: {
-      std::uint16_t code;
-      std::memcpy(&code, at, sizeof code);
-      return code;
-    }
-    case 32: {
-      std::uint32_t code;
-      std::memcpy(&code, at, sizeof code);
-      return code;
-    }
-    default: {
-      std::uint64_t code;
-      std::memcpy(&code, at, sizeof code);
-      return code;
-    }
-  }
-}
-
-}  // namespace
 
 Health reference_scan(const void* data, std::size_t numel, DType dtype) noexcept {
   Health health;

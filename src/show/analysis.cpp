@@ -161,6 +161,22 @@ void report_rows(const record::Trace& trace, const locate::Birth& located, const
   (*birth)["rows_in"] = "batch";
 }
 
+// The operands of the culprit get the spread of their magnitudes: what the trace has of them in the order of the call.
+void add_exponents(const locate::Birth& culprit, explain::Lab* lab, nlohmann::json* birth) {
+  if (lab == nullptr || culprit.op == record::kNone) return;
+  const std::vector<replay::Spread> spreads = lab->spreads(culprit.op);
+  auto next = spreads.begin();
+  for (nlohmann::json& input : (*birth)["inputs"]) {
+    const auto is_it = [&](const replay::Spread& one) {
+      return input["arg"] == one.arg && input["shape"] == one.shape;
+    };
+    const auto found = std::find_if(next, spreads.end(), is_it);
+    if (found == spreads.end()) continue;
+    input["exponents"] = {{"first", found->exponents.first}, {"counts", found->exponents.counts}};
+    next = found + 1;
+  }
+}
+
 }  // namespace
 
 nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& history, explain::Lab* lab,
@@ -204,7 +220,10 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
   const std::vector<bool> can_be = locate::rows_can_be_samples(trace, located.births, out["births"].size());
   for (std::size_t i = 0; i < can_be.size(); ++i)
     if (!can_be[i] && (i > 0 || located.births[0].rows_of == 0)) out["births"][i]["rows_are_samples"] = false;
-  if (!located.births.empty()) report_rows(trace, located.births[0], finding, can_be[0], &out["births"][0]);
+  if (!located.births.empty()) {
+    report_rows(trace, located.births[0], finding, can_be[0], &out["births"][0]);
+    add_exponents(located.births[0], lab, &out["births"][0]);
+  }
   if (!located.births.empty() && out["births"][0].value("rows_in", "") == "batch" &&
       out["births"][0]["rows"] == nlohmann::json(located.births[0].rows))
     call_samples(located.births[0], finding, &out["cause"]["text"]);

@@ -1,5 +1,5 @@
-// The report as one self-contained page: no network, readable without its script, nothing of the report
-// unescaped.
+// The report as one self-contained page of tables, for builds without the page of web/: no script, no network, nothing
+// of the report unescaped.
 #include <algorithm>
 #include <initializer_list>
 #include <string_view>
@@ -7,6 +7,7 @@
 
 #include "show/digest.h"
 #include "show/html_parts.h"
+#include "show/page.h"
 #include "show/show.h"
 #include "show/words.h"
 
@@ -16,8 +17,7 @@ namespace finitude::show {
 namespace {
 
 // The longest string literal that every C++ compiler must take (ISO C++, annex B).
-static_assert(std::string_view(page_report_html).size() < 65536 && std::string_view(page_report_css).size() < 65536 &&
-              std::string_view(page_report_js).size() < 65536);
+static_assert(std::string_view(page_report_html).size() < 65536 && std::string_view(page_report_css).size() < 65536);
 
 constexpr std::size_t kShownAdvisories = 200, kShownBirths = 20, kShownPath = 200, kShownGradients = 200,
                       kShownExperiments = 50;
@@ -166,7 +166,7 @@ std::string alarm_article(const Json& report, const Json& alarm, bool titled) {
   out += section("Second run", element("p", "", rerun_sentence(alarm)));
   out += gradients_section(alarm);
   out += section("Buffers", element("p", "", buffers_sentence(alarm)));
-  out += history_chart(at(alarm, "history"));
+  out += section("Before the alarm", history_words(at(alarm, "history")));
   if (const std::string capsule = text(alarm, "capsule"); !capsule.empty()) {
     out += section("Capsule", element("p", "mono", capsule) + element("p", "mono soft", capsule_note(report, alarm)));
   }
@@ -232,7 +232,7 @@ std::string run_words(const Json& report) {
 
 }  // namespace
 
-std::string html(const Json& report) {
+std::string html_tables(const Json& report) {
   const Json& alarms = list(report, "alarms");
   const std::string outcome = text(report, "outcome");
   const std::string verdict = alarms.size() == 1   ? headline(report, alarms[0])
@@ -249,9 +249,7 @@ std::string html(const Json& report) {
   body += more(alarms.size(), kMaxAlarms) + advisory_section(report) + watched_section(report) + op_table(report);
   return filled(page_report_html, {{"title", "finitude: " + escape(verdict)},
                                    {"style_hash", sha256_base64(page_report_css)},
-                                   {"script_hash", sha256_base64(page_report_js)},
                                    {"style", page_report_css},
-                                   {"script", page_report_js},
                                    {"body", body}});
 }
 

@@ -11,7 +11,7 @@
 namespace finitude::show {
 namespace {
 
-constexpr std::size_t kShownTensors = 32, kShownOps = 20'000, kShownHistory = 256;
+constexpr std::size_t kShownTensors = 32, kShownOps = 20'000;
 
 std::string cell(std::string_view raw) { return "<td class=\"n\">" + escape(raw) + "</td>"; }
 
@@ -107,11 +107,7 @@ std::string op_table(const Json& report) {
   const Json& ops = list(at(report, "trace"), "ops");
   if (ops.empty()) return {};
   std::string out =
-      "<section><h3>Ops of the step</h3>\n<div class=\"filter\" id=\"filter\" hidden><input type=\"search\" "
-      "id=\"words\" "
-      "aria-label=\"filter\" placeholder=\"op, file, module, phase\"><label><input type=\"checkbox\" "
-      "id=\"only-bad\"> only with NaN or "
-      "Inf</label><span class=\"soft\" id=\"shown\"></span></div>\n<div class=\"wide\"><table "
+      "<section><h3>Ops of the step</h3>\n<div class=\"wide\"><table "
       "id=\"ops\"><thead><tr>"
       "<th class=\"n\">#</th><th>op</th><th>phase</th><th>where</th><th>inputs</th><th>outputs</th><th "
       "class=\"n\">growth</th>"
@@ -135,45 +131,21 @@ std::string op_table(const Json& report) {
   return out + "</section>\n";
 }
 
-std::string history_chart(const Json& history) {
+std::string history_words(const Json& history) {
   std::string out;
   for (const auto& [key, name] : {std::pair{"loss", "loss"}, std::pair{"grad_absmax", "largest gradient"}}) {
     const Json& all = list(history, key);
     if (all.empty()) continue;
-    const std::size_t first = all.size() - std::min(all.size(), kShownHistory);
     double low = INFINITY, high = -INFINITY;
-    bool positive = true;
-    for (std::size_t i = first; i < all.size(); ++i) {
-      const double v = real(all[i]);
-      if (!std::isfinite(v)) continue;
-      low = std::min(low, v), high = std::max(high, v), positive = positive && v > 0;
-    }
-    const bool logarithmic = positive && high > 100 * low;
-    const auto scaled = [&](double v) { return logarithmic ? std::log10(v) : v; };
-    std::string points, marks;
-    const double steps = static_cast<double>(std::max<std::size_t>(all.size() - first, 2) - 1);
-    for (std::size_t i = first; i < all.size(); ++i) {
-      const double v = real(all[i]), x = 100 * static_cast<double>(i - first) / steps;
-      // Halved before subtracting: the span of two finite numbers may overflow.
-      const double span = scaled(high) / 2 - scaled(low) / 2;
-      char point[96];
-      if (std::isfinite(v)) {
-        const double y = span > 0 ? 38 - 36 * ((scaled(v) / 2 - scaled(low) / 2) / span) : 20;
-        std::snprintf(point, sizeof point, "%.2f,%.2f ", x, y);
-        points += point;
-      } else {
-        std::snprintf(point, sizeof point, "<line x1=\"%.2f\" y1=\"0\" x2=\"%.2f\" y2=\"40\"/>", x, x);
-        marks += point;
-      }
+    for (const Json& value : all) {
+      if (const double v = real(value); std::isfinite(v)) low = std::min(low, v), high = std::max(high, v);
     }
     const std::string range = low <= high ? number_text(low) + " to " + number_text(high) : "no finite value";
-    out += element("p", "soft",
-                   std::string(name) + " of the last " + counted(all.size() - first, "step") + ": " + range +
-                       (logarithmic ? ", logarithmic" : "") + ", last " + number_text(real(all.back())));
-    out += "<svg viewBox=\"0 0 100 40\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"" + escape(name) +
-           "\"><polyline points=\"" + points + "\"/>" + marks + "</svg>\n";
+    out += element("p", "",
+                   std::string(name) + " of the last " + counted(all.size(), "step") + ": " + range + ", last " +
+                       number_text(real(all.back())));
   }
-  return out.empty() ? out : "<section><h3>Before the alarm</h3>\n" + out + "</section>\n";
+  return out;
 }
 
 }  // namespace finitude::show

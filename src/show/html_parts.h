@@ -1,4 +1,4 @@
-// Pieces of the HTML page: escaped text, tensor tables, the op table, the history.
+// Pieces of the page of tables: escaped text, tensor tables, the op table, the history.
 #pragma once
 
 #include <string>
@@ -18,6 +18,6 @@ std::string element(const char* tag, const char* kind, std::string_view raw);
 
 std::string tensor_table(const Json& inputs, const Json& outputs, const Json& rows_of_birth);
 std::string op_table(const Json& report);        // of `trace`; empty without one
-std::string history_chart(const Json& history);  // empty without values
+std::string history_words(const Json& history);  // empty without values
 
 }  // namespace finitude::show

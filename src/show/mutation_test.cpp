@@ -7,6 +7,7 @@
 #include <sstream>
 #include <vector>
 
+#include "show/page.h"
 #include "show/printable.h"
 #include "show/sample_reports.h"
 #include "show/show.h"
@@ -102,9 +103,9 @@ void check(const json& report) {
     ASSERT_LE(columns(line), 80) << line;
     ASSERT_EQ(printable(line), line);
   }
-  const std::string page = html(report);
-  ASSERT_EQ(occurrences(page, "<script"), 1u);
-  ASSERT_EQ(occurrences(page, "</main>"), 1u);
+  ASSERT_EQ(occurrences(html_tables(report), "<script"), 0u);
+  ASSERT_EQ(occurrences(html_tables(report), "</main>"), 1u);
+  ASSERT_EQ(occurrences(filled_page("<p>@@title@@@@terminal@@@@report@@", report), "<"), 1u);
   EXPECT_LT(summary(report).size(), 100'000u);
 }
 

@@ -23,7 +23,8 @@ enum Kind : unsigned {
   kBool = 16,
   kNull = 32,
   kArray = 64,
-  kObject = 128
+  kObject = 128,
+  kInteger = 256
 };
 
 struct Shape;
@@ -42,16 +43,28 @@ struct Shape {
 
 constexpr unsigned kTextOrNull = kText | kNull, kCountOrNull = kCount | kNull;
 
-const Shape kStatistics{{{"arg", kTextOrNull},    {"shape", kArray, true, {}, nullptr, kCount, 64},
-                         {"dtype", kText, true},  {"min", kReal},
-                         {"max", kReal},          {"absmax", kReal},
-                         {"mean", kReal},         {"nan", kCount, true},
-                         {"inf", kCount, true},   {"pos_inf", kCount},
-                         {"neg_inf", kCount},     {"zero", kCount},
-                         {"numel", kCount, true}, {"rows", kArray, false, {}, nullptr, kCount},
-                         {"text", kTextOrNull},   {"sum_sq", kReal},
-                         {"constant", kBool},     {"storage", kCount},
-                         {"begin", kCount},       {"end", kCount}}};
+const Shape kExponents{{{"first", kInteger, true}, {"counts", kArray, true, {}, nullptr, kCount, 2098}}};
+const Shape kStatistics{{{"arg", kTextOrNull},
+                         {"shape", kArray, true, {}, nullptr, kCount, 64},
+                         {"dtype", kText, true},
+                         {"min", kReal},
+                         {"max", kReal},
+                         {"absmax", kReal},
+                         {"mean", kReal},
+                         {"nan", kCount, true},
+                         {"inf", kCount, true},
+                         {"pos_inf", kCount},
+                         {"neg_inf", kCount},
+                         {"zero", kCount},
+                         {"numel", kCount, true},
+                         {"rows", kArray, false, {}, nullptr, kCount},
+                         {"text", kTextOrNull},
+                         {"sum_sq", kReal},
+                         {"constant", kBool},
+                         {"storage", kCount},
+                         {"begin", kCount},
+                         {"end", kCount},
+                         {"exponents", kObject, false, {}, &kExponents}}};
 const Shape kPlace{{{"op", kTextOrNull, true},
                     {"file", kTextOrNull},
                     {"line", kCountOrNull},
@@ -70,6 +83,7 @@ const Shape kDatum{{{"how", kText, true, "stored|made|read|unknown"},
                     {"source", kText}}};
 const Shape kUserFrame{
     {{"file", kText, true}, {"line", kCount, true}, {"source", kTextOrNull}, {"function", kTextOrNull}}};
+const Shape kAround{{{"first", kCount, true}, {"source", kText, true}}};
 const Shape kBirth{{{"phase", kText, true, "forward|backward|optimizer|data|state|communication|memory"},
                     {"op", kTextOrNull, true},
                     {"file", kTextOrNull, true},
@@ -89,7 +103,8 @@ const Shape kBirth{{{"phase", kText, true, "forward|backward|optimizer|data|stat
                     {"rows_in", kText, false, "batch|output"},
                     {"rows_are_samples", kBool},
                     {"samples", kArray, false, {}, nullptr, kCount},
-                    {"datum", kObject, false, {}, &kDatum}}};
+                    {"datum", kObject, false, {}, &kDatum},
+                    {"around", kObject, false, {}, &kAround}}};
 const Shape kOnset{{{"quantity", kText, true, "loss|gradient|learning-rate"},
                     {"step", kCount, true},
                     {"at_most", kBool},
@@ -221,21 +236,32 @@ bool is_count(const Json& value) {
   return number >= 0 && number < 9.0e15 && std::floor(number) == number;
 }
 
+bool is_integer(const Json& value) {
+  if (value.is_number_integer()) return true;
+  return value.is_number_float() && std::floor(value.get<double>()) == value.get<double>();
+}
+
 bool allowed(const Json& value, unsigned kinds) {
   return ((kinds & kText) && value.is_string()) || ((kinds & kCount) && is_count(value)) ||
-         ((kinds & kNumber) && value.is_number()) || ((kinds & kReal) && (known(value) || value.is_null())) ||
-         ((kinds & kBool) && value.is_boolean()) || ((kinds & kNull) && value.is_null()) ||
-         ((kinds & kArray) && value.is_array()) || ((kinds & kObject) && value.is_object());
+         ((kinds & kNumber) && value.is_number()) || ((kinds & kInteger) && is_integer(value)) ||
+         ((kinds & kReal) && (known(value) || value.is_null())) || ((kinds & kBool) && value.is_boolean()) ||
+         ((kinds & kNull) && value.is_null()) || ((kinds & kArray) && value.is_array()) ||
+         ((kinds & kObject) && value.is_object());
 }
 
 std::string expected(unsigned kinds) {
   constexpr struct {
     unsigned kind;
     const char* name;
-  } kNames[] = {{kText, "text"},        {kCount, "a count"},
-                {kNumber, "a number"},  {kBool, "true or false"},
-                {kArray, "an array"},   {kReal, "a number, \"NaN\", \"Infinity\", \"-Infinity\" or null"},
-                {kObject, "an object"}, {kNull, "null"}};
+  } kNames[] = {{kText, "text"},
+                {kCount, "a count"},
+                {kNumber, "a number"},
+                {kBool, "true or false"},
+                {kArray, "an array"},
+                {kInteger, "an integer"},
+                {kReal, "a number, \"NaN\", \"Infinity\", \"-Infinity\" or null"},
+                {kObject, "an object"},
+                {kNull, "null"}};
   std::string out;
   for (const auto& [kind, name] : kNames) {
     if (kinds & kind) out += (out.empty() ? "" : " or ") + std::string(name);

@@ -20,7 +20,8 @@ struct TerminalOptions {
 // The report as on the terminal, ending in a newline; one block per alarm, births and cause included.
 std::string terminal(const nlohmann::json& report, const TerminalOptions& options);
 
-// One self-contained file: no network, no script source from elsewhere; every string of the report is escaped.
+// One self-contained file: no network, no script source from elsewhere; every string of the report is escaped. The page
+// of web/, or tables where the build had no node.
 std::string html(const nlohmann::json& report);
 
 // A report that is not of schema 1, or malformed: the reason, in one line. Empty when fine. Bounded: rejects more than

@@ -58,7 +58,7 @@ def test_birth_in_package_names_user_frame_and_fix(tmp_path):
     assert "one of the package strange.py (strange.py:5)" in fix["text"] and "diff" not in fix
     assert f"train.py:{here}" in got.err
     html = next(tmp_path.glob("finitude-runs/*/report.html")).read_text()
-    assert "reached from" in html and f"train.py:{here}" in html
+    assert f"train.py:{here}" in html
 
 
 @pytest.mark.parametrize("where", ["lib", "site_packages"])

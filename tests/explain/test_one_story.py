@@ -148,6 +148,24 @@ def test_the_fix_is_a_patch_that_applies(tmp_path, ends, command):
     assert fix["diff"].splitlines()[0] in got.err.splitlines(), got.err
 
 
+def test_culprit_has_neighbouring_lines_and_magnitudes(tmp_path):
+    birth = helpers.run(tmp_path, LOG).the_alarm()["births"][0]
+    around = birth["around"]
+    lines = around["source"].split("\n")
+    assert lines[birth["line"] - around["first"]].strip() == birth["source"]
+    assert len(lines) > 1 and all(line in (tmp_path / "train.py").read_text() for line in lines)
+    operand = birth["inputs"][0]
+    counted = sum(operand["exponents"]["counts"]) + operand["zero"] + operand["nan"] + operand["inf"]
+    assert counted == operand["numel"] > 0
+
+
+def test_neighbouring_lines_hide_secrets(tmp_path):
+    weight = "        weight = torch.log"
+    got = helpers.run(tmp_path, LOG.replace(weight, '        api_key = "c0ffee-c0ffee-c0ffee"\n' + weight))
+    around = got.the_alarm()["births"][0]["around"]["source"]
+    assert "api_key" in around and "c0ffee" not in around
+
+
 def test_patch_is_complete_in_terminal_and_html(tmp_path):
     long = (
         "torch.log(x.sum(1, keepdim=True)) + torch.zeros(8, 1) + torch.zeros(8, 1) + "

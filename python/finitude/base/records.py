@@ -60,6 +60,12 @@ if TYPE_CHECKING:
         absmax: float
         sum_sq: float
 
+    class Exponents(TypedDict):
+        """How many values have a magnitude from 2^(first + i) to below 2^(first + i + 1)."""
+
+        first: int
+        counts: list[int]
+
     class Statistics(TypedDict):
         """Of one tensor as an operation saw it, in a report. min, max, absmax and mean are over its finite values."""
 
@@ -77,6 +83,7 @@ if TYPE_CHECKING:
         neg_inf: NotRequired[int]
         zero: NotRequired[int]
         rows: NotRequired[list[int]]  # of dimension 0, that are not finite
+        exponents: NotRequired[Exponents]  # of an operand of the culprit
         # In a trace:
         text: NotRequired[str]  # name of the memory
         constant: NotRequired[bool]  # a number that the program wrote down
@@ -120,6 +127,12 @@ if TYPE_CHECKING:
         function: NotRequired[str]
         source: NotRequired[str]
 
+    class Around(TypedDict):
+        """A line of a file with its neighbours."""
+
+        first: int  # number of the first of them
+        source: str
+
     class Birth(TypedDict):
         """An operation with finite inputs whose output is not finite, or what is known in place of one."""
 
@@ -143,6 +156,7 @@ if TYPE_CHECKING:
         rows_of: NotRequired[int]  # samples that the batch has, where rows are those of the batch
         samples: NotRequired[list[int]]  # for each of rows: its index in the data set
         datum: NotRequired[Datum]
+        around: NotRequired[Around]  # of the culprit, where the file could be read
 
     _From = TypedDict("_From", {"from": Real})
 

@@ -13,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .types import Around
+
 
 def _real(path):
     if "\\x" not in path or os.path.exists(path):
@@ -38,6 +40,19 @@ def lines(path: str) -> list[str]:
         if isinstance(names, dict) and names.get("__file__") == path:
             return linecache.getlines(path, names)  # by what loaded it
     return []
+
+
+AROUND = 3  # lines of a file before the line of a birth, and after it
+_LONGEST = 400
+
+
+def around(path: str, number: int) -> Around | None:
+    """The line with its neighbours: the number of the first of them, and their text; None where there is none."""
+    found = lines(path)
+    if not 0 < number <= len(found):
+        return None
+    first = max(1, number - AROUND)
+    return {"first": first, "source": "\n".join(one.rstrip()[:_LONGEST] for one in found[first - 1 : number + AROUND])}
 
 
 def is_of_package(path: str) -> bool:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .records import (
         Advisory as Advisory,
         Alarm as Alarm,
+        Around as Around,
         BadBuffer as BadBuffer,
         BadGradients as BadGradients,
         BadTensor as BadTensor,

@@ -291,6 +291,8 @@ def apply(alarm: Alarm, found: Findings) -> bool:
     if not found.get("births"):
         return False
     batch_source.name_loop_line(found["births"][0])
+    if around := sources.around(found["births"][0].get("file") or "", found["births"][0].get("line") or 0):
+        found["births"][0]["around"] = around
     found = notebook_cells.name_cells(sources.filled(found))
     for birth in found["births"]:  # the line may be another by now
         if birth.get("user_frame") and not sources.is_of_package(birth.get("file") or ""):

@@ -1,0 +1,54 @@
+#include "show/analysis.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "explain/trace_builder.h"
+
+namespace finitude::show {
+namespace {
+
+using explain::TraceBuilder;
+using nlohmann::json;
+
+// Knows how the operands of any call are spread.
+class SpreadLab : public explain::TableLab {
+ public:
+  std::vector<replay::Spread> known;
+  std::vector<replay::Spread> spreads(record::OpId) override { return known; }
+};
+
+// x / y of two tensors with one shape, by 0, is the loss.
+json births_of(explain::Lab* lab) {
+  TraceBuilder b;
+  const auto x = b.tensor({1, 2}), y = b.tensor({0, 1}), out = b.tensor({INFINITY, 2});
+  b.op("aten::div", {{"self", x}, {"other", y}}, {out});
+  b.trace.sinks.push_back({"loss", "loss", out, record::kNone, 0});
+  return analysis(b.trace, b.history, lab)["births"];
+}
+
+TEST(Analysis, OperandsOfTheCulpritGetTheirExponents) {
+  SpreadLab lab;
+  lab.known = {{"self", {2}, {0, {1, 1}}}, {"other", {2}, {0, {1}}}};
+  const json birth = births_of(&lab)[0];
+  EXPECT_EQ(birth["inputs"][0]["exponents"], json({{"first", 0}, {"counts", {1, 1}}}));
+  EXPECT_EQ(birth["inputs"][1]["exponents"], json({{"first", 0}, {"counts", {1}}}));
+}
+
+TEST(Analysis, OtherOperandsOfACallAreNotMistaken) {
+  SpreadLab lab;
+  lab.known = {{"weight", {2}, {5, {1}}}, {"other", {3}, {5, {1}}}, {"other", {2}, {0, {1}}}};
+  const json birth = births_of(&lab)[0];
+  EXPECT_FALSE(birth["inputs"][0].contains("exponents"));
+  EXPECT_EQ(birth["inputs"][1]["exponents"]["first"], 0);
+}
+
+TEST(Analysis, WithoutALaboratoryThereAreNone) {
+  const json births = births_of(nullptr);
+  ASSERT_EQ(births.size(), 1u);
+  EXPECT_FALSE(births[0]["inputs"][0].contains("exponents"));
+}
+
+}  // namespace
+}  // namespace finitude::show

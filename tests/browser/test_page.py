@@ -1,0 +1,119 @@
+"""The page of a report in a real browser: nothing fails, nothing is fetched, and everybody can read it."""
+
+import pages
+import pytest
+
+pytestmark = pytest.mark.slow
+
+SAMPLES = sorted(path.stem for path in pages.SAMPLES.glob("*.json"))
+SCHEMES = ("light", "dark")
+PHONE = 360
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.fixture(scope="module")
+def written(folder):
+    pages.browser()
+    made = {name: pages.write(folder, name, pages.sample(name)) for name in SAMPLES}
+    made["diff"] = pages.write(folder, "diff", pages.with_diff())
+    made["large"] = pages.write(folder, "large", pages.as_large_as_stories_get())
+    return made
+
+
+@pytest.fixture(scope="module")
+def seen(written):
+    """Every page, on a desk in the light and on a phone in the dark."""
+    ask = ["scripts", "overflow", "contents", "headings", "axe"]
+    views = [
+        {"file": file, "ask": ask, "scheme": scheme, "width": width}
+        for file in written.values()
+        for scheme, width in zip(SCHEMES, (1280, PHONE), strict=True)
+    ]
+    found = pages.look(*views)
+    return {(name, scheme): found.pop(0) for name in written for scheme in SCHEMES}
+
+
+def test_no_page_fails_or_fetches(seen):
+    for name, found in seen.items():
+        assert (found["errors"], found["requests"], found["scripts"]) == ([], [], 2), name
+
+
+def test_axe_finds_nothing_in_either_theme(seen):
+    for name, found in seen.items():
+        assert found["axe"] == [], name
+
+
+def test_no_page_is_wider_than_its_window(seen):
+    for name, found in seen.items():
+        assert found["overflow"] <= 0, name
+
+
+def test_contents_lead_to_one_place_each(seen):
+    for name, found in seen.items():
+        assert found["contents"] and all(n == 1 for _, n in found["contents"]), name
+    assert [title for title, _ in seen["diff", "light"]["contents"]] == [
+        "Cause and fix",
+        "Flow of data",
+        "Source and values",
+        "Magnitudes",
+        "Evidence",
+        "Before the alarm",
+        "Run it again",
+        "Run",
+    ]
+
+
+def test_alarms_of_one_finding_are_one_story(folder, written):
+    report = pages.with_diff()
+    report["alarms"].append({**report["alarms"][0], "step": 413, "repeat_of": 412})
+    (found,) = pages.look({"file": pages.write(folder, "repeated", report), "ask": ["headings", "text"]})
+    assert [text for tag, text in found["headings"] if tag == "H2"].count("Step 412 stopped before the optimizer") == 0
+    assert "Step 413: the same finding" in found["text"]
+
+
+def test_a_story_prints_on_three_pages(written):
+    for name, stories in (("diff", 1), ("large", 2)):
+        (found,) = pages.look({"file": written[name], "ask": ["paper"]})
+        assert found["paper"] <= 3 * stories + 1, f"{name}: one page more for the run itself"
+
+
+def test_tab_reaches_picture_and_buttons_visibly(written):
+    (found,) = pages.look({"file": written["diff"], "ask": ["stops"]})
+    stops = found["stops"]
+    assert stops[0]["name"] == "Skip to the report"
+    assert [stop["name"] for stop in stops if not stop["visible"]] == []
+    picture = [stop for stop in stops if stop["tag"] == "g"]
+    assert [stop["name"].split(",")[0] for stop in picture] == [
+        "Operand p",
+        "Born in aten::log",
+        "Output output",
+        "Then aten::mul",
+        "Then aten::sum",
+        "Sink loss",
+    ]
+    assert "min 0" in picture[0]["tooltip"] and "3 zeros" in picture[0]["name"]
+    assert "Copy the diff" in [stop["name"] for stop in stops]
+
+
+def test_copy_gives_the_whole_diff(written):
+    (found,) = pages.look({"file": written["diff"], "ask": ["copies"]})
+    assert found["copies"][0] == pages.DIFF
+    assert found["copies"][1].startswith("finitude replay finitude-runs/")
+
+
+def test_hostile_report_stays_text(written):
+    (found,) = pages.look({"file": written["hostile"], "ask": ["html", "scripts"]})
+    assert found["errors"] == [] and found["scripts"] == 2
+    body = found["html"][found["html"].index('id="page"') : found["html"].index("<noscript")]
+    assert "<script" not in body and "<img" not in body and "&lt;script&gt;alert(1)" in body
+    assert "\u202e" not in found["html"]
+
+
+def test_without_scripts_the_terminal_text_shows(written):
+    (found,) = pages.look({"file": written["diff"], "scripts": False, "ask": ["text"]})
+    assert "step 412 stopped before the optimizer: loss is NaN" in found["text"]
+    assert "torch.log(p.clamp(min=1e-12))" in found["text"]

@@ -1,0 +1,107 @@
+// Opens pages in chromium and prints what it found as JSON. Its input, on stdin: {"chromium": path, "views": [view]}, a view:
+// {"file", "scheme": "light"|"dark", "width", "height", "scripts": false, "ask": [names of QUESTIONS], "screenshot": path}.
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { pathToFileURL } from "node:url";
+import { chromium } from "playwright-core";
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const OPTIONS =
+  "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync";
+
+// Every stop of the Tab key: what has the focus, and whether that can be seen.
+async function stops(page) {
+  const seen = [];
+  for (let i = 0; i < 200; ++i) {
+    await page.keyboard.press("Tab");
+    const stop = await page.evaluate(() => {
+      const element = document.activeElement;
+      if (!element || element === document.body) return null;
+      const style = getComputedStyle(element);
+      const drawn = [...element.querySelectorAll(".hit, .card")].map((one) => getComputedStyle(one).stroke);
+      const name = element.getAttribute("aria-label") ?? element.textContent ?? "";
+      return {
+        tag: element.tagName.toLowerCase(),
+        name: name.trim().slice(0, 200),
+        visible: style.outlineStyle !== "none" || drawn.some((stroke) => stroke !== "none"),
+        tooltip: document.querySelector(".tooltip")?.textContent ?? "",
+      };
+    });
+    if (!stop) break;
+    seen.push(stop);
+  }
+  return seen;
+}
+
+async function copies(page) {
+  const texts = [];
+  for (const button of await page.locator("button").all()) {
+    await button.click();
+    texts.push(await page.evaluate(() => navigator.clipboard.readText()));
+  }
+  return texts;
+}
+
+const QUESTIONS = {
+  text: (page) => page.evaluate(() => document.body.innerText),
+  html: (page) => page.evaluate(() => document.body.innerHTML),
+  scripts: (page) => page.evaluate(() => document.scripts.length),
+  headings: (page) =>
+    page.evaluate(() => [...document.querySelectorAll("h1, h2, h3, h4")].map((one) => [one.tagName, one.textContent])),
+  overflow: (page) => page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth),
+  contents: (page) =>
+    page.evaluate(() =>
+      [...document.querySelectorAll("nav a")].map((one) => [
+        one.textContent,
+        document.querySelectorAll(one.getAttribute("href")).length,
+      ]),
+    ),
+  axe: async (page) => {
+    await page.evaluate(() => document.querySelectorAll("details").forEach((one) => (one.open = true)));
+    await page.evaluate(AXE);
+    const { violations } = await page.evaluate(() => globalThis.axe.run());
+    return violations.map((one) => ({ id: one.id, nodes: one.nodes.map((node) => `${node.html} ${node.failureSummary}`) }));
+  },
+  stops,
+  copies,
+  paper: async (page) => {
+    const pdf = await page.pdf({ format: "A4", printBackground: true });
+    return Number(/\/Type\s*\/Pages\s*\/Count\s+(\d+)/.exec(pdf.toString("latin1"))[1]);
+  },
+};
+
+async function look(browser, view) {
+  const context = await browser.newContext({
+    colorScheme: view.scheme ?? "light",
+    viewport: { width: view.width ?? 1280, height: view.height ?? 900 },
+    deviceScaleFactor: view.scale ?? 1,
+    javaScriptEnabled: view.scripts ?? true,
+    permissions: ["clipboard-read", "clipboard-write"],
+  });
+  const page = await context.newPage();
+  const address = pathToFileURL(view.file).href;
+  const found = { errors: [], requests: [] };
+  page.on("console", (message) => message.type() === "error" && found.errors.push(message.text()));
+  page.on("pageerror", (error) => found.errors.push(String(error)));
+  page.on("dialog", (dialog) => {
+    found.errors.push(`dialog: ${dialog.message()}`);
+    void dialog.dismiss();
+  });
+  page.on("request", (request) => request.url() !== address && found.requests.push(request.url()));
+  await page.goto(address);
+  await page.waitForTimeout(300); // until widths are measured and charts are drawn
+  for (const name of view.ask ?? []) found[name] = await QUESTIONS[name](page);
+  if (view.open) await page.evaluate(() => document.querySelectorAll("details").forEach((one) => (one.open = true)));
+  if (view.hover) await page.locator(view.hover).first().hover();
+  if (view.pdf) await page.pdf({ format: "A4", printBackground: true, path: view.pdf });
+  if (view.screenshot) await page.screenshot({ path: view.screenshot, fullPage: view.full ?? false });
+  await context.close();
+  return found;
+}
+
+const { chromium: path, views } = JSON.parse(readFileSync(0, "utf8"));
+const browser = await chromium.launch({ executablePath: path, args: OPTIONS.split(" ") });
+const answers = [];
+for (const view of views) answers.push(await look(browser, view));
+await browser.close();
+process.stdout.write(JSON.stringify(answers));

@@ -1,0 +1,14 @@
+import { render } from "preact";
+import { App } from "./app";
+import type { PageDocument } from "./document";
+import "./style/theme.css";
+import "./style/frame.css";
+import "./style/story.css";
+import "./style/tables.css";
+import "./style/pictures.css";
+import "./style/run.css";
+import "./style/print.css";
+
+const target = document.getElementById("page");
+const data = document.getElementById("report");
+if (target && data) render(<App page={JSON.parse(data.textContent ?? "{}") as PageDocument} />, target);
