@@ -4,7 +4,7 @@
 # test.sh WORD: only the extension, and the Python tests in tests/WORD and in files whose names contain WORD, of every label that a
 # whole run runs.
 # A step that fails does not keep the later ones from running; the last line counts what the test programs reported.
-step_total=14
+step_total=15
 [ "$#" -eq 0 ] || step_total=5
 . "$(dirname "${BASH_SOURCE[0]}")/build.sh"
 results=$root/build/results

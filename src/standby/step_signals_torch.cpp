@@ -9,6 +9,7 @@
 #include "base/immortal.h"
 #include "gate/gradients_torch.h"
 #include "gate/state_torch.h"
+#include "pyhost/object_python.h"
 #include "signal/step_watch.h"
 
 namespace finitude::bindings {
@@ -54,11 +55,8 @@ bool watch_signals(const OptimizerEntry& entry, const record::StepRecord& step, 
 void warn(OptimizerEntry& entry) {
   const auto found = (*the_signals).watches.find(entry.ordinal);
   if (found == (*the_signals).watches.end()) return;
-  PyObject* const text = PyUnicode_FromString(signal::as_json(found->second.take()).c_str());
-  PyObject* const result = text != nullptr ? call_cold("on_warning", entry.self, text) : nullptr;
-  if (result == nullptr) PyErr_Clear();
-  Py_XDECREF(result);
-  Py_XDECREF(text);
+  const Object text = Object::take(PyUnicode_FromString(signal::as_json(found->second.take()).c_str()));
+  if (!text || !call_cold("on_warning", entry.self, text.get())) PyErr_Clear();
 }
 
 void forget_signals_of(const OptimizerEntry& entry) { (*the_signals).watches.erase(entry.ordinal); }
