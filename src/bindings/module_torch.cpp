@@ -14,6 +14,7 @@
 #include "bindings/inject_torch.h"
 #include "bindings/instances_python.h"
 #include "bindings/listeners_torch.h"
+#include "bindings/overlay_python.h"
 #include "bindings/own_rules_python.h"
 #include "bindings/pieces_torch.h"
 #include "bindings/signal_python.h"
@@ -134,6 +135,7 @@ PYBIND11_MODULE(_native, m) {
   define_windows(m);
   define_incident(m);
   define_core(m);
+  define_overlay(m);
   define_device(m);
   define_units(m);
   define_tape(m);

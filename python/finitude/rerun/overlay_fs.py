@@ -9,11 +9,9 @@ over the overlay as it is."""
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import stat
-import struct
 import tempfile
 import time
 
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ENVIRONMENT = "FINITUDE_APART"  # for the second process: the scratch directory
-_CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
-_MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
 _SYSTEM = ("/", "/dev", "/proc", "/sys", "/run")
 _MOST_FILES, _MOST_SECONDS = 20_000, 1.0
 _MOST_NAMES = 8
@@ -48,7 +44,9 @@ class Apart:
         fresh: bool = True,
         stay: Sequence[str | None] = (),
     ):
-        self.scratch, self.cwd = scratch, cwd
+        from .. import _native
+
+        self._native, self.scratch, self.cwd = _native, scratch, cwd
         self.stay = [os.path.realpath(d) for d in stay if d and os.path.isdir(d)]
         written = _outermost([cwd, *_named(arguments, cwd), *_open_for_writing()])  # the ring of steps is open too
         self.directories = [d for d in written if not self._stays(d)]
@@ -64,35 +62,17 @@ class Apart:
             upper, work = (os.path.join(scratch, f"{kind}{number}") for kind in ("upper", "work"))
             os.mkdir(upper)
             os.mkdir(work)
-            self._plan.append((directory, f"lowerdir={directory},upperdir={upper},workdir={work}"))
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._maps = [(name, f"{i} {i} 1") for name, i in (("uid_map", os.getuid()), ("gid_map", os.getgid()))]
+            self._plan.append((os.fsencode(directory), os.fsencode(upper), os.fsencode(work)))
 
     def _stays(self, path):
         return any(_is_below(path, d) for d in self.stay)
 
     def before_exec(self) -> None:
         """In the child, between fork and exec. What cannot be done is left; `not_kept` tells."""
-        if self._libc.unshare(_CLONE_NEWNS | _CLONE_NEWUSER) != 0:
-            return
-        try:
-            for name, text in (("setgroups", "deny"), *self._maps):
-                with open(f"/proc/self/{name}", "w") as f:
-                    f.write(text)
-        except OSError:
-            pass
-        self._libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None)
-        stay, done = [(d, os.open(d, os.O_PATH | os.O_DIRECTORY)) for d in self.stay], []
-        for directory, options in self._plan:
-            if "," in directory or ":" in directory:  # they mean something to overlayfs
-                continue
-            for variant in (options + ",userxattr", options):
-                if self._libc.mount(b"overlay", os.fsencode(directory), b"overlay", 0, os.fsencode(variant)) == 0:
-                    done.append(directory)
-                    break
-        for directory, opened in stay:
-            if any(_is_below(directory, d) for d in done):
-                self._libc.mount(b"/proc/self/fd/%d" % opened, os.fsencode(directory), None, _MS_BIND | _MS_REC, None)
+        overlaid, why_not = self._native.overlay_directories(self._plan, list(map(os.fsencode, self.stay)))
+        done = list(map(os.fsdecode, overlaid))
+        if why_not and os.environ.get("FINITUDE_DEBUG"):
+            os.write(2, f"finitude: not all directories are overlaid ({why_not})\n".encode())
         os.chdir(self.cwd)
         for path in reversed(self.made):  # what is in a directory before the directory
             if any(_is_below(path, d) for d in done):
@@ -231,23 +211,15 @@ def _open_for_writing():
             continue
 
 
-def _born(path):
-    """When a file was made, in seconds since 1970; 0 where the file system does not say."""
-    at_fdcwd, no_follow, wanted = -100, 0x100, 0x800
-    answer = ctypes.create_string_buffer(256)
-    if ctypes.CDLL(None).statx(at_fdcwd, os.fsencode(path), no_follow, wanted, answer) != 0:
-        return 0
-    (mask,) = struct.unpack_from("I", answer, 0)
-    seconds, nanoseconds = struct.unpack_from("qI", answer, 80)
-    return seconds + nanoseconds / 1e9 if mask & wanted else 0
-
-
 def _made_since(directories, since, left_out):
     """Files and directories that came into being since that time, but for source code and what is left out."""
+    from .. import _native
+
     found = []
     for path, what in _below(directories, left_out):
-        if path is not None and what.st_ctime > since and not path.endswith(".py") and _born(path) > since:
-            found.append(path)
+        if path is not None and what.st_ctime > since and not path.endswith(".py"):
+            if _native.birth_time(os.fsencode(path)) > since:
+                found.append(path)
     return found
 
 
