@@ -27,7 +27,7 @@ class Events:
         """directory: makes the run folder and returns it, None where there is none. complain: says once that a file
         cannot be written."""
         self._directory, self._complain, self._redact = directory, complain, redact
-        self._file: int | None = None
+        self._descriptor: int | None = None
         self._pid = 0
         self._size = 0
         self._is_off = False
@@ -49,26 +49,26 @@ class Events:
         }
         line = json.dumps(secrets.hidden(safe(event)), allow_nan=False).encode() + b"\n"
         try:
-            if self._file is None or self._pid != os.getpid():
-                self._open()
-            if self._file is None or self._size + len(line) > MAX_BYTES:
+            if self._descriptor is None or self._pid != os.getpid():
+                self._open_for_process()
+            if self._descriptor is None or self._size + len(line) > MAX_BYTES:
                 self._is_off = True
                 return
-            self._size += os.write(self._file, line)
+            self._size += os.write(self._descriptor, line)
         except OSError as e:
             self._is_off = True
             self._complain(f"cannot write {NAME}: {e.strerror or e}")
 
     def close(self) -> None:
         self._is_off = True
-        if self._file is not None and self._pid == os.getpid():
-            os.close(self._file)
-        self._file = None
+        if self._descriptor is not None and self._pid == os.getpid():
+            os.close(self._descriptor)
+        self._descriptor = None
 
-    def _open(self):
+    def _open_for_process(self):
         """A forked process has a folder of its own."""
-        self._file, self._pid = None, os.getpid()
+        self._descriptor, self._pid = None, os.getpid()
         if folder := self._directory():
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._file = os.open(os.path.join(folder, NAME), flags, 0o666)
-            self._size = os.fstat(self._file).st_size
+            self._descriptor = os.open(os.path.join(folder, NAME), flags, 0o666)
+            self._size = os.fstat(self._descriptor).st_size
