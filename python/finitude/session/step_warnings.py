@@ -25,7 +25,7 @@ class StepWarnings:
     def __init__(self, config: Config, report: Report, part: Callable[..., Any], explains: bool):
         """part: calls what it is given, and notes a failure of ours. explains: this process explains a step of another
         one, and warns of nothing."""
-        self._report, self._guarded = report, part
+        self._report, self._in_guard = report, part
         self._wanted = wanted(config.warnings)
         self._lines = MOST_LINES if config.quiet else 0
         _native.set_signals(bool(self._wanted) and not explains)
@@ -35,7 +35,7 @@ class StepWarnings:
         engine's."""
         for one in json.loads(warnings):
             if one["what"] in self._wanted:
-                self._guarded(self._add, optimizer, one)
+                self._in_guard(self._add, optimizer, one)
 
     def _add(self, optimizer, one):
         name = _name(optimizer, one)
