@@ -16,10 +16,10 @@ namespace {
 
 // "mount /data: ENODEV"; of an error that has no name here the number.
 std::string failure(const std::string& call) {
-  static constexpr std::pair<int, const char*> kNames[] = {
-      {EPERM, "EPERM"},   {EACCES, "EACCES"}, {ENOENT, "ENOENT"}, {EINVAL, "EINVAL"},
-      {ENODEV, "ENODEV"}, {ENOSYS, "ENOSYS"}, {ENOSPC, "ENOSPC"}, {EUSERS, "EUSERS"},
-      {EBUSY, "EBUSY"},   {ELOOP, "ELOOP"},   {ENOTDIR, "ENOTDIR"}};
+  static constexpr std::pair<int, const char*> kNames[] = {{EPERM, "EPERM"},   {EACCES, "EACCES"},  {ENOENT, "ENOENT"},
+                                                           {EINVAL, "EINVAL"}, {ENODEV, "ENODEV"},  {ENOSYS, "ENOSYS"},
+                                                           {ENOSPC, "ENOSPC"}, {EUSERS, "EUSERS"},  {EBUSY, "EBUSY"},
+                                                           {ELOOP, "ELOOP"},   {ENOTDIR, "ENOTDIR"}};
   const int error = errno;
   const auto* const found =
       std::find_if(std::begin(kNames), std::end(kNames), [&](const auto& name) { return name.first == error; });

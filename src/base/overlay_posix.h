@@ -1,5 +1,5 @@
-// Directories overlaid in a mount namespace of the process's own: it reads what is there, and what it writes, renames or
-// removes lies in a scratch directory. Linux with user namespaces and overlayfs, which some containers do not give.
+// Directories overlaid in a mount namespace of the process's own: it reads what is there, and what it writes, renames
+// or removes lies in a scratch directory. Linux with user namespaces and overlayfs, which some containers do not give.
 #pragma once
 
 #include <string>
