@@ -60,6 +60,8 @@ def _pass_on(reading: int, kept: int, terminal: int | None, started: float) -> N
     with open(reading, "rb") as lines:
         for line in lines:
             os.write(kept, line)
+            if line.startswith(b"page: "):  # what the build goes without
+                _line(terminal, line.decode(errors="replace").strip())
             found = LINE.match(line)
             if found and time.monotonic() - last >= EVERY:
                 last = time.monotonic()

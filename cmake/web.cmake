@@ -1,6 +1,6 @@
 # The page of a report (web/, TypeScript) as a C++ literal. It is built where node and npm are; elsewhere, and where npm cannot
 # fetch its packages, one line says so, and the page of a report is tables (src/show/html.cpp).
-option(FINITUDE_WEB "Build the page of a report where node is there" ON)
+set(FINITUDE_WEB ON CACHE STRING "Build the page of a report where node is there: ON, OFF, or REQUIRED, which fails elsewhere")
 
 function(finitude_embed_page target)
   set(out ${PROJECT_BINARY_DIR}/generated/built_page.inc)

@@ -51,7 +51,7 @@ def build(environment, python):
     out = HOME / f"raw/python{environment.version}-torch{environment.torch}"
     shutil.rmtree(out, ignore_errors=True)
     command = [environment.python, "-m", "pip", "wheel", "--disable-pip-version-check", "-v", "--no-build-isolation"]
-    command += ["--no-deps", environment.build_folder, "--wheel-dir", out, "."]
+    command += ["-Ccmake.define.FINITUDE_WEB=REQUIRED", "--no-deps", environment.build_folder, "--wheel-dir", out, "."]
     if not run("wheel", command, environment.log, env=environment.variables):
         return None
     return next(out.glob("*.whl"))

@@ -1,6 +1,7 @@
 // Builds one file, dist/page.html: script and style inline, allowed by a policy that names their hashes. What a report
 // fills in (@@title@@, @@terminal@@, @@report@@) is put there by src/show/page.cpp.
 import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
 import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
 
@@ -25,6 +26,12 @@ function policy(script: string, style: string): string {
   return `<meta http-equiv="Content-Security-Policy" content="${rules.join("; ")}">`;
 }
 
+// Of what is in the script, as their licences ask.
+const notices = ["preact", "uplot"]
+  .map((name) => `${name}\n\n${readFileSync(`node_modules/${name}/LICENSE`, "utf8").trim()}`)
+  .join("\n\n")
+  .replace(/--+/g, "-");
+
 function oneFile(): Plugin {
   return {
     name: "one-file",
@@ -47,7 +54,8 @@ function oneFile(): Plugin {
         .replace(/<link rel="stylesheet"[^>]*>\s*/, "")
         .replace("<!--policy-->", () => policy(script, style))
         .replace("</head>", () => `<style>${style}</style>\n</head>`)
-        .replace("</body>", () => `<script>${script}</script>\n</body>`);
+        .replace("</body>", () => `<script>${script}</script>\n</body>`)
+        .replace("</html>", () => `</html>\n<!--\n${ascii(notices)}\n-->`);
       for (const mark of MARKS) {
         if (page.split(mark).length !== 2) this.error(`${mark} has to be in the page once`);
       }

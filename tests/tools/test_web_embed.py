@@ -47,17 +47,28 @@ def test_end_of_a_literal_is_refused(tree):
     assert embed(tree)[0].returncode != 0
 
 
-def test_build_without_node_says_so_in_one_line(tree):
+@pytest.fixture
+def without_node(tree):
+    """A PATH that has what tools/web.sh calls, but for node."""
     shutil.copy(ROOT / "tools" / "web.sh", tree / "tools")
     tools = tree / "bin"
     tools.mkdir()
     for tool in ("bash", "dirname", "find"):
         (tools / tool).symlink_to(shutil.which(tool))
-    done, text = embed(tree, path=tools)
+    return tools
+
+
+def test_build_without_node_says_so_in_one_line(tree, without_node):
+    done, text = embed(tree, path=without_node)
     assert done.returncode == 0 and parts(text) == [""]
     assert done.stderr.strip().splitlines() == [
         "page: reports will be pages of tables, because the page was not built: node and npm are not here"
     ]
+
+
+def test_a_wheel_has_to_have_the_page(tree, without_node):
+    done, text = embed(tree, "REQUIRED", path=without_node)
+    assert done.returncode != 0 and "page: it was not built: node and npm are not here" in done.stderr and not text
 
 
 def test_build_may_leave_the_page_out(tree):
