@@ -20,7 +20,7 @@ import zipfile
 
 from torch_environments import PAIR, ROOT, Environment, Installed, find_python, run
 
-sys.path.insert(0, str(ROOT / "python"))
+sys.path.append(str(ROOT / "python"))
 from finitude.base.compat import PYTHON_RANGE, TORCH_RANGE  # noqa: E402
 
 HOME = ROOT / "build/wheels"

@@ -55,8 +55,7 @@ if not TYPE_CHECKING:
         raise AttributeError(f"module 'finitude' has no attribute {name!r}")
 
     def _warn_of_torch() -> None:
-        """A program that imports finitude learns at once that this torch is not supported; the commands say it
-        themselves, where it matters."""
+        """Reports at the import that this torch is not supported. The commands say it themselves."""
         import os
         import sys
 
@@ -69,6 +68,6 @@ if not TYPE_CHECKING:
         if why is not None:
             import warnings
 
-            warnings.warn(f"finitude cannot watch anything here: {why}", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"finitude: nothing can be watched here: {why}", RuntimeWarning, stacklevel=3)
 
     _warn_of_torch()

@@ -14,6 +14,9 @@ DEVICE_LIBRARY = "libfinitude_cuda.so"
 def path_of(name: str) -> str:
     """Where it is, or, where it is not, ought to be."""
     held = engines.folders()
-    engine = held.get(compat.torch_version(engines.torch_here())) if name == PLAYER else None
-    paths = [os.path.join(folder, name) for folder in ([engine] if engine else engines.homes())]
+    folders = engines.homes()
+    if name == PLAYER and held:
+        # Without a torch that fits, the newest: it shows what a capsule says, or says itself what it lacks.
+        folders = [held.get(compat.torch_version(engines.torch_here())) or held[max(held)]]
+    paths = [os.path.join(folder, name) for folder in folders]
     return next(filter(os.path.exists, paths), paths[0])
