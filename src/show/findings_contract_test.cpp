@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "show/findings.h"
+#include "show/page.h"
 #include "show/sample_reports.h"
 #include "show/show.h"
 
@@ -68,7 +69,8 @@ TEST(FindingsContract, ABackwardBirthGoesThroughEveryRenderer) {
   EXPECT_THAT(shown, HasSubstr("rounding_mode = floor"));
   EXPECT_THAT(shown, HasSubstr("also in data   batch[0]   model.py:12"));
   EXPECT_THAT(shown, HasSubstr("2 x NaN at rows 1, 3"));
-  EXPECT_THAT(html(report), HasSubstr("<table id=\"ops\">"));
+  EXPECT_THAT(html_tables(report), HasSubstr("<table id=\"ops\">"));
+  EXPECT_THAT(html(report), HasSubstr("LinalgVectorNormBackward0"));
 }
 
 }  // namespace
