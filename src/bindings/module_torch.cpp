@@ -186,7 +186,7 @@ PYBIND11_MODULE(_native, m) {
     OptimizerEntry& e = entry_of(o);
     WindowVerdict verdict;
     judge_window(e, &verdict);
-    commit_window(e, verdict, verdict.lr, before_hooks);
+    if (!commit_window(e, verdict, verdict.lr, before_hooks)) throw py::error_already_set();
   });
 
   define_values(m);

@@ -314,7 +314,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (closure) return begin_closure(*entry, args[1], args[2]);
   // The window is good. Everything that has to see the weights from before the step comes before this call returns.
   listeners().before_apply(*entry);
-  commit_window(*entry, verdict, lr);
+  if (!commit_window(*entry, verdict, lr)) return nullptr;
   if (l.target_set && entry->ordinal == l.target_ordinal && entry->step == l.target_first)
     return report_armed(optimizer);
   Py_RETURN_NONE;

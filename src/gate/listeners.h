@@ -88,7 +88,8 @@ struct Listeners {
   // say of it? Then tells_news() is called once the window is closed.
   bool (*recorded)(const OptimizerEntry& entry, const record::StepRecord& step,
                    bool has_marks) = [](const OptimizerEntry&, const record::StepRecord&, bool) { return false; };
-  void (*tells_news)(OptimizerEntry& entry) = [](OptimizerEntry&) {};
+  // False: with the Python error that the program is to get, as a handler of a signal has raised it.
+  bool (*tells_news)(OptimizerEntry& entry) = [](OptimizerEntry&) { return true; };
   // Is the next window to be recorded? Asked once for each applied step.
   bool (*records_next)() = [] { return false; };
   // The trace of a healthy window ends. Is it kept?

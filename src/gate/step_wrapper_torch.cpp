@@ -1,6 +1,7 @@
 #include "gate/step_wrapper_torch.h"
 
 #include <torch/csrc/autograd/python_variable.h>
+#include <optional>
 
 #include <utility>
 
@@ -66,11 +67,11 @@ PyObject* loss_of_raised() {
   return loss.release();
 }
 
-// A step is counted once, however often its closure was evaluated.
-void end_closure(OptimizerEntry& entry) {
+// A step is counted once, however often its closure was evaluated. False as commit_window.
+bool end_closure(OptimizerEntry& entry) {
   WindowVerdict verdict;
   verdict.grad_absmax = entry.closure_absmax;
-  commit_window(entry, verdict, ParamGroups(entry.self).lr(entry.lr));
+  return commit_window(entry, verdict, ParamGroups(entry.self).lr(entry.lr));
 }
 
 // Replaces the `step` of a class outside torch.optim, for the life of the class: vetoes a call, and reads what it
@@ -110,13 +111,15 @@ PyObject* guarded_step(PyObject* original, PyObject* const* args, Py_ssize_t nar
     return leaving ? loss_of_raised() : nullptr;
   }
   as_guest([&] {
-    if (closure && !leaving) end_closure(*entry);
+    std::optional<SavedError> raised;  // set again at the end: what follows runs Python code
+    if (closure && !leaving && !end_closure(*entry)) raised.emplace();
     if (wrote_non_finite(*entry)) {
       if (!call_cold("on_written", args[0])) result = Object();
     }
     // Not before on_written, which may undo the step with the copy that finish_commit and release_undo drop.
     finish_commit(*entry);
     release_undo(*entry);
+    if (raised) result = Object();
   });
   return result.release();
 }

@@ -382,7 +382,7 @@ bool begin_trace_of_target(const OptimizerEntry& entry) {
 // and the record is written while its losses are known.
 // `starts` is called here only if the step cannot be undone. Else the window has to end where finish_commit is called,
 // because an undone step belongs to the window before.
-void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, bool may_hook) {
+bool commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, bool may_hook) {
   const Metered rest(Piece::kVerdict);
   Live& l = live();
   listeners().step_is_good(entry);
@@ -415,7 +415,7 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   if (taped) listeners().next_begins(entry, may_hook && (!entry.in_torch || entry.armed_post));
   entry.snapshot_pending = undoable;
   if (!undoable) listeners().starts(entry);
-  if (has_news) listeners().tells_news(entry);
+  return !has_news || listeners().tells_news(entry);
 }
 
 // After the step has run and what it wrote was read. The copy is dropped: from here the step is final.

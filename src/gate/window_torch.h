@@ -19,8 +19,9 @@ void after_backward();
 bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late = false);
 // The step before the one that a second process explains is about to be applied: its trace begins. True: it has.
 bool begin_trace_of_target(const OptimizerEntry& entry);
-// `may_hook`: false where torch is walking over the optimizer's hooks already.
-void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, bool may_hook = true);
+// `may_hook`: false where torch is walking over the optimizer's hooks already. False: with a Python error, of a handler
+// of a signal that ran meanwhile; the step is committed all the same.
+bool commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, bool may_hook = true);
 // Into the ring of steps, which is there, with the time of now.
 record::StepRecord push_now(record::StepRecord step) noexcept;
 // One record into the ring of steps (record::StepFlags), before the window is closed; returned where it was written.

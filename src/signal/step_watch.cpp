@@ -17,6 +17,7 @@ const double kTenfold = std::log(10.0);
 const double kLossGrowth = std::log(10.0), kLossGrowthBoth = std::log(3.0), kGradientGrowth = std::log(100.0);
 constexpr double kFell = 0.02;  // in logarithms: by more the loss has come down
 // A jump: three steps in a row that each bring fourfold and together a thousandfold. No line is fitted to so few.
+constexpr std::uint64_t kJumpSteps = 3;
 const double kJumpStep = std::log(4.0), kJump = std::log(1000.0);
 // A spike stays for kSpikeSteps: a loss tenfold, and far beyond its scatter, with threefold gradients.
 constexpr std::size_t kSpikeSteps = 4, kSpikeAfter = 32;
@@ -42,8 +43,9 @@ std::string figure(double value) {
 
 double tail_median(const Window& window, std::size_t count) noexcept {
   std::array<double, kKept> room;
-  const auto all = window.copy(room);
-  return median(all.last(std::min(count, all.size())));
+  count = std::min(count, window.size());
+  for (std::size_t i = 0; i < count; ++i) room[i] = window[window.size() - count + i];
+  return median({room.data(), count});
 }
 
 }  // namespace
@@ -173,25 +175,9 @@ bool StepWatch::is_noise(double log_loss) const noexcept {
 
 void StepWatch::look_at_growth(const Sample& sample) {
   const auto add = [&](const Rise& rise, bool of_loss) {
-    Said& said = said_growth_[of_loss];
-    said.forget_if_below(rise.to);
-    const bool continues = said.is_under_way();
-    if (!said.is_news(rise.to)) return;
-    if (const std::uint64_t since = sample.step - std::min(sample.step, rise.steps); !continues || since < said.since) {
-      said.since = since;
-      said.from = std::exp(rise.from);
-    }
-    Warning w;
-    w.of_loss = of_loss;
-    w.step = sample.step;
-    w.since = said.since;
-    w.from = said.from;
-    w.to = std::exp(rise.to);
-    w.factor = std::exp(rise.per_step);
-    w.lr = sample.lr;
-    set_horizon(w, rise.to, rise.per_step, rise.uncertainty);
-    name_largest(w);
-    pending_.push_back(w);
+    said_growth_[of_loss].forget_if_below(rise.to);
+    report_growth(sample, of_loss, {rise.steps, rise.from, rise.to},
+                  {rise.per_step - 2 * rise.uncertainty, rise.per_step, rise.per_step + 2 * rise.uncertainty});
   };
   const std::optional<Rise> loss = is_usable(sample.loss) ? loss_.rise(kLossGrowthBoth) : std::nullopt;
   if (loss && loss->steps < positive_losses_ && !is_noise(loss->to)) {
@@ -205,28 +191,35 @@ void StepWatch::look_at_growth(const Sample& sample) {
 void StepWatch::look_at_jump(const Sample& sample, bool of_loss) {
   const Window& y = (of_loss ? loss_ : gradient_).level(0);
   const std::size_t n = y.size();
-  if (n < 4 || !is_usable(of_loss ? sample.loss : sample.grad_absmax)) return;
-  for (std::size_t i = n - 3; i < n; ++i) {
-    if (y[i] - y[i - 1] < kJumpStep) return;
+  if (n < kJumpSteps + 1 || !is_usable(of_loss ? sample.loss : sample.grad_absmax)) return;
+  double slowest = y[n - 1] - y[n - 2], fastest = slowest;
+  for (std::size_t i = n - kJumpSteps; i + 1 < n; ++i) {
+    slowest = std::min(slowest, y[i] - y[i - 1]);
+    fastest = std::max(fastest, y[i] - y[i - 1]);
   }
-  const double from = y[n - 4], to = y.last();
-  if (to - from < kJump || (of_loss && (positive_losses_ < 4 || is_noise(to)))) return;
+  const double from = y[n - 1 - kJumpSteps], to = y.last();
+  if (slowest < kJumpStep || to - from < kJump) return;
+  if (of_loss && (positive_losses_ <= kJumpSteps || is_noise(to))) return;
+  report_growth(sample, of_loss, {kJumpSteps, from, to}, {slowest, (to - from) / kJumpSteps, fastest});
+}
+
+void StepWatch::report_growth(const Sample& sample, bool of_loss, const Course& course, const Rates& rates) {
   Said& said = said_growth_[of_loss];
   const bool continues = said.is_under_way();
-  if (!said.is_news(to)) return;
+  if (!said.is_news(course.to)) return;
+  if (const std::uint64_t since = sample.step - std::min(sample.step, course.steps); !continues || since < said.since) {
+    said.since = since;
+    said.from = std::exp(course.from);
+  }
   Warning w;
   w.of_loss = of_loss;
   w.step = sample.step;
-  if (!continues) {
-    said.since = sample.step - std::min<std::uint64_t>(sample.step, 3);
-    said.from = std::exp(from);
-  }
   w.since = said.since;
   w.from = said.from;
-  w.to = std::exp(to);
-  w.factor = std::exp((to - from) / 3);
+  w.to = std::exp(course.to);
+  w.factor = std::exp(rates.likely);
   w.lr = sample.lr;
-  set_horizon(w, to, (to - from) / 3, (to - from) / 6);
+  w.horizon = horizon_of(course.to, rates);
   name_largest(w);
   pending_.push_back(w);
 }
@@ -337,16 +330,15 @@ void StepWatch::name_largest(Warning& warning) const {
       grown.size() > 1 && std::log(grown[grown.size() / 2].first) > 0.5 * std::log(grown.front().first);
 }
 
-void StepWatch::set_horizon(Warning& warning, double log_value, double per_step, double uncertainty) const {
+std::optional<std::array<std::uint64_t, 2>> StepWatch::horizon_of(double log_value, const Rates& rates) const {
   const double limit = std::log(limit_);
-  const double low = (limit / 2 - log_value) / (per_step + 2 * uncertainty);
-  const double slowest = per_step - 2 * uncertainty;
-  const double high = slowest > 0 ? (limit - log_value) / slowest : kMostSteps;
-  if (low > kMostSteps) return;
+  const double low = (limit / 2 - log_value) / rates.fastest;
+  const double high = rates.slowest > 0 ? (limit - log_value) / rates.slowest : kMostSteps;
+  if (low > kMostSteps) return std::nullopt;
   const auto steps = [](double value) {
     return static_cast<std::uint64_t>(std::clamp(std::ceil(value), 1.0, kMostSteps));
   };
-  warning.horizon = {steps(low), steps(high)};
+  return {{steps(low), steps(high)}};
 }
 
 }  // namespace finitude::signal

@@ -76,6 +76,14 @@ class StepWatch {
     bool is_under_way() const noexcept { return at != -std::numeric_limits<double>::infinity(); }
   };
 
+  struct Course {  // up to this step
+    std::uint64_t steps = 0;
+    double from = 0, to = 0;  // logarithms
+  };
+  struct Rates {  // per step, in logarithms
+    double slowest = 0, likely = 0, fastest = 0;
+  };
+
   void look_at_growth(const Sample& sample);
   void look_at_jump(const Sample& sample, bool of_loss);
   void look_at_spike(const Sample& sample);
@@ -84,7 +92,8 @@ class StepWatch {
   void keep_gradients(std::span<const float> gradients);
   void look_at_dead(const Sample& sample, std::span<const float> gradients);
   void name_largest(Warning& warning) const;
-  void set_horizon(Warning& warning, double log_value, double per_step, double uncertainty) const;
+  void report_growth(const Sample& sample, bool of_loss, const Course& course, const Rates& rates);
+  std::optional<std::array<std::uint64_t, 2>> horizon_of(double log_value, const Rates& rates) const;
   bool loss_fell_since(std::uint64_t steps) const noexcept;
   bool is_noise(double log_loss) const noexcept;
 

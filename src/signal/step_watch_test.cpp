@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-struct Course {
+struct Training {
   StepWatch watch;
   std::mt19937 random{11};
   std::vector<Warning> warnings;
@@ -27,7 +27,7 @@ struct Course {
 };
 
 TEST(StepWatch, SlowGrowthIsWarnedOfWithItsOnset) {
-  Course run;
+  Training run;
   for (std::uint64_t i = 0; i < 400; ++i) {
     const double grown = std::pow(1.03, i > 200 ? static_cast<double>(i - 200) : 0);
     run.step(i, grown * run.noise(0.05), 2 * grown * run.noise(0.1));
@@ -47,7 +47,7 @@ TEST(StepWatch, SlowGrowthIsWarnedOfWithItsOnset) {
 }
 
 TEST(StepWatch, GrowthTooSlowForTheLastStepsIsSeenInBlocks) {
-  Course run;
+  Training run;
   for (std::uint64_t i = 0; i < 12000; ++i)
     run.step(i, std::pow(1.0008, i) * run.noise(0.2), std::pow(1.0008, i) * run.noise(0.2));
   ASSERT_FALSE(run.warnings.empty());
@@ -56,13 +56,13 @@ TEST(StepWatch, GrowthTooSlowForTheLastStepsIsSeenInBlocks) {
 }
 
 TEST(StepWatch, ALossThatFallsBelowZeroDoesNotGrow) {
-  Course run;
+  Training run;
   for (std::uint64_t i = 0; i < 2000; ++i) run.step(i, 1 - 0.01 * static_cast<double>(i), run.noise(0.1));
   EXPECT_TRUE(run.warnings.empty());
 }
 
 TEST(StepWatch, SaidAgainWhenTenTimesWorse) {
-  Course run;
+  Training run;
   for (std::uint64_t i = 0; i < 300; ++i) run.step(i, 1, std::pow(1.15, i > 50 ? static_cast<double>(i - 50) : 0));
   ASSERT_GT(run.warnings.size(), 3u);
   for (std::size_t i = 1; i < run.warnings.size(); ++i) {
@@ -72,14 +72,16 @@ TEST(StepWatch, SaidAgainWhenTenTimesWorse) {
 }
 
 TEST(StepWatch, AnExplosionIsSeenInItsThirdStep) {
-  Course run;
+  Training run;
   for (std::uint64_t i = 0; i < 4; ++i) run.step(i, std::pow(1e6, i), std::pow(1e4, i));
   ASSERT_FALSE(run.warnings.empty());
   EXPECT_EQ(run.warnings.front().step, 3u);
+  ASSERT_TRUE(run.warnings.front().horizon);
+  EXPECT_LE((*run.warnings.front().horizon)[1], 4u);
 }
 
 TEST(StepWatch, TheParameterThatGrowsAloneIsNamed) {
-  Course run;
+  Training run;
   for (std::uint64_t i = 0; i < 200; ++i) {
     const double grown = std::pow(1.1, i > 60 ? static_cast<double>(i - 60) : 0);
     run.step(i, 1, grown, {1.0f, static_cast<float>(grown), 0.5f, -1.0f});
@@ -91,7 +93,7 @@ TEST(StepWatch, TheParameterThatGrowsAloneIsNamed) {
 }
 
 TEST(StepWatch, AGradientThatStaysZeroIsDead) {
-  Course run;
+  Training run;
   for (std::uint64_t i = 0; i < 600; ++i)
     run.step(i, 1 * run.noise(0.1), 1 * run.noise(0.1), {1.0f, i < 100 ? 0.5f : 0.0f, 0.0f, -1.0f});
   ASSERT_EQ(run.warnings.size(), 1u);
@@ -101,7 +103,7 @@ TEST(StepWatch, AGradientThatStaysZeroIsDead) {
 }
 
 TEST(StepWatch, ALossScaleThatCollapsesIsWarnedOf) {
-  Course run;
+  Training run;
   float scale = 65536;
   for (std::uint64_t i = 0; i < 60; ++i) {
     if (i > 20 && scale > 1) scale /= 2;
@@ -112,37 +114,37 @@ TEST(StepWatch, ALossScaleThatCollapsesIsWarnedOf) {
 }
 
 TEST(StepWatch, WhatIsHealthyIsLeftAlone) {
-  const std::vector<std::pair<const char*, std::function<std::pair<double, double>(Course&, std::uint64_t)>>> healthy =
-      {
-          {"noise", [](Course& r, auto) { return std::pair(r.noise(0.5), r.noise(0.8)); }},
+  const std::vector<std::pair<const char*, std::function<std::pair<double, double>(Training&, std::uint64_t)>>>
+      healthy = {
+          {"noise", [](Training& r, auto) { return std::pair(r.noise(0.5), r.noise(0.8)); }},
           {"falling",
-           [](Course& r, auto i) {
+           [](Training& r, auto i) {
              return std::pair(std::exp(-0.002 * double(i)) * r.noise(0.2), std::exp(-0.001 * double(i)) * r.noise(0.3));
            }},
           {"spikes",
-           [](Course& r, auto i) {
+           [](Training& r, auto i) {
              return std::pair((i % 97 == 0 ? 200 : 1) * r.noise(0.2), (i % 97 == 0 ? 1e4 : 1) * r.noise(0.3));
            }},
           {"gradients grow while the loss falls",
-           [](Course& r, auto i) {
+           [](Training& r, auto i) {
              return std::pair(std::exp(-0.001 * double(i)) * r.noise(0.02),
                               std::pow(1.01, double(std::min<std::uint64_t>(i, 900))));
            }},
           {"a loss of both signs",
-           [](Course& r, auto i) {
+           [](Training& r, auto i) {
              return std::pair(std::sin(0.7 * double(i)) * (1 + 0.01 * double(i)), r.noise(0.3));
            }},
           {"a loss at the end of its digits",
-           [](Course& r, auto i) {
+           [](Training& r, auto i) {
              return std::pair(i < 100 ? 1.0 : 1e-16 * r.noise(2) * (1 + 0.1 * double(i)), r.noise(0.3));
            }},
           {"a level that shifts",
-           [](Course& r, auto i) {
+           [](Training& r, auto i) {
              return std::pair((i < 700 ? 1 : 4) * r.noise(0.1), (i < 700 ? 1 : 4) * r.noise(0.3));
            }},
       };
   for (const auto& [name, values] : healthy) {
-    Course run;
+    Training run;
     for (std::uint64_t i = 0; i < 4000; ++i) {
       const auto [loss, gradient] = values(run, i);
       run.step(i, loss, gradient);
@@ -153,7 +155,7 @@ TEST(StepWatch, WhatIsHealthyIsLeftAlone) {
 }
 
 TEST(StepWatch, NonFiniteValuesAreNotKept) {
-  Course run;
+  Training run;
   const double nan = std::nan(""), inf = HUGE_VAL;
   for (std::uint64_t i = 0; i < 300; ++i)
     run.step(i, i % 3 == 0 ? nan : 1 * run.noise(0.1), i % 5 == 0 ? inf : 1 * run.noise(0.1),
@@ -162,7 +164,7 @@ TEST(StepWatch, NonFiniteValuesAreNotKept) {
 }
 
 TEST(StepWatch, WarningsComeBackFromJson) {
-  Course run;
+  Training run;
   for (std::uint64_t i = 0; i < 120; ++i)
     run.step(i, std::pow(1.2, i), std::pow(1.2, i), {1.0f, static_cast<float>(std::pow(1.2, i))});
   ASSERT_FALSE(run.warnings.empty());

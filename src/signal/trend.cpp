@@ -58,6 +58,13 @@ void Window::push(double value) noexcept {
   begin_ = (begin_ + 1) % kKept;
 }
 
+// In the order of memory, which is no order of time: nothing is copied.
+double Window::lowest() const noexcept {
+  double lowest = values_[0];
+  for (std::size_t i = 1; i < size_; ++i) lowest = values_[i] < lowest ? values_[i] : lowest;
+  return lowest;
+}
+
 std::span<const double> Window::copy(std::array<double, kKept>& into) const noexcept {
   for (std::size_t i = 0; i < size_; ++i) into[i] = (*this)[i];
   return {into.data(), size_};
@@ -92,13 +99,14 @@ std::optional<Rise> Trend::rise(double least, bool all) const noexcept {
   std::array<double, kKept> room;
   for (std::size_t k = 0; k < kLevels; ++k) {
     const std::uint64_t each = steps_of(k);
-    if (!all && pushed_ % (k == 0 ? kBlock / 4 : each) != 0) break;
+    if (!all && pushed_ % (k == 0 ? kBlock / 2 : each) != 0) break;
     const Window& window = levels_[k];
     if (window.size() < kLeastValues) break;
+    const double last = window.last();
+    // What follows costs as much as the rest of a step's record: nearly every level is ruled out here. Of noise alone
+    // the last value is as often low as high, so it counts with the one before.
+    if (std::min(last, window[window.size() - 2]) - window.lowest() < least) continue;
     const std::span<const double> y = window.copy(room);
-    const double last = y.back();
-    // What follows costs as much as the rest of a step's record: most levels that rise at all are ruled out here.
-    if (last - *std::ranges::min_element(y) < least) continue;
     const std::optional<Hinge> fit = fit_hinge(y, kLeastRising);
     if (!fit || fit->rise <= 0 || fit->explained < kLeastLineFit) continue;
     const auto line = y.subspan(fit->at);

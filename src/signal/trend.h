@@ -21,6 +21,7 @@ class Window {
   std::size_t size() const noexcept { return size_; }
   double operator[](std::size_t i) const noexcept { return values_[(begin_ + i) % kKept]; }
   double last() const noexcept { return (*this)[size_ - 1]; }
+  double lowest() const noexcept;  // of at least one
   // All of them in `into`, which is returned as far as it is filled.
   std::span<const double> copy(std::array<double, kKept>& into) const noexcept;
 

@@ -52,11 +52,11 @@ bool watch_signals(const OptimizerEntry& entry, const record::StepRecord& step, 
                             s.gradients);
 }
 
-void warn(OptimizerEntry& entry) {
+bool warn(OptimizerEntry& entry) {
   const auto found = (*the_signals).watches.find(entry.ordinal);
-  if (found == (*the_signals).watches.end()) return;
+  if (found == (*the_signals).watches.end()) return true;
   const Object text = Object::take(PyUnicode_FromString(signal::as_json(found->second.take()).c_str()));
-  if (!text || !call_cold("on_warning", entry.self, text.get())) PyErr_Clear();
+  return text && call_cold("on_warning", entry.self, text.get());
 }
 
 void forget_signals_of(const OptimizerEntry& entry) { (*the_signals).watches.erase(entry.ordinal); }

@@ -13,8 +13,8 @@ struct OptimizerEntry;
 
 // An applied step. True: there is something to say, which `warn` says. Nothing is allocated in the steady state.
 bool watch_signals(const OptimizerEntry& entry, const record::StepRecord& step, bool has_marks);
-// Hands the warnings to native_callbacks.on_warning(optimizer, JSON).
-void warn(OptimizerEntry& entry);
+// Hands the warnings to native_callbacks.on_warning(optimizer, JSON). False: with a Python error for the program.
+bool warn(OptimizerEntry& entry);
 void forget_signals_of(const OptimizerEntry& entry);
 void forget_signals();
 // Off: nothing is looked at any more, and what is kept is let go of.

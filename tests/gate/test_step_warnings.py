@@ -8,6 +8,7 @@ import torch
 
 import finitude
 from finitude import _native
+from finitude.session import native_callbacks
 from helpers import run
 
 GROWS = """
@@ -95,3 +96,18 @@ def test_a_quiet_run_says_nothing(tmp_path):
 def test_a_quiet_run_reports_its_alarm(tmp_path):
     result = run(tmp_path, GROWS.replace("1.15 ** max(0, i - 20)", '(float("nan") if i == 5 else 1)'), "-q")
     assert result.the_alarm()["step"] == 5 and "step 5 stopped before the optimizer" in result.err
+
+
+def test_an_interrupt_during_a_warning_reaches_the_program(tmp_path):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    weight = torch.nn.Parameter(torch.ones(4))
+    opt = torch.optim.SGD([weight], lr=0.0)
+    with finitude.watch(runs=str(tmp_path)):
+        native_callbacks.session.on_warning = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            for i in range(60):
+                opt.zero_grad()
+                ((weight**2).sum() * 1.2**i).backward()
+                opt.step()
