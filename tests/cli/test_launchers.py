@@ -109,7 +109,9 @@ def test_torch_that_never_trains_brings_in_nothing_more(tmp_path):
     assert first == "3.0 SourceFileLoader False"
     light = {
         "finitude.base",
+        "finitude.base.compat",
         "finitude.base.config",
+        "finitude.base.engines",
         "finitude.base.family",
         "finitude.base.say",
         "finitude.errors",
@@ -184,7 +186,8 @@ def test_python_with_options_is_watched_and_explained(tmp_path):
         "finitude: 5 steps watched"
     )
     ((name, files),) = made(tmp_path).items()
-    assert name.startswith("pid-") and files == ["report.html", "report.json", "run.json", "step-000004", "steps.ring"]
+    assert name.startswith("pid-")
+    assert files == ["events.jsonl", "report.html", "report.json", "run.json", "step-000004", "steps.ring"]
 
 
 @pytest.mark.slow
@@ -291,7 +294,7 @@ def test_process_killed_during_training_is_reported(tmp_path):
     got = cold(tmp_path, sys.executable, "-u", "train.py")
     assert got.code == -signal.SIGKILL
     ((name, files),) = made(tmp_path).items()
-    assert files == ["killed.json", "run.json", "steps.ring"]
+    assert files == ["events.jsonl", "killed.json", "run.json", "steps.ring"]
     (text,) = got.watched["not_watched"]
     assert "killed by SIGKILL" in text and got.watched["steps"] == 12, got.told()
     assert "the last 12 of its 12 steps are in steps.ring, all with finite losses" in text
