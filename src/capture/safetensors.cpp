@@ -37,7 +37,9 @@ bool whole(const json& value, std::uint64_t most, std::uint64_t* number) {
   return *number <= most;
 }
 
-Status read_one(const std::string& name, const json& entry, std::string_view data, NamedTensor* tensor) {
+// data_begin, data_bytes: where in the file the tensors lie.
+Status read_one(const std::string& name, const json& entry, std::uint64_t data_begin, std::uint64_t data_bytes,
+                SafetensorsEntry* tensor) {
   const std::string what = "has a tensor that cannot be: ";
   if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") || !entry.contains("data_offsets")) {
     return Status(StatusCode::kCorrupt, what + "its entry is not complete");
@@ -59,11 +61,12 @@ Status read_one(const std::string& name, const json& entry, std::string_view dat
     tensor->shape.push_back(static_cast<std::int64_t>(extent));
   }
   std::uint64_t begin = 0, end = 0;
-  if (!whole(offsets[0], data.size(), &begin) || !whole(offsets[1], data.size(), &end) || begin > end ||
+  if (!whole(offsets[0], data_bytes, &begin) || !whole(offsets[1], data_bytes, &end) || begin > end ||
       end - begin != size) {
     return Status(StatusCode::kCorrupt, what + "its bytes are not those of its shape");
   }
-  tensor->bytes = data.substr(static_cast<std::size_t>(begin), static_cast<std::size_t>(size));
+  tensor->begin = data_begin + begin;
+  tensor->end = data_begin + end;
   return {};
 }
 
@@ -95,33 +98,50 @@ std::string safetensors_header(const std::vector<NamedTensor>& tensors) {
   return file + text;
 }
 
-Status read_safetensors(std::string_view file, std::vector<NamedTensor>* tensors) {
-  tensors->clear();
-  WireReader in(file);
-  const std::uint64_t header_bytes = in.u64();
-  if (!in.ok() || header_bytes > kMaxHeader || header_bytes > in.left())
+std::uint64_t safetensors_header_bytes(std::string_view front) noexcept {
+  WireReader in(front);
+  const std::uint64_t bytes = in.u64();
+  return in.ok() && bytes != 0 && bytes <= kMaxHeader ? bytes + 8 : 0;
+}
+
+Status read_safetensors_header(std::string_view bytes, std::uint64_t file_bytes,
+                               std::vector<SafetensorsEntry>* entries) {
+  entries->clear();
+  const std::uint64_t data_begin = safetensors_header_bytes(bytes);
+  if (data_begin == 0 || data_begin > bytes.size() || data_begin > file_bytes)
     return Status(StatusCode::kCorrupt, "is no safetensors file, or is cut off");
-  const std::string_view text = in.raw(header_bytes);
-  const std::string_view data = in.raw(in.left());
+  const std::string_view text = bytes.substr(8, static_cast<std::size_t>(data_begin) - 8);
   json header;
   if (text.empty() || text[0] != '{' || !parse_header(text, &header))
     return Status(StatusCode::kCorrupt, "has a header that is not its JSON");
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") continue;
-    NamedTensor tensor;
-    if (Status status = read_one(name, entry, data, &tensor); !status.ok()) return status;
-    tensors->push_back(std::move(tensor));
+    SafetensorsEntry tensor;
+    if (Status status = read_one(name, entry, data_begin, file_bytes - data_begin, &tensor); !status.ok())
+      return status;
+    entries->push_back(std::move(tensor));
   }
-  std::sort(tensors->begin(), tensors->end(), [](const NamedTensor& a, const NamedTensor& b) {
-    return a.bytes.data() != b.bytes.data() ? a.bytes.data() < b.bytes.data() : a.bytes.size() < b.bytes.size();
+  std::sort(entries->begin(), entries->end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
   });
-  const char* at = data.data();
-  for (const NamedTensor& tensor : *tensors) {
-    if (tensor.bytes.data() != at)
-      return Status(StatusCode::kCorrupt, "has overlapping tensors, or a hole between them");
-    at += tensor.bytes.size();
+  std::uint64_t at = data_begin;
+  for (const SafetensorsEntry& tensor : *entries) {
+    if (tensor.begin != at) return Status(StatusCode::kCorrupt, "has overlapping tensors, or a hole between them");
+    at = tensor.end;
   }
-  return at == data.data() + data.size() ? Status() : Status(StatusCode::kCorrupt, "has bytes behind its last tensor");
+  return at == file_bytes ? Status() : Status(StatusCode::kCorrupt, "has bytes behind its last tensor");
+}
+
+Status read_safetensors(std::string_view file, std::vector<NamedTensor>* tensors) {
+  tensors->clear();
+  std::vector<SafetensorsEntry> entries;
+  if (Status status = read_safetensors_header(file, file.size(), &entries); !status.ok()) return status;
+  for (SafetensorsEntry& entry : entries) {
+    const auto begin = static_cast<std::size_t>(entry.begin), end = static_cast<std::size_t>(entry.end);
+    tensors->push_back(
+        {std::move(entry.name), std::move(entry.dtype), std::move(entry.shape), file.substr(begin, end - begin)});
+  }
+  return {};
 }
 
 }  // namespace finitude::capture

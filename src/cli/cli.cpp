@@ -31,11 +31,21 @@ constexpr const char* kAbout =
     "  {} report                     the newest of them\n"
     "  {} report RUN --html page.html    the same as one page\n"
     "  {} dump | head                the operations of a recorded step\n"
-    "  {} diff A B                   where two such steps part\n";
+    "  {} diff A B                   where two such steps part\n"
+    "  {} scan FILE|DIR              NaN and Inf in the tensors of checkpoints\n";
 constexpr const char* kExits =
-    "Exit codes: 0 done, 1 what diff compares parts, 2 usage, 3 the input is\n"
-    "unreadable or corrupt, 4 it cannot be done here. What a report says is never\n"
-    "an exit code: a report of an alarm is shown with 0.";
+    "Exit codes: 0 done, 1 what diff compares parts, or scan found a bad value, 2\n"
+    "usage, 3 the input is unreadable or corrupt, 4 it cannot be done here. What a\n"
+    "report says is never an exit code: a report of an alarm is shown with 0.";
+constexpr const char* kAboutScan =
+    "  finitude scan model.pt              one line for each bad tensor\n"
+    "  finitude scan checkpoints/          every checkpoint below the folder\n"
+    "  finitude scan -q model.pt && cp model.pt good.pt\n\n"
+    "A line has the tensor, its dtype and shape, the numbers of NaN, +Inf and -Inf,\n"
+    "and the index of the first of them. Nothing in a file is executed, and no more\n"
+    "than some MiB of it are in memory. Values of integers are not read.\n\n"
+    "Exit codes: 0 all values are finite, 1 a bad one was found, 2 usage, 3 a file\n"
+    "is unreadable, damaged or no checkpoint, 4 a format that cannot be read here.";
 constexpr std::size_t kDescription = 49;  // columns of a description: the rest of 80 holds what it is of
 
 // Breaks lines between words; older versions of the parser print a description as it is.
@@ -93,6 +103,7 @@ struct Words {
   ReportWords report;
   DumpWords dump;
   DiffWords diff;
+  ScanWords scan;
   ListWords list;
   NewestWords newest;
   std::string damage, incident;
@@ -138,6 +149,14 @@ void describe(CLI::App& app, Words& words) {
   diff->add_flag("--json", words.diff.json, "the whole outcome as JSON");
   no_colour(diff);
   quiet(diff, "only the exit code, failures, and --json where given");
+  CLI::App* scan = app.add_subcommand(
+      "scan", wrapped("say which tensors of checkpoints hold NaN, Inf, or values that cannot be, such as a negative "
+                      "second moment"));
+  scan->footer(kAboutScan);
+  scan->add_option("PATH", words.scan.paths,
+                   wrapped("files of torch.save and safetensors, folders of DCP, or folders with any of these below"));
+  scan->add_flag("--json", words.scan.json, "the whole outcome as JSON");
+  quiet(scan, "only the exit code, failures, and --json where given");
   CLI::App* newest = app.add_subcommand("newest", "what is read where no path is named")->group("");
   newest->add_option("KIND", words.newest.kind);
   newest->add_option("COUNT", words.newest.count);
@@ -146,7 +165,7 @@ void describe(CLI::App& app, Words& words) {
   damage->add_option("CAPSULE", words.damage);
   CLI::App* incident = app.add_subcommand("incident", "answer a question, read as JSON, about a run")->group("");
   incident->add_option("RUN", words.incident);
-  for (CLI::App* command : {report, dump, list, diff, newest, damage, incident}) command->allow_extras();
+  for (CLI::App* command : {report, dump, list, diff, scan, newest, damage, incident}) command->allow_extras();
 }
 
 int command(const CLI::App& chosen, const Words& words, Console console, const std::string& program) {
@@ -168,6 +187,10 @@ int command(const CLI::App& chosen, const Words& words, Console console, const s
   if (name == "damage") return damage_command(words.damage, console);
   if (name == "report") return report_command(words.report, console);
   if (name == "dump") return dump_command(words.dump, console);
+  if (name == "scan") {
+    if (words.scan.paths.empty()) return usage(console, program, "scan what? scan FILE|DIR...");
+    return scan_command(words.scan, console);
+  }
   if (!words.diff.a.empty() && words.diff.b.empty())
     return usage(console, program, "diff needs the two files to compare, A and B, or none");
   return diff_command(words.diff, console);

@@ -15,6 +15,7 @@ struct Screen {
   bool colour = false;
   bool unicode = true;
   int width = 80;
+  bool shows_progress = false;  // messages go to a terminal as well
 };
 
 int main(int argc, char** argv);

@@ -3,6 +3,7 @@
 
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "cli/cli.h"
 
@@ -42,6 +43,11 @@ struct NewestWords {
   std::size_t count = 1;
 };
 
+struct ScanWords {
+  std::vector<std::string> paths;  // files and folders
+  bool json = false;
+};
+
 struct DiffWords {
   std::string a, b;
   bool json = false;
@@ -49,6 +55,7 @@ struct DiffWords {
 
 int report_command(const ReportWords& words, const Console& console);
 int dump_command(const DumpWords& words, const Console& console);
+int scan_command(const ScanWords& words, const Console& console);
 int list_command(const ListWords& words, const Console& console);
 int newest_command(const NewestWords& words, const Console& console);
 int diff_command(const DiffWords& words, const Console& console);

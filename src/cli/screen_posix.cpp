@@ -36,6 +36,7 @@ Screen screen_of_stdout() {
   screen.terminal = terminal;
   screen.colour = terminal && variable("NO_COLOR").empty() && variable("TERM") != "dumb";
   screen.unicode = unicode_locale();
+  screen.shows_progress = isatty(STDERR_FILENO) == 1 && variable("TERM") != "dumb";
   winsize size{};
   if (terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
     screen.width = std::clamp<int>(size.ws_col, 24, 160);

@@ -65,6 +65,7 @@ TREE = {
     "selftest": _described(_SELFTEST, ("--list", "--json", "--quiet")),
     "pack": {},
     "unpack": _described(("--max-mb",), ()),
+    "scan": _described(("--json", "--quiet"), ("--json", "--quiet")),
     "dump": _described(("--json", "--quiet"), ("--json", "--quiet")),
     "list": _described(("--json", "--quiet"), ("--json", "--quiet")),
     "mcp": _described(MCP, ("--skill",)),

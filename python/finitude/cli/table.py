@@ -9,6 +9,7 @@ WORDS = {
     "selftest": "put a NaN into your own program and see whether it is found",
     "pack": "put a capsule into one file",
     "unpack": "make the folder of a packed capsule again",
+    "scan": "find NaN, Inf and impossible values in checkpoints",
     "dump": "print every op of a recorded step as JSON lines",
     "list": "list the runs, also running and killed ones",
     "mcp": "serve runs and capsules to an agent (Model Context Protocol)",
@@ -36,6 +37,7 @@ HELP = """usage: finitude run [options] script.py [args]
        finitude replay [CAPSULE] [options]
        finitude diff [A B] [options]
        finitude dump [FILE|RUN|CAPSULE]
+       finitude scan FILE|DIR...
        finitude pack [CAPSULE [FILE]]
        finitude unpack FILE [FOLDER] [--max-mb N]
        finitude doctor [options] script.py [args]
@@ -54,12 +56,12 @@ Where no path is given, `report` and `doctor` take the newest run of
 finitude-runs (or of the folder that FINITUDE_RUNS names), `replay` and `pack`
 its newest capsule, `dump` and `diff` the newest recordings, and say which.
 
-options of list, report, dump, diff, replay, doctor and selftest:
+options of list, report, dump, diff, scan, replay, doctor and selftest:
   --json          the outcome as JSON (`list`: one array; `dump` prints JSON
                   lines anyway)
-  -q, --quiet     no notes on stderr, only failures. `replay`, `diff`, `doctor`
-                  and `selftest` print nothing else either: the exit code is
-                  the answer. `list`: only the paths
+  -q, --quiet     no notes on stderr, only failures. `replay`, `diff`, `scan`,
+                  `doctor` and `selftest` print nothing else either: the exit
+                  code is the answer. `list`: only the paths
   `finitude WORD --help` shows all options of a word.
 
 options of run:

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-WORDS = ("report", "dump", "list")
+WORDS = ("report", "dump", "list", "scan")
 PACKED = b"PK\x03\x04"
 TAPE = b"FitT"
 FOR_AGENT = "--for-agent"

@@ -1,0 +1,44 @@
+// Bytes of a file, read where they are asked for: what lies beyond its end is a failure, never a signal as with mapped
+// memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "finitude/status.h"
+
+namespace finitude::checkpoint {
+
+// An open file, read by any number of threads.
+class File {
+ public:
+  static Result<std::shared_ptr<const File>> open(const std::string& path);
+  ~File();
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  std::uint64_t bytes() const noexcept { return bytes_; }
+  // All of them or a failure. The reason is worded to follow the name of the file.
+  Status read(std::uint64_t offset, void* into, std::size_t size_bytes) const;
+
+ private:
+  File(int descriptor, std::uint64_t bytes) : descriptor_(descriptor), bytes_(bytes) {}
+  int descriptor_;
+  std::uint64_t bytes_;
+};
+
+// A part of a file that is taken for a file of its own.
+struct Region {
+  std::shared_ptr<const File> file;
+  std::uint64_t offset = 0, bytes = 0;
+
+  // Offsets count from the beginning of the region.
+  Status read(std::uint64_t at, void* into, std::size_t size_bytes) const;
+  // The part of it, or a failure where it has no such part.
+  Result<Region> part(std::uint64_t at, std::uint64_t size_bytes) const;
+  // All of it, if it is at most so long.
+  Status read_all(std::uint64_t most_bytes, std::string* into) const;
+};
+
+}  // namespace finitude::checkpoint

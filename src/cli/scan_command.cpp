@@ -1,0 +1,219 @@
+// `scan PATH...`: the tensors of checkpoints that hold NaN, Inf, or values that cannot be.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <thread>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/scan.h"
+#include "checkpoint/views.h"
+#include "cli/checkpoint_words.h"
+#include "cli/commands.h"
+
+namespace finitude::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::Checkpoint;
+using checkpoint::FileKind;
+using checkpoint::Scanned;
+using checkpoint::Tensor;
+using checkpoint::TensorHealth;
+using nlohmann::json;
+
+constexpr std::size_t kMaxEntries = 1'000'000;                    // of a folder and those below
+constexpr std::uint64_t kShowsProgress = std::uint64_t{1} << 28;  // bytes: a smaller file takes no second
+constexpr unsigned kMaxThreads = 4;
+
+// Checkpoints below a folder, by name. A folder of DCP is one.
+std::vector<std::string> found_in(const std::string& folder, bool* all) {
+  std::vector<std::string> found;
+  std::error_code error;
+  std::size_t seen = 0;
+  for (fs::recursive_directory_iterator at(folder, fs::directory_options::skip_permission_denied, error), end;
+       !error && at != end; at.increment(error)) {
+    if (++seen > kMaxEntries) {
+      *all = false;
+      break;
+    }
+    const bool is_folder = at->is_directory(error);
+    const FileKind kind = checkpoint::kind_of(at->path().string());
+    if (kind == FileKind::kNone || kind == FileKind::kDcpPart) continue;
+    if (is_folder) at.disable_recursion_pending();
+    found.push_back(at->path().string());
+  }
+  *all &= !error;
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+// On the last line of a terminal, and gone when the file is read.
+class Progress {
+ public:
+  Progress(const Console& console, const std::string& path, std::uint64_t bytes)
+      : console_(console), path_(path), bytes_(bytes) {
+    is_shown_ = console.screen.shows_progress && !console.quiet && bytes >= kShowsProgress;
+  }
+  ~Progress() {
+    if (is_shown_) console_.err << "\r\x1b[K" << std::flush;
+  }
+  void operator()(std::uint64_t done) {
+    const std::uint64_t percent = bytes_ != 0 ? done * 100 / bytes_ : 100;
+    if (!is_shown_ || percent == percent_) return;
+    percent_ = percent;
+    console_.err << "\r\x1b[K" << percent << " % of " << shown_bytes(bytes_) << ' ' << shown(path_, console_)
+                 << std::flush;
+  }
+
+ private:
+  const Console& console_;
+  const std::string& path_;
+  std::uint64_t bytes_, percent_ = 101;
+  bool is_shown_;
+};
+
+std::vector<std::int64_t> place_in_whole(const Tensor& tensor, std::uint64_t place) {
+  std::vector<std::int64_t> indices = checkpoint::indices_of(place, tensor.shape);
+  for (std::size_t i = 0; i < tensor.begins.size(); ++i) indices[i] += tensor.begins[i];
+  return indices;
+}
+
+std::string line_of(const Checkpoint& checkpoint, std::size_t at, const TensorHealth& health) {
+  const Tensor& tensor = checkpoint.tensors[at];
+  std::string line = tensor.name + " (" + described(checkpoint, tensor);
+  if (!tensor.parameter.empty()) line += ", of " + tensor.parameter;
+  line += "):";
+  if (health.first) {
+    line += " " + std::to_string(health.nan) + " NaN, " + std::to_string(health.pos_inf) + " +Inf, " +
+            std::to_string(health.neg_inf) + " -Inf, first at " + shown_list(place_in_whole(tensor, *health.first));
+  }
+  if (health.first_negative) {
+    line += (health.first ? ";" : "") + std::string(" ") + std::to_string(health.negative) +
+            " negative, which a mean of squares cannot be: least " + shown_number(health.least) + ", first at " +
+            shown_list(place_in_whole(tensor, *health.first_negative));
+  }
+  return line;
+}
+
+json json_of(const Checkpoint& checkpoint, std::size_t at, const TensorHealth& health) {
+  const Tensor& tensor = checkpoint.tensors[at];
+  json object = {{"tensor", tensor.name},
+                 {"parameter", tensor.parameter.empty() ? json() : json(tensor.parameter)},
+                 {"dtype", checkpoint.storages[tensor.storage].type.name},
+                 {"shape", whole_shape(tensor)},
+                 {"nan", health.nan},
+                 {"pos_inf", health.pos_inf},
+                 {"neg_inf", health.neg_inf},
+                 {"negative", health.negative},
+                 {"first", nullptr},
+                 {"first_negative", nullptr}};
+  if (health.first) object["first"] = place_in_whole(tensor, *health.first);
+  if (health.first_negative) object["first_negative"] = place_in_whole(tensor, *health.first_negative);
+  return object;
+}
+
+class ScanCommand {
+ public:
+  ScanCommand(const ScanWords& words, const Console& console) : words_(words), console_(console) {}
+
+  int run() {
+    for (const std::string& path : words_.paths) {
+      std::error_code error;
+      if (!fs::is_directory(path, error) || checkpoint::kind_of(path) == FileKind::kDcpFolder) {
+        one(path);
+        continue;
+      }
+      bool all = true;
+      const std::vector<std::string> found = found_in(path, &all);
+      for (const std::string& each : found) one(each);
+      if (!all) failed(path, "cannot be read to its end", kUnreadable);
+      if (all && found.empty())
+        failed(path, "holds no checkpoint of torch.save, safetensors or DCP, also not below", kUnreadable);
+    }
+    const int code = exit_code();
+    if (words_.json) {
+      const json document = {{"schema", 1}, {"bad", bad_}, {"files", files_}};
+      console_.out << document.dump(2, ' ', true, json::error_handler_t::replace) << '\n';
+    }
+    return code;
+  }
+
+ private:
+  // A bad value is what was looked for: it has precedence.
+  int exit_code() const {
+    if (bad_ != 0) return kFindingIsBad;
+    return seen_[kUnreadable] ? kUnreadable : seen_[kCannotHere] ? kCannotHere : kDone;
+  }
+
+  void failed(const std::string& path, const std::string& why, int code) {
+    seen_[static_cast<std::size_t>(code)] = true;
+    console_.complain(path + " " + why);
+    files_.push_back({{"path", path}, {"error", why}});
+  }
+
+  void one(const std::string& path) {
+    const Result<Checkpoint> read = checkpoint::read_checkpoint(path);
+    if (!read.ok())
+      return failed(path, read.why(), read.code() == StatusCode::kUnsupported ? kCannotHere : kUnreadable);
+    const Checkpoint& found = *read;
+    Progress progress(console_, path, checkpoint::bytes_to_scan(found));
+    const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, kMaxThreads);
+    const Scanned scanned = checkpoint::scan(found, threads, [&](std::uint64_t done) { progress(done); });
+    say(path, found, scanned);
+    if (!scanned.status.ok()) failed(path, scanned.status.why(), kUnreadable);
+  }
+
+  static std::string outcome(const Checkpoint& found, const Scanned& scanned) {
+    const auto bad = std::count_if(scanned.tensors.begin(), scanned.tensors.end(),
+                                   [](const TensorHealth& health) { return health.is_bad(); });
+    const std::size_t all = found.tensors.size();
+    std::string text = bad != 0 ? std::to_string(bad) + " of " : "";
+    text += std::to_string(all) + (all == 1 ? " tensor" : " tensors");
+    const bool is_one = bad == 1 || (bad == 0 && all == 1);
+    text += is_one ? " is " : " are ";
+    text += bad != 0 ? "bad" : scanned.status.ok() ? "finite" : "read in part";
+    text += " (" + found.format + ", " + shown_bytes(scanned.bytes);
+    if (scanned.skipped != 0) text += ", " + std::to_string(scanned.skipped) + " of integers not read";
+    return text + ")";
+  }
+
+  void say(const std::string& path, const Checkpoint& found, const Scanned& scanned) {
+    const bool prints = !words_.json && !console_.quiet;
+    json bad = json::array();
+    for (std::size_t i = 0; i < found.tensors.size(); ++i) {
+      const TensorHealth& health = scanned.tensors[i];
+      if (!health.is_bad()) continue;
+      ++bad_;
+      if (words_.json) bad.push_back(json_of(found, i, health));
+      if (prints) console_.out << shown(path + ": " + line_of(found, i, health), console_) << '\n';
+    }
+    if (prints) {
+      console_.out << shown(path + ": " + outcome(found, scanned), console_) << '\n';
+      if (!scanned.is_exact) console_.complain(path + " has a tensor whose elements overlap: counts are too low");
+    }
+    if (!words_.json || !scanned.status.ok()) return;
+    files_.push_back({{"path", path},
+                      {"format", found.format},
+                      {"tensors", found.tensors.size()},
+                      {"not_read", scanned.skipped},
+                      {"bytes", scanned.bytes},
+                      {"exact", scanned.is_exact},
+                      {"bad", std::move(bad)}});
+  }
+
+  const ScanWords& words_;
+  const Console& console_;
+  std::array<bool, 8> seen_{};  // exit codes of failures
+  std::uint64_t bad_ = 0;       // tensors
+  json files_ = json::array();
+};
+
+}  // namespace
+
+int scan_command(const ScanWords& words, const Console& console) { return ScanCommand(words, console).run(); }
+
+}  // namespace finitude::cli
