@@ -32,7 +32,7 @@ constexpr const char* kAbout =
     "  {} report RUN --html page.html    the same as one page\n"
     "  {} dump | head                the operations of a recorded step\n"
     "  {} diff A B                   where two such steps part\n"
-    "  {} scan FILE|DIR              NaN and Inf in the tensors of checkpoints\n";
+    "  {} scan FILE|DIR              NaN and Inf in checkpoints\n";
 constexpr const char* kExits =
     "Exit codes: 0 done, 1 what diff compares parts, or scan found a bad value, 2\n"
     "usage, 3 the input is unreadable or corrupt, 4 it cannot be done here. What a\n"

@@ -22,10 +22,11 @@ KNOWN = {
     "selftest": ("-m", *re.findall("--[a-z-]+", SELFTEST)),
     "report": ("--html", "--json", "--for-agent"),
     "list": ("--json",),
+    "scan": ("--json",),
     "mcp": MCP,
     "diff": ("--json", "--threads", "--allow", "--library", "--import", "--memory-mb"),
 }
-QUIET = ("list", "report", "dump", "diff", "replay", "doctor", "selftest")
+QUIET = ("list", "report", "dump", "scan", "diff", "replay", "doctor", "selftest")
 OPTION = r"(?:--?[a-z][a-z-]*|[A-Z][A-Z.|_]*|\[[^\]]*\]|[\w./*]+\.py)"
 COMMAND = re.compile(rf"(?<![\w./-])finitude ([a-z]+)((?:[ =]+{OPTION})*)")
 # What follows the name in sentences that name no command; another one is added here.
