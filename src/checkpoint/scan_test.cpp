@@ -132,7 +132,7 @@ TEST_F(CheckpointScan, FilesThatCannotBeReadSayWhy) {
   EXPECT_EQ(read(torch_file(tensor, {})).code(), StatusCode::kCorrupt);
   EXPECT_EQ(read(torch_file(pickled_tensor("FloatStorage", "0", 4, 3, {2, 2}, {2, 1}), {{1, 2, 3, 4}})).code(),
             StatusCode::kCorrupt);
-  EXPECT_EQ(read(zip_of({{"capsule.json", "{}"}})).code(), StatusCode::kUnsupported);
+  EXPECT_EQ(read(zip_of({{"capsule.json", "{}"}})).code(), StatusCode::kCorrupt);
   EXPECT_EQ(read(std::string("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e.", 16)).code(),
             StatusCode::kUnsupported);
   EXPECT_EQ(read_checkpoint((folder_ / "none.pt").string()).code(), StatusCode::kUnreadable);

@@ -141,7 +141,8 @@ void describe(CLI::App& app, Words& words) {
                    wrapped("the folder that --runs named; without one, FINITUDE_RUNS or finitude-runs"));
   list->add_flag("--json", words.list.json, "one JSON array, one object for each run");
   quiet(list, "only the paths of the runs, one each line");
-  CLI::App* diff = app.add_subcommand("diff", "say where two traced steps part, and why");
+  CLI::App* diff =
+      app.add_subcommand("diff", "say where two traced steps part, and why; or how\ntwo checkpoints differ");
   diff->add_option("A", words.diff.a,
                    wrapped("a report made with --level trace, a run's folder with one, or the folder of a capsule; "
                            "without A and B, the newest two recordings"));

@@ -59,6 +59,9 @@ int scan_command(const ScanWords& words, const Console& console);
 int list_command(const ListWords& words, const Console& console);
 int newest_command(const NewestWords& words, const Console& console);
 int diff_command(const DiffWords& words, const Console& console);
+// Of two checkpoints, which is_checkpoint says of each.
+bool is_checkpoint(const std::string& path);
+int checkpoint_diff(const DiffWords& words, const Console& console);
 int incident_command(const std::string& run, const Console& console);
 int damage_command(const std::string& folder, const Console& console);
 

@@ -1,4 +1,5 @@
-// `diff A B`: where two traced steps part. Capsules are computed again for that, which needs torch: not here.
+// `diff A B`: where two traced steps part; two checkpoints: checkpoint_diff.cpp. Capsules are computed again for that,
+// which needs torch: not here.
 #include <algorithm>
 
 #include "cli/newest.h"
@@ -20,6 +21,7 @@ int diff_command(const DiffWords& given, const Console& console) {
     words.a = two[0];
     words.b = two[1];
   }
+  if (is_checkpoint(words.a) && is_checkpoint(words.b)) return checkpoint_diff(words, console);
   const show::ComparedFiles found = show::compare_files(words.a, words.b, nullptr);
   if (!found.why.empty()) {
     console.complain(found.why);

@@ -25,7 +25,8 @@ def _printable(text):
 
 
 def read(word: str, rest: Sequence[str]) -> int:
-    """`report`, `dump`, `list`, and `diff` of two traces. A packed capsule is unpacked for as long."""
+    """`report`, `dump`, `list`, `scan`, and `diff` of two traces or checkpoints. A packed capsule is unpacked
+    for as long."""
     from ..capsules import pack
 
     program = programs.path_of(programs.OFFLINE)
@@ -154,6 +155,7 @@ DIFF_USAGE = """usage: finitude diff [A B] [--json] [--quiet] [--threads N] [--a
                      [--library FILE.so] [--import MODULE] [--memory-mb N]
 A and B are two capsules, or two reports (or directories of runs) made with
 --level trace, or one of each; without them, the newest two in finitude-runs.
+Or two checkpoints (torch.save, safetensors, DCP), compared tensor by tensor.
   --json              the whole outcome as JSON
   -q, --quiet         only the exit code, failures, and --json where given
   --no-colour         no colours, also on a terminal

@@ -4,7 +4,7 @@ WORDS = {
     "run": "run a training program watched",
     "report": "show a report: what went wrong, where it was born, why",
     "replay": "compute a captured step again and compare every bit",
-    "diff": "say where two captured or traced steps part",
+    "diff": "say where two steps part, or how two checkpoints differ",
     "doctor": "look for known mistakes, before a run or in what it left",
     "selftest": "put a NaN into your own program and see whether it is found",
     "pack": "put a capsule into one file",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 WORDS = ("report", "dump", "list", "scan")
 PACKED = b"PK\x03\x04"
 TAPE = b"FitT"
+OLD_TORCH = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9"  # of torch.save before version 1.6
 FOR_AGENT = "--for-agent"
 NO_COLOUR = ("--no-colour", "--no-color")
 QUIET = ("-q", "--quiet")
@@ -21,11 +22,11 @@ VERSION = (["-V"], ["--version"])
 
 
 def is_answered(words: Sequence[str]) -> bool:
-    """One of WORDS, or `diff` of two traces, the version, the help of `replay`. Packed capsules are unpacked in Python,
-    and tapes need torch."""
+    """One of WORDS, or `diff` of two traces or checkpoints, the version, the help of `replay`. Packed capsules are
+    unpacked in Python, and tapes need torch."""
     if words[:1] == ["diff"]:
         paths = [word for word in words[1:] if word not in ("--json", *NO_COLOUR, *QUIET)]
-        return len(paths) == 2 and all(map(_is_trace, paths))
+        return len(paths) == 2 and (all(map(_is_trace, paths)) or all(map(_is_checkpoint, paths)))
     if [*words] in VERSION or _is_help_of_replay(words):
         return True
     return bool(words) and words[0] in WORDS and not is_for_agent(words) and packed_at(words) is None
@@ -65,3 +66,15 @@ def _is_trace(path):
     if os.path.isdir(path):
         return not os.path.exists(os.path.join(path, "capsule.json"))
     return plain_file.head(path, 4) not in (PACKED, TAPE)
+
+
+def _is_checkpoint(path):
+    """As kind_of in src/checkpoint/checkpoint.cpp has it."""
+    if path.startswith("-"):
+        return False
+    if os.path.isdir(path):
+        return os.path.exists(os.path.join(path, ".metadata"))
+    if path.endswith((".safetensors", ".distcp")):
+        return True
+    front = plain_file.head(path, 512)
+    return b"/data" in front[30:] if front.startswith(PACKED) else front.startswith(OLD_TORCH)
