@@ -44,7 +44,7 @@ std::string reason_of(const json& report) {
 // One run. outcome: of its report, where it has ended; null: none is known. started, seconds: null where not known.
 struct Line {
   std::string state, reason;
-  json outcome, started, seconds;
+  json outcome, started, seconds, last_good;
   std::uint64_t steps = 0;
   std::size_t alarms = 0, capsules = 0;
 };
@@ -58,6 +58,9 @@ std::string name_of(const std::string& folder) { return fs::path(folder).filenam
 std::string text_of(const std::string& folder, const Line& line, const Screen& screen) {
   const bool unicode = screen.unicode;
   std::string counts = line.alarms > 0 ? counted(line.alarms, "alarm") : "";
+  if (line.last_good.is_string())
+    counts +=
+        (counts.empty() ? "" : ", ") + ("last good " + show::printable(line.last_good.get<std::string>(), unicode));
   if (line.capsules > 0) counts += (counts.empty() ? "" : ", ") + counted(line.capsules, "capsule");
   char numbers[64];
   std::snprintf(numbers, sizeof numbers, "%7llu steps", static_cast<unsigned long long>(line.steps));
@@ -71,9 +74,10 @@ std::string text_of(const std::string& folder, const Line& line, const Screen& s
 }
 
 json json_of(const std::string& folder, const Line& line) {
-  return {{"run", name_of(folder)},  {"path", folder},         {"state", line.state},   {"outcome", line.outcome},
-          {"reason", line.reason},   {"steps", line.steps},    {"alarms", line.alarms}, {"capsules", line.capsules},
-          {"started", line.started}, {"seconds", line.seconds}};
+  return {
+      {"run", name_of(folder)},  {"path", folder},          {"state", line.state},        {"outcome", line.outcome},
+      {"reason", line.reason},   {"steps", line.steps},     {"alarms", line.alarms},      {"capsules", line.capsules},
+      {"started", line.started}, {"seconds", line.seconds}, {"last_good", line.last_good}};
 }
 
 // Of a run that left no report.json that can be read.
@@ -101,6 +105,10 @@ Line of_report(const std::string& folder, const json& report) {
   line.reason = reason_of(report);
   line.steps = report["watched"]["steps"].get<std::uint64_t>();
   line.alarms = report["alarms"].size();
+  if (const json checkpoints = report.value("checkpoints", json::object());
+      checkpoints.is_object() && checkpoints.value("last_good", json()).is_object()) {
+    line.last_good = checkpoints["last_good"].value("checkpoint", json());
+  }
   if (const json started = report.value("started", json()); started.is_string()) line.started = started;
   if (line.state != "finished") {
     line.steps = std::max(line.steps, steps_of(folder));

@@ -157,6 +157,24 @@ std::pair<std::string, std::string> outcome_of(const json& own, const std::vecto
   return {"clean", ""};
 }
 
+// What processes wrote, together; an empty object where that is nothing. The last good one is that of the latest step.
+json merged_checkpoints(const json& own, const std::vector<Member>& members) {
+  json result = own.value("checkpoints", json::object());
+  for (const Member& member : members) {
+    if (member.report.is_null()) continue;
+    const json one = member.report.value("checkpoints", json::object());
+    if (result.empty() || one.empty()) {
+      if (!one.empty()) result = one;
+      continue;
+    }
+    for (const char* key : {"written", "bad", "after_onset"}) result[key] = count(result, key) + count(one, key);
+    const json there = result["last_good"], other = one.value("last_good", json());
+    if (other.is_object() && (!there.is_object() || count(other, "step") > count(there, "step")))
+      result["last_good"] = other;
+  }
+  return result;
+}
+
 }  // namespace
 
 json merged(const json& own, const std::vector<Member>& members) {
@@ -214,6 +232,8 @@ json merged(const json& own, const std::vector<Member>& members) {
   result["alarms"] = std::move(listed);
   result["advisories"] = std::move(advisories);
   result["warnings"] = std::move(warnings);
+  if (json checkpoints = merged_checkpoints(own, members); !checkpoints.empty())
+    result["checkpoints"] = std::move(checkpoints);
 
   result["failures"] = json::array();
   std::optional<std::uint64_t> unwatched_from;

@@ -151,6 +151,21 @@ bool trained(const json& report) {
          !report.at("alarms").empty();
 }
 
+namespace {
+
+// "" where no checkpoint was written.
+std::string checkpoints_text(const json& report) {
+  const auto found = report.find("checkpoints");
+  if (found == report.end() || !found->is_object() || count(*found, "written") == 0) return "";
+  const std::uint64_t bad = count(*found, "bad");
+  std::string line = bad != 0 ? counted(bad, "bad checkpoint", "bad checkpoints") + ", " : "";
+  const auto last = found->find("last_good");
+  if (last == found->end() || !last->is_object()) return line + "no good checkpoint";
+  return line + "last good checkpoint " + text(*last, "checkpoint");
+}
+
+}  // namespace
+
 std::string closing_line(const json& report, std::uint64_t unlisted) {
   const json& watched = report.at("watched");
   const bool is_unwatched = report.at("outcome") == "unwatched";
@@ -180,6 +195,8 @@ std::string closing_line(const json& report, std::uint64_t unlisted) {
     if (const std::size_t warnings = show::list(report, "warnings").size(); warnings != 0)
       parts.push_back(counted(warnings, "warning", "warnings"));
     if (!advisories.empty()) parts.push_back(counted(advisories.size(), "advisory", "advisories"));
+    if (std::string checkpoints = checkpoints_text(report); !checkpoints.empty())
+      parts.push_back(std::move(checkpoints));
     if (const auto from = report.find("unwatched_from"); from != report.end() && from->is_number_integer())
       parts.push_back("not watched from step " + from->dump() + " on: an internal failure of the gate");
   }

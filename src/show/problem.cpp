@@ -144,6 +144,7 @@ const Shape kBuffer{{{"name", kText, true},
                      {"numel", kCount, true},
                      {"put_back", kBool, true}}};
 const Shape kHistory{{{"loss", kArray, false, {}, nullptr, kReal}, {"grad_absmax", kArray, false, {}, nullptr, kReal}}};
+const Shape kLastGood{{{"checkpoint", kText, true}, {"step", kCountOrNull, true}}};
 const Shape kAlarm{{{"step", kCount, true},
                     {"micro_batch", kCountOrNull},
                     {"rank", kCount},
@@ -169,6 +170,7 @@ const Shape kAlarm{{{"step", kCount, true},
                     {"fix", kObject | kNull, true, {}, &kFix},
                     {"capsule", kTextOrNull, true},
                     {"capsule_redacted", kBool},
+                    {"last_good", kObject | kNull, false, {}, &kLastGood},
                     {"repeat_of", kCount},
                     {"buffers", kArray, false, {}, &kBuffer}}};
 const Shape kAdvisory{{{"kind", kText, true},
@@ -212,6 +214,10 @@ const Shape kTracedOp{{{"op", kText, true},
                        {"scalars", kArray, false, {}, &kScalar}}};
 const Shape kTrace{{{"ops", kArray, true, {}, &kTracedOp}}};
 const Shape kUnderWay{{{"pid", kCount, true}, {"start", kCount}, {"machine", kText}}};
+const Shape kCheckpoints{{{"written", kCount, true},
+                          {"bad", kCount, true},
+                          {"after_onset", kCount, true},
+                          {"last_good", kObject | kNull, true, {}, &kLastGood}}};
 const Shape kReport{{{"outcome", kText, true, "clean|alarm|unwatched|running|killed"},
                      {"reason", kText},
                      {"finitude", kText},
@@ -225,6 +231,7 @@ const Shape kReport{{{"outcome", kText, true, "clean|alarm|unwatched|running|kil
                      {"alarms", kArray, true, {}, &kAlarm, 0, kMaxAlarms},
                      {"advisories", kArray, true, {}, &kAdvisory, 0, 10'000},
                      {"warnings", kArray, false, {}, &kWarning, 0, 10'000},
+                     {"checkpoints", kObject, false, {}, &kCheckpoints},
                      {"trace", kObject, false, {}, &kTrace},
                      {"under_way", kObject, false, {}, &kUnderWay}}};
 

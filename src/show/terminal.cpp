@@ -99,6 +99,8 @@ class Terminal {
     if (const std::string line = rerun_sentence(alarm); !line.empty()) labelled("again", Tone::kStrong, {{line}});
     cause(at(alarm, "cause"));
     fix(at(alarm, "fix"));
+    if (const Json& good = at(alarm, "last_good"); good.is_object())
+      labelled("last good", Tone::kStrong, {{text(good, "checkpoint"), Tone::kCode}, {"a checkpoint", Tone::kDim}});
     if (const std::string capsule = text(alarm, "capsule"); !capsule.empty()) {
       labelled("capsule", Tone::kStrong, {{capsule, Tone::kCode}, {capsule_note(report_, alarm), Tone::kDim}});
     }
