@@ -16,24 +16,28 @@ import tempfile
 ABOUT = """# Warnings
 
 Most trainings that fail do so slowly: loss or gradients grow for a hundred steps before the first value is not finite.
-Finitude looks at numbers that the gate reads anyway (the loss, the largest magnitude of each gradient, the learning
-rate, the loss scale) and prints one line that begins with `finitude: warning`. A warning stops nothing. It is also an
+Finitude looks at numbers that the gate reads anyway (the loss, the largest magnitude of each gradient, the norm that
+clipping computes, the learning rate, the loss scale, a 64th of the weights in each step) and prints one line that begins with `finitude: warning`. A warning stops nothing. It is also an
 event in `events.jsonl` and an entry of `warnings` in the report.
 
 | name | reported when |
 |---|---|
-| `growth` | the loss has grown tenfold, or threefold while the gradients grew tenfold, or the gradients a hundredfold while the loss did not fall; along a line in logarithms, more than its scatter, and still growing. Or by a thousandfold within three steps. |
+| `growth` | the loss has grown tenfold, or threefold while the gradients grew tenfold, or the gradients a hundredfold while the loss did not fall; along a line in logarithms, more than its scatter, and still growing. Or by a thousandfold within three steps. Or the largest weight is ten times the largest that the training began with, and a parameter grows by one factor per step. |
 | `spike` | the loss is ten times its usual value for four steps, and the gradients are three times theirs |
 | `vanishing` | the gradients are a millionth of those of the first steps, and the loss has not halved |
 | `scale` | the loss scale is at most 16 and 1024 times smaller than it was |
 | `dead` | the gradient of a parameter that had one has been exactly zero for 200 steps |
+| `clipping` | `clip_grad_norm_` has cut the gradients to less than a tenth in each of 200 steps |
+| `norm` | the 2-norm of all gradients, before clipping, is above `--grad-warn` |
+| `no-learning` | no parameter has changed for 256 steps, though gradients and learning rate are not zero |
 
 The text names the step of the onset, the factor per step, the learning rate, and the parameter whose gradient grew most,
 where one grew more than the others. For growth it estimates in how many steps values overflow: at the earliest when the
 square of the quantity does, at the latest when the quantity itself does, with twice the uncertainty of the rate.
 
 A warning is repeated when its quantity has become ten times larger. `--warnings growth,dead` keeps only these,
-`--warnings off` none. A single step that explodes, and weights that change while loss and gradients do not, are not seen.
+`--warnings off` none. A single step that explodes is not seen before it is there. Programs that link the C++ recorder have
+the warnings of loss and gradients.
 """
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 IN_TIME = 20  # steps before the first value that is not finite

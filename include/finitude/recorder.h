@@ -64,6 +64,10 @@ struct RecorderOptions {
   OnAlarm on_alarm = OnAlarm::kStop;
   // See OnAlarm. Counted for each optimizer; a good step ends the row.
   std::uint32_t max_skips = 10;
+  // Bad steps of an optimizer in all; the one after them ends the program whatever on_alarm says. 0: no limit.
+  std::uint32_t max_bad = 0;
+  // What to warn of while values are still finite: "all", "off", or names with commas (docs/warnings.md).
+  std::string warnings = "all";
   // Folder, made if needed, in which this run gets a folder of its own. Empty: only `report` is written.
   std::string runs = "finitude-runs";
   // Path of a second copy of report.json. Empty: none.

@@ -119,6 +119,8 @@ def watch(
     report: TextPath | None = None,
     runs: TextPath | None = None,
     max_skips: int | None = None,
+    max_bad: int | None = None,
+    max_bad_share: str | float | None = None,
     undo_mb: int | None = None,
     restart_args: str | None = None,
     capsules: int | None = None,
@@ -126,6 +128,7 @@ def watch(
     experiments: int | None = None,
     stream_gradients: Streaming | None = None,
     warnings: str | None = None,
+    grad_warn: float | None = None,
     redact: bool | None = None,
     quiet: bool | None = None,
     rules: str | list[str] | None = None,
@@ -158,6 +161,8 @@ def watch(
         report: file for the report as JSON, written with each alarm and at the end (none beside the one in `runs`).
         runs: directory for reports and capsules ("finitude-runs").
         max_skips: number of bad steps in a row before "skip" stops (10).
+        max_bad: number of bad steps in all before any policy stops; 0: no limit (0).
+        max_bad_share: P, or "P/W": share of the last W steps (100) that may be bad before any policy stops (no limit).
         undo_mb: memory in MB for copies that undo a step (0: only where copies are cheap).
         restart_args: added to the program's arguments where `finitude run` starts it again to explain a step ("").
         capsules: number of capsules that a run keeps, the newest ones; 0: none (8).
@@ -165,7 +170,8 @@ def watch(
         experiments: time in seconds for trying the fix and other changes on a bad step; 0: none (60).
         stream_gradients: "auto", "on" or "off": read gradients on a GPU while backward computes others ("auto").
         warnings: "all", "off", or names with commas of what to warn of while values are still finite: growth, spike,
-            vanishing, scale, dead ("all").
+            vanishing, scale, dead, clipping, norm, no-learning ("all").
+        grad_warn: a 2-norm of all gradients above it is warned of as "norm"; 0: none is (0).
         quiet: True: nothing on stderr but alarms and failures (False).
         redact: True: reports and capsules hold no values, sources or environment (False).
         rules: files with rules of your own (finitude.rule), separated as in PATH, or a list of them (none).
@@ -187,6 +193,8 @@ def watch(
         "report": report,
         "runs": runs,
         "max_skips": max_skips,
+        "max_bad": max_bad,
+        "max_bad_share": max_bad_share,
         "undo_mb": undo_mb,
         "restart_args": restart_args,
         "capsules": capsules,
@@ -194,6 +202,7 @@ def watch(
         "experiments": experiments,
         "stream_gradients": stream_gradients,
         "warnings": warnings,
+        "grad_warn": grad_warn,
         "redact": redact,
         "quiet": quiet,
         "rules": rules,

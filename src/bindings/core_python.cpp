@@ -76,11 +76,15 @@ py::dict read_ring(const std::string& path) {
 
 void define_core(py::module_& m) {
   py::class_<decide::PolicyMachine>(m, "PolicyMachine")
-      .def(py::init([](const std::string& policy, std::uint32_t max_skips) {
-        return decide::PolicyMachine(policy_of(policy), max_skips);
-      }))
+      .def(py::init(
+          [](const std::string& policy, std::uint32_t max_skips, std::uint32_t max_bad, const std::string& share) {
+            decide::Limits limits{.in_a_row = max_skips, .total = max_bad};
+            if (!share.empty() && !decide::parse_share(share, &limits)) throw py::value_error("no share: " + share);
+            return decide::PolicyMachine(policy_of(policy), limits);
+          }))
       .def("on_alarm", [](decide::PolicyMachine& self, std::uint32_t optimizer, std::uint64_t step,
                           bool harmless) { return word(self.on_alarm(optimizer, step, harmless)); })
+      .def("beyond", &decide::PolicyMachine::beyond)
       .def("in_a_row", &decide::PolicyMachine::in_a_row);
   py::class_<decide::SecondRuns>(m, "SecondRuns")
       .def(py::init([](const std::string& policy) { return decide::SecondRuns(policy_of(policy)); }))

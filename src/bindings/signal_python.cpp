@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "incident/step_warning.h"
 #include "signal/onset.h"
 #include "signal/step_watch.h"
 #include "standby/step_signals_torch.h"
@@ -23,9 +24,15 @@ void define_signal(py::module_& m) {
     if (!growth) return py::none();
     return py::make_tuple(growth->at, growth->factor, growth->is_older);
   });
-  // The sentence of the first of these warnings.
-  m.def("warning_text", [](const std::string& warnings, const std::string& name) {
-    return signal::in_words(signal::from_json(warnings).at(0), name);
+  // A JSON array of the entries of a report for these warnings of one optimizer, of which `option` (--warnings) names
+  // the kind. names: of its parameters, in order.
+  m.def("warning_entries", [](const std::string& warnings, const std::string& option,
+                              const std::vector<std::string>& names, const std::string& optimizer) {
+    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    for (const signal::Warning& warning : signal::from_json(warnings)) {
+      if (incident::is_wanted(warning.what, option)) all.push_back(incident::to_json(warning, names, optimizer));
+    }
+    return all.dump();
   });
   // The warnings that these applied steps of one optimizer bring: (step, loss, largest gradient, learning rate, loss
   // scale, largest magnitude of each gradient).

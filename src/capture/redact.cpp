@@ -108,7 +108,8 @@ std::string without_numbers(const std::string& text) {
 // python/finitude/report/capsule_alarm.py does the same.
 void redact_alarm(json& alarm) {
   if (alarm.is_object()) {
-    for (const char* key : {"source", "file", "line", "saved", "diff", "samples", "history", "scalars", "onsets"})
+    for (const char* key :
+         {"source", "file", "line", "saved", "diff", "samples", "history", "scalars", "onsets", "onset"})
       alarm.erase(key);
     if (may_give_values_away(alarm)) {
       for (const char* key : {"min", "max", "absmax", "mean", "sum_sq"}) alarm.erase(key);

@@ -47,7 +47,7 @@ TEST(DeviceStep, ACaptureIsLeftAlone) {
 
 TEST(DeviceStep, OnlyPoliciesThatLeaveHarmlessStepsOutCountTheLoss) {
   for (const Policy policy : {Policy::kStop, Policy::kSkip, Policy::kWarn, Policy::kRaise, Policy::kRollback}) {
-    PolicyMachine machine(policy, 10);
+    PolicyMachine machine(policy, {10});
     EXPECT_EQ(counts_loss(policy), vetoes(machine.on_alarm(0, 0, true))) << name(policy);
   }
 }

@@ -1,7 +1,10 @@
 #include "decide/policy.h"
 
+#include <charconv>
+#include <cstdio>
 #include <iterator>
 #include <limits>
+#include <system_error>
 
 namespace finitude::decide {
 
@@ -14,6 +17,27 @@ std::optional<Policy> parse_policy(std::string_view name) noexcept {
 
 std::string_view name(Policy policy) noexcept { return kPolicyNames[static_cast<std::size_t>(policy)]; }
 
+bool parse_share(std::string_view text, Limits* limits) noexcept {
+  double share = 0;
+  std::uint32_t window = limits->window;
+  const char* const end = text.data() + text.size();
+  auto [at, error] = std::from_chars(text.data(), end, share);
+  if (error != std::errc() || !(share > 0 && share <= 1)) return false;
+  if (at != end) {
+    if (*at != '/') return false;
+    const auto [rest, wrong] = std::from_chars(at + 1, end, window);
+    if (wrong != std::errc() || rest != end || window < 1 || window > 1'000'000) return false;
+  }
+  limits->share = share;
+  limits->window = window;
+  return true;
+}
+
+bool PolicyMachine::is_beyond(const Row& row) const noexcept {
+  return (limits_.total != 0 && row.total > limits_.total) ||
+         (limits_.share > 0 && static_cast<double>(row.recent.size()) > limits_.share * limits_.window);
+}
+
 Action PolicyMachine::on_alarm(std::uint32_t optimizer, std::uint64_t step, bool harmless) {
   const auto [it, fresh] = rows_.try_emplace(optimizer);
   Row& row = it->second;
@@ -23,13 +47,20 @@ Action PolicyMachine::on_alarm(std::uint32_t optimizer, std::uint64_t step, bool
   } else if (step != row.last_bad_step && row.length != std::numeric_limits<std::uint32_t>::max()) {
     ++row.length;
   }
+  const bool is_new = row.total == 0 || step != row.last_bad_step;
+  if (is_new && row.total != std::numeric_limits<std::uint32_t>::max()) ++row.total;
   row.last_bad_step = step;
+  if (is_new && limits_.share > 0) {
+    row.recent.push_back(step);
+    // A step that was run again from a checkpoint counts once more: its number may be smaller than the ones before.
+    while (row.recent.front() + limits_.window <= step || row.recent.front() > step) row.recent.pop_front();
+  }
 
-  const bool too_many = row.length > max_skips_;
+  const bool is_beyond_any = is_beyond(row), too_many = row.length > limits_.in_a_row || is_beyond_any;
   Action action = Action::kStop;
   switch (policy_) {
     case Policy::kWarn:
-      action = Action::kApply;
+      action = is_beyond_any ? Action::kStop : Action::kApply;
       break;
     case Policy::kSkip:
       action = too_many ? Action::kStop : Action::kSkip;
@@ -47,6 +78,22 @@ Action PolicyMachine::on_alarm(std::uint32_t optimizer, std::uint64_t step, bool
   }
   row.applied = action == Action::kApply;
   return action;
+}
+
+std::string PolicyMachine::beyond(std::uint32_t optimizer) const {
+  const auto it = rows_.find(optimizer);
+  if (it == rows_.end()) return {};
+  const Row& row = it->second;
+  if (limits_.total != 0 && row.total > limits_.total)
+    return "bad steps: " + std::to_string(row.total) + ", and --max-bad lets " + std::to_string(limits_.total) +
+           " pass";
+  if (is_beyond(row)) {
+    char share[32];
+    std::snprintf(share, sizeof share, "%g", limits_.share);
+    return "bad steps of the last " + std::to_string(limits_.window) + ": " + std::to_string(row.recent.size()) +
+           ", and --max-bad-share lets a share of " + share + " pass";
+  }
+  return {};
 }
 
 bool PolicyMachine::applied_although_bad(std::uint32_t optimizer, std::uint64_t step) const noexcept {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 
@@ -31,10 +33,22 @@ enum class Action : std::uint8_t {
 constexpr bool vetoes(Action action) noexcept { return action != Action::kApply; }
 constexpr bool ends(Action action) noexcept { return action == Action::kStop || action == Action::kRaise; }
 
+// How many bad steps of an optimizer a program may have and continue.
+struct Limits {
+  std::uint32_t in_a_row = 0;  // of the policies that skip, and of harmless alarms
+  std::uint32_t total = 0;     // of any policy; 0: no limit
+  double share = 0;            // of the last `window` steps, of any policy; 0: no limit
+  std::uint32_t window = 100;
+};
+
+// "P" or "P/W": a share above 0 and at most 1, and a window of 1 to 1,000,000 steps. False: `text` is neither, and
+// nothing is written.
+bool parse_share(std::string_view text, Limits* limits) noexcept;
+
 // One per run. Not thread-safe: it lives where `step` is called.
 class PolicyMachine {
  public:
-  PolicyMachine(Policy policy, std::uint32_t max_skips) noexcept : policy_(policy), max_skips_(max_skips) {}
+  PolicyMachine(Policy policy, const Limits& limits) noexcept : policy_(policy), limits_(limits) {}
 
   // An alarm of this optimizer (its ordinal) at this step (0-based calls of its `step`, vetoed ones counted).
   // What finitude.allow covers is no alarm and does not come here.
@@ -46,17 +60,20 @@ class PolicyMachine {
   std::uint32_t in_a_row(std::uint32_t optimizer) const noexcept;
 
   Policy policy() const noexcept { return policy_; }
-  std::uint32_t max_skips() const noexcept { return max_skips_; }
+  // The limit that the last alarm of this optimizer went beyond, in words with its numbers; empty: none.
+  std::string beyond(std::uint32_t optimizer) const;
 
  private:
   struct Row {
     std::uint64_t last_bad_step = 0;
-    std::uint32_t length = 0;
+    std::uint32_t length = 0, total = 0;
     bool applied = false;
+    std::deque<std::uint64_t> recent;  // bad steps of the last `window`, where a share is limited
   };
+  bool is_beyond(const Row& row) const noexcept;  // of the limits that hold for any policy
 
   Policy policy_;
-  std::uint32_t max_skips_;
+  Limits limits_;
   std::unordered_map<std::uint32_t, Row> rows_;
 };
 

@@ -30,21 +30,21 @@ TEST(Policy, WhatEachDoesAtFirst) {
                                              {Policy::kRaise, Action::kRaise},
                                              {Policy::kRollback, Action::kRollBack}};
   for (const auto& [policy, action] : expected) {
-    EXPECT_EQ(PolicyMachine(policy, 10).on_alarm(0, 4, false), action) << name(policy);
+    EXPECT_EQ(PolicyMachine(policy, {10}).on_alarm(0, 4, false), action) << name(policy);
   }
 }
 
 TEST(Policy, AHarmlessAlarmStopsNothing) {
   for (const Policy policy : {Policy::kStop, Policy::kRaise, Policy::kWarn}) {
-    EXPECT_EQ(PolicyMachine(policy, 10).on_alarm(0, 4, true), Action::kApply) << name(policy);
+    EXPECT_EQ(PolicyMachine(policy, {10}).on_alarm(0, 4, true), Action::kApply) << name(policy);
   }
-  EXPECT_EQ(PolicyMachine(Policy::kSkip, 10).on_alarm(0, 4, true), Action::kSkip);
-  EXPECT_EQ(PolicyMachine(Policy::kRollback, 10).on_alarm(0, 4, true), Action::kRollBack);
+  EXPECT_EQ(PolicyMachine(Policy::kSkip, {10}).on_alarm(0, 4, true), Action::kSkip);
+  EXPECT_EQ(PolicyMachine(Policy::kRollback, {10}).on_alarm(0, 4, true), Action::kRollBack);
 }
 
 TEST(Policy, TooManyHarmlessOnesInARowDo) {
   for (const auto& [policy, last] : {std::pair{Policy::kStop, Action::kStop}, {Policy::kRaise, Action::kRaise}}) {
-    PolicyMachine machine(policy, 3);
+    PolicyMachine machine(policy, {3});
     for (std::uint64_t step = 7; step < 10; ++step) EXPECT_EQ(machine.on_alarm(0, step, true), Action::kApply);
     EXPECT_EQ(machine.on_alarm(0, 10, true), last);
   }
@@ -52,29 +52,60 @@ TEST(Policy, TooManyHarmlessOnesInARowDo) {
 
 TEST(Policy, SkipStopsAfterMaxSkipsInARow) {
   for (const Policy policy : {Policy::kSkip, Policy::kRollback}) {
-    PolicyMachine machine(policy, 4);
+    PolicyMachine machine(policy, {4});
     for (std::uint64_t step = 3; step < 7; ++step) EXPECT_FALSE(ends(machine.on_alarm(0, step, false))) << step;
     EXPECT_EQ(machine.on_alarm(0, 7, false), Action::kStop);
     EXPECT_EQ(machine.on_alarm(0, 8, false), Action::kStop);  // a script that swallowed the error meets it again
     EXPECT_NE(machine.on_alarm(0, 10, false), Action::kStop);
   }
-  EXPECT_EQ(PolicyMachine(Policy::kSkip, 0).on_alarm(0, 3, false), Action::kStop);
+  EXPECT_EQ(PolicyMachine(Policy::kSkip, {0}).on_alarm(0, 3, false), Action::kStop);
 }
 
 TEST(Policy, AGoodStepBetweenStartsTheCountAgain) {
-  PolicyMachine machine(Policy::kSkip, 2);
+  PolicyMachine machine(Policy::kSkip, {2});
   for (const std::uint64_t step : {1, 2, 4, 5, 7, 8}) EXPECT_EQ(machine.on_alarm(0, step, false), Action::kSkip);
 }
 
+TEST(Policy, TheTotalIsLimitedForAnyPolicy) {
+  for (const Policy policy : {Policy::kSkip, Policy::kWarn, Policy::kRollback}) {
+    PolicyMachine machine(policy, {.in_a_row = 10, .total = 3});
+    for (const std::uint64_t step : {1, 30, 30, 500}) EXPECT_FALSE(ends(machine.on_alarm(0, step, false))) << step;
+    EXPECT_EQ(machine.beyond(0), "");
+    EXPECT_EQ(machine.on_alarm(0, 9000, false), Action::kStop);
+    EXPECT_EQ(machine.beyond(0), "bad steps: 4, and --max-bad lets 3 pass");
+    EXPECT_FALSE(ends(machine.on_alarm(1, 9000, false)));
+  }
+}
+
+TEST(Policy, TheShareOfAWindowIsLimited) {
+  PolicyMachine machine(Policy::kSkip, {.in_a_row = 10, .share = 0.05, .window = 40});
+  for (const std::uint64_t step : {5, 20, 60, 90, 110, 140}) EXPECT_FALSE(ends(machine.on_alarm(0, step, false)));
+  EXPECT_FALSE(ends(machine.on_alarm(0, 150, false)));
+  EXPECT_EQ(machine.on_alarm(0, 160, false), Action::kStop);
+  EXPECT_EQ(machine.beyond(0), "bad steps of the last 40: 3, and --max-bad-share lets a share of 0.05 pass");
+  EXPECT_FALSE(ends(machine.on_alarm(0, 100, false)));  // resumed from a checkpoint
+}
+
+TEST(Policy, ASharesTextIsReadOrRefused) {
+  Limits limits;
+  EXPECT_TRUE(parse_share("0.05/200", &limits));
+  EXPECT_EQ(limits.share, 0.05);
+  EXPECT_EQ(limits.window, 200u);
+  EXPECT_TRUE(parse_share("1", &limits));
+  for (const char* wrong : {"", "0", "-0.1", "1.5", "nan", "0.1/", "0.1/0", "0.1/x", "0.1/5x", "x", "0.1 /5"})
+    EXPECT_FALSE(parse_share(wrong, &limits)) << wrong;
+  EXPECT_EQ(limits.share, 1);
+}
+
 TEST(Policy, TwoAlarmsOfOneStepAreOneSkip) {
-  PolicyMachine machine(Policy::kSkip, 2);
+  PolicyMachine machine(Policy::kSkip, {2});
   for (const std::uint64_t step : {0, 0, 1, 1}) EXPECT_EQ(machine.on_alarm(0, step, false), Action::kSkip) << step;
   EXPECT_EQ(machine.in_a_row(0), 2u);
   EXPECT_EQ(machine.on_alarm(0, 2, false), Action::kStop);
 }
 
 TEST(Policy, EachOptimizerHasItsOwnRow) {
-  PolicyMachine machine(Policy::kSkip, 2);
+  PolicyMachine machine(Policy::kSkip, {2});
   EXPECT_EQ(machine.on_alarm(0, 5, false), Action::kSkip);
   EXPECT_EQ(machine.on_alarm(1, 90, false), Action::kSkip);
   EXPECT_EQ(machine.on_alarm(0, 6, false), Action::kSkip);
@@ -83,13 +114,13 @@ TEST(Policy, EachOptimizerHasItsOwnRow) {
 }
 
 TEST(Policy, RemembersWhatWasAppliedAlthoughBad) {
-  PolicyMachine machine(Policy::kWarn, 10);
+  PolicyMachine machine(Policy::kWarn, {10});
   EXPECT_FALSE(machine.applied_although_bad(0, 0));
   machine.on_alarm(0, 4, false);
   EXPECT_TRUE(machine.applied_although_bad(0, 4));
   EXPECT_FALSE(machine.applied_although_bad(0, 5));
   EXPECT_FALSE(machine.applied_although_bad(1, 4));
-  PolicyMachine skipping(Policy::kSkip, 10);
+  PolicyMachine skipping(Policy::kSkip, {10});
   skipping.on_alarm(0, 4, false);
   EXPECT_FALSE(skipping.applied_although_bad(0, 4));
 }
@@ -164,7 +195,7 @@ TEST(SecondRuns, NoneInPlaceWhereOneFailed) {
 RC_GTEST_PROP(PolicyProperty, NeverMoreThanMaxSkipsInARowWithoutAStop, ()) {
   const Policy policy = *rc::gen::elementOf(std::vector<Policy>(std::begin(kPolicies), std::end(kPolicies)));
   const auto max_skips = *rc::gen::inRange<std::uint32_t>(0, 5);
-  PolicyMachine machine(policy, max_skips);
+  PolicyMachine machine(policy, {max_skips});
   std::uint64_t step[3] = {};
   std::uint32_t skipped[3] = {}, alarms[3] = {};
   const auto length = *rc::gen::inRange(0, 80);

@@ -89,6 +89,15 @@ double norm_in_float64(PyObject* parameters) {
   return std::isfinite(squares) ? std::sqrt(squares) : 0;
 }
 
+// 0 of what is no plain number.
+double number_of(PyObject* value) {
+  if (PyFloat_Check(value)) return PyFloat_AS_DOUBLE(value);
+  if (!PyLong_CheckExact(value)) return 0;
+  const double number = PyLong_AsDouble(value);
+  if (number == -1 && PyErr_Occurred()) PyErr_Clear();
+  return number > 0 ? number : 0;
+}
+
 // Is the caller torch's own clip_grad_norm_, with the norm of these gradients? Its code object is recognized once by
 // file and name, and then by address.
 bool is_called_by_torch() {
@@ -119,8 +128,9 @@ bool was_poisoned(PyObject* parameters) {
 
 // What is known of the gradients of `list` after they were clipped. finite: their norm was, so no element was larger
 // than it. true_norm: of an overflowed one, in float64; 0: not known.
+// max_norm: what a norm of type 2 was clipped to; 0: it was another one.
 // The marks get the new versions, so that the step does not read gradients again that only clipping has changed.
-void note_clipped(PyObject* list, bool finite, bool overflowed, double norm, double true_norm) {
+void note_clipped(PyObject* list, bool finite, bool overflowed, double norm, double true_norm, double max_norm) {
   Live& l = live();
   if (finite && was_poisoned(list)) {
     finite = false;
@@ -145,6 +155,8 @@ void note_clipped(PyObject* list, bool finite, bool overflowed, double norm, dou
       mark.grad = grad->unsafeGetTensorImpl();  // clipping's own write is not a change of the gradient
       mark.version = version_of(*mark.grad);
       owner->clip_proves = finite;
+      owner->clip_norm = finite && max_norm > 0 ? norm : 0;
+      owner->clip_max = max_norm;
     }
   }
   if (any_owned && overflowed && !any_bad) note_overflow(list, true_norm);
@@ -183,6 +195,7 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
   bool finite = false, overflowed = false;
   double norm = 0;  // no element is larger
   double true_norm = 0;
+  double max_norm = 0;
   PyObject* list = l.on && nargs >= 1 ? (PyList_Check(args[0]) ? args[0] : nullptr) : nullptr;
   as_guest([&] {
     observe::TensorView v;
@@ -192,8 +205,10 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
       // Norms of a type above 0 are NaN or Inf as soon as one element is. Type 0 counts, and the negative ones lose an
       // Inf.
       overflowed = q.bad;
-      finite = !q.bad && norm_type_of_caller() > 0;
+      const double type = norm_type_of_caller();
+      finite = !q.bad && type > 0;
       norm = q.absmax;
+      if (type == 2) max_norm = number_of(args[1]);
     }
     if (list == nullptr || finite) return;
     scan_before_write(list);
@@ -208,7 +223,7 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
   if (result == nullptr || list == nullptr) return result;
   as_guest([&] {
     listeners().clipped(original, args, nargs, kwnames, is_called_by_torch() ? norm_type_of_caller() : 0);
-    note_clipped(list, finite, overflowed, norm, true_norm);
+    note_clipped(list, finite, overflowed, norm, true_norm, max_norm);
   });
   return result;
 }

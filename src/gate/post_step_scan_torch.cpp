@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/checksum.h"
 #include "gate/gradients_torch.h"
 #include "gate/param_groups_torch.h"
 #include "observe/tensor_view_torch.h"
@@ -60,13 +61,26 @@ bool is_bad(const at::Tensor& tensor) {
 }
 
 // Elements [first, last) of a contiguous tensor; all of another one, as a part of it is no dense memory.
+sense::Quick read(const observe::TensorView& v, std::int64_t itemsize, std::int64_t first, std::int64_t last) {
+  if (!v.contiguous || v.dtype == sense::DType::kOther) return observe::quick(v);
+  last = std::min(last, v.numel);
+  if (first >= last) return {};
+  return sense::quick_scan(v.data + first * itemsize, static_cast<std::size_t>(last - first), v.dtype);
+}
+
 bool is_bad(const at::Tensor& tensor, std::int64_t first, std::int64_t last) {
   observe::TensorView v;
   if (!tensor.defined() || !observe::view_of(*local_of(tensor).unsafeGetTensorImpl(), &v)) return false;
-  if (!v.contiguous || v.dtype == sense::DType::kOther) return observe::quick(v).bad;
-  const auto item = static_cast<std::int64_t>(tensor.itemsize());
-  last = std::min(last, v.numel);
-  return first < last && sense::quick_scan(v.data + first * item, static_cast<std::size_t>(last - first), v.dtype).bad;
+  return read(v, static_cast<std::int64_t>(tensor.itemsize()), first, last).bad;
+}
+
+// Of 64 bytes in the middle, or of the first element where the memory is not dense. An update that is not zero changes
+// nearly every element; those at the ends of a parameter are the likeliest to be padding.
+std::uint64_t sample_of(const observe::TensorView& v, std::size_t itemsize) {
+  if (v.numel == 0) return 0;
+  const std::size_t size = v.contiguous ? static_cast<std::size_t>(v.numel) * itemsize : itemsize;
+  const std::size_t count = std::min<std::size_t>(size, 64);
+  return base::checksum(v.data + (size - count) / 2, count);
 }
 
 // torch.optim skips a parameter without a gradient: what a frozen one holds, such as a mask of -Inf, is no result of a
@@ -100,6 +114,8 @@ SliceScan::SliceScan(OptimizerEntry& entry) : entry_(entry), begin_(entry.slice_
 }
 
 void SliceScan::visit(PyObject* parameter) {
+  const std::uint32_t index = index_++;
+  if (entry_.weights.size() <= index) entry_.weights.resize(index + 1);
   if (!THPVariable_Check(parameter)) return;
   const at::Tensor& p = THPVariable_Unpack(parameter);
   const auto* impl = p.unsafeGetTensorImpl();
@@ -110,7 +126,7 @@ void SliceScan::visit(PyObject* parameter) {
   if (start >= end_ || start + numel <= begin_ || is_no_result(entry_, parameter)) return;
   const auto first = static_cast<std::int64_t>(std::max(begin_, start) - start);
   const auto last = static_cast<std::int64_t>(std::min(end_, start + numel) - start);
-  bad_ = bad_ || is_bad(p, first, last);
+  if (!bad_) look(entry_.weights[index], p, first, last);
   for_each_state_tensor(state_.get(), parameter, [&](const at::Tensor& t) {
     // State of another size has no positions: it is read when the walk passes the parameter's first element.
     const bool same_size = static_cast<std::uint64_t>(t.numel()) == numel;
@@ -121,6 +137,20 @@ void SliceScan::visit(PyObject* parameter) {
   });
 }
 
+// The first slice of a parameter begins its part of a pass: what the pass before found is dropped.
+void SliceScan::look(ReadWeight& weight, const at::Tensor& parameter, std::int64_t first, std::int64_t last) {
+  observe::TensorView v;
+  if (!observe::view_of(*local_of(parameter).unsafeGetTensorImpl(), &v)) return;
+  const sense::Quick seen = read(v, static_cast<std::int64_t>(parameter.itemsize()), first, last);
+  bad_ = seen.bad;
+  if (first == 0) {
+    const std::uint64_t sample = sample_of(v, parameter.itemsize());
+    weight.has_changed = std::exchange(weight.sample, sample) != sample;
+    weight.absmax = 0;
+  }
+  if (!bad_) weight.absmax = std::max(weight.absmax, static_cast<float>(seen.absmax));
+}
+
 // Takes the number of elements for the next step, which may differ if the program adds a group. The state dict was
 // owned from the constructor on, since visit() may not look it up again.
 bool SliceScan::end() {
@@ -128,6 +158,7 @@ bool SliceScan::end() {
   state_ = Object();
   entry_.elements = seen_;
   entry_.slice_at = end_ >= seen_ ? 0 : end_;
+  entry_.passes += end_ != 0 && entry_.slice_at == 0;
   return bad_;
 }
 

@@ -22,9 +22,11 @@ class SliceScan {
   bool end();
 
  private:
+  void look(ReadWeight& weight, const at::Tensor& parameter, std::int64_t first, std::int64_t last);
   OptimizerEntry& entry_;
   Object state_;
   std::uint64_t begin_, end_, seen_ = 0;
+  std::uint32_t index_ = 0;
   bool bad_ = false;
 };
 

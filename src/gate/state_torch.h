@@ -56,6 +56,8 @@ struct WindowState {
   std::uint64_t step = 0;  // calls judged so far
   std::uint32_t backwards = 0, predicted = 0;
   bool clip_proves = false;        // the last window's clip norm proved the gradients finite
+  double clip_norm = 0;            // 2-norm of the gradients of this window before they were clipped; 0: not known
+  double clip_max = 0;             // what it was clipped to
   std::uint32_t dropped = 0;       // how often bad gradients of this window were replaced before its last backward
   bool laundered = false;          // gradients that were bad after backward are finite or gone now
   bool norm_overflow = false;      // a clip norm overflowed though every element was finite
@@ -88,6 +90,13 @@ struct WindowState {
   bool written_bad = false;   // a slice held a value that is not finite
 };
 
+// A parameter as one pass of slices over all of them finds it.
+struct ReadWeight {
+  float absmax = -1;         // largest magnitude; negative: it cannot be read, or is no result of a step
+  bool has_changed = true;   // its sample is another one than in the pass before
+  std::uint64_t sample = 0;  // a checksum of a few bytes of it
+};
+
 struct OptimizerEntry : WindowState {
   PyObject* self = nullptr;  // borrowed; `ref` tells whether it still lives
   Object ref;                // a weak reference without a callback
@@ -108,6 +117,10 @@ struct OptimizerEntry : WindowState {
   double closure_absmax = 0;
   std::vector<at::Tensor> taken;  // gradients taken away by a veto, by parameter index
   std::uint64_t elements = 0;     // of all parameters together
+  // What the slices of the pass under way (post_step_scan_torch.h) have found of each parameter, in order; whole once a
+  // pass has ended, and until the next one begins.
+  std::vector<ReadWeight> weights;
+  std::uint32_t passes = 0;       // that have ended
   bool snapshot_pending = false;  // the window before goes on until what the step wrote is seen to be healthy
   std::shared_ptr<UndoCopy> undo;
   bool undo_held = false;              // `undo` was taken before the step for its closure, whatever the budget

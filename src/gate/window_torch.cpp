@@ -327,6 +327,7 @@ void close_window(OptimizerEntry& entry) {
   if (entry.dropped == 0) entry.predicted = entry.backwards;  // a window that was dropped says nothing of the next
   entry.backwards = 0;
   entry.norm_overflow = false;
+  entry.clip_norm = entry.clip_max = 0;
   entry.dropped = entry.drops.untold = 0;
   entry.bad_since = 0;
   entry.window_start = l.next_serial;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "incident/step_warning.h"
 #include "show/show.h"
 
 namespace finitude::recorder {
@@ -54,6 +55,10 @@ void Document::add_advisory(const std::string& kind, std::uint64_t step, const s
     advisories_.push_back(incident::advisory(kind, step, text));
 }
 
+void Document::add_warning(json warning) {
+  if (warnings_.size() < incident::kMaxWarnings) warnings_.push_back(std::move(warning));
+}
+
 void Document::not_watched(const std::string& what) {
   if (std::find(not_watched_.begin(), not_watched_.end(), what) == not_watched_.end()) not_watched_.push_back(what);
 }
@@ -77,6 +82,7 @@ json Document::whole(const incident::Counters& counters) const {
   json document = head(counters, alarms_.empty() ? std::nullopt : std::optional(alarms_.front().text));
   document["alarms"] = json::array();
   for (const Alarm& alarm : alarms_) document["alarms"].push_back(json(to_json(alarm)));
+  document["warnings"] = warnings_;
   document["advisories"] = advisories_;
   if (unlisted_ != 0) document["advisories"].push_back(incident::unlisted_advisory(unlisted_));
   return document;

@@ -25,6 +25,7 @@ class Document {
   // This alarm as it is now: what has come of its capsule meanwhile.
   incident::Alarm settled(const incident::Alarm& alarm) const;
   void add_advisory(const std::string& kind, std::uint64_t step, const std::string& text);
+  void add_warning(nlohmann::json warning);   // past what a report may hold they are dropped
   void not_watched(const std::string& what);  // each once
 
   nlohmann::json whole(const incident::Counters& counters) const;
@@ -42,7 +43,7 @@ class Document {
   const ThisProcess process_;
   const std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
   std::vector<incident::Alarm> alarms_;
-  std::vector<nlohmann::json> advisories_;
+  std::vector<nlohmann::json> warnings_, advisories_;
   std::vector<std::string> not_watched_;
   std::uint64_t unlisted_ = 0;  // alarms past what a report holds
 };

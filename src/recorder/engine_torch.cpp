@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "incident/step_warning.h"
 #include "observe/tracer_torch.h"
 #include "show/findings.h"
 #include "show/show.h"
@@ -52,7 +53,7 @@ class Inside {
 Engine::Engine(RecorderOptions options)
     : options_(std::move(options)),
       policy_(policy_of(options_.on_alarm)),
-      machine_(policy_, options_.max_skips),
+      machine_(policy_, {.in_a_row = options_.max_skips, .total = options_.max_bad}),
       second_runs_(policy_),
       document_(FINITUDE_VERSION, TORCH_VERSION),
       on_(is_switched_on(options_)) {
@@ -237,12 +238,23 @@ StepResult Engine::judged(torch::optim::Optimizer& optimizer, const Closure& clo
   return result;
 }
 
+void Engine::keep(Watched& watched, std::uint64_t step, double loss) {
+  for (const signal::Warning& warning : watched.keep_history(step, loss)) {
+    if (!incident::is_wanted(warning.what, options_.warnings)) continue;
+    const auto entry = incident::to_json(warning, watched.names(), watched.class_name());
+    document_.add_warning(entry);
+    if (++warning_lines_ > incident::kMaxWarningLines) continue;
+    say("finitude: warning: step " + std::to_string(warning.step) + ": " + entry["text"].get<std::string>() +
+        (warning_lines_ == incident::kMaxWarningLines ? "; further warnings are only recorded\n" : "\n"));
+  }
+}
+
 void Engine::apply(Watched& watched, StepResult* result) {
   ++watched.steps;
   ++counters_.steps;
   if (!on_) return;
   safely([&] {
-    if (!result->alarm) watched.keep_history(result->loss);
+    if (!result->alarm) keep(watched, result->step, result->loss);
     if (watched.damaged) return;
     const std::int64_t bad = watched.look_at_written();
     if (bad < 0) return;
@@ -332,7 +344,7 @@ StepResult Engine::gate(torch::optim::Optimizer& optimizer, const at::Tensor& lo
         act(watched, std::move(alarm), {}, Stepped::kNotYet, &result);
         buffers_.settle();
       } else {
-        watched.keep_history(result.loss);
+        keep(watched, watched.steps, result.loss);
       }
     }
     ++watched.steps;
@@ -365,6 +377,7 @@ decide::Action Engine::act(Watched& watched, Alarm alarm, const Again& again, St
   if (stepped == Stepped::kAlready && action == decide::Action::kSkip) alarm.action = "reported, the step is applied";
   if (stepped == Stepped::kThrown) alarm.action = "the program's own exception";
   if (decide::ends(action)) {
+    if (const std::string beyond = machine_.beyond(watched.ordinal()); !beyond.empty()) alarm.text += "; " + beyond;
     result->status = Status(StatusCode::kStopped, "step " + std::to_string(alarm.step) + ": " + alarm.text);
   }
   safely([&] {

@@ -63,6 +63,8 @@ class Engine {
   StepResult unwatched(torch::optim::Optimizer& optimizer, const Closure& closure);
   StepResult search(Watched& watched, const Closure& closure);
   void apply(Watched& watched, StepResult* result);
+  // A step that is applied goes into the history; what is to be warned of is printed and listed.
+  void keep(Watched& watched, std::uint64_t step, double loss);
   // The closure, or the optimizer that calls it, has thrown: what there is to see of it, an alarm or nothing. True: an
   // alarm for which the policy leaves the step out.
   bool look_at_thrown(Watched& watched, const char* what);
@@ -100,6 +102,7 @@ class Engine {
   Buffers buffers_;
   std::vector<std::unique_ptr<Watched>> watched_;
   std::uint32_t next_ordinal_ = 0;
+  int warning_lines_ = 0;
   std::vector<Loss> losses_;                      // of the step that is open
   NamedInputs inputs_, inputs_again_;             // of it, and of its second run
   SecondRun* again_ = nullptr;                    // while a closure runs a second time

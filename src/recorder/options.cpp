@@ -6,6 +6,7 @@
 
 #include "decide/policy.h"
 #include "finitude/recorder.h"
+#include "incident/step_warning.h"
 
 namespace finitude {
 namespace {
@@ -64,13 +65,17 @@ Result<RecorderOptions> options_from_environment(RecorderOptions options) {
   std::uint64_t megabytes = options.capsule_max_bytes >> 20;
   std::uint64_t seconds = std::numeric_limits<std::uint64_t>::max();
   for (const Status& status :
-       {take_number("FINITUDE_MAX_SKIPS", &options.max_skips), take_number("FINITUDE_CAPSULES", &options.capsules),
-        take_number("FINITUDE_CAPSULE_MAX", &megabytes), take_switch("FINITUDE_REDACT", &options.redact),
-        take_number("FINITUDE_EXPERIMENTS", &seconds), take_switch("FINITUDE", &options.on)}) {
+       {take_number("FINITUDE_MAX_SKIPS", &options.max_skips), take_number("FINITUDE_MAX_BAD", &options.max_bad),
+        take_number("FINITUDE_CAPSULES", &options.capsules), take_number("FINITUDE_CAPSULE_MAX", &megabytes),
+        take_switch("FINITUDE_REDACT", &options.redact), take_number("FINITUDE_EXPERIMENTS", &seconds),
+        take_switch("FINITUDE", &options.on)}) {
     if (!status.ok()) return status;
   }
   options.capsule_max_bytes = megabytes > (UINT64_MAX >> 20) ? UINT64_MAX : megabytes << 20;
   if (seconds != std::numeric_limits<std::uint64_t>::max()) options.experiments = static_cast<double>(seconds);
+  take_text("FINITUDE_WARNINGS", &options.warnings);
+  if (!incident::is_warnings_option(options.warnings))
+    return wrong("FINITUDE_WARNINGS", options.warnings.c_str(), "all, off, or names of docs/warnings.md with commas");
   take_text("FINITUDE_RUNS", &options.runs);
   take_text("FINITUDE_REPORT", &options.report);
   return options;

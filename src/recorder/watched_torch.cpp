@@ -9,6 +9,7 @@
 #include <torch/optim/rmsprop.h>
 
 #include <algorithm>
+#include <limits>
 #include <typeinfo>
 
 #include "observe/generator_state_torch.h"
@@ -172,11 +173,33 @@ double Watched::largest_parameter() const {
   return largest;
 }
 
-void Watched::keep_history(double loss) {
+std::vector<signal::Warning> Watched::keep_history(std::uint64_t step, double loss) {
   double gradient = 0;
-  for (const auto& mark : marks_) gradient = std::max(gradient, mark.absmax);
+  largest_.clear();
+  for (const auto& mark : marks_) {
+    gradient = std::max(gradient, mark.absmax);
+    largest_.push_back(mark.grad == nullptr ? -1.0f : static_cast<float>(mark.absmax));
+  }
   if (points_.size() == kHistory) points_.pop_front();
-  points_.push_back({loss, gradient, learning_rate(*optimizer_)});
+  const double rate = learning_rate(*optimizer_);
+  points_.push_back({loss, gradient, rate});
+  if (!watch_) {
+    double limit = std::numeric_limits<double>::max();
+    for_each([&](std::size_t, const at::Tensor& p) {
+      if (p.scalar_type() == at::kHalf) limit = std::min(limit, 65504.0);
+      if (p.scalar_type() == at::kFloat || p.scalar_type() == at::kBFloat16)
+        limit = std::min(limit, static_cast<double>(std::numeric_limits<float>::max()));
+    });
+    watch_.emplace(limit);
+  }
+  if (!watch_->note({.step = step, .loss = loss, .grad_absmax = gradient, .lr = rate}, largest_)) return {};
+  return watch_->take();
+}
+
+std::vector<std::string> Watched::names() const {
+  std::vector<std::string> all;
+  for_each([&](std::size_t index, const at::Tensor& p) { all.push_back(name_of(index, p)); });
+  return all;
 }
 
 explain::StepHistory Watched::history() const {

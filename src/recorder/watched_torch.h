@@ -18,6 +18,7 @@
 #include "finitude/recorder.h"
 #include "observe/gradient_look_torch.h"
 #include "observe/seen_torch.h"
+#include "signal/step_watch.h"
 
 namespace finitude::recorder {
 
@@ -86,7 +87,9 @@ class Watched {
   // Something wrote it after the optimizer's last step.
   bool is_written_since_step(std::size_t index, const at::Tensor& parameter) const;
 
-  void keep_history(double loss);
+  // Of a step that is applied. Returns what is to be warned of.
+  std::vector<signal::Warning> keep_history(std::uint64_t step, double loss);
+  std::vector<std::string> names() const;  // of all parameters, in order
   explain::StepHistory history() const;
 
   std::uint64_t steps = 0;  // that were judged
@@ -122,6 +125,8 @@ class Watched {
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
   std::vector<Seen> seen_;
   std::deque<Point> points_;
+  std::optional<signal::StepWatch> watch_;
+  std::vector<float> largest_;  // of each gradient, of the step that `watch_` is given
 };
 
 // What cannot be read is.

@@ -149,6 +149,8 @@ std::string patch(const std::string& diff) {
 std::string alarm_article(const Json& report, const Json& alarm, bool titled) {
   std::string out = "<article>\n";
   if (titled) out += element("h2", "", headline(report, alarm));
+  if (const std::string onset = text(at(alarm, "onset"), "text"); !onset.empty())
+    out += section("Onset", element("p", "", onset));
   const Json& births = list(alarm, "births");
   for (std::size_t i = 0; i < std::min(births.size(), kShownBirths); ++i) {
     out += birth_section(report, births[i], i == 0);

@@ -186,6 +186,7 @@ Json story(const Json& report, const Json& alarm) {
   const auto on_path = [&](const Json& one) { return located(report, one); };
   return {{"step", count(alarm, "step")},
           {"title", shown(headline(report, alarm))},
+          {"onset", shown(at(alarm, "onset"), "text")},
           {"harmless", flag(alarm, "harmless")},
           {"cause", cause(at(alarm, "cause"))},
           {"fix", fix(report, at(alarm, "fix"))},

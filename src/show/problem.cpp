@@ -145,6 +145,8 @@ const Shape kBuffer{{{"name", kText, true},
                      {"put_back", kBool, true}}};
 const Shape kHistory{{{"loss", kArray, false, {}, nullptr, kReal}, {"grad_absmax", kArray, false, {}, nullptr, kReal}}};
 const Shape kLastGood{{{"checkpoint", kText, true}, {"step", kCountOrNull, true}}};
+const Shape kAlarmOnset{
+    {{"step", kCount, true}, {"name", kText, true}, {"rate", kReal, true}, {"lr", kReal, true}, {"text", kText, true}}};
 const Shape kAlarm{{{"step", kCount, true},
                     {"micro_batch", kCountOrNull},
                     {"rank", kCount},
@@ -158,6 +160,7 @@ const Shape kAlarm{{{"step", kCount, true},
                     {"action", kText},
                     {"weights", kText, true, "clean|damaged"},
                     {"growth", kReal},
+                    {"onset", kObject | kNull, false, {}, &kAlarmOnset},
                     {"gradients", kObject | kNull, false, {}, &kGradients},
                     {"rerun", kText, true, "persistent|transient|order-dependent|not-run"},
                     {"rerun_by", kText, true, "closure|rewind|jump|restart|tape|trace|none"},
@@ -180,7 +183,7 @@ const Shape kAdvisory{{{"kind", kText, true},
                        {"births", kArray, false, {}, &kBirth, 0, 10'000},
                        {"cause", kObject | kNull, false, {}, &kCause},
                        {"capsule", kTextOrNull}}};
-const Shape kWarning{{{"what", kText, true, "growth|spike|vanishing|scale|dead"},
+const Shape kWarning{{{"what", kText, true, "growth|spike|vanishing|scale|dead|clipping|norm|no-learning"},
                       {"name", kText, true},
                       {"step", kCount, true},
                       {"since", kCount, true},

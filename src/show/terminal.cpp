@@ -84,6 +84,8 @@ class Terminal {
   void alarm(const Json& alarm) {
     page_.line("finitude:", flag(alarm, "harmless") ? Tone::kWarn : Tone::kBad,
                {{headline(report_, alarm), Tone::kStrong}}, kHang);
+    if (const std::string onset = text(at(alarm, "onset"), "text"); !onset.empty())
+      labelled("onset", Tone::kStrong, {{printable(onset, page_.unicode())}});
     const Json& births = list(alarm, "births");
     for (std::size_t i = 0; i < std::min(births.size(), kShownBirths); ++i) {
       birth(births[i], i > 0);

@@ -2,10 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <utility>
-
-#include <nlohmann/json.hpp>
 
 namespace finitude::signal {
 namespace {
@@ -28,18 +25,14 @@ const double kVanished = std::log(1e6);
 // A loss that fell below that share of what it began with has nothing left to say but the noise of its arithmetic.
 const double kNoiseFloor = std::log(1e-4);
 constexpr std::uint64_t kFirstSteps = 16;  // their medians are what the training began with
+// Clipping that takes nearly all of each step: the learning rate is no longer what sets its size.
+constexpr double kFarClipped = 10;  // times the norm that is allowed
+constexpr std::uint32_t kClippedSteps = 200;
 constexpr std::uint16_t kDeadSteps = 200;
 constexpr std::uint16_t kNotCounted = 0xffff;  // no gradient but zero so far, or reported
 constexpr std::size_t kMostDead = 8;
-constexpr double kMostSteps = 100'000;
 
 bool is_usable(double value) noexcept { return std::isfinite(value) && value != 0; }
-
-std::string figure(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", value);
-  return text;
-}
 
 double tail_median(const Window& window, std::size_t count) noexcept {
   std::array<double, kKept> room;
@@ -49,87 +42,6 @@ double tail_median(const Window& window, std::size_t count) noexcept {
 }
 
 }  // namespace
-
-std::string_view word(What what) noexcept {
-  switch (what) {
-    case What::kGrowth:
-      return "growth";
-    case What::kSpike:
-      return "spike";
-    case What::kVanishing:
-      return "vanishing";
-    case What::kScale:
-      return "scale";
-    case What::kDead:
-      return "dead";
-  }
-  return "";
-}
-
-std::string as_json(const std::vector<Warning>& warnings) {
-  nlohmann::json all = nlohmann::json::array();
-  for (const Warning& w : warnings) {
-    nlohmann::json one = {{"what", word(w.what)}, {"of_loss", w.of_loss}, {"step", w.step},
-                          {"since", w.since},     {"from", w.from},       {"to", w.to},
-                          {"factor", w.factor},   {"lr", w.lr},           {"widespread", w.is_widespread}};
-    one["parameter"] = w.parameter == kNoParameter ? nlohmann::json() : nlohmann::json(w.parameter);
-    one["horizon"] = w.horizon ? nlohmann::json(*w.horizon) : nlohmann::json();
-    all.push_back(std::move(one));
-  }
-  return all.dump();
-}
-
-std::vector<Warning> from_json(const std::string& text) {
-  std::vector<Warning> warnings;
-  for (const nlohmann::json& one : nlohmann::json::parse(text)) {
-    Warning w;
-    for (const What what : {What::kGrowth, What::kSpike, What::kVanishing, What::kScale, What::kDead}) {
-      if (one.at("what") == word(what)) w.what = what;
-    }
-    w.of_loss = one.at("of_loss");
-    w.step = one.at("step");
-    w.since = one.at("since");
-    w.from = one.at("from");
-    w.to = one.at("to");
-    w.factor = one.at("factor");
-    w.lr = one.at("lr");
-    w.is_widespread = one.at("widespread");
-    if (!one.at("parameter").is_null()) w.parameter = one.at("parameter");
-    if (!one.at("horizon").is_null()) w.horizon = one.at("horizon").get<std::array<std::uint64_t, 2>>();
-    warnings.push_back(w);
-  }
-  return warnings;
-}
-
-std::string in_words(const Warning& w, const std::string& name) {
-  const std::string since = " since step " + std::to_string(w.since),
-                    range = " (" + figure(w.from) + " to " + figure(w.to) + ")";
-  const std::string rate = w.lr > 0 ? "; learning rate " + figure(w.lr) : "";
-  switch (w.what) {
-    case What::kGrowth: {
-      std::string text = (w.of_loss ? "the loss" : "the largest gradient") + std::string(" grew ") +
-                         figure(w.to / w.from) + "-fold" + since + ", by " + figure(w.factor) + " a step" + range;
-      if (w.parameter != kNoParameter) text += w.is_widespread ? ", in most parameters" : ", most in " + name;
-      text += rate;
-      if (w.horizon)
-        text += "; if it continues, values overflow in " + std::to_string((*w.horizon)[0]) + " to " +
-                std::to_string((*w.horizon)[1]) + " steps";
-      return text;
-    }
-    case What::kSpike:
-      return "the loss jumped " + figure(w.to / w.from) + "-fold at step " + std::to_string(w.since) + range +
-             " and has not come back" + rate;
-    case What::kVanishing:
-      return "the gradients shrank to " + figure(w.to) + " from " + figure(w.from) +
-             " of the first steps, and the loss has not come down";
-    case What::kScale:
-      return "the loss scale fell to " + figure(w.to) + " from " + figure(w.from) +
-             ": the gradients overflow again and again";
-    case What::kDead:
-      return "the gradient of " + name + " has been exactly zero" + since;
-  }
-  return "";
-}
 
 bool StepWatch::Said::is_news(double value) noexcept {
   if (value < at + kTenfold) return false;
@@ -158,6 +70,7 @@ bool StepWatch::note(const Sample& sample, std::span<const float> gradients) {
   look_at_spike(sample);
   look_at_scale(sample);
   look_at_vanishing(sample);
+  look_at_norm(sample);
   look_at_dead(sample, gradients);
   return !pending_.empty();
 }
@@ -212,14 +125,14 @@ void StepWatch::report_growth(const Sample& sample, bool of_loss, const Course& 
     said.from = std::exp(course.from);
   }
   Warning w;
-  w.of_loss = of_loss;
+  w.of = of_loss ? Quantity::kLoss : Quantity::kGradient;
   w.step = sample.step;
   w.since = said.since;
   w.from = said.from;
   w.to = std::exp(course.to);
   w.factor = std::exp(rates.likely);
   w.lr = sample.lr;
-  w.horizon = horizon_of(course.to, rates);
+  w.horizon = horizon_of(course.to, rates, limit_);
   name_largest(w);
   pending_.push_back(w);
 }
@@ -243,7 +156,7 @@ void StepWatch::look_at_spike(const Sample& sample) {
   if (loss.last() < said_growth_[1].at + kTenfold || !said_spike_.is_news(loss.last())) return;
   Warning w;
   w.what = What::kSpike;
-  w.of_loss = true;
+  w.of = Quantity::kLoss;
   w.step = sample.step;
   w.since = sample.step - std::min<std::uint64_t>(sample.step, kSpikeSteps - 1);
   w.from = std::exp(usual);
@@ -278,6 +191,30 @@ void StepWatch::look_at_vanishing(const Sample& sample) {
   w.since = 0;
   w.from = std::exp(first_gradient_);
   w.to = std::exp(now);
+  pending_.push_back(w);
+}
+
+void StepWatch::look_at_norm(const Sample& sample) {
+  if (!is_usable(sample.norm)) return;
+  Warning w;
+  w.step = w.since = sample.step;
+  w.to = sample.norm;
+  w.lr = sample.lr;
+  if (norm_limit_ > 0) {
+    said_norm_.forget_if_below(std::log(sample.norm));
+    if (sample.norm > norm_limit_ && said_norm_.is_news(std::log(sample.norm))) {
+      w.what = What::kNorm;
+      w.from = norm_limit_;
+      pending_.push_back(w);
+    }
+  }
+  const bool is_far = sample.max_norm > 0 && sample.norm > kFarClipped * sample.max_norm;
+  clipped_ = is_far ? clipped_ + 1 : 0;
+  if (!is_far) said_clipping_ = {};
+  if (clipped_ < kClippedSteps || !said_clipping_.is_news(std::log(sample.norm / sample.max_norm))) return;
+  w.what = What::kClipping;
+  w.since = sample.step - std::min<std::uint64_t>(sample.step, clipped_ - 1);
+  w.from = sample.max_norm;
   pending_.push_back(w);
 }
 
@@ -328,17 +265,6 @@ void StepWatch::name_largest(Warning& warning) const {
   warning.parameter = grown.front().second;
   warning.is_widespread =
       grown.size() > 1 && std::log(grown[grown.size() / 2].first) > 0.5 * std::log(grown.front().first);
-}
-
-std::optional<std::array<std::uint64_t, 2>> StepWatch::horizon_of(double log_value, const Rates& rates) const {
-  const double limit = std::log(limit_);
-  const double low = (limit / 2 - log_value) / rates.fastest;
-  const double high = rates.slowest > 0 ? (limit - log_value) / rates.slowest : kMostSteps;
-  if (low > kMostSteps) return std::nullopt;
-  const auto steps = [](double value) {
-    return static_cast<std::uint64_t>(std::clamp(std::ceil(value), 1.0, kMostSteps));
-  };
-  return {{steps(low), steps(high)}};
 }
 
 }  // namespace finitude::signal

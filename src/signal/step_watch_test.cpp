@@ -35,7 +35,7 @@ TEST(StepWatch, SlowGrowthIsWarnedOfWithItsOnset) {
   ASSERT_FALSE(run.warnings.empty());
   const Warning& first = run.warnings.front();
   EXPECT_EQ(first.what, What::kGrowth);
-  EXPECT_TRUE(first.of_loss);
+  EXPECT_EQ(first.of, Quantity::kLoss);
   EXPECT_NEAR(static_cast<double>(first.since), 200, 12);
   EXPECT_LT(first.step, 290u);
   EXPECT_NEAR(first.factor, 1.03, 0.01);

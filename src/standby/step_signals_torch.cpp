@@ -4,26 +4,40 @@
 
 #include <cmath>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/immortal.h"
 #include "gate/gradients_torch.h"
+#include "gate/param_groups_torch.h"
 #include "gate/state_torch.h"
+#include "observe/tensor_view_torch.h"
 #include "pyhost/object_python.h"
 #include "signal/step_watch.h"
+#include "signal/weight_watch.h"
 
 namespace finitude::bindings {
 namespace {
 
+struct Watches {
+  signal::StepWatch steps;
+  signal::WeightWatch weights;
+  std::uint32_t passes = 0;  // over the weights, that have been looked at
+  std::vector<signal::Warning> of_weights;
+};
+
 struct Signals {
   bool on = true;
-  std::unordered_map<std::uint32_t, signal::StepWatch> watches;  // by ordinal of the optimizer
-  std::vector<float> gradients;                                  // of the step being looked at
+  double norm_limit = 0;
+  std::unordered_map<std::uint32_t, Watches> watches;  // by ordinal of the optimizer
+  std::vector<float> gradients;                        // of the step being looked at
+  std::vector<signal::Weight> weights;
 };
 
 base::Immortal<Signals> the_signals;
 
-// The largest value of the narrowest dtype among the gradients of the step.
+// The largest value of the narrowest dtype among the gradients of the step. PyTorch's gradients have the dtype of their
+// parameters.
 double limit_of(const OptimizerEntry& entry) {
   double limit = std::numeric_limits<double>::max();
   for (const GradMark& mark : entry.marks) {
@@ -36,26 +50,66 @@ double limit_of(const OptimizerEntry& entry) {
   return limit;
 }
 
+// The 2-norm of all gradients, as far as it decides whether that is above the limit: clipping has computed it; else no
+// norm is larger than the largest element times the root of their number, and the gradients are read only where that
+// says nothing. Where gradients were clipped by another norm they are read as they are now.
+double norm_of(const OptimizerEntry& entry, double grad_absmax, double limit) {
+  if (entry.clip_norm > 0) return entry.clip_norm;
+  if (limit <= 0 || grad_absmax * std::sqrt(static_cast<double>(entry.elements)) <= limit) return 0;
+  double squares = 0;
+  for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
+    const at::Tensor* grad = gradient_of(p);
+    observe::TensorView v;
+    if (grad != nullptr && observe::view_of(*grad->unsafeGetTensorImpl(), &v)) squares += observe::full(v).sum_sq;
+  });
+  PyErr_Clear();
+  return std::sqrt(squares);
+}
+
+bool look_at_weights(const OptimizerEntry& entry, const record::StepRecord& step, Watches* watches) {
+  if (entry.passes == watches->passes) return false;
+  watches->passes = entry.passes;
+  std::vector<signal::Weight>& weights = (*the_signals).weights;
+  weights.clear();
+  for (const ReadWeight& one : entry.weights) weights.push_back({one.absmax, one.has_changed || step.grad_absmax == 0});
+  for (signal::Warning& one : watches->weights.note(step.step, step.lr, weights))
+    watches->of_weights.push_back(std::move(one));
+  return !watches->of_weights.empty();
+}
+
 }  // namespace
 
 bool watch_signals(const OptimizerEntry& entry, const record::StepRecord& step, bool has_marks) {
   Signals& s = *the_signals;
   if (!s.on) return false;
   auto found = s.watches.find(entry.ordinal);
-  if (found == s.watches.end()) found = s.watches.try_emplace(entry.ordinal, signal::StepWatch(limit_of(entry))).first;
+  if (found == s.watches.end()) {
+    const double limit = limit_of(entry);
+    found =
+        s.watches
+            .try_emplace(entry.ordinal,
+                         Watches{signal::StepWatch(limit, s.norm_limit), signal::WeightWatch(limit), entry.passes, {}})
+            .first;
+  }
   s.gradients.clear();
   if (has_marks) {
     for (const GradMark& mark : entry.marks)
       s.gradients.push_back(mark.grad == nullptr ? -1.0f : static_cast<float>(mark.absmax));
   }
-  return found->second.note({step.step, step.loss, step.grad_absmax, step.lr, record::loss_scale(step.flags)},
-                            s.gradients);
+  const bool weights_have_news = look_at_weights(entry, step, &found->second);
+  const bool steps_have_news =
+      found->second.steps.note({step.step, step.loss, step.grad_absmax, step.lr, record::loss_scale(step.flags),
+                                norm_of(entry, step.grad_absmax, s.norm_limit), entry.clip_max},
+                               s.gradients);
+  return weights_have_news || steps_have_news;
 }
 
 bool warn(OptimizerEntry& entry) {
   const auto found = (*the_signals).watches.find(entry.ordinal);
   if (found == (*the_signals).watches.end()) return true;
-  const Object text = Object::take(PyUnicode_FromString(signal::as_json(found->second.take()).c_str()));
+  std::vector<signal::Warning> all = found->second.steps.take();
+  for (signal::Warning& one : std::exchange(found->second.of_weights, {})) all.push_back(std::move(one));
+  const Object text = Object::take(PyUnicode_FromString(signal::as_json(all).c_str()));
   return text && call_cold("on_warning", entry.self, text.get());
 }
 
@@ -63,8 +117,9 @@ void forget_signals_of(const OptimizerEntry& entry) { (*the_signals).watches.era
 
 void forget_signals() { (*the_signals).watches.clear(); }
 
-void set_signals(bool on) {
+void set_signals(bool on, double norm_limit) {
   (*the_signals).on = on;
+  (*the_signals).norm_limit = norm_limit;
   forget_signals();
 }
 

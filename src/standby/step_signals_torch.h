@@ -17,7 +17,8 @@ bool watch_signals(const OptimizerEntry& entry, const record::StepRecord& step, 
 bool warn(OptimizerEntry& entry);
 void forget_signals_of(const OptimizerEntry& entry);
 void forget_signals();
-// Off: nothing is looked at any more, and what is kept is let go of.
-void set_signals(bool on);
+// Off: nothing is looked at any more, and what is kept is let go of. norm_limit: a 2-norm of all gradients above it is
+// reported; 0: none is.
+void set_signals(bool on, double norm_limit);
 
 }  // namespace finitude::bindings

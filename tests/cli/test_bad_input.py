@@ -235,6 +235,8 @@ USAGE = {
     "an unknown word": (["rnu", "t.py"], "run"),
     "a script without the word": (["train.py"], "finitude run train.py"),
     "a number that is none": (["run", "--max-skips", "many", "t.py"], "whole number"),
+    "no share": (["run", "--max-bad-share", "5%", "t.py"], "a share of a number of steps"),
+    "no number": (["run", "--grad-warn", "big", "t.py"], "takes a number"),
     "a negative number": (["run", "--max-skips", "-1", "t.py"], "negative"),
     "an option without its value": (["run", "--report"], "value"),
     "nothing to run": (["run"], "script.py"),

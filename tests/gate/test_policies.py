@@ -83,6 +83,19 @@ def test_a_good_step_between_starts_the_count_again(tmp_path):
     assert [a["step"] for a in got.alarms] == [1, 2, 4, 5, 7, 8]
 
 
+@pytest.mark.parametrize(
+    "limit, words",
+    [
+        (("--max-bad", "2"), "bad steps: 3, and --max-bad lets 2 pass"),
+        (("--max-bad-share", "0.1/20"), "bad steps of the last 20: 3, and --max-bad-share lets a share of 0.1 pass"),
+    ],
+)
+def test_limits_on_all_bad_steps(tmp_path, limit, words):
+    got = run(tmp_path, loop(1, 4, 7, 10), "--on-alarm", "skip", "--level", "trace", *limit)
+    assert got.code == 1 and [a["step"] for a in got.alarms] == [1, 4, 7], got.told()
+    assert got.alarms[-1]["text"].endswith(words) and words in " ".join(got.err.split()), got.told()
+
+
 def test_max_skips_of_zero_stops_at_the_first(tmp_path):
     got = run(tmp_path, loop(3), "--on-alarm", "skip", "--max-skips", "0", "--level", "trace")
     assert got.code == 1 and got.out.splitlines() == ["0", "1", "2"], got.told()

@@ -82,6 +82,80 @@ def test_warnings_of_watch(tmp_path):
         assert {w["what"] for w in watch.report()["warnings"]} == {"growth"}
 
 
+def watched_training(tmp_path, steps, loss_of, make, clip=None, dtype=torch.float32, **options):
+    """The warnings of a small training. loss_of(model, step); make(parameters): the optimizer."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 4)).to(dtype)
+    opt = make(model.parameters())
+    with finitude.watch(model, opt, runs=str(tmp_path), **options) as watch:
+        for i in range(steps):
+            opt.zero_grad()
+            loss_of(model, i).backward()
+            if clip:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+            opt.step()
+        return watch.report()["warnings"]
+
+
+def mean_square(model, step):
+    x = torch.randn(16, 8, generator=torch.Generator().manual_seed(step)).to(model[0].weight.dtype)
+    return (model(x) - 1).pow(2).mean()
+
+
+def test_growing_weights_are_named(tmp_path):
+    def loss(model, step):  # its gradient does not depend on the weights
+        return sum(p.sum() * 0.01 for p in model.parameters())
+
+    def make(parameters):
+        first, *others = parameters
+        return torch.optim.SGD([{"params": [first], "weight_decay": -0.1}, {"params": others}], lr=0.1)
+
+    (first, *_) = watched_training(tmp_path, 700, loss, make, warnings="growth")
+    assert (first["what"], first["name"]) == ("growth", "0.weight") and first["since"] < 320, first
+    assert first["evidence"]["factor_per_step"] == pytest.approx(1.01, abs=0.002)
+    assert first["text"].startswith("the largest weight of 0.weight grew") and first["horizon"]
+
+
+def test_updates_below_the_dtype_are_no_learning(tmp_path):
+    (found,) = watched_training(tmp_path, 400, mean_square, lambda p: torch.optim.SGD(p, lr=1e-7), dtype=torch.bfloat16)
+    assert found["what"] == "no-learning" and found["text"].startswith("no parameter has changed since step"), found
+
+
+def test_gradients_clipped_to_nothing_are_noticed(tmp_path):
+    (found,) = watched_training(
+        tmp_path, 250, mean_square, lambda p: torch.optim.SGD(p, lr=1e-3), clip=1e-3, warnings="clipping"
+    )
+    assert (found["what"], found["since"], found["step"]) == ("clipping", 0, 199), found
+    assert found["evidence"]["from"] == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_grad_warn_is_a_limit_of_the_norm(tmp_path, clip):
+    norms = []
+
+    def loss(model, step):
+        scale = 100 if step == 20 else 1
+        value = mean_square(model, step) * scale
+        gradients = torch.autograd.grad(value, list(model.parameters()), retain_graph=True)
+        norms.append(torch.cat([g.flatten() for g in gradients]).norm().item())
+        return value
+
+    found = watched_training(
+        tmp_path, 40, loss, lambda p: torch.optim.SGD(p, lr=1e-3), clip=clip, warnings="norm", grad_warn=50
+    )
+    assert [w["step"] for w in found] == [i for i, norm in enumerate(norms) if norm > 50] == [20]
+    assert found[0]["evidence"]["to"] == pytest.approx(norms[20], rel=1e-4)
+
+
+def test_an_alarm_opens_with_its_onset(tmp_path):
+    result = run(tmp_path, GROWS.replace("1.15 ** max(0, i - 20)", "3.0 ** max(0, i - 20)"))
+    alarm = result.the_alarm()
+    onset = alarm["onset"]
+    assert abs(onset["step"] - 20) <= 3 and onset["rate"] == pytest.approx(3, rel=0.1) and onset["lr"] == 0
+    text = " ".join(result.err.split())
+    assert text.index("grew since step") < text.index("born in"), result.err
+
+
 def test_a_series_gives_the_same_warnings_later():
     steps = [(i, 1.2**i, 1.2**i, 0.1, 0.0, [1.0, 1.2**i]) for i in range(100)]
     first, again = (json.loads(_native.step_warnings(steps, 3e38)) for _ in range(2))

@@ -91,6 +91,7 @@ export interface BadGradient {
 export interface Story {
   step: number;
   title: string;
+  onset: string;
   harmless: boolean;
   cause: Cause | null;
   fix: Fix | null;

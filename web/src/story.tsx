@@ -176,6 +176,7 @@ export function Story({ story, id, titled }: { story: StoryData; id: string; tit
           {rest && <p class="soft">{rest}</p>}
         </header>
       )}
+      {story.onset && <p class="onset">Onset: {capitalised(story.onset)}.</p>}
       {titles.has("answer") && <CauseAndFix story={story} id={`${id}-answer`} level={level} />}
       {birth && (
         <Section id={`${id}-flow`} title={titles.get("flow") ?? ""} level={level}>

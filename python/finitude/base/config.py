@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import os
 import shlex
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 STREAM = ("auto", "on", "off")
 ON_ALARM = ("stop", "skip", "warn", "raise", "rollback")
 LEVELS = ("gate", "tape", "trace")
-WARNINGS = ("growth", "spike", "vanishing", "scale", "dead")  # of a training whose values are still finite
+# Of a training whose values are still finite.
+WARNINGS = ("growth", "spike", "vanishing", "scale", "dead", "clipping", "norm", "no-learning")
 
 OTHER_VARIABLES = ("config", "debug", "family", "force_isa", "inject", "restart")
 
@@ -35,6 +37,8 @@ class Config:
     runs: str = "finitude-runs"
     undo_mb: int = 0
     max_skips: int = 10
+    max_bad: int = 0  # bad steps of an optimizer in all; 0: no limit
+    max_bad_share: str = ""  # P or P/W: of the last W steps, 100 where it is not said; "": no limit
     restart_args: str = ""
     capsules: int = 8
     capsule_max: int = 2048
@@ -44,10 +48,20 @@ class Config:
     rules: str = ""  # files with rules of the user's own, separated by os.pathsep
     stream_gradients: str = "auto"
     warnings: str = "all"  # or off, or names of WARNINGS with commas between them
+    grad_warn: float = 0.0  # a 2-norm of all gradients above it is warned of; 0: none is
     selftest: str = ""  # an order of `finitude selftest`; nothing that a user sets reaches it
 
 
 OPTIONS = [f for f in dataclasses.fields(Config) if f.name != "selftest"]
+
+
+def _is_share(text):
+    """As decide/policy.h reads it: the command line has no engine loaded when it checks its options."""
+    share, slash, window = text.partition("/")
+    try:
+        return 0 < float(share) <= 1 and (not slash or window.isdigit() and 1 <= int(window) <= 1_000_000)
+    except ValueError:
+        return False
 
 
 def _nearest(word, words):
@@ -60,7 +74,14 @@ def _set(config, key, value, source):
     name = key.replace("-", "_")
     if name not in fields:
         raise UsageError(f"{source}: unknown key {key!r}{_nearest(name, sorted(fields))}")
-    if isinstance(fields[name].default, int):
+    if isinstance(fields[name].default, float):
+        try:
+            value = float(value)
+        except (TypeError, ValueError):
+            raise UsageError(f"{source}: {key} takes a number, not {value!r}") from None
+        if not 0 <= value < math.inf:
+            raise UsageError(f"{source}: {key} is a finite number, and not negative")
+    elif isinstance(fields[name].default, int):
         try:
             value = int(value)
         except (TypeError, ValueError):
@@ -78,6 +99,10 @@ def _set(config, key, value, source):
         for kind in value.replace(" ", "").split(",") if value not in ("all", "off") else ():
             if kind not in WARNINGS:
                 raise UsageError(f"{source}: {key} knows no {kind!r}{_nearest(kind, (*WARNINGS, 'all', 'off'))}")
+    if name == "max_bad_share" and value and not _is_share(value):
+        raise UsageError(
+            f"{source}: {key} takes a share, or a share of a number of steps: 0.05 or 0.05/200, not {value!r}"
+        )
     if name == "restart_args":
         try:
             shlex.split(value)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from typing_extensions import NotRequired  # part of `typing` from Python 3.11 on
 
+    from .warning_records import AlarmOnset, StepWarning
+
     OnAlarm = Literal["stop", "skip", "warn", "raise", "rollback"]
     Level = Literal["gate", "tape", "trace"]
 
@@ -241,18 +243,6 @@ if TYPE_CHECKING:
         rank: NotRequired[int]
         capsule: NotRequired[str]
 
-    class StepWarning(TypedDict):
-        """What is noticed of a training whose values are still finite."""
-
-        what: str  # one of config.WARNINGS
-        name: str  # of a parameter, "loss" or "gradient"
-        step: int
-        since: int
-        optimizer: str
-        text: str
-        evidence: dict[str, float]
-        horizon: list[int] | None  # steps until values overflow: earliest and latest
-
     class Alarm(TypedDict):
         step: int  # calls of `step` of that optimizer before this one
         micro_batch: int
@@ -277,6 +267,7 @@ if TYPE_CHECKING:
         history: History
         action: NotRequired[str]  # what was done with the step, in words
         growth: NotRequired[float | None]  # of a parameter's magnitude since the first step, the largest factor
+        onset: NotRequired[AlarmOnset | None]  # since when the training was on its way to this step
         gradients: NotRequired[BadGradients]
         saved: NotRequired[dict[str, Any]]  # what the program gave to finitude.save, by name
         capsule_pending: NotRequired[bool]  # True: it is being written in the background

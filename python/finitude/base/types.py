@@ -77,7 +77,6 @@ if TYPE_CHECKING:
         SinkName as SinkName,
         Start as Start,
         Statistics as Statistics,
-        StepWarning as StepWarning,
         TapePlayed as TapePlayed,
         Trace as Trace,
         Watched as Watched,
@@ -86,6 +85,7 @@ if TYPE_CHECKING:
         Window as Window,
         WindowVerdict as WindowVerdict,
     )
+    from .warning_records import StepWarning as StepWarning
 
     P = ParamSpec("P")  # what a function takes
     R = TypeVar("R")  # what it returns
@@ -105,6 +105,8 @@ if TYPE_CHECKING:
         report: TextPath | None
         runs: TextPath | None
         max_skips: int | None
+        max_bad: int | None
+        max_bad_share: str | float | None
         undo_mb: int | None
         restart_args: str | None
         capsules: int | None
@@ -112,6 +114,7 @@ if TYPE_CHECKING:
         experiments: int | None
         stream_gradients: Streaming | None
         warnings: str | None
+        grad_warn: float | None
         redact: bool | None
         quiet: bool | None
         rules: str | list[str] | None

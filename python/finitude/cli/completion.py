@@ -18,7 +18,7 @@ CHOICES = {
     "--on-alarm": "stop skip warn raise rollback",
     "--level": "gate tape trace",
     "--stream-gradients": "auto on off",
-    "--warnings": "all off growth spike vanishing scale dead",
+    "--warnings": "all off growth spike vanishing scale dead clipping norm no-learning",
     "--dtype": "float32 float64 bfloat16",
     "--device": "cpu cuda",
     "--phase": " ".join(PHASES),

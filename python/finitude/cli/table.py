@@ -85,6 +85,9 @@ options of run:
                   always
   --runs DIR      where reports go (finitude-runs)
   --max-skips N   bad steps in a row before `skip` stops (10)
+  --max-bad N     bad steps in all before any policy stops (0: no limit)
+  --max-bad-share P[/W]   share P of the last W steps (100) that may be bad
+                  before any policy stops, e.g. 0.05/200 (no limit)
   --undo-mb N     memory for copies, in MB: undo steps that the optimizer
                   itself ruins, and always go back over another optimizer's
                   step in place (0: only where copies are cheap)
@@ -101,7 +104,9 @@ options of run:
                   makes others (auto: where that hides anything: 256 MB of them
                   and more, and one process)
   --warnings all|off|NAME,...   what to warn of while values are still finite:
-                  growth, spike, vanishing, scale, dead (all)
+                  growth, spike, vanishing, scale, dead, clipping, norm,
+                  no-learning (all; docs/warnings.md)
+  --grad-warn N   warn where the 2-norm of all gradients is above N (0: never)
   --redact        reports, capsules and their description without values,
                   sources and environment
   -q, --quiet     nothing on stderr but alarms and failures: no warnings, and no
@@ -129,6 +134,8 @@ OPTIONS = (
     "--report",
     "--runs",
     "--max-skips",
+    "--max-bad",
+    "--max-bad-share",
     "--undo-mb",
     "--restart-args",
     "--capsules",
@@ -136,6 +143,7 @@ OPTIONS = (
     "--experiments",
     "--stream-gradients",
     "--warnings",
+    "--grad-warn",
     "--redact",
     "--quiet",
     "--rules",

@@ -37,7 +37,20 @@ def complete(alarm: Alarm, redact: int) -> None:
                 os.unlink(temporary)
 
 
-NOT_TOLD = ("source", "file", "line", "saved", "diff", "samples", "history", "scalars", "onsets", "exponents", "around")
+NOT_TOLD = (
+    "source",
+    "file",
+    "line",
+    "saved",
+    "diff",
+    "samples",
+    "history",
+    "scalars",
+    "onset",
+    "onsets",
+    "exponents",
+    "around",
+)
 RANGE = ("min", "max", "absmax", "mean", "sum_sq")
 FEWEST = 8  # as in src/record/reported_range.h
 

@@ -10,7 +10,9 @@ from ..program import optimizer_members
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..base.types import Alarm, AppliedSteps, Findings, Optimizer, StartMagnitudes
+    from collections.abc import Sequence
+
+    from ..base.types import Alarm, AppliedSteps, Findings, Optimizer, StartMagnitudes, StepWarning
 
 LEAST_STEPS = 3  # of a warm-up are no measure of its learning rates
 RATE_JUMP = 10.0
@@ -95,6 +97,44 @@ def _words(one):
     )
 
 
+def note_onset(alarm: Alarm, optimizer: Optimizer | None, warnings: Sequence[StepWarning]) -> None:
+    """Since which step the training was on its way to this one: loss or gradients that grew up to it, weights that were
+    warned of, or a learning rate that had jumped. warnings: of this run, oldest first."""
+    alarm["onset"] = None
+    if optimizer is None:
+        return
+    steps = _native.ring_steps(_native.window(optimizer)["ordinal"])
+    found = of_steps(steps)
+    of_this = [w for w in warnings if w["what"] == "growth" and w["optimizer"] == type(optimizer).__name__]
+    grown = sorted((one for one in found if one["quantity"] != "learning-rate"), key=lambda one: one["step"])
+    if not grown and of_this and of_this[-1]["name"] not in ("loss", "gradient"):
+        last = of_this[-1]
+        alarm["onset"] = {
+            "step": last["since"],
+            "name": last["name"],
+            "rate": last["evidence"]["factor_per_step"],
+            "lr": _rate_at(steps, last["since"]),
+            "text": last["text"],
+        }
+        return
+    if not found:
+        return
+    first = grown[0] if grown else found[0]
+    names = [w["name"] for w in of_this if w["step"] >= first["step"] and w["name"] not in ("loss", "gradient")]
+    alarm["onset"] = {
+        "step": first["step"],
+        "name": names[-1] if names else first["quantity"],
+        "rate": first["factor_per_step"],
+        "lr": _rate_at(steps, first["step"]),
+        "text": "; ".join(map(_words, found)) + (f"; most in {names[-1]}" if names else ""),
+    }
+
+
+def _rate_at(steps, step):
+    """The learning rate of that step, or of the first one that is kept."""
+    return next((rate for s, _, _, rate in steps if s >= step), None)
+
+
 def tell(found: Findings, steps: AppliedSteps) -> None:
     """Into the cause of a birth that numbers which grow lead to."""
     phase = found["births"][0]["phase"] if found.get("births") else None
@@ -104,7 +144,6 @@ def tell(found: Findings, steps: AppliedSteps) -> None:
     if not onsets:
         return
     found["cause"]["onsets"] = onsets
-    found["cause"]["text"] += "".join(f"; {_words(one)}" for one in onsets)
 
 
 def _grown(started_with, optimizer):

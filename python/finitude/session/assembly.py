@@ -104,7 +104,7 @@ class Parts:
         self.context = context.Context(config, self.report, self.teller, self.part, target, self.alarms, self.damage)
 
         # What a policy needs.
-        self.policy = _native.PolicyMachine(config.on_alarm, config.max_skips)
+        self.policy = _native.PolicyMachine(config.on_alarm, config.max_skips, config.max_bad, config.max_bad_share)
         self.holds = scheduler_hold.Holds()
         self.skipped = skipped_steps.SkippedSteps(self.part, self.draws, self.holds, self.scaling)
 

@@ -103,6 +103,7 @@ class Decision:
         if alarm["rerun"] != "not-run":
             session.part(session.unwritten.tell, optimizer, alarm)
         session.part(growth.tell_weights, session.started_with, optimizer, alarm)
+        session.part(growth.note_onset, alarm, optimizer, session.report.warnings)
         if session.saved:
             alarm["saved"] = dict(session.saved)
         recorded = session.second_run.take_recorded() and session.capsules.wanted()
@@ -145,6 +146,7 @@ class Decision:
             action,
             action != "warn" and (undone or not written),
             max(session.told.repeats.row(ordinal), session.policy.in_a_row(ordinal)),
+            session.policy.beyond(ordinal),
         )
         session.part(session.teller.tell, alarm, brief=alarm is session.told.follower)
         for inner in step_wrapper.inside(optimizer) if action != "warn" and not written else ():

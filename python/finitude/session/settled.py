@@ -19,10 +19,17 @@ class Settled:
         self._config, self._scaling, self._damage, self._known = config, scaling, damage, known
 
     def tell(
-        self, optimizer: Optimizer | None, alarm: Alarm, ordinal: int, action: str, goes_back: bool, row: int
+        self,
+        optimizer: Optimizer | None,
+        alarm: Alarm,
+        ordinal: int,
+        action: str,
+        goes_back: bool,
+        row: int,
+        beyond: str,
     ) -> None:
         """goes_back: buffers are put back to where the step began. row: alarms of this optimizer in a row, with this
-        one."""
+        one. beyond: the limit on all bad steps that was passed, in words, or ""."""
         if action == "warn" and not alarm["harmless"]:
             if self._scaling.decides:
                 alarm["action"] = "reported, skipped by the GradScaler"
@@ -30,7 +37,9 @@ class Settled:
                 alarm["weights"] = "damaged"
                 self._damage.mark_applied(ordinal)
         most = self._config.max_skips
-        if (
+        if beyond and action in ("stop", "raise"):
+            alarm["text"] += f"; {beyond}"
+        elif (
             action in ("stop", "raise")
             and row > most
             and (alarm["harmless"] or self._config.on_alarm in ("skip", "rollback"))

@@ -1,0 +1,28 @@
+"""What is known of a training before a value is not finite, key by key, as a report has it."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    class AlarmOnset(TypedDict):
+        """What grew first of all before a bad step."""
+
+        step: int
+        name: str  # of a parameter, "loss", "gradient" or "learning-rate"
+        rate: float  # factor per step
+        lr: float | None  # the learning rate at that step
+        text: str
+
+    class StepWarning(TypedDict):
+        """What is noticed of a training whose values are still finite."""
+
+        what: str  # one of config.WARNINGS
+        name: str  # of a parameter, "loss" or "gradient"
+        step: int
+        since: int
+        optimizer: str
+        text: str
+        evidence: dict[str, float]
+        horizon: list[int] | None  # steps until values overflow: earliest and latest

@@ -1,0 +1,132 @@
+#include "signal/warning.h"
+
+#include <cstdio>
+
+#include <nlohmann/json.hpp>
+
+namespace finitude::signal {
+namespace {
+
+std::string figure(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", value);
+  return text;
+}
+
+}  // namespace
+
+std::string_view word(What what) noexcept {
+  switch (what) {
+    case What::kGrowth:
+      return "growth";
+    case What::kSpike:
+      return "spike";
+    case What::kVanishing:
+      return "vanishing";
+    case What::kScale:
+      return "scale";
+    case What::kDead:
+      return "dead";
+    case What::kClipping:
+      return "clipping";
+    case What::kNorm:
+      return "norm";
+    case What::kNoLearning:
+      return "no-learning";
+  }
+  return "";
+}
+
+std::string_view word(Quantity quantity) noexcept {
+  switch (quantity) {
+    case Quantity::kGradient:
+      return "gradient";
+    case Quantity::kLoss:
+      return "loss";
+    case Quantity::kWeight:
+      return "weight";
+  }
+  return "";
+}
+
+std::string as_json(const std::vector<Warning>& warnings) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const Warning& w : warnings) {
+    nlohmann::json one = {{"what", word(w.what)}, {"of", word(w.of)}, {"step", w.step},
+                          {"since", w.since},     {"from", w.from},   {"to", w.to},
+                          {"factor", w.factor},   {"lr", w.lr},       {"widespread", w.is_widespread}};
+    one["parameter"] = w.parameter == kNoParameter ? nlohmann::json() : nlohmann::json(w.parameter);
+    one["horizon"] = w.horizon ? nlohmann::json(*w.horizon) : nlohmann::json();
+    all.push_back(std::move(one));
+  }
+  return all.dump();
+}
+
+std::vector<Warning> from_json(const std::string& text) {
+  std::vector<Warning> warnings;
+  for (const nlohmann::json& one : nlohmann::json::parse(text)) {
+    Warning w;
+    for (const What what : kAllWhats) {
+      if (one.at("what") == word(what)) w.what = what;
+    }
+    for (const Quantity of : {Quantity::kGradient, Quantity::kLoss, Quantity::kWeight}) {
+      if (one.at("of") == word(of)) w.of = of;
+    }
+    w.step = one.at("step");
+    w.since = one.at("since");
+    w.from = one.at("from");
+    w.to = one.at("to");
+    w.factor = one.at("factor");
+    w.lr = one.at("lr");
+    w.is_widespread = one.at("widespread");
+    if (!one.at("parameter").is_null()) w.parameter = one.at("parameter");
+    if (!one.at("horizon").is_null()) w.horizon = one.at("horizon").get<std::array<std::uint64_t, 2>>();
+    warnings.push_back(w);
+  }
+  return warnings;
+}
+
+std::string in_words(const Warning& w, const std::string& name) {
+  const std::string since = " since step " + std::to_string(w.since),
+                    range = " (" + figure(w.from) + " to " + figure(w.to) + ")";
+  const std::string rate = w.lr > 0 ? "; learning rate " + figure(w.lr) : "";
+  switch (w.what) {
+    case What::kGrowth: {
+      const bool is_weight = w.of == Quantity::kWeight;
+      std::string text = is_weight                 ? "the largest weight of " + name
+                         : w.of == Quantity::kLoss ? std::string("the loss")
+                                                   : std::string("the largest gradient");
+      text += " grew " + figure(w.to / w.from) + "-fold" + since + ", by " + figure(w.factor) + " a step" + range;
+      if (is_weight)
+        text += w.is_widespread ? ", and most others grew as much" : "";
+      else if (w.parameter != kNoParameter)
+        text += w.is_widespread ? ", in most parameters" : ", most in " + name;
+      text += rate;
+      if (w.horizon)
+        text += "; if it continues, values overflow in " + std::to_string((*w.horizon)[0]) + " to " +
+                std::to_string((*w.horizon)[1]) + " steps";
+      return text;
+    }
+    case What::kSpike:
+      return "the loss jumped " + figure(w.to / w.from) + "-fold at step " + std::to_string(w.since) + range +
+             " and has not come back" + rate;
+    case What::kVanishing:
+      return "the gradients shrank to " + figure(w.to) + " from " + figure(w.from) +
+             " of the first steps, and the loss has not come down";
+    case What::kScale:
+      return "the loss scale fell to " + figure(w.to) + " from " + figure(w.from) +
+             ": the gradients overflow again and again";
+    case What::kDead:
+      return "the gradient of " + name + " has been exactly zero" + since;
+    case What::kClipping:
+      return "every gradient" + since + " was clipped to less than a tenth (norm " + figure(w.to) + " to " +
+             figure(w.from) + ")" + rate;
+    case What::kNorm:
+      return "the norm of the gradients is " + figure(w.to) + ", above " + figure(w.from) + rate;
+    case What::kNoLearning:
+      return "no parameter has changed" + since + ", though gradients are not zero" + rate;
+  }
+  return "";
+}
+
+}  // namespace finitude::signal

@@ -1,0 +1,47 @@
+// What is noticed of a training while its values are still finite, as StepWatch and WeightWatch report it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace finitude::signal {
+
+enum class What : std::uint8_t { kGrowth, kSpike, kVanishing, kScale, kDead, kClipping, kNorm, kNoLearning };
+inline constexpr What kAllWhats[] = {What::kGrowth, What::kSpike,    What::kVanishing, What::kScale,
+                                     What::kDead,   What::kClipping, What::kNorm,      What::kNoLearning};
+// "growth", "spike", "vanishing", "scale", "dead", "clipping", "norm", "no-learning".
+std::string_view word(What what) noexcept;
+
+// Of growth: of what.
+enum class Quantity : std::uint8_t { kGradient, kLoss, kWeight };
+std::string_view word(Quantity quantity) noexcept;  // "gradient", "loss", "weight"
+
+inline constexpr std::uint32_t kNoParameter = std::numeric_limits<std::uint32_t>::max();
+
+struct Warning {
+  What what = What::kGrowth;
+  Quantity of = Quantity::kGradient;
+  std::uint32_t parameter = kNoParameter;  // index of the one concerned, or of the one that grew most
+  bool is_widespread = false;              // most of the others grew about as much
+  std::uint64_t step = 0, since = 0;
+  double from = 0, to = 0;  // of the quantity, or of the loss scale; of clipping and norm: the limit, and the norm
+  double factor = 1;        // per step; 1 where that says nothing
+  double lr = 0;
+  // Steps until the dtype's largest value is reached if it continues: at the earliest its square root, since squares of
+  // it overflow there. None: not in 100,000 steps.
+  std::optional<std::array<std::uint64_t, 2>> horizon;
+};
+
+// One sentence without the step, in which `name` is "loss", "gradients" or the name of a parameter.
+std::string in_words(const Warning& warning, const std::string& name);
+// A JSON array with the fields of each, "parameter" and "horizon" null where there is none; and back. from_json throws
+// nlohmann::json::exception for anything else.
+std::string as_json(const std::vector<Warning>& warnings);
+std::vector<Warning> from_json(const std::string& text);
+
+}  // namespace finitude::signal

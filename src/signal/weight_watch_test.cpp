@@ -1,0 +1,83 @@
+#include "signal/weight_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <vector>
+
+namespace finitude::signal {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kPass = 64;
+
+std::vector<Warning> warnings_of(std::size_t passes, std::size_t width,
+                                 const std::function<Weight(std::uint64_t, std::size_t)>& weight) {
+  WeightWatch watch;
+  std::vector<Warning> all;
+  for (std::uint64_t pass = 0; pass < passes; ++pass) {
+    std::vector<Weight> row;
+    for (std::size_t i = 0; i < width; ++i) row.push_back(weight(pass, i));
+    for (const Warning& w : watch.note(kPass * (pass + 1), 0.1, row)) all.push_back(w);
+  }
+  return all;
+}
+
+float grown(double rate, std::uint64_t passes) {
+  return static_cast<float>(0.3 * std::exp(rate * static_cast<double>(passes)));
+}
+
+TEST(WeightWatch, AGrowingParameterIsNamedWithItsOnset) {
+  const auto found = warnings_of(40, 5, [](std::uint64_t pass, std::size_t i) {
+    return Weight{i == 3 && pass > 10 ? grown(0.3, pass - 10) : 0.3f};
+  });
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found[0].what, What::kGrowth);
+  EXPECT_EQ(found[0].of, Quantity::kWeight);
+  EXPECT_EQ(found[0].parameter, 3u);
+  EXPECT_FALSE(found[0].is_widespread);
+  EXPECT_NEAR(static_cast<double>(found[0].since), 11 * kPass, kPass);
+  EXPECT_NEAR(found[0].factor, std::exp(0.3 / kPass), 1e-3);
+  ASSERT_TRUE(found[0].horizon);
+  EXPECT_THAT(in_words(found[0], "fc.weight"), HasSubstr("the largest weight of fc.weight grew"));
+  EXPECT_LE(found.size(), 4u);  // once for each tenfold
+}
+
+TEST(WeightWatch, GrowthOfAllIsWidespread) {
+  const auto found = warnings_of(20, 5, [](std::uint64_t pass, std::size_t) { return Weight{grown(0.4, pass)}; });
+  ASSERT_FALSE(found.empty());
+  EXPECT_TRUE(found[0].is_widespread);
+}
+
+TEST(WeightWatch, WeightsThatGrowByTheSameAmountAreLearning) {
+  EXPECT_TRUE(warnings_of(200, 3, [](std::uint64_t pass, std::size_t) {
+                return Weight{0.02f + 0.05f * static_cast<float>(pass)};
+              }).empty());
+}
+
+TEST(WeightWatch, ATinyBiasThatGrowsToTheOthersIsWell) {
+  EXPECT_TRUE(warnings_of(60, 3, [](std::uint64_t pass, std::size_t i) {
+                return Weight{i == 0 ? std::min(1e-6f * grown(0.8, pass), 1.0f) : 0.5f};
+              }).empty());
+}
+
+TEST(WeightWatch, NothingThatChangesIsNoLearning) {
+  const auto still = [](std::uint64_t pass, std::size_t) { return Weight{0.5f, pass == 0}; };
+  const auto found = warnings_of(20, 3, still);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].what, What::kNoLearning);
+  EXPECT_EQ(found[0].since, kPass);
+  EXPECT_THAT(in_words(found[0], ""), HasSubstr("no parameter has changed since step 64"));
+  const auto one_moves = [](std::uint64_t, std::size_t i) { return Weight{0.5f, i == 1}; };
+  EXPECT_TRUE(warnings_of(20, 3, one_moves).empty());
+}
+
+TEST(WeightWatch, ValuesThatAreNotKnownAreLeftAlone) {
+  EXPECT_TRUE(warnings_of(20, 2, [](std::uint64_t, std::size_t) { return Weight{-1, true}; }).empty());
+}
+
+}  // namespace
+}  // namespace finitude::signal
