@@ -1,10 +1,11 @@
 """Adds up the JUnit files of a test run and prints `N passed, N failed` as the last line.
 
 usage: count_tests.py DIRECTORY [RESULT=TITLE ...], where each RESULT=TITLE is a step that failed. The exit code is 1
-where anything failed. A failed step whose RESULT.xml is missing or shows no failed test (a build that broke, a crash
-before the first test) counts as one failure.
+where anything failed. A failed step whose RESULT.xml, or RESULT.*.xml, is missing or shows no failed test (a build that
+broke, a crash before the first test) counts as one failure.
 """
 
+import itertools
 import pathlib
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -24,16 +25,23 @@ def count(path):
     return passed, failed, skipped
 
 
+def result_of(path):
+    """asan of asan.0.xml: one result may have been written by several processes."""
+    return path.name.partition(".")[0]
+
+
 def main(directory, failed_steps):
     passed, failed, skipped = 0, [], 0
     explained = set()  # results whose own tests show why the step failed
-    for path in sorted(pathlib.Path(directory).glob("*.xml")):
-        more_passed, more_failed, more_skipped = count(path)
+    for result, paths in itertools.groupby(sorted(pathlib.Path(directory).glob("*.xml")), key=result_of):
+        counts = [count(path) for path in paths]
+        more_passed, more_skipped = sum(one[0] for one in counts), sum(one[2] for one in counts)
+        more_failed = [name for one in counts for name in one[1]]
         passed, skipped = passed + more_passed, skipped + more_skipped
-        failed += [f"{path.stem}: {name}" for name in more_failed]
+        failed += [f"{result}: {name}" for name in more_failed]
         if more_failed:
-            explained.add(path.stem)
-        print(f"  {path.stem:<16} {more_passed} passed, {len(more_failed)} failed, {more_skipped} skipped")
+            explained.add(result)
+        print(f"  {result:<16} {more_passed} passed, {len(more_failed)} failed, {more_skipped} skipped")
     for step in failed_steps:
         result, _, title = step.partition("=")
         if result not in explained:

@@ -25,6 +25,7 @@ FAILED = '<testsuite><testcase name="one"/><testcase name="two"><failure/></test
         ({"a": PASSED, "b": FAILED}, ["b=second"], "2 passed, 1 failed", 1),
         ({"a": PASSED}, ["a=crashed at exit"], "1 passed, 1 failed", 1),
         ({"a": FAILED}, ["a=first", "b=build of the second"], "1 passed, 2 failed", 1),
+        ({"a.0": PASSED, "a.1": FAILED, "b": PASSED}, ["a=of two processes"], "3 passed, 1 failed", 1),
         ({}, [], "0 passed, 1 failed", 1),
         ({"a": "<testsuite/>"}, [], "0 passed, 1 failed", 1),
     ],
