@@ -126,6 +126,7 @@ def watch(
     experiments: int | None = None,
     stream_gradients: Streaming | None = None,
     warnings: str | None = None,
+    checkpoints: str | None = None,
     redact: bool | None = None,
     quiet: bool | None = None,
     rules: str | list[str] | None = None,
@@ -166,6 +167,8 @@ def watch(
         stream_gradients: "auto", "on" or "off": read gradients on a GPU while backward computes others ("auto").
         warnings: "all", "off", or names with commas of what to warn of while values are still finite: growth, spike,
             vanishing, scale, dead ("all").
+        checkpoints: "warn", "refuse" or "off": what to do where a checkpoint that is written holds NaN, Inf or an
+            impossible value; "refuse" raises NonFiniteError before the file is touched ("warn").
         quiet: True: nothing on stderr but alarms and failures (False).
         redact: True: reports and capsules hold no values, sources or environment (False).
         rules: files with rules of your own (finitude.rule), separated as in PATH, or a list of them (none).
@@ -194,6 +197,7 @@ def watch(
         "experiments": experiments,
         "stream_gradients": stream_gradients,
         "warnings": warnings,
+        "checkpoints": checkpoints,
         "redact": redact,
         "quiet": quiet,
         "rules": rules,

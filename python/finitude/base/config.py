@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 STREAM = ("auto", "on", "off")
 ON_ALARM = ("stop", "skip", "warn", "raise", "rollback")
+CHECKPOINTS = ("warn", "refuse", "off")
 LEVELS = ("gate", "tape", "trace")
 WARNINGS = ("growth", "spike", "vanishing", "scale", "dead")  # of a training whose values are still finite
 
@@ -44,6 +45,7 @@ class Config:
     rules: str = ""  # files with rules of the user's own, separated by os.pathsep
     stream_gradients: str = "auto"
     warnings: str = "all"  # or off, or names of WARNINGS with commas between them
+    checkpoints: str = "warn"
     selftest: str = ""  # an order of `finitude selftest`; nothing that a user sets reaches it
 
 
@@ -71,7 +73,7 @@ def _set(config, key, value, source):
         value = os.pathsep.join(map(str, value)) if name == "rules" and isinstance(value, list) else str(value)
     if name == "rules":
         value = os.pathsep.join(os.path.abspath(p) for p in value.split(os.pathsep) if p)
-    choices = {"on_alarm": ON_ALARM, "level": LEVELS, "stream_gradients": STREAM}.get(name)
+    choices = {"on_alarm": ON_ALARM, "level": LEVELS, "stream_gradients": STREAM, "checkpoints": CHECKPOINTS}.get(name)
     if choices and value not in choices:
         raise UsageError(f"{source}: {key} is one of {', '.join(choices)}, not {value!r}{_nearest(value, choices)}")
     if name == "warnings":

@@ -279,6 +279,7 @@ if TYPE_CHECKING:
         growth: NotRequired[float | None]  # of a parameter's magnitude since the first step, the largest factor
         gradients: NotRequired[BadGradients]
         saved: NotRequired[dict[str, Any]]  # what the program gave to finitude.save, by name
+        last_good: NotRequired[dict[str, Any] | None]  # "checkpoint": path, "step"
         capsule_pending: NotRequired[bool]  # True: it is being written in the background
         capsule_redacted: NotRequired[bool]  # True: it holds no values
         repeat_of: NotRequired[int]  # the step whose alarm is the same finding

@@ -112,6 +112,7 @@ if TYPE_CHECKING:
         experiments: int | None
         stream_gradients: Streaming | None
         warnings: str | None
+        checkpoints: str | None
         redact: bool | None
         quiet: bool | None
         rules: str | list[str] | None

@@ -102,6 +102,9 @@ options of run:
                   and more, and one process)
   --warnings all|off|NAME,...   what to warn of while values are still finite:
                   growth, spike, vanishing, scale, dead (all)
+  --checkpoints warn|refuse|off   what to do where a checkpoint that the program
+                  writes holds NaN, Inf or an impossible value. refuse: raise
+                  NonFiniteError before the file is touched (warn)
   --redact        reports, capsules and their description without values,
                   sources and environment
   -q, --quiet     nothing on stderr but alarms and failures: no warnings, and no
@@ -136,6 +139,7 @@ OPTIONS = (
     "--experiments",
     "--stream-gradients",
     "--warnings",
+    "--checkpoints",
     "--redact",
     "--quiet",
     "--rules",
