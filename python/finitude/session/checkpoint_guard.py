@@ -106,15 +106,20 @@ def watch(patches: Patches) -> None:
         if not callable(original) or hasattr(original, "finitude_guard"):
             continue
         guarded = _guarded(original, saved, path)
-        for holder in _holders(original):
-            patches.set(holder, name, guarded)
+        for holder, attribute in _holders(original):
+            patches.set(holder, attribute, guarded)
 
 
 def _holders(function):
-    """Modules that have it under its own name: `from safetensors.torch import save_file`."""
-    name = function.__name__
-    modules = [module for module in list(sys.modules.values()) if isinstance(getattr(module, "__dict__", None), dict)]
-    return [module for module in modules if module.__dict__.get(name) is function]
+    """(module, attribute) where it is, also under another name: `from safetensors.torch import save_file as save`."""
+    spaces = [(module, getattr(module, "__dict__", None)) for module in list(sys.modules.values())]
+    return [
+        (module, attribute)
+        for module, space in spaces
+        if type(space) is dict
+        for attribute, value in list(space.items())
+        if value is function
+    ]
 
 
 def _guarded(original, saved, path):
