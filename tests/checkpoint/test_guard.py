@@ -5,6 +5,7 @@ import pathlib
 
 import pytest
 
+import helpers
 from helpers import run
 
 TRAINING = """
@@ -135,3 +136,12 @@ def test_other_writers_are_noted_once(tmp_path, lines):
 def test_schedulers_and_memory_are_no_checkpoints(tmp_path):
     result = run(tmp_path, TRAINING + "import io\nstep(); torch.save({'epoch': 3}, 's.pt'); save(io.BytesIO())\n")
     assert events_of(result) == [] and "checkpoints" not in result.report, result.told()
+
+
+def test_a_killed_run_has_a_last_good_one_in_the_list(tmp_path):
+    result = run(
+        tmp_path, TRAINING + "step(); save('a.pt'); step(); save('b.pt')\nos.remove('b.pt'); os.kill(os.getpid(), 9)\n"
+    )
+    assert result.code != 0
+    (line,) = json.loads(helpers.offline("list", "--json", tmp_path / "finitude-runs")[1])
+    assert (line["state"], line["last_good"]) == ("killed", str(tmp_path / "a.pt")), line

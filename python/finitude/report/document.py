@@ -129,7 +129,8 @@ class Report:
     ) -> None:
         """Counts it. A bad one is an advisory as well: no alarm need have come before it."""
         self.checkpoints.add(path, step, verdict, is_written, has_weights)
-        self._add_event("checkpoint", {"step": step, "text": text}, path=path, verdict=verdict, written=is_written)
+        facts = {"path": path, "verdict": verdict, "written": is_written, "weights": has_weights}
+        self._add_event("checkpoint", {"step": step, "text": text}, **facts)
         if verdict == "bad":
             self.advise("bad-checkpoint", step, text)
 
