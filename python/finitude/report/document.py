@@ -65,7 +65,7 @@ class Report:
         self.place: Any = None  # makes the directory, where this process is one of several of a run
         self.failure = ""
         self.failures = []  # of our own: see session/failures.py
-        self.checkpoints = Checkpoints()
+        self._checkpoints: Checkpoints | None = None  # those that the program wrote, where it wrote any
         self.events = Events(self.run_directory, self.complain, bool(config.redact))
 
     def seconds(self) -> float:
@@ -109,7 +109,7 @@ class Report:
     def add_alarm(self, alarm: Alarm) -> None:
         """Lists it; past the number that a report may hold, only counts it."""
         self.unexplained = None
-        alarm.setdefault("last_good", self.checkpoints.last_good())
+        alarm.setdefault("last_good", self.last_good_checkpoint())
         if self.config.redact and alarm.get("capsule"):
             alarm["capsule_redacted"] = True
         if len(self.alarms) < merge.MAX_ALARMS:
@@ -128,11 +128,15 @@ class Report:
         self, path: str, step: int | None, verdict: str, text: str, is_written: bool, has_weights: bool
     ) -> None:
         """Counts it. A bad one is an advisory as well: no alarm need have come before it."""
-        self.checkpoints.add(path, step, verdict, is_written, has_weights)
+        self._checkpoints = self._checkpoints or Checkpoints()
+        self._checkpoints.add(path, step, verdict, is_written, has_weights)
         facts = {"path": path, "verdict": verdict, "written": is_written, "weights": has_weights}
         self._add_event("checkpoint", {"step": step, "text": text}, **facts)
         if verdict == "bad":
             self.advise("bad-checkpoint", step, text)
+
+    def last_good_checkpoint(self) -> dict[str, Any] | None:
+        return self._checkpoints.last_good() if self._checkpoints else None
 
     def _add_event(self, kind, of, **more):
         """Where this process has a report of its own."""
@@ -206,8 +210,8 @@ class Report:
                     "text": f"{self.alarms_left_out} alarms more than a report holds are not listed",
                 }
             ]
-        if (checkpoints := self.checkpoints.document()) is not None:
-            document["checkpoints"] = checkpoints
+        if self._checkpoints:
+            document["checkpoints"] = self._checkpoints.document()
         if self.trace_ops is not None:
             document["trace"] = {"ops": self.trace_ops}
         return safe(secrets.hidden(capsule_alarm.redacted(document) if self.config.redact else document))

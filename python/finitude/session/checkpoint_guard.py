@@ -88,7 +88,7 @@ class CheckpointGuard:
         self._lines += 1
         if self._lines <= MOST_LINES and not self._quiet:
             last = "; further ones are only recorded" if self._lines == MOST_LINES else ""
-            good = self._report.checkpoints.last_good()
+            good = self._report.last_good_checkpoint()
             before = f"; the last good one is {good['checkpoint']}" if good else ""
             say(f"finitude: warning: {text}{before}{last}\n")
 
