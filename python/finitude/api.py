@@ -129,6 +129,7 @@ def watch(
     stream_gradients: Streaming | None = None,
     warnings: str | None = None,
     grad_warn: float | None = None,
+    checkpoints: str | None = None,
     redact: bool | None = None,
     quiet: bool | None = None,
     rules: str | list[str] | None = None,
@@ -172,6 +173,8 @@ def watch(
         warnings: "all", "off", or names with commas of what to warn of while values are still finite: growth, spike,
             vanishing, scale, dead, clipping, norm, no-learning ("all").
         grad_warn: a 2-norm of all gradients above it is warned of as "norm"; 0: none is (0).
+        checkpoints: "warn", "refuse" or "off": what to do where a checkpoint that is written holds NaN, Inf or an
+            impossible value; "refuse" raises NonFiniteError before the file is touched ("warn").
         quiet: True: nothing on stderr but alarms and failures (False).
         redact: True: reports and capsules hold no values, sources or environment (False).
         rules: files with rules of your own (finitude.rule), separated as in PATH, or a list of them (none).
@@ -203,6 +206,7 @@ def watch(
         "stream_gradients": stream_gradients,
         "warnings": warnings,
         "grad_warn": grad_warn,
+        "checkpoints": checkpoints,
         "redact": redact,
         "quiet": quiet,
         "rules": rules,

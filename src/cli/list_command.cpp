@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <sstream>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -24,7 +25,8 @@ using incident::state_of;
 using incident::steps_of;
 using nlohmann::json;
 
-constexpr int kColumns = 200;  // of a line that goes to no terminal
+constexpr std::size_t kMaxEvents = std::size_t{64} << 20;  // bytes: what a run writes at most
+constexpr int kColumns = 200;                              // of a line that goes to no terminal
 
 // What a line is made of; false: it has no report of that name that says so much.
 bool read_report(const std::string& folder, json* report) {
@@ -80,11 +82,34 @@ json json_of(const std::string& folder, const Line& line) {
       {"started", line.started}, {"seconds", line.seconds}, {"last_good", line.last_good}};
 }
 
+// The last good checkpoint of a run that has not ended, from its events; null: there is none.
+json last_good_so_far(const std::string& folder) {
+  std::string bytes;
+  if (!show::read_file(folder + "/events.jsonl", kMaxEvents, bytes).empty()) return {};
+  std::vector<std::string> good;  // the newest last
+  std::istringstream lines(bytes);
+  for (std::string line; std::getline(lines, line);) {
+    json event;
+    if (line.find("\"checkpoint\"") == std::string::npos || !show::parse_json(line, event).empty() ||
+        !event.is_object())
+      continue;
+    if (event.value("kind", json()) != "checkpoint" || event.value("written", json()) != true) continue;
+    const json path = event.value("path", json());
+    if (!path.is_string()) continue;
+    std::erase(good, path.get<std::string>());
+    if (event.value("verdict", json()) == "good" && event.value("weights", json()) == true) good.push_back(path);
+  }
+  std::error_code error;
+  while (!good.empty() && !fs::exists(good.back(), error)) good.pop_back();
+  return good.empty() ? json() : json(good.back());
+}
+
 // Of a run that left no report.json that can be read.
 Line of_members(const std::string& folder) {
   Line line;
   line.steps = steps_of(folder);
   line.state = state_of(folder, nullptr);
+  line.last_good = last_good_so_far(folder);
   std::error_code error;
   for (const std::string& member : member_folders(folder)) {
     json report;
@@ -111,6 +136,7 @@ Line of_report(const std::string& folder, const json& report) {
   }
   if (const json started = report.value("started", json()); started.is_string()) line.started = started;
   if (line.state != "finished") {
+    line.last_good = last_good_so_far(folder);
     line.steps = std::max(line.steps, steps_of(folder));
     return line;
   }

@@ -1,8 +1,10 @@
 // `scan PATH...`: the tensors of checkpoints that hold NaN, Inf, or values that cannot be.
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <filesystem>
+#include <map>
+#include <optional>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -76,31 +78,72 @@ class Progress {
   bool is_shown_;
 };
 
-std::vector<std::int64_t> place_in_whole(const Tensor& tensor, std::uint64_t place) {
-  std::vector<std::int64_t> indices = checkpoint::indices_of(place, tensor.shape);
-  for (std::size_t i = 0; i < tensor.begins.size(); ++i) indices[i] += tensor.begins[i];
-  return indices;
+// The place in the whole tensor, in row-major order, of one in a piece of it.
+std::uint64_t place_in_whole(const Tensor& piece, std::uint64_t place) {
+  if (piece.full_shape.empty()) return place;
+  const std::vector<std::int64_t> indices = checkpoint::indices_of(place, piece.shape);
+  std::uint64_t whole = 0;
+  for (std::size_t i = 0; i < indices.size(); ++i)
+    whole = whole * static_cast<std::uint64_t>(piece.full_shape[i]) +
+            static_cast<std::uint64_t>(piece.begins[i] + indices[i]);
+  return whole;
 }
 
-std::string line_of(const Checkpoint& checkpoint, std::size_t at, const TensorHealth& health) {
-  const Tensor& tensor = checkpoint.tensors[at];
+void take_lower(std::optional<std::uint64_t>* into, const std::optional<std::uint64_t>& place, const Tensor& piece) {
+  if (!place) return;
+  const std::uint64_t whole = place_in_whole(piece, *place);
+  *into = into->has_value() ? std::min(**into, whole) : whole;
+}
+
+// A tensor with all of its pieces. Places are those in the whole.
+struct Whole {
+  const Tensor* tensor;
+  TensorHealth health;
+};
+
+std::vector<Whole> wholes_of(const Checkpoint& checkpoint, const Scanned& scanned) {
+  std::vector<Whole> wholes;
+  std::map<std::string_view, std::size_t> cut;  // those that are in pieces
+  for (std::size_t i = 0; i < checkpoint.tensors.size(); ++i) {
+    const Tensor& tensor = checkpoint.tensors[i];
+    std::size_t at = wholes.size();
+    if (!tensor.full_shape.empty()) at = cut.emplace(tensor.name, at).first->second;
+    if (at == wholes.size()) wholes.push_back({&tensor, {}});
+    TensorHealth& health = wholes[at].health;
+    const TensorHealth& piece = scanned.tensors[i];
+    health.nan += piece.nan;
+    health.pos_inf += piece.pos_inf;
+    health.neg_inf += piece.neg_inf;
+    health.negative += piece.negative;
+    health.least = std::min(health.least, piece.least);
+    take_lower(&health.first, piece.first, tensor);
+    take_lower(&health.first_negative, piece.first_negative, tensor);
+  }
+  return wholes;
+}
+
+std::string line_of(const Checkpoint& checkpoint, const Whole& whole) {
+  const Tensor& tensor = *whole.tensor;
+  const TensorHealth& health = whole.health;
   std::string line = tensor.name + " (" + described(checkpoint, tensor);
   if (!tensor.parameter.empty()) line += ", of " + tensor.parameter;
   line += "):";
   if (health.first) {
     line += " " + std::to_string(health.nan) + " NaN, " + std::to_string(health.pos_inf) + " +Inf, " +
-            std::to_string(health.neg_inf) + " -Inf, first at " + shown_list(place_in_whole(tensor, *health.first));
+            std::to_string(health.neg_inf) + " -Inf, first at " +
+            shown_list(checkpoint::indices_of(*health.first, whole_shape(tensor)));
   }
   if (health.first_negative) {
     line += (health.first ? ";" : "") + std::string(" ") + std::to_string(health.negative) +
             " negative, which a mean of squares cannot be: least " + shown_number(health.least) + ", first at " +
-            shown_list(place_in_whole(tensor, *health.first_negative));
+            shown_list(checkpoint::indices_of(*health.first_negative, whole_shape(tensor)));
   }
   return line;
 }
 
-json json_of(const Checkpoint& checkpoint, std::size_t at, const TensorHealth& health) {
-  const Tensor& tensor = checkpoint.tensors[at];
+json json_of(const Checkpoint& checkpoint, const Whole& whole) {
+  const Tensor& tensor = *whole.tensor;
+  const TensorHealth& health = whole.health;
   json object = {{"tensor", tensor.name},
                  {"parameter", tensor.parameter.empty() ? json() : json(tensor.parameter)},
                  {"dtype", checkpoint.storages[tensor.storage].type.name},
@@ -111,8 +154,9 @@ json json_of(const Checkpoint& checkpoint, std::size_t at, const TensorHealth& h
                  {"negative", health.negative},
                  {"first", nullptr},
                  {"first_negative", nullptr}};
-  if (health.first) object["first"] = place_in_whole(tensor, *health.first);
-  if (health.first_negative) object["first_negative"] = place_in_whole(tensor, *health.first_negative);
+  if (health.first) object["first"] = checkpoint::indices_of(*health.first, whole_shape(tensor));
+  if (health.first_negative)
+    object["first_negative"] = checkpoint::indices_of(*health.first_negative, whole_shape(tensor));
   return object;
 }
 
@@ -160,45 +204,47 @@ class ScanCommand {
     if (!read.ok())
       return failed(path, read.why(), read.code() == StatusCode::kUnsupported ? kCannotHere : kUnreadable);
     const Checkpoint& found = *read;
-    Progress progress(console_, path, checkpoint::bytes_to_scan(found));
-    const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, kMaxThreads);
-    const Scanned scanned = checkpoint::scan(found, threads, [&](std::uint64_t done) { progress(done); });
+    const Scanned scanned = scanned_of(path, found);
     say(path, found, scanned);
     if (!scanned.status.ok()) failed(path, scanned.status.why(), kUnreadable);
   }
 
-  static std::string outcome(const Checkpoint& found, const Scanned& scanned) {
-    const auto bad = std::count_if(scanned.tensors.begin(), scanned.tensors.end(),
-                                   [](const TensorHealth& health) { return health.is_bad(); });
-    const std::size_t all = found.tensors.size();
+  Scanned scanned_of(const std::string& path, const Checkpoint& found) const {
+    Progress progress(console_, path, checkpoint::bytes_to_scan(found));
+    const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, kMaxThreads);
+    return checkpoint::scan(found, threads, [&](std::uint64_t done) { progress(done); });
+  }
+
+  static std::string outcome(const Checkpoint& found, const Scanned& scanned, std::size_t bad, std::size_t all) {
     std::string text = bad != 0 ? std::to_string(bad) + " of " : "";
     text += std::to_string(all) + (all == 1 ? " tensor" : " tensors");
     const bool is_one = bad == 1 || (bad == 0 && all == 1);
     text += is_one ? " is " : " are ";
     text += bad != 0 ? "bad" : scanned.status.ok() ? "finite" : "read in part";
     text += " (" + found.format + ", " + shown_bytes(scanned.bytes);
-    if (scanned.skipped != 0) text += ", " + std::to_string(scanned.skipped) + " of integers not read";
+    if (scanned.skipped != 0) text += ", " + std::to_string(scanned.skipped) + " of integers and the like not read";
     return text + ")";
   }
 
   void say(const std::string& path, const Checkpoint& found, const Scanned& scanned) {
     const bool prints = !words_.json && !console_.quiet;
     json bad = json::array();
-    for (std::size_t i = 0; i < found.tensors.size(); ++i) {
-      const TensorHealth& health = scanned.tensors[i];
-      if (!health.is_bad()) continue;
+    const std::vector<Whole> wholes = wholes_of(found, scanned);
+    const std::uint64_t before = bad_;
+    for (const Whole& whole : wholes) {
+      if (!whole.health.is_bad()) continue;
       ++bad_;
-      if (words_.json) bad.push_back(json_of(found, i, health));
-      if (prints) console_.out << shown(path + ": " + line_of(found, i, health), console_) << '\n';
+      if (words_.json) bad.push_back(json_of(found, whole));
+      if (prints) console_.out << shown(path + ": " + line_of(found, whole), console_) << '\n';
     }
     if (prints) {
-      console_.out << shown(path + ": " + outcome(found, scanned), console_) << '\n';
+      console_.out << shown(path + ": " + outcome(found, scanned, bad_ - before, wholes.size()), console_) << '\n';
       if (!scanned.is_exact) console_.complain(path + " has a tensor whose elements overlap: counts are too low");
     }
     if (!words_.json || !scanned.status.ok()) return;
     files_.push_back({{"path", path},
                       {"format", found.format},
-                      {"tensors", found.tensors.size()},
+                      {"tensors", wholes.size()},
                       {"not_read", scanned.skipped},
                       {"bytes", scanned.bytes},
                       {"exact", scanned.is_exact},

@@ -166,6 +166,25 @@ TEST_F(Folder, AKilledRankIsCountedAndReported) {
   EXPECT_THAT(closing_line(whole, 0), Not(HasSubstr("all finite")));
 }
 
+TEST(Checkpoints, TheLastGoodOneIsNamed) {
+  const auto wrote = [](std::uint64_t bad, const json& last_good) {
+    json report = report_of(5);
+    report["checkpoints"] = {{"written", 3}, {"bad", bad}, {"after_onset", 0}, {"last_good", last_good}};
+    return report;
+  };
+  const json early = wrote(0, {{"checkpoint", "a.pt"}, {"step", 1}});
+  const json late = wrote(1, {{"checkpoint", "b.pt"}, {"step", 4}});
+  EXPECT_EQ(show::problem(late), "");
+  EXPECT_THAT(closing_line(early, 0), HasSubstr("all finite, last good checkpoint a.pt"));
+  EXPECT_THAT(closing_line(late, 0), HasSubstr("1 bad checkpoint, last good checkpoint b.pt"));
+  EXPECT_THAT(closing_line(wrote(3, nullptr), 0), HasSubstr("3 bad checkpoints, no good checkpoint"));
+  const json whole = merged(report_of(0), {{"rank-0", late, ""}, {"rank-1", early, ""}, {"rank-2", report_of(5), ""}});
+  EXPECT_EQ(show::problem(whole), "");
+  EXPECT_EQ(whole["checkpoints"]["written"], 6);
+  EXPECT_EQ(whole["checkpoints"]["last_good"]["checkpoint"], "b.pt");
+  EXPECT_FALSE(merged(report_of(0), {{"rank-0", report_of(5), ""}}).contains("checkpoints"));
+}
+
 TEST(Merged, RanksTakeTheirStepsTogether) {
   const std::vector<Member> two = {
       {"rank-0", report_of(10, {}, 2), ""}, {"rank-1", report_of(9, {}, 2), ""}, {"pid-3", report_of(3), ""}};

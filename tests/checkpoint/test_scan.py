@@ -2,6 +2,8 @@
 
 import collections
 import json
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -179,3 +181,27 @@ def test_nothing_in_a_file_is_executed(tmp_path):
     code, found, _ = scan(tmp_path / "x.pt")
     assert code == 1 and set(found[str(tmp_path / "x.pt")]) == {"w"}
     assert not (tmp_path / "executed").exists()
+
+
+SHARDED = """
+import os, sys, warnings, torch, torch.distributed as dist
+warnings.simplefilter("ignore")
+rank, folder = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+import torch.distributed.checkpoint as dcp
+from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+w = torch.arange(24.0).reshape(6, 4)
+w[4, 1], w[0, 2], w[5, 0] = float("nan"), float("inf"), float("nan")
+sharded = distribute_tensor(w, init_device_mesh("cpu", (2,)), [Shard(0)])
+dcp.save({"w": sharded}, checkpoint_id=f"{folder}/saved")
+dist.destroy_process_group()
+"""
+
+
+def test_shards_are_one_tensor(tmp_path):
+    ranks = [subprocess.Popen([sys.executable, "-c", SHARDED, str(rank), str(tmp_path)]) for rank in range(2)]
+    assert [process.wait(helpers.LIMIT) for process in ranks] == [0, 0]
+    code, found, _ = scan(tmp_path / "saved")
+    (bad,) = found[str(tmp_path / "saved")].values()
+    assert code == 1
+    assert (bad["nan"], bad["pos_inf"], bad["first"], bad["shape"]) == (2, 1, [0, 2], [6, 4])

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 STREAM = ("auto", "on", "off")
 ON_ALARM = ("stop", "skip", "warn", "raise", "rollback")
+CHECKPOINTS = ("warn", "refuse", "off")
 LEVELS = ("gate", "tape", "trace")
 # Of a training whose values are still finite.
 WARNINGS = ("growth", "spike", "vanishing", "scale", "dead", "clipping", "norm", "no-learning")
@@ -49,6 +50,7 @@ class Config:
     stream_gradients: str = "auto"
     warnings: str = "all"  # or off, or names of WARNINGS with commas between them
     grad_warn: float = 0.0  # a 2-norm of all gradients above it is warned of; 0: none is
+    checkpoints: str = "warn"
     selftest: str = ""  # an order of `finitude selftest`; nothing that a user sets reaches it
 
 
@@ -92,7 +94,7 @@ def _set(config, key, value, source):
         value = os.pathsep.join(map(str, value)) if name == "rules" and isinstance(value, list) else str(value)
     if name == "rules":
         value = os.pathsep.join(os.path.abspath(p) for p in value.split(os.pathsep) if p)
-    choices = {"on_alarm": ON_ALARM, "level": LEVELS, "stream_gradients": STREAM}.get(name)
+    choices = {"on_alarm": ON_ALARM, "level": LEVELS, "stream_gradients": STREAM, "checkpoints": CHECKPOINTS}.get(name)
     if choices and value not in choices:
         raise UsageError(f"{source}: {key} is one of {', '.join(choices)}, not {value!r}{_nearest(value, choices)}")
     if name == "warnings":

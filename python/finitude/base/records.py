@@ -270,6 +270,7 @@ if TYPE_CHECKING:
         onset: NotRequired[AlarmOnset | None]  # since when the training was on its way to this step
         gradients: NotRequired[BadGradients]
         saved: NotRequired[dict[str, Any]]  # what the program gave to finitude.save, by name
+        last_good: NotRequired[dict[str, Any] | None]  # "checkpoint": path, "step"
         capsule_pending: NotRequired[bool]  # True: it is being written in the background
         capsule_redacted: NotRequired[bool]  # True: it holds no values
         repeat_of: NotRequired[int]  # the step whose alarm is the same finding

@@ -115,6 +115,7 @@ if TYPE_CHECKING:
         stream_gradients: Streaming | None
         warnings: str | None
         grad_warn: float | None
+        checkpoints: str | None
         redact: bool | None
         quiet: bool | None
         rules: str | list[str] | None

@@ -19,6 +19,7 @@ CHOICES = {
     "--level": "gate tape trace",
     "--stream-gradients": "auto on off",
     "--warnings": "all off growth spike vanishing scale dead clipping norm no-learning",
+    "--checkpoints": "warn refuse off",
     "--dtype": "float32 float64 bfloat16",
     "--device": "cpu cuda",
     "--phase": " ".join(PHASES),

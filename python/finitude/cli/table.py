@@ -107,6 +107,9 @@ options of run:
                   growth, spike, vanishing, scale, dead, clipping, norm,
                   no-learning (all; docs/warnings.md)
   --grad-warn N   warn where the 2-norm of all gradients is above N (0: never)
+  --checkpoints warn|refuse|off   what to do where a checkpoint that the program
+                  writes holds NaN, Inf or an impossible value. refuse: raise
+                  NonFiniteError before the file is touched (warn)
   --redact        reports, capsules and their description without values,
                   sources and environment
   -q, --quiet     nothing on stderr but alarms and failures: no warnings, and no
@@ -144,6 +147,7 @@ OPTIONS = (
     "--stream-gradients",
     "--warnings",
     "--grad-warn",
+    "--checkpoints",
     "--redact",
     "--quiet",
     "--rules",

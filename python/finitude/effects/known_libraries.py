@@ -42,6 +42,15 @@ SAVERS = (
     ("safetensors.numpy", "save_file", 1, "filename"),
 )
 
+# Functions that write a checkpoint: (module, name, parameter with the values, that with the path or an open file).
+CHECKPOINTS = (
+    ("torch", "save", "obj", "f"),
+    ("torch.serialization", "save", "obj", "f"),
+    ("safetensors.torch", "save_file", "tensors", "filename"),
+    ("torch.distributed.checkpoint", "save", "state_dict", "checkpoint_id"),
+    ("torch.distributed.checkpoint.state_dict_saver", "save", "state_dict", "checkpoint_id"),
+)
+
 # Objects that hand on what another one gives: (module, class). What they refer to is looked at.
 HANDS_ON = (("_pickle", "Unpickler"), ("functools", "partial"))
 

@@ -16,6 +16,7 @@ from ..base import alive, family, pages, say, secrets
 from ..base.plain_json import is_plain, safe
 from ..program import ranks
 from . import capsule_alarm, merge
+from .checkpoints import Checkpoints
 from .events import Events
 
 TYPE_CHECKING = False
@@ -64,6 +65,7 @@ class Report:
         self.place: Any = None  # makes the directory, where this process is one of several of a run
         self.failure = ""
         self.failures = []  # of our own: see session/failures.py
+        self._checkpoints: Checkpoints | None = None  # those that the program wrote, where it wrote any
         self.events = Events(self.run_directory, self.complain, bool(config.redact))
 
     def seconds(self) -> float:
@@ -107,6 +109,7 @@ class Report:
     def add_alarm(self, alarm: Alarm) -> None:
         """Lists it; past the number that a report may hold, only counts it."""
         self.unexplained = None
+        alarm.setdefault("last_good", self.last_good_checkpoint())
         if self.config.redact and alarm.get("capsule"):
             alarm["capsule_redacted"] = True
         if len(self.alarms) < merge.MAX_ALARMS:
@@ -121,12 +124,28 @@ class Report:
             self.warnings.append(warning)
         self._add_event("warning", warning, **{k: v for k, v in warning.items() if k not in EVENT})
 
+    def note_checkpoint(
+        self, path: str, step: int | None, verdict: str, text: str, is_written: bool, has_weights: bool
+    ) -> None:
+        """Counts it. A bad one is an advisory as well: no alarm need have come before it."""
+        self._checkpoints = self._checkpoints or Checkpoints()
+        self._checkpoints.add(path, step, verdict, is_written, has_weights)
+        facts = {"path": path, "verdict": verdict, "written": is_written, "weights": has_weights}
+        self._add_event("checkpoint", {"step": step, "text": text}, **facts)
+        if verdict == "bad":
+            self.advise("bad-checkpoint", step, text)
+
+    def last_good_checkpoint(self) -> dict[str, Any] | None:
+        return self._checkpoints.last_good() if self._checkpoints else None
+
     def _add_event(self, kind, of, **more):
         """Where this process has a report of its own."""
         if self.is_kept:
             self.events.add(kind, of.get("text", ""), of["step"], of.get("optimizer") or "", **more)
 
-    def advise(self, kind: str, step: int, text: str, cause: Cause | None = None, births: Iterable[Birth] = ()) -> None:
+    def advise(
+        self, kind: str, step: int | None, text: str, cause: Cause | None = None, births: Iterable[Birth] = ()
+    ) -> None:
         """Lists an advisory; of a kind only so many."""
         if sum(a["kind"] == kind for a in self.advisories) < MOST_OF_A_KIND:
             self.advisories.append({"kind": kind, "step": step, "text": text, "births": list(births), "cause": cause})
@@ -191,6 +210,8 @@ class Report:
                     "text": f"{self.alarms_left_out} alarms more than a report holds are not listed",
                 }
             ]
+        if self._checkpoints:
+            document["checkpoints"] = self._checkpoints.document()
         if self.trace_ops is not None:
             document["trace"] = {"ops": self.trace_ops}
         return safe(secrets.hidden(capsule_alarm.redacted(document) if self.config.redact else document))

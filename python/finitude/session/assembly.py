@@ -38,6 +38,7 @@ from ..rerun.restart import Restart
 from ..rerun.rewound import Rewound
 from . import (
     allowed,
+    checkpoint_guard,
     closures,
     console,
     context,
@@ -167,6 +168,8 @@ class Parts:
         kept_step.begin(config.level, is_second_process=explains)
 
         self.step_warnings = step_warnings.StepWarnings(config, self.report, self.part, explains)
+
+        self.checkpoint_guard = checkpoint_guard.CheckpointGuard(config, self.report, self.part)
 
         # What is decided of a bad step, and the kinds of alarms.
         self.settled = settled.Settled(config, self.scaling, self.damage, self.known)

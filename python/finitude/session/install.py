@@ -16,7 +16,7 @@ from ..base import _places, compat, family
 from ..base.patches import Patches
 from ..effects import channels, fork_dry_run
 from ..program import signals, step_wrapper
-from . import native_callbacks, step_calls
+from . import checkpoint_guard, native_callbacks, step_calls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ def install(wait_for_training: Callable[..., Any] | None = None) -> None:
 def watch_imported() -> None:
     """What is imported by now, of libraries that the recorder looks into."""
     watch_numpy()
+    checkpoint_guard.watch(_patches)
     watch_frameworks()
     watch_queues()
 

@@ -1,0 +1,45 @@
+"""The checkpoints that a run has written: how many, how many of them bad, and which good one is the newest."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+GOOD, BAD, AFTER_ONSET = "good", "bad", "after-onset"
+MOST_KEPT = 1000  # good ones that are known by path; programs keep the newest few
+
+
+class Checkpoints:
+    def __init__(self):
+        self._good: list[tuple[str, int | None]] = []  # the newest last
+        self._counts = {GOOD: 0, BAD: 0, AFTER_ONSET: 0}
+
+    def add(self, path: str, step: int | None, verdict: str, is_written: bool, has_weights: bool) -> None:
+        """is_written: else it was refused, and what lies at the path is as it was. has_weights: else it is no
+        checkpoint to return to, but a part of one."""
+        self._counts[verdict] += 1
+        if is_written:
+            self._good = [one for one in self._good if one[0] != path][-MOST_KEPT:]
+        if verdict == GOOD and has_weights:
+            self._good.append((path, step))
+
+    def last_good(self) -> dict[str, Any] | None:
+        """The newest that is still there: programs remove old ones."""
+        while self._good and not os.path.exists(self._good[-1][0]):
+            self._good.pop()
+        if not self._good:
+            return None
+        path, step = self._good[-1]
+        return {"checkpoint": path, "step": step}
+
+    def document(self) -> dict[str, Any]:
+        """As the report has them."""
+        return {
+            "written": sum(self._counts.values()),
+            "bad": self._counts[BAD],
+            "after_onset": self._counts[AFTER_ONSET],
+            "last_good": self.last_good(),
+        }

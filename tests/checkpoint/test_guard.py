@@ -1,0 +1,147 @@
+"""Checkpoints that a watched program writes: what is said of each, and which one is the last good one."""
+
+import json
+import pathlib
+
+import pytest
+
+import helpers
+from helpers import run
+
+TRAINING = """
+import os, torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+model.register_buffer("mask", torch.full((3,), float("-inf")))
+opt = torch.optim.Adam(model.parameters())
+def step(scale=1.0):
+    opt.zero_grad()
+    (model(torch.randn(8, 4)).pow(2).mean() * scale).backward()
+    opt.step()
+def save(name):
+    torch.save({"model": model.state_dict(), "optimizer": opt.state_dict()}, name)
+"""
+BAD = (
+    TRAINING
+    + """
+for i in range(6):
+    step()
+    if i == 3:
+        opt.state[model[0].weight]["exp_avg_sq"][1, 2] = -1.0
+    save(f"{i}.pt")
+"""
+)
+
+
+def events_of(result):
+    (file,) = pathlib.Path(result.folder).glob("finitude-runs/*/events.jsonl")
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    return [
+        (pathlib.Path(e["path"]).name, e["step"], e["verdict"], e["written"])
+        for e in events
+        if e["kind"] == "checkpoint"
+    ]
+
+
+def test_each_is_an_event_and_the_last_good_one_is_named(tmp_path):
+    result = run(tmp_path, TRAINING + "for i in range(3):\n    step(); save(f'{i}.pt')\nos.remove('2.pt')\n")
+    assert events_of(result) == [("0.pt", 1, "good", True), ("1.pt", 2, "good", True), ("2.pt", 3, "good", True)]
+    last = {"checkpoint": str(tmp_path / "1.pt"), "step": 2}
+    assert result.report["checkpoints"] == {"written": 3, "bad": 0, "after_onset": 0, "last_good": last}
+    assert result.report["outcome"] == "clean" and "warning" not in result.err, result.told()
+    assert f"last good checkpoint {tmp_path / '1.pt'}" in " ".join(result.err.split())
+
+
+def test_a_bad_one_is_said_and_written(tmp_path):
+    result = run(tmp_path, BAD, "--on-alarm", "warn")
+    assert [verdict for _, _, verdict, _ in events_of(result)][:4] == ["good"] * 3 + ["bad"], result.told()
+    (advisory, *_) = result.advisories("bad-checkpoint")
+    assert "optimizer.state.0.exp_avg_sq holds negative values" in advisory["text"]
+    assert "finitude: warning: the checkpoint" in result.err and (tmp_path / "3.pt").exists()
+    assert result.report["checkpoints"]["last_good"] == {"checkpoint": str(tmp_path / "2.pt"), "step": 3}
+
+
+def test_refused_ones_replace_nothing(tmp_path):
+    text = (
+        TRAINING
+        + """
+step(); save("last.pt")
+good = open("last.pt", "rb").read()
+with torch.no_grad():
+    model[2].bias.fill_(float("nan"))
+try:
+    save("last.pt")
+except Exception as e:
+    print(type(e).__name__)
+print(open("last.pt", "rb").read() == good)
+"""
+    )
+    result = run(tmp_path, text, "--checkpoints", "refuse")
+    assert result.out == "NonFiniteError\nTrue\n", result.told()
+    assert events_of(result) == [("last.pt", 1, "good", True), ("last.pt", 1, "bad", False)]
+    assert result.report["checkpoints"]["last_good"] == {"checkpoint": str(tmp_path / "last.pt"), "step": 1}
+
+
+def test_off_looks_at_nothing(tmp_path):
+    result = run(tmp_path, BAD, "--checkpoints", "off", "--on-alarm", "warn")
+    assert events_of(result) == [] and "checkpoints" not in result.report, result.told()
+
+
+def test_an_unknown_word_is_refused(tmp_path):
+    result = run(tmp_path, BAD, "--checkpoints", "refsue")
+    assert result.code == 2 and "did you mean 'refuse'?" in result.err, result.err
+
+
+def test_an_alarm_names_the_last_good_one(tmp_path):
+    result = run(tmp_path, TRAINING + "step(); save('a.pt'); step(float('nan'))\n")
+    assert result.the_alarm()["last_good"] == {"checkpoint": str(tmp_path / "a.pt"), "step": 1}
+    assert "last good" in result.err, result.err
+
+
+def test_growth_marks_what_is_written_after_it(tmp_path):
+    text = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.0)
+for i in range(80):
+    x, y = torch.randn(64, 16), torch.randn(64, 1)
+    opt.zero_grad()
+    ((model(x) - y).pow(2).mean() * 1.15 ** max(0, i - 20)).backward()
+    opt.step()
+    if i in (10, 70):
+        torch.save(model.state_dict(), f"{i}.pt")
+"""
+    result = run(tmp_path, text)
+    assert [event[::2] for event in events_of(result)] == [("10.pt", "good"), ("70.pt", "after-onset")], result.told()
+    assert result.report["checkpoints"]["last_good"]["step"] == 11
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "import safetensors.torch; safetensors.torch.save_file(model.state_dict(), 'x')",
+        "from safetensors.torch import save_file as keep; keep(model.state_dict(), 'x')",
+        "import torch.distributed.checkpoint as dcp; dcp.save(model.state_dict(), checkpoint_id='x')",
+        "with open('x', 'wb') as f: torch.save(model, f)",
+    ],
+    ids=["safetensors", "another name", "dcp", "open file"],
+)
+def test_other_writers_are_noted_once(tmp_path, lines):
+    early = lines.partition(";")[0] + "\n" if "; " in lines else ""
+    result = run(tmp_path, early + TRAINING + f"step()\n{lines}\n")
+    assert events_of(result) == [("x", 1, "good", True)], result.told()
+
+
+def test_schedulers_and_memory_are_no_checkpoints(tmp_path):
+    result = run(tmp_path, TRAINING + "import io\nstep(); torch.save({'epoch': 3}, 's.pt'); save(io.BytesIO())\n")
+    assert events_of(result) == [] and "checkpoints" not in result.report, result.told()
+
+
+def test_a_killed_run_has_a_last_good_one_in_the_list(tmp_path):
+    result = run(
+        tmp_path, TRAINING + "step(); save('a.pt'); step(); save('b.pt')\nos.remove('b.pt'); os.kill(os.getpid(), 9)\n"
+    )
+    assert result.code != 0
+    (line,) = json.loads(helpers.offline("list", "--json", tmp_path / "finitude-runs")[1])
+    assert (line["state"], line["last_good"]) == ("killed", str(tmp_path / "a.pt")), line
