@@ -273,8 +273,8 @@ def explain(tensor: Tensor) -> Explanation:
     what was recorded of the step: ask of one tensor in a step. Of a finite one it says that, recorded or not.
 
     Raises:
-        RuntimeError: nothing is recorded (only level="trace" is), what made the tensor is not recorded, or another answer
-            has used it up.
+        RuntimeError: nothing is recorded (only level="trace" is), what made the tensor is not recorded, or another
+            answer has used it up.
     """
     from .report.explanation import Explanation
 
