@@ -26,6 +26,7 @@ finitude.wach(model)  # type: ignore[attr-defined]
 
 assert_type(finitude.step(lambda: 3.0), float)
 assert_type(finitude.save("name", torch.ones(2)), torch.Tensor)
+assert_type(str(finitude.explain(torch.ones(2))), str)
 assert_type(finitude.__version__, str)
 finitude.allow(module="mask", reason="-Inf is meant")
 

@@ -1,9 +1,11 @@
-"""What anomaly mode and a first-bad-op tracer say of the same cases: python -m zoo.peers [--filter P05] [--json OUT]
+"""What others say of the same cases: python -m zoo.peers [--filter P05] [--only PEER] [--json OUT]
 
 Anomaly mode is PyTorch's own: it raises where a backward node returns NaN, and shows the forward call of that node. The
 tracer is what TensorFlow, JAX and most home-made tools do: it stops at the first op whose inputs are finite and whose
-output is not. Both run in a fork of this process, as `zoo.plain` does, and are judged on alarm, step and line; neither
-names a cause.
+output is not. sherlorch, where it is installed, walks back from a bad tensor to the calls whose inputs were finite; it
+watches nothing itself, so it is asked of the loss at each backward, as its README does, and, which is more than it does
+alone, of the gradients before each step. All run in a fork of this process, as `zoo.plain` does, and are judged on
+alarm, step and line; none names a cause.
 """
 
 import os
@@ -11,6 +13,7 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 
 import argparse
+import importlib.util
 import json
 import multiprocessing
 import re
@@ -94,7 +97,47 @@ def tracer(script, tell, steps):
     tell(None)
 
 
+def sherlorch(script, tell, steps):
+    """Its first culprit, once the loss or a gradient is not finite."""
+    import sherlorch as peer
+    import torch
+    from torch.optim import optimizer
+
+    backward = torch.autograd.backward
+
+    def ask(tensor):
+        if tensor is None or not tracker.has_issue(tensor):
+            return
+        with torch._C.DisableTorchFunction():
+            culprits = tracker.diagnose(tensor).culprits if tracker._get_node(tensor) else []
+        file, _, line = (culprits[0].location or "").rpartition(":") if culprits else ("", "", "")
+        found = int(line) if file == str(script) else None
+        tell({"steps": steps.now(), "line": found, "op": culprits[0].op_name if culprits else ""})
+        os._exit(0)
+
+    def asked(tensors, *args, **kwargs):
+        for tensor in [tensors] if isinstance(tensors, torch.Tensor) else tensors:
+            ask(tensor)
+        backward(tensors, *args, **kwargs)
+        tracker.reset()
+
+    def gradients(own, *_):
+        for group in own.param_groups:
+            for parameter in group["params"]:
+                with torch._C.DisableTorchFunction():
+                    gradient = parameter.grad
+                ask(gradient)
+
+    torch.autograd.backward = asked
+    optimizer.register_optimizer_step_pre_hook(gradients)
+    with peer.trace(capture_stack=True) as tracker:
+        runpy.run_path(str(script), run_name="__main__")
+    tell(None)
+
+
 PEERS = {"anomaly mode": anomaly, "first bad op": tracer}
+if importlib.util.find_spec("sherlorch"):
+    PEERS["sherlorch"] = sherlorch
 
 
 def child(name, script, pipe):
@@ -135,6 +178,7 @@ def main(argv=None):
     p = argparse.ArgumentParser(prog="python -m zoo.peers", description=__doc__.splitlines()[0])
     p.add_argument("--filter", default="", metavar="SUBSTR")
     p.add_argument("--set", default="", metavar="SETS")
+    p.add_argument("--only", default="", metavar="PEER", help="one of them: " + ", ".join(PEERS))
     p.add_argument("--json", metavar="OUT")
     options = p.parse_args(argv)
     import torch
@@ -143,7 +187,7 @@ def main(argv=None):
     torch.set_num_threads(1)
     rows = []
     for case in cases.choose(options.filter, options.set):
-        said = {name: observe(name, case.script) for name in PEERS}
+        said = {name: observe(name, case.script) for name in PEERS if options.only in ("", name)}
         row = {
             "id": case.id,
             "slug": case.slug,

@@ -1,4 +1,4 @@
-"""The Python API: watch, step, save, allow."""
+"""The Python API: watch, step, save, explain, allow."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Tensor,
         TextPath,
     )
+    from .report.explanation import Explanation
 
 _begun: Any = None  # the session that `watch` began last
 
@@ -272,6 +273,52 @@ def save(name: str, tensor: Tensor) -> Tensor:
 
         native_callbacks.session.save(name, statistic(name, tensor.detach()))
     return tensor
+
+
+def explain(tensor: Tensor) -> Explanation:
+    """Where the bad values of a tensor were born, without waiting for an alarm; `print` shows it, a notebook too.
+
+        with finitude.watch(level="trace"):
+            loss = model(batch)
+            print(finitude.explain(loss))
+
+    The tensor is any that the running step made: a loss, what a layer returned, a gradient. The answer uses up
+    what was recorded of the step: ask of one tensor in a step. Of a finite one it says that, recorded or not.
+
+    Raises:
+        RuntimeError: nothing is recorded (only level="trace" is), what made the tensor is not recorded, or another
+            answer has used it up.
+    """
+    from .report.explanation import Explanation
+
+    if _native.is_finite(tensor):
+        return Explanation("", {})
+    session = native_callbacks.session
+    if session is None or session.config.level != "trace" or not _native.trace_on():
+        raise RuntimeError(
+            'finitude.explain: nothing is recorded here; make the tensor under finitude.watch(level="trace") '
+            "or `finitude run --level trace`"
+        )
+    from .program.tensor_stats import count_text
+
+    holds = count_text(tensor)
+    if session.target is not None or native_callbacks.runs_again():  # the trace is for the alarm
+        return Explanation(holds, {})
+    if session.traced.is_used_up():
+        raise RuntimeError(
+            f"finitude.explain: the tensor holds {holds}, and what was recorded of this step is used up by an earlier "
+            "answer; ask once in a step"
+        )
+    found = notebook_cells.name_cells(session.analysis.findings(None, [("tensor", "", tensor)]))
+    _native.trace_start()
+    births = found.get("births")
+    if not births or not (births[0]["op"] or births[0]["file"]):
+        raise RuntimeError(
+            f"finitude.explain: the tensor holds {holds}, and nothing that was recorded made them: they are older than "
+            "this step"
+        )
+    session.traced.use_up()
+    return Explanation(holds, found)
 
 
 @_with_nearest

@@ -40,7 +40,7 @@ def _explain(step):
     """The step was traced while it ran the first time. False: it was not, or the trace cannot tell."""
     session, optimizer, alarm, sinks = step.session, step.optimizer, step.alarm, step.sinks
     is_first = _native.has_traced_first_step()
-    if not _native.trace_on():
+    if not _native.trace_on() or session.traced.is_used_up():
         return False
     if is_first:
         session.capsules.stop(optimizer, sinks=sinks)
@@ -71,6 +71,15 @@ class Traced:
         """not_watched: takes what the report is to name as such."""
         self._not_watched = not_watched
         self._alarm: tuple[Alarm, Alarm] | None = None  # it, and a copy of what it was before that second run
+
+        self._used_up_at = -1  # number of steps at the time
+
+    def use_up(self) -> None:
+        """The trace of the running step went into an answer (finitude.explain): what is left of it is not whole."""
+        self._used_up_at = _native.counters()["steps"]
+
+    def is_used_up(self) -> bool:
+        return self._used_up_at == _native.counters()["steps"]
 
     def begin(self, step: BadStep) -> bool:
         """The alarm is explained by its trace. True: returning from the vetoed call runs its step again."""

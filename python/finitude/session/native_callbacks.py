@@ -46,7 +46,7 @@ def _call(name, args):
 def _second_run_ends(error):
     """A handler of a signal raised while the program runs a step again: the program goes on with that, and with its
     streams and files."""
-    if session is not None and _runs_again():
+    if session is not None and runs_again():
         session.part(
             session.ending.unexplained,
             f"{type(error).__name__}, raised by a handler of a signal, ended the second run",
@@ -55,7 +55,8 @@ def _second_run_ends(error):
         signals.take()
 
 
-def _runs_again():
+def runs_again() -> bool:
+    """Is a second run under way in this process?"""
     return session.second_run.pending is not None or session.hand.again is not None
 
 
@@ -94,7 +95,7 @@ def _decided(name, optimizer, *why, **raises):
 
 def _heard():
     """What a handler of a signal of the program raised while we ran, or None."""
-    if session is not None and _runs_again():
+    if session is not None and runs_again():
         signals.when_raised = _second_run_ends
         signals.hold(signals.PASSES)
         return None

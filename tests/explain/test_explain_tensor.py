@@ -1,0 +1,132 @@
+"""finitude.explain: where a bad value was born, asked by the program itself."""
+
+import pytest
+import torch
+
+import finitude
+from finitude.report.explanation import Explanation
+from helpers import TRAINING, run, training
+
+TRACE = ("--level", "trace", "--on-alarm", "warn")
+
+
+def asked(folder, body, *options):
+    done = training(folder, body, *(options or TRACE))
+    assert done.code == 0, done.told()
+    return done.out
+
+
+def test_forward_birth_of_any_tensor(tmp_path):
+    out = asked(
+        tmp_path,
+        """
+        import finitude
+        hidden = torch.log(model(batches[0]) * 0)
+        print(finitude.explain(hidden * 2))
+        """,
+    )
+    assert "24 Inf of it were born here:" in out
+    assert "born in forward   aten::log   train.py:" in out
+    assert "hidden = torch.log(model(batches[0]) * 0)" in out and "24 x -Inf" in out
+    assert "cause     log of an exact zero" in out and "\nfix       " in out
+
+
+def test_gradient_leads_to_its_forward_line(tmp_path):
+    out = asked(
+        tmp_path,
+        """
+        import finitude
+        loss = (model(batches[0]) * 0).abs().sqrt().sum()
+        loss.backward()
+        print(finitude.explain(model.weight.grad))
+        """,
+    )
+    assert "born in backward" in out and "derivative of   aten::sqrt   train.py:" in out
+
+
+ASK = """
+import finitude
+def ask(tensor):
+    try:
+        print(finitude.explain(tensor))
+    except RuntimeError as e:
+        print(e)
+"""
+
+
+def test_one_tensor_is_explained_per_step(tmp_path):
+    out = asked(tmp_path, ASK + "hidden = model(batches[0]) / 0\nask(hidden)\nask(hidden * 2)")
+    assert out.count("born in forward   aten::div") == 1
+    assert out.endswith("is used up by an earlier answer; ask once in a step\n")
+
+
+def test_tensor_of_an_earlier_step_is_refused(tmp_path):
+    step = "loss_of(batches[0]).backward()\nopt.step()\n"
+    out = asked(tmp_path, ASK + "old = torch.full((3,), NAN)\n" + step + "ask(old)")
+    assert "3 NaN, and nothing that was recorded made them" in out
+
+
+def test_alarm_after_a_question_names_the_birth(tmp_path):
+    done = run(
+        tmp_path,
+        TRAINING
+        + """
+import finitude
+for i, x in enumerate(batches):
+    opt.zero_grad()
+    hidden = model(x) * (0 if i == 3 else 1)
+    loss = hidden.abs().log().mean()
+    finitude.explain(loss)
+    loss.backward()
+    opt.step()
+""",
+        "--level",
+        "trace",
+    )
+    birth = done.the_alarm()["births"][0]
+    assert (birth["op"], birth["source"]) == ("aten::log", "loss = hidden.abs().log().mean()")
+
+
+@pytest.mark.parametrize("options", [("--on-alarm", "warn"), ("--level", "tape", "--on-alarm", "warn")])
+def test_without_a_trace_it_names_the_level(tmp_path, options):
+    out = asked(
+        tmp_path,
+        """
+        import finitude
+        print(finitude.explain(torch.ones(2)))
+        try:
+            finitude.explain(torch.ones(2) / 0)
+        except RuntimeError as e:
+            print(e)
+        """,
+        *options,
+    )
+    assert "every value is finite" in out
+    assert 'nothing is recorded here; make the tensor under finitude.watch(level="trace")' in out
+
+
+def test_html_escapes_the_program():
+    found = {"births": [_birth("x = a < b")], "cause": None, "fix": None}
+    shown = Explanation("1 NaN", found)
+    assert shown and "<pre>1 NaN of it was born here:" in shown._repr_html_()
+    assert "a &lt; b" in shown._repr_html_() and "a < b" in repr(shown)
+
+
+def test_finite_tensor_has_no_births():
+    shown = finitude.explain(torch.ones(2))
+    assert not shown and str(shown) == "every value is finite" and shown.cause is None
+
+
+def _birth(source):
+    return {
+        "phase": "forward",
+        "op": "aten::div",
+        "file": "/a/train.py",
+        "line": 3,
+        "source": source,
+        "module": "Net.head",
+        "node": "",
+        "inputs": [],
+        "outputs": [],
+        "rows": [],
+    }
