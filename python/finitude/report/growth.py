@@ -80,7 +80,8 @@ def of_steps(steps):
     return found
 
 
-def _words(one):
+def _words(one, said=""):
+    """said: what is not repeated."""
     if one["quantity"] == "learning-rate":
         return f"the learning rate rose from {one['from']:.4g} to {one['to']:.4g} after step {one['step']}"
     what = {"loss": "the loss", "gradient": "the largest gradient"}[one["quantity"]]
@@ -89,10 +90,8 @@ def _words(one):
         if one.get("at_most")
         else f"since step {one['step']}"
     )
-    return (
-        f"{what} grew {since}, by a factor of {one['factor_per_step']:.3g} a step, from "
-        f"{one['from']:.4g} to {one['to']:.4g}"
-    )
+    text = f"{what} grew {since}, by a factor of {one['factor_per_step']:.3g} a step"
+    return text if f"{one['to']:.4g}" in said else f"{text}, from {one['from']:.4g} to {one['to']:.4g}"
 
 
 def tell(found: Findings, steps: AppliedSteps) -> None:
@@ -104,7 +103,8 @@ def tell(found: Findings, steps: AppliedSteps) -> None:
     if not onsets:
         return
     found["cause"]["onsets"] = onsets
-    found["cause"]["text"] += "".join(f"; {_words(one)}" for one in onsets)
+    said = found["cause"]["text"]
+    found["cause"]["text"] += "".join(f"; {_words(one, said)}" for one in onsets)
 
 
 def _grown(started_with, optimizer):
