@@ -8,16 +8,19 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 
 #include "bindings/own_rules_python.h"
 #include "bindings/tape_python.h"
 #include "explain/explain.h"
 #include "explain/made.h"
+#include "gate/script_nan_checks_torch.h"
 #include "gate/window_torch.h"
 #include "locate/last_seen.h"
 #include "locate/script_nodes.h"
 #include "observe/tracer_torch.h"
 #include "pyhost/tensor_subclass_torch.h"
+#include "replay/fill_unwritten_torch.h"
 #include "replay/lab_torch.h"
 #include "replay/replay_values_torch.h"
 #include "replay/step_lab_torch.h"
@@ -132,6 +135,18 @@ bool fill_from(capture::Tape* tape, bool is_own, observe::Tracer& tracer, record
   return why.empty();
 }
 
+// What the script dropped is a sink where nothing else of the step is bad: else the step failed by something else.
+void settle_dropped(record::Trace* trace) {
+  constexpr std::string_view kDropped = kDroppedByScript;
+  const auto is_dropped = [&](const record::Sink& sink) { return std::string_view(sink.kind).starts_with(kDropped); };
+  const bool others = std::ranges::any_of(trace->sinks, [&](const record::Sink& sink) {
+    return !is_dropped(sink) && sink.kind != kLeftByBackward && sink.kind != "start" && !sink.value.health.ok();
+  });
+  if (others) std::erase_if(trace->sinks, is_dropped);
+  for (record::Sink& sink : trace->sinks)
+    if (is_dropped(sink)) sink.kind.erase(0, kDropped.size());
+}
+
 // Gradients as a backward left them are sinks where nothing else of the step is bad: the script has clamped them since,
 // and a clamp is no veto. Those of the last backward, which added up what the others left. True: they are the sinks.
 bool settle_gradients(record::Trace* trace) {
@@ -199,6 +214,7 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
     if (sketch && !fill_from(tape, is_own, tracer, &trace, &of_tape))
       return json{{"tape", of_tape}}.dump(-1, ' ', false, json::error_handler_t::replace);
     json start = take_start(&trace);
+    settle_dropped(&trace);
     const bool clamped = settle_gradients(&trace);
     if (refused && std::ranges::all_of(trace.sinks, [](const record::Sink& sink) { return sink.value.health.ok(); }))
       locate::sink_last_seen(&trace);
@@ -225,11 +241,28 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+// The step that was recorded came out fine, which the first run had not. JSON of what made it so by chance: memory that
+// it read before anything was written to it, with NaN in which it fails; "" where there is none.
+std::string unwritten_read(double seconds) {
+  const capture::Tape* const tape = recorded_tape();
+  if (tape == nullptr || !tape->gaps.empty()) return "";
+  const record::Trace trace = observe::Tracer::get().take_trace();
+  const py::gil_scoped_release release;
+  const replay::FillTrial trial = replay::depends_on_unwritten(*tape, seconds);
+  if (!trial.nans.ran || trial.made >= trace.ops.size()) return "";
+  locate::Birth birth;
+  birth.op = trial.made;
+  birth.kind = "memory";
+  return json{{"op", trial.op}, {"bytes", trial.bytes}, {"birth", show::birth(trace, birth)}}.dump(
+      -1, ' ', false, json::error_handler_t::replace);
+}
+
 }  // namespace
 
 void define_analyse(py::module_& m) {
   m.def("analyse", &analyse, py::arg("history"), py::arg("want_ops"), py::arg("swallowed"), py::arg("seconds") = 0.0,
         py::arg("last_update") = py::none(), py::arg("several_ranks") = false, py::arg("refused") = false);
+  m.def("unwritten_read", &unwritten_read, py::arg("seconds"));
 }
 
 }  // namespace finitude::bindings

@@ -5,8 +5,11 @@
 #include <cstdio>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "explain/evidence.h"
+#include "explain/origin.h"
 
 namespace finitude::explain {
 namespace {
@@ -89,6 +92,32 @@ std::string times(double factor) {
   return text;
 }
 
+// Whether a weight is among what the operation computes its result of; where it read values that are not finite, of
+// those. True where the trace does not show it.
+bool reads_what_weights_made(const record::Trace& trace, record::OpId id) {
+  constexpr std::size_t kMostValues = 256;
+  if (id >= trace.ops.size() || trace.ops[id].phase != record::Phase::kForward) return true;
+  const bool is_bad = std::ranges::any_of(trace.ops[id].inputs, [](const auto& use) { return !use.health.ok(); });
+  std::vector<std::pair<record::OpId, const record::TensorUse*>> open;
+  for (const auto& use : trace.ops[id].inputs)
+    if (!is_bad || !use.health.ok()) open.emplace_back(id, &use);
+  for (std::size_t i = 0; i < open.size(); ++i) {
+    if (open.size() > kMostValues) return true;
+    const auto [reader, use] = open[i];
+    const record::Origin origin =
+        use->storage < trace.storages.size() ? trace.storages[use->storage].origin : record::Origin::kUnknown;
+    if (origin == record::Origin::kParameter) return true;
+    const record::OpId made = producer(trace, reader, *use);
+    if (made == record::kNone) {
+      if (origin != record::Origin::kBatch && origin != record::Origin::kConstant) return true;
+      continue;
+    }
+    if (trace.ops[made].allocates) continue;
+    for (const auto& in : trace.ops[made].inputs) open.emplace_back(made, &in);
+  }
+  return false;
+}
+
 bool is_finite(const replay::StepTrial& trial) { return trial.ran && trial.bad.empty(); }
 
 }  // namespace
@@ -166,8 +195,9 @@ std::string rates_of(const StepHistory& history, std::size_t steps) {
   return " at learning rates from " + figure(*least) + " to " + figure(*most);
 }
 
-void judge_grown_weights(Finding& finding, const StepHistory& history, const record::Trace& trace) {
+void judge_grown_weights(Finding& finding, const StepHistory& history, const record::Trace& trace, record::OpId birth) {
   if (finding.cause_class == kRate || !may_follow_from_weights(finding.cause_class)) return;
+  if (!reads_what_weights_made(trace, birth)) return;
   const auto grown = growth(history, trace);
   if (!grown || grown->to < kRuined * grown->from) return;
   if (finding.cause_class == kOutlier && !outlier_before(history).empty()) return;  // says so already

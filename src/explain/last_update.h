@@ -33,8 +33,9 @@ double parameters_now(const record::Trace& trace);
 std::string rates_of(const StepHistory& history, std::size_t steps);
 
 // Weights that became a thousand times as large since the start are the first link of what they overflow in, however
-// many steps it took: a change of that operation would not keep the run alive.
-void judge_grown_weights(Finding& finding, const StepHistory& history, const record::Trace& trace);
+// many steps it took: a change of that operation would not keep the run alive. birth: that operation; one that reads
+// nothing which weights have made would fail with any weights.
+void judge_grown_weights(Finding& finding, const StepHistory& history, const record::Trace& trace, record::OpId birth);
 
 // The last update, as far as it is known.
 struct UpdateTrials {

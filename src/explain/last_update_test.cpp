@@ -82,9 +82,26 @@ TEST(LastUpdate, WeightsThatGrewAThousandfoldWithdrawTheFixOfOneOperation) {
     history.param_absmax = {0.25, now};
     Finding finding = clamped("exp-overflow");
     finding.edits.resize(2);
-    judge_grown_weights(finding, history, trace);
+    judge_grown_weights(finding, history, trace, record::kNone);
     EXPECT_EQ(finding.cause_class, now > 1e3 ? "learning-rate" : "exp-overflow");
     EXPECT_EQ(finding.edits.size(), now > 1e3 ? 0u : 2u);
+  }
+}
+
+TEST(LastUpdate, GrownWeightsAreNotToBlameForWhatTheyDidNotMake) {
+  for (const bool is_made_of_weights : {false, true}) {
+    TraceBuilder b;
+    b.history.loss.assign(30, 1);
+    b.history.param_absmax = {0.25, 4e18};
+    const auto weight = b.tensor({4e18}, sense::DType::kFloat32, record::Origin::kParameter, "weight");
+    const auto batch = b.tensor({1}, sense::DType::kFloat32, record::Origin::kBatch);
+    const auto high = b.tensor({kInf}), low = b.tensor({kInf}), width = b.tensor({kNaN});
+    b.op("aten::full", {}, {low});
+    b.op("aten::mul", {{"self", batch}, {"other", is_made_of_weights ? weight : b.number(kInf)}}, {high});
+    const record::OpId birth = b.op("aten::sub", {{"self", high}, {"other", low}}, {width});
+    Finding finding = clamped("infinity-minus-infinity");
+    judge_grown_weights(finding, b.history, b.trace, birth);
+    EXPECT_EQ(finding.cause_class, is_made_of_weights ? "learning-rate" : "infinity-minus-infinity");
   }
 }
 
@@ -102,7 +119,7 @@ TEST(LastUpdate, WeightsThatAClosureMovedFarWithinTheFirstStep) {
     if (is_updated) b.op("aten::add_", {{"self", junk}}, {TraceBuilder::holding(junk, {now})});
     b.op("aten::mul", {{"self", TraceBuilder::holding(junk, {now})}}, {});
     Finding finding = clamped("exp-overflow");
-    judge_grown_weights(finding, b.history, b.trace);
+    judge_grown_weights(finding, b.history, b.trace, record::kNone);
     EXPECT_EQ(finding.cause_class, now > 1 && is_updated ? "learning-rate" : "exp-overflow");
     if (now > 1 && is_updated)
       EXPECT_NE(finding.text.find("grew from 0.2 to 5000 within this step at a learning rate of 1000"),

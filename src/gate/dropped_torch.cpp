@@ -107,6 +107,12 @@ PyObject* take_norm_drops(PyObject*, PyObject* optimizer) {
   return PyLong_FromUnsignedLong(count);
 }
 
+// take_drops(optimizer) -> how many windows were dropped since its last step and are not reported yet, once.
+PyObject* take_drops(PyObject*, PyObject* optimizer) {
+  OptimizerEntry* entry = find_entry(optimizer);
+  return PyLong_FromUnsignedLong(entry != nullptr ? std::exchange(entry->drops.untold, 0U) : 0U);
+}
+
 // add_handled(count): bad steps that the script handled itself, as the Python side counts them.
 PyObject* add_handled(PyObject*, PyObject* count) {
   const unsigned long long value = PyLong_AsUnsignedLongLong(count);
@@ -116,9 +122,13 @@ PyObject* add_handled(PyObject*, PyObject* count) {
 }
 
 PyMethodDef dropped_table[] = {
-    {"watch_drops", watch_drops, METH_O, nullptr},  {"open_drops", open_drops, METH_NOARGS, nullptr},
-    {"unapplied", unapplied, METH_NOARGS, nullptr}, {"take_norm_drops", take_norm_drops, METH_O, nullptr},
-    {"add_handled", add_handled, METH_O, nullptr},  {nullptr, nullptr, 0, nullptr},
+    {"watch_drops", watch_drops, METH_O, nullptr},
+    {"open_drops", open_drops, METH_NOARGS, nullptr},
+    {"unapplied", unapplied, METH_NOARGS, nullptr},
+    {"take_norm_drops", take_norm_drops, METH_O, nullptr},
+    {"add_handled", add_handled, METH_O, nullptr},
+    {"take_drops", take_drops, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
 };
 
 }  // namespace

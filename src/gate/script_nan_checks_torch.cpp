@@ -261,17 +261,18 @@ PyObject* more_checks(PyObject*, PyObject*) {
 // waiting_checks() -> those after which no backward has come yet.
 PyObject* waiting_checks(PyObject*, PyObject*) { return as_list(waiting()); }
 
-void add_sink(const CheckedLoss& loss) {
+void add_sink(const CheckedLoss& loss, bool is_dropped) {
   observe::Tracer& tracer = observe::Tracer::get();
   if (!tracer.on() || !loss.held.defined()) return;
   const bool is_gradient = loss.parameter >= 0;
-  tracer.add_sink(is_gradient ? "gradient" : "loss", is_gradient ? std::to_string(loss.parameter) : "loss",
-                  *loss.held.unsafeGetTensorImpl(), 0);
+  const char* const kind = is_gradient ? "gradient" : "loss";
+  tracer.add_sink(is_dropped ? std::string(kDroppedByScript) + kind : kind,
+                  is_gradient ? std::to_string(loss.parameter) : "loss", *loss.held.unsafeGetTensorImpl(), 0);
 }
 
 // sink_waiting_checks(): none comes any more, so they are what the trace that is being taken is to explain.
 PyObject* sink_waiting_checks(PyObject*, PyObject*) {
-  for (const CheckedLoss& loss : waiting()) add_sink(loss);
+  for (const CheckedLoss& loss : waiting()) add_sink(loss, false);
   Py_RETURN_NONE;
 }
 
@@ -374,7 +375,7 @@ std::size_t settle_checks(PyObject* roots) {
   for (CheckedLoss& loss : found) {
     if (live().closure_depth > 0 || owner_of(loss) == nullptr) continue;
     ++dropped;
-    add_sink(loss);
+    add_sink(loss, true);
     loss.held.reset();
     if (c.dropped.size() < kMostKept) {
       c.dropped.push_back(std::move(loss));

@@ -19,6 +19,9 @@
 
 namespace finitude::bindings {
 
+// Begins the kind of a sink, "loss" or "gradient", that the script has dropped.
+inline constexpr char kDroppedByScript[] = "dropped ";
+
 // A value that is not finite, is part of a graph and was looked at by the script.
 struct CheckedLoss {
   double value = 0;

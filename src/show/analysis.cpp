@@ -13,6 +13,7 @@
 #include "explain/last_update.h"
 #include "explain/without_half.h"
 #include "locate/batch_rows.h"
+#include "locate/objects.h"
 #include "locate/op_kinds.h"
 #include "locate/slice.h"
 #include "show/findings.h"
@@ -183,6 +184,7 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
                         const AnalysisOptions& options) {
   locate::Located located = locate::locate(trace);
   if (options.swallowed && located.births.empty()) located.births = locate::swallowed_overflows(trace, located);
+  locate::follow_objects(trace, &located);
   explain::Finding finding;
   finding.cause_class = "unknown";
   finding.confidence = "possible";
@@ -190,7 +192,7 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
   if (!located.births.empty()) {
     const explain::Evidence evidence{trace, located, 0, history, lab};
     finding = explain::explain(evidence);
-    explain::judge_grown_weights(finding, history, trace);
+    explain::judge_grown_weights(finding, history, trace, located.births[0].op);
     if (options.own_rules) own_rule = options.own_rules(evidence, &finding);
     if (replay::StepLab* step = options.step && options.seconds > 0 ? options.step() : nullptr) {
       explain::TimeBudget budget;
@@ -208,13 +210,17 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
         budget.most = std::max(0.0, options.seconds - finding.tried_seconds);
         if (other) {
           finding = *std::move(other);
-          explain::judge_grown_weights(finding, history, trace);
+          explain::judge_grown_weights(finding, history, trace, located.births[0].op);
           is_refuted(finding);
         } else {
           explain::doubt_half(finding);
         }
       }
     }
+  }
+  if (!located.births.empty()) {
+    if (const std::string expression = expression_of(trace, located.births[0].op); !expression.empty())
+      finding.text += "; of that line it is " + expression;
   }
   nlohmann::json out = findings(trace, located, finding);
   const std::vector<bool> can_be = locate::rows_can_be_samples(trace, located.births, out["births"].size());

@@ -62,6 +62,32 @@ def test_one_divergence_is_one_story(tmp_path):
     assert "steps 4 to 13: the same finding, 10 times, not run again; step 13 stopped training" in text, text
 
 
+def test_divergence_of_two_optimizers_that_continue_is_one_story(tmp_path):
+    got = training(
+        tmp_path,
+        """
+        made, judge = nn.Linear(4, 8), nn.Linear(8, 1)
+        others = [torch.optim.SGD(m.parameters(), lr=30.0) for m in (judge, made)]
+        for i in range(6):
+            z, real = torch.randn(16, 4), torch.randn(16, 8)
+            for opt, loss in (
+                (others[0], lambda: (judge(real) - 1).pow(2).mean() + judge(made(z).detach()).pow(2).mean()),
+                (others[1], lambda: (judge(made(z)) - 1).pow(2).mean()),
+            ):
+                try:
+                    opt.zero_grad(); loss().backward(); opt.step()
+                except FloatingPointError:
+                    print("stopped")
+        """,
+        "--on-alarm",
+        "stop",
+    )
+    first, *others = got.alarms
+    assert first["cause"]["class"] == "learning-rate" and len(others) > 5, got.told()
+    assert all("repeat_of" in a and a["rerun_by"] == "none" for a in others if a["step"] > 3), got.told()
+    assert got.err.count("born in") == 1 and f"the divergence of step {first['step']} of SGD" in got.err, got.err
+
+
 def test_another_finding_in_between_is_explained(tmp_path):
     got = training(
         tmp_path,

@@ -248,3 +248,52 @@ def test_impossible_optimizer_state_may_be_unwritten_memory(tmp_path, made, caus
     assert alarm["fix"]["text"].startswith(fix) and "checkpoint, or" not in alarm["fix"]["text"], alarm["fix"]
     if made.startswith("torch.empty"):
         assert alarm["births"][0]["name"] == "weight.exp_avg_sq" and made in alarm["births"][0]["source"], got.told()
+
+
+IN_A_STEP = """
+import ctypes, os, torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 4)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+
+def held(memory, is_bad):
+    if is_bad and not os.path.exists({mark!r}):  # NaN the first time, which no other run finds
+        os.close(os.open({mark!r}, os.O_CREAT))
+        ctypes.memset(memory.data_ptr(), 255, memory.nbytes)
+    else:
+        ctypes.memset(memory.data_ptr(), 0, memory.nbytes)
+    return memory
+
+for step in range(5):
+    y = model(torch.randn(6, 4))
+    pad = held(torch.empty_like(y), step == 3)
+    pad[:{written}] = 1.0
+    loss = (y * pad).pow(2).mean() * ({other} if step == 3 else 1.0)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_memory_read_within_a_step_explains_a_transient_failure(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    got = run(folder, IN_A_STEP.format(mark=str(tmp_path / "asked"), written=3, other="1.0"), "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun"], alarm["cause"]["class"]) == (3, "transient", "uninitialised-memory"), (
+        got.told()
+    )
+    assert alarm["births"][0]["op"] == "aten::empty_like" and "torch.empty_like(y)" in alarm["births"][0]["source"]
+    assert alarm["fix"]["line"] == alarm["births"][0]["line"], alarm["fix"]
+
+
+def test_memory_written_in_whole_explains_nothing(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    mark = str(tmp_path / "asked")
+    other = (
+        f"float('nan') if not os.path.exists({mark!r} + '2') and os.close(os.open({mark!r} + '2', 64)) is None else 1.0"
+    )
+    got = run(folder, IN_A_STEP.format(mark=mark, written=6, other=f"({other})"), "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert (alarm["rerun"], alarm["cause"]["class"], alarm["births"]) == ("transient", "unknown", []), got.told()

@@ -243,6 +243,27 @@ def test_micro_batches_of_which_one_is_dropped(tmp_path):
     assert got.out == "ended True\n" and not got.alarms and advisory["births"][0]["op"] == "aten::mul", got.told()
 
 
+def test_dropped_loss_does_not_explain_the_alarm_behind_it(tmp_path):
+    got = training(
+        tmp_path,
+        """
+        opt.zero_grad()
+        for i, x in enumerate(batches):
+            loss = loss_of(x) / 3
+            if i == 3: loss = loss / (0 * loss)
+            if torch.isinf(loss): continue
+            if i == 4: loss = loss * (0 * INF)
+            loss.backward()
+            if i == 5: opt.step()
+        """,
+        "--on-alarm",
+        "stop",
+    )
+    alarm = got.the_alarm()
+    assert [birth["op"] for birth in alarm["births"]] == ["aten::mul"] and "INF" in alarm["births"][0]["source"], alarm
+    assert got.watched["handled_by_script"] == 1, got.told()
+
+
 def test_traced_dropped_step_needs_no_rerun(tmp_path):
     got = training(
         tmp_path, LOOP.format(fault="* NAN", check="torch.isnan(loss)"), "--level", "trace", "--on-alarm", "stop"

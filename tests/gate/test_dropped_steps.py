@@ -70,6 +70,13 @@ def test_few_steps_dropped_for_their_norm_are_counted(tmp_path):
     assert got.watched["handled_by_script"] == 6 and "all finite" not in got.err, got.told()
 
 
+def test_steps_dropped_before_an_alarm_stay_counted(tmp_path):
+    treatment = "if i < 5 and not torch.isfinite(model.weight.grad).all(): continue"
+    got = training(tmp_path, loop(treatment, NAN_LOSS, "i in (3, 4, 5)"), "--on-alarm", "stop")
+    assert got.the_alarm()["step"] == 3 and got.watched["handled_by_script"] == 2, got.told()
+    assert "0 scaler skips, 2 handled by the script" in " ".join(got.err.split()), got.err
+
+
 ACCUMULATED = """
 for i in range(40):
     opt.zero_grad()

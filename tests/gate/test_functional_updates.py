@@ -86,6 +86,29 @@ def test_last_step_is_not_known_to_be_applied(tmp_path):
     assert "never" not in got.advisories()[0]["text"] and "not seen to be applied" in got.advisories()[0]["text"]
 
 
+LAST = """
+import torch
+torch.manual_seed(0)
+w = torch.ones(4, requires_grad=True)
+def size(w, x):
+    return (w * x).pow(2).sum().sqrt()
+for i in range(8):
+    x = torch.rand(4) * (i < 7)  # the last loss is 0, where sqrt has no derivative
+    UPDATE
+"""
+UPDATES = {
+    "in place": "g, = torch.autograd.grad(size(w, x), [w])\n    with torch.no_grad(): w -= 0.1 * g",
+    "torch.func": "w = w.detach() - 0.1 * torch.func.grad(size)(w.detach(), x)",
+}
+
+
+@pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES)
+def test_parameters_left_bad_at_the_end_are_named(tmp_path, update):
+    got = helpers.run(tmp_path, LAST.replace("UPDATE", update))
+    got.assert_no_alarm()
+    assert "as the program ended, w is not finite (4 NaN of 4)" in got.err and "all finite" not in got.err, got.told()
+
+
 def test_two_models_in_turn(tmp_path):
     got = helpers.run(
         tmp_path,

@@ -118,6 +118,7 @@ def test_frozen_parameter_ruined_by_optimizer_is_an_alarm(tmp_path):
 STREAMS = {
     "None": "sys.stderr = None",
     "closed": "sys.stderr.close()",
+    "its number given to a file": "import os; os.close(2); own = open('own.txt', 'w'); assert own.fileno() == 2",
     "one that fails": "sys.stderr = type('Broken', (), {'write': lambda *_: 1 / 0, 'flush': lambda "
     "*_: None, 'closed': False})()",
     "no standard output either": "print('begun', flush=True); sys.stdout = sys.stderr = None",
@@ -149,6 +150,7 @@ def test_a_program_without_standard_error(tmp_path, name):
     assert (got.code, got.out) == (5, plain.out) and got.the_alarm()["step"] == 3 and got.the_alarm()["births"], (
         got.told()
     )
+    assert not any(own.read_text() for own in tmp_path.glob("own.txt"))
     got = helpers.run(tmp_path, LOOP.format(streams=STREAMS[name], bad=3), "--on-alarm", "raise")
     assert got.code == 1 and got.the_alarm()["action"] == "stopped", got.told()
 

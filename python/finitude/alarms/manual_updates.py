@@ -14,7 +14,7 @@ from ..errors import NonFiniteError
 from ..program import optimizer_members, signals
 from ..report import incident, one_line
 from ..rerun import call_closure, rewind_manual as again
-from . import functional, functional_updates, script_handled
+from . import functional, functional_updates, left_parameters, script_handled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ class ByHand:
         self.is_counted = False  # and their versions say so, also where what was added is zero
         self.is_seen = False  # or the operators that wrote them do
         self.marks: list[_Mark] | None = None  # of the last call, until it is proven
+        self.shapes: list[Any] = []  # of the leaves that were written
         self.bad: Any = None  # _Bad: a step that is not settled
         # the alarm of a bad step whose writes have just been put back, after the next loss was computed with them
         self.behind: Alarm | None = None
@@ -199,6 +200,7 @@ class ByHand:
         if self.marks is not None:
             if any(m.is_written() for m in self.marks):
                 self.is_proven, self.is_counted, self.is_seen = True, any(m.is_counted() for m in self.marks), seen
+                self.shapes = [m.leaf.shape for m in self.marks if m.is_written()]
                 self.marks = None
                 _native.hand_watch(False)
             elif _native.hand_calls() >= TRIES:
@@ -317,6 +319,8 @@ class ByHand:
         proven = self.is_proven or self.functional.is_proven or self.rebound.is_proven
         if proven:
             self.session.report.note_steps_by_hand(_native.hand_calls())
+            shapes = {*self.shapes, *self.functional.shapes, *self.rebound.shapes}
+            self.session.part(left_parameters.look, self.session.report, shapes)
         return proven or self.rebound.told
 
     # -- finitude.step --------------------------------------------------------------------------

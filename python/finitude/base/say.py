@@ -8,9 +8,16 @@ import io
 import os
 import sys
 
+STANDARD_ERROR = 2
+
 
 def _stream():
-    return getattr(sys, "stderr", None)
+    """None as well where a file that the program opened has the number of a standard error that it closed: such files
+    are not inherited, a standard error is (also one that os.dup2 has put there)."""
+    stream = getattr(sys, "stderr", None)
+    if type(stream) is io.TextIOWrapper and not stream.closed and stream.fileno() == STANDARD_ERROR:
+        return stream if os.get_inheritable(STANDARD_ERROR) else None
+    return stream
 
 
 def say(text: str) -> None:
@@ -39,7 +46,7 @@ def has_colour() -> bool:
 
 
 def has_unicode() -> bool:
-    encoding = getattr(_stream(), "encoding", None)
+    encoding = getattr(getattr(sys, "stderr", None), "encoding", None)
     return isinstance(encoding, str) and encoding.lower().replace("-", "").startswith("utf")
 
 

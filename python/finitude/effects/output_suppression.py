@@ -27,8 +27,8 @@ def let_go() -> None:
             it.end()
         except BaseException:  # the others are let go of all the same, and descriptors lead again where they led
             while it.swapped:
-                fd, copy, *_ = it.swapped.pop()
-                os.dup2(copy, fd)
+                fd, copy, inherited, *_ = it.swapped.pop()
+                os.dup2(copy, fd, inherited)
                 os.close(copy)
 
 
@@ -64,13 +64,14 @@ class Quiet:
     """Holds what the second run writes to stdout and stderr back, and drops it."""
 
     def __init__(self):
-        self.swapped, self._methods, self._streams = [], Patches(), []  # swapped: (descriptor, copy of what it was)
+        # swapped: (descriptor, copy of what it was, do processes that are started inherit it)
+        self.swapped, self._methods, self._streams = [], Patches(), []
         HELD.append(self)
         flush()
         try:
             sink = os.open(os.devnull, os.O_WRONLY)
             for fd in (1, 2):
-                self.swapped.append((fd, os.dup(fd)))
+                self.swapped.append((fd, os.dup(fd), os.get_inheritable(fd)))
                 os.dup2(sink, fd)
             os.close(sink)
         except OSError:
@@ -99,8 +100,8 @@ class Quiet:
             in_any_case(flush, self._end_streams, self._methods.undo)
         finally:
             while self.swapped:  # whatever has failed before: else the program's output is lost from here on
-                fd, copy = self.swapped.pop()
-                os.dup2(copy, fd)
+                fd, copy, inherited = self.swapped.pop()
+                os.dup2(copy, fd, inherited)
                 os.close(copy)
 
     def _end_streams(self):

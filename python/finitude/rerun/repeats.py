@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..base.types import Alarm
 
+DIVERGES = frozenset({"learning-rate", "exploding-gradient"})  # each later step fails by the same weights
 BY_CHANCE = 3  # explained steps in a row after which those that follow are repeats, though each has its own bad samples
 
 
@@ -27,17 +28,19 @@ class Repeats:
         self._first = {}  # sign -> the alarm that is explained
         # number of an optimizer -> its last alarm's step, how many in a row are explained, how many there are
         self._row = {}
+        self._diverged: dict[int, Alarm] = {}  # number of an optimizer -> its last explained alarm, of a divergence
 
     def take(self, alarm: Alarm) -> bool:
         """Is it one? A step without harm, or one that follows without a good step between. Where only some samples were
         bad each step may have its own."""
         ordinal = alarm["optimizer_ordinal"]
-        first = self._first.get(_sign(ordinal, alarm))
-        if first is None or first["step"] == alarm["step"]:
-            return False
         last, explained, _ = self._row.get(ordinal, (None, 0, 0))
         in_a_row = last is not None and alarm["step"] == last + 1
-        own_samples = bool(first["births"][0].get("rows")) and explained < BY_CHANCE
+        first = self._first.get(_sign(ordinal, alarm)) or (self._diverged.get(ordinal) if in_a_row else None)
+        if first is None or first["step"] == alarm["step"]:
+            return False
+        diverges = first["cause"]["class"] in DIVERGES
+        own_samples = not diverges and bool(first["births"][0].get("rows")) and explained < BY_CHANCE
         if not alarm["harmless"] and (not in_a_row or own_samples):
             return False
         alarm["repeat_of"] = first["step"]
@@ -51,8 +54,8 @@ class Repeats:
 
     def stopped(self) -> None:
         """The program was stopped. What it does after that, in another cell or behind an `except`, is explained for
-        itself."""
-        self._row.clear()
+        itself, unless it continues with weights that have diverged."""
+        self._row = {ordinal: row for ordinal, row in self._row.items() if ordinal in self._diverged}
 
     def row(self, ordinal: int) -> int:
         """How many alarms in a row, one for each step."""
@@ -66,6 +69,9 @@ class Repeats:
         is_explained = bool(alarm["births"]) and alarm.get("rerun_by", "none") != "none"
         self._row[ordinal] = alarm["step"], explained + is_explained, length + (length == 0 or alarm["step"] != last)
         if is_explained and "repeat_of" not in alarm:
+            self._diverged.pop(ordinal, None)
+            if alarm["cause"]["class"] in DIVERGES:
+                self._diverged[ordinal] = alarm
             first = self._first.setdefault(_sign(ordinal, alarm), alarm)
             if first["births"][0]["op"] and alarm["births"][0]["phase"] == "state":
                 self._first[_sign(ordinal, alarm)] = alarm  # those behind it begin with the same

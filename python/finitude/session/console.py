@@ -7,6 +7,7 @@ from ..base.plain_json import safe
 from ..base.say import say
 from ..program import ranks
 from ..report import one_line
+from ..rerun.repeats import DIVERGES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ..report.document import Report
 
 MOST_LINES = 10  # about alarms of one kind
+SOON = 10  # steps: what follows within them is the same divergence
 
 
 class Teller:
@@ -26,6 +28,7 @@ class Teller:
         self.later: Alarm | None = None  # an alarm that a second run of all ranks is to explain once they have ended
         self._told = {}  # what kind of alarm -> how often it was told of in one line
         self._births = {}  # place of a birth -> the step whose report told of it
+        self._divergence: Alarm | None = None  # the last one that was told of in full
 
     def explain_later(self, alarm: Alarm) -> None:
         self.later = alarm
@@ -71,6 +74,11 @@ class Teller:
             )
             if (first := self._births.setdefault(place, alarm["step"])) != alarm["step"]:
                 return _line(alarm, f"; born as in step {first}: {one_line.born(birth)}"), None
+        if (first := self._same_divergence(alarm)) is not None:
+            where = (
+                f"; the divergence of step {first['step']} of {first['optimizer']}: {one_line.born(alarm['births'][0])}"
+            )
+            return _line(alarm, where), None
         if (
             ranks.several()
             and alarm["sink"]["kind"] != "loss"
@@ -84,6 +92,17 @@ class Teller:
         document["advisories"] = []
         document.pop("trace", None)
         return self.report.text(document), document
+
+    def _same_divergence(self, alarm):
+        """The alarm that has told of the divergence that this one is of as well, at a loss of another optimizer or a
+        step later; None where this one is to tell of it."""
+        cause, first = alarm["cause"]["class"], self._divergence
+        if cause not in DIVERGES or not alarm["births"]:
+            return None
+        if first is not None and first["cause"]["class"] == cause and 0 <= alarm["step"] - first["step"] <= SOON:
+            return first
+        self._divergence = alarm
+        return None
 
 
 def _line(alarm, more=""):

@@ -79,6 +79,8 @@ class Windows:
             session.damage.mark(window["ordinal"])  # one backward is one alarm, however many optimizers step inside it
             _native.consume_losses(optimizer)
             return None
+        if dropped := session.part(_native.take_drops, optimizer):  # before those that this alarm is of
+            session.part(session.dropping.tell, window["step"], script_handled.GRADIENTS, dropped)
         bad = [i for i, m in enumerate(window["marks"]) if m >= sinks_of.BAD]
         losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
         names = optimizer_members.names(optimizer)
