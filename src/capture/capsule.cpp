@@ -4,15 +4,18 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <set>
 
 #include "base/checksum.h"
 #include "base/file.h"
+#include "capture/capsule_files.h"
 #include "capture/capsule_folder_posix.h"
 #include "capture/checked_file_posix.h"
 #include "capture/keep_parts.h"
 #include "capture/own_checksum.h"
+#include "capture/packed_capsule.h"
 #include "capture/redact.h"
 #include "capture/step_statistics.h"
 #include "capture/tape_file.h"
@@ -23,11 +26,6 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr const char* kTapeFile = "tape.bin";
-constexpr const char* kTensorFile = "tensors.safetensors";
-constexpr const char* kStartFile = "start.safetensors";
-constexpr const char* kStatisticsFile = "statistics.bin";
-constexpr const char* kAboutFile = "capsule.json";
 constexpr std::size_t kInline = 64;  // bytes of an unnamed input that stay in the tape
 constexpr std::uint64_t kMaxAbout = std::uint64_t{256} << 20, kMaxFile = std::uint64_t{1} << 40;
 
@@ -248,12 +246,6 @@ Status read_about(const FileSource& source, json* about) {
   return {};
 }
 
-FileSource files_in(const std::string& folder) {
-  return [at = fs::path(folder)](const char* name, std::uint64_t most_bytes, std::string* bytes) {
-    return base::read_file((at / name).string(), bytes, most_bytes);
-  };
-}
-
 // `bytes` is what the tensors point into.
 Status read_tensors(const FileSource& source, const json& files, const char* name, std::string* bytes,
                     std::vector<NamedTensor>* tensors) {
@@ -263,6 +255,23 @@ Status read_tensors(const FileSource& source, const json& files, const char* nam
 }
 
 }  // namespace
+
+Status open_capsule(const std::string& path, FileSource* files) {
+  if (!is_packed_capsule(path)) {
+    *files = [at = fs::path(path)](const char* name, std::uint64_t most_bytes, std::string* bytes) {
+      return base::read_file((at / name).string(), bytes, most_bytes);
+    };
+    return {};
+  }
+  std::string bytes;
+  if (Status status = base::read_file(path, &bytes, kMaxUnpacked); !status.ok()) return status;
+  const auto archive = std::make_shared<PackedCapsule>();
+  if (Status status = archive->open(std::move(bytes)); !status.ok()) return status;
+  *files = [archive](const char* name, std::uint64_t most_bytes, std::string* content) {
+    return archive->read(name, most_bytes, content);
+  };
+  return {};
+}
 
 std::uint64_t capsule_bytes(const Tape& tape) {
   std::uint64_t sum = (1 << 16) + tape.statistics.size();
@@ -349,9 +358,10 @@ Status write_capsule(const std::string& folder, Tape tape, json about, const Cap
   return status.ok() ? write_capsule(folder, std::move(draft)) : status;
 }
 
-std::vector<std::string> capsule_damage(const std::string& folder) {
+std::vector<std::string> capsule_damage(const std::string& path) {
   json about;
-  const FileSource source = files_in(folder);
+  FileSource source;
+  if (Status status = open_capsule(path, &source); !status.ok()) return {status.why()};
   if (Status status = read_about(source, &about); !status.ok()) return {status.why()};
   std::vector<std::string> found;
   for (const char* name : {kTapeFile, kTensorFile, kStartFile, kStatisticsFile}) {
@@ -364,8 +374,10 @@ std::vector<std::string> capsule_damage(const std::string& folder) {
 
 bool is_whole_capsule(const std::string& folder) { return capsule_damage(folder).empty(); }
 
-Status read_capsule(const std::string& folder, json* about, Tape* tape, TensorBytes* start) {
-  return read_capsule_from(files_in(folder), about, tape, start);
+Status read_capsule(const std::string& path, json* about, Tape* tape, TensorBytes* start) {
+  FileSource source;
+  if (Status status = open_capsule(path, &source); !status.ok()) return status;
+  return read_capsule_from(source, about, tape, start);
 }
 
 Status read_capsule_from(const FileSource& source, json* about, Tape* tape, TensorBytes* start) {
@@ -398,8 +410,10 @@ Status read_capsule_from(const FileSource& source, json* about, Tape* tape, Tens
   return {};
 }
 
-Status read_capsule_statistics(const std::string& folder, json* about, record::Trace* trace, bool* redacted) {
-  return read_capsule_statistics_from(files_in(folder), about, trace, redacted);
+Status read_capsule_statistics(const std::string& path, json* about, record::Trace* trace, bool* redacted) {
+  FileSource source;
+  if (Status status = open_capsule(path, &source); !status.ok()) return status;
+  return read_capsule_statistics_from(source, about, trace, redacted);
 }
 
 Status read_capsule_statistics_from(const FileSource& source, json* about, record::Trace* trace, bool* redacted) {

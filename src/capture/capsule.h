@@ -76,24 +76,30 @@ Status write_capsule(const std::string& folder, Tape tape, nlohmann::json about,
 // By name, the bytes of tensors of a capsule.
 using TensorBytes = std::map<std::string, std::string>;
 
-// Checks sizes and checksums. No path is taken from the folder's content. start: all tensors of the capsule, of
-// two of one name that of start.safetensors; null: that file is not read.
-Status read_capsule(const std::string& folder, nlohmann::json* about, Tape* tape, TensorBytes* start = nullptr);
+// Gives the bytes of the file of that name, at most so many.
+using FileSource = std::function<Status(const char* name, std::uint64_t most_bytes, std::string* bytes)>;
+// The files of a capsule: of its folder, or of a packed one, which is held in memory as long as *files is.
+Status open_capsule(const std::string& path, FileSource* files);
+
+// In what follows `path` is the folder of a capsule or a packed one.
+
+// Checks sizes and checksums. No path is taken from the content. start: all tensors of the capsule, of two of one name
+// that of start.safetensors; null: that file is not read.
+Status read_capsule(const std::string& path, nlohmann::json* about, Tape* tape, TensorBytes* start = nullptr);
 
 // What is wrong with each of its files that is missing or damaged, also with those that a replay does not read:
 // "tape.bin is damaged: ..."
-std::vector<std::string> capsule_damage(const std::string& folder);
+std::vector<std::string> capsule_damage(const std::string& path);
 
 // Whether none of its files is missing or damaged.
 bool is_whole_capsule(const std::string& folder);
 
 // What the traced run saw of each op; nothing else than that and capsule.json is read. Fails where a capsule has none.
 // redacted: may be null.
-Status read_capsule_statistics(const std::string& folder, nlohmann::json* about, record::Trace* trace,
+Status read_capsule_statistics(const std::string& path, nlohmann::json* about, record::Trace* trace,
                                bool* redacted = nullptr);
 
-// The same where the files lie elsewhere: gives the bytes of the file of that name, at most so many.
-using FileSource = std::function<Status(const char* name, std::uint64_t most_bytes, std::string* bytes)>;
+// The same where the files lie elsewhere.
 Status read_capsule_from(const FileSource& files, nlohmann::json* about, Tape* tape, TensorBytes* start);
 Status read_capsule_statistics_from(const FileSource& files, nlohmann::json* about, record::Trace* trace,
                                     bool* redacted = nullptr);

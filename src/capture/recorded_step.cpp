@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "capture/capsule.h"
+#include "capture/packed_capsule.h"
 #include "capture/tape_file.h"
 
 namespace finitude::capture {
@@ -36,10 +37,9 @@ Status read_recorded_step(const std::string& path, nlohmann::json* about, Tape* 
                     "is no capsule, but one lies in it: name " + (folder / inside).string());
     return read_capsule(path, about, tape);
   }
+  if (is_packed_capsule(path)) return read_capsule(path, about, tape);
   std::string bytes;
   if (const Status status = base::read_file(path, &bytes); !status.ok()) return status;
-  if (bytes.starts_with("PK\x03\x04"))
-    return Status(StatusCode::kUnsupported, "is a packed capsule: `finitude unpack` makes its folder again");
   if (std::filesystem::path(path).filename() == "capsule.json")
     return Status(StatusCode::kInvalidArgument, "is a part of a capsule: pass the folder of the capsule");
   if (const Status status = read_tape(bytes, tape); !status.ok()) return status;

@@ -9,7 +9,8 @@
 
 namespace finitude::capture {
 
-// The folder of a capsule, or the file of a tape that holds its inputs itself; of that nothing else is known, *about is
+// A capsule (its folder, or packed), or the file of a tape that holds its inputs itself; of that nothing else is known,
+// *about is
 // {}.
 Status read_recorded_step(const std::string& path, nlohmann::json* about, Tape* tape);
 

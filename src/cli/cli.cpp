@@ -132,9 +132,8 @@ void describe(CLI::App& app, Words& words) {
                            "JSON lines to check; without one, the newest recording"));
   dump->add_flag("--json", words.dump.json, "changes nothing: JSON lines are printed");
   quiet(dump, "no note of which recording was taken");
-  // What the Python package passes on of a packed capsule.
+  // For agents: the path below the folder that they see.
   report->add_option("--called", words.report.called)->group("");
-  dump->add_option("--called", words.dump.called)->group("");
   CLI::App* list =
       app.add_subcommand("list", wrapped("list the runs in a folder, newest first, also running and killed ones"));
   list->add_option("DIR", words.list.folder,

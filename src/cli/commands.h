@@ -21,15 +21,14 @@ struct Console {
   void note(const std::string& what) const;
 };
 
-// No file: the newest run, or what it holds. called: what a folder is called in the output, where it was made of a
-// packed capsule; empty: as it is named.
+// No file: the newest run, or what it holds. called: what `file` is called in the output; empty: as it is named.
 struct ReportWords {
   std::string file, html, called;  // html: where the page goes; empty: no page
   bool json = false;
 };
 
 struct DumpWords {
-  std::string file, called;
+  std::string file;
   bool json = false;  // as it is anyway
 };
 

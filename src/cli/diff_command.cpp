@@ -1,5 +1,5 @@
-// `diff A B`: where two traced steps part; two checkpoints: checkpoint_diff.cpp. Capsules are computed again for that,
-// which needs torch: not here.
+// `diff A B`: where two traced steps part; two checkpoints: checkpoint_diff.cpp. To compare the values of capsules they
+// are computed again, which needs torch: here the statistics of their traced runs are compared.
 #include <algorithm>
 
 #include "cli/newest.h"

@@ -52,12 +52,11 @@ int pass_lines(const std::string& file, std::string_view bytes, const Console& c
 int dump_command(const DumpWords& words, const Console& console) {
   const std::string file = words.file.empty() ? take_newest(Wanted::kRecording, console) : words.file;
   if (file.empty()) return kUnreadable;
-  const std::string& name = words.called.empty() ? file : words.called;
-  if (show::is_capsule_folder(file)) {
+  if (show::is_capsule(file)) {
     nlohmann::json about, ops;
     const std::string why = show::ops_of_capsule(file, about, ops);
     for (const nlohmann::json& op : ops) console.out << one_line(op);
-    if (!why.empty()) console.complain(name + " " + why);
+    if (!why.empty()) console.complain(file + " " + why);
     return why.empty() ? kDone : kUnreadable;
   }
   std::error_code error;

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "capture/capsule.h"
+#include "capture/packed_capsule.h"
 #include "cli/newest.h"
 #include "incident/run_folder.h"
 #include "record/ring_posix.h"
@@ -57,7 +58,8 @@ int show_report(const ReportWords& words, const Console& console) {
   }
   if (name != words.file) replace(report, words.file, name);
   std::error_code error;
-  put_state(fs::is_directory(words.file, error) ? words.file : folder_of(words.file), &report);
+  const bool is_packed = capture::is_packed_capsule(words.file);
+  if (!is_packed) put_state(fs::is_directory(words.file, error) ? words.file : folder_of(words.file), &report);
   if (!words.html.empty()) {
     const std::string page = show::html(report);
     if (const Status status = base::write_whole(words.html, {page}); !status.ok()) {
@@ -72,7 +74,7 @@ int show_report(const ReportWords& words, const Console& console) {
   } else if (words.html.empty()) {
     console.out << show::terminal(report, {console.screen.colour, console.screen.width, console.screen.unicode});
   }
-  if (!show::is_capsule_folder(words.file)) return kDone;
+  if (!show::is_capsule(words.file)) return kDone;
   const std::vector<std::string> damage =
       capture::capsule_damage(words.file);  // of its files that a report does not read
   for (const std::string& why : damage) console.complain(name + ": " + why);

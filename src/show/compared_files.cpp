@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "capture/capsule.h"
+#include "capture/packed_capsule.h"
 #include "capture/tape_file.h"
 #include "compare/document.h"
 #include "compare/trace_run.h"
@@ -52,7 +53,7 @@ Recording read(const std::string& named) {
   r.path = path;
   std::error_code error;
   const bool folder = fs::is_directory(path, error);
-  if (folder && fs::exists(fs::path(path) / "capsule.json", error)) {
+  if (capture::is_packed_capsule(path) || (folder && fs::exists(fs::path(path) / "capsule.json", error))) {
     r.is_tape = r.is_capsule = true;
     if (const Status status = capture::read_capsule(path, &r.about, &r.tape); !status.ok())
       throw Failed{kUnreadable, path + " " + status.why()};
@@ -71,8 +72,6 @@ Recording read(const std::string& named) {
         throw Failed{kUnreadable, path + " " + status.why()};
       return r;
     }
-    if (bytes.starts_with("PK\x03\x04"))  // the Python commands unpack it before they come here
-      throw Failed{kCannotHere, path + " is a packed capsule: `finitude unpack` makes its folder again"};
   }
   if (const Status status = read_report_json(path, kMaxFile, r.about); !status.ok())
     throw Failed{kUnreadable, path + " " + status.why()};

@@ -23,8 +23,8 @@ struct ComparedFiles {
   nlohmann::json document;
 };
 
-// Each path is a folder with a capsule, the file of a tape, or a report (a file, or a folder with one) that holds
-// a trace. players: null where there is no libtorch; two traces are compared without.
+// Each path is a capsule (a folder, or packed), the file of a tape, or a report (a file, or a folder with one) that
+// holds a trace. players: null where there is no libtorch; two traces are compared without.
 ComparedFiles compare_files(const std::string& path_a, const std::string& path_b, const Players* players);
 
 }  // namespace finitude::show

@@ -3,7 +3,10 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "capture/capsule.h"
+#include "capture/capsule_files.h"
 #include "capture/own_checksum.h"
+#include "capture/packed_capsule.h"
 #include "show/capsule_report.h"
 #include "show/printable.h"
 #include "show/show.h"
@@ -12,6 +15,20 @@ namespace finitude::show {
 namespace {
 
 constexpr int kMaxDepth = 32;
+
+Status corrupt(std::string why) { return why.empty() ? Status() : Status(StatusCode::kCorrupt, std::move(why)); }
+
+// The report of the alarm that a capsule was made of; path: its folder, or a packed one.
+Status read_capsule_report(const std::string& path, std::size_t limit, nlohmann::json& report) {
+  capture::FileSource files;
+  std::string bytes;
+  nlohmann::json about;
+  if (Status status = capture::open_capsule(path, &files); !status.ok()) return status;
+  if (Status status = files(capture::kAboutFile, limit, &bytes); !status.ok()) return status;
+  if (Status status = corrupt(parse_json(bytes, about)); !status.ok()) return status;
+  if (Status status = capture::check_own_checksum(bytes, about); !status.ok()) return status;
+  return corrupt(report_of_capsule(about, path, report));
+}
 
 }  // namespace
 
@@ -43,22 +60,15 @@ std::string parse_report_json(std::string_view bytes, nlohmann::json& report) {
 }
 
 Status read_report_json(const std::string& path, std::size_t limit, nlohmann::json& report) {
-  const auto corrupt = [](std::string why) {
-    return why.empty() ? Status() : Status(StatusCode::kCorrupt, std::move(why));
-  };
   std::error_code error;
   std::string file = path, bytes;
+  if (capture::is_packed_capsule(path)) return read_capsule_report(path, limit, report);
   if (std::filesystem::is_directory(path, error)) {
     file = path + "/report.json";
     if (!std::filesystem::exists(file, error)) {
-      file = path + "/capsule.json";
-      if (!std::filesystem::exists(file, error))
+      if (!std::filesystem::exists(path + "/capsule.json", error))
         return Status(StatusCode::kUnreadable, "is a folder without a report.json or capsule.json");
-      nlohmann::json about;
-      if (Status status = base::read_file(file, &bytes, limit); !status.ok()) return status;
-      if (Status status = corrupt(parse_json(bytes, about)); !status.ok()) return status;
-      if (Status status = capture::check_own_checksum(bytes, about); !status.ok()) return status;
-      return corrupt(report_of_capsule(about, path, report));
+      return read_capsule_report(path, limit, report);
     }
   }
   if (Status status = base::read_file(file, &bytes, limit); !status.ok()) return status;

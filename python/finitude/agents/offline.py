@@ -7,7 +7,6 @@ import os
 import subprocess
 
 from ..base import programs
-from ..capsules import pack
 from . import brief, roots, text
 from .text import EXIT_CANNOT, EXIT_INPUT, Refused
 
@@ -42,11 +41,7 @@ def asked(*words: str) -> str:
 def report(path: str, called: str) -> dict[str, Any] | str:
     """The checked report of a file, run or capsule, also a packed one, which is called so in it; of a run that has none
     yet what else it left, as text. Raises Refused."""
-    try:
-        with pack.unpacked([path]) as (folders, _):
-            shown = asked("report", "--json", folders[0], f"--called={called}")
-    except pack.Refused as e:
-        raise Refused(text.line(e)) from None
+    shown = asked("report", "--json", path, f"--called={called}")
     try:
         document = json.loads(shown)
     except (ValueError, RecursionError):

@@ -1,5 +1,5 @@
-"""Words about what a run left behind. What only reads is answered by the program finitude-offline; these unpack for it,
-or compute, which needs torch."""
+"""Words about what a run left behind. What only reads is answered by the program finitude-offline; the others compute,
+which needs torch."""
 
 from __future__ import annotations
 
@@ -25,23 +25,11 @@ def _printable(text):
 
 
 def read(word: str, rest: Sequence[str]) -> int:
-    """`report`, `dump`, `list`, `scan`, and `diff` of two traces or checkpoints. A packed capsule is unpacked
-    for as long."""
-    from ..capsules import pack
-
+    """`report`, `dump`, `list`, `scan`, and `diff` of two traces, checkpoints or statistics."""
     program = programs.path_of(programs.OFFLINE)
     try:
-        at = without_python.packed_at([word, *rest])
-        packed = [rest[at - 1]] if at is not None else []
-        with pack.unpacked(packed) as (folders, _):
-            words = [*rest]
-            if at is not None:
-                words[at - 1 : at] = [folders[0], f"--called={packed[0]}"]
-            sys.stdout.flush()
-            code = subprocess.run(["finitude", word, *words], executable=program).returncode
-    except pack.Refused as e:
-        sys.stderr.write(f"finitude: {e}\n")
-        return EXIT_INPUT
+        sys.stdout.flush()
+        code = subprocess.run(["finitude", word, *rest], executable=program).returncode
     except OSError as e:
         sys.stderr.write(f"finitude: cannot start {program}: {e.strerror}\n")
         return EXIT_CANNOT
@@ -215,7 +203,12 @@ def diff(rest):
     if len(paths) != 2:
         sys.stderr.write(DIFF_USAGE)
         return EXIT_USAGE
-    import torch  # noqa: F401  the engine's libraries
+    try:
+        import torch  # noqa: F401  the engine's libraries
+    except ModuleNotFoundError as e:
+        if e.name != "torch":
+            raise
+        return read("diff", rest)  # which compares the statistics of capsules
 
     from .. import _native
     from ..capsules import libraries, pack

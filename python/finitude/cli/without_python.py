@@ -22,14 +22,13 @@ VERSION = (["-V"], ["--version"])
 
 
 def is_answered(words: Sequence[str]) -> bool:
-    """One of WORDS, or `diff` of two traces or checkpoints, the version, the help of `replay`. Packed capsules are
-    unpacked in Python, and tapes need torch."""
+    """One of WORDS, or `diff` of two traces or checkpoints, the version, the help of `replay`. Tapes need torch."""
     if words[:1] == ["diff"]:
         paths = [word for word in words[1:] if word not in ("--json", *NO_COLOUR, *QUIET)]
         return len(paths) == 2 and (all(map(_is_trace, paths)) or all(map(_is_checkpoint, paths)))
     if [*words] in VERSION or _is_help_of_replay(words):
         return True
-    return bool(words) and words[0] in WORDS and not is_for_agent(words) and packed_at(words) is None
+    return bool(words) and words[0] in WORDS and not is_for_agent(words)
 
 
 def is_for_agent(words: Sequence[str]) -> bool:
@@ -48,16 +47,6 @@ def _is_help_of_replay(words):
     """With --with it has a help of its own."""
     is_with = any(word.partition("=")[0] == "--with" for word in words)
     return words[:1] == ["replay"] and not is_with and any(word in HELP for word in words[1:])
-
-
-def packed_at(words: Sequence[str]) -> int | None:
-    """Where in the command line the packed capsule is that `report` or `dump` are to read; None: there is none."""
-    if words[:1] not in (["report"], ["dump"]):
-        return None
-    for at, word in enumerate(words[1:], 1):
-        if not word.startswith("-") and words[at - 1] != "--html":
-            return at if plain_file.head(word, 4) == PACKED else None
-    return None
 
 
 def _is_trace(path):

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "capture/capsule.h"
+#include "capture/packed_capsule.h"
 #include "capture/recorded_step.h"
 #include "cli/replay/replay_distance.h"
 #include "replay/tape_calls.h"
@@ -61,9 +62,9 @@ class Command {
   int run() {
     const int code = run_sound();
     std::error_code error;
-    if ((code != kDone && code != kNotReproduced) || options_.check ||
-        !std::filesystem::is_directory(options_.capsule, error))
-      return code;
+    const bool is_capsule = std::filesystem::is_directory(options_.capsule, error) ||
+                            capture::is_packed_capsule(options_.capsule);  // else a tape
+    if ((code != kDone && code != kNotReproduced) || options_.check || !is_capsule) return code;
     const std::vector<std::string> damage = capture::capsule_damage(options_.capsule);
     for (const std::string& why : damage) err_(options_.capsule + ": " + why + "\n");
     return damage.empty() ? code : kUnreadable;

@@ -1,0 +1,43 @@
+// A capsule in one file: the zip archive that `finitude pack` writes. Hostile input: entries are taken by the few names
+// that a capsule has, so no path of the archive is used; links, encryption, names that occur twice and sizes beyond
+// the file's or the limit are refused. Nothing is written.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "finitude/status.h"
+
+namespace finitude::capture {
+
+// What all its files may take together; that of `finitude unpack` without --max-mb.
+inline constexpr std::uint64_t kMaxUnpacked = std::uint64_t{4} << 30;
+
+// Does the file begin as an archive? False also for what is no plain file.
+bool is_packed_capsule(const std::string& path) noexcept;
+
+// Holds the bytes of the archive; one object may be read from several threads.
+class PackedCapsule {
+ public:
+  PackedCapsule() = default;
+  PackedCapsule(const PackedCapsule&) = delete;
+  PackedCapsule& operator=(const PackedCapsule&) = delete;
+  // archive: the bytes of the whole file. Checks its directory.
+  Status open(std::string archive);
+  // One of its files, which has at most so many bytes. Its content is not checked: capsule.json holds the checksums.
+  Status read(std::string_view name, std::uint64_t most_bytes, std::string* bytes) const;
+
+ private:
+  struct Entry {
+    std::uint64_t size_bytes = 0;
+    std::string_view packed;  // within archive_
+    bool is_deflated = false;
+  };
+  std::string archive_;
+  std::map<std::string, Entry, std::less<>> entries_;
+};
+
+}  // namespace finitude::capture
