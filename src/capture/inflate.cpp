@@ -21,15 +21,15 @@ struct Range {
   std::uint16_t base;
   std::uint8_t extra;
 };
-constexpr std::array<Range, 29> kLengths{{{3, 0},  {4, 0},  {5, 0},  {6, 0},   {7, 0},   {8, 0},   {9, 0},  {10, 0},
-                                          {11, 1}, {13, 1}, {15, 1}, {17, 1},  {19, 2},  {23, 2},  {27, 2}, {31, 2},
-                                          {35, 3}, {43, 3}, {51, 3}, {59, 3},  {67, 4},  {83, 4},  {99, 4}, {115, 4},
+constexpr std::array<Range, 29> kLengths{{{3, 0},   {4, 0},   {5, 0},   {6, 0},   {7, 0},  {8, 0},  {9, 0},  {10, 0},
+                                          {11, 1},  {13, 1},  {15, 1},  {17, 1},  {19, 2}, {23, 2}, {27, 2}, {31, 2},
+                                          {35, 3},  {43, 3},  {51, 3},  {59, 3},  {67, 4}, {83, 4}, {99, 4}, {115, 4},
                                           {131, 5}, {163, 5}, {195, 5}, {227, 5}, {258, 0}}};
 constexpr std::array<Range, kDistanceSymbols> kDistances{
-    {{1, 0},    {2, 0},    {3, 0},    {4, 0},     {5, 1},     {7, 1},     {9, 2},     {13, 2},     {17, 3},    {25, 3},
-     {33, 4},   {49, 4},   {65, 5},   {97, 5},    {129, 6},   {193, 6},   {257, 7},   {385, 7},    {513, 8},   {769, 8},
-     {1025, 9}, {1537, 9}, {2049, 10}, {3073, 10}, {4097, 11}, {6145, 11}, {8193, 12}, {12289, 12}, {16385, 13},
-     {24577, 13}}};
+    {{1, 0},     {2, 0},     {3, 0},     {4, 0},      {5, 1},      {7, 1},     {9, 2},     {13, 2},
+     {17, 3},    {25, 3},    {33, 4},    {49, 4},     {65, 5},     {97, 5},    {129, 6},   {193, 6},
+     {257, 7},   {385, 7},   {513, 8},   {769, 8},    {1025, 9},   {1537, 9},  {2049, 10}, {3073, 10},
+     {4097, 11}, {6145, 11}, {8193, 12}, {12289, 12}, {16385, 13}, {24577, 13}}};
 
 // The stream, least significant bit first. Bits beyond its end are zero; once one was taken, ok() is false.
 class Bits {
@@ -142,7 +142,8 @@ struct Codes {
   }
 
   bool read(Bits& bits) {
-    static constexpr std::array<std::uint8_t, 19> kOrder{16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15};
+    static constexpr std::array<std::uint8_t, 19> kOrder{16, 17, 18, 0, 8,  7, 9,  6, 10, 5,
+                                                         11, 4,  12, 3, 13, 2, 14, 1, 15};
     const std::size_t length_count = bits.take(5) + 257, distance_count = bits.take(5) + 1;
     const std::size_t order_count = bits.take(4) + 4;
     if (length_count > kLengthSymbols - 2 || distance_count > kDistanceSymbols) return false;
@@ -243,7 +244,8 @@ bool inflate_blocks(Bits& bits, Output& out) {
       case 2:
         if (!codes.read(bits) || !inflate_coded(bits, codes, out)) return false;
         break;
-      default: return false;
+      default:
+        return false;
     }
   }
   return bits.ok();

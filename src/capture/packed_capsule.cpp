@@ -18,9 +18,7 @@ constexpr std::uint32_t kElsewhere = 0xffffffff;                       // the nu
 constexpr std::uint16_t kZip64 = 1, kEncrypted = 1, kStored = 0, kDeflated = 8;
 constexpr std::uint32_t kKindMask = 0170000, kPlainFile = 0100000;  // of st_mode
 
-Status damaged(const std::string& why) {
-  return {StatusCode::kCorrupt, "is not a packed capsule, or damaged: " + why};
-}
+Status damaged(const std::string& why) { return {StatusCode::kCorrupt, "is not a packed capsule, or damaged: " + why}; }
 
 // The number of `size_bytes` bytes at `at`, which is within.
 std::uint64_t number(std::string_view bytes, std::size_t at, std::size_t size_bytes) {

@@ -1,4 +1,5 @@
-// Fuzzing the reader of packed capsules: whatever the archive says, a file that it gives is no larger than was asked for.
+// Fuzzing the reader of packed capsules: whatever the archive says, a file that it gives is no larger than was asked
+// for.
 #include <cstdio>
 #include <cstdlib>
 

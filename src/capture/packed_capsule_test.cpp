@@ -103,9 +103,12 @@ TEST(PackedCapsule, RefusesTruncatedArchives) {
 }
 
 TEST(PackedCapsule, DamagedArchivesStayWithinTheirBounds) {
-  const std::string whole = archive_of(
-      {{"capsule.json", "{}"}, {.name = "tape.bin", .content = std::string("\x2b\x49\x2c\x48\x55\x28\x41\x25\0", 9),
-                                .method = 8, .size_bytes = 20, .is_zip64 = true}});
+  const std::string whole = archive_of({{"capsule.json", "{}"},
+                                        {.name = "tape.bin",
+                                         .content = std::string("\x2b\x49\x2c\x48\x55\x28\x41\x25\0", 9),
+                                         .method = 8,
+                                         .size_bytes = 20,
+                                         .is_zip64 = true}});
   std::mt19937 draw(5);
   int opened = 0;
   for (int round = 0; round < 20'000; ++round) {
