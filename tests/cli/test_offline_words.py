@@ -84,8 +84,17 @@ def test_a_packed_capsule_is_read_without_torch(tmp_path):
     assert finitude("dump", "a.zip").stdout == finitude("dump", "step-2").stdout != ""
     assert finitude("report", "a.zip", "--html", "page.html").returncode == 0
     assert finitude("unpack", "a.zip", "back").returncode == 0
-    compared = finitude("diff", "a.zip", "step-2")
-    assert (compared.returncode, compared.stderr) == (0, "") and compared.stdout, compared.stderr
+
+
+def test_diff_of_capsules_works_without_torch(tmp_path):
+    shutil.copytree(CAPSULE, tmp_path / "step-2")
+    absent = "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
+    (tmp_path / "torch.py").write_text(absent)
+    finitude = [sys.executable, "-m", "finitude"]
+    env = {**helpers.environment(None), "PYTHONPATH": str(tmp_path)}
+    subprocess.run([*finitude, "pack", "step-2", "a.zip"], cwd=tmp_path, env=env, check=True)
+    done = subprocess.run([*finitude, "diff", "step-2", "a.zip"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("finitude:"), done
 
 
 def test_both_ways_to_start_it_answer_alike(tmp_path):
