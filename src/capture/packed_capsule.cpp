@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kFileMagic = "PK\x03\x04", kEntryMagic = "PK\x01\x02", kEndMagic = "PK\x05\x06";
 constexpr std::size_t kFileHeader = 30, kEntryHeader = 46, kEnd = 22;  // bytes
-constexpr std::uint32_t kElsewhere = 0xffffffff;                       // the number is in the zip64 field
+constexpr std::uint32_t kInZip64 = 0xffffffff;                         // the number is in the zip64 field
 constexpr std::uint16_t kZip64 = 1, kEncrypted = 1, kStored = 0, kDeflated = 8;
 constexpr std::uint32_t kKindMask = 0170000, kPlainFile = 0100000;  // of st_mode
 
@@ -44,7 +44,7 @@ bool read_zip64(std::string_view extra, Header* header) {
     extra.remove_prefix(4 + length);
     if (id != kZip64) continue;
     for (std::uint64_t* value : {&header->size_bytes, &header->packed_bytes, &header->offset}) {
-      if (*value != kElsewhere) continue;
+      if (*value != kInZip64) continue;
       if (field.size() < 8) return false;
       *value = number(field, 0, 8);
       field.remove_prefix(8);
@@ -101,7 +101,7 @@ Status PackedCapsule::open(std::string archive) {
   if (!all.substr(end).starts_with(kEndMagic)) return damaged("it has no directory");
   const std::uint64_t count = number(all, end + 10, 2), size_bytes = number(all, end + 12, 4);
   const std::uint64_t offset = number(all, end + 16, 4);
-  if (offset == kElsewhere) return {StatusCode::kTooLarge, "is larger than 4 GiB: `finitude unpack` makes its folder"};
+  if (offset == kInZip64) return {StatusCode::kTooLarge, "is larger than 4 GiB: `finitude unpack` makes its folder"};
   if (offset > end || size_bytes > end - offset) return damaged("its directory lies outside of it");
   std::string_view directory = all.substr(offset, size_bytes);
   std::uint64_t left = kMaxUnpacked;
