@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 
-.PHONY: help setup build demo test test-thorough test-page screenshots zoo test-matrix wheels wheels-test test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-docs bench-peers gpu format lint house docs clean
+.PHONY: help setup build demo test test-thorough test-page screenshots zoo test-matrix wheels wheels-test test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-docs bench-peers gpu gpu-pack format lint house docs clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,10 @@ test-frameworks: ## Tests with the real Lightning, transformers and Accelerate, 
 
 gpu: ## On a machine with a GPU: its tests and benchmarks; writes docs/overhead-gpu.md (not in CI)
 	@tools/gpu.sh
+
+gpu-pack: ## One folder for a machine with a GPU but no network and no compiler; ./run there does what make gpu does (ARGS=3.12:2.11)
+	@tools/setup.sh test
+	@tools/gpu_pack.sh $(ARGS)
 
 format: ## Format the sources of both languages in place
 	@tools/setup.sh test

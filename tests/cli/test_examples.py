@@ -15,6 +15,7 @@ EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 # Where a half precision is involved its own class wins (1 - p rounds to zero there long before float32 would).
 PROGRAMS = {
     "plain_loop": ("plain_loop.py", [], [], "aten::div", "return rows / length", "Sequential.0", "division-by-zero"),
+    "trainer": ("trainer.py", [], [], "aten::div", "mean = total / count", "", "division-by-zero"),
     "bare_loop": (
         "bare_loop.py",
         [],
