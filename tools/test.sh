@@ -14,10 +14,10 @@ configure_and_build() {
   cmake --preset "$1" --log-level=WARNING && cmake --build --preset "$1"
 }
 
-# run_gtest NAME PROGRAM: its tests, in one process for each core, with their results kept as JUnit XML, NAME.SHARD.xml. A process for
-# each test, as ctest has it, takes several times as long under sanitizers. Each may take 15 minutes.
+# run_gtest NAME PROGRAM: its tests, in one process for each core, with their results kept as JUnit XML, NAME.PROGRAM.SHARD.xml. A
+# process for each test, as ctest has it, takes far longer under sanitizers. Each may take 15 minutes.
 run_gtest() {
-  local name=$1 program=$2 count shard rc=0 shards=()
+  local name=$1.$(basename "$2") program=$2 count shard rc=0 shards=()
   count=$(nproc)
   for ((shard = 0; shard < count; ++shard)); do
     (cd "$(dirname "$program")" && GTEST_TOTAL_SHARDS=$count GTEST_SHARD_INDEX=$shard timeout 900 "$program" --gtest_brief=1 \
@@ -41,6 +41,19 @@ run_slow() {
   local rc=0
   run_pytest slow "slow and not thorough" worksteal zoo tests || rc=$?  # few, long, and with little in common; the zoo's, the longest, first
   [ "$rc" -eq 5 ] || return "$rc"
+}
+
+# The tests of a preset: of the core, and where it builds them of the command line, and the fuzz targets with their seeds.
+run_native() {
+  local preset=$1 folder=$root/build/$1 program rc=0
+  for program in "$folder/finitude_core_test" "$folder/src/cli/finitude_cli_test"; do
+    [ ! -x "$program" ] || run_gtest "$preset" "$program" || rc=$?
+  done
+  if compgen -G "$folder/*_fuzz" >/dev/null; then
+    ctest --preset "$preset" -L fuzz --output-junit "$results/$preset.fuzz.xml" | sed -u '/Passed/d; /Start/d'
+    [ "${PIPESTATUS[0]}" -eq 0 ] || rc=1
+  fi
+  return "$rc"
 }
 
 # What C++ programs link, and the tests of kernels and ring as they ship, are made of what the extension was made of, so they are built
@@ -86,7 +99,7 @@ attempt() {  # RESULT TITLE COMMAND...: a step whose failure is remembered
 native_suite() {  # PRESET TITLE
   local preset=$1 title=$2
   if step "build $title" configure_and_build "$preset"; then
-    attempt "$preset" "$title" run_gtest "$preset" "$root/build/$preset/finitude_core_test"
+    attempt "$preset" "$title" run_native "$preset"
   else
     broken+=("$preset=build $title")
     step_number=$((step_number + 1))

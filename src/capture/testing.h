@@ -106,10 +106,10 @@ inline Tape sample_tape() {
   tape.settings = {{"threads", "1"}, {"torch", "2.13.0"}};
   tape.operators = {{"aten::mul", "Tensor"}, {"aten::_foreach_add_", "List"}};
   tape.storages.resize(4);
-  tape.storages[0] = {Storage::kInput, 16, 4, "parameter", "weight", std::string("0123456789abcdef"), ""};
-  tape.storages[1] = {Storage::kBlank, 64, 0, "", "", "", ""};
-  tape.storages[2] = {Storage::kProduced, 16, 0, "", "", "", ""};
-  tape.storages[3] = {Storage::kInput, 8, 0, "buffer", "mean", "", "buffer.mean"};
+  tape.storages[0] = {Storage::kInput, 16, 4, "parameter", "weight", std::string("0123456789abcdef"), "", {}};
+  tape.storages[1] = {Storage::kBlank, 64, 0, "", "", "", "", {}};
+  tape.storages[2] = {Storage::kProduced, 16, 0, "", "", "", "", {}};
+  tape.storages[3] = {Storage::kInput, 8, 0, "buffer", "mean", "", "buffer.mean", {}};
   Entry random;
   random.kind = Entry::kRandom;
   random.bytes = "state";
