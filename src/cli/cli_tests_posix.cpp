@@ -228,7 +228,7 @@ TEST_F(Folder, DiffTellsWhatItCannot) {
   const Ran tape = ran({"diff", path, put("tape.bin", capture::write_tape(capture::sample_tape()))});
   EXPECT_EQ(tape.code, kCannotHere);
   EXPECT_THAT(tape.err, HasSubstr("needs torch"));
-  EXPECT_EQ(ran({"diff", put("a.zip", "PK\x03\x04"), path}).code, kCannotHere);
+  EXPECT_EQ(ran({"diff", put("a.zip", "PK\x03\x04"), path}).code, kUnreadable);
 }
 
 TEST_F(Folder, ListIsNewestFirstAndOneLineEach) {
