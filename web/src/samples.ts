@@ -51,6 +51,7 @@ export function story(birth: Partial<Birth> | null, path: Place[], more = 0): St
   return {
     step: 3,
     title: "step 3 stopped: loss is NaN.",
+    onset: "",
     harmless: false,
     cause: null,
     fix: null,
