@@ -96,7 +96,7 @@ class Sources:
             found = re.search(rf'py::class_<[^;]*?"{owner}"(.*?);\n', self.text, re.S)
             scope = self.text[found.start() :] if found else ""
         if name == "__init__":
-            found = re.search(r"py::init\(\[.*?\](\()", scope)
+            found = re.search(r"py::init\(\s*\[.*?\](\()", scope)
             return argument_names(balanced(scope, found.start(1))) if found else []
         found = re.search(rf'\.def(?:_static)?\(\s*"{name}",\s*(?:\[[^\]]*\]\s*(\()|&([\w:]+)|(\[\]\s*\{{))', scope)
         if not found:

@@ -20,7 +20,6 @@
 #include "locate/script_nodes.h"
 #include "observe/tracer_torch.h"
 #include "pyhost/tensor_subclass_torch.h"
-#include "replay/fill_unwritten_torch.h"
 #include "replay/lab_torch.h"
 #include "replay/replay_values_torch.h"
 #include "replay/step_lab_torch.h"
@@ -241,28 +240,11 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// The step that was recorded came out fine, which the first run had not. JSON of what made it so by chance: memory that
-// it read before anything was written to it, with NaN in which it fails; "" where there is none.
-std::string unwritten_read(double seconds) {
-  const capture::Tape* const tape = recorded_tape();
-  if (tape == nullptr || !tape->gaps.empty()) return "";
-  const record::Trace trace = observe::Tracer::get().take_trace();
-  const py::gil_scoped_release release;
-  const replay::FillTrial trial = replay::depends_on_unwritten(*tape, seconds);
-  if (!trial.nans.ran || trial.made >= trace.ops.size()) return "";
-  locate::Birth birth;
-  birth.op = trial.made;
-  birth.kind = "memory";
-  return json{{"op", trial.op}, {"bytes", trial.bytes}, {"birth", show::birth(trace, birth)}}.dump(
-      -1, ' ', false, json::error_handler_t::replace);
-}
-
 }  // namespace
 
 void define_analyse(py::module_& m) {
   m.def("analyse", &analyse, py::arg("history"), py::arg("want_ops"), py::arg("swallowed"), py::arg("seconds") = 0.0,
         py::arg("last_update") = py::none(), py::arg("several_ranks") = false, py::arg("refused") = false);
-  m.def("unwritten_read", &unwritten_read, py::arg("seconds"));
 }
 
 }  // namespace finitude::bindings

@@ -86,74 +86,37 @@ std::string name_of_maker(const Tape& tape, std::uint32_t made) {
   return "an allocation";
 }
 
-bool is_sound(const Tape& tape) {
-  return std::none_of(tape.outcomes.begin(), tape.outcomes.end(), [](const capture::Outcome& o) {
-    return o.kind == "buffer" ? o.flaws.nan != 0 : !o.flaws.finite();
-  });
-}
-
-// The calls that handed out such memory; its size, and the first of them, go into the trial.
-std::vector<std::uint32_t> makers_of_unwritten(const Tape& tape, FillTrial* trial) {
-  std::vector<std::uint32_t> makers;
-  for (const Entry& entry : tape.entries) {
-    if (!is_unwritten(entry)) continue;
-    trial->bytes += entry.bytes.size();
-    if (std::find(makers.begin(), makers.end(), entry.traced) == makers.end()) makers.push_back(entry.traced);
-  }
-  if (!makers.empty()) trial->made = makers.front();
-  return makers;
-}
-
-class Until {
- public:
-  explicit Until(double seconds) : seconds_(seconds) {}
-  bool has_time() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count() < seconds_;
-  }
-
- private:
-  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-  const double seconds_;
-};
-
 }  // namespace
 
 FillTrial fill_unwritten(const Tape& tape, double seconds) {
-  const Until until(seconds);
+  const auto began = std::chrono::steady_clock::now();
+  const auto has_time = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() < seconds;
+  };
   FillTrial trial;
-  if (is_sound(tape)) return trial;  // nothing can be learned of a step whose results were fine
-  const std::vector<std::uint32_t> makers = makers_of_unwritten(tape, &trial);
+  // Nothing can be learned of a step whose results were fine.
+  const auto is_bad = [](const capture::Outcome& o) {
+    return o.kind == "buffer" ? o.flaws.nan != 0 : !o.flaws.finite();
+  };
+  if (std::none_of(tape.outcomes.begin(), tape.outcomes.end(), is_bad)) return trial;
+  std::vector<std::uint32_t> makers;
+  for (const Entry& entry : tape.entries) {
+    if (!is_unwritten(entry)) continue;
+    trial.bytes += entry.bytes.size();
+    if (std::find(makers.begin(), makers.end(), entry.traced) == makers.end()) makers.push_back(entry.traced);
+  }
   if (makers.empty()) return trial;
+  trial.made = makers.front();
   trial.zeros = play_filled(tape, 0, nullptr, std::nullopt);
   const std::vector<bool> floats = of_floats(tape);
   trial.nans = play_filled(tape, 0xff, &floats, std::nullopt);
   if (trial.zeros.ran && trial.zeros.bad.empty() && makers.size() > 1) {
-    for (std::size_t i = 0; i < std::min(makers.size(), kMostAlone) && until.has_time(); ++i) {
+    for (std::size_t i = 0; i < std::min(makers.size(), kMostAlone) && has_time(); ++i) {
       const StepTrial alone = play_filled(tape, 0, nullptr, makers[i]);
       if (!alone.ran || !alone.bad.empty()) continue;
       trial.made = makers[i];
       break;
     }
-  }
-  trial.op = name_of_maker(tape, trial.made);
-  return trial;
-}
-
-FillTrial depends_on_unwritten(const Tape& tape, double seconds) {
-  const Until until(seconds);
-  FillTrial trial;
-  const std::vector<std::uint32_t> makers = makers_of_unwritten(tape, &trial);
-  if (makers.empty() || !is_sound(tape)) return {};
-  const std::vector<bool> floats = of_floats(tape);
-  trial.nans = play_filled(tape, 0xff, &floats, std::nullopt);
-  if (!trial.nans.ran || trial.nans.bad.empty()) return {};
-  trial.zeros = play_filled(tape, 0, nullptr, std::nullopt);
-  if (!trial.zeros.ran || !trial.zeros.bad.empty()) return {};
-  for (std::size_t i = 0; makers.size() > 1 && i < std::min(makers.size(), kMostAlone) && until.has_time(); ++i) {
-    const StepTrial alone = play_filled(tape, 0xff, &floats, makers[i]);
-    if (!alone.ran || alone.bad.empty()) continue;
-    trial.made = makers[i];
-    break;
   }
   trial.op = name_of_maker(tape, trial.made);
   return trial;

@@ -11,8 +11,4 @@ namespace finitude::replay {
 // NaN goes only into memory of floating numbers.
 FillTrial fill_unwritten(const capture::Tape& tape, double seconds);
 
-// Of a step whose results were fine: is what it comes to up to such memory? Then NaN there makes it bad, and zeros do
-// not. Of several such calls, `made` is the first whose memory alone, filled with NaN, does. Not up to it: nothing ran.
-FillTrial depends_on_unwritten(const capture::Tape& tape, double seconds);
-
 }  // namespace finitude::replay

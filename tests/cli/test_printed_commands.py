@@ -104,7 +104,7 @@ def test_contract_lists_every_command_option_value_and_default():
     for field in config.OPTIONS:
         option = "--" + field.name.replace("_", "-")
         given, default = re.fullmatch(r"(.*) \((.*)\)", values[option]).groups()
-        shown = "off" if option in FLAGS else "none" if field.default == "" else str(field.default)
+        shown = "off" if option in FLAGS else "none" if field.default == "" else str(field.default).removesuffix(".0")
         assert default.strip("`") == shown, option
         assert option not in choices or tuple(re.findall("[a-z]+", given)) == choices[option], option
 

@@ -137,23 +137,3 @@ def tell(alarm: Alarm, noted: list[dict[str, Any]]) -> None:
         return
     alarm["cause"] = incident.cause("uninitialised-memory", text, "likely" if bits else "possible")
     alarm["fix"] = {"text": FIX, "verified": False, "file": held["file"], "line": held["line"]}
-
-
-def tell_unwritten(alarm: Alarm, read: dict[str, Any]) -> None:
-    """Into the cause of an alarm that nothing else explains. read: memory that its second run read before anything was
-    written to it: {op, bytes, birth}."""
-    if alarm["births"] or alarm["cause"]["class"] != "unknown":
-        return
-    memory = f"whole step run again, {read['bytes']} bytes of {read['op']} that nobody had written filled with"
-    cause = incident.cause(
-        "uninitialised-memory",
-        f"{read['op']} hands out memory with whatever it held before, and it is read before anything is written; the "
-        "step came out finite when it was run again, and comes to what that memory holds",
-    )
-    cause["experiments"] = [
-        {"name": f"{memory} {what}", "outcome": outcome, "confirms": True}
-        for what, outcome in (("0", "loss and gradients finite"), ("NaN", "not finite"))
-    ]
-    birth = read["birth"]
-    alarm["births"], alarm["cause"] = [birth], cause
-    alarm["fix"] = {"text": FIX, "verified": False, "file": birth["file"], "line": birth["line"]}

@@ -3,8 +3,6 @@ second run does to their gradients."""
 
 from __future__ import annotations
 
-import json
-
 import torch
 
 from .. import _native
@@ -58,7 +56,6 @@ class Told:
         self.follower: Alarm | None = None  # the last alarm that says what another one has said
         self._left: list[Left] = []  # what the step of the last alarm leaves in places that each step re-binds
         self._bad = []  # what was bad when the last alarm came up
-        self._unwritten: Any = None  # memory that its second run, which came out fine, read before anything wrote it
         self._explained = {}  # (optimizer, sink) -> the last step that failed there and has a birth
         self._alike = {}  # kind of sink -> the last alarm at one that has a birth, of whichever optimizer
         self.repeats = Repeats()
@@ -90,12 +87,6 @@ class Told:
         """Before anything is run again, which may bind other tensors to the same names."""
         is_asked = self._config.on_alarm != "raise" or alarm["sink"]["kind"] not in ("loss", "gradient")
         self._bad = not_reproduced.note(sinks) if is_asked else []  # nothing is run again, and no weights are bad
-        self._unwritten = None
-
-    def note_unwritten(self) -> None:
-        """A second run in place came out fine, and its recording is still there."""
-        if seconds := float(self._config.experiments):
-            self._unwritten = json.loads(_native.unwritten_read(seconds) or "null")
 
     def tell(self, optimizer: Optimizer, alarm: Alarm) -> None:
         """Bad gradients of the same backward at other optimizers are not news any more."""
@@ -162,8 +153,6 @@ class Told:
                 else "the step was run again, and no operation of it was seen to make the value"
             )
             alarm["cause"] = {**alarm["cause"], "text": text}
-        if self._unwritten is not None:
-            not_reproduced.tell_unwritten(alarm, self._unwritten)
         if self._bad:
             not_reproduced.tell(alarm, self._bad)
 

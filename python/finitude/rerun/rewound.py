@@ -91,8 +91,6 @@ class Rewound:
             why = told = f"jump from where another optimizer stepped: {brought} was bad before that"
             shorter = found
         if why is not None:
-            if why == OTHER_BITS and not failed_again:
-                session.part(session.told.note_unwritten)
             incident.passed_over(alarm, told)
             as_before = as_before_second_run(optimizer, pending)
             _native.trace_clear()
