@@ -13,7 +13,6 @@
 #include "explain/last_update.h"
 #include "explain/without_half.h"
 #include "locate/batch_rows.h"
-#include "locate/objects.h"
 #include "locate/op_kinds.h"
 #include "locate/slice.h"
 #include "show/findings.h"
@@ -184,7 +183,6 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
                         const AnalysisOptions& options) {
   locate::Located located = locate::locate(trace);
   if (options.swallowed && located.births.empty()) located.births = locate::swallowed_overflows(trace, located);
-  locate::follow_objects(trace, &located);
   explain::Finding finding;
   finding.cause_class = "unknown";
   finding.confidence = "possible";

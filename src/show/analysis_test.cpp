@@ -67,23 +67,5 @@ TEST(Analysis, OneOfSeveralOperationsOfALineIsNamed) {
   }
 }
 
-// all_gather_object: each rank gives an object, of which torch makes bytes, and unpacks those of all.
-TEST(Analysis, ValuesWithinObjectsOfOtherProcessesAreTracedToTheirRank) {
-  for (const bool is_sender : {true, false}) {
-    TraceBuilder b;
-    const auto zero = b.tensor({0}), mine = b.tensor({is_sender ? NAN : 1});
-    const auto bytes = b.tensor({}, sense::DType::kOther), all = b.tensor({}, sense::DType::kOther);
-    const auto got = b.tensor({NAN}), out = b.tensor({NAN});
-    b.op("aten::div", {{"self", zero}, {"other", is_sender ? zero : mine}}, {mine});
-    b.op("c10d::allgather_", {{"output_tensors", all}, {"input_tensors", bytes}}, {});
-    b.op("aten::mul", {{"self", got}, {"other", zero}}, {out});
-    b.trace.sinks.push_back({"loss", "loss", out, record::kNone, 0});
-    const json found = analysis(b.trace, b.history, nullptr);
-    EXPECT_EQ(found["births"][0]["op"], is_sender ? "aten::div" : "c10d::allgather_");
-    EXPECT_EQ(found["births"][0]["phase"], is_sender ? "forward" : "communication");
-    EXPECT_EQ(found["cause"]["class"], is_sender ? "division-by-zero" : "other-rank");
-  }
-}
-
 }  // namespace
 }  // namespace finitude::show

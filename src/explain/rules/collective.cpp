@@ -24,7 +24,6 @@ class Collective : public Rule {
     const Scene s(evidence);
     if (!s.op || !is_collective(*s.op) || bad_input(*s.op)) return std::nullopt;
     const auto* bad = bad_output(*s.op);
-    if (!bad && s.birth.first_reader < s.trace.ops.size()) return of_object(s);
     if (!bad) return std::nullopt;
     double largest = 0;
     for (const auto& use : s.op->inputs) largest = std::max(largest, use.health.absmax);
@@ -42,20 +41,6 @@ class Collective : public Rule {
                                             (bad->health.nan ? "NaN" : "Inf") + " back: another rank was first",
                                         "see the birth on the rank that was first");
     conclude(result, bad->health.nan > 0 || overflow);
-    return result;
-  }
-
- private:
-  // The operator gave bytes, of which the program has made the value.
-  static std::optional<Finding> of_object(const Scene& s) {
-    const auto* bad = bad_input(s.trace.ops[s.birth.first_reader]);
-    if (!bad) return std::nullopt;
-    Finding result =
-        finding(s, "other-rank", kScoreOneMeaning,
-                "this rank gave finite values to " + s.op->name + ", which exchanges objects, and got " +
-                    (bad->health.nan ? "NaN" : "Inf") + " within the object of another rank, which was first",
-                "see the birth on the rank that was first");
-    conclude(result, true);
     return result;
   }
 };
