@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import math
 import os
+import re
 import shlex
 
 TYPE_CHECKING = False
@@ -21,6 +22,8 @@ CHECKPOINTS = ("warn", "refuse", "off")
 LEVELS = ("gate", "tape", "trace")
 # Of a training whose values are still finite.
 WARNINGS = ("growth", "spike", "vanishing", "scale", "dead", "clipping", "norm", "no-learning")
+
+MOST = 2**31 - 1  # of a whole number: the engine keeps it in 32 bits
 
 OTHER_VARIABLES = ("config", "debug", "family", "force_isa", "inject", "restart")
 
@@ -58,12 +61,9 @@ OPTIONS = [f for f in dataclasses.fields(Config) if f.name != "selftest"]
 
 
 def _is_share(text):
-    """As decide/policy.h reads it: the command line has no engine loaded when it checks its options."""
-    share, slash, window = text.partition("/")
-    try:
-        return 0 < float(share) <= 1 and (not slash or window.isdigit() and 1 <= int(window) <= 1_000_000)
-    except ValueError:
-        return False
+    """No other text than src/decide/policy.cpp takes: no engine is loaded where the command line checks its options."""
+    parts = re.fullmatch(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)(?:/([0-9]+))?", text)
+    return parts is not None and 0 < float(parts[1]) <= 1 and 1 <= int(parts[2] or 1) <= 1_000_000
 
 
 def _nearest(word, words):
@@ -90,6 +90,8 @@ def _set(config, key, value, source):
             raise UsageError(f"{source}: {key} takes a whole number, not {value!r}") from None
         if value < 0:
             raise UsageError(f"{source}: {key} cannot be negative")
+        if value > MOST:
+            raise UsageError(f"{source}: {key} is at most {MOST}")
     else:
         value = os.pathsep.join(map(str, value)) if name == "rules" and isinstance(value, list) else str(value)
     if name == "rules":
