@@ -55,6 +55,13 @@ class [[nodiscard]] Status {
   std::string why_;
 };
 
+namespace detail {
+
+// Of a Result that holds a value.
+inline const std::string kNoReason;
+
+}  // namespace detail
+
 // A value, or the Status that says why there is none.
 template <typename T>
 class [[nodiscard]] Result {
@@ -68,10 +75,7 @@ class [[nodiscard]] Result {
   bool ok() const noexcept { return content_.index() == 0; }
   StatusCode code() const noexcept { return ok() ? StatusCode::kOk : std::get<1>(content_).code(); }
   // As Status::why().
-  const std::string& why() const noexcept {
-    static const std::string none;
-    return ok() ? none : std::get<1>(content_).why();
-  }
+  const std::string& why() const noexcept { return ok() ? detail::kNoReason : std::get<1>(content_).why(); }
   // The value. Only if ok(): otherwise the behaviour is undefined. Valid as long as this object.
   const T& operator*() const noexcept { return *std::get_if<0>(&content_); }
   const T* operator->() const noexcept { return std::get_if<0>(&content_); }
