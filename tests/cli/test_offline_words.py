@@ -18,6 +18,9 @@ CAPSULE = DATA / "capsules" / "schema_1_statistics"
 TRACE = DATA / "reports" / "trace.json"
 SCRIPTS = pathlib.Path(sysconfig.get_path("scripts"))
 MOST_CPU = 0.1  # seconds
+# On a slow machine 0.1 s is not enough for Python itself; there it may be this many times what Python needs to start and to
+# import what reads options.
+MOST_STARTS = 5
 WORDS = [
     ["report", str(DATA / "reports" / "several.json")],
     ["report", str(CAPSULE)],
@@ -50,22 +53,25 @@ def cpu_of(command, env, folder):
     return used.ru_utime + used.ru_stime, child.returncode
 
 
-@pytest.mark.parametrize("words", WORDS, ids=lambda words: words[0])
-def test_each_takes_little_cpu_and_no_torch(tmp_path, words):
+@pytest.fixture(scope="module")
+def most_cpu(tmp_path_factory):
+    """Seconds of CPU that a word may take on this machine."""
+    start = [sys.executable, "-c", "import argparse, json, subprocess"]
+    env, folder = helpers.environment(None), tmp_path_factory.mktemp("start")
+    return max(MOST_CPU, MOST_STARTS * min(cpu_of(start, env, folder)[0] for _ in range(5)))
+
+
+@pytest.mark.parametrize("words", WORDS + QUICK, ids=lambda words: " ".join(map(os.path.basename, words)))
+def test_each_takes_little_cpu_and_no_torch(tmp_path, words, most_cpu):
     env = without_torch(tmp_path)
     times = []
     for _ in range(5):
         used, code = cpu_of([str(SCRIPTS / "finitude"), *words], env, tmp_path)
         assert code == 0
         times.append(used)
-    assert min(times) < MOST_CPU, times
-
-
-@pytest.mark.parametrize("words", QUICK, ids=" ".join)
-def test_what_only_shows_itself_takes_little_cpu_and_no_torch(tmp_path, words):
-    env = without_torch(tmp_path)
-    times = [cpu_of([str(SCRIPTS / "finitude"), *words], env, tmp_path) for _ in range(5)]
-    assert {code for _, code in times} == {0} and min(times)[0] < MOST_CPU, times
+        if used < most_cpu:  # the least of several
+            break
+    assert min(times) < most_cpu, times
 
 
 def test_a_packed_capsule_is_read_without_torch(tmp_path):
