@@ -26,12 +26,14 @@ get_requires_for_build_editable = _build.get_requires_for_build_editable
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 INSTALL = "On Debian and Ubuntu: apt-get install"
-PACKAGES = {  # of Debian, by the header that is looked for; nlohmann-json is a build requirement as well
+PACKAGES = {  # of Debian, by the header that is looked for
     "hwy/highway.h": "libhwy-dev",
     "nlohmann/json.hpp": "nlohmann-json3-dev",
     "CLI/CLI.hpp": "libcli11-dev",
+    "zlib.h": "zlib1g-dev",
     "Python.h": "python3-dev",
 }
+COME_WITHOUT = ("nlohmann/json.hpp", "Python.h")  # as a build requirement, or with Python
 TORCH_DIR, JSON_INCLUDE = "cmake.define.FINITUDE_TORCH_DIR", "cmake.define.FINITUDE_JSON_INCLUDE"
 
 
@@ -112,8 +114,8 @@ def _missing_tool(settings):
     """One line that names what to install, or None."""
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     if shutil.which(compiler[0]) is None:
-        headers = " ".join(package for name, package in PACKAGES.items() if name in ("hwy/highway.h", "CLI/CLI.hpp"))
-        return f"finitude needs a C++20 compiler, and there is no {compiler[0]}. {INSTALL} g++ {headers}"
+        others = " ".join(package for name, package in PACKAGES.items() if name not in COME_WITHOUT)
+        return f"finitude needs a C++20 compiler, and there is no {compiler[0]}. {INSTALL} g++ {others}"
     if not _compiles(compiler, "#if __cplusplus < 202002L\n#error old\n#endif\n"):
         return f"finitude needs a compiler of C++20, g++ 12 or later; {compiler[0]} is none. {INSTALL} g++"
     if os.environ.get("CMAKE_PREFIX_PATH") or os.environ.get("CMAKE_ARGS"):

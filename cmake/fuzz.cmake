@@ -3,7 +3,7 @@
 # AddressSanitizer (preset "asan") each reader is tried on 8,000 seeded files, in `make test-thorough` on 100,000. An input is
 # several: itself, and changes of sound ones.
 set(fuzz_inputs 8000)
-foreach(reader capsule checkpoint_posix comparison report tape_file)  # 2 from one input, notes of the tape among them
+foreach(reader capsule checkpoint comparison report tape_file)  # 2 from one input, notes of the tape among them
   set(fuzz_inputs_${reader}_fuzz 4000)
 endforeach()
 foreach(reader generators safetensors trace_jsonl)  # 3

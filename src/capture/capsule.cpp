@@ -263,10 +263,8 @@ Status open_capsule(const std::string& path, FileSource* files) {
     };
     return {};
   }
-  std::string bytes;
-  if (Status status = base::read_file(path, &bytes, kMaxUnpacked); !status.ok()) return status;
   const auto archive = std::make_shared<PackedCapsule>();
-  if (Status status = archive->open(std::move(bytes)); !status.ok()) return status;
+  if (Status status = archive->open(path); !status.ok()) return status;
   *files = [archive](const char* name, std::uint64_t most_bytes, std::string* content) {
     return archive->read(name, most_bytes, content);
   };

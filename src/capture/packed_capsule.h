@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 
+#include "archive/zip.h"
 #include "finitude/status.h"
 
 namespace finitude::capture {
@@ -19,25 +21,19 @@ inline constexpr std::uint64_t kMaxUnpacked = std::uint64_t{4} << 30;
 // Does the file begin as an archive? False also for what is no plain file.
 bool is_packed_capsule(const std::string& path) noexcept;
 
-// Holds the bytes of the archive; one object may be read from several threads.
+// One object may be read from several threads.
 class PackedCapsule {
  public:
-  PackedCapsule() = default;
-  PackedCapsule(const PackedCapsule&) = delete;
-  PackedCapsule& operator=(const PackedCapsule&) = delete;
-  // archive: the bytes of the whole file. Checks its directory.
-  Status open(std::string archive);
+  // Checks the directory of the archive.
+  Status open(const std::string& path);
+  Status open_bytes(std::string archive);
   // One of its files, which has at most so many bytes. Its content is not checked: capsule.json holds the checksums.
-  Status read(std::string_view name, std::uint64_t most_bytes, std::string* bytes) const;
+  Status read(std::string_view name, std::uint64_t most_bytes, std::string* content) const;
 
  private:
-  struct Entry {
-    std::uint64_t size_bytes = 0;
-    std::string_view packed;  // within archive_
-    bool is_deflated = false;
-  };
-  std::string archive_;
-  std::map<std::string, Entry, std::less<>> entries_;
+  Status open(std::shared_ptr<const archive::File> file);
+
+  std::map<std::string, archive::ZipEntry, std::less<>> entries_;
 };
 
 }  // namespace finitude::capture

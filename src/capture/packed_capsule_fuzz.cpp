@@ -10,7 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
   using namespace finitude::capture;
   constexpr std::uint64_t kMost = std::uint64_t{1} << 20;
   PackedCapsule capsule;
-  if (!capsule.open(std::string(reinterpret_cast<const char*>(input), size)).ok()) return 0;
+  if (!capsule.open_bytes(std::string(reinterpret_cast<const char*>(input), size)).ok()) return 0;
   for (const std::string_view name : kCapsuleFiles) {
     std::string bytes;
     if (capsule.read(name, kMost, &bytes).ok() && bytes.size() > kMost) {

@@ -5,11 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/file_posix.h"
+#include "archive/file_posix.h"
 #include "finitude/dtype.h"
 #include "finitude/status.h"
 
 namespace finitude::checkpoint {
+
+using archive::File;
+using archive::Region;
 
 // What torch calls a dtype, without "torch.".
 struct ElementType {

@@ -2,11 +2,11 @@
 #include <map>
 #include <utility>
 
+#include "archive/zip.h"
 #include "checkpoint/pickle.h"
 #include "checkpoint/readers.h"
 #include "checkpoint/saved_tensors.h"
 #include "checkpoint/views.h"
-#include "checkpoint/zip.h"
 
 namespace finitude::checkpoint {
 namespace {
@@ -21,12 +21,12 @@ Status is_little_endian(const Region& byteorder) {
 
 }  // namespace
 
-Status read_torch_zip(const Region& archive, Checkpoint* checkpoint) {
-  std::vector<ZipEntry> entries;
-  if (Status status = read_zip(archive, &entries); !status.ok()) return status;
-  std::map<std::string_view, const ZipEntry*> by_name;
-  const ZipEntry* described = nullptr;
-  for (const ZipEntry& entry : entries) {
+Status read_torch_zip(const Region& file, Checkpoint* checkpoint) {
+  std::vector<archive::ZipEntry> entries;
+  if (Status status = archive::read_zip(file, &entries); !status.ok()) return status;
+  std::map<std::string_view, const archive::ZipEntry*> by_name;
+  const archive::ZipEntry* described = nullptr;
+  for (const archive::ZipEntry& entry : entries) {
     if (!by_name.emplace(entry.name, &entry).second)
       return Status(StatusCode::kCorrupt, "has an entry twice in its zip archive");
     if (entry.name.ends_with(kPickle)) described = &entry;
@@ -34,13 +34,14 @@ Status read_torch_zip(const Region& archive, Checkpoint* checkpoint) {
   if (described == nullptr) return Status(StatusCode::kUnsupported, "is a zip archive, but none of torch.save");
   const std::string folder = described->name.substr(0, described->name.size() - kPickle.size());
   if (const auto order = by_name.find(folder + "/byteorder"); order != by_name.end()) {
-    if (Status status = is_little_endian(order->second->data); !status.ok()) return status;
+    if (Status status = is_little_endian(order->second->packed); !status.ok()) return status;
   }
-  if (!described->is_stored) return Status(StatusCode::kUnsupported, "is a compressed zip archive: torch stores");
+  if (described->method != archive::ZipEntry::Method::kStored)
+    return Status(StatusCode::kUnsupported, "is a compressed zip archive: torch stores");
   std::string bytes;
   Pickle pickle;
   std::vector<SavedTensor> saved;
-  if (Status status = described->data.read_all(kMaxPickle, &bytes); !status.ok()) return status;
+  if (Status status = described->packed.read_all(kMaxPickle, &bytes); !status.ok()) return status;
   if (Status status = pickle.read(bytes); !status.ok()) return status;
   if (Status status = find_tensors(pickle, &saved); !status.ok()) return status;
   std::map<std::pair<std::string, std::string>, std::size_t> storages;  // by key and dtype
@@ -50,9 +51,9 @@ Status read_torch_zip(const Region& archive, Checkpoint* checkpoint) {
     if (is_new) {
       const auto entry = by_name.find(folder + "/data/" + tensor.storage_key);
       if (entry == by_name.end()) return Status(StatusCode::kCorrupt, "lacks the values of " + tensor.view.name);
-      if (!entry->second->is_stored)
+      if (entry->second->method != archive::ZipEntry::Method::kStored)
         return Status(StatusCode::kUnsupported, "is a compressed zip archive: torch stores");
-      checkpoint->storages.push_back({entry->second->data, tensor.type});
+      checkpoint->storages.push_back({entry->second->packed, tensor.type});
     }
     tensor.view.storage = found->second;
     const std::uint64_t there = checkpoint->storages[found->second].data.bytes / tensor.type.bytes;

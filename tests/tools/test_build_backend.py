@@ -152,10 +152,13 @@ def test_a_torch_without_headers_is_named(isolated):
 @pytest.mark.parametrize(
     "compiler, named",
     [
-        ("no-such-compiler", ["there is no no-such-compiler", "apt-get install g++ libhwy-dev libcli11-dev"]),
+        (
+            "no-such-compiler",
+            ["there is no no-such-compiler", "apt-get install g++ libhwy-dev libcli11-dev zlib1g-dev"],
+        ),
         (
             '#!/bin/sh\nexec g++ -nostdinc "$@"\n',
-            ["hwy/highway.h", "apt-get install libhwy-dev nlohmann-json3-dev libcli11-dev"],
+            ["hwy/highway.h", "apt-get install libhwy-dev nlohmann-json3-dev libcli11-dev zlib1g-dev"],
         ),
         ('#!/bin/sh\nexec g++ "$@" -std=c++17\n', ["C++20", "g++ 12"]),
     ],

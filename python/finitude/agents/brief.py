@@ -188,8 +188,11 @@ def _parts(document, name):
         if others:
             yield "further alarms", [_short(a) for a in others[:_ALARMS]] + _more(others, _ALARMS)
     if advisories := _list(document.get("advisories")):
-        shown = [f"{text.line(_dict(a).get('kind'), 40)}: {text.line(_dict(a).get('text'), 300)}" for a in advisories]
-        yield "advisories", shown[:_ADVISORIES] + _more(advisories, _ADVISORIES)
+        shown = [
+            f"{text.line(_dict(a).get('kind'), 40)}: {text.line(_dict(a).get('text'), 300)}"
+            for a in advisories[:_ADVISORIES]
+        ]
+        yield "advisories", shown + _more(advisories, _ADVISORIES)
     if failures := _list(document.get("failures")):
         yield "failures of the recorder itself", [text.line(_dict(f).get("text"), 300) for f in failures[:3]]
     counts = _dict(document.get("watched"))

@@ -1,19 +1,22 @@
-// Bytes of a file, read where they are asked for: what lies beyond its end is a failure, never a signal as with mapped
-// memory.
+// Bytes of a file, or of memory, read where they are asked for: what lies beyond the end is a failure, never a signal
+// as with mapped memory.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "finitude/status.h"
 
-namespace finitude::checkpoint {
+namespace finitude::archive {
 
 // An open file, read by any number of threads.
 class File {
  public:
   static Result<std::shared_ptr<const File>> open(const std::string& path);
+  // These bytes, as if they were a file's.
+  static std::shared_ptr<const File> of_bytes(std::string bytes);
   ~File();
   File(const File&) = delete;
   File& operator=(const File&) = delete;
@@ -24,8 +27,10 @@ class File {
 
  private:
   File(int descriptor, std::uint64_t bytes) : descriptor_(descriptor), bytes_(bytes) {}
-  int descriptor_;
+  explicit File(std::string memory) : descriptor_(-1), bytes_(memory.size()), memory_(std::move(memory)) {}
+  int descriptor_;  // -1: the bytes are in memory_
   std::uint64_t bytes_;
+  std::string memory_;
 };
 
 // A part of a file that is taken for a file of its own.
@@ -41,4 +46,4 @@ struct Region {
   Status read_all(std::uint64_t most_bytes, std::string* into) const;
 };
 
-}  // namespace finitude::checkpoint
+}  // namespace finitude::archive

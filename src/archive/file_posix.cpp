@@ -1,4 +1,4 @@
-#include "checkpoint/file_posix.h"
+#include "archive/file_posix.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace finitude::checkpoint {
+namespace finitude::archive {
 
 Result<std::shared_ptr<const File>> File::open(const std::string& path) {
   // Non-blocking: a pipe would be waited for.
@@ -24,11 +24,21 @@ Result<std::shared_ptr<const File>> File::open(const std::string& path) {
   return std::shared_ptr<const File>(new File(descriptor, static_cast<std::uint64_t>(about.st_size)));
 }
 
-File::~File() { ::close(descriptor_); }
+std::shared_ptr<const File> File::of_bytes(std::string bytes) {
+  return std::shared_ptr<const File>(new File(std::move(bytes)));
+}
+
+File::~File() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
 
 Status File::read(std::uint64_t offset, void* into, std::size_t size_bytes) const {
   auto* at = static_cast<char*>(into);
   if (offset > bytes_ || size_bytes > bytes_ - offset) return Status(StatusCode::kCorrupt, "is cut off");
+  if (descriptor_ < 0) {
+    memory_.copy(at, size_bytes, static_cast<std::size_t>(offset));
+    return {};
+  }
   while (size_bytes != 0) {
     const ssize_t got = ::pread(descriptor_, at, size_bytes, static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
@@ -58,4 +68,4 @@ Status Region::read_all(std::uint64_t most_bytes, std::string* into) const {
   return read(0, into->data(), into->size());
 }
 
-}  // namespace finitude::checkpoint
+}  // namespace finitude::archive

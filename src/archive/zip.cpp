@@ -1,15 +1,18 @@
-#include "checkpoint/zip.h"
+#include "archive/zip.h"
+
+#include <zlib.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string_view>
+#include <utility>
 
-namespace finitude::checkpoint {
+namespace finitude::archive {
 namespace {
 
 constexpr std::size_t kEndBytes = 22, kLocatorBytes = 20, kEnd64Bytes = 56, kCentralBytes = 46, kLocalBytes = 30;
 constexpr std::uint64_t kMaxDirectory = std::uint64_t{1} << 28;
 constexpr std::size_t kMaxComment = 65535;
+constexpr std::uint64_t kEncrypted = 1, kStored = 0, kDeflated = 8;
 
 // Little-endian; the caller has checked that the bytes are there.
 std::uint64_t number_at(std::string_view bytes, std::size_t at, int count) {
@@ -64,7 +67,57 @@ bool widen(std::string_view extra, std::uint64_t* plain_bytes, std::uint64_t* pa
   return true;
 }
 
+// zlib's own state, freed with it. Raw: an entry has no header of zlib's.
+class Inflater {
+ public:
+  Inflater() : is_open_(::inflateInit2(&stream_, -MAX_WBITS) == Z_OK) {}
+  ~Inflater() {
+    if (is_open_) ::inflateEnd(&stream_);
+  }
+  Inflater(const Inflater&) = delete;
+  Inflater& operator=(const Inflater&) = delete;
+
+  // `into` has to be filled exactly, by all of `packed`.
+  bool run(std::string& packed, std::string& into) {
+    if (!is_open_) return false;
+    std::size_t given = 0, made = 0;
+    int rc = Z_OK;
+    while (rc == Z_OK) {
+      // zlib counts in 32 bits.
+      const auto in = static_cast<uInt>(std::min<std::size_t>(packed.size() - given, 1U << 30));
+      const auto out = static_cast<uInt>(std::min<std::size_t>(into.size() - made, 1U << 30));
+      stream_.next_in = reinterpret_cast<Bytef*>(packed.data() + given);
+      stream_.avail_in = in;
+      stream_.next_out = reinterpret_cast<Bytef*>(into.data() + made);
+      stream_.avail_out = out;
+      rc = ::inflate(&stream_, Z_NO_FLUSH);  // Z_BUF_ERROR, and so the end, where neither is left
+      given += in - stream_.avail_in;
+      made += out - stream_.avail_out;
+    }
+    return rc == Z_STREAM_END && made == into.size() && given == packed.size();
+  }
+
+ private:
+  z_stream stream_{};
+  bool is_open_;
+};
+
 }  // namespace
+
+Status ZipEntry::read(std::uint64_t most_bytes, std::string* content) const {
+  // DEFLATE shrinks by at most 1032: what claims more is not decompressed, and no memory is taken for it.
+  constexpr std::uint64_t kMostRatio = 1032;
+  if (bytes > most_bytes)
+    return Status(StatusCode::kTooLarge, "is larger than " + std::to_string(most_bytes >> 20) + " MiB");
+  if (method == Method::kOther) return Status(StatusCode::kUnsupported, "is encrypted, or compressed in another way");
+  if (method == Method::kStored) return packed.read_all(most_bytes, content);
+  if (bytes / kMostRatio > packed.bytes) return damaged("an entry has another size than its directory says");
+  std::string deflated;
+  if (Status status = packed.read_all(packed.bytes, &deflated); !status.ok()) return status;
+  content->resize(static_cast<std::size_t>(bytes));
+  if (!Inflater().run(deflated, *content)) return damaged("an entry cannot be decompressed");
+  return {};
+}
 
 Status read_zip(const Region& archive, std::vector<ZipEntry>* entries) {
   entries->clear();
@@ -81,6 +134,7 @@ Status read_zip(const Region& archive, std::vector<ZipEntry>* entries) {
     const std::uint64_t flags = number_at(left, 8, 2), method = number_at(left, 10, 2);
     std::uint64_t packed_bytes = number_at(left, 20, 4), plain_bytes = number_at(left, 24, 4);
     std::uint64_t header = number_at(left, 42, 4);
+    const std::uint64_t attributes = number_at(left, 38, 4);
     const std::uint64_t name_bytes = number_at(left, 28, 2), extra_bytes = number_at(left, 30, 2);
     const std::uint64_t comment_bytes = number_at(left, 32, 2);
     left.remove_prefix(kCentralBytes);
@@ -90,17 +144,24 @@ Status read_zip(const Region& archive, std::vector<ZipEntry>* entries) {
     if (!widen(left.substr(name_bytes, extra_bytes), &plain_bytes, &packed_bytes, &header))
       return damaged("an entry of its directory is not complete");
     left.remove_prefix(name_bytes + extra_bytes + comment_bytes);
-    entry.is_stored = method == 0 && (flags & 1) == 0 && plain_bytes == packed_bytes;
-    std::string local(kLocalBytes, '\0');
-    if (!archive.read(header, local.data(), local.size()).ok() || !local.starts_with("PK\x03\x04"))
+    entry.bytes = plain_bytes;
+    entry.mode = static_cast<std::uint32_t>(attributes >> 16);
+    if ((flags & kEncrypted) != 0 || (method != kStored && method != kDeflated))
+      entry.method = ZipEntry::Method::kOther;
+    else
+      entry.method = method == kStored ? ZipEntry::Method::kStored : ZipEntry::Method::kDeflated;
+    if (method == kStored && plain_bytes != packed_bytes) return damaged("the sizes of an entry");
+    // The entry's own header has to agree with the directory, or two readers would see two archives.
+    std::string local(kLocalBytes + entry.name.size(), '\0');
+    if (!archive.read(header, local.data(), local.size()).ok() || !local.starts_with("PK\x03\x04") ||
+        number_at(local, 26, 2) != entry.name.size() || !local.ends_with(entry.name))
       return damaged("an entry is not where its directory says");
-    const Result<Region> data =
-        archive.part(header + kLocalBytes + number_at(local, 26, 2) + number_at(local, 28, 2), packed_bytes);
-    if (!data.ok()) return damaged("an entry is not where its directory says");
-    entry.data = *data;
+    const Result<Region> packed = archive.part(header + local.size() + number_at(local, 28, 2), packed_bytes);
+    if (!packed.ok()) return damaged("an entry is not where its directory says");
+    entry.packed = *packed;
     entries->push_back(std::move(entry));
   }
   return {};
 }
 
-}  // namespace finitude::checkpoint
+}  // namespace finitude::archive
