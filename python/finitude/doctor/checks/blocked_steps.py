@@ -58,8 +58,8 @@ def applied(steps):
 
 @check("P14", "bad-step-blocked", "run")
 def reached_the_weights(run):
-    """Weights that a bad step damaged; more than 5 % of the steps left out, or ever more of them, by process; a scaler
-    that is not updated while steps are left out."""
+    """Weights that a bad step damaged; more than 5 % of the steps skipped, or ever more of them, by process; a scaler
+    that is not updated while steps are skipped."""
     for alarm in run.alarms:
         if alarm.get("weights") == "damaged":
             yield bad(
