@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..base.types import Alarm, Fingerprint, Parts, Tensor
 
-NAME = "updates by hand"
+NAME = "manual updates"
 TRIES = 8  # engine calls after which a program that wrote no leaf is not asked about any more
 
 

@@ -303,7 +303,7 @@ def _text(about, result):
         )
         lines.append("not fixed: " + which + (f"; {result['text']}" if result["text"] else ""))
     else:
-        lines.append(f"cannot be told: {result['text']}")
+        lines.append(f"undecided: {result['text']}")
     if was and result["verdict"] != "not fixed" or was and not result.get("same_birth"):
         lines.append(f"  recorded: {_place(was)}")
     if (cause := result.get("cause")) and cause.get("class") not in (None, "unknown"):

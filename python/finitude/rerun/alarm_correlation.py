@@ -172,7 +172,7 @@ class Told:
                 self.follow(alarm, first)
                 alarm["rerun_text"] += (
                     f"; the bad value came in with what is there since step {first['step']} of "
-                    f"{first['optimizer']}, whose alarm tells of it"
+                    f"{first['optimizer']}, whose alarm reports it"
                 )
                 return
         if birth["phase"] == "state" and (last := self.computed(birth.get("name"))):
@@ -218,7 +218,7 @@ class Told:
         self.follow(alarm, first)
         alarm["rerun_text"] = (
             f"its gradients come from the backward that the alarm of {first['optimizer']} at step "
-            f"{first['step']} tells of"
+            f"{first['step']} reports"
         )
         return True
 

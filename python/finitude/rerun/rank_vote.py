@@ -319,7 +319,7 @@ class Vote:
     @staticmethod
     def _told(at: Mapping[int, tuple[str, str]]) -> str:
         return ", ".join(
-            f"rank {rank} {'stands behind ' + text + ' operations' if what == 'at' else 'has ended it (' + text + ')'}"
+            f"rank {rank} {'stopped after ' + text + ' operations' if what == 'at' else 'has ended it (' + text + ')'}"
             for rank, (what, text) in sorted(at.items())
         )
 

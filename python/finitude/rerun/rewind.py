@@ -78,7 +78,7 @@ def _begin(step, tries, down, losses):
     why, jumps, over, left_out = _native.rewind_way(optimizer, tries)
     way: InPlace = "jump" if jumps else "rewind"
     if why is None and jumps and "advisory" in alarm:
-        why = "what another optimizer has done since is not undone for a step that the script itself left out"
+        why = "what another optimizer has done since is not undone for a step that the script itself skipped"
     if why is not None:
         return False, f"{way}: {why}"
     stepping = [optimizer, *over]
@@ -97,8 +97,7 @@ def _begin(step, tries, down, losses):
     if ledger.read_on:
         return (
             False,
-            f"{way}: {', '.join(ledger.read_on[:3])} goes on from where it stands, and may have "
-            "been read from by this step",
+            f"{way}: {', '.join(ledger.read_on[:3])} cannot be rewound, and this step may have read from it",
         )
     # DistributedDataParallel may keep gradients as views of memory of its own, which a second backward writes.
     grads = [(p, p.grad.clone() if vote is not None and p.grad is not None else p.grad) for p in params]

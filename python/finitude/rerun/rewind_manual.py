@@ -165,7 +165,7 @@ class Again:
         leaves = [m.leaf for m in self._bad.marks]
         self._ledger = ledger = Ledger(sys._getframe(), leaves, since=_native.rewind_since())
         if once := ledger.one_way or ledger.read_on:
-            return None, f"{', '.join(once[:3])} goes on from where it stands, and may have been used by this step"
+            return None, f"{', '.join(once[:3])} cannot be rewound, and this step may have used it"
         if large := ledger.without_copy():
             return None, f"{', '.join(large[:3])} may be written by the update, and is too large to be copied"
         trained = leaves + [t for t in ledger.tensors() if t.requires_grad]
