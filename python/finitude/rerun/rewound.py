@@ -27,7 +27,7 @@ class Rewound:
         self._session = session
 
     def end(self, optimizer: Optimizer, pending: Pending) -> Verdict:
-        """The second run reached `step` again. True if it did what the first did, and the alarm now tells why.
+        """The second run reached `step` again. True if it did what the first did, and the alarm now says why.
         "again": it did not, and another way is being tried."""
         try:
             return self._end(optimizer, pending)
