@@ -187,7 +187,7 @@ def _values(way, options, scratch):
 
 
 def _run(folder, about, way, options, scratch):
-    """One start of the program. The result, or what stands for it."""
+    """One start of the program. The result, or its substitute."""
     result = os.path.join(scratch, f"{way}.json")
     order = os.path.join(scratch, f"{way}.order.json")
     sink = _part(_part(about, "alarm"), "sink")
@@ -270,7 +270,7 @@ def _part(document, key):
 
 
 def _recorded(about):
-    """The birth that the capsule tells of, or None."""
+    """The birth that the capsule records, or None."""
     births = _part(about, "alarm").get("births")
     return births[0] if isinstance(births, list) and births and isinstance(births[0], dict) else None
 
