@@ -307,7 +307,7 @@ TRIED = (
     "([overhead-pieces](overhead-pieces.md#what-the-meter-does-not-see) has a "
     "measurement of that alone). Fetching ahead of time the lines of our code or of the snapshot's "
     "own state, and calls "
-    "without the linker's table, made no difference that could be told from noise, and are not kept."
+    "without the linker's table, made no difference above noise, and are not kept."
 )
 
 
