@@ -1,6 +1,6 @@
 """A classifier under autocast: bfloat16, or float16 with a GradScaler (--dtype float16).
 
---fault: the loss is written by hand in the half precision that the model computes in, where 1 - p becomes exactly zero.
+--fault: the loss is written out in the half precision that the model computes in, where 1 - p becomes exactly zero.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def weights_hash(model):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--fault", action="store_true", help="compute the loss by hand in half precision")
+    parser.add_argument("--fault", action="store_true", help="write the loss out in half precision")
     parser.add_argument("--dtype", choices=("bfloat16", "float16"), default="bfloat16")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--hash", action="store_true", help="print a hash of the weights at the end")

@@ -178,7 +178,7 @@ class Program:
         self.mark("fill")
         logits = logits.masked_fill(self.mask, -1e2 if self.is_("fill") else -1e4)
         self.mark("softmax")
-        if self.is_("softmax by hand"):
+        if self.is_("softmax written out"):
             e = torch.exp(logits - logits.max(1, keepdim=True).values)
             p = e / e.sum(1, keepdim=True)
         else:
@@ -252,7 +252,7 @@ pair("clip", "clip", Truth("argument", "aten::mul", (("other", 1e-3, 2e-3),), an
 pair("optimizer lr", "optimizer", Truth("argument", anywhere=True))
 pair("optimizer weight decay", "optimizer", Truth("argument", anywhere=True))
 pair("optimizer betas", "optimizer", Truth("argument", anywhere=True))
-pair("softmax by hand", "softmax", Truth("quiet", only_a=("aten::_softmax",), only_b=("aten::exp",)))
+pair("softmax written out", "softmax", Truth("quiet", only_a=("aten::_softmax",), only_b=("aten::exp",)))
 pair("sum order", "sum", Truth("quiet"))
 pair("float64 part", "linear", Truth("quiet"))
 pair("autocast", "linear", Truth("quiet"))

@@ -57,7 +57,7 @@ def _():
 
 
 # torch's own functions in Python, made of aten's operators: a program without Python has none of them.
-@program("prims, by hand and by torch._refs")
+@program("prims, called directly and by torch._refs")
 def _():
     import torch._refs
 

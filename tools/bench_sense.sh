@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures the scan kernels beside a plain read of the same memory and beside torch, and writes docs/kernels.md.
-# Leave the machine alone meanwhile: the load average at the start stands in the page.
+# Leave the machine alone meanwhile: the page shows the load average at the start.
 step_total=5
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 out=$root/build/bench/kernels.json

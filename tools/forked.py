@@ -1,4 +1,4 @@
-"""How a fork that stands in for a `python` of its own lives and ends: shared by the zoo, the benches and the tests.
+"""How a fork that replaces a `python` of its own lives and ends: shared by the zoo, the benches and the tests.
 
 The parent has imported torch, which takes seconds; a fork of it goes through the same entry function as a fresh process
 and has to end as one: exit code of whatever was raised, threads waited for, exit functions, flushed streams.
@@ -14,7 +14,7 @@ import traceback
 
 
 def exit_code(program):
-    """Calls program(); the exit code that the interpreter would make of how it ended. Tells errors on stderr."""
+    """Calls program(); the exit code that the interpreter would make of how it ended. Prints errors on stderr."""
     try:
         return program() or 0
     except SystemExit as stop:

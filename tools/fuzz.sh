@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every fuzz target with libFuzzer, ASan and UBSan for FUZZ_SECONDS (60) each. What a target found interesting stays
-# in build/fuzz/corpus, so that the next run goes on from there; an input that fails, or takes over 20 seconds, is written to
+# in build/fuzz/corpus, so that the next run continues from there; an input that fails, or takes over 20 seconds, is written to
 # build/fuzz.
 # Installs clang 16 if it is missing. With g++ the same targets run as ctest -L fuzz, on random inputs.
 step_total=3

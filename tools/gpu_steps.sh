@@ -1,4 +1,4 @@
-# Sourced by tools/gpu.sh and by `run` of a GPU pack, behind steps.sh: what is run on a machine with a GPU, the most telling first.
+# Sourced by tools/gpu.sh and by `run` of a GPU pack, behind steps.sh: what is run on a machine with a GPU, the most important first.
 # They set: python, package (the folder that `finitude` is imported from), programs (finitude_cuda_test and finitude_scan_bench),
 # tests and bench (those folders of the source tree), results.
 

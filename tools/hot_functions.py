@@ -1,4 +1,4 @@
-"""Writes cmake/hot_functions.ld: the functions of ours that every healthy step runs. usage: hot_functions.py [--steps
+"""Writes cmake/hot_functions.ld: the functions of finitude that every healthy step runs. usage: hot_functions.py [--steps
 N] [--check]
 
 Linked one behind the other they lie on a few pages; strewn over the 4 MB of the extension they would lie on eighty, and
@@ -30,7 +30,7 @@ PAGE = ROOT / "cmake" / "hot_functions.ld"
 RUNS = (("tiny", "list"), ("tiny", "loader"), ("mlp", "loader"))
 HEAD = """/* What every healthy step runs, by mangled name; written by tools/hot_functions.py. One behind the other these functions lie on a few
    pages instead of eighty, and a step of the program looks up as many entries of its address translation less. Names that match nothing
-   are passed over. */
+   are skipped. */
 SECTIONS
 {
   .text.finitude_hot :

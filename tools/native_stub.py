@@ -2,7 +2,7 @@
 """native_stub.py [--check]: writes python/finitude/_native.pyi, what type checkers know of the extension module.
 
 Names are those of the module that is installed. Types and counts of arguments are what pybind11 wrote into docstrings;
-what a function of a PyMethodDef table takes is told by its flags and by the comment above it, `// name(a, b) -> ...`. pybind11
+what a function of a PyMethodDef table takes is known from its flags and from the comment above it, `// name(a, b) -> ...`. pybind11
 knows no names of arguments, so they come from the sources. With --check nothing is written: exit code 1 where the file is
 not what would be written.
 """
@@ -50,7 +50,7 @@ def split(text):
 
 
 def balanced(text, at):
-    """What stands between the bracket at that place and the one that closes it."""
+    """The text between the bracket at that place and the one that closes it."""
     depth = 0
     for end in range(at, len(text)):
         depth += text[end] == "("

@@ -31,7 +31,7 @@ Written by `tools/replay_table.py` with torch {torch}, {threads} thread.
 {rows}
 
 Calls that take a matrix in CSR, CSC or blocks, or in mkldnn's layout, have no place on a tape: what they gave is on it instead, and is taken
-as recorded. What is not on a tape, and so makes a replay differ or fail, which is then told: [limits](limits.md). How to replay a capsule:
+as recorded. What is not on a tape, and so makes a replay differ or fail, which is then reported: [limits](limits.md). How to replay a capsule:
 [capsules](capsules.md). What a replay costs: [cost](replay-cost.md).
 """
 

@@ -1,4 +1,4 @@
-"""Stands in for the CUDA libraries that a CUDA build of torch names but a machine without a GPU lacks.
+"""Replaces the CUDA libraries that a CUDA build of torch names but a machine without a GPU lacks.
 
     python tools/stub_libraries.py TORCH_FOLDER OUT_FOLDER
 

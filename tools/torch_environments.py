@@ -1,7 +1,7 @@
 """Environments with another Python or torch than .venv, below build/matrix: for test_matrix.py and wheels.py.
 
 torch is installed without its dependencies: a CUDA build would bring gigabytes that the CPU never loads, so
-stub_libraries.py stands in for what is missing. 20 seconds and 1.5 GB each."""
+stub_libraries.py replaces what is missing. 20 seconds and 1.5 GB each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Second processes of a run that the server of the tests, or the runner of the zoo, forked: forked from it too, and not
 started with an import of torch.
 
-The run still starts a process (this file, as a program that imports nothing of ours), with the namespaces, streams and
+The run still starts a process (this file, as a program that does not import finitude), with the namespaces, streams and
 directory that it gives a second process. It hands them to the server over a socket, waits for what the server forks,
 and ends as that ends. Who kills this process kills the fork: the server sees the socket close."""
 

@@ -55,7 +55,7 @@ def judge_finding(finding, case, marks, got):
         weights=finding.get("weights"),
     )
     fix = finding.get("fix") or {}
-    # How far the fix got: told, not scored, since whether one can be verified is no matter of right or wrong.
+    # How far the fix got: reported, not scored, since whether one can be verified is no matter of right or wrong.
     got["fix"] = "verified" if fix.get("verified") else "tried" if fix.get("tried") else "untried" if fix else "none"
     got["diff"] = bool(fix.get("diff"))
     marks["step"] = finding.get("step") == expected["step"]

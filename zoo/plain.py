@@ -32,7 +32,7 @@ class Witness:
         self.bad_from_the_start = (
             None  # buffers that hold NaN before the first step, by intent or until they are filled
         )
-        self.skips = 0  # steps in a row that a loss scaler left out
+        self.skips = 0  # steps in a row that a loss scaler skipped
 
     def install(self):
         import torch

@@ -1,7 +1,7 @@
 """python -m bench.overhead [--quick] [--only REGEX] [--fresh] [--page-only] [--minutes N] [--out FILE]
 
 Measures every cell in a process of its own, in random order, and writes docs/overhead.md. Started again after an
-interruption it goes on where it stopped; results of other sources or another torch are measured again.
+interruption it continues where it stopped; results of other sources or another torch are measured again.
 """
 
 import argparse

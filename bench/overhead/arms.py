@@ -27,7 +27,7 @@ def _patched_places():
 
 
 class NotOff(Exception):
-    """Something of ours is left after switching off: no comparison with it would be honest."""
+    """A part of finitude is left after switching off: no comparison with it would be honest."""
 
 
 class Finitude:
@@ -176,7 +176,7 @@ class Traced(On):
 
     def __init__(self, finitude, **options):
         super().__init__(finitude, **options)
-        self.effort = []  # of each stretch, the steps that warm up left out
+        self.effort = []  # of each stretch, without the steps that warm up
 
     def timed(self):
         self.begun = self.finitude.native.trace_effort()

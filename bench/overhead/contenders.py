@@ -29,7 +29,7 @@ class LossCheck(Arm):
 
 
 class IsfiniteLoop(Arm):
-    """The loop that stands in countless training scripts."""
+    """The loop of countless training scripts."""
 
     def __init__(self, job):
         self.parameters = job.parameters

@@ -16,14 +16,14 @@ is in [overhead-pieces](overhead-pieces.md).
 {mode}
 
 **How it is measured.** Each cell is a process of its own with an ordinary loop over a DataLoader inside a function. In a
-round every arm has one stretch of steps, in random order: off, off once more, on, and where told others. *Off* means that
+round every arm has one stretch of steps, in random order: off, off once more, on, and others where named. *Off* means that
 every attribute of torch is again the object that it was; the harness checks that after each switch. The pairs are on/off of
 the same round; a figure is the median of the pairs' ratios, in brackets its 95 % bootstrap interval. *Control* is off
 against off: the noise. CPU is the time of the training thread, wall is time. Freed memory is kept by the process (malloc's
 environment variables): steps are faster then, and every overhead looks larger, not smaller.
 
 **By pieces** is the other way of asking: the time stamp counter is read where our code begins and ends, inside the real
-steps, what we call of torch left out; what the reading itself takes is subtracted, and what torch's Python spends on
+steps, without the calls into torch; what the reading itself takes is subtracted, and what torch's Python spends on
 reaching our functions is added from a loop of its own. Pairs of steps that take milliseconds carry about a per cent of noise, pieces
 do not, so the figure is the pieces', and the pairs check it: a cell *holds* only if the pairs' upper bound stays within
 {points} points of it. Where noise leaves more room, it is *undecided*.
@@ -307,7 +307,7 @@ TRIED = (
     "([overhead-pieces](overhead-pieces.md#what-the-meter-does-not-see) has a "
     "measurement of that alone). Fetching ahead of time the lines of our code or of the snapshot's "
     "own state, and calls "
-    "without the linker's table, made no difference that could be told from noise, and are not kept."
+    "without the linker's table, made no difference above noise, and are not kept."
 )
 
 

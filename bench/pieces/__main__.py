@@ -195,7 +195,7 @@ BUDGET = [
         "hook at backward",
         lambda m: m["backward hook"],
         "gate",
-        "stands in for `torch.autograd._engine_run_backward`, hands everything on",
+        "replaces `torch.autograd._engine_run_backward`, hands everything on",
     ),
     ("hook at step", lambda m: m["hook"], "gate", "the optimizer's pre-hook, entered and left"),
     ("note of the loss", lambda m: m["loss"], "gate", "value, checksum, is it finite"),

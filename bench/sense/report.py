@@ -2,7 +2,7 @@
 
     python3 bench/sense/report.py kernels.json [docs/kernels.md]
 
-Each figure is the median of the repetitions, which ran in random order; behind it stands half the range between the
+Each figure is the median of the repetitions, which ran in random order; after it half the range between the
 quartiles. One thread is timed by its own CPU clock, two by the wall clock. A share is that of plain-read bandwidth:
 time of the fastest plain read over time of the scan. Only the standard library is used.
 """

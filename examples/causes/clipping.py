@@ -1,4 +1,4 @@
-"""A classifier whose author limits the length of the gradient by hand."""
+"""A classifier whose author limits the length of the gradient without clip_grad_norm_."""
 import torch
 from torch import nn
 

@@ -83,7 +83,7 @@ int main(int argc, char** argv) {
       loss.backward();
       return loss;
     });
-    std::printf("step %2d  loss %.9g%s\n", i, step.loss, step.applied ? "" : "  left out");
+    std::printf("step %2d  loss %.9g%s\n", i, step.loss, step.applied ? "" : "  skipped");
     if (!step.status.ok()) {
       std::printf("stopped: %s\n", step.status.why().c_str());
       break;

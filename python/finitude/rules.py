@@ -159,9 +159,7 @@ class Birth:
     def without_rows(self, rows: Iterable[int] | None = None, finite: bool = True) -> bool | None:
         """rows: None: those of the birth."""
         rows = list(self.rows or [] if rows is None else rows)
-        return (
-            self._try(f"rows {', '.join(map(str, rows[:8]))} left out", {"drop_rows": rows}, finite) if rows else None
-        )
+        return self._try(f"rows {', '.join(map(str, rows[:8]))} removed", {"drop_rows": rows}, finite) if rows else None
 
     def again(self, finite: bool = False) -> bool | None:
         return self._try("again as it was", {"again": True}, finite)

@@ -19,7 +19,7 @@ struct Overlaid {
 
 // For a process with one thread, between fork and exec: it has other mounts and a user namespace of its own afterwards,
 // also where nothing could be overlaid. stay: directories that are put over the overlays as they are. Where the process
-// stands in an overlaid directory, it has to enter it again.
+// is in an overlaid directory, it has to enter it again.
 Overlaid overlay_directories(const std::vector<Overlay>& overlays, const std::vector<std::string>& stay);
 
 // When a file was made, in seconds since 1970; 0 where the file system does not say. Links are not followed.

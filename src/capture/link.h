@@ -5,7 +5,7 @@
 
 namespace finitude::capture {
 
-// Left out are views (storage and geometry name a tensor), calls that only hand on what calls inside them
+// Skipped are views (storage and geometry name a tensor), calls that only hand on what calls inside them
 // computed (autocast), host reads, and what other threads computed for themselves. What cannot be linked is reported in
 // the tape's `gaps`.
 Tape link(RawTape raw);

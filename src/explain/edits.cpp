@@ -163,8 +163,8 @@ Edits& Edits::left_out(double fill, std::string switch_on) {
   edit.kind = Edit::Kind::kLeaveOut;
   edit.to = fill;
   const record::Op* op = call();
-  edit.text = "what " + (op ? plain_name(op->name) : std::string("it")) +
-              " has no value or derivative for left out with torch.where, before and after" +
+  edit.text = "inputs for which " + (op ? plain_name(op->name) : std::string("it")) +
+              " has no value or derivative masked with torch.where, before and after" +
               (fill == 0 ? std::string() : ", filled with " + figure(fill));
   if (!switch_on.empty()) edit.text = switch_on + "=True";
   edit.switch_on = std::move(switch_on);

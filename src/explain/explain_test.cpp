@@ -36,7 +36,7 @@ TEST(Explain, ConfirmedByEveryExperimentIsProven) {
   ASSERT_EQ(f.experiments.size(), 3u);
   EXPECT_EQ(f.experiments[0].outcome, "finite");
   EXPECT_EQ(f.experiments[1].outcome, "still -Inf");
-  EXPECT_EQ(f.experiments[2].name, "row 1 left out");
+  EXPECT_EQ(f.experiments[2].name, "row 1 removed");
   EXPECT_NE(f.text.find("softmax underflowed in float32"), std::string::npos) << f.text;
   EXPECT_NE(f.text.find("1 zero in self at row 1"), std::string::npos) << f.text;
   EXPECT_EQ(f.fix_file, "/user/model.py");

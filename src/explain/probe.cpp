@@ -95,7 +95,7 @@ void Probe::without_rows() {
   variant.rows = bad->shape[0];
   const auto& inputs = scene_.trace.ops[op_].inputs;
   const bool masked = std::any_of(inputs.begin(), inputs.end(), [](const auto& use) { return use.health.inf() != 0; });
-  record(at_rows(scene_.birth).substr(4) + " left out", variant, true, masked && bad->health.nan != 0);
+  record(at_rows(scene_.birth).substr(4) + " removed", variant, true, masked && bad->health.nan != 0);
 }
 
 void Probe::again() {

@@ -122,7 +122,8 @@ std::string reported(const Spectrum& spectrum, sense::DType dtype) {
   const char* const what = spectrum.kind == Spectrum::kDeterminant      ? "the determinant"
                            : spectrum.kind == Spectrum::kSingularValues ? "singular values"
                                                                         : "eigenvalues";
-  std::string text = std::string(what) + " of a matrix that is singular as far as " + dtype_name(dtype) + " can tell: ";
+  std::string text =
+      std::string(what) + " of a matrix that is singular to the precision of " + dtype_name(dtype) + ": ";
   if (spectrum.kind == Spectrum::kDeterminant)
     text += "it is " + figure(spectrum.smallest) + ", of entries up to " + figure(spectrum.largest);
   else

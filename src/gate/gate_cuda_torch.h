@@ -91,7 +91,7 @@ struct DeviceGate {
   std::deque<Late> late;
   double absmax = 0;  // of the last verdict
 
-  // The walk over the parameters: `begin`, then `take` for each gradient. False: it is not on a device of ours.
+  // The walk over the parameters: `begin`, then `take` for each gradient. False: it is not on a watched device.
   void begin();
   bool take(std::uint32_t index, const at::Tensor& gradient);
   ~DeviceGate();

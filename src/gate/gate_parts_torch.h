@@ -43,7 +43,7 @@ class OnDevice {
   std::optional<c10::DeviceGuard> guard_;
 };
 
-// As a cudaStream_t; throws where this version of torch does not tell it. Null on the make-believe device.
+// As a cudaStream_t; throws where this version of torch does not expose it. Null on the make-believe device.
 void* handle_of(const c10::Stream& stream);
 void* current_stream(c10::Device device);
 // What a scan reads of a gradient. False: no stretch of memory of which every element belongs to it.
@@ -66,7 +66,7 @@ bool scan_part(DeviceGate& gate, DeviceGate::Part& part, const finitude_cuda_opt
 // Is the current stream of one of the devices being captured into a graph? Notes that it was left alone.
 bool is_device_capturing(DeviceGate& gate);
 void take_flag_off(OptimizerEntry& entry) noexcept;
-// Tells what is known of every optimizer's steps; on_late gets None for an optimizer that is gone. False: it raised.
+// Reports what is known of every optimizer's steps; on_late gets None for an optimizer that is gone. False: it raised.
 bool report_all_late();
 // Steps whose verdict is still under way on a device that works.
 std::size_t steps_under_way();

@@ -6,7 +6,7 @@
 namespace finitude::bindings {
 
 // judge() of the gradient of parameter `index`, into its mark: what an alarm said of a gradient stays said while it
-// stays bad, also where a backward has added to it since, or where a step that was left out gave it back. False: its
+// stays bad, also where a backward has added to it since, or where a skipped step gave it back. False: its
 // values cannot be read here.
 bool judge_again(OptimizerEntry& entry, std::size_t index, const at::Tensor& gradient, bool after_backward);
 // After a look at the gradients: since when some are bad, and, where the last loss is bad itself, whose are.

@@ -1,4 +1,4 @@
-// The hook behind an optimizer's step, which stands there only for steps whose outcome is to be looked at.
+// The hook behind an optimizer's step, which is installed only for steps whose outcome is to be looked at.
 #pragma once
 
 #include <Python.h>

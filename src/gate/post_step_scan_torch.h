@@ -35,7 +35,7 @@ class SliceScan {
 // before each step: costs one read and one write of those bytes.
 class UndoCopy {
  public:
-  // False where it would not fit into `budget` bytes (`needed()` tells how much), or a tensor is not on the CPU.
+  // False where it would not fit into `budget` bytes (`needed()` returns how much), or a tensor is not on the CPU.
   // `lasting`: for longer than one step; of the optimizer's attributes only plain values are remembered then, as others
   // may hold the optimizer itself, which would never die.
   bool take(PyObject* optimizer, std::size_t budget, bool lasting = false);

@@ -2,7 +2,7 @@
 //
 // A bad loss that they are given, and bad gradients of a finite one, are noted as script_nan_checks_torch.h notes a
 // value that the script looks at, where they are asked for by parameters of an optimizer. The next call settles them as
-// dropped, unless a step has met them. The gradients of a finite loss are read once more here: nothing tells what the
+// dropped, unless a step has met them. The gradients of a finite loss are read once more here: nothing shows what the
 // script makes of them. Those of torch.func are not, nor those on a GPU. With create_graph they are part of the loss to
 // come and left alone. All with the GIL held.
 #pragma once

@@ -1,4 +1,4 @@
-// What stands in for GradScaler.scale and GradScaler.step.
+// What replaces GradScaler.scale and GradScaler.step.
 #pragma once
 
 #include <Python.h>

@@ -6,12 +6,12 @@
 
 namespace finitude::bindings {
 
-// An alarm (its number, from 1) tells of this optimizer's window: its bad gradients, and those of the same backward at
+// An alarm (its number, from 1) reports this optimizer's window: its bad gradients, and those of the same backward at
 // others, are known.
 void report_others(OptimizerEntry& entry, std::uint32_t number);
 
 // Before the window of one optimizer runs again: what is known of the windows of all others. After it: as it was, but
-// not where the second run ended elsewhere (`is_back`), since the program goes on from there then.
+// not where the second run ended elsewhere (`is_back`), since the program continues from there then.
 void set_windows_aside(const OptimizerEntry* own);
 void put_windows_back(bool is_back);
 // A bad loss in it that only other optimizers' parameters lie below: it is theirs to explain.

@@ -66,7 +66,7 @@ struct WindowState {
   std::uint64_t touched = 0;  // serial of the first loss of this window whose backward made gradients of this optimizer
   std::uint64_t bad_since = 0;    // the loss after whose backward the first of `marks` was found to be bad
   bool stands_elsewhere = false;  // what came with them still stood at another optimizer after the last backward
-  // Gradients that an alarm told of, as they were then: a step that was left out gives them back, and they are no news.
+  // Gradients that an alarm reported, as they were then: a skipped step gives them back, and they are no news.
   struct Reported {
     std::uint32_t index = 0;                        // of the parameter
     c10::weak_intrusive_ptr<c10::TensorImpl> grad;  // its address is not used again while this is here
@@ -86,7 +86,7 @@ struct WindowState {
   std::uint64_t slice_at = 0;  // where the next slice of the parameters to look at begins
   DropRow drops;
   bool had_gradient = false;  // some window had a gradient that was not zero
-  bool vanished = false;      // now all are exactly zero, and the loss is not; told once
+  bool vanished = false;      // now all are exactly zero, and the loss is not; reported once
   bool written_bad = false;   // a slice held a value that is not finite
 };
 
@@ -98,7 +98,7 @@ struct ReadWeight {
 };
 
 struct OptimizerEntry : WindowState {
-  PyObject* self = nullptr;  // borrowed; `ref` tells whether it still lives
+  PyObject* self = nullptr;  // borrowed; `ref` shows whether it still lives
   Object ref;                // a weak reference without a callback
   std::string class_name;
   std::uint32_t ordinal = 0;  // in order of first step
@@ -121,7 +121,7 @@ struct OptimizerEntry : WindowState {
   // pass has ended, and until the next one begins.
   std::vector<ReadWeight> weights;
   std::uint32_t passes = 0;       // that have ended
-  bool snapshot_pending = false;  // the window before goes on until what the step wrote is seen to be healthy
+  bool snapshot_pending = false;  // the window before stays open until what the step wrote is seen to be healthy
   std::shared_ptr<UndoCopy> undo;
   bool undo_held = false;              // `undo` was taken before the step for its closure, whatever the budget
   std::shared_ptr<DeviceGate> device;  // where a parameter lies on a GPU
@@ -149,7 +149,7 @@ struct Live {
   float loss_scale = 0;              // of the GradScaler whose step is under way; 0: none, or on a device
   bool keeps_window_start = true;    // false: a bad step is vetoed but cannot be run again in place (bench/ only)
   bool gradients_are_sinks = false;  // to the tracer, as backward leaves them: the script is going to drop them
-  bool wake_on_backward = false;     // the Python side asked to be told of the next outermost backward
+  bool wake_on_backward = false;     // the Python side asked for the next outermost backward
   // A second process: the step it is to explain. Traced from when the step before the first is applied.
   bool target_set = false, target_written = false, trace_level = false;
   bool trace_first = false;         // until the next step is over (see first_step.py)
@@ -158,7 +158,7 @@ struct Live {
   std::uint64_t target_first = 0, target_step = 0;  // traced from the first; steps between are looked at when written
   int devices = 0;                                  // optimizers with a DeviceGate
   std::uint64_t backward_serial = 0;                // of the last outermost backward
-  std::uint64_t left_out_serial = 0;  // the backward inside which a step was left out: so are those that follow in it
+  std::uint64_t left_out_serial = 0;  // the backward inside which a step was skipped: so are those that follow in it
   int steps_open = 0;                 // steps of classes outside torch.optim under way
   std::uint64_t step_serial = 0;      // the last backward before the innermost of them
   int closure_depth = 0;
@@ -187,7 +187,7 @@ OptimizerEntry* find_entry(PyObject* optimizer) noexcept;
 inline bool is_alive(const OptimizerEntry& entry) noexcept {
   return PyWeakref_GetObject(entry.ref.get()) == entry.self;
 }
-// Is it one of ours still? Entries of optimizers that are gone are freed when the next one is met.
+// Is it still a watched one? Entries of optimizers that are gone are freed when the next one is met.
 bool is_known(const OptimizerEntry& entry) noexcept;
 OptimizerEntry* new_entry(PyObject* optimizer);
 // Calls finitude.session.native_callbacks.<name>(a, ...). Empty with a Python error set.

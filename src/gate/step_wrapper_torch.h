@@ -10,7 +10,7 @@
 
 namespace finitude::bindings {
 
-// Leaves out the call that this optimizer's pre-hook stands before.
+// Skips the call that follows this optimizer's pre-hook.
 void veto(OptimizerEntry& entry);
 
 // Is this the step of an optimizer inside the step of another one that has been judged already? Its window is

@@ -23,7 +23,7 @@ struct OptimizerEntry;
 //
 // Memory. PyTorch's caching allocator hands a block out again on the host's clock: at once, to whatever is allocated
 // next on the stream that the block was allocated on; kernels on that one stream come in the right order by themselves.
-// Another stream, as the one that reads ahead, is not known to it. Storage::record_stream would tell it, and is not
+// Another stream, as the one that reads ahead, is not known to it. Storage::record_stream would inform it, and is not
 // used: the allocator then keeps each block that is freed until an event on our stream has passed, so that a script
 // that sets its gradients to None while the host is a step ahead would need a second set of gradients. Instead:
 //  - From a read's launch until the stream that wrote the gradient has been made to wait for it, a strong reference

@@ -26,7 +26,7 @@ constexpr OpId kMostOps = 1 << 18;
 struct State {
   bool data = false;   // something of it comes from no weight and no number of the program
   bool moved = false;  // dimension 0 is another one than in the data
-  bool lost = false;   // no telling which it is
+  bool lost = false;   // it is not known which it is
 
   bool same() const { return !moved && !lost; }
 };

@@ -8,7 +8,7 @@
 namespace finitude::observe {
 
 std::uint32_t Tracer::intern_stack() {
-  // Most ops come from a place that an op came from before; telling it in words costs more than the op.
+  // Most ops come from a place that an op came from before; naming it costs more than the op.
   thread_local std::unordered_map<std::string, std::uint32_t> seen_before;
   thread_local std::uint64_t seen_in = 0;
   thread_local std::string key;

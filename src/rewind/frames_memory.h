@@ -48,7 +48,7 @@ struct FrameState {
   std::vector<std::uint32_t> unsettled;  // among names, what has to be looked at though the dict has not changed
   std::vector<ExitMark> exits;
   std::vector<Object> handed;   // iterators given to C code that waits in a call of one of their values
-  std::uint64_t handed_at = 0;  // where they stood; 0: there are none, or it cannot be told
+  std::uint64_t handed_at = 0;  // their position; 0: there are none, or it is not known
 };
 
 // One iterator; the ones it draws from follow it in the list, up to `end`.
@@ -66,7 +66,7 @@ struct IteratorRecord {
   FrameState* state = nullptr;  // of a suspended generator
 };
 
-// A generator in a local name that draws from what cannot be set back: harmless while it stands still.
+// A generator in a local name that draws from what cannot be set back: harmless while it does not advance.
 struct Doubt {
   Object weak;
   std::uint64_t position = 0;
@@ -131,9 +131,9 @@ class FrameMemory {
 
 // Values of a frame's stack that outlive the call under way; -1 where it cannot be known.
 int surviving_depth(RawFrame* frame, CodeInfo* info);
-// Pointers of a frame's names and stack, mixed; only good for telling that something moved.
+// Pointers of a frame's names and stack, mixed; only good for detecting that something moved.
 std::uint64_t fingerprint(RawFrame* frame, CodeInfo* info);
-// Which value an iterator gives next, as a number that is another one for another value; 0: that cannot be told.
+// Which value an iterator gives next, as a number that is another one for another value; 0: that is not known.
 std::uint64_t position_of(PyObject* iterator, int nesting = 0);
 // "train.py:27"
 std::string place(const CodeInfo& info, int unit);

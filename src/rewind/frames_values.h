@@ -21,7 +21,7 @@ enum class TypeClass : std::uint8_t {
   kTensor,
   kWeak,       // anything else that can be referenced weakly
   kContainer,  // cannot; what it holds decides
-  kOpaque,     // cannot, and may hold anything (an exception, a capsule): trusted only where it still stands
+  kOpaque,     // cannot, and may hold anything (an exception, a capsule): trusted only where it is unchanged
 };
 
 struct TypeInfo {
@@ -39,7 +39,7 @@ enum class Held : std::uint8_t {
   kWeak,
   kWitness,   // a container that holds a weakly kept tensor: known again by address, size and that tensor
   kIterator,  // its iterator record knows
-  kInPlace,   // nothing is held; it stays if an object of that type still stands there at that address
+  kInPlace,   // nothing is held; it stays if an object of that type is still at that address
   kNothing,   // cannot be brought back
 };
 

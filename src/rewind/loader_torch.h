@@ -54,9 +54,9 @@ class LoaderLog {
   // batch ahead gave this window's in the one before.
   bool origin_of(PyObject* batch, BatchOrigin* origin) const;
 
-  PyObject* iter(PyObject* loader);          // stands in for DataLoader.__iter__
-  PyObject* next(PyObject* iterator);        // stands in for _BaseDataLoaderIter.__next__
-  PyObject* next_index(PyObject* iterator);  // stands in for _BaseDataLoaderIter._next_index
+  PyObject* iter(PyObject* loader);          // replaces DataLoader.__iter__
+  PyObject* next(PyObject* iterator);        // replaces _BaseDataLoaderIter.__next__
+  PyObject* next_index(PyObject* iterator);  // replaces _BaseDataLoaderIter._next_index
   Object original_iter, original_next, original_next_index;
 
  private:
@@ -88,9 +88,9 @@ class LoaderLog {
 
 inline base::Immortal<LoaderLog> the_loader_log;
 inline LoaderLog& loader_log() { return *the_loader_log; }
-// Is the batch as the loader gave it? Told by a sample of each tensor.
+// Is the batch as the loader gave it? Judged by a sample of each tensor.
 bool is_unchanged(const LoaderEvent& event);
-// Where something stands in a batch: "batch[0][image]" is made only for who asks.
+// The place of something in a batch: "batch[0][image]" is made only for who asks.
 struct BatchPath {
   const BatchPath* outer = nullptr;
   Py_ssize_t index = 0;

@@ -7,8 +7,8 @@
 
 namespace finitude::bindings {
 
-// An outermost engine call of a program that has no optimizer. The Python side is told of it where a root is not
-// finite, or where it asked to be told of all. Returns what the call returns, or what the Python side puts in its
+// An outermost engine call of a program that has no optimizer. The Python side is called where a root is not
+// finite, or where it asked for all. Returns what the call returns, or what the Python side puts in its
 // place.
 PyObject* backward_by_hand(Vectorcall plain, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 

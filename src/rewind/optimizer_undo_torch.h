@@ -26,10 +26,10 @@ void copy_before_jump(OptimizerEntry& entry);
 void note_applied(OptimizerEntry& entry);
 // Of the last step that was applied by anyone; they count up from 1.
 std::uint64_t applied_serial() noexcept;
-// A step of it was left out. They count up from 1 too; not counted while a second run is under way.
+// A step of it was skipped. They count up from 1 too; not counted while a second run is under way.
 void note_left_out(OptimizerEntry& entry);
 std::uint64_t left_out_serial() noexcept;
-// Whose steps were left out after that one.
+// Whose steps were skipped after that one.
 std::vector<OptimizerEntry*> left_out_since(std::uint64_t since);
 
 // Who stepped after step `since`, in the order in which they are to be put back.

@@ -1,4 +1,4 @@
-// The C interface of cuda_scan.h on CUDA: memory, streams and errors. What is computed stands in multi_scan.h.
+// The C interface of cuda_scan.h on CUDA: memory, streams and errors. What is computed is in multi_scan.h.
 #include <cuda_runtime_api.h>
 
 #include <atomic>
@@ -155,7 +155,7 @@ int read_entry(const finitude_cuda_list* list, std::uint32_t slot, std::uint64_t
     copy.found_inf_before = entry->found_inf_before;
     copy.noted_bad = entry->noted_bad;
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (entry->ticket != ticket || entry->runs != copy.runs) continue;  // a replay is writing it anew
+    if (entry->ticket != ticket || entry->runs != copy.runs) continue;  // a replay is writing it again
     *summary = copy;
     return FINITUDE_CUDA_OK;
   }

@@ -310,7 +310,7 @@ FINITUDE_EXPORT int finitude_cuda_fetch(finitude_cuda_list* list, uint64_t ticke
 FINITUDE_EXPORT int finitude_cuda_capturing(int, void*) { return control.capturing ? 1 : 0; }
 
 FINITUDE_EXPORT const char* finitude_cuda_why(const finitude_cuda_list*) {
-  return control.failing ? "finitude_cuda_host: told to fail" : "";
+  return control.failing ? "finitude_cuda_host: failure requested" : "";
 }
 
 // ---- for tests only ---------------------------------------------------------------------------------------

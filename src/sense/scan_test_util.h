@@ -1,4 +1,4 @@
-// Shared by the tests of this folder: dtypes, telling bit patterns, and memory with forbidden neighbours.
+// Shared by the tests of this folder: dtypes, significant bit patterns, and memory with forbidden neighbours.
 #pragma once
 
 #include <gtest/gtest.h>

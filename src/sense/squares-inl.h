@@ -115,7 +115,7 @@ HWY_INLINE void add_squares_at(D d, const std::uint8_t* at, Sums<ConvertTag<D>>&
       even_sum = add_squares<kMayBeBad>(dd, even, even_sum);
     }
   } else {
-    // Left out before widening: where Highway emulates the conversion, it takes Inf and NaN for numbers.
+    // Removed before widening: where Highway emulates the conversion, it takes Inf and NaN for numbers.
     const hn::Rebind<std::uint16_t, decltype(dd)> du;
     const hn::Rebind<hwy::float16_t, decltype(dd)> dh;
     const hn::Rebind<float, decltype(dd)> df;

@@ -1,4 +1,4 @@
-// A template tape that stands for the step that is open.
+// A template tape that is used for the step that is open.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,7 +18,7 @@ namespace finitude::bindings {
 class TemplateInHand {
  public:
   record::Trace trace;
-  bool lacks_sink = false;  // a sink was told that the tape does not come to
+  bool lacks_sink = false;  // a sink was given that the tape does not come to
 
   TemplateInHand(capture::Tape* tape, record::Trace trace_of_step) : trace(std::move(trace_of_step)), tape_(tape) {}
   capture::Tape* tape() const { return tape_; }

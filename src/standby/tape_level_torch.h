@@ -16,7 +16,7 @@ namespace finitude::bindings {
 // for all below.
 void set_tape_level(std::size_t max_bytes, std::uint64_t every = 0) noexcept;
 
-// The tape of the window in hand is dropped and another one begins here. Nothing where a second run is under way.
+// The tape of the open window is dropped and another one begins here. Nothing where a second run is under way.
 void tape_window_begins();
 // A good step is about to be applied; as the first of all that is done about it.
 void tape_step_is_good(const OptimizerEntry& entry);

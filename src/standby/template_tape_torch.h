@@ -66,14 +66,14 @@ struct Template {
 // Of the optimizer with that ordinal; null: there is none.
 const Template* template_of(std::uint32_t ordinal) noexcept;
 
-// Of a batch, in the order in which their positions are told.
+// Of a batch, in the order in which their positions are given.
 std::vector<at::Tensor> tensors_in(PyObject* batch);
 // The losses of the window that is open, after that serial; false where one is not that of a plain step.
 bool losses_since(std::uint64_t serial, std::vector<const LossNote*>* losses);
-// By which operations that loss was computed, told by their graph; 0: not known.
+// By which operations that loss was computed, known from their graph; 0: not known.
 std::uint64_t graph_of_loss(std::uint64_t serial) noexcept;
 // Puts the template of this optimizer in the place of the step that it is about to take: "" or why not. Until the
-// findings are there, what is named, and what the step came to, is told of that tape.
+// findings are there, what is named, and what the step came to, is recorded in that tape.
 std::string bind_template(const OptimizerEntry& entry);
 
 }  // namespace finitude::bindings

@@ -197,7 +197,7 @@ def test_diffs_that_do_not_fit(diff):
         changed_copy.patched(SOURCE, diff)
 
 
-def test_a_copy_is_bounded_and_follows_no_link_out(tmp_path, monkeypatch):
+def test_a_copy_is_bounded_and_follows_no_link(tmp_path, monkeypatch):
     home, to = tmp_path / "home", tmp_path / "to"
     (home / "pkg").mkdir(parents=True)
     to.mkdir()

@@ -80,7 +80,7 @@ def red(tmp_path_factory):
     return folder
 
 
-def test_from_a_red_run_to_a_verified_patch_by_the_tools_alone(red):
+def test_tools_lead_from_alarm_to_verified_patch(red):
     before = digest(red)
 
     async def script(call):
@@ -240,7 +240,7 @@ def test_a_huge_report_of_hostile_text(tmp_path):
     assert "further alarms:" in why and json.loads(listed)["runs"][0]["alarms"] == 100
 
 
-def test_a_secret_of_the_program_is_in_no_answer(red):
+def test_no_answer_holds_a_secret(red):
     async def script(call):
         told = await call("try_patch", capsule=next(iter(map(str, red.glob("finitude-runs/*")))), file="train.py",
                           old="X[17] = 0", new="X[17] = 0.0")  # fmt: skip
@@ -291,7 +291,7 @@ def test_the_end_of_its_input_ends_it(red):
     assert (done.returncode, done.stdout) == (0, b""), done.stderr
 
 
-def test_without_the_package_one_line_says_what_to_install(tmp_path):
+def test_missing_package_is_reported_in_one_line(tmp_path):
     blocked = "import sys; sys.modules['mcp'] = None; sys.argv[1:] = ['mcp']; from finitude.cli import main; sys.exit(main.main())"
     done = subprocess.run(
         [sys.executable, "-c", blocked], cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True

@@ -234,7 +234,7 @@ def test_anomaly_without_an_optimizer_is_an_alarm(tmp_path):
 def test_command_that_does_not_train_is_reported_once(ended):
     got, _ = ended
     tried = finitude(got.folder, "replay", got.the_alarm()["capsule"], "--with", "false")
-    assert tried.code == 4 and tried.out.startswith("cannot be told: ") and "watched" not in tried.err, tried.told()
+    assert tried.code == 4 and tried.out.startswith("undecided: ") and "watched" not in tried.err, tried.told()
 
 
 @pytest.mark.thorough

@@ -134,7 +134,7 @@ def test_refusals_state_the_reason(captured, tmp_path):
     shutil.copytree(captured.capsule, strange)
     helpers.put_about(strange, {**captured.about, "flags": {"threads": -3}})
     nothing = helpers.finitude(tmp_path, "replay", str(strange), "--with", "none.py")
-    assert nothing.code == 4 and "cannot be told" in nothing.out and "has no torch" not in nothing.out, nothing.told()
+    assert nothing.code == 4 and "undecided: " in nothing.out and "has no torch" not in nothing.out, nothing.told()
     assert "nothing trains" in nothing.err and "Traceback" not in nothing.err, nothing.told()
     bare = tmp_path / "python3"  # another Python than this one, as where an environment is not active
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')

@@ -32,7 +32,7 @@ def against(captured, old, new, *words):
     return done.code, json.loads(done.out), done
 
 
-def test_a_change_that_keeps_the_other_values_is_a_fix(captured):
+def test_change_that_keeps_other_values_fixes(captured):
     code, told, done = against(captured, BIRTH, "weight = torch.log(x.sum(1, keepdim=True).clamp(min=1e-30))")
     assert (code, told["verdict"], told["fix"], told["objection"]) == (0, "fixed", True, ""), done.told()
     values = told["values"]
@@ -51,7 +51,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_change_that_only_makes_the_step_finite_is_no_fix(captured, what):
+def test_finite_step_alone_is_no_fix(captured, what):
     old, new, why = CHANGES[what]
     code, told, done = against(captured, old, new)
     assert (code, told["fix"]) == (1, False), done.told()
@@ -93,7 +93,7 @@ opt.step()
 """
 
 
-def test_the_first_step_of_a_program_without_a_loader(tmp_path):
+def test_first_step_without_a_loader(tmp_path):
     captured = Captured(tmp_path, FIRST)
     assert captured.alarm["step"] == 0
     code, told, done = against(
@@ -159,14 +159,14 @@ def test_the_same_step_has_the_same_values(tmp_path):
     assert why == "", "without the birth, all that is compared is as before"
 
 
-def test_a_value_in_a_touched_row_may_change_and_no_other(tmp_path):
+def test_only_values_in_touched_rows_may_change(tmp_path):
     before = backward_of(lambda model, x: (model(x) * x.log()).sum())
     for floor, changed in ((1e-6, False), (0.7, True)):
         values, why = judged(tmp_path, before, backward_of(lambda m, x, f=floor: (m(x) * x.clamp(min=f).log()).sum()))
         assert bool(values["changed"]) == changed == bool(why), (floor, why)
 
 
-def test_what_an_absorbing_operation_makes_of_a_bad_value_is_touched(tmp_path):
+def test_result_of_absorbing_operation_is_touched(tmp_path):
     """-Inf becomes a finite 0 in exp: a fix may change it, in its row; not what lies in other rows."""
     before = backward_of(lambda model, x: (model(x) * x.log().exp() / x.log()).sum() * float("nan"))
     after = backward_of(
@@ -188,7 +188,7 @@ def test_integers_made_of_bad_values_are_touched(tmp_path):
     assert judged(tmp_path, before, after)[0]["changed"] == 0
 
 
-def test_a_computation_that_is_no_longer_there_was_not_compared(tmp_path):
+def test_removed_computation_is_not_compared(tmp_path):
     before = backward_of(lambda model, x: (model(x) * x.log()).sum() + (x * 3).exp().sum())
     after = backward_of(lambda model, x: (model(x) * x.clamp(min=1e-3).log()).sum())
     values, why = judged(tmp_path, before, after)
@@ -224,12 +224,12 @@ def test_a_longest_common_subsequence_is_found():
         assert len(pairs) == table[-1][-1]
 
 
-def test_calls_with_the_same_values_are_paired_before_those_of_the_same_form():
+def test_equal_values_are_paired_before_equal_forms():
     form, values_a, values_b = ["f"] * 3, [1, 2, 3], [9, 1, 2, 3]
     assert aligned.aligned(values_a, values_b, form, ["f"] * 4) == [(0, 1), (1, 2), (2, 3)]
     assert aligned.aligned([1, 2, 3], [1, 5, 3], form, form) == [(0, 0), (1, 1), (2, 2)]
 
 
-def test_programs_that_have_nothing_in_common_are_aligned_in_bounded_time():
+def test_unrelated_programs_are_aligned_in_bounded_time():
     a, b = [*range(20_000)], [*range(20_000, 40_000)]
     assert aligned._common(a, b, 50) == []

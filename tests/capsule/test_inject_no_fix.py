@@ -31,7 +31,7 @@ def test_without_backward_no_fix_verdict_is_given(captured):
     result = captured.with_changes((STEP, "loss_of(x, y)"))
     assert (
         result.code == 4
-        and "cannot be told: the program reached the optimizer's step, but none of its parameters was given a gradient"
+        and "undecided: the program reached the optimizer's step, but none of its parameters was given a gradient"
         in result.out
     ), result.told()
 

@@ -43,7 +43,7 @@ def events_of(result):
     ]
 
 
-def test_each_is_an_event_and_the_last_good_one_is_named(tmp_path):
+def test_each_is_an_event_naming_the_last_good(tmp_path):
     result = run(tmp_path, TRAINING + "for i in range(3):\n    step(); save(f'{i}.pt')\nos.remove('2.pt')\n")
     assert events_of(result) == [("0.pt", 1, "good", True), ("1.pt", 2, "good", True), ("2.pt", 3, "good", True)]
     last = {"checkpoint": str(tmp_path / "1.pt"), "step": 2}
@@ -138,7 +138,7 @@ def test_schedulers_and_memory_are_no_checkpoints(tmp_path):
     assert events_of(result) == [] and "checkpoints" not in result.report, result.told()
 
 
-def test_a_killed_run_has_a_last_good_one_in_the_list(tmp_path):
+def test_killed_run_lists_its_last_good_checkpoint(tmp_path):
     result = run(
         tmp_path, TRAINING + "step(); save('a.pt'); step(); save('b.pt')\nos.remove('b.pt'); os.kill(os.getpid(), 9)\n"
     )

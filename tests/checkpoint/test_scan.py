@@ -120,7 +120,7 @@ def test_optimizer_state_and_nested_objects(tmp_path):
     assert (moment["parameter"], moment["negative"], moment["first_negative"]) == ("1.weight", 1, [1, 3])
 
 
-def test_a_whole_module_has_the_names_of_its_state(tmp_path):
+def test_whole_module_has_names_of_its_state(tmp_path):
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
     with torch.no_grad():
         model[0].weight[1, 0] = float("nan")

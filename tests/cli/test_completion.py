@@ -138,7 +138,7 @@ def test_zsh(folder):
 
 
 @pytest.mark.parametrize("shell", completion.SHELLS)
-def test_the_text_is_one_that_the_shell_can_read(folder, shell):
+def test_shell_can_read_the_text(folder, shell):
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     done = subprocess.run([shell, "-n", f"completion.{shell}"], cwd=folder, capture_output=True, text=True)

@@ -14,7 +14,7 @@ class Report:
         return "runs/od\nd/report.json"
 
 
-def test_line_breaks_and_control_characters_do_not_reach_it():
+def test_line_breaks_and_control_characters_are_removed():
     text = "loss is NaN\nTraceback (most recent call last):\n"
     alarm = {"step": 3, "optimizer": "SGD", "text": text, "births": [BIRTH], "cause": CAUSE}
     line = one_line.message(Report(alarm), alarm)

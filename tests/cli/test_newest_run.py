@@ -76,13 +76,13 @@ def test_replay_takes_its_options_without_a_path(runs):
 @pytest.mark.parametrize(
     "words", [["replay", "--thread", "1"], ["replay", "--with", "a.py", "--bogus"], ["diff", "-x"]]
 )
-def test_a_wrong_option_is_wrong_usage_without_a_path_too(tmp_path, words):
+def test_wrong_option_without_path_is_wrong_usage(tmp_path, words):
     got = helpers.finitude(tmp_path, *words)
     assert (got.code, got.out) == (2, "") and "looked in" not in got.err, got.told()
 
 
 @pytest.mark.parametrize("word", [*TAKES, "diff", "list"])
-def test_where_there_is_none_it_says_what_it_looked_at(tmp_path, word):
+def test_missing_run_names_the_places_searched(tmp_path, word):
     got = helpers.finitude(tmp_path, word)
     assert (got.code, got.out) == (3, ""), got.told()
     assert f"found: looked in {tmp_path}/finitude-runs, which does not exist; expected folders" in got.err, got.told()
@@ -114,7 +114,7 @@ def test_quiet_does_not_hide_a_failure(tmp_path, word):
     assert got.code == 3 and "looked in" in got.err, got.told()
 
 
-def test_quiet_of_words_that_print_keeps_what_they_print(runs):
+def test_quiet_keeps_output_of_printing_commands(runs):
     for word in ("report", "dump"):
         loud, quiet = helpers.finitude(runs.parent, word), helpers.finitude(runs.parent, word, "-q")
         assert quiet.err == "" and quiet.out == loud.out != "", quiet.told()

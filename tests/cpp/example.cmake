@@ -137,7 +137,7 @@ endforeach()
 
 # What is left out leaves no trace; without an alarm nothing but the closing line is said.
 run(skipped ${CMAKE_COMMAND} -E env FINITUDE_RUNS=${work}/runs-skip ${train} --on-alarm skip)
-expect_match("the skipped step" "${skipped_out}" "step 12  loss inf  left out\nstep 13  loss [0-9.]+\n")
+expect_match("the skipped step" "${skipped_out}" "step 12  loss inf  skipped\nstep 13  loss [0-9.]+\n")
 run(healthy ${CMAKE_COMMAND} -E env FINITUDE_RUNS=${work}/runs-healthy ${train} --healthy)
 expect_match("the healthy run" "${healthy_err}" "^finitude: 20 steps watched in [0-9.]+ s, 120 gradients scanned, all finite[^\n]*page: report.html\n$")
 

@@ -17,7 +17,7 @@ HEALTHY = (
 )
 
 
-def test_there_are_twenty_three_and_each_has_its_words():
+def test_there_are_twenty_three_described_checks():
     checks = all_checks()
     assert sorted({c.id for c in checks}, key=lambda i: int(i[1:])) == [f"P{i}" for i in range(1, 24)]
     assert all(c.text.endswith(".") for c in checks)

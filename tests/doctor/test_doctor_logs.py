@@ -110,7 +110,7 @@ FORMATS = [as_trainer_state, as_csv, as_events, as_events_of_tensors, as_lines]
 
 
 @pytest.mark.parametrize("write", FORMATS)
-def test_the_first_value_that_is_not_finite_in_each_format(tmp_path, write):
+def test_first_nonfinite_value_in_each_format(tmp_path, write):
     path = write(tmp_path, curve(broken=40))
     done, told = doctor(tmp_path, path)
     assert done.code == 1 and told["looked_at"] == ["log"], done.told()
@@ -123,7 +123,7 @@ def test_the_first_value_that_is_not_finite_in_each_format(tmp_path, write):
 
 
 @pytest.mark.parametrize("write", FORMATS)
-def test_a_healthy_curve_is_left_alone_in_each_format(tmp_path, write):
+def test_healthy_curve_is_silent_in_each_format(tmp_path, write):
     done, told = doctor(tmp_path, write(tmp_path, curve()))
     assert (done.code, told["findings"], told["not_looked_at"]) == (0, [], []), done.told()
 
@@ -211,7 +211,7 @@ def test_directories(tmp_path):
     assert helpers.finitude(tmp_path, "doctor", "empty").code == 3
 
 
-def test_a_directory_of_a_run_is_read_as_one(tmp_path):
+def test_directory_of_a_run_is_one_run(tmp_path):
     as_lines(tmp_path, curve())
     (tmp_path / "run.json").write_text("{}")
     assert not _logs_of(str(tmp_path)) and after.holds_a_run(str(tmp_path))

@@ -91,7 +91,7 @@ def test_a_second_run_takes_nothing_of_the_data(tmp_path, kind, bad):
     got = helpers.run(tmp_path, script(kind, bad), "--on-alarm", "skip")
     assert got.code == 0 and got.out == helpers.plain(tmp_path, "train.py").out, got.told()
     alarm = got.the_alarm()
-    assert alarm["step"] == bad and "goes on from where it stands" in alarm["rerun_text"], got.told()
+    assert alarm["step"] == bad and "cannot be rewound, and this step may have" in alarm["rerun_text"], got.told()
 
 
 def test_data_exhausted_in_rerun_never_ends_the_program(tmp_path):

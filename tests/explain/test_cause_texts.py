@@ -177,7 +177,7 @@ def test_every_row_counts_however_many_they_are(tmp_path, rows):
         opt.zero_grad(); loss.backward(); opt.step()
     """
     alarm = helpers.run(tmp_path, script).the_alarm()
-    left_out = [e for e in alarm["cause"]["experiments"] if e["name"].endswith("left out")]
+    left_out = [e for e in alarm["cause"]["experiments"] if e["name"].endswith(" removed")]
     assert left_out and left_out[0]["outcome"] == "finite" and alarm["cause"]["confidence"] == "proven", alarm["cause"]
     assert alarm["births"][0]["rows"] == list(range(rows))
 

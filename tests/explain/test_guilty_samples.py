@@ -400,7 +400,7 @@ def test_rows_of_a_mask_are_not_guilty(tmp_path, loss, op, more):
     birth, cause = result.the_alarm()["births"][0], result.the_alarm()["cause"]
     assert (birth["op"], birth["rows"]) == (op, [2]), result.told()
     assert birth["outputs"][0]["neg_inf"] == more and "x NaN at row 2 " in result.err + " "
-    (left_out,) = [e for e in cause["experiments"] if e["name"] == "row 2 left out"]
+    (left_out,) = [e for e in cause["experiments"] if e["name"] == "row 2 removed"]
     assert left_out["confirms"] and left_out["outcome"] == "no NaN"
 
 

@@ -62,7 +62,7 @@ def test_one_divergence_is_one_story(tmp_path):
     assert "steps 4 to 13: the same finding, 10 times, not run again; step 13 stopped training" in text, text
 
 
-def test_divergence_of_two_optimizers_that_continue_is_one_story(tmp_path):
+def test_divergence_of_two_optimizers_is_one_story(tmp_path):
     got = training(
         tmp_path,
         """

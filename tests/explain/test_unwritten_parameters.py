@@ -211,7 +211,7 @@ def test_later_step_of_such_training_is_a_consequence(tmp_path):
     got = finite(tmp_path, ONCE, UNWRITTEN.format(TOO_LARGE), "--on-alarm", "warn", power=power)
     first, then = got.alarms[:2]
     assert first["cause"]["class"] == then["cause"]["class"] == "uninitialised-memory", got.told()
-    assert then["rerun"] == "persistent" and "as the alarm of step 0 tells" in then["cause"]["text"], got.told()
+    assert then["rerun"] == "persistent" and "as the alarm of step 0 reports" in then["cause"]["text"], got.told()
     assert then["fix"] == first["fix"] and then["cause"]["confidence"] == "likely", then
 
 

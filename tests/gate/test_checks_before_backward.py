@@ -243,7 +243,7 @@ def test_micro_batches_of_which_one_is_dropped(tmp_path):
     assert got.out == "ended True\n" and not got.alarms and advisory["births"][0]["op"] == "aten::mul", got.told()
 
 
-def test_dropped_loss_does_not_explain_the_alarm_behind_it(tmp_path):
+def test_dropped_loss_does_not_explain_later_alarm(tmp_path):
     got = training(
         tmp_path,
         """

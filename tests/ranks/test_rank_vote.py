@@ -138,7 +138,7 @@ def test_diverging_rank_ends_the_rerun_for_waiting_ones(votes, stands):
     three = votes(3)
     told = back(three, [None, "no backward", None])
     assert told[1] == three[1].parted and "rank 1 has ended it (no backward)" in told[1]
-    assert "rank 0 stands behind 7 operations" in told[1]
+    assert "rank 0 stopped after 7 operations" in told[1]
     for waiting in (three[0], three[2]):
         limit = time.monotonic() + 5
         while not waiting.parted and time.monotonic() < limit:
@@ -159,7 +159,7 @@ def test_stalled_ranks_are_all_released(votes, stands, monkeypatch):
     for vote in two:
         assert (
             vote.parted
-            == "the second run came to a halt: rank 0 stands behind 7 operations, rank 1 stands behind 7 operations"
+            == "the second run came to a halt: rank 0 stopped after 7 operations, rank 1 stopped after 7 operations"
         )
         vote.leave("let out")
 

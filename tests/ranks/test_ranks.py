@@ -285,7 +285,7 @@ if rank == 1 and step == 3:
         got.told()
     )
     assert all(
-        "the second run came to a halt: rank 0 stands behind" in a["rerun_text"]
+        "the second run came to a halt: rank 0 stopped after" in a["rerun_text"]
         and "rank 1 has ended it" in a["rerun_text"]
         for a in got.alarms
     ), [a["rerun_text"] for a in got.alarms]

@@ -369,7 +369,7 @@ def test_detached_bad_value_before_other_step_is_traced(tmp_path):
         "births"
     ], got.told()
     assert second["rerun_text"].endswith(
-        "loss is of the step of SGD that was skipped, whose alarm at step 6 tells of it"
+        "loss is of the step of SGD that was skipped, as the alarm at step 6 reports"
     ), second["rerun_text"]
     for alarm in got.alarms:
         assert (alarm["births"][0]["op"], alarm["births"][0]["source"][:11]) == ("aten::div", "return x / "), alarm[

@@ -1,4 +1,4 @@
-"""A report for a reader with little room: at most 16 KB, the most telling first, then what was cut. From the JSON of
+"""A report for a reader with little room: at most 16 KB, the most important first, then what was cut. From the JSON of
 `finitude-offline report --json`, which has checked it; nothing here needs torch."""
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _short(alarm):
 
 
 def _parts(document, name):
-    """(name, what it holds), the most telling first."""
+    """(name, what it holds), the most important first."""
     alarms = [a for a in _list(document.get("alarms")) if isinstance(a, dict)]
     yield "finitude", {"report of": text.line(name, 400), "note": NOTE}
     outcome = {"outcome": text.line(document.get("outcome"), 20), "alarms": len(alarms)}

@@ -65,7 +65,7 @@ def for_agent(path: str, called: str, as_json: bool = False) -> str:
 
 
 USAGE = f"""usage: finitude report --for-agent [RUN|CAPSULE|FILE] [--json]
-The report in at most 16 KB of plain text, the most telling first, and what was cut. Without a path: of the newest run
+The report in at most 16 KB of plain text, the most important first, and what was cut. Without a path: of the newest run
 below {roots.RUNS} (FINITUDE_RUNS). docs/agents.md says more.
 """
 

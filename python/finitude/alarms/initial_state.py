@@ -43,7 +43,7 @@ def bad(optimizer: Optimizer, allowed: Sequence[Tensor]) -> Sink | None:
 
 
 def _has_nan(tensor):
-    if _native.is_finite(tensor):  # which a device tells without handing its values over
+    if _native.is_finite(tensor):  # which a device reports without handing its values over
         return False
     s = _native.statistics(tensor)
     return bool(s and s["nan"])

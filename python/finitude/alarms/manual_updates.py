@@ -1,5 +1,5 @@
 """Training without an optimizer: a step is one outermost engine call followed by writes to the leaves below it, or what
-`finitude.step` says. What is written by hand cannot be kept from being written, so it is put back."""
+`finitude.step` says. A manual update cannot be kept from being written, so it is put back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..base.types import Alarm, Fingerprint, Parts, Tensor
 
-NAME = "updates by hand"
+NAME = "manual updates"
 TRIES = 8  # engine calls after which a program that wrote no leaf is not asked about any more
 
 
@@ -43,7 +43,7 @@ class _Mark:
         return self.is_counted() or _native.checksum(self.leaf) != self.sum
 
     def put_back(self) -> None:
-        """Uncounted: a graph that was built meanwhile goes on to its gradients."""
+        """Uncounted: a graph that was built meanwhile continues to its gradients."""
         if _native.checksum(self.leaf) != self.sum:
             self.leaf.data.copy_(self.copy)
 
@@ -96,7 +96,7 @@ class ByHand:
         self.again: Any = None  # the window of the bad step runs a second time
         self.second: call_closure.SecondCall | None = None  # while a closure is called again
 
-    # -- what the engine tells ------------------------------------------------------------------
+    # -- what the engine reports ----------------------------------------------------------------
 
     def begin(self, roots: Sequence[Any], inputs: Sequence[Any], to_leaves: bool) -> Any:
         """An outermost engine call begins. True: its end is of interest."""
@@ -169,19 +169,19 @@ class ByHand:
         return returned
 
     def _goes_on(self):
-        """The first run does, with gradients of zero for what is to be left out."""
+        """The first run does, with gradients of zero for what is to be skipped."""
         if self.session.config.on_alarm in ("skip", "rollback"):
             _native.hand_put_back()
         return self.bad.is_zeroed
 
     def lost(self) -> None:
-        """The program has ended. If that was within a second run, its step is told as it is."""
+        """The program has ended. If that was within a second run, its step is reported as it is."""
         if self.again is not None:
             self.again.lost()
             self.again = None
 
     def end(self, result: tuple[Any, ...] | None) -> tuple[Tensor | None, ...] | None:
-        """That call returned: gradients of zero for a step that is to be left out."""
+        """That call returned: gradients of zero for a step that is to be skipped."""
         if self.session.target is not None:
             self.session.target.hand_ended()
             return None
@@ -226,7 +226,7 @@ class ByHand:
         try:
             self._alarm(bad, is_written, at_end)
         finally:
-            _native.consume_losses(None)  # told of: it is not what an exception of the script's own is about later
+            _native.consume_losses(None)  # reported: it is not what an exception of the script's own is about later
 
     def _is_long_row(self, bad):
         """Is it as long as --max-skips with this one, and not reported yet?"""
@@ -307,7 +307,7 @@ class ByHand:
             self.settle(at_end=True)
 
     def finish(self) -> bool:
-        """What the report holds of it. True: what is known of losses without an optimizer has been told."""
+        """What the report holds of it. True: what is known of losses without an optimizer has been reported."""
         if _native.counters()["optimizers"]:
             return False  # it came to have one
         self.functional.finish()

@@ -93,7 +93,7 @@ def _follow(alarm, step, found):
         **alarm["cause"],
         "class": "uninitialised-memory",
         "confidence": "likely",
-        "text": f"the training began with {name} in memory that nobody had written, as the alarm of step {step} tells; "
-        f"here: {alarm['cause']['text']}",
+        "text": f"the training began with {name} in memory that nobody had written, as the alarm of step {step} "
+        f"reports; here: {alarm['cause']['text']}",
     }
     alarm["fix"] = found["fix"]

@@ -52,7 +52,7 @@ def _break_unless_forbidden(context):
 
 @functools.cache
 def pass_over(function: Callable[..., Any], instead: Callable[..., Any] | None = None) -> None:
-    """What torch.compile makes of a function of ours in a compiled step: a break of the graph, where it is called as
+    """What torch.compile makes of finitude's function in a compiled step: a break of the graph, where it is called as
     ever; where the program forbids breaks (fullgraph), `instead` or nothing, and that step is not watched. Without this
     torch would warn on stderr, or end the program. Only once an optimizer has imported the compiler."""
     global comptime

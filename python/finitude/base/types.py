@@ -123,7 +123,7 @@ if TYPE_CHECKING:
     StartMagnitudes = dict[int, dict[int, float]]  # id(optimizer) -> id(parameter) -> magnitude before the first step
     Source = tuple[Any, Any, Any, Any]  # (iterator of a loader, batch, indices, generators before it)
     AppliedSteps = list[tuple[int, float, float, float]]  # (step, loss, largest gradient, learning rate)
-    Verdict = bool | str | None  # True: the step is left out; None: it is applied; "again": its window runs once more
+    Verdict = bool | str | None  # True: the step is skipped; None: it is applied; "again": its window runs once more
 
     class Pending(TypedDict):
         """An alarm whose second run is under way (rewind.begin)."""

@@ -42,14 +42,14 @@ FINE = (
 
 
 def name_modules() -> None:
-    """Tells the tape in hand what else modules hold, after all that optimizers own, as the first name stays: weights
+    """Gives the open tape what else modules hold, after all that optimizers own, as the first name stays: weights
     that nobody trains (a frozen backbone, a teacher) have rows, and none of them is a sample."""
     for held, name, tensor in optimizer_members.held_by_modules():
         _native.tape_name(tensor, "buffer" if held == "_buffers" else "frozen", name)
 
 
 def describe(optimizer: Optimizer, parameters: bool = False) -> None:
-    """Tells the tape in hand what memory of this optimizer it reads, and what the step came to there."""
+    """Gives the open tape what memory of this optimizer it reads, and what the step came to there."""
     for name, p in zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer)):
         _native.tape_name(p, "parameter", name)
         if p.grad is not None:

@@ -84,7 +84,7 @@ def _names(names: Iterable[str], most: int = 4) -> str:
 
 
 def misfits(held: Held, wanted: Mapping[str, str | None], named: Mapping[str, Tensor]) -> list[str]:
-    """Why what the capsule tells of (name -> key) cannot go into the tensors `named` (name -> tensor): a list of
+    """Why what the capsule records (name -> key) cannot go into the tensors `named` (name -> tensor): a list of
     texts."""
     missing = [n for n in wanted if n not in named]
     more = [n for n in named if n not in wanted]
@@ -143,7 +143,7 @@ def _on(device, value):
 
 
 def made(held, tree, device):
-    """The value that a tree tells of, without one to be like."""
+    """The value that a tree describes, without one to be like."""
     kind = kind_of(tree)
     inner = tree[kind]
     if kind == "tensor":

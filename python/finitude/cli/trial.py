@@ -187,7 +187,7 @@ def _values(way, options, scratch):
 
 
 def _run(folder, about, way, options, scratch):
-    """One start of the program. The result, or what stands for it."""
+    """One start of the program. The result, or its substitute."""
     result = os.path.join(scratch, f"{way}.json")
     order = os.path.join(scratch, f"{way}.order.json")
     sink = _part(_part(about, "alarm"), "sink")
@@ -270,7 +270,7 @@ def _part(document, key):
 
 
 def _recorded(about):
-    """The birth that the capsule tells of, or None."""
+    """The birth that the capsule records, or None."""
     births = _part(about, "alarm").get("births")
     return births[0] if isinstance(births, list) and births and isinstance(births[0], dict) else None
 
@@ -303,7 +303,7 @@ def _text(about, result):
         )
         lines.append("not fixed: " + which + (f"; {result['text']}" if result["text"] else ""))
     else:
-        lines.append(f"cannot be told: {result['text']}")
+        lines.append(f"undecided: {result['text']}")
     if was and result["verdict"] != "not fixed" or was and not result.get("same_birth"):
         lines.append(f"  recorded: {_place(was)}")
     if (cause := result.get("cause")) and cause.get("class") not in (None, "unknown"):

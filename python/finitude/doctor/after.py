@@ -93,7 +93,7 @@ def _ring(path):
 
 
 def _descriptions(folders):
-    """Of the capsules below a run and its processes; one that cannot be read is left out: its alarm is in the report as
+    """Of the capsules below a run and its processes; one that cannot be read is skipped: its alarm is in the report as
     well."""
     found = []
     for folder in folders:

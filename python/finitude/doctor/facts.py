@@ -38,7 +38,7 @@ def slope(values: Iterable[float]) -> tuple[float, float]:
 
 
 def samples(given: dict[str, Any], rows: Iterable[int]) -> list[Any]:
-    """The indices in the data set of these rows of a batch, as far as the sampler told them."""
+    """The indices in the data set of these rows of a batch, as far as the sampler reported them."""
     return [given["indices"][r] for r in rows if r < len(given["indices"])]
 
 
@@ -96,7 +96,7 @@ class Steps:
         return None
 
     def bad_losses(self) -> list[dict[str, Any]]:
-        """Backward calls with a loss that is not finite. A half-precision loss times a loss scale is left out."""
+        """Backward calls with a loss that is not finite. A half-precision loss times a loss scale is skipped."""
         scaled = bool(self.of("scale"))
         return [
             e

@@ -1,7 +1,7 @@
 """In the process that runs the user's script: what is seen of its first steps. Plain data comes out; nothing is
 changed.
 
-Every observer is guarded: a failure of ours is noted and the script goes on as if we were not there. hooks.py puts the
+Every observer is guarded: an internal failure is noted and the script continues undisturbed. hooks.py puts the
 observers where torch calls; measure.py and operations.py read off tensors and operations."""
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ def _modules(file, root):
 
 
 def read(path: str) -> Source:
-    """Raises Unreadable for the script itself; of what it imports, files that cannot be read are left out."""
+    """Raises Unreadable for the script itself; of what it imports, files that cannot be read are skipped."""
     path = os.path.abspath(path)
     root = os.path.dirname(path)
     files, seen, left_out = [_read(path)], {path}, []

@@ -140,7 +140,7 @@ class Drawn:
     # -- putting back --------------------------------------------------------------------------
 
     def put_back(self) -> list[str]:
-        """Everything stands where it stood. Returns the names of what does not."""
+        """Restores every position. Returns the names of what could not be restored."""
         lost = []
         for generator, figures in self._figures:
             if (frame := generator.gi_frame) is not None:
@@ -237,7 +237,7 @@ def _leads_to_loader(it):
 
 
 def _is_written_at(it, position):
-    """A file for both that stands at its end was written to."""
+    """A file for both whose position is its end was written to."""
     try:
         if not it.writable():
             return False

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MOST = 8
 LONGEST = 60  # characters of a command that are shown
 
-_listening = []  # the Outside that is told of what happens; the last one
+_listening = []  # the Outside that gets what happens; the last one
 _hooked = False
 
 
@@ -62,7 +62,7 @@ def _connected(address):
     return (peer := _peer(address)) and f"connected to {peer}"
 
 
-# audit event: what is told of it, made of its arguments
+# audit event: what is reported of it, made of its arguments
 TOLD = {
     "os.system": lambda command: f"ran {_command(command)}",
     "subprocess.Popen": lambda _, args, *__: f"ran {_command(args)}",

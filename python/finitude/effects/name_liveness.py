@@ -39,7 +39,7 @@ def _names(instruction):
 
 
 def is_read(code, start, name):
-    """May code that goes on behind the instruction at `start` read `name` before it binds it? Handlers are not
+    """May code that continues behind the instruction at `start` read `name` before it binds it? Handlers are not
     followed."""
     instructions = list(dis.get_instructions(code))
     at = {i.offset: n for n, i in enumerate(instructions)}

@@ -46,7 +46,7 @@ class Ledger:
     ):
         self._uncounted = []  # (tensor, name) of those that have no write to their name
         self._copies, self._tensors = [], []  # functions that put back; (name, tensor, checksum, copy or None)
-        self.read_on = []  # names of what goes on from where it stands, and may have been read from since
+        self.read_on = []  # names of what cannot be rewound, and may have been read from since
         self.one_way = []  # names of what gives each thing once, and may have been used since
         self._since = since
         self._drawn = consumed_iterators.Drawn()
@@ -57,7 +57,7 @@ class Ledger:
         self._generators = []  # the same, for random numbers of the program's own and numpy's arrays
         self._seen = {id(x) for x in (*owned, *left_alone)}
         self._kept = [*owned, *left_alone]  # ids are those of living objects
-        self._loggers = logger_classes()  # held by what they are told; what they are made of is theirs
+        self._loggers = logger_classes()  # held by what they are passed; what they are made of is theirs
         self._elements = self._bytes = 0
         if (shell := notebook_cells.shell()) is not None:  # its names are among those of the cells
             self._seen.add(id(shell))
@@ -268,7 +268,7 @@ class Ledger:
         return self._bound.ruined()
 
     def left(self, names: Mapping[int, str]) -> list[rebound_attributes.Left]:
-        """What of these the next step begins with, where this one is left out. Before they are put back."""
+        """What of these the next step begins with, where this one is skipped. Before they are put back."""
         return self._bound.left(names)
 
     def tensors(self) -> list[Tensor]:

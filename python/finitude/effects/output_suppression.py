@@ -20,7 +20,7 @@ HELD = []  # what a second run holds back, each with an `end`: let go of by whoe
 
 
 def let_go() -> None:
-    """Of everything: after a failure of ours the program has to have its streams and files again."""
+    """Of everything: after an internal failure the program has to have its streams and files again."""
     while HELD:
         it = HELD.pop()
         try:

@@ -47,7 +47,7 @@ LOOKS = (
     "getxattr",
     "setxattr",
     "listxattr",
-)  # at the file that a name stands for
+)  # at the file that a name refers to
 
 
 def _is_path(it):
@@ -198,7 +198,7 @@ class Paths:
                     )
 
     def _now(self):
-        """The clock of the files, which stands still for some milliseconds: what is made from here on is later."""
+        """The clock of the files, which does not advance for some milliseconds: what is made from here on is later."""
         marker = os.path.join(self.folder(), "now")
         open(marker, "w").close()
         first, limit = os.stat(marker).st_ctime_ns, time.monotonic() + TICK
@@ -221,7 +221,7 @@ class Paths:
                 again, result = instead(original, *args, **kwargs)
             except OSError:
                 raise  # what the system says of it
-            except Exception:  # a failure of ours, or a call that is none: what it says is up to the function
+            except Exception:  # an internal failure, or a call that is none: what it says is up to the function
                 again, result = (args, kwargs), None
             finally:
                 self._busy = False
@@ -441,4 +441,4 @@ def go_on_in(number: int, path: str) -> None:
         os.dup2(own, number, os.get_inheritable(number))
         os.close(own)
     except OSError:
-        pass  # what the script goes on to write there is lost with the other file
+        pass  # what the script writes there later is lost with the other file

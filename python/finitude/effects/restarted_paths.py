@@ -149,7 +149,7 @@ class RestartedPaths(Paths):
             self._has_made(b)
             return None, None
         if os.path.isdir(a):
-            return None, None  # where it leads is not told
+            return None, None  # where it leads is not known
         content = self.others.get(a, a)
         if not os.path.exists(content):
             open(content, "wb").close()

@@ -99,7 +99,7 @@ class Injection:
         self.write("refused", "the program has no optimizer")
 
     def was_made(self, ordinal: int) -> None:
-        """An optimizer: the one of the capsule is told by its ordinal."""
+        """An optimizer: the one of the capsule is found by its ordinal."""
 
     def hand_ended(self) -> None:
         """No such call is of interest."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _unwatched(settings, target, command, why):
-    """Says why, and writes it as the report at once: nothing of ours is left that could do so at the end."""
+    """Says why, and writes it as the report at once: no part of finitude is left that could do so at the end."""
     say(f"finitude: {why}; the program runs unwatched.\n")
     if not settings.report:
         return

@@ -119,7 +119,7 @@ def name_loop_line(birth: Birth) -> None:
 
 
 class Draws:
-    """Random numbers of steps that are left out: the state after one is that of a loop that said `continue` right after
+    """Random numbers of skipped steps: the state after one is that of a loop that said `continue` right after
     it fetched the batch, so the next step draws the same ones. If they are what makes it bad (the last noise level of a
     diffusion), so is that step, and each after it: from the third in a row on, what a step drew stays drawn."""
 
@@ -127,7 +127,7 @@ class Draws:
 
     def __init__(self):
         self._generators = None  # as the bad window that is judged had drawn from them
-        self._last = {}  # by the number of the optimizer: its last step that was left out, so many in a row
+        self._last = {}  # by the number of the optimizer: its last skipped step, so many in a row
 
     def note(self) -> None:
         self._generators = _native.take_generators()

@@ -1,5 +1,5 @@
 """In the second process: which line of the program loaded the state of an optimizer. No operator need run for that, so
-no trace tells."""
+no trace shows."""
 
 from __future__ import annotations
 

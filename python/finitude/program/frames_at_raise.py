@@ -89,7 +89,7 @@ class Raised:
 
 
 def look(error: BaseException | None, is_known: Callable[[Tensor], bool] = lambda tensor: False) -> Raised:
-    """What the frames of that exception tell."""
+    """What the frames of that exception hold."""
     raised, links = Raised(), _chain(error)
     speaks = any(_speaks(e, _OF_VALUES) for e in links)
     may_speak = speaks or any(_speaks(e, _MAY_BE_OF_VALUES) for e in links)
@@ -125,8 +125,8 @@ def is_about_values(error: BaseException) -> bool:
 
 
 def _chain(error):
-    """The exception and those that it was raised from or while they were handled, up to one of ours, which
-    is about a step that was told of."""
+    """The exception and those that it was raised from or while they were handled, up to one of finitude, which
+    is about a step that was reported."""
     found = []
     while (
         error is not None

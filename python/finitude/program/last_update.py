@@ -1,4 +1,4 @@
-"""What the last update of an optimizer did to its parameters, as far as its state tells: taken back, it gives the
+"""What the last update of an optimizer did to its parameters, as far as its state shows: taken back, it gives the
 weights before.
 
 Formulas of torch.optim (the functions _single_tensor_adam, _single_tensor_adamax, _single_tensor_sgd and

@@ -1,4 +1,4 @@
-"""Finds what belongs to an optimizer without being told: modules, names, buffers, schedulers, averaged models.
+"""Finds what belongs to an optimizer without declarations: modules, names, buffers, schedulers, averaged models.
 
 Runs once per optimizer and on an alarm, never in a healthy step. Looks through the garbage collector's objects, which
 costs some milliseconds and touches nothing.
@@ -297,7 +297,7 @@ def is_users_class(kind: type) -> bool:
 
 
 def referents(it: Any) -> list[Any]:
-    """What an object of CPython's own holds, as the garbage collector is told. A tuple among it may be one that is
+    """What an object of CPython's own holds, as the garbage collector is given it. A tuple among it may be one that is
     being filled or has empty places (itertools.zip_longest's), which nothing of Python's may read: its elements stand
     for it."""
     found = gc.get_referents(it)

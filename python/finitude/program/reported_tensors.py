@@ -1,4 +1,4 @@
-"""What was not finite when an alarm was told. A step that is left out leaves its gradients and its loss behind; whoever
+"""What was not finite when an alarm was reported. A skipped step leaves its gradients and its loss behind; whoever
 looks later for what a script's own exception is about is not to take them for news."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _is_small_data(tensor):
 
 
 class Known:
-    """Tensors as they were. What has been written since, or stands where such a one stood, is another matter."""
+    """Tensors as they were. What has been written since, or has the address of such a one, is another matter."""
 
     def __init__(self):
         self._held = []  # what was bad and has no graph, such as a batch, as weak references

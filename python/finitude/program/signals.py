@@ -1,6 +1,6 @@
 """Handlers of signals that the program has installed, while we run in its main thread.
 
-An exception that such a handler raises is the program's: it must not be taken for a failure of ours, nor be caught by
+An exception that such a handler raises is the program's: it must not be taken for an internal failure, nor be caught by
 our code on its way. While we explain a step each handler is wrapped. What it raises is kept, and `GivesWay` is raised
 in its place, which ends the explanation; whoever called us raises what was kept, out of the call that the program made.
 While the program itself runs a step again the handlers raise as they do without us, and the second run is over. Once

@@ -45,7 +45,7 @@ def here(generators: Generators | None = None, is_past: bool = False) -> None:
     for optimizer in () if is_past else sinks_of.watched_optimizers():
         with contextlib.suppress(
             AttributeError, TypeError, RuntimeError
-        ):  # of a class that is none of torch's: it is not told how that one stepped
+        ):  # of a class that is none of torch's: it is not recorded how that one stepped
             _others[_native.window(optimizer)["ordinal"]] = _Stepping(optimizer)
 
 
@@ -73,7 +73,7 @@ class _Stepping:
         held, seen = [], set()
         with contextlib.suppress(
             Exception
-        ):  # of the program's objects: it is not told then what came before which batch
+        ):  # of the program's objects: it is not recorded then what came before which batch
             for value in (
                 v for frame in optimizer_members.user_frames() for v in optimizer_members.names_of(frame).values()
             ):
@@ -160,7 +160,7 @@ def _given(units, parameters):
 
 
 def _named():
-    """The same of the batch that stands in a name of the program's, or of the generator that a loop draws from: of a
+    """The same of the batch that is in a name of the program's, or of the generator that a loop draws from: of a
     loader that is asked ahead it was fetched in the window before."""
     drawn = [
         it.gi_frame
@@ -203,12 +203,12 @@ def _memory(tensor):
 
 def _began(other, optimizer, told, prefix, owned, tensors):
     """What another optimizer than the failed one had as the recorded step began, as far as its own steps within that
-    have changed it: it lies on the tape, which is told its names. The form is that of `told`, which has what it came
+    have changed it: it lies on the tape, which is given its names. The form is that of `told`, which has what it came
     to; None where not all of it is to be had. owned: memory of the failed one, which has names of its own there."""
 
     def then(kind, name, tensor, now):
         if _memory(tensor) in owned or not _native.tape_reads(tensor):
-            return now  # told already, or left as it was
+            return now  # recorded already, or left as it was
         if (key := tensors.add_taped(kind, f"{prefix}{name}", tensor)) is None:
             raise NotKept(type(tensor).__name__)
         return key
@@ -389,7 +389,7 @@ class Remembering:
 
 
 def sample_counts() -> list[int]:
-    """How many samples each batch of the step that has just been recorded is of; empty where its loader did not tell of
+    """How many samples each batch of the step that has just been recorded is of; empty where its loader did not report
     all."""
     told = [] if _begun is None or _begun.told else _begun.samples
     lengths = [len(indices) for indices in told if isinstance(indices, list)]

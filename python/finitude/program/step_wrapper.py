@@ -53,7 +53,7 @@ def inside(optimizer: Optimizer) -> list[Optimizer]:
 
 
 def leave_out(optimizer: Optimizer) -> bool | None:
-    """The call of its step that comes next is left out. None: it cannot be."""
+    """The call of its step that comes next is skipped. None: it cannot be."""
     cell = compat.step_cell(type(optimizer))
     if cell is None:
         return None

@@ -1,4 +1,4 @@
-"""What changes what torch computes beside the program: switches and seeds, as a capsule tells them."""
+"""What changes what torch computes beside the program: switches and seeds, as a capsule records them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _switches():
 
 
 def flags() -> dict[str, Any]:
-    """Name -> value. A switch that this torch does not have, or does not want to be asked for, is left out."""
+    """Name -> value. A switch that this torch does not have, or does not want to be asked for, is skipped."""
     found = {}
     for name, read in _switches():
         try:

@@ -1,4 +1,4 @@
-"""The alarm that a capsule tells of, made that of the run. Without torch: a launcher does it for its ranks."""
+"""The alarm that a capsule records, made that of the run. Without torch: a launcher does it for its ranks."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ _LEFT_OUT = "(redacted)"
 
 
 def redacted(report: dict[str, Any]) -> dict[str, Any]:
-    """What of a report one with --redact tells: no value, no text of a line, no argument of the program. Its places
+    """What of a report one with --redact holds: no value, no text of a line, no argument of the program. Its places
     stay: the report lies beside the program that they are of."""
     told = without_sources(report, PLACES)
     return {**told, "command": []} if "command" in told else told
 
 
 def without_sources(value: Any, but: Container[str] = ()) -> Any:
-    """What of an alarm a redacted capsule tells: no line, and no value. but: keys that are told all the same."""
+    """What of an alarm a redacted capsule holds: no line, and no value. but: keys that are kept all the same."""
     if isinstance(value, dict):
         few = _gives_values_away(value)
         kept = {

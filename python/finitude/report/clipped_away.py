@@ -1,4 +1,4 @@
-"""The norm of finite gradients overflowed, and clipping by it multiplied them all by zero: training stands still and
+"""The norm of finite gradients overflowed, and clipping by it multiplied them all by zero: the weights do not move and
 looks healthy."""
 
 from __future__ import annotations

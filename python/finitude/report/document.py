@@ -217,7 +217,7 @@ class Report:
         return safe(secrets.hidden(capsule_alarm.redacted(document) if self.config.redact else document))
 
     def _under_way(self):
-        """The alarm that is being explained, as it stands should nothing come of that."""
+        """The alarm that is being explained, as it is if the explanation fails."""
         if self.unexplained is None:
             return []
         return [

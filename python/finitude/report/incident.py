@@ -80,7 +80,7 @@ def fingerprint(optimizer: Optimizer | None, began_with: Sequence[Sink] = ()) ->
 
 
 def told_late(loss: float, gradients: Iterable[Iterable[int]]) -> Fingerprint:
-    """What a device told of a step that the program has left behind, in place of a fingerprint. gradients: [(index,
+    """What a device reported of a step that the program has left behind, in place of a fingerprint. gradients: [(index,
     NaN, Inf), ...]."""
     return {"late": {"loss": float(loss).hex(), "gradients": sorted(map(list, gradients))}}
 
@@ -128,7 +128,7 @@ NAMED_MB = 256  # of tensors in names that are compared
 
 def in_names() -> list[list[Any]]:
     """[number of the frame, name, checksum] of the tensors of the user's frames: where losses and gradients are NaN all
-    over, what tells that a second run had the same data. Not of what is written in place: a sum over many steps is
+    over, what shows that a second run had the same data. Not of what is written in place: a sum over many steps is
     another one by now."""
     found, left = [], NAMED_MB << 20
     for place, frame in enumerate(optimizer_members.user_frames()):
@@ -146,7 +146,7 @@ def in_names() -> list[list[Any]]:
 
 
 def other_values(named: list[list[Any]]) -> list[str]:
-    """Names in which now another value stands than then; one that could not be kept tells nothing."""
+    """Names that now hold another value than then; one that could not be kept shows nothing."""
     now = {(number, name): value for number, name, value in in_names()}
     return [name for number, name, value in named if now.get((number, name), value) != value]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_ALARMS = 1000  # src/show/show.h: what a reader accepts
 # an advisory: what lay around as an exception ended the program, of which no cause is known
 SEEN = "not-finite-at-the-end"
-_NUMBER = re.compile(r"[0-9]{1,9}(-|$)")  # of a rank or process, and what tells two of them apart
+_NUMBER = re.compile(r"[0-9]{1,9}(-|$)")  # of a rank or process, and what distinguishes two of them
 COUNTS = ("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips", "handled_by_script")
 KILLED = "killed.json"  # in the folder of a process: the signal that ended it, by who saw it
 

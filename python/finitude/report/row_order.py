@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..base.types import Source, Tensor
 
-MAX_SAMPLES = 512  # of a batch whose rows do not tell which sample it is
+MAX_SAMPLES = 512  # of a batch whose rows do not identify the sample
 MAX_SECONDS = 10.0  # for taking samples out of the data set again
 
 

@@ -3,8 +3,7 @@ so or a line of its own code, of a transform or of the collate function makes it
 
 Asked once, when a bad step has been explained and its birth lies in the data: the sample is taken out of the data set
 again, in this process also where workers made the batch, with everything it changes put back (random numbers, files,
-objects). Data sets that are read from the front, and samples that come out finite this time, are not told of as if they
-were known."""
+objects). Data sets that are read from the front, and samples that are finite this time, are not reported as known."""
 
 from __future__ import annotations
 
@@ -273,7 +272,7 @@ def tell(found: Findings, sources: list[Source]) -> None:
         return
     try:
         result = _look_for(birth, sources[number if len(sources) > 1 else 0])
-    except Exception as e:  # of a data set that is not what it should be: the rest of the findings stands
+    except Exception as e:  # of a data set that is not what it should be: the rest of the findings is kept
         birth["datum"] = {
             "how": "unknown",
             "text": f"taking it out of the data set again failed ({type(e).__name__}: {e})",

@@ -1,4 +1,4 @@
-"""Which samples of the data set the guilty rows of a batch are, where the sampler told."""
+"""Which samples of the data set the guilty rows of a batch are, where the sampler recorded them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def told(found: Findings) -> Findings:
-    """The findings with what the data set tells of a birth in the data, and with the indices of the step's batches, one
+    """The findings with what the data set shows of a birth in the data, and with the indices of the step's batches, one
     list for each that it used, in order."""
     batches, sources = step_start_state.take_samples()
     sample_origin.tell(found, sources)

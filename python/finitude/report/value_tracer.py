@@ -1,7 +1,7 @@
-"""At which line of the user's code a value stops being finite, where no operator of torch tells: numpy, plain Python, a
-library.
+"""At which line of the user's code a value stops being finite, where no operator of torch shows it: numpy, plain
+Python, a library.
 
-A function is called under `sys.settrace`, which stands for this one call and only while a bad step is explained; a
+A function is called under `sys.settrace`, which is set for this one call and only while a bad step is explained; a
 debugger or a coverage measurement that has it is left alone (`is_free`). After each line the names of its frame are
 looked at. A value that is bad and becomes good again, such as a NaN that is filled in, takes what was noted of it
 along; what is left when the call is over, the first of it, is where the bad value in the result came from."""
@@ -34,7 +34,7 @@ NUMERIC = (
     "pandas",
     "PIL",
     "pyarrow",
-)  # to such data what torch is to tensors: the caller's line tells more
+)  # to such data what torch is to tensors: the caller's line says more
 
 COMPREHENSIONS = frozenset(
     {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}
@@ -277,13 +277,13 @@ _UNKNOWN = object()
 
 
 def _value(node, frame):
-    """What a plain expression stands for, without running any code of the program's own; _UNKNOWN where that cannot be
-    told."""
+    """What a plain expression stands for, without running any code of the program's own; _UNKNOWN where that is not
+    known."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
         while node.id not in frame.f_locals and _in_brackets(frame) and frame.f_back is not None:
-            frame = frame.f_back  # what it loops over is taken where it stands
+            frame = frame.f_back  # what it loops over is taken at its position
         return frame.f_locals.get(node.id, frame.f_globals.get(node.id, _UNKNOWN))
     if isinstance(node, (ast.Tuple, ast.List)):
         items = [_value(n, frame) for n in node.elts]
@@ -338,7 +338,7 @@ def _is_bad_text(value, look):
 
 
 def _sources(node, frame):
-    """(expression, value) of what the statement reads, the largest expressions that can be told."""
+    """(expression, value) of what the statement reads, the largest expressions that are known."""
     value = _value(node, frame) if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) else _UNKNOWN
     if value is not _UNKNOWN:
         yield node, value

@@ -52,7 +52,7 @@ class Told:
         self._beside: Any = (
             None,
             None,
-        )  # an alarm whose gradients come of the backward that another one tells of; that one
+        )  # an alarm whose gradients come of the backward that another one reports; that one
         self.follower: Alarm | None = None  # the last alarm that says what another one has said
         self._left: list[Left] = []  # what the step of the last alarm leaves in places that each step re-binds
         self._bad = []  # what was bad when the last alarm came up
@@ -68,8 +68,8 @@ class Told:
             return False
         if self._second_runs.take(kind, alarm["harmless"], may_be_allowed, traced):
             return True
-        # Where bad steps are applied the next ones are bad for that, and where all is NaN no bit tells one step from
-        # another.
+        # Where bad steps are applied the next ones are bad for that, and where all is NaN the bits of all steps
+        # are the same.
         in_place = (
             where == "window" and self._config.on_alarm != "warn" and not self._damage and (vote or not ranks.several())
         )
@@ -157,7 +157,7 @@ class Told:
             not_reproduced.tell(alarm, self._bad)
 
     def _hand_on(self, alarm):
-        """A value that came in bad, and that was there before this step, is told by the step that failed by it
+        """A value that came in bad, and that was there before this step, is reported by the step that failed by it
         first."""
         birth = alarm["births"][0] if alarm["births"] else None
         if birth is None or birth["op"] or not birth["outputs"]:
@@ -172,7 +172,7 @@ class Told:
                 self.follow(alarm, first)
                 alarm["rerun_text"] += (
                     f"; the bad value came in with what is there since step {first['step']} of "
-                    f"{first['optimizer']}, whose alarm tells of it"
+                    f"{first['optimizer']}, whose alarm reports it"
                 )
                 return
         if birth["phase"] == "state" and (last := self.computed(birth.get("name"))):
@@ -218,7 +218,7 @@ class Told:
         self.follow(alarm, first)
         alarm["rerun_text"] = (
             f"its gradients come from the backward that the alarm of {first['optimizer']} at step "
-            f"{first['step']} tells of"
+            f"{first['step']} reports"
         )
         return True
 

@@ -78,7 +78,7 @@ class CallAgain:
         error: BaseException | None = None,
         vote: Vote | None = None,
     ) -> Outcome | Refused:
-        """Calls the window's units again, traced. Where they did the same the alarm now tells why.
+        """Calls the window's units again, traced. Where they did the same the alarm now says why.
 
         vote: of several ranks, which call theirs together or not at all. returned: a value to compare instead of losses
         and gradients: of an optimizer that searches along a line, the loss of its first evaluation; where the last unit
@@ -245,7 +245,7 @@ class _SecondRun:
         _native.clip_again()
 
     def conclude(self) -> str | None:
-        """What the trace says, into the alarm. Returns why it does not tell, or None."""
+        """What the trace says, into the alarm. Returns why it does not explain it, or None."""
         alarm = self.alarm
         if self.returned is not None:
             _native.tape_outcome("loss", "loss", self.result.detach())
@@ -274,7 +274,7 @@ class _SecondRun:
         incident.apply(alarm, found)
         if self.error is None:
             self.needs.second_run.note_recorded()
-        else:  # it is told of when the program has ended by it: of this step, if no other has come by then
+        else:  # it is reported when the program has ended by it: of this step, if no other has come by then
             self.units.note_recorded(_native.windows_closed())
         what = (
             "the value" if self.error is not None else "the loss" if self.returned is not None else "loss and gradients"

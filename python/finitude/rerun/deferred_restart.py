@@ -54,7 +54,7 @@ class Rest:
             )
 
     def drop(self, alarm: Alarm) -> None:
-        """Another one tells of it."""
+        """Another alarm reports it."""
         if self._first is not None and self._first[0] is alarm:
             self._first = None
 

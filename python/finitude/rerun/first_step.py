@@ -1,5 +1,5 @@
 """The first step of an optimizer where the program cannot be started again: in code that calls `finitude.watch`, in a
-cell of a notebook, in a process that a program made. No step before it has told how its window began, so it cannot be
+cell of a notebook, in a process that a program made. No earlier step has recorded how its window began, so it cannot be
 run again in place either. It is traced and taped while it happens, which costs once what the second run of a step
 costs."""
 
@@ -40,7 +40,7 @@ class FirstStep:
 
     def begin(self) -> None:
         """From here until the next step is over, unless something else explains it. A trace that becomes long on the
-        way tells nothing: it may be that of an evaluation."""
+        way shows nothing: it may be that of an evaluation."""
         config = self._config
         if (
             config.level == "gate"

@@ -54,7 +54,7 @@ class Start:
 
 
 def _standard_input():
-    """("file", which, where it stands), ("once", None, 0) where what is read is gone, or None."""
+    """("file", which, its position), ("once", None, 0) where what is read is gone, or None."""
     try:
         found = os.fstat(0)
         if stat.S_ISREG(found.st_mode):

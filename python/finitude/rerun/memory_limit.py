@@ -1,5 +1,5 @@
 """Is there memory for a second run in place? Where the program itself runs out of it there, that ends the program:
-nothing of ours is on its stack to catch it."""
+no frame of finitude is on its stack to catch it."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Apart:
         return any(_is_below(path, d) for d in self.stay)
 
     def before_exec(self) -> None:
-        """In the child, between fork and exec. What cannot be done is left; `not_kept` tells."""
+        """In the child, between fork and exec. What cannot be done is left; `not_kept` names it."""
         overlaid, why_not = self._native.overlay_directories(self._plan, list(map(os.fsencode, self.stay)))
         done = list(map(os.fsdecode, overlaid))
         if why_not and os.environ.get("FINITUDE_DEBUG"):
@@ -212,7 +212,7 @@ def _open_for_writing():
 
 
 def _made_since(directories, since, left_out):
-    """Files and directories that came into being since that time, but for source code and what is left out."""
+    """Files and directories that came into being since that time, but for source code and what is excluded."""
     from .. import _native
 
     found = []

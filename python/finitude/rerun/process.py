@@ -1,4 +1,4 @@
-"""The second process of a restart: started, told of, waited for, ended.
+"""The second process of a restart: started, reported, waited for, ended.
 
 It says before how long it will take, shows on a terminal how far it is, and Ctrl-C ends it alone: the alarm is reported
 without it.
@@ -114,7 +114,7 @@ def run(
     took: float | None = None,
 ) -> tuple[int | None, str, str]:
     """Runs the command to its end. (exit code or None, why it did not come to the step or "", what has to be said of
-    its files). directory, stays: what the child leaves there stays. ours: directories of ours below the program's.
+    its files). directory, stays: what the child leaves there stays. ours: directories of finitude below the program's.
     took: how many seconds the program took up to the step, where it has gone on since."""
     lasted = time.monotonic() - start.monotonic
     took_first = lasted if took is None else took

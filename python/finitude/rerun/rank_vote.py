@@ -4,7 +4,7 @@ They talk over the store through which their process group met, never over the c
 and wait for one another for a limited time. What was decided is set once, by compare-and-set: nobody can act on a vote
 that another one has given up waiting for.
 
-None goes on from a second run before all have ended it. One that took another way than the first time has made other
+None continues after a second run before all have ended it. One that took another way than the first time has made other
 collective operations, so that the others wait for it inside theirs, or would be given what was meant for a later step:
 then the run ends, on all of them."""
 
@@ -137,7 +137,7 @@ class _Rings:
 
 
 def part(vote: Vote | None) -> None:
-    """Before this rank ends the program, and its launcher the others: those that ran the step again have told."""
+    """Before this rank ends the program, and its launcher the others: those that ran the step again have reported."""
     if vote is not None and vote.goes:
         vote.part()
 
@@ -222,7 +222,7 @@ class Vote:
         return missing
 
     def part(self) -> None:
-        """Waits until all have told, for a limited time."""
+        """Waits until all have reported, for a limited time."""
         try:
             self.told()
             self._missing("told", PARTING_S)
@@ -319,7 +319,7 @@ class Vote:
     @staticmethod
     def _told(at: Mapping[int, tuple[str, str]]) -> str:
         return ", ".join(
-            f"rank {rank} {'stands behind ' + text + ' operations' if what == 'at' else 'has ended it (' + text + ')'}"
+            f"rank {rank} {'stopped after ' + text + ' operations' if what == 'at' else 'has ended it (' + text + ')'}"
             for rank, (what, text) in sorted(at.items())
         )
 

@@ -257,7 +257,7 @@ class Restart:
 
 
 def _order(start: Start, alarm: Alarm, expected: Fingerprint, where: Where, hand: int | None, makers: Makers) -> Order:
-    """What a second process needs to know to come to the same step and to tell whether it is the same."""
+    """What a second process needs to know to come to the same step and to check that it is the same."""
     rest: Fingerprint = {**expected}
     return {
         "start": rest.pop("start", None),

@@ -219,7 +219,7 @@ def explain(
                 one.alarm["rerun_text"] = ELSEWHERE
             return False
         if len(wanted) < size and any(one.order.get("decided") for one in wanted):
-            return False  # a rank that has no order would apply what all of them left out before
+            return False  # a rank that has no order would apply what all of them skipped before
         for one in wanted:
             with open(one.path, "w", encoding="utf-8") as f:
                 json.dump(one.order, f)
@@ -257,7 +257,7 @@ def _run(wanted, command, environment, settings, directory, seconds, cwd):
 
 
 def _wait_for(wanted, command, environment, settings, directory, seconds, cwd, apart):
-    """Runs it until all that are wanted have told. Why some have not."""
+    """Runs it until all that are wanted have reported. Why some have not."""
     family.announce(environment, "", settings, directory)
     step, limit = max(one.order["step"] for one in wanted), max(120.0, 6 * seconds)
     say(

@@ -59,7 +59,7 @@ def begin(
     losses: Any = None,
 ) -> Outcome | Refused:
     """Puts the window's start back: returning from the vetoed call runs it again. step: of an optimizer.
-    Its `expected` is given where the open window tells no more what has to come out. tries: so many ways went wrong.
+    Its `expected` is given where the open window no longer has the expected values. tries: so many ways went wrong.
     down: counts objects of the program down (Ledger.down). losses: of the first run, where the window has others by
     now."""
     done, why = _begin(step, tries, down, losses)
@@ -78,7 +78,7 @@ def _begin(step, tries, down, losses):
     why, jumps, over, left_out = _native.rewind_way(optimizer, tries)
     way: InPlace = "jump" if jumps else "rewind"
     if why is None and jumps and "advisory" in alarm:
-        why = "what another optimizer has done since is not undone for a step that the script itself left out"
+        why = "what another optimizer has done since is not undone for a step that the script itself skipped"
     if why is not None:
         return False, f"{way}: {why}"
     stepping = [optimizer, *over]
@@ -97,8 +97,7 @@ def _begin(step, tries, down, losses):
     if ledger.read_on:
         return (
             False,
-            f"{way}: {', '.join(ledger.read_on[:3])} goes on from where it stands, and may have "
-            "been read from by this step",
+            f"{way}: {', '.join(ledger.read_on[:3])} cannot be rewound, and this step may have read from it",
         )
     # DistributedDataParallel may keep gradients as views of memory of its own, which a second backward writes.
     grads = [(p, p.grad.clone() if vote is not None and p.grad is not None else p.grad) for p in params]
@@ -214,8 +213,8 @@ def passes(pending: Pending, optimizer: Optimizer) -> str | None:
 
 
 def give_up(optimizer: Optimizer, pending: Pending) -> None:
-    """A failure of ours, or a signal of the program's, ends a second run at its step, or before it has begun: the
-    program goes on as if there had been none. What of that has been done before is done once more, which changes
+    """An internal failure, or a signal of the program's, ends a second run at its step, or before it has begun: the
+    program continues as if there had been none. What of that has been done before is done once more, which changes
     nothing."""
     is_back, vote = pending["optimizer"] is optimizer, pending["vote"]
     in_any_case(
@@ -231,7 +230,7 @@ def give_up(optimizer: Optimizer, pending: Pending) -> None:
 
 
 def as_before_second_run(optimizer: Optimizer, pending: Pending) -> bool:
-    """The second run went another way: the script goes on with the names, gradients and generators of the first."""
+    """The second run went another way: the script continues with the names, gradients and generators of the first."""
     if pending["optimizer"] is not optimizer:
         _native.rewind_forget()
         return False

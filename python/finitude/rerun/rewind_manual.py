@@ -4,7 +4,7 @@ in place, from where the call of the engine before has returned.
 By then that call's update had not been written yet: the second run writes it once more. Before an operator reads a leaf
 it is given back what it held as the first run came to the loss (`_native.hold_values`), so that the forward pass begins
 with the same weights, whatever the update adds up in the program's own tensors. Those go back afterwards, and the
-program always goes on from its first run."""
+program always continues from its first run."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class InPlace:
         )
 
     def of_first(self, roots: Sequence[Any]) -> Explained | None:
-        """The first call of the engine was traced from before it on. Explained, where that tells; None."""
+        """The first call of the engine was traced from before it on. Explained, where that explains it; None."""
         if not _native.has_traced_first_step():
             return None
         if all(not isinstance(r, torch.Tensor) or _native.is_finite(r) for r in roots):
@@ -165,7 +165,7 @@ class Again:
         leaves = [m.leaf for m in self._bad.marks]
         self._ledger = ledger = Ledger(sys._getframe(), leaves, since=_native.rewind_since())
         if once := ledger.one_way or ledger.read_on:
-            return None, f"{', '.join(once[:3])} goes on from where it stands, and may have been used by this step"
+            return None, f"{', '.join(once[:3])} cannot be rewound, and this step may have used it"
         if large := ledger.without_copy():
             return None, f"{', '.join(large[:3])} may be written by the update, and is too large to be copied"
         trained = leaves + [t for t in ledger.tensors() if t.requires_grad]
@@ -263,8 +263,8 @@ class Again:
         self.explained.text = "rewind: the second run did not come back to this step"
 
     def _put_back(self, back=True):
-        """The program goes on from its first run. (could it be put back there, what was written to files, names of what
-        was not put back)."""
+        """The program continues from its first run. (could it be put back there, what was written to files, names of
+        what was not put back)."""
         twice = written_twice(self._isolation.end())
         _native.rewind_end(back)
         lost = self._isolation.put_objects_back()

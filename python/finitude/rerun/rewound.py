@@ -27,7 +27,7 @@ class Rewound:
         self._session = session
 
     def end(self, optimizer: Optimizer, pending: Pending) -> Verdict:
-        """The second run reached `step` again. True if it did what the first did, and the alarm now tells why.
+        """The second run reached `step` again. True if it did what the first did, and the alarm now says why.
         "again": it did not, and another way is being tried."""
         try:
             return self._end(optimizer, pending)
@@ -145,8 +145,8 @@ class Rewound:
         if brought:
             _native.tape_clear()  # that step is in the capsule of the other alarm
             text += (
-                f"; {brought} is of the step of {earlier['optimizer']} that was skipped, whose alarm "
-                f"at step {earlier['step']} tells of it"
+                f"; {brought} is of the step of {earlier['optimizer']} that was skipped, as the alarm "
+                f"at step {earlier['step']} reports"
             )
         if passed_over:
             text += f" ({passed_over})"

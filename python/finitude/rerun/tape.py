@@ -66,7 +66,7 @@ class TapeLevel:
 
 def attempt(step: BadStep) -> Outcome | Refused:
     """Plays the tape of the current window, or the template of its optimizer. Where that did what the step did, the
-    alarm now tells why."""
+    alarm now says why."""
     session, optimizer = step.session, step.optimizer
     if step.where not in ("window", "dropped") or step.vote is not None or not session.tape_level.is_on:
         return Refused()
@@ -114,7 +114,7 @@ def _explain_by_template(bad):
 
 
 def _play(step):
-    """Why the tape does not tell; "": it does."""
+    """Why the tape does not explain the step; "": it does."""
     session, optimizer = step.session, step.optimizer
     step_start_state.here(_native.tape_generators(), is_past=True)
     session.capsules.stop(optimizer, sinks=step.sinks if step.is_dropped else (), raised=step.is_dropped)

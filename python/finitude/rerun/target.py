@@ -43,7 +43,7 @@ class Target:
     def __init__(self, order: Order):
         self.order = order
         self.finished = self.at_end = self.has_begun = False
-        # What the program's objects held as the step began, where one that was left out may have left bad values there
+        # What the program's objects held as the step began, where a skipped one may have left bad values there
         self._ledger: Ledger | None = None
         self.began = time.monotonic()
         self.session: Session  # from `attach` on
@@ -201,7 +201,7 @@ class Target:
         )
 
     def _left_out_before(self, optimizer):
-        """What became of that window in the first run, if it was bad and left out: it is so again, or another program
+        """What became of that window in the first run, if it was bad and skipped: it is so again, or another program
         would follow."""
         if self.order.get("resumed"):
             return None
@@ -209,7 +209,7 @@ class Target:
         return next((d for d in self.order.get("decided", ()) if d[:2] == [window["ordinal"], window["step"]]), None)
 
     def _arm_behind(self, step):
-        """The step to be recorded follows one that is left out, so that no step is applied before it."""
+        """The step to be recorded follows one that is skipped, so that no step is applied before it."""
         if step[0] != self.order["ordinal"] or step[1] + 1 != self.order["first"] or _native.trace_on():
             return
         _native.trace_start()
@@ -278,7 +278,7 @@ class Target:
             _native.tape_start(self.session.capsules.limit())
 
     def failed(self) -> NoReturn:
-        """A failure of ours: this process has nothing to tell."""
+        """An internal failure: this process has nothing to report."""
         os._exit(3)
 
     def program_ended(self, error: BaseException | None) -> NoReturn:

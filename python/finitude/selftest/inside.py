@@ -90,7 +90,7 @@ class Inside:
         return furthest == self.step + (phase == "optimizer")
 
     def come_across(self, place, elements):
-        """The place as it is told of, with its number; None where it is not in the step."""
+        """The place as it is reported, with its number; None where it is not in the step."""
         steps = self.steps()
         if not self.is_mine(place["phase"], steps):
             return None

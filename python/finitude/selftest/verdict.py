@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from ..base.types import Document, FromFile
 
-SILENT = "optimizer-state-overflow"  # an Inf in it stops a parameter and ruins nothing: no alarm, but told
+SILENT = "optimizer-state-overflow"  # an Inf in it stops a parameter and ruins nothing: no alarm, but reported
 FOUND, ELSEWHERE, MISSED, HARMLESS, NOT_REACHED = "found", "elsewhere", "missed", "harmless", "not-reached"
 
 

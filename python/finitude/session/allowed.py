@@ -1,4 +1,4 @@
-"""What the user declared as intended (finitude.allow): alarms that it covers are told of, and stop nothing."""
+"""What the user declared as intended (finitude.allow): alarms that it covers are reported, and stop nothing."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _under_way = threading.local()  # DCP calls torch.save for each tensor
 
 class CheckpointGuard:
     def __init__(self, config: Config, report: Report, part: Callable[..., Any]):
-        """part: calls what it is given, and notes a failure of ours."""
+        """part: calls what it is given, and notes an internal failure."""
         self._mode, self._report, self._in_guard = config.checkpoints, report, part
         self._quiet = bool(config.quiet)
         self._lines = 0

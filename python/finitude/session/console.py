@@ -1,4 +1,4 @@
-"""What a person is told of an alarm while the program runs: the whole report, one line, or nothing."""
+"""What is printed of an alarm while the program runs: the whole report, one line, or nothing."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Teller:
         self.report = report
         self.show: Any = None  # takes a report (document, text) instead of stderr, and says whether it did
         self.later: Alarm | None = None  # an alarm that a second run of all ranks is to explain once they have ended
-        self._told = {}  # what kind of alarm -> how often it was told of in one line
-        self._births = {}  # place of a birth -> the step whose report told of it
-        self._divergence: Alarm | None = None  # the last one that was told of in full
+        self._told = {}  # what kind of alarm -> how often it was reported in one line
+        self._births = {}  # place of a birth -> the step whose report had it
+        self._divergence: Alarm | None = None  # the last one that was reported in full
 
     def explain_later(self, alarm: Alarm) -> None:
         self.later = alarm
@@ -84,9 +84,7 @@ class Teller:
             and alarm["sink"]["kind"] != "loss"
             and all(b["phase"] == "communication" for b in alarm["births"])
         ):
-            return _line(
-                alarm
-            ), None  # averaged gradients are bad everywhere; the rank whose own loss is bad tells more
+            return _line(alarm), None  # averaged gradients are bad everywhere; the rank whose own loss is bad says more
         document = self.report.document()
         document["alarms"] = safe(secrets.hidden([alarm if alarm is not self.later else _to_come(alarm)]))
         document["advisories"] = []
@@ -94,8 +92,8 @@ class Teller:
         return self.report.text(document), document
 
     def _same_divergence(self, alarm):
-        """The alarm that has told of the divergence that this one is of as well, at a loss of another optimizer or a
-        step later; None where this one is to tell of it."""
+        """The alarm that has reported the divergence that this one is of as well, at a loss of another optimizer or a
+        step later; None where this one is to report it."""
         cause, first = alarm["cause"]["class"], self._divergence
         if cause not in DIVERGES or not alarm["births"]:
             return None
@@ -110,7 +108,7 @@ def _line(alarm, more=""):
 
 
 def _to_come(alarm):
-    """As it is told of before its explanation, which is not there yet, and needs no other level."""
+    """As it is reported before its explanation, which is not there yet, and needs no other level."""
     cause = {**alarm["cause"], "text": "being explained: all ranks are run again together once they have ended"}
     return {**{key: value for key, value in alarm.items() if key != "level"}, "cause": cause}
 

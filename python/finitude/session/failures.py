@@ -68,7 +68,7 @@ class Failures:
 
 
 def _place(error):
-    """The innermost line of ours."""
+    """The innermost line of finitude."""
     found, trace = "", error.__traceback__
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename

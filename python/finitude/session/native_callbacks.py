@@ -104,7 +104,7 @@ def _heard():
 
 
 def fail(error):
-    """Notes a failure of ours. In the copy of a process that rehearses a second run it does not return."""
+    """Notes an internal failure. In the copy of a process that rehearses a second run it does not return."""
     if session is not None:
         session.failures.note(error)
 

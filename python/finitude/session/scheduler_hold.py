@@ -52,7 +52,7 @@ class Holds:
         self._left_out = 0  # steps that were
         self._clearing: Sequence[
             Any
-        ] = ()  # weak references to optimizers left out whose step may be what clears the gradients
+        ] = ()  # weak references to skipped optimizers whose step may be what clears the gradients
 
     def hold(self, optimizers: Collection[Optimizer]) -> None:
         """Until `release`: step() of their schedulers and update_parameters() of averaged models do nothing."""
@@ -60,7 +60,7 @@ class Holds:
             self._hold(target, name, None)
 
     def hold_for_step(self, optimizers: Collection[Optimizer], step: int) -> None:
-        """For a step that was left out, the `step`-th: only what moves with each step. What moves once in an epoch goes
+        """For a skipped step, the `step`-th: only what moves with each step. What moves once in an epoch goes
         on, also where the epoch ends with this step."""
         for target, name in _moving(optimizers):
             key = id(target), name
@@ -110,7 +110,7 @@ class Holds:
             setattr(owner, name, original)
 
     def leave_out(self, optimizers: Sequence[Optimizer], step: int, scaler: Any) -> None:
-        """For a step that is left out, up to the next backward."""
+        """For a skipped step, up to the next backward."""
         try:
             self.hold_for_step(optimizers, step)
             self.hold_scaler(scaler)
@@ -131,7 +131,7 @@ class Holds:
             _native.wake_on_backward()
 
     def _clear(self, roots: Iterable[Any], known: Known) -> None:
-        """A step of the program's own may end by clearing the gradients, as SAM's does: of one that was left out they
+        """A step of the program's own may end by clearing the gradients, as SAM's does: of one that was skipped they
         still stand, for the program to read. Where it has not cleared them by the next backward that would add to them,
         they go."""
         leaves, waiting = {id(leaf) for leaf in optimizer_members.leaves_of(roots)}, []

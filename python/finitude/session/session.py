@@ -66,7 +66,7 @@ class Session(Parts):
     def first_seen(self, optimizer: Optimizer) -> Verdict:
         """Its first step comes."""
         self._open_ring()
-        _native.writes_seen()  # the program has an optimizer: nothing by hand is waited for
+        _native.writes_seen()  # the program has an optimizer: no manual update is waited for
         if not _native.is_registered(optimizer):
             self._register(optimizer)
         self.started_with[id(optimizer)] = optimizer_members.magnitudes(optimizer)

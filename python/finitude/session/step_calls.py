@@ -62,7 +62,7 @@ class _Unit:
             self._remember(value, 3)
 
     def _remember(self, value, depth):
-        """Containers are copied, since a unit may take its batch apart; of tensors the version tells of writes."""
+        """Containers are copied, since a unit may take its batch apart; a tensor's version shows writes."""
         if isinstance(value, torch.Tensor):
             if len(self.versions) < MAX_TENSORS and not value.is_inference():
                 self.versions.append((value, value._version))
@@ -200,7 +200,7 @@ class Units:
             self.running = before
 
     def of_framework(self) -> bool:
-        """Does a framework run this loop? Where it stands is in its objects, which a rewind does not put back."""
+        """Does a framework run this loop? Its position is in its objects, which a rewind does not put back."""
         return (
             isinstance(self.running, _Unit)
             and self.running.framework
@@ -210,7 +210,7 @@ class Units:
 
     def _new(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], framework: bool) -> _Unit:
         closed = _native.windows_closed()
-        if self.recorded_at is not None:  # the program took what was raised, and goes on
+        if self.recorded_at is not None:  # the program caught the exception, and continues
             self.recorded_at = None
             if not _native.tape_on():
                 _native.tape_clear()

@@ -22,7 +22,7 @@ MOST_LINES = 40  # on stderr; later ones are in the report and in events.jsonl
 
 class StepWarnings:
     def __init__(self, config: Config, report: Report, part: Callable[..., Any], explains: bool):
-        """part: calls what it is given, and notes a failure of ours. explains: this process explains a step of another
+        """part: calls its argument, and notes an internal failure. explains: this process explains a step of another
         one, and warns of nothing."""
         self._report, self._in_guard = report, part
         self._wanted = config.warnings or "off"

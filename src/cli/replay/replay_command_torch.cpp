@@ -91,7 +91,7 @@ class Command {
     }
     if (about.contains("redacted") && about["redacted"] != false) {
       err_(options_.capsule +
-           " was made with --redact: its values were left out, so it cannot be replayed. `finitude dump` shows "
+           " was made with --redact: it holds no values, so it cannot be replayed. `finitude dump` shows "
            "the statistics of its operations\n");
       return kCannotHere;
     }

@@ -1,4 +1,4 @@
-"""Data-parallel training of two replicas in one process, gradients averaged by hand."""
+"""Data-parallel training of two replicas in one process, gradients averaged by the script."""
 import torch
 from torch import nn
 

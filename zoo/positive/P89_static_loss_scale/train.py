@@ -1,4 +1,4 @@
-"""Mixed precision by hand: half-precision model, float32 master weights, constant loss scale."""
+"""Mixed precision without autocast: half-precision model, float32 master weights, constant loss scale."""
 import torch
 from torch import nn
 

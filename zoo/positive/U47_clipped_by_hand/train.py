@@ -1,4 +1,4 @@
-"""Clips the gradient of every layer to a fixed length by hand."""
+"""Clips the gradient of every layer to a fixed length, without clip_grad_norm_."""
 import torch
 from torch import nn
 

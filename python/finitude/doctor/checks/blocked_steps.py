@@ -3,7 +3,7 @@
 from ..facts import number
 from ..registry import bad, check, warn
 
-SHARE, FEW = 0.05, 20  # of steps left out: stray samples are fewer, and a GradScaler finds its scale in fewer
+SHARE, FEW = 0.05, 20  # of skipped steps: stray samples are fewer, and a GradScaler finds its scale in fewer
 ADVICE = (
     "skip a step whose loss or gradients are not finite (finitude run --on-alarm skip "
     "does); start from a checkpoint that is whole"
@@ -58,8 +58,8 @@ def applied(steps):
 
 @check("P14", "bad-step-blocked", "run")
 def reached_the_weights(run):
-    """Weights that a bad step damaged; more than 5 % of the steps left out, or ever more of them, by process; a scaler
-    that is not updated while steps are left out."""
+    """Weights that a bad step damaged; more than 5 % of the steps skipped, or ever more of them, by process; a scaler
+    that is not updated while steps are skipped."""
     for alarm in run.alarms:
         if alarm.get("weights") == "damaged":
             yield bad(
@@ -103,7 +103,7 @@ def reached_the_weights(run):
 
 
 def _scaler_stuck(run, capsule):
-    """Steps of one optimizer left out in a row at the very scale that the first had: update() was not called."""
+    """Steps of one optimizer skipped in a row at the very scale that the first had: update() was not called."""
     scale = number(run.part(capsule, "start", "scaler").get("scale"))
     earlier = [
         c

@@ -72,7 +72,7 @@ def _twice(calls):
 
 @check("P7", "clip-under-scaler", "steps")
 def order_of_calls(steps):
-    """The calls as they came, told in their order: clipped before `unscale_`, `unscale_` twice before `update`, stepped
+    """The calls in their order: clipped before `unscale_`, `unscale_` twice before `update`, stepped
     twice without `update`, backward once more after `unscale_`, `optimizer.step()` in place of
     `scaler.step(optimizer)`."""
     window = _Window(len(steps.by_optimizer()) < 2)

@@ -96,7 +96,7 @@ def _profile(steps, last, grads):
     ]
     if len(weights) < DEPTH:
         return
-    # Of a typical element: a norm also tells how large a matrix is.
+    # Of a typical element: a norm also shows how large a matrix is.
     sizes = [number(p["grad"]["norm"]) / math.sqrt(p["numel"]) for p in weights]
     factor, fit = slope(sizes)
     if fit >= FIT and not 1 / FACTOR < factor < FACTOR:

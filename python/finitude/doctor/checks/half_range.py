@@ -104,7 +104,7 @@ def skipped(events):
 def scale_collapse(run):
     """A bad step by overflow in half precision or by a loss scale that collapsed; more than 20 steps and a tenth of all
     that a GradScaler skipped, or more than 20 in a row; a capsule whose loss scale is below 1. The loss scale by step,
-    where the ring has it (on the CPU): below 1, or lower with every step of the last 17 and more left out, which is
+    where the ring has it (on the CPU): below 1, or lower with every step of the last 17 and more skipped, which is
     overflow."""
     for alarm in run.caused_by("half-precision-overflow", "loss-scale-misuse"):
         make = bad if alarm in run.alarms else warn

@@ -17,7 +17,7 @@ ADVICE = "z-loss (1e-4 times the square of logsumexp), the head in float32, smal
 @check("P15", "output-logits", "steps")
 def normaliser(steps):
     """Logits that a layer in half precision made, so large that neighbours differ by 1/4 and more; a softmax normaliser
-    (logsumexp) that grows fourfold to beyond 20 over four and more losses of one line, the slope told; a note on one
+    (logsumexp) that grows fourfold to beyond 20 over four and more losses of one line, with the slope; a note on one
     beyond 80, which float32 bears."""
     places = {}
     for loss in steps.losses:

@@ -11,8 +11,8 @@ FINITE = ("loss and gradients finite", "what is born there is finite")
 def in_the_batch(steps):
     """Labels outside the classes, or outside 0 to 1 for a binary cross-entropy; every label of a batch ignored by a
     mean loss; a batch without elements, or with NaN or Inf: errors where the loss or a gradient is not finite with it;
-    samples of one value only. With rows, fingerprints, and the indices of the samples where a loader's sampler tells
-    them."""
+    samples of one value only. With rows, fingerprints, and the indices of the samples where a loader's sampler
+    reports them."""
     yield from _labels(steps)
     ruined = steps.is_ruined()
     told, names = set(), {}

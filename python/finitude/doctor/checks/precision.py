@@ -106,7 +106,7 @@ def _bfloat16(run):
 
 
 def _without_half(run, alarm):
-    """(is the step finite in more precision, how that is known); (None, "") where nothing tells."""
+    """(is the step finite in more precision, how that is known); (None, "") where nothing shows it."""
     replay = run.replays.get("float32")
     if replay and replay.is_finite is not None:
         return replay.is_finite, "the whole step in float32 is " + (

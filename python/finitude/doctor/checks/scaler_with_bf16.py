@@ -43,7 +43,7 @@ def in_steps(steps):
 @check("P6", "scaler-without-need", "run")
 def in_a_run(run):
     """A capsule with a loss scale whose step was cast to bfloat16; a loss scale (kept by step, on the CPU) that grew
-    beyond 2^40 with no step left out: float16 would have overflowed."""
+    beyond 2^40 with no step skipped: float16 would have overflowed."""
     for ring in run.optimizers().values():
         scales = [s["scale"] for s in ring if s.get("scale")]
         if scales and max(scales) >= BEYOND and not any(s.get("scaler_skip") for s in ring):

@@ -54,7 +54,7 @@ def mixed_settings(source):
 
 @check("P2", "tf32-explicit", "steps")
 def unreadable_settings(steps):
-    """Settings by old and new names together, so that torch itself cannot tell whether TF32 is on; on a GPU that has
+    """Settings by old and new names together, so that torch itself cannot report whether TF32 is on; on a GPU that has
     it, a tenth and more of the multiplications in matrix products in float32 at full precision."""
     set_by = {age: [e for e in steps.of("precision") if e["age"] == age] for age in ("old", "new")}
     if (
@@ -87,7 +87,7 @@ def unreadable_settings(steps):
 
 @check("P2", "tf32-explicit", "run")
 def in_capsules(run):
-    """Capsules of one run whose processes or steps had other TF32 settings; a capsule made where torch could not tell
+    """Capsules of one run whose processes or steps had other TF32 settings; a capsule made where torch could not report
     them."""
     seen = {}
     for capsule in run.capsules:
