@@ -122,6 +122,8 @@ def watch(
     max_skips: int | None = None,
     max_bad: int | None = None,
     max_bad_share: str | float | None = None,
+    then: str | None = None,
+    cool_down: int | None = None,
     undo_mb: int | None = None,
     restart_args: str | None = None,
     capsules: int | None = None,
@@ -165,6 +167,9 @@ def watch(
         max_skips: number of bad steps in a row before "skip" stops (10).
         max_bad: number of bad steps in all before any policy stops; 0: no limit (0).
         max_bad_share: P, or "P/W": share of the last W steps (100) that may be bad before any policy stops (no limit).
+        then: "rollback", "skip", "stop" or "raise", or several with commas: what follows "skip" and "rollback" where
+            `max_skips` bad steps in a row were not enough ("stop").
+        cool_down: number of good steps after which `on_alarm` holds again (100).
         undo_mb: memory in MB for copies that undo a step (0: only where copies are cheap).
         restart_args: added to the program's arguments where `finitude run` starts it again to explain a step ("").
         capsules: number of capsules that a run keeps, the newest ones; 0: none (8).
@@ -199,6 +204,8 @@ def watch(
         "max_skips": max_skips,
         "max_bad": max_bad,
         "max_bad_share": max_bad_share,
+        "then": then,
+        "cool_down": cool_down,
         "undo_mb": undo_mb,
         "restart_args": restart_args,
         "capsules": capsules,
@@ -266,12 +273,21 @@ def step(closure: Callable[[], R]) -> R:
     return session.units.call(closure) if _native.counters()["optimizers"] else session.hand.run(closure)
 
 
-def save(name: str, tensor: Tensor) -> Tensor:
-    """Keeps the statistics of a tensor under a name for the report of an alarm in this step. Returns the tensor."""
-    if native_callbacks.session is not None:
-        from .program.tensor_stats import statistic
+def save(name: str, tensor: Tensor, *, gradient: bool = False, values: bool = False) -> Tensor:
+    """Keeps the statistics of a tensor under a name for the report of an alarm in this step.
 
-        native_callbacks.session.save(name, statistic(name, tensor.detach()))
+    Args:
+        name: how the report calls it. A second tensor of that name in a step replaces the first.
+        tensor: of any shape and dtype. It is read at once, on a GPU after a wait for what computes it.
+        gradient: also that of the gradient of the tensor, as `name`.grad, where it requires one.
+        values: also the values, copied at once. An alarm writes them to a safetensors file in the folder of the run
+            (`saved_values` in its report), at most 256 MB a step, and none with the option redact.
+
+    Returns:
+        The tensor.
+    """
+    if native_callbacks.session is not None:
+        native_callbacks.session.saved.add(name, tensor, gradient, values)
     return tensor
 
 

@@ -76,12 +76,14 @@ py::dict read_ring(const std::string& path) {
 
 void define_core(py::module_& m) {
   py::class_<decide::PolicyMachine>(m, "PolicyMachine")
-      .def(py::init(
-          [](const std::string& policy, std::uint32_t max_skips, std::uint32_t max_bad, const std::string& share) {
-            decide::Limits limits{.in_a_row = max_skips, .total = max_bad};
-            if (!share.empty() && !decide::parse_share(share, &limits)) throw py::value_error("no share: " + share);
-            return decide::PolicyMachine(policy_of(policy), limits);
-          }))
+      .def(py::init([](const std::string& policy, std::uint32_t max_skips, std::uint32_t max_bad,
+                       const std::string& share, const std::string& then, std::uint32_t cool_down) {
+        decide::Limits limits{.in_a_row = max_skips, .total = max_bad, .cool_down = cool_down};
+        if (!share.empty() && !decide::parse_share(share, &limits)) throw py::value_error("no share: " + share);
+        auto following = decide::parse_policies(then);
+        if (!following) throw py::value_error("no policies: " + then);
+        return decide::PolicyMachine(policy_of(policy), limits, *std::move(following));
+      }))
       .def("on_alarm", [](decide::PolicyMachine& self, std::uint32_t optimizer, std::uint64_t step,
                           bool harmless) { return word(self.on_alarm(optimizer, step, harmless)); })
       .def("beyond", &decide::PolicyMachine::beyond)

@@ -15,6 +15,19 @@ std::optional<Policy> parse_policy(std::string_view name) noexcept {
   return std::nullopt;
 }
 
+std::optional<std::vector<Policy>> parse_policies(std::string_view names) {
+  std::vector<Policy> policies;
+  while (!names.empty()) {
+    const std::size_t comma = names.find(',');
+    const auto policy = parse_policy(names.substr(0, comma));
+    if (!policy) return std::nullopt;
+    policies.push_back(*policy);
+    names = comma == std::string_view::npos ? std::string_view() : names.substr(comma + 1);
+    if (comma != std::string_view::npos && names.empty()) return std::nullopt;
+  }
+  return policies;
+}
+
 std::string_view name(Policy policy) noexcept { return kPolicyNames[static_cast<std::size_t>(policy)]; }
 
 bool parse_share(std::string_view text, Limits* limits) noexcept {
@@ -44,6 +57,8 @@ Action PolicyMachine::on_alarm(std::uint32_t optimizer, std::uint64_t step, bool
   // A good step between ends the row. Two alarms of one step (bad at start, then in its window) are one skip.
   if (fresh || (step != row.last_bad_step && step != row.last_bad_step + 1)) {
     row.length = 1;
+    // A smaller number is that of a step which is run again from a checkpoint: no good steps lie between.
+    if (step > row.last_bad_step && step - row.last_bad_step > limits_.cool_down) row.stage = 0;
   } else if (step != row.last_bad_step && row.length != std::numeric_limits<std::uint32_t>::max()) {
     ++row.length;
   }
@@ -56,9 +71,16 @@ Action PolicyMachine::on_alarm(std::uint32_t optimizer, std::uint64_t step, bool
     while (row.recent.front() + limits_.window <= step || row.recent.front() > step) row.recent.pop_front();
   }
 
-  const bool is_beyond_any = is_beyond(row), too_many = row.length > limits_.in_a_row || is_beyond_any;
+  const bool is_beyond_any = is_beyond(row);
+  if (is_new) row.has_changed = false;
+  if (limits_.in_a_row > 0 && row.length > limits_.in_a_row && row.stage + 1 < policies_.size()) {
+    ++row.stage;
+    row.length = 1;
+    row.has_changed = true;
+  }
+  const bool too_many = row.length > limits_.in_a_row || is_beyond_any;
   Action action = Action::kStop;
-  switch (policy_) {
+  switch (policies_[row.stage]) {
     case Policy::kWarn:
       action = is_beyond_any ? Action::kStop : Action::kApply;
       break;
@@ -93,7 +115,15 @@ std::string PolicyMachine::beyond(std::uint32_t optimizer) const {
     return "bad steps of the last " + std::to_string(limits_.window) + ": " + std::to_string(row.recent.size()) +
            ", and --max-bad-share lets a share of " + share + " pass";
   }
+  if (row.has_changed)
+    return "bad steps in a row: more than " + std::to_string(limits_.in_a_row) + "; from here on " +
+           std::string(name(policies_[row.stage]));
   return {};
+}
+
+Policy PolicyMachine::policy(std::uint32_t optimizer) const noexcept {
+  const auto it = rows_.find(optimizer);
+  return policies_[it == rows_.end() ? 0 : it->second.stage];
 }
 
 bool PolicyMachine::applied_although_bad(std::uint32_t optimizer, std::uint64_t step) const noexcept {

@@ -1,4 +1,4 @@
-// What is done about an alarm: the policy, its limit of skips in a row, and the budget of second runs.
+// What is done about an alarm: the policies in their order, the limits of bad steps, and the budget of second runs.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "decide/window.h"
 
@@ -35,20 +36,30 @@ constexpr bool ends(Action action) noexcept { return action == Action::kStop || 
 
 // How many bad steps of an optimizer a program may have and continue.
 struct Limits {
-  std::uint32_t in_a_row = 0;  // of the policies that skip, and of harmless alarms
+  std::uint32_t in_a_row = 0;  // of a policy that skips or that another one follows, and of harmless alarms
   std::uint32_t total = 0;     // of any policy; 0: no limit
   double share = 0;            // of the last `window` steps, of any policy; 0: no limit
   std::uint32_t window = 100;
+  std::uint32_t cool_down = 100;  // good steps after which the first policy holds again
 };
 
 // "P" or "P/W": a share above 0 and at most 1, and a window of 1 to 1,000,000 steps. False: `text` is neither, and
 // nothing is written.
 bool parse_share(std::string_view text, Limits* limits) noexcept;
 
+// "rollback,stop": names with commas, in their order. Nothing: one of them is no policy.
+std::optional<std::vector<Policy>> parse_policies(std::string_view names);
+
 // One per run. Not thread-safe: it lives where `step` is called.
+//
+// Where limits.in_a_row bad steps of an optimizer did not end under a policy, the next one of `then` holds for it;
+// after the last one the program is stopped. After limits.cool_down good steps the first holds again.
 class PolicyMachine {
  public:
-  PolicyMachine(Policy policy, const Limits& limits) noexcept : policy_(policy), limits_(limits) {}
+  PolicyMachine(Policy policy, const Limits& limits, std::vector<Policy> then = {}) : limits_(limits) {
+    policies_.push_back(policy);
+    policies_.insert(policies_.end(), then.begin(), then.end());
+  }
 
   // An alarm of this optimizer (its ordinal) at this step (0-based calls of its `step`, vetoed ones counted).
   // What finitude.allow covers is no alarm and does not come here.
@@ -59,20 +70,25 @@ class PolicyMachine {
   // Alarms in a row of this optimizer, one for each step.
   std::uint32_t in_a_row(std::uint32_t optimizer) const noexcept;
 
-  Policy policy() const noexcept { return policy_; }
-  // The limit that the last alarm of this optimizer went beyond, in words with its numbers; empty: none.
+  Policy policy() const noexcept { return policies_.front(); }
+  // The one that holds for this optimizer.
+  Policy policy(std::uint32_t optimizer) const noexcept;
+  // The limit that the last alarm of this optimizer went beyond, in words with its numbers, and the policy that holds
+  // from there on where one follows; empty: none.
   std::string beyond(std::uint32_t optimizer) const;
 
  private:
   struct Row {
     std::uint64_t last_bad_step = 0;
     std::uint32_t length = 0, total = 0;
+    std::size_t stage = 0;  // index into policies_
     bool applied = false;
+    bool has_changed = false;          // stage, at the last bad step
     std::deque<std::uint64_t> recent;  // bad steps of the last `window`, where a share is limited
   };
   bool is_beyond(const Row& row) const noexcept;  // of the limits that hold for any policy
 
-  Policy policy_;
+  std::vector<Policy> policies_;
   Limits limits_;
   std::unordered_map<std::uint32_t, Row> rows_;
 };

@@ -66,6 +66,46 @@ TEST(Policy, AGoodStepBetweenStartsTheCountAgain) {
   for (const std::uint64_t step : {1, 2, 4, 5, 7, 8}) EXPECT_EQ(machine.on_alarm(0, step, false), Action::kSkip);
 }
 
+TEST(Policy, ManyInARowLeadToTheNextPolicy) {
+  PolicyMachine machine(Policy::kWarn, {.in_a_row = 2}, {Policy::kSkip, Policy::kRollback});
+  const std::pair<std::uint64_t, Action> expected[] = {
+      {5, Action::kApply}, {6, Action::kApply},    {6, Action::kApply},     {7, Action::kSkip},
+      {8, Action::kSkip},  {9, Action::kRollBack}, {10, Action::kRollBack}, {11, Action::kStop}};
+  for (const auto& [step, action] : expected) EXPECT_EQ(machine.on_alarm(0, step, false), action) << step;
+  EXPECT_EQ(machine.policy(0), Policy::kRollback);
+  EXPECT_EQ(machine.beyond(0), "");
+  EXPECT_EQ(machine.policy(), Policy::kWarn);
+  EXPECT_EQ(machine.on_alarm(1, 11, false), Action::kApply);  // another optimizer
+  for (const std::uint64_t step : {12, 13}) machine.on_alarm(1, step, false);
+  EXPECT_EQ(machine.beyond(1), "bad steps in a row: more than 2; from here on skip");
+}
+
+TEST(Policy, TheFirstPolicyHoldsAgainAfterGoodSteps) {
+  PolicyMachine machine(Policy::kSkip, {.in_a_row = 1, .cool_down = 20}, {Policy::kRollback});
+  const std::pair<std::uint64_t, Action> expected[] = {
+      {5, Action::kSkip},  {6, Action::kRollBack},  {10, Action::kRollBack}, {30, Action::kRollBack},
+      {51, Action::kSkip}, {52, Action::kRollBack}, {3, Action::kRollBack}};  // again from a checkpoint
+  for (const auto& [step, action] : expected) EXPECT_EQ(machine.on_alarm(0, step, false), action) << step;
+}
+
+TEST(Policy, NoneFollowsWhereNoneInARowIsAllowed) {
+  PolicyMachine machine(Policy::kSkip, {.in_a_row = 0}, {Policy::kRollback});
+  EXPECT_EQ(machine.on_alarm(0, 5, false), Action::kStop);
+}
+
+TEST(Policy, TotalsEndAnyOrderOfPolicies) {
+  PolicyMachine machine(Policy::kSkip, {.in_a_row = 9, .total = 2}, {Policy::kRollback});
+  EXPECT_EQ(machine.on_alarm(0, 5, false), Action::kSkip);
+  EXPECT_EQ(machine.on_alarm(0, 6, false), Action::kSkip);
+  EXPECT_EQ(machine.on_alarm(0, 7, false), Action::kStop);
+}
+
+TEST(Policy, AListOfPoliciesIsReadOrRefused) {
+  EXPECT_EQ(parse_policies("rollback,stop"), (std::vector{Policy::kRollback, Policy::kStop}));
+  EXPECT_EQ(parse_policies(""), std::vector<Policy>());
+  for (const char* wrong : {"rollback,", ",stop", "stop stop", "x"}) EXPECT_EQ(parse_policies(wrong), std::nullopt);
+}
+
 TEST(Policy, TheTotalIsLimitedForAnyPolicy) {
   for (const Policy policy : {Policy::kSkip, Policy::kWarn, Policy::kRollback}) {
     PolicyMachine machine(policy, {.in_a_row = 10, .total = 3});

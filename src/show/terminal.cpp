@@ -92,6 +92,7 @@ class Terminal {
       if (i == 0) path(alarm);
     }
     if (births.size() > kShownBirths) more(births.size() - kShownBirths, "birth");
+    saved(alarm);
     if (const std::string line = gradients_sentence(alarm); !line.empty())
       labelled("gradients", Tone::kStrong, {{line}});
     if (const std::string line = buffers_sentence(alarm); !line.empty()) labelled("buffers", Tone::kStrong, {{line}});
@@ -156,6 +157,19 @@ class Terminal {
       add(pieces, cut(printable(text(select, "source"), page_.unicode()), 200));
       page_.line("  hidden by", Tone::kDim, pieces, kHang);
     }
+  }
+
+  // What the program gave to finitude.save in this step.
+  void saved(const Json& alarm) {
+    const Json& by_name = at(alarm, "saved");
+    if (!by_name.is_object()) return;
+    Json all = Json::array();
+    for (const Json& statistics : by_name) {
+      if (statistics.is_object()) all.push_back(statistics);
+    }
+    tensors("saved", all, Json());
+    if (const std::string values = text(alarm, "saved_values"); !values.empty())
+      labelled("", Tone::kStrong, {{values, Tone::kCode}, {"their values", Tone::kDim}});
   }
 
   void tensors(const char* label, const Json& all, const Json& rows) {

@@ -283,6 +283,17 @@ TEST(Terminal, WhatWasDoneIsReadFromTheAction) {
       StartsWith("step 412 stopped after the optimizer: the optimizer wrote 3 NaN (rank 0). Weights are damaged."));
 }
 
+TEST(Terminal, WhatTheProgramSavedIsShown) {
+  json report = sample("loss_forward");
+  const json input = report["alarms"][0]["births"][0]["inputs"][0];
+  report["alarms"][0]["saved"] = {{"scores", input}, {"unread", nullptr}};
+  report["alarms"][0]["saved"]["scores"]["arg"] = "scores";
+  report["alarms"][0]["saved_values"] = "runs/a/saved-000412.safetensors";
+  const std::string out = joined(shown(report));
+  EXPECT_THAT(out, HasSubstr("saved scores [32,10] float32 min 0 max 1"));
+  EXPECT_THAT(out, HasSubstr("runs/a/saved-000412.safetensors their values"));
+}
+
 TEST(Terminal, ManyOfEverythingStaysShort) {
   json report = sample("loss_forward");
   json alarm = report["alarms"][0];

@@ -235,6 +235,7 @@ USAGE = {
     "an unknown word": (["rnu", "t.py"], "run"),
     "a script without the word": (["train.py"], "finitude run train.py"),
     "a number that is none": (["run", "--max-skips", "many", "t.py"], "whole number"),
+    "no policy that follows": (["run", "--then", "rollback,warn", "t.py"], "skip, rollback, stop, raise"),
     "no share": (["run", "--max-bad-share", "5%", "t.py"], "a share of a number of steps"),
     "a share that only Python reads": (["run", "--max-bad-share", "+0.1", "t.py"], "a share of a number of steps"),
     "no number": (["run", "--grad-warn", "big", "t.py"], "takes a number"),

@@ -160,7 +160,7 @@ seen.append(i); first.step(); late.append(i); second.step()
     assert (other["births"], other["cause"], other["rerun"]) == (own["births"], own["cause"], "persistent"), other[
         "rerun_text"
     ]
-    assert "the alarm of SGD at step 2 tells of" in other["rerun_text"] and not got.advisories()
+    assert "the alarm of SGD at step 2 reports" in other["rerun_text"] and not got.advisories()
     assert got.err.count("born in forward") == 1
 
 
@@ -307,7 +307,7 @@ def test_rerun_that_reaches_an_untaken_step_is_reported(tmp_path):
     assert own["rerun_text"].endswith("the program continues at a step of Adam that the first run did not take"), own[
         "rerun_text"
     ]
-    assert (again["step"], again["births"]) == (3, own["births"]) and "the alarm of SGD at step 3 tells of" in again[
+    assert (again["step"], again["births"]) == (3, own["births"]) and "the alarm of SGD at step 3 reports" in again[
         "rerun_text"
     ]
     assert not got.advisories()

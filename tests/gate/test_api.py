@@ -4,6 +4,8 @@ import json
 import pathlib
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from helpers import TRAINING, finitude, plain, run, write_script
 
@@ -275,25 +277,40 @@ def test_allow_wants_to_know_what_and_why(tmp_path, call):
     assert got.out == "ValueError\n"
 
 
-def test_save_returns_tensor_and_reports_its_statistics(tmp_path):
-    got = run(
-        tmp_path,
-        TRAINING
-        + """
+SAVES = (
+    TRAINING
+    + """
 import finitude
 for i, x in enumerate(batches):
     opt.zero_grad()
-    out = finitude.save("scores", model(x))
+    if i == 1: finitude.save("of an earlier step", x)
+    out = finitude.save("scores", model(x), gradient=True, values=True)
     assert out.requires_grad
+    kept = out.detach().clone()
     loss = (out - 1).pow(2).mean()
     if i == 2: loss = loss * NAN
     loss.backward()
+    if i == 2:
+        torch.save(kept, "kept.pt")
+        with torch.no_grad(): out.mul_(2)
     opt.step()
-""",
-        "--on-alarm",
-        "raise",
-    )
-    assert "scores" in json.dumps(got.the_alarm()), got.told()
+"""
+)
+
+
+def test_save_keeps_statistics_gradient_and_values(tmp_path):
+    got = run(tmp_path, SAVES, "--on-alarm", "raise")
+    alarm = got.the_alarm()
+    assert list(alarm["saved"]) == ["scores", "scores.grad"], got.told()
+    assert alarm["saved"]["scores"]["nan"] == 0 and alarm["saved"]["scores.grad"]["nan"] > 0
+    values = load_file(tmp_path / alarm["saved_values"])
+    assert torch.equal(values["scores"], torch.load(tmp_path / "kept.pt")) and values["scores.grad"].isnan().all()
+    assert "saved scores [" in " ".join(got.err.split()), got.told()
+
+
+def test_redacted_runs_save_no_values(tmp_path):
+    got = run(tmp_path, SAVES, "--on-alarm", "raise", "--redact")
+    assert "saved_values" not in got.the_alarm() and not list(tmp_path.rglob("saved-*")), got.told()
 
 
 def test_save_without_a_recorder_returns_the_tensor(watched, tmp_path):

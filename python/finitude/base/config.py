@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 STREAM = ("auto", "on", "off")
 ON_ALARM = ("stop", "skip", "warn", "raise", "rollback")
+THEN = ("skip", "rollback", "stop", "raise")
 CHECKPOINTS = ("warn", "refuse", "off")
 LEVELS = ("gate", "tape", "trace")
 # Of a training whose values are still finite.
@@ -43,6 +44,8 @@ class Config:
     max_skips: int = 10
     max_bad: int = 0  # bad steps of an optimizer in all; 0: no limit
     max_bad_share: str = ""  # P or P/W: of the last W steps, 100 where it is not said; "": no limit
+    then: str = ""  # policies with commas, which follow where max_skips in a row were not enough
+    cool_down: int = 100  # good steps after which on_alarm holds again
     restart_args: str = ""
     capsules: int = 8
     capsule_max: int = 2048
@@ -103,6 +106,11 @@ def _set(config, key, value, source):
         for kind in value.replace(" ", "").split(",") if value not in ("all", "off") else ():
             if kind not in WARNINGS:
                 raise UsageError(f"{source}: {key} knows no {kind!r}{_nearest(kind, (*WARNINGS, 'all', 'off'))}")
+    if name == "then":
+        value = value.replace(" ", "")
+        for policy in value.split(",") if value else ():
+            if policy not in THEN:
+                raise UsageError(f"{source}: {key} takes {', '.join(THEN)}, with commas, not {policy!r}")
     if name == "max_bad_share" and value and not _is_share(value):
         raise UsageError(
             f"{source}: {key} takes a share, or a share of a number of steps: 0.05 or 0.05/200, not {value!r}"
@@ -166,13 +174,16 @@ def misspelt(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 def at_odds(config: Config) -> list[str]:
     """A line for each option that cannot do all of what it says, as the others are."""
-    if config.on_alarm == "rollback" and not config.undo_mb:
-        return [
+    lines = []
+    if config.then and config.on_alarm not in ("skip", "rollback"):
+        lines.append(f"--then has no effect with --on-alarm {config.on_alarm}: it follows skip or rollback")
+    if "rollback" in (config.on_alarm, *config.then.split(",")) and not config.undo_mb:
+        lines.append(
             "--on-alarm rollback has no copies to go back to (--undo-mb 0): a bad step is skipped, "
             "as with skip; "
             "a step that the optimizer itself ruins cannot be undone, except where copies are cheap, and stops the run"
-        ]
-    return []
+        )
+    return lines
 
 
 def load(

@@ -270,6 +270,7 @@ if TYPE_CHECKING:
         onset: NotRequired[AlarmOnset | None]  # since when the training was on its way to this step
         gradients: NotRequired[BadGradients]
         saved: NotRequired[dict[str, Any]]  # what the program gave to finitude.save, by name
+        saved_values: NotRequired[str]  # the file with the values of those that asked for it
         last_good: NotRequired[dict[str, Any] | None]  # "checkpoint": path, "step"
         capsule_pending: NotRequired[bool]  # True: it is being written in the background
         capsule_redacted: NotRequired[bool]  # True: it holds no values

@@ -107,6 +107,8 @@ if TYPE_CHECKING:
         max_skips: int | None
         max_bad: int | None
         max_bad_share: str | float | None
+        then: str | None
+        cool_down: int | None
         undo_mb: int | None
         restart_args: str | None
         capsules: int | None

@@ -88,6 +88,10 @@ options of run:
   --max-bad N     bad steps in all before any policy stops (0: no limit)
   --max-bad-share P[/W]   share P of the last W steps (100) that may be bad
                   before any policy stops, e.g. 0.05/200 (no limit)
+  --then POLICY,...   after `skip` or `rollback`, where --max-skips in a row were
+                  not enough: skip, rollback, stop, raise (none:
+                  stop)
+  --cool-down N   good steps after which --on-alarm holds again (100)
   --undo-mb N     memory for copies, in MB: undo steps that the optimizer
                   itself ruins, and always go back over another optimizer's
                   step in place (0: only where copies are cheap)
@@ -139,6 +143,8 @@ OPTIONS = (
     "--max-skips",
     "--max-bad",
     "--max-bad-share",
+    "--then",
+    "--cool-down",
     "--undo-mb",
     "--restart-args",
     "--capsules",

@@ -114,7 +114,7 @@ def run(
     took: float | None = None,
 ) -> tuple[int | None, str, str]:
     """Runs the command to its end. (exit code or None, why it did not come to the step or "", what has to be said of
-    its files). directory, stays: what the child leaves there stays. ours: directories of finitude below the program's.
+    its files). directory, stays: what the child leaves there stays. ours: Finitude's directories below the program's.
     took: how many seconds the program took up to the step, where it has gone on since."""
     lasted = time.monotonic() - start.monotonic
     took_first = lasted if took is None else took

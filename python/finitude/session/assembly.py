@@ -27,6 +27,7 @@ from ..program import (
     optimizer_threads,
     reported_tensors,
     rng_generators,
+    saved_tensors,
     sinks as sinks_of,
     step_start_state,
 )
@@ -98,14 +99,16 @@ class Parts:
         self.streams = rng_generators.Streams()
         self.makers = optimizer_threads.Makers()
         self.started_with: StartMagnitudes = {}
-        self.saved: dict[str, Any] = {}
+        self.saved = saved_tensors.SavedTensors(self.part, not config.redact)
         self.draws = batch_source.Draws()
         self.damage = damage.Damage()
         self.alarms = new_alarms.NewAlarms(config, self.scaling, self.allowed.tensors, self.damage)
         self.context = context.Context(config, self.report, self.teller, self.part, target, self.alarms, self.damage)
 
         # What a policy needs.
-        self.policy = _native.PolicyMachine(config.on_alarm, config.max_skips, config.max_bad, config.max_bad_share)
+        self.policy = _native.PolicyMachine(
+            config.on_alarm, config.max_skips, config.max_bad, config.max_bad_share, config.then, config.cool_down
+        )
         self.holds = scheduler_hold.Holds()
         self.skipped = skipped_steps.SkippedSteps(self.part, self.draws, self.holds, self.scaling)
 

@@ -104,8 +104,8 @@ class Decision:
             session.part(session.unwritten.tell, optimizer, alarm)
         session.part(growth.tell_weights, session.started_with, optimizer, alarm)
         session.part(growth.note_onset, alarm, optimizer, session.report.warnings)
-        if session.saved:
-            alarm["saved"] = dict(session.saved)
+        if session.saved.is_used:
+            session.part(session.saved.note, alarm, session.report.run_directory)
         recorded = session.second_run.take_recorded() and session.capsules.wanted()
         if session.allowed.is_any and session.part(session.allowed.covers, alarm):
             _native.tape_clear()

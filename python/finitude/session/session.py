@@ -184,7 +184,3 @@ class Session(Parts):
             self.first_step.may_come()
 
         self.ending.call_before(notebook_cells.before_each(new_cell))
-
-    def save(self, name: str, statistic: Any) -> None:
-        """What the program wants to see in the report of an alarm in this step."""
-        self.saved[name] = statistic

@@ -29,7 +29,7 @@ class Settled:
         beyond: str,
     ) -> None:
         """goes_back: buffers are put back to where the step began. row: alarms of this optimizer in a row, with this
-        one. beyond: the limit on all bad steps that was passed, in words, or ""."""
+        one. beyond: the limit that was passed, or the policy that holds from here on, in words, or ""."""
         if action == "warn" and not alarm["harmless"]:
             if self._scaling.decides:
                 alarm["action"] = "reported, skipped by the GradScaler"
@@ -37,7 +37,7 @@ class Settled:
                 alarm["weights"] = "damaged"
                 self._damage.mark_applied(ordinal)
         most = self._config.max_skips
-        if beyond and action in ("stop", "raise"):
+        if beyond:
             alarm["text"] += f"; {beyond}"
         elif (
             action in ("stop", "raise")
