@@ -299,9 +299,10 @@ def explain(tensor: Tensor) -> Explanation:
         return Explanation("", {})
     session, holds = native_callbacks.session, count_text(tensor)
     if session is None or session.config.level != "trace" or not _native.trace_on():
+        again = _what_to_type(session is not None, session is not None and session.start is not None)
         raise RuntimeError(
             f"finitude.explain: the tensor holds {holds}, and nothing is recorded here that could show where they were "
-            f"born; {_what_to_type(session)}"
+            f"born; {again}"
         )
     if session.target is not None or native_callbacks.runs_again():  # the trace is for the alarm
         return Explanation(holds, {})
@@ -322,12 +323,12 @@ def explain(tensor: Tensor) -> Explanation:
     return Explanation(holds, found)
 
 
-def _what_to_type(session: Session | None) -> str:
-    """How to run what made a tensor with all of it recorded."""
+def _what_to_type(is_watched: bool, is_run: bool) -> str:
+    """How to run what made a tensor with all of it recorded. is_run: under `finitude run`."""
     if notebook_cells.shell() is not None:
-        again = "%unload_ext finitude, then " if session is not None else ""
+        again = "%unload_ext finitude, then " if is_watched else ""
         return f'type {again}finitude.watch(level="trace") and run the cell that makes it again'
-    if session is not None and session.start is not None and os.path.isfile(sys.argv[0]):
+    if is_run and os.path.isfile(sys.argv[0]):
         return f"type: finitude run --level trace {shlex.join(secrets.masked_words(sys.argv))}"
     return 'make it under finitude.watch(level="trace")'
 

@@ -73,8 +73,8 @@ std::string divisor_of(const record::Trace& trace, record::OpId id) {
   const std::string divisor = frame != nullptr ? divisor_in(expression_at(*frame)) : std::string();
   if (divisor.empty()) return {};
   // (0 if step > 5 else 1): the constant is in the line, whatever chooses it.
-  const std::string inside = divisor.front() == '(' && divisor.back() == ')' ? divisor.substr(1, divisor.size() - 2)
-                                                                              : divisor;
+  const std::string inside =
+      divisor.front() == '(' && divisor.back() == ')' ? divisor.substr(1, divisor.size() - 2) : divisor;
   const std::size_t choice = inside.find(" if "), otherwise = inside.rfind(" else ");
   const bool chosen = choice != std::string::npos && otherwise != std::string::npos &&
                       (is_literal_zero(inside.substr(0, choice)) || is_literal_zero(inside.substr(otherwise + 6)));

@@ -14,7 +14,8 @@ std::string divisor_of_line(const std::string& line, bool has_columns = true) {
   const std::string file = testing::TempDir() + "finitude_expressions_test.py";
   std::ofstream(file) << line << "\n";
   explain::TraceBuilder b;
-  b.trace.stacks = {{{{file, 1, "f", -1, has_columns ? 0 : -1, 1, has_columns ? static_cast<int>(line.size()) : -1}}, ""}};
+  b.trace.stacks = {
+      {{{file, 1, "f", -1, has_columns ? 0 : -1, 1, has_columns ? static_cast<int>(line.size()) : -1}}, ""}};
   const auto id = b.op("aten::div", {{"self", b.tensor({1})}, {"other", b.integer()}}, {b.tensor({INFINITY})});
   b.trace.ops[id].stack = 0;
   return divisor_of(b.trace, id);
