@@ -169,9 +169,9 @@ TEST(Onset, OfWeightsIsThatOfTheirWarning) {
                 {"optimizer", optimizer},
                 {"text", "weight grew"}};
   };
-  EXPECT_EQ(onset_of(steps, {warned("weight", "SGD")}, "SGD")["name"], "weight");
-  EXPECT_TRUE(onset_of(steps, {warned("weight", "SGD")}, "Adam").is_null());
-  EXPECT_TRUE(onset_of(steps, {warned("loss", "SGD")}, "SGD").is_null());
+  EXPECT_EQ(onset_of(steps, json::array({warned("weight", "SGD")}), "SGD")["name"], "weight");
+  EXPECT_TRUE(onset_of(steps, json::array({warned("weight", "SGD")}), "Adam").is_null());
+  EXPECT_TRUE(onset_of(steps, json::array({warned("loss", "SGD")}), "SGD").is_null());
   EXPECT_TRUE(onset_of({}, json::array(), "SGD").is_null());
 }
 
