@@ -5,11 +5,14 @@ from __future__ import annotations
 import atexit
 import difflib
 import functools
+import os
+import shlex
+import sys
 
 import torch  # the engine's libraries must be loaded first
 
 from . import _native
-from .base import config
+from .base import config, secrets
 from .base.say import say
 from .effects import notebook_cells
 from .launch import child
@@ -305,19 +308,18 @@ def explain(tensor: Tensor) -> Explanation:
         RuntimeError: nothing is recorded (only level="trace" is), what made the tensor is not recorded, or another
             answer has used it up.
     """
+    from .program.tensor_stats import count_text
     from .report.explanation import Explanation
 
     if _native.is_finite(tensor):
         return Explanation("", {})
-    session = native_callbacks.session
+    session, holds = native_callbacks.session, count_text(tensor)
     if session is None or session.config.level != "trace" or not _native.trace_on():
+        again = _what_to_type(session is not None, session is not None and session.start is not None)
         raise RuntimeError(
-            'finitude.explain: nothing is recorded here; make the tensor under finitude.watch(level="trace") '
-            "or `finitude run --level trace`"
+            f"finitude.explain: the tensor holds {holds}, and nothing is recorded here that could show where they were "
+            f"born; {again}"
         )
-    from .program.tensor_stats import count_text
-
-    holds = count_text(tensor)
     if session.target is not None or native_callbacks.runs_again():  # the trace is for the alarm
         return Explanation(holds, {})
     if session.traced.is_used_up():
@@ -335,6 +337,16 @@ def explain(tensor: Tensor) -> Explanation:
         )
     session.traced.use_up()
     return Explanation(holds, found)
+
+
+def _what_to_type(is_watched: bool, is_run: bool) -> str:
+    """How to run what made a tensor with all of it recorded. is_run: under `finitude run`."""
+    if notebook_cells.shell() is not None:
+        again = "%unload_ext finitude, then " if is_watched else ""
+        return f'type {again}finitude.watch(level="trace") and run the cell that makes it again'
+    if is_run and os.path.isfile(sys.argv[0]):
+        return f"type: finitude run --level trace {shlex.join(secrets.masked_words(sys.argv))}"
+    return 'make it under finitude.watch(level="trace")'
 
 
 @_with_nearest

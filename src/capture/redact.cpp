@@ -109,7 +109,7 @@ std::string without_numbers(const std::string& text) {
 void redact_alarm(json& alarm) {
   if (alarm.is_object()) {
     for (const char* key :
-         {"source", "file", "line", "saved", "diff", "samples", "history", "scalars", "onsets", "onset"})
+         {"source", "expression", "file", "line", "saved", "diff", "samples", "history", "scalars", "onsets", "onset"})
       alarm.erase(key);
     if (may_give_values_away(alarm)) {
       for (const char* key : {"min", "max", "absmax", "mean", "sum_sq"}) alarm.erase(key);

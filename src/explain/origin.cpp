@@ -141,6 +141,12 @@ Step step_back(const Trace& trace, OpId id, double edge) {
                      : Step{nullptr, 0, EdgeKind::kSaturated, 0};
   if (name == "neg") return through(richest(trace, id, -edge), -edge, EdgeKind::kGiven);
   if (one_of(name, {"clamp", "clamp_min", "clamp_max", "clip", "hardtanh"})) {
+    // A bound beside the edge lets nothing reach it, whatever comes in, unless the format rounds it there.
+    for (const auto& [bound, side] : {std::pair("min", 1.0), std::pair("max", -1.0)}) {
+      const auto number = constant(trace, operand(op, bound, 9));
+      if (number && side * (*number - edge) > 0 && std::fabs(*number - edge) < 1e-2)
+        return {nullptr, 0, EdgeKind::kEpsilonLost, *number};
+    }
     if (const auto* next = richest(trace, id, edge)) return through(next, edge, EdgeKind::kGiven);
     for (const char* bound : {"min", "max"}) {
       const auto number = constant(trace, operand(op, bound, 9));

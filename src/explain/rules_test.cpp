@@ -51,6 +51,18 @@ TEST(LogOfZero, BackwardAloneTells) {
   EXPECT_FALSE(b.speaks("domain-edge"));
 }
 
+TEST(Underflow, AClampWhoseBoundTheFormatRoundsToZero) {
+  for (const double bound : {1e-46, 0.0}) {
+    B b;
+    const auto norm = b.tensor({0, 2}), clamped = b.tensor({0, 2});
+    b.op("aten::clamp", {{"self", norm}}, {clamped}, {B::scalar("min", bound)});
+    b.born(b.op("aten::div", {{"self", b.tensor({0, 2})}, {"other", clamped}}, {b.tensor({kNaN, 1})}));
+    const Finding f = b.explained();
+    EXPECT_EQ(f.cause_class, bound > 0 ? "underflow" : "division-by-zero");
+    EXPECT_EQ(f.text.find("the epsilon 1e-46 is lost") != std::string::npos, bound > 0) << f.text;
+  }
+}
+
 TEST(Underflow, OfWhatIsRoundedToZeroAndDividedBy) {
   for (const char* op : {"aten::softplus", "aten::sigmoid", "aten::_softmax", "aten::pow"}) {
     B b;
@@ -151,6 +163,56 @@ TEST(DivisionByZero, FloatsAndIntegersAlike) {
   const Finding f = count.explained();
   EXPECT_EQ(f.cause_class, "division-by-zero");
   EXPECT_NE(f.text.find("an integer zero"), std::string::npos) << f.text;
+}
+
+TEST(DivisionByZero, ANumberOfTheProgramIsNoTensorToMend) {
+  for (const bool integral : {true, false}) {
+    B b;
+    const auto zero = integral ? b.integer() : b.number(0);
+    b.born(b.op("aten::div", {{"self", b.tensor({3, 4})}, {"other", zero}}, {b.tensor({kInf, kInf})}));
+    const Finding f = b.explained();
+    EXPECT_NE(f.text.find("the divisor is the number 0"), std::string::npos) << f.text;
+    EXPECT_EQ(f.fix_text.find("epsilon"), std::string::npos) << f.fix_text;
+    EXPECT_EQ(f.edits.front().text, "the divisor 0 replaced by 1");
+  }
+}
+
+TEST(DivisionByZero, TheAdviceIsWhatIsTriedFirst) {
+  const auto of = [](double numerator, double quotient, double other) {
+    B b;
+    b.born(b.op("aten::div", {{"self", b.tensor({numerator, 1})}, {"other", b.tensor({0, other})}},
+                {b.tensor({quotient, 1})}));
+    return b.explained();
+  };
+  const Finding infinite = of(1, kInf, 2), both = of(0, kNaN, 2), signs = of(0, kNaN, -2);
+  for (const Finding* f : {&infinite, &signs}) {
+    EXPECT_EQ(f->edits.front().kind, replay::Edit::Kind::kReplace);
+    EXPECT_NE(f->fix_text.find("torch.where(d == 0, 1, d)"), std::string::npos) << f->fix_text;
+  }
+  EXPECT_EQ(both.edits.front().kind, replay::Edit::Kind::kClamp);
+  EXPECT_NE(both.fix_text.find("clamp the denominator"), std::string::npos) << both.fix_text;
+}
+
+TEST(DivisionByZero, AFactorOfTheDenominatorIsTheZeroNorm) {
+  for (const bool one : {true, false}) {
+    B b;
+    const auto a = b.tensor({0, 5}), c = b.tensor({one ? 2.0 : 0.0, 3}), product = b.tensor({0, 15});
+    b.op("aten::linalg_vector_norm", {{"self", b.tensor({0, 0, 3, 4})}}, {a});
+    b.op("aten::linalg_vector_norm", {{"self", b.tensor({0, 2, 0, 3})}}, {c});
+    b.op("aten::mul", {{"self", a}, {"other", c}}, {product});
+    b.born(b.op("aten::div", {{"self", b.tensor({0, 1})}, {"other", product}}, {b.tensor({kNaN, 0.1})}));
+    const Finding f = b.explained();
+    EXPECT_EQ(f.text.find("the norm of a zero vector") != std::string::npos, one) << f.text;
+  }
+}
+
+TEST(DivisionByZero, ANormalisationWithoutAnEpsilonIsToldToHaveOne) {
+  B b;
+  b.born(b.op("aten::native_layer_norm", {{"input", b.tensor({0, 0})}},
+              {b.tensor({kNaN, kNaN}), b.tensor({0}), b.tensor({kInf})}));
+  const Finding f = b.explained();
+  EXPECT_NE(f.fix_text.find("eps=1e-5"), std::string::npos) << f.fix_text;
+  EXPECT_TRUE(f.fix_is_no_edit);
 }
 
 TEST(DivisionByZero, AWeightThatIsNormalisedHasAZeroRow) {
@@ -410,7 +472,11 @@ TEST(ZeroTimesInfinity, IntendedInfinityOnly) {
 TEST(InfinityMinusInfinity, SignsMatter) {
   B b;
   b.born(b.op("aten::add", {{"self", b.tensor({kInf})}, {"other", b.tensor({-kInf})}}, {b.tensor({kNaN})}));
-  EXPECT_EQ(b.explained().cause_class, "infinity-minus-infinity");
+  const Finding f = b.explained();
+  EXPECT_EQ(f.cause_class, "infinity-minus-infinity");
+  EXPECT_NE(f.fix_text.find("large finite number"), std::string::npos) << f.fix_text;
+  EXPECT_TRUE(f.edits.front().advice.empty());
+  EXPECT_NE(f.edits.back().advice.find("leave those elements out"), std::string::npos);
   B twin;
   twin.born(
       twin.op("aten::add", {{"self", twin.tensor({kInf})}, {"other", twin.tensor({kInf})}}, {twin.tensor({kNaN})}));

@@ -113,6 +113,21 @@ PyObject* take_drops(PyObject*, PyObject* optimizer) {
   return PyLong_FromUnsignedLong(entry != nullptr ? std::exchange(entry->drops.untold, 0U) : 0U);
 }
 
+// zero_rows() -> [(class, first step, steps, did the script set gradients to zero after backward)] of optimizers whose
+// last steps had nothing but zero gradients, though the loss was not zero.
+PyObject* zero_rows(PyObject*, PyObject*) {
+  Object list = Object::take(PyList_New(0));
+  for (const auto& entry : live().optimizers) {
+    if (!list) break;
+    if (entry->zero_steps == 0) continue;
+    const Object one = Object::take(Py_BuildValue(
+        "(sKKO)", entry->class_name.c_str(), static_cast<unsigned long long>(entry->step - entry->zero_steps),
+        static_cast<unsigned long long>(entry->zero_steps), entry->zeroed ? Py_True : Py_False));
+    if (!one || PyList_Append(list.get(), one.get()) != 0) list = Object();
+  }
+  return list.release();
+}
+
 // add_handled(count): bad steps that the script handled itself, as the Python side counts them.
 PyObject* add_handled(PyObject*, PyObject* count) {
   const unsigned long long value = PyLong_AsUnsignedLongLong(count);
@@ -122,13 +137,10 @@ PyObject* add_handled(PyObject*, PyObject* count) {
 }
 
 PyMethodDef dropped_table[] = {
-    {"watch_drops", watch_drops, METH_O, nullptr},
-    {"open_drops", open_drops, METH_NOARGS, nullptr},
-    {"unapplied", unapplied, METH_NOARGS, nullptr},
-    {"take_norm_drops", take_norm_drops, METH_O, nullptr},
-    {"add_handled", add_handled, METH_O, nullptr},
-    {"take_drops", take_drops, METH_O, nullptr},
-    {nullptr, nullptr, 0, nullptr},
+    {"watch_drops", watch_drops, METH_O, nullptr},         {"open_drops", open_drops, METH_NOARGS, nullptr},
+    {"zero_rows", zero_rows, METH_NOARGS, nullptr},        {"unapplied", unapplied, METH_NOARGS, nullptr},
+    {"take_norm_drops", take_norm_drops, METH_O, nullptr}, {"add_handled", add_handled, METH_O, nullptr},
+    {"take_drops", take_drops, METH_O, nullptr},           {nullptr, nullptr, 0, nullptr},
 };
 
 }  // namespace

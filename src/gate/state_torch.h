@@ -85,9 +85,11 @@ struct WindowState {
   bool begins_anew = false;    // the backward under way: they were zeroed or replaced since
   std::uint64_t slice_at = 0;  // where the next slice of the parameters to look at begins
   DropRow drops;
-  bool had_gradient = false;  // some window had a gradient that was not zero
-  bool vanished = false;      // now all are exactly zero, and the loss is not; reported once
-  bool written_bad = false;   // a slice held a value that is not finite
+  bool had_gradient = false;     // some window had a gradient that was not zero
+  bool vanished = false;         // now all are exactly zero, and the loss is not; reported once
+  std::uint64_t zero_steps = 0;  // applied in a row, up to now, in which they were
+  bool zeroed = false;           // of these, in each of them the script set some to zero after backward
+  bool written_bad = false;      // a slice held a value that is not finite
 };
 
 // A parameter as one pass of slices over all of them finds it.

@@ -254,6 +254,8 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
     if (mark.state != GradMark::kClean || mark.grad != impl || mark.version != version_of(*impl)) {
       const GradMark before = mark;
       seen += judge_again(entry, index, *grad, false);
+      verdict->zeroed |= before.state == GradMark::kClean && before.grad == impl && before.absmax > 0 &&
+                         mark.state == GradMark::kClean && mark.absmax == 0;
       if (before.state > GradMark::kClean && mark.state == GradMark::kClean) {
         // Same tensor, finite now. An Inf that became another number still makes the update wrong, so its mark stays
         // bad; an element that is zero now was handled.
@@ -304,7 +306,7 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
   }
   // All gradients exactly zero with a loss that is not: training has stopped (saturation, underflow). Reported once
   // per optimizer.
-  const bool zero =
+  const bool zero = verdict->all_zero =
       loss_set && verdict->bad_gradients == 0 && verdict->grad_absmax == 0 && !verdict->late && !verdict->unknown;
   const bool news = zero && entry.had_gradient && !entry.vanished;
   entry.vanished |= news;
@@ -390,6 +392,11 @@ bool commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   ++l.counters.steps;
   listeners().applied(entry);
   note_learned(entry, verdict.grad_absmax != 0 || verdict.late || verdict.unknown);
+  if (!second_run_under_way() && !units_run_again()) {
+    const bool is_zero = verdict.all_zero && entry.had_gradient;
+    entry.zeroed = is_zero && verdict.zeroed && (entry.zero_steps == 0 || entry.zeroed);
+    entry.zero_steps = is_zero ? entry.zero_steps + 1 : 0;
+  }
   bool has_news = false;
   if (!verdict.late) {
     if (const auto step = record_step(entry, verdict, lr, record::kStepApplied))

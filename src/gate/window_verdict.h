@@ -15,6 +15,8 @@ struct WindowVerdict {
   bool scaler_skip = false;     // a GradScaler's flag on the device is set, and no loss is bad
   bool unknown = false;         // what lies on a device was not looked at
   std::uint32_t clamped = 0;    // infinite after backward, finite but not zero now
+  bool all_zero = false;        // every gradient is exactly zero, and the loss is not
+  bool zeroed = false;          // some were finite and not zero after backward, and are zero now
 };
 
 }  // namespace finitude::bindings

@@ -95,6 +95,7 @@ ordered_json to_json(const Alarm& alarm) {
   if (alarm.ordinal) out["optimizer_ordinal"] = *alarm.ordinal;
   if (!alarm.level.empty()) out["level"] = alarm.level;
   if (!alarm.action.empty()) out["action"] = alarm.action;
+  if (!alarm.onset.is_null()) out["onset"] = alarm.onset;
   if (alarm.gradients) out["gradients"] = to_json(*alarm.gradients);
   if (alarm.capsule_redacted) out["capsule_redacted"] = true;
   if (alarm.capsule_pending) out["capsule_pending"] = true;

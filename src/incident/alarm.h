@@ -81,6 +81,7 @@ struct Alarm {
   std::string policy;          // the value of --on-alarm
   std::string action;          // what became of the step; empty: not decided yet
   explain::StepHistory history;
+  nlohmann::ordered_json onset;  // as incident/onset.h makes it; null: none
   std::optional<Gradients> gradients;
 
   // Births, cause, fix and path of findings that have at least one birth; they move out of `found`.

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -9,6 +10,7 @@
 #include "incident/answer.h"
 #include "incident/member.h"
 #include "incident/merge.h"
+#include "incident/onset.h"
 #include "incident/report.h"
 #include "incident/sentences.h"
 #include "show/show.h"
@@ -127,6 +129,50 @@ TEST(ClosingLine, SaysFiniteOnlyWhereNothingElseWasSeen) {
   EXPECT_THAT(closing_line(report, 0), HasSubstr("handled by the program"));
   report = report_of(1, {alarm_at(0)});
   EXPECT_EQ(closing_line(report, 4), "finitude: 1 step watched in 0.0 s, 4 gradients scanned, 5 alarms");
+}
+
+TEST(ClosingLine, NamesWhatRuinedARunOfFiniteValues) {
+  json report = report_of(5);
+  report["advisories"].push_back(advisory("clipping", 2, "the gradient norm overflowed"));
+  EXPECT_THAT(closing_line(report, 0),
+              HasSubstr("20 gradients scanned, clipping has set finite gradients to zero since step 2, 1 advisory"));
+  report["advisories"].push_back(advisory("zero-gradients", 3, "every gradient was zero"));
+  EXPECT_THAT(closing_line(report, 0), HasSubstr("every gradient is zero since step 3, 2 advisories"));
+  EXPECT_THAT(closing_line(report, 0), Not(HasSubstr("all finite")));
+}
+
+TEST(Onset, IsOfWhatBeganToGrowFirst) {
+  std::vector<AppliedStep> steps;
+  for (std::uint64_t i = 0; i < 40; ++i)
+    steps.push_back({i, i < 20 ? 1.0 : std::pow(2.0, double(i) - 19), i < 25 ? 1.0 : std::pow(3.0, double(i) - 24),
+                     i < 18 ? 0.1 : 5});
+  const auto onset = onset_of(steps, json::array(), "SGD");
+  EXPECT_EQ(onset["name"], "loss");
+  EXPECT_NEAR(onset["step"].get<double>(), 19, 2);
+  EXPECT_NEAR(onset["rate"].get<double>(), 2, 0.1);
+  EXPECT_EQ(onset["lr"], 5);
+  EXPECT_THAT(onset["text"].get<std::string>(), HasSubstr("the learning rate rose from 0.1 to 5 after step 17"));
+  EXPECT_EQ(onsets_of(steps).size(), 3u);
+  Alarm alarm = alarm_at(40);
+  alarm.onset = onset;
+  EXPECT_EQ(show::problem(report_of(40, {alarm})), "");
+}
+
+TEST(Onset, OfWeightsIsThatOfTheirWarning) {
+  const std::vector<AppliedStep> steps = {{0, 1, 1, 0.1}, {1, 1, 1, 0.1}};
+  const auto warned = [](const char* name, const char* optimizer) {
+    return json{{"what", "growth"},
+                {"name", name},
+                {"since", 1},
+                {"step", 1},
+                {"evidence", {{"factor_per_step", 1.5}}},
+                {"optimizer", optimizer},
+                {"text", "weight grew"}};
+  };
+  EXPECT_EQ(onset_of(steps, json::array({warned("weight", "SGD")}), "SGD")["name"], "weight");
+  EXPECT_TRUE(onset_of(steps, json::array({warned("weight", "SGD")}), "Adam").is_null());
+  EXPECT_TRUE(onset_of(steps, json::array({warned("loss", "SGD")}), "SGD").is_null());
+  EXPECT_TRUE(onset_of({}, json::array(), "SGD").is_null());
 }
 
 TEST(ClosingLine, SaysHowLongTheRunTookInAUnitThatFits) {

@@ -54,8 +54,16 @@ std::string duration(const json& report) {
 // What lay around as an exception ended the program, of which no cause is known.
 constexpr std::string_view kSeenAtTheEnd = "not-finite-at-the-end";
 // Kinds of advisories after which nobody may say that all was finite.
-constexpr std::string_view kNotFinite[] = {"handled-by-script",        "killed", "clipping", "swallowed-overflow",
-                                           "optimizer-state-overflow", "allowed"};
+constexpr std::string_view kNotFinite[] = {"handled-by-script", "killed", "allowed"};
+// And those after which nobody may say it either, as everything is finite and the training is ruined: in this order
+// the first is named.
+struct Ruined {
+  std::string_view kind, words;
+};
+constexpr Ruined kRuined[] = {{"zero-gradients", "every gradient is zero"},
+                              {"clipping", "clipping has set finite gradients to zero"},
+                              {"swallowed-overflow", "an overflow has made every gradient zero"},
+                              {"optimizer-state-overflow", "the state of an optimizer has overflowed"}};
 
 // "all finite", or what is known where that is not so.
 void say_clean(const json& watched, const std::vector<const json*>& advisories, std::vector<std::string>* parts) {
@@ -68,6 +76,14 @@ void say_clean(const json& watched, const std::vector<const json*>& advisories, 
   bad_seen |= std::ranges::any_of(advisories, [](const json* a) {
     return std::ranges::any_of(kNotFinite, [&](std::string_view kind) { return (*a)["kind"] == kind; });
   });
+  for (const Ruined& ruined : kRuined) {
+    const auto one = std::ranges::find_if(advisories, [&](const json* a) { return (*a)["kind"] == ruined.kind; });
+    if (one == advisories.end()) continue;
+    const auto step = (*one)->find("step");
+    const bool has_step = step != (*one)->end() && step->is_number_unsigned();
+    parts->push_back(std::string(ruined.words) + (has_step ? " since step " + step->dump() : ""));
+    return;
+  }
   if (bad_seen) return;
   // Without an optimizer nobody reads the gradients, nor what the last of them was used for.
   const bool is_read = count(watched, "optimizers") != 0 || count(watched, "gradients_scanned") != 0;

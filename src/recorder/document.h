@@ -25,7 +25,8 @@ class Document {
   // This alarm as it is now: what has come of its capsule meanwhile.
   incident::Alarm settled(const incident::Alarm& alarm) const;
   void add_advisory(const std::string& kind, std::uint64_t step, const std::string& text);
-  void add_warning(nlohmann::json warning);   // past what a report may hold they are dropped
+  void add_warning(nlohmann::json warning);  // past what a report may hold they are dropped
+  nlohmann::json warnings() const { return warnings_; }
   void not_watched(const std::string& what);  // each once
 
   nlohmann::json whole(const incident::Counters& counters) const;

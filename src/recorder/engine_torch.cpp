@@ -370,6 +370,7 @@ decide::Action Engine::act(Watched& watched, Alarm alarm, const Again& again, St
                                                          : "the step was not run again: alarms before this one were";
   }
   const decide::Action action = machine_.on_alarm(watched.ordinal(), alarm.step, harmless);
+  safely([&] { alarm.onset = incident::onset_of(watched.applied(), document_.warnings(), watched.class_name()); });
   result->alarm = true;
   result->applied = stepped == Stepped::kAlready || (stepped == Stepped::kNotYet && !decide::vetoes(action));
   if (result->applied && !harmless) alarm.weights_damaged = true;

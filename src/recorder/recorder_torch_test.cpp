@@ -6,6 +6,7 @@
 #include <torch/optim/sgd.h>
 
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include "recorder/testing_torch.h"
@@ -353,6 +354,25 @@ TEST_F(RecorderTest, GateJudgesWithoutAClosure) {
   EXPECT_TRUE(result.status.ok());
   EXPECT_EQ(alarm_of(recorder).rerun, "not-run");
   EXPECT_TRUE(at::equal(bad.w.detach(), at::ones({3})));
+}
+
+TEST_F(RecorderTest, AnAlarmNamesTheStepSinceWhichTheLossGrew) {
+  const at::Tensor w = at::ones({3}).requires_grad_();
+  torch::optim::SGD sgd(std::vector<at::Tensor>{w}, torch::optim::SGDOptions(0.1));
+  RecorderOptions raising = options(OnAlarm::kRaise);
+  raising.warnings = "off";
+  Recorder recorder(raising);
+  for (int i = 0; i <= 40; ++i) {
+    sgd.zero_grad();
+    const double scale = i == 40 ? std::numeric_limits<double>::infinity() : i < 20 ? 1 : std::pow(2, i - 19);
+    at::Tensor loss = w.sum() * scale;
+    loss.backward();
+    recorder.gate(sgd, loss);
+  }
+  const std::string report = recorder.report_json();
+  EXPECT_NE(report.find("\"onset\""), std::string::npos) << report;
+  EXPECT_NE(report.find("the loss grew since step 19"), std::string::npos) << report;
+  EXPECT_EQ(alarm_of(recorder).step, 40u);
 }
 
 TEST_F(RecorderTest, ClippingAndMicroBatchesHideNothing) {

@@ -20,6 +20,7 @@
 #include "replay/lab_torch.h"
 #include "replay/step_lab_torch.h"
 #include "show/analysis.h"
+#include "show/expressions.h"
 #include "show/findings.h"
 
 namespace finitude::recorder {

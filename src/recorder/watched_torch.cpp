@@ -18,8 +18,8 @@
 namespace finitude::recorder {
 namespace {
 
-constexpr std::size_t kHistory = 32;
-constexpr std::size_t kRotation = 64;  // steps within which every parameter is read once
+constexpr std::size_t kHistory = 32, kKept = 4096;  // steps: shown, and looked at for an onset
+constexpr std::size_t kRotation = 64;               // steps within which every parameter is read once
 
 std::string short_class(const torch::optim::Optimizer& optimizer) {
   std::string name = c10::demangle(typeid(optimizer).name());
@@ -180,9 +180,9 @@ std::vector<signal::Warning> Watched::keep_history(std::uint64_t step, double lo
     gradient = std::max(gradient, mark.absmax);
     largest_.push_back(mark.grad == nullptr ? -1.0f : static_cast<float>(mark.absmax));
   }
-  if (points_.size() == kHistory) points_.pop_front();
+  if (points_.size() == kKept) points_.pop_front();
   const double rate = learning_rate(*optimizer_);
-  points_.push_back({loss, gradient, rate});
+  points_.push_back({step, loss, gradient, rate});
   if (!watch_) {
     double limit = std::numeric_limits<double>::max();
     for_each([&](std::size_t, const at::Tensor& p) {
@@ -204,10 +204,11 @@ std::vector<std::string> Watched::names() const {
 
 explain::StepHistory Watched::history() const {
   explain::StepHistory history;
-  for (const Point& point : points_) {
-    history.loss.push_back(point.loss);
-    history.grad_absmax.push_back(point.gradient);
-    history.learning_rate.push_back(point.rate);
+  const std::size_t shown = std::min(kHistory, points_.size());
+  for (auto point = points_.end() - static_cast<std::ptrdiff_t>(shown); point != points_.end(); ++point) {
+    history.loss.push_back(point->loss);
+    history.grad_absmax.push_back(point->gradient);
+    history.learning_rate.push_back(point->rate);
   }
   if (largest_at_start > 0) history.param_absmax = {largest_at_start, largest_parameter()};
   history.lr_now = learning_rate(*optimizer_);

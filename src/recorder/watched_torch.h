@@ -16,6 +16,7 @@
 
 #include "explain/explain.h"
 #include "finitude/recorder.h"
+#include "incident/onset.h"
 #include "observe/gradient_look_torch.h"
 #include "observe/seen_torch.h"
 #include "signal/step_watch.h"
@@ -90,7 +91,9 @@ class Watched {
   // Of a step that is applied. Returns what is to be warned of.
   std::vector<signal::Warning> keep_history(std::uint64_t step, double loss);
   std::vector<std::string> names() const;  // of all parameters, in order
-  explain::StepHistory history() const;
+  explain::StepHistory history() const;    // the last steps
+  // The last 4096 of the applied steps, oldest first.
+  std::vector<incident::AppliedStep> applied() const { return {points_.begin(), points_.end()}; }
 
   std::uint64_t steps = 0;  // that were judged
   bool has_begun = false;   // its first step has
@@ -98,9 +101,6 @@ class Watched {
   double largest_at_start = 0;
 
  private:
-  struct Point {
-    double loss, gradient, rate;
-  };
   torch::optim::Optimizer* optimizer_;
   std::string class_name_;
   std::uint32_t ordinal_;
@@ -124,7 +124,7 @@ class Watched {
   };
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
   std::vector<Seen> seen_;
-  std::deque<Point> points_;
+  std::deque<incident::AppliedStep> points_;
   std::optional<signal::StepWatch> watch_;
   std::vector<float> largest_;  // of each gradient, of the step that `watch_` is given
 };

@@ -15,6 +15,7 @@
 #include "locate/batch_rows.h"
 #include "locate/op_kinds.h"
 #include "locate/slice.h"
+#include "show/expressions.h"
 #include "show/findings.h"
 
 namespace finitude::show {
@@ -161,6 +162,17 @@ void report_rows(const record::Trace& trace, const locate::Birth& located, const
   (*birth)["rows_in"] = "batch";
 }
 
+// A divisor that no operation made: in the words of the line that divides by it.
+void name_divisor(const record::Trace& trace, record::OpId id, explain::Finding* finding) {
+  if (finding->cause_class != "division-by-zero" || id >= trace.ops.size()) return;
+  if (!explain::is_constant(trace, explain::operand(trace.ops[id], "other", 1))) return;
+  const std::string divisor = divisor_of(trace, id);
+  if (divisor.empty()) return;
+  const bool literal = divisor == kConstantZero;
+  finding->text += "; the divisor is " + divisor + (literal ? " of that line" : "");
+  if (literal) finding->fix_text = "take the constant 0 out of this division, or the division out of this line";
+}
+
 // The operands of the culprit get the spread of their magnitudes: what the trace has of them in the order of the call.
 void add_exponents(const locate::Birth& culprit, explain::Lab* lab, nlohmann::json* birth) {
   if (lab == nullptr || culprit.op == record::kNone) return;
@@ -219,6 +231,7 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
   if (!located.births.empty()) {
     if (const std::string expression = expression_of(trace, located.births[0].op); !expression.empty())
       finding.text += "; of that line it is " + expression;
+    name_divisor(trace, located.births[0].op, &finding);
   }
   nlohmann::json out = findings(trace, located, finding);
   const std::vector<bool> can_be = locate::rows_can_be_samples(trace, located.births, out["births"].size());

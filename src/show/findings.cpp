@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "explain/evidence.h"
@@ -10,6 +9,7 @@
 #include "record/exchange.h"
 #include "record/packages.h"
 #include "record/reported_range.h"
+#include "show/expressions.h"
 
 namespace finitude::show {
 namespace {
@@ -19,19 +19,6 @@ using nlohmann::json;
 const record::Frame* user_frame(const record::Trace& trace, std::uint32_t stack) {
   if (stack == record::kNone || stack >= trace.stacks.size() || trace.stacks[stack].frames.empty()) return nullptr;
   return &trace.stacks[stack].frames.front();
-}
-
-constexpr std::size_t kMostExpression = 80;
-
-std::string whole_line(const std::string& file, int line) {
-  constexpr int kMaxLine = 1'000'000;
-  if (line <= 0 || line > kMaxLine) return {};
-  std::ifstream in(file);
-  std::string text;
-  for (int i = 0; i < line; ++i) {
-    if (!std::getline(in, text)) return {};
-  }
-  return text;
 }
 
 void add_place(const record::Trace& trace, std::uint32_t stack, json* out) {
@@ -113,34 +100,6 @@ json statistics(const record::TensorUse& use) {
   return out;
 }
 
-std::string source_line(const std::string& file, int line) {
-  constexpr std::size_t kMaxLength = 400;
-  const std::string text = whole_line(file, line);
-  const auto first = text.find_first_not_of(" \t");
-  if (first == std::string::npos) return {};
-  const auto last = text.find_last_not_of(" \t\r\n;");
-  return text.substr(first, std::min(last - first + 1, kMaxLength));
-}
-
-std::string expression_of(const record::Trace& trace, record::OpId id) {
-  const auto frame_of = [&](const record::Op& op) {
-    const record::Frame* const frame = user_frame(trace, op.stack);
-    return frame != nullptr && frame->end_column > frame->column && frame->end_line == frame->line ? frame : nullptr;
-  };
-  if (id >= trace.ops.size()) return {};
-  const record::Op& op = trace.ops[id];
-  const record::Frame* const frame = frame_of(op);
-  if (frame == nullptr) return {};
-  const bool is_one_of_several = std::ranges::any_of(trace.ops, [&](const record::Op& other) {
-    const record::Frame* const at = other.name == op.name && other.phase == op.phase ? frame_of(other) : nullptr;
-    return at != nullptr && at->line == frame->line && at->column != frame->column && at->file == frame->file;
-  });
-  const std::string line = is_one_of_several ? whole_line(frame->file, frame->line) : std::string();
-  const auto begin = static_cast<std::size_t>(std::max(frame->column, 0));
-  const auto size = static_cast<std::size_t>(frame->end_column) - begin;  // in bytes, as Python counts columns
-  return begin < line.size() && size <= kMostExpression ? line.substr(begin, size) : std::string();
-}
-
 // The line that took bad memory in: the last view of it that was made for its first reader (x = data[i:j]), else the
 // reader itself.
 std::uint32_t taken_in_at(const record::Trace& trace, record::StorageId storage, record::OpId reader) {
@@ -191,6 +150,8 @@ json birth(const record::Trace& trace, const locate::Birth& b) {
     }
     if (!scalars.empty()) out["scalars"] = scalars;
   }
+  if (const std::string expression = expression_of(trace, forward != nullptr ? b.forward : b.op); !expression.empty())
+    out["expression"] = expression;
   if (op != nullptr && b.storage < trace.storages.size()) out["name"] = trace.storages[b.storage].name;
   if (b.kind == "optimizer" && b.sink < trace.sinks.size() &&
       (!out.contains("name") || out["name"].get<std::string>().empty()))

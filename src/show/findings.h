@@ -19,10 +19,5 @@ nlohmann::json birth(const record::Trace& trace, const locate::Birth& birth);
 nlohmann::json findings(const record::Trace& trace, const locate::Located& located, const explain::Finding& finding);
 // Every op with its statistics and the growth of its output over its largest input.
 nlohmann::json op_table(const record::Trace& trace, std::size_t max_ops);
-// The expression of a line that has several of its operation, as "torch.sin(v) / v"; empty where it has one, or where
-// that is not known.
-std::string expression_of(const record::Trace& trace, record::OpId id);
-// The text of one line of a file, trimmed; empty where it cannot be read.
-std::string source_line(const std::string& file, int line);
 
 }  // namespace finitude::show

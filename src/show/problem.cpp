@@ -89,6 +89,7 @@ const Shape kBirth{{{"phase", kText, true, "forward|backward|optimizer|data|stat
                     {"file", kTextOrNull, true},
                     {"line", kCountOrNull, true},
                     {"source", kTextOrNull},
+                    {"expression", kText},
                     {"module", kTextOrNull},
                     {"node", kTextOrNull},
                     {"forward", kObject | kNull, false, {}, &kPlace},

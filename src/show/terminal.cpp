@@ -121,6 +121,11 @@ class Terminal {
     // The node's own place is the forward op's, unless a custom function has a line of its own.
     const Json& where = text(birth, "file").empty() && backward ? forward : birth;
     add(pieces, shown_place(where), Tone::kCode);
+    // Of several operations of the line, which one it is.
+    if (const std::string expression = text(birth, "expression"); !expression.empty()) {
+      add(pieces, printable(expression, page_.unicode()), Tone::kBad);
+      add(pieces, "of", Tone::kDim);
+    }
     add(pieces, cut(printable(text(where, "source"), page_.unicode()), 200));
     if (const std::string module = text(where, "module"); !module.empty()) add(pieces, "in " + module, Tone::kDim);
     const std::string phase = text(birth, "phase");

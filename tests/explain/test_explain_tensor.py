@@ -102,7 +102,19 @@ def test_without_a_trace_it_names_the_level(tmp_path, options):
         *options,
     )
     assert "every value is finite" in out
-    assert 'nothing is recorded here; make the tensor under finitude.watch(level="trace")' in out
+    assert "the tensor holds 2 Inf, and nothing is recorded here" in out
+    assert "; type: finitude run --level trace " in out and out.endswith("train.py\n")
+
+
+def test_outside_of_a_run_it_names_watch():
+    with pytest.raises(RuntimeError, match=r'make it under finitude\.watch\(level="trace"\)'):
+        finitude.explain(torch.ones(2) / 0)
+
+
+def test_in_a_notebook_it_names_the_cell(monkeypatch):
+    monkeypatch.setattr("finitude.api.notebook_cells.shell", lambda: object())
+    with pytest.raises(RuntimeError, match=r'type finitude\.watch\(level="trace"\) and run the cell'):
+        finitude.explain(torch.ones(2) / 0)
 
 
 def test_html_escapes_the_program():

@@ -1,5 +1,6 @@
 """Since which step something grew that led to a bad step, and by how much a step."""
 
+import json
 import math
 import random
 
@@ -55,10 +56,10 @@ def test_what_does_not_grow_has_none(values):
 
 def test_a_ring_that_is_shorter_than_the_growth():
     steps = [(900 + i, 1.01**i, 2.0, 0.1) for i in range(500)]
-    (told,) = growth.of_steps(steps)
+    (told,) = json.loads(_native.onsets(steps))
     assert (told["quantity"], told["step"], told["at_most"], told["steps"]) == ("loss", 900, True, 499)
     assert told["factor_per_step"] == pytest.approx(1.01)
-    assert "since step 900 or earlier" in growth._words(told)
+    assert "since step 900 or earlier" in json.loads(_native.onset(steps, "[]", "SGD"))["text"]
 
 
 PROGRAM = """

@@ -165,6 +165,20 @@ class Drops:
             raise NonFiniteError(one_line.message(session.report, alarm), report=alarm)
         return True
 
+    def _advise_zeros(self, name, first, count, is_zeroed):
+        by = (
+            "; backward left them finite and not zero, and the script set them to zero before the step, as clipping by "
+            "a norm that overflowed does"
+            if is_zeroed
+            else ""
+        )
+        self.session.report.advise(
+            "zero-gradients",
+            first,
+            f"every gradient of {name} was exactly zero in the last {count} steps, from step {first} on, though the "
+            f"loss was not: nothing was learned{by}",
+        )
+
     def at_end(self, told: bool) -> None:
         """Counts what is dropped and no step reported; then, as what ended the program, what the last backward has
         left."""
@@ -173,6 +187,9 @@ class Drops:
         for _, _, step, _, untold, is_norm, _ in _native.open_drops():
             session.dropping.tell(step, script_handled.NORM if is_norm else script_handled.GRADIENTS, untold)
             told = told or untold > 0
+        for name, first, count, is_zeroed in _native.zero_rows():
+            if count >= max(1, session.config.max_skips):
+                self._advise_zeros(name, first, count, is_zeroed)
         if (alarm := session.dropping.at_end(told)) is not None:
             session.report.add_alarm(alarm)
             session.teller.tell(alarm)

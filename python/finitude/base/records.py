@@ -143,6 +143,7 @@ if TYPE_CHECKING:
         file: str  # absolute; "": not known
         line: int  # 0: not known
         source: str  # that line
+        expression: NotRequired[str]  # of that line, where it has several of the operation
         module: str
         node: str  # of a backward birth: the autograd node
         inputs: list[Statistics]

@@ -18,6 +18,7 @@ import torch
 from .. import _native
 from ..base._places import is_library
 from ..base.unseen import unseen
+from . import holders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -360,8 +361,8 @@ def _tell_apart(params, by_id, module_of):
 
 
 def names(optimizer: Optimizer) -> list[str]:
-    """A name for each parameter, in order: its qualified name in a module, else the variable that holds it, else group
-    and index."""
+    """A name for each parameter, in order: its qualified name in a module, else the variable that holds it, else what
+    else does (a variable that a function kept, an attribute), else its number."""
     params = parameters(optimizer)
     by_id, module_of = {}, {}
     found = roots(optimizer)
@@ -384,4 +385,6 @@ def names(optimizer: Optimizer) -> list[str]:
                 for label, item in items:
                     if id(item) in wanted:
                         by_id.setdefault(id(item), label)
+        if hidden := [p for p in missing if id(p) not in by_id]:
+            by_id.update(holders.labels(hidden, [params, missing, *(g["params"] for g in optimizer.param_groups)]))
     return [by_id.get(id(p), f"parameter {i}") for i, p in enumerate(params)]

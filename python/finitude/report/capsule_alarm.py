@@ -39,6 +39,7 @@ def complete(alarm: Alarm, redact: int) -> None:
 
 NOT_TOLD = (
     "source",
+    "expression",
     "file",
     "line",
     "saved",
@@ -68,6 +69,8 @@ def _gives_values_away(told):
 PLACES = ("file", "line")
 # A number with a fraction or an exponent. Counts stay, and so do names (layers.0.1.weight) and versions (2.13.0).
 _NUMBER = re.compile(r"(?<![\w.])-?(?:\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)(?!\w|\.\w)")
+# What a sentence quotes of a line (src/show/analysis.cpp).
+_QUOTED = re.compile(r"; (?:of that line it is|the divisor is) [^;]*")
 _SENTENCES = ("text", "tried", "name", "reason", "rerun_text")
 _LEFT_OUT = "(redacted)"
 
@@ -94,7 +97,7 @@ def without_sources(value: Any, but: Container[str] = ()) -> Any:
             kept["outcome"] = kept["outcome"].partition(":")[0]  # what follows may show a value and its line
         for key in _SENTENCES:
             if isinstance(kept.get(key), str):
-                kept[key] = _NUMBER.sub(_LEFT_OUT, kept[key])
+                kept[key] = _NUMBER.sub(_LEFT_OUT, _QUOTED.sub("", kept[key]))
         return kept
     return [without_sources(v, but) for v in value] if isinstance(value, (list, tuple)) else value
 

@@ -3,9 +3,11 @@ onset is found: src/signal/onset.h."""
 
 from __future__ import annotations
 
+import json
 import math
 
 from .. import _native
+from ..base.plain_json import safe
 from ..program import optimizer_members
 
 TYPE_CHECKING = False
@@ -14,8 +16,6 @@ if TYPE_CHECKING:
 
     from ..base.types import Alarm, AppliedSteps, Findings, Optimizer, StartMagnitudes, StepWarning
 
-LEAST_STEPS = 3  # of a warm-up are no measure of its learning rates
-RATE_JUMP = 10.0
 TOLD_OF = frozenset(
     {
         "learning-rate",
@@ -38,101 +38,15 @@ ABOVE_ALL = 10.0  # times the largest weight at the start: a parameter that bega
 NO_GRADIENT = 1e10  # is that large in a run that is well
 
 
-def _rate(steps):
-    """The last time that the learning rate became many times what it had ever been, the first steps of a warm-up left
-    out."""
-    largest, found = 0.0, None
-    for i, (_, _, _, rate) in enumerate(steps):
-        if i >= LEAST_STEPS and largest > 0 and math.isfinite(rate) and rate >= RATE_JUMP * largest:
-            found = i, largest, rate
-        largest = max(largest, rate if math.isfinite(rate) else 0.0)
-    return found
-
-
-def of_steps(steps):
-    """The onsets of a report, from (step, loss, largest gradient, learning rate) of the applied steps, oldest first."""
-    found = []
-    for quantity, column in (("loss", 1), ("gradient", 2)):
-        values = [s[column] for s in steps]
-        if (grown := _native.growth_to_end(values)) is not None:
-            at, factor, older = grown
-            found.append(
-                {
-                    "quantity": quantity,
-                    "step": steps[at][0],
-                    "steps": len(steps) - 1 - at,
-                    "from": abs(values[at]),
-                    "to": abs(values[-1]),
-                    "factor_per_step": factor,
-                    **({"at_most": True} if older and steps[at][0] > 0 else {}),
-                }
-            )
-    if (jump := _rate(steps)) is not None:
-        at, before, after = jump
-        found.append(
-            {
-                "quantity": "learning-rate",
-                "step": steps[at - 1][0],
-                "steps": len(steps) - at,
-                "from": before,
-                "to": after,
-                "factor_per_step": after / before,
-            }
-        )
-    return found
-
-
-def _words(one):
-    if one["quantity"] == "learning-rate":
-        return f"the learning rate rose from {one['from']:.4g} to {one['to']:.4g} after step {one['step']}"
-    what = {"loss": "the loss", "gradient": "the largest gradient"}[one["quantity"]]
-    since = (
-        f"since step {one['step']} or earlier, which is as far back as steps are kept"
-        if one.get("at_most")
-        else f"since step {one['step']}"
-    )
-    return (
-        f"{what} grew {since}, by a factor of {one['factor_per_step']:.3g} a step, from "
-        f"{one['from']:.4g} to {one['to']:.4g}"
-    )
-
-
 def note_onset(alarm: Alarm, optimizer: Optimizer | None, warnings: Sequence[StepWarning]) -> None:
     """Since which step the training was on its way to this one: loss or gradients that grew up to it, weights that were
-    warned of, or a learning rate that had jumped. warnings: of this run, oldest first."""
+    warned of, or a learning rate that had jumped (src/incident/onset.h). warnings: of this run, oldest first."""
     alarm["onset"] = None
     if optimizer is None:
         return
     steps = _native.ring_steps(_native.window(optimizer)["ordinal"])
-    found = of_steps(steps)
-    of_this = [w for w in warnings if w["what"] == "growth" and w["optimizer"] == type(optimizer).__name__]
-    grown = sorted((one for one in found if one["quantity"] != "learning-rate"), key=lambda one: one["step"])
-    if not grown and of_this and of_this[-1]["name"] not in ("loss", "gradient"):
-        last = of_this[-1]
-        alarm["onset"] = {
-            "step": last["since"],
-            "name": last["name"],
-            "rate": last["evidence"]["factor_per_step"],
-            "lr": _rate_at(steps, last["since"]),
-            "text": last["text"],
-        }
-        return
-    if not found:
-        return
-    first = grown[0] if grown else found[0]
-    names = [w["name"] for w in of_this if w["step"] >= first["step"] and w["name"] not in ("loss", "gradient")]
-    alarm["onset"] = {
-        "step": first["step"],
-        "name": names[-1] if names else first["quantity"],
-        "rate": first["factor_per_step"],
-        "lr": _rate_at(steps, first["step"]),
-        "text": "; ".join(map(_words, found)) + (f"; most in {names[-1]}" if names else ""),
-    }
-
-
-def _rate_at(steps, step):
-    """The learning rate of that step, or of the first one that is kept."""
-    return next((rate for s, _, _, rate in steps if s >= step), None)
+    growths = [w for w in warnings if w["what"] == "growth"]
+    alarm["onset"] = json.loads(_native.onset(steps, json.dumps(safe(growths)), type(optimizer).__name__))
 
 
 def tell(found: Findings, steps: AppliedSteps) -> None:
@@ -140,7 +54,7 @@ def tell(found: Findings, steps: AppliedSteps) -> None:
     phase = found["births"][0]["phase"] if found.get("births") else None
     if phase not in ("forward", "backward", "optimizer") or found["cause"]["class"] not in TOLD_OF:
         return
-    onsets = of_steps(steps)
+    onsets = json.loads(_native.onsets(steps))
     if not onsets:
         return
     found["cause"]["onsets"] = onsets

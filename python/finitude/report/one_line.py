@@ -27,6 +27,20 @@ def born(birth: Birth) -> str:
     return words
 
 
+def _others(births):
+    """A further birth of the forward pass, which mending the first does not mend; of the first of them the place."""
+    first = births[0]
+    place = ("file", "line", "expression")
+    others = [
+        b for b in births[1:] if b["phase"] == "forward" and [b.get(k) for k in place] != [first.get(k) for k in place]
+    ]
+    if not others or first["phase"] != "forward":
+        return ""
+    expression = others[0].get("expression")
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    return f", and in {born(others[0])}" + (f" ({expression})" if expression else "") + more
+
+
 def _clause(text):
     """The first clause of a text."""
     text = text.split("; ")[0].split(". ")[0].rstrip(".")
@@ -49,7 +63,7 @@ def message(report: Report, alarm: Alarm, more: str = "") -> str:
     first = _same_finding(report, alarm)
     words = f"step {alarm['step']}: {alarm['text']}{more}"
     if first["births"]:
-        words += f"; born in {born(first['births'][0])}"
+        words += f"; born in {born(first['births'][0])}{_others(first['births'])}"
     cause = first["cause"] or {}
     if cause.get("class", "unknown") != "unknown":
         words += f"; cause: {_clause(cause['text'])} ({cause['class']})"

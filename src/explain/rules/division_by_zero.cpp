@@ -31,12 +31,44 @@ std::string what_root_is(const Scene& s, record::OpId root) {
   return name == "mean" ? ": a spread of zero" : name == "sum" ? ": the norm of a zero vector" : "";
 }
 
+// Takes some elements out of a tensor, as a look-up in a table does.
+bool picks(const record::Op& op) {
+  return one_of(plain_name(op.name), {"index", "index_select", "gather", "take", "masked_select"});
+}
+
+// The one factor of a product that has zeros; null where several have, or none (then they are an underflow).
+const record::TensorUse* zero_factor(const record::Op& op) {
+  if (plain_name(op.name) != "mul") return nullptr;
+  const record::TensorUse* found = nullptr;
+  for (const auto& use : op.inputs) {
+    if (use.dtype == sense::DType::kOther) return nullptr;
+    if (use.health.zero == 0) continue;
+    if (found) return nullptr;
+    found = &use;
+  }
+  return found;
+}
+
+// The op that made the zeros of what `reader` divides by, through products and what only passes values on.
+record::OpId maker_of_zeros(const Scene& s, record::OpId reader, const record::TensorUse& use) {
+  const record::TensorUse* at = &use;
+  record::OpId made = record::kNone;
+  for (int step = 0; step < 8 && at; ++step) {
+    const record::OpId next = producer(s.trace, reader, *at);
+    if (next == record::kNone) break;
+    made = reader = next;
+    const record::Op& op = s.trace.ops[made];
+    at = is_carrier(op) && !picks(op) ? carried(op) : zero_factor(op);
+  }
+  return made;
+}
+
 // What the zero is, by the op that made it.
 std::string what_is_zero(const Scene& s, const Point& point) {
   if (!point.operand.tensor) return {};
   if (point.arg.empty())  // made inside the op, and handed out
     return point.operand.has_inf() ? ": a spread of zero" : ": the norm of a zero vector";
-  const record::OpId made = producer(s.trace, s.culprit, *point.operand.tensor);
+  const record::OpId made = maker_of_zeros(s, s.culprit, *point.operand.tensor);
   if (made == record::kNone) return {};
   const std::string name = plain_name(s.trace.ops[made].name);
   if (one_of(name, {"norm", "linalg_vector_norm"})) return ": the norm of a zero vector";
@@ -47,11 +79,6 @@ std::string what_is_zero(const Scene& s, const Point& point) {
   if (const auto nothing = sum_of_nothing(s.trace, s.culprit, *point.operand.tensor))
     return reported(*nothing, point.operand.numel() > 1);
   return {};
-}
-
-// Takes some elements out of a tensor, as a look-up in a table does.
-bool picks(const record::Op& op) {
-  return one_of(plain_name(op.name), {"index", "index_select", "gather", "take", "masked_select"});
 }
 
 // The parameter that a tensor is, or is a view or copy of all of it; null where it is none.
@@ -97,18 +124,33 @@ std::string zero_weight(const Scene& s, const Point& point, const std::string& r
          (rows.empty() ? "," : " (" + rows.substr(4) + ")") + (one ? " is" : " are") + " all zero";
 }
 
-// What to do about it depends on what the denominator is.
-std::string fix_for(const std::string& what, const Point& point) {
+// Is the denominator a number of the program (a literal, a count that Python computed), which no operation made?
+// Nothing in a tensor can mend that.
+bool is_number(const Scene& s, const Point& point) { return !point.arg.empty() && is_constant(s.trace, point.operand); }
+
+constexpr const char* kOtherNumber =
+    "divide by another number: the 0 is one that Python gives this line, as a constant or as a count that is 0 here "
+    "(then max(n, 1))";
+
+// What to do about it depends on what the denominator is. replaces: the first change that is tried puts another number
+// in the place of the zeros, instead of a clamp.
+std::string fix_for(const std::string& what, const Point& point, bool replaces) {
   if (what.find("its own norm") != std::string::npos)
     return "give that part of the weight small random numbers instead of zeros (nn.init): such a normalisation divides "
            "by the norm "
            "without an epsilon; in one of your own, clamp the norm";
   if (what.find("norm of") != std::string::npos) return "F.normalize, or an epsilon added to the norm";
+  if (what.find("spread") != std::string::npos && point.arg.empty())
+    return "give the normalisation an epsilon (eps=1e-5): it has none that counts";
   if (what.find("spread") != std::string::npos) return "add an epsilon to the variance, e.g. (var + eps).sqrt()";
   if (what.find("a mask leaves") != std::string::npos)
     return "leave at least one element unmasked, or clamp the denominator";
   if (what.find("over nothing") != std::string::npos || is_integral(point.operand))
     return "skip the groups for which nothing is selected, or clamp the denominator, .clamp(min=1) for a count";
+  if (replaces)
+    return std::string("put another number in the place of ") +
+           (point.operand.numel() <= 1 ? "a denominator that is zero" : "the zeros of the denominator") +
+           ", torch.where(d == 0, 1, d), and choose what the quotient is there";
   return point.operand.numel() <= 1 ? "add an epsilon to the denominator, or skip such a batch"
                                     : "clamp the denominator or add an epsilon to it";
 }
@@ -142,25 +184,32 @@ class DivisionByZero : public Rule {
         zero_weight(s, *point, rows || (point->arg.empty() && s.birth.rows_of == 0) ? at_rows(s.birth) : "");
     const std::string what = weight.empty() ? what_is_zero(s, *point) : weight;
     text += what;
-    if (!point->operand.has_inf() && weight.empty())
+    const bool number = is_number(s, *point);
+    if (number)
+      text += ": the divisor is the number 0, which no operation computed";
+    else if (!point->operand.has_inf() && weight.empty())
       text += " (the denominator holds " + zeros_of(point->operand) + (rows ? at_rows(s.birth) : "") + ")";
     text += hidden_by(s);
-    std::string fix = fix_for(what, *point);
-    if (s.birth.absorbed_by != record::kNone || s.backward)
+    const bool replaces = !is_integral(point->operand) && !(zero_over_zero && point->operand.min() >= 0);
+    std::string fix = number ? kOtherNumber : fix_for(what, *point, replaces);
+    if (!number && (s.birth.absorbed_by != record::kNone || s.backward))
       fix += ", before the division: a mask after it does not protect the gradient";
     Finding result = finding(s, "division-by-zero", kScorePoint, text, fix);
+    result.fix_is_no_edit = point->arg.empty();  // what it divides by is made inside it
     Probe probe(s, s.culprit);
     if (!point->arg.empty()) probe.zeros_replaced(point->arg);
     probe.in_float64(false);
     probe.without_rows();
     probe.conclude(result, true);
     Edits edits(s);
-    if (is_integral(point->operand))
+    if (number)
+      edits.replaced(point->arg, 0, 1).advised({}, "the divisor 0 replaced by 1");
+    else if (is_integral(point->operand))
       edits.at_least(point->arg, 1).replaced(point->arg, 0, 1);
-    else if (zero_over_zero && point->operand.min() >= 0)
-      edits.above(point->arg, 0).replaced(point->arg, 0, 1);
-    else
+    else if (replaces)
       edits.replaced(point->arg, 0, 1).above(point->arg, 0);
+    else
+      edits.above(point->arg, 0).replaced(point->arg, 0, 1);
     edits.left_out().into(result);
     const Operand numerator = operand(*s.first, "self", 0);
     if (zero_over_zero && point->arg == "other" && point->operand.tensor && numerator.tensor)

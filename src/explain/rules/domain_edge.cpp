@@ -35,9 +35,12 @@ std::string edge_fix(const std::string& node) {
   if (one_of(node, {"Acos", "Asin", "Atanh", "Acosh"}))
     return "clamp the argument away from the edge, e.g. to [-1 + eps, 1 - eps]";
   if (one_of(node, {"Atan2", "Angle", "Hypot"})) return "replace (0, 0) with torch.where before the call, not after it";
+  const std::string where =
+      "give no gradient there: with torch.where another value before the call, and its result in the place of what the "
+      "call makes of that; or, not tried here, ";
   if (one_of(node, {"Norm", "LinalgVectorNorm", "Cdist", "Dist", "Std", "StdMean"}))
-    return "keep the argument away from zero: add an epsilon, or sqrt(sum of squares + eps)";
-  return "keep the argument away from the edge with an epsilon or a clamp";
+    return where + "an epsilon: sqrt(sum of squares + eps)";
+  return where + "keep the argument away from the edge with an epsilon or a clamp";
 }
 
 std::string lowered(std::string name) {

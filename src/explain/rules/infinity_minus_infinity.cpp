@@ -57,12 +57,18 @@ class InfinityMinusInfinity : public Rule {
     const Signs a = signs_of(first), b = signs_of(operand(*s.op, "other", 1));
     if (a.nan || b.nan || (!explains(name, a, b) && !product_of_infinities(*s.op, name))) return std::nullopt;
     const auto source = put_in(s);
+    bool plus = a.plus || b.plus, minus = a.minus || b.minus;
+    for (const auto& use : s.op->inputs) plus |= use.health.pos_inf > 0, minus |= use.health.neg_inf > 0;
     Finding result =
         finding(s, "infinity-minus-infinity", kScoreInfinities,
                 "Inf - Inf in " + s.op->name + ": it reads infinities and makes " + counted(bad->health.nan, "NaN") +
                     at_rows(s.birth) + (source ? reported_source(s, *source) : "") + hidden_by(s),
-                "replace the infinities with a large finite number (torch.finfo(dtype).min for "
-                "a mask) or exclude those elements");
+                "put a large finite number in the place of the infinities before " + plain_name(s.op->name) +
+                    " (torch.finfo(dtype)." +
+                    (!minus  ? "max"
+                     : !plus ? "min"
+                             : "max and .min") +
+                    ")");
     Probe probe(s, s.birth.op);
     probe.in_float64(false);
     probe.without_rows();

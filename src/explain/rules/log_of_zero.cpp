@@ -44,7 +44,7 @@ std::string fix_for(const Scene& s, const Point& point, const std::string& cause
   else if (point.edge > 0)
     fix = "clamp the argument into (0, 1), or logit(eps=1e-6)";
   else if (point.arg == "other")
-    fix = "clamp the second argument above zero";
+    fix = "clamp what " + plain_name(s.first->name) + " takes the logarithm of, its second argument, above zero";
   else
     fix = "clamp(min=" + figure(safe_floor(point.operand.dtype())) +
           ") before the logarithm, or torch.xlogy for p * log p";

@@ -1,0 +1,125 @@
+#include "incident/onset.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+
+#include "show/findings.h"
+#include "show/read.h"
+#include "signal/onset.h"
+
+namespace finitude::incident {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr std::size_t kWarmUp = 3;  // steps: the first rates of a warm-up are no measure
+constexpr double kRateJump = 10;
+
+struct RateJump {
+  std::size_t at = 0;  // index of the first step with it
+  double before = 0, after = 0;
+};
+
+// The last time that the learning rate became many times what it had ever been.
+std::optional<RateJump> jump_of_rate(const std::vector<AppliedStep>& steps) {
+  std::optional<RateJump> found;
+  double largest = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const double rate = steps[i].rate;
+    if (!std::isfinite(rate)) continue;
+    if (i >= kWarmUp && largest > 0 && rate >= kRateJump * largest) found = RateJump{i, largest, rate};
+    largest = std::max(largest, rate);
+  }
+  return found;
+}
+
+std::string digits(double value, int count) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*g", count, value);
+  return text;
+}
+
+std::string in_words(const ordered_json& one) {
+  const std::string quantity = one["quantity"], step = one["step"].dump();
+  const double from = one["from"], to = one["to"];
+  if (quantity == "learning-rate")
+    return "the learning rate rose from " + digits(from, 4) + " to " + digits(to, 4) + " after step " + step;
+  const std::string what = quantity == "loss" ? "the loss" : "the largest gradient";
+  const std::string since =
+      "since step " + step + (one.contains("at_most") ? " or earlier, which is as far back as steps are kept" : "");
+  return what + " grew " + since + ", by a factor of " + digits(one["factor_per_step"], 3) + " a step, from " +
+         digits(from, 4) + " to " + digits(to, 4);
+}
+
+// The learning rate of that step, or of the first one that is kept.
+json rate_at(const std::vector<AppliedStep>& steps, std::uint64_t step) {
+  const auto found = std::ranges::find_if(steps, [&](const AppliedStep& one) { return one.step >= step; });
+  return found == steps.end() ? json() : show::number(found->rate);
+}
+
+bool is_of_loss_or_gradient(const json& warning) { return warning["name"] == "loss" || warning["name"] == "gradient"; }
+
+}  // namespace
+
+ordered_json onsets_of(const std::vector<AppliedStep>& steps) {
+  ordered_json found = ordered_json::array();
+  for (const bool of_loss : {true, false}) {
+    std::vector<double> values;
+    for (const AppliedStep& one : steps) values.push_back(of_loss ? one.loss : one.gradient);
+    const auto growth = signal::growth_to_end(values);
+    if (!growth) continue;
+    ordered_json one = {{"quantity", of_loss ? "loss" : "gradient"},
+                        {"step", steps[growth->at].step},
+                        {"steps", steps.size() - 1 - growth->at},
+                        {"from", std::fabs(values[growth->at])},
+                        {"to", std::fabs(values.back())},
+                        {"factor_per_step", growth->factor}};
+    if (growth->is_older && steps[growth->at].step > 0) one["at_most"] = true;
+    found.push_back(std::move(one));
+  }
+  if (const auto jump = jump_of_rate(steps))
+    found.push_back({{"quantity", "learning-rate"},
+                     {"step", steps[jump->at - 1].step},
+                     {"steps", steps.size() - jump->at},
+                     {"from", jump->before},
+                     {"to", jump->after},
+                     {"factor_per_step", jump->after / jump->before}});
+  return found;
+}
+
+ordered_json onset_of(const std::vector<AppliedStep>& steps, const json& warnings, const std::string& optimizer) {
+  const ordered_json found = onsets_of(steps);
+  std::vector<const json*> of_this;
+  for (const json& warning : warnings)
+    if (warning["what"] == "growth" && warning["optimizer"] == optimizer) of_this.push_back(&warning);
+  const ordered_json* first = nullptr;  // of what grew, the one that began to first
+  for (const ordered_json& one : found) {
+    if (one["quantity"] == "learning-rate") continue;
+    if (first == nullptr || one["step"] < (*first)["step"]) first = &one;
+  }
+  if (first == nullptr && !of_this.empty() && !is_of_loss_or_gradient(*of_this.back())) {
+    const json& last = *of_this.back();
+    return {{"step", last["since"]},
+            {"name", last["name"]},
+            {"rate", last["evidence"]["factor_per_step"]},
+            {"lr", rate_at(steps, last["since"])},
+            {"text", last["text"]}};
+  }
+  if (found.empty()) return nullptr;
+  if (first == nullptr) first = &found[0];
+  std::string name, text;
+  for (const json* warning : of_this)
+    if ((*warning)["step"] >= (*first)["step"] && !is_of_loss_or_gradient(*warning)) name = (*warning)["name"];
+  for (const ordered_json& one : found) text += (text.empty() ? "" : "; ") + in_words(one);
+  if (!name.empty()) text += "; most in " + name;
+  return {{"step", (*first)["step"]},
+          {"name", name.empty() ? (*first)["quantity"] : ordered_json(name)},
+          {"rate", (*first)["factor_per_step"]},
+          {"lr", rate_at(steps, (*first)["step"])},
+          {"text", text}};
+}
+
+}  // namespace finitude::incident
