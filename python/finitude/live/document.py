@@ -28,9 +28,14 @@ MAPS = ("gradient_absmax", "weight_absmax")
 
 def columns_of(points: Iterable[Point]) -> dict[str, list[float | None]]:
     """A list for each key of a point, which is far smaller than an object for each."""
-    keys = ("step", "last_step", "first", "last", "min", "max")
-    rows = [[getattr(p, key) for key in keys] for p in points]
+    keys = ("step", "last_step", "last", "min", "max")
+    rows = [(p.step, p.last_step, _short(p.last), _short(p.min), _short(p.max)) for p in points]
     return {key: list(column) for key, column in zip(keys, zip(*rows))} if rows else {key: [] for key in keys}
+
+
+def _short(value):
+    """With the digits that a chart shows."""
+    return value if value is None else float(f"{value:.6g}")
 
 
 class Follower:
