@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -285,3 +286,17 @@ def test_a_folder_is_left_as_it_was(folder):
     before = seen()
     document.still(str(folder / "20260101-000000-a-1"))
     assert seen() == before
+
+
+def test_report_page_gets_the_timeline(folder, tmp_path):
+    run = folder / "20260101-000000-a-1"
+    shutil.copy(pathlib.Path(__file__).parents[1] / "data" / "reports" / "clean.json", run / "report.json")
+    with_store = helpers.finitude(tmp_path, "report", str(run), "--html", "a.html")
+    (run / "store.sqlite").unlink()
+    without = helpers.finitude(tmp_path, "report", str(run), "--html=b.html")
+    assert (with_store.code, without.code) == (0, 0), with_store.told() + without.told()
+    plain = (tmp_path / "b.html").read_text()
+    assert 'id="timeline">' not in plain
+    assert ('id="timeline">' in (tmp_path / "a.html").read_text()) == (page.REPORT_MARK in plain)
+    wrong = helpers.finitude(tmp_path, "report", str(run), "--html", "c.html", "--bogus")
+    assert wrong.code == 2 and "--bogus" in wrong.err

@@ -78,6 +78,10 @@ def _word(argv):
         sys.stdout.write(out)
         sys.stderr.write(err)
         return code
+    if without_python.is_page(argv):
+        from . import report_page
+
+        return report_page.write(_paths_after_dashes(rest))
     if word in without_python.WORDS or without_python.is_answered(argv):
         from . import offline
 

@@ -18,8 +18,7 @@ const SHAPES: Record<string, string> = {
 };
 
 export function said(one: Happened): string {
-  if (one.kind === "checkpoint") return `${one.verdict ?? ""} ${one.text ?? ""}`.trim();
-  return one.text || one.what || one.kind;
+  return one.text || one.verdict || one.what || one.kind;
 }
 
 export const bad = (one: Happened): boolean => one.kind === "alarm" || (one.kind === "checkpoint" && one.verdict !== "good");
@@ -31,7 +30,7 @@ export function Lane({ marks, shown }: { marks: Happened[]; shown: Shown }) {
   const { low, high } = shown.range;
   const at = (step: number) => LEFT + ((step - low) / (high - low)) * (width - LEFT - RIGHT);
   const seen = new Set<string>();
-  const drawn = marks.filter((one) => {
+  const drawn = [...marks].sort((a, b) => Number(bad(a)) - Number(bad(b))).filter((one) => {
     const step = one.step ?? -1;
     if (step < low || step > high || seen.size >= MOST_GLYPHS) return false;
     const key = `${one.kind} ${one.verdict ?? ""} ${Math.round(at(step) / 5)}`;
@@ -66,7 +65,7 @@ function Onset({ one }: { one: Happened }) {
 
 export function List({ marks, shown }: { marks: Happened[]; shown: Shown }) {
   if (!marks.length) return <p class="soft">No warning, alarm or checkpoint so far.</p>;
-  const newest = [...marks].reverse().slice(0, MOST_ROWS);
+  const newest = [...marks].sort((a, b) => (b.step ?? 0) - (a.step ?? 0)).slice(0, MOST_ROWS);
   const show = (one: Happened) => {
     const step = one.step ?? 0;
     const from = one.since ?? step;
