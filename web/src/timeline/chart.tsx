@@ -2,32 +2,27 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { powersOfTen } from "../history";
 import { useWidth } from "../measured";
 import { grouped, real } from "../words";
 import type { Happened, Line } from "./data";
 import { spansDecades } from "./data";
+import { logSplits } from "./splits";
 import { colour, ofLine } from "./colours";
 import { LEFT, RIGHT } from "./layout";
 import type { Shown } from "./window";
 
 const HIGH = 150;
-const MOST_RANGES = 4; // lines whose range is drawn too
+const MOST_RANGES = 1; // lines whose range is drawn too: with more, charts overlap, and a move takes long
 const MARKS: Record<string, string> = { alarm: "--nan", warning: "--inf", skip: "--faint", rollback: "--nan" };
 
 const aligned = (lines: Line[], isLog: boolean): uPlot.AlignedData => {
   const positive = (values: (number | null)[]) => (isLog ? values.map((v) => (v !== null && v > 0 ? v : null)) : values);
-  const tables = lines.map((line) => [line.last_step, positive(line.last), positive(line.min), positive(line.max)] as uPlot.AlignedData);
+  const hasRange = lines.length <= MOST_RANGES;
+  const tables = lines.map(
+    (line) => [line.last_step, ...[line.last, ...(hasRange ? [line.min, line.max] : [])].map(positive)] as uPlot.AlignedData,
+  );
   return tables.length ? uPlot.join(tables) : [[], []];
 };
-
-// 1, 2, 5 where there are too few powers of ten.
-function logSplits(low: number, high: number): number[] {
-  const powers = powersOfTen(low, high);
-  if (powers.length > 2) return powers;
-  const first = Math.floor(Math.log10(low));
-  return [0, 1, 2, 3].flatMap((i) => [1, 2, 5].map((n) => n * 10 ** (first + i))).filter((at) => at >= low && at <= high);
-}
 
 function shade(plot: uPlot, marks: Happened[]) {
   const { ctx, bbox } = plot;
@@ -75,7 +70,7 @@ function options(props: ChartProps, width: number, isLog: boolean, onRead: (at: 
   const font = `11px ${colour("--sans") || "sans-serif"}`;
   const axis: uPlot.Axis = { stroke: ink, font, grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
   const hasRange = lines.length <= MOST_RANGES;
-  const clear = "rgba(0,0,0,0)";
+  const edge: uPlot.Series = { stroke: "rgba(0,0,0,0)", width: 0, points: { show: false } };
   return {
     width,
     height: HIGH,
@@ -116,6 +111,7 @@ function options(props: ChartProps, width: number, isLog: boolean, onRead: (at: 
         size: LEFT,
         space: 28,
         ...(isLog ? { splits: (_plot: uPlot, _axis: number, low: number, high: number) => logSplits(low, high) } : {}),
+        filter: (_plot, splits) => splits, // else a logarithmic axis leaves some of its words out
         values: (_plot, splits) => splits.map((at) => (at === null ? "" : real(at))),
       },
     ],
@@ -124,9 +120,8 @@ function options(props: ChartProps, width: number, isLog: boolean, onRead: (at: 
       ...lines.flatMap((line): uPlot.Series[] => {
         const stroke = ofLine(props.runs.indexOf(line.run), line.label);
         return [
-          { stroke, width: 1.5, points: { show: line.step.length < 3 } },
-          { stroke: clear, width: 0, points: { show: false }, show: hasRange },
-          { stroke: clear, width: 0, points: { show: false }, show: hasRange },
+          { stroke, width: 1.5, pxAlign: 0, points: { show: line.step.length < 3 } },
+          ...(hasRange ? [edge, edge] : []),
         ];
       }),
     ],
@@ -189,7 +184,7 @@ export function Chart(props: ChartProps) {
     const read = (at: number | null) => {
       const data = made.data;
       const step = at === null ? undefined : data[0][at];
-      const value = lines.map((_, i) => data[3 * i + 1]?.[at ?? 0]).find((v) => v !== null && v !== undefined);
+      const value = lines.map((_, i) => data[(lines.length > MOST_RANGES ? i : 3 * i) + 1]?.[at ?? 0]).find((v) => v !== null && v !== undefined);
       if (told.current) told.current.textContent = step === undefined ? "" : `step ${grouped(step)}: ${real(value ?? null)}${unit}`;
     };
     const made = new uPlot(options(props, width, isLog, read), aligned(lines, isLog), target.current);
