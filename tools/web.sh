@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# web.sh: builds the page of a report, web/dist/page.html, where one of its sources has changed. Its last line says why it cannot.
+# web.sh: builds the pages, web/dist/timeline.html of a run and web/dist/page.html of a report, where one of its sources has changed. Its last line says why it cannot.
 # web.sh packages: only installs the packages of web/package-lock.json, where they have changed.
 set -eu
 cd "$(dirname "${BASH_SOURCE[0]}")/../web"
@@ -21,7 +21,7 @@ packages() {
 }
 
 if [ "${1:-}" != packages ]; then
-  newer_than dist/page.html src index.html vite.config.ts package-lock.json tsconfig.json || exit 0
+  newer_than dist/page.html src index.html timeline.html vite.config.ts package-lock.json tsconfig.json || exit 0
 fi
 command -v node >/dev/null && command -v npm >/dev/null || refuse "node and npm are not here"
 node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)' ||
@@ -29,4 +29,5 @@ node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.ex
 packages
 [ "${1:-}" = packages ] && exit 0
 rm -rf dist
-node_modules/.bin/vite build --logLevel error >&2 || refuse "vite could not build web/"
+{ node_modules/.bin/vite build --mode timeline --logLevel error >&2 && node_modules/.bin/vite build --logLevel error >&2; } ||
+  refuse "vite could not build web/"

@@ -1,11 +1,19 @@
-// Builds one file, dist/page.html: script and style inline, allowed by a policy that names their hashes. What a report
-// fills in (@@title@@, @@terminal@@, @@report@@) is put there by src/show/page.cpp.
+// Builds one file, script and style inline, allowed by a policy that names their hashes: dist/page.html, of a report, which
+// src/show/page.cpp fills in, or with --mode timeline dist/timeline.html, which python/finitude/live/page.py fills in.
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
 
-const MARKS = ["@@title@@", "@@terminal@@", "@@report@@"];
+interface Page {
+  source: string;
+  file: string;
+  marks: string[]; // what is filled in
+  connects: boolean; // to the server that it comes from
+}
+
+const REPORT: Page = { source: "index.html", file: "page.html", marks: ["@@title@@", "@@terminal@@", "@@report@@"], connects: false };
+const TIMELINE: Page = { source: "timeline.html", file: "timeline.html", marks: ["@@title@@", "@@data@@"], connects: true };
 
 const hash = (text: string) => `'sha256-${createHash("sha256").update(text, "utf8").digest("base64")}'`;
 
@@ -13,11 +21,12 @@ const hash = (text: string) => `'sha256-${createHash("sha256").update(text, "utf
 const ascii = (code: string) =>
   code.replace(/[^\x00-\x7f]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
-function policy(script: string, style: string): string {
+function policy(script: string, style: string, connects: boolean): string {
   const rules = [
     "default-src 'none'",
     `script-src ${hash(script)}`,
     `style-src ${hash(style)}`,
+    ...(connects ? ["connect-src 'self'"] : []),
     "base-uri 'none'",
     "form-action 'none'",
     "require-trusted-types-for 'script'",
@@ -32,7 +41,7 @@ const notices = ["preact", "uplot"]
   .join("\n\n")
   .replace(/--+/g, "-");
 
-function oneFile(): Plugin {
+function oneFile(made: Page): Plugin {
   return {
     name: "one-file",
     enforce: "post",
@@ -52,26 +61,30 @@ function oneFile(): Plugin {
       page = page
         .replace(/<script type="module"[^>]*><\/script>\s*/, "")
         .replace(/<link rel="stylesheet"[^>]*>\s*/, "")
-        .replace("<!--policy-->", () => policy(script, style))
+        .replace("<!--policy-->", () => policy(script, style, made.connects))
         .replace("</head>", () => `<style>${style}</style>\n</head>`)
         .replace("</body>", () => `<script>${script}</script>\n</body>`)
         .replace("</html>", () => `</html>\n<!--\n${ascii(notices)}\n-->`);
-      for (const mark of MARKS) {
+      for (const mark of made.marks) {
         if (page.split(mark).length !== 2) this.error(`${mark} has to be in the page once`);
       }
-      this.emitFile({ type: "asset", fileName: "page.html", source: page });
+      this.emitFile({ type: "asset", fileName: made.file, source: page });
     },
   };
 }
 
-export default defineConfig({
-  plugins: [oneFile()],
-  build: {
-    target: "es2022",
-    modulePreload: false,
-    cssCodeSplit: false,
-    assetsInlineLimit: 0,
-    rollupOptions: { output: { format: "iife" } },
-  },
-  test: { include: ["src/**/*.test.ts"] },
+export default defineConfig(({ mode }) => {
+  const made = mode === "timeline" ? TIMELINE : REPORT;
+  return {
+    plugins: [oneFile(made)],
+    build: {
+      target: "es2022",
+      modulePreload: false,
+      cssCodeSplit: false,
+      assetsInlineLimit: 0,
+      emptyOutDir: false,
+      rollupOptions: { input: made.source, output: { format: "iife" as const } },
+    },
+    test: { include: ["src/**/*.test.ts"] },
+  };
 });

@@ -11,6 +11,8 @@ from finitude.agents.options import OPTIONS as MCP
 from finitude.base import config
 from finitude.cli.table import FLAGS, HELP, OPTIONS, REPLAY_OPTIONS, WORDS
 from finitude.doctor.options import OPTIONS as DOCTOR
+from finitude.export.options import OPTIONS as EXPORT
+from finitude.live.options import OPTIONS as LIVE
 from finitude.selftest.options import HELP as SELFTEST
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -24,9 +26,11 @@ KNOWN = {
     "list": ("--json",),
     "scan": ("--json",),
     "mcp": MCP,
+    "live": LIVE,
+    "export": (*EXPORT, "-o"),
     "diff": ("--json", "--threads", "--allow", "--library", "--import", "--memory-mb"),
 }
-QUIET = ("list", "report", "dump", "scan", "diff", "replay", "doctor", "selftest")
+QUIET = ("list", "report", "dump", "scan", "diff", "replay", "doctor", "selftest", "live", "export")
 OPTION = r"(?:--?[a-z][a-z-]*|[A-Z][A-Z.|_]*|\[[^\]]*\]|[\w./*]+\.py)"
 COMMAND = re.compile(rf"(?<![\w./-])finitude ([a-z]+)((?:[ =]+{OPTION})*)")
 # What follows the name in sentences that name no command; another one is added here.
@@ -115,7 +119,7 @@ def test_exit_codes_are_those_of_the_contract(tmp_path):
     for word in WORDS:
         wrong = helpers.finitude(tmp_path, word, "--no-such-option")
         assert wrong.code == 2, (word, wrong.told())
-    files = {"diff": ("a", "b"), "unpack": ("a.capsule.zip",)}
+    files = {"diff": ("a", "b"), "unpack": ("a.capsule.zip",), "export": ("a", "--to", "csv")}
     for word in by_code["3"]:
         unreadable = helpers.finitude(tmp_path, word, *files.get(word, ("a",)))
         assert unreadable.code == 3, (word, unreadable.told())

@@ -34,6 +34,9 @@ PYTHON_LAYERS = (
     "launch",
     "doctor",
     "agents",
+    "store",
+    "export",
+    "live",
     "cli",
 )
 PYTHON_GROUND = {"errors", "rules", "_native"}  # public or built, and below all folders

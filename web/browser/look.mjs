@@ -1,5 +1,5 @@
 // Opens pages in chromium and prints what it found as JSON. Its input, on stdin: {"chromium": path, "views": [view]}, a view:
-// {"file", "scheme": "light"|"dark", "width", "height", "scripts": false, "ask": [names of QUESTIONS], "screenshot": path}.
+// {"file" or "url", "wait": milliseconds, "scheme": "light"|"dark", "width", "height", "scripts": false, "ask": [names of QUESTIONS], "screenshot": path}.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
@@ -64,6 +64,38 @@ const QUESTIONS = {
   },
   stops,
   copies,
+  // Milliseconds from the navigation until the charts of a timeline are drawn, and of moves: from a key to the next frame.
+  paint: (page) => page.evaluate(() => performance.getEntriesByName("timeline")[0]?.startTime ?? null),
+  moves: (page) =>
+    page.evaluate(async () => {
+      const charts = document.querySelector(".charts");
+      const frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+      const press = (key) => charts.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+      press("+");
+      press("+");
+      await frame();
+      const times = [];
+      for (let i = 0; i < 30; ++i) {
+        const start = performance.now();
+        press(i % 20 < 10 ? "ArrowRight" : "ArrowLeft");
+        await frame();
+        times.push(performance.now() - start);
+      }
+      return times;
+    }),
+  shown: (page) =>
+    page.evaluate(() => [...document.querySelectorAll(".chart")].map((one) => one.querySelector("[role=img]").getAttribute("aria-label"))),
+  chosen: async (page) => {
+    await page.locator(".map canvas").click({ position: { x: 200, y: 3 } });
+    return page.evaluate(() => document.querySelector(".parameter h4").textContent);
+  },
+  // Pixels of the first map that are not of its background.
+  coloured: (page) =>
+    page.evaluate(() => {
+      const canvas = document.querySelector(".map canvas");
+      const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+      return data.filter((value, i) => i % 4 === 3 && value === 255).length / (data.length / 4);
+    }),
   paper: async (page) => {
     const pdf = await page.pdf({ format: "A4", printBackground: true });
     return Number(/\/Type\s*\/Pages\s*\/Count\s+(\d+)/.exec(pdf.toString("latin1"))[1]);
@@ -79,7 +111,7 @@ async function look(browser, view) {
     permissions: ["clipboard-read", "clipboard-write"],
   });
   const page = await context.newPage();
-  const address = pathToFileURL(view.file).href;
+  const address = view.url ?? pathToFileURL(view.file).href;
   const found = { errors: [], requests: [] };
   page.on("console", (message) => message.type() === "error" && found.errors.push(message.text()));
   page.on("pageerror", (error) => found.errors.push(String(error)));
@@ -89,7 +121,7 @@ async function look(browser, view) {
   });
   page.on("request", (request) => request.url() !== address && found.requests.push(request.url()));
   await page.goto(address);
-  await page.waitForTimeout(300); // until widths are measured and charts are drawn
+  await page.waitForTimeout(view.wait ?? 300); // until widths are measured and charts are drawn
   for (const name of view.ask ?? []) found[name] = await QUESTIONS[name](page);
   if (view.open) await page.evaluate(() => document.querySelectorAll("details").forEach((one) => (one.open = true)));
   if (view.hover) await page.locator(view.hover).first().hover();

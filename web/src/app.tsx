@@ -2,6 +2,8 @@ import type { Advisory, PageDocument, Story as StoryData } from "./document";
 import { More, Section, Tag } from "./parts";
 import { OtherBirth, partsOf, Story, type Part } from "./story";
 import { Experiments, Operations } from "./tables";
+import type { Still } from "./timeline/still";
+import { Timeline } from "./timeline/view";
 import { capitalised, firstSentence } from "./words";
 
 const idOf = (i: number) => `story-${i + 1}`;
@@ -12,7 +14,7 @@ interface Entry extends Part {
 
 const NESTED = 6; // with more stories than that the list names only the stories
 
-export function contents(page: PageDocument): Entry[] {
+export function contents(page: PageDocument, hasTimeline: boolean): Entry[] {
   const stories = page.stories.items;
   const single = stories.length === 1 ? stories[0] : undefined;
   const plain = (id: string, title: string, there: boolean): Entry[] => (there ? [{ id, title, parts: [] }] : []);
@@ -28,6 +30,7 @@ export function contents(page: PageDocument): Entry[] {
     ...plain("warnings", "Warnings", page.warnings.items.length > 0),
     ...plain("advisories", "Advisories", page.advisories.items.length > 0),
     ...plain("operations", "Operations", page.operations.items.length > 0),
+    ...plain("timeline-section", "Timeline", hasTimeline),
     ...plain("run", "Run", true),
   ];
 }
@@ -90,7 +93,7 @@ function Run({ page }: { page: PageDocument }) {
   );
 }
 
-export function App({ page }: { page: PageDocument }) {
+export function App({ page, still }: { page: PageDocument; still: Still | null }) {
   const [verdict, rest] = firstSentence(capitalised(page.title));
   const stories = page.stories.items;
   return (
@@ -106,7 +109,7 @@ export function App({ page }: { page: PageDocument }) {
           {page.end && <p class="rest">{capitalised(page.end)}</p>}
         </header>
         <nav aria-label="Contents">
-          <Links entries={contents(page)} />
+          <Links entries={contents(page, still !== null)} />
         </nav>
         <main id="content" tabIndex={-1}>
           {stories.map((story, i) => (
@@ -135,6 +138,11 @@ export function App({ page }: { page: PageDocument }) {
           {page.operations.items.length > 0 && (
             <Section id="operations" title="Operations" level={2}>
               <Operations operations={page.operations} />
+            </Section>
+          )}
+          {still && (
+            <Section id="timeline-section" title="Timeline" level={2}>
+              <Timeline runs={still.runs} maps={still.maps} level="h3" />
             </Section>
           )}
           <Run page={page} />

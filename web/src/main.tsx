@@ -7,8 +7,11 @@ import "./style/story.css";
 import "./style/tables.css";
 import "./style/pictures.css";
 import "./style/run.css";
+import "./style/timeline.css";
 import "./style/print.css";
+import { still } from "./timeline/still";
 
 const target = document.getElementById("page");
 const data = document.getElementById("report");
-if (target && data) render(<App page={JSON.parse(data.textContent ?? "{}") as PageDocument} />, target);
+const timeline = still(document.getElementById("timeline")?.textContent);
+if (target && data) render(<App page={JSON.parse(data.textContent ?? "{}") as PageDocument} still={timeline} />, target);

@@ -11,20 +11,21 @@ from .ask import ask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+    from collections.abc import Iterator, Mapping
+    from typing import Any, BinaryIO
 
     from .types import Document
 
 
-def write_whole(path: str, content: bytes) -> None:
-    """The bytes under that name, all or nothing; what is there already and no plain file (a link, a device) is written
-    as it is."""
+@contextlib.contextmanager
+def whole(path: str) -> Iterator[BinaryIO]:
+    """A file that gets that name at the end, all or nothing; what is there already and no plain file (a link, a device)
+    is written as it is."""
     beside = not os.path.lexists(path) or (os.path.isfile(path) and not os.path.islink(path))
     to = f"{path}.{os.getpid()}.tmp" if beside else path
     try:
         with open(to, "wb") as f:
-            f.write(content)
+            yield f
         if beside:
             os.replace(to, path)
     except BaseException:
@@ -32,6 +33,12 @@ def write_whole(path: str, content: bytes) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(to)
         raise
+
+
+def write_whole(path: str, content: bytes) -> None:
+    """The bytes under that name, as `whole` has it."""
+    with whole(path) as f:
+        f.write(content)
 
 
 def write(path: str, content: bytes) -> bool:

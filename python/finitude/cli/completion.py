@@ -6,6 +6,8 @@ import re
 
 from ..agents.options import OPTIONS as MCP
 from ..doctor.options import OPTIONS as DOCTOR
+from ..export.options import FORMATS, OPTIONS as EXPORT
+from ..live.options import OPTIONS as LIVE
 from ..selftest.options import HELP as SELFTEST, PHASES, VALUES
 from .table import FLAGS, OPTIONS, REPLAY_FLAGS, REPLAY_OPTIONS, WORDS
 
@@ -25,6 +27,7 @@ CHOICES = {
     "--device": "cpu cuda",
     "--phase": " ".join(PHASES),
     "--value": " ".join(VALUES),
+    "--to": " ".join(FORMATS),
 }
 PATHS = (
     "--root",
@@ -38,8 +41,9 @@ PATHS = (
     "--save-tensors",
     "--script",
     "--keep",
+    "--output",
 )
-SHORT = {"--quiet": "q"}
+SHORT = {"--quiet": "q", "--output": "o"}
 
 
 def _described(options, flags):
@@ -70,6 +74,8 @@ TREE = {
     "scan": _described(("--json", "--quiet"), ("--json", "--quiet")),
     "dump": _described(("--json", "--quiet"), ("--json", "--quiet")),
     "list": _described(("--json", "--quiet"), ("--json", "--quiet")),
+    "live": _described(LIVE, ("--quiet",)),
+    "export": _described(EXPORT, ("--quiet",)),
     "mcp": _described(MCP, ("--skill",)),
     "completion": {},
 }

@@ -10,6 +10,7 @@ from . import standard_streams, without_python
 from .table import COMPLETION_HELP, FLAGS, HELP, OPTIONS, TEACHING, WORDS
 
 EXIT_USAGE, EXIT_CANNOT = 2, 4
+_OWN_HELP = ("run", "doctor", "selftest", "completion", "live", "export")  # shown without what answers the word
 
 
 def _usage(text):
@@ -77,11 +78,15 @@ def _word(argv):
         sys.stdout.write(out)
         sys.stderr.write(err)
         return code
+    if without_python.is_page(argv):
+        from . import report_page
+
+        return report_page.write(_paths_after_dashes(rest))
     if word in without_python.WORDS or without_python.is_answered(argv):
         from . import offline
 
         return offline.read(word, _paths_after_dashes(without_python.as_asked(argv)[1:]))
-    if rest and rest[0] in without_python.HELP and word in ("run", "doctor", "selftest", "completion"):
+    if rest and rest[0] in without_python.HELP and word in _OWN_HELP:
         sys.stdout.write(_help(word))
         return 0
     if word == "run":
@@ -112,6 +117,10 @@ def _help(word):
         from ..doctor.options import HELP as text
     elif word == "selftest":
         from ..selftest.options import HELP as text
+    elif word == "live":
+        from ..live.options import HELP as text
+    elif word == "export":
+        from ..export.options import HELP as text
     else:
         text = HELP if word == "run" else COMPLETION_HELP
     return text

@@ -243,3 +243,15 @@ def doctor(rest):
     from ..doctor import command
 
     return command.main(rest, lambda quiet: next(iter(newest("run", 1, quiet)[0]), None))
+
+
+def export(rest):
+    from ..export import command
+
+    return command.main(rest, lambda quiet: newest("run", 1, quiet))
+
+
+def live(rest):
+    from ..live import command
+
+    return command.main(rest)

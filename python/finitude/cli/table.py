@@ -12,6 +12,8 @@ WORDS = {
     "scan": "find NaN, Inf and impossible values in checkpoints",
     "dump": "print every op of a recorded step as JSON lines",
     "list": "list the runs, also running and killed ones",
+    "live": "show a run in the browser while it trains",
+    "export": "write the series of a run for another tool",
     "mcp": "serve runs and capsules to an agent (Model Context Protocol)",
     "completion": "print the completion of a shell: bash, zsh or fish",
 }
@@ -43,6 +45,8 @@ HELP = """usage: finitude run [options] script.py [args]
        finitude doctor [options] script.py [args]
        finitude doctor [options] [RUN|CAPSULE|LOG]
        finitude selftest [options] script.py [args]
+       finitude live [RUN|DIR] [--port N]
+       finitude export [RUN] --to FORMAT [-o PATH]
        finitude mcp [--root DIR]
        finitude completion [bash|zsh|fish]
 
@@ -54,7 +58,8 @@ starts is watched as well if it trains; their reports are merged into one.
 
 Where no path is given, `report` and `doctor` take the newest run of
 finitude-runs (or of the folder that FINITUDE_RUNS names), `replay` and `pack`
-its newest capsule, `dump` and `diff` the newest recordings, and say which.
+its newest capsule, `dump` and `diff` the newest recordings, `export` its newest
+run, and say which. `live` shows all runs of that folder.
 
 options of list, report, dump, diff, scan, replay, doctor and selftest:
   --json          the outcome as JSON (`list`: one array; `dump` prints JSON

@@ -28,12 +28,18 @@ def is_answered(words: Sequence[str]) -> bool:
         return len(paths) == 2 and (all(map(_is_trace, paths)) or all(map(_is_checkpoint, paths)))
     if [*words] in VERSION or _is_help_of_replay(words):
         return True
-    return bool(words) and words[0] in WORDS and not is_for_agent(words)
+    return bool(words) and words[0] in WORDS and not is_for_agent(words) and not is_page(words)
 
 
 def is_for_agent(words: Sequence[str]) -> bool:
     """`report --for-agent`, which agents/offline.py makes."""
     return words[:1] == ["report"] and FOR_AGENT in words
+
+
+def is_page(words: Sequence[str]) -> bool:
+    """`report --html`, into whose page the timeline of the run is put: cli/report_page.py."""
+    is_help = any(word in HELP for word in words)
+    return words[:1] == ["report"] and not is_help and any(word.partition("=")[0] == "--html" for word in words)
 
 
 def as_asked(words: Sequence[str]) -> list[str]:

@@ -1,0 +1,141 @@
+"""`finitude export RUN --to FORMAT`."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+
+from ..base import pages
+from ..store import reader, runs
+from . import packages, points, tensorboard, texts
+from .options import FORMATS, HELP
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import TextIO
+
+    from .points import Process
+
+EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 2, 3, 4
+TEXTS = {"csv": texts.write_csv, "jsonl": texts.write_jsonl}
+FILES = {  # with the package that writes it
+    "parquet": (packages.write_parquet, "pyarrow"),
+    "tensorboard": (tensorboard.write, ""),
+    "wandb": (packages.write_wandb, "wandb"),
+    "mlflow": (packages.write_mlflow, "mlflow"),
+}
+
+
+class _Usage(Exception):
+    pass
+
+
+def _parsed(rest):
+    """(paths, format, output path or "", is quiet)"""
+    paths, form, output, quiet, words = [], "", "", False, list(rest)
+    while words:
+        word = words.pop(0)
+        name, eq, value = word.partition("=")
+        if name in ("--to", "-o", "--output"):
+            value = value if eq else words.pop(0) if words else ""
+            if not value:
+                raise _Usage(f"{name} needs a value")
+            form, output = (value, output) if name == "--to" else (form, value)
+        elif word in ("-q", "--quiet"):
+            quiet = True
+        elif word.startswith("-"):
+            raise _Usage(f"unknown option {word}")
+        else:
+            paths.append(word)
+    if form not in FORMATS:
+        raise _Usage(f"--to takes {', '.join(FORMATS)}" + (f", not {form!r}" if form else ""))
+    if len(paths) > 1:
+        raise _Usage("one run at a time")
+    if form in FILES and not output:
+        raise _Usage(f"--to {form} needs -o PATH")
+    return paths, form, output, quiet
+
+
+def main(rest: Sequence[str], newest: Callable[[bool], tuple[list[str], int]]) -> int:
+    """newest(is quiet): the path of the newest run, or none and the exit code."""
+    if any(word in ("-h", "--help") for word in rest):
+        sys.stdout.write(HELP)
+        return 0
+    try:
+        paths, form, output, quiet = _parsed(rest)
+    except _Usage as e:
+        sys.stderr.write(f"finitude export: {e}\n{HELP}")
+        return EXIT_USAGE
+    if not paths:
+        paths, code = newest(quiet)
+        if not paths:
+            return code
+    run = next(iter(runs.found(paths[0])), "")
+    try:
+        if not run:
+            raise reader.Unreadable("it is no run and holds none")
+        found = points.processes(run)
+        return _write(form, output, os.path.basename(os.path.abspath(run)), found, quiet)
+    except reader.Unreadable as e:
+        sys.stderr.write(f"finitude: {_printable(paths[0])}: {e}\n")
+        return EXIT_INPUT
+
+
+def _write(form, output, name, processes, quiet):
+    try:
+        if form in FILES:
+            write, package = FILES[form]
+            try:
+                where = write(output, name, processes)
+            except ImportError as e:
+                if (e.name or "").partition(".")[0] != package:
+                    raise
+                sys.stderr.write(f"finitude: --to {form} needs the package {package}: pip install {package}\n")
+                return EXIT_CANNOT
+            except (reader.Unreadable, OSError):
+                raise
+            except Exception as e:  # of a package, which is of any version
+                why = _printable(f"{type(e).__name__}: {e}")[:300]
+                sys.stderr.write(f"finitude: {package or form} could not write it: {why}\n")
+                return EXIT_CANNOT
+            if not quiet:
+                sys.stderr.write(f"finitude: written to {where}\n")
+        else:
+            with _output(output) as out:
+                if form == "prometheus":
+                    out.write(_newest(name, processes))
+                else:
+                    TEXTS[form](out, processes)
+    except OSError as e:
+        if output and not isinstance(e, BrokenPipeError):
+            sys.stderr.write(f"finitude: cannot write {_printable(output)}: {e.strerror or e}\n")
+            return EXIT_CANNOT
+        raise
+    return 0
+
+
+def _newest(name: str, processes: Sequence[Process]) -> str:
+    newest = texts.Newest()
+    for process in processes:
+        texts.add_newest(newest, name, process)
+    return newest.text()
+
+
+@contextlib.contextmanager
+def _output(path: str) -> Iterator[TextIO]:
+    """The file, whole or not at all; standard output where there is no path."""
+    if not path:
+        yield sys.stdout
+        return
+    with pages.whole(path) as f:
+        text = io.TextIOWrapper(f, encoding="utf-8", newline="")
+        yield text
+        text.flush()
+        text.detach()
+
+
+def _printable(text):
+    return "".join(c if c.isprintable() else "?" for c in text)

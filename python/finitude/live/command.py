@@ -1,0 +1,75 @@
+"""`finitude live RUN|DIR`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from .options import HELP
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 2, 3, 4
+DEFAULT = "finitude-runs"
+
+
+def _usage(text):
+    sys.stderr.write(f"finitude live: {text}\n{HELP}")
+    return EXIT_USAGE
+
+
+def main(rest: Sequence[str]) -> int:
+    """Serves until Ctrl-C."""
+    if any(word in ("-h", "--help") for word in rest):
+        sys.stdout.write(HELP)
+        return 0
+    paths, port, quiet, words = [], 0, False, list(rest)
+    while words:
+        word = words.pop(0)
+        name, eq, value = word.partition("=")
+        if name == "--port":
+            value = value if eq else words.pop(0) if words else ""
+            if not (value.isascii() and value.isdecimal()) or not 0 <= int(value) < 65536:
+                return _usage(f"--port takes a number below 65536, not {value!r}")
+            port = int(value)
+        elif word in ("-q", "--quiet"):
+            quiet = True
+        elif word.startswith("-"):
+            return _usage(f"unknown option {word}")
+        else:
+            paths.append(word)
+    if len(paths) > 1:
+        return _usage("one run, or one folder of runs")
+    path = paths[0] if paths else os.environ.get("FINITUDE_RUNS") or DEFAULT
+    return _serve(path, port, quiet)
+
+
+def _serve(path, port, quiet):
+    from ..store import runs
+    from . import page, server
+
+    shown = "".join(c if c.isprintable() else "?" for c in path)
+    if not os.path.isdir(path) and not runs.found(path):
+        sys.stderr.write(f"finitude: {shown} is no run, and no folder of runs\n")
+        return EXIT_INPUT
+    try:
+        serving = server.Server(path, port)
+    except OSError as e:
+        sys.stderr.write(f"finitude: cannot listen at port {port}: {e.strerror or e}\n")
+        return EXIT_CANNOT
+    with serving:
+        try:
+            if not quiet:
+                sys.stderr.write(f"finitude: showing {shown}; Ctrl-C ends this\n")
+                if page.built() is None:
+                    sys.stderr.write("finitude: this build was made without node: the page is a table\n")
+            sys.stdout.write(serving.address() + "\n")
+            sys.stdout.flush()
+            serving.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            serving.is_ending.set()
+    return 0

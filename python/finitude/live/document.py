@@ -1,0 +1,136 @@
+"""What the page shows of a run, as JSON. Files are read as they are at this moment."""
+
+from __future__ import annotations
+
+import array
+import base64
+import json
+import math
+import os
+import sys
+
+from ..store import events, reader, runs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from ..store.reader import Largest, Point
+
+COLUMNS = 240  # of the map of parameters
+MOST_RANKS = 8  # that are shown
+MOST_ROWS = 4000  # parameters of the map
+_PER_OCTAVE = 64  # steps of a value of the map
+_NONE = -32768
+MAPS = ("gradient_absmax", "weight_absmax")
+
+
+def columns_of(points: Iterable[Point]) -> dict[str, list[float | None]]:
+    """A list for each key of a point, which is far smaller than an object for each."""
+    keys = ("step", "last_step", "last", "min", "max")
+    rows = [(p.step, p.last_step, _short(p.last), _short(p.min), _short(p.max)) for p in points]
+    return {key: list(column) for key, column in zip(keys, zip(*rows))} if rows else {key: [] for key in keys}
+
+
+def _short(value):
+    """With the digits that a chart shows."""
+    return value if value is None else float(f"{value:.6g}")
+
+
+class Follower:
+    """Knows what of a run was handed out, and hands out what came since."""
+
+    def __init__(self, run: str):
+        self.run = run
+        self._told: dict[str, Any] = {}
+
+    def changes(self) -> dict[str, Any]:
+        """{"name", "state", "processes"}: of each process the series and events that are new. A series with
+        "replace" is whole: it was not told before, or became coarser."""
+        found = []
+        for place, folder in enumerate(runs.processes(self.run)[:MOST_RANKS]):
+            told = self._told.setdefault(folder, {"inode": 0, "series": {}, "offset": 0})
+            new: dict[str, Any] = {"key": os.path.basename(folder) if place else "", "series": [], "events": []}
+            new["events"], told["offset"] = events.read(folder, told["offset"])
+            path = os.path.join(folder, reader.NAME)
+            try:
+                inode = os.stat(path).st_ino
+                if inode != told["inode"]:  # of a run that began again
+                    told.update(inode=inode, series={})
+                with reader.Store(path) as store:
+                    self._add_series(store, told["series"], new)
+            except FileNotFoundError:
+                pass
+            except (OSError, reader.Unreadable) as e:
+                new["trouble"] = f"{reader.NAME}: {e}"
+            found.append(new)
+        return {"name": os.path.basename(self.run), "state": runs.state(self.run), "processes": found}
+
+    def _add_series(self, store, told, new):
+        if not told:
+            new["info"] = store.info()
+        every = store.series()
+        whole = {s.id: s for s in every if s.parameter is None}
+        new["parameters"] = sum(s.parameter is not None for s in every)
+        for number, (width, last, count) in store.range(list(whole)).items():
+            before = told.get(number)
+            if before == (width, last, count):
+                continue
+            # The last point that was told may have grown. Points are joined from the oldest on.
+            is_same = before is not None and before[0] == width and before[2] <= count
+            points = store.points(number, before[1] if is_same else 0)
+            told[number] = (width, last, count)
+            of = {"id": number, "quantity": whole[number].quantity, "optimizer": whole[number].optimizer}
+            new["series"].append({**of, "replace": not is_same, **columns_of(points)})
+
+
+def packed(found: Largest) -> dict[str, Any]:
+    """The map of one quantity: base-2 logarithms as 16-bit numbers, a row for each parameter."""
+    rows = len(found.names[:MOST_ROWS])
+    numbers = array.array("h", [_NONE]) * (rows * found.columns)
+    at = 0
+    for row in found.values[:rows]:
+        for value in row:
+            if value is not None and value > 0:
+                numbers[at] = max(_NONE + 1, min(32767, round(math.log2(value) * _PER_OCTAVE)))
+            at += 1
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return {
+        "names": found.names[:rows],
+        "more": len(found.names) - rows,
+        "first": found.first,
+        "last": found.last,
+        "columns": found.columns,
+        "perOctave": _PER_OCTAVE,
+        "values": base64.b64encode(numbers.tobytes()).decode("ascii"),
+    }
+
+
+def maps(run: str) -> list[dict[str, Any]]:
+    """Of each optimizer of the first process that has parameters: {"optimizer", "gradient_absmax", "weight_absmax"}."""
+    for folder in runs.processes(run):
+        try:
+            with reader.Store(os.path.join(folder, reader.NAME)) as store:
+                names = dict.fromkeys(s.optimizer for s in store.series() if s.parameter is not None)
+                found = [
+                    {"optimizer": name, **{one: packed(store.largest(one, name, COLUMNS)) for one in MAPS}}
+                    for name in names
+                ]
+        except (OSError, reader.Unreadable):
+            continue
+        if found:
+            return found
+    return []
+
+
+def still(run: str) -> dict[str, Any]:
+    """All that the page shows of one run, for a page that stands alone."""
+    return {"live": False, "runs": [Follower(run).changes()], "maps": maps(run)}
+
+
+def in_script(document: Any) -> str:
+    """The JSON as it may stand in a script element."""
+    text = json.dumps(document, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,0 +1,145 @@
+"""The timeline of a run in a real browser: alone, in a report, and live."""
+
+import json
+import shutil
+import threading
+import time
+
+import pages
+import pytest
+
+import helpers
+import made_stores
+from finitude.live import document, page, server
+
+pytestmark = pytest.mark.slow
+
+STEPS, PARAMETERS = 100_000, 500  # two series of each parameter
+FIRST_PAINT, MOVE = 2000, 50  # milliseconds
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built():
+    pages.browser()
+    found = pages.ROOT / "web" / "dist" / "timeline.html"
+    if not found.is_file():
+        pytest.skip("web/dist/timeline.html is not built: tools/web.sh does that")
+    before, page.BUILT = page.BUILT, str(found)
+    yield
+    page.BUILT = before
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    return made_stores.run(
+        tmp_path_factory.mktemp("runs") / "20260101-000000-large-1", steps=STEPS, parameters=PARAMETERS
+    )
+
+
+@pytest.fixture(scope="module")
+def alone(large):
+    path = large.parent / "alone.html"
+    path.write_text(page.filled(page.built(), "finitude", document.still(str(large))))
+    return path
+
+
+@pytest.fixture
+def live(tmp_path):
+    folder = tmp_path / "runs"
+    made_stores.run(folder / "20260101-000000-a-1", steps=1000, parameters=6)
+    with server.Server(str(folder), 0) as one:
+        threading.Thread(target=one.serve_forever, args=(0.05,), daemon=True).start()
+        yield folder, one
+        one.is_ending.set()
+        one.shutdown()
+
+
+def test_nothing_fails_is_fetched_or_hidden(alone):
+    ask = ["overflow", "coloured", "axe", "headings"]
+    for scheme, width in (("light", 1280), ("dark", 360)):
+        (found,) = pages.look({"file": alone, "scheme": scheme, "width": width, "ask": ask})
+        assert (found["errors"], found["requests"], found["axe"]) == ([], [], [])
+        assert found["overflow"] <= 0 and found["coloured"] == 1.0
+        assert [text for _, text in found["headings"]] == ["20260101-000000-large-1", "Parameters", "Events"]
+
+
+def test_charts_are_drawn_and_moved_in_time(alone):
+    """The best of three: other programs run here too."""
+    found = pages.look(*[{"file": alone, "ask": ["paint", "moves"]}] * 3)
+    print([(round(one["paint"]), round(max(one["moves"]))) for one in found])
+    assert min(one["paint"] for one in found) < FIRST_PAINT
+    assert min(sorted(one["moves"])[-2] for one in found) < MOVE
+
+
+def test_a_row_of_the_map_opens_its_parameter(alone):
+    (found,) = pages.look({"file": alone, "ask": ["chosen", "shown"]})
+    assert found["chosen"].startswith("layers.") and len(found["shown"]) == 5 + 2
+
+
+def test_live_is_drawn_and_moved_in_time(large):
+    with server.Server(str(large), 0) as one:
+        threading.Thread(target=one.serve_forever, args=(0.05,), daemon=True).start()
+        found = pages.look(*[{"url": one.address(), "wait": 1500, "ask": ["paint"]}] * 2)
+        one.is_ending.set()
+        one.shutdown()
+    print([round(one["paint"]) for one in found])
+    assert min(one["paint"] for one in found) < FIRST_PAINT
+
+
+def test_live_shows_what_comes_and_fetches_nothing_else(live):
+    folder, one = live
+
+    def train():
+        time.sleep(3)
+        with made_stores.opened(folder / "20260101-000000-a-1") as db:
+            db.execute("INSERT INTO point VALUES(1, 1000, 1000, 0, 77, 77, 77, 77)")
+
+    writer = threading.Thread(target=train)
+    writer.start()
+    (found,) = pages.look({"url": one.address(), "wait": 7000, "ask": ["shown", "text", "axe", "coloured"]})
+    writer.join()
+    assert (found["errors"], found["axe"]) == ([], [])
+    origin = one.address().partition("?")[0]
+    assert found["requests"] and all(address.startswith(origin) for address in found["requests"])
+    assert found["shown"][0] == "Loss, newest 77" and found["coloured"] == 1.0
+    assert "Loss is NaN, born in aten::log" in found["text"] and "Since step 700, 200 steps before" in found["text"]
+
+
+def test_live_goes_over_to_a_new_run(live):
+    folder, one = live
+
+    def train():
+        time.sleep(3)
+        made_stores.run(folder / "20260202-000000-b-1", steps=30, parameters=0)
+
+    writer = threading.Thread(target=train)
+    writer.start()
+    (found,) = pages.look({"url": one.address(), "wait": 12000, "ask": ["headings", "text"]})
+    writer.join()
+    assert found["errors"] == [] and found["headings"][0] == ["H1", "20260202-000000-b-1"]
+    assert "2 runs in this folder" in found["text"]
+
+
+def test_a_report_has_the_timeline_of_its_run(tmp_path):
+    folder = made_stores.run(tmp_path / "run", steps=300, parameters=4)
+    shutil.copy(pages.SAMPLES / "clean.json", folder / "report.json")
+    got = helpers.finitude(tmp_path, "report", "run", "--html", "out.html")
+    assert got.code == 0, got.told()
+    if 'id="report"' not in (tmp_path / "out.html").read_text():
+        pytest.skip("finitude was built without node: its pages are tables")
+    (found,) = pages.look({"file": tmp_path / "out.html", "ask": ["shown", "contents", "axe", "overflow", "coloured"]})
+    assert (found["errors"], found["requests"], found["axe"]) == ([], [], [])
+    assert len(found["shown"]) == 5 and found["coloured"] == 1.0 and found["overflow"] <= 0
+    assert ["Timeline", 1] in found["contents"]
+
+
+def test_hostile_names_stay_text(tmp_path):
+    folder = made_stores.run(tmp_path / "run", steps=30, parameters=2)
+    hostile = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
+    with made_stores.opened(folder) as db:
+        db.execute("UPDATE series SET parameter = ?, optimizer = ? WHERE parameter IS NOT NULL", (hostile, hostile))
+    made_stores.events(folder, made_stores.event("warning", 10, hostile, name=hostile))
+    path = tmp_path / "out.html"
+    path.write_text(page.filled(page.built(), hostile, json.loads(json.dumps(document.still(str(folder))))))
+    (found,) = pages.look({"file": path, "ask": ["scripts", "text"]})
+    assert (found["errors"], found["requests"], found["scripts"]) == ([], [], 2) and "<img src=x" in found["text"]
