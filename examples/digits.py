@@ -1,6 +1,6 @@
 """Trains a small classifier on scikit-learn's handwritten digits: 1797 images of 8 x 8 pixels.
 
-An ordinary script with an ordinary bug. To see it found: finitude run examples/digits.py
+An ordinary script with an ordinary bug (pip install scikit-learn). To see it found: finitude run examples/digits.py
 """
 
 import torch

@@ -173,3 +173,12 @@ def test_the_examples_are_ordinary_programs():
     for script in sorted(EXAMPLES.glob("*.py")):
         text = script.read_text(encoding="ascii")
         assert not re.search(r"import finitude|from finitude|float\(.nan.\)|torch\.nan|math\.nan", text), script
+
+
+def test_a_mean_of_nothing_has_no_limit(faulty):
+    alarm = faulty("trainer").the_alarm()
+    told = alarm["cause"]["text"] + alarm["fix"]["text"]
+    assert "limit" not in told and ".clamp(min=1)" in told, told
+    assert alarm["fix"]["verified"] and "+        mean = total / count.clamp(min=1)" in alarm["fix"]["diff"], alarm[
+        "fix"
+    ]

@@ -81,6 +81,13 @@ std::string what_is_zero(const Scene& s, const Point& point) {
   return {};
 }
 
+// Is it how many elements a mask selects, or a group has?
+bool counts(const Scene& s, const Point& point) {
+  if (!point.operand.tensor || point.arg.empty()) return false;
+  const auto nothing = sum_of_nothing(s.trace, s.culprit, *point.operand.tensor);
+  return nothing == Nothing::kSelected || nothing == Nothing::kInGroup;
+}
+
 // The parameter that a tensor is, or is a view or copy of all of it; null where it is none.
 const record::Storage* parameter_of(const record::Trace& trace, record::OpId reader, const record::TensorUse* at) {
   for (int step = 0; step < 8 && at; ++step) {
@@ -206,13 +213,16 @@ class DivisionByZero : public Rule {
       edits.replaced(point->arg, 0, 1).advised({}, "the divisor 0 replaced by 1");
     else if (is_integral(point->operand))
       edits.at_least(point->arg, 1).replaced(point->arg, 0, 1);
+    else if (counts(s, *point))
+      edits.at_least(point->arg, 1).above(point->arg, 0).replaced(point->arg, 0, 1);
     else if (replaces)
       edits.replaced(point->arg, 0, 1).above(point->arg, 0);
     else
       edits.above(point->arg, 0).replaced(point->arg, 0, 1);
     edits.left_out().into(result);
     const Operand numerator = operand(*s.first, "self", 0);
-    if (zero_over_zero && point->arg == "other" && point->operand.tensor && numerator.tensor)
+    // What is near the mean of nothing is no mean: only what is computed has a limit.
+    if (zero_over_zero && point->arg == "other" && point->operand.tensor && numerator.tensor && !counts(s, *point))
       result.beside = common_zeros(s, s.culprit, *numerator.tensor, *point->operand.tensor);
     return result;
   }
