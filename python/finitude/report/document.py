@@ -18,6 +18,7 @@ from ..program import ranks
 from . import capsule_alarm, merge
 from .checkpoints import Checkpoints
 from .events import Events
+from .on_event import Listeners
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ class Report:
         self.failure = ""
         self.failures = []  # of our own: see session/failures.py
         self._checkpoints: Checkpoints | None = None  # those that the program wrote, where it wrote any
-        self.events = Events(self.run_directory, self.complain, bool(config.redact))
+        self.listeners = Listeners(config.on_event, self.complain)
+        self.events = Events(self.run_directory, self.complain, bool(config.redact), self.listeners.tell)
 
     def seconds(self) -> float:
         """Since the run began."""
@@ -359,6 +361,7 @@ class Report:
         if self.directory and self.is_kept:
             self.events.add("end", document["reason"] or document["outcome"], outcome=document["outcome"])
             self.events.close()
+            self.listeners.close()
         written = self._put(text.encode(), is_last=True)
         for alarm in self.alarms:
             if alarm.get("capsule"):
