@@ -247,7 +247,7 @@ def watch(
             _native.trace_start()
         session.first_step.may_come(model is not None and not optimizer)
     if callable(on_event):
-        session.report.listeners.listen(on_event)
+        session.report.listen(on_event)
     if isinstance(model, torch.nn.Module):
         _native.watch_buffers(list(model.buffers()))
     optimizers = optimizer if isinstance(optimizer, (list, tuple)) else [] if optimizer is None else [optimizer]

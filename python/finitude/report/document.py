@@ -18,7 +18,6 @@ from ..program import ranks
 from . import capsule_alarm, merge
 from .checkpoints import Checkpoints
 from .events import Events
-from .on_event import Listeners
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,8 +66,17 @@ class Report:
         self.failure = ""
         self.failures = []  # of our own: see session/failures.py
         self._checkpoints: Checkpoints | None = None  # those that the program wrote, where it wrote any
-        self.listeners = Listeners(config.on_event, self.complain)
-        self.events = Events(self.run_directory, self.complain, bool(config.redact), self.listeners.tell)
+        self.events = Events(self.run_directory, self.complain, bool(config.redact))
+        if config.on_event:
+            self.listen(None)
+
+    def listen(self, function: Callable[[dict[str, Any]], Any] | None) -> None:
+        """The command of --on-event, where there is one, and the function are told of each event from now on."""
+        from .on_event import Listeners
+
+        self.events.listeners = self.events.listeners or Listeners(self.config.on_event, self.complain)
+        if function is not None:
+            self.events.listeners.listen(function)
 
     def seconds(self) -> float:
         """Since the run began."""
@@ -361,7 +369,6 @@ class Report:
         if self.directory and self.is_kept:
             self.events.add("end", document["reason"] or document["outcome"], outcome=document["outcome"])
             self.events.close()
-            self.listeners.close()
         written = self._put(text.encode(), is_last=True)
         for alarm in self.alarms:
             if alarm.get("capsule"):

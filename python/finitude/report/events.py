@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from .on_event import Listeners
+
 NAME = "events.jsonl"
 MAX_BYTES = 64 << 20  # of a file; what comes after that is only in the report
 
@@ -28,11 +30,11 @@ class Events:
         directory: Callable[[], str | None],
         complain: Callable[[str], None],
         redact: bool,
-        told: Callable[[bytes], None] = lambda line: None,
     ):
         """directory: makes the run folder and returns it, None where there is none. complain: says once that a file
-        cannot be written. told: is given each line after it is on disk, and also where there is no disk for it."""
-        self._directory, self._complain, self._redact, self._told = directory, complain, redact, told
+        cannot be written."""
+        self._directory, self._complain, self._redact = directory, complain, redact
+        self.listeners: Listeners | None = None  # get each line after it is on disk, or where there is none
         self._descriptor: int | None = None
         self._pid = 0
         self._size = 0
@@ -54,10 +56,11 @@ class Events:
             **more,
         }
         line = json.dumps(secrets.hidden(safe(event)), allow_nan=False).encode() + b"\n"
-        self._write(line)
-        self._told(line)
+        self._append(line)
+        if self.listeners is not None:
+            self.listeners.tell(line)
 
-    def _write(self, line):
+    def _append(self, line):
         if self._is_off:
             return
         try:
@@ -76,6 +79,8 @@ class Events:
         if self._descriptor is not None and self._pid == os.getpid():
             os.close(self._descriptor)
         self._descriptor = None
+        if self.listeners is not None:
+            self.listeners.close()
 
     def _open_for_process(self):
         """A forked process has a folder of its own."""

@@ -27,19 +27,17 @@ class Listeners:
     """complain: says something once."""
 
     def __init__(self, command: str, complain: Callable[[str, str], None]):
-        self._words, self._complain = shlex.split(command) if command else [], complain
-        self._function: Callable[[dict[str, Any]], Any] | None = None
+        self._words_of_command, self._complain = shlex.split(command) if command else [], complain
+        self._called: Callable[[dict[str, Any]], Any] | None = None
         self._waiting: queue.Queue[bytes] | None = None
         self._pid = 0
 
     def listen(self, function: Callable[[dict[str, Any]], Any]) -> None:
         """It is called with each event from now on, in a thread of ours."""
-        self._function = function
+        self._called = function
 
     def tell(self, line: bytes) -> None:
         """Of the event on that line of events.jsonl. Does not wait, and raises nothing."""
-        if not self._words and self._function is None:
-            return
         try:
             self._thread_of_process().put_nowait(line)
         except queue.Full:
@@ -62,10 +60,10 @@ class Listeners:
 
     def _deliver(self, line, seconds):
         try:
-            if self._words:
+            if self._words_of_command:
                 self._run_command(line, seconds)
-            if self._function is not None:
-                self._function(json.loads(line))
+            if self._called is not None:
+                self._called(json.loads(line))
         except BaseException as e:  # of the user's function, which must not end our thread
             self._complain(f"on_event failed: {type(e).__name__}: {str(e)[:200]}".rstrip(": "), "failed listener")
 
@@ -75,7 +73,7 @@ class Listeners:
         try:
             # What it prints is not the program's: a watched run prints what an unwatched one prints.
             done = subprocess.run(
-                self._words,
+                self._words_of_command,
                 input=line,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -83,12 +81,14 @@ class Listeners:
                 timeout=seconds,
             )
         except subprocess.TimeoutExpired:
-            return self._complain(f"--on-event {self._words[0]} took longer than {seconds:.0f} s", "failed command")
+            return self._complain(
+                f"--on-event {self._words_of_command[0]} took longer than {seconds:.0f} s", "failed command"
+            )
         except (OSError, ValueError) as e:
             why = getattr(e, "strerror", None) or str(e)
-            return self._complain(f"--on-event {self._words[0]} cannot be started: {why}", "failed command")
+            return self._complain(f"--on-event {self._words_of_command[0]} cannot be started: {why}", "failed command")
         if done.returncode:
-            self._complain(f"--on-event {self._words[0]} ended with {done.returncode}", "failed command")
+            self._complain(f"--on-event {self._words_of_command[0]} ended with {done.returncode}", "failed command")
 
     def close(self) -> None:
         """Waits, not long, until all is told."""
