@@ -1,5 +1,5 @@
-"""Tells others of an event: a command of --on-event, a function of watch(on_event=...). It happens in a thread, after the
-event is on disk, and the training never waits for it."""
+"""Tells others of an event: a command of --on-event, a function of watch(on_event=...). It happens in a thread, after
+the event is on disk, and the training never waits for it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Listeners:
 
     def __init__(self, command: str, complain: Callable[[str, str], None]):
         self._words_of_command, self._complain = shlex.split(command) if command else [], complain
-        self._called: Callable[[dict[str, Any]], Any] | None = None
+        self._told_function: Callable[[dict[str, Any]], Any] | None = None
         self._waiting: queue.Queue[bytes] | None = None
         self._pid = 0
 
     def listen(self, function: Callable[[dict[str, Any]], Any]) -> None:
         """It is called with each event from now on, in a thread of ours."""
-        self._called = function
+        self._told_function = function
 
     def tell(self, line: bytes) -> None:
         """Of the event on that line of events.jsonl. Does not wait, and raises nothing."""
@@ -62,8 +62,8 @@ class Listeners:
         try:
             if self._words_of_command:
                 self._run_command(line, seconds)
-            if self._called is not None:
-                self._called(json.loads(line))
+            if self._told_function is not None:
+                self._told_function(json.loads(line))
         except BaseException as e:  # of the user's function, which must not end our thread
             self._complain(f"on_event failed: {type(e).__name__}: {str(e)[:200]}".rstrip(": "), "failed listener")
 
