@@ -13,12 +13,12 @@ from .errors import NonFiniteError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # for type checkers: what __getattr__ finds below
-    from .api import allow, explain, save, step, watch
+    from .api import allow, explain, metrics, save, step, watch
     from .rules import Cause, rule
 
     __version__: str
 
-__all__ = ["Cause", "NonFiniteError", "allow", "explain", "rule", "save", "step", "watch", "__version__"]
+__all__ = ["Cause", "NonFiniteError", "allow", "explain", "metrics", "rule", "save", "step", "watch", "__version__"]
 
 
 def load_ipython_extension(ipython: object) -> None:
@@ -37,7 +37,7 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         # torch is imported with the first use of the recorder, not with the package: `finitude --help` stays fast.
-        if name in ("watch", "save", "allow", "explain", "step"):
+        if name in ("watch", "save", "allow", "explain", "metrics", "step"):
             from . import api
 
             return getattr(api, name)

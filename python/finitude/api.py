@@ -136,6 +136,7 @@ def watch(
     warnings: str | None = None,
     grad_warn: float | None = None,
     checkpoints: str | None = None,
+    on_event: str | Callable[[dict[str, Any]], Any] | None = None,
     redact: bool | None = None,
     quiet: bool | None = None,
     rules: str | list[str] | None = None,
@@ -184,6 +185,8 @@ def watch(
         grad_warn: a 2-norm of all gradients above it is warned of as "norm"; 0: none is (0).
         checkpoints: "warn", "refuse" or "off": what to do where a checkpoint that is written holds NaN, Inf or an
             impossible value; "refuse" raises NonFiniteError before the file is touched ("warn").
+        on_event: a function that is called with each event (a dictionary, as in events.jsonl), in a thread of
+            Finitude's, after the event is on disk; or a command, which gets the event as JSON on standard input (none).
         quiet: True: nothing on stderr but alarms and failures (False).
         redact: True: reports and capsules hold no values, sources or environment (False).
         rules: files with rules of your own (finitude.rule), separated as in PATH, or a list of them (none).
@@ -218,6 +221,7 @@ def watch(
         "warnings": warnings,
         "grad_warn": grad_warn,
         "checkpoints": checkpoints,
+        "on_event": None if callable(on_event) else on_event,
         "redact": redact,
         "quiet": quiet,
         "rules": rules,
@@ -242,6 +246,8 @@ def watch(
             _native.set_trace_level(True)
             _native.trace_start()
         session.first_step.may_come(model is not None and not optimizer)
+    if callable(on_event):
+        session.report.listen(on_event)
     if isinstance(model, torch.nn.Module):
         _native.watch_buffers(list(model.buffers()))
     optimizers = optimizer if isinstance(optimizer, (list, tuple)) else [] if optimizer is None else [optimizer]
@@ -347,6 +353,29 @@ def _what_to_type(is_watched: bool, is_run: bool) -> str:
     if is_run and os.path.isfile(sys.argv[0]):
         return f"type: finitude run --level trace {shlex.join(secrets.masked_words(sys.argv))}"
     return 'make it under finitude.watch(level="trace")'
+
+
+def metrics() -> dict[str, Any]:
+    """The newest values of the running training, for a logger of the program's own: {"step", "loss",
+    "gradient_absmax", "learning_rate", "warnings", "alarms", "skips"}; {} where nothing is watched.
+
+    Of several optimizers those of the one with the most steps. step: that of the last applied step, counted from 0;
+    None before it. skips: steps that a GradScaler left out, and windows that the script dropped. A value that is not
+    known is None. Reads up to 4096 records: meant for each logged step, not for an inner loop. A step on a GPU may be
+    missing until its verdict has come.
+    """
+    session = native_callbacks.session
+    if session is None:
+        return {}
+    counters = _native.counters()
+    steps = (_native.ring_steps(ordinal)[-1:] for ordinal in range(counters["optimizers"]))
+    newest = max((found[0] for found in steps if found), key=lambda found: found[0], default=(None,) * 4)
+    return {
+        **dict(zip(("step", "loss", "gradient_absmax", "learning_rate"), newest)),
+        "warnings": len(session.report.warnings),
+        "alarms": len(session.report.alarms) + session.report.alarms_left_out,
+        "skips": counters["scaler_skips"] + counters["handled_by_script"],
+    }
 
 
 @_with_nearest

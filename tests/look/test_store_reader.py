@@ -187,5 +187,13 @@ def test_runs_and_ranks_are_found(tmp_path):
     assert [os.path.basename(path) for path in ranks] == ["rank-1"]
     assert runs.found(str(tmp_path / names[1])) == [str(tmp_path / names[1])]
     assert runs.found(str(tmp_path / names[1] / reader.NAME)) == [str(tmp_path / names[1])]
-    assert runs.state(str(tmp_path / names[1])) == "killed"
+    state = runs.State(str(tmp_path / names[1]))
+    assert state.now() == "killed"
+    report = tmp_path / names[1] / "report.json"
+    report.write_text('{"outcome": "clean"}')
+    assert state.now() == "finished"
+    report.write_text('{"outcome": "running", "under_way": {}}')
+    assert state.now() == "killed"
+    report.write_text("[" * 100_000)
+    assert state.now() == "killed"
     assert runs.found(str(tmp_path / "notes")) == [] == runs.found(str(tmp_path / "nowhere"))

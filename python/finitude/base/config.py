@@ -57,6 +57,7 @@ class Config:
     warnings: str = "all"  # or off, or names of WARNINGS with commas between them
     grad_warn: float = 0.0  # a 2-norm of all gradients above it is warned of; 0: none is
     checkpoints: str = "warn"
+    on_event: str = ""  # a command that is started at each event, with the event on its standard input
     selftest: str = ""  # an order of `finitude selftest`; nothing that a user sets reaches it
 
 
@@ -115,7 +116,7 @@ def _set(config, key, value, source):
         raise UsageError(
             f"{source}: {key} takes a share, or a share of a number of steps: 0.05 or 0.05/200, not {value!r}"
         )
-    if name == "restart_args":
+    if name in ("restart_args", "on_event"):
         try:
             shlex.split(value)
         except ValueError as e:

@@ -118,6 +118,7 @@ if TYPE_CHECKING:
         warnings: str | None
         grad_warn: float | None
         checkpoints: str | None
+        on_event: str | Callable[[dict[str, Any]], Any] | None
         redact: bool | None
         quiet: bool | None
         rules: str | list[str] | None

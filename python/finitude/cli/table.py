@@ -119,6 +119,9 @@ options of run:
   --checkpoints warn|refuse|off   what to do where a checkpoint that the program
                   writes holds NaN, Inf or an impossible value. refuse: raise
                   NonFiniteError before the file is touched (warn)
+  --on-event CMD  start CMD at each warning, alarm, checkpoint and other event,
+                  with the event as JSON on its standard input; the training
+                  does not wait for it (docs/live.md)
   --redact        reports, capsules and their description without values,
                   sources and environment
   -q, --quiet     nothing on stderr but alarms and failures: no warnings, and no
@@ -159,6 +162,7 @@ OPTIONS = (
     "--warnings",
     "--grad-warn",
     "--checkpoints",
+    "--on-event",
     "--redact",
     "--quiet",
     "--rules",

@@ -43,6 +43,7 @@ class Follower:
 
     def __init__(self, run: str):
         self.run = run
+        self._state = runs.State(run)
         self._told: dict[str, Any] = {}
 
     def changes(self) -> dict[str, Any]:
@@ -65,7 +66,7 @@ class Follower:
             except (OSError, reader.Unreadable) as e:
                 new["trouble"] = f"{reader.NAME}: {e}"
             found.append(new)
-        return {"name": os.path.basename(self.run), "state": runs.state(self.run), "processes": found}
+        return {"name": os.path.basename(self.run), "state": self._state.now(), "processes": found}
 
     def _add_series(self, store, told, new):
         if not told:

@@ -67,6 +67,16 @@ class Report:
         self.failures = []  # of our own: see session/failures.py
         self._checkpoints: Checkpoints | None = None  # those that the program wrote, where it wrote any
         self.events = Events(self.run_directory, self.complain, bool(config.redact))
+        if config.on_event:
+            self.listen(None)
+
+    def listen(self, function: Callable[[dict[str, Any]], Any] | None) -> None:
+        """The command of --on-event, where there is one, and the function are told of each event from now on."""
+        from .on_event import Listeners
+
+        self.events.listeners = self.events.listeners or Listeners(self.config.on_event, self.complain)
+        if function is not None:
+            self.events.listeners.listen(function)
 
     def seconds(self) -> float:
         """Since the run began."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 MOST_RUNS = 50
 MOST_ENTRIES = 10_000  # of a directory
 MOST_PROCESSES = 1024
+MOST_REPORT = 64 << 20  # bytes
 _MARKS = (run_folder.STARTED, "report.json", reader.NAME, events.NAME)
 
 
@@ -49,11 +50,30 @@ def processes(run: str) -> list[str]:
     return [f for f in folders if any(os.path.isfile(os.path.join(f, name)) for name in (reader.NAME, events.NAME))]
 
 
-def state(run: str) -> str:
-    """ "finished", "running" or "killed"."""
-    document: Any = None
+class State:
+    """Whether a run is finished, running or killed; its report is read again only where it has changed."""
+
+    def __init__(self, run: str):
+        self._run, self._stamp = run, (-1, -1)
+        self._document: dict[str, Any] | None = None
+
+    def now(self) -> str:
+        """ "finished", "running" or "killed"."""
+        path = os.path.join(self._run, "report.json")
+        try:
+            found = os.stat(path)
+            stamp = found.st_mtime_ns, found.st_size
+            if stamp != self._stamp:
+                self._stamp, self._document = stamp, _head_of(path)
+        except OSError:
+            self._document = None
+        return run_folder.state(self._run, self._document)
+
+
+def _head_of(path):
+    """What says whether it is the last report of a run; None where it cannot be read."""
     try:
-        document = plain_json.read(os.path.join(run, "report.json"), 64 << 20)
-    except (OSError, ValueError):
-        pass
-    return run_folder.state(run, document if isinstance(document, dict) else None)
+        document = plain_json.read(path, MOST_REPORT)
+    except ValueError:
+        return None
+    return {key: document[key] for key in ("under_way",) if key in document} if isinstance(document, dict) else None

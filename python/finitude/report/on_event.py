@@ -1,0 +1,100 @@
+"""Tells others of an event: a command of --on-event, a function of watch(on_event=...). It happens in a thread, after
+the event is on disk, and the training never waits for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import shlex
+import subprocess
+import threading
+import time
+
+from ..base import family
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+MOST_WAITING = 256  # events; what comes while so many wait is left out
+COMMAND_SECONDS = 30.0
+END_SECONDS = 5.0  # that the end of a run waits for what is not told yet
+
+
+class Listeners:
+    """complain: says something once."""
+
+    def __init__(self, command: str, complain: Callable[[str, str], None]):
+        self._words_of_command, self._complain = shlex.split(command) if command else [], complain
+        self._told_function: Callable[[dict[str, Any]], Any] | None = None
+        self._waiting: queue.Queue[bytes] | None = None
+        self._pid = 0
+
+    def listen(self, function: Callable[[dict[str, Any]], Any]) -> None:
+        """It is called with each event from now on, in a thread of ours."""
+        self._told_function = function
+
+    def tell(self, line: bytes) -> None:
+        """Of the event on that line of events.jsonl. Does not wait, and raises nothing."""
+        try:
+            self._thread_of_process().put_nowait(line)
+        except queue.Full:
+            self._complain(f"--on-event is too slow: events are left out while {MOST_WAITING} wait", "slow listener")
+        except RuntimeError:  # the interpreter ends, and starts no thread
+            self._deliver(line, END_SECONDS)
+
+    def _thread_of_process(self):
+        """A forked process has none of its parent's threads."""
+        if self._waiting is None or self._pid != os.getpid():
+            waiting: queue.Queue[bytes] = queue.Queue(MOST_WAITING)
+            threading.Thread(target=self._run, args=(waiting,), name="finitude-events", daemon=True).start()
+            self._waiting, self._pid = waiting, os.getpid()
+        return self._waiting
+
+    def _run(self, waiting):
+        while True:
+            self._deliver(waiting.get(), COMMAND_SECONDS)
+            waiting.task_done()
+
+    def _deliver(self, line, seconds):
+        try:
+            if self._words_of_command:
+                self._run_command(line, seconds)
+            if self._told_function is not None:
+                self._told_function(json.loads(line))
+        except BaseException as e:  # of the user's function, which must not end our thread
+            self._complain(f"on_event failed: {type(e).__name__}: {str(e)[:200]}".rstrip(": "), "failed listener")
+
+    def _run_command(self, line, seconds):
+        environment = dict(os.environ)
+        family.withdraw(environment)  # it is no part of the run
+        try:
+            # What it prints is not the program's: a watched run prints what an unwatched one prints.
+            done = subprocess.run(
+                self._words_of_command,
+                input=line,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                timeout=seconds,
+            )
+        except subprocess.TimeoutExpired:
+            return self._complain(
+                f"--on-event {self._words_of_command[0]} took longer than {seconds:.0f} s", "failed command"
+            )
+        except (OSError, ValueError) as e:
+            why = getattr(e, "strerror", None) or str(e)
+            return self._complain(f"--on-event {self._words_of_command[0]} cannot be started: {why}", "failed command")
+        if done.returncode:
+            self._complain(f"--on-event {self._words_of_command[0]} ended with {done.returncode}", "failed command")
+
+    def close(self) -> None:
+        """Waits, not long, until all is told."""
+        until = time.monotonic() + END_SECONDS
+        while self._waiting is not None and self._pid == os.getpid() and self._waiting.unfinished_tasks:
+            if time.monotonic() > until:
+                self._complain("--on-event was not done with all events when the run ended", "late listener")
+                return
+            time.sleep(0.01)
