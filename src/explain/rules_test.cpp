@@ -60,6 +60,7 @@ TEST(Underflow, AClampWhoseBoundTheFormatRoundsToZero) {
     const Finding f = b.explained();
     EXPECT_EQ(f.cause_class, bound > 0 ? "underflow" : "division-by-zero");
     EXPECT_EQ(f.text.find("the epsilon 1e-46 is lost") != std::string::npos, bound > 0) << f.text;
+    EXPECT_EQ(f.edits.front().kind, replay::Edit::Kind::kClamp);  // an epsilon that the format can hold
   }
 }
 

@@ -74,6 +74,8 @@ class Underflow : public Rule {
       edits.above(point->arg, point->edge);
     else if (derivative)
       edits.above("self", 0).left_out();
+    else if (lost)
+      edits.above(point->arg, 0).replaced(point->arg, 0, 1);
     else
       edits.replaced(point->arg, 0, 1).above(point->arg, 0);
     edits.into(result);
