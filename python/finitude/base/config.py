@@ -40,6 +40,9 @@ class Config:
     report: str = ""
     runs: str = "finitude-runs"
     undo_mb: int = 0
+    rollback_every: int = 0  # steps between two copies to go back to; 0: none
+    rollback_mb: int = 0  # for these copies; 0: a quarter of what is free
+    rollback_lr: float = 1.0  # times the learning rate, each time that training goes back to a copy
     max_skips: int = 10
     max_bad: int = 0  # bad steps of an optimizer in all; 0: no limit
     max_bad_share: str = ""  # P or P/W: of the last W steps, 100 where it is not said; "": no limit
@@ -166,9 +169,11 @@ def misspelt(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 def at_odds(config: Config) -> list[str]:
     """A line for each option that cannot do all of what it says, as the others are."""
-    if config.on_alarm == "rollback" and not config.undo_mb:
+    if config.on_alarm != "rollback" and config.rollback_every:
+        return ["--rollback-every takes no copies without --on-alarm rollback"]
+    if config.on_alarm == "rollback" and not config.undo_mb and not config.rollback_every:
         return [
-            "--on-alarm rollback has no copies to go back to (--undo-mb 0): a bad step is skipped, "
+            "--on-alarm rollback has no copies to go back to (--undo-mb 0, --rollback-every 0): a bad step is skipped, "
             "as with skip; "
             "a step that the optimizer itself ruins cannot be undone, except where copies are cheap, and stops the run"
         ]

@@ -108,6 +108,9 @@ if TYPE_CHECKING:
         max_bad: int | None
         max_bad_share: str | float | None
         undo_mb: int | None
+        rollback_every: int | None
+        rollback_mb: int | None
+        rollback_lr: float | None
         restart_args: str | None
         capsules: int | None
         capsule_max: int | None

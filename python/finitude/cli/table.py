@@ -72,7 +72,8 @@ options of run:
                   --max-skips in a row
         warn      explain it and apply the step
         raise     raise at once, explain nothing
-        rollback  as skip; undo a step that the optimizer itself made bad
+        rollback  as skip; undo a step that the optimizer itself made bad; with
+                  --rollback-every go back to a good copy of the training
   --level gate|tape|trace   what is recorded in healthy steps. gate: nothing
                   but the check; tape: every op without its values, so that a
                   bad step is explained without running the program's code
@@ -91,6 +92,13 @@ options of run:
   --undo-mb N     memory for copies, in MB: undo steps that the optimizer
                   itself ruins, and always go back over another optimizer's
                   step in place (0: only where copies are cheap)
+  --rollback-every N   with --on-alarm rollback: copy the training (weights,
+                  optimizer, scheduler, scaler, generators) after every N steps,
+                  and go back to the newest good copy at an alarm (0: no copies)
+  --rollback-mb N   host memory for two of these copies, in MB (0: a quarter of
+                  what is free)
+  --rollback-lr F   the learning rate is F times what it was, each time that
+                  training goes back (1)
   --restart-args ARGS   added to the program's arguments where it is started
                   again to explain a step, e.g. "--resume {newest:ckpt/*.pt}":
                   from the newest file that matches instead of from its start
@@ -140,6 +148,9 @@ OPTIONS = (
     "--max-bad",
     "--max-bad-share",
     "--undo-mb",
+    "--rollback-every",
+    "--rollback-mb",
+    "--rollback-lr",
     "--restart-args",
     "--capsules",
     "--capsule-max",
