@@ -99,6 +99,11 @@ options of run:
                   what is free)
   --rollback-lr F   the learning rate is F times what it was, each time that
                   training goes back (1)
+  --resume CMD    after a stop by an alarm run CMD, watched with the same options;
+                  {checkpoint} in it is the newest good checkpoint of the run,
+                  {samples} the samples that the alarm names, with commas:
+                  --resume "train.py --resume {checkpoint}"
+  --resume-times N   how often at most (3)
   --restart-args ARGS   added to the program's arguments where it is started
                   again to explain a step, e.g. "--resume {newest:ckpt/*.pt}":
                   from the newest file that matches instead of from its start
@@ -151,6 +156,8 @@ OPTIONS = (
     "--rollback-every",
     "--rollback-mb",
     "--rollback-lr",
+    "--resume",
+    "--resume-times",
     "--restart-args",
     "--capsules",
     "--capsule-max",
