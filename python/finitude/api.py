@@ -128,6 +128,9 @@ def watch(
     then: str | None = None,
     cool_down: int | None = None,
     undo_mb: int | None = None,
+    rollback_every: int | None = None,
+    rollback_mb: int | None = None,
+    rollback_lr: float | None = None,
     restart_args: str | None = None,
     capsules: int | None = None,
     capsule_max: int | None = None,
@@ -160,7 +163,7 @@ def watch(
             "skip": explain it, do not apply it and continue; stop after `max_skips` in a row.
             "warn": explain it and apply it.
             "raise": raise at once and explain nothing.
-            "rollback": as "skip", and undo steps that the optimizer itself ruins (see `undo_mb`).
+            "rollback": as "skip", and undo steps that the optimizer itself ruins (see `undo_mb`, `rollback_every`).
         level: what is recorded in healthy steps ("gate").
             "gate": nothing but the check.
             "tape": every operation without its values: a bad step is explained without running code again.
@@ -175,6 +178,10 @@ def watch(
             `max_skips` bad steps in a row were not enough ("stop").
         cool_down: number of good steps after which `on_alarm` holds again (100).
         undo_mb: memory in MB for copies that undo a step (0: only where copies are cheap).
+        rollback_every: with "rollback", copy the whole training after every so many steps, and go back to the newest
+            good copy at an alarm (0: no copies).
+        rollback_mb: host memory in MB for two of these copies (0: a quarter of what is free).
+        rollback_lr: the learning rate is that many times what it was, each time that training goes back (1.0).
         restart_args: added to the program's arguments where `finitude run` starts it again to explain a step ("").
         capsules: number of capsules that a run keeps, the newest ones; 0: none (8).
         capsule_max: size in MB; a step that reads more gets no capsule (2048).
@@ -213,6 +220,9 @@ def watch(
         "then": then,
         "cool_down": cool_down,
         "undo_mb": undo_mb,
+        "rollback_every": rollback_every,
+        "rollback_mb": rollback_mb,
+        "rollback_lr": rollback_lr,
         "restart_args": restart_args,
         "capsules": capsules,
         "capsule_max": capsule_max,

@@ -4,8 +4,10 @@ import json
 import pathlib
 
 import pytest
+import torch
 
 import helpers
+from finitude.report import saved_values
 from helpers import run
 
 TRAINING = """
@@ -90,6 +92,11 @@ def test_off_looks_at_nothing(tmp_path):
 def test_an_unknown_word_is_refused(tmp_path):
     result = run(tmp_path, BAD, "--checkpoints", "refsue")
     assert result.code == 2 and "did you mean 'refuse'?" in result.err, result.err
+
+
+def test_weights_of_a_module_alone_are_known():
+    looked = saved_values.look({"model": torch.nn.Linear(2, 2).state_dict()}, (), ("weight", "bias"))
+    assert looked.has_weights and not saved_values.look({"lr": torch.ones(1)}, (), ("weight",)).has_weights
 
 
 def test_an_alarm_names_the_last_good_one(tmp_path):

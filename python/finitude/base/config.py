@@ -41,6 +41,9 @@ class Config:
     report: str = ""
     runs: str = "finitude-runs"
     undo_mb: int = 0
+    rollback_every: int = 0  # steps between two copies to go back to; 0: none
+    rollback_mb: int = 0  # for these copies; 0: a quarter of what is free
+    rollback_lr: float = 1.0  # times the learning rate, each time that training goes back to a copy
     max_skips: int = 10
     max_bad: int = 0  # bad steps of an optimizer in all; 0: no limit
     max_bad_share: str = ""  # P or P/W: of the last W steps, 100 where it is not said; "": no limit
@@ -173,14 +176,21 @@ def misspelt(environ: Mapping[str, str] = os.environ) -> list[str]:
     ]
 
 
+def rolls_back(config: Config) -> bool:
+    """Does any of its policies?"""
+    return "rollback" in (config.on_alarm, *config.then.split(","))
+
+
 def at_odds(config: Config) -> list[str]:
     """A line for each option that cannot do all of what it says, as the others are."""
     lines = []
     if config.then and config.on_alarm not in ("skip", "rollback"):
         lines.append(f"--then has no effect with --on-alarm {config.on_alarm}: it follows skip or rollback")
-    if "rollback" in (config.on_alarm, *config.then.split(",")) and not config.undo_mb:
+    if config.rollback_every and not rolls_back(config):
+        lines.append("--rollback-every takes no copies without --on-alarm rollback (or --then rollback)")
+    if rolls_back(config) and not config.undo_mb and not config.rollback_every:
         lines.append(
-            "--on-alarm rollback has no copies to go back to (--undo-mb 0): a bad step is skipped, "
+            "--on-alarm rollback has no copies to go back to (--undo-mb 0, --rollback-every 0): a bad step is skipped, "
             "as with skip; "
             "a step that the optimizer itself ruins cannot be undone, except where copies are cheap, and stops the run"
         )

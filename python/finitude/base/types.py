@@ -110,6 +110,9 @@ if TYPE_CHECKING:
         then: str | None
         cool_down: int | None
         undo_mb: int | None
+        rollback_every: int | None
+        rollback_mb: int | None
+        rollback_lr: float | None
         restart_args: str | None
         capsules: int | None
         capsule_max: int | None

@@ -185,11 +185,21 @@ def _run(rest):
 
     try:
         options, config_file, is_module, target, arguments = parse_run(rest)
+        again, times = options.pop("resume", None), options.pop("resume_times", None)
         settings = config.load(options, config_file)
     except config.UsageError as e:
         return _usage(str(e))
     for line in config.misspelt() + config.at_odds(settings):
         sys.stderr.write(f"finitude: warning: {line}\n")
+    if again is not None:
+        from ..launch import resume
+
+        given = len(rest) - len(arguments) - (2 if is_module else 1)
+        try:
+            wanted = resume.Wanted(again, times, resume.without(rest[:given], FLAGS), rest[given:])
+        except config.UsageError as e:
+            return _usage(str(e))
+        resume.main(settings.runs, wanted, bool(settings.redact))
     # Where a watched program started us: this run is one of its own.
     family.stand_down()
     family.withdraw(os.environ)

@@ -77,7 +77,8 @@ options of run:
                   --max-skips in a row
         warn      explain it and apply the step
         raise     raise at once, explain nothing
-        rollback  as skip; undo a step that the optimizer itself made bad
+        rollback  as skip; undo a step that the optimizer itself made bad; with
+                  --rollback-every go back to a good copy of the training
   --level gate|tape|trace   what is recorded in healthy steps. gate: nothing
                   but the check; tape: every op without its values, so that a
                   bad step is explained without running the program's code
@@ -94,12 +95,23 @@ options of run:
   --max-bad-share P[/W]   share P of the last W steps (100) that may be bad
                   before any policy stops, e.g. 0.05/200 (no limit)
   --then POLICY,...   after `skip` or `rollback`, where --max-skips in a row were
-                  not enough: skip, rollback, stop, raise (none:
-                  stop)
+                  not enough: skip, rollback, stop, raise (none: stop)
   --cool-down N   good steps after which --on-alarm holds again (100)
   --undo-mb N     memory for copies, in MB: undo steps that the optimizer
                   itself ruins, and always go back over another optimizer's
                   step in place (0: only where copies are cheap)
+  --rollback-every N   with --on-alarm rollback: copy the training (weights,
+                  optimizer, scheduler, scaler, generators) after every N steps,
+                  and go back to the newest good copy at an alarm (0: no copies)
+  --rollback-mb N   host memory for two of these copies, in MB (0: a quarter of
+                  what is free)
+  --rollback-lr F   the learning rate is F times what it was, each time that
+                  training goes back (1)
+  --resume CMD    after a stop by an alarm run CMD, watched with the same options;
+                  {checkpoint} in it is the newest good checkpoint of the run,
+                  {samples} the samples that the alarm names, with commas:
+                  --resume "train.py --resume {checkpoint}"
+  --resume-times N   how often at most (3)
   --restart-args ARGS   added to the program's arguments where it is started
                   again to explain a step, e.g. "--resume {newest:ckpt/*.pt}":
                   from the newest file that matches instead of from its start
@@ -154,6 +166,11 @@ OPTIONS = (
     "--then",
     "--cool-down",
     "--undo-mb",
+    "--rollback-every",
+    "--rollback-mb",
+    "--rollback-lr",
+    "--resume",
+    "--resume-times",
     "--restart-args",
     "--capsules",
     "--capsule-max",

@@ -21,7 +21,8 @@ from . import witness
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import NoReturn
 
     from ..base.types import Config, Document
     from ..report.merge import Member
@@ -42,13 +43,19 @@ def _start(command, environment, mask):
     return subprocess.Popen(command, env=environment, preexec_fn=before_exec)
 
 
-def wait(command, environment, directory):
+def wait(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    directory: str,
+    note: Callable[[int], object] = lambda pid: None,
+) -> int:
     """Runs it to its end; what we are sent, it gets. Returns the exit code, negative for a signal, as Popen has it.
-    directory: of the run."""
+    directory: of the run. note: is given the number of the process."""
     looks = None
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*_FORWARDED, signal.SIGCHLD))
     try:
         process = _start(command, environment, mask)
+        note(process.pid)
         looks = witness.Witness(directory)
         while process.poll() is None:
             info = signal.sigtimedwait((*_FORWARDED, signal.SIGCHLD), 1.0)
@@ -65,7 +72,7 @@ def wait(command, environment, directory):
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def leave(code):
+def leave(code: int) -> NoReturn:
     """Ends this process as the command ended."""
     say.flush()
     if code < 0:

@@ -11,10 +11,12 @@ from . import optimizer_members
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from ..base.types import Optimizer
 
+hooks: list[Callable[..., None]] = []  # in Python, which torch calls at each step
 _held = []  # (cell, the step that was in it)
 
 
@@ -29,6 +31,8 @@ def register(optimizer: Optimizer) -> None:
     """Makes the engine know the optimizer; a class outside torch.optim gets its stand-in."""
     compat.pass_over(_native.optimizer_pre_hook)
     compat.pass_over(_native.check_after_step)
+    for hook in hooks:
+        compat.pass_over(hook)
     kind = type(optimizer)
     in_torch = is_torchs(kind)
     half = any(p.dtype in (torch.float16, torch.bfloat16) for p in optimizer_members.parameters(optimizer))

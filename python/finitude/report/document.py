@@ -145,6 +145,11 @@ class Report:
         if verdict == "bad":
             self.advise("bad-checkpoint", step, text)
 
+    def note_rollback(self, alarm: Alarm, to: int, lr_factor: float) -> None:
+        """Training went back from that step to the state after step `to`."""
+        of = {"step": alarm["step"], "optimizer": alarm["optimizer"], "text": alarm["action"]}
+        self._add_event("rollback", of, to=to, lr_factor=lr_factor)
+
     def last_good_checkpoint(self) -> dict[str, Any] | None:
         return self._checkpoints.last_good() if self._checkpoints else None
 
@@ -319,7 +324,7 @@ class Report:
         seen = ("steps", "backward_calls", "scaler_skips")
         return bool(self.failure or document["alarms"] or any(document["watched"][key] for key in seen))
 
-    def complain(self, text, about=""):
+    def complain(self, text: str, about: str = "") -> None:
         """Once, and once of what it is about: a disk that is full is full for each file."""
         if (about or text) not in self.complained:
             self.complained.add(about or text)

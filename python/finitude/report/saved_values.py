@@ -33,12 +33,12 @@ class Saved(NamedTuple):
 def look(saved: Any, buffers: Collection[str], parameters: Collection[str]) -> Saved:
     """buffers, parameters: names of those of the program's modules. An Inf in a buffer is meant: a mask."""
     why, has_values, has_weights = "", False, False
-    tails = {_tail(name) for name in parameters}
+    tails = {_tail(name) for name in parameters}  # of a module alone that is trained: one word
     for name, tensor in tensors_in(saved):
         if not (tensor.is_floating_point() or tensor.is_complex()):
             continue
         has_values = True
-        has_weights = has_weights or _tail(name) in tails
+        has_weights = has_weights or not tails.isdisjoint((_tail(name), _tail(name)[-1:]))
         if not why and (found := _why_bad(name, tensor, buffers)):
             why = f"{name or 'the tensor'} holds {found}"
     return Saved(why, has_values, has_weights)

@@ -47,6 +47,7 @@ from . import (
     failures,
     minimal,
     program_exit,
+    rollback,
     scheduler_hold,
     settled,
     skipped_steps,
@@ -176,6 +177,7 @@ class Parts:
 
         # What is decided of a bad step, and the kinds of alarms.
         self.settled = settled.Settled(config, self.scaling, self.damage, self.known)
+        self.rollback = rollback.Rollback(config, self.report, self.holds, self.scaling, self.damage, explains)
         self.decision = decision.Decision(self)
         self.windows = windows.Windows(self)
         self.dropping = script_handled.Dropping(self)

@@ -123,7 +123,13 @@ class Decision:
         call = alarm["step"] + session.scaling.skipped[ordinal]  # steps that a GradScaler skipped are in the row too
         action = session.policy.on_alarm(ordinal, call, alarm["harmless"])
         session.acting.note_action(action)
-        if action == "rollback" and alarm["weights"] == "damaged":
+        decided = session.part(session.rollback.decide, alarm, ordinal) if action == "rollback" else None
+        goes_back = decided == "back"
+        if decided == "stop":
+            action = "stop"
+        elif goes_back:
+            action = "skip"
+        elif action == "rollback" and alarm["weights"] == "damaged":
             action = "stop"
             alarm["text"] += "; there is no copy to roll back to (--undo-mb)"
         elif action == "rollback":
@@ -148,6 +154,8 @@ class Decision:
             max(session.told.repeats.row(ordinal), session.policy.in_a_row(ordinal)),
             session.policy.beyond(ordinal),
         )
+        if goes_back and action == "skip":
+            session.part(session.rollback.go_back, optimizer, alarm, ordinal, vetoed=not written)
         session.part(session.teller.tell, alarm, brief=alarm is session.told.follower)
         for inner in step_wrapper.inside(optimizer) if action != "warn" and not written else ():
             _native.close_window(inner)
@@ -167,6 +175,8 @@ class Decision:
         if action == "skip":
             if not written:
                 session.skipped.note(ordinal, alarm["step"])
+            if goes_back:
+                return True
             return session.part(session.skipped.continue_without, optimizer, alarm["step"], otherwise=True)
         session.part(session.holds.release)
         return None

@@ -8,7 +8,7 @@ import random
 import sys
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
 from .. import _native
@@ -16,7 +16,7 @@ from ..base import _places, compat, family
 from ..base.patches import Patches
 from ..effects import channels, fork_dry_run
 from ..program import signals, step_wrapper
-from . import checkpoint_guard, native_callbacks, step_calls
+from . import checkpoint_guard, native_callbacks, rollback, step_calls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,6 +88,9 @@ def install(wait_for_training: Callable[..., Any] | None = None) -> None:
     _patches.set(iterator, "__next__", next_method)
     _patches.set(iterator, "_next_index", index_method)
     _handles.append(register_optimizer_step_pre_hook(_native.optimizer_pre_hook))
+    if native_callbacks.session is not None and native_callbacks.session.rollback.is_on:
+        _handles.append(register_optimizer_step_pre_hook(rollback.before_step))
+        _handles.append(register_optimizer_step_post_hook(rollback.after_step))
     _native.set_python_random(random._inst)
     _native.set_places(
         _places.library_prefixes(),

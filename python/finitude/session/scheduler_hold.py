@@ -50,6 +50,7 @@ class Holds:
         self._is_once = False  # a backward of somebody else's came first: each is held for one more call at most
         self._of_step = None  # keys of what one step calls, as its second run has shown
         self._left_out = 0  # steps that were
+        self.is_stale = False  # were the gradients that there are computed before training went back?
         self._clearing: Sequence[
             Any
         ] = ()  # weak references to skipped optimizers whose step may be what clears the gradients
@@ -97,6 +98,11 @@ class Holds:
         self._patched.append((owner, name, original))
         setattr(owner, name, method)
 
+    def until_backward(self) -> None:
+        """Training has gone back: gradients are of weights that are gone, up to the next backward."""
+        self.is_stale = True
+        _native.wake_on_backward()
+
     def forget(self) -> None:
         """Nothing is held any more; the methods of the classes are put back by `release`."""
         self.held.clear()
@@ -119,7 +125,7 @@ class Holds:
             self.forget()  # none of them is to miss more than this step
             raise
 
-    def release_at_next_backward(self, optimizers):
+    def release_at_next_backward(self, optimizers: Sequence[Optimizer]) -> None:
         """The next that reaches parameters of theirs: where several losses make one iteration, it is not over
         before."""
         self._of_step = None
@@ -149,6 +155,7 @@ class Holds:
     def backward_begins(self, roots: Sequence[Any], known: Known) -> None:
         """A backward of other parameters lets go of all but the schedulers, each of which is yet to miss its one
         step."""
+        self.is_stale = False
         if self._clearing:
             self._clear(roots, known)
         kept = {}
