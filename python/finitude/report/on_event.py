@@ -49,11 +49,11 @@ class Listeners:
         """A forked process has none of its parent's threads."""
         if self._waiting is None or self._pid != os.getpid():
             waiting: queue.Queue[bytes] = queue.Queue(MOST_WAITING)
-            threading.Thread(target=self._deliver, args=(waiting,), name="finitude-events", daemon=True).start()
+            threading.Thread(target=self._deliver_each, args=(waiting,), name="finitude-events", daemon=True).start()
             self._waiting, self._pid = waiting, os.getpid()
         return self._waiting
 
-    def _deliver(self, waiting):
+    def _deliver_each(self, waiting):
         while True:
             self._deliver(waiting.get(), COMMAND_SECONDS)
             waiting.task_done()
