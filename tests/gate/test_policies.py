@@ -96,19 +96,6 @@ def test_limits_on_all_bad_steps(tmp_path, limit, words):
     assert got.alarms[-1]["text"].endswith(words) and words in " ".join(got.err.split()), got.told()
 
 
-def test_another_policy_follows_many_in_a_row(tmp_path):
-    limits = ("--max-skips", "2", "--then", "rollback,raise")
-    got = run(tmp_path, loop(1, 2, 3, 4, 5, 6), "--on-alarm", "skip", "--level", "trace", *limits)
-    assert got.code == 1 and [a["step"] for a in got.alarms] == [1, 2, 3, 4, 5], got.told()
-    assert got.alarms[2]["text"].endswith("more than 2; from here on rollback"), got.told()
-    assert got.alarms[4]["text"].endswith("more than 2; from here on raise"), got.told()
-
-
-def test_then_follows_only_policies_that_skip(tmp_path):
-    got = run(tmp_path, loop(), "--on-alarm", "warn", "--then", "stop")
-    assert "--then has no effect with --on-alarm warn" in " ".join(got.err.split()), got.told()
-
-
 def test_max_skips_of_zero_stops_at_the_first(tmp_path):
     got = run(tmp_path, loop(3), "--on-alarm", "skip", "--max-skips", "0", "--level", "trace")
     assert got.code == 1 and got.out.splitlines() == ["0", "1", "2"], got.told()
