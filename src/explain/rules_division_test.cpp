@@ -1,0 +1,97 @@
+// The rule for divisions by zero: what the zero is, and what is advised and tried against it.
+#include <gtest/gtest.h>
+
+#include "explain/trace_builder.h"
+
+namespace finitude::explain {
+namespace {
+
+using sense::DType;
+using B = TraceBuilder;
+
+TEST(DivisionByZero, FloatsAndIntegersAlike) {
+  B b;
+  b.born(b.op("aten::div", {{"self", b.tensor({0, 1})}, {"other", b.tensor({0, 2})}}, {b.tensor({kNaN, 0.5})}));
+  EXPECT_EQ(b.explained().cause_class, "division-by-zero");
+  B count;
+  count.born(count.op("aten::div", {{"self", count.tensor({3})}, {"other", count.tensor({0}, DType::kOther)}},
+                      {count.tensor({kInf})}));
+  const Finding f = count.explained();
+  EXPECT_EQ(f.cause_class, "division-by-zero");
+  EXPECT_NE(f.text.find("an integer zero"), std::string::npos) << f.text;
+}
+
+TEST(DivisionByZero, ANumberOfTheProgramIsNoTensorToMend) {
+  for (const bool integral : {true, false}) {
+    B b;
+    const auto zero = integral ? b.integer() : b.number(0);
+    b.born(b.op("aten::div", {{"self", b.tensor({3, 4})}, {"other", zero}}, {b.tensor({kInf, kInf})}));
+    const Finding f = b.explained();
+    EXPECT_NE(f.text.find("the divisor is the number 0"), std::string::npos) << f.text;
+    EXPECT_EQ(f.fix_text.find("epsilon"), std::string::npos) << f.fix_text;
+    EXPECT_EQ(f.edits.front().text, "the divisor 0 replaced by 1");
+  }
+}
+
+TEST(DivisionByZero, TheAdviceIsWhatIsTriedFirst) {
+  const auto of = [](double numerator, double quotient, double other) {
+    B b;
+    b.born(b.op("aten::div", {{"self", b.tensor({numerator, 1})}, {"other", b.tensor({0, other})}},
+                {b.tensor({quotient, 1})}));
+    return b.explained();
+  };
+  const Finding infinite = of(1, kInf, 2), both = of(0, kNaN, 2), signs = of(0, kNaN, -2);
+  for (const Finding* f : {&infinite, &signs}) {
+    EXPECT_EQ(f->edits.front().kind, replay::Edit::Kind::kReplace);
+    EXPECT_NE(f->fix_text.find("torch.where(d == 0, 1, d)"), std::string::npos) << f->fix_text;
+  }
+  EXPECT_EQ(both.edits.front().kind, replay::Edit::Kind::kClamp);
+  EXPECT_NE(both.fix_text.find("clamp the denominator"), std::string::npos) << both.fix_text;
+}
+
+TEST(DivisionByZero, AFactorOfTheDenominatorIsTheZeroNorm) {
+  for (const bool one : {true, false}) {
+    B b;
+    const auto a = b.tensor({0, 5}), c = b.tensor({one ? 2.0 : 0.0, 3}), product = b.tensor({0, 15});
+    b.op("aten::linalg_vector_norm", {{"self", b.tensor({0, 0, 3, 4})}}, {a});
+    b.op("aten::linalg_vector_norm", {{"self", b.tensor({0, 2, 0, 3})}}, {c});
+    b.op("aten::mul", {{"self", a}, {"other", c}}, {product});
+    b.born(b.op("aten::div", {{"self", b.tensor({0, 1})}, {"other", product}}, {b.tensor({kNaN, 0.1})}));
+    const Finding f = b.explained();
+    EXPECT_EQ(f.text.find("the norm of a zero vector") != std::string::npos, one) << f.text;
+  }
+}
+
+TEST(DivisionByZero, ANormalisationWithoutAnEpsilonIsToldToHaveOne) {
+  B b;
+  b.born(b.op("aten::native_layer_norm", {{"input", b.tensor({0, 0})}},
+              {b.tensor({kNaN, kNaN}), b.tensor({0}), b.tensor({kInf})}));
+  const Finding f = b.explained();
+  EXPECT_NE(f.fix_text.find("eps=1e-5"), std::string::npos) << f.fix_text;
+  EXPECT_TRUE(f.fix_is_no_edit);
+}
+
+TEST(DivisionByZero, AWeightThatIsNormalisedHasAZeroRow) {
+  const auto normalised = [](B& b, std::vector<double> norms) {
+    b.born(b.op("aten::_weight_norm_interface", {{"v", b.tensor({0, 0, 3, 4})}, {"g", b.tensor({1, 1})}},
+                {b.tensor({kNaN, kNaN, 0.6, 0.8}), b.tensor(norms)}));
+  };
+  B b;
+  normalised(b, {0, 5});
+  const Finding f = b.explained();
+  EXPECT_EQ(f.cause_class, "division-by-zero");
+  EXPECT_NE(f.text.find("the norm of a zero vector"), std::string::npos) << f.text;
+  B other;
+  normalised(other, {1, 5});
+  EXPECT_FALSE(other.speaks("division-by-zero"));
+}
+
+TEST(DivisionByZero, SilentWhereTheDenominatorIsOnlySmall) {
+  B b;
+  b.born(b.op("aten::div", {{"self", b.tensor({1e20})}, {"other", b.tensor({1e-30})}}, {b.tensor({kInf})}));
+  EXPECT_FALSE(b.speaks("division-by-zero"));
+  EXPECT_EQ(b.explained().cause_class, "overflow");
+}
+
+}  // namespace
+}  // namespace finitude::explain
