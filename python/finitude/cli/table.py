@@ -94,8 +94,8 @@ options of run:
   --max-bad N     bad steps in all before any policy stops (0: no limit)
   --max-bad-share P[/W]   share P of the last W steps (100) that may be bad
                   before any policy stops, e.g. 0.05/200 (no limit)
-  --then POLICY,...   after `skip` or `rollback`, where --max-skips in a row were
-                  not enough: skip, rollback, stop, raise (none: stop)
+  --then POLICY,...   after `skip` or `rollback`, where --max-skips in a row
+                  were not enough: skip, rollback, stop, raise (none: stop)
   --cool-down N   good steps after which --on-alarm holds again (100)
   --undo-mb N     memory for copies, in MB: undo steps that the optimizer
                   itself ruins, and always go back over another optimizer's
@@ -107,8 +107,8 @@ options of run:
                   what is free)
   --rollback-lr F   the learning rate is F times what it was, each time that
                   training goes back (1)
-  --resume CMD    after a stop by an alarm run CMD, watched with the same options;
-                  {checkpoint} in it is the newest good checkpoint of the run,
+  --resume CMD    after a stop by an alarm run CMD, watched with the same
+                  options; {checkpoint} in it is the newest good checkpoint of the run,
                   {samples} the samples that the alarm names, with commas:
                   --resume "train.py --resume {checkpoint}"
   --resume-times N   how often at most (3)
