@@ -108,9 +108,9 @@ options of run:
   --rollback-lr F   the learning rate is F times what it was, each time that
                   training goes back (1)
   --resume CMD    after a stop by an alarm run CMD, watched with the same
-                  options; {checkpoint} in it is the newest good checkpoint of the run,
-                  {samples} the samples that the alarm names, with commas:
-                  --resume "train.py --resume {checkpoint}"
+                  options; {checkpoint} in it is the newest good checkpoint of
+                  the run, {samples} the samples that the alarm names, with
+                  commas: --resume "train.py --resume {checkpoint}"
   --resume-times N   how often at most (3)
   --restart-args ARGS   added to the program's arguments where it is started
                   again to explain a step, e.g. "--resume {newest:ckpt/*.pt}":
