@@ -48,6 +48,7 @@ from . import (
     minimal,
     program_exit,
     rollback,
+    run_store,
     scheduler_hold,
     settled,
     skipped_steps,
@@ -86,6 +87,7 @@ class Parts:
 
         # The report, and what keeps an internal failure from the program.
         self.report = Report(config, script, command, is_kept=not explains)
+        self.store = run_store.RunStore(self.report, explains)
         self.teller = console.Teller(self.report)
         self.failures = failures.Failures(self.report, self.debug)
         self.part = self.failures.part

@@ -75,6 +75,7 @@ class Session(Parts):
         bad = initial_state.bad(optimizer, self.allowed.tensors)
         self.streams.look(optimizer)
         self._register(optimizer)  # again: groups may have been added since it was made
+        self.part(self.store.name, optimizer)
         self.on_kept(optimizer)
         if self.target is not None:
             return self.target.begins(optimizer, bad)
@@ -90,6 +91,7 @@ class Session(Parts):
             self._ring_open = True
             directory = self.report.run_directory() if self.target is None else self.target.directory()
             _native.open_ring(self.report.ring_in(directory))
+            self.part(self.store.begin, directory)
 
     on_kept = staticmethod(kept_step.name)
 
