@@ -161,8 +161,8 @@ TEST_F(StoreDatabase, AStepOfHundredTensorsTakesTwoKilobytes) {
 // FINITUDE_STORE_STEPS=10000000: some minutes.
 TEST_F(StoreDatabase, ManyStepsOfHundredTensorsAreBounded) {
   const char* wanted = std::getenv("FINITUDE_STORE_STEPS");
-  const std::uint64_t steps = wanted == nullptr ? 4'000 : std::strtoull(wanted, nullptr, 10);
-  train(database_.get(), steps, 100, 0.1);
+  const std::uint64_t steps = wanted == nullptr ? 20'000 : std::strtoull(wanted, nullptr, 10);
+  train(database_.get(), steps, 100, 0.001);
   ASSERT_TRUE(database_->close(0).ok());
   expect_bounded([&](const std::string& query) { return ask(query); }, steps);
   RecordProperty("bytes", std::to_string(fs::file_size(path_)));

@@ -76,6 +76,7 @@ class Session(Parts):
         self.streams.look(optimizer)
         self._register(optimizer)  # again: groups may have been added since it was made
         self.part(self.store.name, optimizer)
+        self.part(self.report.note_hyper_parameters, optimizer)
         self.on_kept(optimizer)
         if self.target is not None:
             return self.target.begins(optimizer, bad)
