@@ -187,7 +187,15 @@ def test_python_with_options_is_watched_and_explained(tmp_path):
     )
     ((name, files),) = made(tmp_path).items()
     assert name.startswith("pid-")
-    assert files == ["events.jsonl", "report.html", "report.json", "run.json", "step-000004", "steps.ring", "store.sqlite"]
+    assert files == [
+        "events.jsonl",
+        "report.html",
+        "report.json",
+        "run.json",
+        "step-000004",
+        "steps.ring",
+        "store.sqlite",
+    ]
 
 
 @pytest.mark.slow

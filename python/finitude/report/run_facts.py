@@ -16,8 +16,30 @@ if TYPE_CHECKING:
 
 # Of the environment, what changes how torch computes or how processes find each other. Nothing else is written down
 # unless it is asked for.
-PREFIXES = ("TORCH_", "PYTORCH_", "CUDA_", "CUBLAS_", "CUDNN_", "NCCL_", "OMP_", "MKL_", "OPENBLAS_", "KMP_", "XLA_", "HF_")
-NAMES = ("PYTHONHASHSEED", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID", "SLURM_NTASKS")
+PREFIXES = (
+    "TORCH_",
+    "PYTORCH_",
+    "CUDA_",
+    "CUBLAS_",
+    "CUDNN_",
+    "NCCL_",
+    "OMP_",
+    "MKL_",
+    "OPENBLAS_",
+    "KMP_",
+    "XLA_",
+    "HF_",
+)
+NAMES = (
+    "PYTHONHASHSEED",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "SLURM_PROCID",
+    "SLURM_NTASKS",
+)
 MOST_PACKAGES = 2000
 MOST_VARIABLES = 200
 MOST_TEXT = 500  # characters of a value

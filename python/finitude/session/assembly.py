@@ -87,10 +87,10 @@ class Parts:
 
         # The report, and what keeps an internal failure from the program.
         self.report = Report(config, script, command, is_kept=not explains)
-        self.store = run_store.RunStore(self.report, explains)
         self.teller = console.Teller(self.report)
         self.failures = failures.Failures(self.report, self.debug)
         self.part = self.failures.part
+        self.store = run_store.RunStore(self.report, target, self.part)
         self.acting = minimal.ActedOn()
         self.fallback = minimal.Fallback(self)
         self.ending = program_exit.Ending(self)

@@ -12,21 +12,34 @@ from ..program import optimizer_members, ranks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..base.types import Optimizer
+    from collections.abc import Callable
+    from typing import Any
+
+    from ..base.types import AnyTarget, Optimizer
     from ..report.document import Report
 
 NAME = "store.sqlite"
 
 
 class RunStore:
-    def __init__(self, report: Report, explains: bool):
-        """explains: this process explains a step of another one, and stores nothing."""
-        self._report, self._explains = report, explains
-        self._is_open = False
+    def __init__(self, report: Report, target: AnyTarget | None, part: Callable[..., Any]):
+        """target: this process explains a step of another one, and has no store. part: calls its argument, and notes an
+        internal failure."""
+        self._report, self._target, self._in_guard = report, target, part
+        self._has_begun = self._is_open = False
+
+    def open_files(self) -> None:
+        """The ring of steps, which shows how a run ended that was killed, and the store; once."""
+        if not self._has_begun:
+            self._has_begun = True
+            directory = self._report.run_directory() if self._target is None else self._target.directory()
+            _native.open_ring(self._report.ring_in(directory))
+            if self._target is None:
+                self._in_guard(self.begin, directory)
 
     def begin(self, directory: str | None) -> None:
         """Where there is a folder that can hold it. Why it cannot is said once."""
-        if self._explains or not directory or not is_plain(directory):
+        if not directory or not is_plain(directory):
             return
         rank, world = ranks.world()
         info = {
@@ -48,6 +61,7 @@ class RunStore:
         if self._is_open:
             names = [name if is_plain(name) else repr(name) for name in optimizer_members.names(optimizer)]
             _native.name_in_store(_native.window(optimizer)["ordinal"], type(optimizer).__name__, names)
+        self._report.note_hyper_parameters(optimizer)
 
     def end(self) -> None:
         """Everything is on disk. What could not be written is said."""
