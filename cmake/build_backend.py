@@ -31,6 +31,7 @@ PACKAGES = {  # of Debian, by the header that is looked for
     "nlohmann/json.hpp": "nlohmann-json3-dev",
     "CLI/CLI.hpp": "libcli11-dev",
     "zlib.h": "zlib1g-dev",
+    "sqlite3.h": "libsqlite3-dev",
     "Python.h": "python3-dev",
 }
 COME_WITHOUT = ("nlohmann/json.hpp", "Python.h")  # as a build requirement, or with Python

@@ -38,7 +38,7 @@ function(finitude_shared_library name output)
 endfunction()
 
 add_library(finitude_core_shared SHARED ${by_default} $<TARGET_OBJECTS:finitude_core>)
-target_link_libraries(finitude_core_shared PRIVATE Threads::Threads finitude_zlib)
+target_link_libraries(finitude_core_shared PRIVATE Threads::Threads finitude_zlib finitude_sqlite)
 set_target_properties(finitude_core_shared PROPERTIES EXPORT_NAME core)
 finitude_shared_library(finitude_core_shared finitude_core)
 add_custom_target(finitude_cpp DEPENDS finitude_core_shared)

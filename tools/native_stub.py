@@ -24,6 +24,7 @@ TYPES = (
     (r"typing\.SupportsInt( \| typing\.SupportsIndex)?", "int"),
     (r"typing\.SupportsFloat( \| typing\.SupportsIndex)?", "float"),
     (r"(?:collections\.abc|typing)\.Sequence\[", "Sequence["),
+    (r"(?:collections\.abc|typing)\.Mapping\[", "Mapping["),
     (r"\bList\[", "list["),
     (r"\bTuple\[", "tuple["),
     (r"\bDict\[", "dict["),
@@ -210,7 +211,7 @@ def stub(module):
     return "\n".join([
         "# Written by tools/native_stub.py from the extension module; `tools/native_stub.py --check` is part of the tests.",
         "import builtins",
-        "from collections.abc import Sequence",
+        "from collections.abc import Mapping, Sequence",
         "from typing import Any",
         "",
         "import torch",

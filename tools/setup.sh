@@ -4,7 +4,7 @@
 [ -n "${step_total:-}" ] || step_total=3
 . "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 
-apt_demo=(g++ cmake ninja-build libhwy-dev nlohmann-json3-dev libcli11-dev zlib1g-dev)
+apt_demo=(g++ cmake ninja-build libhwy-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libsqlite3-dev)
 apt_test=(libgtest-dev libgmock-dev librapidcheck-dev)
 apt_bench=(libbenchmark-dev)
 apt_lines=(valgrind)

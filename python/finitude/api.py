@@ -140,6 +140,7 @@ def watch(
     grad_warn: float | None = None,
     checkpoints: str | None = None,
     on_event: str | Callable[[dict[str, Any]], Any] | None = None,
+    record_env: str | None = None,
     redact: bool | None = None,
     quiet: bool | None = None,
     rules: str | list[str] | None = None,
@@ -194,6 +195,7 @@ def watch(
             impossible value; "refuse" raises NonFiniteError before the file is touched ("warn").
         on_event: a function that is called with each event (a dictionary, as in events.jsonl), in a thread of
             Finitude's, after the event is on disk; or a command, which gets the event as JSON on standard input (none).
+        record_env: names with commas of environment variables that run.json records beside its own list (none).
         quiet: True: nothing on stderr but alarms and failures (False).
         redact: True: reports and capsules hold no values, sources or environment (False).
         rules: files with rules of your own (finitude.rule), separated as in PATH, or a list of them (none).
@@ -232,6 +234,7 @@ def watch(
         "grad_warn": grad_warn,
         "checkpoints": checkpoints,
         "on_event": None if callable(on_event) else on_event,
+        "record_env": record_env,
         "redact": redact,
         "quiet": quiet,
         "rules": rules,

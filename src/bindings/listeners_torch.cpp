@@ -9,6 +9,7 @@
 #include "rewind/step_calls_torch.h"
 #include "standby/last_step_torch.h"
 #include "standby/step_signals_torch.h"
+#include "standby/step_store_torch.h"
 #include "standby/tape_level_torch.h"
 #include "standby/template_tape_torch.h"
 
@@ -21,6 +22,7 @@ void connect_listeners() {
   l.optimizer_gone = [](const OptimizerEntry& entry) {
     forget_window_start_of(entry);
     forget_signals_of(entry);
+    forget_stored_passes_of(entry);
   };
   l.first_step_comes = &first_step_comes;
   l.engine_call = &backward_by_hand;
@@ -36,7 +38,10 @@ void connect_listeners() {
   l.before_apply = &copy_before_jump;
   l.step_is_good = &tape_step_is_good;
   l.applied = &note_applied;
-  l.recorded = &watch_signals;
+  l.recorded = [](const OptimizerEntry& entry, const record::StepRecord& step, bool has_marks) {
+    store_step(entry, step, has_marks);
+    return watch_signals(entry, step, has_marks);
+  };
   l.tells_news = &warn;
   l.records_next = &tape_follows;
   l.trace_ended = &end_traced_window;

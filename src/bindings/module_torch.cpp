@@ -52,6 +52,7 @@
 #include "standby/bound_template_torch.h"
 #include "standby/first_step_torch.h"
 #include "standby/step_signals_torch.h"
+#include "standby/step_store_torch.h"
 #include "standby/tape_level_torch.h"
 
 namespace py = pybind11;
@@ -114,6 +115,7 @@ PYBIND11_MODULE(_native, m) {
     loader_log().forget();
     forget_window_start();
     forget_signals();
+    (void)close_store();
   });
   m.def("set_on", [](bool on) {
     live().on = on;

@@ -11,6 +11,7 @@
 #include "signal/onset.h"
 #include "signal/step_watch.h"
 #include "standby/step_signals_torch.h"
+#include "standby/step_store_torch.h"
 
 namespace finitude::bindings {
 
@@ -18,6 +19,9 @@ namespace py = pybind11;
 
 void define_signal(py::module_& m) {
   m.def("set_signals", &set_signals);
+  m.def("open_store", &open_store);
+  m.def("close_store", &close_store);
+  m.def("name_in_store", &name_in_store);
   // (index of the last value before the growth, factor per value, may it have begun earlier) of what grew to the end of
   // the series, or None.
   m.def("growth_to_end", [](const std::vector<double>& values) -> py::object {

@@ -15,6 +15,7 @@
 #include "gate/window_torch.h"
 #include "observe/tracer_torch.h"
 #include "rewind/rewind_torch.h"
+#include "standby/step_store_torch.h"
 
 namespace finitude::bindings {
 
@@ -212,6 +213,7 @@ void define_windows(py::module_& m) {
   m.def("open_ring", &open_ring);
   m.def("let_go_of_ring", [] {
     if (live().ring) live().ring->let_go();
+    let_go_of_store();
   });
 }
 

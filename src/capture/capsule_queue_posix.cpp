@@ -1,47 +1,18 @@
 #include "capture/capsule_queue_posix.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
-#include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <iterator>
-#include <system_error>
-#include <thread>
 #include <utility>
 
+#include "base/background_posix.h"
 #include "capture/capsule_folder_posix.h"
 
 namespace finitude::capture {
 namespace {
-
-constexpr int kNicer = 5;  // than the threads that train, where processors are short
-
-// On every processor that a thread of this process runs on, nicer than they are. A thread that was bound to one of
-// them, as OpenMP may have bound the one that trains, begins its own on that same one.
-void stand_back() {
-#ifdef __linux__
-  cpu_set_t all;
-  CPU_ZERO(&all);
-  std::error_code error;
-  for (std::filesystem::directory_iterator it("/proc/self/task", error), end; !error && it != end;
-       it.increment(error)) {
-    cpu_set_t one;
-    if (sched_getaffinity(static_cast<pid_t>(std::atoi(it->path().filename().c_str())), sizeof one, &one) == 0)
-      CPU_OR(&all, &all, &one);
-  }
-  if (CPU_COUNT(&all) != 0) sched_setaffinity(0, sizeof all, &all);
-  const auto self = static_cast<id_t>(syscall(SYS_gettid));
-  setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + kNicer);
-#endif
-}
 
 std::atomic<CapsuleQueue*> of_this_process = nullptr;
 
@@ -75,7 +46,7 @@ bool CapsuleQueue::add(CapsuleJob job, std::uint64_t most_bytes, const std::func
   given_up_ = false;
   working_ = true;
   try {
-    begin_thread();
+    base::background_thread([this] { work(); }).detach();
   } catch (...) {
     working_ = false;
     held_bytes_ = 0;
@@ -85,25 +56,7 @@ bool CapsuleQueue::add(CapsuleJob job, std::uint64_t most_bytes, const std::func
   return true;
 }
 
-void CapsuleQueue::begin_thread() {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::exception_ptr failed;
-  try {
-    std::thread([this] { work(); }).detach();
-  } catch (...) {
-    failed = std::current_exception();
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (failed) std::rethrow_exception(failed);
-}
-
 void CapsuleQueue::work() noexcept {
-  try {
-    stand_back();
-  } catch (...) {  // then it is where it is
-  }
   std::unique_lock<std::mutex> lock(mutex_);
   while (!waiting_.empty()) {
     CapsuleJob job = std::move(waiting_.front());

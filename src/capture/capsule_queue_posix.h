@@ -51,7 +51,6 @@ class CapsuleQueue {
 
  private:
   explicit CapsuleQueue(int process) : process_(process) {}
-  void begin_thread();
   void work() noexcept;
   CapsuleDone write(CapsuleJob job) noexcept;
 

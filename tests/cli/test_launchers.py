@@ -187,7 +187,15 @@ def test_python_with_options_is_watched_and_explained(tmp_path):
     )
     ((name, files),) = made(tmp_path).items()
     assert name.startswith("pid-")
-    assert files == ["events.jsonl", "report.html", "report.json", "run.json", "step-000004", "steps.ring"]
+    assert files == [
+        "events.jsonl",
+        "report.html",
+        "report.json",
+        "run.json",
+        "step-000004",
+        "steps.ring",
+        "store.sqlite",
+    ]
 
 
 @pytest.mark.slow
@@ -294,7 +302,8 @@ def test_process_killed_during_training_is_reported(tmp_path):
     got = cold(tmp_path, sys.executable, "-u", "train.py")
     assert got.code == -signal.SIGKILL
     ((name, files),) = made(tmp_path).items()
-    assert files == ["events.jsonl", "killed.json", "run.json", "steps.ring"]
+    stored = ["store.sqlite", "store.sqlite-shm", "store.sqlite-wal"]
+    assert files == ["events.jsonl", "killed.json", "run.json", "steps.ring", *stored]
     (text,) = got.watched["not_watched"]
     assert "killed by SIGKILL" in text and got.watched["steps"] == 12, got.told()
     assert "the last 12 of its 12 steps are in steps.ring, all with finite losses" in text

@@ -15,7 +15,7 @@ import sys
 
 # The folders of src/ in the order of the flow. A folder includes itself and what stands to its left.
 LAYERS = (
-    "base", "archive", "sense", "record", "signal", "decide", "capture", "checkpoint", "observe", "replay", "compare", "locate", "explain", "show", "incident", "recorder", "cli",
+    "base", "archive", "sense", "record", "store", "signal", "decide", "capture", "checkpoint", "observe", "replay", "compare", "locate", "explain", "show", "incident", "recorder", "cli",
     "pyhost", "gate", "rewind", "standby", "bindings",
 )  # fmt: skip
 # Of these, the folders in which every file may see torch and Python, whatever its name.

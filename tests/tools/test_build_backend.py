@@ -154,11 +154,11 @@ def test_a_torch_without_headers_is_named(isolated):
     [
         (
             "no-such-compiler",
-            ["there is no no-such-compiler", "apt-get install g++ libhwy-dev libcli11-dev zlib1g-dev"],
+            ["there is no no-such-compiler", "apt-get install g++ libhwy-dev libcli11-dev zlib1g-dev libsqlite3-dev"],
         ),
         (
             '#!/bin/sh\nexec g++ -nostdinc "$@"\n',
-            ["hwy/highway.h", "apt-get install libhwy-dev nlohmann-json3-dev libcli11-dev zlib1g-dev"],
+            ["hwy/highway.h", "apt-get install libhwy-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libsqlite3-dev"],
         ),
         ('#!/bin/sh\nexec g++ "$@" -std=c++17\n', ["C++20", "g++ 12"]),
     ],

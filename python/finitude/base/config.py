@@ -61,6 +61,7 @@ class Config:
     grad_warn: float = 0.0  # a 2-norm of all gradients above it is warned of; 0: none is
     checkpoints: str = "warn"
     on_event: str = ""  # a command that is started at each event, with the event on its standard input
+    record_env: str = ""  # names of variables of the environment, with commas, for run.json
     selftest: str = ""  # an order of `finitude selftest`; nothing that a user sets reaches it
 
 

@@ -51,7 +51,7 @@ _NAMED_IN_SOURCE = re.compile(
 )
 
 
-def is_secret(name):
+def is_secret(name: str) -> bool:
     """Does an option, a variable or a key of that name hold one? --max-tokens, --tokenizer and --num-keys do not."""
     words = [word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)]
     if not words:

@@ -122,6 +122,7 @@ if TYPE_CHECKING:
         grad_warn: float | None
         checkpoints: str | None
         on_event: str | Callable[[dict[str, Any]], Any] | None
+        record_env: str | None
         redact: bool | None
         quiet: bool | None
         rules: str | list[str] | None

@@ -134,6 +134,8 @@ options of run:
   --on-event CMD  start CMD at each warning, alarm, checkpoint and other event,
                   with the event as JSON on its standard input; the training
                   does not wait for it (docs/live.md)
+  --record-env NAME,...   further variables of the environment that run.json
+                  records
   --redact        reports, capsules and their description without values,
                   sources and environment
   -q, --quiet     nothing on stderr but alarms and failures: no warnings, and no
@@ -180,6 +182,7 @@ OPTIONS = (
     "--grad-warn",
     "--checkpoints",
     "--on-event",
+    "--record-env",
     "--redact",
     "--quiet",
     "--rules",

@@ -15,7 +15,7 @@ from .. import _native
 from ..base import alive, family, pages, say, secrets
 from ..base.plain_json import is_plain, safe
 from ..program import ranks
-from . import capsule_alarm, merge
+from . import capsule_alarm, merge, run_facts
 from .checkpoints import Checkpoints
 from .events import Events
 
@@ -62,6 +62,7 @@ class Report:
         self.directory: str | None = None
         self._planned: str | None = None
         self._process: Process | None = None
+        self._started: dict[str, Any] = {"optimizers": []}  # run.json
         self.place: Any = None  # makes the directory, where this process is one of several of a run
         self.failure = ""
         self.failures = []  # of our own: see session/failures.py
@@ -291,13 +292,27 @@ class Report:
             "python": sys.version.split()[0],
             "on_alarm": self.config.on_alarm,
             "level": self.config.level,
+            "optimizers": [],
         }
         if self.config.redact:
             started.update(command=[], script="")
-        self._put_at(os.path.join(path, "run.json"), pages.as_json(safe(started)).encode())
+        elif self.is_kept:
+            started.update(run_facts.at_start(self.script or "", self.config.record_env))
+        self._started = started
+        self._put_started(path)
         if self.is_kept:
             text = "" if self.config.redact else " ".join(secrets.masked_words(self.command))
             self.events.add("start", text, process=self._me())
+
+    def _put_started(self, path):
+        self._put_at(os.path.join(path, "run.json"), pages.as_json(safe(self._started)).encode())
+
+    def note_hyper_parameters(self, optimizer: Any) -> None:
+        """Its first step comes: they are in run.json from then on."""
+        if not self.is_kept or not self.directory or len(self._started["optimizers"]) >= run_facts.MOST_GROUPS:
+            return
+        self._started["optimizers"].append(run_facts.hyper_parameters(optimizer))
+        self._put_started(self.directory)
 
     def path(self) -> str:
         """Of the JSON report, as it is going to be; "": whoever merges the processes of the run writes it."""

@@ -48,6 +48,7 @@ from . import (
     minimal,
     program_exit,
     rollback,
+    run_store,
     scheduler_hold,
     settled,
     skipped_steps,
@@ -89,6 +90,7 @@ class Parts:
         self.teller = console.Teller(self.report)
         self.failures = failures.Failures(self.report, self.debug)
         self.part = self.failures.part
+        self.store = run_store.RunStore(self.report, target, self.part)
         self.acting = minimal.ActedOn()
         self.fallback = minimal.Fallback(self)
         self.ending = program_exit.Ending(self)

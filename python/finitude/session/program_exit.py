@@ -171,6 +171,7 @@ class Ending:
     def write(self) -> None:
         session = self._session
         self.written = True
+        session.part(session.store.end)
         session.part(session.capsules.finish, self.is_hurried)
         if session.member and not session.part(session.report.worth_writing, otherwise=True):
             return

@@ -38,7 +38,6 @@ class Session(Parts):
         is_member: bool = False,
     ):
         super().__init__(config, script, command, target, start, is_member)
-        self._ring_open = False
         self.on_warning = self.step_warnings.add
         if target is not None:
             target.attach(self)
@@ -65,7 +64,7 @@ class Session(Parts):
 
     def first_seen(self, optimizer: Optimizer) -> Verdict:
         """Its first step comes."""
-        self._open_ring()
+        self.store.open_files()
         _native.writes_seen()  # the program has an optimizer: no manual update is waited for
         if not _native.is_registered(optimizer):
             self._register(optimizer)
@@ -75,6 +74,7 @@ class Session(Parts):
         bad = initial_state.bad(optimizer, self.allowed.tensors)
         self.streams.look(optimizer)
         self._register(optimizer)  # again: groups may have been added since it was made
+        self.part(self.store.name, optimizer)
         self.on_kept(optimizer)
         if self.target is not None:
             return self.target.begins(optimizer, bad)
@@ -83,13 +83,6 @@ class Session(Parts):
         alarm = self.initial_state.alarm(optimizer, *bad)
         _native.consume_losses(optimizer)
         return self.initial_state.decided(optimizer, self.decision.act(optimizer, alarm, [bad], where="start"))
-
-    def _open_ring(self):
-        """The ring of steps, in the directory of the run: it shows how a run ended that was killed."""
-        if not self._ring_open:
-            self._ring_open = True
-            directory = self.report.run_directory() if self.target is None else self.target.directory()
-            _native.open_ring(self.report.ring_in(directory))
 
     on_kept = staticmethod(kept_step.name)
 

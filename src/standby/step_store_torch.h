@@ -1,0 +1,28 @@
+// Applied steps on their way into store.sqlite of the run (src/store): what the gate has read anyway. GIL held.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "record/ring_format.h"
+
+namespace finitude::bindings {
+
+struct OptimizerEntry;
+
+// Begins it, in place of the one before. info: its rows of that name. Returns why not, or "".
+std::string open_store(const std::string& path, const std::map<std::string, std::string>& info);
+// Before the first step of the optimizer with that ordinal. parameters: their names, in order.
+void name_in_store(std::uint32_t ordinal, const std::string& class_name, const std::vector<std::string>& parameters);
+// Everything is on disk. Returns what could not be written, or "".
+std::string close_store();
+// In a child of a fork: it is the parent's.
+void let_go_of_store();
+
+// Copies some floats; nothing is allocated in the steady state.
+void store_step(const OptimizerEntry& entry, const record::StepRecord& step, bool has_marks) noexcept;
+void forget_stored_passes_of(const OptimizerEntry& entry);
+
+}  // namespace finitude::bindings

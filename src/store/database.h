@@ -1,0 +1,102 @@
+// store.sqlite: the series of one process in a SQLite file that any tool reads while it is written. docs/store.md has
+// its schema. One thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "finitude/status.h"
+#include "store/series.h"
+#include "store/step_queue.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace finitude::store {
+
+inline constexpr int kSchemaVersion = 1;
+inline constexpr std::size_t kMostParameters = 20'000;  // of an optimizer; those after them have no series
+inline constexpr std::size_t kMostOptimizers = 64;
+inline constexpr std::size_t kMostWaiting = std::size_t{1} << 16;  // points in memory, about
+// A point covers at least this much. The number of steps of a parameter's point bounds the bytes per step.
+inline constexpr Interval kOfOptimizer{1, 0.05}, kOfParameter{32, 1.0};
+
+struct OptimizerNames {
+  std::string class_name;
+  std::vector<std::string> parameters;  // in order; those of parameters that are added later are their numbers
+};
+
+class Database {
+ public:
+  // Replaces a file of that name. info: rows of the table of that name.
+  static Status make(const std::string& path, const std::map<std::string, std::string>& info,
+                     std::unique_ptr<Database>* database);
+  ~Database();
+  Database(const Database&) = delete;
+  Database& operator=(const Database&) = delete;
+
+  bool knows(std::uint32_t optimizer) const { return optimizers_.contains(optimizer); }
+  // Before its first row.
+  void name(std::uint32_t optimizer, OptimizerNames names);
+  // Into memory. time: Unix seconds.
+  void add(const StepRow& row, double time);
+  bool must_commit() const noexcept { return waiting_.size() >= kMostWaiting; }
+  // All that was added is in the file, or a reader holds it up (5 s) and all stays in memory. A failure is final.
+  Status commit();
+  // Commits; the log is merged into the file.
+  Status close(std::uint64_t rows_left_out);
+
+ private:
+  struct Kept {
+    Series series;
+    const char* quantity;
+    std::int64_t id = 0;       // 0: it has had no value yet
+    bool is_changed = false;   // its open point, since the last commit
+    bool is_new = false;       // it has no row in the table of series
+    std::int64_t written = 0;  // points in the file, about
+    std::uint32_t optimizer = 0;
+    std::int64_t parameter = -1;
+  };
+  struct Optimizer {
+    std::string name;
+    std::vector<std::string> parameters;
+    std::vector<Kept> whole, gradients, weights;
+    double last_time = 0;
+    bool has_stepped = false;
+  };
+  struct Close {
+    void operator()(sqlite3* db) const noexcept;
+    void operator()(sqlite3_stmt* statement) const noexcept;
+  };
+  using Statement = std::unique_ptr<sqlite3_stmt, Close>;
+
+  Database() = default;
+  bool prepare(const char* sql, Statement* statement);
+  bool execute(const char* sql);
+  bool put_info(const std::string& key, const std::string& value);
+  void add_value(Kept& kept, std::uint64_t step, double time, double value);
+  void add_values(std::vector<Kept>& all, const char* quantity, const StepRow& row, double time,
+                  std::span<const float> values);
+  bool put_series(Kept& kept);
+  bool put_point(std::int64_t series, const Point& point);
+  bool make_coarser(Kept& kept);
+  bool write_all();
+  template <typename Do>
+  bool for_each_series(const Do& each);
+  Status failure() const;
+
+  std::unique_ptr<sqlite3, Close> db_;
+  Statement insert_info_, insert_series_, insert_point_, select_points_, delete_points_;
+  std::map<std::uint32_t, Optimizer> optimizers_;
+  std::map<std::string, int> classes_;  // how many optimizers of each
+  std::vector<std::pair<std::int64_t, Point>> waiting_;
+  std::int64_t next_id_ = 1;
+};
+
+}  // namespace finitude::store

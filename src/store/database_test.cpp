@@ -1,0 +1,173 @@
+#include "store/database.h"
+
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+
+namespace finitude::store {
+namespace {
+
+namespace fs = std::filesystem;
+
+class StoreDatabase : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "store-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    path_ = (folder_ / "store.sqlite").string();
+    const Status made = Database::make(path_, {{"rank", "0"}}, &database_);
+    ASSERT_TRUE(made.ok()) << made.why();
+  }
+  void TearDown() override {
+    database_.reset();
+    fs::remove_all(folder_);
+  }
+
+  // The only value of a query, by another connection.
+  double ask(const std::string& query) const {
+    sqlite3* db = nullptr;
+    EXPECT_EQ(sqlite3_open_v2(path_.c_str(), &db, SQLITE_OPEN_READONLY, nullptr), SQLITE_OK);
+    sqlite3_stmt* statement = nullptr;
+    EXPECT_EQ(sqlite3_prepare_v2(db, query.c_str(), -1, &statement, nullptr), SQLITE_OK) << sqlite3_errmsg(db);
+    EXPECT_EQ(sqlite3_step(statement), SQLITE_ROW) << query;
+    const double value = sqlite3_column_type(statement, 0) == SQLITE_NULL ? std::numeric_limits<double>::quiet_NaN()
+                                                                          : sqlite3_column_double(statement, 0);
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
+    return value;
+  }
+
+  fs::path folder_;
+  std::string path_;
+  std::unique_ptr<Database> database_;
+};
+
+StepRow row_of(std::uint64_t step, double loss, std::span<const float> gradients = {},
+               std::span<const float> weights = {}) {
+  StepRow row;
+  row.step = step;
+  row.loss = loss;
+  row.gradients = gradients;
+  row.weights = weights;
+  return row;
+}
+
+TEST_F(StoreDatabase, IsReadWhileItIsWritten) {
+  database_->name(0, {"Adam", {"w", "b"}});
+  const std::vector<float> values = {0.5f, -1.0f, 2.0f};  // the second has no gradient; the third came later
+  database_->add(row_of(0, 4.0, values, values), 100.0);
+  database_->add(row_of(1, 3.0, values), 100.5);
+  ASSERT_TRUE(database_->commit().ok());
+  EXPECT_EQ(ask("PRAGMA user_version"), kSchemaVersion);
+  EXPECT_EQ(ask("SELECT value FROM info WHERE key = 'rank'"), 0);
+  EXPECT_EQ(ask("SELECT count(*) FROM series"), 6);  // loss, step_seconds, two of gradients, two of weights
+  EXPECT_EQ(ask("SELECT count(*) FROM series WHERE parameter = '2' AND optimizer = 'Adam'"), 2);
+  const std::string loss = " FROM point JOIN series ON id = series WHERE quantity = 'loss' AND step = ";
+  EXPECT_EQ(ask("SELECT last" + loss + "0"), 4.0);
+  EXPECT_EQ(ask("SELECT last" + loss + "1"), 3.0);
+  EXPECT_EQ(ask("SELECT time" + loss + "1"), 100.5);
+  EXPECT_EQ(ask("SELECT max FROM point JOIN series ON id = series WHERE parameter = 'w'"), 0.5);
+  database_->add(row_of(2, 1.0), 101.0);
+  ASSERT_TRUE(database_->commit().ok());
+  EXPECT_EQ(ask("SELECT last" + loss + "2"), 1.0);
+}
+
+TEST_F(StoreDatabase, WhatIsNotFiniteIsNull) {
+  database_->name(0, {"SGD", {}});
+  database_->add(row_of(0, 1.0), 1);
+  database_->add(row_of(1, std::numeric_limits<double>::quiet_NaN()), 2);
+  database_->add(row_of(2, std::numeric_limits<double>::infinity()), 3);
+  ASSERT_TRUE(database_->commit().ok());
+  EXPECT_EQ(ask("SELECT count(*) FROM point JOIN series ON id = series WHERE quantity = 'loss' AND last IS NULL"), 2);
+}
+
+TEST_F(StoreDatabase, AClosedOneLeavesOneFile) {
+  database_->name(0, {"SGD", {}});
+  database_->add(row_of(0, 1.0), 1);
+  ASSERT_TRUE(database_->close(3).ok());
+  database_.reset();
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+  EXPECT_EQ(ask("SELECT value FROM info WHERE key = 'steps_left_out'"), 3);
+}
+
+TEST_F(StoreDatabase, OptimizersOfOneClassAreToldApart) {
+  database_->name(0, {"Adam", {}});
+  database_->name(1, {"Adam", {}});
+  database_->add(row_of(0, 1.0), 1);
+  StepRow second = row_of(0, 2.0);
+  second.optimizer = 1;
+  database_->add(second, 2);
+  ASSERT_TRUE(database_->commit().ok());
+  EXPECT_EQ(ask("SELECT last FROM point JOIN series ON id = series WHERE optimizer = 'Adam (2)'"), 2.0);
+}
+
+// steps * seconds: how long the training takes. Every step has a loss and so many gradients.
+void train(Database* database, std::uint64_t steps, std::size_t parameters, double seconds) {
+  std::vector<float> values(parameters);
+  std::vector<std::string> names(parameters);
+  for (std::size_t i = 0; i < parameters; ++i) names[i] = "layers." + std::to_string(i) + ".weight";
+  database->name(0, {"AdamW", names});
+  double committed = 0;
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    for (std::size_t i = 0; i < parameters; ++i) values[i] = static_cast<float>((step * (i + 7)) % 1009);
+    const double time = static_cast<double>(step) * seconds;
+    StepRow row = row_of(step, std::sin(static_cast<double>(step)), values);
+    if (step % 8 == 0) row.weights = values;
+    row.gradient_norm = row.gradient_absmax = row.learning_rate = row.loss_scale =
+        0.125 * static_cast<double>(step % 99);
+    database->add(row, time);
+    if (time - committed < 0.5 && !database->must_commit()) continue;
+    committed = time;
+    ASSERT_TRUE(database->commit().ok());
+  }
+}
+
+void expect_bounded(const auto& ask, std::uint64_t steps) {
+  EXPECT_LE(ask("SELECT max(n) FROM (SELECT count(*) AS n FROM point GROUP BY series)"), kMostPoints);
+  // Of each series no step is missing, and none is in two points.
+  EXPECT_EQ(
+      ask("SELECT count(*) FROM (SELECT step - lag(last_step) OVER (PARTITION BY series ORDER BY step) AS gap FROM "
+          "point JOIN series ON id = series WHERE quantity = 'gradient_absmax') WHERE gap <> 1"),
+      0);
+  EXPECT_EQ(ask("SELECT max(last_step) FROM point"), static_cast<double>(steps - 1));
+  EXPECT_EQ(
+      ask("SELECT min(min) FROM point JOIN series ON id = series WHERE quantity = 'gradient_absmax' AND parameter "
+          "IS NOT NULL"),
+      0);
+  EXPECT_EQ(
+      ask("SELECT max(max) FROM point JOIN series ON id = series WHERE quantity = 'gradient_absmax' AND parameter "
+          "IS NOT NULL"),
+      1008);
+}
+
+TEST_F(StoreDatabase, AMillionStepsAreBounded) {
+  train(database_.get(), 1'000'000, 2, 0.004);
+  ASSERT_TRUE(database_->close(0).ok());
+  expect_bounded([&](const std::string& query) { return ask(query); }, 1'000'000);
+  EXPECT_LT(fs::file_size(path_), 4u << 20);
+}
+
+TEST_F(StoreDatabase, AStepOfHundredTensorsTakesTwoKilobytes) {
+  train(database_.get(), 1000, 100, 1.0);  // slow: each step is a point of each quantity of the optimizer
+  ASSERT_TRUE(database_->close(0).ok());
+  EXPECT_LT(fs::file_size(path_), 1000u * 2048) << fs::file_size(path_) / 1000.0;
+}
+
+// FINITUDE_STORE_STEPS=10000000: some minutes.
+TEST_F(StoreDatabase, ManyStepsOfHundredTensorsAreBounded) {
+  const char* wanted = std::getenv("FINITUDE_STORE_STEPS");
+  const std::uint64_t steps = wanted == nullptr ? 20'000 : std::strtoull(wanted, nullptr, 10);
+  train(database_.get(), steps, 100, 0.001);
+  ASSERT_TRUE(database_->close(0).ok());
+  expect_bounded([&](const std::string& query) { return ask(query); }, steps);
+  RecordProperty("bytes", std::to_string(fs::file_size(path_)));
+  EXPECT_LT(fs::file_size(path_), 64u << 20);
+}
+
+}  // namespace
+}  // namespace finitude::store

@@ -1,0 +1,112 @@
+// Rows of steps on their way from the thread that trains to the thread that writes: memory of fixed size, no lock, no
+// allocation. Where the reader falls behind for longer than the memory lasts, rows are left out and counted.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace finitude::store {
+
+// An applied step of one optimizer. NaN: not known.
+struct StepRow {
+  std::uint64_t step = 0;
+  std::uint32_t optimizer = 0;  // its ordinal
+  std::uint64_t time_ns = 0;    // monotonic clock
+  double loss = std::numeric_limits<double>::quiet_NaN(), gradient_norm = loss, gradient_absmax = loss,
+         learning_rate = loss, loss_scale = loss;
+  // Largest magnitudes of each parameter, in order; negative: none. Empty: not looked at in this step.
+  std::span<const float> gradients, weights;
+};
+
+class StepQueue {
+ public:
+  explicit StepQueue(std::size_t size_bytes) : words_(std::bit_ceil(size_bytes / 8)), mask_(words_.size() - 1) {}
+
+  // By one thread at a time. False: there is no room.
+  bool push(const StepRow& row) noexcept {
+    const std::size_t floats = row.gradients.size() + row.weights.size();
+    const std::uint64_t needed = kHead + (floats + 1) / 2;
+    const std::uint64_t head = head_.load(std::memory_order_relaxed);
+    if (needed > words_.size() - (head - tail_.load(std::memory_order_acquire))) {
+      left_out_.fetch_add(1, std::memory_order_relaxed);
+      return false;
+    }
+    const std::uint64_t words[kHead] = {row.step,
+                                        row.optimizer,
+                                        std::uint64_t{row.gradients.size()} << 32 | row.weights.size(),
+                                        row.time_ns,
+                                        std::bit_cast<std::uint64_t>(row.loss),
+                                        std::bit_cast<std::uint64_t>(row.gradient_norm),
+                                        std::bit_cast<std::uint64_t>(row.gradient_absmax),
+                                        std::bit_cast<std::uint64_t>(row.learning_rate),
+                                        std::bit_cast<std::uint64_t>(row.loss_scale)};
+    copy_in(head * 8, words, sizeof words);
+    copy_in((head + kHead) * 8, row.gradients.data(), row.gradients.size_bytes());
+    copy_in((head + kHead) * 8 + row.gradients.size_bytes(), row.weights.data(), row.weights.size_bytes());
+    head_.store(head + needed, std::memory_order_release);
+    return true;
+  }
+
+  // By one other thread. floats: memory that the row's spans point into. False: there is none.
+  bool pop(StepRow* row, std::vector<float>* floats) {
+    const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
+    if (tail == head_.load(std::memory_order_acquire)) return false;
+    std::uint64_t words[kHead];
+    copy_out(tail * 8, words, sizeof words);
+    const std::size_t gradients = words[2] >> 32, weights = words[2] & 0xffffffffu;
+    floats->resize(gradients + weights);
+    copy_out((tail + kHead) * 8, floats->data(), floats->size() * sizeof(float));
+    row->step = words[0];
+    row->optimizer = static_cast<std::uint32_t>(words[1]);
+    row->time_ns = words[3];
+    row->loss = std::bit_cast<double>(words[4]);
+    row->gradient_norm = std::bit_cast<double>(words[5]);
+    row->gradient_absmax = std::bit_cast<double>(words[6]);
+    row->learning_rate = std::bit_cast<double>(words[7]);
+    row->loss_scale = std::bit_cast<double>(words[8]);
+    row->gradients = std::span(*floats).first(gradients);
+    row->weights = std::span(*floats).last(weights);
+    tail_.store(tail + kHead + (floats->size() + 1) / 2, std::memory_order_release);
+    return true;
+  }
+
+  // By the thread that pops.
+  bool is_empty() const noexcept {
+    return tail_.load(std::memory_order_relaxed) == head_.load(std::memory_order_acquire);
+  }
+  std::uint64_t left_out() const noexcept { return left_out_.load(std::memory_order_relaxed); }
+
+ private:
+  static constexpr std::size_t kHead = 9;
+
+  // At this byte of an endless queue, which wraps around in memory.
+  void copy_in(std::uint64_t at, const void* from, std::size_t size) noexcept {
+    const std::size_t begin = at & (mask_ * 8 + 7), first = std::min(size, words_.size() * 8 - begin);
+    if (size == 0) return;
+    auto* const memory = reinterpret_cast<std::byte*>(words_.data());
+    std::memcpy(memory + begin, from, first);
+    std::memcpy(memory, static_cast<const std::byte*>(from) + first, size - first);
+  }
+  void copy_out(std::uint64_t at, void* to, std::size_t size) const noexcept {
+    const std::size_t begin = at & (mask_ * 8 + 7), first = std::min(size, words_.size() * 8 - begin);
+    if (size == 0) return;
+    const auto* const memory = reinterpret_cast<const std::byte*>(words_.data());
+    std::memcpy(to, memory + begin, first);
+    std::memcpy(static_cast<std::byte*>(to) + first, memory, size - first);
+  }
+
+  std::vector<std::uint64_t> words_;
+  std::uint64_t mask_;
+  alignas(64) std::atomic<std::uint64_t> head_ = 0;
+  alignas(64) std::atomic<std::uint64_t> tail_ = 0;
+  std::atomic<std::uint64_t> left_out_ = 0;
+};
+
+}  // namespace finitude::store

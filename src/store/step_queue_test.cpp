@@ -1,0 +1,77 @@
+#include "store/step_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace finitude::store {
+namespace {
+
+TEST(StoreQueue, RowsComeOutAsTheyWentIn) {
+  StepQueue queue(512);
+  StepRow out;
+  std::vector<float> floats, given;
+  for (std::uint64_t step = 0; step < 1000; ++step) {  // many times around
+    given.assign(step % 7, static_cast<float>(step));
+    const std::vector<float> weights(step % 4, -static_cast<float>(step));
+    ASSERT_TRUE(queue.push({step, 3, step * 2, 1.5, 2.5, 3.5, 4.5, 5.5, given, weights}));
+    ASSERT_TRUE(queue.pop(&out, &floats));
+    EXPECT_EQ(out.step, step);
+    EXPECT_EQ(out.optimizer, 3u);
+    EXPECT_EQ(out.time_ns, step * 2);
+    EXPECT_EQ(out.loss, 1.5);
+    EXPECT_EQ(out.gradient_norm, 2.5);
+    EXPECT_EQ(out.gradient_absmax, 3.5);
+    EXPECT_EQ(out.learning_rate, 4.5);
+    EXPECT_EQ(out.loss_scale, 5.5);
+    EXPECT_EQ(std::vector<float>(out.gradients.begin(), out.gradients.end()), given);
+    EXPECT_EQ(std::vector<float>(out.weights.begin(), out.weights.end()), weights);
+    EXPECT_FALSE(queue.pop(&out, &floats));
+  }
+}
+
+TEST(StoreQueue, AFullOneLeavesRowsOutAndCountsThem) {
+  StepQueue queue(512);
+  int pushed = 0;
+  while (queue.push({})) ++pushed;
+  EXPECT_EQ(pushed, 512 / 8 / 9);
+  EXPECT_FALSE(queue.push({}));
+  EXPECT_EQ(queue.left_out(), 2u);
+  StepRow out;
+  std::vector<float> floats;
+  ASSERT_TRUE(queue.pop(&out, &floats));
+  EXPECT_TRUE(queue.push({}));
+}
+
+TEST(StoreQueue, TwoThreadsShareIt) {
+  StepQueue queue(1024);
+  constexpr std::uint64_t kRows = 5'000;
+  std::thread writer([&] {
+    for (std::uint64_t step = 0; step < kRows;) {
+      const std::vector<float> values(step % 5, static_cast<float>(step % 1000));
+      StepRow row;
+      row.step = step;
+      row.gradients = values;
+      if (queue.push(row))
+        ++step;
+      else
+        std::this_thread::yield();
+    }
+  });
+  StepRow out;
+  std::vector<float> floats;
+  for (std::uint64_t step = 0; step < kRows;) {
+    if (!queue.pop(&out, &floats)) {
+      std::this_thread::yield();
+      continue;
+    }
+    ASSERT_EQ(out.step, step);
+    ASSERT_EQ(out.gradients.size(), step % 5);
+    for (const float value : out.gradients) ASSERT_EQ(value, static_cast<float>(step % 1000));
+    ++step;
+  }
+  writer.join();
+}
+
+}  // namespace
+}  // namespace finitude::store

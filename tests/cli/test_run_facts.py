@@ -1,0 +1,83 @@
+"""run.json: what a run was made of, so that it can be made again."""
+
+import json
+import subprocess
+import types
+
+import torch
+
+from finitude.report import run_facts
+from helpers import run
+
+TRAINS = """
+import torch
+model = torch.nn.Linear(4, 1)
+opt = torch.optim.AdamW(model.parameters(), lr=0.125, betas=(0.5, 0.75))
+for _ in range(2):
+    opt.zero_grad()
+    model(torch.ones(3, 4)).sum().backward()
+    opt.step()
+"""
+
+
+def started(folder):
+    (path,) = folder.glob("finitude-runs/*/run.json")
+    return json.loads(path.read_text())
+
+
+def test_run_json_says_where_a_run_comes_from(tmp_path):
+    names = {"MY_SEED": "7", "MY_API_KEY": "hunter2", "OTHER": "1", "OMP_NUM_THREADS": "1"}
+    result = run(tmp_path, TRAINS, "--record-env", "MY_SEED,MY_API_KEY", env=names)
+    assert result.code == 0, result.told()
+    facts = started(tmp_path)
+    assert facts["packages"]["torch"].startswith(torch.__version__.partition("+")[0])
+    env = facts["environment"]
+    assert (env["MY_SEED"], env["MY_API_KEY"], env["OMP_NUM_THREADS"]) == ("7", "***", "1") and "OTHER" not in env
+    assert facts["git"] is None and facts["cwd"] == str(tmp_path)
+    (optimizer,) = facts["optimizers"]
+    (group,) = optimizer["groups"]
+    assert (optimizer["class"], group["lr"], group["betas"], group["parameters"]) == ("AdamW", 0.125, [0.5, 0.75], 2)
+
+
+def test_redacted_run_json_names_no_environment(tmp_path):
+    result = run(tmp_path, TRAINS, "--redact")
+    assert result.code == 0, result.told()
+    assert not {"environment", "packages", "git", "cwd"} & set(started(tmp_path))
+
+
+def git(folder, *words):
+    settings = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+    done = subprocess.run(["git", *settings, *words], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def test_commit_is_what_git_says(tmp_path):
+    assert run_facts.commit("/") is None
+    git(tmp_path, "init", "-q")
+    assert run_facts.commit(str(tmp_path)) is None  # nothing is committed
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "one")
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    sha = git(tmp_path, "rev-parse", "HEAD")
+    assert run_facts.commit(str(inner)) == sha
+    git(tmp_path, "pack-refs", "--all")
+    assert run_facts.commit(str(tmp_path)) == sha
+    git(tmp_path, "worktree", "add", "-q", str(tmp_path / "tree"))
+    assert run_facts.commit(str(tmp_path / "tree")) == sha
+    git(tmp_path, "checkout", "-q", "--detach")
+    assert run_facts.commit(str(tmp_path)) == sha
+
+
+def test_hyper_parameters_are_plain_and_bounded():
+    group = {"params": [1, 2], "lr": torch.tensor(1.0), "name": "a" * 9000, "flags": [0] * 99, "eps": None}
+    optimizer = types.SimpleNamespace(param_groups=[group] * 50)
+    found = run_facts.hyper_parameters(optimizer)
+    assert len(found["groups"]) == run_facts.MOST_GROUPS
+    assert found["groups"][0] == {"name": "a" * run_facts.MOST_TEXT, "eps": None, "parameters": 2}
+
+
+def test_packages_are_the_folders_of_pip(tmp_path):
+    for name in ("My_Lib-1.2.dist-info", "other-3.0+cpu.dist-info", "noversion.dist-info", "x-1.egg-info"):
+        (tmp_path / name).mkdir()
+    found = run_facts.packages([str(tmp_path), str(tmp_path / "not there")])
+    assert found == {"my-lib": "1.2", "other": "3.0+cpu"}

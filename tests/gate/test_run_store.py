@@ -1,0 +1,191 @@
+"""store.sqlite of a run: what the gate has read of each step, while the program runs and after it was killed."""
+
+import contextlib
+import math
+import pathlib
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import types
+
+import pytest
+
+from finitude.session import run_store
+from helpers import environment, run, write_script
+
+TRAINS = """
+import torch, time
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.25)
+for i in range(STEPS):
+    loss = (model(torch.randn(16, 4)) - 1).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    NORM
+    opt.step()
+    print(i, loss.item(), time.time(), flush=True)
+"""
+
+
+def program(steps, norm="pass"):
+    return TRAINS.replace("STEPS", str(steps)).replace("NORM", norm)
+
+
+@contextlib.contextmanager
+def store_in(folder):
+    (path,) = pathlib.Path(folder).glob("finitude-runs/*/store.sqlite")
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        yield db
+
+
+def losses_of(out):
+    """Those that the program printed, by step."""
+    found = {}
+    for line in out.splitlines(keepends=True):
+        if line.endswith("\n") and len(words := line.split()) == 3:
+            found[int(words[0])] = float(words[1])
+    return found
+
+
+def points(db, quantity, parameter=None):
+    query = (
+        "SELECT step, last_step, first, last, min, max FROM point JOIN series ON series.id = point.series "
+        "WHERE quantity = ? AND parameter IS ? ORDER BY step"
+    )
+    return db.execute(query, (quantity, parameter)).fetchall()
+
+
+def check_losses(db, losses):
+    """Returns the last step. Every point is of steps that were printed, says what they say, and follows the one before."""
+    end = -1
+    for step, last_step, *values in points(db, "loss"):
+        assert step == end + 1 and last_step >= step
+        of_it = [losses[i] for i in range(step, last_step + 1)]
+        assert values == pytest.approx([of_it[0], of_it[-1], min(of_it), max(of_it)], rel=1e-6)
+        end = last_step
+    return end
+
+
+def test_what_the_program_printed_is_stored(tmp_path):
+    clip = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+    result = run(tmp_path, program(40, clip), "--warnings", "off")
+    assert result.code == 0, result.told()
+    with store_in(tmp_path) as db:
+        assert check_losses(db, losses_of(result.out)) == 39
+        assert db.execute("PRAGMA user_version").fetchone() == (1,)
+        info = dict(db.execute("SELECT key, value FROM info"))
+        assert {"rank", "world", "pid", "host", "started", "version", "torch"} == set(info)
+        assert (info["rank"], info["world"]) == ("0", "1")
+        assert points(db, "learning_rate")[-1][2:] == (0.25,) * 4
+        (norm, *_), (largest, *_) = points(db, "gradient_norm"), points(db, "gradient_absmax")
+        assert 0 < largest[5] <= norm[5] and math.isfinite(norm[5])
+        names = {name for (name,) in db.execute("SELECT DISTINCT parameter FROM series WHERE parameter IS NOT NULL")}
+        assert names == {"0.weight", "0.bias", "2.weight", "2.bias"}
+        assert points(db, "gradient_absmax", "0.weight")[-1][1] == 39
+        assert db.execute("SELECT DISTINCT optimizer FROM series").fetchall() == [("SGD",)]
+
+
+def test_nothing_but_the_store_stays(tmp_path):
+    run(tmp_path, program(3))
+    left = [path.name for path in next(tmp_path.glob("finitude-runs/*")).iterdir() if "store" in path.name]
+    assert left == ["store.sqlite"]
+
+
+FORKS = (
+    program(3)
+    + """
+import os
+if os.fork() == 0:
+    for _ in range(5):
+        model(torch.randn(16, 4)).sum().backward()
+        opt.step()
+    os._exit(0)
+os.wait()
+loss = model(torch.randn(16, 4)).sum()
+opt.zero_grad()
+loss.backward()
+opt.step()
+"""
+)
+
+
+def test_a_forked_child_stores_nothing(tmp_path):
+    result = run(tmp_path, FORKS)
+    assert result.code == 0, result.told()
+    with store_in(tmp_path) as db:
+        assert points(db, "loss")[-1][1] == 3
+
+
+def test_a_store_that_cannot_be_is_said(tmp_path):
+    said = []
+    report = types.SimpleNamespace(
+        config=types.SimpleNamespace(redact=0),
+        started=types.SimpleNamespace(isoformat=lambda timespec: "2026-01-01T00:00:00+00:00"),
+        complain=said.append,
+    )
+    store = run_store.RunStore(report, None, lambda call, *given: call(*given))
+    store.begin(str(tmp_path / "nowhere"))
+    store.end()
+    assert said == ["cannot write store.sqlite: unable to open database file"]
+
+
+def killed(folder, seconds):
+    """What a program printed that is killed so long after its first step, and when it printed last."""
+    write_script(folder, program(10**9))
+    child = subprocess.Popen(
+        [sys.executable, "-m", "finitude", "run", "train.py"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment({}),
+    )
+    lines = [child.stdout.readline()]
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        lines.append(child.stdout.readline())
+    child.send_signal(signal.SIGKILL)
+    lines.append(child.stdout.read())
+    child.wait()
+    return "".join(lines)
+
+
+def check_killed(folder, seconds):
+    losses = losses_of(out := killed(folder, seconds))
+    times = [float(line.split()[2]) for line in out.splitlines(keepends=True) if line.endswith("\n")]
+    losses.setdefault(len(losses), math.nan)  # a step whose line was never printed
+    with store_in(folder) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        end = max((row[1] for row in points(db, "loss")), default=-1)
+        check_losses_up_to(db, losses)
+    assert times[-1] - times[max(0, min(end, len(times) - 1))] < 1.0, (end, len(times))
+
+
+def check_losses_up_to(db, losses):
+    """As check_losses, but the newest point may hold a step that was not printed."""
+    for step, last_step, first, last, low, high in points(db, "loss"):
+        of_it = [losses[i] for i in range(step, last_step + 1)]
+        assert first == pytest.approx(of_it[0], rel=1e-6, nan_ok=True)
+        if not math.isnan(of_it[-1]):
+            assert (last, low, high) == pytest.approx((of_it[-1], min(of_it), max(of_it)), rel=1e-6)
+
+
+@pytest.mark.slow
+def test_a_killed_program_lacks_a_second_at_most(tmp_path):
+    for number, seconds in enumerate((0.1, 0.8, 1.9)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        check_killed(folder, seconds)
+
+
+@pytest.mark.thorough
+def test_two_hundred_kills_leave_no_wrong_row(tmp_path):
+    draw = random.Random(0)
+    for number in range(200):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        check_killed(folder, draw.uniform(0, 2.5))
