@@ -193,7 +193,9 @@ class Rehearsal:
         torch.autograd._engine_run_backward = self._no_backward  # type: ignore[assignment]
         # torch walks over the hooks there are: where ours is not the last, one more in the same dict would end that.
         optimizers: Any = torch.optim.optimizer
-        optimizers._global_optimizer_pre_hooks = optimizers._global_optimizer_pre_hooks.copy()
+        hooks = optimizers._global_optimizer_pre_hooks
+        if next(reversed(hooks.values()), None) is not _native.optimizer_pre_hook:
+            optimizers._global_optimizer_pre_hooks = hooks.copy()
         register_optimizer_step_pre_hook(came_back)  # of one that is not watched
         loader = sys.modules.get("torch.utils.data.dataloader")
         if loader is not None:  # its workers are another process's
