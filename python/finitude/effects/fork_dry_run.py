@@ -32,7 +32,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .. import _native
 from ..base._places import is_library
-from ..program import optimizer_members, signals
+from ..program import optimizer_members, signals, step_wrapper
 from . import paths
 from .known_libraries import REACHES, UNKNOWN
 from .paths import MAX_BYTES
@@ -191,11 +191,8 @@ class Rehearsal:
             self._locks = [(it._semlock, it._semlock._count()) for it in _native.instances((kind,))]
         torch.set_num_threads(1)  # it has no other
         torch.autograd._engine_run_backward = self._no_backward  # type: ignore[assignment]
-        # torch walks over the hooks there are: where ours is not the last, one more in the same dict would end that.
-        optimizers: Any = torch.optim.optimizer
-        hooks = optimizers._global_optimizer_pre_hooks
-        if next(reversed(hooks.values()), None) is not _native.optimizer_pre_hook:
-            optimizers._global_optimizer_pre_hooks = hooks.copy()
+        if step_wrapper.hooks:
+            _own_hooks()
         register_optimizer_step_pre_hook(came_back)  # of one that is not watched
         loader = sys.modules.get("torch.utils.data.dataloader")
         if loader is not None:  # its workers are another process's
@@ -349,6 +346,12 @@ def _is_ordinary(number):
         return stat.S_ISREG(os.fstat(number).st_mode)
     except OSError:  # that of the list itself
         return False
+
+
+def _own_hooks():
+    """torch walks over the hooks there are: where the engine's is not the last, one more in that dict would end it."""
+    optimizers: Any = torch.optim.optimizer
+    optimizers._global_optimizer_pre_hooks = optimizers._global_optimizer_pre_hooks.copy()
 
 
 def _end_where_it_returns(frame):
