@@ -167,9 +167,6 @@ Edits& Edits::left_out(double fill, std::string switch_on) {
               " has no value or derivative masked with torch.where, before and after" +
               (fill == 0 ? std::string() : ", filled with " + figure(fill));
   if (!switch_on.empty()) edit.text = switch_on + "=True";
-  if (switch_on.empty() && op && !edits_.empty())
-    edit.advice = "leave those elements out with torch.where: a harmless value in their place before " +
-                  plain_name(op->name) + ", and " + figure(fill) + " in the place of its result there";
   edit.switch_on = std::move(switch_on);
   add(std::move(edit));
   return *this;

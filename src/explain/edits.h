@@ -29,8 +29,6 @@ class Edits {
   Edits& above(std::string_view arg, double edge);
   // Infinities become the largest finite number of the format.
   Edits& bounded(std::string_view arg);
-  // After other edits it is not what the rule advises for them, and is advised in its own words where it is the one
-  // that does it.
   Edits& left_out(double fill = 0, std::string switch_on = {});
   // What to write in the program where the edit before this one is the fix, and how it is called, where that is not
   // empty.

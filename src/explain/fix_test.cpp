@@ -416,20 +416,6 @@ TEST(Fix, ABackwardBirthIsMendedInForward) {
   EXPECT_EQ(finding.edits.back().kind, Edit::Kind::kLeaveOut);
 }
 
-TEST(Fix, LeavingOutIsAdvisedOnlyAfterOtherEdits) {
-  TraceBuilder b;
-  b.born(b.op("aten::div", {{"self", b.tensor({1})}, {"other", b.tensor({0})}}, {b.tensor({kInf})}));
-  const Evidence evidence = b.evidence();
-  const Scene scene(evidence);
-  Finding alone, after;
-  Edits(scene).left_out().into(alone);
-  Edits(scene).replaced("other", 0, 1).left_out(2).into(after);
-  EXPECT_TRUE(alone.edits[0].advice.empty());  // the rule's own words are about it
-  EXPECT_EQ(after.edits[1].advice,
-            "leave those elements out with torch.where: a harmless value in their place before div, and 2 in the place "
-            "of its result there");
-}
-
 TEST(Fix, AnArgumentThatTheCallDoesNotHaveIsPassedOver) {
   TraceBuilder b;
   b.born(b.op("aten::neg", {{"self", b.tensor({1})}}, {b.tensor({kInf})}));

@@ -392,8 +392,6 @@ TEST(InfinityMinusInfinity, SignsMatter) {
   const Finding f = b.explained();
   EXPECT_EQ(f.cause_class, "infinity-minus-infinity");
   EXPECT_NE(f.fix_text.find("large finite number"), std::string::npos) << f.fix_text;
-  EXPECT_TRUE(f.edits.front().advice.empty());
-  EXPECT_NE(f.edits.back().advice.find("leave those elements out"), std::string::npos);
   B twin;
   twin.born(
       twin.op("aten::add", {{"self", twin.tensor({kInf})}, {"other", twin.tensor({kInf})}}, {twin.tensor({kNaN})}));

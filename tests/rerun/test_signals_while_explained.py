@@ -18,7 +18,7 @@ def hear(*_):
 signal.signal(signal.SIGUSR1, hear)
 original = module.{name}
 def interrupted(*words, **more):
-    os.kill(os.getpid(), signal.SIGUSR1)
+    if k >= 2: os.kill(os.getpid(), signal.SIGUSR1)  # a healthy step may call it too
     return original(*words, **more)
 module.{name} = interrupted
 for k, x in enumerate(batches):
