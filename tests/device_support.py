@@ -69,8 +69,8 @@ print("replayed", all(bool(torch.isfinite(p).all()) for p in model.parameters())
 
 def assert_left_alone(result):
     """Of CAPTURED_STEP: replays ran, nothing was alarmed, and one line says that a graph is not watched."""
-    assert result.code == 0 and "replayed True" in result.out and not result.alarms, result.told()
-    assert result.err.count("captured into a CUDA graph") == 1, result.told()
+    assert result.code == 0 and "replayed True" in result.out and not result.alarms, result.text()
+    assert result.err.count("captured into a CUDA graph") == 1, result.text()
 
 
 def build(folder, *, far=0):

@@ -96,7 +96,7 @@ def functions(folder, *options):
     """Functions of ours that run from the first bad step to the end, as file:line:name."""
     calls = pathlib.Path(folder, "calls")
     got = helpers.run(folder, WATCHED, *options, env={"BREAK": "record", "CALLS": str(calls)})
-    assert got.code == 0 and len(got.alarms) == len(BAD), got.told()
+    assert got.code == 0 and len(got.alarms) == len(BAD), got.text()
     return sorted(
         name for name in set(calls.read_text().splitlines()) if not name.startswith(OUTSIDE) and not GUARD.match(name)
     )

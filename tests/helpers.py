@@ -52,20 +52,20 @@ class Result:
 
     def the_alarm(self):
         """The only alarm of a run that had one."""
-        assert self.report["outcome"] == "alarm", self.told()
-        assert len(self.alarms) == 1, self.told()
+        assert self.report["outcome"] == "alarm", self.text()
+        assert len(self.alarms) == 1, self.text()
         return self.alarms[0]
 
     def assert_silent(self):
         """A healthy run: nothing said but the closing line, and the script ended well."""
-        assert (self.code, self.report["outcome"]) == (0, "clean"), self.told()
-        assert not self.alarms and not self.advisories(), self.told()
-        assert self.watched["handled_by_script"] == 0, self.told()
+        assert (self.code, self.report["outcome"]) == (0, "clean"), self.text()
+        assert not self.alarms and not self.advisories(), self.text()
+        assert self.watched["handled_by_script"] == 0, self.text()
 
     def assert_no_alarm(self):
-        assert self.code == 0 and self.report["outcome"] != "alarm" and not self.alarms, self.told()
+        assert self.code == 0 and self.report["outcome"] != "alarm" and not self.alarms, self.text()
 
-    def told(self):
+    def text(self):
         """All that the run said, for a failed assertion."""
         short = {k: (self.report or {}).get(k) for k in ("outcome", "reason", "watched", "advisories")}
         sinks = [

@@ -107,7 +107,7 @@ def cold(folder, *words, env=None, limit=LIMIT):
 
 
 def checked(got):
-    assert got.report is not None, got.told()
+    assert got.report is not None, got.text()
     assert [f"{e.json_path}: {e.message}" for e in SCHEMA.iter_errors(got.report)] == []
     return got
 

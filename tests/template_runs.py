@@ -50,7 +50,7 @@ def script(model="plain", optimizer="sgd", workers=0, shuffle=False, epochs=1):
 def by_template(got, step, recorded=1):
     """The alarm of that step is explained by the one that was recorded."""
     alarm = got.the_alarm()
-    assert (alarm["rerun_by"], alarm["rerun"], alarm["rerun_verified"]) == ("tape", "persistent", True), got.told()
+    assert (alarm["rerun_by"], alarm["rerun"], alarm["rerun_verified"]) == ("tape", "persistent", True), got.text()
     assert f"the operators of step {recorded}, recorded as it ran (--tape-every" in alarm["rerun_text"], alarm[
         "rerun_text"
     ]
@@ -61,14 +61,14 @@ def by_template(got, step, recorded=1):
 def passed_over(got, why):
     """The template was tried, and the step explained in another way."""
     alarm = got.the_alarm()
-    assert alarm["rerun_by"] != "tape" and alarm["births"], got.told()
+    assert alarm["rerun_by"] != "tape" and alarm["births"], got.text()
     assert "tape of step " in alarm["rerun_text"] and why in alarm["rerun_text"], alarm["rerun_text"]
     return alarm
 
 
 def same_birth(got, gate):
     told, was = got.the_alarm(), gate.the_alarm()
-    assert told["rerun_by"] == "tape" and was["rerun_by"] in ("rewind", "restart"), got.told()
+    assert told["rerun_by"] == "tape" and was["rerun_by"] in ("rewind", "restart"), got.text()
     assert told["births"] == was["births"]
     assert (
         told["cause"]["class"] == was["cause"]["class"] and told["sink"] == was["sink"] and told["loss"] == was["loss"]

@@ -32,7 +32,7 @@ def test_of_the_newest_run_the_most_telling_first(tmp_path):
     run_of(tmp_path, "20260102-000000-old-1", REPORTS["clean"])
     run_of(tmp_path, "20260102-000001-new-1", REPORTS["loss_forward"])
     done = asked(tmp_path)
-    assert done.code == 0 and "20260102-000001-new-1" in done.out, done.told()
+    assert done.code == 0 and "20260102-000001-new-1" in done.out, done.text()
     found = [row[:-1] for row in done.out.splitlines() if row.endswith(":") and not row.startswith(" ")]
     assert [name for name in ORDER if name in found] == [name for name in found if name in ORDER]
     assert found[:3] == ORDER[:3] and "birth" in found and "cause" in found
@@ -87,7 +87,7 @@ def test_a_run_and_its_capsule_packed_and_not(tmp_path):
     assert packed.code == 0
     for path in (capsule, "bad.zip", os.path.dirname(capsule)):
         done = asked(tmp_path, path)
-        assert done.code == 0 and "aten::log" in done.out, done.told()
+        assert done.code == 0 and "aten::log" in done.out, done.text()
         assert "abcdef123456" not in done.out and "hf_abc" not in done.out
         assert f"report of: {path}" in done.out
 

@@ -124,7 +124,7 @@ def test_a_report_has_the_timeline_of_its_run(tmp_path):
     folder = made_stores.run(tmp_path / "run", steps=300, parameters=4)
     shutil.copy(pages.SAMPLES / "clean.json", folder / "report.json")
     got = helpers.finitude(tmp_path, "report", "run", "--html", "out.html")
-    assert got.code == 0, got.told()
+    assert got.code == 0, got.text()
     if 'id="report"' not in (tmp_path / "out.html").read_text():
         pytest.skip("finitude was built without node: its pages are tables")
     (found,) = pages.look({"file": tmp_path / "out.html", "ask": ["shown", "contents", "axe", "overflow", "coloured"]})

@@ -60,8 +60,8 @@ def report_lines(text):
 def test_a_capsule_is_replayed_elsewhere(tmp_path, bad, way):
     result = run(tmp_path, bad=bad)
     alarm = result.the_alarm()
-    assert alarm["rerun_by"] == way, result.told()
-    assert alarm["capsule"] and f"finitudereplay{alarm['capsule']}" in "".join(result.err.split()), result.told()
+    assert alarm["rerun_by"] == way, result.text()
+    assert alarm["capsule"] and f"finitudereplay{alarm['capsule']}" in "".join(result.err.split()), result.text()
     folder = tmp_path / alarm["capsule"]
     about = json.loads((folder / "capsule.json").read_text())
     assert about["replay"] == "identical" and about["step"] == bad
@@ -86,7 +86,7 @@ def test_a_capsule_is_replayed_elsewhere(tmp_path, bad, way):
     code, said = replay(elsewhere)
     assert code == 0 and said.startswith("identical"), said
     again = helpers.finitude(tmp_path, "replay", str(elsewhere))
-    assert again.code == 0 and again.out.startswith("identical"), again.told()
+    assert again.code == 0 and again.out.startswith("identical"), again.text()
     # The report is that of the run, also where there is no Python.
     code, said = replay("--report", elsewhere)
     assert code == 0 and report_lines(said) == of_the_run and len(of_the_run) > 8 and "born in forward" in said, said
@@ -110,7 +110,7 @@ def test_what_schema_1_wrote_is_still_read(tmp_path):
     assert helpers.finitude(tmp_path, "pack", str(folder), str(packed)).code == 0
     helpers.write_script(tmp_path, SCRIPT.replace("BAD", "3"))
     again = helpers.finitude(tmp_path, "replay", str(packed), "--with", "train.py")
-    assert again.code == 1 and again.out.startswith("not fixed: the same birth  aten::log  train.py:"), again.told()
+    assert again.code == 1 and again.out.startswith("not fixed: the same birth  aten::log  train.py:"), again.text()
     assert "6 parameters, 3 buffers, optimizer state of 6, generators" in again.out, again.out
 
 
@@ -208,7 +208,7 @@ def test_what_a_second_process_leaves_outlasts_it(tmp_path):
     """Its files are thrown away where they can be kept apart; the capsule is none of them."""
     result = run(tmp_path, bad=0, script=SCRIPT + "open('done.txt', 'a').write('x')\n")
     alarm = result.the_alarm()
-    assert alarm["rerun_by"] == "restart" and (tmp_path / alarm["capsule"] / "capsule.json").is_file(), result.told()
+    assert alarm["rerun_by"] == "restart" and (tmp_path / alarm["capsule"] / "capsule.json").is_file(), result.text()
     assert not [*tmp_path.glob("finitude-runs/*/*.partial-*")]
 
 
@@ -301,7 +301,7 @@ def test_report_names_no_capsule_removed_by_newer_ones(tmp_path):
     several = len(gone) > 1
     steps, were = ", ".join(map(str, gone)), "were" if several else "was"
     said = f"the capsule{'s' * several} of step{'s' * several} {steps} {were} removed by --capsules"
-    assert said in " ".join(result.err.split()) and not result.report["watched"]["not_watched"], result.told()
+    assert said in " ".join(result.err.split()) and not result.report["watched"]["not_watched"], result.text()
     told = [a["step"] for a in alarms if "its capsule was removed by --capsules" in a["rerun_text"]]
     assert told == gone, alarms
 
@@ -327,7 +327,7 @@ def test_too_large_capsule_is_reported(tmp_path):
     )
     result = run(tmp_path, "--capsule-max", "1", script=large)
     assert result.the_alarm()["capsule"] is None
-    assert any("reads more than 1 MB" in what for what in result.watched["not_watched"]), result.told()
+    assert any("reads more than 1 MB" in what for what in result.watched["not_watched"]), result.text()
     assert not [*tmp_path.glob("finitude-runs/*/step-*")]
 
 
@@ -368,7 +368,7 @@ def test_start_state_is_measured_without_tensors_on_tape(tmp_path):
     )
     wide = wide.replace("loss = (", "loss = 0 * table.mean() + (").replace("torch.optim.Adam(", "torch.optim.RMSprop(")
     result = run(tmp_path, "--capsule-max", "3", script=wide)  # in all 1 + 1 MB, and a little
-    assert "start" in json.loads((tmp_path / result.the_alarm()["capsule"] / "capsule.json").read_text()), result.told()
+    assert "start" in json.loads((tmp_path / result.the_alarm()["capsule"] / "capsule.json").read_text()), result.text()
 
 
 def test_full_disk_is_reported_and_leaves_no_files(tmp_path):
@@ -376,8 +376,8 @@ def test_full_disk_is_reported_and_leaves_no_files(tmp_path):
         "EXTRA = None", FULL + "table = torch.rand(10_000, 6)"
     )
     result = run(tmp_path, "--on-alarm", "skip", script=large)
-    assert result.code == 0 and result.the_alarm()["capsule"] is None, result.told()
-    assert any("its folder cannot be written" in what for what in result.watched["not_watched"]), result.told()
+    assert result.code == 0 and result.the_alarm()["capsule"] is None, result.text()
+    assert any("its folder cannot be written" in what for what in result.watched["not_watched"]), result.text()
     assert not [*tmp_path.glob("finitude-runs/*/step-*")]
 
 

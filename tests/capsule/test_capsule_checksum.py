@@ -72,7 +72,7 @@ def test_the_commands_say_so(made, tmp_path, words):
     assert json.loads((copy / "capsule.json").read_text())["step"] == 3
     words = [str(made) if word == "SOUND" else word for word in words]
     result = helpers.finitude(tmp_path, words[0], str(copy), *words[1:])
-    assert result.code == 3 and "damaged: its checksum differs" in result.err, result.told()
+    assert result.code == 3 and "damaged: its checksum differs" in result.err, result.text()
     assert not list(tmp_path.glob("*.zip"))
 
 
@@ -83,7 +83,7 @@ def test_report_notices_damage_in_the_other_files(made, tmp_path):
     tape[len(tape) // 2] ^= 1
     (copy / "tape.bin").write_bytes(tape)
     result = helpers.finitude(tmp_path, "report", str(copy))
-    assert result.code == 3 and "tape.bin is damaged" in result.err and "step 2" in result.out, result.told()
+    assert result.code == 3 and "tape.bin is damaged" in result.err and "step 2" in result.out, result.text()
     assert helpers.finitude(tmp_path, "report", str(made)).code == 0
 
 

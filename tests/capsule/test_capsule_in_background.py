@@ -72,9 +72,9 @@ def about_of(folder, alarm):
 def test_training_continues_during_write_and_report_has_outcome(tmp_path):
     got = run(tmp_path, script(at_once="print(there())"))
     alarm = got.the_alarm()
-    assert got.code == 0, got.told()
+    assert got.code == 0, got.text()
     assert "being written; then:" in " ".join(got.err.split()), got.err
-    assert "capsule_pending" not in alarm and got.watched["not_watched"] == [], got.told()
+    assert "capsule_pending" not in alarm and got.watched["not_watched"] == [], got.text()
     about = about_of(tmp_path, alarm)
     assert about["replay"] == "identical" and about["alarm"] == {**alarm, "capsule": None}
     assert sorted(p.name for p in (tmp_path / alarm["capsule"]).iterdir()) == [
@@ -100,7 +100,7 @@ def test_training_goes_the_way_it_goes_without(tmp_path, policy):
         got = helpers.run(folder, script(bad=(2,), gradients=(5,), end=end), "--on-alarm", policy, *options)
         assert len(list(folder.glob("finitude-runs/*/step-*"))) == (
             {"skip": 2, "warn": 1}[policy] if options[1] == "3" else 0
-        ), got.told()
+        ), got.text()
         texts.append(got.out)
     assert texts[0] == texts[1] and texts[0]
 
@@ -115,7 +115,7 @@ def test_capsule_holds_start_state_while_training_continues(tmp_path):
         "optimizer.state[model[0].weight]['exp_avg'].sum().item())"
     )
     got = run(tmp_path, script(state=state, end=end).replace("drawn = []", "drawn, kept = [], None"))
-    assert got.out == "True\n", got.told()
+    assert got.out == "True\n", got.text()
     held = safetensors.load_file(tmp_path / got.the_alarm()["capsule"] / "start.safetensors")
     expected = torch.load(tmp_path / "state.pt")
     names = ["0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias"]
@@ -128,13 +128,13 @@ def test_capsule_holds_start_state_while_training_continues(tmp_path):
 def test_several_at_once_and_only_so_many_stay(tmp_path, keep):
     got = run(tmp_path, script(bad=(3,), gradients=(4,)), "--capsules", str(keep))
     found = sorted(p.name for p in tmp_path.glob("finitude-runs/*/step-*"))
-    assert found == ["step-000003", "step-000004"][-keep:], got.told()
+    assert found == ["step-000003", "step-000004"][-keep:], got.text()
     assert [a["capsule"] and os.path.basename(a["capsule"]) for a in got.alarms] == [
         None if keep == 1 else "step-000003",
         "step-000004",
     ]
     told = ["its capsule was removed by --capsules" in a["rerun_text"] for a in got.alarms]
-    assert told == [keep == 1, False] and got.watched["not_watched"] == [], got.told()
+    assert told == [keep == 1, False] and got.watched["not_watched"] == [], got.text()
     assert not any("capsule_pending" in a for a in got.alarms)
     assert about_of(tmp_path, got.alarms[1])["replay"] == "identical"
 
@@ -160,7 +160,7 @@ def test_pending_write_finishes_however_the_program_ends(tmp_path, at_once):
     assert got.code != 0 and about_of(tmp_path, got.alarms[0])["replay"] in (
         "identical",
         "not tried (the program ended)",
-    ), got.told()
+    ), got.text()
     assert not any("capsule_pending" in a for a in got.alarms)
     assert not list(tmp_path.glob("finitude-runs/*/*.partial-*"))
 
@@ -169,7 +169,7 @@ def test_a_child_that_is_forked_meanwhile_disturbs_nothing(tmp_path):
     fork = "pid = os.fork()\n            if pid == 0: os._exit(3)\n            print(os.waitpid(pid, 0)[1] >> 8)"
     got = run(tmp_path, script(at_once=fork))
     assert got.out == "3\n" and got.code == 0 and about_of(tmp_path, got.the_alarm())["replay"] == "identical", (
-        got.told()
+        got.text()
     )
 
 
@@ -192,7 +192,7 @@ def test_leftovers_of_killed_writer_are_removed_next_run(tmp_path):
     for options in (["skip"], ["stop"]):
         got = helpers.run(tmp_path, script(), "--on-alarm", *options)
         assert about_of(tmp_path, got.the_alarm())["replay"] == "identical"
-        assert f"removed{left[0]}:" in "".join(got.err.split()), got.told()
+        assert f"removed{left[0]}:" in "".join(got.err.split()), got.text()
         assert not left[0].exists() and living.exists() and elsewhere.exists(), options
         left[0].mkdir()
 
@@ -238,22 +238,22 @@ def test_ctrl_c_ends_the_wait_for_room(tmp_path):
     )
     began = time.monotonic()
     got = run(tmp_path, body, "--capsule-max", "1", limit=50)
-    assert time.monotonic() - began < 40 and "KeyboardInterrupt" in got.err, got.told()
+    assert time.monotonic() - began < 40 and "KeyboardInterrupt" in got.err, got.text()
     first, second = got.alarms
     assert second["step"] == 5 and second["capsule"] is None and second["births"], second
     assert any(
         "step 5: KeyboardInterrupt while it waited for those before" in text for text in got.watched["not_watched"]
-    ), got.told()
+    ), got.text()
 
 
 def test_write_failure_is_reported_once_and_training_continues(tmp_path):
     """As on a full disk: no file grows beyond 64 KB."""
     large = script(end="print('trained on', len(drawn))").replace("loss = (", "loss = 0 * table.sum() + (")
     got = run(tmp_path, large.replace("drawn = []", f"drawn = []; table = torch.rand(100_000){FULL}"))
-    assert got.out == "trained on 8\n" and got.code == 0 and got.the_alarm()["capsule"] is None, got.told()
+    assert got.out == "trained on 8\n" and got.code == 0 and got.the_alarm()["capsule"] is None, got.text()
     assert got.err.count("step 3 leaves no capsule: its folder cannot be written: File too large") == 1, got.err
     assert any("a capsule of step 3: its folder cannot be written" in what for what in got.watched["not_watched"]), (
-        got.told()
+        got.text()
     )
     assert not list(tmp_path.glob("finitude-runs/*/step-*"))
 

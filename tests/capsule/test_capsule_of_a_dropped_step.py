@@ -22,7 +22,7 @@ print("ended", finite(), model.weight.sum().item())
 
 def the_advisory(got):
     (advisory,) = got.advisories("handled-by-script")
-    assert got.code == 0 and not got.alarms, got.told()
+    assert got.code == 0 and not got.alarms, got.text()
     return advisory
 
 
@@ -30,15 +30,15 @@ def the_advisory(got):
 def test_a_loss_that_was_dropped_before_backward_replays(tmp_path, leave, way):
     got = training(tmp_path, CHECKED.format(leave=leave), "--on-alarm", "stop")
     advisory = the_advisory(got)
-    assert (advisory["step"], advisory["births"][0]["op"]) == (3, "aten::log") and way in advisory["text"], got.told()
+    assert (advisory["step"], advisory["births"][0]["op"]) == (3, "aten::log") and way in advisory["text"], got.text()
     assert advisory["text"].endswith(f"; capsule {advisory['capsule']}"), advisory
     replayed = finitude(tmp_path, "replay", advisory["capsule"], "--step-through")
-    assert replayed.code == 0 and "identical: " in replayed.out and "1 +Inf" in replayed.out, replayed.told()
+    assert replayed.code == 0 and "identical: " in replayed.out and "1 +Inf" in replayed.out, replayed.text()
     assert "opt.step()" not in replayed.out, replayed.out
     told = finitude(tmp_path, "report", advisory["capsule"])
-    assert told.code == 0 and "never given" in told.out and "born in forward   aten::log" in told.out, told.told()
+    assert told.code == 0 and "never given" in told.out and "born in forward   aten::log" in told.out, told.text()
     tried = finitude(tmp_path, "replay", advisory["capsule"], "--with", f"{sys.executable} train.py")
-    assert tried.code == 1 and "not fixed: the same birth  aten::log" in tried.out, tried.told()
+    assert tried.code == 1 and "not fixed: the same birth  aten::log" in tried.out, tried.text()
     # The training itself went on as without us.
     write_script(tmp_path, TRAINING + CHECKED.format(leave=leave), "plain.py")
     assert plain(tmp_path, "plain.py").out == got.out
@@ -47,7 +47,7 @@ def test_a_loss_that_was_dropped_before_backward_replays(tmp_path, leave, way):
 def test_consecutive_dropped_losses_are_all_replayed(tmp_path):
     got = training(tmp_path, CHECKED.format(leave="continue").replace("i == 3", "i in (2, 3)"), "--on-alarm", "stop")
     told = [a for a in got.advisories("handled-by-script") if a.get("capsule")]
-    assert len(told) == 1 and got.watched["handled_by_script"] == 2, got.told()
+    assert len(told) == 1 and got.watched["handled_by_script"] == 2, got.text()
     replayed = finitude(tmp_path, "replay", told[0]["capsule"], "--step-through")
     logs = [line for line in replayed.out.splitlines() if "aten::log " in line]
     assert len(logs) == 3 and sum("-Inf" in line for line in logs) == 2 and "5 of 5 results" in replayed.out, (
@@ -70,7 +70,7 @@ def test_bad_loss_with_zeroed_gradients_is_replayed(tmp_path):
         "stop",
     )
     replayed = finitude(tmp_path, "replay", the_advisory(got)["capsule"])
-    assert replayed.code == 0 and "identical: " in replayed.out, replayed.told()
+    assert replayed.code == 0 and "identical: " in replayed.out, replayed.text()
 
 
 LEAVES = {
@@ -103,9 +103,9 @@ def test_of_gradients_alone_that_were_not_finite(tmp_path, leave):
     """.format(leave=LEAVES[leave])
     got = training(tmp_path, program, "--on-alarm", "stop")
     advisory = the_advisory(got)
-    assert advisory["births"], got.told()
+    assert advisory["births"], got.text()
     replayed = finitude(tmp_path, "replay", advisory["capsule"], "--step-through")
-    assert replayed.code == 0 and "identical: " in replayed.out and "opt.step()" not in replayed.out, replayed.told()
+    assert replayed.code == 0 and "identical: " in replayed.out and "opt.step()" not in replayed.out, replayed.text()
     # What was tried on the whole step was held against these gradients.
     tried = {e["name"]: e["outcome"] for e in advisory["cause"]["experiments"]}
     assert tried["whole step in float64"].startswith("not finite: gradient of weight"), tried
@@ -138,4 +138,4 @@ def test_capsule_removed_by_newer_ones_is_not_named(tmp_path):
         "--capsules",
         "1",
     )
-    assert got.the_alarm()["capsule"] and got.advisories("handled-by-script")[0]["capsule"] is None, got.told()
+    assert got.the_alarm()["capsule"] and got.advisories("handled-by-script")[0]["capsule"] is None, got.text()

@@ -49,7 +49,7 @@ def test_it_names_the_birth_in_backward(ended):
         "gradient",
         "clean",
         "restart",
-    ), got.told()
+    ), got.text()
     assert (birth["phase"], birth["op"], birth["node"]) == (
         "backward",
         "aten::div",
@@ -63,7 +63,7 @@ def test_it_names_the_birth_in_backward(ended):
 def test_capsule_replays_and_starts_after_the_previous_step(ended):
     got, _ = ended
     replayed = finitude(got.folder, "replay", got.the_alarm()["capsule"], "--step-through")
-    assert replayed.code == 0 and "identical: " in replayed.out, replayed.told()
+    assert replayed.code == 0 and "identical: " in replayed.out, replayed.text()
     assert "opt.step()" not in replayed.out and "Pow" not in replayed.err, replayed.out
 
 
@@ -71,16 +71,16 @@ def test_with_says_whether_it_is_fixed(ended):
     got, _ = ended
     capsule = got.the_alarm()["capsule"]
     same = finitude(got.folder, "replay", capsule, "--with", f"{sys.executable} train.py")
-    assert same.code == 1 and "not fixed: the same birth  aten::div" in same.out, same.told()
+    assert same.code == 1 and "not fixed: the same birth  aten::div" in same.out, same.text()
     fixed = finitude(got.folder, "replay", capsule, "--with", f"EPS=1e-6 {sys.executable} train.py")
-    assert fixed.code == 0 and fixed.out.startswith("fixed: "), fixed.told()
+    assert fixed.code == 0 and fixed.out.startswith("fixed: "), fixed.text()
     assert "and so it is as step 2 of the program itself" in fixed.out, fixed.out
 
 
 def test_anomaly_mode_under_raise_alarms_without_rerun(tmp_path):
     guard, check = GUARDS["anomaly mode"]
     got = training(tmp_path, LOADED.format(guard=guard, check=check), "--on-alarm", "raise")
-    assert (got.the_alarm()["rerun"], got.the_alarm()["births"]) == ("not-run", []), got.told()
+    assert (got.the_alarm()["rerun"], got.the_alarm()["births"]) == ("not-run", []), got.text()
 
 
 def test_with_several_optimizers_alarm_names_the_graphs_own(tmp_path):
@@ -101,7 +101,7 @@ def test_with_several_optimizers_alarm_names_the_graphs_own(tmp_path):
         "stop",
     )
     alarm = got.the_alarm()
-    assert (alarm["optimizer"], alarm["step"], alarm["births"][0]["node"]) == ("AdamW", 3, "SqrtBackward0"), got.told()
+    assert (alarm["optimizer"], alarm["step"], alarm["births"][0]["node"]) == ("AdamW", 3, "SqrtBackward0"), got.text()
 
 
 def test_a_derivative_by_autograd_grad_too(tmp_path):
@@ -123,7 +123,7 @@ def test_a_derivative_by_autograd_grad_too(tmp_path):
     alarm = got.the_alarm()
     assert (
         alarm["step"] == 3 and alarm["births"][0]["phase"] == "backward" and ".sqrt()" in alarm["births"][0]["source"]
-    ), got.told()
+    ), got.text()
     assert finitude(tmp_path, "replay", alarm["capsule"]).code == 0
 
 
@@ -160,11 +160,11 @@ def test_a_step_inside_the_step_of_another_optimizer(tmp_path):
         3,
         "restart",
         "LogBackward0",
-    ), got.told()
+    ), got.text()
     assert "torch.log(" in birth["source"], birth
     assert alarm["cause"]["class"] == "log-of-zero", alarm["cause"]
     replayed = finitude(tmp_path, "replay", alarm["capsule"])
-    assert replayed.code == 0 and "identical: " in replayed.out, replayed.told()
+    assert replayed.code == 0 and "identical: " in replayed.out, replayed.text()
 
 
 def test_anomaly_caught_by_the_script_is_an_advisory(tmp_path):
@@ -183,10 +183,10 @@ def test_anomaly_caught_by_the_script_is_an_advisory(tmp_path):
         "--on-alarm",
         "stop",
     )
-    assert got.code == 0 and not got.alarms and got.watched["handled_by_script"] == 2, got.told()
+    assert got.code == 0 and not got.alarms and got.watched["handled_by_script"] == 2, got.text()
     assert [(a["kind"], a["text"]) for a in got.report["advisories"]] == 2 * [
         ("handled-by-script", "PowBackward0 gave NaN in backward, which anomaly mode ended; the script caught that")
-    ], got.told()
+    ], got.text()
 
 
 # In deterministic mode torch fills new memory with NaN, as chance does elsewhere; Linear initialises it.
@@ -205,7 +205,7 @@ def test_an_error_of_other_words_is_no_alarm(mode, tmp_path):
         "--on-alarm",
         "stop",
     )
-    assert got.code == 1 and not got.alarms, got.told()
+    assert got.code == 1 and not got.alarms, got.text()
 
 
 def test_anomaly_without_an_optimizer_is_an_alarm(tmp_path):
@@ -226,15 +226,15 @@ def test_anomaly_without_an_optimizer_is_an_alarm(tmp_path):
     )
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["sink"]["name"], alarm["rerun"]) == (4, "output 0 of PowBackward0", "not-run"), (
-        got.told()
+        got.text()
     )
-    assert alarm["weights"] == "clean" and "returned nan values" in got.err, got.told()
+    assert alarm["weights"] == "clean" and "returned nan values" in got.err, got.text()
 
 
 def test_command_that_does_not_train_is_reported_once(ended):
     got, _ = ended
     tried = finitude(got.folder, "replay", got.the_alarm()["capsule"], "--with", "false")
-    assert tried.code == 4 and tried.out.startswith("undecided: ") and "watched" not in tried.err, tried.told()
+    assert tried.code == 4 and tried.out.startswith("undecided: ") and "watched" not in tried.err, tried.text()
 
 
 @pytest.mark.thorough
@@ -280,9 +280,9 @@ for i in range(10):
 """,
     )
     alarm = got.the_alarm()
-    assert alarm["births"][0]["op"] == "aten::reciprocal", got.told()
+    assert alarm["births"][0]["op"] == "aten::reciprocal", got.text()
     named = [alarm["capsule"]] if alarm["capsule"] else []
-    assert [str(p) for p in tmp_path.glob("finitude-runs/*/step-*")] == named, got.told()
+    assert [str(p) for p in tmp_path.glob("finitude-runs/*/step-*")] == named, got.text()
 
 
 def test_restart_leaves_files_outside_the_working_directory_alone(tmp_path):
@@ -298,7 +298,7 @@ def test_restart_leaves_files_outside_the_working_directory_alone(tmp_path):
     """
     runs = tmp_path / "runs"
     got = training(work, text, "--on-alarm", "warn", "--runs", str(runs))
-    assert got.alarms and got.alarms[0]["rerun_by"] == "restart" and got.alarms[0]["capsule"], got.told()
+    assert got.alarms and got.alarms[0]["rerun_by"] == "restart" and got.alarms[0]["capsule"], got.text()
     (run_directory,) = runs.iterdir()
     left = {path.name for path in run_directory.iterdir()}
     assert left >= {"steps.ring", "run.json", *(a["capsule"].rpartition("/")[2] for a in got.alarms if a["capsule"])}, (

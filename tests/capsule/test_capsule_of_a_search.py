@@ -33,22 +33,22 @@ if AT == LAST:
 def test_found_step_has_capsule_and_tried_fix(tmp_path):
     got = run(tmp_path, SCRIPT.replace("WHEN", "5"), "--on-alarm", "warn")
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "restart", True), got.told()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "restart", True), got.text()
     assert alarm["births"][0]["op"] == "aten::div_" and "model[0].bias.div_(" in alarm["births"][0]["source"], (
-        got.told()
+        got.text()
     )
-    assert alarm["fix"]["verified"] and "whole step" in str(alarm["cause"]["experiments"]), got.told()
+    assert alarm["fix"]["verified"] and "whole step" in str(alarm["cause"]["experiments"]), got.text()
     assert replayed(got)["step"] == 5
-    assert "a capsule of step" not in got.err, got.told()
+    assert "a capsule of step" not in got.err, got.text()
 
 
 def test_bad_value_after_last_step_has_no_capsule(tmp_path):
     alarm = (got := run(tmp_path, SCRIPT.replace("WHEN", "8"), "--on-alarm", "warn")).the_alarm()
-    assert alarm["births"][0]["op"] == "aten::div_" and not alarm["capsule"], got.told()
-    assert "the bad value came up after the last step" in got.err, got.told()
+    assert alarm["births"][0]["op"] == "aten::div_" and not alarm["capsule"], got.text()
+    assert "the bad value came up after the last step" in got.err, got.text()
 
 
 @pytest.mark.fast
 def test_no_capsule_is_wanted(tmp_path):
     alarm = (got := run(tmp_path, SCRIPT.replace("WHEN", "5"), "--on-alarm", "warn", "--capsules", "0")).the_alarm()
-    assert alarm["step"] == 5 and not alarm["capsule"] and "as it was recorded" not in alarm["rerun_text"], got.told()
+    assert alarm["step"] == 5 and not alarm["capsule"] and "as it was recorded" not in alarm["rerun_text"], got.text()

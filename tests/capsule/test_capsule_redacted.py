@@ -52,7 +52,7 @@ def numbers(value):
 def test_its_report_is_shown(made, tmp_path):
     _, capsule, _ = made
     shown = helpers.finitude(tmp_path, "report", str(capsule))
-    assert shown.code == 0 and not shown.err, shown.told()
+    assert shown.code == 0 and not shown.err, shown.text()
     words = " ".join(shown.out.split())
     for told in ("born in forward aten::log", "loss is", "96 zeros", "log-of-zero"):
         assert told in words, shown.out
@@ -73,13 +73,13 @@ def test_its_report_is_shown(made, tmp_path):
 def test_redacted_run_does_not_offer_a_replay(made):
     _, _, result = made
     words = "".join(result.err.split())
-    assert "finitudereplay" not in words and "finitudedump" in words, result.told()
+    assert "finitudereplay" not in words and "finitudedump" in words, result.text()
 
 
 def test_no_number_in_it_is_a_value(made, tmp_path):
     _, capsule, _ = made
     dumped = helpers.finitude(tmp_path, "dump", str(capsule))
-    assert dumped.code == 0, dumped.told()
+    assert dumped.code == 0, dumped.text()
     found = [
         *numbers([json.loads(line) for line in dumped.out.splitlines()]),
         *numbers(json.loads((capsule / "capsule.json").read_text())),

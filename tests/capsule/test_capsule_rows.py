@@ -49,7 +49,7 @@ def made(folder, batch, before=""):
     text = TRAINING.replace("BATCH", batch).replace("BEFORE", before)
     got = helpers.run(folder, text)
     capsule = got.the_alarm()["capsule"]
-    assert capsule is not None, got.told()
+    assert capsule is not None, got.text()
     capsule = os.path.join(folder, capsule)
     return got, capsule, sum(f.stat().st_size for f in os.scandir(capsule))
 

@@ -29,7 +29,7 @@ for i in range(4):
 
 def dumped(folder, path):
     result = helpers.finitude(folder, "dump", str(path))
-    assert result.code == 0, result.told()
+    assert result.code == 0, result.text()
     return [json.loads(line) for line in result.out.splitlines()]
 
 
@@ -113,13 +113,13 @@ def test_redacted_capsule_keeps_statistics_without_places_and_arguments(made, tm
 def test_capsules_without_values_are_compared_by_them(made, tmp_path, one):
     same = helpers.finitude(tmp_path, "diff", "--json", str(made[one]), str(made["redacted"]))
     document = json.loads(same.out)
-    assert same.code == 0 and document["by_statistics"] and document["arguments"] == [], same.told()
+    assert same.code == 0 and document["by_statistics"] and document["arguments"] == [], same.text()
     assert (
         document["alignment"]["pairs"] > 15 and document["alignment"]["only_a"] == document["alignment"]["only_b"] == 0
     )
     parted = helpers.finitude(tmp_path, "diff", "--json", str(made[one]), str(made["other"]))
     found = json.loads(parted.out)["divergence"]
-    assert parted.code == 1 and found["kind"] in ("input", "kernel", "operators"), parted.told()
+    assert parted.code == 1 and found["kind"] in ("input", "kernel", "operators"), parted.text()
 
 
 def test_values_are_compared_where_there_are_values(made, tmp_path):
@@ -135,7 +135,7 @@ def test_packed_too(made, tmp_path):
 
 def test_replay_of_redacted_capsule_points_to_dump(made, tmp_path):
     result = helpers.finitude(tmp_path, "replay", str(made["redacted"]))
-    assert result.code == 4 and "finitude dump" in result.err, result.told()
+    assert result.code == 4 and "finitude dump" in result.err, result.text()
 
 
 @pytest.mark.parametrize("level", [("--level", "tape"), ("--tape-every", "1"), ("--on-alarm", "skip")])

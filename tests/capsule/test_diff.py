@@ -117,13 +117,13 @@ def test_as_text_and_json_on_the_command_line(capsules, tmp_path):
     text = helpers.finitude(tmp_path, "diff", a, b)
     assert (
         text.code == 1 and text.out.startswith("finitude:") and "in parameter, which the step begins with" in text.out
-    ), text.told()
+    ), text.text()
     assert "weight" in text.out and "ulp of float32" in text.out
     told = helpers.finitude(tmp_path, "diff", "--json", a, b)
     document = json.loads(told.out)
     assert told.code == 1 and document["verdict"] == "divergence" and document["a"] == a
     same = helpers.finitude(tmp_path, "diff", a, a)
-    assert same.code == 0 and "no difference" in same.out, same.told()
+    assert same.code == 0 and "no difference" in same.out, same.text()
 
 
 def test_usage_and_input_that_cannot_be_read(capsules, tmp_path):
@@ -140,7 +140,7 @@ def test_usage_and_input_that_cannot_be_read(capsules, tmp_path):
     (tmp_path / "text.json").write_text("{")
     for path in (damaged, tmp_path / "nowhere", tmp_path / "text.json", tmp_path):
         result = helpers.finitude(tmp_path, "diff", a, str(path))
-        assert result.code == 3 and str(path) in result.err, result.told()
+        assert result.code == 3 and str(path) in result.err, result.text()
 
 
 def test_redacted_capsules_without_statistics_cannot_be_compared(capsules, tmp_path):
@@ -149,7 +149,7 @@ def test_redacted_capsules_without_statistics_cannot_be_compared(capsules, tmp_p
     shutil.copytree(capsules[0], copy)
     helpers.put_about(copy, {**about, "redacted": True})
     result = helpers.finitude(tmp_path, "diff", capsules[0], str(copy))
-    assert result.code == 4 and "redact" in result.err and "no statistics" in result.err, result.told()
+    assert result.code == 4 and "redact" in result.err and "no statistics" in result.err, result.text()
 
 
 def test_what_the_recordings_say_of_themselves(capsules, tmp_path):
@@ -240,7 +240,7 @@ def test_settings_of_each_group_of_an_optimizer(tmp_path, key, index, was, now):
 def traced(folder, **words):
     folder.mkdir()
     result = helpers.run(folder, script(**words), "--level", "trace")
-    assert result.report["trace"]["ops"], result.told()
+    assert result.report["trace"]["ops"], result.text()
     report = folder / "trace.json"
     report.write_text(json.dumps(result.report))
     return report
@@ -272,7 +272,7 @@ def healthy_and_bad(tmp_path_factory):
             for name, bad in (("healthy", False), ("bad", True)):
                 (folder / name).mkdir()
                 result = helpers.run(folder / name, diff_pairs.steps(where, seed, bad), "--level", "trace")
-                assert bool(result.report["alarms"]) == bad, result.told()
+                assert bool(result.report["alarms"]) == bad, result.text()
                 (folder / f"{name}.json").write_text(json.dumps(result.report))
             made[where, seed] = folder / "healthy.json", folder / "bad.json"
         return made[where, seed]
@@ -311,7 +311,7 @@ def test_empty_or_tiny_traces_get_no_sameness_verdict(healthy_and_bad, tmp_path)
 
     for some in ([], [op for op in ops if op["op"] in ("aten::item", "aten::_local_scalar_dense")]):
         told = helpers.finitude(tmp_path, "diff", kept("none.json", some), str(b))
-        assert told.code == 4 and "nothing to compare" in told.err and told.out == "", told.told()
+        assert told.code == 4 and "nothing to compare" in told.err and told.out == "", told.text()
     # A beginning of a step: what both have is the same, and B alone comes to gradients.
     forward = kept("forward.json", [op for op in ops if op["phase"] == "forward"])
     code, found = compare(forward, a)

@@ -20,7 +20,7 @@ def captured(tmp_path_factory):
 
 def assert_the_very_step_is_put_in_place(captured):
     same = captured.with_changes()
-    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log  train.py:"), same.told()
+    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log  train.py:"), same.text()
     assert captured.alarm["step"] > 1
     failed = captured.told[captured.alarm["step"]]
     assert steps(same.err) == [failed], (
@@ -35,7 +35,7 @@ def assert_the_guilty_rows_are_samples_of_the_data_set(captured):
     assert len(samples) == 4 and samples[birth["rows"][0]] == 17
     shown = helpers.finitude(captured.folder, "report", str(pathlib.Path(captured.capsule).parent))
     assert f"row {birth['rows'][0]} of the batch = sample 17 of the data set" in " ".join(shown.out.split()), (
-        shown.told()
+        shown.text()
     )
 
 
@@ -58,7 +58,7 @@ def test_a_fix_is_found_to_be_one(captured):
         "fixed",
         "batch",
         "aten::log",
-    ), fixed.told()
+    ), fixed.text()
     assert 0 < document["loss"] < 1e6 and document["grad_absmax"] > 0
     # At the first step of the program, and once more where the program itself had come to that step.
     told = captured.told[captured.alarm["step"]]
@@ -81,7 +81,7 @@ def test_variables_may_stand_before_the_command(captured):
 
 def test_a_change_that_fails_elsewhere_is_none(captured):
     other = captured.with_changes((FIXED[0], "(1 / x.sum(1, keepdim=True))"))
-    assert other.code == 1 and "not fixed: another birth  aten::reciprocal" in other.out, other.told()
+    assert other.code == 1 and "not fixed: another birth  aten::reciprocal" in other.out, other.text()
     assert "recorded: aten::log" in other.out
 
 
@@ -100,7 +100,7 @@ def test_a_change_that_fails_elsewhere_is_none(captured):
 def test_what_does_not_fit_is_named(captured, change, named):
     result = captured.with_changes(*change)
     assert result.code == 4 and named in result.out and "leave the model as recorded for this trial" in result.out, (
-        result.told()
+        result.text()
     )
 
 
@@ -108,7 +108,7 @@ def test_other_optimizer_starts_without_state_from_packed_capsule(captured):
     packed = str(captured.folder / "a.zip")
     assert helpers.finitude(captured.folder, "pack", captured.capsule, packed).code == 0
     result = captured.with_changes(FIXED, ("torch.optim.AdamW", "torch.optim.SGD"), capsule=packed)
-    assert result.code == 0 and result.out.startswith("fixed: loss ") and "no place in SGD" in result.out, result.told()
+    assert result.code == 0 and result.out.startswith("fixed: loss ") and "no place in SGD" in result.out, result.text()
 
 
 def test_refusals_state_the_reason(captured, tmp_path):
@@ -117,15 +117,15 @@ def test_refusals_state_the_reason(captured, tmp_path):
     start = copy / "start.safetensors"
     start.write_bytes(start.read_bytes()[:-1] + b"\x55")
     damaged = captured.with_changes(capsule=str(copy))
-    assert damaged.code == 3 and "start.safetensors is damaged" in damaged.err, damaged.told()
+    assert damaged.code == 3 and "start.safetensors is damaged" in damaged.err, damaged.text()
     about = json.loads((copy / "capsule.json").read_text())
     del about["start"]
     helpers.put_about(copy, about)
     old = captured.with_changes(capsule=str(copy))
-    assert old.code == 4 and "does not hold what the program held" in old.err, old.told()
+    assert old.code == 4 and "does not hold what the program held" in old.err, old.text()
     helpers.put_about(copy, {**about, "schema": 2})
     later = captured.with_changes(capsule=str(copy))
-    assert later.code == 3 and "is a capsule of schema 2; this program reads 1" in later.err, later.told()
+    assert later.code == 3 and "is a capsule of schema 2; this program reads 1" in later.err, later.text()
     assert helpers.finitude(tmp_path, "replay", str(copy), "--with").code == 2
     assert helpers.finitude(tmp_path, "replay", str(copy), "--with", "x.py", "--threads", "99999").code == 2
     assert helpers.finitude(tmp_path, "replay", str(copy), "--with", "x.py", "--dtype", "float64").code == 2
@@ -134,8 +134,8 @@ def test_refusals_state_the_reason(captured, tmp_path):
     shutil.copytree(captured.capsule, strange)
     helpers.put_about(strange, {**captured.about, "flags": {"threads": -3}})
     nothing = helpers.finitude(tmp_path, "replay", str(strange), "--with", "none.py")
-    assert nothing.code == 4 and "undecided: " in nothing.out and "has no torch" not in nothing.out, nothing.told()
-    assert "nothing trains" in nothing.err and "Traceback" not in nothing.err, nothing.told()
+    assert nothing.code == 4 and "undecided: " in nothing.out and "has no torch" not in nothing.out, nothing.text()
+    assert "nothing trains" in nothing.err and "Traceback" not in nothing.err, nothing.text()
     bare = tmp_path / "python3"  # another Python than this one, as where an environment is not active
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
     bare.chmod(0o755)
@@ -143,13 +143,13 @@ def test_refusals_state_the_reason(captured, tmp_path):
     assert (
         elsewhere.code == 4
         and f"{bare} has no torch: without a Python in front, or with {sys.executable}," in elsewhere.out
-    ), elsewhere.told()
+    ), elsewhere.text()
     for how in ("torch.func.grad(lambda w: (w * w).sum())(w)", "torch.autograd.grad((w * w).sum(), w)[0]"):
         (tmp_path / "none.py").write_text(
             f"import torch\nw = torch.ones(3, requires_grad=True)\nfor i in range(3):\n    g = {how}\n"
         )
         by_hand = helpers.finitude(tmp_path, "replay", captured.capsule, "--with", "none.py")
-        assert by_hand.code == 4 and "the program has no optimizer" in by_hand.out, by_hand.told()
+        assert by_hand.code == 4 and "the program has no optimizer" in by_hand.out, by_hand.text()
 
 
 # Two micro-batches of dicts.
@@ -185,7 +185,7 @@ train()
 def test_micro_batches(tmp_path):
     captured = Captured(tmp_path, MICRO)
     same = captured.with_changes()
-    assert same.code == 1 and "the same birth" in same.out, same.told()
+    assert same.code == 1 and "the same birth" in same.out, same.text()
     step = captured.alarm["step"]
     assert steps(same.err) == captured.told[2 * step : 2 * step + 2]
     assert captured.alarm["births"][0].get("samples") == [11]
@@ -238,7 +238,7 @@ def test_the_batch_that_a_framework_gave(tmp_path):
     assert captured.alarm["rerun_by"] == "closure" and step > 1
     assert [sorted(key for key, _ in b["batch"]["dict"]) for b in captured.about["start"]["batches"]] == [["name", "x"]]
     same = captured.with_changes(words=["--json"])
-    assert (same.code, json.loads(same.out)["way"]) == (1, "batch"), same.told()
+    assert (same.code, json.loads(same.out)["way"]) == (1, "batch"), same.text()
     assert steps(same.err)[-1] == captured.told[step]
     assert captured.with_changes(FIXED).code == 0
 
@@ -262,7 +262,7 @@ def test_without_a_loader(tmp_path, script, way):
     assert captured.alarm["step"] > 1
     result = captured.with_changes(FIXED, words=["--json"])
     document = json.loads(result.out)
-    assert (result.code, document["verdict"], document["way"]) == (0, "fixed", way), result.told()
+    assert (result.code, document["verdict"], document["way"]) == (0, "fixed", way), result.text()
     # The rate is set where the optimizer steps: a scheduler of the step before still moves what was put in place with
     # the state.
     assert without_rate(steps(result.err)[-1]) == without_rate(captured.told[captured.alarm["step"]])
@@ -272,18 +272,18 @@ def test_without_a_loader(tmp_path, script, way):
 def test_batch_that_does_not_occur_is_reported(tmp_path):
     captured = Captured(tmp_path, COUNTED)
     result = captured.with_changes(FIXED, ("X[17] = 0", "X = torch.rand(64, 6)"))
-    assert result.code == 4 and "made another one" in result.out, result.told()
+    assert result.code == 4 and "made another one" in result.out, result.text()
 
 
 def test_program_can_build_the_whole_first_step_itself(tmp_path):
     captured = Captured(tmp_path, COUNTED.replace("X[17] = 0", "X[2] = 0"))
     assert captured.alarm["step"] == 0
     same = captured.with_changes()
-    assert same.code == 1 and "the same birth" in same.out, same.told()
+    assert same.code == 1 and "the same birth" in same.out, same.text()
     fixed = captured.with_changes(FIXED, words=["--json"])
-    assert fixed.code == 0 and json.loads(fixed.out)["way"] == "start", fixed.told()
+    assert fixed.code == 0 and json.loads(fixed.out)["way"] == "start", fixed.text()
     other = captured.with_changes(FIXED, ("manual_seed(3)", "manual_seed(4)"))
-    assert other.code == 4 and "begins with other values" in other.out, other.told()
+    assert other.code == 4 and "begins with other values" in other.out, other.text()
 
 
 BY_NUMBER = """
@@ -318,10 +318,10 @@ def test_dependence_on_step_number_is_no_fix(tmp_path, batches):
         same.code == 1
         and same.out.startswith("not fixed: the same birth  aten::log")
         and "count of its steps, 3" in same.out
-    ), same.told()
+    ), same.text()
     helpers.write_script(tmp_path, BY_NUMBER.replace("BATCHES", batches).replace("LOG", "torch.log(p.clamp(min=1e-6))"))
     fixed = helpers.finitude(tmp_path, "replay", folder, "--with", "train.py")
-    assert fixed.code == 0 and "and so it is as step 3 of the program itself" in fixed.out, fixed.told()
+    assert fixed.code == 0 and "and so it is as step 3 of the program itself" in fixed.out, fixed.text()
 
 
 SPARSE = """
@@ -355,10 +355,10 @@ def test_a_sparse_gradient_is_seen(tmp_path):
     alarm = made.the_alarm()
     assert alarm["sink"]["kind"] == "gradient" and alarm["births"][0]["op"] == "aten::div", alarm["births"]
     replayed = helpers.finitude(tmp_path, "replay", str(tmp_path / alarm["capsule"]))
-    assert replayed.code == 0 and replayed.out.startswith("identical: 2 of 2 results"), replayed.told()
+    assert replayed.code == 0 and replayed.out.startswith("identical: 2 of 2 results"), replayed.text()
     assert [bad["name"] for bad in alarm["gradients"]["bad"]] == [alarm["sink"]["name"]], alarm["gradients"]
     same = helpers.finitude(tmp_path, "replay", str(tmp_path / alarm["capsule"]), "--with", "train.py")
-    assert same.code == 1 and same.out.startswith("not fixed: the same birth"), same.told()
+    assert same.code == 1 and same.out.startswith("not fixed: the same birth"), same.text()
 
 
 OBJECTS = """
@@ -385,6 +385,6 @@ for batch in torch.utils.data.DataLoader(range(48), batch_size=8, collate_fn=col
 def test_batches_that_are_objects(tmp_path):
     captured = Captured(tmp_path, OBJECTS)
     same = captured.with_changes()
-    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::div  train.py:"), same.told()
+    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::div  train.py:"), same.text()
     fixed = captured.with_changes(("keepdim=True)", "keepdim=True).clamp(min=1e-6)"))
-    assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.told()
+    assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.text()

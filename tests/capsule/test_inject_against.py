@@ -34,7 +34,7 @@ def against(captured, old, new, *words):
 
 def test_change_that_keeps_other_values_fixes(captured):
     code, told, done = against(captured, BIRTH, "weight = torch.log(x.sum(1, keepdim=True).clamp(min=1e-30))")
-    assert (code, told["verdict"], told["fix"], told["objection"]) == (0, "fixed", True, ""), done.told()
+    assert (code, told["verdict"], told["fix"], told["objection"]) == (0, "fixed", True, ""), done.text()
     values = told["values"]
     assert values["kept"] > 400 and values["changed"] == values["not_compared"] == 0, values
     assert "aten::clamp" in values["added"] and not values["missing"] and not values["hidden"]
@@ -54,15 +54,15 @@ CHANGES = {
 def test_finite_step_alone_is_no_fix(captured, what):
     old, new, why = CHANGES[what]
     code, told, done = against(captured, old, new)
-    assert (code, told["fix"]) == (1, False), done.told()
-    assert why in told["objection"] if told["verdict"] == "fixed" else why == told["verdict"], done.told()
+    assert (code, told["fix"]) == (1, False), done.text()
+    assert why in told["objection"] if told["verdict"] == "fixed" else why == told["verdict"], done.text()
 
 
 def test_what_it_prints(captured):
     against(captured, *FIXED)
     words = ("--with", "changed.py", "--against", "train.py")
     done = helpers.finitude(captured.folder, "replay", captured.capsule, *words)
-    assert done.code == 1 and done.out.startswith("no fix: loss "), done.told()
+    assert done.code == 1 and done.out.startswith("no fix: loss "), done.text()
     assert "values that the birth did not touch changed" in done.out
 
 
@@ -71,13 +71,13 @@ def test_a_program_that_does_not_fail_proves_nothing(captured):
     words = ("--with", "changed.py", "--against", "changed.py", "--json")
     done = helpers.finitude(captured.folder, "replay", captured.capsule, *words)
     told = json.loads(done.out)
-    assert (done.code, told["verdict"], told["fix"]) == (4, "refused", False), done.told()
+    assert (done.code, told["verdict"], told["fix"]) == (4, "refused", False), done.text()
     assert "the unchanged program does not fail here" in told["text"]
 
 
 def test_a_change_that_does_not_help(captured):
     code, told, done = against(captured, BIRTH, BIRTH + " * 1.0")
-    assert (code, told["verdict"], told["fix"]) == (1, "not fixed", False), done.told()
+    assert (code, told["verdict"], told["fix"]) == (1, "not fixed", False), done.text()
 
 
 FIRST = """
@@ -99,11 +99,11 @@ def test_first_step_without_a_loader(tmp_path):
     code, told, done = against(
         captured, "torch.log(x.sum(1, keepdim=True))", "torch.log(x.sum(1, keepdim=True).clamp(min=1e-9))"
     )
-    assert (code, told["fix"], told["way"]) == (0, True, "start"), done.told()
+    assert (code, told["fix"], told["way"]) == (0, True, "start"), done.text()
     code, told, done = against(
         captured, "torch.log(x.sum(1, keepdim=True))", "torch.log(x.sum(1, keepdim=True).clamp(min=1.7))"
     )
-    assert (code, told["fix"]) == (1, False) and "aten::log" in told["objection"], done.told()
+    assert (code, told["fix"]) == (1, False) and "aten::log" in told["objection"], done.text()
 
 
 def test_a_copy_that_is_not_the_one_imported(captured):
@@ -112,7 +112,7 @@ def test_a_copy_that_is_not_the_one_imported(captured):
     original = str(captured.folder / "train.py")
     words = ("--with", "train.py", "--against", shlex.quote(original), "--instead-of", original, "--json")
     done = helpers.finitude(captured.folder, "replay", captured.capsule, *words)
-    assert done.code == 4 and "itself and not its changed copy" in json.loads(done.out)["text"], done.told()
+    assert done.code == 4 and "itself and not its changed copy" in json.loads(done.out)["text"], done.text()
 
 
 # -- the parts, in this process ----------------------------------------------------------------

@@ -21,10 +21,10 @@ def test_a_step_without_its_backward_is_not_fixed(captured, zeroed):
     left_out = (STEP, "loss = loss_of(x, y)\n            if torch.isfinite(loss): loss.backward()")
     how = ("zero_grad()", f"zero_grad({zeroed})")
     result = captured.with_changes(left_out, how)
-    assert result.code == 1 and result.out.startswith("not fixed: the same birth  aten::log"), result.told()
+    assert result.code == 1 and result.out.startswith("not fixed: the same birth  aten::log"), result.text()
     assert "the program itself left the loss out" in result.out
     fixed = captured.with_changes(left_out, how, FIXED)
-    assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.told()
+    assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.text()
 
 
 def test_without_backward_no_fix_verdict_is_given(captured):
@@ -33,7 +33,7 @@ def test_without_backward_no_fix_verdict_is_given(captured):
         result.code == 4
         and "undecided: the program reached the optimizer's step, but none of its parameters was given a gradient"
         in result.out
-    ), result.told()
+    ), result.text()
 
 
 def test_bad_loss_next_to_good_one_is_reported(captured):
@@ -45,7 +45,7 @@ def test_bad_loss_next_to_good_one_is_reported(captured):
         )
     )
     assert result.code == 1 and "the same birth  aten::log" in result.out and "left the loss out" in result.out, (
-        result.told()
+        result.text()
     )
 
 
@@ -53,7 +53,7 @@ def test_bad_loss_next_to_good_one_is_reported(captured):
 def test_unrelated_discarded_bad_value_does_not_affect_fix(captured):
     looks = "if torch.isfinite(torch.sqrt(-model(x).abs().sum() - 1)): raise SystemExit\n            " + STEP
     result = captured.with_changes(FIXED, (STEP, looks))
-    assert result.code == 0 and "left the loss out (aten::sqrt)" in result.out, result.told()
+    assert result.code == 0 and "left the loss out (aten::sqrt)" in result.out, result.text()
 
 
 def test_parameters_that_were_given_no_gradient_are_named(captured):
@@ -63,7 +63,7 @@ def test_parameters_that_were_given_no_gradient_are_named(captured):
     document = json.loads(result.out)
     assert result.code == 0 and any(
         "no gradient was given to 0.weight, 0.bias" in note for note in document["notes"]
-    ), result.told()
+    ), result.text()
 
 
 # The optimizer is given gradients that no backward wrote.
@@ -87,9 +87,9 @@ def test_gradients_set_by_the_program_need_no_backward(tmp_path):
     (told,) = captured.about["start"]["optimizers"]
     assert (told["gradients"], told["backwards"]) == (["w"], 0)
     fixed = captured.with_changes((".sum(1))", ".sum(1) + 1e-6)"))
-    assert fixed.code == 0 and fixed.out.startswith("fixed"), fixed.told()
+    assert fixed.code == 0 and fixed.out.startswith("fixed"), fixed.text()
     same = captured.with_changes()
-    assert same.code == 1 and "the same birth" in same.out, same.told()
+    assert same.code == 1 and "the same birth" in same.out, same.text()
 
 
 # Left out twice: the second bad step comes out finite in place of another one, and is reached only past the first.
@@ -109,6 +109,6 @@ for i in range(5):
 def test_a_step_behind_another_bad_one_is_reached(tmp_path):
     got = helpers.run(tmp_path, BY_NUMBER, "--on-alarm", "skip")
     _, alarm = got.alarms
-    assert alarm["step"] == 4 and alarm["capsule"], got.told()
+    assert alarm["step"] == 4 and alarm["capsule"], got.text()
     same = helpers.finitude(tmp_path, "replay", alarm["capsule"], "--with", "train.py")
-    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log"), same.told()
+    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log"), same.text()

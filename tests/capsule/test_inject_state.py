@@ -41,9 +41,9 @@ def test_line_search_continues_from_its_lists(tmp_path):
     (told,) = captured.about["start"]["optimizers"]
     assert set(told["trees"]["weight"]) == {"al", "old_dirs", "old_stps", "ro"} and told["not_kept"] == []
     same = captured.with_changes()
-    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::div"), same.told()
+    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::div"), same.text()
     fixed = captured.with_changes(CURED)
-    assert fixed.code == 0 and fixed.out.startswith("fixed"), fixed.told()
+    assert fixed.code == 0 and fixed.out.startswith("fixed"), fixed.text()
 
 
 @pytest.mark.thorough
@@ -51,9 +51,9 @@ def test_its_first_step_too(tmp_path):
     captured = Captured(tmp_path, SEARCHES.replace("k == 3", "k == 0"))
     assert captured.alarm["step"] == 0
     same = captured.with_changes()
-    assert same.code == 1 and "the same birth  aten::div" in same.out, same.told()
+    assert same.code == 1 and "the same birth  aten::div" in same.out, same.text()
     fixed = captured.with_changes(CURED)
-    assert fixed.code == 0 and fixed.out.startswith("fixed"), fixed.told()
+    assert fixed.code == 0 and fixed.out.startswith("fixed"), fixed.text()
 
 
 OWN = """
@@ -92,9 +92,9 @@ def test_state_of_other_forms_is_kept_or_named(tmp_path, held, code):
     (told,) = captured.about["start"]["optimizers"]
     assert told["groups"] == [{"lr": 0.01, "betas": [0.5, 0.9]}]
     same = captured.with_changes()
-    assert same.code == code, same.told()
+    assert same.code == code, same.text()
     if code == 4:
-        assert "does not hold all of the optimizer's state: w.held (deque)" in same.out, same.told()
+        assert "does not hold all of the optimizer's state: w.held (deque)" in same.out, same.text()
     else:
         assert told["trees"]["w"]["held"] == {
             "tuple": [
@@ -163,9 +163,9 @@ for i, (x,) in enumerate(DataLoader(TensorDataset(X), batch_size=4, shuffle=True
 def test_programs_of_several_parts(tmp_path, script):
     captured = Captured(tmp_path, script)
     same = captured.with_changes()
-    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log"), same.told()
+    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log"), same.text()
     fixed = captured.with_changes(("torch.log(x.sum(1))", "torch.log(x.sum(1) + 0.01)"))
-    assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.told()
+    assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.text()
 
 
 # Both parts read each other's weights. The bad step is the first or the second of its iteration, and in between the
@@ -204,12 +204,12 @@ def test_other_optimizer_stepping_in_between_starts_as_recorded(tmp_path, which)
     )
     assert captured.alarm["step"] == 5
     fixed = captured.with_changes((WEIGHT, "torch.log(x.sum(1, keepdim=True).clamp(min=1e-3))"))
-    assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.told()
-    assert "and so it is as step 5 of the program itself" in fixed.out, fixed.told()
+    assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.text()
+    assert "and so it is as step 5 of the program itself" in fixed.out, fixed.text()
     same = captured.with_changes()
-    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log"), same.told()
+    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log"), same.text()
     if which == 2:  # its step, which is a part of the recorded one, came to the same bits
-        assert steps(same.err)[-1] == captured.told[-1], same.told()
+        assert steps(same.err)[-1] == captured.told[-1], same.text()
 
 
 # What the program computes before its call of `step` is no part of a step that a closure made.
@@ -235,9 +235,9 @@ def test_what_a_program_computes_before_a_closure(tmp_path):
     captured = Captured(tmp_path, CLOSURE)
     assert captured.alarm["rerun_by"] == "closure" and captured.alarm["step"] == 3
     same = captured.with_changes()
-    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log"), same.told()
+    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log"), same.text()
     fixed = captured.with_changes(("torch.log(y)", "torch.log(y.clamp(min=0.1))"))
-    assert fixed.code == 0 and fixed.out.startswith("fixed"), fixed.told()
+    assert fixed.code == 0 and fixed.out.startswith("fixed"), fixed.text()
 
 
 # The first step of a program, which is on the tape with all that made the model: its buffers are there as the step left
@@ -262,9 +262,9 @@ def test_buffers_of_a_first_step_that_it_poisoned(tmp_path):
     captured = Captured(tmp_path, SEEN_FIRST)
     assert captured.alarm["step"] == 0
     fixed = captured.with_changes(("torch.log(x)", "torch.log(x + 0.1)"))
-    assert fixed.code == 0 and fixed.out.startswith("fixed"), fixed.told()
+    assert fixed.code == 0 and fixed.out.startswith("fixed"), fixed.text()
     same = captured.with_changes()
-    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log"), same.told()
+    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log"), same.text()
 
 
 # Memory that nobody wrote is in the step: the whole of it is overwritten.
@@ -295,7 +295,7 @@ def test_memory_that_nobody_wrote_need_not_come_up(tmp_path):
     assert captured.about["start"]["unwritten"], "the memory of empty_like lies in the capsule as it was"
     assert captured.with_changes().code == 1
     fixed = captured.with_changes(CALL)
-    assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.told()
+    assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.text()
 
 
 @pytest.mark.thorough
@@ -308,7 +308,7 @@ def test_what_numpy_wrote_there_has_to(tmp_path):
     captured = Captured(tmp_path, "import numpy\nSHIFT = 0\n" + ASKED_FOR.replace("ORDER", by_numpy))
     assert captured.with_changes(CALL).code == 0
     other = captured.with_changes(CALL, ("SHIFT = 0", "SHIFT = 9"))
-    assert other.code == 4 and "320 bytes (filled) did not come up" in other.out, other.told()
+    assert other.code == 4 and "320 bytes (filled) did not come up" in other.out, other.text()
 
 
 def test_old_start_is_sound_and_hostile_ones_refused(tmp_path):
@@ -408,4 +408,4 @@ def test_batch_assembled_within_the_step_is_found(tmp_path):
     captured = Captured(tmp_path, ASKED_AHEAD)
     assert captured.alarm["step"] == 1 and captured.about["start"]["batches"] == []
     fixed = captured.with_changes(("torch.log(x.sum(1))", "torch.log(x.sum(1) + 0.01)"))
-    assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.told()
+    assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.text()

@@ -199,9 +199,9 @@ for i in range(4):
 def test_packed_capsule_is_replayed_and_compared_directly(tmp_path):
     folder = helpers.run(tmp_path, SCRIPT).the_alarm()["capsule"]
     made = helpers.finitude(tmp_path, "pack", folder, "bad step.zip")
-    assert (made.code, made.out) == (0, "bad step.zip\n"), made.told()
+    assert (made.code, made.out) == (0, "bad step.zip\n"), made.text()
     again = helpers.finitude(tmp_path, "replay", "bad step.zip")
-    assert again.code == 0 and again.out.startswith("identical"), again.told()
+    assert again.code == 0 and again.out.startswith("identical"), again.text()
     assert helpers.finitude(tmp_path, "diff", folder, "bad step.zip").code == 0
     alone = subprocess.run(
         [pathlib.Path(_native.__file__).with_name("finitude-replay"), tmp_path / "bad step.zip"],
@@ -210,7 +210,7 @@ def test_packed_capsule_is_replayed_and_compared_directly(tmp_path):
     )
     assert alone.returncode == 0 and alone.stdout.startswith("identical"), alone.stderr
     made = helpers.finitude(tmp_path, "unpack", "bad step.zip")
-    assert (made.code, made.out) == (0, "bad step\n") and (tmp_path / "bad step" / "tape.bin").is_file(), made.told()
+    assert (made.code, made.out) == (0, "bad step\n") and (tmp_path / "bad step" / "tape.bin").is_file(), made.text()
     assert helpers.finitude(tmp_path, "replay", "bad step").code == 0
     # A packed capsule is packed again; nothing else is overwritten, and what cannot be written is told by its own name.
     (tmp_path / "folder").mkdir()
@@ -221,10 +221,10 @@ def test_packed_capsule_is_replayed_and_compared_directly(tmp_path):
         ("nowhere/a.zip", 4, "cannot write nowhere/a.zip: No such file"),
     ):
         made = helpers.finitude(tmp_path, "pack", folder, name)
-        assert made.code == code and told in made.err and ".partial-" not in made.err, made.told()
+        assert made.code == code and told in made.err and ".partial-" not in made.err, made.text()
     assert (tmp_path / "train.py").read_text().startswith("import torch") and not [*tmp_path.glob("*.partial-*")]
     made = helpers.finitude(tmp_path, "unpack", "bad step.zip", "nowhere/a")
-    assert made.code == 4 and "cannot write nowhere/a: No such file" in made.err, made.told()
+    assert made.code == 4 and "cannot write nowhere/a: No such file" in made.err, made.text()
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_refusals_state_the_reason(tmp_path, words, code):
     (tmp_path / "train.py").write_text("pass\n")
     (tmp_path / "bad.zip").write_bytes(archive_of(HOSTILE["a path upwards"]))
     got = helpers.finitude(tmp_path, *words)
-    assert got.code == code and got.err and "Traceback" not in got.err, got.told()
+    assert got.code == code and got.err and "Traceback" not in got.err, got.text()
     assert len(words) == 1 or any(word in got.err for word in words[1:]), got.err
 
 
@@ -299,16 +299,16 @@ def test_what_is_damaged_is_neither_packed_nor_unpacked(tmp_path, name):
     done = helpers.finitude(tmp_path, "pack", str(folder), "a.zip")
     assert (
         done.code == 3 and f"{name} is damaged: its checksum differs" in done.err and not (tmp_path / "a.zip").exists()
-    ), done.told()
+    ), done.text()
     pack.pack(str(folder), str(tmp_path / "a.zip"))  # as one made elsewhere
     done = helpers.finitude(tmp_path, "unpack", "a.zip", "back")
-    assert done.code == 3 and f"{name} is damaged" in done.err and not (tmp_path / "back").exists(), done.told()
+    assert done.code == 3 and f"{name} is damaged" in done.err and not (tmp_path / "back").exists(), done.text()
     done = helpers.finitude(tmp_path, "replay", str(folder))
     if name == "tape.bin":
-        assert done.code == 3 and "identical" not in done.out, done.told()
+        assert done.code == 3 and "identical" not in done.out, done.text()
     else:
-        assert done.code == 3 and f"{name} is damaged: its checksum differs\n" in done.err, done.told()
-        assert done.out.startswith("identical"), done.told()
+        assert done.code == 3 and f"{name} is damaged: its checksum differs\n" in done.err, done.text()
+        assert done.out.startswith("identical"), done.text()
         (folder / name).unlink()
         done = helpers.finitude(tmp_path, "replay", str(folder))
-        assert done.code == 3 and name in done.err and done.err.count("\n") == 1, done.told()
+        assert done.code == 3 and name in done.err and done.err.count("\n") == 1, done.text()

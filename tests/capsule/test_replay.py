@@ -46,7 +46,7 @@ for i in range(4):
 def capsule(tmp_path_factory):
     folder = tmp_path_factory.mktemp("replay")
     result = helpers.run(folder, SCRIPT)
-    assert result.the_alarm()["capsule"], result.told()
+    assert result.the_alarm()["capsule"], result.text()
     return folder / result.the_alarm()["capsule"]
 
 
@@ -61,7 +61,7 @@ def replay(tmp_path, *words):
     code, out, err = alone(*words)
     here = helpers.finitude(tmp_path, "replay", *map(str, words))
     without_times = [re.sub(r"[\d.]+ ms", "", text) for text in (out, here.out)]
-    assert (here.code, without_times[0]) == (code, without_times[1]), here.told()
+    assert (here.code, without_times[0]) == (code, without_times[1]), here.text()
     assert here.err == err.replace("finitude-replay: ", "finitude: ").replace("finitude-replay", "finitude replay")
     return code, out, err
 
@@ -280,7 +280,7 @@ def test_usage(capsule, tmp_path):
             here.code == 2
             and here.err.endswith("\n(finitude replay --help shows the options)\n")
             and here.err.count("\n") == 2
-        ), here.told()
+        ), here.text()
     code, out, _ = alone("--help")
     assert code == 0 and not [option for option in table.REPLAY_OPTIONS if option not in out]
     here = helpers.finitude(tmp_path, "replay", "--help")

@@ -91,11 +91,11 @@ def test_program_without_python_loads_the_named_library(compiled):
 
 def test_finitude_replay_and_diff_take_it_too(compiled, tmp_path):
     done = helpers.finitude(tmp_path, "replay", compiled, "--library", library())
-    assert done.code == 0 and "identical" in done.out, done.told()
+    assert done.code == 0 and "identical" in done.out, done.text()
     done = helpers.finitude(tmp_path, "replay", compiled)
-    assert done.code == 4 and "userops::soft" in done.err and "--library" in done.err, done.told()
+    assert done.code == 4 and "userops::soft" in done.err and "--library" in done.err, done.text()
     done = helpers.finitude(tmp_path, "diff", compiled, compiled, "--library", library())
-    assert done.code == 0 and "no difference" in done.out, done.told()
+    assert done.code == 0 and "no difference" in done.out, done.text()
     assert helpers.finitude(tmp_path, "diff", compiled, compiled).code == 4
 
 
@@ -110,7 +110,7 @@ def test_libraries_that_cannot_be_loaded(compiled, tmp_path):
         code, said = player("--library", path, compiled)
         assert code == 3 and str(path) in said and reason in said, said
         done = helpers.finitude(tmp_path, "diff", compiled, compiled, "--library", str(path))
-        assert done.code == 3 and str(path) in done.err and reason in done.err, done.told()
+        assert done.code == 3 and str(path) in done.err and reason in done.err, done.text()
     # A bare name is a file beside the user, never one that the system finds.
     assert player("--library", "libm.so.6", compiled)[0] == 3
     assert player("--library", compiled)[0] == 2 and player("--import", "os", compiled)[0] == 2
@@ -131,10 +131,10 @@ def test_operators_that_a_python_module_registers(tmp_path):
     (tmp_path / "my_operators.py").write_text(PYTHON_OPERATORS)
     path = record(tmp_path, "import my_operators", "torch.ops.pyops.half(weight).exp()")
     done = helpers.finitude(tmp_path, "replay", path, "--import", "my_operators")
-    assert done.code == 0 and "identical" in done.out, done.told()
+    assert done.code == 0 and "identical" in done.out, done.text()
     assert helpers.finitude(tmp_path, "diff", path, path, "--import=my_operators").code == 0
     done = helpers.finitude(tmp_path, "replay", path)
-    assert done.code == 4 and "pyops::half" in done.err and "--import MODULE" in done.err, done.told()
+    assert done.code == 4 and "pyops::half" in done.err and "--import MODULE" in done.err, done.text()
     (tmp_path / "broken.py").write_text("raise RuntimeError('not this one')")
     for module, code, reason in (
         ("broken", 3, "not this one"),
@@ -142,14 +142,14 @@ def test_operators_that_a_python_module_registers(tmp_path):
         ("../x", 2, "name of a module"),
     ):
         done = helpers.finitude(tmp_path, "replay", path, "--import", module)
-        assert done.code == code and reason in done.err, done.told()
+        assert done.code == code and reason in done.err, done.text()
 
 
 def test_script_with_imported_operator_loads_the_named_module(tmp_path):
     (tmp_path / "my_operators.py").write_text(PYTHON_OPERATORS.replace("* 0.5", "/ 0"))
     path = record(tmp_path, "import my_operators", "torch.ops.pyops.half(weight)")
     done = helpers.finitude(tmp_path, "replay", path, "--import", "my_operators", "--script", "birth.py")
-    assert done.code == 0, done.told()
+    assert done.code == 0, done.text()
     text = (tmp_path / "birth.py").read_text()
     assert "torch.ops.pyops.half.default(" in text and "import my_operators" in text, text
     alone = subprocess.run([sys.executable, "birth.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)

@@ -129,7 +129,7 @@ def written(folder, capsule):
             assert done.returncode == 0, done.stdout + done.stderr
         else:
             assert (result := helpers.finitude(folder, "replay", "--script", str(out), str(capsule))).code == 0, (
-                result.told()
+                result.text()
             )
         texts.append(out.read_text())
     assert texts[0] == texts[1]
@@ -142,9 +142,9 @@ def check(folder, capsule, op):
     assert f'"""{op}' in text and len(text.splitlines()) < 60, text
     ran = helpers.plain(folder, script)
     assert ran.code == 0 and re.search(r"^[1-9]\d* values are not finite, as recorded$", ran.out, re.M), (
-        text + ran.told()
+        text + ran.text()
     )
-    assert ("leaves = [" in text) == ("a gradient is not finite, as recorded" in ran.out), text + ran.told()
+    assert ("leaves = [" in text) == ("a gradient is not finite, as recorded" in ran.out), text + ran.text()
     return text
 
 
@@ -153,7 +153,7 @@ def test_the_birth_alone(tmp_path, name):
     before, body, op = PROGRAMS[name]
     result = helpers.run(tmp_path, LOOP.format(before=before, body=indent(body)))
     alarm = result.the_alarm()
-    assert alarm["capsule"], result.told()
+    assert alarm["capsule"], result.text()
     text = check(tmp_path, tmp_path / alarm["capsule"], op)
     assert "train.py:" in text
     assert ("def load(" in text) == (name in ("a large one", "complex numbers")) and "import safetensors" not in text
@@ -182,7 +182,7 @@ def test_a_birth_in_the_optimizer(tmp_path, foreach):
     """A gradient of zero, and nothing added to its square root: 0 / 0 in the step itself."""
     result = helpers.run(tmp_path, OPTIMIZER.format(foreach=foreach))
     alarm = result.the_alarm()
-    assert alarm["births"][0]["phase"] == "optimizer" and alarm["capsule"], result.told()
+    assert alarm["births"][0]["phase"] == "optimizer" and alarm["capsule"], result.text()
     assert alarm["births"][0]["op"] == "aten::addcdiv_"
     check(tmp_path, tmp_path / alarm["capsule"], "aten::_foreach_addcdiv_" if foreach else "aten::addcdiv_")
 

@@ -50,13 +50,13 @@ def test_each_is_an_event_naming_the_last_good(tmp_path):
     assert events_of(result) == [("0.pt", 1, "good", True), ("1.pt", 2, "good", True), ("2.pt", 3, "good", True)]
     last = {"checkpoint": str(tmp_path / "1.pt"), "step": 2}
     assert result.report["checkpoints"] == {"written": 3, "bad": 0, "after_onset": 0, "last_good": last}
-    assert result.report["outcome"] == "clean" and "warning" not in result.err, result.told()
+    assert result.report["outcome"] == "clean" and "warning" not in result.err, result.text()
     assert f"last good checkpoint {tmp_path / '1.pt'}" in " ".join(result.err.split())
 
 
 def test_a_bad_one_is_said_and_written(tmp_path):
     result = run(tmp_path, BAD, "--on-alarm", "warn")
-    assert [verdict for _, _, verdict, _ in events_of(result)][:4] == ["good"] * 3 + ["bad"], result.told()
+    assert [verdict for _, _, verdict, _ in events_of(result)][:4] == ["good"] * 3 + ["bad"], result.text()
     (advisory, *_) = result.advisories("bad-checkpoint")
     assert "optimizer.state.0.exp_avg_sq holds negative values" in advisory["text"]
     assert "finitude: warning: the checkpoint" in result.err and (tmp_path / "3.pt").exists()
@@ -79,14 +79,14 @@ print(open("last.pt", "rb").read() == good)
 """
     )
     result = run(tmp_path, text, "--checkpoints", "refuse")
-    assert result.out == "NonFiniteError\nTrue\n", result.told()
+    assert result.out == "NonFiniteError\nTrue\n", result.text()
     assert events_of(result) == [("last.pt", 1, "good", True), ("last.pt", 1, "bad", False)]
     assert result.report["checkpoints"]["last_good"] == {"checkpoint": str(tmp_path / "last.pt"), "step": 1}
 
 
 def test_off_looks_at_nothing(tmp_path):
     result = run(tmp_path, BAD, "--checkpoints", "off", "--on-alarm", "warn")
-    assert events_of(result) == [] and "checkpoints" not in result.report, result.told()
+    assert events_of(result) == [] and "checkpoints" not in result.report, result.text()
 
 
 def test_an_unknown_word_is_refused(tmp_path):
@@ -120,7 +120,7 @@ for i in range(80):
         torch.save(model.state_dict(), f"{i}.pt")
 """
     result = run(tmp_path, text)
-    assert [event[::2] for event in events_of(result)] == [("10.pt", "good"), ("70.pt", "after-onset")], result.told()
+    assert [event[::2] for event in events_of(result)] == [("10.pt", "good"), ("70.pt", "after-onset")], result.text()
     assert result.report["checkpoints"]["last_good"]["step"] == 11
 
 
@@ -137,12 +137,12 @@ for i in range(80):
 def test_other_writers_are_noted_once(tmp_path, lines):
     early = lines.partition(";")[0] + "\n" if "; " in lines else ""
     result = run(tmp_path, early + TRAINING + f"step()\n{lines}\n")
-    assert events_of(result) == [("x", 1, "good", True)], result.told()
+    assert events_of(result) == [("x", 1, "good", True)], result.text()
 
 
 def test_schedulers_and_memory_are_no_checkpoints(tmp_path):
     result = run(tmp_path, TRAINING + "import io\nstep(); torch.save({'epoch': 3}, 's.pt'); save(io.BytesIO())\n")
-    assert events_of(result) == [] and "checkpoints" not in result.report, result.told()
+    assert events_of(result) == [] and "checkpoints" not in result.report, result.text()
 
 
 def test_killed_run_lists_its_last_good_checkpoint(tmp_path):

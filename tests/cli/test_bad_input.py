@@ -18,7 +18,7 @@ def same_as_plain(folder, text, *args, name="train.py", options=(), env=None):
         write_script(folder, text, name)
     wanted = plain(folder, name, *args, env=env, cold=True)
     got = run(folder, None, *options, args=args, name=name, env=env)
-    assert got.code == wanted.code, got.told()
+    assert got.code == wanted.code, got.text()
     assert got.out == wanted.out
     assert without_closing_line(got.err) == wanted.err
     assert got.report is not None, "the report is written at exit always"
@@ -70,7 +70,7 @@ NEVER_TRAINS = {
 @pytest.mark.parametrize("text", NEVER_TRAINS.values(), ids=NEVER_TRAINS)
 def test_a_program_that(tmp_path, text):
     got = same_as_plain(tmp_path, text, "--flag", "two words")
-    assert got.report["outcome"] == "unwatched" and got.report["reason"], got.told()
+    assert got.report["outcome"] == "unwatched" and got.report["reason"], got.text()
     assert not got.alarms and got.watched["steps"] == 0
 
 
@@ -123,7 +123,7 @@ def test_a_module(tmp_path):
     write_script(tmp_path, "import sys; print(sys.argv[1:], __name__, __spec__.name); sys.exit(6)", "job.py")
     wanted = plain(tmp_path, "-m", "job", "a")
     got = finitude(tmp_path, "run", "--report", "report.json", "-m", "job", "a")
-    assert (got.code, got.out) == (wanted.code, wanted.out) == (6, "['a'] __main__ job\n"), got.told()
+    assert (got.code, got.out) == (wanted.code, wanted.out) == (6, "['a'] __main__ job\n"), got.text()
 
 
 def test_a_module_that_does_not_exist(tmp_path):
@@ -175,8 +175,8 @@ ENDS = {
 @pytest.mark.parametrize("end, code", ENDS.values(), ids=ENDS)
 def test_a_training_ended_early_reports_what_was_seen(tmp_path, end, code):
     got = run(tmp_path, TRAIN.format(end=end))
-    assert got.code == code, got.told()
-    assert got.report["outcome"] == "clean" and not got.alarms, got.told()
+    assert got.code == code, got.text()
+    assert got.report["outcome"] == "clean" and not got.alarms, got.text()
     assert got.watched["steps"] == (6 if code == 0 else 3)
 
 
@@ -191,7 +191,7 @@ def test_forked_child_that_trains_is_watched_separately(tmp_path):
         os.waitpid(pid, 0)""".strip()
         ),
     )
-    assert (got.code, got.out) == (0, "ended\n"), got.told()
+    assert (got.code, got.out) == (0, "ended\n"), got.text()
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["action"]) == (3, "stopped") and "what its parent gave it" in alarm["rerun_text"]
     assert got.watched["steps"] == 6 + 1 and got.err.count("finitude: ") == 2
@@ -199,12 +199,12 @@ def test_forked_child_that_trains_is_watched_separately(tmp_path):
 
 def test_an_optimizer_that_never_steps(tmp_path):
     got = run(tmp_path, TRAINING + "print('no loss')")
-    assert (got.code, got.report["outcome"]) == (0, "unwatched") and "optimizer" in got.report["reason"], got.told()
+    assert (got.code, got.report["outcome"]) == (0, "unwatched") and "optimizer" in got.report["reason"], got.text()
 
 
 def test_steps_without_any_loss(tmp_path):
     got = run(tmp_path, TRAINING + "for _ in range(3): opt.step()\nprint('ended')")
-    assert (got.code, got.out, got.alarms) == (0, "ended\n", []), got.told()
+    assert (got.code, got.out, got.alarms) == (0, "ended\n", []), got.text()
 
 
 READ_ONLY = TRAIN.format(end="pass")
@@ -215,7 +215,7 @@ def test_unwritable_place_is_a_warning_and_training_continues(tmp_path, where):
     (tmp_path / "blocked").write_text("a file, where a directory is wanted")
     write_script(tmp_path, READ_ONLY)
     got = finitude(tmp_path, "run", *where, "train.py")
-    assert (got.code, got.out) == (0, "ended\n"), got.told()
+    assert (got.code, got.out) == (0, "ended\n"), got.text()
     assert got.err.count("finitude: warning: cannot ") == 1 and "blocked" in got.err
     assert got.err.splitlines()[-1].startswith("finitude: 6 steps watched")
 
@@ -256,7 +256,7 @@ USAGE = {
 def test_a_usage_error_names_what_is_meant(tmp_path, words, named):
     write_script(tmp_path, "print('must not run')", "t.py")
     got = finitude(tmp_path, *words)
-    assert got.code == 2 and got.out == "" and named in got.err, got.told()
+    assert got.code == 2 and got.out == "" and named in got.err, got.text()
     assert got.err.startswith("finitude: ")
 
 
@@ -266,7 +266,7 @@ def test_missing_report_folders_are_created(tmp_path, report):
     here.mkdir()
     write_script(here, "print('ran')")
     got = finitude(here, "run", "--report", report, "train.py")
-    assert got.code == 0 and (here / report).is_file(), got.told()
+    assert got.code == 0 and (here / report).is_file(), got.text()
 
 
 VARIABLES = {
@@ -292,7 +292,7 @@ def test_known_and_dissimilar_variables_give_no_warning(tmp_path):
     )
     env = {"FINITUDE_DEBUG": "1", "FINITUDE_HOME": "x", "FINITUDE_CUDA": "1", "FINITUDE_MAX_SKIPS": "3"}
     got = finitude(tmp_path, "run", "--report", "report.json", "train.py", env=env)
-    assert got.code == 0 and "warning" not in got.err, got.told()
+    assert got.code == 0 and "warning" not in got.err, got.text()
 
 
 # `runs` is a folder of where the program was started, wherever it goes.
@@ -316,7 +316,7 @@ def test_command_line_wins_over_environment_over_file(tmp_path):
 def test_unknown_file_key_or_value_is_usage_error(tmp_path, key, near):
     (tmp_path / "pyproject.toml").write_text(f"[tool.finitude]\n{key}\n")
     got = run(tmp_path, "print('must not run')")
-    assert got.code == 2 and got.out == "" and near in got.err and "pyproject.toml" in got.err, got.told()
+    assert got.code == 2 and got.out == "" and near in got.err and "pyproject.toml" in got.err, got.text()
 
 
 def test_wrong_value_in_environment_is_usage_error(tmp_path):
@@ -374,7 +374,7 @@ def test_alarm_under_a_trace_function_is_explained(tmp_path):
     )
     got = run(tmp_path, text)
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun"]) == (3, "persistent") and alarm["births"][0]["line"], got.told()
+    assert (alarm["step"], alarm["rerun"]) == (3, "persistent") and alarm["births"][0]["line"], got.text()
     assert "settrace" not in got.err and got.code == 1
 
 

@@ -22,7 +22,7 @@ def test_training_subprocesses_are_watched_and_others_leave_nothing(tmp_path):
     """,
     )
     got = checked(finitude(tmp_path, "run", "--report", "report.json", "--on-alarm", "skip", "train.py"))
-    assert (got.code, got.out) == (0, "ended 11 True\nonly imports\nplain\n0 0 0\n"), got.told()
+    assert (got.code, got.out) == (0, "ended 11 True\nonly imports\nplain\n0 0 0\n"), got.text()
     assert got.the_alarm()["rerun_by"] == "rewind"
     assert len(made(tmp_path)) == 1 and got.watched["steps"] == 12
     assert got.err.splitlines()[-1].startswith("finitude: 12 steps watched")
@@ -59,10 +59,10 @@ if __name__ == "__main__":
 """,
     )
     got = checked(finitude(tmp_path, "run", "--report", "report.json", "train.py"))
-    assert got.code == 0 and got.out == "child 0 True\n[0, 1]\n", got.told()
+    assert got.code == 0 and got.out == "child 0 True\n[0, 1]\n", got.text()
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun_by"]) == (3, "rewind") and "loss * NAN" in alarm["births"][0]["source"], (
-        got.told()
+        got.text()
     )
     assert len(made(tmp_path)) == 2 and got.watched["steps"] == 10
 
@@ -82,9 +82,9 @@ if __name__ == "__main__":
 """,
     )
     got = checked(finitude(tmp_path, "run", "--report", "report.json", "--on-alarm", "skip", "train.py"))
-    assert sorted(got.out.splitlines()) == [f"child {i} True" for i in range(4)], got.told()
+    assert sorted(got.out.splitlines()) == [f"child {i} True" for i in range(4)], got.text()
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun_by"], alarm["rerun"]) == (3, "rewind", "persistent"), got.told()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun"]) == (3, "rewind", "persistent"), got.text()
     assert "loss * NAN" in alarm["births"][0]["source"]
 
 
@@ -99,7 +99,7 @@ if __name__ == "__main__":
 """,
     )
     got = checked(finitude(tmp_path, "run", "--report", "report.json", "train.py"))
-    assert got.code == 1 and "ProcessRaisedException" in got.err and "NonFiniteError: step 3" in got.err, got.told()
+    assert got.code == 1 and "ProcessRaisedException" in got.err and "NonFiniteError: step 3" in got.err, got.text()
     assert got.the_alarm()["step"] == 3
 
 
@@ -109,7 +109,7 @@ def test_child_that_checks_its_own_loss_is_explained(tmp_path):
         loop(5).replace("    loss.backward()", "    assert loss.isfinite(), 'loss is nan'\n    loss.backward()"),
     )
     got = cold(tmp_path, sys.executable, "-u", "train.py")
-    assert got.code == 1 and "AssertionError: loss is nan" in got.err, got.told()
+    assert got.code == 1 and "AssertionError: loss is nan" in got.err, got.text()
     alarm = got.the_alarm()
     assert "raised AssertionError" in alarm["text"] and "loss * NAN" in alarm["births"][0]["source"], alarm
 
@@ -117,7 +117,7 @@ def test_child_that_checks_its_own_loss_is_explained(tmp_path):
 def test_child_that_calls_sys_exit_is_explained(tmp_path):
     write_script(tmp_path, loop(5).replace("    opt.step()", "    if loss.isnan(): sys.exit(3)\n    opt.step()"))
     got = cold(tmp_path, sys.executable, "-u", "train.py")
-    assert got.code == 3, got.told()
+    assert got.code == 3, got.text()
     assert "raised SystemExit" in got.the_alarm()["text"] and got.alarms[0]["births"], got.alarms
 
 
@@ -147,7 +147,7 @@ if __name__ == "__main__":
     )
     got = checked(finitude(tmp_path, "run", "--report", "report.json", "train.py"))
     native = "4.0" if method == "fork" else "0.0"  # a forked worker has what its parent had loaded
-    assert (got.code, got.out) == (0, f"0.0 {native} False\n" * 2), got.told()
+    assert (got.code, got.out) == (0, f"0.0 {native} False\n" * 2), got.text()
     got.assert_silent()
     assert made(tmp_path) == {}
 
@@ -155,6 +155,6 @@ if __name__ == "__main__":
 def test_finitude_run_inside_watched_program_is_independent(tmp_path):
     write_script(tmp_path, loop())
     got = cold(tmp_path, "sh", "-c", f"{sys.executable} -m finitude run --report inner.json --runs inner train.py")
-    assert (got.code, got.out, got.report["outcome"]) == (0, "ended 11 True\n", "unwatched"), got.told()
+    assert (got.code, got.out, got.report["outcome"]) == (0, "ended 11 True\n", "unwatched"), got.text()
     assert json.loads((tmp_path / "inner.json").read_text())["watched"]["steps"] == 12
     assert len(list((tmp_path / "inner").iterdir())) == 1

@@ -67,4 +67,4 @@ def test_program_being_run_sees_closed_pipe_itself(tmp_path):
 def test_broken_pipe_of_the_program_is_not_silenced(tmp_path):
     # A closed pipe elsewhere is a failure like any other.
     got = run(tmp_path, "raise BrokenPipeError('of the program')\n")
-    assert got.code == 1 and "BrokenPipeError: of the program" in got.err, got.told()
+    assert got.code == 1 and "BrokenPipeError: of the program" in got.err, got.text()

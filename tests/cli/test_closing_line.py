@@ -21,7 +21,7 @@ def test_of_a_script(tmp_path):
     helpers.write_script(tmp_path, HEALTHY)
     got = helpers.finitude(tmp_path, "run", "train.py")
     line = re.fullmatch(LINE, got.err)
-    assert got.code == 0 and line, got.told()
+    assert got.code == 0 and line, got.text()
     report = tmp_path / line[2]
     assert line[2].startswith("finitude-runs/") and report.is_file()
     assert line[3] == "report.html" and (report.parent / line[3]).is_file(), "the page lies beside the report"
@@ -31,10 +31,10 @@ def test_of_a_command_that_starts_it(tmp_path):
     helpers.write_script(tmp_path, HEALTHY)
     got = helpers.finitude(tmp_path, "run", "sh", "-c", f"{sys.executable} train.py", cold=True)
     line = re.fullmatch(LINE, got.err)
-    assert got.code == 0 and line and (tmp_path / line[2]).with_name(line[3]).is_file(), got.told()
+    assert got.code == 0 and line and (tmp_path / line[2]).with_name(line[3]).is_file(), got.text()
 
 
 def test_without_a_run_folder_no_page_is_named(tmp_path):
     (tmp_path / "taken").write_text("a file where the folder of runs should be")
     got = helpers.run(tmp_path, HEALTHY, "--runs", "taken")
-    assert "Report: report.json\n" in got.err and "page" not in got.err, got.told()
+    assert "Report: report.json\n" in got.err and "page" not in got.err, got.text()

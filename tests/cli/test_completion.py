@@ -39,7 +39,7 @@ def folder(tmp_path):
     (tmp_path / "train.sh").write_text("")
     for shell in completion.SHELLS:
         got = helpers.finitude(tmp_path, "completion", shell)
-        assert got.code == 0 and got.err == "", got.told()
+        assert got.code == 0 and got.err == "", got.text()
         (tmp_path / f"completion.{shell}").write_text(got.out)
     return tmp_path
 
@@ -157,5 +157,5 @@ def test_every_option_of_every_word_is_in_each(folder):
 def test_another_shell_is_an_error(tmp_path):
     for words in (["tcsh"], ["bash", "zsh"], ["--bogus"]):
         got = helpers.finitude(tmp_path, "completion", *words)
-        assert (got.code, got.out) == (2, "") and "bash, zsh, fish" in got.err, got.told()
+        assert (got.code, got.out) == (2, "") and "bash, zsh, fish" in got.err, got.text()
     assert helpers.finitude(tmp_path, "completion").out == helpers.finitude(tmp_path, "completion", "bash").out

@@ -113,7 +113,7 @@ def faulty(tmp_path_factory):
 def test_healthy_program_is_silent_and_bit_identical(tmp_path, plain, name):
     run = watched(tmp_path, name)
     run.assert_silent()
-    assert run.watched["steps"] >= 20 and run.watched["gradients_scanned"] > run.watched["steps"], run.told()
+    assert run.watched["steps"] >= 20 and run.watched["gradients_scanned"] > run.watched["steps"], run.text()
     code, out = plain[name, "healthy"]
     assert code == 0 and out.splitlines()[-1].startswith("weights "), out
     assert run.out == out  # every loss, and the hash of the weights
@@ -123,7 +123,7 @@ def test_healthy_program_is_silent_and_bit_identical(tmp_path, plain, name):
 def test_faulty_program_is_stopped_and_explained(faulty, plain, name):
     _, _, _, op, source, module, cause = PROGRAMS[name]
     run = faulty(name)
-    assert run.code == 1 and "NonFiniteError" in run.err, run.told()
+    assert run.code == 1 and "NonFiniteError" in run.err, run.text()
     alarm = run.the_alarm()
     assert alarm["step"] == first_bad_step(plain[name, "faulty"][1])
     birth = alarm["births"][0]
@@ -156,7 +156,7 @@ def test_gan_fault_is_gradient_birth_in_discriminator(faulty):
 
 def test_demo_on_real_data_names_logarithm_in_head(tmp_path, plain):
     run = helpers.finitude(tmp_path, "run", "--report", "report.json", str(EXAMPLES / "digits.py"))
-    assert run.code == 1, run.told()
+    assert run.code == 1, run.text()
     alarm = run.the_alarm()
     assert 20 <= alarm["step"] < 450, "the bug is to show after tens or hundreds of steps"
     birth = alarm["births"][0]

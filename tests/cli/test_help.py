@@ -18,7 +18,7 @@ ASKED = [
 @pytest.mark.parametrize("words", ASKED, ids=" ".join)
 def test_each_fits_into_80_columns(tmp_path, words):
     got = helpers.finitude(tmp_path, *words)
-    assert (got.code, got.err) == (0, "") and len(got.out.splitlines()) > 3, got.told()
+    assert (got.code, got.err) == (0, "") and len(got.out.splitlines()) > 3, got.text()
     assert [line for line in got.out.splitlines() if len(line) > COLUMNS] == []
     assert all(line == line.rstrip() for line in got.out.splitlines() if "--" in line)
 

@@ -178,7 +178,7 @@ def test_only_options_that_prevent_watching_are_named(options, named):
 def test_python_with_options_is_watched_and_explained(tmp_path):
     write_script(tmp_path, loop(4))
     got = cold(tmp_path, sys.executable, "-u", "-X", "dev", "train.py", "--flag")
-    assert got.code == 1 and got.out == "" and "NonFiniteError" in got.err, got.told()
+    assert got.code == 1 and got.out == "" and "NonFiniteError" in got.err, got.text()
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun"], alarm["rerun_by"], alarm["weights"]) == (4, "persistent", "rewind", "clean")
     assert "loss * NAN" in alarm["births"][0]["source"]
@@ -202,7 +202,7 @@ def test_python_with_options_is_watched_and_explained(tmp_path):
 def test_step_that_cannot_rewind_restarts_that_process(tmp_path):
     write_script(tmp_path, loop(0))
     got = cold(tmp_path, "sh", "-c", f"echo before; {sys.executable} train.py; echo after $?")
-    assert (got.code, got.out) == (0, "before\nafter 1\n"), got.told()
+    assert (got.code, got.out) == (0, "before\nafter 1\n"), got.text()
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun"], alarm["rerun_by"]) == (0, "persistent", "restart"), alarm["rerun_text"]
     assert alarm["rerun_verified"] and "loss * NAN" in alarm["births"][0]["source"]
@@ -213,7 +213,7 @@ def test_step_that_cannot_rewind_restarts_that_process(tmp_path):
 def test_python_options_that_keep_us_out_are_named(tmp_path, option):
     got = cold(tmp_path, sys.executable, option, "-c", "print('out')")
     assert (got.code, got.out) == (0, "out\n")
-    assert got.report["outcome"] == "unwatched" and f"-{option[-1]} " in got.report["reason"], got.told()
+    assert got.report["outcome"] == "unwatched" and f"-{option[-1]} " in got.report["reason"], got.text()
     assert got.err.splitlines()[0].endswith("the program runs unwatched.")
 
 
@@ -305,7 +305,7 @@ def test_process_killed_during_training_is_reported(tmp_path):
     stored = ["store.sqlite", "store.sqlite-shm", "store.sqlite-wal"]
     assert files == ["events.jsonl", "killed.json", "run.json", "steps.ring", *stored]
     (text,) = got.watched["not_watched"]
-    assert "killed by SIGKILL" in text and got.watched["steps"] == 12, got.told()
+    assert "killed by SIGKILL" in text and got.watched["steps"] == 12, got.text()
     assert "the last 12 of its 12 steps are in steps.ring, all with finite losses" in text
     told = command(tmp_path, "report", str(next(tmp_path.glob("finitude-runs/*/pid-*"))), cold=True)
     assert "12 steps were recorded" in told.out
@@ -353,7 +353,7 @@ def test_accelerate_launch(tmp_path):
         env={"HF_HUB_OFFLINE": "1"},
         limit=2 * LIMIT,
     )
-    assert got.code == 0 and "ended 7" in got.out, got.told()
+    assert got.code == 0 and "ended 7" in got.out, got.text()
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun"], alarm["rerun_verified"]) == (4, "persistent", True), alarm["rerun_text"]
     assert "loss * float" in alarm["births"][0]["source"] and got.watched["steps"] == 8

@@ -6,7 +6,7 @@ import helpers
 def test_it_refuses_what_it_does_not_know(tmp_path):
     for words in (["--bogus"], [str(tmp_path), "another"]):
         got = helpers.finitude(tmp_path, "list", *words)
-        assert got.code == 2 and words[-1] in got.err, got.told()
+        assert got.code == 2 and words[-1] in got.err, got.text()
 
 
 def test_unreadable_report_is_listed_as_such(tmp_path):

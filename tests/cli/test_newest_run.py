@@ -48,16 +48,16 @@ def test_the_newest_is_taken_and_named(runs, word):
     what, place = TAKES[word]
     path = f"finitude-runs/{place}"
     got = helpers.finitude(runs.parent, word)
-    assert got.err.splitlines()[0] == f"finitude: no path given: took the newest {what}, {path}", got.told()
+    assert got.err.splitlines()[0] == f"finitude: no path given: took the newest {what}, {path}", got.text()
     named = helpers.finitude(runs.parent, word, path)
-    assert (got.code, untimed(got.out)) == (named.code, untimed(named.out)), (got.told(), named.told())
+    assert (got.code, untimed(got.out)) == (named.code, untimed(named.out)), (got.text(), named.text())
 
 
 def test_diff_takes_the_newest_two(runs):
     got = helpers.finitude(runs.parent, "diff")
     old, new = "finitude-runs/20260101-old/step-000009", "finitude-runs/20260102-bad/step-000002"
-    assert f"took the newest two, {old} and {new}\n" in got.err, got.told()
-    assert (got.code, got.out) == (0, helpers.finitude(runs.parent, "diff", old, new).out), got.told()
+    assert f"took the newest two, {old} and {new}\n" in got.err, got.text()
+    assert (got.code, got.out) == (0, helpers.finitude(runs.parent, "diff", old, new).out), got.text()
 
 
 def test_diff_of_two_traced_runs_needs_no_path(tmp_path):
@@ -65,12 +65,12 @@ def test_diff_of_two_traced_runs_needs_no_path(tmp_path):
         (tmp_path / "finitude-runs" / run).mkdir(parents=True)
         shutil.copyfile(DATA / "reports" / "trace.json", tmp_path / "finitude-runs" / run / "report.json")
     got = helpers.finitude(tmp_path, "diff", "--json")
-    assert got.code == 0 and json.loads(got.out)["verdict"] == "same", got.told()
+    assert got.code == 0 and json.loads(got.out)["verdict"] == "same", got.text()
 
 
 def test_replay_takes_its_options_without_a_path(runs):
     got = helpers.finitude(runs.parent, "replay", "--threads", "1", "--check")
-    assert got.code == 0 and "step-000002\n" in got.err, got.told()
+    assert got.code == 0 and "step-000002\n" in got.err, got.text()
 
 
 @pytest.mark.parametrize(
@@ -78,15 +78,15 @@ def test_replay_takes_its_options_without_a_path(runs):
 )
 def test_wrong_option_without_path_is_wrong_usage(tmp_path, words):
     got = helpers.finitude(tmp_path, *words)
-    assert (got.code, got.out) == (2, "") and "looked in" not in got.err, got.told()
+    assert (got.code, got.out) == (2, "") and "looked in" not in got.err, got.text()
 
 
 @pytest.mark.parametrize("word", [*TAKES, "diff", "list"])
 def test_missing_run_names_the_places_searched(tmp_path, word):
     got = helpers.finitude(tmp_path, word)
-    assert (got.code, got.out) == (3, ""), got.told()
-    assert f"found: looked in {tmp_path}/finitude-runs, which does not exist; expected folders" in got.err, got.told()
-    assert ("finitude list DIR" if word == "list" else "FINITUDE_RUNS") in got.err, got.told()
+    assert (got.code, got.out) == (3, ""), got.text()
+    assert f"found: looked in {tmp_path}/finitude-runs, which does not exist; expected folders" in got.err, got.text()
+    assert ("finitude list DIR" if word == "list" else "FINITUDE_RUNS") in got.err, got.text()
 
 
 def test_the_folder_may_be_named_by_the_environment(runs):
@@ -104,20 +104,20 @@ def test_the_folder_may_be_named_by_the_environment(runs):
 @pytest.mark.parametrize("word", ["replay", "diff", "doctor"])
 def test_quiet_leaves_the_exit_code_alone(runs, word):
     loud, quiet = helpers.finitude(runs.parent, word), helpers.finitude(runs.parent, word, "--quiet")
-    assert loud.out and (quiet.code, quiet.out, quiet.err) == (loud.code, "", ""), quiet.told()
+    assert loud.out and (quiet.code, quiet.out, quiet.err) == (loud.code, "", ""), quiet.text()
     assert helpers.finitude(runs.parent, word, "-q").code == loud.code
 
 
 @pytest.mark.parametrize("word", ["replay", "diff", "doctor", "report", "dump", "list"])
 def test_quiet_does_not_hide_a_failure(tmp_path, word):
     got = helpers.finitude(tmp_path, word, "--quiet")
-    assert got.code == 3 and "looked in" in got.err, got.told()
+    assert got.code == 3 and "looked in" in got.err, got.text()
 
 
 def test_quiet_keeps_output_of_printing_commands(runs):
     for word in ("report", "dump"):
         loud, quiet = helpers.finitude(runs.parent, word), helpers.finitude(runs.parent, word, "-q")
-        assert quiet.err == "" and quiet.out == loud.out != "", quiet.told()
+        assert quiet.err == "" and quiet.out == loud.out != "", quiet.text()
     page = helpers.finitude(runs.parent, "report", "--html", "p.html", "-q")
     assert (page.code, page.out, page.err) == (0, "", "") and (runs.parent / "p.html").is_file()
 
@@ -127,7 +127,7 @@ def test_json_of_each_word_is_one_document(runs):
         for quiet in ([], ["--quiet"]):
             got = helpers.finitude(runs.parent, word, "--json", *quiet)
             document = json.loads(got.out)
-            assert got.code == 0 and isinstance(document, list if word == "list" else dict), got.told()
+            assert got.code == 0 and isinstance(document, list if word == "list" else dict), got.text()
     lines = helpers.finitude(runs.parent, "dump", "--json").out.splitlines()
     assert all(isinstance(json.loads(line), dict) for line in lines) and lines
 

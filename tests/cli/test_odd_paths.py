@@ -87,6 +87,6 @@ def test_program_in_archive_is_explained_with_its_lines(tmp_path, place):
     done = helpers.finitude(tmp_path, "run", "--report", "r.json", "train")
     (alarm,) = json.loads((tmp_path / "r.json").read_text())["alarms"]
     birth = alarm["births"][0]
-    assert done.code == 1 and (alarm["step"], alarm["rerun_by"]) == (3, "rewind"), done.told()
+    assert done.code == 1 and (alarm["step"], alarm["rerun_by"]) == (3, "rewind"), done.text()
     assert birth["file"].endswith("train/app/model.py") and birth["source"].endswith("# birth"), birth
     assert birth["samples"] == [13] and ".clamp(min=1e-12)" in json.dumps(alarm["fix"]), alarm["fix"]

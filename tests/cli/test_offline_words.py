@@ -164,4 +164,4 @@ def test_a_run_of_several_processes_without_a_report(tmp_path):
 def test_a_packed_capsule_where_none_is_read(tmp_path, words):
     assert helpers.finitude(tmp_path, "pack", str(CAPSULE), "c.capsule.zip").code == 0
     done = helpers.finitude(tmp_path, *words)
-    assert done.code == 3 and "c.capsule.zip is not a folder" in done.err or "run" in done.err, done.told()
+    assert done.code == 3 and "c.capsule.zip is not a folder" in done.err or "run" in done.err, done.text()

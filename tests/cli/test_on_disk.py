@@ -43,7 +43,7 @@ def killed(after, how):
     return KILLED.replace("AFTER", str(after)).replace("SIGNAL", str(int(how)))
 
 
-def told_steps(err):
+def reported_steps(err):
     """Steps of whose alarms standard error speaks."""
     text = re.sub(r"\s+", " ", err)
     return {int(number) for number in re.findall(r"finitude: (?:stopped |)?[^.]{0,40}?\bstep (\d+)", text)}
@@ -72,8 +72,8 @@ def test_no_announced_alarm_is_lost(tmp_path, seed):
             "--capsules",
             draw.choice(["0", "2"]),
         )
-        assert got.code == -how or how == signal.SIGTERM, (number, got.told())
-        told = told_steps(got.err)
+        assert got.code == -how or how == signal.SIGTERM, (number, got.text())
+        told = reported_steps(got.err)
         assert told and got.report is not None, (number, how, policy, got.err)
         (inside,) = folder.glob("runs/*/report.json")
         for report in (got.report, json.loads(inside.read_text())):
@@ -87,12 +87,12 @@ def test_a_killed_run_is_shown_by_each_word(tmp_path):
     helpers.run(tmp_path, killed(0.05, signal.SIGKILL), *options)
     (run,) = (tmp_path / "runs").iterdir()
     listed = helpers.finitude(tmp_path, "list", "runs")
-    assert re.match(rf"{run.name}  killed +[0-9]+ steps  [0-9]+ alarms?", listed.out), listed.told()
+    assert re.match(rf"{run.name}  killed +[0-9]+ steps  [0-9]+ alarms?", listed.out), listed.text()
     shown = helpers.finitude(tmp_path, "report", str(run))
-    assert shown.code == 0 and "the run was killed" in shown.out and "aten::log" in shown.out, shown.told()
+    assert shown.code == 0 and "the run was killed" in shown.out and "aten::log" in shown.out, shown.text()
     assert json.loads(helpers.finitude(tmp_path, "report", "--json", str(run)).out)["outcome"] == "killed"
     examined = helpers.finitude(tmp_path, "doctor", "--static", str(run))
-    assert examined.code in (0, 1) and "the run was killed" in examined.err, examined.told()
+    assert examined.code in (0, 1) and "the run was killed" in examined.err, examined.text()
 
 
 RUNNING = """
@@ -113,8 +113,8 @@ for i in range(3):
 
 def test_each_command_shows_a_run_in_progress(tmp_path):
     got = helpers.run(tmp_path, RUNNING.replace("ALARM_AT", "1"), "--on-alarm", "skip", "--runs", "runs")
-    assert got.code == 0 and "running" in got.out.split("report 0", 1)[0], got.told()
-    assert '"outcome": "running"' in got.out and "the run is in progress" in got.out, got.told()
+    assert got.code == 0 and "running" in got.out.split("report 0", 1)[0], got.text()
+    assert '"outcome": "running"' in got.out and "the run is in progress" in got.out, got.text()
     assert "under_way" not in got.report and got.report["outcome"] == "alarm"
 
 
@@ -122,8 +122,8 @@ def test_run_in_progress_without_an_alarm_is_shown(tmp_path):
     got = helpers.run(
         tmp_path, RUNNING.replace("ALARM_AT", "-1").replace('["report", "--json"]', '["report"]'), "--runs", "runs"
     )
-    assert got.code == 0 and "running" in got.out.split("report 0", 1)[0], got.told()
-    assert "is running: there is no report yet" in got.out, got.told()
+    assert got.code == 0 and "running" in got.out.split("report 0", 1)[0], got.text()
+    assert "is running: there is no report yet" in got.out, got.text()
 
 
 PART = """
@@ -152,9 +152,9 @@ def test_leftovers_of_another_run_are_kept_or_reported(tmp_path):
     (part / "tape.bin").write_bytes((whole / "tape.bin").read_bytes()[:100])
     second = helpers.run(tmp_path, PART, "--runs", "runs")
     kept = capsule.with_name("step-000007")
-    assert (kept / "capsule.json").is_file() and not whole.exists() and not part.exists(), second.told()
+    assert (kept / "capsule.json").is_file() and not whole.exists() and not part.exists(), second.text()
     words = "".join(second.err.split())
-    assert f"{kept}:awholecapsule" in words and f"removed{part}" in words, second.told()
+    assert f"{kept}:awholecapsule" in words and f"removed{part}" in words, second.text()
     assert helpers.finitude(tmp_path, "replay", str(kept)).code == 0
 
 
@@ -164,7 +164,7 @@ def test_folder_that_cannot_be_made_is_reported_once(tmp_path, where):
     runs.write_text("x")
     inside = runs / "deeper" if where == "below a file" else runs
     got = helpers.run(tmp_path, PART, "--runs", str(inside), "--on-alarm", "skip")
-    assert got.code == 0 and got.err.count("cannot make") == 1, got.told()
+    assert got.code == 0 and got.err.count("cannot make") == 1, got.text()
     assert got.the_alarm()["step"] == 1 and got.out == ""
 
 
@@ -183,7 +183,7 @@ def test_full_disk_is_reported_once_and_program_continues(tmp_path):
         "skip",
         str(helpers.write_script(tmp_path, PART + "print('done')\n")),
     )
-    assert got.code == 0 and got.out == "done\n" and got.err.count("cannot write") == 1, got.told()
+    assert got.code == 0 and got.out == "done\n" and got.err.count("cannot write") == 1, got.text()
 
 
 def test_a_failure_in_the_last_explanation_loses_nothing(tmp_path):
@@ -192,7 +192,7 @@ def test_a_failure_in_the_last_explanation_loses_nothing(tmp_path):
         "left')\ndeferred_restart.Rest.explain = fails\n"
     )
     got = helpers.run(tmp_path, fails + PART, "--on-alarm", "skip")
-    assert got.code == 0 and "none left" in got.err, got.told()
+    assert got.code == 0 and "none left" in got.err, got.text()
     assert got.the_alarm()["cause"]["class"] == "log-of-zero" and "under_way" not in got.report
 
 
@@ -215,4 +215,4 @@ def test_rollback_without_copies_is_reported_at_start(tmp_path, options, said):
     got = helpers.run(
         tmp_path, "print('begun', flush=True)\n" + PART.replace("i == 1", "False"), "--on-alarm", *options
     )
-    assert got.code == 0 and ("has no copies to go back to" in got.err) == said, got.told()
+    assert got.code == 0 and ("has no copies to go back to" in got.err) == said, got.text()

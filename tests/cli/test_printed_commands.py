@@ -118,11 +118,11 @@ def test_exit_codes_are_those_of_the_contract(tmp_path):
     assert sorted(by_code) == ["0", "1", "2", "3", "4"]
     for word in WORDS:
         wrong = helpers.finitude(tmp_path, word, "--no-such-option")
-        assert wrong.code == 2, (word, wrong.told())
+        assert wrong.code == 2, (word, wrong.text())
     files = {"diff": ("a", "b"), "unpack": ("a.capsule.zip",), "export": ("a", "--to", "csv")}
     for word in by_code["3"]:
         unreadable = helpers.finitude(tmp_path, word, *files.get(word, ("a",)))
-        assert unreadable.code == 3, (word, unreadable.told())
+        assert unreadable.code == 3, (word, unreadable.text())
 
 
 SCRIPT = """
@@ -155,6 +155,6 @@ def test_what_a_report_prints_is_done(tmp_path):
         }
         for command in commands:
             done = helpers.finitude(tmp_path, *shlex.split(command)[1:])
-            assert done.code == 0, (command, done.told())
+            assert done.code == 0, (command, done.text())
     words = ["replay", "--threads", "1", "--", str(tmp_path / capsule)]
     assert helpers.finitude(tmp_path, *words).code == 0

@@ -46,9 +46,9 @@ def events(folder):
 @pytest.mark.slow
 def test_stopped_run_goes_on_until_the_limit(tmp_path):
     got = resumed(tmp_path, "--resume-times", "1")
-    assert (got.code, got.out) == (1, "begun at 0\nbegun at 4\n"), got.told()
+    assert (got.code, got.out) == (1, "begun at 0\nbegun at 4\n"), got.text()
     checkpoint = str(tmp_path / "a checkpoint 3.pt")
-    assert f"--resume, 1 of 1: train.py --from '{checkpoint}' skip=\n" in got.err, got.told()
+    assert f"--resume, 1 of 1: train.py --from '{checkpoint}' skip=\n" in got.err, got.text()
     assert "started again 1 times" in got.err
     (event,) = events(tmp_path)
     assert event["checkpoint"] == checkpoint and event["step"] == 5
@@ -58,7 +58,7 @@ def test_stopped_run_goes_on_until_the_limit(tmp_path):
 @pytest.mark.slow
 def test_without_a_good_checkpoint_code_is_kept(tmp_path):
     got = resumed(tmp_path, saved=())
-    assert (got.code, got.out) == (1, "begun at 0\n") and "wrote no checkpoint that is good" in got.err, got.told()
+    assert (got.code, got.out) == (1, "begun at 0\n") and "wrote no checkpoint that is good" in got.err, got.text()
 
 
 @pytest.mark.parametrize("code", [0, 3, -signal.SIGTERM])

@@ -28,7 +28,7 @@ def started(folder):
 def test_run_json_says_where_a_run_comes_from(tmp_path):
     names = {"MY_SEED": "7", "MY_API_KEY": "hunter2", "OTHER": "1", "OMP_NUM_THREADS": "1"}
     result = run(tmp_path, TRAINS, "--record-env", "MY_SEED,MY_API_KEY", env=names)
-    assert result.code == 0, result.told()
+    assert result.code == 0, result.text()
     facts = started(tmp_path)
     assert facts["packages"]["torch"].startswith(torch.__version__.partition("+")[0])
     env = facts["environment"]
@@ -41,7 +41,7 @@ def test_run_json_says_where_a_run_comes_from(tmp_path):
 
 def test_redacted_run_json_names_no_environment(tmp_path):
     result = run(tmp_path, TRAINS, "--redact")
-    assert result.code == 0, result.told()
+    assert result.code == 0, result.text()
     assert not {"environment", "packages", "git", "cwd"} & set(started(tmp_path))
 
 

@@ -46,7 +46,7 @@ def selftest(folder, *words, text=PROGRAM, cold=False):
 
 def test_places_are_listed_with_op_line_and_module(tmp_path):
     done = selftest(tmp_path, "--list", "--at-step", "2", "--json", cold=True)
-    assert done.code == 0, done.told()
+    assert done.code == 0, done.text()
     places = json.loads(done.out)["places"]
     seen = {(p["phase"], p["op"], p["line"], p["module"], p["forward"]) for p in places}
     lines = {text.strip(): n for n, text in enumerate((tmp_path / "train.py").read_text().splitlines(), 1)}
@@ -66,7 +66,7 @@ def test_injected_value_is_found_and_dropped_one_harmless(tmp_path):
         tmp_path, "--module", "Net", "--op", "tanh", "--phase", "forward", "--value", "-inf", "--json", "--keep", "kept"
     )
     told = json.loads(done.out)
-    assert (done.code, told["found"], told["tried"]) == (0, 1, 1), done.told()
+    assert (done.code, told["found"], told["tried"]) == (0, 1, 1), done.text()
     result = told["results"][0]
     birth = result["alarm"]["births"][0]
     assert (birth["op"], birth["module"], result["alarm"]["step"], result["alarm"]["rerun"]) == (
@@ -81,7 +81,7 @@ def test_injected_value_is_found_and_dropped_one_harmless(tmp_path):
         and "step 7" not in (tmp_path / "kept/001/output.txt").read_text()
     )
     done = selftest(tmp_path, "--op", "_softmax", "--json")
-    assert done.code == 4 and "none of these places matters" in done.err, done.told()
+    assert done.code == 4 and "none of these places matters" in done.err, done.text()
     assert json.loads(done.out)["results"][0]["verdict"] == "harmless"
 
 
@@ -92,7 +92,7 @@ def test_injected_value_is_found_and_dropped_one_harmless(tmp_path):
 def test_other_phases(tmp_path, phase, words):
     done = selftest(tmp_path, "--phase", phase, "--places", "1", "--json", *words)
     told = json.loads(done.out)
-    assert (done.code, told["found"]) == (0, 1), done.told()
+    assert (done.code, told["found"]) == (0, 1), done.text()
 
 
 def test_gradient_turned_bad_after_gate_is_found(tmp_path):
@@ -101,7 +101,7 @@ def test_gradient_turned_bad_after_gate_is_found(tmp_path):
     text = PROGRAM.replace("opt.step()", clip + "\n    opt.step()")
     done = selftest(tmp_path, "--phase", "forward", "--op", "mul_", "--places", "1", "--json", text=text)
     told = json.loads(done.out)
-    assert (done.code, told["found"]) == (0, 1), done.told()
+    assert (done.code, told["found"]) == (0, 1), done.text()
     assert clip in told["results"][0]["alarm"]["births"][0]["source"]
 
 
@@ -113,7 +113,7 @@ def test_a_batch_of_a_loader(tmp_path):
         "step, x in enumerate(data):\n",
     )
     done = selftest(tmp_path, "--phase", "data", "--places", "0", text=text)
-    assert done.code == 0 and "found there" in done.out, done.told()
+    assert done.code == 0 and "found there" in done.out, done.text()
 
 
 @pytest.mark.thorough
@@ -180,7 +180,7 @@ def test_selftest_cannot_be_enabled_by_the_user(tmp_path):
     done = helpers.finitude(
         tmp_path, "run", "--report", "report.json", "train.py", env={"FINITUDE_SELFTEST": "order.json"}
     )
-    assert done.code == 0 and done.out.endswith("[]\n"), done.told()
+    assert done.code == 0 and done.out.endswith("[]\n"), done.text()
     done.assert_silent()
     done = helpers.finitude(tmp_path, "run", "--selftest", "order.json", "train.py")
     assert done.code == 2

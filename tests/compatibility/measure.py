@@ -148,7 +148,7 @@ def of(row, folder):
             "verified": "no",
             "line": "none",
             "effects": effects(row, plain, skip, warn, folders),
-            "told": skip.told(),
+            "told": skip.text(),
         }
     births = finding.get("births") or []
     left_out = is_alarm and finding["weights"] == "clean" and finding["action"] in LEFT_OUT and is_saved(plain, skip)
@@ -168,5 +168,5 @@ def of(row, folder):
         "line": line_of(births[0], PROGRAMS / f"{row.program}.py") if births else "none",
         "effects": effects(row, plain, skip, warn, folders),
         "why": rerun.get("rerun_text", ""),
-        "told": skip.told() + (warn.told() if warn else ""),
+        "told": skip.text() + (warn.text() if warn else ""),
     }

@@ -35,7 +35,7 @@ CORRUPTED = {
 def test_corrupted_state_alarms_before_step_0(tmp_path, setting, kind, name):
     got = training(tmp_path, LOOP.format(setting=setting))
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]) == (0, {"kind": kind, "name": name}), got.told()
+    assert (alarm["step"], alarm["sink"]) == (0, {"kind": kind, "name": name}), got.text()
     assert alarm["cause"]["class"] == "corrupted-state" and got.code == 1
     assert alarm["births"][0]["phase"] == "state"
 
@@ -53,8 +53,8 @@ def test_corrupted_first_step_alarms_once_and_is_skipped(tmp_path, what):
         "skip",
     )
     steps = [a["step"] for a in got.alarms]
-    assert steps[0] == 0 and steps.count(0) == 1 and got.alarms[0]["sink"] == {"kind": kind, "name": name}, got.told()
-    assert got.out.startswith(f"0 {kind != 'parameter'}\n"), got.told()
+    assert steps[0] == 0 and steps.count(0) == 1 and got.alarms[0]["sink"] == {"kind": kind, "name": name}, got.text()
+    assert got.out.startswith(f"0 {kind != 'parameter'}\n"), got.text()
     assert {a["weights"] for a in got.alarms[1:]} <= {"damaged"}
 
 
@@ -111,4 +111,4 @@ def test_poisoned_running_mean_alarms_despite_finite_gradients(tmp_path):
         """,
     )
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]) == (3, {"kind": "buffer", "name": "norm.running_mean"}), got.told()
+    assert (alarm["step"], alarm["sink"]) == (3, {"kind": "buffer", "name": "norm.running_mean"}), got.text()

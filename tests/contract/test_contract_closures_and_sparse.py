@@ -25,7 +25,7 @@ def test_overflowing_evaluations_of_a_line_search_are_silent(tmp_path):
     got = training(
         tmp_path, LINE_SEARCH.format(search="'strong_wolfe'", loss="(w - 200 * (len(values) == 1)).pow(2).exp().sum()")
     )
-    assert got.out == "ended True True\n", got.told()
+    assert got.out == "ended True True\n", got.text()
     got.assert_silent()
     assert got.watched["steps"] == 3
 
@@ -38,7 +38,7 @@ def test_nan_loss_returned_by_a_line_search_alarms(tmp_path):
         "LBFGS",
         "loss",
         "clean",
-    ), got.told()
+    ), got.text()
 
 
 SEARCH_STATE = """
@@ -118,7 +118,7 @@ def test_step_clearing_gradients_at_end_is_skipped_once(tmp_path):
     added to. What its closure computes is the program's forward pass, and no arithmetic of the optimizer."""
     skipped = training(tmp_path, SHARP.format(row=0, left_out=None), "--on-alarm", "skip")
     reference = training(tmp_path, SHARP.format(row=0, left_out=3))
-    assert (skipped.code, skipped.out) == (0, reference.out), skipped.told()
+    assert (skipped.code, skipped.out) == (0, reference.out), skipped.text()
     alarm = skipped.the_alarm()
     birth = alarm["births"][0]
     assert (alarm["step"], alarm["optimizer"], birth["phase"], birth["op"], birth["rows"]) == (
@@ -157,7 +157,7 @@ print(net.weight.tolist(), other.weight.tolist())
 def test_the_same_without_a_closure(tmp_path):
     skipped = training(tmp_path, CLEARS.format(row=0, left_out=None), "--on-alarm", "skip")
     reference = training(tmp_path, CLEARS.format(row=0, left_out=3))
-    assert (skipped.code, skipped.out) == (0, reference.out), skipped.told()
+    assert (skipped.code, skipped.out) == (0, reference.out), skipped.text()
     assert (skipped.the_alarm()["step"], skipped.the_alarm()["optimizer"]) == (3, "Plain")
 
 
@@ -230,7 +230,7 @@ def test_skipping_a_bad_closure_leaves_the_weights_finite(tmp_path):
         "--level",
         "trace",
     )
-    assert (got.code, got.out, got.the_alarm()["step"]) == (0, "ended True\n", 3), got.told()
+    assert (got.code, got.out, got.the_alarm()["step"]) == (0, "ended True\n", 3), got.text()
 
 
 SPARSE = """
@@ -279,4 +279,4 @@ def test_sparse_gradients_are_judged_after_coalescing(tmp_path):
     fault = "if i == 3: rows.register_hook(lambda g: g * 0 + 3e38)"
     got = training(tmp_path, SPARSE.format(make="SparseAdam", fault=fault))
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "gradient", "clean"), got.told()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "gradient", "clean"), got.text()

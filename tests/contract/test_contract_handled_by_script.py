@@ -31,9 +31,9 @@ TREATMENTS = {
 
 
 def assert_handled(got, times):
-    assert (got.code, got.out, got.report["outcome"]) == (0, "ended True\n", "clean"), got.told()
-    assert not got.alarms and got.watched["handled_by_script"] == times, got.told()
-    assert len(got.advisories("handled-by-script")) == times == len(got.advisories()), got.told()
+    assert (got.code, got.out, got.report["outcome"]) == (0, "ended True\n", "clean"), got.text()
+    assert not got.alarms and got.watched["handled_by_script"] == times, got.text()
+    assert len(got.advisories("handled-by-script")) == times == len(got.advisories()), got.text()
     said = f"{times} bad step" + ("s" if times > 1 else "") + " handled by the script"
     assert said in got.err.splitlines()[-1], got.err
 
@@ -72,7 +72,7 @@ def test_treating_healthy_gradients_the_same_way_is_silent(tmp_path):
 
 def test_the_advisory_names_the_step(tmp_path):
     got = training(tmp_path, LOOP.format(fault=NAN_LOSS, treatment=TREATMENTS["dropped by zero_grad"]))
-    assert [a["step"] for a in got.advisories("handled-by-script")] == [2, 4], got.told()
+    assert [a["step"] for a in got.advisories("handled-by-script")] == [2, 4], got.text()
 
 
 def test_skipped_window_at_the_end_is_counted(tmp_path):
@@ -95,7 +95,7 @@ def test_skipped_window_at_the_end_is_counted(tmp_path):
 def test_repairing_one_of_two_bad_gradients_still_alarms(tmp_path):
     got = training(tmp_path, LOOP.format(fault=NAN_LOSS, treatment="model.weight.grad.nan_to_num_(0, 0, 0)"))
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["weights"]) == (2, "clean"), got.told()
+    assert (alarm["step"], alarm["weights"]) == (2, "clean"), got.text()
 
 
 def test_zero_grad_without_a_step_clears_the_window(tmp_path):

@@ -69,7 +69,7 @@ CLIPPING = {
 def test_an_infinite_gradient_before_clipping_alarms(tmp_path, treatment):
     got = training(tmp_path, loop("if i == 2: loss = loss + ENDLESS_SLOPE", treatment))
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["sink"]["name"]) == (2, "gradient", "weight"), got.told()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["sink"]["name"]) == (2, "gradient", "weight"), got.text()
     assert alarm["weights"] == "clean" and not alarm["harmless"]
 
 
@@ -94,7 +94,7 @@ def test_clamped_infinite_gradient_is_born_in_backward(tmp_path, treatment, way)
     alarm = got.the_alarm()
     birth = alarm["births"][0]
     assert birth["phase"] == "backward" and "ENDLESS" not in birth["source"] and "sqrt" in birth["forward"]["source"], (
-        got.told()
+        got.text()
     )
     assert alarm["cause"]["class"] == "domain-edge", alarm["cause"]
     # What the step comes to is finite with or without a change: nothing there can prove a fix.
@@ -109,7 +109,7 @@ def test_a_nan_gradient_before_clipping_alarms(tmp_path, treatment):
     # 0 times the endless slope: NaN, which no clamp removes.
     got = training(tmp_path, loop("if i == 2: loss = loss + 0 * ENDLESS_SLOPE", treatment))
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["sink"]["name"]) == (2, "gradient", "weight"), got.told()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["sink"]["name"]) == (2, "gradient", "weight"), got.text()
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_nan_gradient_before_clipping_alarms(tmp_path, treatment):
 def test_finite_gradients_that_clipping_itself_ruins_alarm(tmp_path, treatment):
     got = training(tmp_path, loop(treatment=f"if i == 3: {treatment}"))
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "gradient", "clean"), got.told()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "gradient", "clean"), got.text()
 
 
 def test_clipping_large_finite_gradients_is_silent(tmp_path):
@@ -149,7 +149,7 @@ def test_bad_micro_batch_is_named_among_good_ones(tmp_path):
         """,
     )
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["micro_batch"], alarm["sink"]["kind"]) == (1, 1, "loss"), got.told()
+    assert (alarm["step"], alarm["micro_batch"], alarm["sink"]["kind"]) == (1, 1, "loss"), got.text()
 
 
 def test_gradient_writes_after_backward_start_no_micro_batch(tmp_path):
@@ -169,7 +169,7 @@ def test_gradient_writes_after_backward_start_no_micro_batch(tmp_path):
         "stop",
     )
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["births"][0]["op"], alarm["micro_batch"]) == (2, "aten::div_", 1), got.told()
+    assert (alarm["step"], alarm["births"][0]["op"], alarm["micro_batch"]) == (2, "aten::div_", 1), got.text()
 
 
 def test_accumulation_over_good_micro_batches_is_silent(tmp_path):
@@ -210,7 +210,7 @@ def test_all_ignored_labels_alarm_harmlessly_and_training_continues(tmp_path, po
     alarm = got.the_alarm()
     assert alarm["harmless"] and (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (2, "loss", "clean")
     assert "gradients are finite, weights were not in danger" in alarm["text"]
-    assert (got.code, got.out, got.watched["steps"]) == (0, "ended True\n", 6), got.told()
+    assert (got.code, got.out, got.watched["steps"]) == (0, "ended True\n", 6), got.text()
 
 
 def test_a_batch_with_some_labels_left_is_silent(tmp_path):
@@ -219,13 +219,13 @@ def test_a_batch_with_some_labels_left_is_silent(tmp_path):
 
 def test_harmless_alarms_stop_the_run_after_max_skips(tmp_path):
     got = training(tmp_path, IGNORED.format(ignored="1:"), "--on-alarm", "raise", "--max-skips", "2")
-    assert got.code == 1 and got.out == "", got.told()
+    assert got.code == 1 and got.out == "", got.text()
     assert [a["step"] for a in got.alarms] == [1, 2, 3] and all(a["harmless"] for a in got.alarms)
 
 
 def test_nonconsecutive_harmless_alarms_do_not_accumulate(tmp_path):
     got = training(tmp_path, IGNORED.format(ignored="[0, 2, 4, 5]"), "--on-alarm", "raise", "--max-skips", "2")
-    assert (got.code, got.out) == (0, "ended True\n"), got.told()
+    assert (got.code, got.out) == (0, "ended True\n"), got.text()
     assert [a["step"] for a in got.alarms] == [0, 2, 4, 5]
 
 
@@ -250,4 +250,4 @@ def test_gradient_at_reused_address_counts_as_new(tmp_path):
             opt.step()
         """,
     )
-    assert got.the_alarm()["micro_batch"] == 1, got.told()
+    assert got.the_alarm()["micro_batch"] == 1, got.text()

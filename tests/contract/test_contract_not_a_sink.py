@@ -69,7 +69,7 @@ def test_bad_gradient_with_frozen_other_parameter_alarms(tmp_path):
     got = training(
         tmp_path, "model.bias.requires_grad_(False)\n" + LOOP.format(extra="loss = loss + 0 * ENDLESS_SLOPE")
     )
-    assert got.the_alarm()["sink"] == {"kind": "gradient", "name": "weight"}, got.told()
+    assert got.the_alarm()["sink"] == {"kind": "gradient", "name": "weight"}, got.text()
 
 
 VECTOR = """
@@ -108,7 +108,7 @@ def test_nonfinite_grad_argument_is_its_own_gradient_sink(tmp_path):
         """,
     )
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]) == (2, {"kind": "gradient", "name": "grad_output"}), got.told()
+    assert (alarm["step"], alarm["sink"]) == (2, {"kind": "gradient", "name": "grad_output"}), got.text()
 
 
 NORM = """
@@ -127,7 +127,7 @@ def test_overflowing_norm_of_finite_gradients_is_an_advisory(tmp_path):
     got = training(tmp_path, NORM.format(scale="1e25"))
     got.assert_no_alarm()
     (advisory,) = got.advisories()
-    assert (advisory["kind"], advisory["step"], advisory["cause"]["class"]) == ("clipping", 3, "clipping"), got.told()
+    assert (advisory["kind"], advisory["step"], advisory["cause"]["class"]) == ("clipping", 3, "clipping"), got.text()
     assert got.out == "ended True\n"
 
 

@@ -47,7 +47,7 @@ def test_bad_step_of_gradient_requiring_optimizer_stops_cleanly(tmp_path):
 
 def test_bad_step_of_gradient_requiring_optimizer_skips_cleanly(tmp_path):
     got = training(tmp_path, CUSTOM.format(eps="1e-8", factor="NAN"), "--on-alarm", "skip", "--level", "trace")
-    assert (got.code, got.out) == (0, "ended True\n"), got.told()
+    assert (got.code, got.out) == (0, "ended True\n"), got.text()
 
 
 HALF = """
@@ -65,7 +65,7 @@ def test_half_precision_adam_with_underflowing_epsilon_alarms(tmp_path):
     # 1e-8 is 0 in float16, and so are the squares of small gradients: 0/0 in the update.
     got = training(tmp_path, HALF.format(eps="1e-8", scale="1e-4"))
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (0, "parameter", "damaged"), got.told()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (0, "parameter", "damaged"), got.text()
 
 
 def test_half_precision_adam_with_representable_epsilon_is_silent(tmp_path):
@@ -86,7 +86,7 @@ def test_overflowing_second_moment_is_advisory_with_its_cause(tmp_path):
     # (1e25)^2 has no float32: the state is Inf and the parameter stands still, yet nothing is NaN.
     got = training(tmp_path, STATE.format(make="Adam(model.parameters(), lr=0.01)", scale="1e25"))
     got.assert_no_alarm()
-    assert {a["cause"]["class"] for a in got.advisories()} == {"optimizer-arithmetic"}, got.told()
+    assert {a["cause"]["class"] for a in got.advisories()} == {"optimizer-arithmetic"}, got.text()
 
 
 def test_large_second_moments_that_fit_are_silent(tmp_path):
@@ -105,7 +105,7 @@ def test_nan_learning_rate_alarms_at_its_step(tmp_path):
         """,
     )
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (4, "parameter", "damaged"), got.told()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (4, "parameter", "damaged"), got.text()
 
 
 def test_a_learning_rate_that_overflows_the_weights_alarms(tmp_path):
@@ -120,7 +120,7 @@ def test_a_learning_rate_that_overflows_the_weights_alarms(tmp_path):
         """,
     )
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "parameter", "damaged"), got.told()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "parameter", "damaged"), got.text()
 
 
 def test_repeatedly_multiplied_learning_rate_is_silent(tmp_path):
@@ -160,9 +160,9 @@ def test_writes_of_last_step_are_checked_at_exit(tmp_path):
         5,
         {"kind": "parameter", "name": "weight"},
         "damaged",
-    ), got.told()
-    assert (birth["phase"], birth["op"], birth["source"]) == ("optimizer", "aten::addcdiv_", "opt.step()"), got.told()
-    assert got.code == 1 and got.out == "ended\n", got.told()
+    ), got.text()
+    assert (birth["phase"], birth["op"], birth["source"]) == ("optimizer", "aten::addcdiv_", "opt.step()"), got.text()
+    assert got.code == 1 and got.out == "ended\n", got.text()
     training(tmp_path, LAST.format(eps="1e-8", after=""), "--on-alarm", "stop").assert_silent()
 
 
@@ -170,7 +170,7 @@ def test_script_write_after_last_step_is_located(tmp_path):
     spoil = "with torch.no_grad(): model.bias[1] = NAN"
     got = training(tmp_path, LAST.format(eps="1e-8", after=spoil), "--on-alarm", "stop")
     alarm = got.the_alarm()
-    assert (alarm["sink"], alarm["births"][0]["source"]) == ({"kind": "parameter", "name": "bias"}, spoil), got.told()
+    assert (alarm["sink"], alarm["births"][0]["source"]) == ({"kind": "parameter", "name": "bias"}, spoil), got.text()
 
 
 def test_frozen_or_allowed_weights_are_unchecked_at_exit(tmp_path):
@@ -181,6 +181,6 @@ def test_frozen_or_allowed_weights_are_unchecked_at_exit(tmp_path):
 def test_state_overflow_in_last_steps_is_reported(tmp_path):
     spoil = "next(iter(opt.state.values()))['exp_avg_sq'][0].fill_(INF)"
     got = training(tmp_path, LAST.format(eps="1e-8", after=spoil), "--on-alarm", "stop")
-    assert not got.alarms and got.code == 0, got.told()
+    assert not got.alarms and got.code == 0, got.text()
     (advisory,) = got.advisories("optimizer-state-overflow")
-    assert "weight.exp_avg_sq overflowed to Inf" in advisory["text"], got.told()
+    assert "weight.exp_avg_sq overflowed to Inf" in advisory["text"], got.text()

@@ -34,7 +34,7 @@ def test_calibration_skips_are_silent_and_counted(tmp_path):
     got = training(tmp_path, loop(scale=TOO_LARGE, steps=12, fault="loss = loss * 100"))
     got.assert_silent()
     skips = got.watched["scaler_skips"]
-    assert skips > 0 and got.watched["steps"] + skips == 12, got.told()
+    assert skips > 0 and got.watched["steps"] + skips == 12, got.text()
     assert f"{skips} skipped by the GradScaler" in got.err
 
 
@@ -81,7 +81,7 @@ def test_twenty_skips_in_a_row_are_silent(tmp_path):
 def test_more_than_twenty_skips_in_a_row_alarm(tmp_path):
     got = training(tmp_path, loop(scale="2.0**60", steps=26, fault="loss = loss + 0 * ENDLESS_SLOPE"))
     alarm = got.the_alarm()
-    assert (alarm["cause"]["class"], alarm["weights"], got.code) == ("loss-scale-misuse", "clean", 1), got.told()
+    assert (alarm["cause"]["class"], alarm["weights"], got.code) == ("loss-scale-misuse", "clean", 1), got.text()
     assert got.watched["steps"] == 0
 
 
@@ -93,7 +93,7 @@ def test_nonconsecutive_scaler_skips_do_not_accumulate(tmp_path):
 
 def test_a_scale_that_falls_below_one_alarms(tmp_path):
     got = training(tmp_path, loop(scale="4.0", steps=12, fault="loss = loss + 0 * ENDLESS_SLOPE"))
-    assert got.the_alarm()["cause"]["class"] == "loss-scale-misuse", got.told()
+    assert got.the_alarm()["cause"]["class"] == "loss-scale-misuse", got.text()
 
 
 # No scale is small enough for this derivative, which float16 holds up to 65504.
@@ -101,11 +101,11 @@ def test_scaler_that_skips_every_step_is_stopped(tmp_path):
     # finite; its derivative is not, at any scale
     fault = "if i > 4: loss = loss + (model.weight - model.weight.detach()).abs().sqrt().sum()"
     got = training(tmp_path, loop(scale="4.0", steps=40, fault=fault), "--on-alarm", "skip", "--max-skips", "3")
-    assert got.code == 1 and [a["step"] for a in got.alarms] == [5] * 4, got.told()
+    assert got.code == 1 and [a["step"] for a in got.alarms] == [5] * 4, got.text()
     assert (
         "GradScaler skipped 7 steps in a row" in got.alarms[-1]["text"]
         and "--max-skips lets 3 pass" in got.alarms[-1]["text"]
-    ), got.told()
+    ), got.text()
 
 
 NO_SCALE_HELPS = "loss = loss + 1e6 * ((model.weight - model.weight.detach()).half() * 3e4).float().sum() * 1e3  # here"
@@ -118,13 +118,13 @@ def test_gradient_beyond_every_scale_is_found_by_rerun(tmp_path, level, good):
     got = training(tmp_path, loop(scale="4.0", steps=12, fault=f"if i >= {good}: {NO_SCALE_HELPS}"), "--level", level)
     alarm = got.the_alarm()
     birth = alarm["births"][0]
-    assert (alarm["step"], birth["phase"], birth["op"]) == (good, "backward", "aten::copy_"), got.told()
+    assert (alarm["step"], birth["phase"], birth["op"]) == (good, "backward", "aten::copy_"), got.text()
     assert birth["source"].endswith("# here") and alarm["rerun_by"] == ("trace" if level == "trace" else "restart"), (
-        got.told()
+        got.text()
     )
-    assert alarm["cause"]["class"] == "loss-scale-misuse" and "4 skips in a row" in alarm["cause"]["text"], got.told()
+    assert alarm["cause"]["class"] == "loss-scale-misuse" and "4 skips in a row" in alarm["cause"]["text"], got.text()
     if level == "gate":
-        assert alarm["rerun"] == "persistent" and alarm["rerun_verified"] and alarm["capsule"], got.told()
+        assert alarm["rerun"] == "persistent" and alarm["rerun_verified"] and alarm["capsule"], got.text()
 
 
 def test_vetoed_step_leaves_scaler_scale_and_stages_unchanged(tmp_path):
@@ -132,7 +132,7 @@ def test_vetoed_step_leaves_scaler_scale_and_stages_unchanged(tmp_path):
         tmp_path, loop(fault="if i == 3: loss = loss * NAN", unscale=CLIP), "--on-alarm", "skip", "--level", "trace"
     )
     # As if the loop body had said `continue`: the scaler neither backs off nor counts towards growth.
-    assert (got.code, got.out) == (0, "ended True 65536.0\n"), got.told()
+    assert (got.code, got.out) == (0, "ended True 65536.0\n"), got.text()
     assert got.the_alarm()["step"] == 3
 
 

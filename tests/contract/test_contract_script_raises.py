@@ -63,10 +63,10 @@ EARLY = {
 @pytest.mark.parametrize("before, after, words, code", GUARDS.values(), ids=GUARDS)
 def test_raising_guard_alarms_and_keeps_its_exit_code(tmp_path, before, after, words, code):
     got = training(tmp_path, LOOP.format(fault="* NAN", before=before, after=after))
-    assert got.code == code and words in got.err, got.told()
+    assert got.code == code and words in got.err, got.text()
     assert "NonFiniteError" not in got.err and "ended" not in got.out
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "loss", "clean"), got.told()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "loss", "clean"), got.text()
 
 
 def test_policy_raise_never_runs_a_step_again(tmp_path):
@@ -86,18 +86,18 @@ def test_traced_step_is_explained_without_second_process(tmp_path):
 def test_untraced_step_is_explained_by_restart(tmp_path):
     before, after, words, code = GUARDS["error_if_nonfinite"]
     got = training(tmp_path, LOOP.format(fault="* NAN", before=before, after=after), "--on-alarm", "stop")
-    assert got.code == code and words in got.err, got.told()
+    assert got.code == code and words in got.err, got.text()
     alarm = got.the_alarm()
-    assert (alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == ("persistent", "restart", True), got.told()
+    assert (alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == ("persistent", "restart", True), got.text()
     assert alarm["births"][0]["op"] == "aten::mul" and "loss * NAN" in alarm["births"][0]["source"]
 
 
 @pytest.mark.parametrize("guard, words, code", EARLY.values(), ids=EARLY)
 def test_a_guard_before_backward_is_an_alarm_too(tmp_path, guard, words, code):
     got = training(tmp_path, LOOP.format(fault="* NAN", before=guard, after="pass"))
-    assert got.code == code and words in got.err, got.told()
+    assert got.code == code and words in got.err, got.text()
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "loss", "clean"), got.told()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "loss", "clean"), got.text()
 
 
 def test_guards_that_find_nothing_are_silent(tmp_path):
@@ -107,7 +107,7 @@ def test_guards_that_find_nothing_are_silent(tmp_path):
 
 def test_exception_unrelated_to_numbers_is_no_alarm(tmp_path):
     got = training(tmp_path, LOOP.format(fault="", before="if i == 3: raise KeyError('a column')", after="pass"))
-    assert got.code == 1 and got.report["outcome"] == "clean" and not got.alarms, got.told()
+    assert got.code == 1 and got.report["outcome"] == "clean" and not got.alarms, got.text()
     assert got.err.rstrip().endswith("KeyError: 'a column'"), got.err
 
 
@@ -117,7 +117,7 @@ def test_exception_after_a_dropped_window_is_no_alarm(tmp_path):
         tmp_path,
         LOOP.format(fault="* NAN", before="if i == 5: raise KeyError('a column')", after="if i == 3: continue"),
     )
-    assert got.code == 1 and not got.alarms, got.told()
+    assert got.code == 1 and not got.alarms, got.text()
     assert got.watched["handled_by_script"] == 1
 
 
@@ -126,7 +126,7 @@ def test_exception_caught_within_the_window_is_no_alarm(tmp_path):
     try: nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
     except RuntimeError: continue"""
     got = training(tmp_path, LOOP.format(fault="* NAN", before="pass", after=guard.strip()))
-    assert (got.code, got.out, got.alarms) == (0, "ended True\n", []), got.told()
+    assert (got.code, got.out, got.alarms) == (0, "ended True\n", []), got.text()
     assert got.watched["handled_by_script"] == 1
 
 
@@ -153,10 +153,10 @@ except FloatingPointError as e:
 def test_guard_is_explained_after_model_is_gone(tmp_path):
     got = training(tmp_path, GIVES_UP.format(bad=4), "--on-alarm", "stop")
     alarm = got.the_alarm()
-    assert (got.code, got.out) == (3, "gave up: loss is nan\n") or got.out == "gave up: loss is inf\n", got.told()
+    assert (got.code, got.out) == (3, "gave up: loss is nan\n") or got.out == "gave up: loss is inf\n", got.text()
     assert (alarm["step"], alarm["optimizer"], alarm["sink"]["kind"]) == (4, "SGD", "loss")
     assert alarm["births"][0]["op"] == "aten::div" and "model(x) / " in alarm["births"][0]["source"]
-    assert got.watched["handled_by_script"] == 0 and not got.advisories(), got.told()
+    assert got.watched["handled_by_script"] == 0 and not got.advisories(), got.text()
 
 
 def test_the_same_program_without_the_fault_is_silent(tmp_path):
@@ -178,7 +178,7 @@ def test_values_that_a_library_refuses_are_an_alarm(tmp_path):
     alarm = got.the_alarm()
     assert got.code == 1 and "ValueError" in got.err
     assert (alarm["step"], alarm["births"][0]["op"], alarm["cause"]["class"]) == (3, "aten::sqrt", "negative-domain"), (
-        got.told()
+        got.text()
     )
 
 
@@ -194,7 +194,7 @@ def test_error_not_mentioning_values_is_no_alarm(tmp_path):
         "--on-alarm",
         "stop",
     )
-    assert got.code == 1 and got.report["outcome"] == "clean", got.told()
+    assert got.code == 1 and got.report["outcome"] == "clean", got.text()
 
 
 STEPS = """
@@ -239,9 +239,9 @@ LOSS = "if torch.isinf(loss): raise ValueError('loss is gone')"
 def test_replay_yields_values_never_passed_to_backward(tmp_path, words):
     got = helpers.run(tmp_path, steps(**words))
     alarm = got.the_alarm()
-    assert got.code == 1 and alarm["capsule"], got.told()
+    assert got.code == 1 and alarm["capsule"], got.text()
     replayed = helpers.finitude(tmp_path, "replay", alarm["capsule"])
-    assert replayed.code == 0 and replayed.out.startswith("identical: 1 of 1 results"), replayed.told()
+    assert replayed.code == 0 and replayed.out.startswith("identical: 1 of 1 results"), replayed.text()
 
 
 def test_a_closure_whose_exception_is_caught_leaves_nothing(tmp_path):
@@ -251,7 +251,7 @@ def test_a_closure_whose_exception_is_caught_leaves_nothing(tmp_path):
     except ValueError:
         print("caught")"""
     got = helpers.run(tmp_path, steps(call=call, loss=LOSS))
-    assert got.code == 0 and got.out == "caught\n" and not list(tmp_path.glob("finitude-runs/*/step-*")), got.told()
+    assert got.code == 0 and got.out == "caught\n" and not list(tmp_path.glob("finitude-runs/*/step-*")), got.text()
 
 
 def test_exception_after_applied_step_belongs_to_that_step(tmp_path):
@@ -276,7 +276,7 @@ def test_exception_after_applied_step_belongs_to_that_step(tmp_path):
         "0",
     )
     first, second = got.alarms
-    assert (first["step"], second["step"], second["weights"]) == (2, 3, "damaged"), got.told()
+    assert (first["step"], second["step"], second["weights"]) == (2, 3, "damaged"), got.text()
     assert (
         "itself raised ValueError" in second["text"]
         and "of an earlier step that was applied" in second["cause"]["text"]

@@ -33,7 +33,7 @@ def test_bad_loss_alarms_at_optimizer_owning_its_gradients(tmp_path):
 
 def test_optimizer_not_owning_the_loss_steps_silently(tmp_path):
     got = training(tmp_path, two("if i == 2: two = two * NAN"), "--on-alarm", "skip", "--level", "trace")
-    assert (got.code, got.out) == (0, "ended True\n"), got.told()
+    assert (got.code, got.out) == (0, "ended True\n"), got.text()
     assert got.the_alarm()["optimizer"] == "Adam" and got.watched["steps"] == 12
 
 
@@ -42,14 +42,14 @@ def test_shared_bad_loss_with_finite_gradients_alarms_once(tmp_path):
     got = training(tmp_path, two("if i == 2: one = one * NAN", steps), "--on-alarm", "skip", "--level", "trace")
     found = [(a["step"], a["optimizer"], a["sink"]["kind"]) for a in got.alarms]
     # d(one + NaN)/d(head) is finite: the second optimizer has nothing bad of its own.
-    assert found == [(2, "SGD", "loss")], got.told()
+    assert found == [(2, "SGD", "loss")], got.text()
 
 
 def test_other_optimizer_stops_for_its_own_bad_gradients(tmp_path):
     steps = "((one + two) * (NAN if i == 2 else 1.0)).backward(); first.step(); second.step()"
     got = training(tmp_path, two("pass", steps), "--on-alarm", "skip", "--level", "trace")
     found = [(a["step"], a["optimizer"], a["sink"]["kind"]) for a in got.alarms]
-    assert found == [(2, "SGD", "loss"), (2, "Adam", "gradient")], got.told()
+    assert found == [(2, "SGD", "loss"), (2, "Adam", "gradient")], got.text()
     assert got.out == "ended True\n"
 
 
@@ -72,7 +72,7 @@ def test_second_alternating_step_is_not_blamed_for_first(tmp_path):
         "trace",
     )
     found = [(a["step"], a["optimizer"], a["sink"]["kind"]) for a in got.alarms]
-    assert found == [(3, "Adam", "loss")], got.told()
+    assert found == [(3, "Adam", "loss")], got.text()
     assert got.out == "ended True\n"
 
 
@@ -98,7 +98,7 @@ def test_all_groups_including_later_added_ones_are_watched(tmp_path):
         """,
     )
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["sink"]["name"]) == (4, "gradient", "head.bias"), got.told()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["sink"]["name"]) == (4, "gradient", "head.bias"), got.text()
 
 
 def test_later_optimizer_over_same_parameters_is_watched(tmp_path):
@@ -116,7 +116,7 @@ def test_later_optimizer_over_same_parameters_is_watched(tmp_path):
         """,
     )
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["optimizer"], got.watched["steps"]) == (2, "Adam", 9), got.told()
+    assert (alarm["step"], alarm["optimizer"], got.watched["steps"]) == (2, "Adam", 9), got.text()
 
 
 JOINT = """
@@ -150,7 +150,7 @@ seen.append(i); first.step(); late.append(i); second.step()
         "--on-alarm",
         "skip",
     )
-    assert (got.code, got.out) == (0, f"ended True True {ALL} {ALL} [5, 5] True\n"), got.told()
+    assert (got.code, got.out) == (0, f"ended True True {ALL} {ALL} [5, 5] True\n"), got.text()
     own, other = got.alarms
     assert [(a["step"], a["optimizer"], a["sink"]["kind"]) for a in (own, other)] == [
         (2, "SGD", "loss"),
@@ -177,13 +177,13 @@ first.step(); seen.append(i); second.step(); late.append(i)
         "--on-alarm",
         "skip",
     )
-    assert (got.code, got.out) == (0, f"ended True True {ALL} {ALL} [5, 5] True\n"), got.told()
+    assert (got.code, got.out) == (0, f"ended True True {ALL} {ALL} [5, 5] True\n"), got.text()
     assert [(a["step"], a["optimizer"], a["rerun"], a["rerun_verified"]) for a in got.alarms] == [
         (3, "SGD", "persistent", True),
         (3, "Adam", "persistent", True),
     ], [a["rerun_text"] for a in got.alarms]
     own, other = (a["births"][0] for a in got.alarms)
-    assert (own["op"], other["phase"], other["forward"]["op"]) == ("aten::div", "backward", "aten::sqrt"), got.told()
+    assert (own["op"], other["phase"], other["forward"]["op"]) == ("aten::div", "backward", "aten::sqrt"), got.text()
     assert not got.advisories()
 
 
@@ -197,7 +197,7 @@ first.step(); seen.append(f"{head.weight.grad.double().sum().item():.17g}")
 if i % 3 == 2: second.step(); torch.optim.Optimizer.zero_grad(second)
 """
     got = joint(tmp_path, body, "--on-alarm", "warn")
-    assert got.alarms[0]["rerun_verified"], got.told()
+    assert got.alarms[0]["rerun_verified"], got.text()
     assert got.out == plain(tmp_path, "train.py").out
 
 
@@ -221,8 +221,8 @@ seen.append(i)
         "--on-alarm",
         "skip",
     )
-    assert [(a["step"], a["optimizer"], a["sink"]["kind"]) for a in got.alarms] == [(bad, "SGD", "loss")], got.told()
-    assert not got.advisories() and got.watched["handled_by_script"] == 0, got.told()
+    assert [(a["step"], a["optimizer"], a["sink"]["kind"]) for a in got.alarms] == [(bad, "SGD", "loss")], got.text()
+    assert not got.advisories() and got.watched["handled_by_script"] == 0, got.text()
     assert got.out == f"ended True True {ALL} [] [5, 6] True\n"
 
 
@@ -244,9 +244,9 @@ def test_shared_parameters_after_a_veto_are_nobodys_handling(tmp_path):
         "--on-alarm",
         "skip",
     )
-    assert (got.code, got.out, got.the_alarm()["step"]) == (0, "ended True\n", 3), got.told()
+    assert (got.code, got.out, got.the_alarm()["step"]) == (0, "ended True\n", 3), got.text()
     assert got.the_alarm()["rerun_verified"] and not got.advisories() and got.watched["handled_by_script"] == 0, (
-        got.told()
+        got.text()
     )
 
 
@@ -264,7 +264,7 @@ second.step(); first.step()
     assert [(a["step"], a["optimizer"], a["sink"]["kind"], a["harmless"]) for a in got.alarms] == [
         (2, "Adam", "loss", True),
         (2, "SGD", "gradient", False),
-    ], got.told()
+    ], got.text()
     assert all(a["births"][0]["source"] == "if i == 2: one = one * NAN" for a in got.alarms) and not got.advisories()
 
 
@@ -283,13 +283,13 @@ def test_rerun_reaching_an_untaken_step_uses_restart(tmp_path):
     gone on from."""
     got = joint(tmp_path, ANOTHER_WAY, "--on-alarm", "skip")
     alarm = got.the_alarm()
-    assert (got.code, got.out) == (0, f"ended True True {ALL} [0, 4, 5] [5, 6] True\n"), got.told()
+    assert (got.code, got.out) == (0, f"ended True True {ALL} [0, 4, 5] [5, 6] True\n"), got.text()
     assert (alarm["step"], alarm["optimizer"], alarm["rerun_by"], alarm["rerun_verified"]) == (
         3,
         "SGD",
         "restart",
         True,
-    ), got.told()
+    ), got.text()
     assert "the second run would not come back to this step" in alarm["rerun_text"], alarm["rerun_text"]
 
 
@@ -300,9 +300,9 @@ def test_rerun_that_reaches_an_untaken_step_is_reported(tmp_path):
         "\nimport threading\nif i == 0: threading.Thread(target=lambda: threading.Event().wait(), daemon=True).start()"
     )
     got = joint(tmp_path, thread + ANOTHER_WAY, "--on-alarm", "skip")
-    assert (got.code, got.out) == (0, f"ended True True {ALL} [0, 3, 4, 5] [5, 6] True\n"), got.told()
+    assert (got.code, got.out) == (0, f"ended True True {ALL} [0, 3, 4, 5] [5, 6] True\n"), got.text()
     own, again = got.alarms
-    assert (own["step"], own["optimizer"], own["rerun_by"]) == (3, "SGD", "restart"), got.told()
+    assert (own["step"], own["optimizer"], own["rerun_by"]) == (3, "SGD", "restart"), got.text()
     assert "another optimizer stepped first" in own["rerun_text"]
     assert own["rerun_text"].endswith("the program continues at a step of Adam that the first run did not take"), own[
         "rerun_text"
@@ -333,7 +333,7 @@ def test_alarms_of_one_backward_name_the_explained_one(tmp_path):
         3,
         "aten::sqrt",
         ["not-run"] * 3,
-    ), got.told()
+    ), got.text()
     assert {a["cause"]["text"] for a in others} == {
         "not run again; the same backward left bad gradients of Adam, whose alarm at step 3 (0.weight) is explained"
     }, others
@@ -363,4 +363,4 @@ def test_one_backward_bad_at_two_optimizers_counts_once(tmp_path, cleared):
         "--on-alarm",
         "raise",
     )
-    assert (got.code, got.watched["handled_by_script"]) == (0, 2), got.told()
+    assert (got.code, got.watched["handled_by_script"]) == (0, 2), got.text()

@@ -96,7 +96,7 @@ def compare(
     reference = run(folder, text, env={"REFERENCE": "1"})
     reference.assert_silent()
     got = run(folder, text, "--on-alarm", "skip", *options)
-    assert got.code == 0 and len(got.alarms) == 3, got.told()
+    assert got.code == 0 and len(got.alarms) == 3, got.text()
     assert all(a["weights"] == "clean" for a in got.alarms)
     rows = [[dict(zip(COLUMNS, line.split())) for line in out.splitlines()] for out in (reference.out, got.out)]
     assert len(rows[0]) == len(rows[1]) == 13
@@ -114,7 +114,7 @@ def test_a_skipped_step_leaves_no_trace(tmp_path, make):
 @pytest.mark.parametrize("make", [OPTIMIZERS["Adam"], OPTIMIZERS["a class of the script"]])
 def test_nor_does_the_second_run_of_it(tmp_path, make):
     got = compare(tmp_path, make=make)
-    assert got.alarms[0]["rerun_by"] == "rewind" and got.alarms[0]["rerun_verified"], got.told()
+    assert got.alarms[0]["rerun_by"] == "rewind" and got.alarms[0]["rerun_verified"], got.text()
 
 
 def test_vetoed_step_with_frozen_group_leaves_no_trace(tmp_path):
@@ -164,7 +164,7 @@ def test_epoch_updates_occur_despite_skipped_final_step(tmp_path, level, first, 
     got = training(tmp_path, PER_EPOCH.format(first=first, second=second), "--on-alarm", "skip", "--level", level)
     left_out = len(range(first, 6))
     moved = [6, 12 - left_out, 18 - 2 * left_out]
-    assert got.out == "".join(f"{n} {moved[n]} {n + 1} {n + 1} True\n" for n in range(3)), got.told()
+    assert got.out == "".join(f"{n} {moved[n]} {n + 1} {n + 1} True\n" for n in range(3)), got.text()
     assert len(got.alarms) == 2 * left_out
 
 
@@ -203,7 +203,7 @@ for i, x in enumerate(batches):
         "--level",
         "trace",
     )
-    assert got.code == 0 and got.out.splitlines() == [f"{i} True False" for i in range(6)], got.told()
+    assert got.code == 0 and got.out.splitlines() == [f"{i} True False" for i in range(6)], got.text()
 
 
 def test_gradients_are_given_back_after_a_veto(tmp_path):
@@ -225,7 +225,7 @@ for i, x in enumerate(batches):
         "--level",
         "trace",
     )
-    assert got.out.splitlines()[2:4] == ["2 [True, True]", "3 [False, False]"], got.told()
+    assert got.out.splitlines()[2:4] == ["2 [True, True]", "3 [False, False]"], got.text()
     assert len(got.out.splitlines()) == 6
 
 
@@ -252,7 +252,7 @@ for i, x in enumerate(batches):
             "--on-alarm",
             policy,
         )
-        assert (got.code, got.out) == (0, "same True\n"), got.told()
+        assert (got.code, got.out) == (0, "same True\n"), got.text()
         assert got.the_alarm()["weights"] == "clean"
 
 
@@ -297,5 +297,5 @@ for epoch in range(3):
 """
     )
     got = run(tmp_path, text, "--on-alarm", "skip")
-    assert got.code == 0 and [a["step"] for a in got.alarms] == [0, 6, 9, 10], got.told()
+    assert got.code == 0 and [a["step"] for a in got.alarms] == [0, 6, 9, 10], got.text()
     assert got.out == run(tmp_path, text, env={"REFERENCE": "1"}).out

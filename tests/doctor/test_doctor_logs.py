@@ -113,7 +113,7 @@ FORMATS = [as_trainer_state, as_csv, as_events, as_events_of_tensors, as_lines]
 def test_first_nonfinite_value_in_each_format(tmp_path, write):
     path = write(tmp_path, curve(broken=40))
     done, told = doctor(tmp_path, path)
-    assert done.code == 1 and told["looked_at"] == ["log"], done.told()
+    assert done.code == 1 and told["looked_at"] == ["log"], done.text()
     loss = next(f for f in told["findings"] if "loss" in f["evidence"]["name"])
     assert ("P20", "bad") == (loss["check"], loss["verdict"])
     assert "is NaN at step 400 (learning rate 0.0003)" in loss["text"] and "at step 390" in loss["text"], loss["text"]
@@ -125,7 +125,7 @@ def test_first_nonfinite_value_in_each_format(tmp_path, write):
 @pytest.mark.parametrize("write", FORMATS)
 def test_healthy_curve_is_silent_in_each_format(tmp_path, write):
     done, told = doctor(tmp_path, write(tmp_path, curve()))
-    assert (done.code, told["findings"], told["not_looked_at"]) == (0, [], []), done.told()
+    assert (done.code, told["findings"], told["not_looked_at"]) == (0, [], []), done.text()
 
 
 def test_event_files_of_the_package_itself(tmp_path):
@@ -135,7 +135,7 @@ def test_event_files_of_the_package_itself(tmp_path):
         writer.add_scalar("lr", rate, step)
     writer.close()
     done, told = doctor(tmp_path, tmp_path)
-    assert done.code == 1 and ("P20", "bad") in names(told), done.told()
+    assert done.code == 1 and ("P20", "bad") in names(told), done.text()
 
 
 def lines(folder, **series):
@@ -170,7 +170,7 @@ ONE_CHECK = {
 def test_each_check_speaks(tmp_path, what):
     series, expected, words = ONE_CHECK[what]
     done, told = doctor(tmp_path, lines(tmp_path, **series))
-    assert expected in names(told), done.told()
+    assert expected in names(told), done.text()
     assert words in next(f["text"] for f in told["findings"] if (f["check"], f["verdict"]) == expected)
     assert done.code == any(v == "bad" for _, v in names(told))
 
@@ -190,7 +190,7 @@ HEALTHY = {
 @pytest.mark.parametrize("what", HEALTHY)
 def test_healthy_curves_have_no_finding(tmp_path, what):
     done, told = doctor(tmp_path, lines(tmp_path, **HEALTHY[what]))
-    assert (done.code, told["findings"]) == (0, []), done.told()
+    assert (done.code, told["findings"]) == (0, []), done.text()
 
 
 def test_directories(tmp_path):
@@ -206,7 +206,7 @@ def test_directories(tmp_path):
     as_csv(version_0, curve())
     (version_0 / "events.out.tfevents.2").write_bytes(b"garbage" * 9)
     done, told = doctor(tmp_path, "lightning_logs")
-    assert done.code == 0 and "is no event file" in done.err, done.told()
+    assert done.code == 0 and "is no event file" in done.err, done.text()
     (tmp_path / "empty").mkdir()
     assert helpers.finitude(tmp_path, "doctor", "empty").code == 3
 
@@ -245,7 +245,7 @@ def test_a_file_whose_writer_is_still_at_work(tmp_path):
 def test_what_is_no_log_is_unreadable(tmp_path, name, data):
     (tmp_path / name).write_bytes(data)
     done = helpers.finitude(tmp_path, "doctor", name)
-    assert done.code == 3 and len(done.err.splitlines()) == 1 and not done.out, done.told()
+    assert done.code == 3 and len(done.err.splitlines()) == 1 and not done.out, done.text()
 
 
 def test_pipes_and_links_to_nothing(tmp_path):

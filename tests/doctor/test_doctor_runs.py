@@ -104,7 +104,7 @@ def ring(tmp_path_factory):
     """A run of one step: its directory, with a ring to be filled."""
     folder = tmp_path_factory.mktemp("ring")
     got = run(folder, TRAINING + "F.cross_entropy(model(x), y).backward()\nopt.step()\n")
-    assert got.report["outcome"] == "clean", got.told()
+    assert got.report["outcome"] == "clean", got.text()
     (path,) = pathlib.Path(folder).glob("finitude-runs/*/steps.ring")
     return path
 
@@ -186,7 +186,7 @@ def test_a_real_run_and_its_capsule(tmp_path):
     )
     text = text.replace("model(x).softmax", "(model(x) * torch.tensor([1.0, 0, 0, 0])).softmax")
     got = run(tmp_path, text)
-    assert got.report["outcome"] == "alarm", got.told()
+    assert got.report["outcome"] == "alarm", got.text()
     (directory,) = (tmp_path / "finitude-runs").iterdir()
     code, document, err = doctor(tmp_path, str(directory))
     assert code == 1 and found(document, verdicts=("bad",)), err

@@ -299,7 +299,7 @@ def test_half_precision_capsule_is_replayed_in_float32(tmp_path):
         "    opt.step()\n    scale = 6e4\n    x = x * 1e3\n"
     )
     got = run(tmp_path, text)
-    assert got.report["outcome"] == "alarm", got.told()
+    assert got.report["outcome"] == "alarm", got.text()
     ((directory, *_),) = [list((tmp_path / "finitude-runs").iterdir())]
     (folder,) = [p for p in directory.iterdir() if p.is_dir()]
     code, document, err = doctor(tmp_path, str(folder))

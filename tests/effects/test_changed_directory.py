@@ -23,7 +23,7 @@ def test_reports_and_capsules_are_written_to_start_directory(tmp_path):
     got = helpers.training(tmp_path, LEAVES, "--on-alarm", "skip", "--runs", "kept")
     alarm = got.the_alarm()
     runs = list((tmp_path / "kept").glob("*"))
-    assert len(runs) == 1 and (runs[0] / "report.html").is_file(), got.told()
+    assert len(runs) == 1 and (runs[0] / "report.html").is_file(), got.text()
     assert (
         pathlib.Path(alarm["capsule"]).parent == runs[0] and (pathlib.Path(alarm["capsule"]) / "capsule.json").is_file()
     )
@@ -32,4 +32,4 @@ def test_reports_and_capsules_are_written_to_start_directory(tmp_path):
 
 def test_paths_of_the_environment_too(tmp_path):
     got = helpers.training(tmp_path, LEAVES, "--on-alarm", "skip", env={"FINITUDE_RUNS": "there"})
-    assert got.the_alarm() and list((tmp_path / "there").glob("*/report.json")), got.told()
+    assert got.the_alarm() and list((tmp_path / "there").glob("*/report.json")), got.text()

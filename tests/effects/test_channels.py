@@ -45,13 +45,13 @@ FILL = {"pipe": "\n    [there.send(i) for i in range(8)]"}
 WHY = "gives each thing once, and may have been used by this step"
 
 
-def told(tmp_path, channel, used, when):
+def reported(tmp_path, channel, used, when):
     make, read, write = CHANNELS[channel]
     make += FILL.get(channel, "\n    [channel.put(i) for i in range(8)]")
     text = LOOP.replace("MAKE", make).replace("BEFORE", f"if {when}: {read if used == 'read' else write}")
     # Under skip the program goes on, and only a way in place is of use to it.
     run = helpers.run(tmp_path, text, "--on-alarm", "skip")
-    assert run.code == 0, run.told()
+    assert run.code == 0, run.text()
     return run.the_alarm()
 
 
@@ -59,7 +59,7 @@ def told(tmp_path, channel, used, when):
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("used", ["read", "written"])
 def test_channel_unused_by_step_does_not_prevent_rerun(tmp_path, channel, used):
-    alarm = told(tmp_path, channel, used, "i != 5")
+    alarm = reported(tmp_path, channel, used, "i != 5")
     assert alarm["rerun_by"] == "rewind" and alarm["births"][0]["op"] == "aten::log", alarm
 
 
@@ -67,7 +67,7 @@ def test_channel_unused_by_step_does_not_prevent_rerun(tmp_path, channel, used):
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("used", ["read", "written"])
 def test_what_this_step_used_does(tmp_path, channel, used):
-    alarm = told(tmp_path, channel, used, "i == 5")
+    alarm = reported(tmp_path, channel, used, "i == 5")
     assert alarm["rerun_by"] != "rewind" and f"rewind: channel {WHY}" in alarm["rerun_text"], alarm
 
 
@@ -107,7 +107,7 @@ UNKNOWN = {
 def test_what_is_not_noted_counts_as_used(tmp_path, kind):
     make, use = UNKNOWN[kind]
     run = helpers.run(tmp_path, LOOP.replace("MAKE", make).replace("BEFORE", use), "--on-alarm", "skip")
-    assert f"rewind: channel {WHY}" in run.the_alarm()["rerun_text"], run.told()
+    assert f"rewind: channel {WHY}" in run.the_alarm()["rerun_text"], run.text()
 
 
 # As loky's, with a `put` of its own that goes through the same pipe.
@@ -123,7 +123,7 @@ def test_queue_with_own_methods_is_known_by_pipe(tmp_path, when, rerun_by):
         "BEFORE", f"if {when}: channel.put(1); channel.get()"
     )
     run = helpers.run(tmp_path, text, "--on-alarm", "skip")
-    assert run.the_alarm()["rerun_by"] == rerun_by, run.told()
+    assert run.the_alarm()["rerun_by"] == rerun_by, run.text()
     assert (f"rewind: channel {WHY}" in run.the_alarm()["rerun_text"]) is (rerun_by == "restart")
 
 
@@ -145,7 +145,7 @@ CHILD = (
 def test_process_returning_its_result_by_queue_is_explained(tmp_path, method):
     run = helpers.run(tmp_path, CHILD.replace("METHOD", method))
     alarm = run.the_alarm()
-    assert run.out == "ended 1\n" and alarm["rerun_by"] == "rewind", run.told()
+    assert run.out == "ended 1\n" and alarm["rerun_by"] == "rewind", run.text()
     assert alarm["births"][0]["source"] == "loss = torch.log(x.sum(1)).mean() * net(x).mean()", alarm
 
 

@@ -59,4 +59,4 @@ IN_EACH_RUN = (0, 4, 6)
 )
 def test_unflushed_output_is_written_at_exit(tmp_path, bad, options, rows):
     got = helpers.run(tmp_path, LEAVES_OPEN.replace("BAD", str(bad)), *options, cold=True)
-    assert len((tmp_path / "curve.csv").read_text().split()) == rows, got.told()
+    assert len((tmp_path / "curve.csv").read_text().split()) == rows, got.text()

@@ -89,14 +89,14 @@ def script(kind, bad):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_second_run_takes_nothing_of_the_data(tmp_path, kind, bad):
     got = helpers.run(tmp_path, script(kind, bad), "--on-alarm", "skip")
-    assert got.code == 0 and got.out == helpers.plain(tmp_path, "train.py").out, got.told()
+    assert got.code == 0 and got.out == helpers.plain(tmp_path, "train.py").out, got.text()
     alarm = got.the_alarm()
-    assert alarm["step"] == bad and "cannot be rewound, and this step may have" in alarm["rerun_text"], got.told()
+    assert alarm["step"] == bad and "cannot be rewound, and this step may have" in alarm["rerun_text"], got.text()
 
 
 def test_data_exhausted_in_rerun_never_ends_the_program(tmp_path):
     got = helpers.run(tmp_path, script("slots", 3), "--on-alarm", "warn")
-    assert got.out.endswith("end\n") and len(got.alarms) == 1, got.told()
+    assert got.out.endswith("end\n") and len(got.alarms) == 1, got.text()
 
 
 INNOCENT = """
@@ -171,6 +171,6 @@ HARMLESS = {
 @pytest.mark.parametrize("kind", HARMLESS)
 def test_iterator_unused_by_step_does_not_prevent_rerun(tmp_path, kind):
     got = helpers.run(tmp_path, INNOCENT.replace("MAKE", textwrap.dedent(HARMLESS[kind])), "--on-alarm", "skip")
-    assert got.code == 0 and got.out == helpers.plain(tmp_path, "train.py").out, got.told()
+    assert got.code == 0 and got.out == helpers.plain(tmp_path, "train.py").out, got.text()
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (2, "rewind", True), got.told()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (2, "rewind", True), got.text()

@@ -73,7 +73,7 @@ def test_restart_neither_sees_nor_leaves_files(tmp_path, name):
         "restart",
         "persistent",
         True,
-    ), got.told()
+    ), got.text()
     assert "written a second time" not in alarm["rerun_text"], alarm["rerun_text"]
     expected = [
         line.split(",")[0] if line[0].isdigit() else line for line in helpers.plain(plain, "train.py").out.splitlines()
@@ -82,7 +82,7 @@ def test_restart_neither_sees_nor_leaves_files(tmp_path, name):
         line.split(",")[0] if line[0].isdigit() else line.replace("'about', ", "").replace("'report.json', ", "")
         for line in got.out.splitlines()
     ]
-    assert got.code == 0 and found == expected and expected[-1] == "(9, 8) 8", got.told()
+    assert got.code == 0 and found == expected and expected[-1] == "(9, 8) 8", got.text()
 
 
 def test_temporary_files_may_be_below_the_script_folder(tmp_path):
@@ -100,7 +100,7 @@ def test_temporary_files_may_be_below_the_script_folder(tmp_path):
         cold=True,
     )
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "restart", True), got.told()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "restart", True), got.text()
     assert "written a second time" not in alarm["rerun_text"] and not list((tmp_path / "about").glob("finitude-*")), (
         alarm["rerun_text"]
     )
@@ -114,7 +114,7 @@ def test_only_files_written_twice_are_named(tmp_path):
     )
     got = helpers.run(tmp_path, text)
     alarm = got.the_alarm()
-    assert alarm["rerun_verified"] and alarm["rerun_by"] == "restart", got.told()
+    assert alarm["rerun_verified"] and alarm["rerun_by"] == "restart", got.text()
     assert len((tmp_path / "told.txt").read_text().splitlines()) >= 12
     assert "written a second time, or changed meanwhile: told.txt (" in alarm["rerun_text"], alarm["rerun_text"]
 

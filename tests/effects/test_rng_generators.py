@@ -156,7 +156,7 @@ def test_rerun_on_other_data_is_not_verified(tmp_path, what, text):
         text.rsplit("main()", 1)[0] + "import finitude\nwith finitude.watch(on_alarm='skip', report='w.json'): main()\n"
     )
     done = plain(tmp_path, write_script(tmp_path, watched))
-    assert done.code == 0, done.told()
+    assert done.code == 0, done.text()
     alone = json.loads((tmp_path / "w.json").read_text())["alarms"][0]  # which cannot be started again
     assert (alone["rerun_by"], alone["rerun_verified"]) == (
         "rewind",

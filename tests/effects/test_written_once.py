@@ -183,7 +183,7 @@ def test_file_contains_the_lines_of_a_step_once(tmp_path, sink, place):
     alarm = got.the_alarm()
     # A name that is bound under a condition might be read first, and its file is gone: that is left to another process.
     way = "restart" if (sink, place) == ("a file that stays open", "BEFORE") else "rewind"
-    assert got.code == 0 and (alarm["rerun_by"], alarm["rerun_verified"]) == (way, True), got.told()
+    assert got.code == 0 and (alarm["rerun_by"], alarm["rerun_verified"]) == (way, True), got.text()
     assert "written twice" not in alarm["rerun_text"]
     helpers.write_script(plain, text_of(*SINKS[sink], place, skips=True))
     without = helpers.plain(plain, "train.py")
@@ -205,7 +205,7 @@ def test_what_cannot_be_held_is_named(tmp_path, case):
     of."""
     got = helpers.run(tmp_path, text_of(*NOT_HELD[case], "f.close()"), "--on-alarm", "skip")
     alarm = got.the_alarm()
-    assert alarm["rerun_by"] == "rewind" and "written twice: out.bin" in alarm["rerun_text"], got.told()
+    assert alarm["rerun_by"] == "rewind" and "written twice: out.bin" in alarm["rerun_text"], got.text()
     assert (tmp_path / "out.bin").read_bytes() == bytes([0, 1, 2, 3, 3, 4, 5, 6, 7])
 
 
@@ -229,7 +229,7 @@ def test_open_databases_are_written_once(tmp_path):
         "skip",
     )
     alarm = got.the_alarm()
-    assert got.code == 0 and alarm["rerun_by"] == "rewind", got.told()
+    assert got.code == 0 and alarm["rerun_by"] == "rewind", got.text()
     a, b = sqlite3.connect(tmp_path / "wal.db"), sqlite3.connect(tmp_path / "journal.db")
     for db in (a, b):
         assert [i for (i,) in db.execute("select i from step")] == list(range(8))
@@ -250,7 +250,7 @@ def test_database_of_unchanged_size_is_named_when_rewritten(tmp_path):
         "skip",
     )
     alarm = got.the_alarm()
-    assert alarm["rerun_by"] == "rewind" and "written twice: out.db" in alarm["rerun_text"], got.told()
+    assert alarm["rerun_by"] == "rewind" and "written twice: out.db" in alarm["rerun_text"], got.text()
     assert sqlite3.connect(tmp_path / "out.db").execute("select count(*) from left").fetchone() == (41,)
 
 
@@ -307,7 +307,7 @@ def test_what_is_done_outside_is_named(tmp_path, case):
         ran = helpers.run(tmp_path, text_of("", written, "", "BEFORE"), "--on-alarm", "skip")
         server.shutdown()
     alarm = ran.the_alarm()
-    assert ran.code == 0 and (alarm["rerun_by"], alarm["rerun_verified"]) == ("rewind", True), ran.told()
+    assert ran.code == 0 and (alarm["rerun_by"], alarm["rerun_verified"]) == ("rewind", True), ran.text()
     assert words.replace("PORT", port) in alarm["rerun_text"], alarm["rerun_text"]
     assert len(got) == (9 if case == "a post" else 0)
 
@@ -324,7 +324,7 @@ def test_profiler_steps_are_counted_once(tmp_path, place):
         tmp_path, text_of(begin, "prof.step()", "prof.stop(); print(prof.step_num)", place), "--on-alarm", "skip"
     )
     alarm = got.the_alarm()
-    assert got.code == 0 and (alarm["rerun_by"], alarm["rerun_verified"]) == ("rewind", True), got.told()
+    assert got.code == 0 and (alarm["rerun_by"], alarm["rerun_verified"]) == ("rewind", True), got.text()
     assert got.out.splitlines()[-1] == "8", got.out
     assert len(list((tmp_path / "traces").iterdir())) == 2
 
@@ -350,7 +350,7 @@ def test_side_effects_of_repeated_closure_are_named(tmp_path):
     )
     alarm = got.the_alarm()
     assert got.code == 0 and (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (3, "closure", True), (
-        got.told()
+        got.text()
     )
     assert alarm["rerun_text"].endswith("done twice: ran true"), alarm["rerun_text"]
 
@@ -359,7 +359,7 @@ def test_internal_failure_in_rerun_restores_the_streams(tmp_path):
     """As every failure of ours: said once, and training goes on, with its output."""
     broken = "import finitude.base.compat; finitude.base.compat.run_eagerly = lambda: 1 / 0; f = open('out.txt', 'w')"
     got = helpers.run(tmp_path, text_of(broken, "print(i); f.write(f'{{i}}\\n')", "f.close()"), "--on-alarm", "skip")
-    assert got.code == 0 and "internal failure at rerun/" in got.err and "ZeroDivisionError" in got.err, got.told()
+    assert got.code == 0 and "internal failure at rerun/" in got.err and "ZeroDivisionError" in got.err, got.text()
     assert got.out.split() == (tmp_path / "out.txt").read_text().split() == list("01234567")
 
 

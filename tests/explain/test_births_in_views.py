@@ -30,8 +30,8 @@ WRITES = {
 def test_line_writing_through_the_view_is_the_birth(tmp_path, writes, op):
     got = helpers.run(tmp_path, LOOP.replace("{writes}", writes))
     birth = got.the_alarm()["births"][0]
-    assert birth["source"] == writes, got.told()
+    assert birth["source"] == writes, got.text()
     if birth["phase"] == "backward":
-        assert birth["forward"]["op"] == op, got.told()
+        assert birth["forward"]["op"] == op, got.text()
     else:
-        assert birth["op"] == op, got.told()
+        assert birth["op"] == op, got.text()

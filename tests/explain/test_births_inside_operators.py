@@ -34,9 +34,9 @@ def test_python_number_does_not_affect_trial_dtype(tmp_path, loss, op):
     got = helpers.run(tmp_path, SCALED.format(loss=loss))
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["births"][0]["op"], alarm["births"][0]["source"]) == (3, op, f"loss = {loss}"), (
-        got.told()
+        got.text()
     )
-    assert alarm["cause"]["class"] == "overflow" and alarm["cause"]["confidence"] != "possible", got.told()
+    assert alarm["cause"]["class"] == "overflow" and alarm["cause"]["confidence"] != "possible", got.text()
 
 
 def test_integers_also_overflow_a_tensor(tmp_path):
@@ -52,7 +52,7 @@ def test_integers_also_overflow_a_tensor(tmp_path):
         "aten::mul",
         [1],
         "overflow",
-    ), got.told()
+    ), got.text()
 
 
 @pytest.mark.parametrize("factor", ["total * share", "total + share", "share - total", "total / share"])
@@ -65,9 +65,9 @@ def test_a_number_that_python_made_nan_is_data(tmp_path, factor):
         ),
     )
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["births"][0]["source"]) == (3, f"loss = {factor}"), got.told()
+    assert (alarm["step"], alarm["births"][0]["source"]) == (3, f"loss = {factor}"), got.text()
     assert alarm["cause"]["class"] == "bad-data" and "a number that is NaN already" in alarm["cause"]["text"], (
-        got.told()
+        got.text()
     )
 
 
@@ -105,8 +105,8 @@ def test_bad_input_is_traced_through_in_place_reduction(tmp_path, reduce):
         3,
         "aten::div",
         "mean = x / count",
-    ), got.told()
-    assert alarm["cause"]["class"] == "division-by-zero" and len(alarm["births"]) == 1, got.told()
+    ), got.text()
+    assert alarm["cause"]["class"] == "division-by-zero" and len(alarm["births"]) == 1, got.text()
 
 
 BY_NUMPY = """
@@ -142,13 +142,13 @@ def test_array_from_numpy_in_function_is_not_data(tmp_path):
         "forward",
         "aten::lift_fresh",
         "return torch.from_numpy(np.log(x.numpy()))",
-    ), got.told()
+    ), got.text()
     assert alarm["cause"]["class"] == "unknown" and "other code filled" in alarm["cause"]["text"], alarm["cause"]
     got = helpers.run(
         tmp_path, BY_NUMPY.replace("WEIGHT", "(2 if i == 3 else 9)").replace("[:, None]", "[:, None] + 0.1")
     )
     alarm = got.the_alarm()
-    assert (alarm["births"][0]["phase"], alarm["cause"]["class"]) == ("data", "bad-data"), got.told()
+    assert (alarm["births"][0]["phase"], alarm["cause"]["class"]) == ("data", "bad-data"), got.text()
     assert (
         alarm["births"][0]["source"].startswith("weight = torch.from_numpy(") and "NumPy" in alarm["cause"]["text"]
     ), alarm["cause"]
@@ -174,7 +174,7 @@ def test_weights_that_nobody_trains_are_state(tmp_path):
         "state",
         7,
         "corrupted-state",
-    ), got.told()
+    ), got.text()
     assert "Linear.weight" in alarm["cause"]["text"], alarm["cause"]
 
 
@@ -226,4 +226,4 @@ def test_reading_bad_data_does_not_make_the_birth(tmp_path, norm, scale, shown, 
         .replace("{shown}", shown),
     )
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["births"][0]["phase"], alarm["births"][0]["source"]) == (3, phase, line), got.told()
+    assert (alarm["step"], alarm["births"][0]["phase"], alarm["births"][0]["source"]) == (3, phase, line), got.text()

@@ -36,7 +36,7 @@ def run(folder, lines, bad="pass", table="", gradient="pass"):
 
 def explained(result):
     alarm = result.the_alarm()
-    assert alarm["step"] == 2, result.told()
+    assert alarm["step"] == 2, result.text()
     return alarm["births"][0], alarm["cause"], alarm["fix"] or {}
 
 
@@ -54,7 +54,7 @@ DROPPED = {
 def test_infinity_the_program_drops_is_not_bad_data(tmp_path, name):
     result, _ = run(tmp_path, DROPPED[name], table=OPEN)
     birth, cause, fix = explained(result)
-    assert (birth["phase"], cause["class"]) == ("backward", "zero-times-infinity"), result.told()
+    assert (birth["phase"], cause["class"]) == ("backward", "zero-times-infinity"), result.text()
     assert "** " in birth["source"] and "batch[2]" in cause["text"], cause["text"]
     assert fix["verified"] and "where" in fix["text"] and "sample" not in fix["text"], fix
 
@@ -63,7 +63,7 @@ def test_infinity_times_a_mask_is_not_bad_data(tmp_path):
     result, _ = run(tmp_path, "loss = ((value - high).pow(2) * keep).mean()", table=OPEN + "\nkeep[19, ::2] = 0")
     birth, cause, _ = explained(result)
     assert (birth["phase"], birth["op"], cause["class"]) == ("forward", "aten::mul", "zero-times-infinity"), (
-        result.told()
+        result.text()
     )
 
 
@@ -73,7 +73,7 @@ def test_infinity_times_a_mask_is_not_bad_data(tmp_path):
 def test_an_infinity_that_nothing_drops_is_bad_data(tmp_path, lines):
     result, _ = run(tmp_path, lines, table=OPEN + "\nkeep[18] = 0")
     birth, cause, _ = explained(result)
-    assert (birth["phase"], cause["class"]) == ("data", "bad-data"), result.told()
+    assert (birth["phase"], cause["class"]) == ("data", "bad-data"), result.text()
 
 
 def test_the_double_where_is_silent(tmp_path):
@@ -102,7 +102,7 @@ def test_filter_value_fix_is_placed_at_its_output(tmp_path, name):
     result, _ = run(tmp_path, FILTER + ARITHMETIC[name])
     birth, cause, fix = explained(result)
     assert birth["phase"] == "forward" and cause["class"] in ("zero-times-infinity", "infinity-minus-infinity"), (
-        result.told()
+        result.text()
     )
     assert "written by aten::masked_fill" in cause["text"], cause["text"]
     assert fix["verified"] and "masked_fill" in fix["text"] and "before any arithmetic" in fix["text"], fix
@@ -248,7 +248,7 @@ def test_rounding_of_the_coarser_format_is_no_change(tmp_path):
     )
     result, _ = run(tmp_path, lines, "keep[3] = 1", table="keep = keep / 10")
     _, cause, fix = explained(result)
-    assert cause["class"] == "half-precision-overflow", result.told()
+    assert cause["class"] == "half-precision-overflow", result.text()
     assert fix["verified"] and "float32" in fix["tried"] and "rounding in float16" in fix["outcome"], fix
 
 

@@ -12,7 +12,7 @@ TRACE = ("--level", "trace", "--on-alarm", "warn")
 
 def asked(folder, body, *options):
     done = training(folder, body, *(options or TRACE))
-    assert done.code == 0, done.told()
+    assert done.code == 0, done.text()
     return done.out
 
 

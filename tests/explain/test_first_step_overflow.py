@@ -22,5 +22,5 @@ for step in range(4):
 def test_it_is_no_learning_rate(tmp_path, level):
     got = run(tmp_path, PROGRAM, "--level", level)
     alarm = got.the_alarm()
-    assert alarm["cause"]["class"] == "overflow" and "out * out" in alarm["births"][0]["source"], got.told()
-    assert "learning rate" not in alarm["cause"]["text"] + alarm["fix"]["text"], got.told()
+    assert alarm["cause"]["class"] == "overflow" and "out * out" in alarm["births"][0]["source"], got.text()
+    assert "learning rate" not in alarm["cause"]["text"] + alarm["fix"]["text"], got.text()

@@ -41,7 +41,7 @@ def run(folder, lines, bad="x[3] = 0", *options, definitions=""):
 
 def fix_of(result):
     alarm = result.the_alarm()
-    assert alarm["step"] == 2 and alarm["rerun"] == "persistent", result.told()
+    assert alarm["step"] == 2 and alarm["rerun"] == "persistent", result.text()
     return alarm["fix"], alarm["cause"]
 
 
@@ -78,7 +78,7 @@ def test_a_fix_is_verified_on_the_step(tmp_path, name):
     fix, cause = fix_of(result)
     assert fix["verified"], (fix, cause)
     assert fix["tried"] and "finite" in fix["outcome"]
-    assert "verified on this step" in " ".join(result.err.split()), result.told()
+    assert "verified on this step" in " ".join(result.err.split()), result.text()
     assert cause["tried_seconds"] <= cause["budget_seconds"] <= 60 and not cause["out_of_time"]
     again = [e for e in cause["experiments"] if "again as it was" in e["name"]]
     assert again and again[0]["outcome"] == "the same bits each time"
@@ -114,7 +114,7 @@ def test_bad_data_is_filled_where_first_read(tmp_path, made, reads):
     )
     alarm = result.the_alarm()
     assert (alarm["step"], alarm["cause"]["class"], alarm["births"][0]["samples"]) == (4, "bad-data", [37]), (
-        result.told()
+        result.text()
     )
     assert alarm["fix"]["verified"] and "replaced by 0" in alarm["fix"]["tried"], alarm["fix"]
 
@@ -128,7 +128,7 @@ def test_the_diff_mends_the_program(tmp_path, name):
     subprocess.run(["patch", "-p1", str(target)], input=fix["diff"], text=True, check=True, capture_output=True)
     (tmp_path / "again").mkdir()
     mended = helpers.run(tmp_path / "again", target.read_text())
-    assert mended.code == 0 and not mended.alarms, mended.told()
+    assert mended.code == 0 and not mended.alarms, mended.text()
 
 
 def test_fix_leaving_another_bad_value_is_not_verified(tmp_path):
@@ -278,7 +278,7 @@ def test_autograd_grad_birth_is_fixed_at_forward_line(tmp_path):
     )
     alarm = got.the_alarm()
     birth, told = alarm["births"][0], " ".join(got.err.split())
-    assert (birth["phase"], birth["source"]) == ("backward", "return (x * x).sum(1).sqrt()"), got.told()
+    assert (birth["phase"], birth["source"]) == ("backward", "return (x * x).sum(1).sqrt()"), got.text()
     assert birth["forward"]["source"] == "return (x * x).sum(1).sqrt()"
     assert f"aten::sqrt train.py:{birth['forward']['line']} return (x * x).sum(1).sqrt()" in told, told
     assert (
@@ -309,14 +309,14 @@ def test_clamp_is_followed_into_second_derivatives(tmp_path):
     """Tried on the step it comes out as in the program; and it belongs to the line of the acos, not to that of
     autograd.grad."""
     clamped = helpers.training(tmp_path, CURVED.replace("ARGUMENT", "cos.clamp(-0.999999, 0.999999)"))
-    assert clamped.report["outcome"] == "clean", clamped.told()
+    assert clamped.report["outcome"] == "clean", clamped.text()
     got = helpers.training(tmp_path, CURVED.replace("ARGUMENT", "cos"), "--on-alarm", "stop")
     alarm = got.the_alarm()
     birth, fix = alarm["births"][0], alarm["fix"]
-    assert birth["node"] == "AcosBackward0" and "acos" in birth["source"], got.told()
+    assert birth["node"] == "AcosBackward0" and "acos" in birth["source"], got.text()
     assert fix["line"] == birth["forward"]["line"] and "acos" in birth["forward"]["source"]
     (tried,) = [
         e for e in alarm["cause"]["experiments"] if e["name"] == "whole step, self clamped to [-0.999999, 0.999999]"
     ]
-    assert "not finite" not in tried["outcome"], got.told()
-    assert fix["verified"], got.told()
+    assert "not finite" not in tried["outcome"], got.text()
+    assert fix["verified"], got.text()

@@ -83,7 +83,7 @@ def test_a_rate_that_rose(tmp_path):
     alarm = result.alarms[0]
     told = {one["quantity"]: one for one in alarm["cause"]["onsets"]}
     assert alarm["cause"]["class"] == "learning-rate" and set(told) == {"loss", "gradient", "learning-rate"}, (
-        result.told()
+        result.text()
     )
     assert (
         abs(told["loss"]["step"] - 60) <= 3
@@ -123,5 +123,5 @@ for i in range(7):
 def test_growth_of_some_hundred_times_is_said(tmp_path, factor, is_said):
     result = run(tmp_path, GROWN_300_FOLD.replace("FACTOR", factor))
     alarm = result.the_alarm()
-    assert 10 < alarm["growth"] < 1e3 and ("weights are finite but grown" in alarm["text"]) == is_said, result.told()
-    assert ("Weights are clean" in " ".join(result.err.split())) != is_said, result.told()
+    assert 10 < alarm["growth"] < 1e3 and ("weights are finite but grown" in alarm["text"]) == is_said, result.text()
+    assert ("Weights are clean" in " ".join(result.err.split())) != is_said, result.text()

@@ -86,7 +86,7 @@ def test_folded_heads_are_mapped_to_samples_by_replacement(tmp_path):
     alarm, result = alarm_of(tmp_path, ATTENTION, DROPPED, "{9}")
     birth = alarm["births"][0]
     assert birth["op"] == "aten::_softmax" and birth["outputs"][0]["shape"][0] == 8
-    assert birth["rows_of"] == 4 and birth["samples"] == [9], result.told()
+    assert birth["rows_of"] == 4 and birth["samples"] == [9], result.text()
     (samples,) = loaded(alarm, tmp_path)
     assert [samples[row] for row in birth["rows"]] == [9]
     assert birth["outputs"][0]["rows"] == [2 * birth["rows"][0], 2 * birth["rows"][0] + 1], (
@@ -103,14 +103,14 @@ def test_whole_step_experiment_identifies_samples_where_possible(tmp_path):
     alarm, result = alarm_of(tmp_path, MEAN, FOLDED, "{19, 9}")
     birth = alarm["births"][0]
     (tried,) = searched(alarm)
-    assert tried["name"].startswith("whole step, sample") and tried["samples"] == birth["samples"], result.told()
+    assert tried["name"].startswith("whole step, sample") and tried["samples"] == birth["samples"], result.text()
     assert set(birth["samples"]) == {19, 9}
 
 
 def test_experiment_names_samples_for_births_with_known_rows(tmp_path):
     alarm, result = alarm_of(tmp_path, MEAN, AVERAGED, "{9}")
     birth = alarm["births"][0]
-    assert birth["samples"] == [9] and "rows_of" not in birth, result.told()
+    assert birth["samples"] == [9] and "rows_of" not in birth, result.text()
     (tried,) = searched(alarm)
     assert tried["samples"] == [9] and tried["name"].startswith("whole step, ")
 
@@ -123,7 +123,7 @@ def test_of_micro_batches_the_right_one_is_meant(tmp_path, bad):
     assert len(batches) == 3 and alarm["sink"]["kind"] == "gradient"
     assert alarm["micro_batch"] == next(i for i, batch in enumerate(batches) if set(batch) & eval(bad)), "of the birth"
     batch = batches[alarm["micro_batch"]]
-    assert birth["samples"] == [s for s in batch if s in eval(bad)], result.told()
+    assert birth["samples"] == [s for s in batch if s in eval(bad)], result.text()
     assert birth["samples"] == [batch[row] for row in birth["rows"]]
 
 
@@ -136,7 +136,7 @@ def test_memory_that_is_overwritten_in_part(tmp_path):
     loss.backward()"""
     alarm, result = alarm_of(tmp_path, "torch.use_deterministic_algorithms(True)\n" + MEAN, written, "{2, 9, 23}")
     birth, (samples,) = alarm["births"][0], loaded(alarm, tmp_path)
-    assert birth["phase"] == "memory" and birth["samples"], result.told()
+    assert birth["phase"] == "memory" and birth["samples"], result.text()
     assert birth["samples"] == [s for s in samples if s in (2, 9, 23)]
 
 
@@ -156,7 +156,7 @@ for x in data:
 """
     result = helpers.run(tmp_path, bare)
     birth = result.the_alarm()["births"][0]
-    assert (birth["rows"], birth["rows_of"], birth.get("samples")) == ([1], 3, None), result.told()
+    assert (birth["rows"], birth["rows_of"], birth.get("samples")) == ([1], 3, None), result.text()
     assert "row 1 of the batch, which has 3" in " ".join(result.err.split())
 
 
@@ -186,7 +186,7 @@ def guilty(folder, take, loss):
 def test_batch_rows_are_mapped_to_data_set_samples(tmp_path, take):
     birth, result = guilty(tmp_path, take, ROWS)
     assert (birth["rows"], birth["rows_in"], birth["rows_of"], birth["samples"]) == ([4], "batch", 8, [17]), (
-        result.told()
+        result.text()
     )
     assert "row 4 of the batch = sample 17 of the data set" in " ".join(result.err.split())
 
@@ -204,7 +204,7 @@ def test_a_vector_of_features_has_no_rows(tmp_path):
         "stop",
     )
     birth = result.alarms[0]["births"][0]
-    assert birth["rows"] == [] and "rows_in" not in birth and "rows_of" not in birth, result.told()
+    assert birth["rows"] == [] and "rows_in" not in birth and "rows_of" not in birth, result.text()
 
 
 ELEMENTS = """
@@ -314,7 +314,7 @@ def test_features_matching_batch_size_are_not_samples(tmp_path):
     """
     result = helpers.training(tmp_path, body, "--on-alarm", "stop")
     birth = result.the_alarm()["births"][0]
-    assert (birth["rows"], birth["rows_in"], birth.get("samples")) == ([2], "output", None), result.told()
+    assert (birth["rows"], birth["rows_in"], birth.get("samples")) == ([2], "output", None), result.text()
     assert any("sample 19 of 40" in e["name"] for e in result.the_alarm()["cause"]["experiments"])
 
 
@@ -398,7 +398,7 @@ def test_rows_of_a_mask_are_not_guilty(tmp_path, loss, op, more):
     ).replace("LOSS", loss)
     result = helpers.training(tmp_path, body, "--on-alarm", "warn")
     birth, cause = result.the_alarm()["births"][0], result.the_alarm()["cause"]
-    assert (birth["op"], birth["rows"]) == (op, [2]), result.told()
+    assert (birth["op"], birth["rows"]) == (op, [2]), result.text()
     assert birth["outputs"][0]["neg_inf"] == more and "x NaN at row 2 " in result.err + " "
     (left_out,) = [e for e in cause["experiments"] if e["name"] == "row 2 removed"]
     assert left_out["confirms"] and left_out["outcome"] == "no NaN"
@@ -427,10 +427,10 @@ def test_vector_written_into_one_row_is_no_batch(tmp_path):
     result = helpers.training(tmp_path, body, "--on-alarm", "stop")
     alarm = result.the_alarm()
     birth = alarm["births"][0]
-    assert (birth["rows"], birth["rows_in"]) == ([4], "output") and "rows_of" not in birth, result.told()
+    assert (birth["rows"], birth["rows_in"]) == ([4], "output") and "rows_of" not in birth, result.text()
     assert "of the batch" not in result.err
     assert [e for e in alarm["cause"]["experiments"] if " of 4 of an input replaced by a copy of row " in e["name"]], (
-        result.told()
+        result.text()
     )
 
 
@@ -466,7 +466,7 @@ def test_sample_is_named_by_its_stacked_row(tmp_path, made, bad):
     )
     alarm = result.the_alarm()
     births = alarm["births"]
-    assert [birth["rows"] for birth in births] == [[row] for row in bad], result.told()
+    assert [birth["rows"] for birth in births] == [[row] for row in bad], result.text()
     assert births[0]["rows_of"] == 8 and births[0]["rows_in"] == "batch" and births[0]["phase"] == "data"
     assert "at row 2 of the batch" in alarm["cause"]["text"] and "NaN at row" not in result.err
     assert "neither a tensor nor a number" not in result.err
@@ -487,4 +487,4 @@ def test_elements_of_a_flat_gradient_are_not_rows(tmp_path):
     """
     result = helpers.training(tmp_path, body, "--on-alarm", "stop")
     birth = result.the_alarm()["births"][0]
-    assert birth["op"] == "aten::div" and birth["rows"] == [] and "rows_in" not in birth, result.told()
+    assert birth["op"] == "aten::div" and birth["rows"] == [] and "rows_in" not in birth, result.text()

@@ -30,11 +30,11 @@ UNKNOWN = """share = torch.tanh(limit * scale)
 def test_what_the_program_asks_about_is_meant(tmp_path, body):
     got = run(tmp_path, PROGRAM.replace("BODY", body))
     alarm = got.the_alarm()
-    assert (alarm["cause"]["class"], alarm["births"][0]["phase"]) == ("zero-times-infinity", "backward"), got.told()
-    assert "limit * scale" in alarm["births"][0]["source"] and alarm["fix"]["verified"], got.told()
+    assert (alarm["cause"]["class"], alarm["births"][0]["phase"]) == ("zero-times-infinity", "backward"), got.text()
+    assert "limit * scale" in alarm["births"][0]["source"] and alarm["fix"]["verified"], got.text()
     assert "torch.where" in alarm["fix"]["text"], alarm["fix"]
 
 
 def test_infinity_unknown_to_the_program_is_bad_data(tmp_path):
     got = run(tmp_path, PROGRAM.replace("BODY", UNKNOWN))
-    assert got.the_alarm()["cause"]["class"] == "bad-data", got.told()
+    assert got.the_alarm()["cause"]["class"] == "bad-data", got.text()

@@ -116,5 +116,5 @@ def test_checkpointed_operation_is_not_located_at_backward(tmp_path):
     )
     got = run(tmp_path, text)
     assert got.alarms and all(b["line"] != line_of(text, "loss.backward()") for b in got.alarms[0]["births"]), (
-        got.told()
+        got.text()
     )

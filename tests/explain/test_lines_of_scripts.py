@@ -58,7 +58,7 @@ def test_the_line_inside(tmp_path, how, function, spoilt, step):
     got = run(tmp_path, text)
     alarm = got.the_alarm()
     birth = alarm["births"][0]
-    assert alarm["step"] == step and alarm["capsule"] and not got.watched["not_watched"], got.told()
+    assert alarm["step"] == step and alarm["capsule"] and not got.watched["not_watched"], got.text()
     assert birth["line"] in lines(text, "# here"), (birth, alarm["fix"])
     assert birth["phase"] == ("forward" if "log" in function else "backward")
     assert alarm["fix"]["line"] in lines(text, "# here"), alarm["fix"]

@@ -33,7 +33,7 @@ SUM = "gates = gates / gates.sum(-1, keepdim=True)"
 def test_previous_memory_content_does_not_affect_the_cause(tmp_path, fill):
     got = run(tmp_path, GATE.format(fill=fill, low=300, divide=SUM))
     alarm = got.the_alarm()
-    assert (alarm["births"][0]["op"], alarm["cause"]["class"]) == ("aten::div", "division-by-zero"), got.told()
+    assert (alarm["births"][0]["op"], alarm["cause"]["class"]) == ("aten::div", "division-by-zero"), got.text()
     assert alarm["fix"]["verified"] and "clamp" in alarm["fix"]["text"], alarm["fix"]
 
 

@@ -24,10 +24,10 @@ for i in range({steps}):
 def test_a_harmless_finding_is_explained_once(tmp_path, good):
     got = training(tmp_path, HARMLESS.format(steps=12, good=good), "--on-alarm", "stop")
     first, *others = got.alarms
-    assert first["births"] and first["harmless"] and first["rerun_by"] != "none", got.told()
+    assert first["births"] and first["harmless"] and first["rerun_by"] != "none", got.text()
     assert len(others) >= 5 and all(
         a["repeat_of"] == first["step"] and a["rerun_by"] == "none" and not a["births"] for a in others
-    ), got.told()
+    ), got.text()
     assert {a["cause"]["class"] for a in others} == {first["cause"]["class"]} and not any(a["capsule"] for a in others)
     assert got.err.count("born in forward") == 1 and "as step 0" in got.err, got.err
 
@@ -36,7 +36,7 @@ def test_final_stop_names_the_option_and_the_cause(tmp_path):
     got = training(tmp_path, HARMLESS.format(steps=12, good="False"), "--on-alarm", "stop")
     last = got.err.strip().splitlines()
     line = next(line for line in last if "NonFiniteError: " in line)
-    assert got.code == 1 and len(got.alarms) == 11 and "--max-skips" in line and "train.py:" in line, got.told()
+    assert got.code == 1 and len(got.alarms) == 11 and "--max-skips" in line and "train.py:" in line, got.text()
     assert got.alarms[0]["cause"]["class"] in line and line.endswith("Report: report.json"), line
 
 
@@ -51,7 +51,7 @@ for i in range(20):
 
 def test_one_divergence_is_one_story(tmp_path):
     got = training(tmp_path, DIVERGED, "--on-alarm", "skip")
-    assert [a["step"] for a in got.alarms] == list(range(3, 14)), got.told()
+    assert [a["step"] for a in got.alarms] == list(range(3, 14)), got.text()
     assert [a.get("repeat_of") for a in got.alarms] == [None] + [3] * 10 and sum(
         bool(a["capsule"]) for a in got.alarms
     ) == 1
@@ -83,8 +83,8 @@ def test_divergence_of_two_optimizers_is_one_story(tmp_path):
         "stop",
     )
     first, *others = got.alarms
-    assert first["cause"]["class"] == "learning-rate" and len(others) > 5, got.told()
-    assert all("repeat_of" in a and a["rerun_by"] == "none" for a in others if a["step"] > 3), got.told()
+    assert first["cause"]["class"] == "learning-rate" and len(others) > 5, got.text()
+    assert all("repeat_of" in a and a["rerun_by"] == "none" for a in others if a["step"] > 3), got.text()
     assert got.err.count("born in") == 1 and f"the divergence of step {first['step']} of SGD" in got.err, got.err
 
 
@@ -97,8 +97,8 @@ def test_another_finding_in_between_is_explained(tmp_path):
         "--on-alarm",
         "skip",
     )
-    assert [a.get("repeat_of") for a in got.alarms] == [None, 3, None, 3, 3], got.told()
-    assert got.alarms[2]["births"] and got.alarms[2]["loss"] == "Infinity", got.told()
+    assert [a.get("repeat_of") for a in got.alarms] == [None, 3, None, 3, 3], got.text()
+    assert got.alarms[2]["births"] and got.alarms[2]["loss"] == "Infinity", got.text()
 
 
 def test_steps_failing_by_different_samples_are_each_explained(tmp_path):
@@ -115,7 +115,7 @@ def test_steps_failing_by_different_samples_are_each_explained(tmp_path):
         "--on-alarm",
         "skip",
     )
-    assert [(a["step"], a["births"][0]["rows"]) for a in got.alarms] == [(3, [3]), (6, [2])], got.told()
+    assert [(a["step"], a["births"][0]["rows"]) for a in got.alarms] == [(3, [3]), (6, [2])], got.text()
 
 
 LOG = """
@@ -277,14 +277,14 @@ def test_running_statistics_that_stay_nan_are_named(tmp_path, policy, scaled):
     )
     got = training(tmp_path, body, "--on-alarm", policy)
     alarm = got.alarms[0]
-    assert [b["name"] for b in alarm["buffers"]] == ["1.running_mean", "1.running_var"], got.told()
-    assert {b["put_back"] for b in alarm["buffers"]} == {policy != "warn"} and "running_mean" in got.err, got.told()
+    assert [b["name"] for b in alarm["buffers"]] == ["1.running_mean", "1.running_var"], got.text()
+    assert {b["put_back"] for b in alarm["buffers"]} == {policy != "warn"} and "running_mean" in got.err, got.text()
     if policy == "warn":
         assert alarm["weights"] == ("clean" if scaled else "damaged") and "not put back" in " ".join(got.err.split()), (
-            got.told()
+            got.text()
         )
         assert not scaled or "GradScaler" in alarm["action"] and "weights are damaged" not in got.err.lower(), (
-            got.told()
+            got.text()
         )
 
 
@@ -334,8 +334,8 @@ def test_harmless_loss_of_other_operations_is_no_repeat(tmp_path):
             opt.step()
     """
     got = helpers.run(tmp_path, text, "--on-alarm", "skip")
-    assert [a["step"] for a in got.alarms] == [2, 4, 8, 10], got.told()
-    assert [a.get("repeat_of") for a in got.alarms][:3] == [None, 2, None], got.told()
+    assert [a["step"] for a in got.alarms] == [2, 4, 8, 10], got.text()
+    assert [a.get("repeat_of") for a in got.alarms][:3] == [None, 2, None], got.text()
     assert got.alarms[2]["births"][0]["source"].endswith("# here"), got.alarms[2]
 
 

@@ -51,10 +51,10 @@ def test_a_method_of_an_optimizer_is_the_optimizer(tmp_path, climb, phase, comme
     got = helpers.run(tmp_path, TWO_STEPS.replace("CLIMB", climb))
     alarm = got.the_alarm()
     birth = alarm["births"][0]
-    assert (alarm["step"], birth["phase"], birth["op"]) == (2, phase, "aten::div"), got.told()
+    assert (alarm["step"], birth["phase"], birth["op"]) == (2, phase, "aten::div"), got.text()
     assert birth["source"].endswith(comment) and alarm["cause"]["class"] in (
         "optimizer-arithmetic",
         "division-by-zero",
-    ), got.told()
+    ), got.text()
     if phase == "optimizer":
-        assert "climb of the optimizer" in alarm["cause"]["text"], got.told()
+        assert "climb of the optimizer" in alarm["cause"]["text"], got.text()

@@ -39,7 +39,7 @@ WAYS = {
 def test_near_zero_state_of_largest_weight_is_reported(tmp_path, keep):
     got = run(tmp_path, NEWTON.replace("KEEP", keep))
     cause, fix = got.the_alarm()["cause"], got.the_alarm()["fix"]
-    assert cause["class"] == "optimizer-arithmetic" and "its state h of w is " in cause["text"], got.told()
+    assert cause["class"] == "optimizer-arithmetic" and "its state h of w is " in cause["text"], got.text()
     line = (tmp_path / "train.py").read_text().splitlines()[fix["line"] - 1]
     assert line.strip() == 'p.sub_(group["lr"] * p.grad / h)' and "keep h away from 0" in fix["text"], fix
 
@@ -71,5 +71,5 @@ for step in range(3):
 def test_a_logarithm_in_an_optimizer_has_no_denominator(tmp_path):
     got = run(tmp_path, LOGARITHM)
     cause, fix = got.the_alarm()["cause"], got.the_alarm()["fix"]
-    assert "a logarithm of zero in aten::log_" in cause["text"] and "denominator" not in cause["text"], got.told()
+    assert "a logarithm of zero in aten::log_" in cause["text"] and "denominator" not in cause["text"], got.text()
     assert "logarithm" in fix["text"] and "denominator" not in fix["text"], fix

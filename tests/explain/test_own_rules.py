@@ -59,7 +59,7 @@ def test_user_rule_is_applied_and_proven_by_experiments(tmp_path):
     done = with_rules(tmp_path, GATE)
     cause = cause_of(done)
     assert (cause["class"], cause["rule"], cause["confidence"]) == ("user:gate-closed", "gate-closed", "proven"), (
-        done.told()
+        done.text()
     )
     assert cause["text"].startswith("1 gate closed to exactly 0 at y = y * torch.reciprocal(gate)")
     own = [e for e in cause["experiments"] if not e["name"].startswith("whole step")]
@@ -98,7 +98,7 @@ def test_it_is_heard_in_a_second_process(tmp_path):
     popped = PROGRAM.replace("for step in range(5):", "steps = list(range(5))\nwhile steps:\n    step = steps.pop(0)")
     done = with_rules(tmp_path, GATE, popped)  # a rewind cannot give back what was popped
     alarm = done.the_alarm()
-    assert (alarm["cause"]["class"], alarm["rerun_by"]) == ("user:gate-closed", "restart"), done.told()
+    assert (alarm["cause"]["class"], alarm["rerun_by"]) == ("user:gate-closed", "restart"), done.text()
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ RUINED = {
 def test_learning_rate_ruining_weights_immediately_is_the_cause(tmp_path, optimizer, loss, rate):
     result = trained(tmp_path, optimizer, loss)
     alarm = result.alarms[0]
-    assert alarm["step"] <= 3 and alarm["cause"]["class"] == "learning-rate", result.told()
+    assert alarm["step"] <= 3 and alarm["cause"]["class"] == "learning-rate", result.text()
     assert f"at a learning rate of {rate}" in alarm["cause"]["text"] and "too large" in alarm["cause"]["text"], alarm[
         "cause"
     ]
@@ -69,8 +69,8 @@ def test_same_overflow_at_usual_rate_blames_the_data(tmp_path):
         "x = x * 100 if i == 4 else x",
     )
     alarm = result.the_alarm()
-    assert alarm["step"] == 4 and alarm["cause"]["class"] == "exp-overflow", result.told()
-    assert 1 <= alarm["growth"] < 10 and "Weights are clean." in " ".join(result.err.split()), result.told()
+    assert alarm["step"] == 4 and alarm["cause"]["class"] == "exp-overflow", result.text()
+    assert 1 <= alarm["growth"] < 10 and "Weights are clean." in " ".join(result.err.split()), result.text()
 
 
 CLOSURE = """
@@ -129,7 +129,7 @@ def test_finite_but_grown_weights_are_not_called_clean(tmp_path):
     result = run(tmp_path, GROWN)
     alarm, said = result.alarms[0], " ".join(result.err.split())
     assert alarm["weights"] == "clean" and alarm["growth"] > 1e6 and alarm["cause"]["class"] == "learning-rate", (
-        result.told()
+        result.text()
     )
     assert re.search(r"weights are finite but grown \S+-fold since step 0 \(\S+: ", alarm["text"]), alarm["text"]
     assert "Weights are clean" not in said and "not in danger" not in said, said
@@ -155,7 +155,7 @@ opt.step(closure)
 def test_rate_ruining_weights_in_first_step_is_found(tmp_path, rate, scale, cause):
     result = run(tmp_path, SEARCHED.replace("RATE", rate).replace("SCALE", scale))
     alarm = result.the_alarm()
-    assert (alarm["step"], alarm["cause"]["class"]) == (0, cause), result.told()
+    assert (alarm["step"], alarm["cause"]["class"]) == (0, cause), result.text()
     text = "weights grew from 0.249919 to 67464.2 within this step at a learning rate of 1000"
     assert (text in alarm["cause"]["text"]) == (cause == "learning-rate"), alarm["cause"]
 
@@ -196,7 +196,7 @@ def test_an_optimizer_that_divides_by_almost_nothing(tmp_path):
     text = alarm["cause"]["text"]
     assert alarm["cause"]["class"] == "optimizer-arithmetic" and re.search(
         r"its state size of \S+ is 0 where the gradient is not", text
-    ), result.told()
+    ), result.text()
     line = (tmp_path / "train.py").read_text().splitlines()[alarm["fix"]["line"] - 1]
     assert "/ (size + 1e-12)" in line and "size" in alarm["fix"]["text"] and not alarm["fix"]["verified"], alarm["fix"]
 
@@ -255,7 +255,7 @@ def test_a_loaded_square_that_is_negative(tmp_path, optimizer, key):
     alarm = result.the_alarm()
     text, birth = alarm["cause"]["text"], alarm["births"][0]
     assert alarm["cause"]["class"] == "corrupted-state" and f"{key} of weight at [1, 1] is -0.25: " in text, (
-        result.told()
+        result.text()
     )
     source = (tmp_path / "train.py").read_text().splitlines()
     assert birth["phase"] == "state" and birth["name"] == f"weight.{key}" and "# here" in source[birth["line"] - 1], (
@@ -293,12 +293,12 @@ def test_state_that_the_program_itself_makes_negative(tmp_path, optimizer, key, 
     result = run(tmp_path, text)
     alarm = result.the_alarm()
     birth, fix = alarm["births"][0], alarm["fix"]
-    assert (alarm["step"], alarm["cause"]["class"]) == (3, "corrupted-state"), result.told()
-    assert "outside of the optimizer's step" in alarm["cause"]["text"] and birth["op"], result.told()
+    assert (alarm["step"], alarm["cause"]["class"]) == (3, "corrupted-state"), result.text()
+    assert "outside of the optimizer's step" in alarm["cause"]["text"] and birth["op"], result.text()
     source = (tmp_path / "train.py").read_text().splitlines()
     assert "# here" in birth["source"] and "# here" in source[fix["line"] - 1], (birth, fix)
     assert birth["name"] == f"weight.{key}" and key in fix["text"] and "checkpoint" not in fix["text"], (birth, fix)
-    assert f"written by step 3 of {optimizer}" in alarm["text"], result.told()
+    assert f"written by step 3 of {optimizer}" in alarm["text"], result.text()
 
 
 def test_negative_zero_and_other_classes_state_are_silent(tmp_path):
@@ -334,7 +334,7 @@ def test_negative_loaded_state_under_root_is_corrupted_state(tmp_path, root):
     result = loaded(tmp_path, "Mine(net.parameters(), {})", "v", "-0.25", OWN_ADAM.replace("ROOT", root))
     alarm = result.the_alarm()
     text, birth = alarm["cause"]["text"], alarm["births"][0]
-    assert alarm["cause"]["class"] == "corrupted-state" and "v of weight at [1, 1] is -0.25: " in text, result.told()
+    assert alarm["cause"]["class"] == "corrupted-state" and "v of weight at [1, 1] is -0.25: " in text, result.text()
     source = (tmp_path / "train.py").read_text().splitlines()
     assert birth["phase"] == "state" and birth["name"] == "weight.v" and "# here" in source[birth["line"] - 1], birth
 
@@ -350,7 +350,7 @@ def test_root_made_negative_by_step_is_optimizer_arithmetic(tmp_path):
         .replace("KEY", "m")
         .replace("VALUE", "0.25"),
     )
-    assert result.the_alarm()["cause"]["class"] == "optimizer-arithmetic", result.told()
+    assert result.the_alarm()["cause"]["class"] == "optimizer-arithmetic", result.text()
 
 
 INSIDE = """
@@ -389,7 +389,7 @@ def test_in_place_birth_inside_optimizer_gets_verified_fix(tmp_path, update):
     result = run(tmp_path, INSIDE.replace("UPDATE", update))
     alarm = result.the_alarm()
     assert alarm["births"][0]["phase"] == "optimizer" and alarm["cause"]["class"] == "optimizer-arithmetic", (
-        result.told()
+        result.text()
     )
     assert alarm["fix"]["verified"] is True and "self" in alarm["fix"]["tried"], alarm["fix"]
     if "rsqrt_" in update:
@@ -495,5 +495,5 @@ MOVERS = {
 def test_weight_changes_elsewhere_are_not_optimizer_arithmetic(tmp_path, optimizer, besides, cause, said, advised):
     got = run(tmp_path, MOVED.replace("OPTIMIZER", optimizer).replace("BESIDES", besides))
     alarm = got.the_alarm()
-    assert alarm["cause"]["class"] == cause and said in alarm["cause"]["text"], got.told()
-    assert advised in alarm["fix"]["text"] and "epsilon" not in alarm["fix"]["text"], got.told()
+    assert alarm["cause"]["class"] == cause and said in alarm["cause"]["text"], got.text()
+    assert advised in alarm["fix"]["text"] and "epsilon" not in alarm["fix"]["text"], got.text()

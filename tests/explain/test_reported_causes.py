@@ -31,7 +31,7 @@ for step, (x, y) in enumerate(loader):
 """
 
 
-def told(folder, loss, model="model = nn.Linear(4, 8)", *options):
+def explained(folder, loss, model="model = nn.Linear(4, 8)", *options):
     script = LOADER.replace("MODEL", model).replace("LOSS", loss.strip().replace("\n", "\n    "))
     result = helpers.run(folder, script, "--on-alarm", "stop", *options)
     alarm = result.the_alarm()
@@ -47,14 +47,14 @@ loss = x.mean() + MANNER"""
 
 @pytest.mark.parametrize("manner", ["values.log().sum()", "(values ** -0.5).sum()", "values.sqrt().sum()"])
 def test_eigenvalues_of_a_covariance_of_few_samples(tmp_path, manner):
-    _, cause, text, fix = told(tmp_path, SPECTRUM.replace("MANNER", manner))
+    _, cause, text, fix = explained(tmp_path, SPECTRUM.replace("MANNER", manner))
     assert cause == "degenerate-linalg", text
     assert "eigenvalues of a matrix that is singular" in text and "its rank is at most 5" in text
     assert "identity" in fix
 
 
 def test_an_indefinite_matrix_is_not_singular(tmp_path):
-    _, cause, text, _ = told(
+    _, cause, text, _ = explained(
         tmp_path,
         """s = model(x) + model(x).t() + (-30 if step == 3 else 30) * torch.eye(8)
 loss = torch.linalg.eigvalsh(s).log().sum()""",
@@ -66,7 +66,7 @@ loss = torch.linalg.eigvalsh(s).log().sum()""",
     "count", ["mask.sum()", "mask.float().sum()", "mask.float().mean() * 8", "mask.count_nonzero()"]
 )
 def test_a_mask_that_selects_nothing(tmp_path, count):
-    _, cause, text, fix = told(
+    _, cause, text, fix = explained(
         tmp_path,
         f"""mask = (y > 0) & (step != 3)
 loss = (model(x).sum(1) * mask).sum() / ({count})""",
@@ -76,7 +76,7 @@ loss = (model(x).sum(1) * mask).sum() / ({count})""",
 
 
 def test_a_sample_for_which_a_mask_selects_nothing(tmp_path):
-    alarm, cause, text, _ = told(
+    alarm, cause, text, _ = explained(
         tmp_path,
         """mask = (torch.arange(8) < (step != 3) * 8 + torch.arange(8)[:, None]).float()
 loss = ((model(x) * mask).sum(1) / mask.sum(1)).pow(2).mean()""",
@@ -100,7 +100,7 @@ NORMALISED = {
 @pytest.mark.parametrize("name", NORMALISED)
 def test_a_weight_of_zeros_that_is_normalised(tmp_path, name):
     model, spoil = NORMALISED[name]
-    alarm, cause, text, fix = told(
+    alarm, cause, text, fix = explained(
         tmp_path,
         f"""if step == 3:
     with torch.no_grad(): {spoil}
@@ -118,7 +118,7 @@ loss = model(x).pow(2).mean()""",
 
 def test_layer_output_is_not_mistaken_for_its_bias(tmp_path):
     """addmm begins its result with a copy of the bias."""
-    _, cause, text, fix = told(
+    _, cause, text, fix = explained(
         tmp_path,
         """h = model(x * (torch.arange(8) != 3 * (step == 3) + 9 * (step != 3))[:, None])
 loss = (h / h.sum(1, keepdim=True)).pow(2).mean()""",
@@ -137,7 +137,7 @@ FEATURES = {
 
 @pytest.mark.parametrize("name", FEATURES)
 def test_features_are_no_samples_of_the_data_set(tmp_path, name):
-    alarm, _, text, _ = told(
+    alarm, _, text, _ = explained(
         tmp_path,
         f"""h = model(x)
 if step == 3: h = h * torch.tensor([1., 1, 1, 0, 1, 1, 0, 1])
@@ -152,7 +152,7 @@ if step == 3: h = h * torch.tensor([1., 1, 1, 0, 1, 1, 0, 1])
 
 
 def test_rows_that_are_samples_are_called_so(tmp_path):
-    alarm, _, text, _ = told(
+    alarm, _, text, _ = explained(
         tmp_path,
         """h = model(x)
 loss = -torch.log(h.sum(1).sigmoid() * (1 if step < 3 else y)).mean()""",
@@ -198,17 +198,17 @@ for frames in torch.utils.data.DataLoader(Clips(), batch_size=4, collate_fn=toge
 def test_rows_are_samples_only_where_loader_counts_match(tmp_path, frames, row, word):
     """Frames of clips, nodes of graphs: with several for each sample of the loader they are rows."""
     alarm = helpers.run(tmp_path, CLIPS.replace("FRAMES", str(frames)), "--on-alarm", "stop").the_alarm()
-    told = [e["name"] for e in alarm["cause"]["experiments"] if "replaced by a copy of" in e["name"]]
-    assert told and told[0].startswith(f"whole step, {word} {row} of {4 * frames} "), told
-    assert f" copy of {word} " in told[0] and f"at {word} {row}" in alarm["cause"]["text"], (
-        told,
+    tried = [e["name"] for e in alarm["cause"]["experiments"] if "replaced by a copy of" in e["name"]]
+    assert tried and tried[0].startswith(f"whole step, {word} {row} of {4 * frames} "), tried
+    assert f" copy of {word} " in tried[0] and f"at {word} {row}" in alarm["cause"]["text"], (
+        tried,
         alarm["cause"]["text"],
     )
     assert alarm["births"][0].get("samples") == ([9] if word == "sample" else None)
 
 
 def test_bits_that_are_read_as_floats(tmp_path):
-    alarm, cause, text, fix = told(
+    alarm, cause, text, fix = explained(
         tmp_path,
         """words = x.view(torch.int32).clone()
 if step == 3: words[2, 1] = -1
@@ -225,7 +225,7 @@ loss = model(floats).pow(2).mean()""",
 )
 def test_a_product_that_a_bias_is_added_to(tmp_path, kind, largest, cause):
     """It is the factor that is scaled down, and its rows that are left out, not the bias."""
-    alarm, told_cause, _, _ = told(
+    alarm, told_cause, _, _ = explained(
         tmp_path,
         f"""big = torch.ones(8, 4); big[5] = {largest} if step == 3 else 1
 loss = nn.functional.linear(big.{kind}(), model.weight.abs().{kind}() + 1, model.bias.{kind}()).float().mean()""",
@@ -290,7 +290,7 @@ def test_labels_that_a_mask_forbids(tmp_path, single):
 
 
 def test_exponentials_less_their_largest_over_a_masked_row(tmp_path):
-    _, cause, text, _ = told(
+    _, cause, text, _ = explained(
         tmp_path,
         """s = model(x).masked_fill((torch.arange(8) == 2)[:, None] & (step == 3), float("-inf"))
 w = (s - s.max(1, keepdim=True).values).exp()
@@ -300,7 +300,7 @@ loss = (w / w.sum(1, keepdim=True)).pow(2).mean()""",
 
 
 def test_log_of_mask_harms_only_fully_masked_rows(tmp_path):
-    _, cause, text, _ = told(
+    _, cause, text, _ = explained(
         tmp_path,
         """keep = (torch.arange(8) <= torch.arange(8)[:, None]).float()
 if step == 3: keep[5] = 0

@@ -63,45 +63,45 @@ if __name__ == "__main__":
 """
 
 
-def told(folder, order, bad="0", target='torch.log(b["y"])', drawn="", workers=0):
+def rows_of(folder, order, bad="0", target='torch.log(b["y"])', drawn="", workers=0):
     code = TRAINING.replace("ORDER", order).replace("BAD", bad).replace("TARGET", target).replace("DRAWN", drawn)
     got = helpers.run(folder, code.replace("WORKERS", str(workers)), "--on-alarm", "skip")
     alarm = got.the_alarm()
-    assert got.code == 0 and alarm["step"] == 5 and alarm["rerun_by"] == "rewind", got.told()
+    assert got.code == 0 and alarm["step"] == 5 and alarm["rerun_by"] == "rewind", got.text()
     assert f"asked {0 if workers else 64}\n" == got.out, "what was asked of the data set once more is taken back"
     return alarm
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_sorted_by_length(tmp_path, workers):
-    alarm = told(tmp_path, "longest_first", workers=workers)
+    alarm = rows_of(tmp_path, "longest_first", workers=workers)
     assert alarm["births"][0]["rows"] == [7] and alarm["births"][0]["samples"] == [42], alarm["births"][0]
 
 
 def test_sorted_and_bad_as_it_is_stored(tmp_path):
-    alarm = told(tmp_path, "longest_first", bad="float('nan')", target='b["y"]')
+    alarm = rows_of(tmp_path, "longest_first", bad="float('nan')", target='b["y"]')
     birth = alarm["births"][0]
     assert birth["phase"] == "data" and birth["rows"] == [7] and birth["samples"] == [42], birth
     assert birth["datum"]["how"] == "stored" and birth["datum"]["sample"] == 42, birth["datum"]
 
 
 def test_an_order_that_is_kept(tmp_path):
-    assert told(tmp_path, "as_it_is")["births"][0]["samples"] == [42]
+    assert rows_of(tmp_path, "as_it_is")["births"][0]["samples"] == [42]
 
 
 def test_kept_order_of_randomly_augmented_samples_is_found(tmp_path):
-    assert told(tmp_path, "as_it_is", drawn=" + torch.randn(1)")["births"][0]["samples"] == [42]
+    assert rows_of(tmp_path, "as_it_is", drawn=" + torch.randn(1)")["births"][0]["samples"] == [42]
 
 
 @pytest.mark.parametrize("drawn", ["", " + torch.randn(1)"])
 def test_sorted_by_chance(tmp_path, drawn):
     """A sample is known again by its values, and else not named."""
-    birth = told(tmp_path, "by_chance", drawn=drawn)["births"][0]
+    birth = rows_of(tmp_path, "by_chance", drawn=drawn)["births"][0]
     assert birth.get("samples") == (None if drawn else [42]), birth
 
 
 def test_sorted_samples_that_draw(tmp_path):
-    assert "samples" not in told(tmp_path, "longest_first", drawn=" + torch.randn(1)")["births"][0]
+    assert "samples" not in rows_of(tmp_path, "longest_first", drawn=" + torch.randn(1)")["births"][0]
 
 
 SHUFFLED = """
@@ -146,7 +146,7 @@ def test_shuffled_by_the_step(tmp_path, order, taken, options):
     )
     alarm = got.the_alarm()
     kept = "select(1" in taken
-    assert alarm["step"] == 5 and alarm["cause"]["class"] == "division-by-zero", got.told()
+    assert alarm["step"] == 5 and alarm["cause"]["class"] == "division-by-zero", got.text()
     assert alarm["births"][0].get("samples") == ([42] if kept or not options else None), alarm["births"][0]
     if not options:
         assert alarm["births"][0]["rows"] == [2]

@@ -26,8 +26,8 @@ def test_the_second_of_a_line_is_named(tmp_path):
     first, second = alarm["births"][:2]
     assert (first["expression"], second["expression"]) == ("p.sum(0) / t.sum(0)", "(t * p).sum(0) / p.sum(0)")
     told = " ".join(done.err.split())
-    assert "also in forward aten::div" in told and "(t * p).sum(0) / p.sum(0) of loss = (p.sum(0)" in told, done.told()
-    assert "and in aten::div at train.py:" in done.err.splitlines()[-1], done.told()
+    assert "also in forward aten::div" in told and "(t * p).sum(0) / p.sum(0) of loss = (p.sum(0)" in told, done.text()
+    assert "and in aten::div at train.py:" in done.err.splitlines()[-1], done.text()
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def test_the_second_of_a_line_is_named(tmp_path):
 )
 def test_a_divisor_that_is_a_number(tmp_path, loss, divisor, fix):
     done, alarm = alarm_of(tmp_path, loss)
-    assert alarm["cause"]["class"] == "division-by-zero" and divisor in alarm["cause"]["text"], done.told()
-    assert fix in alarm["fix"]["text"] and "epsilon" not in alarm["fix"]["text"], done.told()
+    assert alarm["cause"]["class"] == "division-by-zero" and divisor in alarm["cause"]["text"], done.text()
+    assert fix in alarm["fix"]["text"] and "epsilon" not in alarm["fix"]["text"], done.text()
 
 
 def test_a_redacted_report_quotes_no_line(tmp_path):

@@ -32,11 +32,11 @@ def cause_of(folder, lines, prepared="", optimizer="SGD(layer.parameters(), lr=0
     )
     result = helpers.run(folder, script, *options, env=env)
     alarm = result.the_alarm()
-    assert alarm["step"] == 3, result.told()
+    assert alarm["step"] == 3, result.text()
     return alarm["cause"], alarm["fix"], {e["name"]: e for e in alarm["cause"]["experiments"]}, result
 
 
-def told(experiments, *words):
+def outcome_of(experiments, *words):
     """Those whose name has these words."""
     return [e for name, e in experiments.items() if all(w in name for w in words)]
 
@@ -53,9 +53,9 @@ loss = (layer(x).sum(1) * padded.sum(1)).mean()
 
 def test_unwritten_memory_is_filled_and_decides(tmp_path):
     cause, fix, experiments, result = cause_of(tmp_path, PADDED, NAN_THERE)
-    assert cause["class"] == "uninitialised-memory" and cause["confidence"] == "proven", result.told()
-    (zeros,) = told(experiments, "288 bytes of aten::empty", "filled with 0")
-    (nans,) = told(experiments, "288 bytes of aten::empty", "filled with NaN")
+    assert cause["class"] == "uninitialised-memory" and cause["confidence"] == "proven", result.text()
+    (zeros,) = outcome_of(experiments, "288 bytes of aten::empty", "filled with 0")
+    (nans,) = outcome_of(experiments, "288 bytes of aten::empty", "filled with NaN")
     assert zeros["outcome"] == "loss and gradients finite" and zeros["confirms"] is True
     assert nans["outcome"].startswith("not finite: loss") and nans["confirms"] is True
 
@@ -67,9 +67,9 @@ counts = torch.empty(8, dtype=torch.int64) if bad else torch.zeros(8, dtype=torc
 loss = (layer(x).sum(1) * counts.float().pow(3)).mean()
 """
     cause, fix, experiments, result = cause_of(tmp_path, lines, NAN_THERE)
-    assert cause["class"] == "uninitialised-memory" and cause["confidence"] == "likely", result.told()
-    (zeros,) = told(experiments, "filled with 0")
-    assert zeros["confirms"] is True and not told(experiments, "filled with NaN")
+    assert cause["class"] == "uninitialised-memory" and cause["confidence"] == "likely", result.text()
+    (zeros,) = outcome_of(experiments, "filled with 0")
+    assert zeros["confirms"] is True and not outcome_of(experiments, "filled with NaN")
     line = (tmp_path / "train.py").read_text().splitlines()[fix["line"] - 1]
     assert "torch.empty(8, dtype" in line and "initialise" in fix["text"]
     # What was predicted of the overflow says nothing of this.
@@ -87,9 +87,9 @@ padded[:, :2] = 1
 loss = (layer(x) * padded).mean() + seen
 """
     cause, fix, experiments, result = cause_of(tmp_path, lines, NAN_THERE)
-    assert cause["class"] == "uninitialised-memory" and told(experiments, "of aten::empty_like", "filled with 0"), (
-        result.told()
-    )
+    assert cause["class"] == "uninitialised-memory" and outcome_of(
+        experiments, "of aten::empty_like", "filled with 0"
+    ), result.text()
 
 
 def test_memory_without_effect_is_not_the_cause(tmp_path):
@@ -98,14 +98,14 @@ spare = torch.empty(8)
 loss = (layer(x).sum(1) * torch.log(x.sum(1) * (0 if bad else 1)) * torch.where(x[:, 0] > -1, 1.0, spare)).mean()
 """
     cause, _, experiments, result = cause_of(tmp_path, lines)
-    assert cause["class"] == "log-of-zero", result.told()
-    for e in told(experiments, "that nobody had written filled"):
+    assert cause["class"] == "log-of-zero", result.text()
+    for e in outcome_of(experiments, "that nobody had written filled"):
         assert (
             e["outcome"].startswith("not finite: loss")
             and e["outcome"].endswith("the same bits as it was")
             and "confirms" not in e
         )
-    assert len(told(experiments, "that nobody had written filled")) == 2
+    assert len(outcome_of(experiments, "that nobody had written filled")) == 2
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_what_the_program_wrote_is_not_touched(tmp_path, made):
     # The same values in each step: they may come to lie where they lay before.
     lines = made + "\nloss = (layer(x).sum() * (scale[:8] * (100 if bad else 0))).mean()"
     cause, _, experiments, result = cause_of(tmp_path, lines)
-    assert cause["class"] == "overflow", result.told()
-    assert not told(experiments, "nobody had written"), experiments
+    assert cause["class"] == "overflow", result.text()
+    assert not outcome_of(experiments, "nobody had written"), experiments
 
 
 # -- by plain operations: one row is bad, and the others have to come out as the kernel has them
@@ -195,13 +195,13 @@ def test_a_kernel_is_held_against_plain_operations(tmp_path, name):
     if name == "fused_rms_norm" and not hasattr(torch.ops.aten, "_fused_rms_norm"):
         pytest.skip("this torch does not have the operator")
     _, _, experiments, result = cause_of(tmp_path, KERNELS[name])
-    (one,) = told(experiments, f"{name} by plain operations") or [None]
+    (one,) = outcome_of(experiments, f"{name} by plain operations") or [None]
     expected = (
         ["finite: the Inf comes from how its kernel computes it"]
         if name in SOONER
         else ["still NaN", "still Inf", "still -Inf", "NaN where it made -Inf"]
     )
-    assert one and one["outcome"] in expected, (experiments, result.told())
+    assert one and one["outcome"] in expected, (experiments, result.text())
     assert "confirms" not in one
 
 
@@ -209,7 +209,7 @@ def test_nothing_is_said_of_what_is_plain_already(tmp_path):
     _, _, experiments, _ = cause_of(
         tmp_path, "loss = (layer(x).sum(1) * torch.log(x.sum(1) * (0 if bad else 1))).mean()"
     )
-    assert not told(experiments, "by plain operations")
+    assert not outcome_of(experiments, "by plain operations")
 
 
 # -- earlier weights
@@ -233,9 +233,9 @@ TOLD = {
 @pytest.mark.parametrize("optimizer", TOLD)
 def test_the_last_update_taken_back(tmp_path, optimizer):
     cause, _, experiments, result = cause_of(tmp_path, RUNS_AWAY, "", TOLD[optimizer])
-    (back,) = told(experiments, "the last update taken back") or [None]
-    (smaller,) = told(experiments, "the last update 10 times smaller") or [None]
-    assert back and back["outcome"] == "loss and gradients finite", (experiments, result.told())
+    (back,) = outcome_of(experiments, "the last update taken back") or [None]
+    (smaller,) = outcome_of(experiments, "the last update 10 times smaller") or [None]
+    assert back and back["outcome"] == "loss and gradients finite", (experiments, result.text())
     assert smaller and smaller["outcome"].startswith("not finite: loss")
     assert back["confirms"] is True  # the learning rate
 
@@ -243,9 +243,9 @@ def test_the_last_update_taken_back(tmp_path, optimizer):
 def test_a_bad_batch_fails_at_any_weights(tmp_path):
     lines = "loss = (layer(x).sum(1) * torch.log(x.sum(1) * (0 if bad else 1))).mean()"
     _, _, experiments, _ = cause_of(tmp_path, lines, "", TOLD["Adam"])
-    for e in told(experiments, "the last update"):
+    for e in outcome_of(experiments, "the last update"):
         assert e["outcome"].startswith("not finite: loss")
-    assert len(told(experiments, "the last update")) == 2
+    assert len(outcome_of(experiments, "the last update")) == 2
 
 
 @pytest.mark.parametrize(
@@ -258,14 +258,14 @@ def test_a_bad_batch_fails_at_any_weights(tmp_path):
 )
 def test_optimizer_without_update_record_is_reported(tmp_path, optimizer):
     _, _, experiments, _ = cause_of(tmp_path, RUNS_AWAY, "", optimizer)
-    (one,) = told(experiments, "the last update")
+    (one,) = outcome_of(experiments, "the last update")
     assert one["outcome"].startswith("not tried: ") and "last update" in one["outcome"] and "confirms" not in one
 
 
 def test_last_update_is_unmentioned_where_weights_are_irrelevant(tmp_path):
     lines = "loss = (layer(x).sum(1) * torch.log(x.sum(1) * (0 if bad else 1))).mean()"
     _, _, experiments, _ = cause_of(tmp_path, lines)
-    assert told(experiments, "again as it was") and not told(experiments, "the last update")
+    assert outcome_of(experiments, "again as it was") and not outcome_of(experiments, "the last update")
 
 
 FORMULAS = {
@@ -286,16 +286,16 @@ def test_the_weights_before_are_found_again(tmp_path, name):
 import finitude.program.last_update
 genuine = finitude.program.last_update.last
 def last(optimizer):
-    told = genuine(optimizer)
-    (name, now, then), *_ = told
+    updates = genuine(optimizer)
+    (name, now, then), *_ = updates
     print("same" if torch.allclose(then, before, rtol=1e-4, atol=1e-6) and not torch.allclose(now, before, rtol=1e-4, atol=1e-6) else "other")
-    return told
+    return updates
 finitude.program.last_update.last = last
 """
     if name == "scheduled":
         lines += "\noptimizer.param_groups[0]['lr'] *= 0.5"
     *_, result = cause_of(tmp_path, lines, prepared, FORMULAS[name])
-    assert "same" in result.out and "other" not in result.out, (result.out, result.told())
+    assert "same" in result.out and "other" not in result.out, (result.out, result.text())
 
 
 def test_batch_norm_does_not_hide_the_guilty_sample(tmp_path):
@@ -321,7 +321,7 @@ for x in torch.utils.data.DataLoader(X, batch_size=32):
 """,
     )
     alarm = got.the_alarm()
-    assert alarm["births"][0]["op"] == "aten::log" and alarm["births"][0]["rows"] == [5], got.told()
+    assert alarm["births"][0]["op"] == "aten::log" and alarm["births"][0]["rows"] == [5], got.text()
     assert "whole step, sample 5 of 32 replaced by a copy of sample 0" in [
         e["name"] for e in alarm["cause"]["experiments"]
-    ], got.told()
+    ], got.text()

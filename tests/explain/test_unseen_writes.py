@@ -59,7 +59,7 @@ def explained(folder, change, loss="out.pow(2).mean()"):
 def test_finite_garbage_is_reported_with_its_bytes(tmp_path, change, bytes_):
     got = explained(tmp_path, change)
     alarm = got.the_alarm()
-    assert alarm["step"] == 3 and alarm["cause"]["class"] == "memory-corruption", got.told()
+    assert alarm["step"] == 3 and alarm["cause"]["class"] == "memory-corruption", got.text()
     text = alarm["cause"]["text"]
     assert text.startswith(bytes_), text
     assert (
@@ -75,7 +75,7 @@ def test_zeros_that_nobody_wrote(tmp_path):
     got = explained(tmp_path, "ctypes.memset(g.data_ptr(), 0, 8192)", "torch.log((out - model.down.bias).abs().sum())")
     alarm = got.the_alarm()
     assert alarm["cause"]["class"] == "memory-corruption" and "8,192 bytes changed" in alarm["cause"]["text"], (
-        got.told()
+        got.text()
     )
 
 
@@ -107,7 +107,7 @@ INNOCENT = {
 def test_what_the_program_wrote_itself_is_no_corruption(tmp_path, change):
     """Large, and written in a way that is its own: what overflows then is an overflow."""
     got = explained(tmp_path, change)
-    assert got.the_alarm()["cause"]["class"] not in ("memory-corruption", "unknown"), got.told()
+    assert got.the_alarm()["cause"]["class"] not in ("memory-corruption", "unknown"), got.text()
 
 
 def test_healthy_run_with_all_write_kinds_is_silent(tmp_path):

@@ -65,7 +65,7 @@ def test_unwritten_memory_is_reported_with_its_allocation_line(tmp_path, model, 
         pytest.skip("the memory happened to hold something finite")
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["sink"], alarm["weights"]) == (0, {"kind": "parameter", "name": name}, "damaged"), (
-        got.told()
+        got.text()
     )
     assert (alarm["cause"]["class"], alarm["cause"]["confidence"]) == ("uninitialised-memory", "proven"), alarm["cause"]
     birth = alarm["births"][0]
@@ -109,13 +109,13 @@ def test_rerun_on_two_ranks_finds_the_line(tmp_path):
     )
     write_script(tmp_path, text)
     got = cold(tmp_path, *launcher(tmp_path, 2), "train.py", limit=3 * LIMIT)
-    assert len(got.alarms) == 2, got.told()
+    assert len(got.alarms) == 2, got.text()
     for alarm in got.alarms:
         assert (alarm["cause"]["class"], alarm["rerun_by"], alarm["weights"]) == (
             "uninitialised-memory",
             "restart",
             "damaged",
-        ), got.told()
+        ), got.text()
     birth = got.alarms[0]["births"][0]
     assert birth["phase"] == "memory" and "nn.Parameter(torch.empty(300))" in birth["source"], birth
     assert "stopped before the optimizer" in got.err, got.err
@@ -167,7 +167,7 @@ def test_finite_unwritten_memory_explains_a_transient_failure(tmp_path):
     got = finite(tmp_path, ONCE, UNWRITTEN.format(TOO_LARGE), "--on-alarm", "skip")
     alarm = got.alarms[0]
     birth, cause = alarm["births"][0], alarm["cause"]
-    assert (alarm["step"], alarm["rerun"], alarm["sink"]["kind"]) == (0, "transient", "loss"), got.told()
+    assert (alarm["step"], alarm["rerun"], alarm["sink"]["kind"]) == (0, "transient", "loss"), got.text()
     assert (cause["class"], cause["confidence"]) == ("uninitialised-memory", "proven"), cause
     assert (birth["phase"], birth["name"]) == ("memory", "scale") and "torch.empty(300)" in birth["source"], birth
     assert birth["outputs"][0]["max"] > 1e29 and alarm["fix"]["line"] == birth["line"], alarm
@@ -176,7 +176,7 @@ def test_finite_unwritten_memory_explains_a_transient_failure(tmp_path):
 def test_fully_written_inputs_are_not_blamed_on_memory(tmp_path):
     got = finite(tmp_path, ONCE, WRITTEN.format(TOO_LARGE), "--on-alarm", "skip", rest=UNWRITTEN.format(LARGE))
     alarm = got.alarms[0]
-    assert (alarm["rerun"], alarm["cause"]["class"], alarm["births"]) == ("transient", "unknown", []), got.told()
+    assert (alarm["rerun"], alarm["cause"]["class"], alarm["births"]) == ("transient", "unknown", []), got.text()
 
 
 READ, NOT_READ = "(x * model.memory).pow(2).mean()", "(x * model.memory.fill_(0)).mean()"
@@ -188,30 +188,30 @@ def test_unwritten_buffer_is_blamed_only_where_read(tmp_path, more, cause):
     memory, scale = (bad[0], "torch.ones(300)") if more == READ else (UNWRITTEN.format(LARGE), bad[1])
     got = finite(tmp_path, ONCE, scale, "--on-alarm", "skip", memory=memory, more=more)
     alarm = got.alarms[0]
-    assert (alarm["rerun"], alarm["cause"]["class"]) == ("transient", cause), got.told()
-    assert [birth["name"] for birth in alarm["births"]] == (["memory"] if more == READ else []), got.told()
+    assert (alarm["rerun"], alarm["cause"]["class"]) == ("transient", cause), got.text()
+    assert [birth["name"] for birth in alarm["births"]] == (["memory"] if more == READ else []), got.text()
 
 
 def test_huge_initial_parameter_is_explained_by_unwritten_memory(tmp_path):
     got = finite(tmp_path, ALWAYS, UNWRITTEN.format(LARGE), power="2 if step == 0 else 4")
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun_by"]) == (1, "rewind"), got.told()
-    assert (alarm["cause"]["class"], alarm["cause"]["confidence"]) == ("uninitialised-memory", "likely"), got.told()
+    assert (alarm["step"], alarm["rerun_by"]) == (1, "rewind"), got.text()
+    assert (alarm["cause"]["class"], alarm["cause"]["confidence"]) == ("uninitialised-memory", "likely"), got.text()
     assert [b["op"] for b in alarm["births"][:2]] == ["aten::empty", "aten::pow"], alarm["births"]
     assert "the learning rate" not in alarm["fix"]["text"] and "torch.empty(300)" in alarm["births"][0]["source"], alarm
 
 
 def test_a_huge_value_that_was_written_overflows(tmp_path):
     got = finite(tmp_path, ALWAYS, WRITTEN.format(LARGE), power="2 if step == 0 else 4")
-    assert got.the_alarm()["cause"]["class"] != "uninitialised-memory", got.told()
+    assert got.the_alarm()["cause"]["class"] != "uninitialised-memory", got.text()
 
 
 def test_later_step_of_such_training_is_a_consequence(tmp_path):
     power = "2 if step == 0 else 4"
     got = finite(tmp_path, ONCE, UNWRITTEN.format(TOO_LARGE), "--on-alarm", "warn", power=power)
     first, then = got.alarms[:2]
-    assert first["cause"]["class"] == then["cause"]["class"] == "uninitialised-memory", got.told()
-    assert then["rerun"] == "persistent" and "as the alarm of step 0 reports" in then["cause"]["text"], got.told()
+    assert first["cause"]["class"] == then["cause"]["class"] == "uninitialised-memory", got.text()
+    assert then["rerun"] == "persistent" and "as the alarm of step 0 reports" in then["cause"]["text"], got.text()
     assert then["fix"] == first["fix"] and then["cause"]["confidence"] == "likely", then
 
 
@@ -244,7 +244,7 @@ for step in range(3):
 def test_impossible_optimizer_state_may_be_unwritten_memory(tmp_path, made, cause, fix):
     got = run(tmp_path, STATE.format(made=made))
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["cause"]["class"]) == (0, cause), got.told()
+    assert (alarm["step"], alarm["cause"]["class"]) == (0, cause), got.text()
     assert alarm["fix"]["text"].startswith(fix) and "checkpoint, or" not in alarm["fix"]["text"], alarm["fix"]
     if made.startswith("torch.empty"):
-        assert alarm["births"][0]["name"] == "weight.exp_avg_sq" and made in alarm["births"][0]["source"], got.told()
+        assert alarm["births"][0]["name"] == "weight.exp_avg_sq" and made in alarm["births"][0]["source"], got.text()

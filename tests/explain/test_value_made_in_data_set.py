@@ -45,7 +45,7 @@ class Data(Dataset):
 def told(folder, code, loader="", *options):
     got = helpers.run(folder, PROGRAM.replace("{code}", code.strip()).replace("{loader}", loader), *options)
     birth = got.the_alarm()["births"][0]
-    assert birth["phase"] == "data" and birth["samples"] == [13] and birth["rows_in"] == "batch", got.told()
+    assert birth["phase"] == "data" and birth["samples"] == [13] and birth["rows_in"] == "batch", got.text()
     assert got.the_alarm()["cause"]["class"] == "bad-data"
     return birth, birth["datum"], got
 
@@ -156,9 +156,9 @@ def test_the_line_that_makes_it(tmp_path, code, source, function, workers):
     if sys.version_info < (3, 11):
         function = function.rpartition(".")[2]  # a code object has no longer name there
     assert (datum["how"], datum["source"], datum["function"], datum["sample"]) == ("made", source, function, 13), (
-        got.told()
+        got.text()
     )
-    assert (birth["source"], birth["line"]) == (source, datum["line"]), got.told()
+    assert (birth["source"], birth["line"]) == (source, datum["line"]), got.text()
     assert birth["op"] == ("aten::div" if source == "row = x / (x - 0.5)" else ""), "of torch's it is named"
     assert "sample 13 is made" in " ".join(got.err.split()) and source in got.err
 
@@ -223,7 +223,7 @@ def Data():
 @pytest.mark.parametrize("code, field", STORED.values(), ids=STORED)
 def test_it_is_stored_so(tmp_path, code, field):
     birth, datum, got = told(tmp_path, code)
-    assert (datum["how"], datum["field"], datum["sample"]) == ("stored", field, 13), got.told()
+    assert (datum["how"], datum["field"], datum["sample"]) == ("stored", field, 13), got.text()
     assert birth["source"].startswith("for x, y in DataLoader"), "the line that took it in"
 
 
@@ -238,7 +238,7 @@ def together(samples):
     )
     birth, datum, got = told(tmp_path, code, ", collate_fn=together")
     assert datum["how"] == "made" and datum["source"].startswith("rows = np.stack(") and "sample" not in datum, (
-        got.told()
+        got.text()
     )
     assert "every sample is finite as the data set gives it" in datum["text"]
 
@@ -261,7 +261,7 @@ def together(samples):
 def test_loop_rebinding_its_names_is_not_blamed(tmp_path):
     _, datum, got = told(tmp_path, PADDED + data(FLAT, "row = self.values[i]"), ", collate_fn=together")
     assert (datum["how"], datum["source"], datum["function"]) == ("made", "return row / np.abs(row).max()", "scaled"), (
-        got.told()
+        got.text()
     )
 
 
@@ -274,7 +274,7 @@ def test_a_sample_that_random_numbers_make(tmp_path):
         "    row = row / row.std() * row.std()",
     )
     birth, datum, got = told(tmp_path, code)
-    assert datum["how"] == "made" and datum["source"] == "row = row / row.std() * row.std()", got.told()
+    assert datum["how"] == "made" and datum["source"] == "row = row / row.std() * row.std()", got.text()
     assert "random numbers" in datum["text"]
 
 
@@ -284,7 +284,7 @@ def test_value_from_a_file_is_reported_as_read(tmp_path):
     for i, row in enumerate(values):
         pathlib.Path(tmp_path, f"{i}.txt").write_text(" ".join(map(str, row)))
     birth, datum, got = told(tmp_path, data("pass", "row = np.loadtxt(f'{i}.txt', dtype=np.float32)"))
-    assert (datum["how"], datum["source"]) == ("read", "row = np.loadtxt(f'{i}.txt', dtype=np.float32)"), got.told()
+    assert (datum["how"], datum["source"]) == ("read", "row = np.loadtxt(f'{i}.txt', dtype=np.float32)"), got.text()
 
 
 COUNTS = (
@@ -327,7 +327,7 @@ def test_a_debugger_keeps_its_trace(tmp_path):
         tmp_path, text + PROGRAM.replace("{code}", code.strip()).replace("{loader}", ""), "--on-alarm", "skip"
     )
     datum = got.alarms[0]["births"][0]["datum"]
-    assert (datum["how"], datum["sample"], "line" in datum) == ("unknown", 13, False), got.told()
+    assert (datum["how"], datum["sample"], "line" in datum) == ("unknown", 13, False), got.text()
 
 
 def test_iterable_data_set_is_left_alone(tmp_path):
@@ -339,7 +339,7 @@ class Data(torch.utils.data.IterableDataset):
             yield x / (x - 13), np.float32(0)
 """
     got = helpers.run(tmp_path, PROGRAM.replace("{code}", code.strip()).replace("shuffle=True{loader}", ""))
-    assert "datum" not in got.the_alarm()["births"][0], got.told()
+    assert "datum" not in got.the_alarm()["births"][0], got.text()
 
 
 @pytest.mark.parametrize("workers", ["", ", num_workers=1"])
@@ -351,7 +351,7 @@ def test_taped_step_also_names_row_and_sample(tmp_path, workers):
     )
     got = helpers.run(tmp_path, PROGRAM.replace("{code}", code.strip()).replace("{loader}", workers), "--level", "tape")
     birth = got.the_alarm()["births"][0]
-    assert got.the_alarm()["rerun_by"] == "tape" and birth["phase"] == "data", got.told()
+    assert got.the_alarm()["rerun_by"] == "tape" and birth["phase"] == "data", got.text()
     assert (birth["samples"], birth["rows_in"], birth["rows_of"], len(birth["rows"])) == ([13], "batch", 4, 1), birth
     assert birth["datum"]["source"] == "row = row / row.sum()" and birth["datum"]["how"] == "made", birth
 

@@ -122,17 +122,17 @@ def test_refused_value_is_an_alarm_with_its_birth(tmp_path, body, error, source,
     got = run(tmp_path, TRAINING.format(bad=2, body=body.format(bad=2)), "--experiments", "0")
     alarm = got.the_alarm()
     assert got.code == (5 if error == "" else 1) and (error or "") in got.err and "NonFiniteError" not in got.err, (
-        got.told()
+        got.text()
     )
-    assert alarm["step"] == 2 and alarm["births"], got.told()
-    assert (alarm["births"][0]["op"], source in alarm["births"][0]["source"]) == (op, True), got.told()
+    assert alarm["step"] == 2 and alarm["births"], got.text()
+    assert (alarm["births"][0]["op"], source in alarm["births"][0]["source"]) == (op, True), got.text()
 
 
 def test_numpy_array_made_bad_is_named_with_line(tmp_path):
     body = "gains = 1 / width.numpy()\n    if not np.isfinite(gains).all(): raise OSError('gains')"
     got = run(tmp_path, TRAINING.format(bad=2, body=body))
     alarm = got.the_alarm()
-    assert "gains holds 8 Inf" in alarm["text"] and "gains = 1 /" in alarm["births"][0]["source"], got.told()
+    assert "gains holds 8 Inf" in alarm["text"] and "gains = 1 /" in alarm["births"][0]["source"], got.text()
     assert "all finite" not in got.err and alarm["cause"]["class"] == "unknown"
 
 
@@ -151,11 +151,11 @@ INNOCENT = {
 @pytest.mark.parametrize("body", INNOCENT.values(), ids=INNOCENT)
 def test_program_dying_of_another_error_gets_no_cause(tmp_path, body):
     got = run(tmp_path, TRAINING.format(bad=-1, body=body.format(bad=2)))
-    assert got.code == 1 and not got.alarms and got.report["outcome"] == "clean", got.told()
+    assert got.code == 1 and not got.alarms and got.report["outcome"] == "clean", got.text()
     told = got.advisories()
     assert len(told) == ("nan" in body) and all(
         a["kind"] == "not-finite-at-the-end" and not a["births"] for a in told
-    ), got.told()
+    ), got.text()
     assert ("all finite" in got.err) == (not told), got.err
     assert not told or "padded holds" in got.err.splitlines()[-1] or "padded holds" in got.err, got.err
 

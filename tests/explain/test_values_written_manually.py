@@ -36,7 +36,7 @@ def test_it_is_stopped_and_the_line_is_named(tmp_path, place, statement, cause, 
     parts = {"before": "pass", "at_loss": "pass", "after": "pass", place: statement}
     got = training(tmp_path, LOOP.format(**parts), "--on-alarm", "stop")
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["weights"]) == (3, "clean"), got.told()
+    assert (alarm["step"], alarm["weights"]) == (3, "clean"), got.text()
     if cause is not None:  # what NumPy writes no operator does
-        assert alarm["cause"]["class"] == cause and words in alarm["cause"]["text"], got.told()
-        assert statement in alarm["births"][0]["source"], got.told()
+        assert alarm["cause"]["class"] == cause and words in alarm["cause"]["text"], got.text()
+        assert statement in alarm["births"][0]["source"], got.text()

@@ -66,16 +66,16 @@ def line_of(program, source):
 def assert_healthy(watched, plain):
     """Nothing differs but our closing line; `weights` lines carry a digest of every bit of the parameters."""
     watched.assert_silent()
-    assert plain.code == 0, plain.told()
-    assert watched.code == plain.code and without_times(watched.out) == without_times(plain.out), watched.told()
+    assert plain.code == 0, plain.text()
+    assert watched.code == plain.code and without_times(watched.out) == without_times(plain.out), watched.text()
     assert "weights" in plain.out
 
 
 def assert_explained(got, program, step, source, cause, way="closure"):
     """One alarm: the right step, the user's own line, the cause, the way of the second run, weights untouched."""
     alarm = got.the_alarm()
-    assert alarm["step"] == step and alarm["weights"] == "clean", got.told()
-    assert alarm["births"], (alarm["rerun_text"], got.told())
+    assert alarm["step"] == step and alarm["weights"] == "clean", got.text()
+    assert alarm["births"], (alarm["rerun_text"], got.text())
     birth = alarm["births"][0]
     assert (os.path.basename(birth["file"]), birth["line"]) == (program, line_of(program, source)), (
         birth,
@@ -92,4 +92,4 @@ def assert_weights_as_before(got, name):
     """The weights at the end are, bit for bit, those after the last step that was applied."""
     assert (
         re.findall(r"weights (\w+)$", got.out, re.M) == (got.folder / name / "digests.txt").read_text().split()[-1:]
-    ), got.told()
+    ), got.text()

@@ -55,7 +55,7 @@ class Plain:
         self.bad = run(folder / "bad", program, names, str(BAD))
         self.without = run(folder / "without", program, names, str(BAD), "without")
         assert (self.healthy.code, self.bad.code, self.without.code) == (0, 0, 0), (
-            self.healthy.told() + self.bad.told() + self.without.told()
+            self.healthy.text() + self.bad.text() + self.without.text()
         )
 
 

@@ -27,7 +27,7 @@ def test_a_fix_is_tried_on_the_captured_step(tmp_path, program, configuration, o
     assert old in text
     run = framework_runs.run(tmp_path, program, configuration, "4", options=())
     capsule = run.alarms[0]["capsule"]
-    assert capsule, run.told()
+    assert capsule, run.text()
 
     def again(text):
         (tmp_path / program).write_text(text)

@@ -20,7 +20,7 @@ PROGRAMS = {
 def test_a_bad_step_is_stopped_and_explained(tmp_path, program):
     name, source, way = PROGRAMS[program]
     got = run(tmp_path, program, name, str(BAD), "callback")
-    assert got.code == 1 and "NonFiniteError" in got.err, got.told()
+    assert got.code == 1 and "NonFiniteError" in got.err, got.text()
     assert_explained(got, program, BAD, source, "division-by-zero", way)
     assert_weights_as_before(got, name)
 
@@ -30,7 +30,7 @@ def test_callback_skips_a_step_as_finitude_run_does(tmp_path, program):
     """The callback's own option; the run ends with the weights of one that never saw the bad batch."""
     name, source, way = PROGRAMS[program]
     skipped = run(tmp_path / "skipped", program, name, str(BAD), "callback-skip")
-    assert skipped.code == 0, skipped.told()
+    assert skipped.code == 0, skipped.text()
     alarm = skipped.alarms[0]
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (BAD, way, True), alarm["rerun_text"]
     without = run(tmp_path / "without", program, name, str(BAD), "without")

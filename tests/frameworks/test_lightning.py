@@ -61,7 +61,7 @@ def test_harder_cases(tmp_path, case):
 
 def test_loggers_of_continuing_run_record_each_step_once(tmp_path):
     got = run(tmp_path, ODD, "plain", str(BAD), options=["--on-alarm", "skip"])
-    assert got.code == 0 and "seen 12" in got.out, got.told()
+    assert got.code == 0 and "seen 12" in got.out, got.text()
     assert scalars(tmp_path, "mine") == list(range(12))
     assert got.the_alarm()["rerun_by"] == "closure"
 
@@ -81,7 +81,7 @@ RANKS = "lightning_ranks.py"
 def test_ranks_call_their_units_again_together(tmp_path, policy):
     got = run(tmp_path, RANKS, "26", options=["--on-alarm", policy])
     bad = [tuple(map(int, words)) for words in re.findall(r"bad rank (\d) step (\d+) row (\d)", got.out)]
-    assert got.code == (policy == "stop") and len(bad) == (2 if policy == "skip" else 1), got.told()
+    assert got.code == (policy == "stop") and len(bad) == (2 if policy == "skip" else 1), got.text()
     assert len(got.alarms) == 2 * len(bad)
     for rank, step, row in bad:
         own, other = sorted((a for a in got.alarms if a["step"] == step), key=lambda a: a["rank"] != rank)

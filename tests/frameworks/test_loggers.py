@@ -34,7 +34,7 @@ def watched(folder, opened, log, close, env=None):
     # In a process of its own: the logger starts threads and processes, which the forked runs of other tests share
     # nothing of.
     got = helpers.run(folder, text, "--on-alarm", "skip", env=env, cold=True)
-    assert (got.code, got.the_alarm()["rerun_by"]) == (0, "rewind"), got.told()
+    assert (got.code, got.the_alarm()["rerun_by"]) == (0, "rewind"), got.text()
 
 
 def test_tensorboard_has_the_point_of_a_step_once(tmp_path):

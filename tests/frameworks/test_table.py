@@ -38,9 +38,9 @@ def test_the_row_is_what_comes_out(tmp_path, plain, row):
     program, name = row["program"], row["configuration"]
     stopped = run(tmp_path / "stopped", program, name, str(BAD), options=[])
     skipped = run(tmp_path / "skipped", program, name, str(BAD), options=["--on-alarm", "skip"])
-    assert stopped.alarms and skipped.code == 0 and skipped.alarms, stopped.told() + skipped.told()
+    assert stopped.alarms and skipped.code == 0 and skipped.alarms, stopped.text() + skipped.text()
     found = measure(program, name, stopped, skipped, plain(program))
     if folder := os.environ.get("FINITUDE_ROWS"):  # for writing rows.json again
         pathlib.Path(folder, f"{program}-{name}.json").write_text(json.dumps({**row, **found}))
     expected = {key: row.get(key) for key in MEASURED}
-    assert found == expected, (skipped.alarms[0]["rerun_text"], skipped.told())
+    assert found == expected, (skipped.alarms[0]["rerun_text"], skipped.text())

@@ -112,7 +112,7 @@ for lr in (0.1, 0.2, 0.3):
     print(w.report()["watched"]["optimizers"])
 """,
     )
-    assert done.code == 0 and done.out.split()[1:] == ["1", "1"], done.told()
+    assert done.code == 0 and done.out.split()[1:] == ["1", "1"], done.text()
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_the_first_step_is_explained_as_it_happens(tmp_path, made):
     ], done.err
     for alarm in alarms:
         replayed = finitude(tmp_path, "replay", alarm["capsule"])
-        assert replayed.code == 0 and "identical" in replayed.out, replayed.told()
+        assert replayed.code == 0 and "identical" in replayed.out, replayed.text()
 
 
 def test_options_of_watch_are_checked(tmp_path):
@@ -146,7 +146,7 @@ def test_options_of_watch_are_checked(tmp_path):
         "import finitude, finitude.api as a, finitude.session.native_callbacks as c\nc.session = None\n"
         "try: finitude.watch(on_alarm='skp')\nexcept Exception as e: print(e)",
     )
-    assert "skip" in got.out, got.told()
+    assert "skip" in got.out, got.text()
 
 
 def test_ignored_options_of_an_active_watch_are_named(tmp_path):
@@ -156,9 +156,9 @@ def test_ignored_options_of_an_active_watch_are_named(tmp_path):
         "import finitude\nfinitude.watch(runs='here')\nfinitude.watch(runs='here', on_alarm='skip', max_skips=10)",
     )
     done = plain(tmp_path, "train.py")
-    assert done.code == 0 and "already watching, and not with on_alarm='skip':" in done.err, done.told()
+    assert done.code == 0 and "already watching, and not with on_alarm='skip':" in done.err, done.text()
     again = finitude(tmp_path, "run", "train.py")
-    assert "already watching" not in again.err, again.told()
+    assert "already watching" not in again.err, again.text()
 
 
 def test_watch_under_finitude_run_returns_the_runs_recorder(tmp_path):
@@ -174,7 +174,7 @@ train(3)
 print(w.report()["watched"]["steps"])
 """,
     )
-    assert got.out == "6\n" and got.watched["steps"] == 6, got.told()
+    assert got.out == "6\n" and got.watched["steps"] == 6, got.text()
     got.assert_silent()
 
 
@@ -199,20 +199,20 @@ print("ended")
 def test_an_allowed_birth_is_no_alarm(tmp_path, what):
     got = run(tmp_path, ALLOW.format(what=what, when=(2,)), "--level", "trace")
     got.assert_no_alarm()
-    assert got.out == "ended\n" and len(got.advisories("allowed")) == 1, got.told()
+    assert got.out == "ended\n" and len(got.advisories("allowed")) == 1, got.text()
     assert not any("unused" in text for text in got.watched["not_watched"])
 
 
 def test_birth_elsewhere_alarms_and_unused_allowance_is_listed(tmp_path):
     got = run(tmp_path, ALLOW.format(what="op='sqrt'", when=(2,)), "--level", "trace")
     assert got.the_alarm()["step"] == 2
-    assert any("sqrt" in text and "a scheduled dead batch" in text for text in got.watched["not_watched"]), got.told()
+    assert any("sqrt" in text and "a scheduled dead batch" in text for text in got.watched["not_watched"]), got.text()
 
 
 def test_allowed_birth_is_no_alarm_however_often(tmp_path):
     got = run(tmp_path, ALLOW.format(what="op='log'", when=(0, 1, 2, 3, 5)), "--level", "trace")
     got.assert_no_alarm()
-    assert got.out == "ended\n" and len(got.advisories("allowed")) == 5, got.told()
+    assert got.out == "ended\n" and len(got.advisories("allowed")) == 5, got.text()
 
 
 @pytest.mark.parametrize("known, unknown", [(2, 4), (4, 2)])
@@ -247,8 +247,8 @@ for i, x in enumerate(batches):
         "skip",
     )
     found = [(a["step"], [b["module"] for b in a["births"][:1]]) for a in got.alarms]
-    assert found == [(unknown, ["Net.live"])], got.told()
-    assert [a["step"] for a in got.advisories("allowed")] == [known], got.told()
+    assert found == [(unknown, ["Net.live"])], got.text()
+    assert [a["step"] for a in got.advisories("allowed")] == [known], got.text()
 
 
 def test_an_allowed_tensor_is_silent(tmp_path):
@@ -267,7 +267,7 @@ def test_an_allowed_tensor_is_silent(tmp_path):
         "--on-alarm",
         "raise",
     )
-    assert allowed.out == "ended\n" and not allowed.alarms, allowed.told()
+    assert allowed.out == "ended\n" and not allowed.alarms, allowed.text()
     assert run(tmp_path, TRAINING + setting + loop, "--on-alarm", "raise").the_alarm()["sink"]["kind"] == "parameter"
 
 
@@ -301,16 +301,16 @@ for i, x in enumerate(batches):
 def test_save_keeps_statistics_gradient_and_values(tmp_path):
     got = run(tmp_path, SAVES, "--on-alarm", "raise")
     alarm = got.the_alarm()
-    assert list(alarm["saved"]) == ["scores", "scores.grad"], got.told()
+    assert list(alarm["saved"]) == ["scores", "scores.grad"], got.text()
     assert alarm["saved"]["scores"]["nan"] == 0 and alarm["saved"]["scores.grad"]["nan"] > 0
     values = load_file(tmp_path / alarm["saved_values"])
     assert torch.equal(values["scores"], torch.load(tmp_path / "kept.pt")) and values["scores.grad"].isnan().all()
-    assert "saved scores [" in " ".join(got.err.split()), got.told()
+    assert "saved scores [" in " ".join(got.err.split()), got.text()
 
 
 def test_redacted_runs_save_no_values(tmp_path):
     got = run(tmp_path, SAVES, "--on-alarm", "raise", "--redact")
-    assert "saved_values" not in got.the_alarm() and not list(tmp_path.rglob("saved-*")), got.told()
+    assert "saved_values" not in got.the_alarm() and not list(tmp_path.rglob("saved-*")), got.text()
 
 
 def test_save_without_a_recorder_returns_the_tensor(watched, tmp_path):

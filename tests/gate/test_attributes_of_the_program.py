@@ -46,4 +46,4 @@ main()
 def test_objects_have_dicts_only_where_unwatched_ones_do(tmp_path):
     got = run(tmp_path, SCRIPT)
     plain = helpers.plain(tmp_path, "train.py").out
-    assert got.code == 0 and not got.alarms and got.out == plain, got.told()
+    assert got.code == 0 and not got.alarms and got.out == plain, got.text()

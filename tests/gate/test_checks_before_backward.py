@@ -48,9 +48,9 @@ CHECKS = [
 @pytest.mark.parametrize("check", CHECKS)
 def test_loss_checked_and_dropped_is_an_advisory(tmp_path, check):
     got = training(tmp_path, LOOP.format(fault="* NAN", check=check), "--on-alarm", "raise")
-    assert (got.code, got.out, got.report["outcome"]) == (0, "ended True\n", "clean"), got.told()
-    assert not got.alarms and got.watched["handled_by_script"] == 2, got.told()
-    assert [a["step"] for a in got.advisories()] == [2, 3], got.told()
+    assert (got.code, got.out, got.report["outcome"]) == (0, "ended True\n", "clean"), got.text()
+    assert not got.alarms and got.watched["handled_by_script"] == 2, got.text()
+    assert [a["step"] for a in got.advisories()] == [2, 3], got.text()
     assert "never given to backward" in got.advisories("handled-by-script")[0]["text"]
 
 
@@ -58,8 +58,8 @@ def test_loss_checked_and_dropped_is_an_advisory(tmp_path, check):
 def test_dropped_loss_is_explained_by_rerun_in_place(tmp_path, check):
     got = training(tmp_path, LOOP.format(fault="* NAN", check=check), "--on-alarm", "stop")
     first, second = got.advisories("handled-by-script")
-    assert (got.code, got.out) == (0, "ended True\n") and not got.alarms, got.told()
-    assert first["births"][0]["op"] == "aten::mul" and "loss * NAN" in first["births"][0]["source"], got.told()
+    assert (got.code, got.out) == (0, "ended True\n") and not got.alarms, got.text()
+    assert first["births"][0]["op"] == "aten::mul" and "loss * NAN" in first["births"][0]["source"], got.text()
     assert "rewind" in first["text"] and "same bits" in first["text"], first
     assert not second["births"]
 
@@ -67,7 +67,7 @@ def test_dropped_loss_is_explained_by_rerun_in_place(tmp_path, check):
 @pytest.mark.parametrize("check", ["not torch.isfinite(loss)", "torch.isinf(loss)", "math.isinf(loss)"])
 def test_an_infinite_loss_too(tmp_path, check):
     got = training(tmp_path, LOOP.format(fault="* INF", check=check), "--on-alarm", "raise")
-    assert not got.alarms and got.watched["handled_by_script"] == 2, got.told()
+    assert not got.alarms and got.watched["handled_by_script"] == 2, got.text()
 
 
 def test_with_finite_losses_the_same_checks_are_silent(tmp_path):
@@ -80,8 +80,8 @@ def test_leaving_loop_at_check_is_explained_at_end(tmp_path):
     text = LOOP.format(fault="* NAN", check="torch.isnan(loss)").replace("continue", "break")
     got = training(tmp_path, text, "--on-alarm", "stop")
     (advisory,) = got.advisories("handled-by-script")
-    assert got.code == 0 and not got.alarms and advisory["step"] == 2, got.told()
-    assert advisory["births"][0]["op"] == "aten::mul" and "restart" in advisory["text"], got.told()
+    assert got.code == 0 and not got.alarms and advisory["step"] == 2, got.text()
+    assert advisory["births"][0]["op"] == "aten::mul" and "restart" in advisory["text"], got.text()
 
 
 def test_returning_function_is_explained_after_model_is_gone(tmp_path):
@@ -105,8 +105,8 @@ def test_returning_function_is_explained_after_model_is_gone(tmp_path):
         "stop",
     )
     (advisory,) = got.advisories("handled-by-script")
-    assert (got.code, got.out) == (0, "gave up at 4\n") and not got.alarms and advisory["step"] == 4, got.told()
-    assert advisory["births"][0]["op"] == "aten::div" and "model(x) / " in advisory["births"][0]["source"], got.told()
+    assert (got.code, got.out) == (0, "gave up at 4\n") and not got.alarms and advisory["step"] == 4, got.text()
+    assert advisory["births"][0]["op"] == "aten::div" and "model(x) / " in advisory["births"][0]["source"], got.text()
 
 
 SIDE = {
@@ -194,8 +194,8 @@ def test_checked_loss_given_to_backward_is_one_alarm(tmp_path):
         "skip",
     )
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun_by"], alarm["births"][0]["op"]) == (3, "rewind", "aten::mul"), got.told()
-    assert not got.advisories() and got.watched["handled_by_script"] == 0, got.told()
+    assert (alarm["step"], alarm["rerun_by"], alarm["births"][0]["op"]) == (3, "rewind", "aten::mul"), got.text()
+    assert not got.advisories() and got.watched["handled_by_script"] == 0, got.text()
 
 
 def test_check_after_backward_is_reported_once(tmp_path):
@@ -213,12 +213,12 @@ def test_check_after_backward_is_reported_once(tmp_path):
         "--on-alarm",
         "raise",
     )
-    assert len(got.advisories()) == got.watched["handled_by_script"] == 1, got.told()
+    assert len(got.advisories()) == got.watched["handled_by_script"] == 1, got.text()
 
 
 def test_model_in_evaluation_mode_drops_steps_too(tmp_path):
     got = training(tmp_path, "model.eval()" + LOOP.format(fault="* NAN", check="loss.isnan()"), "--on-alarm", "raise")
-    assert [a["step"] for a in got.advisories()] == [2, 3] and got.watched["handled_by_script"] == 2, got.told()
+    assert [a["step"] for a in got.advisories()] == [2, 3] and got.watched["handled_by_script"] == 2, got.text()
 
 
 def test_micro_batches_of_which_one_is_dropped(tmp_path):
@@ -240,7 +240,7 @@ def test_micro_batches_of_which_one_is_dropped(tmp_path):
         "stop",
     )
     (advisory,) = got.advisories()
-    assert got.out == "ended True\n" and not got.alarms and advisory["births"][0]["op"] == "aten::mul", got.told()
+    assert got.out == "ended True\n" and not got.alarms and advisory["births"][0]["op"] == "aten::mul", got.text()
 
 
 def test_dropped_loss_does_not_explain_later_alarm(tmp_path):
@@ -261,7 +261,7 @@ def test_dropped_loss_does_not_explain_later_alarm(tmp_path):
     )
     alarm = got.the_alarm()
     assert {birth["op"] for birth in alarm["births"]} == {"aten::mul"} and "INF" in alarm["births"][0]["source"], alarm
-    assert got.watched["handled_by_script"] == 1, got.told()
+    assert got.watched["handled_by_script"] == 1, got.text()
 
 
 def test_traced_dropped_step_needs_no_rerun(tmp_path):
@@ -269,7 +269,7 @@ def test_traced_dropped_step_needs_no_rerun(tmp_path):
         tmp_path, LOOP.format(fault="* NAN", check="torch.isnan(loss)"), "--level", "trace", "--on-alarm", "stop"
     )
     first = got.advisories("handled-by-script")[0]
-    assert first["births"][0]["op"] == "aten::mul" and "trace" in first["text"], got.told()
+    assert first["births"][0]["op"] == "aten::mul" and "trace" in first["text"], got.text()
 
 
 def test_logging_a_bad_value_each_step_stays_fast(tmp_path):
@@ -307,7 +307,7 @@ def test_scripted_and_vectorised_checks_work_as_ever(tmp_path):
         "stop",
     )
     want = "[False, True, True] [False, True, True]\n" * 4 + "nan 3 True 1j\n"
-    assert (got.code, got.out) == (0, want), got.told()
+    assert (got.code, got.out) == (0, want), got.text()
 
 
 def test_operators_keep_their_kernels_and_names_their_objects(tmp_path):
@@ -329,7 +329,7 @@ def test_operators_keep_their_kernels_and_names_their_objects(tmp_path):
         print(torch.isnan is torch._C._VariableFunctions.isnan, torch.Tensor.detach is base.detach)
         """
     want, got = plain(tmp_path, write_script(tmp_path, text)), run(tmp_path, text)
-    assert want.out.startswith("True") and (got.code, got.out) == (0, want.out), got.told()
+    assert want.out.startswith("True") and (got.code, got.out) == (0, want.out), got.text()
 
 
 def test_torch_functions_are_restored_after_a_watch(tmp_path):
@@ -351,4 +351,4 @@ def test_torch_functions_are_restored_after_a_watch(tmp_path):
         """
     done = plain(tmp_path, write_script(tmp_path, text))
     during = [False] * 6 + [True] + [False] * 2 + [True]
-    assert done.code == 0 and done.out == f"{during}\nTrue\n" * 2, done.told()
+    assert done.code == 0 and done.out == f"{during}\nTrue\n" * 2, done.text()

@@ -67,7 +67,7 @@ def assert_found(result, step, by):
 def test_rerun_is_eager_and_compilation_resumes_after_it(tmp_path):
     result = run(tmp_path, "aot_eager", 4, "--on-alarm", "skip")
     assert_found(result, 4, "rewind")
-    assert (result.code, result.out) == (0, "default True\n"), result.told()
+    assert (result.code, result.out) == (0, "default True\n"), result.text()
     assert not any("_orig_mod" in bad["name"] for bad in result.the_alarm()["gradients"]["bad"])
 
 

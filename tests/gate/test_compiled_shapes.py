@@ -81,13 +81,13 @@ def test_a_last_batch_that_is_smaller(tmp_path, last_batch, level):
     text, want = last_batch
     got = run(tmp_path, text, "--level", level)
     got.assert_silent()
-    assert (got.out, without_closing_line(got.err)) == (want.out, want.err) and got.watched["steps"] == 6, got.told()
+    assert (got.out, without_closing_line(got.err)) == (want.out, want.err) and got.watched["steps"] == 6, got.text()
 
 
 def assert_the_same(folder, backends, dynamic):
     """In one process: each pair without us, then at each level."""
     done = plain(folder, write_script(folder, matrix(backends, dynamic, LEVELS)), cold=True, limit=400)
-    assert done.code == 0 and len(done.out.splitlines()) == len(backends) * len(dynamic), done.told()
+    assert done.code == 0 and len(done.out.splitlines()) == len(backends) * len(dynamic), done.text()
 
 
 def test_settings_under_watch(tmp_path):
@@ -128,7 +128,7 @@ def test_a_bad_step_of_another_size_is_explained(tmp_path, level):
     got = run(tmp_path, BAD, "--level", level, "--on-alarm", "skip")
     alarm = got.the_alarm()
     birth = alarm["births"][0]
-    assert (got.code, got.out, alarm["step"], alarm["weights"]) == (0, "ended True\n", 4, "clean"), got.told()
+    assert (got.code, got.out, alarm["step"], alarm["weights"]) == (0, "ended True\n", 4, "clean"), got.text()
     assert (birth["op"], alarm["cause"]["class"]) == ("aten::log", "log-of-zero") and "torch.log(" in birth["source"], (
-        got.told()
+        got.text()
     )

@@ -59,7 +59,7 @@ print(digest())
 def test_destructor_that_steps_finds_whole_lists(tmp_path, loop):
     got = training(tmp_path, STEPS + loop, "--undo-mb", "8")
     got.assert_silent()
-    assert got.out == helpers.plain(tmp_path, "train.py").out, got.told()
+    assert got.out == helpers.plain(tmp_path, "train.py").out, got.text()
 
 
 UNDONE = """
@@ -82,8 +82,8 @@ print(len(dead), finite(), opt.param_groups[0]["note"])
 
 def test_destructor_that_steps_while_a_step_is_undone(tmp_path):
     got = training(tmp_path, STEPS + UNDONE, "--undo-mb", "8", "--on-alarm", "skip")
-    assert (got.code, got.out) == (0, "1 True None\n"), got.told()
-    assert got.the_alarm()["action"] == "the step was undone", got.told()
+    assert (got.code, got.out) == (0, "1 True None\n"), got.text()
+    assert got.the_alarm()["action"] == "the step was undone", got.text()
 
 
 LOOKS = """
@@ -115,4 +115,4 @@ print("ended", finite())
 
 def test_destructor_that_looks_at_a_loss_ends(tmp_path):
     got = training(tmp_path, LOOKS, "--level", "trace")
-    assert (got.code, got.out) == (0, "ended True\n"), got.told()
+    assert (got.code, got.out) == (0, "ended True\n"), got.text()

@@ -38,36 +38,36 @@ def test_a_long_row_is_an_alarm(tmp_path, fault, check):
     loop = BY_GRAD.format(steps=30, bad="i > 2", fault=fault, check=check)
     got = training(tmp_path, loop, "--on-alarm", "raise", "--max-skips", "5")
     alarm = got.the_alarm()
-    assert (got.code, alarm["step"], alarm["weights"], alarm["action"]) == (1, 3, "clean", "stopped"), got.told()
-    assert "dropped 5 steps in a row" in alarm["text"] and "all finite" not in got.err, got.told()
-    assert alarm["sink"]["kind"] == ("loss" if fault == "* NAN" else "gradient"), got.told()
+    assert (got.code, alarm["step"], alarm["weights"], alarm["action"]) == (1, 3, "clean", "stopped"), got.text()
+    assert "dropped 5 steps in a row" in alarm["text"] and "all finite" not in got.err, got.text()
+    assert alarm["sink"]["kind"] == ("loss" if fault == "* NAN" else "gradient"), got.text()
 
 
 @pytest.mark.parametrize("fault", ["* NAN", BAD_GRADIENT], ids=["loss", "gradient"])
 def test_the_row_is_explained(tmp_path, fault):
     got = training(tmp_path, BY_GRAD.format(steps=10**6, bad="i > 2", fault=fault, check=LOOK), "--max-skips", "4")
     alarm = got.the_alarm()
-    assert f"loss {fault}"[:10] in alarm["births"][0]["source"], got.told()
-    assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("restart", True), got.told()
+    assert f"loss {fault}"[:10] in alarm["births"][0]["source"], got.text()
+    assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("restart", True), got.text()
 
 
 def test_a_few_are_counted_and_no_alarm(tmp_path):
     got = training(tmp_path, BY_GRAD.format(steps=30, bad="i % 5 == 2", fault="* NAN", check=LOOK))
     got.assert_no_alarm()
-    assert (got.watched["steps"], got.watched["handled_by_script"]) == (24, 6), got.told()
-    assert "all finite" not in got.err, got.told()
+    assert (got.watched["steps"], got.watched["handled_by_script"]) == (24, 6), got.text()
+    assert "all finite" not in got.err, got.text()
 
 
 def test_run_continues_under_warn_and_all_are_counted(tmp_path):
     loop = BY_GRAD.format(steps=40, bad="i > 2", fault="* NAN", check=LOOK)
     got = training(tmp_path, loop, "--on-alarm", "warn", "--max-skips", "4")
-    assert (got.code, len(got.alarms), got.watched["handled_by_script"]) == (0, 1, 37), got.told()
+    assert (got.code, len(got.alarms), got.watched["handled_by_script"]) == (0, 1, 37), got.text()
 
 
 def test_what_a_step_meets_is_its_alarm_alone(tmp_path):
     got = training(tmp_path, BY_GRAD.format(steps=30, bad="i > 2", fault="* NAN", check="False"), "--on-alarm", "skip")
-    assert got.alarms and got.alarms[0]["sink"]["kind"] == "gradient", got.told()
-    assert got.watched["handled_by_script"] == 0, got.told()
+    assert got.alarms and got.alarms[0]["sink"]["kind"] == "gradient", got.text()
+    assert got.watched["handled_by_script"] == 0, got.text()
 
 
 PENALTY = """
@@ -85,14 +85,14 @@ print("ended", finite())
 def test_gradients_only_inspected_do_not_end_training(tmp_path, graph):
     got = training(tmp_path, PENALTY.format(graph=graph).replace("loss.backward()", "loss_of(batches[0]).backward()"))
     got.assert_no_alarm()
-    assert got.out == "ended True\n", got.told()
+    assert got.out == "ended True\n", got.text()
 
 
 def test_a_long_row_by_torch_func(tmp_path):
     got = training(tmp_path, BY_FUNC.format(steps=10**6, bad="i > 2"), "--max-skips", "5")
     alarm = got.the_alarm()
-    assert (got.code, alarm["step"]) == (1, 3) and "dropped 5 steps in a row" in alarm["text"], got.told()
-    assert "loss * NAN" in alarm["births"][0]["source"], got.told()
+    assert (got.code, alarm["step"]) == (1, 3) and "dropped 5 steps in a row" in alarm["text"], got.text()
+    assert "loss * NAN" in alarm["births"][0]["source"], got.text()
 
 
 NO_OPTIMIZER = """
@@ -123,8 +123,8 @@ def test_a_long_row_without_an_optimizer(tmp_path, loop):
     without = TRAINING.replace("opt = torch.optim.SGD(model.parameters(), lr=0.1)\n", "")
     got = run(tmp_path, without + loop.format(steps=10**6, bad="i > 2", check=LOOK), "--max-skips", "5")
     alarm = got.the_alarm()
-    assert (got.code, alarm["step"], alarm["weights"], alarm["action"]) == (1, 3, "clean", "stopped"), got.told()
-    assert "dropped 5 steps in a row" in alarm["text"] and "loss * NAN" in alarm["births"][0]["source"], got.told()
+    assert (got.code, alarm["step"], alarm["weights"], alarm["action"]) == (1, 3, "clean", "stopped"), got.text()
+    assert "dropped 5 steps in a row" in alarm["text"] and "loss * NAN" in alarm["births"][0]["source"], got.text()
 
 
 RAISED = """
@@ -160,16 +160,16 @@ def test_a_long_row_of_backward_passes_that_raise(tmp_path, before, out):
     loop = RAISED.format(before=before, out=out, steps=10**6, bad="i > 2")
     got = training(tmp_path, loop, "--max-skips", "5")
     alarm = got.the_alarm()
-    assert (got.code, alarm["step"], alarm["action"]) == (1, 3, "stopped"), got.told()
-    assert "dropped 5 steps in a row" in alarm["text"], got.told()
-    assert "(out - out).sqrt()" in alarm["births"][0]["source"], got.told()
+    assert (got.code, alarm["step"], alarm["action"]) == (1, 3, "stopped"), got.text()
+    assert "dropped 5 steps in a row" in alarm["text"], got.text()
+    assert "(out - out).sqrt()" in alarm["births"][0]["source"], got.text()
 
 
 def test_a_few_backward_passes_that_raise_are_counted(tmp_path):
     before, out = RAISES["a hook"]
     got = training(tmp_path, RAISED.format(before=before, out=out, steps=30, bad="i % 5 == 2"))
     got.assert_no_alarm()
-    assert got.watched["handled_by_script"] == 6 and "all finite" not in got.err, got.told()
+    assert got.watched["handled_by_script"] == 6 and "all finite" not in got.err, got.text()
 
 
 def test_unrelated_exception_in_backward_is_no_drop(tmp_path):

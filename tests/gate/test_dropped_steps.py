@@ -35,15 +35,15 @@ def test_max_skips_consecutive_drops_are_an_alarm(tmp_path, treatment, fault):
         fault = NAN_LOSS.replace("* NAN", "* INF - INF")
     got = training(tmp_path, loop(treatment, fault), "--on-alarm", "raise", "--max-skips", "5")
     alarm = got.the_alarm()
-    assert (got.code, alarm["step"], alarm["weights"], alarm["action"]) == (1, 3, "clean", "stopped"), got.told()
-    assert "dropped 5 steps in a row" in alarm["text"] and "all finite" not in got.err, got.told()
-    assert got.watched["handled_by_script"] == 5 and "5 handled by the script" in " ".join(got.err.split()), got.told()
+    assert (got.code, alarm["step"], alarm["weights"], alarm["action"]) == (1, 3, "clean", "stopped"), got.text()
+    assert "dropped 5 steps in a row" in alarm["text"] and "all finite" not in got.err, got.text()
+    assert got.watched["handled_by_script"] == 5 and "5 handled by the script" in " ".join(got.err.split()), got.text()
 
 
 def test_dropped_steps_are_explained_with_the_same_bits(tmp_path):
     got = training(tmp_path, loop(), "--max-skips", "4")
     alarm = got.the_alarm()
-    assert alarm["births"][0]["op"] == "aten::mul" and "loss * NAN" in alarm["births"][0]["source"], got.told()
+    assert alarm["births"][0]["op"] == "aten::mul" and "loss * NAN" in alarm["births"][0]["source"], got.text()
     assert (alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == ("persistent", "restart", True), alarm[
         "rerun_text"
     ]
@@ -51,29 +51,29 @@ def test_dropped_steps_are_explained_with_the_same_bits(tmp_path):
 
 def test_run_continues_under_warn_and_all_are_counted(tmp_path):
     got = training(tmp_path, loop(), "--on-alarm", "warn", "--max-skips", "4")
-    assert (got.code, got.out) == (0, "ended True\n") and len(got.alarms) == 1, got.told()
-    assert got.watched["handled_by_script"] == 27 and "all finite" not in got.err, got.told()
+    assert (got.code, got.out) == (0, "ended True\n") and len(got.alarms) == 1, got.text()
+    assert got.watched["handled_by_script"] == 27 and "all finite" not in got.err, got.text()
 
 
 def test_overflowing_norm_that_drops_finite_gradients_alarms(tmp_path):
     got = training(tmp_path, loop(NORM, LARGE, "i > 2"), "--on-alarm", "stop", "--max-skips", "5")
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["cause"]["class"]) == (3, "clipping") and "norm overflowed" in alarm["text"], (
-        got.told()
+        got.text()
     )
-    assert alarm["births"][0]["source"] == NORM and got.watched["handled_by_script"] == 5, got.told()
+    assert alarm["births"][0]["source"] == NORM and got.watched["handled_by_script"] == 5, got.text()
 
 
 def test_few_steps_dropped_for_their_norm_are_counted(tmp_path):
     got = training(tmp_path, loop(NORM, LARGE, "i % 5 == 2"), "--on-alarm", "stop")
     got.assert_no_alarm()
-    assert got.watched["handled_by_script"] == 6 and "all finite" not in got.err, got.told()
+    assert got.watched["handled_by_script"] == 6 and "all finite" not in got.err, got.text()
 
 
 def test_steps_dropped_before_an_alarm_stay_counted(tmp_path):
     treatment = "if i < 5 and not torch.isfinite(model.weight.grad).all(): continue"
     got = training(tmp_path, loop(treatment, NAN_LOSS, "i in (3, 4, 5)"), "--on-alarm", "stop")
-    assert got.the_alarm()["step"] == 3 and got.watched["handled_by_script"] == 2, got.told()
+    assert got.the_alarm()["step"] == 3 and got.watched["handled_by_script"] == 2, got.text()
     assert "0 scaler skips, 2 handled by the script" in " ".join(got.err.split()), got.err
 
 
@@ -92,7 +92,7 @@ for i in range(40):
 def test_a_window_of_several_backwards_counts_once(tmp_path):
     check = "not all(p.grad.isfinite().all() for p in model.parameters())"
     got = training(tmp_path, ACCUMULATED.format(check=check), "--on-alarm", "raise", "--max-skips", "5")
-    assert got.the_alarm()["step"] == 3 and "dropped 5 steps in a row" in got.the_alarm()["text"], got.told()
+    assert got.the_alarm()["step"] == 3 and "dropped 5 steps in a row" in got.the_alarm()["text"], got.text()
 
 
 SCALED = """
@@ -115,13 +115,13 @@ print("ended", finite())
 
 def test_steps_dropped_under_unused_scaler_are_an_alarm(tmp_path):
     got = training(tmp_path, SCALED.format(bad="i > 2", fault=NAN_LOSS), "--on-alarm", "raise")
-    assert got.the_alarm()["step"] == 3 and "dropped 10 steps" in got.the_alarm()["text"], got.told()
+    assert got.the_alarm()["step"] == 3 and "dropped 10 steps" in got.the_alarm()["text"], got.text()
 
 
 def test_scale_search_by_the_script_is_no_alarm(tmp_path):
     got = training(tmp_path, SCALED.format(bad="3 < i < 17", fault=BAD_GRADIENT), "--on-alarm", "raise")
     got.assert_no_alarm()
-    assert got.out == "ended True\n" and got.watched["handled_by_script"] == 13, got.told()
+    assert got.out == "ended True\n" and got.watched["handled_by_script"] == 13, got.text()
 
 
 OWN_SCALE = """
@@ -144,12 +144,12 @@ print("ended", finite())
 def test_scale_search_by_own_scaler_is_no_alarm(tmp_path):
     got = training(tmp_path, OWN_SCALE.format(then="scale /= 4"), "--on-alarm", "stop")
     got.assert_no_alarm()
-    assert got.out == "ended True\n" and got.watched["handled_by_script"] == 17, got.told()
+    assert got.out == "ended True\n" and got.watched["handled_by_script"] == 17, got.text()
 
 
 def test_a_scale_that_stays_is_no_search(tmp_path):
     got = training(tmp_path, OWN_SCALE.format(then="pass"), "--on-alarm", "raise")
-    assert "dropped 10 steps in a row" in got.the_alarm()["text"], got.told()
+    assert "dropped 10 steps in a row" in got.the_alarm()["text"], got.text()
 
 
 TWO = """
@@ -172,7 +172,7 @@ print("ended", finite())
 
 def test_other_stepping_optimizer_does_not_hide_dropped_steps(tmp_path):
     got = training(tmp_path, TWO.format(bad="i > 4"), "--on-alarm", "raise")
-    assert (got.the_alarm()["step"], got.the_alarm()["sink"]["kind"]) == (5, "loss"), got.told()
+    assert (got.the_alarm()["step"], got.the_alarm()["sink"]["kind"]) == (5, "loss"), got.text()
 
 
 INNOCENT = {
@@ -221,7 +221,7 @@ def test_what_still_learns_is_no_alarm(tmp_path, body):
 def test_dropped_last_steps_are_not_called_all_finite(tmp_path, steps):
     got = training(tmp_path, loop(bad="i > 2", steps=steps), "--on-alarm", "raise", "--max-skips", "20")
     got.assert_no_alarm()
-    assert got.watched["handled_by_script"] == steps - 3, got.told()
+    assert got.watched["handled_by_script"] == steps - 3, got.text()
     assert "all finite" not in got.err and f"{steps - 3} bad steps handled by the script" in got.err, got.err
 
 
@@ -252,7 +252,7 @@ def test_drops_count_after_their_optimizer_is_gone(tmp_path):
     body = body.replace("loss = loss_of(x)", "loss = (model(x) - 1).pow(2).mean()").replace("finite()", "'well'")
     got = training(tmp_path, body + "\ntrain()", "--on-alarm", "raise")
     got.assert_no_alarm()
-    assert got.watched["handled_by_script"] == 6 and "all finite" not in got.err, got.told()
+    assert got.watched["handled_by_script"] == 6 and "all finite" not in got.err, got.text()
 
 
 LONG_ROW = """
@@ -272,8 +272,8 @@ print("ended", finite())
 def test_dropped_loss_series_alarms_after_the_run_continued(tmp_path, last, skips, alarms):
     """It stops nothing: when it is known to be a row the program has a finite loss again."""
     got = training(tmp_path, LONG_ROW.format(last=last), "--on-alarm", "stop", "--max-skips", skips)
-    assert (got.code, got.out, got.watched["handled_by_script"]) == (0, "ended True\n", last - 3), got.told()
-    assert len(got.alarms) == alarms, got.told()
+    assert (got.code, got.out, got.watched["handled_by_script"]) == (0, "ended True\n", last - 3), got.text()
+    assert len(got.alarms) == alarms, got.text()
     for alarm in got.alarms:
         assert (
             f"dropped {last - 3} steps in a row by itself: the loss was not finite; then it went on" in alarm["text"]
@@ -304,4 +304,4 @@ ZEROS = {
 def test_steps_of_two_optimizers_that_are_dropped_together(tmp_path, zero):
     got = training(tmp_path, TOGETHER.replace("ZERO", zero), "--on-alarm", "raise")
     assert (got.code, got.the_alarm()["step"]) == (1, 5) and "dropped 10 steps in a row" in got.the_alarm()["text"]
-    assert got.watched["handled_by_script"] == 10, got.told()
+    assert got.watched["handled_by_script"] == 10, got.text()

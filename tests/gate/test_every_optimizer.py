@@ -238,5 +238,5 @@ def test_command_line_with_reruns_gives_the_same_result(tmp_path, make):
     reference = run(tmp_path, SAMPLE.format(make=make), env={"REFERENCE": "1"})
     reference.assert_silent()
     got = run(tmp_path, SAMPLE.format(make=make), "--on-alarm", "skip")
-    assert (got.code, got.out) == (0, reference.out), got.told()
+    assert (got.code, got.out) == (0, reference.out), got.text()
     assert [(a["step"], a["weights"]) for a in got.alarms] == [(0, "clean"), (4, "clean")]

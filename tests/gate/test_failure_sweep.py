@@ -23,7 +23,7 @@ def _broken(folder, function, error, policy, out):
     """What was wrong with how that run ended, and whether the report names the failure."""
     got = sweep.broken(folder, function, error, "--on-alarm", policy)
     wrong = sweep.faults(got, out, policy)
-    return wrong and (function, error, wrong, got.told()), any("swept" in one["text"] for one in got.report["failures"])
+    return wrong and (function, error, wrong, got.text()), any("swept" in one["text"] for one in got.report["failures"])
 
 
 def _check(folder, function, error, policy, out):

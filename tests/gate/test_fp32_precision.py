@@ -10,7 +10,7 @@ from finitude import _native
 pytestmark = pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="this torch does not have it")
 
 TOLD = """
-def told():
+def advice():
     b = torch.backends
     return [b.fp32_precision, b.cuda.matmul.fp32_precision, b.cudnn.conv.fp32_precision, b.cudnn.rnn.fp32_precision,
             b.mkldnn.matmul.fp32_precision, b.mkldnn.conv.fp32_precision, b.mkldnn.rnn.fp32_precision]
@@ -20,14 +20,14 @@ BAD = (
     + TOLD
     + """
 SET
-before = told()
+before = advice()
 for i in range(5):
     opt.zero_grad()
     loss = loss_of(batches[i])
     if i == 3: loss = loss * NAN
     loss.backward()
     opt.step()
-assert told() == before, (told(), before)
+assert advice() == before, (advice(), before)
 print("ended", finite())
 """
 )
@@ -46,10 +46,10 @@ SETTINGS = [
 @pytest.mark.parametrize("precision", SETTINGS)
 def test_bad_step_is_explained_and_precision_kept(tmp_path, precision, level):
     got = helpers.run(tmp_path, BAD.replace("SET", precision), "--on-alarm", "skip", "--level", level)
-    assert (got.code, got.out) == (0, "ended True\n"), got.told()
+    assert (got.code, got.out) == (0, "ended True\n"), got.text()
     alarm = got.the_alarm()
-    assert (alarm["births"][0]["op"], alarm["rerun_verified"]) == ("aten::mul", True), got.told()
-    assert "internal failure" not in got.err, got.told()
+    assert (alarm["births"][0]["op"], alarm["rerun_verified"]) == ("aten::mul", True), got.text()
+    assert "internal failure" not in got.err, got.text()
 
 
 def test_a_second_process_records_with_it(tmp_path):

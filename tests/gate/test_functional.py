@@ -38,23 +38,23 @@ def test_applied_bad_loss_is_alarm_with_its_birth(tmp_path):
         "loss",
         "damaged",
         "restart",
-    ), got.told()
+    ), got.text()
     assert not got.watched["not_watched"], "its capsule comes out as it did"
     replayed = helpers.finitude(tmp_path, "replay", alarm["capsule"])
     assert replayed.code == 0 and replayed.out.startswith("identical: 1 of 1 results have the same bits"), (
-        replayed.told()
+        replayed.text()
     )
     assert (alarm["births"][0]["source"], alarm["rerun_verified"], alarm["cause"]["class"]) == (
         BIRTH,
         True,
         "division-by-zero",
-    ), got.told()
-    assert got.code == 1 and got.out.splitlines()[-1] == "3 False", got.told()  # stopped at the next derivative
+    ), got.text()
+    assert got.code == 1 and got.out.splitlines()[-1] == "3 False", got.text()  # stopped at the next derivative
 
 
 def test_warn_reports_once_and_continues(tmp_path):
     got = run(tmp_path, "--on-alarm", "warn")
-    assert got.code == 0 and got.out.count("False") == 3, got.told()
+    assert got.code == 0 and got.out.count("False") == 3, got.text()
     assert got.the_alarm()["step"] == 3
 
 
@@ -62,7 +62,7 @@ def test_what_is_healthy_is_silent(tmp_path):
     got = run(tmp_path, bad=-1)
     got.assert_silent()
     assert got.out.count("True") == 6
-    assert got.watched["steps"] == 6 and not got.watched["not_watched"], got.told()
+    assert got.watched["steps"] == 6 and not got.watched["not_watched"], got.text()
 
 
 def test_step_dropped_by_script_is_advisory_with_birth(tmp_path):
@@ -71,7 +71,7 @@ def test_step_dropped_by_script_is_advisory_with_birth(tmp_path):
     (advisory,) = got.report["advisories"]
     assert (advisory["kind"], advisory["step"], advisory["births"][0]["source"]) == ("handled-by-script", 3, BIRTH)
     assert got.out.count("True") == 5
-    assert got.watched["steps"] == 6 and not got.watched["not_watched"], got.told()
+    assert got.watched["steps"] == 6 and not got.watched["not_watched"], got.text()
 
 
 def test_bad_losses_with_finite_gradients_report_their_birth(tmp_path):
@@ -87,17 +87,17 @@ def test_bad_losses_with_finite_gradients_report_their_birth(tmp_path):
         .replace("if i == -1:", "if i == 2:")
         .replace("x[2] = 0", "EXTRA[1] = 0"),
     )
-    assert got.code == 0 and not got.alarms and got.out.count("True") == 6, got.told()
+    assert got.code == 0 and not got.alarms and got.out.count("True") == 6, got.text()
     first, last = got.advisories("handled-by-script")
-    assert (first["step"], last["step"]) == (2, 5) and first["text"].startswith("3 losses"), got.told()
-    assert (first["births"][0]["op"], first["cause"]["class"]) == ("aten::log", "log-of-zero"), got.told()
-    assert "0 gradients scanned, 2 advisories. Report" in got.err, got.told()
+    assert (first["step"], last["step"]) == (2, 5) and first["text"].startswith("3 losses"), got.text()
+    assert (first["births"][0]["op"], first["cause"]["class"]) == ("aten::log", "log-of-zero"), got.text()
+    assert "0 gradients scanned, 2 advisories. Report" in got.err, got.text()
 
 
 def test_last_bad_loss_is_reported(tmp_path):
     got = run(tmp_path, bad=5)
-    assert got.code == 0 and not got.alarms, got.told()
-    assert [a["step"] for a in got.advisories("handled-by-script")] == [5], got.told()
+    assert got.code == 0 and not got.alarms, got.text()
+    assert [a["step"] for a in got.advisories("handled-by-script")] == [5], got.text()
 
 
 def test_derivatives_of_nonfinite_inputs_are_not_training(tmp_path):

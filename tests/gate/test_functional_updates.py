@@ -39,13 +39,13 @@ def test_bad_loss_in_new_parameters_is_an_alarm(tmp_path, bad, steps):
         "loss",
         "damaged",
         "restart",
-    ), got.told()
+    ), got.text()
     assert (alarm["births"][0]["op"], alarm["cause"]["class"], alarm["rerun_verified"]) == (
         "aten::div",
         "division-by-zero",
         True,
-    ), got.told()
-    assert got.code == 1 and not got.out and not got.advisories(), got.told()  # stopped at the next gradients
+    ), got.text()
+    assert got.code == 1 and not got.out and not got.advisories(), got.text()  # stopped at the next gradients
 
 
 def test_backward_and_new_leaves_are_the_same(tmp_path):
@@ -57,14 +57,14 @@ def test_backward_and_new_leaves_are_the_same(tmp_path):
 
 def test_warn_reports_once_and_continues(tmp_path):
     got = run(tmp_path, "--on-alarm", "warn")
-    assert (got.code, got.out) == (0, "False\n") and got.the_alarm()["step"] == 4, got.told()
-    assert not got.advisories() and got.watched["handled_by_script"] == 0, got.told()
+    assert (got.code, got.out) == (0, "False\n") and got.the_alarm()["step"] == 4, got.text()
+    assert not got.advisories() and got.watched["handled_by_script"] == 0, got.text()
 
 
 def test_a_healthy_one_is_silent_and_watched(tmp_path):
     got = run(tmp_path, bad=-1)
     got.assert_silent()
-    assert got.watched["steps"] == 8, got.told()
+    assert got.watched["steps"] == 8, got.text()
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,14 @@ def test_a_healthy_one_is_silent_and_watched(tmp_path):
 def test_bad_step_dropped_by_program_is_an_advisory(tmp_path, guard):
     got = run(tmp_path, guard=guard)
     got.assert_no_alarm()
-    assert got.out == "True\n" and [a["step"] for a in got.advisories("handled-by-script")] == [4], got.told()
+    assert got.out == "True\n" and [a["step"] for a in got.advisories("handled-by-script")] == [4], got.text()
     assert got.advisories()[0]["text"] == "a loss that was not finite was never applied"
 
 
 def test_last_step_is_not_known_to_be_applied(tmp_path):
     got = run(tmp_path, bad=7)
     got.assert_no_alarm()
-    assert got.out == "False\n" and [a["step"] for a in got.advisories()] == [7], got.told()
+    assert got.out == "False\n" and [a["step"] for a in got.advisories()] == [7], got.text()
     assert "never" not in got.advisories()[0]["text"] and "not seen to be applied" in got.advisories()[0]["text"]
 
 
@@ -106,7 +106,7 @@ UPDATES = {
 def test_parameters_left_bad_at_the_end_are_named(tmp_path, update):
     got = helpers.run(tmp_path, LAST.replace("UPDATE", update))
     got.assert_no_alarm()
-    assert "as the program ended, w is not finite (4 NaN of 4)" in got.err and "all finite" not in got.err, got.told()
+    assert "as the program ended, w is not finite (4 NaN of 4)" in got.err and "all finite" not in got.err, got.text()
 
 
 def test_two_models_in_turn(tmp_path):
@@ -126,7 +126,7 @@ def test_two_models_in_turn(tmp_path):
         """,
     )
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["births"][0]["op"]) == (4, "aten::div"), got.told()
+    assert (alarm["step"], alarm["births"][0]["op"]) == (4, "aten::div"), got.text()
 
 
 def test_derivatives_of_nonfinite_rows_are_not_training(tmp_path):

@@ -67,7 +67,7 @@ def _program(make, before="pass", step=STEP):
 def test_frozen_infinite_parameter_is_no_result_of_step(tmp_path, name):
     got = helpers.run(tmp_path, _program(MAKES[name]), "--on-alarm", "raise")
     got.assert_silent()
-    assert helpers.plain(tmp_path, "train.py").out == got.out, got.told()
+    assert helpers.plain(tmp_path, "train.py").out == got.out, got.text()
 
 
 SILENT = {
@@ -97,20 +97,20 @@ def test_nor_where(tmp_path, name):
     make, step, before = SILENT[name]
     got = helpers.run(tmp_path, _program(make, before, step), "--on-alarm", "raise")
     got.assert_silent()
-    assert helpers.plain(tmp_path, "train.py").out == got.out, got.told()
+    assert helpers.plain(tmp_path, "train.py").out == got.out, got.text()
 
 
 def test_trained_parameter_starting_infinite_is_an_alarm(tmp_path):
     unused = "model.unused = nn.Parameter(torch.tensor([INF])); opt = torch.optim.SGD(model.parameters(), 0.1)"
     got = helpers.run(tmp_path, _program(unused), "--on-alarm", "raise")
-    assert got.the_alarm()["cause"]["class"] == "corrupted-state" and got.code == 1, got.told()
+    assert got.the_alarm()["cause"]["class"] == "corrupted-state" and got.code == 1, got.text()
 
 
 def test_frozen_parameter_ruined_by_optimizer_is_an_alarm(tmp_path):
     got = helpers.run(
         tmp_path, _program("opt = Own(model.parameters(), ruins=True); model.mask.data.zero_()"), "--on-alarm", "raise"
     )
-    assert got.the_alarm()["sink"] == {"kind": "parameter", "name": "mask"} and got.code == 1, got.told()
+    assert got.the_alarm()["sink"] == {"kind": "parameter", "name": "mask"} and got.code == 1, got.text()
 
 
 # -- no standard error -------------------------------------------------------------------------------
@@ -144,22 +144,22 @@ def test_a_program_without_standard_error(tmp_path, name):
     """Healthy; with a step that is skipped; with one that ends it."""
     got = helpers.run(tmp_path, LOOP.format(streams=STREAMS[name], bad=-1))
     plain = helpers.plain(tmp_path, "train.py")
-    assert (got.code, got.out) == (plain.code, plain.out) == (5, plain.out), got.told()
-    assert got.report["outcome"] == "clean" and got.watched["steps"] == 6, got.told()
+    assert (got.code, got.out) == (plain.code, plain.out) == (5, plain.out), got.text()
+    assert got.report["outcome"] == "clean" and got.watched["steps"] == 6, got.text()
     got = helpers.run(tmp_path, LOOP.format(streams=STREAMS[name], bad=3), "--on-alarm", "skip")
     assert (got.code, got.out) == (5, plain.out) and got.the_alarm()["step"] == 3 and got.the_alarm()["births"], (
-        got.told()
+        got.text()
     )
     assert not any(own.read_text() for own in tmp_path.glob("own.txt"))
     got = helpers.run(tmp_path, LOOP.format(streams=STREAMS[name], bad=3), "--on-alarm", "raise")
-    assert got.code == 1 and got.the_alarm()["action"] == "stopped", got.told()
+    assert got.code == 1 and got.the_alarm()["action"] == "stopped", got.text()
 
 
 def test_program_with_stderr_on_full_disk_ends_normally(tmp_path):
     stream = "sys.stderr = open('/dev/full', 'w', buffering=1)"
     for bad in (-1, 3):
         got = helpers.run(tmp_path, LOOP.format(streams=stream, bad=bad), "--on-alarm", "skip")
-        assert (got.code, got.out) == (5, "ended True\n") and len(got.alarms) == (bad > 0), got.told()
+        assert (got.code, got.out) == (5, "ended True\n") and len(got.alarms) == (bad > 0), got.text()
 
 
 # -- a fork that is refused or interrupted -----------------------------------------------------------
@@ -185,11 +185,11 @@ PLAIN = BAD_STEP.replace("    opt.step()", "    if k not in (2, 4): opt.step()")
 def test_a_program_that_does_not_fork(tmp_path, error):
     got = helpers.run(tmp_path, helpers.TRAINING + REFUSES.format(error=error) + BAD_STEP, "--on-alarm", "skip")
     helpers.write_script(tmp_path, helpers.TRAINING + PLAIN, "plain.py")
-    assert (got.code, got.out) == (0, helpers.plain(tmp_path, "plain.py").out), got.told()
+    assert (got.code, got.out) == (0, helpers.plain(tmp_path, "plain.py").out), got.text()
     assert [(a["step"], a["rerun"], a["births"][0]["op"]) for a in got.alarms] == [
         (2, "persistent", "aten::div"),
         (4, "persistent", "aten::div"),
-    ], got.told()
+    ], got.text()
 
 
 CTRL_C = """
@@ -221,8 +221,8 @@ print("ended", finite())
 """
     )
     got = helpers.run(tmp_path, text, "--on-alarm", "skip")
-    assert (got.code, got.out) == (0, "heard at 2 processes left 0\nended True\n"), got.told()
-    assert [a["step"] for a in got.alarms] == [2, 4] and got.alarms[1]["births"], got.told()
+    assert (got.code, got.out) == (0, "heard at 2 processes left 0\nended True\n"), got.text()
+    assert [a["step"] for a in got.alarms] == [2, 4] and got.alarms[1]["births"], got.text()
 
 
 # -- what listens to every call on a tensor ----------------------------------------------------------
@@ -253,5 +253,5 @@ print(sorted(heard.items()))
 
 def test_programs_own_mode_sees_no_calls_of_ours(tmp_path):
     got = helpers.run(tmp_path, LISTENS)
-    assert got.out == helpers.plain(tmp_path, "train.py").out and "__get__" in got.out, got.told()
-    assert got.watched["steps"] == 6, got.told()
+    assert got.out == helpers.plain(tmp_path, "train.py").out and "__get__" in got.out, got.text()
+    assert got.watched["steps"] == 6, got.text()

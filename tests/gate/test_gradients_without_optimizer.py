@@ -44,15 +44,15 @@ def test_the_derivative_is_the_birth(tmp_path, name):
     got = run(tmp_path, *of(name))
     alarm = got.the_alarm()
     birth = alarm["births"][0]
-    assert (got.code, alarm["step"], alarm["rerun"]) == (1, 4, "persistent"), got.told()
-    assert (birth["phase"], alarm["cause"]["class"]) == ("backward", "domain-edge"), got.told()
-    assert "sqrt(" in birth["source"], got.told()
+    assert (got.code, alarm["step"], alarm["rerun"]) == (1, 4, "persistent"), got.text()
+    assert (birth["phase"], alarm["cause"]["class"]) == ("backward", "domain-edge"), got.text()
+    assert "sqrt(" in birth["source"], got.text()
 
 
 @pytest.mark.parametrize("name", ["new leaves", "torch.func"])
 def test_under_warn_it_is_reported_once(tmp_path, name):
     got = run(tmp_path, *of(name, "warn"))
-    assert (got.code, got.out) == (0, "ended\n") and got.the_alarm()["weights"] == "damaged", got.told()
+    assert (got.code, got.out) == (0, "ended\n") and got.the_alarm()["weights"] == "damaged", got.text()
 
 
 def test_an_update_that_makes_it_is_named(tmp_path):
@@ -60,8 +60,8 @@ def test_an_update_that_makes_it_is_named(tmp_path):
     got = run(tmp_path, LOOP.replace("LEAF", "True").replace("LOSS", "pass").replace("UPDATE", update))
     got.assert_no_alarm()  # what it computes may be data
     (advisory,) = got.advisories("handled-by-script")
-    assert (advisory["births"][0]["op"], advisory["cause"]["class"]) == ("aten::div", "division-by-zero"), got.told()
-    assert "g / g.norm()" in advisory["births"][0]["source"] and "all finite" not in got.err, got.told()
+    assert (advisory["births"][0]["op"], advisory["cause"]["class"]) == ("aten::div", "division-by-zero"), got.text()
+    assert "g / g.norm()" in advisory["births"][0]["source"] and "all finite" not in got.err, got.text()
 
 
 ROWS = """
@@ -85,7 +85,7 @@ def test_derivatives_at_nonfinite_data_are_no_alarm(tmp_path, take, first, value
     text = ROWS.replace("FIRST", str(first)).replace("VALUE", value).replace("= ROW", f"= {made}")
     got = run(tmp_path, text.replace("TAKE", take))
     got.assert_no_alarm()
-    assert (got.code, got.out) == (0, "ended\n") and "all finite" not in got.err, got.told()
+    assert (got.code, got.out) == (0, "ended\n") and "all finite" not in got.err, got.text()
 
 
 BOTH = """
@@ -109,4 +109,4 @@ def test_unread_gradients_are_not_called_finite(tmp_path):
     last = LOOP.replace("LEAF", "True").replace("LOSS", LOSS).replace("i != 3", "i != 5")
     got = run(tmp_path, last.replace("UPDATE", LOOPS["new leaves"][2]))
     got.assert_no_alarm()
-    assert "as the program ended, w is not finite (4 NaN of 4)" in got.err and "all finite" not in got.err, got.told()
+    assert "as the program ended, w is not finite (4 NaN of 4)" in got.err and "all finite" not in got.err, got.text()

@@ -28,12 +28,12 @@ NATIVE = BROKEN.replace("import finitude.rerun.{module} as module", "from finitu
 
 
 def _assert_reported(got, steps, error="ZeroDivisionError: ours"):
-    assert [a["step"] for a in got.alarms] == steps and got.report["unwatched_from"] is None, got.told()
-    assert error in [f["text"] for f in got.report["failures"]], (got.report["failures"], got.told())
+    assert [a["step"] for a in got.alarms] == steps and got.report["unwatched_from"] is None, got.text()
+    assert error in [f["text"] for f in got.report["failures"]], (got.report["failures"], got.text())
     closing = next(
         line for line in got.err.splitlines() if " steps watched in " in line and line.startswith("finitude: ")
     )
-    assert got.err.count(f"({error})") == 1 and error in closing, got.told()
+    assert got.err.count(f"({error})") == 1 and error in closing, got.text()
 
 
 @pytest.mark.fast
@@ -41,8 +41,8 @@ def _assert_reported(got, steps, error="ZeroDivisionError: ours"):
 def test_stop_stops(tmp_path, place):
     got = helpers.run(tmp_path, BROKEN.format(module=place[0], name=place[1]))
     _assert_reported(got, [3])
-    assert got.code == 1 and "NonFiniteError: step 3: loss is NaN" in got.err, got.told()
-    assert got.out.splitlines()[-1] == "2 True applied" and got.alarms[0]["weights"] == "clean", got.told()
+    assert got.code == 1 and "NonFiniteError: step 3: loss is NaN" in got.err, got.text()
+    assert got.out.splitlines()[-1] == "2 True applied" and got.alarms[0]["weights"] == "clean", got.text()
 
 
 @pytest.mark.fast
@@ -50,21 +50,21 @@ def test_stop_stops(tmp_path, place):
 def test_skip_leaves_each_bad_step_out(tmp_path, place):
     got = helpers.run(tmp_path, BROKEN.format(module=place[0], name=place[1]), "--on-alarm", "skip")
     _assert_reported(got, [3, 5])
-    assert got.code == 0 and [a["weights"] for a in got.alarms] == ["clean"] * 2, got.told()
-    assert got.out.splitlines()[3:] == ["3 True left out", "4 True applied", "5 True left out"], got.told()
+    assert got.code == 0 and [a["weights"] for a in got.alarms] == ["clean"] * 2, got.text()
+    assert got.out.splitlines()[3:] == ["3 True left out", "4 True applied", "5 True left out"], got.text()
 
 
 @pytest.mark.fast
 def test_another_way_explains_what_one_fails_at(tmp_path):
     got = helpers.run(tmp_path, BROKEN.format(module="rewind", name="begin"), "--on-alarm", "skip")
-    assert (got.alarms[0]["rerun_by"], got.alarms[0]["births"][0]["op"]) == ("restart", "aten::mul"), got.told()
+    assert (got.alarms[0]["rerun_by"], got.alarms[0]["births"][0]["op"]) == ("restart", "aten::mul"), got.text()
 
 
 @pytest.mark.fast
 def test_warn_applies_it(tmp_path):
     got = helpers.run(tmp_path, BROKEN.format(module="rewind", name="begin"), "--on-alarm", "warn")
-    assert got.code == 0 and got.alarms[0]["weights"] == "damaged", got.told()
-    assert got.out.splitlines()[3:] == ["3 False applied", "4 False applied", "5 False applied"], got.told()
+    assert got.code == 0 and got.alarms[0]["weights"] == "damaged", got.text()
+    assert got.out.splitlines()[3:] == ["3 False applied", "4 False applied", "5 False applied"], got.text()
 
 
 @pytest.mark.fast
@@ -85,8 +85,8 @@ def test_a_failure_of_the_engine_lets_nothing_through(tmp_path, name, policy):
     gate does not."""
     got = helpers.run(tmp_path, NATIVE.format(name=name), "--on-alarm", policy)
     last, steps = ("2 True applied", [3]) if policy == "stop" else ("5 True left out", [3, 5])
-    assert got.out.splitlines()[-1] == last and got.code == (policy == "stop"), got.told()
-    assert [a["step"] for a in got.alarms] == steps or name in ("window", "counters"), got.told()
+    assert got.out.splitlines()[-1] == last and got.code == (policy == "stop"), got.text()
+    assert [a["step"] for a in got.alarms] == steps or name in ("window", "counters"), got.text()
 
 
 DROPPED = (
@@ -109,8 +109,8 @@ print("ended", finite(), model.weight.sum().item())
 @pytest.mark.fast
 def test_failure_in_rerun_of_dropped_step_is_harmless(tmp_path):
     got = helpers.run(tmp_path, DROPPED)
-    assert got.code == 0 and got.alarms == [] and "NonFiniteError" not in got.err, got.told()
-    assert got.report["failures"] and got.advisories("handled-by-script"), got.told()
+    assert got.code == 0 and got.alarms == [] and "NonFiniteError" not in got.err, got.text()
+    assert got.report["failures"] and got.advisories("handled-by-script"), got.text()
     helpers.write_script(tmp_path, DROPPED, "plain.py")
     assert helpers.plain(tmp_path, "plain.py").out == got.out
 
@@ -141,5 +141,5 @@ def test_too_little_memory_for_an_explanation_ends_nothing(tmp_path, megabytes):
     got = helpers.run(
         tmp_path, LITTLE_MEMORY.format(megabytes=megabytes), "--on-alarm", "skip", env={"MALLOC_ARENA_MAX": "1"}
     )
-    assert (got.code, got.out) == (0, "ended True\n"), got.told()
-    assert [a["step"] for a in got.alarms] == [3, 5] and got.report["unwatched_from"] is None, got.told()
+    assert (got.code, got.out) == (0, "ended True\n"), got.text()
+    assert [a["step"] for a in got.alarms] == [3, 5] and got.report["unwatched_from"] is None, got.text()

@@ -42,10 +42,10 @@ def test_it_says_what_it_says_unwatched(tmp_path, bad):
     got = run(tmp_path, script, "--on-alarm", "skip")
     plain = helpers.plain(tmp_path, "train.py").out
 
-    def told(text):  # what the loss is after a step that was left out is another matter
+    def without_loss(text):  # what the loss is after a step that was left out is another matter
         return [line.rsplit(" ", 1)[0] for line in text.splitlines()]
 
-    assert len(told(plain)) == 8 and told(got.out) == told(plain), got.told()
+    assert len(without_loss(plain)) == 8 and without_loss(got.out) == without_loss(plain), got.text()
     assert bool(got.alarms) == (bad != "0")
     if got.alarms:
-        assert got.alarms[0]["births"][0]["op"] == "aten::log", got.told()
+        assert got.alarms[0]["births"][0]["op"] == "aten::log", got.text()

@@ -62,9 +62,9 @@ def test_bad_step_is_skipped_and_explained(tmp_path, update):
         "loss",
         "clean",
         "persistent",
-    ), run.told()
+    ), run.text()
     assert alarm["rerun_by"] == "restart" and alarm["rerun_verified"] and alarm["births"][0]["source"] == BIRTH, alarm
-    assert run.code == 0 and run.out == "".join(f"{i} True True\n" for i in range(8)), run.told()
+    assert run.code == 0 and run.out == "".join(f"{i} True True\n" for i in range(8)), run.text()
     assert replayed(run) == "identical"
 
 
@@ -74,8 +74,8 @@ def test_a_bad_first_step_is_one_alarm(tmp_path, update):
     """That the program writes its leaves is known only when the next loss has been computed with them."""
     run = helpers.run(tmp_path, script(update, bad=0), "--on-alarm", "skip")
     alarm = run.the_alarm()
-    assert (alarm["step"], alarm["weights"], alarm["births"][0]["source"]) == (0, "clean", BIRTH), run.told()
-    assert "step 1, computed with what this one had written" in alarm["text"] and run.code == 0, run.told()
+    assert (alarm["step"], alarm["weights"], alarm["births"][0]["source"]) == (0, "clean", BIRTH), run.text()
+    assert "step 1, computed with what this one had written" in alarm["text"] and run.code == 0, run.text()
     first = f"0 False {update != 'grad'}\n"
     assert run.out == first + "".join(f"{i} True True\n" for i in range(1, 8))
 
@@ -84,7 +84,7 @@ def test_a_bad_first_step_is_one_alarm(tmp_path, update):
 def test_raise_from_next_call_restores_the_weights(tmp_path, update):
     run = helpers.run(tmp_path, script(update), "--on-alarm", "raise")
     alarm = run.the_alarm()
-    assert run.code == 1 and "NonFiniteError: step 4" in run.err and run.out.count("\n") == 5, run.told()
+    assert run.code == 1 and "NonFiniteError: step 4" in run.err and run.out.count("\n") == 5, run.text()
     assert (alarm["weights"], alarm["rerun_by"]) == ("clean", "none")
 
 
@@ -92,14 +92,14 @@ def test_raise_from_next_call_restores_the_weights(tmp_path, update):
 @pytest.mark.parametrize("update", UPDATES)
 def test_warn_changes_nothing(tmp_path, update):
     run = helpers.run(tmp_path, script(update), "--on-alarm", "warn")
-    assert run.out == helpers.plain(tmp_path, tmp_path / "train.py").out and run.the_alarm()["step"] == 4, run.told()
+    assert run.out == helpers.plain(tmp_path, tmp_path / "train.py").out and run.the_alarm()["step"] == 4, run.text()
 
 
 def test_program_that_drops_the_step_itself_is_unaffected(tmp_path):
     guarded = UPDATES["grad"].replace("with torch", "if not g.isfinite().all(): continue\nwith torch")
     text = LOOP.replace("BAD", "4").replace("GUARD", "pass").replace("    UPDATE", textwrap.indent(guarded, "    "))
     run = helpers.run(tmp_path, text)
-    assert run.code == 0 and not run.alarms and run.watched["handled_by_script"] == 1, run.told()
+    assert run.code == 0 and not run.alarms and run.watched["handled_by_script"] == 1, run.text()
     assert run.out == "".join(f"{i} True True\n" for i in range(8) if i != 4)
 
 
@@ -122,9 +122,9 @@ def test_unmarked_writes_are_detected_when_operators_make_them(tmp_path, update,
         .replace("    UPDATE", textwrap.indent("\n".join(lines[:2] + guard + lines[2:]), "    "))
     )
     run = helpers.run(tmp_path, text, "--on-alarm", "skip")
-    assert run.code == 0 and run.out == "".join(f"{i} True True\n" for i in range(8) if i != 4 or not drops), run.told()
-    assert (len(run.alarms), run.watched["handled_by_script"]) == ((0, 1) if drops and is_told else (1, 0)), run.told()
-    assert all(("is not known" in a["text"]) != is_told for a in run.alarms), run.told()
+    assert run.code == 0 and run.out == "".join(f"{i} True True\n" for i in range(8) if i != 4 or not drops), run.text()
+    assert (len(run.alarms), run.watched["handled_by_script"]) == ((0, 1) if drops and is_told else (1, 0)), run.text()
+    assert all(("is not known" in a["text"]) != is_told for a in run.alarms), run.text()
 
 
 def test_program_only_inspecting_gradients_is_not_training(tmp_path):
@@ -137,7 +137,7 @@ def test_program_only_inspecting_gradients_is_not_training(tmp_path):
             (x.sum() / (0 if i == 15 else 1)).backward()
         """,
     )
-    assert run.report["outcome"] == "unwatched" and not run.alarms, run.told()
+    assert run.report["outcome"] == "unwatched" and not run.alarms, run.text()
 
 
 CLOSURES = """
@@ -172,7 +172,7 @@ def test_repeated_closure_call_has_no_side_effects(tmp_path):
         "persistent",
         "closure",
         True,
-    ), run.told()
+    ), run.text()
     assert alarm["births"][0]["source"] == BIRTH and alarm["weights"] == "clean"
     before, after = helpers.plain(tmp_path, tmp_path / "train.py").out, run.out
     assert after.replace("True True", "") == before.replace("False False", "") and "True True" in after
@@ -182,7 +182,7 @@ def test_repeated_closure_call_has_no_side_effects(tmp_path):
 def test_stop_comes_out_of_finitude_step(tmp_path):
     run = helpers.run(tmp_path, CLOSURES)
     assert run.code == 1 and "NonFiniteError: step 4" in run.err and run.the_alarm()["rerun_by"] == "closure", (
-        run.told()
+        run.text()
     )
 
 
@@ -195,24 +195,24 @@ def test_applied_last_step_is_reported_as_applied(tmp_path, update):
     run = helpers.run(tmp_path, script(update, bad=7))
     alarm = run.the_alarm()
     assert run.out.splitlines()[-1].startswith("7 False") and run.code == 1 and "NonFiniteError: step 7" in run.err, (
-        run.told()
+        run.text()
     )
     assert (alarm["weights"], alarm["births"][0]["source"]) == ("damaged", BIRTH) and ENDED in alarm["text"], alarm
-    assert "was applied" in run.err and "Weights are damaged" in run.err.replace("\n          ", " "), run.told()
+    assert "was applied" in run.err and "Weights are damaged" in run.err.replace("\n          ", " "), run.text()
 
 
 def test_last_step_of_zeros_leaves_weights_clean(tmp_path):
     run = helpers.run(tmp_path, script("backward", bad=7), "--on-alarm", "skip")
-    assert run.code == 0 and run.out.splitlines()[-1] == "7 True True", run.told()
-    assert run.the_alarm()["weights"] == "clean" and ENDED not in run.the_alarm()["text"], run.told()
+    assert run.code == 0 and run.out.splitlines()[-1] == "7 True True", run.text()
+    assert run.the_alarm()["weights"] == "clean" and ENDED not in run.the_alarm()["text"], run.text()
 
 
 def test_last_step_dropped_by_script_is_left_alone(tmp_path):
     run = helpers.run(tmp_path, script("backward", bad=7, guard="if loss.isnan(): break"))
-    assert run.code == 0 and not run.alarms, run.told()
+    assert run.code == 0 and not run.alarms, run.text()
     late = script("grad", bad=7).replace("    with torch", "    if not g.isfinite().all(): break\n    with torch")
     run = helpers.run(tmp_path, late)
-    assert run.code == 0 and not run.alarms and run.watched["handled_by_script"] == 1, run.told()
+    assert run.code == 0 and not run.alarms and run.watched["handled_by_script"] == 1, run.text()
 
 
 @pytest.mark.parametrize(
@@ -227,8 +227,8 @@ def test_exception_long_after_bad_step_is_unrelated(tmp_path, policy, guard, tol
     run = helpers.run(
         tmp_path, script("backward", guard=guard) + "raise RuntimeError('something else')\n", "--on-alarm", policy
     )
-    assert (run.code, len(run.alarms)) == (1, told), run.told()
-    assert not any("RuntimeError" in a["text"] for a in run.alarms), run.told()
+    assert (run.code, len(run.alarms)) == (1, told), run.text()
+    assert not any("RuntimeError" in a["text"] for a in run.alarms), run.text()
 
 
 STATISTICS = """
@@ -251,4 +251,4 @@ for i in range(6):
 def test_running_statistics_of_skipped_step_are_restored(tmp_path):
     run = helpers.run(tmp_path, STATISTICS, "--on-alarm", "skip")
     lines = run.out.splitlines()
-    assert run.code == 0 and "nan" not in run.out and lines[2] == lines[3] != lines[4], run.told()
+    assert run.code == 0 and "nan" not in run.out and lines[2] == lines[3] != lines[4], run.text()

@@ -63,7 +63,7 @@ def test_step_ruined_by_optimizer_is_undone_from_copy(tmp_path, policy):
     undone = root(tmp_path, "--on-alarm", policy, "--undo-mb", "8")
     reference = root(tmp_path, fault=-1, left_out=3)
     alarm = undone.the_alarm()
-    assert (alarm["step"], alarm["weights"], alarm["action"]) == (3, "clean", "the step was undone"), undone.told()
+    assert (alarm["step"], alarm["weights"], alarm["action"]) == (3, "clean", "the step was undone"), undone.text()
     assert (undone.code, undone.out) == (0, reference.out)
     assert undone.out.endswith("True\n")
     assert undone.err.count("undone") == 1, "said once"
@@ -84,7 +84,7 @@ def test_undo_copy_changes_nothing_in_healthy_run(tmp_path):
 def test_stop_undoes_before_it_raises(tmp_path):
     got = root(tmp_path, "--on-alarm", "stop", "--undo-mb", "8")
     assert got.the_alarm()["weights"] == "clean" and got.out == "raised True\n" and got.code == 1
-    assert "; the step was undone" in got.err.rstrip().splitlines()[-1], got.told()
+    assert "; the step was undone" in got.err.rstrip().splitlines()[-1], got.text()
 
 
 def test_rollback_without_a_copy_stops_with_the_reason(tmp_path):
@@ -100,7 +100,7 @@ def test_too_small_undo_budget_is_reported_once(tmp_path):
         "for i in range(3): opt.zero_grad(); loss_of(torch.randn(4, 600)).backward(); opt.step()\n"
     )
     got = training(tmp_path, big, "--undo-mb", "1")
-    assert got.code == 0 and got.err.count("copies take 5 MB, --undo-mb gives 1") == 1, got.told()
+    assert got.code == 0 and got.err.count("copies take 5 MB, --undo-mb gives 1") == 1, got.text()
     assert "copies take" not in training(tmp_path, big, "--undo-mb", "8").err
 
 
@@ -119,8 +119,8 @@ for i in range(100):
 def test_damage_invisible_in_loss_surfaces_within_64_steps(tmp_path):
     got = training(tmp_path, UNUSED_ROW.format(divisor="torch.zeros(4)"), "--on-alarm", "stop")
     alarm = got.the_alarm()
-    assert alarm["sink"]["kind"] == "parameter" and alarm["weights"] == "damaged", got.told()
-    assert 21 <= alarm["step"] <= 21 + 65, got.told()
+    assert alarm["sink"]["kind"] == "parameter" and alarm["weights"] == "damaged", got.text()
+    assert 21 <= alarm["step"] <= 21 + 65, got.text()
 
 
 def test_a_script_that_writes_finite_values_is_silent(tmp_path):
@@ -141,7 +141,7 @@ for i, x in enumerate(batches * 2):
 def test_step_that_ruined_a_parameter_is_named(tmp_path):
     got = training(tmp_path, THAWED.format(eps=0.0), "--on-alarm", "stop")
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (5, "parameter", "damaged"), got.told()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (5, "parameter", "damaged"), got.text()
     assert alarm["births"][0]["phase"] == "optimizer" and alarm["births"][0]["source"] == "opt.step()", alarm["births"]
     assert alarm["cause"]["class"] == "optimizer-arithmetic"
 
@@ -265,7 +265,7 @@ def test_parameter_ruined_between_steps_names_the_script_line(tmp_path, fault, h
         "state",
         held,
         "corrupted-state",
-    ), got.told()
+    ), got.text()
     assert birth["source"] == (source or fault) and alarm["fix"]["line"] == birth["line"], birth
     assert alarm["action"] == "stopped before the optimizer" and "step 5 stopped before the optimizer" in got.err
     assert alarm["weights"] == "damaged" and replayed(got)["step"] == 5
@@ -279,14 +279,14 @@ def test_ruined_running_statistic_is_traced_to_loading_line(tmp_path):
         "state",
         "norm.running_mean",
         "corrupted-state",
-    ), got.told()
+    ), got.text()
     assert birth["source"] == "net.load_state_dict(values)"
 
 
 def test_loaded_mask_in_a_buffer_is_not_blamed(tmp_path):
     restored(tmp_path, "restore(values)").assert_silent()
     got = restored(tmp_path, "restore(values); x = x * float('nan')")
-    assert got.the_alarm()["births"][0]["phase"] != "state", got.told()
+    assert got.the_alarm()["births"][0]["phase"] != "state", got.text()
 
 
 def test_parameter_ruined_by_arithmetic_is_born_there(tmp_path):
@@ -325,5 +325,5 @@ def test_overflow_zeroed_in_python_is_an_advisory(tmp_path):
     got = training(tmp_path, CLIPPED_BY_A_NUMBER, "--on-alarm", "stop")
     got.assert_no_alarm()
     (advisory,) = got.advisories()
-    assert (advisory["kind"], advisory["step"]) == ("swallowed-overflow", 3), got.told()
-    assert advisory["births"][0]["op"] == "aten::pow" and "in Python" in advisory["text"], got.told()
+    assert (advisory["kind"], advisory["step"]) == ("swallowed-overflow", 3), got.text()
+    assert advisory["births"][0]["op"] == "aten::pow" and "in Python" in advisory["text"], got.text()

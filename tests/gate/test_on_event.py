@@ -105,7 +105,7 @@ def test_a_command_that_hangs_is_ended(monkeypatch):
 def test_a_run_tells_what_its_file_holds(tmp_path):
     (tmp_path / "tell.py").write_text("import sys; open('told.jsonl', 'a').write(sys.stdin.read())\n")
     got = helpers.training(tmp_path, TRAIN, "--on-alarm", "skip", "--on-event", f"{sys.executable} tell.py")
-    assert got.code == 0 and got.out == "trained\n", got.told()
+    assert got.code == 0 and got.out == "trained\n", got.text()
     told = (tmp_path / "told.jsonl").read_text()
     (events,) = tmp_path.glob("finitude-runs/*/events.jsonl")
     assert told == events.read_text()
@@ -140,7 +140,7 @@ def test_watch_takes_a_function_and_metrics_are_known(tmp_path):
     """
     helpers.write_script(tmp_path, helpers.TRAINING + textwrap.dedent(text))
     got = helpers.plain(tmp_path, "train.py")
-    assert got.code == 0, got.told()
+    assert got.code == 0, got.text()
     lines = got.out.splitlines()
     assert lines[0].startswith("2 1 0 0 0.1")
     keys = ["alarms", "gradient_absmax", "learning_rate", "loss", "skips", "step", "warnings"]

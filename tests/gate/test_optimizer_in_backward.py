@@ -149,19 +149,19 @@ print("ended", finite(), sorted({int(s["step"]) for o in opts.values() for s in 
 @pytest.mark.parametrize("level", ["gate", "trace"])
 def test_command_line_run_explains_step_and_continues_training(tmp_path, level):
     got = run(tmp_path, SCRIPT, "--on-alarm", "skip", "--level", level)
-    assert (got.code, got.out) == (0, "0\n1\n2\n3\n4\n5\nended True [5]\n"), got.told()
+    assert (got.code, got.out) == (0, "0\n1\n2\n3\n4\n5\nended True [5]\n"), got.text()
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"], alarm["rerun_by"]) == (
         3,
         "loss",
         {"gate": "restart"}.get(level, level),
     )
-    assert alarm["births"][0]["op"] == "aten::log" and alarm["cause"]["class"] == "log-of-zero", got.told()
+    assert alarm["births"][0]["op"] == "aten::log" and alarm["cause"]["class"] == "log-of-zero", got.text()
 
 
 def test_stop_ends_the_program_out_of_backward(tmp_path):
     got = run(tmp_path, SCRIPT)
-    assert (got.code, got.out) == (1, "0\n1\n2\n") and "loss.backward()" in got.err, got.told()
+    assert (got.code, got.out) == (1, "0\n1\n2\n") and "loss.backward()" in got.err, got.text()
     assert got.the_alarm()["weights"] == "clean"
 
 
@@ -185,5 +185,5 @@ def test_program_is_scanned_once_for_all_optimizers(tmp_path):
         print(len(calls))
     """),
     )
-    assert got.code == 0 and not got.alarms and int(got.out) <= 2, got.told()
-    assert got.watched["steps"] == 6 * 60, got.told()
+    assert got.code == 0 and not got.alarms and int(got.out) <= 2, got.text()
+    assert got.watched["steps"] == 6 * 60, got.text()

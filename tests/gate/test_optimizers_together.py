@@ -187,7 +187,7 @@ def test_a_sharded_optimizer_alone(tmp_path):
     assert reference.watched["steps"] == 5, "the optimizer that it holds is not counted besides"
     (tmp_path / "meet").unlink(missing_ok=True)
     got = run(tmp_path, text, "--on-alarm", "skip", "--level", "trace", env=env)
-    assert (got.code, got.out) == (0, reference.out), got.told()
+    assert (got.code, got.out) == (0, reference.out), got.text()
     assert [(a["step"], a["optimizer"]) for a in got.alarms] == [(i, "ZeroRedundancyOptimizer") for i in (0, 3)]
     assert not got.advisories()
 
@@ -272,7 +272,7 @@ def test_compiled_bad_step_is_skipped(tmp_path, backend, make):
     assert words(without_closing_line(reference.err)) == words(plainly.err)
     assert backend != "eager" or plainly.out == reference.out
     got = run(tmp_path, text, "--on-alarm", "skip", **own)
-    assert (got.code, got.out) == (0, reference.out), got.told()
+    assert (got.code, got.out) == (0, reference.out), got.text()
     assert [(a["step"], a["weights"]) for a in got.alarms] == [(i, "clean") for i in (0, 5, 6)]
 
 
@@ -295,5 +295,5 @@ def test_fullgraph_compiled_step_runs_as_unwatched(tmp_path):
     write_script(tmp_path, text)
     unwatched = plain(tmp_path, "train.py")
     got = run(tmp_path, text)
-    assert (got.code, got.out, unwatched.code) == (0, unwatched.out, 0), got.told()
+    assert (got.code, got.out, unwatched.code) == (0, unwatched.out, 0), got.text()
     assert words(without_closing_line(got.err)) == words(unwatched.err)

@@ -28,7 +28,7 @@ def loop(*bad):
 
 def test_stop_explains_the_step_and_raises_from_step(tmp_path):
     got = run(tmp_path, loop(4))
-    assert (got.code, got.out) == (1, "0\n1\n2\n3\n"), got.told()
+    assert (got.code, got.out) == (1, "0\n1\n2\n3\n"), got.text()
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun"], alarm["rerun_by"], alarm["weights"]) == (4, "persistent", "rewind", "clean")
     assert "loss * NAN" in alarm["births"][0]["source"]
@@ -44,14 +44,14 @@ def test_stop_is_the_default_policy(tmp_path):
 
 def test_raise_stops_at_once_and_runs_nothing_again(tmp_path):
     got = run(tmp_path, loop(4), "--on-alarm", "raise")
-    assert (got.code, got.out) == (1, "0\n1\n2\n3\n"), got.told()
+    assert (got.code, got.out) == (1, "0\n1\n2\n3\n"), got.text()
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun"], alarm["rerun_by"], alarm["weights"]) == (4, "not-run", "none", "clean")
 
 
 def test_warn_reports_and_applies_the_step(tmp_path):
     got = run(tmp_path, loop(16), "--on-alarm", "warn", "--level", "trace")
-    assert got.code == 0 and got.out.endswith("17\nended False\n"), got.told()
+    assert got.code == 0 and got.out.endswith("17\nended False\n"), got.text()
     first = got.alarms[0]
     assert (first["step"], first["weights"], first["policy"]) == (16, "damaged", "warn")
     # The weights are NaN from then on, so the step after it is bad as well.
@@ -60,26 +60,26 @@ def test_warn_reports_and_applies_the_step(tmp_path):
 
 def test_skip_leaves_bad_steps_out_and_numbers_them(tmp_path):
     got = run(tmp_path, loop(2, 5, 9), "--on-alarm", "skip")
-    assert got.code == 0 and got.out.endswith("17\nended True\n"), got.told()
+    assert got.code == 0 and got.out.endswith("17\nended True\n"), got.text()
     assert [a["step"] for a in got.alarms] == [2, 5, 9] and {a["weights"] for a in got.alarms} == {"clean"}
-    assert got.watched["steps"] == 18 and got.watched["backward_calls"] == 18, got.told()
+    assert got.watched["steps"] == 18 and got.watched["backward_calls"] == 18, got.text()
 
 
 def test_skip_stops_after_max_skips_in_a_row(tmp_path):
     got = run(tmp_path, loop(*range(3, 18)), "--on-alarm", "skip", "--max-skips", "4", "--level", "trace")
-    assert got.code == 1 and "NonFiniteError" in got.err, got.told()
+    assert got.code == 1 and "NonFiniteError" in got.err, got.text()
     assert got.out.splitlines() == [str(i) for i in range(3 + 4)]
     assert [a["step"] for a in got.alarms] == [3, 4, 5, 6, 7]
 
 
 def test_skip_stops_after_ten_consecutive_steps_by_default(tmp_path):
     got = run(tmp_path, loop(*range(3, 18)), "--on-alarm", "skip", "--level", "trace")
-    assert got.code == 1 and got.out.splitlines() == [str(i) for i in range(3 + 10)], got.told()
+    assert got.code == 1 and got.out.splitlines() == [str(i) for i in range(3 + 10)], got.text()
 
 
 def test_a_good_step_between_starts_the_count_again(tmp_path):
     got = run(tmp_path, loop(1, 2, 4, 5, 7, 8), "--on-alarm", "skip", "--max-skips", "2", "--level", "trace")
-    assert got.code == 0 and got.out.endswith("ended True\n"), got.told()
+    assert got.code == 0 and got.out.endswith("ended True\n"), got.text()
     assert [a["step"] for a in got.alarms] == [1, 2, 4, 5, 7, 8]
 
 
@@ -92,13 +92,13 @@ def test_a_good_step_between_starts_the_count_again(tmp_path):
 )
 def test_limits_on_all_bad_steps(tmp_path, limit, words):
     got = run(tmp_path, loop(1, 4, 7, 10), "--on-alarm", "skip", "--level", "trace", *limit)
-    assert got.code == 1 and [a["step"] for a in got.alarms] == [1, 4, 7], got.told()
-    assert got.alarms[-1]["text"].endswith(words) and words in " ".join(got.err.split()), got.told()
+    assert got.code == 1 and [a["step"] for a in got.alarms] == [1, 4, 7], got.text()
+    assert got.alarms[-1]["text"].endswith(words) and words in " ".join(got.err.split()), got.text()
 
 
 def test_max_skips_of_zero_stops_at_the_first(tmp_path):
     got = run(tmp_path, loop(3), "--on-alarm", "skip", "--max-skips", "0", "--level", "trace")
-    assert got.code == 1 and got.out.splitlines() == ["0", "1", "2"], got.told()
+    assert got.code == 1 and got.out.splitlines() == ["0", "1", "2"], got.text()
 
 
 def test_random_numbers_of_bad_step_are_eventually_redrawn(tmp_path):
@@ -124,17 +124,17 @@ def test_random_numbers_of_bad_step_are_eventually_redrawn(tmp_path):
         "--on-alarm",
         "skip",
     )
-    assert got.code == 0, got.told()
+    assert got.code == 0, got.text()
     seen = json.loads(got.out)
     bad = [i for i, t in enumerate(seen) if 8 in t]
-    assert bad and [a["step"] for a in got.alarms] == bad, got.told()
+    assert bad and [a["step"] for a in got.alarms] == bad, got.text()
     first = bad[0]
     assert seen[first + 1] == seen[first + 2] == seen[first] != seen[first + 3], seen
 
 
 def test_rollback_leaves_the_step_out_like_skip(tmp_path):
     got = run(tmp_path, loop(3), "--on-alarm", "rollback", "--level", "trace")
-    assert got.code == 0 and got.out.endswith("ended True\n"), got.told()
+    assert got.code == 0 and got.out.endswith("ended True\n"), got.text()
     assert got.the_alarm()["weights"] == "clean"
 
 
@@ -168,7 +168,7 @@ def test_every_step_rerunnable_in_place_is_explained(tmp_path):
         "skip",
     )
     first, second, third = got.alarms
-    assert got.code == 0 and got.out == "ended True\n", got.told()
+    assert got.code == 0 and got.out == "ended True\n", got.text()
     assert [
         (
             a["step"],
@@ -187,25 +187,25 @@ def test_every_step_rerunnable_in_place_is_explained(tmp_path):
     ), third
     assert "step 9: loss is Inf, the step was skipped; born as in step 3: aten::log at train.py:" in got.err, got.err
     assert ", row 5\n" in got.err and got.err.count("born in forward") == 2, got.err
-    assert all(a["capsule"] and a["fix"]["verified"] for a in got.alarms), got.told()
+    assert all(a["capsule"] and a["fix"]["verified"] for a in got.alarms), got.text()
 
 
 def test_eight_are_explained_in_place(tmp_path):
     got = run(tmp_path, loop(*range(1, 18, 2)), "--on-alarm", "skip")
-    assert [bool(a["births"]) for a in got.alarms] == [True] * 8 + [False], got.told()
+    assert [bool(a["births"]) for a in got.alarms] == [True] * 8 + [False], got.text()
     assert got.alarms[-1]["cause"]["text"] == "not run again; step 15 failed at the same loss and is explained"
 
 
 def test_of_a_row_the_first_is_explained(tmp_path):
     got = run(tmp_path, loop(*range(1, 12)), "--on-alarm", "skip", "--max-skips", "20")
-    assert [bool(a["births"]) for a in got.alarms] == [True] + [False] * 10, got.told()
+    assert [bool(a["births"]) for a in got.alarms] == [True] + [False] * 10, got.text()
     assert got.alarms[-1]["cause"]["text"] == "as step 1, which is explained and failed at the same sink; not run again"
 
 
 def test_non_rerunnable_steps_name_the_similar_earlier_one(tmp_path):
     got = run(tmp_path, SEVERAL.replace("LOOP", "list(map(step, batches))"), "--on-alarm", "skip")
     first, second = got.alarms
-    assert first["births"] and first["rerun_by"] == "restart", got.told()
+    assert first["births"] and first["rerun_by"] == "restart", got.text()
     assert (second["rerun_by"], second["rerun_verified"], second["cause"]["class"]) == (
         "restart",
         True,
@@ -273,7 +273,7 @@ print([type(e) is finitude.NonFiniteError for e in caught], [e.report["step"] fo
 @pytest.mark.parametrize("policy", ["stop", "raise"])
 def test_swallowed_floating_point_error_with_report_comes_again(tmp_path, policy):
     got = run(tmp_path, CATCH, "--on-alarm", policy)
-    assert (got.code, got.out) == (0, "[True, True] [2, 4] ['loss', 'loss'] True\n"), got.told()
+    assert (got.code, got.out) == (0, "[True, True] [2, 4] ['loss', 'loss'] True\n"), got.text()
     assert [(a["step"], a["micro_batch"]) for a in got.alarms] == [(2, 0), (4, 0)]
 
 
@@ -299,7 +299,7 @@ for i, x in enumerate(batches):
         "--on-alarm",
         policy,
     )
-    assert (got.code, got.out) == (0, "3 []\n"), got.told()
+    assert (got.code, got.out) == (0, "3 []\n"), got.text()
 
 
 def test_stopped_run_output_matches_unwatched_until_alarm(tmp_path):
@@ -314,7 +314,7 @@ def test_what_the_second_run_prints_is_not_seen(tmp_path):
         "opt.zero_grad()", "opt.zero_grad(); print('in', i, flush=True); sys.stderr.write('to stderr\\n')"
     )
     got = run(tmp_path, "import sys" + text)
-    assert got.out.splitlines() == [line for i in range(5) for line in (f"in {i}", str(i))][:9], got.told()
+    assert got.out.splitlines() == [line for i in range(5) for line in (f"in {i}", str(i))][:9], got.text()
     assert got.err.count("to stderr") == 5 and got.alarms[0]["rerun_by"] == "rewind"
 
 
@@ -348,7 +348,7 @@ for x in batches:
         "--on-alarm",
         "skip",
     )
-    assert {a["weights"] for a in got.alarms} == {"damaged"}, got.told()
+    assert {a["weights"] for a in got.alarms} == {"damaged"}, got.text()
     assert "not in danger" not in got.err and got.alarms[0]["step"] == 2
 
 
@@ -381,7 +381,7 @@ def test_custom_output_stream_gets_step_output_once(tmp_path, stream):
         )
     )
     got = run(tmp_path, text, "--on-alarm", "skip")
-    assert (got.code, got.out) == (0, "True\nended True\n"), got.told()
+    assert (got.code, got.out) == (0, "True\nended True\n"), got.text()
     assert got.the_alarm()["rerun_by"] == "rewind"
 
 
@@ -391,9 +391,9 @@ def test_step_after_applied_bad_one_blames_its_weights(tmp_path, in_place):
     loop = "for i in range(6):\n    x = todo[i]" if in_place else "i = -1\nwhile todo:\n    i, x = i + 1, todo.pop(0)"
     got = run(tmp_path, HEAD_OF_WARN.replace("LOOP", loop), "--on-alarm", "warn")
     first, then = got.alarms[:2]
-    assert (first["step"], first["cause"]["class"], then["step"]) == (3, "domain-edge", 4), got.told()
-    assert then["rerun_by"] == ("rewind" if in_place else "restart") and then["weights"] == "damaged", got.told()
-    assert then["births"][0]["phase"] == "state" and then["cause"]["class"] == "corrupted-state", got.told()
+    assert (first["step"], first["cause"]["class"], then["step"]) == (3, "domain-edge", 4), got.text()
+    assert then["rerun_by"] == ("rewind" if in_place else "restart") and then["weights"] == "damaged", got.text()
+    assert then["births"][0]["phase"] == "state" and then["cause"]["class"] == "corrupted-state", got.text()
     assert "weight h" in then["cause"]["text"] and "before the step began" in then["cause"]["text"], then["cause"][
         "text"
     ]
@@ -437,7 +437,7 @@ def test_unexplained_alarm_names_similar_one_of_other_optimizer(tmp_path):
     got = run(tmp_path, FOLDS, "--on-alarm", "skip")
     first, *others = got.alarms
     assert first["births"] and [a["rerun"] for a in others] == ["persistent", "not-run"], (
-        got.told()
+        got.text()
     )  # the second when the program had ended
     assert (
         others[1]["cause"]["text"]

@@ -105,10 +105,10 @@ def back(folder, text, *options, every=6):
 def test_way_back_is_bit_equal_to_manual_one(tmp_path, setup, step, scaler):
     text = script(setup, step, scaler)
     got = back(tmp_path, text)
-    assert got.code == 0 and got.alarms, got.told()
+    assert got.code == 0 and got.alarms, got.text()
     by_hand = plain(tmp_path, "train.py", "by-hand")
-    assert got.out == by_hand.out, got.told() + by_hand.err
-    assert "went back to the state after step 7" in got.alarms[0]["action"], got.told()
+    assert got.out == by_hand.out, got.text() + by_hand.err
+    assert "went back to the state after step 7" in got.alarms[0]["action"], got.text()
 
 
 def test_each_return_to_one_copy_lowers_the_rate(tmp_path):
@@ -117,7 +117,7 @@ def test_each_return_to_one_copy_lowers_the_rate(tmp_path):
     # By hand: the second load brings the rates of the copy back, so what is halved twice is halved in one.
     by_hand = text.replace("*= 0.5", "*= 0.5 ** (i - 15)").replace("r * 0.5", "r * 0.5 ** (i - 15)")
     write_script(tmp_path, by_hand.replace("[r *", "[r0 *").replace("for r in s.base_lrs", "for r0 in [0.01]"))
-    assert got.code == 0 and got.out == plain(tmp_path, "train.py", "by-hand").out, got.told()
+    assert got.code == 0 and got.out == plain(tmp_path, "train.py", "by-hand").out, got.text()
     assert [a["action"].rsplit("with ")[-1] for a in got.alarms] == [
         f"{f} times its learning rate" for f in (0.5, 0.25)
     ]
@@ -130,20 +130,20 @@ def events(got, kind):
 
 def test_return_is_an_event_with_its_step(tmp_path):
     got = back(tmp_path, script(SGD + NONE), "--level", "gate", "--capsules", "0")
-    assert got.alarms[0]["rerun_by"] == "rewind" and "training went back" in got.err, got.told()
+    assert got.alarms[0]["rerun_by"] == "rewind" and "training went back" in got.err, got.text()
     told = [(e["step"], e["to"], e["lr_factor"]) for e in events(got, "rollback")]
-    assert told == [(16, 7, 1.0)], got.told()
+    assert told == [(16, 7, 1.0)], got.text()
 
 
 def test_no_copy_is_good_before_finite_steps(tmp_path):
     got = back(tmp_path, script(SGD + NONE, bad=(4,)))
-    assert got.code == 0 and got.alarms[0]["action"] == "the step was skipped", got.told()
+    assert got.code == 0 and got.alarms[0]["action"] == "the step was skipped", got.text()
     assert not events(got, "rollback")
 
 
 def test_max_skips_limits_returns_to_one_copy(tmp_path):
     got = back(tmp_path, script(SGD + NONE, bad=(14, 16, 18)), "--max-skips", "2")
-    assert got.code == 1 and "went back to one copy 2 times" in got.alarms[-1]["text"], got.told()
+    assert got.code == 1 and "went back to one copy 2 times" in got.alarms[-1]["text"], got.text()
 
 
 RUINED = """
@@ -157,8 +157,8 @@ RUINED = """
 
 def test_ruined_weights_go_back_too(tmp_path):
     got = back(tmp_path, script(SGD + NONE, step=RUINED, bad=()))
-    assert got.code == 0 and "went back to the state after step 7" in got.alarms[0]["action"], got.told()
-    assert len(got.alarms) == 1, got.told()
+    assert got.code == 0 and "went back to the state after step 7" in got.alarms[0]["action"], got.text()
+    assert len(got.alarms) == 1, got.text()
 
 
 GROWING = """
@@ -174,7 +174,7 @@ def test_copy_after_onset_is_not_used(tmp_path):
     text = script(PLAIN_SGD + NONE, step=GROWING, bad=()).replace("model[0].weight", "model.weight")
     got = back(tmp_path, text, every=4)
     first = got.alarms[0]
-    assert first["onset"]["step"] <= 9 and "went back to the state after step 5" in first["action"], got.told()
+    assert first["onset"]["step"] <= 9 and "went back to the state after step 5" in first["action"], got.text()
 
 
 def test_copies_beyond_the_budget_are_reported(tmp_path):

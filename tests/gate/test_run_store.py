@@ -73,7 +73,7 @@ def check_losses(db, losses):
 def test_what_the_program_printed_is_stored(tmp_path):
     clip = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
     result = run(tmp_path, program(40, clip), "--warnings", "off")
-    assert result.code == 0, result.told()
+    assert result.code == 0, result.text()
     with store_in(tmp_path) as db:
         assert check_losses(db, losses_of(result.out)) == 39
         assert db.execute("PRAGMA user_version").fetchone() == (1,)
@@ -115,7 +115,7 @@ opt.step()
 
 def test_a_forked_child_stores_nothing(tmp_path):
     result = run(tmp_path, FORKS)
-    assert result.code == 0, result.told()
+    assert result.code == 0, result.text()
     with store_in(tmp_path) as db:
         assert points(db, "loss")[-1][1] == 3
 

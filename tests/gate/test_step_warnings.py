@@ -33,7 +33,7 @@ def events_of(result):
 def test_growth_is_warned_of_everywhere(tmp_path):
     result = run(tmp_path, GROWS)
     warnings = result.report["warnings"]
-    assert result.report["outcome"] == "clean" and result.code == 0, result.told()
+    assert result.report["outcome"] == "clean" and result.code == 0, result.text()
     first = warnings[0]
     assert (first["what"], first["name"], first["optimizer"]) == ("growth", "loss", "SGD")
     assert abs(first["since"] - 20) <= 4 and first["step"] < 45 and first["horizon"][0] < first["horizon"][1]
@@ -49,7 +49,7 @@ def test_growth_is_warned_of_everywhere(tmp_path):
 @pytest.mark.parametrize("option", ["off", "spike,dead"])
 def test_warnings_that_are_not_wanted(tmp_path, option):
     result = run(tmp_path, GROWS, "--warnings", option)
-    assert not result.report["warnings"] and "finitude: warning" not in result.err, result.told()
+    assert not result.report["warnings"] and "finitude: warning" not in result.err, result.text()
 
 
 def test_an_unknown_kind_is_named(tmp_path):
@@ -61,7 +61,7 @@ def test_an_alarm_is_an_event_twice(tmp_path):
     body = GROWS.replace("1.15 ** max(0, i - 20)", '(float("nan") if i == 5 else 1)')
     result = run(tmp_path, body, "--on-alarm", "skip")
     alarms = [e for e in events_of(result) if e["kind"] == "alarm"]
-    assert [(e["step"], e["explained"]) for e in alarms] == [(5, False), (5, True)], result.told()
+    assert [(e["step"], e["explained"]) for e in alarms] == [(5, False), (5, True)], result.text()
     assert alarms[1]["alarm"]["births"] == result.the_alarm()["births"]
 
 
@@ -164,7 +164,7 @@ def test_a_series_gives_the_same_warnings_later():
 
 def test_a_quiet_run_says_nothing(tmp_path):
     result = run(tmp_path, GROWS, "--quiet")
-    assert result.err == "" and result.report["warnings"], result.told()
+    assert result.err == "" and result.report["warnings"], result.text()
 
 
 def test_a_quiet_run_reports_its_alarm(tmp_path):

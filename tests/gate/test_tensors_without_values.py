@@ -253,8 +253,8 @@ PROGRAM = """
 
 def test_odd_tensor_program_is_same_at_every_level(tmp_path):
     got = plain(tmp_path, write_script(tmp_path, PROGRAM), cold=True, limit=300)
-    assert (got.code, got.out) == (0, "the same 43\n"), got.told()
-    assert "switched off" not in got.err, got.told()
+    assert (got.code, got.out) == (0, "the same 43\n"), got.text()
+    assert "switched off" not in got.err, got.text()
 
 
 HELD = """
@@ -316,6 +316,6 @@ HELD = """
 def test_bad_step_among_opaque_tensors_is_explained(tmp_path):
     got = run(tmp_path, HELD, "--on-alarm", "skip")
     alarm = got.the_alarm()
-    assert (got.code, got.out, alarm["step"], alarm["rerun_by"]) == (0, "ended True\n", 3, "rewind"), got.told()
-    assert alarm["births"][0]["op"] == "aten::log" and alarm["cause"]["class"] == "log-of-zero", got.told()
-    assert "switched off" not in got.err and got.watched["steps"] == 5, got.told()
+    assert (got.code, got.out, alarm["step"], alarm["rerun_by"]) == (0, "ended True\n", 3, "rewind"), got.text()
+    assert alarm["births"][0]["op"] == "aten::log" and alarm["cause"]["class"] == "log-of-zero", got.text()
+    assert "switched off" not in got.err and got.watched["steps"] == 5, got.text()

@@ -38,13 +38,13 @@ def test_bad_step_in_one_thread_leaves_other_unchanged(tmp_path, on_alarm):
     helpers.write_script(tmp_path, TWO.replace("BAD", "continue"), "left_out.py")
     got = helpers.run(tmp_path, TWO.replace("BAD", "x[3] = 0"), "--on-alarm", on_alarm)
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["rerun_by"]) == (117, "loss", "restart"), got.told()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["rerun_by"]) == (117, "loss", "restart"), got.text()
     assert alarm["rerun"] == "persistent" and alarm["rerun_verified"], alarm["rerun_text"]
     assert "another thread of this process trains as well" in alarm["rerun_text"]
-    assert alarm["births"][0]["op"] == "aten::log" and "# birth" in alarm["births"][0]["source"], got.told()
+    assert alarm["births"][0]["op"] == "aten::log" and "# birth" in alarm["births"][0]["source"], got.text()
     expected = helpers.plain(tmp_path, "left_out.py").out
     if on_alarm == "skip":
-        assert got.out == expected and got.watched["steps"] == 400, got.told()
+        assert got.out == expected and got.watched["steps"] == 400, got.text()
 
 
 @pytest.mark.fast
@@ -55,7 +55,7 @@ def test_sequential_threads_are_rerun_in_place(tmp_path):
     got = helpers.run(tmp_path, text.replace("BAD", "x[3] = 0"), "--on-alarm", "skip")
     alarm = got.the_alarm()
     assert alarm["rerun_by"] == "rewind" and alarm["rerun_verified"] and alarm["births"][0]["op"] == "aten::log", (
-        got.told()
+        got.text()
     )
 
 
@@ -74,5 +74,5 @@ def test_restart_identifies_optimizers_by_their_threads(tmp_path):
         "restart",
         "persistent",
         True,
-    ), got.told()
-    assert alarm["births"][0]["op"] == "aten::log", got.told()
+    ), got.text()
+    assert alarm["births"][0]["op"] == "aten::log", got.text()

@@ -210,7 +210,7 @@ def plain(tmp_path_factory):
 def test_a_healthy_loop_is_left_alone(tmp_path, plain, name):
     got = run(tmp_path, program(name))
     got.assert_silent()
-    assert (got.code, got.out) == plain[name], got.told()
+    assert (got.code, got.out) == plain[name], got.text()
 
 
 @pytest.mark.parametrize("name", LOOPS)
@@ -219,9 +219,9 @@ def test_a_bad_step_is_stopped_and_explained(tmp_path, plain, name):
     text = program(name, bad=STEP)
     got = run(tmp_path, "import atexit\natexit.register(lambda: end(model))\n" + text)
     alarm = got.the_alarm()
-    assert got.code == 1 and alarm["weights"] == "clean", got.told()
-    assert alarm["step"] == (0 if name in FIRST_STEP else STEP), got.told()
-    assert alarm["births"] and alarm["births"][0]["source"] == BIRTH, (alarm["rerun_text"], alarm["births"], got.told())
+    assert got.code == 1 and alarm["weights"] == "clean", got.text()
+    assert alarm["step"] == (0 if name in FIRST_STEP else STEP), got.text()
+    assert alarm["births"] and alarm["births"][0]["source"] == BIRTH, (alarm["rerun_text"], alarm["births"], got.text())
     assert alarm["births"][0]["op"] == "aten::div" and alarm["cause"]["class"] == "division-by-zero", alarm["cause"]
     assert (
         alarm["rerun_by"] == ("restart" if name in FIRST_STEP | {"ppo_checked"} else "rewind")

@@ -22,11 +22,11 @@ def other_torch(folder, text):
     (folder / "torch/__init__.py").write_text(text)
 
 
-def told_in_one_line(folder, got, *words):
+def reported_in_one_line(folder, got, *words):
     """It ran as under plain Python but for one line of ours; the report gives the same reason."""
     wanted = plain(folder, "train.py", "a", "b c", cold=True)
     first, rest = got.err.split("\n", 1)
-    assert (got.code, got.out, rest) == (wanted.code, wanted.out, wanted.err) and got.code == 3, got.told()
+    assert (got.code, got.out, rest) == (wanted.code, wanted.out, wanted.err) and got.code == 3, got.text()
     assert first.startswith("finitude: ") and first.endswith("; the program runs unwatched."), first
     assert all(word in first for word in words), first
     jsonschema.validate(got.report, SCHEMA)
@@ -42,7 +42,7 @@ def watched(folder):
 def test_a_torch_out_of_range(tmp_path, version):
     write_script(tmp_path, READS_VERSION)
     other_torch(tmp_path, f"__version__ = {version!r}\n")
-    told_in_one_line(tmp_path, watched(tmp_path), f"torch {version} ", "2.7 to 2.13")
+    reported_in_one_line(tmp_path, watched(tmp_path), f"torch {version} ", "2.7 to 2.13")
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,13 @@ def test_a_torch_out_of_range(tmp_path, version):
 def test_a_torch_that_cannot_be_imported(tmp_path, error):
     write_script(tmp_path, NEEDS_NO_TORCH)
     other_torch(tmp_path, f"raise {error}\n")
-    told_in_one_line(tmp_path, watched(tmp_path), "torch cannot be imported")
+    reported_in_one_line(tmp_path, watched(tmp_path), "torch cannot be imported")
 
 
 def test_torch_without_required_libraries_gives_one_line(tmp_path):
     write_script(tmp_path, READS_VERSION)
     other_torch(tmp_path, "__version__ = '2.13.0'\n")
-    told_in_one_line(tmp_path, watched(tmp_path), "torch 2.13.0")
+    reported_in_one_line(tmp_path, watched(tmp_path), "torch 2.13.0")
 
 
 def test_torch_other_than_built_for_runs_unwatched(tmp_path):
@@ -83,4 +83,4 @@ def test_a_report_that_cannot_be_written_stops_nothing(tmp_path):
     other_torch(tmp_path, "__version__ = '2.6.0'\n")
     (tmp_path / "taken").write_text("")
     got = finitude(tmp_path, "run", "--report", "taken/report.json", "train.py", cold=True)
-    assert got.code == 3 and "2.6.0\n" in got.out and got.err.count("finitude: ") == 2, got.told()
+    assert got.code == 3 and "2.6.0\n" in got.out and got.err.count("finitude: ") == 2, got.text()

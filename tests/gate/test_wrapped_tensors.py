@@ -53,7 +53,7 @@ print("finite", bool(weight.inner.isfinite().all()))
 def test_bad_step_is_skipped(tmp_path):
     got = run(tmp_path, TRAINING.replace("SCALE", "float('nan')"), "--on-alarm", "skip")
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["weights"]) == (3, "clean"), got.told()
+    assert (alarm["step"], alarm["weights"]) == (3, "clean"), got.text()
     assert alarm["births"][0]["source"].endswith("loss * float('nan')"), alarm["births"]
     assert "finite True" in got.out
 
@@ -68,7 +68,7 @@ def test_a_gradient_alone_is_seen(tmp_path):
         "skip",
     )
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"]) == (3, "gradient") and "finite True" in got.out, got.told()
+    assert (alarm["step"], alarm["sink"]["kind"]) == (3, "gradient") and "finite True" in got.out, got.text()
     assert got.watched["gradients_scanned"] >= 6
 
 
@@ -82,7 +82,7 @@ def test_what_cannot_be_read_is_named(tmp_path):
     silent = TRAINING.replace('    def __tensor_flatten__(self):\n        return ["inner"], None\n', "")
     assert silent != TRAINING
     got = run(tmp_path, silent.replace("SCALE", "2"))
-    assert got.code == 0 and not got.alarms, got.told()
+    assert got.code == 0 and not got.alarms, got.text()
     assert got.watched["gradients_scanned"] == 0
     assert [text for text in got.watched["not_watched"] if "gradients of the class __main__.Held" in text], got.watched
 
@@ -110,9 +110,9 @@ print("flags", any(asked), "waits", counts()["waits"], "finite", bool(bare(weigh
     )
     device = ON_DEVICE.format(library=build(tmp_path))
     whole = run(tmp_path, device + body.replace("WEIGHT", "torch.randn(4, 3)"), "--on-alarm", "skip")
-    assert "flags True waits 1 finite True" in whole.out, whole.told()
+    assert "flags True waits 1 finite True" in whole.out, whole.text()
     shard = run(tmp_path, device + body.replace("WEIGHT", "Held(torch.randn(4, 3))"), "--on-alarm", "skip")
-    assert "flags False waits 7 finite True" in shard.out and shard.the_alarm()["step"] == 3, shard.told()
+    assert "flags False waits 7 finite True" in shard.out and shard.the_alarm()["step"] == 3, shard.text()
 
 
 def namespace():

@@ -36,8 +36,8 @@ def clipped(folder, clip, first, last):
 @pytest.mark.parametrize("clip", CLIP.values(), ids=CLIP)
 def test_a_run_that_stopped_learning_says_so(tmp_path, clip):
     done = clipped(tmp_path, clip, 12, 30)
-    assert done.code == 0 and "all finite" not in done.err, done.told()
-    assert "every gradient is zero since step 12" in done.err, done.told()
+    assert done.code == 0 and "all finite" not in done.err, done.text()
+    assert "every gradient is zero since step 12" in done.err, done.text()
     (advisory,) = [a for a in done.report["advisories"] if a["kind"] == "zero-gradients"]
     assert (advisory["step"], "in the last 18 steps" in advisory["text"]) == (12, True)
     assert "the script set them to zero before the step" in advisory["text"]
@@ -45,4 +45,4 @@ def test_a_run_that_stopped_learning_says_so(tmp_path, clip):
 
 def test_zeros_that_are_over_are_none(tmp_path):
     done = clipped(tmp_path, CLIP["in Python"], 2, 14)
-    assert [a["kind"] for a in done.report["advisories"]] == [] and "all finite" in done.err, done.told()
+    assert [a["kind"] for a in done.report["advisories"]] == [] and "all finite" in done.err, done.text()

@@ -67,9 +67,9 @@ print("same", watched == plain)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_vetoed_step_never_happened(tmp_path, name):
     result = on_gpu(tmp_path, TWICE.replace("OPTIMIZER", OPTIMIZERS[name]))
-    assert "same True" in result.out, result.told()
+    assert "same True" in result.out, result.text()
     alarm = result.the_alarm()
-    assert (alarm["step"], alarm["weights"], alarm["sink"]["name"]) == (5, "clean", "2.bias"), result.told()
+    assert (alarm["step"], alarm["weights"], alarm["sink"]["name"]) == (5, "clean", "2.bias"), result.text()
 
 
 @pytest.mark.parametrize("dtype", ["torch.float16", "torch.bfloat16", "torch.float64", "torch.complex64"])
@@ -85,7 +85,7 @@ def test_every_dtype_of_gradient(tmp_path, dtype):
     print("finite", bool(torch.isfinite(torch.view_as_real(p) if p.is_complex() else p).all()))
     """
     result = on_gpu(tmp_path, body)
-    assert result.the_alarm()["step"] == 3 and "finite True" in result.out, result.told()
+    assert result.the_alarm()["step"] == 3 and "finite True" in result.out, result.text()
 
 
 def test_no_host_sync_with_a_fused_optimizer(tmp_path):
@@ -116,9 +116,9 @@ def test_no_host_sync_with_a_fused_optimizer(tmp_path):
     print("waits", waits, devices <= 1, "scans", sum("scan_kernel" in n for n in names))
     """
     result = on_gpu(tmp_path, body)
-    assert "waits [] True" in result.out, result.told()
+    assert "waits [] True" in result.out, result.text()
     assert "scans 12" in result.out, (
-        "one launch per step, and that one reads only where the norm is not finite: " + result.told()
+        "one launch per step, and that one reads only where the norm is not finite: " + result.text()
     )
     result.assert_silent()
 
@@ -140,7 +140,7 @@ def test_side_streams(tmp_path):
     print("finite", all(bool(torch.isfinite(p).all()) for p in model.parameters()))
     """
     result = on_gpu(tmp_path, body)
-    assert "finite True" in result.out and [a["step"] for a in result.alarms] == [4, 7], result.told()
+    assert "finite True" in result.out and [a["step"] for a in result.alarms] == [4, 7], result.text()
 
 
 @pytest.mark.parametrize("fused", [True, False])
@@ -158,10 +158,10 @@ def test_a_grad_scaler(tmp_path, fused):
     print("finite", all(bool(torch.isfinite(p).all()) for p in model.parameters()), "flag", "found_inf" in opt.__dict__)
     """
     result = on_gpu(tmp_path, body)
-    assert result.watched["scaler_skips"] == 2, result.told()
-    assert "finite True" in result.out, result.told()
+    assert result.watched["scaler_skips"] == 2, result.text()
+    assert "finite True" in result.out, result.text()
     alarm = result.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (6, "loss", "clean"), result.told()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (6, "loss", "clean"), result.text()
 
 
 def test_under_warn_a_scalers_skips_are_normal(tmp_path):
@@ -178,7 +178,7 @@ def test_under_warn_a_scalers_skips_are_normal(tmp_path):
     """
     result = on_gpu(tmp_path, body, "--on-alarm", "warn")
     result.assert_no_alarm()
-    assert (result.watched["scaler_skips"], result.watched["steps"]) == (2, 10), result.told()
+    assert (result.watched["scaler_skips"], result.watched["steps"]) == (2, 10), result.text()
 
 
 def test_loss_is_read_on_stream_that_made_it(tmp_path):
@@ -220,7 +220,7 @@ def test_on_and_off_are_bit_identical(tmp_path):
     env = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     watched = run(tmp_path, ON_GPU + textwrap.dedent(body), "--on-alarm", "skip", cold=True, env=env, limit=180)
     script = write_script(tmp_path, ON_GPU + textwrap.dedent(body))
-    assert watched.code == 0 and watched.out == plain(tmp_path, script.name, env=env, cold=True).out, watched.told()
+    assert watched.code == 0 and watched.out == plain(tmp_path, script.name, env=env, cold=True).out, watched.text()
 
 
 def test_two_devices(tmp_path):
@@ -241,4 +241,4 @@ def test_two_devices(tmp_path):
     result = on_gpu(tmp_path, body)
     if "one device" in result.out:
         return  # nothing to check: the gate that waits is covered by the other tests
-    assert "finite True" in result.out and result.the_alarm()["step"] == 5, result.told()
+    assert "finite True" in result.out and result.the_alarm()["step"] == 5, result.text()

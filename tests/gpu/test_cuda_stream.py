@@ -88,11 +88,11 @@ print("ahead", len(ahead), "streams", len(streams), "beside", beside, "scans", s
 
 def test_reads_overlap_with_backward_and_nothing_waits(tmp_path):
     result = on_gpu(tmp_path, PROFILED)
-    assert "waits [] devices True" in result.out, result.told()
+    assert "waits [] devices True" in result.out, result.text()
     words = next(line for line in result.out.splitlines() if line.startswith("ahead")).split()
     n = {k: int(v) for k, v in zip(words[::2], words[1::2])}
-    assert n["ahead"] >= 12 * 10 and n["streams"] == 1 and n["scans"] == 12, result.told()
-    assert n["beside"] >= n["ahead"] * 3 // 4, "the reads do not run beside backward: " + result.told()
+    assert n["ahead"] >= 12 * 10 and n["streams"] == 1 and n["scans"] == 12, result.text()
+    assert n["beside"] >= n["ahead"] * 3 // 4, "the reads do not run beside backward: " + result.text()
     result.assert_silent()
 
 
@@ -127,9 +127,9 @@ print("same", watched == plain)
 )
 def test_a_vetoed_step_never_happened(tmp_path, optimizer):
     result = on_gpu(tmp_path, TWICE.replace("OPTIMIZER", "torch.optim." + optimizer))
-    assert "same True" in result.out, result.told()
+    assert "same True" in result.out, result.text()
     alarm = result.the_alarm()
-    assert (alarm["step"], alarm["weights"], alarm["sink"]["name"]) == (5, "clean", "20.weight"), result.told()
+    assert (alarm["step"], alarm["weights"], alarm["sink"]["name"]) == (5, "clean", "20.weight"), result.text()
 
 
 def test_no_gradient_is_read_before_it_is_there(tmp_path):
@@ -169,7 +169,7 @@ def test_no_gradient_is_read_before_it_is_there(tmp_path):
     """
     result = on_gpu(tmp_path, body)
     result.assert_silent()
-    assert "finite True" in result.out, result.told()
+    assert "finite True" in result.out, result.text()
 
 
 def test_gradients_changed_after_backward_are_read_again(tmp_path):
@@ -194,9 +194,9 @@ def test_gradients_changed_after_backward_are_read_again(tmp_path):
     """
     result = on_gpu(tmp_path, body)
     assert [(a["step"], a["sink"]["name"]) for a in result.alarms] == [(6, "40.weight"), (9, "44.weight")], (
-        result.told()
+        result.text()
     )
-    assert "finite True" in result.out, result.told()
+    assert "finite True" in result.out, result.text()
 
 
 @pytest.mark.parametrize("clip", ["", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"])
@@ -216,7 +216,7 @@ def test_on_and_off_are_bit_identical(tmp_path, clip):
     env = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     watched = run(tmp_path, ON_GPU + textwrap.dedent(body), *OPTIONS, cold=True, env=env, limit=300)
     script = write_script(tmp_path, ON_GPU + textwrap.dedent(body))
-    assert watched.code == 0 and watched.out == plain(tmp_path, script.name, env=env, cold=True).out, watched.told()
+    assert watched.code == 0 and watched.out == plain(tmp_path, script.name, env=env, cold=True).out, watched.text()
 
 
 def test_memory_is_not_kept(tmp_path):
@@ -240,7 +240,7 @@ def test_memory_is_not_kept(tmp_path):
     """
     result = on_gpu(tmp_path, body)
     more = int(next(line for line in result.out.splitlines() if line.startswith("more")).split()[1])
-    assert more <= 3 * (8 << 20), result.told()
+    assert more <= 3 * (8 << 20), result.text()
 
 
 def test_a_captured_step_is_left_alone(tmp_path):
@@ -266,4 +266,4 @@ def test_a_scaler_and_a_scheduler_of_micro_batches(tmp_path):
     """
     result = on_gpu(tmp_path, body, "--on-alarm", "stop", "--stream-gradients", "on")
     result.assert_no_alarm()
-    assert result.watched["scaler_skips"] == 2 and "finite True" in result.out, result.told()
+    assert result.watched["scaler_skips"] == 2 and "finite True" in result.out, result.text()

@@ -67,13 +67,13 @@ def test_fused_steps_are_skipped_on_device_without_waiting(tmp_path, library, na
     body = TWICE.replace("OPTIMIZER", FUSED[name]).replace("HOLD", "1")
     result = on_device(library, tmp_path, body)
     same, asked = words(result)
-    assert same, result.told()
+    assert same, result.text()
     # The first step has no state to fall back on, but for these: it waits as any other optimizer does.
-    assert asked["waits"] == (0 if name in ("SGD", "Adagrad") else 1), result.told()
+    assert asked["waits"] == (0 if name in ("SGD", "Adagrad") else 1), result.text()
     assert asked["scans"] == 10
     alarm = result.the_alarm()
     assert (alarm["step"], alarm["weights"], alarm["sink"]) == (3, "clean", {"kind": "gradient", "name": "2.bias"}), (
-        result.told()
+        result.text()
     )
     assert alarm["action"] == "the step was skipped"
 
@@ -82,14 +82,14 @@ def test_fused_steps_are_skipped_on_device_without_waiting(tmp_path, library, na
 def test_other_optimizers_wait_once_and_are_vetoed(tmp_path, library, name):
     result = on_device(library, tmp_path, TWICE.replace("OPTIMIZER", OTHERS[name]).replace("HOLD", "1"))
     same, asked = words(result)
-    assert same, result.told()
+    assert same, result.text()
     assert asked["waits"] == 11 and asked["scans"] == 11  # once for each step, and for the one that ran again
-    assert result.the_alarm()["step"] == 3 and result.the_alarm()["sink"]["name"] == "2.bias", result.told()
+    assert result.the_alarm()["step"] == 3 and result.the_alarm()["sink"]["name"] == "2.bias", result.text()
 
 
 def test_the_table_is_sent_once_while_addresses_stay(tmp_path, library):
     result = on_device(library, tmp_path, TWICE.replace("OPTIMIZER", FUSED["AdamW"]).replace("HOLD", "0"))
-    assert words(result)[1]["uploads"] == 1, result.told()
+    assert words(result)[1]["uploads"] == 1, result.text()
 
 
 STEPS = """
@@ -120,26 +120,26 @@ def steps(gradient=-1, loss=-1):
 @pytest.mark.parametrize("policy", ["stop", "raise"])
 def test_stop_and_raise_act_at_the_next_step(tmp_path, library, policy):
     result = on_device(library, tmp_path, steps(gradient=4), "--on-alarm", policy)
-    assert "left out True\nraised at 5 NonFiniteError True" in result.out, result.told()
+    assert "left out True\nraised at 5 NonFiniteError True" in result.out, result.text()
     assert result.the_alarm()["step"] == 4 and result.the_alarm()["weights"] == "clean"
 
 
 def test_pending_verdict_is_reported_at_exit(tmp_path, library):
     result = on_device(library, tmp_path, "hold(1)\n" + steps(gradient=9), "--on-alarm", "stop")
-    assert "left out True" in result.out and result.the_alarm()["step"] == 9, result.told()
+    assert "left out True" in result.out and result.the_alarm()["step"] == 9, result.text()
 
 
 def test_bad_step_of_deleted_optimizer_is_reported(tmp_path, library):
     body = "hold(1)\ndef train():\n" + "".join(f"    {line}\n" for line in steps(gradient=9).splitlines()) + "train()\n"
     result = on_device(library, tmp_path, body, "--on-alarm", "stop")
     alarm = result.the_alarm()
-    assert (alarm["step"], alarm["optimizer"], alarm["sink"]["name"]) == (9, "AdamW", "parameter 0"), result.told()
+    assert (alarm["step"], alarm["optimizer"], alarm["sink"]["name"]) == (9, "AdamW", "parameter 0"), result.text()
 
 
 def test_a_verdict_may_be_several_steps_late(tmp_path, library):
     body = "hold(1)\n" + steps(gradient=2).replace("    opt.zero_grad()", "    if i == 6: hold(0)\n    opt.zero_grad()")
     result = on_device(library, tmp_path, body, "--on-alarm", "raise")
-    assert "raised at 6" in result.out and result.the_alarm()["step"] == 2, result.told()
+    assert "raised at 6" in result.out and result.the_alarm()["step"] == 2, result.text()
 
 
 ACCUMULATED = """
@@ -159,8 +159,8 @@ def test_many_pending_losses_lose_no_verdict(tmp_path, library):
     # 14 steps of ten losses: more than the ring has places.
     result = on_device(library, tmp_path, ACCUMULATED)
     alarm = result.the_alarm()
-    assert (alarm["step"], alarm["weights"], alarm["sink"]["name"]) == (3, "clean", "2.weight"), result.told()
-    assert not result.watched["not_watched"] and result.watched["gradients_scanned"] == 14 * 4, result.told()
+    assert (alarm["step"], alarm["weights"], alarm["sink"]["name"]) == (3, "clean", "2.weight"), result.text()
+    assert not result.watched["not_watched"] and result.watched["gradients_scanned"] == 14 * 4, result.text()
 
 
 WAITS = """
@@ -190,10 +190,10 @@ def test_hanging_device_does_not_block_the_program(tmp_path, library):
         tmp_path,
         "import finitude.alarms.deferred_verdict\nfinitude.alarms.deferred_verdict.LIMIT_S = 0.2\n" + body,
     )
-    assert result.code == 0 and not result.alarms, result.told()
+    assert result.code == 0 and not result.alarms, result.text()
     assert "the verdicts of the last 1 steps on the GPU, which did not come within 0.2 s" in result.err.replace(
         "\n", " "
-    ), result.told()
+    ), result.text()
 
 
 def test_warn_applies_the_step_and_never_waits(tmp_path, library):
@@ -201,15 +201,15 @@ def test_warn_applies_the_step_and_never_waits(tmp_path, library):
     result = on_device(
         library, tmp_path, "hold(1)\n" + steps(gradient=9) + "print('waits', counts()['waits'])", "--on-alarm", "warn"
     )
-    assert "left out False" in result.out and "waits 0" in result.out, result.told()
+    assert "left out False" in result.out and "waits 0" in result.out, result.text()
     alarm = result.the_alarm()
-    assert (alarm["step"], alarm["weights"], alarm["sink"]["name"]) == (9, "damaged", "0.weight"), result.told()
+    assert (alarm["step"], alarm["weights"], alarm["sink"]["name"]) == (9, "damaged", "0.weight"), result.text()
 
 
 def test_healthy_run_is_silent_and_waits_only_once(tmp_path, library):
     result = on_device(library, tmp_path, "hold(1)\n" + steps() + "print('waits', counts()['waits'])")
     result.assert_silent()
-    assert "waits 1" in result.out and result.watched["steps"] == 10, result.told()
+    assert "waits 1" in result.out and result.watched["steps"] == 10, result.text()
 
 
 def test_a_bad_loss_of_finite_gradients_is_harmless(tmp_path, library):
@@ -225,21 +225,21 @@ def test_a_bad_loss_of_finite_gradients_is_harmless(tmp_path, library):
         4,
         "loss",
         "reported, the step is applied",
-    ), result.told()
+    ), result.text()
     result = on_device(library, tmp_path, body, "--on-alarm", "skip")
-    assert result.the_alarm()["action"] == "the step was skipped", result.told()
+    assert result.the_alarm()["action"] == "the step was skipped", result.text()
 
 
 def test_single_rank_of_several_skips_no_step(tmp_path, library):
     alone = "import finitude.program.ranks\nfinitude.program.ranks.world = lambda: (0, 2)\n"
     result = on_device(library, tmp_path, alone + steps(gradient=4), "--on-alarm", "skip")
-    assert "raised at 5 NonFiniteError True" in result.out, result.told()
+    assert "raised at 5 NonFiniteError True" in result.out, result.text()
     assert result.the_alarm()["action"] == "stopped" and "other ranks may not see it" in result.the_alarm()["text"]
     result = on_device(
         library, tmp_path, alone + TWO_CLIPS.replace("torch.nn.utils", "0 and torch.nn.utils"), "--on-alarm", "skip"
     )
     assert "left out" not in result.out and result.the_alarm()["action"] == "reported, the step is applied", (
-        result.told()
+        result.text()
     )
     assert result.the_alarm()["harmless"] and result.the_alarm()["weights"] == "clean"
 
@@ -268,8 +268,8 @@ def test_a_scalers_skips_are_normal(tmp_path, library, name):
         library, tmp_path, SCALED.replace("OPTIMIZER", FUSED[name]).replace("BAD_LOSS", "-1"), "--on-alarm", "stop"
     )
     result.assert_no_alarm()
-    assert result.out.count("left out True") == 2 and "scale 256.0 flag False" in result.out, result.told()
-    assert (result.watched["scaler_skips"], result.watched["steps"]) == (2, 8), result.told()
+    assert result.out.count("left out True") == 2 and "scale 256.0 flag False" in result.out, result.text()
+    assert (result.watched["scaler_skips"], result.watched["steps"]) == (2, 8), result.text()
 
 
 @pytest.mark.parametrize("policy", ["stop", "warn"])
@@ -281,8 +281,8 @@ def test_scaler_skips_without_our_flag_are_normal(tmp_path, library, name, polic
     )
     result = on_device(library, tmp_path, body.replace("BAD_LOSS", "-1"), "--on-alarm", policy)
     result.assert_no_alarm()
-    assert "scale 256.0 flag False" in result.out, result.told()
-    assert (result.watched["scaler_skips"], result.watched["steps"]) == (2, 8), result.told()
+    assert "scale 256.0 flag False" in result.out, result.text()
+    assert (result.watched["scaler_skips"], result.watched["steps"]) == (2, 8), result.text()
 
 
 def test_a_bad_unscaled_loss_alarms_under_a_scaler(tmp_path, library):
@@ -290,7 +290,7 @@ def test_a_bad_unscaled_loss_alarms_under_a_scaler(tmp_path, library):
         library, tmp_path, SCALED.replace("OPTIMIZER", FUSED["AdamW"]).replace("BAD_LOSS", "3"), "--on-alarm", "skip"
     )
     alarm = result.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "loss", "clean"), result.told()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "loss", "clean"), result.text()
 
 
 CLIPPED = """
@@ -322,11 +322,11 @@ def test_clipping_does_not_hide_which_gradient_was_bad(tmp_path, library, clip):
     body = CLIPPED.replace("CLIP", "torch.nn.utils." + clip)
     result = on_device(library, tmp_path, body.replace("BAD", "4"))
     alarm = result.the_alarm()
-    assert (alarm["step"], alarm["sink"]["name"]) == (4, "2.weight") and "left out True" in result.out, result.told()
+    assert (alarm["step"], alarm["sink"]["name"]) == (4, "2.weight") and "left out True" in result.out, result.text()
     assert len(alarm["gradients"]["bad"]) == 1, "the others became NaN by clipping"
     healthy = on_device(library, tmp_path, body.replace("BAD", "-1"))
     healthy.assert_silent()
-    assert "scans 10 flags 10" in healthy.out, healthy.told()
+    assert "scans 10 flags 10" in healthy.out, healthy.text()
 
 
 @pytest.mark.parametrize(
@@ -345,7 +345,7 @@ def test_finite_gradients_that_clipping_itself_ruins_alarm(tmp_path, library, cl
     )
     result = on_device(library, tmp_path, body.replace("BAD", "4"))
     alarm = result.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"]) == (4, "gradient") and "left out True" in result.out, result.told()
+    assert (alarm["step"], alarm["sink"]["kind"]) == (4, "gradient") and "left out True" in result.out, result.text()
 
 
 TWO_CLIPS = """
@@ -366,14 +366,14 @@ for i, x in enumerate(batches):
 def test_bad_loss_counts_once_despite_repeated_clipping(tmp_path, library):
     result = on_device(library, tmp_path, TWO_CLIPS)
     alarm = result.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["action"]) == (4, "loss", "the step was skipped"), result.told()
-    assert [line for line in result.out.splitlines() if line.startswith("left out")] == ["left out 4"], result.told()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["action"]) == (4, "loss", "the step was skipped"), result.text()
+    assert [line for line in result.out.splitlines() if line.startswith("left out")] == ["left out 4"], result.text()
     once = TWO_CLIPS.replace("    torch.nn.utils.clip_grad_norm_(model[0].parameters(), 1.0)\n", "").replace(
         "model[2]", "model"
     )
     result = on_device(library, tmp_path, once)
-    assert result.the_alarm()["step"] == 4 and result.out.splitlines().count("left out 4") == 1, result.told()
-    assert result.out.count("left out") == 1, result.told()
+    assert result.the_alarm()["step"] == 4 and result.out.splitlines().count("left out 4") == 1, result.text()
+    assert result.out.count("left out") == 1, result.text()
 
 
 LAYOUTS = """
@@ -401,27 +401,27 @@ def test_gradients_of_any_layout(tmp_path, library, gradient):
     scans = (
         3 if sys.version_info >= (3, 11) else 2
     )  # two steps, and one of them again: elsewhere, where frames cannot be moved
-    assert result.the_alarm()["step"] == 1 and f"finite True {scans}" in result.out, result.told()
+    assert result.the_alarm()["step"] == 1 and f"finite True {scans}" in result.out, result.text()
 
 
 def test_memory_that_is_no_gradient_is_not_judged(tmp_path, library):
     gradient = "base = torch.full((6, 8), NAN); base[:, :4] = 1.0; p.grad = base[:, :4]"
     result = on_device(library, tmp_path, LAYOUTS.replace("GRADIENT", gradient))
-    assert not result.alarms and "memory has gaps" in result.err, result.told()
+    assert not result.alarms and "memory has gaps" in result.err, result.text()
 
 
 def test_a_capture_is_left_alone_and_said_once(tmp_path, library):
     result = on_device(library, tmp_path, "capture(1)\n" + steps(gradient=9), "--on-alarm", "raise")
-    assert result.code == 0 and not result.alarms, result.told()
-    assert result.err.count("captured into a CUDA graph") == 1, result.told()
+    assert result.code == 0 and not result.alarms, result.text()
+    assert result.err.count("captured into a CUDA graph") == 1, result.text()
     assert "flag False" in result.out
 
 
 def test_failing_library_is_reported_once_and_training_continues(tmp_path, library):
     body = steps().replace("    opt.zero_grad()", "    fail(i >= 3)\n    opt.zero_grad()")
     result = on_device(library, tmp_path, body)
-    assert result.code == 0 and result.report["outcome"] == "clean", result.told()
-    assert result.err.count("failure requested") == 1 and "flag False" in result.out, result.told()
+    assert result.code == 0 and result.report["outcome"] == "clean", result.text()
+    assert result.err.count("failure requested") == 1 and "flag False" in result.out, result.text()
 
 
 def test_the_flag_is_gone_when_nobody_watches(tmp_path, library):
@@ -442,7 +442,7 @@ print("applied", bool(model[0].weight.isnan().any()))
 
     script = write_script(tmp_path, ON_DEVICE.format(library=library) + body)
     result = plain(tmp_path, script.name, cold=True)
-    assert "flag True False" in result.out and "applied True" in result.out, result.told()
+    assert "flag True False" in result.out and "applied True" in result.out, result.text()
 
 
 def test_a_missing_library_is_one_line(tmp_path, library):

@@ -76,7 +76,7 @@ def test_the_birth_is_named_from_values_copied_off(tmp_path, begin, optimizer, w
     result = run(tmp_path, script, "--on-alarm", "skip")
     alarm = result.the_alarm()
     assert (alarm["step"], alarm["weights"], alarm["rerun"], alarm["rerun_by"]) == (3, "clean", "persistent", way), (
-        result.told()
+        result.text()
     )
     birth = alarm["births"][0]
     assert (birth["op"], birth["line"], birth["phase"], len(alarm["births"])) == ("aten::log", line, "forward", 1), (
@@ -90,7 +90,7 @@ def test_the_birth_is_named_from_values_copied_off(tmp_path, begin, optimizer, w
     ]
     # Where the host knew at once, everything is as it was before the step. Else the program had gone on by then, its
     # generators too.
-    assert ("weights True buffers True" in result.out) == (way == "rewind"), result.told()
+    assert ("weights True buffers True" in result.out) == (way == "rewind"), result.text()
 
 
 def test_restart_with_other_values_is_not_verified(tmp_path, tmp_path_factory, begin):
@@ -126,9 +126,9 @@ def test_births_of_every_phase(tmp_path, begin, name):
     script, line = training(begin, "foreach", bad)
     result = run(tmp_path, script, "--on-alarm", "skip")
     birth = result.the_alarm()["births"][0]
-    assert birth["line"] == line, result.told()
+    assert birth["line"] == line, result.text()
     assert op is None or (birth["op"], birth["phase"]) == (op, phase), birth
-    assert "weights True buffers True" in result.out, result.told()
+    assert "weights True buffers True" in result.out, result.text()
 
 
 def test_every_step_recorded(tmp_path, begin):
@@ -136,7 +136,7 @@ def test_every_step_recorded(tmp_path, begin):
     result = run(tmp_path, script, "--on-alarm", "skip", "--level", "trace")
     alarm = result.the_alarm()
     assert (alarm["rerun_by"], alarm["births"][0]["op"], alarm["births"][0]["line"]) == ("trace", "aten::log", line), (
-        result.told()
+        result.text()
     )
 
 
@@ -146,9 +146,9 @@ def test_capsule_replays_without_such_a_device(tmp_path, begin):
     about = json.loads(pathlib.Path(tmp_path, alarm["capsule"], "capsule.json").read_text())
     assert about["replay"] == "identical", about["replay"]
     again = finitude(tmp_path, "replay", alarm["capsule"])
-    assert again.code == 0 and "recorded on pretend:0, replayed on the CPU" in again.out, again.told()
+    assert again.code == 0 and "recorded on pretend:0, replayed on the CPU" in again.out, again.text()
     assert "differs" not in again.out and ("\nidentical" in again.out or "\nsame class of failure" in again.out), (
-        again.told()
+        again.text()
     )
 
 
@@ -160,7 +160,7 @@ def test_nothing_is_read_while_a_stream_is_captured(tmp_path, begin):
     library = script.split("open_device_library('")[1].split("'")[0]
     script = script.replace("ctypes.CDLL(_library)", f"ctypes.CDLL({library!r})\nhost.finitude_cuda_host_capture(1)")
     result = run(tmp_path, script, "--on-alarm", "skip", "--level", "trace")
-    assert result.code == 0 and not result.alarms and "captured into a CUDA graph" in result.err, result.told()
+    assert result.code == 0 and not result.alarms and "captured into a CUDA graph" in result.err, result.text()
 
 
 def test_device_values_are_reported_like_host_values(tmp_path, begin):
@@ -176,7 +176,7 @@ assert _native.is_finite(torch.ones(3, dtype=torch.int64).to("pretend")) and _na
 print("told")
 """
     result = run(tmp_path, begin + "NAN, INF = float('nan'), float('inf')\n" + body)
-    assert "told" in result.out, result.told()
+    assert "told" in result.out, result.text()
 
 
 def test_parameters_that_are_bad_from_the_start(tmp_path, begin):
@@ -201,5 +201,5 @@ for i, x in enumerate(batches):
     )
     result = run(tmp_path, script, "--on-alarm", "stop")
     alarm = result.the_alarm()
-    assert (alarm["step"], alarm["rerun_by"], alarm["births"][0]["op"]) == (4, "restart", "aten::mul"), result.told()
+    assert (alarm["step"], alarm["rerun_by"], alarm["births"][0]["op"]) == (4, "restart", "aten::mul"), result.text()
     assert "gradients with as many values that are not finite" in alarm["rerun_text"]

@@ -70,16 +70,16 @@ def numbers(result):
 def test_gradients_read_ahead_are_part_of_the_verdict(tmp_path, library, name, lazy):
     result = streamed(library, tmp_path, TRAIN.replace("OPTIMIZER", OPTIMIZERS[name]).replace("BETWEEN", "pass"), lazy)
     same, n = numbers(result)
-    assert same, result.told()
+    assert same, result.text()
     alarm = result.the_alarm()
-    assert (alarm["step"], alarm["weights"]) == (5, "clean"), result.told()
-    assert alarm["sink"] == {"kind": "gradient", "name": "4.weight"}, result.told()
-    assert [g["name"] for g in alarm["gradients"]["bad"]] == ["4.weight"], result.told()
+    assert (alarm["step"], alarm["weights"]) == (5, "clean"), result.text()
+    assert alarm["sink"] == {"kind": "gradient", "name": "4.weight"}, result.text()
+    assert [g["name"] for g in alarm["gradients"]["bad"]] == ["4.weight"], result.text()
     # Ten steps of 12 gradients, each read once: all in the first step, which is not known to be the end of a window by
     # then.
     again = 12 if alarm["rerun_by"] == "rewind" else 0  # where the host waited, the bad step ran once more
-    assert n["ahead"] + n["scanned"] == 120 + again and n["ahead"] >= 90, result.told()
-    assert result.watched["gradients_scanned"] == 2 * 120 - 12, result.told()
+    assert n["ahead"] + n["scanned"] == 120 + again and n["ahead"] >= 90, result.text()
+    assert result.watched["gradients_scanned"] == 2 * 120 - 12, result.text()
 
 
 @pytest.mark.parametrize("lazy", [0, 1])
@@ -89,7 +89,7 @@ def test_what_is_written_after_backward_is_read_again(tmp_path, library, lazy):
         library, tmp_path, TRAIN.replace("OPTIMIZER", OPTIMIZERS["AdamW"]).replace("BETWEEN", between), lazy
     )
     found = [(a["step"], a["sink"]["name"]) for a in result.alarms]
-    assert found[:2] == [(5, "4.weight"), (7, "8.bias")], result.told()
+    assert found[:2] == [(5, "4.weight"), (7, "8.bias")], result.text()
 
 
 @pytest.mark.parametrize("lazy", [0, 1])
@@ -98,7 +98,7 @@ def test_replaced_bad_gradient_is_judged_by_new_value(tmp_path, library, lazy):
     result = streamed(
         library, tmp_path, TRAIN.replace("OPTIMIZER", OPTIMIZERS["AdamW"]).replace("BETWEEN", between), lazy
     )
-    assert not result.alarms, result.told()
+    assert not result.alarms, result.text()
 
 
 LEFT_ALONE = (
@@ -125,7 +125,7 @@ def read_of(result):
 def test_only_the_last_micro_batch_is_read(tmp_path, library):
     result = streamed(library, tmp_path, LEFT_ALONE.replace("MICRO", "3").replace("WRITE", "pass"))
     read = read_of(result)
-    assert read[:3] == [0, 0, 0] and read[3:].count(0) == 2 * 39 and min(read[5::3]) >= 10, result.told()
+    assert read[:3] == [0, 0, 0] and read[3:].count(0) == 2 * 39 and min(read[5::3]) >= 10, result.text()
     result.assert_silent()
 
 
@@ -142,9 +142,9 @@ def test_reads_that_are_of_no_use_become_rare(tmp_path, library, write):
     result.assert_silent()
     windows = [i for i, n in enumerate(read_of(result)) if n]
     if "clip_grad_value_" in write:  # looks at the gradients before it cuts them: what was read ahead is of use there
-        assert windows == list(range(1, 40)), result.told()
+        assert windows == list(range(1, 40)), result.text()
     else:
-        assert windows == [1, 3, 6, 11, 20, 37], result.told()
+        assert windows == [1, 3, 6, 11, 20, 37], result.text()
 
 
 def test_window_longer_than_expected_is_judged_completely(tmp_path, library):
@@ -164,7 +164,7 @@ print("finite", all(bool(torch.isfinite(p).all()) for p in model.parameters()))
 """
     )
     result = streamed(library, tmp_path, body, 1)
-    assert [(a["step"], a["sink"]["name"]) for a in result.alarms] == [(7, "0.bias"), (13, "0.bias")], result.told()
+    assert [(a["step"], a["sink"]["name"]) for a in result.alarms] == [(7, "0.bias"), (13, "0.bias")], result.text()
     assert "finite True" in result.out
 
 
@@ -198,8 +198,8 @@ def test_a_scaler_that_unscales_in_place(tmp_path, library, unscale):
         options=("--on-alarm", "stop", "--stream-gradients", "on"),
     )
     result.assert_no_alarm()
-    assert "finite True scale 256.0" in result.out, result.told()
-    assert (result.watched["scaler_skips"], result.watched["steps"]) == (2, 10), result.told()
+    assert "finite True scale 256.0" in result.out, result.text()
+    assert (result.watched["scaler_skips"], result.watched["steps"]) == (2, 10), result.text()
 
 
 def test_gradient_consumed_by_a_hook_is_not_expected(tmp_path, library):
@@ -224,7 +224,7 @@ print("went on", ahead()["ahead"] > 0)
     )
     result = streamed(library, tmp_path, body, 1)
     result.assert_silent()
-    assert "went on True" in result.out, result.told()
+    assert "went on True" in result.out, result.text()
 
 
 def test_a_backward_that_raises_leaves_nothing_behind(tmp_path, library):
@@ -254,8 +254,8 @@ for i in range(12):
 """
     )
     result = streamed(library, tmp_path, body, 1)
-    assert "out of luck True" in result.out, result.told()
-    assert [a["sink"]["name"] for a in result.alarms] == ["10.weight"], result.told()
+    assert "out of luck True" in result.out, result.text()
+    assert [a["sink"]["name"] for a in result.alarms] == ["10.weight"], result.text()
 
 
 def test_gradient_that_is_a_view_waits_for_step(tmp_path, library):
@@ -278,7 +278,7 @@ print("ahead", ahead()["ahead"])
 """
     )
     result = streamed(library, tmp_path, body)
-    assert "ahead 0" in result.out and result.the_alarm()["step"] == 5, result.told()
+    assert "ahead 0" in result.out and result.the_alarm()["step"] == 5, result.text()
 
 
 @pytest.mark.parametrize("options", [("--stream-gradients", "auto"), ("--stream-gradients", "off")])
@@ -289,7 +289,7 @@ def test_nothing_is_read_ahead_without_benefit(tmp_path, library, options):
         LEFT_ALONE.replace("MICRO", "1").replace("WRITE", "pass"),
         options=("--on-alarm", "skip", *options),
     )
-    assert not any(read_of(result)), result.told()
+    assert not any(read_of(result)), result.text()
 
 
 def test_a_library_that_fails_meanwhile(tmp_path, library):
@@ -309,9 +309,9 @@ for i in range(10):
 """
     )
     result = streamed(library, tmp_path, body)
-    assert result.code == 0, result.told()
+    assert result.code == 0, result.text()
     # Without a root's value nothing more is known of this optimizer; or the step reads all that was not read.
-    assert result.watched["not_watched"] or [a["step"] for a in result.alarms] == [7], result.told()
+    assert result.watched["not_watched"] or [a["step"] for a in result.alarms] == [7], result.text()
 
 
 def test_watching_ends_in_the_middle(tmp_path, library):
@@ -337,4 +337,4 @@ for part in range(3):
 
     script = write_script(tmp_path, ON_DEVICE.format(library=library) + "_native.set_stream_batch(64)\n" + body)
     result = plain(tmp_path, script.name, cold=True)
-    assert result.out.count("ahead True\nnone True") == 3, result.told()
+    assert result.out.count("ahead True\nnone True") == 3, result.text()

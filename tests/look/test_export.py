@@ -20,7 +20,7 @@ def run(tmp_path):
 
 def export(run, *words):
     got = helpers.finitude(run.parent, "export", run.name, *words)
-    assert got.code == 0, got.told()
+    assert got.code == 0, got.text()
     return got.out
 
 
@@ -141,7 +141,7 @@ def test_ranks_have_names_of_their_own(tmp_path):
 )
 def test_wrong_usage_is_2(tmp_path, words, says):
     got = helpers.finitude(tmp_path, "export", *words)
-    assert got.code == 2 and says in got.err and got.out == "", got.told()
+    assert got.code == 2 and says in got.err and got.out == "", got.text()
 
 
 def test_what_cannot_be_read_is_3(run, tmp_path):
@@ -149,18 +149,18 @@ def test_what_cannot_be_read_is_3(run, tmp_path):
         if name == "run-1":
             (run / "store.sqlite").write_bytes(b"damaged")
         got = helpers.finitude(tmp_path, "export", name, "--to", "csv")
-        assert got.code == 3 and got.err.startswith(f"finitude: {name}: it is no"), got.told()
+        assert got.code == 3 and got.err.startswith(f"finitude: {name}: it is no"), got.text()
 
 
 def test_what_cannot_be_written_is_4(run):
     got = helpers.finitude(run.parent, "export", run.name, "--to", "csv", "-o", "no/such/folder/out.csv")
-    assert got.code == 4 and "cannot write" in got.err, got.told()
+    assert got.code == 4 and "cannot write" in got.err, got.text()
 
 
 def test_the_newest_run_is_taken(run, tmp_path):
     made_stores.run(tmp_path / "finitude-runs" / "20260102-000000-b-1", steps=3, parameters=0)
     got = helpers.finitude(tmp_path, "export", "--to", "csv")
-    assert got.code == 0 and len(got.out.splitlines()) == 1 + 15 and "20260102-000000-b-1" in got.err, got.told()
+    assert got.code == 0 and len(got.out.splitlines()) == 1 + 15 and "20260102-000000-b-1" in got.err, got.text()
 
 
 def test_every_format_is_in_the_help():

@@ -273,10 +273,10 @@ def test_ctrl_c_ends_it_well(folder):
 def test_wrong_words_and_places(tmp_path, folder):
     for words, code in ((["--port", "x"], 2), (["a", "b"], 2), (["--bogus"], 2), (["nothing"], 3), ([], 3)):
         got = helpers.finitude(tmp_path, "live", *words)
-        assert (got.code, got.out) == (code, ""), got.told()
+        assert (got.code, got.out) == (code, ""), got.text()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         got = helpers.finitude(tmp_path, "live", str(folder), "--port", str(taken.getsockname()[1]))
-        assert got.code == 4 and "cannot listen" in got.err, got.told()
+        assert got.code == 4 and "cannot listen" in got.err, got.text()
 
 
 def test_a_folder_is_left_as_it_was(folder):
@@ -294,7 +294,7 @@ def test_report_page_gets_the_timeline(folder, tmp_path):
     with_store = helpers.finitude(tmp_path, "report", str(run), "--html", "a.html")
     (run / "store.sqlite").unlink()
     without = helpers.finitude(tmp_path, "report", str(run), "--html=b.html")
-    assert (with_store.code, without.code) == (0, 0), with_store.told() + without.told()
+    assert (with_store.code, without.code) == (0, 0), with_store.text() + without.text()
     plain = (tmp_path / "b.html").read_text()
     assert 'id="timeline">' not in plain
     assert ('id="timeline">' in (tmp_path / "a.html").read_text()) == (page.REPORT_MARK in plain)

@@ -50,17 +50,17 @@ def test_a_rank_of_torchrun(tmp_path, name):
     helpers.write_script(tmp_path, RANKS.replace("signal.SIGNAL", f"signal.{name}"))
     words = ["run", "--report", "report.json", "--runs", "runs", "torchrun", "--standalone", "--nproc-per-node", "2"]
     got = helpers.finitude(tmp_path, *words, "train.py", cold=True, limit=120)
-    assert got.code == 1, got.told()
+    assert got.code == 1, got.text()
     (advisory,) = [a for a in got.advisories("killed") if a["rank"] == 1]
-    assert f"killed by {name} after 5 steps" in advisory["text"], got.told()
-    assert any(f"rank 1: killed by {name}" in text for text in got.watched["not_watched"]), got.told()
-    assert "all finite" not in got.err, got.told()
+    assert f"killed by {name} after 5 steps" in advisory["text"], got.text()
+    assert any(f"rank 1: killed by {name}" in text for text in got.watched["not_watched"]), got.text()
+    assert "all finite" not in got.err, got.text()
 
 
 @pytest.mark.parametrize("alarm_at", [-1, 2])
 def test_a_child_of_the_program(tmp_path, alarm_at):
     got = helpers.run(tmp_path, CHILDREN.replace("ALARM_AT", str(alarm_at)), "--on-alarm", "skip", "--runs", "runs")
-    assert got.out == "[-11, 0]\n", got.told()
+    assert got.out == "[-11, 0]\n", got.text()
     (advisory,) = got.advisories("killed")
-    assert "killed by SIGSEGV after 4 steps" in advisory["text"], got.told()
-    assert len(got.alarms) == (2 if alarm_at >= 0 else 0) and "all finite" not in got.err, got.told()
+    assert "killed by SIGSEGV after 4 steps" in advisory["text"], got.text()
+    assert len(got.alarms) == (2 if alarm_at >= 0 else 0) and "all finite" not in got.err, got.text()

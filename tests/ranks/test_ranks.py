@@ -81,7 +81,7 @@ def test_ranks_under_torchrun_train_as_without_us(tmp_path):
     write_script(tmp_path, ranks(FINE))
     wanted = plain_launch(tmp_path, *TORCHRUN[1:], "2", "train.py")
     got = cold(tmp_path, "-m", "torch.distributed.run", *TORCHRUN[3:], "2", "train.py")
-    assert (wanted.code, got.code) == (0, 0), f"without us:\n{wanted.err}\nwith us:\n{got.told()}"
+    assert (wanted.code, got.code) == (0, 0), f"without us:\n{wanted.err}\nwith us:\n{got.text()}"
     assert sorted(got.out.splitlines()) == sorted(wanted.out.splitlines()) and "rank 1 True True" in got.out
     got.assert_silent()
     assert set(made(tmp_path)) == {"rank-0", "rank-1"}
@@ -102,9 +102,9 @@ if rank == 1 and step == 5: loss = loss + torch.tensor(NAN)"""
         "--on-alarm",
         "skip",
     )
-    assert got.code == 0, got.told()
+    assert got.code == 0, got.text()
     lines = sorted(line.split() for line in got.out.splitlines())
-    assert [line[:4] for line in lines] == [["rank", "0", "True", "True"], ["rank", "1", "True", "True"]], got.told()
+    assert [line[:4] for line in lines] == [["rank", "0", "True", "True"], ["rank", "1", "True", "True"]], got.text()
     assert [(a["step"], a["rank"], a["sink"]["kind"], a["harmless"]) for a in got.alarms] == [
         (3, 1, "loss", False),
         (3, 0, "gradient", False),
@@ -125,14 +125,14 @@ if rank == 1 and step == 5: loss = loss + torch.tensor(NAN)"""
 def test_stop_ends_all_ranks_with_the_launchers_code(tmp_path):
     text = ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN")
     got = torchrun(tmp_path, text, "--on-alarm", "stop")
-    assert got.code == 1, got.told()
+    assert got.code == 1, got.text()
     assert {(a["step"], a["weights"]) for a in got.alarms} == {(3, "clean")}
-    assert got.alarms[0]["rank"] == 1 and got.alarms[0]["sink"]["kind"] == "loss", got.told()
+    assert got.alarms[0]["rank"] == 1 and got.alarms[0]["sink"]["kind"] == "loss", got.text()
     assert "NonFiniteError: step 3" in got.err
     assert_explained_in_place(*got.alarms)
     assert_capsules_replay_alone(got)
     alone = finitude(tmp_path, "replay", got.alarms[0]["capsule"], "--with", "train.py")
-    assert alone.code == 4 and "one of several ranks" in alone.err, alone.told()
+    assert alone.code == 4 and "one of several ranks" in alone.err, alone.text()
     assert got.err.count("born in forward") == 1 and "running the program again" not in got.err
 
 
@@ -144,7 +144,7 @@ def test_fix_needing_other_ranks_is_tried_but_unverified(tmp_path):
     recorded."""
     got = launched(tmp_path, ranks(f"{LOGARITHM}\nloss = (weight * logits.logsumexp(1)).mean()"))
     own = next(a for a in got.alarms if a["rank"] == 1)
-    assert own["births"][0]["op"] == "aten::log" and own["rerun_by"] == "rewind", got.told()
+    assert own["births"][0]["op"] == "aten::log" and own["rerun_by"] == "rewind", got.text()
     fix = own["fix"]
     assert not fix["verified"] and fix["tried"] == "self clamped at 1e-12" and "diff" not in fix, fix
     assert "this rank's own values are finite" in fix["outcome"] and "come from all ranks" in fix["outcome"], fix
@@ -167,8 +167,8 @@ def test_fix_without_other_ranks_is_verified(tmp_path):
         "tape",
     )
     (own,) = got.alarms
-    assert (got.code, own["rank"], own["step"], own["harmless"]) == (0, 1, 3, True), got.told()
-    assert own["births"] and own["births"][0]["op"] == "aten::log" and own["fix"]["verified"], got.told()
+    assert (got.code, own["rank"], own["step"], own["harmless"]) == (0, 1, 3, True), got.text()
+    assert own["births"] and own["births"][0]["op"] == "aten::log" and own["fix"]["verified"], got.text()
     assert "loss and gradients finite" in own["fix"]["outcome"], own["fix"]
 
 
@@ -205,7 +205,7 @@ if step == 3 and rank == 1: logits = logits * NAN
 loss = loss + shared(logits).sum() * 0.001"""
     ).replace("torch.manual_seed(100 + rank)", SHARED.replace("SUM", "dist.all_reduce"), 1)
     got = launched(tmp_path, text, "--on-alarm", "skip")
-    assert got.code == 0, got.told()
+    assert got.code == 0, got.text()
     births = {a["rank"]: a["births"][0] for a in got.alarms}
     assert (births[0]["op"], births[0]["phase"]) == ("c10d::allreduce_", "communication"), births
     assert births[1]["source"].endswith("logits * NAN"), births
@@ -229,7 +229,7 @@ loss = loss + shared(logits).sum() * 0.001"""
     )
     assert plain.code == 0, plain.err
     got = launched(tmp_path, text, "--on-alarm", "skip")
-    assert got.code == 0, got.told()
+    assert got.code == 0, got.text()
     births = {a["rank"]: a["births"][0] for a in got.alarms}
     assert births[0]["op"] == "finitude_test::shared", births
     calls = {int(line.split()[2]) for line in plain.out.splitlines()}
@@ -255,7 +255,7 @@ def test_warned_step_is_explained_without_side_effects(tmp_path):
     write_script(tmp_path, text)
     wanted = plain_launch(tmp_path, *TORCHRUN[1:], "2", "train.py")
     got = launched(tmp_path, text, "--on-alarm", "warn")
-    assert sorted(got.out.splitlines()) == sorted(wanted.out.splitlines()), got.told()
+    assert sorted(got.out.splitlines()) == sorted(wanted.out.splitlines()), got.text()
     assert_explained_in_place(*got.alarms[:2])
     assert_capsules_replay_alone(got, got.alarms[:2])  # what follows was ruined by the step that was applied
 
@@ -280,9 +280,9 @@ if rank == 1 and step == 3:
     )
     began = time.monotonic()
     got = launched(tmp_path, text, "--on-alarm", "skip")
-    assert got.code == 1 and time.monotonic() - began < 60, got.told()
+    assert got.code == 1 and time.monotonic() - began < 60, got.text()
     assert len(got.alarms) == 2 and all(a["weights"] == "clean" and a["action"] == "stopped" for a in got.alarms), (
-        got.told()
+        got.text()
     )
     assert all(
         "the second run came to a halt: rank 0 stopped after" in a["rerun_text"]
@@ -299,7 +299,7 @@ def test_where_one_rank_cannot_go_back_none_does(tmp_path):
     )
     got = launched(tmp_path, text, "--on-alarm", "skip")
     lines = sorted(line.split()[:4] for line in got.out.splitlines())
-    assert lines == [["rank", "0", "True", "True"], ["rank", "1", "True", "True"]], got.told()
+    assert lines == [["rank", "0", "True", "True"], ["rank", "1", "True", "True"]], got.text()
     assert [(a["step"], a["rank"], a["rerun"], a["rerun_by"]) for a in got.alarms] == [
         (3, 1, "persistent", "restart"),
         (3, 0, "persistent", "restart"),
@@ -319,7 +319,7 @@ def test_accumulated_loss_sum_does_not_affect_explanations(tmp_path):
         .replace("for step", "total = torch.zeros(())\nfor step")
     )
     got = launched(tmp_path, text, "--on-alarm", "skip")
-    assert got.code == 0 and [a["step"] for a in got.alarms] == [3, 3, 5, 5], got.told()
+    assert got.code == 0 and [a["step"] for a in got.alarms] == [3, 3, 5, 5], got.text()
     for step in (3, 5):
         own, other = sorted((a for a in got.alarms if a["step"] == step), key=lambda a: a["rank"] != 1)
         assert_explained_in_place(own, other)
@@ -345,14 +345,14 @@ def test_exchange_at_accumulation_end_starts_no_micro_batch(tmp_path):
     )
     got = launched(tmp_path, text, "--on-alarm", "stop")
     (own,) = (a for a in got.alarms if a["rank"] == 1)
-    assert (own["step"], own["micro_batch"]) == (3, 1), got.told()
+    assert (own["step"], own["micro_batch"]) == (3, 1), got.text()
 
 
 @pytest.mark.parametrize("level", ["trace", pytest.param("tape", marks=pytest.mark.thorough)])
 def test_recorded_step_explains_itself_on_each_rank(tmp_path, level):
     got = launched(tmp_path, ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN"), "--level", level)
     first, second = got.alarms
-    assert (first["rank"], first["rerun_by"], second["rank"], second["rerun_by"]) == (1, level, 0, level), got.told()
+    assert (first["rank"], first["rerun_by"], second["rank"], second["rerun_by"]) == (1, level, 0, level), got.text()
     assert first["births"][0]["source"].endswith("loss = loss * NAN")
     assert second["births"][0]["phase"] == "communication" and "came from rank 1" in second["cause"]["text"]
     assert "running the program again" not in got.err and got.err.count("born in forward") == 1
@@ -363,7 +363,7 @@ def test_ranks_with_templates_still_rerun_together(tmp_path):
     got = launched(tmp_path, ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN"), "--tape-every", "2")
     first, second = got.alarms
     assert (first["rank"], first["rerun_by"], second["rank"], second["rerun_by"]) == (1, "rewind", 0, "rewind"), (
-        got.told()
+        got.text()
     )
     assert all("together" in a["rerun_text"] and "tape" not in a["rerun_text"] for a in got.alarms), [
         a["rerun_text"] for a in got.alarms
@@ -377,11 +377,11 @@ def test_step_seen_by_one_rank_is_not_skipped(tmp_path):
     )
     got = launched(tmp_path, text, "--on-alarm", "skip")
     alarm = got.the_alarm()
-    assert got.code == 1 and (alarm["rank"], alarm["step"], alarm["action"]) == (1, 3, "stopped"), got.told()
+    assert got.code == 1 and (alarm["rank"], alarm["step"], alarm["action"]) == (1, 3, "stopped"), got.text()
     assert "other ranks may not see it" in alarm["text"]
     assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("restart", True) and alarm["births"][0]["source"].endswith(
         "loss * NAN"
-    ), got.told()
+    ), got.text()
 
 
 MASKED = """
@@ -415,11 +415,11 @@ time.sleep(0.3)  # else gloo may abort the interpreter (pytorch#179291)
 def test_unharmed_rank_is_explained_where_another_was_harmed(tmp_path):
     """It made the bad value, and the mask keeps that from its own gradients."""
     got = launched(tmp_path, MASKED, "--on-alarm", "stop")
-    assert got.code == 1, got.told()
+    assert got.code == 1, got.text()
     assert [(a["step"], a["rank"], a["harmless"], a["cause"]["class"], a["rerun_by"]) for a in got.alarms] == [
         (3, 1, True, "fully-masked-softmax", "restart"),
         (3, 0, False, "other-rank", "restart"),
-    ], got.told()
+    ], got.text()
     made = got.alarms[0]["births"][0]
     assert made["source"].endswith("# the softmax"), made
     assert f"came from rank 1, where {made['op']} made it at train.py:{made['line']}" in got.alarms[1]["cause"]["text"]
@@ -461,7 +461,7 @@ def test_for_which_alarms_all_ranks_are_started_again(policy, wanted, seconds, t
 def test_single_rank_under_a_launcher_is_explained_normally(tmp_path):
     write_script(tmp_path, ranks(FINE + "\nif step in (0, 4): loss = loss * NAN").replace("torch.equal(*both)", "True"))
     got = cold(tmp_path, "--on-alarm", "skip", *TORCHRUN, "1", "train.py")
-    assert got.code == 0, got.told()
+    assert got.code == 0, got.text()
     assert [(a["step"], a["rerun"]) for a in got.alarms][0] == (0, "persistent"), [a["rerun_text"] for a in got.alarms]
     assert "loss * NAN" in got.alarms[0]["births"][0]["source"]
 
@@ -489,11 +489,11 @@ if __name__ == "__main__":
 """,
     )
     got = cold(tmp_path, "train.py", limit=3 * LIMIT)
-    assert got.code == 1 and "ProcessRaisedException" in got.err, got.told()
+    assert got.code == 1 and "ProcessRaisedException" in got.err, got.text()
     assert set(made(tmp_path)) == {"rank-0", "rank-1"}
     first = got.alarms[0]
     assert (first["rank"], first["step"], first["rerun_by"], first["rerun_verified"]) == (1, 3, "rewind", True), (
-        got.told()
+        got.text()
     )
     assert first["births"][0]["source"].endswith("loss = loss * NAN")
 
@@ -510,11 +510,11 @@ if rank == 1 and step == 0: loss = loss * NAN"""
     )
     got = launched(tmp_path, text, "--on-alarm", "stop")
     first, second = got.alarms
-    assert (first["rerun_by"], first["rerun_verified"], second["rerun_by"]) == ("restart", True, "restart"), got.told()
+    assert (first["rerun_by"], first["rerun_verified"], second["rerun_by"]) == ("restart", True, "restart"), got.text()
     assert first["births"][0]["source"].endswith("loss = loss * NAN") and "on all ranks" in first["rerun_text"]
     said = got.err.replace("\n[rank 1]          ", "")
     assert "being explained: all ranks are run again together" in said and "the step was not run again" not in said, (
-        got.told()
+        got.text()
     )
     assert (second["cause"]["class"], second["births"][0]["phase"]) == ("other-rank", "communication")
     if "were written a second time" not in first["rerun_text"]:
@@ -534,8 +534,8 @@ def test_steps_dropped_by_all_ranks_end_with_explanation(tmp_path):
             opt.step()
         """)
     got = launched(tmp_path, text)
-    assert got.code != 0 and [a["rank"] for a in got.alarms] == [1, 0] and not got.report["failures"], got.told()
+    assert got.code != 0 and [a["rank"] for a in got.alarms] == [1, 0] and not got.report["failures"], got.text()
     first, second = got.alarms
-    assert (first["step"], first["cause"]["class"], first["rerun_by"]) == (3, "division-by-zero", "restart"), got.told()
-    assert "dropped 10 steps in a row" in first["text"] and first["births"][0]["source"].endswith("# here"), got.told()
-    assert second["cause"]["class"] == "other-rank" and "rank 1" in second["cause"]["text"], got.told()
+    assert (first["step"], first["cause"]["class"], first["rerun_by"]) == (3, "division-by-zero", "restart"), got.text()
+    assert "dropped 10 steps in a row" in first["text"] and first["births"][0]["source"].endswith("# here"), got.text()
+    assert second["cause"]["class"] == "other-rank" and "rank 1" in second["cause"]["text"], got.text()

@@ -91,7 +91,7 @@ def run(folder, text, *options):
 def test_bad_step_is_skipped_everywhere_explained_and_replayed(tmp_path, kind):
     """Each rank says that it sees it, so that none leaves it out alone."""
     got = run(tmp_path, program(kind, "step == 5 and rank == 1"), "--on-alarm", "skip")
-    assert got.code == 0 and [(a["step"], a["weights"]) for a in got.alarms] == [(5, "clean")] * 2, got.told()
+    assert got.code == 0 and [(a["step"], a["weights"]) for a in got.alarms] == [(5, "clean")] * 2, got.text()
     assert sorted(got.out.splitlines()) == ["rank 0 True", "rank 1 True"] and got.watched["steps"] == 8
     own = next(a for a in got.alarms if a["rank"] == 1)
     assert own["sink"]["kind"] == "loss", own["sink"]

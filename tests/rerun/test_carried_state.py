@@ -39,9 +39,9 @@ def _indented(text):
 def test_continuing_program_finds_its_own_state(tmp_path, text):
     text = text.replace("BAD", "0")
     got = helpers.run(tmp_path, text, "--on-alarm", "skip")
-    assert got.code == 0, got.told()
+    assert got.code == 0, got.text()
     alarm = got.the_alarm()
-    assert alarm["step"] == 3 and alarm["rerun"] == "persistent" and alarm["rerun_verified"], got.told()
+    assert alarm["step"] == 3 and alarm["rerun"] == "persistent" and alarm["rerun_verified"], got.text()
     assert "# birth" in text.splitlines()[alarm["births"][0]["line"]], alarm["births"][0]
     # The same losses as where the program itself leaves that step out.
     own = text.replace("loss.backward()", "loss.backward() if k != 30 else None").replace(
@@ -59,9 +59,9 @@ def test_state_from_skipped_step_is_no_bad_batch(tmp_path):
     )
     got = helpers.run(tmp_path, text, "--on-alarm", "skip")
     first, second = got.alarms[:2]
-    assert (first["step"], second["step"]) == (3, 4) and first["births"][0]["phase"] in ("forward", "data"), got.told()
+    assert (first["step"], second["step"]) == (3, 4) and first["births"][0]["phase"] in ("forward", "data"), got.text()
     birth = second["births"][0]
-    assert (birth["phase"], birth["name"], second["cause"]["class"]) == ("state", "state", "sticky-state"), got.told()
+    assert (birth["phase"], birth["name"], second["cause"]["class"]) == ("state", "state", "sticky-state"), got.text()
 
 
 # The loss depends on what an object has counted, in ways that show although it is infinite.
@@ -100,15 +100,15 @@ COUNTS = {"a figure": "self.seen", "a list": "len(self.log)", "a dict": "self.me
 def test_object_counters_the_step_depends_on_are_restored(tmp_path, weight):
     got = helpers.run(tmp_path, COUNTED.format(weight=weight, leave_out=""), "--on-alarm", "skip")
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "rewind", True), got.told()
-    assert "what it counts set back" in alarm["rerun_text"] and "# birth" in alarm["births"][0]["source"], got.told()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "rewind", True), got.text()
+    assert "what it counts set back" in alarm["rerun_text"] and "# birth" in alarm["births"][0]["source"], got.text()
     # As where the program itself applies no such step, and counts it all the same.
     own = COUNTED.format(
         weight=weight,
         leave_out="trainer.opt.step = (lambda: None) if i == 5 else type(trainer.opt).step.__get__(trainer.opt)",
     )
     helpers.write_script(tmp_path, own, "own.py")
-    assert (got.code, got.out) == (0, helpers.plain(tmp_path, "own.py").out), got.told()
+    assert (got.code, got.out) == (0, helpers.plain(tmp_path, "own.py").out), got.text()
 
 
 def test_names_and_flags_near_counters_are_ignored(tmp_path):
@@ -134,14 +134,14 @@ def test_unexplained_counter_leaves_the_program_unchanged(tmp_path):
     text = text.replace("self.seen, self.log", "self.scale = 1.0; self.seen, self.log", 1)
     got = helpers.run(tmp_path, text, "--on-alarm", "skip")
     alarm = got.the_alarm()
-    assert alarm["rerun_by"] == "restart" and alarm["rerun_verified"], got.told()
+    assert alarm["rerun_by"] == "restart" and alarm["rerun_verified"], got.text()
     own = text.replace(
         "    trainer.step(x)",
         "    trainer.opt.step = (lambda: None) if i == 5 else "
         "type(trainer.opt).step.__get__(trainer.opt)\n    trainer.step(x)",
     )
     helpers.write_script(tmp_path, own, "own.py")
-    assert (got.code, got.out) == (0, helpers.plain(tmp_path, "own.py").out), got.told()
+    assert (got.code, got.out) == (0, helpers.plain(tmp_path, "own.py").out), got.text()
 
 
 # What a step adds to in place is by its first run already what the second begins with.
@@ -204,7 +204,7 @@ def test_memory_that_the_first_run_had_ruined(tmp_path, what):
         way,
         True,
         "aten::log",
-    ), got.told()
+    ), got.text()
     assert ("the step writes carried, and" in alarm["rerun_text"]) == (way == "restart"), alarm["rerun_text"]
     assert alarm["births"][0]["inputs"][0]["nan"] == 0
 
@@ -239,8 +239,8 @@ for task in range(4):
 def test_shared_features_are_traced_to_their_original_step(tmp_path, further):
     """To the inner steps behind the first they come in as a batch does."""
     run = helpers.run(tmp_path, ADAPTED.replace("FURTHER", further), "--on-alarm", "skip")
-    assert run.code == 0 and [a["step"] for a in run.alarms] == [0, 1, 2], run.told()
-    assert run.alarms[0]["births"][0]["op"] == "aten::log", run.told()
+    assert run.code == 0 and [a["step"] for a in run.alarms] == [0, 1, 2], run.text()
+    assert run.alarms[0]["births"][0]["op"] == "aten::log", run.text()
     for alarm in run.alarms[1:]:
         if further:
             assert "it did at step" in alarm["cause"]["text"], alarm["cause"]

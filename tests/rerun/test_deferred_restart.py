@@ -33,27 +33,27 @@ for i, x in enumerate(Source()):
 """
 
 
-def told(run):
+def reported(run):
     return [(a["step"], a["rerun_by"], a["cause"]["class"]) for a in run.alarms]
 
 
 @pytest.mark.slow
 def test_first_remaining_step_is_explained_at_program_end(tmp_path):
     run = helpers.run(tmp_path, PROGRAM, "--on-alarm", "skip")
-    assert run.code == 0 and run.out == "".join(f"{i} True\n" for i in range(9)), run.told()
-    assert told(run) == [(3, "restart", "division-by-zero"), (5, "restart", "bad-data"), (7, "none", "unknown")], (
-        run.told()
+    assert run.code == 0 and run.out == "".join(f"{i} True\n" for i in range(9)), run.text()
+    assert reported(run) == [(3, "restart", "division-by-zero"), (5, "restart", "bad-data"), (7, "none", "unknown")], (
+        run.text()
     )
     second = run.alarms[1]
     assert (
         second["rerun_verified"]
         and second["capsule"]
         and run.err.index("step 7: loss is Inf") < run.err.index("step 5 skipped")
-    ), run.told()
+    ), run.text()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy, end", [("skip", "raise RuntimeError('of the program')"), ("warn", "")])
 def test_abnormal_end_or_applied_steps_prevent_deferred_restart(tmp_path, policy, end):
     run = helpers.run(tmp_path, PROGRAM + end, "--on-alarm", policy)
-    assert [by for _, by, _ in told(run)][1:] == ["none"] * (len(run.alarms) - 1), run.told()
+    assert [by for _, by, _ in reported(run)][1:] == ["none"] * (len(run.alarms) - 1), run.text()

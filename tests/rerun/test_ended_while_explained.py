@@ -36,8 +36,8 @@ for i, x in enumerate(batches):
 
 def the_unexplained(got, why):
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun"], alarm["weights"], alarm["births"]) == (3, "not-run", "clean", []), got.told()
-    assert why in alarm["rerun_text"] and got.watched["handled_by_script"] == 0 and not got.advisories(), got.told()
+    assert (alarm["step"], alarm["rerun"], alarm["weights"], alarm["births"]) == (3, "not-run", "clean", []), got.text()
+    assert why in alarm["rerun_text"] and got.watched["handled_by_script"] == 0 and not got.advisories(), got.text()
     assert got.err.count("stopped before the optimizer") == 1
 
 
@@ -88,5 +88,5 @@ def test_killed_process_leaves_its_alarm_for_the_report(tmp_path):
     assert got.out == "-9\n"
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun"]) == (3, "not-run") and "the program was ended" in alarm["rerun_text"], (
-        got.told()
+        got.text()
     )

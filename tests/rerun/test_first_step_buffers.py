@@ -52,7 +52,7 @@ def program(step="plain", before="nothing", before_optimizer=""):
 
 def lines_of(tmp_path, text, policy="skip"):
     run = helpers.run(tmp_path, text, "--on-alarm", policy)
-    assert run.alarms[0]["step"] == 0 and "internal failure" not in run.err, run.told()
+    assert run.alarms[0]["step"] == 0 and "internal failure" not in run.err, run.text()
     return run, run.out.splitlines()
 
 

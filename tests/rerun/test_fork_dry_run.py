@@ -133,11 +133,11 @@ def test_training_continues_as_if_the_step_were_skipped(tmp_path, name, bad):
     got = helpers.run(tmp_path, program(loop, bad), "--on-alarm", "skip")
     helpers.write_script(tmp_path, program(loop, bad, True), "plain.py")
     without = helpers.plain(tmp_path, "plain.py")
-    assert without.code == 0, without.told()
+    assert without.code == 0, without.text()
     alarm = got.the_alarm()
-    assert (got.code, got.out) == (0, without.out), got.told()
-    assert (alarm["step"], alarm["rerun"], alarm["rerun_verified"]) == (bad, "persistent", True), got.told()
-    assert alarm["rerun_by"] in ways and alarm["births"][0]["source"] == BIRTH, got.told()
+    assert (got.code, got.out) == (0, without.out), got.text()
+    assert (alarm["step"], alarm["rerun"], alarm["rerun_verified"]) == (bad, "persistent", True), got.text()
+    assert alarm["rerun_by"] in ways and alarm["births"][0]["source"] == BIRTH, got.text()
 
 
 def test_a_loss_scaler_comes_back_too(tmp_path):
@@ -162,8 +162,8 @@ for i, x in enumerate(torch.utils.data.DataLoader(torch.randn(32, 4), batch_size
 """,
     )
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "rewind", True), got.told()
-    assert alarm["fix"]["verified"], got.told()  # the flag that some gradient is bad is no value that the fix changes
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "rewind", True), got.text()
+    assert alarm["fix"]["verified"], got.text()  # the flag that some gradient is bad is no value that the fix changes
 
 
 def test_gradient_based_loss_is_silent_in_the_copy(tmp_path):
@@ -185,7 +185,7 @@ for i in range(8):
 """,
     )
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "rewind", True), got.told()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "rewind", True), got.text()
 
 
 def test_the_copy_reaches_no_other_process(tmp_path):
@@ -207,9 +207,9 @@ def test_the_copy_reaches_no_other_process(tmp_path):
     )
     alarm = got.the_alarm()
     assert got.code == 0 and got.out.split()[:8] == list("01234567") and alarm["births"][0]["source"] == BIRTH, (
-        got.told()
+        got.text()
     )
-    assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("restart", True), got.told()
+    assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("restart", True), got.text()
     assert "the step exchanges values with another process" in alarm["rerun_text"], alarm["rerun_text"]
 
 
@@ -234,7 +234,7 @@ def test_locks_that_processes_share_are_held_as_before(tmp_path):
         "skip",
     )
     alarm = got.the_alarm()
-    assert got.code == 0 and got.out.split()[:9] == [*"01234567", "2"] and alarm["rerun_by"] == "restart", got.told()
+    assert got.code == 0 and got.out.split()[:9] == [*"01234567", "2"] and alarm["rerun_by"] == "restart", got.text()
 
 
 def test_workers_of_a_loader_outlive_the_copy(tmp_path):
@@ -248,8 +248,8 @@ def test_workers_of_a_loader_outlive_the_copy(tmp_path):
     got = helpers.run(tmp_path, program(loop, 4), "--on-alarm", "skip")
     helpers.write_script(tmp_path, program(loop, 4, True), "plain.py")
     alarm = got.the_alarm()
-    assert (got.code, got.out) == (0, helpers.plain(tmp_path, "plain.py").out), got.told()
-    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "restart", True), got.told()
+    assert (got.code, got.out) == (0, helpers.plain(tmp_path, "plain.py").out), got.text()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "restart", True), got.text()
     assert "the second run would not come back to this step" in alarm["rerun_text"], alarm["rerun_text"]
 
 
@@ -267,14 +267,14 @@ def test_the_copy_leaves_nothing_behind(tmp_path):
     )
     got = helpers.run(tmp_path, program(loop, 4), env={"TMPDIR": str(about)}, cold=True)
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "restart", True), got.told()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "restart", True), got.text()
     first = 5 if "written a second time" not in alarm["rerun_text"] else 10  # the second process has made its own
-    assert (tmp_path / "latest.json").read_text() == '{"left": 3}', got.told()
+    assert (tmp_path / "latest.json").read_text() == '{"left": 3}', got.text()
     assert (
         len(list((tmp_path / "made").iterdir())) == first
         and not list(tmp_path.glob("new-*"))
         and not list(about.glob("finitude-*"))
-    ), got.told()
+    ), got.text()
 
 
 def test_rerun_folder_with_a_new_name_is_complete(tmp_path):
@@ -287,7 +287,7 @@ def test_rerun_folder_with_a_new_name_is_complete(tmp_path):
     got = helpers.run(tmp_path, program(loop, 4), "--on-alarm", "skip")
     alarm = got.the_alarm()
     assert got.code == 0 and (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "rewind", True), (
-        got.told()
+        got.text()
     )
     made = {p: sorted((f.name, f.read_text()) for f in p.iterdir()) for p in (tmp_path / "made").iterdir()}
     again = [p for p in made if str(p.relative_to(tmp_path)) in alarm["rerun_text"]]
@@ -306,9 +306,9 @@ def test_replaced_file_is_that_of_the_first_run(tmp_path):
     got = helpers.run(tmp_path, program(loop + "\n    if i == 4: break", 4), "--on-alarm", "skip")
     alarm = got.the_alarm()
     assert got.code == 0 and (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "rewind", True), (
-        got.told()
+        got.text()
     )
-    assert (tmp_path / "latest.txt").read_text().startswith("4 ") and not list(tmp_path.glob("new-*")), got.told()
+    assert (tmp_path / "latest.txt").read_text().startswith("4 ") and not list(tmp_path.glob("new-*")), got.text()
     made = [str(p.relative_to(tmp_path)) for p in (tmp_path / "made").iterdir()]
     assert len(made) == 6 and sum(m in alarm["rerun_text"] for m in made) == 1, (made, alarm["rerun_text"])
     assert "latest.txt" not in alarm["rerun_text"], alarm["rerun_text"]
@@ -329,5 +329,5 @@ def test_nothing_of_the_copy_is_left_behind(tmp_path):
         env={"TMPDIR": str(tmp_path / "scratch")},
         cold=True,
     )
-    assert got.the_alarm()["rerun_by"] == "rewind", got.told()
+    assert got.the_alarm()["rerun_by"] == "rewind", got.text()
     assert not list((tmp_path / "scratch").glob("finitude*"))

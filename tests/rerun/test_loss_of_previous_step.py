@@ -33,5 +33,5 @@ main()
 def test_a_second_run_reads_it(tmp_path, kind, shape):
     got = run(tmp_path, SCRIPT.replace("TYPE", f"torch.{kind}").replace("SHAPE", shape))
     alarm = got.alarms[0]
-    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "rewind", True), got.told()
-    assert alarm["births"][0]["op"] == "aten::log" and "torch.log(" in alarm["births"][0]["source"], got.told()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "rewind", True), got.text()
+    assert alarm["births"][0]["op"] == "aten::log" and "torch.log(" in alarm["births"][0]["source"], got.text()

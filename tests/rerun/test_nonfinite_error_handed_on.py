@@ -53,7 +53,7 @@ ENDS = {
 def test_script_ending_on_our_exception_has_one_alarm(tmp_path, loop, does):
     got = training(tmp_path, loop.format(bad="(3,)", does=does), "--on-alarm", "stop")
     alarm = got.the_alarm()
-    assert got.code == 1 and (alarm["step"], alarm["births"][0]["op"]) == (3, "aten::mul"), got.told()
+    assert got.code == 1 and (alarm["step"], alarm["births"][0]["op"]) == (3, "aten::mul"), got.text()
     assert "order-dependent" not in got.err and not got.advisories()
 
 
@@ -76,7 +76,7 @@ def test_a_group_of_exceptions_is_looked_into(tmp_path):
         "--on-alarm",
         "stop",
     )
-    assert got.the_alarm()["step"] == 3, got.told()
+    assert got.the_alarm()["step"] == 3, got.text()
 
 
 def test_script_giving_up_after_skip_has_one_alarm(tmp_path):
@@ -89,7 +89,7 @@ def test_script_giving_up_after_skip_has_one_alarm(tmp_path):
         "--on-alarm",
         "skip",
     )
-    assert got.the_alarm()["step"] == 3, got.told()
+    assert got.the_alarm()["step"] == 3, got.text()
 
 
 # The twins: our exception was caught, and it is the next step that the script gives up for.
@@ -123,8 +123,8 @@ def test_new_bad_step_after_caught_exception_alarms_again(tmp_path, guarded, zer
         "--on-alarm",
         "stop",
     )
-    assert got.code == 1 and "AssertionError" in got.err, got.told()
-    assert [a["step"] for a in got.alarms] == [2, 3], got.told()
+    assert got.code == 1 and "AssertionError" in got.err, got.text()
+    assert [a["step"] for a in got.alarms] == [2, 3], got.text()
 
 
 def test_bad_retry_in_the_handler_alarms_again(tmp_path):
@@ -140,4 +140,4 @@ def test_bad_retry_in_the_handler_alarms_again(tmp_path):
         "--on-alarm",
         "stop",
     )
-    assert got.code == 1 and [a["step"] for a in got.alarms] == [3, 4], got.told()
+    assert got.code == 1 and [a["step"] for a in got.alarms] == [3, 4], got.text()

@@ -51,19 +51,19 @@ def test_bits_unknown_to_arithmetic_are_unwritten_memory(tmp_path):
         "transient",
         "uninitialised-memory",
         "likely",
-    ), got.told()
+    ), got.text()
     assert (alarm["births"][0]["phase"], alarm["births"][0]["name"], alarm["births"][0]["source"]) == (
         "memory",
         "x",
         "x = make(i)",
-    ), got.told()
+    ), got.text()
     assert "x held 12 NaN with bits that no arithmetic makes (fffffffe)" in alarm["cause"]["text"], alarm["cause"]
 
 
 def test_usual_nan_reports_only_the_tensor(tmp_path):
     got = ran(tmp_path, PROGRAM, bad="good / 0 * 0")
     alarm = got.the_alarm()
-    assert (alarm["rerun"], alarm["cause"]["class"], alarm["births"]) == ("transient", "unknown", []), got.told()
+    assert (alarm["rerun"], alarm["cause"]["class"], alarm["births"]) == ("transient", "unknown", []), got.text()
     assert alarm["cause"]["text"].endswith("; the first time x held 12 NaN"), alarm["cause"]
 
 
@@ -76,7 +76,7 @@ def test_a_parameter_that_nobody_filled(tmp_path, ask, found, cause):
     ).replace("i == 3 and chance()", "False")
     got = ran(tmp_path, text, bad=STRANGE)
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun"], alarm["cause"]["class"]) == (0, found, cause), got.told()
+    assert (alarm["step"], alarm["rerun"], alarm["cause"]["class"]) == (0, found, cause), got.text()
     assert "(fffffffe)" in alarm["cause"]["text"] and "nobody had written" in alarm["cause"]["text"], alarm["cause"]
 
 

@@ -327,8 +327,8 @@ def test_gradients_left_by_diverged_jump_are_not_handling(tmp_path):
         "skip",
     )
     alarm = got.the_alarm()
-    assert alarm["step"] == 4 and "jump did not reproduce" in alarm["rerun_text"], got.told()
-    assert got.watched["handled_by_script"] == 0 and got.report["advisories"] == [], got.told()
+    assert alarm["step"] == 4 and "jump did not reproduce" in alarm["rerun_text"], got.text()
+    assert got.watched["handled_by_script"] == 0 and got.report["advisories"] == [], got.text()
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="this Python's frames are not made to go on elsewhere")
@@ -367,7 +367,7 @@ def test_detached_bad_value_before_other_step_is_traced(tmp_path):
     ]
     assert (first["step"], second["step"], second["rerun_by"]) == (6, 6, "jump") and second["births"] == first[
         "births"
-    ], got.told()
+    ], got.text()
     assert second["rerun_text"].endswith(
         "loss is of the step of SGD that was skipped, as the alarm at step 6 reports"
     ), second["rerun_text"]

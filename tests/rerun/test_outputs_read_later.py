@@ -51,10 +51,10 @@ def test_predictions_are_counted_after_the_step(tmp_path, outputs, logits):
     got = run(tmp_path, script, "--on-alarm", "skip")
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (6, "rewind", True), alarm["rerun_text"]
-    assert (alarm["births"][0]["op"], alarm["births"][0]["rows"]) == ("aten::div", [2]), got.told()
+    assert (alarm["births"][0]["op"], alarm["births"][0]["rows"]) == ("aten::div", [2]), got.text()
     told, expected = got.out.splitlines(), plain(tmp_path, "train.py").out.splitlines()
     assert told[:7] == expected[:7] and [line.split()[2] for line in told] == [line.split()[2] for line in expected], (
-        got.told()
+        got.text()
     )
 
 
@@ -87,7 +87,7 @@ def test_a_hidden_state_is_carried_on(tmp_path):
     got = run(tmp_path, CARRIED, "--on-alarm", "skip")
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (8, "rewind", True), alarm["rerun_text"]
-    assert alarm["births"][0]["op"] == "aten::div" and len(got.out.splitlines()) == 15, got.told()
+    assert alarm["births"][0]["op"] == "aten::div" and len(got.out.splitlines()) == 15, got.text()
     warned = run(tmp_path, CARRIED, "--on-alarm", "warn")
     assert warned.alarms[0]["rerun_by"] == "rewind" and warned.out == plain(tmp_path, "train.py").out
 
@@ -113,7 +113,7 @@ def test_values_larger_than_outputs_live_no_longer(tmp_path, columns, more):
     got = run(tmp_path, script)
     assert [int(line) for line in got.out.split()] == [
         int(line) + more for line in plain(tmp_path, "train.py").out.split()
-    ], got.told()
+    ], got.text()
 
 
 def test_path_in_a_name_read_later_is_kept(tmp_path):
@@ -135,7 +135,7 @@ def test_path_in_a_name_read_later_is_kept(tmp_path):
     alarm = got.the_alarm()
     assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("rewind", True) and got.out.split() == [
         f"part-{i}" for i in range(6)
-    ], got.told()
+    ], got.text()
 
 
 OF_ANOTHER = """

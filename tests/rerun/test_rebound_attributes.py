@@ -56,14 +56,14 @@ NAMES = {"Plain": "Plain.mean", "Slots": "Slots.mean", "Pair": "Pair.means", "Di
 def test_rerun_starts_without_attributes_bound_by_first_run(tmp_path, kind):
     got = helpers.run(tmp_path, AVERAGE.replace("KIND", kind), "--on-alarm", "skip")
     first, second = got.alarms[:2]
-    assert (first["step"], first["rerun_by"], first["rerun_verified"]) == (4, "restart", True), got.told()
+    assert (first["step"], first["rerun_by"], first["rerun_verified"]) == (4, "restart", True), got.text()
     assert "its first run had left it non-finite" in first["rerun_text"], first["rerun_text"]
     assert [(b["op"], "# birth" in b["source"]) for b in first["births"]] == [("aten::div", True)], first["births"]
     assert first["cause"]["class"] == "division-by-zero" and first["fix"]["verified"], first["fix"]
     assert [(b["name"], b["put_back"]) for b in first["buffers"]] == [(NAMES[kind], False)], first["buffers"]
     # The batch of the next step is as it should be; what that step begins with is not.
     birth = second["births"][0]
-    assert (second["step"], birth["phase"], birth["name"], birth["rows"]) == (5, "state", NAMES[kind], []), got.told()
+    assert (second["step"], birth["phase"], birth["name"], birth["rows"]) == (5, "state", NAMES[kind], []), got.text()
     assert second["cause"]["class"] == "sticky-state" and NAMES[kind] in second["cause"]["text"], second["cause"]
     assert (second["rerun_by"], second["rerun_verified"]) == ("rewind", True), second["rerun_text"]
     assert [a.get("repeat_of") for a in got.alarms[2:]] == [5] * 3, [a["cause"] for a in got.alarms]
@@ -74,7 +74,7 @@ def test_what_no_operation_reads_again_has_no_part(tmp_path):
     text = text.replace("self.mean = 0.9 * self.mean + 0.1 * x.mean(0)", "self.mean = x.mean(0)")
     got = helpers.run(tmp_path, text, "--on-alarm", "skip")
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "rewind", True), got.told()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "rewind", True), got.text()
     assert "# birth" in alarm["births"][0]["source"] and alarm["fix"]["verified"], alarm["births"]
 
 
@@ -86,9 +86,9 @@ def test_program_continues_with_attributes_bound_by_first_run(tmp_path):
     )
     text += "print(norm.mean.tolist(), model[1].weight.tolist())\n"
     got = helpers.run(tmp_path, text, "--on-alarm", "skip")
-    assert got.the_alarm()["step"] == 4, got.told()
+    assert got.the_alarm()["step"] == 4, got.text()
     helpers.write_script(tmp_path, text.replace("    opt.step()", "    if i != 4: opt.step()"), "own.py")
-    assert (got.code, got.out) == (0, helpers.plain(tmp_path, "own.py").out), got.told()
+    assert (got.code, got.out) == (0, helpers.plain(tmp_path, "own.py").out), got.text()
 
 
 def test_step_behind_skipped_one_is_recorded_by_restart(tmp_path):
@@ -99,7 +99,7 @@ def test_step_behind_skipped_one_is_recorded_by_restart(tmp_path):
     text = text.replace("torch.randn(16, 8)", "torch.randn(16, 8, generator=torch.Generator().manual_seed(i))")
     got = helpers.run(tmp_path, text.replace("i == 4", "i == 2"), "--on-alarm", "skip")
     second = got.alarms[1]
-    assert (second["step"], second["rerun_by"], second["rerun_verified"]) == (3, "restart", True), got.told()
+    assert (second["step"], second["rerun_by"], second["rerun_verified"]) == (3, "restart", True), got.text()
     birth = second["births"][0]
     assert (birth["phase"], birth["name"]) == ("state", "Plain.mean") and "self.mean" in birth["source"], birth
     assert second["cause"]["class"] == "sticky-state", second["cause"]
@@ -111,7 +111,7 @@ def test_step_behind_scaler_skip_starts_at_its_return(tmp_path):
     text = text.replace("opt.step()", "scaler.step(opt)\n    scaler.update()")
     got = helpers.run(tmp_path, text, "--on-alarm", "skip")
     second = got.alarms[1]
-    assert (second["step"], second["rerun_by"], second["rerun_verified"]) == (5, "rewind", True), got.told()
+    assert (second["step"], second["rerun_by"], second["rerun_verified"]) == (5, "rewind", True), got.text()
     assert (second["births"][0]["name"], second["cause"]["class"]) == ("0.mean", "sticky-state"), second["births"]
 
 
@@ -121,9 +121,9 @@ def test_nor_does_a_closure_that_is_called_again(tmp_path):
     text = f"{head}    def closure():\n" + "".join(f"    {line}\n" for line in body.splitlines())
     got = helpers.run(tmp_path, text + "        return loss\n    opt.step(closure)\n", "--on-alarm", "skip")
     first, second = got.alarms[:2]
-    assert "closure: the step writes Plain.mean" in first["rerun_text"] and first["rerun_by"] == "restart", got.told()
+    assert "closure: the step writes Plain.mean" in first["rerun_text"] and first["rerun_by"] == "restart", got.text()
     assert "# birth" in first["births"][0]["source"] and len(first["births"]) == 1, first["births"]
-    assert (second["rerun_by"], second["cause"]["class"]) == ("closure", "sticky-state"), got.told()
+    assert (second["rerun_by"], second["cause"]["class"]) == ("closure", "sticky-state"), got.text()
 
 
 def test_what_counts_as_left_behind():

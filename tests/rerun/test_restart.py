@@ -54,7 +54,7 @@ while queue:
 def test_restart_begins_at_newest_checkpoint_if_configured(tmp_path):
     got = helpers.run(tmp_path, SAVES, "--restart-args", "--resume {newest:ckpt/*.pt}")
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun_by"]) == (7, "restart"), got.told()
+    assert (alarm["step"], alarm["rerun_by"]) == (7, "restart"), got.text()
     assert "ckpt/6.pt" in alarm["rerun_text"]
     assert (alarm["rerun"], alarm["rerun_verified"]) == ("persistent", True), alarm["rerun_text"]
     assert alarm["births"][0]["op"] == "aten::div"
@@ -114,7 +114,7 @@ def test_processes_started_by_the_restart_end_with_it(tmp_path):
         "--on-alarm",
         "skip",
     )
-    assert (got.code, got.the_alarm()["rerun_by"]) == (0, "restart"), got.told()
+    assert (got.code, got.the_alarm()["rerun_by"]) == (0, "restart"), got.text()
     left = [p for p in pathlib.Path("/proc").glob("[0-9]*/cmdline") if _reads(p) == b"sleep\x0047.11\x00"]
     assert not left, left
 

@@ -244,7 +244,7 @@ def test_run_after_skipped_step_matches_explicit_continue(tmp_path, draw):
     """Batches, losses, weights and buffers: neither the vetoed step nor its second run leaves a trace."""
     text = GOES_ON.replace("DRAW", DRAWS[draw][0]).replace("DROPOUT", DRAWS[draw][1])
     run = helpers.run(tmp_path, text.replace("SKIP", "False"), "--on-alarm", "skip")
-    assert run.the_alarm()["rerun_by"] == "rewind" and run.code == 0, run.told()
+    assert run.the_alarm()["rerun_by"] == "rewind" and run.code == 0, run.text()
     wanted = plain_runs(tmp_path, {"continue": [helpers.write_script(tmp_path, text.replace("SKIP", "True"), "c.py")]})
     assert [line for line in run.out.splitlines() if not line.startswith("3 ")] == wanted["continue"][1].splitlines()
 
@@ -328,9 +328,9 @@ def test_rerun_leaves_program_objects_unchanged(tmp_path, take):
     """Counters, lists, averages by hand: written once. `pop` goes another way the second time, and is not mistaken."""
     script = WRITES.replace("TAKE", TAKES[take])
     watched = helpers.run(tmp_path, script, "--on-alarm", "warn")
-    assert watched.out == helpers.plain(tmp_path, "train.py").out, watched.told()
+    assert watched.out == helpers.plain(tmp_path, "train.py").out, watched.text()
     alarm = watched.alarms[0]
-    assert (alarm["step"], alarm["rerun"]) == (4, "persistent"), watched.told()
+    assert (alarm["step"], alarm["rerun"]) == (4, "persistent"), watched.text()
     assert alarm["rerun_by"] == ("restart" if take == "pop" else "rewind")
 
 
@@ -339,7 +339,7 @@ def test_objects_are_written_once_after_a_skipped_step(tmp_path, take):
     script = WRITES.replace("TAKE", TAKES[take])
     watched = helpers.run(tmp_path, script, "--on-alarm", "skip")
     skipping = script.replace("self.optimizer.step()", "i == BAD or self.optimizer.step()")
-    assert watched.code == 0 and len(watched.alarms) == 1, watched.told()
+    assert watched.code == 0 and len(watched.alarms) == 1, watched.text()
     helpers.write_script(tmp_path, skipping, "reference.py")
     assert watched.out == helpers.plain(tmp_path, "reference.py").out
 
@@ -363,7 +363,7 @@ def test_last_steps_of_a_killed_run_are_readable(tmp_path):
     assert killed.report is None and killed.code == -9
     (directory,) = (tmp_path / "finitude-runs").iterdir()
     told = helpers.finitude(tmp_path, "report", str(directory))
-    assert told.code == 0 and "30 steps were recorded" in told.out and "step 29   loss " in told.out, told.told()
+    assert told.code == 0 and "30 steps were recorded" in told.out and "step 29   loss " in told.out, told.text()
     (directory / "steps.ring").write_bytes(b"not a ring")
     refused = helpers.finitude(tmp_path, "report", str(directory))
     assert refused.code == 3 and "steps.ring" in refused.err
@@ -421,4 +421,4 @@ def test_step_behind_skipped_one_is_rerun_in_place(tmp_path):
         "skip",
     )
     found = [(a["step"], a["sink"]["kind"], a["rerun_by"], a["rerun_verified"]) for a in got.alarms]
-    assert found == [(4, "loss", "rewind", True), (5, "gradient", "rewind", True)], got.told()
+    assert found == [(4, "loss", "rewind", True), (5, "gradient", "rewind", True)], got.text()

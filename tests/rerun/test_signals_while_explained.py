@@ -56,12 +56,12 @@ def test_its_exception_reaches_the_program(tmp_path, place):
     )
     helpers.write_script(tmp_path, helpers.TRAINING + PLAIN, "plain.py")
     assert got.out == "heard at 2 watchdog True\n" + helpers.plain(tmp_path, "plain.py").out and got.code == 0, (
-        got.told()
+        got.text()
     )
-    assert [a["step"] for a in got.alarms] == [2, 4] and got.alarms[1]["births"], got.told()
+    assert [a["step"] for a in got.alarms] == [2, 4] and got.alarms[1]["births"], got.text()
     assert got.report["failures"] == [] and got.report["unwatched_from"] is None, got.report["failures"]
     assert got.alarms[0]["births"] or "TimeoutError, raised by a handler of a signal" in got.alarms[0]["rerun_text"], (
-        got.told()
+        got.text()
     )
 
 
@@ -73,15 +73,15 @@ def test_one_that_ends_the_program_is_its_end(tmp_path, error, code):
         "except Own as e", "except ZeroDivisionError as e"
     )
     got = helpers.run(tmp_path, text.replace("import fcntl", f"{error}\nimport fcntl", 1))
-    assert got.code == code and "NonFiniteError" not in got.err and got.out == "", got.told()
-    assert got.the_alarm()["step"] == 2 and got.the_alarm()["weights"] == "clean", got.told()
+    assert got.code == code and "NonFiniteError" not in got.err and got.out == "", got.text()
+    assert got.the_alarm()["step"] == 2 and got.the_alarm()["weights"] == "clean", got.text()
 
 
 def test_a_handler_that_raises_nothing_interrupts_nothing(tmp_path):
     text = PROGRAM.format(module="report.incident", name="Analysis.findings", error="TimeoutError", times=0)
     got = helpers.run(tmp_path, text, "--on-alarm", "skip")
     assert got.out.startswith("ended") and got.out.endswith("True\n") and all(a["births"] for a in got.alarms), (
-        got.told()
+        got.text()
     )
 
 
@@ -114,9 +114,9 @@ except TimeoutError as e:
 
 def test_signal_during_rerun_reaches_program_which_ends_normally(tmp_path):
     got = helpers.run(tmp_path, IN_PLACE.format(more=""))
-    assert (got.code, got.out) == (0, "heard True\n"), got.told()
+    assert (got.code, got.out) == (0, "heard True\n"), got.text()
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun"]) == (3, "not-run") and "TimeoutError" in alarm["rerun_text"], got.told()
+    assert (alarm["step"], alarm["rerun"]) == (3, "not-run") and "TimeoutError" in alarm["rerun_text"], got.text()
 
 
 def test_and_the_steps_that_follow_are_watched(tmp_path):
@@ -125,8 +125,8 @@ def test_and_the_steps_that_follow_are_watched(tmp_path):
         "1)).backward()\n    opt.step()\nprint(finite())"
     )
     got = helpers.run(tmp_path, IN_PLACE.format(more=more), "--on-alarm", "skip")
-    assert (got.code, got.out) == (0, "heard True\nTrue\n"), got.told()
-    assert len(got.alarms) == 2 and got.alarms[0]["rerun"] == "not-run", got.told()
+    assert (got.code, got.out) == (0, "heard True\nTrue\n"), got.text()
+    assert len(got.alarms) == 2 and got.alarms[0]["rerun"] == "not-run", got.text()
 
 
 def test_handler_writes_during_a_rerun_are_kept(tmp_path):
@@ -135,5 +135,5 @@ def test_handler_writes_during_a_rerun_are_kept(tmp_path):
         'def hear(*_): raise TimeoutError("watchdog")', "state = {{'stop': False}}\ndef hear(*_): state['stop'] = True"
     )
     got = helpers.run(tmp_path, text.format(more="print(state, finite())"), "--on-alarm", "skip")
-    assert (got.code, got.out) == (0, "{'stop': True} True\n"), got.told()
-    assert got.alarms[0]["rerun"] == "persistent" and len(got.alarms) == 2, got.told()
+    assert (got.code, got.out) == (0, "{'stop': True} True\n"), got.text()
+    assert got.alarms[0]["rerun"] == "persistent" and len(got.alarms) == 2, got.text()

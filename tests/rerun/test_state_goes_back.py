@@ -60,8 +60,8 @@ for i in range(5):
 def test_state_outside_attributes_and_lists_is_written_once(tmp_path):
     helpers.write_script(tmp_path, MODULE, "others.py")
     got = helpers.run(tmp_path, WRITES, "--on-alarm", "skip")
-    assert got.the_alarm()["rerun_by"] == "rewind" and got.alarms[0]["step"] == 3, got.told()
-    assert (got.code, got.out) == (0, helpers.plain(tmp_path, "train.py").out), got.told()
+    assert got.the_alarm()["rerun_by"] == "rewind" and got.alarms[0]["step"] == 3, got.text()
+    assert (got.code, got.out) == (0, helpers.plain(tmp_path, "train.py").out), got.text()
 
 
 BAR = """
@@ -93,8 +93,8 @@ def test_generator_continues_with_values_of_the_first_run(tmp_path):
         "        yield row\n", "        begun = time.monotonic()\n        yield row\n        print(begun < started)\n"
     )
     got = helpers.run(tmp_path, text, "--on-alarm", "skip")
-    assert got.the_alarm()["rerun_by"] == "rewind", got.told()
-    assert got.out == helpers.plain(tmp_path, "train.py").out, got.told()
+    assert got.the_alarm()["rerun_by"] == "rewind", got.text()
+    assert got.out == helpers.plain(tmp_path, "train.py").out, got.text()
 
 
 UNCOUNTED = """
@@ -124,7 +124,7 @@ for k, x in enumerate(torch.rand(8, 6, 5)):
 def test_untracked_tensor_writes_remain_as_after_first_run(tmp_path, policy):
     """Neither leaves a mark in the tensor's version."""
     got = helpers.run(tmp_path, UNCOUNTED, "--on-alarm", policy)
-    assert got.code == 0, got.told()
-    assert got.out == helpers.plain(tmp_path, "train.py").out, got.told()
+    assert got.code == 0, got.text()
+    assert got.out == helpers.plain(tmp_path, "train.py").out, got.text()
     first = got.alarms[0]
     assert first["rerun"] == "persistent" and "other data" not in first["rerun_text"], first["rerun_text"]

@@ -96,7 +96,7 @@ def program(name, bad):
 def test_a_bad_step_is_called_again(tmp_path, name, bad):
     got = run(tmp_path, program(name, bad))
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["weights"]) == (bad, "clean"), got.told()
+    assert (alarm["step"], alarm["weights"]) == (bad, "clean"), got.text()
     assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("closure", True), alarm["rerun_text"]
     assert alarm["births"][0]["source"] == BIRTH and alarm["cause"]["class"] == "division-by-zero"
     assert all(b["phase"] != "data" for b in alarm["births"]), alarm[
@@ -115,9 +115,9 @@ def test_loop_continues_after_skip_as_if_called_once(tmp_path):
         + "print(calls, [int(m.num_batches_tracked) for m in model if hasattr(m, 'num_batches_tracked')])\n"
     )
     got = run(tmp_path, text, "--on-alarm", "skip")
-    assert got.code == 0 and got.the_alarm()["rerun_by"] == "closure", got.told()
+    assert got.code == 0 and got.the_alarm()["rerun_by"] == "closure", got.text()
     # A vetoed step's batch does not count in the running statistics.
-    assert got.out.splitlines()[-1] == f"{list(range(8))} [7]", got.told()
+    assert got.out.splitlines()[-1] == f"{list(range(8))} [7]", got.text()
 
 
 def test_batch_changed_in_place_is_not_the_same(tmp_path):
@@ -209,7 +209,7 @@ def test_clipping_in_second_call_uses_its_own_norm(tmp_path):
     """),
     )
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["rerun_by"], alarm["rerun"]) == (3, "closure", "order-dependent"), got.told()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun"]) == (3, "closure", "order-dependent"), got.text()
     assert "only when compiled" in alarm["rerun_text"], alarm["rerun_text"]
 
 
@@ -239,7 +239,7 @@ def test_data_given_to_the_unit_is_named(tmp_path):
     )
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun_by"], alarm["cause"]["class"]) == (2, "closure", "zero-times-infinity"), (
-        got.told()
+        got.text()
     )
     assert "the infinities come with batch[teacher]; aten::nan_to_num at train.py:" in alarm["cause"]["text"]
     assert alarm["births"][0]["source"].endswith("# here") and alarm["births"][0]["phase"] == "backward"

@@ -28,10 +28,10 @@ for i in range(6):
 
 def taped(got, op, source, step):
     alarm = got.the_alarm()
-    assert (alarm["rerun_by"], alarm["rerun"], alarm["rerun_verified"]) == ("tape", "persistent", True), got.told()
+    assert (alarm["rerun_by"], alarm["rerun"], alarm["rerun_verified"]) == ("tape", "persistent", True), got.text()
     assert "--level tape" in alarm["rerun_text"], alarm["rerun_text"]
     birth = alarm["births"][0]
-    assert (birth["op"], alarm["step"]) == (op, step) and source in birth["source"], got.told()
+    assert (birth["op"], alarm["step"]) == (op, step) and source in birth["source"], got.text()
     return alarm
 
 
@@ -101,10 +101,10 @@ def test_a_loader_and_skip(tmp_path, workers):
     text = LOADER.replace("WORKERS", str(workers))
     gate = helpers.run(tmp_path, text, "--on-alarm", "skip")
     got = helpers.run(tmp_path, text, "--on-alarm", "skip", *TAPE)
-    assert got.code == 0 and got.out == gate.out and "False" not in got.out, got.told()
+    assert got.code == 0 and got.out == gate.out and "False" not in got.out, got.text()
     assert [a["step"] for a in got.alarms] == [a["step"] for a in gate.alarms] and len(got.alarms) == 2
     first, was = got.alarms[0], gate.alarms[0]
-    assert (first["rerun_by"], was["rerun_by"]) == ("tape", "rewind"), got.told()
+    assert (first["rerun_by"], was["rerun_by"]) == ("tape", "rewind"), got.text()
     for key in ("op", "source", "rows", "module", "phase", "samples"):
         assert first["births"][0].get(key) == was["births"][0].get(key), key
     assert first["births"][0]["samples"] == [21] and first["cause"]["class"] == was["cause"]["class"]
@@ -155,7 +155,7 @@ print("ended", finite(), scaler.get_scale())
 def test_a_scaler_with_autocast(tmp_path):
     got = helpers.run(tmp_path, SCALED, "--on-alarm", "skip", *TAPE)
     taped(got, "aten::mul", "loss * NAN", 3)
-    assert (got.code, got.out) == (0, "ended True 1024.0\n"), got.told()
+    assert (got.code, got.out) == (0, "ended True 1024.0\n"), got.text()
     replayed(got)
 
 
@@ -182,7 +182,7 @@ for i in range(5):
 def test_birth_in_backward_is_reported_as_by_rerun(tmp_path):
     gate, got = helpers.run(tmp_path, FAULTY).the_alarm(), helpers.run(tmp_path, FAULTY, *TAPE)
     alarm = got.the_alarm()
-    assert (gate["rerun_by"], alarm["rerun_by"]) == ("rewind", "tape"), got.told()
+    assert (gate["rerun_by"], alarm["rerun_by"]) == ("rewind", "tape"), got.text()
     for key in ("phase", "op", "source", "module", "node", "rows", "inputs", "outputs"):
         assert alarm["births"][0].get(key) == gate["births"][0].get(key), key
     assert alarm["births"][0]["phase"] == "backward" and alarm["births"][0]["module"] == "Root"
@@ -232,7 +232,7 @@ WHOLE_SET = "import numpy\n" + LOOP.replace(
 def test_step_reading_too_much_uses_the_next_way(tmp_path):
     got = helpers.run(tmp_path, WHOLE_SET, *TAPE, "--capsule-max", "1")
     alarm = got.the_alarm()
-    assert alarm["rerun_by"] == "rewind" and "tape: the step reads more than 1 MB" in alarm["rerun_text"], got.told()
+    assert alarm["rerun_by"] == "rewind" and "tape: the step reads more than 1 MB" in alarm["rerun_text"], got.text()
     assert alarm["births"][0]["op"] == "aten::mul"
 
 
@@ -263,26 +263,26 @@ for i in range(5):
 def test_two_optimizers(tmp_path, bad, source):
     got = helpers.run(tmp_path, GAN.replace("BAD", repr((3, bad))), *TAPE)
     alarm = got.the_alarm()
-    assert alarm["births"][0]["op"] == "aten::mul" and source in alarm["births"][0]["source"], got.told()
-    assert alarm["rerun_by"] in ("tape", "jump", "rewind") and alarm["rerun"] == "persistent", got.told()
+    assert alarm["births"][0]["op"] == "aten::mul" and source in alarm["births"][0]["source"], got.text()
+    assert alarm["rerun_by"] in ("tape", "jump", "rewind") and alarm["rerun"] == "persistent", got.text()
     if alarm["rerun_by"] == "tape":
         replayed(got)
 
 
 def test_without_capsules(tmp_path):
     got = helpers.run(tmp_path, LOOP, *TAPE, "--capsules", "0")
-    assert taped(got, "aten::mul", "loss * NAN", 2)["capsule"] is None, got.told()
+    assert taped(got, "aten::mul", "loss * NAN", 2)["capsule"] is None, got.text()
 
 
 def test_warn_applies_the_step(tmp_path):
     got = helpers.run(tmp_path, LOOP, *TAPE, "--on-alarm", "warn")
-    assert got.code == 0 and got.out == "0\n1\n2\n3\n4\n", got.told()
-    assert got.alarms[0]["rerun_by"] == "tape" and got.alarms[0]["weights"] == "damaged", got.told()
+    assert got.code == 0 and got.out == "0\n1\n2\n3\n4\n", got.text()
+    assert got.alarms[0]["rerun_by"] == "tape" and got.alarms[0]["weights"] == "damaged", got.text()
 
 
 def test_raise_records_nothing(tmp_path):
     got = helpers.run(tmp_path, LOOP, *TAPE, "--on-alarm", "raise")
-    assert (got.code, got.the_alarm()["rerun_by"]) == (1, "none"), got.told()
+    assert (got.code, got.the_alarm()["rerun_by"]) == (1, "none"), got.text()
 
 
 def test_the_first_step(tmp_path):
@@ -300,7 +300,7 @@ def test_a_script_that_raises_by_itself(tmp_path):
         *TAPE,
     )
     taped(got, "aten::mul", "loss * NAN", 2)
-    assert got.code == 1 and "ValueError: 2" in got.err, got.told()
+    assert got.code == 1 and "ValueError: 2" in got.err, got.text()
 
 
 # An operator of the program's own is not called by a replay: its code is not ours to run.

@@ -35,8 +35,8 @@ def test_a_shuffled_loader_in_a_later_epoch(tmp_path, workers):
     )  # workers are forked again in each epoch
     got = helpers.run(tmp_path, text, *EVERY)
     alarm = got.the_alarm()
-    assert alarm["rerun_by"] == "tape" and "recorded as it ran (--tape-every" in alarm["rerun_text"], got.told()
-    assert alarm["births"][0]["samples"] == [33] and alarm["births"][0]["op"] == "aten::log", got.told()
+    assert alarm["rerun_by"] == "tape" and "recorded as it ran (--tape-every" in alarm["rerun_text"], got.text()
+    assert alarm["births"][0]["samples"] == [33] and alarm["births"][0]["op"] == "aten::log", got.text()
     replayed(got)
 
 
@@ -47,7 +47,7 @@ def test_the_first_step_of_an_epoch(tmp_path):
         .replace("    for i, (x", "    EPOCH = epoch\n    for i, (x")
     )
     got = helpers.run(tmp_path, text.replace("class Rows", "EPOCH = 0\nclass Rows"), *EVERY)
-    assert by_template(got, 6)["births"][0]["samples"] == [3], got.told()
+    assert by_template(got, 6)["births"][0]["samples"] == [3], got.text()
     replayed(got)
 
 
@@ -57,7 +57,7 @@ def test_recorded_bad_step_is_explained_by_own_tape(tmp_path):
     assert (alarm["step"], alarm["rerun_by"]) == (
         1,
         "tape",
-    ) and "its operators were recorded as it ran (--tape-every 16)" in alarm["rerun_text"], got.told()
+    ) and "its operators were recorded as it ran (--tape-every 16)" in alarm["rerun_text"], got.text()
     replayed(got)
 
 
@@ -81,7 +81,7 @@ def test_data_that_are_drawn_are_drawn_again(tmp_path):
     assert got.alarms, "the fault does not show in this release of torch: choose another SHIFT"
     for alarm in got.alarms:
         if alarm["step"] > 1:
-            assert alarm["rerun_by"] == "tape" and alarm["births"][0]["op"] == "aten::sqrt", got.told()
+            assert alarm["rerun_by"] == "tape" and alarm["births"][0]["op"] == "aten::sqrt", got.text()
 
 
 FILLED = (
@@ -114,7 +114,7 @@ for (x,) in DataLoader(TensorDataset(data), batch_size=8):
 
 def test_checkpoints_that_put_generators_back(tmp_path):
     got = helpers.run(tmp_path, FILLED, *EVERY)
-    assert by_template(got, 4)["births"][0]["op"] == "aten::log", got.told()
+    assert by_template(got, 4)["births"][0]["op"] == "aten::log", got.text()
     replayed(got)
 
 
@@ -213,7 +213,7 @@ for (x,) in DataLoader(TensorDataset(data), batch_size=8):
 
 def test_a_buffer_that_takes_in_a_nan(tmp_path):
     got = helpers.run(tmp_path, BUFFER, *EVERY)
-    assert by_template(got, 4)["sink"] == {"kind": "buffer", "name": "seen"}, got.told()
+    assert by_template(got, 4)["sink"] == {"kind": "buffer", "name": "seen"}, got.text()
     same_birth(got, helpers.run(tmp_path, BUFFER))
     replayed(got)
 
@@ -255,7 +255,7 @@ def test_words_a_recurrent_layer_and_autocast(tmp_path):
         if gate.the_alarm()["step"] > 1:
             break
     got = helpers.run(tmp_path, text.replace("SEED", str(seed)), *EVERY)
-    assert by_template(got, gate.the_alarm()["step"])["births"][0]["op"] == "aten::div", got.told()
+    assert by_template(got, gate.the_alarm()["step"])["births"][0]["op"] == "aten::div", got.text()
     same_birth(got, gate)
 
 
@@ -324,15 +324,15 @@ for i, (x,) in enumerate(DataLoader(TensorDataset(data), batch_size=8)):
 def test_two_optimizers_have_a_template_each(tmp_path, bad):
     got = helpers.run(tmp_path, GAN.replace("BAD", repr(bad)), *EVERY)
     alarm = got.the_alarm()
-    assert alarm["births"] and alarm["rerun"] == "persistent", got.told()
+    assert alarm["births"] and alarm["rerun"] == "persistent", got.text()
     if bad == "second":  # whose batch is fetched in its own window
-        assert alarm["rerun_by"] == "tape" and "tape-every" in alarm["rerun_text"], got.told()
+        assert alarm["rerun_by"] == "tape" and "tape-every" in alarm["rerun_text"], got.text()
 
 
 def test_skip_continues_as_without_templates(tmp_path):
     text = script("statistics", "adam", 0, True, 6)
     got, gate = (helpers.run(tmp_path, text, *options, "--on-alarm", "skip") for options in (EVERY, ()))
-    assert (got.code, got.out) == (0, gate.out), got.told()
+    assert (got.code, got.out) == (0, gate.out), got.text()
     assert [a["step"] for a in got.alarms] == [a["step"] for a in gate.alarms] and len(got.alarms) == 6
     ways = [[a["rerun_by"] for a in run.alarms] for run in (got, gate)]  # how often is a matter of the policy
     assert ways[0] == ["tape" if way == "rewind" else way for way in ways[1]] and ways[0][0] == "tape", ways
@@ -386,7 +386,7 @@ def test_between_templates_nothing_is_recorded_and_nothing_held(tmp_path):
     got, gate = (helpers.run(tmp_path, text, *options) for options in (("--tape-every", "3"), ()))
     *lines, states = got.out.splitlines()
     # The window that follows step 0 is recorded, and the one that follows step 3.
-    assert states == repr([(i in (0, 3),) * 2 for i in range(6)]), got.told()
+    assert states == repr([(i in (0, 3),) * 2 for i in range(6)]), got.text()
     assert lines == gate.out.splitlines()[:-1]
 
 
@@ -405,9 +405,9 @@ print(_native.template_step(optimizer), _native.template_bytes(optimizer))
 def test_other_ways_of_alarm(tmp_path):
     got = helpers.run(tmp_path, script(), *EVERY, "--on-alarm", "warn", "--capsules", "0")
     alarm = got.alarms[0]
-    assert (alarm["rerun_by"], alarm["capsule"], alarm["weights"]) == ("tape", None, "damaged"), got.told()
+    assert (alarm["rerun_by"], alarm["capsule"], alarm["weights"]) == ("tape", None, "damaged"), got.text()
     got = helpers.run(tmp_path, script(), *EVERY, "--on-alarm", "raise")
-    assert (got.code, got.the_alarm()["rerun_by"]) == (1, "none"), got.told()
+    assert (got.code, got.the_alarm()["rerun_by"]) == (1, "none"), got.text()
 
 
 def test_by_the_environment(tmp_path):

@@ -53,7 +53,7 @@ def test_stopped_step_leaves_the_weights_unchanged(tmp_path, bad, shrink):
         "persistent",
         "restart",
         True,
-    ), got.told()
+    ), got.text()
     assert "the program itself writes weight" in alarm["rerun_text"], alarm["rerun_text"]
 
 
@@ -64,14 +64,14 @@ def test_continuing_program_uses_weights_of_the_first_run(tmp_path):
         DECAYED.replace("BAD", WHOLE).replace("SHRINK", BY_HAND).replace("opt.step()", "opt.step() if k != 4 else None")
     )
     helpers.write_script(tmp_path, own, "own.py")
-    assert got.out == helpers.plain(tmp_path, "own.py").out, got.told()
+    assert got.out == helpers.plain(tmp_path, "own.py").out, got.text()
 
 
 @pytest.mark.fast
 @pytest.mark.parametrize("policy", ["stop", "warn"])
 def test_a_harmless_loss_changes_nothing(tmp_path, policy):
     got = _run(tmp_path, LOSS_ALONE, "--on-alarm", policy)
-    assert got.code == 0 and got.the_alarm()["harmless"], got.told()
+    assert got.code == 0 and got.the_alarm()["harmless"], got.text()
     assert got.out == helpers.plain(tmp_path, "train.py").out
 
 
@@ -79,7 +79,7 @@ def test_a_harmless_loss_changes_nothing(tmp_path, policy):
 def test_writing_the_same_once_more_is_no_obstacle(tmp_path):
     got = _run(tmp_path, WHOLE, shrink="clamp_(-0.2, 0.2)")
     alarm = got.the_alarm()
-    assert (alarm["rerun"], alarm["rerun_by"], alarm["weights"]) == ("persistent", "rewind", "clean"), got.told()
+    assert (alarm["rerun"], alarm["rerun_by"], alarm["weights"]) == ("persistent", "rewind", "clean"), got.text()
 
 
 READ_LATER = """
@@ -106,7 +106,7 @@ for k in range(7):
 def test_harmless_alarm_lets_output_reading_program_continue(tmp_path):
     """`stop` acts as `warn` there, so a name that is gone would end a program that has nothing to fear."""
     got = helpers.run(tmp_path, READ_LATER)
-    assert got.code == 0 and got.the_alarm()["harmless"], got.told()
+    assert got.code == 0 and got.the_alarm()["harmless"], got.text()
     assert got.out == helpers.plain(tmp_path, "train.py").out
 
 
@@ -133,7 +133,7 @@ def test_tensors_made_in_inference_mode_are_no_obstacle(tmp_path):
     got = helpers.run(tmp_path, INFERENCE)
     assert "switched off" not in got.err, got.err
     alarm = got.the_alarm()
-    assert (got.code, alarm["step"], alarm["rerun"], alarm["weights"]) == (1, 4, "persistent", "clean"), got.told()
+    assert (got.code, alarm["step"], alarm["rerun"], alarm["weights"]) == (1, 4, "persistent", "clean"), got.text()
 
 
 # Only a second process can explain these steps: the weights shrink by hand, and each bad step is of a kind of its own.
@@ -167,7 +167,7 @@ for k, x in enumerate(torch.rand(9, 6, 5)):
 @pytest.mark.parametrize("policy", ["skip", "stop"])
 def test_restart_skips_what_the_first_run_skipped(tmp_path, policy):
     got = helpers.run(tmp_path, TWICE, "--on-alarm", policy)
-    assert got.code == 0 and got.out.count("stopped") == (2 if policy == "stop" else 0), got.told()
+    assert got.code == 0 and got.out.count("stopped") == (2 if policy == "stop" else 0), got.text()
     first, second = got.alarms
     for alarm, step, word in ((first, 3, "# first"), (second, 6, "# second")):
         assert (alarm["step"], alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == (
@@ -175,6 +175,6 @@ def test_restart_skips_what_the_first_run_skipped(tmp_path, policy):
             "persistent",
             "restart",
             True,
-        ), got.told()
+        ), got.text()
         line = (alarm["births"][0].get("forward") or alarm["births"][0])["line"]
         assert word in TWICE.splitlines()[line], alarm["births"][0]

@@ -52,7 +52,7 @@ def ran(folder, loop, around="range(1)"):
     got = helpers.run(folder, text, "--on-alarm", "skip", "--capsules", "0", "--experiments", "0")
     plain = helpers.plain(folder, "train.py").out.splitlines()
     assert got.code == 0 and len(got.out.splitlines()) == len(plain) and got.out.splitlines()[:3] == plain[:3], (
-        got.told()
+        got.text()
     )
     return got.alarms[0]
 

@@ -71,14 +71,14 @@ def _worker(tmp_path, **spec):
     """What a worker measures; forked from a process that has imported torch, as all runs of the tests."""
     spec = {"kind": "tiny", "optimizer": "adamw", "threads": 1, "seconds": 0.3, "folder": str(tmp_path), **spec}
     done = helpers.plain(tmp_path, ROOT / "bench/overhead/worker.py", json.dumps(spec), env=MALLOC)
-    assert done.code == 0, done.told()
+    assert done.code == 0, done.text()
     return json.loads(done.out.strip().splitlines()[-1])
 
 
 def _passes(tmp_path, code):
     text = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{textwrap.dedent(code)}"
     done = helpers.plain(tmp_path, helpers.write_script(tmp_path, text, "code.py").name, tmp_path, env=MALLOC)
-    assert done.code == 0, done.told()
+    assert done.code == 0, done.text()
 
 
 @pytest.fixture(scope="module")
