@@ -30,12 +30,12 @@ def _shape(tensor_or_told):
 
 
 class Held:
-    """What a capsule holds, checked: told (its "start") and the bytes of its tensors."""
+    """What a capsule holds, checked: record (its "start") and the bytes of its tensors."""
 
     def __init__(self, start: dict[str, Any], data: Mapping[str, bytes]):
         self.start, self.data = start, data
 
-    def told(self, name: str) -> dict[str, Any]:
+    def record(self, name: str) -> dict[str, Any]:
         found = self.start["tensors"].get(name)
         if found is None or name not in self.data:
             raise Misfit(f"the capsule does not hold {name}")
@@ -43,25 +43,25 @@ class Held:
 
     def tensor(self, name: str) -> Tensor:
         """A tensor of its own."""
-        told = self.told(name)
+        record = self.record(name)
         try:
-            dtype = getattr(torch, told["dtype"])
+            dtype = getattr(torch, record["dtype"])
             flat = (
                 torch.frombuffer(bytearray(self.data[name]), dtype=dtype)
                 if self.data[name]
                 else torch.empty(0, dtype=dtype)
             )
-            return flat.reshape(told["shape"])
+            return flat.reshape(record["shape"])
         except (AttributeError, TypeError, ValueError, RuntimeError):
-            raise Misfit(f"{name} of the capsule is not {_shape(told)}") from None
+            raise Misfit(f"{name} of the capsule is not {_shape(record)}") from None
 
-    def holds(self, told: dict[str, Any]) -> bool:
+    def holds(self, record: dict[str, Any]) -> bool:
         """Whether all tensors of an optimizer are there, whole."""
         try:
             for name in {
-                *told["parameters"].values(),
-                *told["buffers"].values(),
-                *(k for state in told["state"].values() for k in state.values()),
+                *record["parameters"].values(),
+                *record["buffers"].values(),
+                *(k for state in record["state"].values() for k in state.values()),
             } - {None}:
                 self.tensor(name)
         except Misfit:
@@ -93,9 +93,9 @@ def misfits(held: Held, wanted: Mapping[str, str | None], named: Mapping[str, Te
     for name, key in wanted.items():
         if name not in named or key is None:
             continue
-        told, there = held.told(key), named[name]
-        if told["shape"] != list(there.shape) or told["dtype"] != str(there.dtype).removeprefix("torch."):
-            found.append(f"{name} is {_shape(told)} in the capsule and {_shape(there)} in the program")
+        record, there = held.record(key), named[name]
+        if record["shape"] != list(there.shape) or record["dtype"] != str(there.dtype).removeprefix("torch."):
+            found.append(f"{name} is {_shape(record)} in the capsule and {_shape(there)} in the program")
     return found
 
 
@@ -107,23 +107,23 @@ def put_tensors(held: Held, wanted: Mapping[str, str | None], named: Mapping[str
                 named[name].detach().copy_(held.tensor(key))
 
 
-def put_state(held: Held, told: dict[str, Any], optimizer: Optimizer, by_name: Mapping[str, Tensor]) -> None:
+def put_state(held: Held, record: dict[str, Any], optimizer: Optimizer, by_name: Mapping[str, Tensor]) -> None:
     """The optimizer's state of each parameter, in place of what it has: all of it, or Misfit."""
     if not hasattr(optimizer.state, "get"):
         return
-    if told.get("not_kept"):
-        raise Misfit(f"the capsule does not hold all of the optimizer's state: {_names(told['not_kept'])}")
+    if record.get("not_kept"):
+        raise Misfit(f"the capsule does not hold all of the optimizer's state: {_names(record['not_kept'])}")
     states = {}
     for name, p in by_name.items():
-        fresh = dict(told["scalars"].get(name, {}))
-        for key, tensor in told["state"].get(name, {}).items():
+        fresh = dict(record["scalars"].get(name, {}))
+        for key, tensor in record["state"].get(name, {}).items():
             if tensor is None:
                 raise Misfit(f"the capsule does not hold {name}.{key}")
             fresh[key] = _on(p.device, held.tensor(tensor))
-        for key, form in told.get("trees", {}).get(name, {}).items():
+        for key, form in record.get("trees", {}).get(name, {}).items():
             fresh[key] = made(held, form, p.device)
         own = (
-            optimizer.state.get(p) if "trees" not in told else None
+            optimizer.state.get(p) if "trees" not in record else None
         )  # a capsule of an earlier version holds tensors and numbers only
         if lacks := [key for key, value in (own or {}).items() if key not in fresh and value is not None]:
             raise Misfit(
@@ -160,9 +160,9 @@ def made(held, tree, device):
     raise Misfit(f"the capsule has a part of the optimizer's state in an unknown form ({kind})")
 
 
-def rate(told: dict[str, Any], optimizer: Optimizer) -> None:
+def rate(record: dict[str, Any], optimizer: Optimizer) -> None:
     """Sets the learning rates to what a scheduler had made of them; a rate that the program sets otherwise stays."""
-    for group, before in zip(optimizer.param_groups, told["groups"]):
+    for group, before in zip(optimizer.param_groups, record["groups"]):
         first, then, now = before.get("initial_lr"), before.get("lr"), group.get("initial_lr")
         if first and then is not None and now is not None:
             rate = float(now) * (float(then) / float(first))
@@ -172,7 +172,7 @@ def rate(told: dict[str, Any], optimizer: Optimizer) -> None:
                 group["lr"] = rate
 
 
-def scale(told: dict[str, Any], scaler: Any) -> None:
+def scale(record: dict[str, Any], scaler: Any) -> None:
     """Gives a GradScaler the scale of the capsule as the loss is scaled: what `update` does for the step before comes
     first."""
     original = scaler.scale
@@ -181,11 +181,11 @@ def scale(told: dict[str, Any], scaler: Any) -> None:
         del scaler.scale
         if scaler._enabled:
             if scaler._scale is None:
-                scaler._init_scale = told["scale"]
+                scaler._init_scale = record["scale"]
             else:
-                scaler._scale.fill_(told["scale"])
+                scaler._scale.fill_(record["scale"])
             if scaler._growth_tracker is not None:
-                scaler._growth_tracker.fill_(told["growth_tracker"])
+                scaler._growth_tracker.fill_(record["growth_tracker"])
         return original(outputs)
 
     scaler.scale = put
@@ -205,11 +205,11 @@ def fill(held: Held, tree: dict[str, Any], template: Any, path: str = "batch") -
         there = template if isinstance(template, torch.Tensor) else None
         if kind == "array" and hasattr(template, "__array_interface__"):
             there = torch.as_tensor(template)
-        told = held.told(tree[kind])
+        record = held.record(tree[kind])
         if there is None:
-            raise Misfit(f"{path} is {_shape(told)} in the capsule and {type(template).__name__} in the program")
-        if told["dtype"] != str(there.dtype).removeprefix("torch.") or len(told["shape"]) != there.dim():
-            raise Misfit(f"{path} is {_shape(told)} in the capsule and {_shape(there)} in the program")
+            raise Misfit(f"{path} is {_shape(record)} in the capsule and {type(template).__name__} in the program")
+        if record["dtype"] != str(there.dtype).removeprefix("torch.") or len(record["shape"]) != there.dim():
+            raise Misfit(f"{path} is {_shape(record)} in the capsule and {_shape(there)} in the program")
         value = held.tensor(tree[kind])
         return value.numpy() if kind == "array" else value.to(there.device)
     if kind == "list":

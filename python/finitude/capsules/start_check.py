@@ -26,13 +26,13 @@ def _are_names(value):
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
-def _is_tensor(told):
+def _is_tensor(record):
     return (
-        isinstance(told, dict)
-        and told.get("dtype") in DTYPES
-        and isinstance(told.get("shape"), list)
-        and len(told["shape"]) <= 64
-        and all(_is_count(size) for size in told["shape"])
+        isinstance(record, dict)
+        and record.get("dtype") in DTYPES
+        and isinstance(record.get("shape"), list)
+        and len(record["shape"]) <= 64
+        and all(_is_count(size) for size in record["shape"])
     )
 
 
@@ -71,55 +71,55 @@ def _is_tree(tree, depth=0):
     )
 
 
-def _is_held(told):
+def _is_held(record):
     """What an optimizer had, at one time."""
     return (
-        isinstance(told, dict)
-        and _is_map(told.get("parameters"), _is_name)
-        and _is_map(told.get("buffers"), _is_name)
-        and _is_map(told.get("state"), lambda s: _is_map(s, _is_name))
-        and _is_map(told.get("scalars"), lambda s: _is_map(s, lambda v: isinstance(v, (bool, int, float, str))))
-        and _is_map(told.get("trees", {}), lambda s: _is_map(s, _is_tree))
-        and isinstance(told.get("groups"), list)
+        isinstance(record, dict)
+        and _is_map(record.get("parameters"), _is_name)
+        and _is_map(record.get("buffers"), _is_name)
+        and _is_map(record.get("state"), lambda s: _is_map(s, _is_name))
+        and _is_map(record.get("scalars"), lambda s: _is_map(s, lambda v: isinstance(v, (bool, int, float, str))))
+        and _is_map(record.get("trees", {}), lambda s: _is_map(s, _is_tree))
+        and isinstance(record.get("groups"), list)
         and all(
             isinstance(g, dict) and all(g.get(key) is None or _is_number(g[key]) for key in ("lr", "initial_lr"))
-            for g in told["groups"]
+            for g in record["groups"]
         )
     )
 
 
-def _is_optimizer(told):
+def _is_optimizer(record):
     return (
-        _is_held(told)
-        and isinstance(told.get("class"), str)
-        and _is_count(told.get("ordinal"), 1 << 31)
-        and type(told.get("failed")) is bool
-        and _is_count(told.get("backwards", 0), 1 << 32)
-        and type(told.get("stepped", 0)) is int
-        and _is_count(told.get("stepped_before", 0))
-        and _are_names(told.get("gradients", []))
-        and _are_names(told.get("not_kept", []))
-        and ("began" not in told or _is_held(told["began"]))
+        _is_held(record)
+        and isinstance(record.get("class"), str)
+        and _is_count(record.get("ordinal"), 1 << 31)
+        and type(record.get("failed")) is bool
+        and _is_count(record.get("backwards", 0), 1 << 32)
+        and type(record.get("stepped", 0)) is int
+        and _is_count(record.get("stepped_before", 0))
+        and _are_names(record.get("gradients", []))
+        and _are_names(record.get("not_kept", []))
+        and ("began" not in record or _is_held(record["began"]))
     )
 
 
-def _is_batch(told):
+def _is_batch(record):
     return (
-        isinstance(told, dict)
-        and _is_count(told.get("loader"), 1 << 20)
-        and _is_count(told.get("ahead"), 1 << 20)
-        and "generators" in told
-        and _is_name(told["generators"])
-        and _is_tree(told.get("batch"))
+        isinstance(record, dict)
+        and _is_count(record.get("loader"), 1 << 20)
+        and _is_count(record.get("ahead"), 1 << 20)
+        and "generators" in record
+        and _is_name(record["generators"])
+        and _is_tree(record.get("batch"))
     )
 
 
-def _is_scaler(told):
+def _is_scaler(record):
     return (
-        told is None
-        or isinstance(told, dict)
-        and _is_number(told.get("scale"))
-        and _is_count(told.get("growth_tracker"), 1 << 30)
+        record is None
+        or isinstance(record, dict)
+        and _is_number(record.get("scale"))
+        and _is_count(record.get("growth_tracker"), 1 << 30)
     )
 
 

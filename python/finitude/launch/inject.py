@@ -290,9 +290,9 @@ class Injection:
             self._refuse(why)
         try:
             self._put_one(self.mine, optimizer, parameters, buffers)
-            for told in self.start["optimizers"]:
-                if told is not self.mine:
-                    self._put_other(told, optimizer, others_step_first)
+            for record in self.start["optimizers"]:
+                if record is not self.mine:
+                    self._put_other(record, optimizer, others_step_first)
         except Misfit as e:
             self.write("refused", str(e))
         placing.rate(self.mine, optimizer)
@@ -325,37 +325,37 @@ class Injection:
             _native.tape_take()
             _native.tape_start(MAX_TAPE)
 
-    def _put_one(self, told, optimizer, parameters, buffers):
-        note = self.recorded.put(told, optimizer, parameters, buffers)
+    def _put_one(self, record, optimizer, parameters, buffers):
+        note = self.recorded.put(record, optimizer, parameters, buffers)
         self.notes += [note] * bool(note and note not in self.notes)
 
-    def _put_other(self, told, optimizer, steps_first):
+    def _put_other(self, record, optimizer, steps_first):
         """steps_first: before the step it steps once more, as far as it does so at all. Where the capsule has only what
         that step leaves, it is until then the program's own, and read by a graph that its backward still needs."""
         for other in sinks_of.watched_optimizers():
-            why, parameters, buffers = self.recorded.misfits(told, other)
+            why, parameters, buffers = self.recorded.misfits(record, other)
             if other is not optimizer and not why:
-                if (began := self.recorded.began(told)) is not None:  # its steps are a part of the recorded one
+                if (began := self.recorded.began(record)) is not None:  # its steps are a part of the recorded one
                     return self._put_one(began, other, parameters, buffers)
-                if steps_first and (told["state"] or _native.window(other)["step"] > 0):
+                if steps_first and (record["state"] or _native.window(other)["step"] > 0):
                     # Of a step that is on the tape itself, what it began with is the program's own, too, and has to
                     # come up.
                     self.begins_later = (
-                        self.begins_later or self.rerun_by in ("jump", "tape") and told.get("stepped", 0) < 1
+                        self.begins_later or self.rerun_by in ("jump", "tape") and record.get("stepped", 0) < 1
                     )
-                    other.register_step_post_hook(lambda *_: self._other_stepped(told, other, parameters, buffers))
+                    other.register_step_post_hook(lambda *_: self._other_stepped(record, other, parameters, buffers))
                     return
-                return self._put_one(told, other, parameters, buffers)
+                return self._put_one(record, other, parameters, buffers)
         self.notes.append(
-            f"a second {told['class']} of the capsule fits no other optimizer here; its parameters "
+            f"a second {record['class']} of the capsule fits no other optimizer here; its parameters "
             "are the program's own"
         )
 
-    def _other_stepped(self, told, other, parameters, buffers):
+    def _other_stepped(self, record, other, parameters, buffers):
         if self.waits:
             return
         try:
-            self._put_one(told, other, parameters, buffers)
+            self._put_one(record, other, parameters, buffers)
         except Misfit as e:
             self.write("refused", str(e))
         if self.begins_later:  # until then what it computes is the program's own, random numbers among it
