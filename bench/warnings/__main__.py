@@ -37,7 +37,7 @@ The text names the step of the onset, the factor per step, the learning rate, an
 where one grew more than the others. For growth it estimates in how many steps values overflow: at the earliest when the
 square of the quantity does, at the latest when the quantity itself does, with twice the uncertainty of the rate.
 
-A warning is repeated when its quantity has become ten times larger. `--warnings growth,dead` keeps only these,
+A warning is repeated when its quantity has become ten times larger, then a hundred, then ten thousand times. `--warnings growth,dead` keeps only these,
 `--warnings off` none. A single step that explodes is not seen before it is there. Programs that link the C++ recorder have
 the warnings of loss and gradients.
 """

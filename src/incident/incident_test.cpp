@@ -158,6 +158,22 @@ TEST(Onset, IsOfWhatBeganToGrowFirst) {
   EXPECT_EQ(show::problem(report_of(40, {alarm})), "");
 }
 
+TEST(Onset, IsTheOneThatAWarningOfTheSameGrowthNamed) {
+  std::vector<AppliedStep> steps;
+  for (std::uint64_t i = 0; i < 40; ++i) steps.push_back({i, i < 20 ? 1.0 : std::pow(2.0, double(i) - 19), 1, 0.1});
+  const auto warned = [](const char* name, int since, int step) {
+    return json{{"what", "growth"},  {"name", name},      {"since", since},
+                {"step", step},      {"text", "it grew"}, {"evidence", {{"from", 0.5}, {"factor_per_step", 1.5}}},
+                {"optimizer", "SGD"}};
+  };
+  const auto onset = onset_of(steps, json::array({warned("loss", 9, 30)}), "SGD");
+  EXPECT_EQ(onset["step"], 9);
+  EXPECT_NEAR(onset["rate"].get<double>(), std::pow(std::pow(2.0, 20) / 0.5, 1.0 / 30), 1e-6);
+  EXPECT_THAT(onset["text"].get<std::string>(), HasSubstr("the loss grew since step 9, by a factor of"));
+  for (const json& other : {warned("gradient", 9, 30), warned("loss", 2, 8)})  // of another quantity; of another time
+    EXPECT_NEAR(onset_of(steps, json::array({other}), "SGD")["step"].get<double>(), 19, 2);
+}
+
 TEST(Onset, OfWeightsIsThatOfTheirWarning) {
   const std::vector<AppliedStep> steps = {{0, 1, 1, 0.1}, {1, 1, 1, 0.1}};
   const auto warned = [](const char* name, const char* optimizer) {

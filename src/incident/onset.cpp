@@ -62,6 +62,20 @@ json rate_at(const std::vector<AppliedStep>& steps, std::uint64_t step) {
 
 bool is_of_loss_or_gradient(const json& warning) { return warning["name"] == "loss" || warning["name"] == "gradient"; }
 
+// A warning of the same growth has seen more of it than its end: the two name one onset.
+void take_from_warnings(const std::vector<const json*>& warnings, std::uint64_t last_step, ordered_json* one) {
+  for (const json* warning : warnings) {
+    const std::uint64_t since = (*warning)["since"], begin = (*one)["step"];
+    if ((*warning)["name"] != (*one)["quantity"] || since >= begin || (*warning)["step"] < begin) continue;
+    const double from = (*warning)["evidence"]["from"], to = (*one)["to"];
+    if (!(from > 0 && to > from)) continue;
+    (*one)["step"] = since;
+    (*one)["from"] = from;
+    (*one)["factor_per_step"] = std::exp(std::log(to / from) / static_cast<double>(last_step - since));
+    one->erase("at_most");
+  }
+}
+
 }  // namespace
 
 ordered_json onsets_of(const std::vector<AppliedStep>& steps) {
@@ -91,10 +105,11 @@ ordered_json onsets_of(const std::vector<AppliedStep>& steps) {
 }
 
 ordered_json onset_of(const std::vector<AppliedStep>& steps, const json& warnings, const std::string& optimizer) {
-  const ordered_json found = onsets_of(steps);
+  ordered_json found = onsets_of(steps);
   std::vector<const json*> of_this;
   for (const json& warning : warnings)
     if (warning["what"] == "growth" && warning["optimizer"] == optimizer) of_this.push_back(&warning);
+  for (ordered_json& one : found) take_from_warnings(of_this, steps.back().step, &one);
   const ordered_json* first = nullptr;  // of what grew, the one that began to first
   for (const ordered_json& one : found) {
     if (one["quantity"] == "learning-rate") continue;

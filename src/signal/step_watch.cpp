@@ -44,7 +44,8 @@ double tail_median(const Window& window, std::size_t count) noexcept {
 }  // namespace
 
 bool StepWatch::Said::is_news(double value) noexcept {
-  if (value < at + kTenfold) return false;
+  if (is_under_way() && value < at + next) return false;
+  next = is_under_way() ? 2 * next : kTenfold;
   at = value;
   return true;
 }
@@ -153,7 +154,8 @@ void StepWatch::look_at_spike(const Sample& sample) {
   if (lowest < least || is_noise(lowest)) return;
   if (tail_median(gradient, kSpikeSteps) < tail_median(gradient, kKept) + kSpikeGradient) return;
   said_spike_.forget_if_below(loss.last());
-  if (loss.last() < said_growth_[1].at + kTenfold || !said_spike_.is_news(loss.last())) return;
+  if (said_growth_[1].is_under_way() && loss.last() >= said_growth_[1].at) return;  // its growth is reported
+  if (!said_spike_.is_news(loss.last())) return;
   Warning w;
   w.what = What::kSpike;
   w.of = Quantity::kLoss;

@@ -43,9 +43,11 @@ class StepWatch {
   std::vector<Warning> take();
 
  private:
-  // What was warned of last of one kind: said again only when it has become ten times worse.
+  // What was warned of last of one kind. It is said again when it has become ten times worse, then a hundred times,
+  // then ten thousand times: a loss that explodes does so in each step.
   struct Said {
     double at = -std::numeric_limits<double>::infinity();
+    double next = 0;          // how far above `at` it is news again; a logarithm
     std::uint64_t since = 0;  // with `from`: the onset, which the finest level forgets in a long growth
     double from = 0;
     bool is_news(double value) noexcept;

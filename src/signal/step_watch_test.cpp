@@ -61,14 +61,26 @@ TEST(StepWatch, ALossThatFallsBelowZeroDoesNotGrow) {
   EXPECT_TRUE(run.warnings.empty());
 }
 
-TEST(StepWatch, SaidAgainWhenTenTimesWorse) {
+TEST(StepWatch, SaidAgainWhenTenTimesWorseThenAHundred) {
   Training run;
   for (std::uint64_t i = 0; i < 300; ++i) run.step(i, 1, std::pow(1.15, i > 50 ? static_cast<double>(i - 50) : 0));
   ASSERT_GT(run.warnings.size(), 3u);
-  for (std::size_t i = 1; i < run.warnings.size(); ++i) {
-    EXPECT_GE(run.warnings[i].to, 9.9 * run.warnings[i - 1].to);
+  double worse = 9.9;
+  for (std::size_t i = 1; i < run.warnings.size(); ++i, worse *= worse) {
+    EXPECT_GE(run.warnings[i].to, worse * run.warnings[i - 1].to);
     EXPECT_EQ(run.warnings[i].since, run.warnings[0].since);
   }
+}
+
+TEST(StepWatch, AnExplosionIsAFewWarnings) {
+  Training run;
+  for (std::uint64_t i = 0; i < 120; ++i) {
+    const double grown = i > 80 ? std::pow(8, static_cast<double>(i - 80)) : 1;
+    run.step(i, grown, grown);
+  }
+  ASSERT_FALSE(run.warnings.empty());
+  EXPECT_LE(run.warnings.size(), 8u);  // of loss and gradients, over 35 decades
+  EXPECT_EQ(run.warnings.back().what, What::kGrowth);
 }
 
 TEST(StepWatch, AnExplosionIsSeenInItsThirdStep) {
