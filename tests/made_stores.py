@@ -82,7 +82,7 @@ ALARM = {
     "step": 900,
     "onset": {"step": 700, "name": "layers.1.weight", "rate": 1.02, "lr": 3e-4, "text": "grew since step 700"},
     "cause": {"class": "log-of-zero"},
-    "births": [{"op": "aten::log", "file": "/home/user/model.py", "line": 87}],
+    "births": [{"op": "aten::log", "file": "model.py", "line": 87}],
 }
 
 

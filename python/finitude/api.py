@@ -195,7 +195,7 @@ def watch(
             impossible value; "refuse" raises NonFiniteError before the file is touched ("warn").
         on_event: a function that is called with each event (a dictionary, as in events.jsonl), in a thread of
             Finitude's, after the event is on disk; or a command, which gets the event as JSON on standard input (none).
-        record_env: names with commas of environment variables that run.json records beside its own list (none).
+        record_env: names with commas of further environment variables that run.json records (none).
         quiet: True: nothing on stderr but alarms and failures (False).
         redact: True: reports and capsules hold no values, sources or environment (False).
         rules: files with rules of your own (finitude.rule), separated as in PATH, or a list of them (none).
@@ -373,7 +373,7 @@ def metrics() -> dict[str, Any]:
     "gradient_absmax", "learning_rate", "warnings", "alarms", "skips"}; {} where nothing is watched.
 
     Of several optimizers those of the one with the most steps. step: that of the last applied step, counted from 0;
-    None before it. skips: steps that a GradScaler left out, and windows that the script dropped. A value that is not
+    None before it. skips: steps that a GradScaler skipped, and windows that the script dropped. A value that is not
     known is None. Reads up to 4096 records: meant for each logged step, not for an inner loop. A step on a GPU may be
     missing until its verdict has come.
     """

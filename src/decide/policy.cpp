@@ -121,11 +121,6 @@ std::string PolicyMachine::beyond(std::uint32_t optimizer) const {
   return {};
 }
 
-Policy PolicyMachine::policy(std::uint32_t optimizer) const noexcept {
-  const auto it = rows_.find(optimizer);
-  return policies_[it == rows_.end() ? 0 : it->second.stage];
-}
-
 bool PolicyMachine::applied_although_bad(std::uint32_t optimizer, std::uint64_t step) const noexcept {
   const auto it = rows_.find(optimizer);
   return it != rows_.end() && it->second.applied && it->second.last_bad_step == step;

@@ -70,9 +70,6 @@ class PolicyMachine {
   // Alarms in a row of this optimizer, one for each step.
   std::uint32_t in_a_row(std::uint32_t optimizer) const noexcept;
 
-  Policy policy() const noexcept { return policies_.front(); }
-  // The one that holds for this optimizer.
-  Policy policy(std::uint32_t optimizer) const noexcept;
   // The limit that the last alarm of this optimizer went beyond, in words with its numbers, and the policy that holds
   // from there on where one follows; empty: none.
   std::string beyond(std::uint32_t optimizer) const;

@@ -11,7 +11,8 @@ namespace {
 constexpr const char* kSchema = R"(
 CREATE TABLE info(key TEXT PRIMARY KEY, value TEXT);
 CREATE TABLE series(id INTEGER PRIMARY KEY, quantity TEXT NOT NULL, optimizer TEXT, parameter TEXT);
-CREATE TABLE point(series INTEGER, step INTEGER, last_step INTEGER, time REAL, first REAL, last REAL, min REAL, max REAL,
+CREATE TABLE point(series INTEGER, step INTEGER, last_step INTEGER, time REAL,
+                   first REAL, last REAL, min REAL, max REAL,
                    PRIMARY KEY(series, step)) WITHOUT ROWID;
 PRAGMA user_version = 1;
 )";

@@ -8,24 +8,23 @@
 #include <filesystem>
 #include <limits>
 
+#include "store/testing.h"
+
 namespace finitude::store {
 namespace {
 
 namespace fs = std::filesystem;
 
-class StoreDatabase : public testing::Test {
+class StoreDatabase : public StoreTest {
  protected:
   void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "store-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    path_ = (folder_ / "store.sqlite").string();
+    StoreTest::SetUp();
     const Status made = Database::make(path_, {{"rank", "0"}}, &database_);
     ASSERT_TRUE(made.ok()) << made.why();
   }
   void TearDown() override {
     database_.reset();
-    fs::remove_all(folder_);
+    StoreTest::TearDown();
   }
 
   // The only value of a query, by another connection.
@@ -42,8 +41,6 @@ class StoreDatabase : public testing::Test {
     return value;
   }
 
-  fs::path folder_;
-  std::string path_;
   std::unique_ptr<Database> database_;
 };
 

@@ -34,7 +34,7 @@ class Series {
  public:
   explicit Series(Interval interval) : interval_(interval) {}
 
-  // Steps come in order; one that does not is left out. True: a point is whole now, and lies in *whole.
+  // Steps come in order; one that does not is dropped. True: a point is whole now, and lies in *whole.
   bool add(std::uint64_t step, double time, double value, Point* whole) noexcept;
   bool is_empty() const noexcept { return !is_open_; }
   const Point& open() const noexcept { return open_; }  // not is_empty()

@@ -1,5 +1,5 @@
 // Rows of steps on their way from the thread that trains to the thread that writes: memory of fixed size, no lock, no
-// allocation. Where the reader falls behind for longer than the memory lasts, rows are left out and counted.
+// allocation. Where the reader falls behind for longer than the memory lasts, rows are dropped and counted.
 #pragma once
 
 #include <algorithm>

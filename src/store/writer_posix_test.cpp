@@ -11,21 +11,15 @@
 #include <filesystem>
 #include <thread>
 
+#include "store/testing.h"
+
 namespace finitude::store {
 namespace {
 
 namespace fs = std::filesystem;
 
-class StoreWriter : public testing::Test {
+class StoreWriter : public StoreTest {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "store-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    path_ = (folder_ / "store.sqlite").string();
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::unique_ptr<Writer> opened() {
     std::unique_ptr<Writer> writer;
     const Status status = Writer::open(path_, {{"rank", "0"}}, &writer);
@@ -46,9 +40,6 @@ class StoreWriter : public testing::Test {
     sqlite3_close(db);
     return value;
   }
-
-  fs::path folder_;
-  std::string path_;
 };
 
 StepRow row_of(std::uint64_t step, std::span<const float> gradients = {}) {

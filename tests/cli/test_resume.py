@@ -1,4 +1,4 @@
-"""--resume: a run that an alarm stopped is followed by a command that goes on from its last good checkpoint."""
+"""--resume: a run that an alarm stopped is followed by a command that continues from its last good checkpoint."""
 
 import json
 import pathlib

@@ -6,6 +6,7 @@ import types
 
 import torch
 
+from finitude.base import git
 from finitude.report import run_facts
 from helpers import run
 
@@ -45,27 +46,27 @@ def test_redacted_run_json_names_no_environment(tmp_path):
     assert not {"environment", "packages", "git", "cwd"} & set(started(tmp_path))
 
 
-def git(folder, *words):
+def run_git(folder, *words):
     settings = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
     done = subprocess.run(["git", *settings, *words], cwd=folder, check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 
 def test_commit_is_what_git_says(tmp_path):
-    assert run_facts.commit("/") is None
-    git(tmp_path, "init", "-q")
-    assert run_facts.commit(str(tmp_path)) is None  # nothing is committed
-    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "one")
+    assert git.head("/") is None
+    run_git(tmp_path, "init", "-q")
+    assert git.head(str(tmp_path))["commit"] is None  # nothing is committed
+    run_git(tmp_path, "commit", "-q", "--allow-empty", "-m", "one")
     inner = tmp_path / "a" / "b"
     inner.mkdir(parents=True)
-    sha = git(tmp_path, "rev-parse", "HEAD")
-    assert run_facts.commit(str(inner)) == sha
-    git(tmp_path, "pack-refs", "--all")
-    assert run_facts.commit(str(tmp_path)) == sha
-    git(tmp_path, "worktree", "add", "-q", str(tmp_path / "tree"))
-    assert run_facts.commit(str(tmp_path / "tree")) == sha
-    git(tmp_path, "checkout", "-q", "--detach")
-    assert run_facts.commit(str(tmp_path)) == sha
+    sha = run_git(tmp_path, "rev-parse", "HEAD")
+    assert git.head(str(inner))["commit"] == sha
+    run_git(tmp_path, "pack-refs", "--all")
+    assert git.head(str(tmp_path))["commit"] == sha
+    run_git(tmp_path, "worktree", "add", "-q", str(tmp_path / "tree"))
+    assert git.head(str(tmp_path / "tree"))["commit"] == sha
+    run_git(tmp_path, "checkout", "-q", "--detach")
+    assert git.head(str(tmp_path))["commit"] == sha
 
 
 def test_hyper_parameters_are_plain_and_bounded():

@@ -1,4 +1,4 @@
-"""--on-event and watch(on_event=): every event is told once it is on disk, and nothing that goes wrong there reaches the
+"""--on-event and watch(on_event=): every event is delivered once it is on disk, and nothing that goes wrong there reaches the
 training. finitude.metrics(): the newest values."""
 
 import json
@@ -32,22 +32,22 @@ def line(number):
 
 @pytest.mark.fast
 def test_a_function_gets_each_event_in_order():
-    told = []
+    delivered = []
     one = listeners()
-    one.listen(lambda event: told.append((event["step"], threading.current_thread().name)))
+    one.listen(lambda event: delivered.append((event["step"], threading.current_thread().name)))
     for number in range(5):
-        one.tell(line(number))
+        one.deliver(line(number))
     one.close()
-    assert told == [(number, "finitude-events") for number in range(5)]
+    assert delivered == [(number, "finitude-events") for number in range(5)]
 
 
 @pytest.mark.fast
 def test_a_command_gets_the_line(tmp_path):
     code = "import sys; open('out.txt', 'a').write(sys.stdin.read()); print('noise'); print('noise', file=sys.stderr)"
-    (tmp_path / "tell.py").write_text(code.replace("out.txt", str(tmp_path / "out.txt")))
-    one = listeners(f"{sys.executable} {tmp_path / 'tell.py'}")
-    one.tell(line(1))
-    one.tell(line(2))
+    (tmp_path / "listener.py").write_text(code.replace("out.txt", str(tmp_path / "out.txt")))
+    one = listeners(f"{sys.executable} {tmp_path / 'listener.py'}")
+    one.deliver(line(1))
+    one.deliver(line(2))
     one.close()
     assert [json.loads(text)["step"] for text in (tmp_path / "out.txt").read_text().splitlines()] == [1, 2]
 
@@ -70,8 +70,8 @@ def test_failures_are_said_once():
         one = listeners(command, said)
         if function:
             one.listen(function)
-        one.tell(line(1))
-        one.tell(line(2))
+        one.deliver(line(1))
+        one.deliver(line(2))
         one.close()
         assert said == [says]
 
@@ -85,7 +85,7 @@ def test_a_slow_listener_is_not_waited_for(monkeypatch):
     one.listen(lambda event: release.wait(20))
     began = time.monotonic()
     for number in range(10):
-        one.tell(line(number))
+        one.deliver(line(number))
     one.close()
     assert time.monotonic() - began < 5
     assert len(said) == 2 and "too slow" in said[0] and "not done" in said[1]
@@ -97,19 +97,19 @@ def test_a_command_that_hangs_is_ended(monkeypatch):
     monkeypatch.setattr(on_event, "COMMAND_SECONDS", 0.2)
     said = []
     one = listeners(f"{sys.executable} -c 'import time; time.sleep(30)'", said)
-    one.tell(line(1))
+    one.deliver(line(1))
     one.close()
     assert said == [f"--on-event {sys.executable} took longer than 0 s"]
 
 
 def test_a_run_tells_what_its_file_holds(tmp_path):
-    (tmp_path / "tell.py").write_text("import sys; open('told.jsonl', 'a').write(sys.stdin.read())\n")
-    got = helpers.training(tmp_path, TRAIN, "--on-alarm", "skip", "--on-event", f"{sys.executable} tell.py")
+    (tmp_path / "listener.py").write_text("import sys; open('copy.jsonl', 'a').write(sys.stdin.read())\n")
+    got = helpers.training(tmp_path, TRAIN, "--on-alarm", "skip", "--on-event", f"{sys.executable} listener.py")
     assert got.code == 0 and got.out == "trained\n", got.text()
-    told = (tmp_path / "told.jsonl").read_text()
+    delivered = (tmp_path / "copy.jsonl").read_text()
     (events,) = tmp_path.glob("finitude-runs/*/events.jsonl")
-    assert told == events.read_text()
-    kinds = [json.loads(text)["kind"] for text in told.splitlines()]
+    assert delivered == events.read_text()
+    kinds = [json.loads(text)["kind"] for text in delivered.splitlines()]
     assert kinds[0] == "start" and kinds[-1] == "end" and kinds.count("alarm") == 2
 
 
@@ -125,8 +125,8 @@ def test_watch_takes_a_function_and_metrics_are_known(tmp_path):
     text = """
     import finitude
     assert finitude.metrics() == {}
-    told = []
-    with finitude.watch(model, opt, on_alarm="skip", on_event=told.append):
+    delivered = []
+    with finitude.watch(model, opt, on_alarm="skip", on_event=delivered.append):
         assert finitude.metrics()["step"] is None
         for i in range(4):
             opt.zero_grad()
@@ -136,7 +136,7 @@ def test_watch_takes_a_function_and_metrics_are_known(tmp_path):
     assert finitude.metrics() == {}
     print(found["step"], found["alarms"], found["warnings"], found["skips"], found["learning_rate"])
     print(0 < found["loss"] < 100, 0 < found["gradient_absmax"] < 100, sorted(found))
-    print([event["kind"] for event in told if event["kind"] != "start"], told[-1]["outcome"])
+    print([event["kind"] for event in delivered if event["kind"] != "start"], delivered[-1]["outcome"])
     """
     helpers.write_script(tmp_path, helpers.TRAINING + textwrap.dedent(text))
     got = helpers.plain(tmp_path, "train.py")

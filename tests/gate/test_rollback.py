@@ -114,7 +114,7 @@ def test_way_back_is_bit_equal_to_manual_one(tmp_path, setup, step, scaler):
 def test_each_return_to_one_copy_lowers_the_rate(tmp_path):
     text = script(ADAM + LAMBDA, lower=HALF, bad=(16, 17))
     got = back(tmp_path, text, "--rollback-lr", "0.5")
-    # By hand: the second load brings the rates of the copy back, so what is halved twice is halved in one.
+    # Manually: the second load brings the rates of the copy back, so what is halved twice is halved in one.
     by_hand = text.replace("*= 0.5", "*= 0.5 ** (i - 15)").replace("r * 0.5", "r * 0.5 ** (i - 15)")
     write_script(tmp_path, by_hand.replace("[r *", "[r0 *").replace("for r in s.base_lrs", "for r0 in [0.01]"))
     assert got.code == 0 and got.out == plain(tmp_path, "train.py", "by-hand").out, got.text()

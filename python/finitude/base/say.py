@@ -63,3 +63,8 @@ def flush() -> None:
     for name in ("stdout", "stderr"):
         with contextlib.suppress(Exception):
             getattr(sys, name).flush()
+
+
+def printable(text: str) -> str:
+    """With a question mark for each character that a terminal would act upon: a text of a file may be anyone's."""
+    return "".join(c if c.isprintable() else "?" for c in text)

@@ -3,19 +3,17 @@ report."""
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import getpass
 import json
 import os
 import platform
-import re
 import time
 
 import torch
 
 from .. import _native
-from ..base import plain_json, secrets, sources
+from ..base import git, plain_json, secrets, sources
 from ..base.plain_json import is_plain, safe
 from ..base.say import say
 from ..program import optimizer_members, ranks, step_start_state, torch_flags
@@ -310,64 +308,13 @@ def _about(alarm, report, redact):
         about["seeds"] = torch_flags.seeds()
         about["user"], about["host"] = _user(), platform.node()
         about["script"] = report.script or ""
-        about["git"] = _git(os.path.dirname(os.path.abspath(about["script"])) if about["script"] else os.getcwd())
+        about["git"] = git.head(os.path.dirname(os.path.abspath(about["script"])) if about["script"] else os.getcwd())
         about["environment"] = json.loads(_native.kept_environment())
     return safe(secrets.hidden(about))
 
 
 def _source_of(file, line):
     return secrets.masked_source(sources.line(file, line))[:400]
-
-
-def _git(directory):
-    """The commit that is checked out around the script, read from the files of git; None where there is none."""
-    while not os.path.exists(os.path.join(directory, ".git")):
-        parent = os.path.dirname(directory)
-        if parent == directory:
-            return None
-        directory = parent
-    try:
-        own = os.path.join(directory, ".git")
-        if os.path.isfile(own):  # of a worktree or a submodule: the name of the folder
-            own = os.path.normpath(os.path.join(directory, _line(own).removeprefix("gitdir: ")))
-        shared = os.path.join(own, "commondir")
-        shared = os.path.normpath(os.path.join(own, _line(shared))) if os.path.isfile(shared) else own
-        head = _line(os.path.join(own, "HEAD"))
-        if not head.startswith("ref: "):
-            return {"commit": _commit(head), "branch": None} if _commit(head) else None
-        branch = head[5:]
-        parts = branch.split("/")
-        if parts[0] != "refs" or not set(parts).isdisjoint(("", ".", "..")) or not branch.isprintable():
-            return None  # git makes no such name
-        loose = os.path.join(shared, *parts)
-        return {
-            "commit": _commit(_line(loose))
-            if os.path.isfile(loose)
-            else _packed(os.path.join(shared, "packed-refs"), branch),
-            "branch": branch,
-        }
-    except (OSError, ValueError):
-        return None
-
-
-def _commit(text):
-    """The text, if it is the name of a commit; else None."""
-    return text if re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", text) else None
-
-
-def _line(file):
-    with open(file, encoding="utf-8") as f:
-        return f.read(4096).strip()
-
-
-def _packed(file, branch):
-    """Its commit in the one file where git puts those of many branches; None where it has none yet."""
-    with contextlib.suppress(FileNotFoundError), open(file, encoding="utf-8") as f:
-        for line in f:
-            commit, _, name = line.strip().partition(" ")
-            if name == branch:
-                return _commit(commit)
-    return None
 
 
 def _user():

@@ -15,6 +15,7 @@ import time
 
 from ..base import checked_json, family
 from ..base.plain_json import Damaged, read, safe
+from ..base.say import printable
 from ..capsules import pack
 from ..capsules.start_check import is_sound
 from ..launch import targets
@@ -312,7 +313,7 @@ def _text(about, result):
         where = f"; the program had run up to step {about['step'] - 1}" if result["way"] == "step" else ""
         lines.append(f"  put in place: {result['put']}{where}")
     lines += [f"  {note}" for note in result.get("notes", ())]
-    return "".join("".join(c if c.isprintable() else "?" for c in line) + "\n" for line in lines)
+    return "".join(printable(line) + "\n" for line in lines)
 
 
 def _held_against(folder, about, options, scratch):

@@ -8,6 +8,7 @@ import os
 import sys
 
 from ..base import pages
+from ..base.say import printable
 from ..store import reader, runs
 from . import packages, points, tensorboard, texts
 from .options import FORMATS, HELP
@@ -80,7 +81,7 @@ def main(rest: Sequence[str], newest: Callable[[bool], tuple[list[str], int]]) -
         found = points.processes(run)
         return _write(form, output, os.path.basename(os.path.abspath(run)), found, quiet)
     except reader.Unreadable as e:
-        sys.stderr.write(f"finitude: {_printable(paths[0])}: {e}\n")
+        sys.stderr.write(f"finitude: {printable(paths[0])}: {e}\n")
         return EXIT_INPUT
 
 
@@ -98,7 +99,7 @@ def _write(form, output, name, processes, quiet):
             except (reader.Unreadable, OSError):
                 raise
             except Exception as e:  # of a package, which is of any version
-                why = _printable(f"{type(e).__name__}: {e}")[:300]
+                why = printable(f"{type(e).__name__}: {e}")[:300]
                 sys.stderr.write(f"finitude: {package or form} could not write it: {why}\n")
                 return EXIT_CANNOT
             if not quiet:
@@ -111,7 +112,7 @@ def _write(form, output, name, processes, quiet):
                     TEXTS[form](out, processes)
     except OSError as e:
         if output and not isinstance(e, BrokenPipeError):
-            sys.stderr.write(f"finitude: cannot write {_printable(output)}: {e.strerror or e}\n")
+            sys.stderr.write(f"finitude: cannot write {printable(output)}: {e.strerror or e}\n")
             return EXIT_CANNOT
         raise
     return 0
@@ -135,7 +136,3 @@ def _output(path: str) -> Iterator[TextIO]:
         yield text
         text.flush()
         text.detach()
-
-
-def _printable(text):
-    return "".join(c if c.isprintable() else "?" for c in text)

@@ -105,7 +105,7 @@ def samples_of(alarm: dict[str, Any]) -> list[int]:
 def main(runs: str, wanted: Wanted, redact: bool) -> None:
     """Ends by SystemExit, or by the command's own signal. runs: where the runs have their folders."""
     command, left = wanted.command, wanted.times
-    path = ""  # a run that stops before it has written one goes on from where it began
+    path = ""  # a run that stops before it has written one continues from where it began
     started: list[int] = []
     note = started.append
     while True:
@@ -135,7 +135,7 @@ def _run(options, command):
 
 
 def _noted(folder, alarm, path, shown, redact, started):
-    """Tells the run that was stopped which one follows it, once its process is there."""
+    """Notes in the run that was stopped which one follows it, once its process is there."""
 
     def note(pid):
         started.append(pid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from ..base.say import printable
 from .options import HELP
 
 TYPE_CHECKING = False
@@ -50,7 +51,7 @@ def _serve(path, port, quiet):
     from ..store import runs
     from . import page, server
 
-    shown = "".join(c if c.isprintable() else "?" for c in path)
+    shown = printable(path)
     if not os.path.isdir(path) and not runs.found(path):
         sys.stderr.write(f"finitude: {shown} is no run, and no folder of runs\n")
         return EXIT_INPUT

@@ -44,23 +44,23 @@ class Follower:
     def __init__(self, run: str):
         self.run = run
         self._state = runs.State(run)
-        self._told: dict[str, Any] = {}
+        self._sent: dict[str, Any] = {}
 
     def changes(self) -> dict[str, Any]:
         """{"name", "state", "processes"}: of each process the series and events that are new. A series with
-        "replace" is whole: it was not told before, or became coarser."""
+        "replace" is whole: it was not sent before, or became coarser."""
         found = []
         for place, folder in enumerate(runs.processes(self.run)[:MOST_RANKS]):
-            told = self._told.setdefault(folder, {"inode": 0, "series": {}, "offset": 0})
+            sent = self._sent.setdefault(folder, {"inode": 0, "series": {}, "offset": 0})
             new: dict[str, Any] = {"key": os.path.basename(folder) if place else "", "series": [], "events": []}
-            new["events"], told["offset"] = events.read(folder, told["offset"])
+            new["events"], sent["offset"] = events.read(folder, sent["offset"])
             path = os.path.join(folder, reader.NAME)
             try:
                 inode = os.stat(path).st_ino
-                if inode != told["inode"]:  # of a run that began again
-                    told.update(inode=inode, series={})
+                if inode != sent["inode"]:  # of a run that began again
+                    sent.update(inode=inode, series={})
                 with reader.Store(path) as store:
-                    self._add_series(store, told["series"], new)
+                    self._add_series(store, sent["series"], new)
             except FileNotFoundError:
                 pass
             except (OSError, reader.Unreadable) as e:
@@ -68,20 +68,20 @@ class Follower:
             found.append(new)
         return {"name": os.path.basename(self.run), "state": self._state.now(), "processes": found}
 
-    def _add_series(self, store, told, new):
-        if not told:
+    def _add_series(self, store, sent, new):
+        if not sent:
             new["info"] = store.info()
         every = store.series()
         whole = {s.id: s for s in every if s.parameter is None}
         new["parameters"] = sum(s.parameter is not None for s in every)
         for number, (width, last, count) in store.range(list(whole)).items():
-            before = told.get(number)
+            before = sent.get(number)
             if before == (width, last, count):
                 continue
-            # The last point that was told may have grown. Points are joined from the oldest on.
+            # The last point that was sent may have grown. Points are joined from the oldest on.
             is_same = before is not None and before[0] == width and before[2] <= count
             points = store.points(number, before[1] if is_same else 0)
-            told[number] = (width, last, count)
+            sent[number] = (width, last, count)
             of = {"id": number, "quantity": whole[number].quantity, "optimizer": whole[number].optimizer}
             new["series"].append({**of, "replace": not is_same, **columns_of(points)})
 
@@ -127,7 +127,7 @@ def maps(run: str) -> list[dict[str, Any]]:
 
 
 def still(run: str) -> dict[str, Any]:
-    """All that the page shows of one run, for a page that stands alone."""
+    """All that the page shows of one run, for a page that needs no server."""
     return {"live": False, "runs": [Follower(run).changes()], "maps": maps(run)}
 
 

@@ -11,6 +11,7 @@ import torch
 from .. import _native
 from ..base import pages
 from . import optimizer_members
+from .state_format import DTYPES
 from .tensor_stats import statistic
 
 TYPE_CHECKING = False
@@ -21,23 +22,11 @@ if TYPE_CHECKING:
     from ..base.types import Alarm, Statistics, Tensor
 
 MOST_VALUES = 256 << 20  # bytes of the copies of one step; of a tensor beyond it only statistics are kept
-DTYPES = {  # by the names of safetensors
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
 
 
 class SavedTensors:
     def __init__(self, part: Callable[..., Any], keeps_values: bool):
-        """part: calls what it is given, and notes a failure of ours."""
+        """part: calls what it is given, and notes an internal failure."""
         self._in_guard, self._keeps_values = part, keeps_values
         self._at_step = -1
         self.is_used = False  # has anything been given yet?

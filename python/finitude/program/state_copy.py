@@ -180,15 +180,15 @@ def _put_optimizer_back(optimizer, groups, states):
             now[key] = _as_before(now.get(key), value, p)
 
 
-def _as_before(now, value, beside=None):
-    """beside: a tensor on whose device one lies that is not there any more."""
+def _as_before(now, value, like=None):
+    """like: a tensor on whose device one lies that is not there any more."""
     if not isinstance(value, torch.Tensor):
         return copy.deepcopy(value)
     if isinstance(now, torch.Tensor) and (now.shape, now.dtype) == (value.shape, value.dtype):
         _write(now, value)
         return now
-    on_device = beside is not None and value.is_pinned()
-    return value.to(beside.device, copy=True) if on_device else value.clone()
+    on_device = like is not None and value.is_pinned()
+    return value.to(like.device, copy=True) if on_device else value.clone()
 
 
 def scale_rates(optimizers: Iterable[Optimizer], factor: float) -> None:

@@ -58,7 +58,7 @@ class Events:
         line = json.dumps(secrets.hidden(safe(event)), allow_nan=False).encode() + b"\n"
         self._append(line)
         if self.listeners is not None:
-            self.listeners.tell(line)
+            self.listeners.deliver(line)
 
     def _append(self, line):
         if self._is_off:

@@ -1,4 +1,4 @@
-"""Tells others of an event: a command of --on-event, a function of watch(on_event=...). It happens in a thread, after
+"""Passes each event on: to a command of --on-event, to a function of watch(on_event=...). A thread does it after
 the event is on disk, and the training never waits for it."""
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-MOST_WAITING = 256  # events; what comes while so many wait is left out
+MOST_WAITING = 256  # events; what comes while so many wait is dropped
 COMMAND_SECONDS = 30.0
-END_SECONDS = 5.0  # that the end of a run waits for what is not told yet
+END_SECONDS = 5.0  # that the end of a run waits for events not delivered yet
 
 
 class Listeners:
@@ -28,20 +28,20 @@ class Listeners:
 
     def __init__(self, command: str, complain: Callable[[str, str], None]):
         self._words_of_command, self._complain = shlex.split(command) if command else [], complain
-        self._told_function: Callable[[dict[str, Any]], Any] | None = None
+        self._listener: Callable[[dict[str, Any]], Any] | None = None
         self._waiting: queue.Queue[bytes] | None = None
         self._pid = 0
 
     def listen(self, function: Callable[[dict[str, Any]], Any]) -> None:
-        """It is called with each event from now on, in a thread of ours."""
-        self._told_function = function
+        """It is called with each event from now on, in the thread of this object."""
+        self._listener = function
 
-    def tell(self, line: bytes) -> None:
+    def deliver(self, line: bytes) -> None:
         """Of the event on that line of events.jsonl. Does not wait, and raises nothing."""
         try:
             self._thread_of_process().put_nowait(line)
         except queue.Full:
-            self._complain(f"--on-event is too slow: events are left out while {MOST_WAITING} wait", "slow listener")
+            self._complain(f"--on-event is too slow: events are dropped while {MOST_WAITING} wait", "slow listener")
         except RuntimeError:  # the interpreter ends, and starts no thread
             self._deliver(line, END_SECONDS)
 
@@ -62,9 +62,9 @@ class Listeners:
         try:
             if self._words_of_command:
                 self._run_command(line, seconds)
-            if self._told_function is not None:
-                self._told_function(json.loads(line))
-        except BaseException as e:  # of the user's function, which must not end our thread
+            if self._listener is not None:
+                self._listener(json.loads(line))
+        except BaseException as e:  # of the user's function, which must not end the thread
             self._complain(f"on_event failed: {type(e).__name__}: {str(e)[:200]}".rstrip(": "), "failed listener")
 
     def _run_command(self, line, seconds):
@@ -91,7 +91,7 @@ class Listeners:
             self._complain(f"--on-event {self._words_of_command[0]} ended with {done.returncode}", "failed command")
 
     def close(self) -> None:
-        """Waits, not long, until all is told."""
+        """Waits up to END_SECONDS until all are delivered."""
         until = time.monotonic() + END_SECONDS
         while self._waiting is not None and self._pid == os.getpid() and self._waiting.unfinished_tasks:
             if time.monotonic() > until:

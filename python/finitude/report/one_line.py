@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from ..base.say import printable
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..base.types import Alarm, Birth
@@ -70,4 +72,4 @@ def message(report: Report, alarm: Alarm, more: str = "") -> str:
     path = report.path()
     words += f". Report: {path}" if path else ""
     # A line break of any kind becomes a blank, and no other control character reaches a terminal.
-    return "".join(c if c.isprintable() else "?" for c in " ".join(words.splitlines()))
+    return printable(" ".join(words.splitlines()))

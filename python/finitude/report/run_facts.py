@@ -3,19 +3,21 @@ and none starts a process."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 
-from ..base import secrets
+from .. import _native
+from ..base import git, secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-# Of the environment, what changes how torch computes or how processes find each other. Nothing else is written down
-# unless it is asked for.
+# Of the environment, in addition to what capsules keep: settings of torch and its libraries, and how processes find
+# each other. Nothing else is written down unless it is asked for.
 PREFIXES = (
     "TORCH_",
     "PYTORCH_",
@@ -31,7 +33,6 @@ PREFIXES = (
     "HF_",
 )
 NAMES = (
-    "PYTHONHASHSEED",
     "RANK",
     "LOCAL_RANK",
     "WORLD_SIZE",
@@ -46,7 +47,6 @@ MOST_TEXT = 500  # characters of a value
 MOST_KEYS = 40  # hyper-parameters of a group
 MOST_GROUPS = 20
 _DISTRIBUTION = re.compile(r"([A-Za-z0-9._]+)-([A-Za-z0-9.!+_]+)\.dist-info$")
-_COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?$")
 
 
 def packages(path: Sequence[str]) -> dict[str, str]:
@@ -65,48 +65,13 @@ def packages(path: Sequence[str]) -> dict[str, str]:
 
 
 def environment(variables: Mapping[str, str], wanted: Iterable[str]) -> dict[str, str]:
-    """wanted: names beside those that are always written down. Values of secrets are masked."""
+    """wanted: further names than those of PREFIXES and NAMES. Values of secrets are masked."""
     names = {*NAMES, *wanted}
     found = {}
     for name, value in sorted(variables.items()):
         if (name in names or name.startswith(PREFIXES)) and len(found) < MOST_VARIABLES:
             found[name] = secrets.MASK if secrets.is_secret(name) else secrets.masked_words([value])[0][:MOST_TEXT]
     return found
-
-
-def _read(path):
-    with open(path, encoding="utf-8", errors="replace") as f:
-        return f.read(4096).strip()
-
-
-def commit(folder: str) -> str | None:
-    """That of the git repository the folder lies in, as its files say; None where there is none."""
-    try:
-        while not os.path.exists(git := os.path.join(folder, ".git")):
-            folder, before = os.path.dirname(folder), folder
-            if folder == before:
-                return None
-        if os.path.isfile(git):  # of a worktree or a submodule
-            git = os.path.join(folder, _read(git).removeprefix("gitdir:").strip())
-        head = _read(os.path.join(git, "HEAD"))
-        name = head.removeprefix("ref:").strip()
-        if name == head or ".." in name:
-            return head if _COMMIT.match(head) else None
-        common = os.path.join(git, "commondir")
-        for root in (git, os.path.join(git, _read(common)) if os.path.isfile(common) else git):
-            if os.path.isfile(os.path.join(root, name)):
-                found = _read(os.path.join(root, name))
-                return found if _COMMIT.match(found) else None
-            packed = os.path.join(root, "packed-refs")
-            if os.path.isfile(packed):
-                with open(packed, encoding="utf-8", errors="replace") as f:
-                    for line in f:
-                        sha, _, ref = line.strip().partition(" ")
-                        if ref == name and _COMMIT.match(sha):
-                            return sha
-    except (OSError, ValueError):
-        pass
-    return None
 
 
 def hyper_parameters(optimizer: Any) -> dict[str, Any]:
@@ -130,11 +95,11 @@ def _plain(value):
 
 def at_start(script: str, record_env: str) -> dict[str, Any]:
     """record_env: the option of that name."""
-    wanted = [name for name in record_env.replace(" ", "").split(",") if name]
+    wanted = [*filter(None, record_env.replace(" ", "").split(",")), *json.loads(_native.kept_environment())]
     folder = os.path.dirname(os.path.abspath(script)) if script and os.path.exists(script) else os.getcwd()
     return {
         "packages": packages(sys.path),
         "environment": environment(os.environ, wanted),
-        "git": commit(folder),
+        "git": git.head(folder),
         "cwd": os.getcwd(),
     }

@@ -63,7 +63,7 @@ class Rollback:
     # -- copies -----------------------------------------------------------------------------------
 
     def stepped(self, optimizer: Optimizer) -> None:
-        """Called after each step, also one that was left out."""
+        """Called after each step, also one that was skipped."""
         if not self.is_on or native_callbacks.runs_again() or not _native.is_registered(optimizer):
             return
         number = id(optimizer)

@@ -11,6 +11,7 @@ import time
 import urllib.parse
 
 from ..base import plain_file
+from ..base.say import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def _text(value):
     """Printable, and not long."""
     if not isinstance(value, str):
         return None
-    return "".join(c if c.isprintable() else "?" for c in value[:MOST_TEXT])
+    return printable(value[:MOST_TEXT])
 
 
 def _check_file(path):
