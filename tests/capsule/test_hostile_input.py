@@ -20,7 +20,7 @@ import mutations
 from finitude import _native
 from finitude.base import config
 from finitude.base.git import head as git_head
-from finitude.capsules import capsule, pack, placing, start_check
+from finitude.capsules import pack, placing, start_check
 from finitude.cli import trial
 from finitude.doctor import after
 from finitude.report import capsule_alarm, merge
