@@ -90,16 +90,10 @@ def assert_the_same(folder, backends, dynamic):
     assert done.code == 0 and len(done.out.splitlines()) == len(backends) * len(dynamic), done.text()
 
 
-def test_settings_under_watch(tmp_path):
-    assert_the_same(tmp_path, ["aot_eager"], [None, True, "mark"])
-
-
-@pytest.mark.thorough
 def test_all_settings_without_kernels_under_watch(tmp_path):
     assert_the_same(tmp_path, ["eager", "aot_eager"], DYNAMIC)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("dynamic", DYNAMIC)
 def test_inductor_under_watch(tmp_path, dynamic):
     assert_the_same(tmp_path, ["inductor"], [dynamic])
@@ -123,7 +117,7 @@ BAD = """
     """
 
 
-@pytest.mark.parametrize("level", ["gate", "trace", pytest.param("tape", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("level", ["gate", "trace", "tape"])
 def test_a_bad_step_of_another_size_is_explained(tmp_path, level):
     got = run(tmp_path, BAD, "--level", level, "--on-alarm", "skip")
     alarm = got.the_alarm()

@@ -9,7 +9,7 @@ import pytest
 import failure_sweep as sweep
 
 SEED = 20
-SAMPLE = 10
+SAMPLE = 60
 ERRORS = ("ZeroDivisionError", "MemoryError", "RecursionError")
 
 
