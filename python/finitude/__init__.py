@@ -13,7 +13,8 @@ from .errors import NonFiniteError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # for type checkers: what __getattr__ finds below
-    from .api import allow, explain, metrics, save, step, watch
+    from .api import allow, metrics, save, step, watch
+    from .explain_value import explain
     from .rules import Cause, rule
 
     __version__: str
@@ -37,7 +38,11 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         # torch is imported with the first use of the recorder, not with the package: `finitude --help` stays fast.
-        if name in ("watch", "save", "allow", "explain", "metrics", "step"):
+        if name == "explain":
+            from .explain_value import explain
+
+            return explain
+        if name in ("watch", "save", "allow", "metrics", "step"):
             from . import api
 
             return getattr(api, name)

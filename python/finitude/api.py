@@ -1,18 +1,15 @@
-"""The Python API: watch, step, save, explain, allow."""
+"""The Python API: watch, step, save, metrics, allow."""
 
 from __future__ import annotations
 
 import atexit
 import difflib
 import functools
-import os
-import shlex
-import sys
 
 import torch  # the engine's libraries must be loaded first
 
 from . import _native
-from .base import config, secrets
+from .base import config
 from .base.say import say
 from .effects import notebook_cells
 from .launch import child
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
         Tensor,
         TextPath,
     )
-    from .report.explanation import Explanation
 
 _begun: Any = None  # the session that `watch` began last
 
@@ -311,61 +307,6 @@ def save(name: str, tensor: Tensor, *, gradient: bool = False, values: bool = Fa
     if native_callbacks.session is not None:
         native_callbacks.session.saved.add(name, tensor, gradient, values)
     return tensor
-
-
-def explain(tensor: Tensor) -> Explanation:
-    """Where the bad values of a tensor were born, without waiting for an alarm; `print` shows it, a notebook too.
-
-        with finitude.watch(level="trace"):
-            loss = model(batch)
-            print(finitude.explain(loss))
-
-    The tensor is any that the running step made: a loss, what a layer returned, a gradient. The answer uses up
-    what was recorded of the step: ask of one tensor in a step. Of a finite one it says that, recorded or not.
-
-    Raises:
-        RuntimeError: nothing is recorded (only level="trace" is), what made the tensor is not recorded, or another
-            answer has used it up.
-    """
-    from .program.tensor_stats import count_text
-    from .report.explanation import Explanation
-
-    if _native.is_finite(tensor):
-        return Explanation("", {})
-    session, holds = native_callbacks.session, count_text(tensor)
-    if session is None or session.config.level != "trace" or not _native.trace_on():
-        again = _what_to_type(session is not None, session is not None and session.start is not None)
-        raise RuntimeError(
-            f"finitude.explain: the tensor holds {holds}, and nothing is recorded here that could show where they were "
-            f"born; {again}"
-        )
-    if session.target is not None or native_callbacks.runs_again():  # the trace is for the alarm
-        return Explanation(holds, {})
-    if session.traced.is_used_up():
-        raise RuntimeError(
-            f"finitude.explain: the tensor holds {holds}, and what was recorded of this step is used up by an earlier "
-            "answer; ask once in a step"
-        )
-    found = notebook_cells.name_cells(session.analysis.findings(None, [("tensor", "", tensor)]))
-    _native.trace_start()
-    births = found.get("births")
-    if not births or not (births[0]["op"] or births[0]["file"]):
-        raise RuntimeError(
-            f"finitude.explain: the tensor holds {holds}, and nothing that was recorded made them: they are older than "
-            "this step"
-        )
-    session.traced.use_up()
-    return Explanation(holds, found)
-
-
-def _what_to_type(is_watched: bool, is_run: bool) -> str:
-    """How to run what made a tensor with all of it recorded. is_run: under `finitude run`."""
-    if notebook_cells.shell() is not None:
-        again = "%unload_ext finitude, then " if is_watched else ""
-        return f'type {again}finitude.watch(level="trace") and run the cell that makes it again'
-    if is_run and os.path.isfile(sys.argv[0]):
-        return f"type: finitude run --level trace {shlex.join(secrets.masked_words(sys.argv))}"
-    return 'make it under finitude.watch(level="trace")'
 
 
 def metrics() -> dict[str, Any]:

@@ -103,18 +103,49 @@ def test_without_a_trace_it_names_the_level(tmp_path, options):
     )
     assert "every value is finite" in out
     assert "the tensor holds 2 Inf, and nothing is recorded here" in out
-    assert "; type: finitude run --level trace " in out and out.endswith("train.py\n")
+    assert ", or type: finitude run --level trace " in out and out.endswith("train.py\n")
 
 
-def test_outside_of_a_run_it_names_watch():
-    with pytest.raises(RuntimeError, match=r'make it under finitude\.watch\(level="trace"\)'):
+def test_outside_of_a_run_it_names_the_callable():
+    with pytest.raises(RuntimeError, match=r"explain\(lambda: \.\.\.\), or make it under finitude\.watch\(level="):
         finitude.explain(torch.ones(2) / 0)
+    with pytest.raises(TypeError, match="a tensor or a callable, not int"):
+        finitude.explain(3)
 
 
-def test_in_a_notebook_it_names_the_cell(monkeypatch):
-    monkeypatch.setattr("finitude.api.notebook_cells.shell", lambda: object())
-    with pytest.raises(RuntimeError, match=r'type finitude\.watch\(level="trace"\) and run the cell'):
-        finitude.explain(torch.ones(2) / 0)
+@pytest.mark.parametrize(
+    "options", [("--on-alarm", "skip"), ("--level", "tape", "--on-alarm", "skip"), (*TRACE[:2], "--on-alarm", "skip")]
+)
+def test_a_callable_is_explained_at_each_level(tmp_path, options):
+    """The step that asks, and those after it, are watched as without the question."""
+    done = run(
+        tmp_path,
+        TRAINING
+        + """
+import finitude
+for i, x in enumerate(batches):
+    opt.zero_grad()
+    if i == 1:
+        print(finitude.explain(lambda: {"loss": x.mean(), "logits": (model(x), (model(x) * 0).log())}))
+        print(finitude.explain(lambda: model(x)))
+    loss = (model(x) * (0 if i == 4 else 1)).abs().log().mean()
+    loss.backward()
+    opt.step()
+""",
+        *options,
+    )
+    assert "born in forward   aten::log   train.py:" in done.out and "every value is finite" in done.out, done.text()
+    assert done.the_alarm()["step"] == 4 and done.the_alarm()["births"][0]["op"] == "aten::log", done.text()
+
+
+def test_a_callable_needs_no_watch(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown = finitude.explain(lambda: torch.sqrt(torch.zeros(2) - 1))
+    assert shown.births[0]["op"] == "aten::sqrt" and shown.births[0]["source"].startswith("shown = "), str(shown)
+    assert finitude._native.counters()["optimizers"] == 0
+    with pytest.raises(ZeroDivisionError):
+        finitude.explain(lambda: 1 // 0)
+    assert not finitude._native.trace_on() and not list(tmp_path.iterdir())
 
 
 def test_html_escapes_the_program():
