@@ -136,6 +136,11 @@ def watch(
     grad_warn: float | None = None,
     checkpoints: str | None = None,
     on_event: str | Callable[[dict[str, Any]], Any] | None = None,
+    dump: str | None = None,
+    dump_steps: str | None = None,
+    dump_only: str | None = None,
+    dump_mb: int | None = None,
+    dump_control: TextPath | None = None,
     record_env: str | None = None,
     redact: bool | None = None,
     quiet: bool | None = None,
@@ -191,6 +196,12 @@ def watch(
             impossible value; "refuse" raises NonFiniteError before the file is touched ("warn").
         on_event: a function that is called with each event (a dictionary, as in events.jsonl), in a thread of
             Finitude's, after the event is on disk; or a command, which gets the event as JSON on standard input (none).
+        dump: "statistics" of each operator, "checksums" or "tensors" of each module, written to the folder of the run
+            for chosen steps (none).
+        dump_steps: which steps: "10", "10-20", "every=100", "next=3", with commas ("every=100").
+        dump_only: what of them: "module=encoder.*,op=mm,phase=backward,rank=0,micro-batch=0" (all).
+        dump_mb: size in MB of all dumps of a process; 0: no limit (1024).
+        dump_control: a TOML file with dump, steps and only, read again when it changes while training runs (none).
         record_env: names with commas of further environment variables that run.json records (none).
         quiet: True: nothing on stderr but alarms and failures (False).
         redact: True: reports and capsules hold no values, sources or environment (False).
@@ -230,6 +241,11 @@ def watch(
         "grad_warn": grad_warn,
         "checkpoints": checkpoints,
         "on_event": None if callable(on_event) else on_event,
+        "dump": dump,
+        "dump_steps": dump_steps,
+        "dump_only": dump_only,
+        "dump_mb": dump_mb,
+        "dump_control": dump_control,
         "record_env": record_env,
         "redact": redact,
         "quiet": quiet,

@@ -9,6 +9,8 @@ import os
 import re
 import shlex
 
+from . import dump_plan
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,6 +63,11 @@ class Config:
     grad_warn: float = 0.0  # a 2-norm of all gradients above it is warned of; 0: none is
     checkpoints: str = "warn"
     on_event: str = ""  # a command that is started at each event, with the event on its standard input
+    dump: str = ""  # or statistics, checksums, tensors: of the steps and parts that the next two name
+    dump_steps: str = "every=100"  # base/dump_plan.py
+    dump_only: str = ""
+    dump_mb: int = 1024  # of all dumps of a process; 0: no limit
+    dump_control: str = ""  # a TOML file that changes these while the training runs
     record_env: str = ""  # names of variables of the environment, with commas, for run.json
     selftest: str = ""  # an order of `finitude selftest`; nothing that a user sets reaches it
 
@@ -111,6 +118,14 @@ def _set(config, key, value, source):
         for kind in value.replace(" ", "").split(",") if value not in ("all", "off") else ():
             if kind not in WARNINGS:
                 raise UsageError(f"{source}: {key} knows no {kind!r}{_nearest(kind, (*WARNINGS, 'all', 'off'))}")
+    if name in ("dump", "dump_steps", "dump_only"):
+        try:
+            if name == "dump":
+                dump_plan.check_kind(value)
+            else:
+                (dump_plan.parse_steps if name == "dump_steps" else dump_plan.parse_only)(value)
+        except ValueError as e:
+            raise UsageError(f"{source}: {key}: {e}") from None
     if name == "then":
         value = value.replace(" ", "")
         for policy in value.split(",") if value else ():
@@ -128,7 +143,8 @@ def _set(config, key, value, source):
     setattr(config, name, value)
 
 
-def _read_toml(path):
+def read_toml(path: str) -> dict[str, Any] | None:
+    """None where this Python has no reader of TOML. Raises OSError, and UsageError for what is no TOML."""
     try:
         import tomllib
     except ImportError:  # Python 3.10
@@ -209,7 +225,7 @@ def load(
     config_file = config_file or environ.get("FINITUDE_CONFIG")
     if config_file:
         try:
-            table = _read_toml(config_file)
+            table = read_toml(config_file)
         except OSError as e:
             raise UsageError(f"cannot read {config_file}: {e.strerror}") from None
         if table is None:
@@ -222,7 +238,7 @@ def load(
         table, source = {}, path
         if os.path.isfile(path):
             try:
-                table = _ours(_read_toml(path) or {}) or {}
+                table = _ours(read_toml(path) or {}) or {}
             except (OSError, UsageError):
                 table = {}  # a broken pyproject.toml is the user's other tools' business
     for key, value in table.items():
@@ -233,7 +249,7 @@ def load(
             _set(config, field.name, environ[name], f"environment variable {name}")
     for key, value in command_line.items():
         _set(config, key, value, "--" + key.replace("_", "-"))
-    for key in ("report", "runs"):  # where they are from here: the program may change its directory
+    for key in ("report", "runs", "dump_control"):  # where they are from here: the program may change its directory
         if path := getattr(config, key):
             setattr(config, key, os.path.abspath(path))
     if config.report and not _has_place(config.report):

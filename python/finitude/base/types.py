@@ -122,6 +122,11 @@ if TYPE_CHECKING:
         grad_warn: float | None
         checkpoints: str | None
         on_event: str | Callable[[dict[str, Any]], Any] | None
+        dump: str | None
+        dump_steps: str | None
+        dump_only: str | None
+        dump_mb: int | None
+        dump_control: TextPath | None
         record_env: str | None
         redact: bool | None
         quiet: bool | None

@@ -134,6 +134,16 @@ options of run:
   --on-event CMD  start CMD at each warning, alarm, checkpoint and other event,
                   with the event as JSON on its standard input; the training
                   does not wait for it (docs/live.md)
+  --dump statistics|checksums|tensors   write to dumps/ in the folder of the run,
+                  for chosen steps: statistics of all that each operator reads
+                  and writes; or checksums or values of what each module takes
+                  and returns, and of gradients (none; docs/dump.md)
+  --dump-steps STEP,...   which steps: 10, 10-20, every=N, next=N (every=100)
+  --dump-only KEY=VALUE,...   what of them: module=PATTERN, op=PATTERN,
+                  phase=forward|backward|optimizer, rank=N, micro-batch=N (all)
+  --dump-mb N     all dumps of a process in MB; 0: no limit (1024)
+  --dump-control FILE   a TOML file with dump, steps and only; it is read again
+                  when it changes while the training runs
   --record-env NAME,...   further variables of the environment that run.json
                   records
   --redact        reports, capsules and their description without values,
@@ -182,6 +192,11 @@ OPTIONS = (
     "--grad-warn",
     "--checkpoints",
     "--on-event",
+    "--dump",
+    "--dump-steps",
+    "--dump-only",
+    "--dump-mb",
+    "--dump-control",
     "--record-env",
     "--redact",
     "--quiet",

@@ -3,15 +3,12 @@ step."""
 
 from __future__ import annotations
 
-import json
 import os
-
-import torch
 
 from .. import _native
 from ..base import pages
 from . import optimizer_members
-from .state_format import DTYPES
+from .state_format import DTYPES, as_safetensors
 from .tensor_stats import statistic
 
 TYPE_CHECKING = False
@@ -67,20 +64,5 @@ class SavedTensors:
         if not self._values or (folder := directory()) is None:
             return
         path = os.path.join(folder, f"saved-{alarm['step']:06d}.safetensors")
-        if pages.write(path, self._as_safetensors()):
+        if pages.write(path, as_safetensors(self._values)):
             alarm["saved_values"] = path
-
-    def _as_safetensors(self):
-        header, parts, at = {}, [], 0
-        for name, tensor in self._values.items():
-            data = tensor.contiguous().cpu().flatten().view(torch.uint8).numpy().tobytes()
-            header[name] = {
-                "dtype": DTYPES[tensor.dtype],
-                "shape": list(tensor.shape),
-                "data_offsets": [at, at + len(data)],
-            }
-            parts.append(data)
-            at += len(data)
-        head = json.dumps(header).encode()
-        head += b" " * (-len(head) % 8)
-        return b"".join((len(head).to_bytes(8, "little"), head, *parts))

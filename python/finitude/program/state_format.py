@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections.abc
 import ctypes
+import json
 import math
 
 import torch
@@ -13,6 +14,7 @@ from .. import _native
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from ..base.types import Tensor
@@ -31,6 +33,23 @@ DTYPES = {
     torch.bool: "BOOL",
     torch.complex64: "C64",
 }
+
+
+def as_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
+    """The content of a file of that format. The dtypes are those of DTYPES."""
+    header, parts, at = {}, [], 0
+    for name, tensor in tensors.items():
+        data = tensor.contiguous().cpu().flatten().view(torch.uint8).numpy().tobytes()
+        header[name] = {
+            "dtype": DTYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [at, at + len(data)],
+        }
+        parts.append(data)
+        at += len(data)
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8)
+    return b"".join((len(head).to_bytes(8, "little"), head, *parts))
 
 
 def _is_plain(tensor):

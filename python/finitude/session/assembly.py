@@ -53,6 +53,7 @@ from . import (
     settled,
     skipped_steps,
     step_calls,
+    step_dumps,
     step_warnings,
     windows,
 )
@@ -180,6 +181,7 @@ class Parts:
         # What is decided of a bad step, and the kinds of alarms.
         self.settled = settled.Settled(config, self.scaling, self.damage, self.known)
         self.rollback = rollback.Rollback(config, self.report, self.holds, self.scaling, self.damage, explains)
+        self.dumps = step_dumps.StepDumps(config, self.report, self.part, explains)
         self.decision = decision.Decision(self)
         self.windows = windows.Windows(self)
         self.dropping = script_handled.Dropping(self)

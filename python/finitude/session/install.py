@@ -16,7 +16,7 @@ from ..base import _places, compat, family
 from ..base.patches import Patches
 from ..effects import channels, fork_dry_run
 from ..program import signals, step_wrapper
-from . import checkpoint_guard, native_callbacks, rollback, step_calls
+from . import checkpoint_guard, native_callbacks, rollback, step_calls, step_dumps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,6 +91,9 @@ def install(wait_for_training: Callable[..., Any] | None = None) -> None:
     if native_callbacks.session is not None and native_callbacks.session.rollback.is_on:
         _handles.append(register_optimizer_step_pre_hook(rollback.before_step))
         _handles.append(register_optimizer_step_post_hook(rollback.after_step))
+    if native_callbacks.session is not None and native_callbacks.session.dumps.is_on:
+        _handles.append(register_optimizer_step_pre_hook(step_dumps.before_step))
+        _handles.append(register_optimizer_step_post_hook(step_dumps.after_step))
     _native.set_python_random(random._inst)
     _native.set_places(
         _places.library_prefixes(),

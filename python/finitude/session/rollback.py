@@ -49,7 +49,7 @@ class Rollback:
         self._every, self._most, self._max_returns = config.rollback_every, config.rollback_mb << 20, config.max_skips
         self._factor = config.rollback_lr
         self.is_on = bool(self._every) and rolls_back(config) and not explains
-        step_wrapper.hooks[:] = [before_step, after_step] if self.is_on else []
+        step_wrapper.hooks[:] = [before_step, after_step] if self.is_on else []  # step_dumps.py adds its own
         self._first: int | None = None  # id of the optimizer that begins an iteration of the loop
         self._last: int | None = None  # that ends one
         self._before: int | None = None  # that stepped last

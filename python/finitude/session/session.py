@@ -47,6 +47,7 @@ class Session(Parts):
     def on_created(self, optimizer: Optimizer) -> None:
         self._register(optimizer)
         self.first_step.made()
+        self.part(self.dumps.created)
 
     def _register(self, optimizer):
         step_wrapper.register(optimizer)

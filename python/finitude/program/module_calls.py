@@ -1,0 +1,129 @@
+"""What the modules of one step take in and return, and the gradients of what they return: statistics, checksums or
+whole values. Global hooks of torch.nn are in place while that step runs, and at no other time."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch.nn.modules import module as torch_module
+
+from . import optimizer_members
+from .state_format import DTYPES
+from .tensor_stats import statistic
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from ..base.types import Module, Optimizer, Tensor
+
+MOST_DEPTH = 6  # of containers in arguments and results
+
+
+class ModuleCalls:
+    """The calls of one step. `begin` and `end` put the hooks in place and take them out."""
+
+    def __init__(self, in_guard: Callable[..., Any], keeps_values: bool, takes: Callable[[dict[str, Any]], bool]):
+        """in_guard: calls what it is given, and notes an internal failure. takes: is a record wanted?"""
+        self._in_guard, self._keeps_values, self._takes_record = in_guard, keeps_values, takes
+        self.records: list[dict[str, Any]] = []
+        self.values: dict[str, Tensor] = {}
+        self.bytes = 0
+        self._running: list[tuple[Module, str]] = []  # modules whose forward runs
+        self._counts: dict[str, int] = {}
+        self._handles: list[Any] = []
+
+    def begin(self) -> None:
+        self._handles = [
+            torch_module.register_module_forward_pre_hook(self._forward_begins),
+            torch_module.register_module_forward_hook(self._forward_ends, always_call=True),
+        ]
+
+    def end(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+        self._running.clear()
+
+    def add_gradients(self, optimizer: Optimizer) -> None:
+        """Of the parameters of an optimizer, as they were when its step began."""
+        for name, parameter in zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer)):
+            if parameter.grad is not None:
+                self._add_record("", "parameter", "backward", [], [(f"{name}.grad", parameter.grad)], "")
+
+    # -- hooks ------------------------------------------------------------------------------------
+
+    def _forward_begins(self, module, args):
+        if not torch.compiler.is_compiling():
+            self._in_guard(self._open_one, module)
+
+    def _forward_ends(self, module, args, output):
+        if not torch.compiler.is_compiling():
+            self._in_guard(self._close_one, module, args, output)
+
+    def _open_one(self, module):
+        self._running.append((module, self._path_of(module)))
+
+    def _path_of(self, module):
+        if not self._running:
+            return type(module).__name__
+        parent, name = self._running[-1]
+        own = next((n for n, m in parent.named_modules() if m is module), type(module).__name__)
+        return f"{name}.{own}"
+
+    def _close_one(self, module, args, output):
+        while self._running:  # a forward that raised may have left its own
+            known, name = self._running.pop()
+            if known is module:
+                break
+        else:
+            return
+        number = self._counts[name] = self._counts.get(name, -1) + 1
+        key = f"{name}#{number}" if number else name
+        kind = type(module).__name__
+        outputs = list(_named(output, "output"))
+        self._add_record(name, kind, "forward", list(_named(args, "input")), outputs, key)
+        for arg, tensor in outputs:
+            if tensor.requires_grad:
+                tensor.register_hook(self._on_gradient(name, kind, f"{arg}.grad", key))
+
+    def _on_gradient(self, name, kind, arg, key):
+        def on_gradient(grad):  # has no reference to the tensor, and returns nothing: the gradient stays
+            self._in_guard(self._add_record, name, kind, "backward", [], [(arg, grad)], key)
+
+        return on_gradient
+
+    def _add_record(self, name, kind, phase, inputs, outputs, key):
+        record = {"op": kind, "module": name, "phase": phase, "depth": 0, "file": "", "line": 0, "micro_batch": 0}
+        record.update(inputs=[], outputs=[])
+        if not self._takes_record(record):
+            return
+        for which, tensors in (("inputs", inputs), ("outputs", outputs)):
+            for arg, tensor in tensors:
+                tensor = tensor.detach()
+                if not optimizer_members.has_memory(tensor) or (one := statistic(arg, tensor)) is None:
+                    continue
+                record[which].append({**one, "checksum": checksum(tensor)})
+                if self._keeps_values and tensor.dtype in DTYPES:
+                    self.values[f"{key}.{arg}" if key else arg] = tensor.cpu().clone()
+                    self.bytes += tensor.numel() * tensor.element_size()
+        self.records.append(record)
+
+
+def checksum(tensor: Tensor) -> str:
+    """Of the bits of a tensor in row-major order: 16 digits."""
+    data = tensor.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
+def _named(value: Any, name: str, depth: int = MOST_DEPTH) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of arguments or results, by their place."""
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif depth and isinstance(value, dict):
+        for key, item in value.items():
+            yield from _named(item, f"{name}.{key}", depth - 1)
+    elif depth and isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from _named(item, name if len(value) == 1 else f"{name}.{i}", depth - 1)

@@ -1,0 +1,170 @@
+"""--dump: statistics, checksums and values of chosen steps, and parts of them."""
+
+import json
+import re
+
+import pytest
+import torch
+
+import finitude
+import helpers
+from finitude.base import config, dump_plan
+
+TRAINS = """
+import os, torch
+torch.manual_seed(int(os.environ.get("SEED", "0")))
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
+        self.head = torch.nn.Linear(8, 1)
+    def forward(self, x):
+        return self.head(self.encoder(x))
+net = Net()
+opt = torch.optim.AdamW(net.parameters(), lr=1e-2)
+for i in range(8):
+    loss = net(torch.randn(5, 4)).pow(2).mean()
+    if i == 6 and os.environ.get("BAD"):
+        loss = loss * float("nan")
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    if i == 2 and os.environ.get("CONTROL"):
+        with open("control.toml", "w") as f:
+            f.write(os.environ["CONTROL"])
+print(sum(p.double().sum().item() for p in net.parameters()))
+"""
+
+
+def dumped(folder, *options, **env):
+    """{number of the step: its records}, and the run."""
+    folder.mkdir(exist_ok=True)
+    got = helpers.run(folder, TRAINS, "--runs", "runs", *options, env=env)
+    files = sorted(folder.glob("runs/*/dumps/step-*.json"))
+    return {int(f.stem[5:]): json.loads(f.read_text())["trace"]["ops"] for f in files}, got
+
+
+def test_operators_of_chosen_steps(tmp_path):
+    plain = helpers.plain(tmp_path, helpers.write_script(tmp_path, TRAINS))
+    steps, got = dumped(tmp_path / "a", "--dump", "statistics", "--dump-steps", "0,3-4,every=7")
+    assert list(steps) == [0, 3, 4, 7] and got.out == plain.out, got.text()
+    phases = {op["phase"] for op in steps[3]}
+    assert phases == {"forward", "backward", "optimizer"} and len(steps[3]) > 100
+    linear = [op for op in steps[3] if op["op"] == "aten::linear"]
+    assert [op["module"] for op in linear] == ["Net.encoder.0", "Net.head"]
+    assert linear[0]["inputs"][0]["shape"] == [5, 4] and linear[0]["outputs"][0]["absmax"] > 0
+    other, _ = dumped(tmp_path / "b", "--dump", "statistics", "--dump-steps", "3", SEED="1")
+    a, b = (next(tmp_path.glob(f"{x}/runs/*/dumps/step-000003.json")) for x in "ab")
+    assert helpers.finitude(tmp_path, "diff", str(a), str(a)).code == 0
+    compared = helpers.finitude(tmp_path, "diff", str(a), str(b))
+    assert compared.code == 1 and "statistics differ" in compared.out, compared.text()
+    assert helpers.finitude(tmp_path, "dump", str(a)).out.count("\n") == len(steps[3])
+
+
+def test_a_filter_that_fits_nothing_is_named(tmp_path):
+    only = "module=encoder,module=heat,op=linear,phase=forward"
+    steps, got = dumped(tmp_path / "a", "--dump", "statistics", "--dump-steps", "2", "--dump-only", only)
+    assert [op["op"] for op in steps[2]] == ["aten::linear"]
+    assert got.err.count("--dump-only module=heat fits nothing in step 2; there are: Net.encoder.0, ") == 1, got.err
+
+
+@pytest.mark.parametrize("kind", ["checksums", "tensors"])
+def test_modules_and_gradients(tmp_path, kind):
+    plain = helpers.plain(tmp_path, helpers.write_script(tmp_path, TRAINS))
+    steps, got = dumped(tmp_path / "a", "--dump", kind, "--dump-steps", "2")
+    assert got.out == plain.out, got.text()
+    records = {(r["module"], r["phase"]): r for r in steps[2]}
+    head = records["Net.head", "forward"]
+    assert head["op"] == "Linear" and re.fullmatch("[0-9a-f]{16}", head["outputs"][0]["checksum"])
+    assert records["Net", "forward"]["outputs"][0]["checksum"] == head["outputs"][0]["checksum"]
+    assert records["Net.encoder.0", "backward"]["outputs"][0]["arg"] == "output.grad"
+    gradients = [r["outputs"][0]["arg"] for r in steps[2] if r["op"] == "parameter"]
+    assert len(gradients) == 4 and all(arg.endswith(".grad") for arg in gradients)
+    values = list(tmp_path.glob("a/runs/*/dumps/step-000002.safetensors"))
+    assert len(values) == (kind == "tensors")
+    if values:
+        data = values[0].read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + size])
+        names = {"Net.head.output", "Net.head.output.grad", "head.weight.grad", "Net.encoder.0.input"}
+        assert names <= set(header) and header["Net.head.output"]["shape"] == [5, 1] and len(header) == 19, header
+
+
+def test_a_control_file_changes_it_while_running(tmp_path):
+    options = "--dump-control", "control.toml"
+    steps, got = dumped(tmp_path / "a", *options, CONTROL='dump = "checksums"\nsteps = "next=2"\nonly = "module=head"')
+    assert list(steps) == [4, 5] and {r["module"] for r in steps[4]} == {"Net.head"}, got.text()
+    steps, got = dumped(tmp_path / "b", *options, "--dump", "checksums", "--dump-steps", "1-7", CONTROL='dump = "of"')
+    assert list(steps) == [1, 2, 3, 4, 5, 6, 7] and "is not obeyed: is one of statistics, checksums" in got.err
+    steps, got = dumped(tmp_path / "c", *options, "--dump", "checksums", "--dump-steps", "1-7", CONTROL='dump = "off"')
+    assert list(steps) == [1, 2, 3], got.text()
+
+
+@pytest.mark.parametrize("kind", ["statistics", "checksums"])
+def test_a_bad_step_is_an_alarm_and_no_dump(tmp_path, kind):
+    options = "--dump", kind, "--dump-steps", "every=1", "--on-alarm", "skip"
+    steps, got = dumped(tmp_path / "a", *options, BAD="1")
+    assert list(steps) == [0, 1, 2, 3, 4, 5, 7] and "step 6 is not dumped: it is an alarm" in got.err, got.text()
+    assert got.the_alarm()["births"][0]["source"].startswith("loss = loss * float"), got.text()
+
+
+def test_the_size_of_all_dumps_is_bounded(tmp_path):
+    text = TRAINS.replace("Linear(8, 1)", "Linear(8, 200_000)").replace("range(8)", "range(4)")
+    got = helpers.run(tmp_path, text, "--runs", "runs", "--dump", "tensors", "--dump-steps", "0-9", "--dump-mb", "25")
+    assert len(list(tmp_path.glob("runs/*/dumps/*.json"))) == 1
+    assert got.err.count("--dump-mb 25 is reached") == 1, got.err
+
+
+@pytest.mark.parametrize(
+    "steps, has, has_not",
+    [("10", [10], [9, 11]), ("3-5,every=10", [3, 5, 20], [6]), ("next", [0], [1]), ("next=2, 7", [1, 7], [2])],
+)
+def test_numbers_of_steps(steps, has, has_not):
+    chosen = dump_plan.parse_steps(steps)
+    assert all(map(chosen.has, has)) and not any(map(chosen.has, has_not))
+
+
+@pytest.mark.parametrize(
+    "key, value, why",
+    [
+        ("dump", "stats", "is one of statistics"),
+        ("dump_steps", "ten", "neither a step"),
+        ("dump_steps", "5-3", "before the first"),
+        ("dump_steps", "every=0", "1 or more"),
+        ("dump_steps", "", "no step is named"),
+        ("dump_only", "layer=a", "KEY=VALUE with the keys module"),
+        ("dump_only", "phase=back", "phase is one of forward"),
+        ("dump_only", "rank=a", "takes a number"),
+    ],
+)
+def test_wrong_values_are_usage_errors(key, value, why):
+    with pytest.raises(config.UsageError, match=why):
+        config.load({key: value}, environ={})
+
+
+def test_in_code_of_one_that_loops_over_a_module(tmp_path, monkeypatch):
+    """A module that is called several times; one that raises."""
+    monkeypatch.chdir(tmp_path)
+    cell = torch.nn.Linear(3, 3)
+
+    class Loops(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = cell
+
+        def forward(self, x):
+            for _ in range(3):
+                x = self.cell(x)
+            return x
+
+    model = Loops()
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    with finitude.watch(model, opt, dump="checksums", dump_steps="0", runs="runs", quiet=True):
+        with pytest.raises(RuntimeError):
+            model(torch.ones(2, 7))
+        model(torch.ones(2, 3)).sum().backward()
+        opt.step()
+    (file,) = tmp_path.glob("runs/*/dumps/step-000000.json")
+    records = json.loads(file.read_text())["trace"]["ops"]
+    assert sum(r["module"] == "Loops.cell" and r["phase"] == "forward" for r in records) == 3 + 1
+    assert not torch.nn.modules.module._global_forward_hooks
