@@ -134,7 +134,7 @@ options of run:
   --on-event CMD  start CMD at each warning, alarm, checkpoint and other event,
                   with the event as JSON on its standard input; the training
                   does not wait for it (docs/live.md)
-  --dump statistics|checksums|tensors   write to dumps/ in the folder of the run,
+  --dump statistics|checksums|tensors   write to dumps/ of the run folder,
                   for chosen steps: statistics of all that each operator reads
                   and writes; or checksums or values of what each module takes
                   and returns, and of gradients (none; docs/dump.md)
