@@ -120,7 +120,7 @@ def _missing_tool(settings):
     if not _compiles(compiler, "#if __cplusplus < 202002L\n#error old\n#endif\n"):
         return f"finitude needs a compiler of C++20, g++ 12 or later; {compiler[0]} is none. {INSTALL} g++"
     if os.environ.get("CMAKE_PREFIX_PATH") or os.environ.get("CMAKE_ARGS"):
-        return None  # the headers lie where CMake was told to look
+        return None  # the headers lie where CMake was asked to look
     folders = [sysconfig.get_path("include"), *(value for key, value in settings.items() if key.endswith("_INCLUDE"))]
     command = [*compiler, *(word for folder in folders for word in ("-isystem", folder))]
     missing = [name for name in PACKAGES if not _compiles(command, f"#if !__has_include(<{name}>)\n#error\n#endif\n")]

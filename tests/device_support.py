@@ -10,8 +10,8 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).parents[1]
 
-# What a script begins with that trains on the make-believe device. `counts()` tells what was asked of the library since
-# the last call; while it holds, no verdict reaches the host but by a wait. `ahead()` tells what was read while backward
+# What a script begins with that trains on the make-believe device. `counts()` gives what was asked of the library since
+# the last call; while it holds, no verdict reaches the host but by a wait. `ahead()` gives what was read while backward
 # ran; where that is lazy it is read as late as the order of the streams allows, else as soon.
 ON_DEVICE = """
 import ctypes, json, torch
@@ -74,7 +74,7 @@ def assert_left_alone(result):
 
 
 def build(folder, *, far=0):
-    """Compiles the library for tests; returns its path. far: how far from where it is the memory of tensors is told to
+    """Compiles the library for tests; returns its path. far: how far from where it is the memory of tensors is said to
     be."""
     out = pathlib.Path(folder, "libfinitude_cuda_host.so")
     sources = [ROOT / "src/sense/cuda_scan_host.cpp", ROOT / "src/sense/multi_scan_plan.cpp"]

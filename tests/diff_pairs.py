@@ -306,7 +306,7 @@ def wrong(name, found, before, program):
     for side in ("only_a", "only_b"):
         for op in getattr(truth, side):
             if (side, op) not in lone:
-                return f"{op} is not told as {side}"
+                return f"{op} is not reported as {side}"
     if truth.kind == "quiet":
         return "" if there is None else f"a divergence: {there['kind']} at {there['at']}"
     if there is None:
@@ -318,9 +318,9 @@ def wrong(name, found, before, program):
         return f"at {at['op']}, call {at['index']}"
     if at["index"] < before if truth.anywhere else at["index"] != before + truth.behind:
         return f"at call {at['index']} ({at['op']}), not {before + truth.behind}"
-    told = {(a["arg"], float(a["a"]), float(a["b"])) for a in there.get("arguments", []) if a["a"] and a["b"]}
+    listed = {(a["arg"], float(a["a"]), float(a["b"])) for a in there.get("arguments", []) if a["a"] and a["b"]}
     for arg, x, y in truth.arguments:
-        if not any(arg == t[0] and abs(t[1] - x) <= 1e-6 * abs(x) and abs(t[2] - y) <= 1e-6 * abs(y) for t in told):
+        if not any(arg == t[0] and abs(t[1] - x) <= 1e-6 * abs(x) and abs(t[2] - y) <= 1e-6 * abs(y) for t in listed):
             return f"arguments {there.get('arguments')}"
     if truth.kind == "input":
         expected = truth.name.format(site=program.site)
@@ -394,7 +394,7 @@ def wrong_of_traces(where, found):
     at = there["at"].get("b") or there["at"]["a"]
     if at["op"] != op:
         return f"at {at['op']}"
-    told = [(a["arg"], float(a["a"]), float(a["b"])) for a in there.get("arguments", []) if a["a"] and a["b"]]
-    if argument and argument not in told:
+    listed = [(a["arg"], float(a["a"]), float(a["b"])) for a in there.get("arguments", []) if a["a"] and a["b"]]
+    if argument and argument not in listed:
         return f"arguments {there.get('arguments')}"
     return "" if kind != "input" or there["source"] == "data" else f"the input {there['input']}"

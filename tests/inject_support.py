@@ -6,7 +6,7 @@ import re
 
 import helpers
 
-# One sample of the data set makes the log fail when its turn comes. Before each forward pass the program tells all that
+# One sample of the data set makes the log fail when its turn comes. Before each forward pass the program prints all that
 # a step depends on, so that the step put in place can be seen to be the recorded one.
 LOADER = """
 import torch
@@ -19,7 +19,7 @@ model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Li
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
 loader = DataLoader(TensorDataset(X, Y), batch_size=4, shuffle=True, num_workers=WORKERS)
-def tell(x):
+def show(x):
     state = torch.get_rng_state()
     drawn = torch.rand(1).item()
     torch.set_rng_state(state)
@@ -27,7 +27,7 @@ def tell(x):
     held += [v.double().sum().item() for p in model.parameters() for _, v in sorted(optimizer.state.get(p, {}).items())]
     print("step", [x.sum().item(), drawn, optimizer.param_groups[0]["lr"], *held], flush=True)
 def loss_of(x, y):
-    tell(x)
+    show(x)
     weight = torch.log(x.sum(1, keepdim=True))
     return (weight * model(x) - y).pow(2).mean()
 def train():
@@ -56,7 +56,7 @@ class Captured:
         self.folder, self.script = folder, script
         result = helpers.run(folder, script, *options)
         self.alarm = result.the_alarm()
-        self.told = steps(result.out)
+        self.printed = steps(result.out)
         self.capsule = str(folder / self.alarm["capsule"])
         self.about = json.loads(pathlib.Path(self.capsule, "capsule.json").read_text())
 

@@ -120,14 +120,14 @@ def tries(count, seed, one):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number in range(count):
         began = time.monotonic()
-        with _told(number, seed):
+        with _named(number, seed):
             one(random.Random(f"{seed} {number}"))
             assert time.monotonic() - began < 5, f"{time.monotonic() - began:.1f} s"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 256 << 10, "kilobytes"
 
 
 @contextlib.contextmanager
-def _told(number, seed):
+def _named(number, seed):
     """Names the try that failed."""
     try:
         yield

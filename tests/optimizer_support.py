@@ -44,7 +44,7 @@ def few_objects():
 
 @contextlib.contextmanager
 def watching(**options):
-    """finitude.watch, under `skip` unless told otherwise."""
+    """finitude.watch, under `skip` unless set otherwise."""
     with finitude.watch(**{"on_alarm": "skip", **options}) as watch:
         watch._session.second_runs._left = NoSecondRuns()
         yield watch

@@ -74,7 +74,7 @@ def lost_its_port(err):
 
 
 def plain_launch(folder, *words):
-    """`python *words` without us. A launcher that fails by itself says nothing of us: it is told of, and started once
+    """`python *words` without us. A launcher that fails by itself says nothing of us: it is reported, and started once
     more."""
     done = plain(folder, *words)
     if done.code != 0:

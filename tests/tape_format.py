@@ -1,4 +1,4 @@
-"""Writes tapes as docs/format/tape.md tells, independently of the engine: for tests of what a stranger may send."""
+"""Writes tapes as docs/format/tape.md says, independently of the engine: for tests of what a stranger may send."""
 
 import struct
 

@@ -58,7 +58,7 @@ def by_template(got, step, recorded=1):
     return alarm
 
 
-def passed_over(got, why):
+def refused_template(got, why):
     """The template was tried, and the step explained in another way."""
     alarm = got.the_alarm()
     assert alarm["rerun_by"] != "tape" and alarm["births"], got.text()
@@ -67,11 +67,13 @@ def passed_over(got, why):
 
 
 def same_birth(got, gate):
-    told, was = got.the_alarm(), gate.the_alarm()
-    assert told["rerun_by"] == "tape" and was["rerun_by"] in ("rewind", "restart"), got.text()
-    assert told["births"] == was["births"]
+    alarm, was = got.the_alarm(), gate.the_alarm()
+    assert alarm["rerun_by"] == "tape" and was["rerun_by"] in ("rewind", "restart"), got.text()
+    assert alarm["births"] == was["births"]
     assert (
-        told["cause"]["class"] == was["cause"]["class"] and told["sink"] == was["sink"] and told["loss"] == was["loss"]
+        alarm["cause"]["class"] == was["cause"]["class"]
+        and alarm["sink"] == was["sink"]
+        and alarm["loss"] == was["loss"]
     )
-    assert told.get("gradients") == was.get("gradients") and told["path"] == was["path"]
-    assert (told["fix"] or {}).get("text") == (was["fix"] or {}).get("text")
+    assert alarm.get("gradients") == was.get("gradients") and alarm["path"] == was["path"]
+    assert (alarm["fix"] or {}).get("text") == (was["fix"] or {}).get("text")

@@ -137,8 +137,8 @@ def summarise(results):
     must = [r for r in positives if r["case"].expected["expect"] == "alarm"]
     summary = {column: count(column) for column in COLUMNS if column != "verdict"}
     summary["alarms"] = (sum(bool(r["marks"]["verdict"]) for r in must), len(must))
-    told = [r for r in positives if r["case"].expected["expect"] == "advisory"]
-    summary["advisories"] = (sum(bool(r["marks"]["verdict"]) for r in told), len(told))
+    advisories = [r for r in positives if r["case"].expected["expect"] == "advisory"]
+    summary["advisories"] = (sum(bool(r["marks"]["verdict"]) for r in advisories), len(advisories))
     summary["silent"] = (
         sum(bool(r["marks"]["verdict"]) and bool(r["marks"]["exit"]) for r in negatives),
         len(negatives),
@@ -175,5 +175,5 @@ def story(report):
 
 
 def agree(warm, cold):
-    """A forked and a fresh run of the same script must tell the same story."""
+    """A forked and a fresh run of the same script must report the same story."""
     return warm is not None and story(warm) == story(cold)

@@ -57,7 +57,7 @@ def line_in(script):
     return frame.f_lineno if frame else None
 
 
-def anomaly(script, tell, steps):
+def anomaly(script, report, steps):
     """Anomaly mode: the line is the innermost one of the script in the traceback of the forward call."""
     import torch
 
@@ -70,11 +70,11 @@ def anomaly(script, tell, steps):
                 raise
             places = [place for one in said for place in PLACE.findall(str(one.message))]
             lines = [int(line) for file, line in places if file == str(script)]
-            tell({"steps": steps.now(), "line": lines[-1] if lines else None, "op": str(problem).split("'")[1]})
-    tell(None)
+            report({"steps": steps.now(), "line": lines[-1] if lines else None, "op": str(problem).split("'")[1]})
+    report(None)
 
 
-def tracer(script, tell, steps):
+def tracer(script, report, steps):
     """The first op with finite inputs and a non-finite output, whatever becomes of it."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -88,16 +88,16 @@ def tracer(script, tell, steps):
             clean = not any_bad((args, kwargs))
             out = func(*args, **(kwargs or {}))
             if clean and any_bad(out):
-                tell({"steps": steps.now(), "line": line_in(script), "op": func.overloadpacket._qualified_op_name})
+                report({"steps": steps.now(), "line": line_in(script), "op": func.overloadpacket._qualified_op_name})
                 os._exit(0)
             return out
 
     with Mode():
         runpy.run_path(str(script), run_name="__main__")
-    tell(None)
+    report(None)
 
 
-def sherlorch(script, tell, steps):
+def sherlorch(script, report, steps):
     """Its first culprit, once the loss or a gradient is not finite."""
     import sherlorch as peer
     import torch
@@ -112,7 +112,7 @@ def sherlorch(script, tell, steps):
             culprits = tracker.diagnose(tensor).culprits if tracker._get_node(tensor) else []
         file, _, line = (culprits[0].location or "").rpartition(":") if culprits else ("", "", "")
         found = int(line) if file == str(script) else None
-        tell({"steps": steps.now(), "line": found, "op": culprits[0].op_name if culprits else ""})
+        report({"steps": steps.now(), "line": found, "op": culprits[0].op_name if culprits else ""})
         os._exit(0)
 
     def asked(tensors, *args, **kwargs):
@@ -132,7 +132,7 @@ def sherlorch(script, tell, steps):
     optimizer.register_optimizer_step_pre_hook(gradients)
     with peer.trace(capture_stack=True) as tracker:
         runpy.run_path(str(script), run_name="__main__")
-    tell(None)
+    report(None)
 
 
 PEERS = {"anomaly mode": anomaly, "first bad op": tracer}
@@ -157,20 +157,20 @@ def observe(name, script, limit=60):
     ours, theirs = context.Pipe()
     process = context.Process(target=child, args=(name, script, theirs))
     process.start()
-    told = ours.recv() if ours.poll(limit) else None
+    reported = ours.recv() if ours.poll(limit) else None
     process.kill()
     process.join()
-    return told
+    return reported
 
 
-def judge(told, case):
+def judge(reported, case):
     """Marks as those of zoo.judge: alarm, step and line; of a silent case only whether it stayed silent."""
     if not case.positive:
-        return {"verdict": told is None}
+        return {"verdict": reported is None}
     return {
-        "verdict": told is not None,
-        "step": told is not None and case.expected["step"] in told["steps"],
-        "line": told is not None and told["line"] in case.lines,
+        "verdict": reported is not None,
+        "step": reported is not None and case.expected["step"] in reported["steps"],
+        "line": reported is not None and reported["line"] in case.lines,
     }
 
 
@@ -194,14 +194,14 @@ def main(argv=None):
             "set": case.set,
             "expect": case.expected["expect"],
             "said": said,
-            "marks": {name: judge(told, case) for name, told in said.items()},
+            "marks": {name: judge(reported, case) for name, reported in said.items()},
         }
         rows.append(row)
         print(
             case.slug,
             *(
-                f"{name}: {told and (told['steps'], told['op'], told['line'])} {row['marks'][name]}"
-                for name, told in said.items()
+                f"{name}: {reported and (reported['steps'], reported['op'], reported['line'])} {row['marks'][name]}"
+                for name, reported in said.items()
             ),
             sep="   ",
             flush=True,

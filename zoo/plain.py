@@ -26,8 +26,8 @@ CLASSIC = {"loss", "gradient"}
 class Witness:
     """Hooks around every backward and every optimizer step of one process; ends it at the first bad step."""
 
-    def __init__(self, script, tell):
-        self.script, self.tell = str(script), tell
+    def __init__(self, script, report):
+        self.script, self.report = str(script), report
         self.losses, self.bad_losses, self.steps, self.phase, self.made = 0, [], {}, "forward", []
         self.bad_from_the_start = (
             None  # buffers that hold NaN before the first step, by intent or until they are filled
@@ -72,7 +72,7 @@ class Witness:
         def update(own, *rest, **named):
             plain_update(own, *rest, **named)
             if self.skips > 20 or self.skips and own.get_scale() < 1:
-                self.tell(
+                self.report(
                     {
                         "step": max(self.steps.values(), default=0),
                         "kinds": {"gradient"},
@@ -106,7 +106,7 @@ class Witness:
 
     def end_if(self, kinds, optimizer):
         if kinds:
-            self.tell(
+            self.report(
                 {
                     "step": self.steps.get(id(optimizer), 0),
                     "kinds": kinds,
@@ -187,49 +187,50 @@ def observe(script, compiled=False, limit=60):
     ours, theirs = context.Pipe()
     process = context.Process(target=child, args=(script, compiled, theirs))
     process.start()
-    told = ours.recv() if ours.poll(limit) else {"error": "said nothing"}
+    observed = ours.recv() if ours.poll(limit) else {"error": "said nothing"}
     process.kill()
     process.join()
-    return told
+    return observed
 
 
-def objections(told, expected):
+def objections(observed, expected):
     """Where a plain run contradicts the expectation; an empty list where it does not."""
-    if "error" in told:
-        return [told["error"]]
+    if "error" in observed:
+        return [observed["error"]]
     if expected["expect"] == "silent" or "sink" not in expected:  # ruined by finite values: nothing is bad anywhere
-        return [f"step {told['step']} is bad: {sorted(told['kinds'])}"] if told["kinds"] else []
+        return [f"step {observed['step']} is bad: {sorted(observed['kinds'])}"] if observed["kinds"] else []
     out = []
-    wanted, seen = set(expected["sink"]), told["kinds"]
-    if told["step"] != expected["step"]:
-        out.append(f"first bad step {told['step']}, declared {expected['step']}")
+    wanted, seen = set(expected["sink"]), observed["kinds"]
+    if observed["step"] != expected["step"]:
+        out.append(f"first bad step {observed['step']}, declared {expected['step']}")
     exact = wanted <= CLASSIC  # later sinks follow from these, so that parameters may be bad as well as state
     if not wanted & seen or exact and seen != wanted or bool(expected.get("harmless")) != (seen == {"loss"}):
         out.append(f"bad there: {sorted(seen)}, declared {sorted(wanted)}")
-    if "micro_batch" in expected and told["micro_batch"] != expected["micro_batch"]:
-        out.append(f"micro batch {told['micro_batch']}")
+    if "micro_batch" in expected and observed["micro_batch"] != expected["micro_batch"]:
+        out.append(f"micro batch {observed['micro_batch']}")
     return out
 
 
-def births(told, case):
+def births(observed, case):
     """The ops of a plain run that are the truth about the case: those of the declared statement, or of its backward."""
     ops = {plain_op(op) for op in case.expected.get("ops", [])}
     return {
         (phase, op, line)
-        for phase, op, line in told.get("made", ())
+        for phase, op, line in observed.get("made", ())
         if line in case.lines or phase == "backward" and plain_op(op) in ops
     }
 
 
-def compare(case, told, folder, seed):
+def compare(case, observed, folder, seed):
     """What a variant contradicts of its declaration, and what else differs from the script as it is."""
     other = variants.plain_variant(case, folder, seed)
     varied = observe(other.script, case.expected.get("cold", False))
     wrong = objections(varied, other.expected)
-    if births(told, case) and not births(told, case) & births(varied, other):
+    if births(observed, case) and not births(observed, case) & births(varied, other):
         wrong.append(f"born elsewhere: {sorted(varied.get('made', ()), key=str)}")
-    differs = told.get("made", set()) ^ varied.get("made", set())
-    return wrong, [f"{'not ' * (made in told.get('made', ()))}made here: {made}" for made in sorted(differs, key=str)]
+    differs = observed.get("made", set()) ^ varied.get("made", set())
+    lines = [f"{'not ' * (made in observed.get('made', ()))}made here: {made}" for made in sorted(differs, key=str)]
+    return wrong, lines
 
 
 def main(argv=None):
@@ -244,16 +245,16 @@ def main(argv=None):
     torch.set_num_threads(1)
     contradicted = 0
     for case in cases.choose(options.filter, options.set):
-        told = observe(case.script, case.expected.get("cold", False))
-        wrong, notes = objections(told, case.expected), []
+        observed = observe(case.script, case.expected.get("cold", False))
+        wrong, notes = objections(observed, case.expected), []
         with tempfile.TemporaryDirectory() as folder:
             for seed in range(options.variant_seeds):
-                more_wrong, more_notes = compare(case, told, Path(folder) / str(seed), seed)
+                more_wrong, more_notes = compare(case, observed, Path(folder) / str(seed), seed)
                 wrong += [f"variant {seed}: {text}" for text in more_wrong]
                 notes += [f"    variant {seed}, not judged: {text}" for text in more_notes]
         contradicted += bool(wrong)
         wrong = [f"    WRONG {text}" for text in wrong]
-        print(f"{case.slug}: first bad step {told.get('step')}", *wrong, *notes, sep="\n", flush=True)
+        print(f"{case.slug}: first bad step {observed.get('step')}", *wrong, *notes, sep="\n", flush=True)
     print(f"{contradicted} cases contradict what they declare")
     return 1 if contradicted else 0
 

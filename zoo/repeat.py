@@ -57,12 +57,12 @@ def main(argv=None):
     options = p.parse_args(argv)
     chosen = sample([c for c in cases.choose(options.filter, options.set) if c.positive], options.sample, options.seed)
     folder, began = Path(tempfile.mkdtemp(prefix="finitude-repeat-")), time.monotonic()
-    told, late = {case.slug: [] for case in chosen}, []
+    reported, late = {case.slug: [] for case in chosen}, []
     try:
         runner.import_once()
 
         def on_end(run):
-            told[run.case.slug].append((run.fill, story(run.report())))
+            reported[run.case.slug].append((run.fill, story(run.report())))
             if run.timed_out:
                 late.append(run.case.slug)
 
@@ -70,7 +70,7 @@ def main(argv=None):
         runner.execute(runs, options.jobs, options.limit, on_end)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    changing = {slug: stories for slug, stories in told.items() if len({s for _, s in stories}) > 1}
+    changing = {slug: stories for slug, stories in reported.items() if len({s for _, s in stories}) > 1}
     for slug, stories in changing.items():
         print(slug)
         for fill, one in sorted(stories, key=str):

@@ -27,7 +27,7 @@ def summed(marks_of):
     return as_json(judge.summarise(results), results, True)
 
 
-def told(case, right):
+def answer(case, right):
     """What a peer that is right, or wrong, in everything says of a case."""
     if not case.positive:
         return None if right else {"steps": [0], "line": 1, "op": "aten::log"}
@@ -60,7 +60,7 @@ def test_table_has_one_line_per_set_and_total():
 @pytest.mark.parametrize("right", [True, False])
 def test_peer_is_judged_on_alarm_silence_step_line(right):
     rows = [
-        {"expect": case.expected["expect"], "marks": {"somebody": peers.judge(told(case, right), case)}}
+        {"expect": case.expected["expect"], "marks": {"somebody": peers.judge(answer(case, right), case)}}
         for case in CASES
     ]
     row = cells(table.peer_row("somebody", rows))

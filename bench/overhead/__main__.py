@@ -79,7 +79,7 @@ def run_cell(spec, timeout, env=None):
         return None, f"exit code {done.returncode}: {said[:300]}"
 
 
-def told_of(folder, names, facts):
+def fact_lines(folder, names, facts):
     """The lines about machine and versions; cells that were measured at another revision or day are named with
     theirs."""
     others = {}
@@ -91,7 +91,7 @@ def told_of(folder, names, facts):
     return facts + [f"- but {', '.join(sorted(cells))}: {said}" for said, cells in sorted(others.items())]
 
 
-def measure(cells, folder, scale, fresh, tell=print, facts=()):
+def measure(cells, folder, scale, fresh, say=print, facts=()):
     """Results by name of cell; those that are there already are taken. The second value is why cells failed."""
     folder.mkdir(parents=True, exist_ok=True)
     wanted, results, failed = key(), {}, {}
@@ -105,10 +105,10 @@ def measure(cells, folder, scale, fresh, tell=print, facts=()):
             todo.append(cell)
     random.Random(wanted).shuffle(todo)
     if results:
-        tell(f"{len(results)} of {len(cells)} cells were measured before (--fresh measures them again)")
+        say(f"{len(results)} of {len(cells)} cells were measured before (--fresh measures them again)")
     left = sum(c.seconds * scale + cells_of.START_SECONDS for c in todo)
     for number, cell in enumerate(todo, 1):
-        tell(
+        say(
             f"[{number} of {len(todo)}] {cell.name}, about {left / 60:.1f} min left, load {machine.load():.1f} ... ",
             end="",
             flush=True,
@@ -120,7 +120,7 @@ def measure(cells, folder, scale, fresh, tell=print, facts=()):
         left -= cell.seconds * scale + cells_of.START_SECONDS
         if result is None:
             failed[cell.name] = why
-            tell(f"failed: {why}")
+            say(f"failed: {why}")
             continue
         results[cell.name] = result
         path = folder / f"{cell.name}.json"
@@ -129,7 +129,7 @@ def measure(cells, folder, scale, fresh, tell=print, facts=()):
             json.dumps({"key": wanted, "scale": round(scale, 3), "result": result, "facts": list(facts)})
         )
         temporary.replace(path)
-        tell(f"{time.monotonic() - started:.0f} s")
+        say(f"{time.monotonic() - started:.0f} s")
     return results, failed
 
 
@@ -174,7 +174,7 @@ def main(argv=None):
         results, failed = measure(cells, folder, scale, options.fresh, facts=facts)
         print(f"{len(results)} cells in {(time.monotonic() - started) / 60:.1f} min")
     text, missed = page.write(
-        results, failed, [c.name for c in cells], told_of(folder, [c.name for c in cells], facts), mode
+        results, failed, [c.name for c in cells], fact_lines(folder, [c.name for c in cells], facts), mode
     )
     out = pathlib.Path(options.out) if options.out else None if options.only else ROOT / "docs/overhead.md"
     if out is None:

@@ -298,7 +298,7 @@ TRIED = (
     "revision 7fab2fb), and asking memory four "
     "pages ahead in the quick scan (kept, revision d15a2e5); `make bench-pieces` and `make "
     "bench-sense` at these revisions and the ones "
-    "before tell what each is worth. The functions that a step runs lie together (kept: "
+    "before say what each is worth. The functions that a step runs lie together (kept: "
     "`tools/hot_functions.py --check` counts their pages). What is left is the number of cold "
     "pages: fewer would mean not to look at a gradient's header, a loss or a local "
     "name, and so to miss what was written there. Pairs of the tiny step show more than the pieces "

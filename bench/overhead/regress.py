@@ -128,17 +128,17 @@ def take_turns(run, seed, rounds):
     return found
 
 
-def compare(cells, run, rounds, tell=print):
+def compare(cells, run, rounds, say=print):
     """{cell: verdict}. run(name, spec, round) measures "base" or "tree": (points of the step, microseconds)."""
     verdicts = {}
-    tell(f"{'cell':12} {'base':>22} {'tree':>22}  difference (points, us)")
+    say(f"{'cell':12} {'base':>22} {'tree':>22}  difference (points, us)")
     for seed, (cell, spec) in enumerate(cells.items(), 7):
         found = take_turns(lambda name, number: run(name, spec, number), seed, rounds)
         points, us = (stats.median_of(t[i] - b[i] for t, b in zip(found["tree"], found["base"])) for i in (0, 1))
         verdicts[cell] = verdict(points, us)
         middle = [tuple(stats.median_of(v[i] for v in found[n]).value for i in (0, 1)) for n in ("base", "tree")]
         text = [f"{percent:+.2f} % {time:+.2f} us" for percent, time in middle]
-        tell(
+        say(
             f"{cell:12} {text[0]:>22} {text[1]:>22}  {points.value:+.2f} [{points.low:+.2f}, {points.high:+.2f}], "
             f"{us.value:+.2f} [{us.low:+.2f}, {us.high:+.2f}]  {verdicts[cell]}"
         )

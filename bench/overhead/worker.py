@@ -197,7 +197,7 @@ def overhead(spec, job, folder):
         finitude.decide_on_copies()
     finitude.off()
     extra = {"undo_mb": spec["undo_mb"]} if spec.get("undo_mb") else {}
-    # The meter reads a clock some twenty times a step: part of the paired runs only where nobody could tell.
+    # The meter reads a clock some twenty times a step: part of the paired runs only where nobody could notice.
     has_meter = finitude.has_meter() and spec.get("meter", True)
     in_pairs = has_meter and ns > 5e6
     extra["long"] = ns > 20e6

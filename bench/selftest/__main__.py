@@ -56,7 +56,7 @@ def tried(script, count, seed, folder, phases=PHASES[:3]):
     return results, harmless, len(places)
 
 
-def told(result):
+def in_one_line(result):
     """A result that is not right, in one line."""
     from finitude.selftest import command
 
@@ -100,7 +100,7 @@ def page(rows, results, options):
         and not {"line", "birth"} & set(r["differences"])
         for r in results
     )
-    wrong = [f"- {told(r)}" for r in results if r["verdict"] != verdict.FOUND]
+    wrong = [f"- {in_one_line(r)}" for r in results if r["verdict"] != verdict.FOUND]
     return "\n".join(
         [
             f"{len(results)} places, seed {options.seed}, step {STEP}; torch {torch.__version__}, "
@@ -140,7 +140,9 @@ def main(argv=None):
             )
             rows.append(row(script.stem, results, harmless, offered))
             all_results += results
-            print(rows[-1], *(f"    {told(r)}" for r in results if r["verdict"] != "found"), sep="\n", flush=True)
+            print(
+                rows[-1], *(f"    {in_one_line(r)}" for r in results if r["verdict"] != "found"), sep="\n", flush=True
+            )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if options.json:

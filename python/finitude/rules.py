@@ -7,8 +7,8 @@
         birth.clamped("self", min=1e-6)
         return finitude.Cause("user:gate-saturated", "the gate closed to exactly 0", fix="gate.clamp(min=1e-6)")
 
-A rule is asked of every alarm that was run again, beside the built-in ones; the highest score wins, as between those.
-It costs nothing before. One that raises is left out and named on stderr once; training and report go on."""
+A rule is asked of every alarm that was run again, as the built-in ones are; the highest score wins, as between those.
+It costs nothing before. One that raises is skipped and named on stderr once; training and report continue."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ void connect_listeners() {
     store_step(entry, step, has_marks);
     return watch_signals(entry, step, has_marks);
   };
-  l.tells_news = &warn;
+  l.reports_news = &warn;
   l.records_next = &tape_follows;
   l.trace_ended = &end_traced_window;
   l.keeps_trace = &keeps_last_step;

@@ -74,7 +74,7 @@ TEST_F(CheckedFiles, EndEarly) {
   EXPECT_EQ(fs::file_size(path_), 0u);
 }
 
-TEST_F(CheckedFiles, TellThatTheDiskIsFull) {
+TEST_F(CheckedFiles, ReportThatTheDiskIsFull) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
@@ -90,7 +90,7 @@ TEST_F(CheckedFiles, TellThatTheDiskIsFull) {
 }
 
 // What comes back is not what was written: another process writes into the file.
-TEST_F(CheckedFiles, TellThatSomethingElseCameBack) {
+TEST_F(CheckedFiles, ReportThatOtherBytesWereReadBack) {
   const std::string whole = bytes(24 << 20);
   bool reported = false;
   for (int round = 0; round < 50 && !reported; ++round) {

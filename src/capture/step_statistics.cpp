@@ -143,10 +143,10 @@ class Writer {
 
   void put_stack(WireWriter& out, const record::Stack& stack) {
     out.var(text(stack.module));
-    const bool tells = !redact_ && !stack.frames.empty();
-    out.var(tells ? text(stack.frames[0].file) : 0);
-    out.var(tells ? static_cast<std::uint64_t>(std::max(stack.frames[0].line, 0)) : 0);
-    out.var(tells ? text(stack.frames[0].function) : 0);
+    const bool has_place = !redact_ && !stack.frames.empty();
+    out.var(has_place ? text(stack.frames[0].file) : 0);
+    out.var(has_place ? static_cast<std::uint64_t>(std::max(stack.frames[0].line, 0)) : 0);
+    out.var(has_place ? text(stack.frames[0].function) : 0);
   }
 
   std::uint32_t tensor(const TensorUse& use) {

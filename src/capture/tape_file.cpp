@@ -20,13 +20,13 @@ std::uint32_t version_of(const Tape& tape) {
 }
 
 void write_body(const Tape& tape, WireWriter& out, std::string& data) {
-  const bool tells_devices = version_of(tape) == kTapeVersion;
+  const bool has_devices = version_of(tape) == kTapeVersion;
   out.var(tape.settings.size());
   for (const auto& [name, value] : tape.settings) {
     out.text(name);
     out.text(value);
   }
-  if (tells_devices) {
+  if (has_devices) {
     out.var(tape.devices.size() - 1);
     for (std::size_t i = 1; i < tape.devices.size(); ++i) out.text(tape.devices[i]);
     out.var(tape.generators.size());
@@ -44,7 +44,7 @@ void write_body(const Tape& tape, WireWriter& out, std::string& data) {
   for (const Storage& storage : tape.storages) {
     out.u8(storage.origin);
     out.u8(storage.misaligned);
-    if (tells_devices) out.u8(storage.device);
+    if (has_devices) out.u8(storage.device);
     out.var(storage.size_bytes);
     out.text(storage.kind);
     out.text(storage.name);
@@ -84,13 +84,13 @@ void write_body(const Tape& tape, WireWriter& out, std::string& data) {
   for (const std::string& gap : tape.gaps) out.text(gap);
 }
 
-Storage read_storage(WireReader& in, std::string_view data, bool tells_device, std::size_t devices) {
+Storage read_storage(WireReader& in, std::string_view data, bool has_device, std::size_t devices) {
   Storage storage;
   const std::uint8_t origin = in.u8();
   if (origin > Storage::kBlank) in.fail();
   storage.origin = static_cast<Storage::Origin>(origin);
   storage.misaligned = in.u8();
-  if (tells_device) storage.device = in.u8();
+  if (has_device) storage.device = in.u8();
   if (storage.device >= devices) in.fail();
   storage.size_bytes = in.var(kMaxStorage);
   storage.kind = in.text();
@@ -144,12 +144,12 @@ void read_devices(WireReader& in, Tape& tape) {
   }
 }
 
-void read_body(WireReader& in, std::string_view data, bool tells_devices, Tape& tape) {
+void read_body(WireReader& in, std::string_view data, bool has_devices, Tape& tape) {
   for (std::size_t n = in.count(); n > 0 && in.ok(); --n) {
     std::string name(in.text());
     tape.settings.emplace_back(std::move(name), in.text());
   }
-  if (tells_devices) read_devices(in, tape);
+  if (has_devices) read_devices(in, tape);
   for (std::size_t n = in.count(); n > 0 && in.ok(); --n) {
     Operator op;
     op.name = in.text();
@@ -158,7 +158,7 @@ void read_body(WireReader& in, std::string_view data, bool tells_devices, Tape& 
   }
   std::size_t bytes = 0;  // of all inputs: a tape that names one part of the file often is refused
   for (std::size_t n = in.count(); n > 0 && in.ok(); --n) {
-    tape.storages.push_back(read_storage(in, data, tells_devices, tape.devices.size()));
+    tape.storages.push_back(read_storage(in, data, has_devices, tape.devices.size()));
     bytes += tape.storages.back().bytes.size();
     if (bytes > data.size()) in.fail();
   }

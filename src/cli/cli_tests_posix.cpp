@@ -218,7 +218,7 @@ TEST_F(Folder, OperationsOfACapsule) {
   EXPECT_THAT(unknown.err, HasSubstr("needs torch"));
 }
 
-TEST_F(Folder, DiffTellsWhatItCannot) {
+TEST_F(Folder, DiffSaysWhatItCannotCompare) {
   const std::string path = sample_path("trace");
   EXPECT_EQ(ran({"diff", path, (path_ / "none.json").string()}).code, kUnreadable);
   EXPECT_EQ(ran({"diff", path, put("step/capsule.json", "{}").substr(0, path_.string().size() + 5)}).code, kUnreadable);

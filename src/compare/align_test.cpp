@@ -66,7 +66,7 @@ TEST(Align, KnowsWhatIsInsertedAndMissing) {
   EXPECT_TRUE(align({}, {}).empty());
 }
 
-TEST(Align, ShapesTellCallsOfOneNameApart) {
+TEST(Align, ShapesDistinguishCallsOfOneName) {
   const std::vector<Key> a{key(1, 5), key(1, 6), key(1, 7)}, b{key(1, 5), key(1, 9), key(1, 6), key(1, 7)};
   EXPECT_EQ(align(a, b), (std::vector<Row>{{0, 0}, {kGap, 1}, {1, 2}, {2, 3}}));
 }

@@ -107,7 +107,7 @@ TEST(Distance, NanIsNeverEqualAndNeverNoise) {
   EXPECT_FALSE(of({0.0f}, {-0.0f}).same_bits);
 }
 
-TEST(Distance, TellsRowsAndTheWorst) {
+TEST(Distance, NamesRowsAndTheWorst) {
   const Distance d = of({1, 2, 3, 4, 5, 6}, {1, 2, 3, 5, 5, 8}, 2);
   EXPECT_EQ(d.rows, (std::vector<std::int64_t>{1, 2}));
   EXPECT_EQ(d.worst, 5);

@@ -26,7 +26,7 @@ TEST(ScalerSkips, TwentyInARowAreCalibration) {
   EXPECT_EQ(verdict.in_a_row, 21u);
 }
 
-TEST(ScalerSkips, TheNextAlarmIsTwentyOneLaterAndTellsTheWholeRow) {
+TEST(ScalerSkips, TheNextAlarmCountsTheWholeRow) {
   ScalerSkips skips;
   int alarms = 0;
   for (int i = 0; i < 63; ++i) alarms += skips.on_skip(0, 0, 2.0).alarm;

@@ -86,7 +86,7 @@ TEST(Fill, WithoutSuchMemoryNothingIsSaid) {
   EXPECT_EQ(finding.cause_class, "overflow");
 }
 
-TEST(ByParts, TellsWhetherTheKernelMakesIt) {
+TEST(ByParts, FindsWhetherTheKernelMakesIt) {
   const std::pair<std::vector<double>, const char*> cases[] = {
       {{0.5, 0.5}, "finite: the NaN comes from how its kernel computes it"},
       {{kNaN, 0.5}, "still NaN"},

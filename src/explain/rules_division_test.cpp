@@ -62,7 +62,7 @@ TEST(DivisionByZero, AFactorOfTheDenominatorIsTheZeroNorm) {
   }
 }
 
-TEST(DivisionByZero, ANormalisationWithoutAnEpsilonIsToldToHaveOne) {
+TEST(DivisionByZero, ANormalisationWithoutEpsilonGetsOne) {
   B b;
   b.born(b.op("aten::native_layer_norm", {{"input", b.tensor({0, 0})}},
               {b.tensor({kNaN, kNaN}), b.tensor({0}), b.tensor({kInf})}));

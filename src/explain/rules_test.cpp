@@ -43,7 +43,7 @@ TEST(LogOfZero, FirstLinkOfAProductInBackward) {  // p * log(p), hidden in forwa
   EXPECT_NE(f.text.find("aten::nan_to_num at model.py:3 hides it"), std::string::npos) << f.text;
 }
 
-TEST(LogOfZero, BackwardAloneTells) {
+TEST(LogOfZero, IsFoundFromBackwardAlone) {
   B b;
   b.begin_node("LogBackward0", record::kNone);
   b.born(b.op("aten::div", {{"self", b.tensor({1, 1})}, {"other", b.tensor({0, 1})}}, {b.tensor({kInf, 1})}));

@@ -426,7 +426,7 @@ bool report_late(OptimizerEntry& entry, bool wait) {
       --entry.step;
       for (DeviceGate::Late& later : gate.late) --later.step;
     } else {
-      if (record(entry, late, verdict.left_out, loss, absmax) && !listeners().tells_news(entry)) return false;
+      if (record(entry, late, verdict.left_out, loss, absmax) && !listeners().reports_news(entry)) return false;
       live().counters.vetoes += verdict.left_out;
     }
     if (verdict.kind == Kind::kHealthy && !verdict.norm_overflow) continue;

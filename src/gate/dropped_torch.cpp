@@ -87,7 +87,7 @@ PyObject* open_drops(PyObject*, PyObject*) {
     const Object one = Object::take(
         Py_BuildValue("(IsKIIOO)", static_cast<unsigned>(entry->ordinal), entry->class_name.c_str(),
                       static_cast<unsigned long long>(entry->step), static_cast<unsigned>(entry->drops.length),
-                      static_cast<unsigned>(entry->drops.untold), entry->drops.is_norm ? Py_True : Py_False,
+                      static_cast<unsigned>(entry->drops.unreported), entry->drops.is_norm ? Py_True : Py_False,
                       is_bad ? Py_True : Py_False));
     if (!one || PyList_Append(list.get(), one.get()) != 0) list = Object();
   }
@@ -102,15 +102,15 @@ PyObject* unapplied(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(t
 PyObject* take_norm_drops(PyObject*, PyObject* optimizer) {
   OptimizerEntry* entry = find_entry(optimizer);
   const std::uint32_t count =
-      entry != nullptr && entry->drops.untold > entry->dropped ? entry->drops.untold - entry->dropped : 0;
-  if (count != 0) entry->drops.untold = entry->dropped;
+      entry != nullptr && entry->drops.unreported > entry->dropped ? entry->drops.unreported - entry->dropped : 0;
+  if (count != 0) entry->drops.unreported = entry->dropped;
   return PyLong_FromUnsignedLong(count);
 }
 
 // take_drops(optimizer) -> how many windows were dropped since its last step and are not reported yet, once.
 PyObject* take_drops(PyObject*, PyObject* optimizer) {
   OptimizerEntry* entry = find_entry(optimizer);
-  return PyLong_FromUnsignedLong(entry != nullptr ? std::exchange(entry->drops.untold, 0U) : 0U);
+  return PyLong_FromUnsignedLong(entry != nullptr ? std::exchange(entry->drops.unreported, 0U) : 0U);
 }
 
 // zero_rows() -> [(class, first step, steps, did the script set gradients to zero after backward)] of optimizers whose
@@ -152,7 +152,7 @@ bool note_dropped(OptimizerEntry& entry, Dropped what, std::uint64_t bad_since) 
   the_drops.unapplied += std::exchange(the_drops.counted_at, serial) != serial;
   if (what == Dropped::kFinite) return true;
   const bool is_known = bad_since != 0 && std::exchange(the_drops.reported_loss, bad_since) == bad_since;
-  entry.drops.untold += std::exchange(the_drops.reported_at, serial) != serial && !is_known;
+  entry.drops.unreported += std::exchange(the_drops.reported_at, serial) != serial && !is_known;
   lengthen(entry, what);
   return !is_known;
 }
@@ -174,7 +174,7 @@ bool is_long_row(std::uint64_t length) noexcept {
 void note_scaler_skip() noexcept { ++the_drops.unapplied; }
 
 // Only notes that Python is to be asked: this runs inside a walk over all optimizers, in which no Python may run.
-// tell_dropped asks after it.
+// Python asks for what was dropped afterwards.
 void note_left_bad(OptimizerEntry& entry) {
   if (is_of_second_run() || is_trial() || the_drops.limit == 0) return;
   settle(entry);

@@ -20,7 +20,7 @@
 //     closed                                   the gate has let go of the window
 //     next_begins                              where records_next said yes
 //     starts                                   the next window starts here
-//     tells_news                               where `recorded` said yes
+//     reports_news                             where `recorded` said yes
 // The optimizer's own step runs. Where there is a post-hook, it looks at what was written, and then:
 //     keeps_trace, trace_ended                 where that was left to it
 //     step_over
@@ -85,11 +85,11 @@ struct Listeners {
   void (*step_is_good)(const OptimizerEntry& entry) = [](const OptimizerEntry&) {};
   void (*applied)(OptimizerEntry& entry) = [](OptimizerEntry&) {};
   // That is its record. has_marks: the largest magnitude of each gradient is in `entry.marks`. Is there something to
-  // say of it? Then tells_news() is called once the window is closed.
+  // say of it? Then reports_news() is called once the window is closed.
   bool (*recorded)(const OptimizerEntry& entry, const record::StepRecord& step,
                    bool has_marks) = [](const OptimizerEntry&, const record::StepRecord&, bool) { return false; };
   // False: with the Python error that the program is to get, as a handler of a signal has raised it.
-  bool (*tells_news)(OptimizerEntry& entry) = [](OptimizerEntry&) { return true; };
+  bool (*reports_news)(OptimizerEntry& entry) = [](OptimizerEntry&) { return true; };
   // Is the next window to be recorded? Asked once for each applied step.
   bool (*records_next)() = [] { return false; };
   // The trace of a healthy window ends. Is it kept?

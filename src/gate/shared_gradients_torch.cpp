@@ -49,7 +49,7 @@ OptimizerEntry* entry_or_error(PyObject* optimizer) {
   return entry;
 }
 
-// told_of(optimizer) -> (number, explained)
+// reported_step(optimizer) -> (number, explained)
 PyObject* reported_of_window(PyObject*, PyObject* optimizer) {
   const OptimizerEntry* entry = entry_or_error(optimizer);
   if (entry == nullptr) return nullptr;
@@ -57,10 +57,10 @@ PyObject* reported_of_window(PyObject*, PyObject* optimizer) {
   return Py_BuildValue("(IO)", static_cast<unsigned>(number), explained ? Py_True : Py_False);
 }
 
-// tell_others(optimizer, number)
+// mark_others_reported(optimizer, number)
 PyObject* report_others_of_window(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (nargs != 2) {
-    PyErr_SetString(PyExc_TypeError, "tell_others(optimizer, number)");
+    PyErr_SetString(PyExc_TypeError, "mark_others_reported(optimizer, number)");
     return nullptr;
   }
   OptimizerEntry* entry = entry_or_error(args[0]);
@@ -72,8 +72,8 @@ PyObject* report_others_of_window(PyObject*, PyObject* const* args, Py_ssize_t n
 }
 
 PyMethodDef shared_gradient_table[] = {
-    {"told_of", reported_of_window, METH_O, nullptr},
-    {"tell_others", reinterpret_cast<PyCFunction>(report_others_of_window), METH_FASTCALL, nullptr},
+    {"reported_step", reported_of_window, METH_O, nullptr},
+    {"mark_others_reported", reinterpret_cast<PyCFunction>(report_others_of_window), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -312,7 +312,7 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
   entry.vanished |= news;
   entry.had_gradient |= verdict->grad_absmax > 0;
   verdict->needs_cold = rare || bad_loss || verdict->bad_gradients != 0 || entry.norm_overflow || news ||
-                        entry.drops.untold > entry.dropped;
+                        entry.drops.unreported > entry.dropped;
   return ok;
 }
 
@@ -330,7 +330,7 @@ void close_window(OptimizerEntry& entry) {
   entry.backwards = 0;
   entry.norm_overflow = false;
   entry.clip_norm = entry.clip_max = 0;
-  entry.dropped = entry.drops.untold = 0;
+  entry.dropped = entry.drops.unreported = 0;
   entry.bad_since = 0;
   entry.window_start = l.next_serial;
   entry.touched = 0;
@@ -423,7 +423,7 @@ bool commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   if (taped) listeners().next_begins(entry, may_hook && (!entry.in_torch || entry.armed_post));
   entry.snapshot_pending = undoable;
   if (!undoable) listeners().starts(entry);
-  return !has_news || listeners().tells_news(entry);
+  return !has_news || listeners().reports_news(entry);
 }
 
 // After the step has run and what it wrote was read. The copy is dropped: from here the step is final.

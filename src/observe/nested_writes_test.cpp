@@ -5,7 +5,7 @@
 namespace finitude::observe {
 namespace {
 
-TEST(NestedWrites, TellTheOperatorAroundThem) {
+TEST(NestedWrites, NameTheOperatorAroundThem) {
   int memory = 0;
   const Span span{&memory, 0, 16}, part{&memory, 0, 8};
   NestedWrites writes;

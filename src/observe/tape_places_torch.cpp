@@ -47,7 +47,7 @@ std::uint32_t TapePlaces::here(std::string* key) {
   if (!is_new) return known->second;
   record::Stack stack;
   const std::vector<record::Frame>& frames = stack.frames;
-  if (!places->tell(&stack) || frames.empty() || frames[0].line <= 0) return capture::kNoPlace;
+  if (!places->fill_stack(&stack) || frames.empty() || frames[0].line <= 0) return capture::kNoPlace;
   const auto line = static_cast<std::uint32_t>(frames[0].line);
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto [number, is_first] =

@@ -22,7 +22,7 @@ std::uint32_t Tracer::intern_stack() {
   const auto [place, is_new] = seen_before.try_emplace(key, record::kNone);
   if (is_new) {
     record::Stack stack;
-    if (places->tell(&stack)) place->second = sink_.stack(std::move(stack));
+    if (places->fill_stack(&stack)) place->second = sink_.stack(std::move(stack));
   }
   return place->second;
 }

@@ -24,7 +24,7 @@ namespace finitude::observe {
 struct Places {
   // Equal bytes, within one trace: the same place. False: no place can be reported.
   bool (*key)(std::string* bytes);
-  bool (*tell)(record::Stack* stack);  // which is empty
+  bool (*fill_stack)(record::Stack* stack);  // which is empty
   // Nothing calls set_backward_stack(): where backward was called from is where its first node runs.
   bool nodes_report_backward = false;
 };

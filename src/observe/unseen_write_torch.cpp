@@ -56,7 +56,7 @@ bool is_unseen_write(const at::Tensor& tensor, const record::SeenTensor& seen, c
 
 bool is_of_compiler(const Places* places) {
   record::Stack stack;
-  if (places == nullptr || !places->tell(&stack) || stack.frames.empty()) return false;
+  if (places == nullptr || !places->fill_stack(&stack) || stack.frames.empty()) return false;
   return stack.frames.front().file.find("/torchinductor") != std::string::npos;
 }
 

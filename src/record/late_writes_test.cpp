@@ -71,7 +71,7 @@ class LateWritesTest : public ::testing::Test {
   EventSink sink_;
 };
 
-TEST_F(LateWritesTest, WhatIsReadNextTellsWhatTheCollectiveWrote) {
+TEST_F(LateWritesTest, TheNextReadShowsWhatTheCollectiveWrote) {
   run("c10d::allreduce_", {part()}, {part()});
   run("aten::mul", {part(4)}, {part(4, 0, 16, 1)});
   const Trace trace = sink_.take();

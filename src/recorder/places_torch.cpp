@@ -53,7 +53,7 @@ bool key(std::string* bytes) {
   return !bytes->empty();
 }
 
-bool tell(record::Stack* stack) {
+bool fill_stack(record::Stack* stack) {
   std::vector<record::Frame>* const frames = &stack->frames;
   std::string* const module = &stack->module;
   Current& c = current();
@@ -102,7 +102,7 @@ void end_places() noexcept {
 }
 
 const observe::Places& places() noexcept {
-  static constexpr observe::Places both{&key, &tell, /*nodes_report_backward=*/true};
+  static constexpr observe::Places both{&key, &fill_stack, /*nodes_report_backward=*/true};
   return both;
 }
 

@@ -18,7 +18,7 @@ RunFacts::Value value_of(std::string name, const c10::TensorImpl& tensor, sense:
   if (health != nullptr) *health = h;
   value.sum = observe::checksum(v);
   value.finite = h.ok();
-  value.telling = h.ok() && h.min != h.max;
+  value.is_distinctive = h.ok() && h.min != h.max;
   return value;
 }
 
@@ -65,7 +65,7 @@ RunFacts facts_of(const std::vector<Loss>& losses, const at::Tensor& returned, c
   });
   for (const Buffer& buffer : buffers.live()) {
     facts.values.push_back(value_of("the buffer " + buffer.name, *buffer.tensor.unsafeGetTensorImpl()));
-    facts.values.back().telling &= buffers.is_written(buffer);  // one that the step leaves alone is the same in any
+    facts.values.back().is_distinctive &= buffers.is_written(buffer);  // one that the step leaves alone is the same in any
   }
   generators.take(&facts.generators);
   facts.graph = graph_of(returned);
@@ -86,7 +86,7 @@ Sameness compare(const RunFacts& first, const RunFacts& second, std::string* wha
     if (before.name != now.name) return other("it has other losses, inputs or gradients");
     if (!before.finite) continue;
     if (before.sum != now.sum) return other(before.name + ", which was finite, has other bits");
-    reported |= before.telling;
+    reported |= before.is_distinctive;
   }
   return reported ? Sameness::kSame : Sameness::kUnknown;
 }

@@ -24,7 +24,7 @@ struct RunFacts {
     std::string name;
     std::uint64_t sum = 0;
     bool finite = false;
-    bool telling = false;  // finite, and not one number all over, which other data might give as well
+    bool is_distinctive = false;  // finite, and not one number all over, which other data might give as well
   };
   std::vector<Value> values;
   std::vector<std::string> generators;

@@ -40,14 +40,14 @@ bool is_bad(const at::Tensor& tensor) {
 }
 
 // A relative path is that of the compiler, see places_torch.cpp.
-bool tells_file(const std::string& file) { return file.starts_with('/'); }
+bool is_path(const std::string& file) { return file.starts_with('/'); }
 
 std::string line_of(const std::string& file, std::uint32_t number) {
-  return tells_file(file) ? show::source_line(file, static_cast<int>(number)) : std::string();
+  return is_path(file) ? show::source_line(file, static_cast<int>(number)) : std::string();
 }
 
 void drop_doubtful_sources(nlohmann::json& value) {
-  if (value.is_object() && value.contains("source") && !tells_file(value.value("file", ""))) value["source"] = "";
+  if (value.is_object() && value.contains("source") && !is_path(value.value("file", ""))) value["source"] = "";
   if (!value.is_structured()) return;
   for (auto& item : value) drop_doubtful_sources(item);
 }

@@ -140,7 +140,7 @@ TEST(BatchInputs, HaveTheRowsThatTheProgramSaw) {
     if (!folded) read.tensors[0].sizes = {5, 4, 3}, read.tensors[0].strides = {3, 15, 1};
     t.entries = {call(0, {read}, {tensor_value(1, {60})})};
     t.entries[0].traced = 1;
-    EXPECT_EQ(batch_inputs(t).count(4), 0u) << "the tape alone does not tell";
+    EXPECT_EQ(batch_inputs(t).count(4), 0u) << "the tape alone does not show it";
     record::Trace trace;
     trace.ops.resize(2);
     record::TensorUse use;

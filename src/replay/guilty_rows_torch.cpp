@@ -346,7 +346,7 @@ bool of_loader(const Tape& tape, const Inputs& inputs, const std::optional<Judge
   return !(birth ? *change.bad() : failed(played));
 }
 
-bool tells(const GuiltyRows& found) { return found.ran && !found.guilty.empty() && !found.together; }
+bool is_conclusive(const GuiltyRows& found) { return found.ran && !found.guilty.empty() && !found.together; }
 
 }  // namespace
 
@@ -368,11 +368,11 @@ GuiltyRows find_guilty_rows(const Tape& tape, const record::Trace* trace, const 
   for (std::size_t i = 0; i < ways.size() && has_time(); ++i) {
     GuiltyRows found = search_sizes(tape, sizes, spare, ways[i], has_time);
     found.replays += best.replays;
-    if (i == 0 || tells(found) || !best.ran)
+    if (i == 0 || is_conclusive(found) || !best.ran)
       best = std::move(found);
     else
       best.replays = found.replays;
-    if (tells(best)) break;
+    if (is_conclusive(best)) break;
   }
   const auto of_these = [&](const auto& size) { return size.first == best.rows; };
   if (const auto own = std::ranges::find_if(sizes, of_these); best.ran && own != sizes.end()) {
@@ -381,7 +381,7 @@ GuiltyRows find_guilty_rows(const Tape& tape, const record::Trace* trace, const 
     const auto& judged = best.up_to_birth ? birth : std::nullopt;
     best.of_batch = loaded ? of_loader(tape, own->second, judged, best) : reach == Reach::kRows;
     best.of_samples = best.of_batch || (!loaded && reach == Reach::kTaken);
-    if (tells(best) && best.guilty.size() == 1 && !best.more)
+    if (is_conclusive(best) && best.guilty.size() == 1 && !best.more)
       find_elements(tape, own->second, best.up_to_birth ? birth : std::nullopt, has_time, &best);
   }
   return best;

@@ -127,7 +127,7 @@ std::string how_to_have(const std::vector<std::string>& missing) {
 
 }  // namespace
 
-Reported tell(const Runs& runs, const capture::Tape& tape) {
+Reported report_runs(const Runs& runs, const capture::Tape& tape) {
   Reported reported;
   const Played& first = runs.at(0);
   for (const std::string& gap : tape.gaps) reported.text += "the tape has a gap: " + gap + "\n";

@@ -32,6 +32,6 @@ struct Reported {
   int code = 0;
   std::string text;
 };
-Reported tell(const std::vector<Played>& runs, const capture::Tape& tape);
+Reported report_runs(const std::vector<Played>& runs, const capture::Tape& tape);
 
 }  // namespace finitude::replay

@@ -18,7 +18,7 @@ Played run(std::uint64_t loss, bool loss_bad, std::uint64_t gradient, bool gradi
   return played;
 }
 
-Reported reported(const std::vector<Played>& runs) { return tell(runs, {}); }
+Reported reported(const std::vector<Played>& runs) { return report_runs(runs, {}); }
 
 TEST(Verdict, TheSameBitsNeedOneRun) {
   const std::vector<Played> runs{run(1, true, 2, false)};

@@ -70,7 +70,7 @@ TEST_P(EveryIsa, BlocksOfDifferentKinds) {
 
 // After some blocks without new extremes only magnitudes are looked at: whatever then comes must still be
 // seen.
-TEST_P(EveryIsa, AfterManyCalmBlocksOneTellingValue) {
+TEST_P(EveryIsa, OneExtremeValueAfterManyCalmBlocks) {
   const std::size_t blocks = 9, reals = blocks * kBlock + 3 * reals_per_, size = info(dtype_).size_bytes;
   std::vector<unsigned char> data(reals * size);
   fill(data.data(), kBlock, format_, Mix::kOrdinary, random_);
@@ -137,7 +137,7 @@ TEST_P(EveryIsa, OneBadElementInABlock) {
   }
 }
 
-TEST_P(EveryIsa, UniformTensorsOfEveryTellingValue) {
+TEST_P(EveryIsa, UniformTensorsOfEverySpecialValue) {
   std::vector<std::uint64_t> codes = finite_codes(format_);
   for (const std::uint64_t bad : bad_codes(format_)) codes.push_back(bad);
   for (const std::uint64_t code : codes) {
@@ -151,7 +151,7 @@ TEST_P(EveryIsa, UniformTensorsOfEveryTellingValue) {
 
 // Each value that is special to the format among ordinary ones, at each position of up to sixteen vectors and
 // a rest.
-TEST_P(EveryIsa, EveryTellingValueAtEveryPosition) {
+TEST_P(EveryIsa, EverySpecialValueAtEveryPosition) {
   std::vector<std::uint64_t> codes = finite_codes(format_);
   for (const std::uint64_t bad : bad_codes(format_)) codes.push_back(bad);
   const std::size_t reals = 16 * 64 / info(dtype_).size_bytes + 3 * reals_per_;

@@ -31,7 +31,7 @@ class SharedScan : public ::testing::TestWithParam<DType> {
   const std::size_t least_ = kSharedScanBytes / element_;
 };
 
-TEST_P(SharedScan, TellsWhatOneThreadTells) {
+TEST_P(SharedScan, ReportsWhatOneThreadReports) {
   const std::size_t most = least_ + least_ / 5 + 77;
   std::vector<unsigned char> memory(most * element_ + 1);
   std::mt19937_64 random(17);

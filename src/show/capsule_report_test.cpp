@@ -21,7 +21,7 @@ json capsule_of(const json& report) {
           {"alarm", report["alarms"][0]}};
 }
 
-TEST(CapsuleReport, TellsTheAlarmOfTheRun) {
+TEST(CapsuleReport, ShowsTheAlarmOfTheRun) {
   const json run = sample("loss_forward");
   json report;
   ASSERT_EQ(report_of_capsule(capsule_of(run), "/tmp/copy", report), "");
@@ -38,7 +38,7 @@ TEST(CapsuleReport, TellsTheAlarmOfTheRun) {
   EXPECT_EQ(shown.find("watched"), std::string::npos);  // a capsule does not know
 }
 
-TEST(CapsuleReport, OfARedactedOneTellsWhatIsThere) {
+TEST(CapsuleReport, OfARedactedOneShowsWhatIsThere) {
   json about = capsule_of(sample("loss_forward")), report;
   about["redacted"] = true;
   for (json& birth : about["alarm"]["births"]) {

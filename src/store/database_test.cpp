@@ -92,7 +92,7 @@ TEST_F(StoreDatabase, AClosedOneLeavesOneFile) {
   EXPECT_EQ(ask("SELECT value FROM info WHERE key = 'steps_left_out'"), 3);
 }
 
-TEST_F(StoreDatabase, OptimizersOfOneClassAreToldApart) {
+TEST_F(StoreDatabase, OptimizersOfOneClassAreDistinguished) {
   database_->name(0, {"Adam", {}});
   database_->name(1, {"Adam", {}});
   database_->add(row_of(0, 1.0), 1);

@@ -113,8 +113,8 @@ TEST_F(StoreWriter, AKilledOneLeavesNoWrongRow) {
       for (std::uint64_t step = 0;; ++step) {
         const StepRow row = row_of(step, gradients);
         writer->push(row);
-        const std::uint64_t told[] = {step, row.time_ns};
-        if (write(pipe_ends[1], told, sizeof told) != sizeof told) _exit(2);
+        const std::uint64_t written[] = {step, row.time_ns};
+        if (write(pipe_ends[1], written, sizeof written) != sizeof written) _exit(2);
         std::this_thread::sleep_for(std::chrono::microseconds(200));
       }
     }
@@ -122,11 +122,11 @@ TEST_F(StoreWriter, AKilledOneLeavesNoWrongRow) {
     // Meanwhile its steps are read: the pipe must not fill up.
     std::vector<std::uint64_t> times;
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(700 + i * 97 % 1100);
-    std::uint64_t told[2];
-    while (std::chrono::steady_clock::now() < until && read(pipe_ends[0], told, sizeof told) == sizeof told)
-      times.push_back(told[1]);
+    std::uint64_t written[2];
+    while (std::chrono::steady_clock::now() < until && read(pipe_ends[0], written, sizeof written) == sizeof written)
+      times.push_back(written[1]);
     kill(child, SIGKILL);
-    while (read(pipe_ends[0], told, sizeof told) == sizeof told) times.push_back(told[1]);
+    while (read(pipe_ends[0], written, sizeof written) == sizeof written) times.push_back(written[1]);
     close(pipe_ends[0]);
     waitpid(child, nullptr, 0);
     ASSERT_FALSE(times.empty());

@@ -1,4 +1,4 @@
-"""`finitude report --for-agent`: at most 16 KB of whatever report, the most telling first, nothing hostile in it."""
+"""`finitude report --for-agent`: at most 16 KB of whatever report, the most useful first, nothing hostile in it."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def run_of(folder, name, document):
     return path
 
 
-def test_of_the_newest_run_the_most_telling_first(tmp_path):
+def test_of_the_newest_run_the_most_useful_first(tmp_path):
     run_of(tmp_path, "20260102-000000-old-1", REPORTS["clean"])
     run_of(tmp_path, "20260102-000001-new-1", REPORTS["loss_forward"])
     done = asked(tmp_path)
@@ -42,9 +42,9 @@ def test_of_the_newest_run_the_most_telling_first(tmp_path):
 
 def test_as_json(tmp_path):
     run_of(tmp_path, "20260102-000001-new-1", REPORTS["loss_forward"])
-    told = json.loads(asked(tmp_path, "--json").out)
-    assert told["schema"] == 1 and told["run"]["outcome"] == "alarm" and told["cut"] == []
-    assert told["birth"]["op"] == REPORTS["loss_forward"]["alarms"][0]["births"][0]["op"]
+    answer = json.loads(asked(tmp_path, "--json").out)
+    assert answer["schema"] == 1 and answer["run"]["outcome"] == "alarm" and answer["cut"] == []
+    assert answer["birth"]["op"] == REPORTS["loss_forward"]["alarms"][0]["births"][0]["op"]
 
 
 def test_exit_codes_and_what_has_no_report(tmp_path):

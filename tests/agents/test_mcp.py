@@ -102,10 +102,10 @@ def test_tools_lead_from_alarm_to_verified_patch(red):
         assert not is_error
         return json.loads(tried)
 
-    told = session(red, script)
-    assert told["fix"] is True and told["verdict"] == "fixed", told
-    assert told["values"]["kept"] > 20 and told["values"]["changed"] == 0
-    assert f"-    weight = {BIRTH}\n+    weight = {FIXED}" in told["change"]
+    answer = session(red, script)
+    assert answer["fix"] is True and answer["verdict"] == "fixed", answer
+    assert answer["values"]["kept"] > 20 and answer["values"]["changed"] == 0
+    assert f"-    weight = {BIRTH}\n+    weight = {FIXED}" in answer["change"]
     assert digest(red) == before, "the tools read; the program ran in a copy"
 
 
@@ -123,18 +123,18 @@ def test_changes_that_are_no_fix_are_called_so(red):
     (capsule,) = red.glob("finitude-runs/*/step-*")
 
     async def script(call):
-        told = {}
+        answers = {}
         for what, (old, new, _, _) in NO_FIX.items():
             is_error, answer = await call("try_patch", capsule=str(capsule), file="train.py", old=old, new=new)
             assert not is_error, (what, answer)
-            told[what] = json.loads(answer)
-        return told
+            answers[what] = json.loads(answer)
+        return answers
 
-    for what, told in session(red, script).items():
+    for what, answer in session(red, script).items():
         _, _, verdict, why = NO_FIX[what]
-        assert told["fix"] is False, (what, told)
-        assert verdict is None or told["verdict"] == verdict, (what, told)
-        assert why is None or why in told["text"], (what, told)
+        assert answer["fix"] is False, (what, answer)
+        assert verdict is None or answer["verdict"] == verdict, (what, answer)
+        assert why is None or why in answer["text"], (what, answer)
 
 
 DIFF = f"""--- a/train.py
@@ -242,9 +242,9 @@ def test_a_huge_report_of_hostile_text(tmp_path):
 
 def test_no_answer_holds_a_secret(red):
     async def script(call):
-        told = await call("try_patch", capsule=next(iter(map(str, red.glob("finitude-runs/*")))), file="train.py",
+        answer = await call("try_patch", capsule=next(iter(map(str, red.glob("finitude-runs/*")))), file="train.py",
                           old="X[17] = 0", new="X[17] = 0.0")  # fmt: skip
-        return told[1] + (await call("explain"))[1]
+        return answer[1] + (await call("explain"))[1]
 
     assert "sk-abcdefghij" not in session(red, script)
 

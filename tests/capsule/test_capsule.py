@@ -133,8 +133,8 @@ def test_replay_needs_only_program_libraries_and_capsule(tmp_path):
     root = tmp_path / "root"
     shutil.copytree(folder, root / "capsule")
     shutil.copy2(PLAYER, root / "finitude-replay")
-    told = subprocess.run(["ldd", PLAYER], capture_output=True, text=True, check=True).stdout
-    files = {word for line in told.splitlines() for word in line.split() if word.startswith("/")}
+    libraries = subprocess.run(["ldd", PLAYER], capture_output=True, text=True, check=True).stdout
+    files = {word for line in libraries.splitlines() for word in line.split() if word.startswith("/")}
     assert any("torch_cpu" in file for file in files) and not any("python" in os.path.basename(file) for file in files)
     done = subprocess.run(
         ["unshare", "-r", "-m", "sh", "-c", HIDDEN],
@@ -302,8 +302,8 @@ def test_report_names_no_capsule_removed_by_newer_ones(tmp_path):
     steps, were = ", ".join(map(str, gone)), "were" if several else "was"
     said = f"the capsule{'s' * several} of step{'s' * several} {steps} {were} removed by --capsules"
     assert said in " ".join(result.err.split()) and not result.report["watched"]["not_watched"], result.text()
-    told = [a["step"] for a in alarms if "its capsule was removed by --capsules" in a["rerun_text"]]
-    assert told == gone, alarms
+    reported = [a["step"] for a in alarms if "its capsule was removed by --capsules" in a["rerun_text"]]
+    assert reported == gone, alarms
 
 
 def test_the_newest_are_kept(tmp_path):
@@ -332,8 +332,8 @@ def test_too_large_capsule_is_reported(tmp_path):
 
 
 def test_capsule_size_limit_is_reported_where_it_applies(tmp_path):
-    told = []
-    report = types.SimpleNamespace(add_not_watched=told.append)
+    reported = []
+    report = types.SimpleNamespace(add_not_watched=reported.append)
     capsules = capsule.Capsules(types.SimpleNamespace(capsule_max=3), report, None, None)
     (tmp_path / "capsule.json").write_text("{}")
     for why, folder in (
@@ -345,7 +345,7 @@ def test_capsule_size_limit_is_reported_where_it_applies(tmp_path):
         capsules._report_missing({"step": 5}, why, "identical", folder)
     (tmp_path / "capsule.json").write_text('{"start": {}}')
     capsules._report_missing({"step": 5}, "", "identical", tmp_path)
-    assert told == [
+    assert reported == [
         "a capsule of step 5: would take 4 MB (--capsule-max 3)",
         "a capsule of step 5: its folder cannot be written: No space left on device",
         "in the capsule of step 5 what `replay --with` needs: it would grow too large by it (--capsule-max 3)",

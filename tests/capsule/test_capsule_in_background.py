@@ -133,8 +133,8 @@ def test_several_at_once_and_only_so_many_stay(tmp_path, keep):
         None if keep == 1 else "step-000003",
         "step-000004",
     ]
-    told = ["its capsule was removed by --capsules" in a["rerun_text"] for a in got.alarms]
-    assert told == [keep == 1, False] and got.watched["not_watched"] == [], got.text()
+    reported = ["its capsule was removed by --capsules" in a["rerun_text"] for a in got.alarms]
+    assert reported == [keep == 1, False] and got.watched["not_watched"] == [], got.text()
     assert not any("capsule_pending" in a for a in got.alarms)
     assert about_of(tmp_path, got.alarms[1])["replay"] == "identical"
 
@@ -315,4 +315,4 @@ def test_capsule_cost_page_contains_the_measured_values():
 
 def test_process_without_training_has_no_pending_capsules():
     assert _native.capsules_wait(0) and _native.capsules_done() == []
-    assert sys.modules["finitude.capsules.capsule"].GOES_ON == ("skip", "warn", "rollback")
+    assert sys.modules["finitude.capsules.capsule"].CONTINUES == ("skip", "warn", "rollback")

@@ -35,8 +35,8 @@ def test_a_loss_that_was_dropped_before_backward_replays(tmp_path, leave, way):
     replayed = finitude(tmp_path, "replay", advisory["capsule"], "--step-through")
     assert replayed.code == 0 and "identical: " in replayed.out and "1 +Inf" in replayed.out, replayed.text()
     assert "opt.step()" not in replayed.out, replayed.out
-    told = finitude(tmp_path, "report", advisory["capsule"])
-    assert told.code == 0 and "never given" in told.out and "born in forward   aten::log" in told.out, told.text()
+    shown = finitude(tmp_path, "report", advisory["capsule"])
+    assert shown.code == 0 and "never given" in shown.out and "born in forward   aten::log" in shown.out, shown.text()
     tried = finitude(tmp_path, "replay", advisory["capsule"], "--with", f"{sys.executable} train.py")
     assert tried.code == 1 and "not fixed: the same birth  aten::log" in tried.out, tried.text()
     # The training itself went on as without us.
@@ -46,9 +46,9 @@ def test_a_loss_that_was_dropped_before_backward_replays(tmp_path, leave, way):
 
 def test_consecutive_dropped_losses_are_all_replayed(tmp_path):
     got = training(tmp_path, CHECKED.format(leave="continue").replace("i == 3", "i in (2, 3)"), "--on-alarm", "stop")
-    told = [a for a in got.advisories("handled-by-script") if a.get("capsule")]
-    assert len(told) == 1 and got.watched["handled_by_script"] == 2, got.text()
-    replayed = finitude(tmp_path, "replay", told[0]["capsule"], "--step-through")
+    advisories = [a for a in got.advisories("handled-by-script") if a.get("capsule")]
+    assert len(advisories) == 1 and got.watched["handled_by_script"] == 2, got.text()
+    replayed = finitude(tmp_path, "replay", advisories[0]["capsule"], "--step-through")
     logs = [line for line in replayed.out.splitlines() if "aten::log " in line]
     assert len(logs) == 3 and sum("-Inf" in line for line in logs) == 2 and "5 of 5 results" in replayed.out, (
         replayed.out

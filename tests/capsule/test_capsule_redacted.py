@@ -54,8 +54,8 @@ def test_its_report_is_shown(made, tmp_path):
     shown = helpers.finitude(tmp_path, "report", str(capsule))
     assert shown.code == 0 and not shown.err, shown.text()
     words = " ".join(shown.out.split())
-    for told in ("born in forward aten::log", "loss is", "96 zeros", "log-of-zero"):
-        assert told in words, shown.out
+    for part in ("born in forward aten::log", "loss is", "96 zeros", "log-of-zero"):
+        assert part in words, shown.out
     assert "train.py" not in words and "finitude replay" not in words and "finitude dump" in words, shown.out
     alone = subprocess.run(
         [PLAYER, "--report", capsule], capture_output=True, text=True, timeout=60, env={"PATH": "/nowhere"}
@@ -111,10 +111,10 @@ def test_no_number_in_it_is_a_value(made, tmp_path):
     ],
 )
 def test_ranges_of_an_alarm(numel, zero, low, high, kept):
-    told = capsule_alarm.without_sources(
+    kept_keys = capsule_alarm.without_sources(
         {"numel": numel, "nan": 0, "inf": 0, "zero": zero, "min": low, "max": high, "absmax": high}
     )
-    assert ("min" in told, "max" in told, "absmax" in told) == (kept,) * 3
+    assert ("min" in kept_keys, "max" in kept_keys, "absmax" in kept_keys) == (kept,) * 3
 
 
 def test_redacted_alarm_omits_arguments_and_losses():
@@ -131,7 +131,7 @@ def test_redacted_alarm_omits_arguments_and_losses():
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "redacted"),
     [
         (
             "v of layers.0.1.weight at [3, 2] is -0.25: corrupt",
@@ -143,9 +143,9 @@ def test_redacted_alarm_omits_arguments_and_losses():
         ("float16 at 0.weight, train.py:16, 1.", "float16 at 0.weight, train.py:16, 1."),
     ],
 )
-def test_no_sentence_holds_a_value(said, told):  # src/capture/redact_test.cpp has the same
+def test_no_sentence_holds_a_value(said, redacted):  # src/capture/redact_test.cpp has the same
     assert capsule_alarm.without_sources({"cause": {"text": said, "experiments": [{"name": said}]}}) == {
-        "cause": {"text": told, "experiments": [{"name": told}]}
+        "cause": {"text": redacted, "experiments": [{"name": redacted}]}
     }
 
 

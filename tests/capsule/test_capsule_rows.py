@@ -82,7 +82,7 @@ def test_diff_distinguishes_other_rows_from_other_numbers(tmp_path, before, firs
     _, a, _ = made(tmp_path / "a", READS["index"])
     _, b, _ = made(tmp_path / "b", READS["index"], before)
     out = helpers.finitude(tmp_path, "diff", a, b).out
-    told = next(line for line in out.splitlines() if line.startswith("first"))
-    assert first in told, out
+    heading = next(line for line in out.splitlines() if line.startswith("first"))
+    assert first in heading, out
     # The rows of a table are one difference, not one each: those of X, and of y where other rows are drawn.
     assert out.count("read by (memory)") == (1 if first == "data" else 2), out

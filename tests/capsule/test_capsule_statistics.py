@@ -66,7 +66,7 @@ def test_each_operation_with_its_numbers_and_its_line(made, tmp_path):
     assert {op["phase"] for op in ops} >= {"forward", "backward"}
     weights = {t.get("text") for op in ops for t in op["inputs"]}
     assert {"0.weight", "2.bias"} <= weights
-    # The same numbers as the report of a run at --level trace tells of its steps.
+    # The same numbers as the report of a run at --level trace has of its steps.
     traced = helpers.run(tmp_path, SCRIPT.replace("SCALE", "1.0"), "--level", "trace")
     of_report = [op for op in traced.report["trace"]["ops"] if op["op"] == "aten::log"]
     assert [{k: v for k, v in t.items() if k not in ("storage", "begin", "end")} for t in of_report[-1]["outputs"]] == [

@@ -119,17 +119,17 @@ def test_as_text_and_json_on_the_command_line(capsules, tmp_path):
         text.code == 1 and text.out.startswith("finitude:") and "in parameter, which the step begins with" in text.out
     ), text.text()
     assert "weight" in text.out and "ulp of float32" in text.out
-    told = helpers.finitude(tmp_path, "diff", "--json", a, b)
-    document = json.loads(told.out)
-    assert told.code == 1 and document["verdict"] == "divergence" and document["a"] == a
+    done = helpers.finitude(tmp_path, "diff", "--json", a, b)
+    document = json.loads(done.out)
+    assert done.code == 1 and document["verdict"] == "divergence" and document["a"] == a
     same = helpers.finitude(tmp_path, "diff", a, a)
     assert same.code == 0 and "no difference" in same.out, same.text()
 
 
 def test_usage_and_input_that_cannot_be_read(capsules, tmp_path):
     a, b = capsules
-    told = helpers.finitude(tmp_path, "diff", "--help")
-    assert told.code == 0 and "--memory-mb" in told.out and told.err == ""
+    done = helpers.finitude(tmp_path, "diff", "--help")
+    assert done.code == 0 and "--memory-mb" in done.out and done.err == ""
     assert helpers.finitude(tmp_path, "diff").code == 3  # no two recordings are there of which it would take the newest
     for words in ((a,), (a, b, b), (a, b, "--threads"), (a, b, "--threads", "none"), (a, b, "--what")):
         assert helpers.finitude(tmp_path, "diff", *words).code == 2, words
@@ -175,11 +175,14 @@ def test_what_the_recordings_say_of_themselves(capsules, tmp_path):
     helpers.put_about(copy, about)
     code, found = compare(tmp_path / "first", copy)
     assert code == 0 and found["verdict"] == "same"
-    told = {d["key"]: (d["a"], d["b"]) for d in found["about"]}
-    assert told["torch"] == (torch.__version__, "2.99.0") and told["command"] == ("", "train.py --lr 1")
-    assert told["optimizers[0].groups[0].lr"] == ("0.001", "0.002") and told["scaler.scale"] == ("1024.0", "512.0")
-    assert not any("eps" in key or "schedulers" in key for key in told)
-    assert told["git"] == ("", "commit abc") and told["OMP_NUM_THREADS"] == ("", "9")
+    changed = {d["key"]: (d["a"], d["b"]) for d in found["about"]}
+    assert changed["torch"] == (torch.__version__, "2.99.0") and changed["command"] == ("", "train.py --lr 1")
+    assert changed["optimizers[0].groups[0].lr"] == ("0.001", "0.002") and changed["scaler.scale"] == (
+        "1024.0",
+        "512.0",
+    )
+    assert not any("eps" in key or "schedulers" in key for key in changed)
+    assert changed["git"] == ("", "commit abc") and changed["OMP_NUM_THREADS"] == ("", "9")
 
 
 FAILING = """
@@ -233,8 +236,8 @@ def test_settings_of_each_group_of_an_optimizer(tmp_path, key, index, was, now):
         text = script().replace("torch.optim.SGD(model.parameters(), lr=0.0)", groups)
         sides.append(tmp_path / side / helpers.run(tmp_path / side, text).the_alarm()["capsule"])
     code, found = compare(*sides)
-    told = {d["key"]: (d["a"], d["b"]) for d in found["about"] if d["group"] == "update"}
-    assert told == {f"optimizers[0].groups[{index}].{key}": (was, now)} and code == 0, told
+    changed = {d["key"]: (d["a"], d["b"]) for d in found["about"] if d["group"] == "update"}
+    assert changed == {f"optimizers[0].groups[{index}].{key}": (was, now)} and code == 0, changed
 
 
 def traced(folder, **words):
@@ -310,8 +313,8 @@ def test_empty_or_tiny_traces_get_no_sameness_verdict(healthy_and_bad, tmp_path)
         return str(tmp_path / name)
 
     for some in ([], [op for op in ops if op["op"] in ("aten::item", "aten::_local_scalar_dense")]):
-        told = helpers.finitude(tmp_path, "diff", kept("none.json", some), str(b))
-        assert told.code == 4 and "nothing to compare" in told.err and told.out == "", told.text()
+        done = helpers.finitude(tmp_path, "diff", kept("none.json", some), str(b))
+        assert done.code == 4 and "nothing to compare" in done.err and done.out == "", done.text()
     # A beginning of a step: what both have is the same, and B alone comes to gradients.
     forward = kept("forward.json", [op for op in ops if op["phase"] == "forward"])
     code, found = compare(forward, a)
@@ -348,7 +351,7 @@ def test_two_optimizers_come_to_other_weights(tmp_path):
 
 
 def test_the_capsules_of_two_runs(tmp_path):
-    """Both end in a division by zero; they part where the argument differs, and the line is told."""
+    """Both end in a division by zero; they part where the argument differs, and the line is reported."""
     folders = []
     for name, eps in (("a", "1e-5"), ("b", "1e-1")):
         folder = tmp_path / name
@@ -406,7 +409,7 @@ for i in range(3):
 
 
 def test_several_losses_of_one_step(tmp_path):
-    """Each stands for the one at its place, and where results part that is told of a call."""
+    """Each stands for the one at its place, and where results part that is done of a call."""
     sides = []
     for name, scale in (("a", 1.5), ("again", 1.5), ("b", 1.75)):
         (tmp_path / name).mkdir()

@@ -302,7 +302,7 @@ def test_orders_for_a_second_run_and_their_results(tmp_path):
         "ordinal": 0,
         "ranks": 2,
         "capsule": str(tmp_path / "none"),
-        "capsule_told": "none",
+        "capsule_in_report": "none",
         "seeds": {},
     }
     result = {
@@ -446,7 +446,7 @@ def test_settings(tmp_path):
 def test_the_commit_of_a_repository_is_a_commit(tmp_path):
     """A repository from elsewhere names files that are read: what is not a commit does not get into a capsule."""
     secret = tmp_path / "secret"
-    secret.write_text("not to be told\n")
+    secret.write_text("not to be shown\n")
     git = tmp_path / "project" / ".git"
     files = {
         "HEAD": b"ref: refs/heads/main\n",
@@ -460,7 +460,7 @@ def test_the_commit_of_a_repository_is_a_commit(tmp_path):
         b"ref: ../../secret",
         b"ref: " + str(secret).encode(),
         b"ref: refs/heads/../../../../secret",
-        b"not to be told",
+        b"not to be shown",
         b"ref: \0",
         b"ref: ",
         b"ref: " + b"x" * 5000,
@@ -477,7 +477,7 @@ def test_the_commit_of_a_repository_is_a_commit(tmp_path):
         if draw.random() < 0.1:
             put(git / "commondir", draw.choice([b"..", b"../..", b"/", b"\0", b"", str(tmp_path).encode()]))
         found = git_head(str(git.parent))
-        assert "not to be told" not in json.dumps(found)
+        assert "not to be shown" not in json.dumps(found)
         if found is not None:
             assert (
                 found["commit"] is None

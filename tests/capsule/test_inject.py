@@ -22,7 +22,7 @@ def assert_the_very_step_is_put_in_place(captured):
     same = captured.with_changes()
     assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log  train.py:"), same.text()
     assert captured.alarm["step"] > 1
-    failed = captured.told[captured.alarm["step"]]
+    failed = captured.printed[captured.alarm["step"]]
     assert steps(same.err) == [failed], (
         "weights, buffers, state, generators, rate and batch are those of the recorded step"
     )
@@ -61,8 +61,10 @@ def test_a_fix_is_found_to_be_one(captured):
     ), fixed.text()
     assert 0 < document["loss"] < 1e6 and document["grad_absmax"] > 0
     # At the first step of the program, and once more where the program itself had come to that step.
-    told = captured.told[captured.alarm["step"]]
-    assert steps(fixed.err)[0] == steps(fixed.err)[-1] == told and len(steps(fixed.err)) == captured.alarm["step"] + 2
+    printed = captured.printed[captured.alarm["step"]]
+    assert (
+        steps(fixed.err)[0] == steps(fixed.err)[-1] == printed and len(steps(fixed.err)) == captured.alarm["step"] + 2
+    )
     assert document["notes"] == [f"and so it is as step {captured.alarm['step']} of the program itself"]
 
 
@@ -187,7 +189,7 @@ def test_micro_batches(tmp_path):
     same = captured.with_changes()
     assert same.code == 1 and "the same birth" in same.out, same.text()
     step = captured.alarm["step"]
-    assert steps(same.err) == captured.told[2 * step : 2 * step + 2]
+    assert steps(same.err) == captured.printed[2 * step : 2 * step + 2]
     assert captured.alarm["births"][0].get("samples") == [11]
     assert captured.with_changes(FIXED).code == 0
 
@@ -239,7 +241,7 @@ def test_the_batch_that_a_framework_gave(tmp_path):
     assert [sorted(key for key, _ in b["batch"]["dict"]) for b in captured.about["start"]["batches"]] == [["name", "x"]]
     same = captured.with_changes(words=["--json"])
     assert (same.code, json.loads(same.out)["way"]) == (1, "batch"), same.text()
-    assert steps(same.err)[-1] == captured.told[step]
+    assert steps(same.err)[-1] == captured.printed[step]
     assert captured.with_changes(FIXED).code == 0
 
 
@@ -265,7 +267,7 @@ def test_without_a_loader(tmp_path, script, way):
     assert (result.code, document["verdict"], document["way"]) == (0, "fixed", way), result.text()
     # The rate is set where the optimizer steps: a scheduler of the step before still moves what was put in place with
     # the state.
-    assert without_rate(steps(result.err)[-1]) == without_rate(captured.told[captured.alarm["step"]])
+    assert without_rate(steps(result.err)[-1]) == without_rate(captured.printed[captured.alarm["step"]])
     assert captured.with_changes().code == 1
 
 

@@ -33,9 +33,9 @@ def against(captured, old, new, *words):
 
 
 def test_change_that_keeps_other_values_fixes(captured):
-    code, told, done = against(captured, BIRTH, "weight = torch.log(x.sum(1, keepdim=True).clamp(min=1e-30))")
-    assert (code, told["verdict"], told["fix"], told["objection"]) == (0, "fixed", True, ""), done.text()
-    values = told["values"]
+    code, answer, done = against(captured, BIRTH, "weight = torch.log(x.sum(1, keepdim=True).clamp(min=1e-30))")
+    assert (code, answer["verdict"], answer["fix"], answer["objection"]) == (0, "fixed", True, ""), done.text()
+    values = answer["values"]
     assert values["kept"] > 400 and values["changed"] == values["not_compared"] == 0, values
     assert "aten::clamp" in values["added"] and not values["missing"] and not values["hidden"]
 
@@ -53,9 +53,9 @@ CHANGES = {
 @pytest.mark.parametrize("what", CHANGES)
 def test_finite_step_alone_is_no_fix(captured, what):
     old, new, why = CHANGES[what]
-    code, told, done = against(captured, old, new)
-    assert (code, told["fix"]) == (1, False), done.text()
-    assert why in told["objection"] if told["verdict"] == "fixed" else why == told["verdict"], done.text()
+    code, answer, done = against(captured, old, new)
+    assert (code, answer["fix"]) == (1, False), done.text()
+    assert why in answer["objection"] if answer["verdict"] == "fixed" else why == answer["verdict"], done.text()
 
 
 def test_what_it_prints(captured):
@@ -70,14 +70,14 @@ def test_a_program_that_does_not_fail_proves_nothing(captured):
     helpers.write_script(captured.folder, captured.script.replace(*FIXED), "changed.py")
     words = ("--with", "changed.py", "--against", "changed.py", "--json")
     done = helpers.finitude(captured.folder, "replay", captured.capsule, *words)
-    told = json.loads(done.out)
-    assert (done.code, told["verdict"], told["fix"]) == (4, "refused", False), done.text()
-    assert "the unchanged program does not fail here" in told["text"]
+    answer = json.loads(done.out)
+    assert (done.code, answer["verdict"], answer["fix"]) == (4, "refused", False), done.text()
+    assert "the unchanged program does not fail here" in answer["text"]
 
 
 def test_a_change_that_does_not_help(captured):
-    code, told, done = against(captured, BIRTH, BIRTH + " * 1.0")
-    assert (code, told["verdict"], told["fix"]) == (1, "not fixed", False), done.text()
+    code, answer, done = against(captured, BIRTH, BIRTH + " * 1.0")
+    assert (code, answer["verdict"], answer["fix"]) == (1, "not fixed", False), done.text()
 
 
 FIRST = """
@@ -96,14 +96,14 @@ opt.step()
 def test_first_step_without_a_loader(tmp_path):
     captured = Captured(tmp_path, FIRST)
     assert captured.alarm["step"] == 0
-    code, told, done = against(
+    code, answer, done = against(
         captured, "torch.log(x.sum(1, keepdim=True))", "torch.log(x.sum(1, keepdim=True).clamp(min=1e-9))"
     )
-    assert (code, told["fix"], told["way"]) == (0, True, "start"), done.text()
-    code, told, done = against(
+    assert (code, answer["fix"], answer["way"]) == (0, True, "start"), done.text()
+    code, answer, done = against(
         captured, "torch.log(x.sum(1, keepdim=True))", "torch.log(x.sum(1, keepdim=True).clamp(min=1.7))"
     )
-    assert (code, told["fix"]) == (1, False) and "aten::log" in told["objection"], done.text()
+    assert (code, answer["fix"]) == (1, False) and "aten::log" in answer["objection"], done.text()
 
 
 def test_a_copy_that_is_not_the_one_imported(captured):

@@ -84,8 +84,8 @@ for i in range(6):
 @pytest.mark.thorough
 def test_gradients_set_by_the_program_need_no_backward(tmp_path):
     captured = Captured(tmp_path, BY_HAND)
-    (told,) = captured.about["start"]["optimizers"]
-    assert (told["gradients"], told["backwards"]) == (["w"], 0)
+    (described,) = captured.about["start"]["optimizers"]
+    assert (described["gradients"], described["backwards"]) == (["w"], 0)
     fixed = captured.with_changes((".sum(1))", ".sum(1) + 1e-6)"))
     assert fixed.code == 0 and fixed.out.startswith("fixed"), fixed.text()
     same = captured.with_changes()

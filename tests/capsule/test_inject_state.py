@@ -38,8 +38,8 @@ CURED = ("x.norm(dim=1, keepdim=True)", "(x.norm(dim=1, keepdim=True) + 1e-6)")
 
 def test_line_search_continues_from_its_lists(tmp_path):
     captured = Captured(tmp_path, SEARCHES)
-    (told,) = captured.about["start"]["optimizers"]
-    assert set(told["trees"]["weight"]) == {"al", "old_dirs", "old_stps", "ro"} and told["not_kept"] == []
+    (described,) = captured.about["start"]["optimizers"]
+    assert set(described["trees"]["weight"]) == {"al", "old_dirs", "old_stps", "ro"} and described["not_kept"] == []
     same = captured.with_changes()
     assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::div"), same.text()
     fixed = captured.with_changes(CURED)
@@ -89,14 +89,14 @@ for i in range(6):
 )
 def test_state_of_other_forms_is_kept_or_named(tmp_path, held, code):
     captured = Captured(tmp_path, OWN.replace("HELD", held))
-    (told,) = captured.about["start"]["optimizers"]
-    assert told["groups"] == [{"lr": 0.01, "betas": [0.5, 0.9]}]
+    (described,) = captured.about["start"]["optimizers"]
+    assert described["groups"] == [{"lr": 0.01, "betas": [0.5, 0.9]}]
     same = captured.with_changes()
     assert same.code == code, same.text()
     if code == 4:
         assert "does not hold all of the optimizer's state: w.held (deque)" in same.out, same.text()
     else:
-        assert told["trees"]["w"]["held"] == {
+        assert described["trees"]["w"]["held"] == {
             "tuple": [
                 {"dict": [["a", {"tuple": [{"value": 1}, {"value": None}, {"float": "inf"}]}]]},
                 {"list": [{"tensor": "state.w.held.1.0"}]},
@@ -209,7 +209,7 @@ def test_other_optimizer_stepping_in_between_starts_as_recorded(tmp_path, which)
     same = captured.with_changes()
     assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log"), same.text()
     if which == 2:  # its step, which is a part of the recorded one, came to the same bits
-        assert steps(same.err)[-1] == captured.told[-1], same.text()
+        assert steps(same.err)[-1] == captured.printed[-1], same.text()
 
 
 # What the program computes before its call of `step` is no part of a step that a closure made.
@@ -312,7 +312,7 @@ def test_what_numpy_wrote_there_has_to(tmp_path):
 
 
 def test_old_start_is_sound_and_hostile_ones_refused(tmp_path):
-    told = {
+    described = {
         "class": "SGD",
         "ordinal": 0,
         "failed": True,
@@ -324,7 +324,7 @@ def test_old_start_is_sound_and_hostile_ones_refused(tmp_path):
     }
     start = {
         "tensors": {"parameter.w": {"dtype": "float32", "shape": [2]}},
-        "optimizers": [told],
+        "optimizers": [described],
         "batches": [],
         "generators": None,
         "scaler": None,
@@ -369,9 +369,9 @@ def test_an_earlier_capsule_still_serves(tmp_path):
     shutil.copytree(captured.capsule, old)
     about = json.loads((old / "capsule.json").read_text())
     about["start"].pop("unwritten")
-    for told in about["start"]["optimizers"]:
+    for described in about["start"]["optimizers"]:
         for key in ("trees", "not_kept", "gradients", "backwards", "stepped"):
-            told.pop(key, None)
+            described.pop(key, None)
     helpers.put_about(old, about)
     assert captured.with_changes(capsule=str(old)).code == 1
     assert captured.with_changes(("torch.log(x.sum(1))", "torch.log(x.sum(1) + 0.01)"), capsule=str(old)).code == 0

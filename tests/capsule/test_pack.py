@@ -212,16 +212,16 @@ def test_packed_capsule_is_replayed_and_compared_directly(tmp_path):
     made = helpers.finitude(tmp_path, "unpack", "bad step.zip")
     assert (made.code, made.out) == (0, "bad step\n") and (tmp_path / "bad step" / "tape.bin").is_file(), made.text()
     assert helpers.finitude(tmp_path, "replay", "bad step").code == 0
-    # A packed capsule is packed again; nothing else is overwritten, and what cannot be written is told by its own name.
+    # A packed capsule is packed again; nothing else is overwritten, and what cannot be written is reported by its own name.
     (tmp_path / "folder").mkdir()
-    for name, code, told in (
+    for name, code, message in (
         ("bad step.zip", 0, ""),
         ("train.py", 4, "cannot write train.py: it is there already"),
         ("folder", 4, "cannot write folder: it is a folder"),
         ("nowhere/a.zip", 4, "cannot write nowhere/a.zip: No such file"),
     ):
         made = helpers.finitude(tmp_path, "pack", folder, name)
-        assert made.code == code and told in made.err and ".partial-" not in made.err, made.text()
+        assert made.code == code and message in made.err and ".partial-" not in made.err, made.text()
     assert (tmp_path / "train.py").read_text().startswith("import torch") and not [*tmp_path.glob("*.partial-*")]
     made = helpers.finitude(tmp_path, "unpack", "bad step.zip", "nowhere/a")
     assert made.code == 4 and "cannot write nowhere/a: No such file" in made.err, made.text()

@@ -81,16 +81,16 @@ for i in range(3):
 
 
 def test_words_of_a_command_line():
-    told = " ".join(secrets.masked_words(HIDDEN))
-    assert not [value for value in VALUES if value in told], told
+    shown = " ".join(secrets.masked_words(HIDDEN))
+    assert not [value for value in VALUES if value in shown], shown
     assert all(
-        name in told for name in ("--api-key", "--hf_token=", "wandb.api_key=", "postgres://u:", "@h/db", "KEY=")
+        name in shown for name in ("--api-key", "--hf_token=", "wandb.api_key=", "postgres://u:", "@h/db", "KEY=")
     )
     assert secrets.masked_words(KEPT) == KEPT
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         ('login(token="abc-def-ghi", user="me")', 'login(token="***", user="me")'),
         ("x = attend(query, key=value_of)", "x = attend(query, key=value_of)"),
@@ -112,12 +112,12 @@ def test_words_of_a_command_line():
         ('u = "https://abcdef0123@host/x"', 'u = "https://***@host/x"'),
     ],
 )
-def test_lines_of_a_program(line, told):
-    assert secrets.masked_source(line) == told
+def test_lines_of_a_program(line, expected):
+    assert secrets.masked_source(line) == expected
 
 
 @pytest.mark.parametrize(
-    ("word", "told"),
+    ("word", "expected"),
     [
         ('{"api_key": "two words", "lr": 0.1}', '{"api_key": "***", "lr": 0.1}'),
         ("{'api_key': 'abc'}", "{'api_key': '***'}"),
@@ -127,8 +127,8 @@ def test_lines_of_a_program(line, told):
         ("http://host:8080/pkg@v1", "http://host:8080/pkg@v1"),
     ],
 )
-def test_one_word_of_a_command_line(word, told):
-    assert secrets.masked_words([word]) == [told]
+def test_one_word_of_a_command_line(word, expected):
+    assert secrets.masked_words([word]) == [expected]
 
 
 def test_a_command_as_one_text():
@@ -139,8 +139,8 @@ def test_a_command_as_one_text():
 def test_a_command_that_is_launched(tmp_path):
     helpers.write_script(tmp_path, SCRIPT)
     got = helpers.finitude(tmp_path, "run", "--report", "report.json", "sh", "-c", "exit 0", *HIDDEN)
-    told = " ".join(got.report["command"])
-    assert "***" in told and not [value for value in VALUES if value in told], told
+    command = " ".join(got.report["command"])
+    assert "***" in command and not [value for value in VALUES if value in command], command
     kept = helpers.finitude(tmp_path, "run", "--redact", "--report", "report.json", "sh", "-c", "exit 0", *HIDDEN)
     assert kept.report["command"] == []
 

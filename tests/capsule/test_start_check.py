@@ -103,11 +103,11 @@ def use(start):
     w = torch.zeros(2, 3, requires_grad=True)
     optimizer = torch.optim.Adam([w])
     template = [torch.zeros(2, dtype=torch.int64), {"name": "b", "o": Thing()}]
-    for told in start["optimizers"]:
-        if not placing.misfits(held, told["parameters"], {"w": w}):
-            placing.put_tensors(held, told["parameters"], {"w": w})
-            placing.put_state(held, told, optimizer, {"w": w})
-        placing.rate(told, optimizer)
+    for described in start["optimizers"]:
+        if not placing.misfits(held, described["parameters"], {"w": w}):
+            placing.put_tensors(held, described["parameters"], {"w": w})
+            placing.put_state(held, described, optimizer, {"w": w})
+        placing.rate(described, optimizer)
     for batch in start["batches"]:
         placing.fill(held, batch["batch"], template)
 

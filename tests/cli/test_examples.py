@@ -177,8 +177,8 @@ def test_the_examples_are_ordinary_programs():
 
 def test_a_mean_of_nothing_has_no_limit(faulty):
     alarm = faulty("trainer").the_alarm()
-    told = alarm["cause"]["text"] + alarm["fix"]["text"]
-    assert "limit" not in told and ".clamp(min=1)" in told, told
+    shown = alarm["cause"]["text"] + alarm["fix"]["text"]
+    assert "limit" not in shown and ".clamp(min=1)" in shown, shown
     assert alarm["fix"]["verified"] and "+        mean = total / count.clamp(min=1)" in alarm["fix"]["diff"], alarm[
         "fix"
     ]

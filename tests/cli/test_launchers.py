@@ -74,13 +74,13 @@ def test_a_failing_sitecustomize_fails_as_without_us(tmp_path):
     write_script(own, "raise ValueError('mine')\n", "sitecustomize.py")
     words = [sys.executable, "-c", "print('goes on')"]
     family = json.dumps({"directory": str(tmp_path), "orders": "", "settings": {}})
-    told = [
+    runs = [
         subprocess.run(
             words, env={**os.environ, "PYTHONPATH": p, "FINITUDE_FAMILY": family}, capture_output=True, text=True
         )
         for p in (str(own), HOOK + os.pathsep + str(own))
     ]
-    assert told[0].stdout == told[1].stdout == "goes on\n" and told[0].stderr == told[1].stderr != ""
+    assert runs[0].stdout == runs[1].stdout == "goes on\n" and runs[0].stderr == runs[1].stderr != ""
 
 
 def test_failed_import_of_torch_can_be_retried(tmp_path):
@@ -307,8 +307,8 @@ def test_process_killed_during_training_is_reported(tmp_path):
     (text,) = got.watched["not_watched"]
     assert "killed by SIGKILL" in text and got.watched["steps"] == 12, got.text()
     assert "the last 12 of its 12 steps are in steps.ring, all with finite losses" in text
-    told = command(tmp_path, "report", str(next(tmp_path.glob("finitude-runs/*/pid-*"))), cold=True)
-    assert "12 steps were recorded" in told.out
+    shown = command(tmp_path, "report", str(next(tmp_path.glob("finitude-runs/*/pid-*"))), cold=True)
+    assert "12 steps were recorded" in shown.out
 
 
 ACCELERATE = """

@@ -1,4 +1,4 @@
-"""What a person was told of an alarm is on disk at that moment: whatever ends the process then, readers find it."""
+"""What was printed of an alarm is on disk at that moment: whatever ends the process then, readers find it."""
 
 import json
 import random
@@ -9,7 +9,7 @@ import pytest
 
 import helpers
 
-# The process is killed by one that it forked, some time after the first alarm was told. Each pass of the loop meets a
+# The process is killed by one that it forked, some time after the first alarm was printed. Each pass of the loop meets a
 # bad step.
 KILLED = """
 import itertools, os, signal, sys, time, torch
@@ -73,11 +73,11 @@ def test_no_announced_alarm_is_lost(tmp_path, seed):
             draw.choice(["0", "2"]),
         )
         assert got.code == -how or how == signal.SIGTERM, (number, got.text())
-        told = reported_steps(got.err)
-        assert told and got.report is not None, (number, how, policy, got.err)
+        printed = reported_steps(got.err)
+        assert printed and got.report is not None, (number, how, policy, got.err)
         (inside,) = folder.glob("runs/*/report.json")
         for report in (got.report, json.loads(inside.read_text())):
-            missing = told - {alarm["step"] for alarm in report["alarms"]}
+            missing = printed - {alarm["step"] for alarm in report["alarms"]}
             assert not missing, (number, how, policy, missing, got.err)
             assert "under_way" in report or how == signal.SIGTERM, (number, how)
 

@@ -142,10 +142,10 @@ def test_what_a_report_prints_is_done(tmp_path):
     for runs in ("runs", "-odd", "odd runs"):
         got = helpers.run(tmp_path, SCRIPT, f"--runs={runs}")
         capsule = got.the_alarm()["capsule"]
-        told = helpers.finitude(tmp_path, "report", "--", str(pathlib.Path(capsule).parent)).out + got.err
-        joined = re.sub(r"\n\s+", "", told)  # lines end inside of paths
+        shown = helpers.finitude(tmp_path, "report", "--", str(pathlib.Path(capsule).parent)).out + got.err
+        joined = re.sub(r"\n\s+", "", shown)  # lines end inside of paths
         printed = re.findall(r"finitude ?(replay|dump|diff|report) ?(?:-- ?'([^']*step-\d+)'|(/\S*?step-\d+))", joined)
-        assert printed or " " in runs, told
+        assert printed or " " in runs, shown
         commands = {f"finitude {word} -- '{quoted or plain}'" for word, quoted, plain in printed if " " not in runs}
         commands |= {f"finitude {word} -- '{capsule}'" for word in ("replay", "report", "dump")}
         commands |= {

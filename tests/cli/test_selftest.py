@@ -65,9 +65,9 @@ def test_injected_value_is_found_and_dropped_one_harmless(tmp_path):
     done = selftest(
         tmp_path, "--module", "Net", "--op", "tanh", "--phase", "forward", "--value", "-inf", "--json", "--keep", "kept"
     )
-    told = json.loads(done.out)
-    assert (done.code, told["found"], told["tried"]) == (0, 1, 1), done.text()
-    result = told["results"][0]
+    summary = json.loads(done.out)
+    assert (done.code, summary["found"], summary["tried"]) == (0, 1, 1), done.text()
+    result = summary["results"][0]
     birth = result["alarm"]["births"][0]
     assert (birth["op"], birth["module"], result["alarm"]["step"], result["alarm"]["rerun"]) == (
         "aten::tanh",
@@ -91,8 +91,8 @@ def test_injected_value_is_found_and_dropped_one_harmless(tmp_path):
 )
 def test_other_phases(tmp_path, phase, words):
     done = selftest(tmp_path, "--phase", phase, "--places", "1", "--json", *words)
-    told = json.loads(done.out)
-    assert (done.code, told["found"]) == (0, 1), done.text()
+    summary = json.loads(done.out)
+    assert (done.code, summary["found"]) == (0, 1), done.text()
 
 
 def test_gradient_turned_bad_after_gate_is_found(tmp_path):
@@ -100,9 +100,9 @@ def test_gradient_turned_bad_after_gate_is_found(tmp_path):
     clip = "torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)"
     text = PROGRAM.replace("opt.step()", clip + "\n    opt.step()")
     done = selftest(tmp_path, "--phase", "forward", "--op", "mul_", "--places", "1", "--json", text=text)
-    told = json.loads(done.out)
-    assert (done.code, told["found"]) == (0, 1), done.text()
-    assert clip in told["results"][0]["alarm"]["births"][0]["source"]
+    summary = json.loads(done.out)
+    assert (done.code, summary["found"]) == (0, 1), done.text()
+    assert clip in summary["results"][0]["alarm"]["births"][0]["source"]
 
 
 @pytest.mark.slow
@@ -231,8 +231,8 @@ def report(step=3, optimizer="SGD", **birth):
     ],
 )
 def test_every_difference_is_seen(found, different):
-    word, told = verdict.judge(PUT, [], found)
-    assert set(told) == set(different) and word == ("elsewhere" if different else "found")
+    word, differences = verdict.judge(PUT, [], found)
+    assert set(differences) == set(different) and word == ("elsewhere" if different else "found")
 
 
 def test_missing_alarm_is_judged_by_plain_torch_result():

@@ -71,7 +71,7 @@ def unwatched(row, folder):
 
 
 def line_of(birth, program):
-    """ "right", or what is wrong with it. A birth in backward is told by the forward op that its node belongs to."""
+    """ "right", or what is wrong with it. A birth in backward is reported by the forward op that its node belongs to."""
     place = birth["forward"] if birth["phase"] == "backward" and birth.get("forward") else birth
     if not place.get("line"):
         return "none"
@@ -82,14 +82,14 @@ def line_of(birth, program):
 
 def rerun_of(text):
     """What an advisory says of its second run."""
-    told = re.search(r"; (\w[\w-]*), by (\w+): (.*)", text)
-    if told is None:
+    stated = re.search(r"; (\w[\w-]*), by (\w+): (.*)", text)
+    if stated is None:
         return {}
     return {
-        "rerun": told[1],
-        "rerun_by": told[2],
-        "rerun_text": told[3],
-        "rerun_verified": "with the same bits" in told[3],
+        "rerun": stated[1],
+        "rerun_by": stated[2],
+        "rerun_text": stated[3],
+        "rerun_verified": "with the same bits" in stated[3],
     }
 
 
@@ -148,7 +148,7 @@ def of(row, folder):
             "verified": "no",
             "line": "none",
             "effects": effects(row, plain, skip, warn, folders),
-            "told": skip.text(),
+            "output": skip.text(),
         }
     births = finding.get("births") or []
     left_out = is_alarm and finding["weights"] == "clean" and finding["action"] in LEFT_OUT and is_saved(plain, skip)
@@ -168,5 +168,5 @@ def of(row, folder):
         "line": line_of(births[0], PROGRAMS / f"{row.program}.py") if births else "none",
         "effects": effects(row, plain, skip, warn, folders),
         "why": rerun.get("rerun_text", ""),
-        "told": skip.text() + (warn.text() if warn else ""),
+        "output": skip.text() + (warn.text() if warn else ""),
     }

@@ -1,4 +1,4 @@
-"""The tables of docs/compatibility.md that tell of loops and launchers.
+"""The tables of docs/compatibility.md of loops and launchers.
 
 python tests/compatibility/page.py        runs every row and writes the table again (some minutes)
 """

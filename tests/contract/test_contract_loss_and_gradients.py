@@ -48,7 +48,7 @@ def test_the_same_training_without_the_fault_is_silent(tmp_path):
     }
 
 
-# What each treatment of the gradients does to an Inf: the first three hide it, so only a look before them can tell.
+# What each treatment of the gradients does to an Inf: the first three hide it, so only a look before them finds it.
 CLIPPING = {
     "nothing": "pass",
     "clip_grad_value_": "nn.utils.clip_grad_value_(model.parameters(), 1.0)",

@@ -294,7 +294,7 @@ def test_rerun_reaching_an_untaken_step_uses_restart(tmp_path):
 
 
 def test_rerun_that_reaches_an_untaken_step_is_reported(tmp_path):
-    """The same where no copy can tell, as a thread of the program's own would be missing in it. The program goes on
+    """The same where no copy can try it, as a thread of the program's own would be missing in it. The program goes on
     from there."""
     thread = (
         "\nimport threading\nif i == 0: threading.Thread(target=lambda: threading.Event().wait(), daemon=True).start()"

@@ -43,7 +43,7 @@ endfunction()
 run(install ${CMAKE_COMMAND} --install ${BUILD} --component cpp --prefix ${prefix})
 run(configure ${CMAKE_COMMAND} -S ${SOURCE}/examples/cpp -B ${work}/build -DCMAKE_PREFIX_PATH=${prefix}
   -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER})
-# ccache may be told to make paths relative, and with them __FILE__.
+# ccache may be set to make paths relative, and with them __FILE__.
 run(build ${CMAKE_COMMAND} -E env --unset=CCACHE_BASEDIR ${CMAKE_COMMAND} --build ${work}/build -j2)
 set(train ${work}/build/train)
 

@@ -164,7 +164,7 @@ def test_a_module(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words, code, told",
+    "words, code, message",
     [
         ([], 3, "no run found: looked in"),
         (["-m"], 2, "-m needs the name of a module"),
@@ -181,13 +181,13 @@ def test_a_module(tmp_path):
     ],
     ids=lambda w: " ".join(w) if isinstance(w, list) else None,
 )
-def test_what_cannot_be_done(tmp_path, words, code, told):
+def test_what_cannot_be_done(tmp_path, words, code, message):
     (tmp_path / "wrong.py").write_text("x = = 1\n")
     (tmp_path / "binary.py").write_bytes(b"\0\1\2\xff")
     (tmp_path / "folder").mkdir()
     write_script(tmp_path, HEALTHY)
     done = finitude(tmp_path, "doctor", *words)
-    assert (done.code, done.out) == (code, "") and told in done.err and "Traceback" not in done.err
+    assert (done.code, done.out) == (code, "") and message in done.err and "Traceback" not in done.err
 
 
 RULES = """

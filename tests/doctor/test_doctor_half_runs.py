@@ -182,8 +182,10 @@ def test_replay_in_bfloat16_needs_a_step_with_float16(tmp_path):
         .replace("AUTOCAST", "bfloat16")
     )
     alarm = helpers.run(tmp_path, script).the_alarm()
-    told = helpers.finitude(tmp_path, "replay", alarm["capsule"], "--dtype", "bfloat16")
-    assert told.code == 4 and "takes the place of float16, which this step does not have" in told.err, told.text()
+    replayed = helpers.finitude(tmp_path, "replay", alarm["capsule"], "--dtype", "bfloat16")
+    assert replayed.code == 4 and "takes the place of float16, which this step does not have" in replayed.err, (
+        replayed.text()
+    )
     assert (
         json.loads(pathlib.Path(tmp_path, alarm["capsule"], "capsule.json").read_text())["kind"] == "finitude capsule"
     )

@@ -18,8 +18,8 @@ def doctor(folder, *words):
     return done, json.loads(done.out) if done.out else None
 
 
-def names(told):
-    return [(f["check"], f["verdict"]) for f in told["findings"]]
+def names(answer):
+    return [(f["check"], f["verdict"]) for f in answer["findings"]]
 
 
 def record(data):
@@ -112,20 +112,20 @@ FORMATS = [as_trainer_state, as_csv, as_events, as_events_of_tensors, as_lines]
 @pytest.mark.parametrize("write", FORMATS)
 def test_first_nonfinite_value_in_each_format(tmp_path, write):
     path = write(tmp_path, curve(broken=40))
-    done, told = doctor(tmp_path, path)
-    assert done.code == 1 and told["looked_at"] == ["log"], done.text()
-    loss = next(f for f in told["findings"] if "loss" in f["evidence"]["name"])
+    done, answer = doctor(tmp_path, path)
+    assert done.code == 1 and answer["looked_at"] == ["log"], done.text()
+    loss = next(f for f in answer["findings"] if "loss" in f["evidence"]["name"])
     assert ("P20", "bad") == (loss["check"], loss["verdict"])
     assert "is NaN at step 400 (learning rate 0.0003)" in loss["text"] and "at step 390" in loss["text"], loss["text"]
-    gradient = next(f for f in told["findings"] if "grad" in f["evidence"]["name"])
+    gradient = next(f for f in answer["findings"] if "grad" in f["evidence"]["name"])
     assert gradient["verdict"] == "bad" and "is Inf at step 400" in gradient["text"]
-    assert told["logs"][0]["numbers"] >= 180
+    assert answer["logs"][0]["numbers"] >= 180
 
 
 @pytest.mark.parametrize("write", FORMATS)
 def test_healthy_curve_is_silent_in_each_format(tmp_path, write):
-    done, told = doctor(tmp_path, write(tmp_path, curve()))
-    assert (done.code, told["findings"], told["not_looked_at"]) == (0, [], []), done.text()
+    done, answer = doctor(tmp_path, write(tmp_path, curve()))
+    assert (done.code, answer["findings"], answer["not_looked_at"]) == (0, [], []), done.text()
 
 
 def test_event_files_of_the_package_itself(tmp_path):
@@ -134,8 +134,8 @@ def test_event_files_of_the_package_itself(tmp_path):
         writer.add_scalar("loss", loss, step)
         writer.add_scalar("lr", rate, step)
     writer.close()
-    done, told = doctor(tmp_path, tmp_path)
-    assert done.code == 1 and ("P20", "bad") in names(told), done.text()
+    done, answer = doctor(tmp_path, tmp_path)
+    assert done.code == 1 and ("P20", "bad") in names(answer), done.text()
 
 
 def lines(folder, **series):
@@ -169,10 +169,10 @@ ONE_CHECK = {
 @pytest.mark.parametrize("what", ONE_CHECK)
 def test_each_check_speaks(tmp_path, what):
     series, expected, words = ONE_CHECK[what]
-    done, told = doctor(tmp_path, lines(tmp_path, **series))
-    assert expected in names(told), done.text()
-    assert words in next(f["text"] for f in told["findings"] if (f["check"], f["verdict"]) == expected)
-    assert done.code == any(v == "bad" for _, v in names(told))
+    done, answer = doctor(tmp_path, lines(tmp_path, **series))
+    assert expected in names(answer), done.text()
+    assert words in next(f["text"] for f in answer["findings"] if (f["check"], f["verdict"]) == expected)
+    assert done.code == any(v == "bad" for _, v in names(answer))
 
 
 HEALTHY = {
@@ -189,8 +189,8 @@ HEALTHY = {
 
 @pytest.mark.parametrize("what", HEALTHY)
 def test_healthy_curves_have_no_finding(tmp_path, what):
-    done, told = doctor(tmp_path, lines(tmp_path, **HEALTHY[what]))
-    assert (done.code, told["findings"]) == (0, []), done.text()
+    done, answer = doctor(tmp_path, lines(tmp_path, **HEALTHY[what]))
+    assert (done.code, answer["findings"]) == (0, []), done.text()
 
 
 def test_directories(tmp_path):
@@ -199,13 +199,13 @@ def test_directories(tmp_path):
         folder.mkdir(parents=True)
         as_trainer_state(folder, curve(broken=broken))
     assert [p.split("/")[-2] for p in log_files.below(str(tmp_path / "out"))] == ["checkpoint-100"]
-    done, told = doctor(tmp_path, "out")
-    assert done.code == 1 and told["logs"][0]["file"].endswith("checkpoint-100/trainer_state.json")
+    done, answer = doctor(tmp_path, "out")
+    assert done.code == 1 and answer["logs"][0]["file"].endswith("checkpoint-100/trainer_state.json")
     version_0 = tmp_path / "lightning_logs" / "version_0"
     version_0.mkdir(parents=True)
     as_csv(version_0, curve())
     (version_0 / "events.out.tfevents.2").write_bytes(b"garbage" * 9)
-    done, told = doctor(tmp_path, "lightning_logs")
+    done, answer = doctor(tmp_path, "lightning_logs")
     assert done.code == 0 and "is no event file" in done.err, done.text()
     (tmp_path / "empty").mkdir()
     assert helpers.finitude(tmp_path, "doctor", "empty").code == 3

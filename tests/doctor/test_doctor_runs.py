@@ -193,8 +193,8 @@ def test_a_real_run_and_its_capsule(tmp_path):
     capsules = [p for p in directory.iterdir() if p.is_dir()]
     assert capsules
     of_capsule = doctor(tmp_path, str(capsules[0]))
-    told = [[f["check"] for f in found(d, verdicts=("bad", "warn"))] for d in (of_capsule[1], document)]
-    assert of_capsule[0] == 1 and told[0] == told[1]
+    checks = [[f["check"] for f in found(d, verdicts=("bad", "warn"))] for d in (of_capsule[1], document)]
+    assert of_capsule[0] == 1 and checks[0] == checks[1]
     (replayed,) = found(of_capsule[1], "P19")
     assert "replayed twice: identical" in replayed["text"] and replayed["evidence"]["reproducible"] is True
     (precision,) = found(of_capsule[1], "P1")

@@ -1,4 +1,4 @@
-"""What the checks tell of a run in depth: experiments of its alarms, descriptions of its capsules, the course of its
+"""What the checks report of a run in depth: experiments of its alarms, descriptions of its capsules, the course of its
 steps."""
 
 import json
@@ -155,7 +155,7 @@ CAPSULES = {
         "tf32_matmul was False",
         [{}, {"flags": {**FLAGS, "tf32_matmul": True}, "rank": 1}],
     ),
-    "settings that torch could not tell": ("P2", "warn", "could not report", [{"flags": {"deterministic": False}}]),
+    "settings that torch could not report": ("P2", "warn", "could not report", [{"flags": {"deterministic": False}}]),
     "a scale beside bfloat16": (
         "P6",
         "note",

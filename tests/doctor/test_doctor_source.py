@@ -191,7 +191,7 @@ SILENT = {
     "= True\n",
     "tf32 by its new names": "torch.backends.cuda.matmul.fp32_precision = "
     "'tf32'\ntorch.backends.cudnn.conv.fp32_precision = 'tf32'\n",
-    "a query that tells emulation": "b = torch.cuda.is_bf16_supported(including_emulation=False)\n",
+    "a query that excludes emulation": "b = torch.cuda.is_bf16_supported(including_emulation=False)\n",
     "autocast as it is meant": """
         scaler = torch.amp.GradScaler("cuda", enabled=fast)
         for x, y in loader:

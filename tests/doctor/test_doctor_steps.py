@@ -22,7 +22,7 @@ SPEAKS = {
             scaler.update()
         """,
     ),
-    "tf32 that torch cannot tell": (
+    "tf32 that torch cannot report": (
         "P2",
         "warn",
         """

@@ -1,4 +1,4 @@
-"""What the checks of first steps tell in depth: each clause of a check in a program where it speaks.
+"""What the checks of first steps report in depth: each clause of a check in a program where it speaks.
 test_doctor_steps_silent.py has the twins in which it must not."""
 
 import textwrap

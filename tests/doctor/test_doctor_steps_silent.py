@@ -155,7 +155,7 @@ SILENT = {
                 opt.step()
         """,
     ),
-    "a bad gradient at a fused optimizer that is told": (
+    "a bad gradient at a fused optimizer that is reported": (
         "P14",
         (),
         """

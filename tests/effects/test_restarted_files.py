@@ -59,7 +59,7 @@ print(base.execute("select count(*), max(i) from step").fetchone(), open("latest
 @pytest.mark.parametrize("name", ["here", "here,too"])
 def test_restart_neither_sees_nor_leaves_files(tmp_path, name):
     """Folders, locks, checkpoints in rotation, files replaced, a database: all as in a run without us, where the
-    weights do not tell."""
+    weights do not show it."""
     here, plain = tmp_path / name, tmp_path / "plain"
     for folder in (here, plain):
         folder.mkdir()
@@ -110,13 +110,13 @@ def test_only_files_written_twice_are_named(tmp_path):
     tmp_path = tmp_path / "here,too"
     tmp_path.mkdir()
     text = KEEPS_FILES.replace(
-        '    os.close(os.open("out/lock"', '    os.system("echo x >> told.txt")\n    os.close(os.open("out/lock"'
+        '    os.close(os.open("out/lock"', '    os.system("echo x >> appended.txt")\n    os.close(os.open("out/lock"'
     )
     got = helpers.run(tmp_path, text)
     alarm = got.the_alarm()
     assert alarm["rerun_verified"] and alarm["rerun_by"] == "restart", got.text()
-    assert len((tmp_path / "told.txt").read_text().splitlines()) >= 12
-    assert "written a second time, or changed meanwhile: told.txt (" in alarm["rerun_text"], alarm["rerun_text"]
+    assert len((tmp_path / "appended.txt").read_text().splitlines()) >= 12
+    assert "written a second time, or changed meanwhile: appended.txt (" in alarm["rerun_text"], alarm["rerun_text"]
 
 
 ALONE = """
@@ -201,7 +201,7 @@ def test_too_many_files_are_reported_by_their_folder(tmp_path, monkeypatch):
 
     def said(held):
         (tmp_path / "scratch").mkdir()
-        it = overlay_fs.Apart(str(tmp_path / "scratch"), str(tmp_path), [], 0.0, [str(tmp_path / "scratch")])
+        it = overlay_fs.Overlay(str(tmp_path / "scratch"), str(tmp_path), [], 0.0, [str(tmp_path / "scratch")])
         it.began()
         if held:
             (tmp_path / "scratch" / "held-1").mkdir()

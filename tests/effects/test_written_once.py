@@ -49,7 +49,7 @@ SINKS = {
         "f.write(f'{{i}}\\n')",
         "f.close(); open('out.txt', 'w').write(str(len(gzip.open('out.gz', 'rt').read()) > 15))",
     ),
-    "an open file, told of": (
+    "an open file, reported": (
         "f = open('out.txt', 'w')",
         "f.write(f'{{i}}\\n'); f.flush(); print(f.tell())",
         "f.close()",
@@ -201,7 +201,7 @@ NOT_HELD = {
 
 @pytest.mark.parametrize("case", NOT_HELD)
 def test_what_cannot_be_held_is_named(tmp_path, case):
-    """What stands below a buffer of bytes may be a stream that counts what was written: it is left alone, and told
+    """What stands below a buffer of bytes may be a stream that counts what was written: it is left alone, and reported
     of."""
     got = helpers.run(tmp_path, text_of(*NOT_HELD[case], "f.close()"), "--on-alarm", "skip")
     alarm = got.the_alarm()
@@ -287,7 +287,7 @@ OUTSIDE = {
 
 @pytest.mark.parametrize("case", OUTSIDE)
 def test_what_is_done_outside_is_named(tmp_path, case):
-    """It cannot be held, and only what is done in the second run is told of."""
+    """It cannot be held, and only what is done in the second run is reported."""
     written, words = OUTSIDE[case]
     got = []
 

@@ -277,13 +277,13 @@ def test_autograd_grad_birth_is_fixed_at_forward_line(tmp_path):
         "stop",
     )
     alarm = got.the_alarm()
-    birth, told = alarm["births"][0], " ".join(got.err.split())
+    birth, shown = alarm["births"][0], " ".join(got.err.split())
     assert (birth["phase"], birth["source"]) == ("backward", "return (x * x).sum(1).sqrt()"), got.text()
     assert birth["forward"]["source"] == "return (x * x).sum(1).sqrt()"
-    assert f"aten::sqrt train.py:{birth['forward']['line']} return (x * x).sum(1).sqrt()" in told, told
+    assert f"aten::sqrt train.py:{birth['forward']['line']} return (x * x).sum(1).sqrt()" in shown, shown
     assert (
-        alarm["fix"]["line"] == birth["forward"]["line"] and f"train.py:{birth['forward']['line']} [verified" in told
-    ), told
+        alarm["fix"]["line"] == birth["forward"]["line"] and f"train.py:{birth['forward']['line']} [verified" in shown
+    ), shown
     assert "+    return (x * x).sum(1).clamp(" in alarm["fix"]["diff"]
 
 

@@ -56,9 +56,9 @@ def test_what_does_not_grow_has_none(values):
 
 def test_a_ring_that_is_shorter_than_the_growth():
     steps = [(900 + i, 1.01**i, 2.0, 0.1) for i in range(500)]
-    (told,) = json.loads(_native.onsets(steps))
-    assert (told["quantity"], told["step"], told["at_most"], told["steps"]) == ("loss", 900, True, 499)
-    assert told["factor_per_step"] == pytest.approx(1.01)
+    (onset,) = json.loads(_native.onsets(steps))
+    assert (onset["quantity"], onset["step"], onset["at_most"], onset["steps"]) == ("loss", 900, True, 499)
+    assert onset["factor_per_step"] == pytest.approx(1.01)
     assert "since step 900 or earlier" in json.loads(_native.onset(steps, "[]", "SGD"))["text"]
 
 
@@ -81,16 +81,16 @@ for step in range(300):
 def test_a_rate_that_rose(tmp_path):
     result = run(tmp_path, PROGRAM.replace("RATE", "1.2"))
     alarm = result.alarms[0]
-    told = {one["quantity"]: one for one in alarm["cause"]["onsets"]}
-    assert alarm["cause"]["class"] == "learning-rate" and set(told) == {"loss", "gradient", "learning-rate"}, (
+    onsets = {one["quantity"]: one for one in alarm["cause"]["onsets"]}
+    assert alarm["cause"]["class"] == "learning-rate" and set(onsets) == {"loss", "gradient", "learning-rate"}, (
         result.text()
     )
     assert (
-        abs(told["loss"]["step"] - 60) <= 3
-        and told["learning-rate"]["step"] == 59
-        and told["loss"]["factor_per_step"] > 3
+        abs(onsets["loss"]["step"] - 60) <= 3
+        and onsets["learning-rate"]["step"] == 59
+        and onsets["loss"]["factor_per_step"] > 3
     )
-    assert f"the loss grew since step {told['loss']['step']}, by a factor of" in " ".join(result.err.split())
+    assert f"the loss grew since step {onsets['loss']['step']}, by a factor of" in " ".join(result.err.split())
 
 
 def test_weights_with_nothing_finite_have_no_growth():

@@ -1,5 +1,5 @@
 """Which samples of the batch make a step fail, where the rows of the birth are not those of the batch; and which
-samples of the data set they are, where the sampler told."""
+samples of the data set they are, where the sampler is known."""
 
 import json
 import pathlib
@@ -160,7 +160,7 @@ for x in data:
     assert "row 1 of the batch, which has 3" in " ".join(result.err.split())
 
 
-# The program's own sampling: no loader tells what a batch is.
+# The program's own sampling: no loader reports what a batch is.
 OUT_OF_ALL = """
 data = torch.rand(40, 4) + 0.5
 data[17] = 0.0
@@ -244,8 +244,8 @@ WITHIN = {
 def test_guilty_elements_of_a_sample_are_reported(tmp_path, setting, loss, said):
     got = helpers.run(tmp_path, ELEMENTS.replace("SETTING", setting).replace("LOSS", loss))
     alarm = got.the_alarm()
-    told = [e for e in alarm["cause"]["experiments"] if e["name"].startswith("whole step, of sample 5")]
-    assert told and said in told[0]["name"] and told[0]["outcome"] == "loss and gradients finite", alarm["cause"]
+    tried = [e for e in alarm["cause"]["experiments"] if e["name"].startswith("whole step, of sample 5")]
+    assert tried and said in tried[0]["name"] and tried[0]["outcome"] == "loss and gradients finite", alarm["cause"]
     assert "whole steps took" in " ".join(got.err.split())
 
 
@@ -299,7 +299,7 @@ def test_rows_of_first_step_weights_are_not_samples(tmp_path):
 
 
 def test_features_matching_batch_size_are_not_samples(tmp_path):
-    """Eight features first, eight samples beside them: row 2 of what is born is a feature, and no sample is told for
+    """Eight features first, eight samples beside them: row 2 of what is born is a feature, and no sample is tried for
     it."""
     body = """
         data = torch.rand(40, 8) + 0.5

@@ -79,13 +79,13 @@ def test_derivative_of_derivative_is_traced_to_written_line(tmp_path, name):
     birth = alarm["births"][0]
     here = next(n for n, line in enumerate(text.strip().splitlines(), 1) if "# here" in line)
     assert alarm["step"] == 3 and birth["line"] == here, (birth, alarm["path"])
-    told = birth.get("forward") or birth
-    assert word in told["op"] and told["line"] == here, told
+    place = birth.get("forward") or birth
+    assert word in place["op"] and place["line"] == here, place
     assert not alarm["fix"] or alarm["fix"]["line"] == here, alarm["fix"]
     if name == "determinant":
         assert alarm["cause"]["class"] == "degenerate-linalg"
         assert alarm["cause"]["text"].startswith("the second derivative of linalg_det"), alarm["cause"]
-        assert "second derivative, through aten::" in told["text"] and "second derivative" in got.err
+        assert "second derivative, through aten::" in place["text"] and "second derivative" in got.err
 
 
 @pytest.mark.parametrize(

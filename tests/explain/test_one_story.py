@@ -213,7 +213,7 @@ def test_dtypes_and_layouts_are_named(tmp_path):
     )
     given = {s["arg"]: s["text"] for b in got.the_alarm()["births"] for s in b.get("scalars", [])}
     assert not any(key == "dtype" and value.isdigit() for key, value in given.items()), given
-    told = helpers.run(
+    traced = helpers.run(
         tmp_path,
         """
         import torch
@@ -227,7 +227,7 @@ def test_dtypes_and_layouts_are_named(tmp_path):
         "--level",
         "trace",
     )
-    ops = told.report["trace"]["ops"]
+    ops = traced.report["trace"]["ops"]
     words = {
         (s["arg"], s["text"])
         for op in ops

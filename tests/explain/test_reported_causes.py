@@ -225,14 +225,14 @@ loss = model(floats).pow(2).mean()""",
 )
 def test_a_product_that_a_bias_is_added_to(tmp_path, kind, largest, cause):
     """It is the factor that is scaled down, and its rows that are left out, not the bias."""
-    alarm, told_cause, _, _ = explained(
+    alarm, reported_cause, _, _ = explained(
         tmp_path,
         f"""big = torch.ones(8, 4); big[5] = {largest} if step == 3 else 1
 loss = nn.functional.linear(big.{kind}(), model.weight.abs().{kind}() + 1, model.bias.{kind}()).float().mean()""",
         "model = nn.Linear(4, 3)",
     )
     first = [(e["name"].split(" ")[0], e.get("confirms")) for e in alarm["cause"]["experiments"][:3]]
-    assert (told_cause, alarm["cause"]["confidence"], first) == (
+    assert (reported_cause, alarm["cause"]["confidence"], first) == (
         cause,
         "proven",
         [("addmm", True), ("mat1", True), ("row", True)],

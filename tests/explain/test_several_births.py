@@ -25,8 +25,10 @@ def test_the_second_of_a_line_is_named(tmp_path):
     done, alarm = alarm_of(tmp_path, "(p.sum(0) / t.sum(0) + (t * p).sum(0) / p.sum(0)).mean()")
     first, second = alarm["births"][:2]
     assert (first["expression"], second["expression"]) == ("p.sum(0) / t.sum(0)", "(t * p).sum(0) / p.sum(0)")
-    told = " ".join(done.err.split())
-    assert "also in forward aten::div" in told and "(t * p).sum(0) / p.sum(0) of loss = (p.sum(0)" in told, done.text()
+    shown = " ".join(done.err.split())
+    assert "also in forward aten::div" in shown and "(t * p).sum(0) / p.sum(0) of loss = (p.sum(0)" in shown, (
+        done.text()
+    )
     assert "and in aten::div at train.py:" in done.err.splitlines()[-1], done.text()
 
 

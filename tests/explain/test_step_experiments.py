@@ -219,7 +219,7 @@ RUNS_AWAY = """
 optimizer.param_groups[0]["lr"] = 1e24 if step == 2 else 0.01
 loss = layer(x).pow(2).mean()
 """
-TOLD = {
+REPORTED = {
     "Adam": "Adam(layer.parameters(), weight_decay=0.1)",
     "AdamW": "AdamW(layer.parameters(), weight_decay=0)",
     "amsgrad": "Adam(layer.parameters(), amsgrad=True)",
@@ -230,9 +230,9 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize("optimizer", TOLD)
+@pytest.mark.parametrize("optimizer", REPORTED)
 def test_the_last_update_taken_back(tmp_path, optimizer):
-    cause, _, experiments, result = cause_of(tmp_path, RUNS_AWAY, "", TOLD[optimizer])
+    cause, _, experiments, result = cause_of(tmp_path, RUNS_AWAY, "", REPORTED[optimizer])
     (back,) = outcome_of(experiments, "the last update taken back") or [None]
     (smaller,) = outcome_of(experiments, "the last update 10 times smaller") or [None]
     assert back and back["outcome"] == "loss and gradients finite", (experiments, result.text())
@@ -242,7 +242,7 @@ def test_the_last_update_taken_back(tmp_path, optimizer):
 
 def test_a_bad_batch_fails_at_any_weights(tmp_path):
     lines = "loss = (layer(x).sum(1) * torch.log(x.sum(1) * (0 if bad else 1))).mean()"
-    _, _, experiments, _ = cause_of(tmp_path, lines, "", TOLD["Adam"])
+    _, _, experiments, _ = cause_of(tmp_path, lines, "", REPORTED["Adam"])
     for e in outcome_of(experiments, "the last update"):
         assert e["outcome"].startswith("not finite: loss")
     assert len(outcome_of(experiments, "the last update")) == 2
@@ -269,7 +269,7 @@ def test_last_update_is_unmentioned_where_weights_are_irrelevant(tmp_path):
 
 
 FORMULAS = {
-    **TOLD,
+    **REPORTED,
     "decoupled": "AdamW(layer.parameters(), lr=0.02, weight_decay=0.3)",
     "scheduled": "Adam(layer.parameters(), lr=0.02)",
 }

@@ -42,7 +42,7 @@ class Data(Dataset):
 """
 
 
-def told(folder, code, loader="", *options):
+def reported(folder, code, loader="", *options):
     got = helpers.run(folder, PROGRAM.replace("{code}", code.strip()).replace("{loader}", loader), *options)
     birth = got.the_alarm()["births"][0]
     assert birth["phase"] == "data" and birth["samples"] == [13] and birth["rows_in"] == "batch", got.text()
@@ -152,7 +152,7 @@ MADE = {
 @pytest.mark.parametrize("code, source, function", MADE.values(), ids=MADE)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_line_that_makes_it(tmp_path, code, source, function, workers):
-    birth, datum, got = told(tmp_path, code, f", num_workers={workers}" if workers else "")
+    birth, datum, got = reported(tmp_path, code, f", num_workers={workers}" if workers else "")
     if sys.version_info < (3, 11):
         function = function.rpartition(".")[2]  # a code object has no longer name there
     assert (datum["how"], datum["source"], datum["function"], datum["sample"]) == ("made", source, function, 13), (
@@ -222,7 +222,7 @@ def Data():
 
 @pytest.mark.parametrize("code, field", STORED.values(), ids=STORED)
 def test_it_is_stored_so(tmp_path, code, field):
-    birth, datum, got = told(tmp_path, code)
+    birth, datum, got = reported(tmp_path, code)
     assert (datum["how"], datum["field"], datum["sample"]) == ("stored", field, 13), got.text()
     assert birth["source"].startswith("for x, y in DataLoader"), "the line that took it in"
 
@@ -236,7 +236,7 @@ def together(samples):
     return torch.from_numpy(rows), torch.tensor([label for _, label in samples])
 """
     )
-    birth, datum, got = told(tmp_path, code, ", collate_fn=together")
+    birth, datum, got = reported(tmp_path, code, ", collate_fn=together")
     assert datum["how"] == "made" and datum["source"].startswith("rows = np.stack(") and "sample" not in datum, (
         got.text()
     )
@@ -259,7 +259,7 @@ def together(samples):
 
 
 def test_loop_rebinding_its_names_is_not_blamed(tmp_path):
-    _, datum, got = told(tmp_path, PADDED + data(FLAT, "row = self.values[i]"), ", collate_fn=together")
+    _, datum, got = reported(tmp_path, PADDED + data(FLAT, "row = self.values[i]"), ", collate_fn=together")
     assert (datum["how"], datum["source"], datum["function"]) == ("made", "return row / np.abs(row).max()", "scaled"), (
         got.text()
     )
@@ -273,7 +273,7 @@ def test_a_sample_that_random_numbers_make(tmp_path):
         "if random.random() < 0.9:",
         "    row = row / row.std() * row.std()",
     )
-    birth, datum, got = told(tmp_path, code)
+    birth, datum, got = reported(tmp_path, code)
     assert datum["how"] == "made" and datum["source"] == "row = row / row.std() * row.std()", got.text()
     assert "random numbers" in datum["text"]
 
@@ -283,7 +283,7 @@ def test_value_from_a_file_is_reported_as_read(tmp_path):
     values[13] = [0.5, float("nan"), 0.5, 0.5]
     for i, row in enumerate(values):
         pathlib.Path(tmp_path, f"{i}.txt").write_text(" ".join(map(str, row)))
-    birth, datum, got = told(tmp_path, data("pass", "row = np.loadtxt(f'{i}.txt', dtype=np.float32)"))
+    birth, datum, got = reported(tmp_path, data("pass", "row = np.loadtxt(f'{i}.txt', dtype=np.float32)"))
     assert (datum["how"], datum["source"]) == ("read", "row = np.loadtxt(f'{i}.txt', dtype=np.float32)"), got.text()
 
 

@@ -152,12 +152,12 @@ INNOCENT = {
 def test_program_dying_of_another_error_gets_no_cause(tmp_path, body):
     got = run(tmp_path, TRAINING.format(bad=-1, body=body.format(bad=2)))
     assert got.code == 1 and not got.alarms and got.report["outcome"] == "clean", got.text()
-    told = got.advisories()
-    assert len(told) == ("nan" in body) and all(
-        a["kind"] == "not-finite-at-the-end" and not a["births"] for a in told
+    advisories = got.advisories()
+    assert len(advisories) == ("nan" in body) and all(
+        a["kind"] == "not-finite-at-the-end" and not a["births"] for a in advisories
     ), got.text()
-    assert ("all finite" in got.err) == (not told), got.err
-    assert not told or "padded holds" in got.err.splitlines()[-1] or "padded holds" in got.err, got.err
+    assert ("all finite" in got.err) == (not advisories), got.err
+    assert not advisories or "padded holds" in got.err.splitlines()[-1] or "padded holds" in got.err, got.err
 
 
 def test_checks_that_find_nothing_are_silent(tmp_path):

@@ -129,7 +129,7 @@ def measure(program, name, stopped, skipped, plain):
                 else f"{place}",
             }
         )
-    assert cells[0] == cells[1], "stop and skip tell of different things"
+    assert cells[0] == cells[1], "stop and skip report different things"
     before = (stopped.folder / name / "digests.txt").read_text().split()[-1]
     clean = stopped.code == 1 and "NonFiniteError" in stopped.err and last_line(name, stopped).endswith(before)
     on_time = (alarm["step"], alarm["micro_batch"]) == (BAD // size, BAD % size)

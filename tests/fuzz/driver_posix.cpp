@@ -24,21 +24,21 @@ using Input = std::vector<std::uint8_t>;
 
 char crash_note[160];
 
-void tell_crash() {
+void report_crash() {
   if (write(STDERR_FILENO, crash_note, std::strlen(crash_note)) < 0) return;
 }
 
 void on_signal(int signal) {
-  tell_crash();
+  report_crash();
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
 
 // Bytes that floating-point formats, sizes and flags take for special come up more often than the others.
 std::uint8_t any_byte(std::mt19937_64& random) {
-  static constexpr std::uint8_t kTelling[] = {0x00, 0x01, 0x7f, 0x80, 0xff, 0x7c, 0xfc, 0xf8, 0xf0, 0x7e, 0x3f};
+  static constexpr std::uint8_t kSpecial[] = {0x00, 0x01, 0x7f, 0x80, 0xff, 0x7c, 0xfc, 0xf8, 0xf0, 0x7e, 0x3f};
   const std::uint64_t pick = random();
-  return pick % 3 == 0 ? kTelling[(pick >> 8) % std::size(kTelling)] : static_cast<std::uint8_t>(pick >> 8);
+  return pick % 3 == 0 ? kSpecial[(pick >> 8) % std::size(kSpecial)] : static_cast<std::uint8_t>(pick >> 8);
 }
 
 // Fresh bytes, or the input before with a few changes: cut, doubled, overwritten with a run of one byte.
@@ -104,7 +104,7 @@ int main(int argc, char** argv) {
   std::uint64_t seed = 1, runs = 0, seconds = 2, most = 4096;
   int replayed = 0;
   std::signal(SIGABRT, on_signal);
-  if (__sanitizer_set_death_callback != nullptr) __sanitizer_set_death_callback(tell_crash);
+  if (__sanitizer_set_death_callback != nullptr) __sanitizer_set_death_callback(report_crash);
   for (int i = 1; i < argc; ++i) {
     if (option(argv[i], "-seed=", &seed) || option(argv[i], "-runs=", &runs) ||
         option(argv[i], "-max_total_time=", &seconds) || option(argv[i], "-max_len=", &most)) {

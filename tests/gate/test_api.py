@@ -116,7 +116,7 @@ for lr in (0.1, 0.2, 0.3):
 
 
 @pytest.mark.parametrize(
-    "made", ["before, and not told of", *(pytest.param(m, marks=pytest.mark.thorough) for m in ("before", "behind"))]
+    "made", ["before, and not reported", *(pytest.param(m, marks=pytest.mark.thorough) for m in ("before", "behind"))]
 )
 def test_the_first_step_is_explained_as_it_happens(tmp_path, made):
     """Nothing could run it again: the program cannot be started again from here. The next ones are run again in

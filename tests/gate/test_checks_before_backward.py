@@ -1,4 +1,4 @@
-"""A script that looks at its loss before backward and drops the step: told as an advisory, whichever way it looks."""
+"""A script that looks at its loss before backward and drops the step: reported as an advisory, whichever way it looks."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""torch.backends.*.fp32_precision, of torch 2.9 on: once a program has set one, torch refuses to tell its old name for
+"""torch.backends.*.fp32_precision, of torch 2.9 on: once a program has set one, torch refuses to return its old name for
 it."""
 
 import pytest
@@ -9,7 +9,7 @@ from finitude import _native
 
 pytestmark = pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="this torch does not have it")
 
-TOLD = """
+ADVICE = """
 def advice():
     b = torch.backends
     return [b.fp32_precision, b.cuda.matmul.fp32_precision, b.cudnn.conv.fp32_precision, b.cudnn.rnn.fp32_precision,
@@ -17,7 +17,7 @@ def advice():
 """
 BAD = (
     helpers.TRAINING
-    + TOLD
+    + ADVICE
     + """
 SET
 before = advice()

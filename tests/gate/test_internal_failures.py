@@ -23,7 +23,7 @@ for k, x in enumerate(batches):
     print(k, finite(), "left out" if same else "applied")
 """
 )
-PLACES = [("rewind", "begin"), ("rewound", "Rewound._end"), ("alarm_correlation", "Told.runs_again")]
+PLACES = [("rewind", "begin"), ("rewound", "Rewound._end"), ("alarm_correlation", "RecentAlarms.runs_again")]
 NATIVE = BROKEN.replace("import finitude.rerun.{module} as module", "from finitude import _native as module")
 
 

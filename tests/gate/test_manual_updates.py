@@ -108,10 +108,10 @@ FOREACH = "w.grad = None\nloss.backward()\ntorch._foreach_add_([w.data], [w.grad
 
 
 @pytest.mark.parametrize(
-    "update, is_told", [(UPDATES["data"], True), (FOREACH, True), (NUMPY, False)], ids=["data", "foreach", "numpy"]
+    "update, is_seen", [(UPDATES["data"], True), (FOREACH, True), (NUMPY, False)], ids=["data", "foreach", "numpy"]
 )
 @pytest.mark.parametrize("drops", [True, False], ids=["dropped", "applied"])
-def test_unmarked_writes_are_detected_when_operators_make_them(tmp_path, update, is_told, drops):
+def test_unmarked_writes_are_detected_when_operators_make_them(tmp_path, update, is_seen, drops):
     """Under skip what is added is zero. Whether it is added at all is seen; numpy's writes are not, and count as
     made."""
     lines = update.splitlines()
@@ -123,8 +123,8 @@ def test_unmarked_writes_are_detected_when_operators_make_them(tmp_path, update,
     )
     run = helpers.run(tmp_path, text, "--on-alarm", "skip")
     assert run.code == 0 and run.out == "".join(f"{i} True True\n" for i in range(8) if i != 4 or not drops), run.text()
-    assert (len(run.alarms), run.watched["handled_by_script"]) == ((0, 1) if drops and is_told else (1, 0)), run.text()
-    assert all(("is not known" in a["text"]) != is_told for a in run.alarms), run.text()
+    assert (len(run.alarms), run.watched["handled_by_script"]) == ((0, 1) if drops and is_seen else (1, 0)), run.text()
+    assert all(("is not known" in a["text"]) != is_seen for a in run.alarms), run.text()
 
 
 def test_program_only_inspecting_gradients_is_not_training(tmp_path):
@@ -216,18 +216,18 @@ def test_last_step_dropped_by_script_is_left_alone(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "policy, guard, told",
+    "policy, guard, alarms",
     [
         ("skip", "pass", 1),
         ("warn", "pass", 1),
         ("skip", "if not loss.isfinite(): loss.backward(); w.grad.zero_(); continue", 0),
     ],
 )
-def test_exception_long_after_bad_step_is_unrelated(tmp_path, policy, guard, told):
+def test_exception_long_after_bad_step_is_unrelated(tmp_path, policy, guard, alarms):
     run = helpers.run(
         tmp_path, script("backward", guard=guard) + "raise RuntimeError('something else')\n", "--on-alarm", policy
     )
-    assert (run.code, len(run.alarms)) == (1, told), run.text()
+    assert (run.code, len(run.alarms)) == (1, alarms), run.text()
     assert not any("RuntimeError" in a["text"] for a in run.alarms), run.text()
 
 

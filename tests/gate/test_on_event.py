@@ -102,7 +102,7 @@ def test_a_command_that_hangs_is_ended(monkeypatch):
     assert said == [f"--on-event {sys.executable} took longer than 0 s"]
 
 
-def test_a_run_tells_what_its_file_holds(tmp_path):
+def test_a_run_reports_what_its_file_holds(tmp_path):
     (tmp_path / "listener.py").write_text("import sys; open('copy.jsonl', 'a').write(sys.stdin.read())\n")
     got = helpers.training(tmp_path, TRAIN, "--on-alarm", "skip", "--on-event", f"{sys.executable} listener.py")
     assert got.code == 0 and got.out == "trained\n", got.text()

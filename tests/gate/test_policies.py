@@ -227,7 +227,7 @@ def test_program_ending_in_error_is_not_restarted_later(tmp_path):
 def test_only_same_sink_and_optimizer_counts_as_similar():
     from finitude.program.reported_tensors import Known
     from finitude.report.incident import NOT_RUN
-    from finitude.rerun.alarm_correlation import Told
+    from finitude.rerun.alarm_correlation import RecentAlarms
 
     def alarm(step, name, births=()):
         return {
@@ -238,15 +238,15 @@ def test_only_same_sink_and_optimizer_counts_as_similar():
             "cause": {"class": "unknown", "text": NOT_RUN},
         }
 
-    told = Told(None, None, None, None, Known(), None)
-    told.point_back(0, alarm(3, "weight", [{"op": "aten::log", "outputs": []}]))
+    recent = RecentAlarms(None, None, None, None, Known(), None)
+    recent.point_back(0, alarm(3, "weight", [{"op": "aten::log", "outputs": []}]))
     for ordinal, name, is_alike in ((0, "weight", True), (0, "bias", False)):
         later = alarm(5, name)
-        told.point_back(ordinal, later)
+        recent.point_back(ordinal, later)
         assert (later["cause"]["text"] != NOT_RUN) == is_alike, later
         assert not is_alike or "step 3 failed at the same gradient weight" in later["cause"]["text"]
     other = {**alarm(6, "weight"), "cause": {"class": "unknown", "text": "what wrote weight was not seen"}}
-    told.point_back(0, other)
+    recent.point_back(0, other)
     assert other["cause"]["text"] == "what wrote weight was not seen"
 
 

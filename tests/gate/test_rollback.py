@@ -131,8 +131,8 @@ def events(got, kind):
 def test_return_is_an_event_with_its_step(tmp_path):
     got = back(tmp_path, script(SGD + NONE), "--level", "gate", "--capsules", "0")
     assert got.alarms[0]["rerun_by"] == "rewind" and "training went back" in got.err, got.text()
-    told = [(e["step"], e["to"], e["lr_factor"]) for e in events(got, "rollback")]
-    assert told == [(16, 7, 1.0)], got.text()
+    rollbacks = [(e["step"], e["to"], e["lr_factor"]) for e in events(got, "rollback")]
+    assert rollbacks == [(16, 7, 1.0)], got.text()
 
 
 def test_no_copy_is_good_before_finite_steps(tmp_path):

@@ -184,7 +184,7 @@ LOOPS = {
         """,
 }
 STEP = 4
-# Distributions check their arguments unless told not to: then it is the program itself that raises.
+# Distributions check their arguments unless asked not to: then it is the program itself that raises.
 LOOPS["ppo_checked"] = LOOPS["ppo"].replace("validate_args=CHECKED", "validate_args=True")
 # The inner optimizer is a new one at each task: its first step fails, and there is no earlier one to return to.
 FIRST_STEP = {"reptile"}
@@ -232,5 +232,5 @@ def test_a_bad_step_is_stopped_and_explained(tmp_path, plain, name):
 
 def test_the_loops_differ(plain):
     """No two of them print the same weights: each is a training of its own."""
-    told = {plain[name][1] for name in LOOPS}
-    assert len(told) == len(LOOPS) - 1  # the two PPO loops are healthy in the same way
+    states = {plain[name][1] for name in LOOPS}
+    assert len(states) == len(LOOPS) - 1  # the two PPO loops are healthy in the same way

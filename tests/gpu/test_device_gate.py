@@ -1,4 +1,4 @@
-"""The gate for gradients on a device, on a make-believe one: what is skipped where, who waits, what is told when."""
+"""The gate for gradients on a device, on a make-believe one: what is skipped where, who waits, what is reported when."""
 
 import sys
 

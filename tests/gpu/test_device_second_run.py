@@ -16,7 +16,7 @@ FAR = 1 << 62  # as tests/native/pretend_device.cpp has it
 
 pytestmark = pytest.mark.skipif(
     tuple(map(int, torch.__version__.split(".")[:2])) < (2, 12),
-    reason="before 2.12 torch tells the handle of a stream of CUDA only",
+    reason="before 2.12 torch returns the handle of a stream of CUDA only",
 )
 
 # Trains; at step 3 something is bad. Then once more from the start, with `continue` in that place.
@@ -173,10 +173,10 @@ assert _native.statistics(there) == _native.statistics(x) and _native.checksum(t
 assert _native.statistics(there.t()[2:]) == _native.statistics(x.t()[2:]) and _native.checksum(there[:, ::2]) == _native.checksum(x[:, ::2])
 assert not _native.is_finite(there) and _native.is_finite(there[2]) and not _native.is_finite(there.to(torch.complex64))
 assert _native.is_finite(torch.ones(3, dtype=torch.int64).to("pretend")) and _native.is_finite(torch.empty(0).to("pretend"))
-print("told")
+print("done")
 """
     result = run(tmp_path, begin + "NAN, INF = float('nan'), float('inf')\n" + body)
-    assert "told" in result.out, result.text()
+    assert "done" in result.out, result.text()
 
 
 def test_parameters_that_are_bad_from_the_start(tmp_path, begin):

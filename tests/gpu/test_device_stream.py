@@ -272,7 +272,7 @@ for i in range(8):
     flat.zero_()
     loss_of(batches[i]).backward()
     if i == 5:
-        flat.data[3] = INF               # no version tells of it
+        flat.data[3] = INF               # no version shows it
     opt.step()
 print("ahead", ahead()["ahead"])
 """

@@ -115,7 +115,7 @@ def test_device_arguments_and_pinned_memory_are_mapped():
     assert _native.tape_outcome("value", "result", result)
     tape = _native.tape_take()
     moved = _native.tape_moved(tape, "cuda:1", [])
-    # Version 2 is what tells devices, and only a tape that has one is of it.
+    # Version 2 is what names devices, and only a tape that has one is of it.
     assert tape[8] == 1 and moved[8] == 2
     assert b"cuda:1" in moved and play(moved)["identical"]
 

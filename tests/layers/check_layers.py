@@ -204,11 +204,11 @@ def python_order(tree):
                 edges.setdefault(module, {})[imported] = line
             elif there not in PYTHON_GROUND and target != "__version__":
                 yield file.path, line, f"{folder} imports {there}, which does not stand to its left"
-    told = set()  # one line for a circle
+    reported = set()  # one line for a circle
     for module, targets in sorted(edges.items()):
         for target, line in targets.items():
-            if module not in told and module in (reached := _reached(edges, target)):
-                told |= {m for m in reached if module in _reached(edges, m)}
+            if module not in reported and module in (reached := _reached(edges, target)):
+                reported |= {m for m in reached if module in _reached(edges, m)}
                 yield files[module].path, line, f"imports {target}, which needs this file"
 
 
@@ -236,13 +236,13 @@ def cpp_circles(tree):
                 target = pathlib.PurePosixPath(header).with_suffix("")
                 if target in units and target != unit:
                     edges.setdefault(unit, {}).setdefault(target, (file.path, line))
-    told = set()  # one line for a circle
+    reported = set()  # one line for a circle
     for unit, targets in sorted(edges.items()):
         ahead = _reached(edges, unit)
-        if unit in told or unit not in ahead:
+        if unit in reported or unit not in ahead:
             continue
         circle = {other for other in ahead if unit in _reached(edges, other)}
-        told |= circle
+        reported |= circle
         if len(circle) > MAX_CIRCLE:
             path, line = next(where for target, where in sorted(targets.items()) if target in circle)
             names = ", ".join(map(str, sorted(circle)))

@@ -108,7 +108,7 @@ def test_a_missing_package_is_named(run, monkeypatch, capsys):
     assert capsys.readouterr().err == "finitude: --to parquet needs the package pyarrow: pip install pyarrow\n"
 
 
-def test_a_package_that_fails_is_told(run, monkeypatch, capsys):
+def test_a_package_that_fails_is_reported(run, monkeypatch, capsys):
     def fails(*_):
         raise RuntimeError("of its own")
 

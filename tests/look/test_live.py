@@ -221,7 +221,7 @@ def test_several_runs_are_followed_by_name(live, folder):
     events.close()
 
 
-def test_a_damaged_store_is_told_once(live, folder):
+def test_a_damaged_store_is_reported_once(live, folder):
     (folder / "20260101-000000-a-1" / "store.sqlite").write_bytes(b"damaged")
     events = Events(live)
     events.next()

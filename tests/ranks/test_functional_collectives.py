@@ -68,9 +68,9 @@ def test_sender_comes_first_and_receiver_names_it(tmp_path):
     write_script(tmp_path, PROGRAM)
     got = cold(tmp_path, "--on-alarm", "skip", *launcher(tmp_path, 2), "train.py", limit=4 * LIMIT)
     assert got.code == 0, got.text()
-    told = [(a["step"], a["rank"], a["cause"]["class"], a["births"][0]["phase"]) for a in got.alarms]
+    alarms = [(a["step"], a["rank"], a["cause"]["class"], a["births"][0]["phase"]) for a in got.alarms]
     steps = (2, 4, 6, 8, 10, 12, 14, 16)
-    assert told == [
+    assert alarms == [
         one
         for step in steps
         for one in ((step, 1, "division-by-zero", "forward"), (step, 0, "other-rank", "communication"))

@@ -27,19 +27,19 @@ def votes(monkeypatch):
 
 
 def cast(votes, words, delays=()):
-    """What each rank is told; a rank without words does not come."""
-    told = {}
+    """What each rank hears; a rank without words does not come."""
+    decided = {}
 
     def one(rank, why, way):
         time.sleep(delays[rank] if delays else 0)
-        told[rank] = votes[rank].cast(why, way)
+        decided[rank] = votes[rank].cast(why, way)
 
     threads = [threading.Thread(target=one, args=(rank, *said)) for rank, said in enumerate(words) if said is not None]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return told
+    return decided
 
 
 def test_all_can(votes):
@@ -51,19 +51,19 @@ def test_all_can(votes):
 def test_one_ranks_refusal_reaches_all_at_once(votes):
     three = votes(3)
     began = time.monotonic()
-    told = cast(three, [("", "rewind"), ("rewind: a file is gone", ""), ("", "rewind")])
-    assert told == dict.fromkeys(range(3), "rank 1: rewind: a file is gone") and time.monotonic() - began < 0.25
+    decided = cast(three, [("", "rewind"), ("rewind: a file is gone", ""), ("", "rewind")])
+    assert decided == dict.fromkeys(range(3), "rank 1: rewind: a file is gone") and time.monotonic() - began < 0.25
     assert not any(v.goes for v in three)
 
 
 def test_votes_for_different_places_prevent_the_rerun(votes):
-    told = cast(votes(2), [("", "rewind"), ("", "jump Adam")])
-    assert told[0] == told[1] and "would go back to elsewhere" in told[0]
+    decided = cast(votes(2), [("", "rewind"), ("", "jump Adam")])
+    assert decided[0] == decided[1] and "would go back to elsewhere" in decided[0]
 
 
 def test_missing_rank_is_waited_for_once(votes):
-    told = cast(votes(3), [("", "rewind"), None, ("", "rewind")])
-    assert told[0] == told[2] and "rank 1 did not come to this step" in told[0]
+    decided = cast(votes(3), [("", "rewind"), None, ("", "rewind")])
+    assert decided[0] == decided[2] and "rank 1 did not come to this step" in decided[0]
     began = time.monotonic()
     again = cast(votes(3, "a later step"), [("", "rewind"), None, ("", "rewind")])
     assert "an earlier step did not come to all ranks" in again[0] and time.monotonic() - began < 0.25
@@ -80,15 +80,15 @@ def test_rank_past_the_step_is_not_waited_for(votes):
 
 def test_late_rank_learns_that_others_have_continued(votes):
     """It finds the votes of all, and still must not go back alone."""
-    told = cast(votes(2), [("", "rewind"), ("", "rewind")], delays=(0, 0.6))
-    assert told[0] == told[1] and "rank 1 did not come" in told[1]
+    decided = cast(votes(2), [("", "rewind"), ("", "rewind")], delays=(0, 0.6))
+    assert decided[0] == decided[1] and "rank 1 did not come" in decided[1]
 
 
 def test_all_ranks_agree_despite_race_at_the_limit(votes):
     for n in range(8):
         rank_vote._left = ""
-        told = cast(votes(2, f"step {n}"), [("", "rewind"), ("", "rewind")], delays=(0, 0.28 + 0.005 * n))
-        assert told[0] == told[1], told
+        decided = cast(votes(2, f"step {n}"), [("", "rewind"), ("", "rewind")], delays=(0, 0.28 + 0.005 * n))
+        assert decided[0] == decided[1], decided
 
 
 def test_a_store_that_is_gone_is_a_no(votes):
@@ -115,19 +115,19 @@ def stands(monkeypatch):
 
 def back(votes, whys):
     """What each rank hears that has come back; one without words never does, but for being let out."""
-    told = {}
+    decided = {}
     for vote in votes:
         vote.watch()
 
     def one(rank, why):
-        told[rank] = votes[rank].come_back(why)
+        decided[rank] = votes[rank].come_back(why)
 
     threads = [threading.Thread(target=one, args=(rank, why)) for rank, why in enumerate(whys) if why is not None]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return told
+    return decided
 
 
 def test_all_ranks_return_and_continue(votes, stands):
@@ -136,14 +136,14 @@ def test_all_ranks_return_and_continue(votes, stands):
 
 def test_diverging_rank_ends_the_rerun_for_waiting_ones(votes, stands):
     three = votes(3)
-    told = back(three, [None, "no backward", None])
-    assert told[1] == three[1].parted and "rank 1 has ended it (no backward)" in told[1]
-    assert "rank 0 stopped after 7 operations" in told[1]
+    decided = back(three, [None, "no backward", None])
+    assert decided[1] == three[1].parted and "rank 1 has ended it (no backward)" in decided[1]
+    assert "rank 0 stopped after 7 operations" in decided[1]
     for waiting in (three[0], three[2]):
         limit = time.monotonic() + 5
         while not waiting.parted and time.monotonic() < limit:
             time.sleep(0.01)
-        assert waiting.parted == told[1]
+        assert waiting.parted == decided[1]
         waiting.leave("an operation failed")  # what it waited in raised
     assert len(stands) == 2
 

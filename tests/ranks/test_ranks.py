@@ -1,4 +1,4 @@
-"""Several ranks: the same step is left out on all or the run ends on all, and one report tells of all."""
+"""Several ranks: the same step is left out on all or the run ends on all, and one report covers all."""
 
 import json
 import pathlib
@@ -30,7 +30,7 @@ torch.manual_seed(0)
 model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)))
 opt = torch.optim.Adam(model.parameters(), lr=0.05)
 torch.manual_seed(100 + rank)
-def told(*words):
+def show(*words):
     sys.stdout.write(" ".join(map(str, words)) + "\\n"); sys.stdout.flush()
 for step in range(8):
     x, y = torch.randn(6, 4), torch.randint(0, 3, (6,))
@@ -42,7 +42,7 @@ for step in range(8):
 same = torch.cat([p.detach().flatten() for p in model.parameters()])
 both = [torch.empty_like(same) for _ in range(dist.get_world_size())]
 dist.all_gather(both, same)
-told("rank", rank, torch.equal(*both), bool(torch.isfinite(same).all()), f"{same.double().sum().item():.17g}")
+show("rank", rank, torch.equal(*both), bool(torch.isfinite(same).all()), f"{same.double().sum().item():.17g}")
 dist.destroy_process_group()
 time.sleep(0.3)  # gloo's thread lets go of the last tensors after the call, and an interpreter that ends by then aborts (pytorch#179291)
 """
@@ -195,7 +195,7 @@ SILENTLY = (
     ids=["one rank is late", ""],
 )
 def test_value_from_another_rank_is_born_in_collective(tmp_path, late):
-    """Its call may be over before the values are there, or after: that does not change who is told to have written
+    """Its call may be over before the values are there, or after: that does not change who is reported to have written
     them."""
     text = ranks(
         FINE
@@ -223,7 +223,7 @@ loss = loss + shared(logits).sum() * 0.001"""
     ).replace("torch.manual_seed(100 + rank)", SHARED.replace("SUM", f"({SILENTLY})"), 1)
     text = text.replace(
         "same = torch", "calls = dist.group.WORLD._get_sequence_number_for_group()\nsame = torch"
-    ).replace('told("rank", rank,', 'told("rank", rank, calls,')
+    ).replace('show("rank", rank,', 'show("rank", rank, calls,')
     plain = plain_launch(
         tmp_path, *TORCHRUN[1:], "2", write_script(tmp_path, text.replace("rank == 1", "rank == 2")).name
     )
@@ -244,7 +244,7 @@ WARNED = (
     FINE
     + """
 if rank == 1 and step == 3: loss = loss * NAN
-if step == 3: told("loss at", rank, step)"""
+if step == 3: show("loss at", rank, step)"""
 )
 
 

@@ -195,7 +195,7 @@ HAD_A_PART = {  # the step, what is done after it, the way of the second run
 
 @pytest.mark.parametrize("what", HAD_A_PART)
 def test_memory_that_the_first_run_had_ruined(tmp_path, what):
-    """Only where it had no part in what the second run came to does that run tell."""
+    """Only where it had no part in what the second run came to does that run show it."""
     step, after, way = HAD_A_PART[what]
     got = helpers.run(tmp_path, WRITTEN.format(step=step, after=after), "--on-alarm", "skip")
     alarm = got.report["alarms"][0]

@@ -1,4 +1,4 @@
-"""The program is ended while a bad step is run again to be explained: the alarm is told all the same, as not run again,
+"""The program is ended while a bad step is run again to be explained: the alarm is reported all the same, as not run again,
 and why."""
 
 import signal
@@ -21,7 +21,7 @@ for match in re.finditer("[0-9]", "012345"):
     opt.zero_grad(); loss.backward(); opt.step()
 """
 
-# The second run in place ends the process: what lies in a pipe tells it apart, and the process its rehearsal.
+# The second run in place ends the process: what lies in a pipe distinguishes it, and the process its rehearsal.
 IN_PLACE = """
 import fcntl, os, signal, sys, termios, time
 me, (there, here) = os.getpid(), os.pipe()

@@ -188,7 +188,7 @@ def test_rewind_stays_within_the_call_for_one_value(built, direct):
 
 @pytest.mark.parametrize("direct", [False, True], ids=["from Python", "from C"])
 def test_another_call_of_the_same_function(built, direct):
-    """Where a frame can be told at which call it stands (CPython 3.11 and later, calls of Python functions), it goes
+    """Where a frame is known to be at which call (CPython 3.11 and later, calls of Python functions), it goes
     back to the other one."""
     clean = Run(built, two_sites, -1, direct)
     for veto in range(1, clean.state[0]):

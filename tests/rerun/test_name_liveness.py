@@ -1,4 +1,4 @@
-"""Which names a program may read before it binds them again, told from its bytecode: any version of Python."""
+"""Which names a program may read before it binds them again, read from its bytecode: any version of Python."""
 
 import sys
 
@@ -20,16 +20,16 @@ def here(*names):
 
 
 def test_loop_names_read_before_binding_are_live():
-    told = []
+    found = []
     for i in range(2):
         bound = unused = kept = i
-        told.append(here("bound", "unused", "kept", "i", "again"))
+        found.append(here("bound", "unused", "kept", "i", "again"))
         again = i
         if i > 5:
             print(bound, again)
         for _ in range(1):
             again = unused = i
-    assert told == [["bound", "i", "kept"]] * 2 and kept == 1
+    assert found == [["bound", "i", "kept"]] * 2 and kept == 1
 
 
 def test_branch_reads_are_live_and_unreachable_reads_not():
@@ -37,11 +37,11 @@ def test_branch_reads_are_live_and_unreachable_reads_not():
 
     def inner(gone):
         seldom = bound_anew = gone
-        told = here("gone", "seldom", "bound_anew")
-        if told == 5:
+        found = here("gone", "seldom", "bound_anew")
+        if found == 5:
             return seldom
         bound_anew = 3
-        return told, bound_anew
+        return found, bound_anew
 
     assert inner(first) == (["seldom"], 3) and second == 2
 
@@ -57,8 +57,8 @@ def test_a_name_of_another_function_is_another_name():
     def inner():
         gone = captured = shared = 1
         frame = sys._getframe()
-        told = will_read(frame, [(name, frame.f_code) for name in ("gone", "captured", "shared")])
-        return told, lambda: (captured, shared, gone) if told is None else captured
+        found = will_read(frame, [(name, frame.f_code) for name in ("gone", "captured", "shared")])
+        return found, lambda: (captured, shared, gone) if found is None else captured
 
     def around():
         gone = 2
@@ -90,10 +90,10 @@ def test_a_module_knows_what_its_functions_read():
     exec(
         compile(
             "wanted_later = bound_anew = 1\ndef reads():\n    return wanted_later\n"
-            "told = will_read(sys._getframe(), [('wanted_later', None), ('bound_anew', None)])\nbound_anew = 2\n",
+            "found = will_read(sys._getframe(), [('wanted_later', None), ('bound_anew', None)])\nbound_anew = 2\n",
             "program.py",
             "exec",
         ),
         names,
     )
-    assert names["told"] == ["wanted_later"] and reads_a_global() is None
+    assert names["found"] == ["wanted_later"] and reads_a_global() is None

@@ -1,4 +1,4 @@
-"""A script that catches our exception, wraps it or ends for it: the step was told of, and what it left behind is no
+"""A script that catches our exception, wraps it or ends for it: the step was reported, and what it left behind is no
 news."""
 
 import sys

@@ -1,4 +1,4 @@
-"""Bad values that do not come again: which tensor held them is told, and where its bits are nobody's NaN, that nobody
+"""Bad values that do not come again: which tensor held them is reported, and where its bits are nobody's NaN, that nobody
 had written there."""
 
 import pytest

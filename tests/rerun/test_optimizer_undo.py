@@ -334,7 +334,7 @@ def test_gradients_left_by_diverged_jump_are_not_handling(tmp_path):
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="this Python's frames are not made to go on elsewhere")
 def test_detached_bad_value_before_other_step_is_traced(tmp_path):
     """Where the window begins before that step it is run again as a whole; where the step that computed it was left
-    out, its alarm tells."""
+    out, its alarm shows it."""
     text = HEAD.format(bad=4, who="A", skips=False, kind="SGD").lstrip() + textwrap.dedent("""
         alpha = nn.Parameter(torch.zeros(()))
         opt_a = torch.optim.Adam([alpha], lr=1e-2)

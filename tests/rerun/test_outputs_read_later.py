@@ -52,10 +52,10 @@ def test_predictions_are_counted_after_the_step(tmp_path, outputs, logits):
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (6, "rewind", True), alarm["rerun_text"]
     assert (alarm["births"][0]["op"], alarm["births"][0]["rows"]) == ("aten::div", [2]), got.text()
-    told, expected = got.out.splitlines(), plain(tmp_path, "train.py").out.splitlines()
-    assert told[:7] == expected[:7] and [line.split()[2] for line in told] == [line.split()[2] for line in expected], (
-        got.text()
-    )
+    printed, expected = got.out.splitlines(), plain(tmp_path, "train.py").out.splitlines()
+    assert printed[:7] == expected[:7] and [line.split()[2] for line in printed] == [
+        line.split()[2] for line in expected
+    ], got.text()
 
 
 CARRIED = """

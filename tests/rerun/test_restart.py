@@ -1,4 +1,4 @@
-"""A second process: from a checkpoint where the user tells how, ended by Ctrl-C alone, and said before how long it
+"""A second process: from a checkpoint where the user says how, ended by Ctrl-C alone, and said before how long it
 takes."""
 
 import os
@@ -69,7 +69,7 @@ def test_restart_without_a_checkpoint_begins_at_start(tmp_path):
 
 @pytest.mark.slow
 def test_ctrl_c_ends_restart_only_and_alarm_remains(tmp_path):
-    """It is told before how long the second run will take: as long as the first, which was more than three seconds."""
+    """It is said before how long the second run will take: as long as the first, which was more than three seconds."""
     helpers.write_script(tmp_path, SAVES)
     process = subprocess.Popen(
         [sys.executable, "-m", "finitude", "run", "--report", "report.json", "train.py", "--pause", "0.6"],
@@ -81,12 +81,12 @@ def test_ctrl_c_ends_restart_only_and_alarm_remains(tmp_path):
         text=True,
         preexec_fn=helpers._interruptible,
     )
-    told = ""
-    while "Ctrl-C leaves this out" not in told:
+    printed = ""
+    while "Ctrl-C leaves this out" not in printed:
         line = process.stderr.readline()
-        assert line, told
-        told += line
-    assert "which takes about " in told
+        assert line, printed
+        printed += line
+    assert "which takes about " in printed
     time.sleep(1.0)
     os.kill(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)

@@ -1,4 +1,4 @@
-"""A bad step is run a second time, in place where it can be, and nothing but the report tells that it was.
+"""A bad step is run a second time, in place where it can be, and nothing but the report shows that it was.
 
 Loops over DataLoaders and loops of their own, bad at their first step (restart) and later (rewind).
 """
@@ -160,7 +160,7 @@ CASES = [(name, 5) for name in LOOPS] + [
 
 
 def script_of(name, bad, head=HEAD):
-    # Where order is shuffled the row is met at some step of the first epoch; there the plain run tells which.
+    # Where order is shuffled the row is met at some step of the first epoch; there the plain run shows which.
     return f"BAD = {bad}\n" + head.lstrip() + "\n" + textwrap.dedent(LOOPS[name])
 
 
@@ -198,7 +198,7 @@ def test_rerun_finds_the_birth_and_prints_nothing(tmp_path, plain, name, bad):
     assert (birth["op"], birth["source"], birth["module"]) == ("aten::div", BIRTH, "Model"), birth
     assert alarm["cause"]["class"] == "division-by-zero"
     assert alarm["weights"] == "clean"
-    assert run.out == printed  # and stdout tells nothing of a second run
+    assert run.out == printed  # and stdout shows nothing of a second run
 
 
 # -- going on after a second run: the loop is where `continue` would have left it -------------------------------------
@@ -362,8 +362,8 @@ def test_last_steps_of_a_killed_run_are_readable(tmp_path):
     killed = helpers.run(tmp_path, KILLED)
     assert killed.report is None and killed.code == -9
     (directory,) = (tmp_path / "finitude-runs").iterdir()
-    told = helpers.finitude(tmp_path, "report", str(directory))
-    assert told.code == 0 and "30 steps were recorded" in told.out and "step 29   loss " in told.out, told.text()
+    shown = helpers.finitude(tmp_path, "report", str(directory))
+    assert shown.code == 0 and "30 steps were recorded" in shown.out and "step 29   loss " in shown.out, shown.text()
     (directory / "steps.ring").write_bytes(b"not a ring")
     refused = helpers.finitude(tmp_path, "report", str(directory))
     assert refused.code == 3 and "steps.ring" in refused.err

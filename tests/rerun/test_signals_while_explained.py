@@ -85,7 +85,7 @@ def test_a_handler_that_raises_nothing_interrupts_nothing(tmp_path):
     )
 
 
-# Within the second run in place the program itself runs: what lies in a pipe tells it from the first, and the process
+# Within the second run in place the program itself runs: what lies in a pipe distinguishes it from the first, and the process
 # from its rehearsal.
 IN_PLACE = (
     helpers.TRAINING

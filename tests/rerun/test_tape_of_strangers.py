@@ -1,4 +1,4 @@
-"""What a tape asks for that cannot be is told: no memory outside of what it declares, no operator that it may not
+"""What a tape asks for that cannot be is reported: no memory outside of what it declares, no operator that it may not
 call."""
 
 import struct

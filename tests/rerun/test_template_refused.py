@@ -1,9 +1,9 @@
-"""--tape-every N, where the recorded step does not stand for the bad one: it is passed over, and the reason told."""
+"""--tape-every N, where the recorded step does not stand for the bad one: it is passed over, and the reason reported."""
 
 import pytest
 
 import helpers
-from template_runs import EVERY, by_template, passed_over, same_birth, script
+from template_runs import EVERY, by_template, refused_template, same_birth, script
 
 
 def test_before_anything_is_recorded_it_is_as_without(tmp_path):
@@ -13,7 +13,7 @@ def test_before_anything_is_recorded_it_is_as_without(tmp_path):
 
 def test_batch_of_another_shape_rejects_the_template(tmp_path):
     got = helpers.run(tmp_path, script().replace("return 48", "return 36"), *EVERY)
-    assert passed_over(got, "tape of step 1: the batch has another shape")["step"] == 4
+    assert refused_template(got, "tape of step 1: the batch has another shape")["step"] == 4
 
 
 def test_different_batch_count_rejects_the_template(tmp_path):
@@ -24,10 +24,10 @@ def test_different_batch_count_rejects_the_template(tmp_path):
         x, y = next(it)
         if i == 3: x, y = next(it)""",
     )
-    passed_over(helpers.run(tmp_path, text, *EVERY), "it took 1 batches of its loader, this step 2")
+    refused_template(helpers.run(tmp_path, text, *EVERY), "it took 1 batches of its loader, this step 2")
 
 
-# The loss overflows and the gradients do not; so their bits tell.
+# The loss overflows and the gradients do not; so their bits decide.
 SCHEDULE = """import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -52,7 +52,7 @@ def test_a_number_in_the_program(tmp_path, weight, reduced):
     text = SCHEDULE.replace("WEIGHT", weight).replace("REDUCED", reduced)
     got = helpers.run(tmp_path, text, *EVERY)
     if "i" in weight:
-        passed_over(got, "it comes out with other bits")
+        refused_template(got, "it comes out with other bits")
     else:
         by_template(got, 4)
         same_birth(got, helpers.run(tmp_path, text))
@@ -64,12 +64,12 @@ def test_all_nan_step_requires_the_same_operations(tmp_path):
         .replace("x * 0 if", "-x if")
         .replace("torch.log(x)", "(torch.log if i < 4 else torch.sqrt)(x + model[0].bias[:1])")
     )
-    alarm = passed_over(helpers.run(tmp_path, text, *EVERY), "this step's loss was computed by other operations")
+    alarm = refused_template(helpers.run(tmp_path, text, *EVERY), "this step's loss was computed by other operations")
     assert alarm["births"][0]["op"] == "aten::sqrt", alarm["births"]
 
 
 def test_batch_written_by_the_step_rejects_the_template(tmp_path):
-    passed_over(
+    refused_template(
         helpers.run(tmp_path, script().replace("optimizer.zero_grad()", "x.mul_(2); optimizer.zero_grad()"), *EVERY),
         "this step wrote into its batch",
     )
@@ -91,7 +91,7 @@ for i in range(6):
 
 
 def test_data_without_a_loader_reject_the_template(tmp_path):
-    alarm = passed_over(helpers.run(tmp_path, LISTED, *EVERY), "it comes out with other bits")
+    alarm = refused_template(helpers.run(tmp_path, LISTED, *EVERY), "it comes out with other bits")
     assert alarm["births"][0]["op"] == "aten::mul", alarm
 
 
@@ -104,7 +104,7 @@ def test_prefetched_batches_reject_the_template(tmp_path):
         (x, y), ahead = ahead, next(it)""",
     )
     assert (
-        passed_over(helpers.run(tmp_path, text, *EVERY), "it comes out with other bits")["births"][0]["op"]
+        refused_template(helpers.run(tmp_path, text, *EVERY), "it comes out with other bits")["births"][0]["op"]
         == "aten::log"
     )
 
@@ -116,7 +116,7 @@ def test_step_reading_too_much_is_no_template(tmp_path):
         "        optimizer.zero_grad()\n        import numpy\n        for _ in range(3): "
         "torch.from_numpy(numpy.ones(1 << 18, dtype='f4')).sum()\n",
     )
-    passed_over(helpers.run(tmp_path, text, *EVERY, "--capsule-max", "1"), "the step reads more than 1 MB")
+    refused_template(helpers.run(tmp_path, text, *EVERY, "--capsule-max", "1"), "the step reads more than 1 MB")
 
 
 def test_programs_own_operator_uses_the_next_way(tmp_path):

@@ -336,8 +336,8 @@ def test_skip_continues_as_without_templates(tmp_path):
     assert [a["step"] for a in got.alarms] == [a["step"] for a in gate.alarms] and len(got.alarms) == 6
     ways = [[a["rerun_by"] for a in run.alarms] for run in (got, gate)]  # how often is a matter of the policy
     assert ways[0] == ["tape" if way == "rewind" else way for way in ways[1]] and ways[0][0] == "tape", ways
-    for told, was in zip(got.alarms, gate.alarms):
-        assert [b["samples"] for b in told["births"]] == [b["samples"] for b in was["births"]]
+    for alarm, was in zip(got.alarms, gate.alarms):
+        assert [b["samples"] for b in alarm["births"]] == [b["samples"] for b in was["births"]]
 
 
 HASHED = """

@@ -117,10 +117,10 @@ net, teacher = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)
 opt = torch.optim.SGD(net.parameters(), lr=0.01)
 for k, x in enumerate(torch.rand(7, 8, 4)):
     with torch.inference_mode():
-        told = teacher(x)
-        kept = [told.clone()]
+        target = teacher(x)
+        kept = [target.clone()]
     y = net(x * (k != 4))
-    loss = (y - told.clone()).pow(2).mean() + (y / y - 1).mean() * (k == 4) + (x.sum() * (k != 4)).sqrt() * 0
+    loss = (y - target.clone()).pow(2).mean() + (y / y - 1).mean() * (k == 4) + (x.sum() * (k != 4)).sqrt() * 0
     loss = loss + (torch.zeros(1) / (k != 4)).sum() * net.bias.sum()  # birth
     opt.zero_grad()
     loss.backward()

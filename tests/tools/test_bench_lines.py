@@ -1,4 +1,4 @@
-"""The count of cache lines: what valgrind writes is read as it means it, and the page tells whose the lines are."""
+"""The count of cache lines: what valgrind writes is read as it means it, and the page says whose the lines are."""
 
 import pathlib
 import sys

@@ -31,7 +31,7 @@ def in_each_run():
 def test_a_row_says_what_a_run_shows(tmp_path, row):
     found = measure.of(row, tmp_path)
     expected = page.expected_cells()[row.name]
-    assert {column: found[column] for column in expected} == expected, found["told"]
+    assert {column: found[column] for column in expected} == expected, found["output"]
 
 
 def test_page_matches_the_generated_one():

@@ -47,14 +47,14 @@ def test_the_stub_names_what_a_class_has(node):
 
 def test_the_stub_has_as_many_arguments():
     """Of what pybind11 writes down."""
-    told = {}
+    counts = {}
     for name, function in vars(_native).items():
         if found := re.match(rf"{name}(\()", getattr(function, "__doc__", None) or ""):
             words = native_stub.split(native_stub.balanced(function.__doc__, found.start(1)))
-            told[name] = sum(word.strip(": ") != "*" for word in words)  # "*" is before those that have to be named
+            counts[name] = sum(word.strip(": ") != "*" for word in words)  # "*" is before those that have to be named
     given = {n.name: n.args for n in STUB.body if isinstance(n, ast.FunctionDef)}
     stub = {name: len(a.posonlyargs + a.args + a.kwonlyargs) for name, a in given.items()}
-    assert len(told) > 100 and told == {name: stub[name] for name in told}
+    assert len(counts) > 100 and counts == {name: stub[name] for name in counts}
 
 
 def test_the_stub_is_as_it_is_generated():

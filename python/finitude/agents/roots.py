@@ -99,23 +99,23 @@ def capsules(run: str) -> list[str]:
 
 def summary(run: str, shown: str) -> dict[str, Any]:
     """What a list says of a run."""
-    told: dict[str, Any] = {"run": text.line(shown, 300)}
+    facts: dict[str, Any] = {"run": text.line(shown, 300)}
     document = None
     try:
         document = plain_json.read(os.path.join(run, "report.json"), 64 << 20)
     except (OSError, ValueError):
         pass
     if not isinstance(document, dict):
-        told["outcome"] = run_folder.state(run, None)
+        facts["outcome"] = run_folder.state(run, None)
     else:
         state = run_folder.state(run, document)
-        told["outcome"] = text.line(document.get("outcome"), 20) if state == "finished" else state
+        facts["outcome"] = text.line(document.get("outcome"), 20) if state == "finished" else state
         if document.get("reason"):
-            told["reason"] = text.line(document["reason"], 160)
+            facts["reason"] = text.line(document["reason"], 160)
         alarms = document.get("alarms")
-        told["alarms"] = len(alarms) if isinstance(alarms, list) else 0
+        facts["alarms"] = len(alarms) if isinstance(alarms, list) else 0
     found = capsules(run)
-    told["capsules"] = [os.path.relpath(c, run) for c in found[-MOST_CAPSULES:]]
+    facts["capsules"] = [os.path.relpath(c, run) for c in found[-MOST_CAPSULES:]]
     if len(found) > MOST_CAPSULES:
-        told["more capsules"] = len(found) - MOST_CAPSULES
-    return told
+        facts["more capsules"] = len(found) - MOST_CAPSULES
+    return facts

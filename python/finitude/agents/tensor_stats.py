@@ -30,12 +30,12 @@ def header(path: str) -> tuple[dict[str, Any], int]:
         if len(start) < 8 or not 2 <= (size := struct.unpack("<Q", start)[0]) <= MOST_HEADER:
             raise ValueError("it is no safetensors file")
         try:
-            told = json.loads(f.read(size).decode("utf-8"))
+            entries = json.loads(f.read(size).decode("utf-8"))
         except RecursionError:
             raise ValueError("it is nested too deep") from None
-    if not isinstance(told, dict):
+    if not isinstance(entries, dict):
         raise ValueError("it is no safetensors file")
-    return told, 8 + size
+    return entries, 8 + size
 
 
 def _tensor(path, one, begin):
@@ -74,38 +74,38 @@ def described(t: Any) -> dict[str, Any]:
     """A tensor, in few numbers."""
     import torch
 
-    told: dict[str, Any] = {"dtype": str(t.dtype).removeprefix("torch."), "shape": list(t.shape)}
+    stats: dict[str, Any] = {"dtype": str(t.dtype).removeprefix("torch."), "shape": list(t.shape)}
     flat = t.reshape(-1)
     if t.dtype.is_floating_point:
         finite = torch.isfinite(flat)
         nan, inf = torch.isnan(flat), torch.isinf(flat)
-        told.update(nan=int(nan.sum()), pos_inf=int((inf & (flat > 0)).sum()), neg_inf=int((inf & (flat < 0)).sum()),
+        stats.update(nan=int(nan.sum()), pos_inf=int((inf & (flat > 0)).sum()), neg_inf=int((inf & (flat < 0)).sum()),
                     zeros=int((flat == 0).sum()))  # fmt: skip
         good = flat[finite].double()
         if good.numel():
-            told.update(min=_number(good.min()), max=_number(good.max()), mean=_number(good.mean()))
+            stats.update(min=_number(good.min()), max=_number(good.max()), mean=_number(good.mean()))
             sizes = good[good != 0].abs()
             exponents = torch.frexp(sizes).exponent - 1 if sizes.numel() else torch.empty(0, dtype=torch.int32)
             if exponents.numel():
                 width = max(1, math.ceil((int(exponents.max()) - int(exponents.min()) + 1) / 16))
                 buckets = torch.div(exponents, width, rounding_mode="floor")
                 values, counts = buckets.unique(return_counts=True)
-                told["histogram of log2 of magnitudes"] = {
+                stats["histogram of log2 of magnitudes"] = {
                     f"{int(v) * width}..{int(v) * width + width - 1}" if width > 1 else str(int(v)): int(c)
                     for v, c in zip(values, counts)
                 }
                 limit = torch.finfo(t.dtype)
-                told["limits of the dtype"] = {"largest": limit.max, "smallest normal": limit.tiny}
+                stats["limits of the dtype"] = {"largest": limit.max, "smallest normal": limit.tiny}
         bad = (~finite).nonzero().flatten()[:MOST_PLACES]
         if bad.numel():
-            told["not finite at"] = [[*(_index(int(i), t.shape)), _number(flat[i])] for i in bad]
+            stats["not finite at"] = [[*(_index(int(i), t.shape)), _number(flat[i])] for i in bad]
             if t.dim():
                 rows = (~finite).reshape(t.shape[0], -1).any(1).nonzero().flatten()
-                told["rows that are not finite"] = {"count": rows.numel(), "first": rows[:MOST_PLACES].tolist()}
+                stats["rows that are not finite"] = {"count": rows.numel(), "first": rows[:MOST_PLACES].tolist()}
     elif not t.dtype.is_complex and flat.numel():
-        told.update(min=_number(flat.min()), max=_number(flat.max()))
-    told["first values"] = [_number(v) for v in flat[:MOST_VALUES]]
-    return told
+        stats.update(min=_number(flat.min()), max=_number(flat.max()))
+    stats["first values"] = [_number(v) for v in flat[:MOST_VALUES]]
+    return stats
 
 
 def _index(flat, shape):
@@ -120,15 +120,15 @@ def main(words: list[str]) -> int:
     """Prints JSON: by name what a tensor holds; of names that are not there the first ones that are."""
     path, names = words[0], words[1:]
     try:
-        told, begin = header(path)
-        told.pop("__metadata__", None)
-        wanted = names or sorted(told)[:MOST_TENSORS]
+        entries, begin = header(path)
+        entries.pop("__metadata__", None)
+        wanted = names or sorted(entries)[:MOST_TENSORS]
         out = {}
         for name in wanted:
-            if not isinstance(told.get(name), dict):
+            if not isinstance(entries.get(name), dict):
                 sys.stderr.write(f"there is no tensor {name}\n")
                 return 3
-            out[name] = described(_tensor(path, told[name], begin))
+            out[name] = described(_tensor(path, entries[name], begin))
     except (OSError, ValueError, KeyError, TypeError) as e:
         sys.stderr.write(f"{type(e).__name__}: {e}\n")
         return 3

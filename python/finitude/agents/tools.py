@@ -32,11 +32,12 @@ class Tools:
     def list_runs(self, directory: str = "") -> str:
         places = [self.roots.path(directory)] if directory else self.roots.directories
         found = [run for place in places for run in runs_of(place)]
-        told = [summary(run, self._shown(run)) for run in reversed(found[-MOST_RUNS:])]
-        answer = {"runs": told, "more": max(0, len(found) - MOST_RUNS), "directories": [self._shown(p) for p in places]}
-        while len(_json(answer).encode()) > text.MOST and told:
-            told.pop()
-            answer["more"] = len(found) - len(told)
+        summaries = [summary(run, self._shown(run)) for run in reversed(found[-MOST_RUNS:])]
+        answer = {"runs": summaries, "more": max(0, len(found) - MOST_RUNS)}
+        answer["directories"] = [self._shown(p) for p in places]
+        while len(_json(answer).encode()) > text.MOST and summaries:
+            summaries.pop()
+            answer["more"] = len(found) - len(summaries)
         return _json(answer)
 
     def explain(self, path: str = "") -> str:
@@ -74,8 +75,8 @@ class Tools:
             code, numbers, err = self._stats(saved, "", scratch)
             if code != 0:
                 raise _refused(code, err)
-            told = json.loads(numbers)
-            rows = [f"{name}: {json.dumps(told[name])}" for name in told]
+            stats = json.loads(numbers)
+            rows = [f"{name}: {json.dumps(stats[name])}" for name in stats]
             return text.within("\n".join([out.rstrip(), *rows]) + "\n")
 
     def diff(self, a: str, b: str) -> str:
@@ -138,10 +139,10 @@ class Tools:
             "--against", line, "--against-in", os.path.join(scratch, "before"), "--instead-of", changed,
         )  # fmt: skip
         try:
-            told = json.loads(out)
+            result = json.loads(out)
         except ValueError:
             raise _refused(code, err) from None
-        return _verdict(told, relative, before, after, skipped, err, scratch)
+        return _verdict(result, relative, before, after, skipped, err, scratch)
 
     def _program(self, about, command, directory):
         """(the folder to start it in, the words that start it)."""
@@ -248,35 +249,36 @@ def _place(birth):
     }
 
 
-def _verdict(told: dict[str, Any], file, before, after, skipped, err, scratch):
+def _verdict(result: dict[str, Any], file, before, after, skipped, err, scratch):
     """The outcome of a trial, bounded."""
     import difflib
 
-    is_fix = told.get("fix") is True and told.get("verdict") == "fixed"
-    answer: dict[str, Any] = {"fix": is_fix, "verdict": text.line(told.get("verdict"), 40)}
+    is_fix = result.get("fix") is True and result.get("verdict") == "fixed"
+    answer: dict[str, Any] = {"fix": is_fix, "verdict": text.line(result.get("verdict"), 40)}
     if is_fix:
         answer["text"] = "the step is finite, and every value that the birth did not touch has the bits that it had"
-    elif told.get("objection"):
+    elif result.get("objection"):
         answer["verdict"] = "finite, but no fix"
-        answer["text"] = text.line(told["objection"])
+        answer["text"] = text.line(result["objection"])
     else:
-        answer["text"] = text.line(told.get("text") or "the step is not finite")
-    if told.get("verdict") in _SKIPPED or told.get("verdict") == "refused":
+        answer["text"] = text.line(result.get("text") or "the step is not finite")
+    if result.get("verdict") in _SKIPPED or result.get("verdict") == "refused":
         last = [one for one in err.strip().splitlines() if one.strip()][-3:]
         answer["the program's last words"] = [text.line(one.replace(scratch, ""), 300) for one in last]
     for key in ("loss", "grad_absmax"):
-        if told.get(key) is not None:
-            answer[key] = text.line(told[key], 40)
-    if told.get("birth"):
-        answer["born now"] = _place(told["birth"])
-        answer["the same birth"] = told.get("same_birth") is True
-    if isinstance(told.get("cause"), dict):
-        answer["cause now"] = text.line(told["cause"].get("text"))
-    if isinstance(told.get("values"), dict):
-        kept = {k: told["values"].get(k) for k in ("kept", "changed", "hidden", "rounding", "largest", "not_compared")}
-        names = {k: [text.line(n, 60) for n in told["values"].get(k) or ()][:8] for k in ("missing", "added")}
-        answer["values"] = {**kept, **names, "first": told["values"].get("first")}
-    answer["notes"] = [text.line(n, 300).replace(scratch, "") for n in told.get("notes") or ()][:8]
+        if result.get(key) is not None:
+            answer[key] = text.line(result[key], 40)
+    if result.get("birth"):
+        answer["born now"] = _place(result["birth"])
+        answer["the same birth"] = result.get("same_birth") is True
+    if isinstance(result.get("cause"), dict):
+        answer["cause now"] = text.line(result["cause"].get("text"))
+    if isinstance(result.get("values"), dict):
+        values = result["values"]
+        kept = {k: values.get(k) for k in ("kept", "changed", "hidden", "rounding", "largest", "not_compared")}
+        names = {k: [text.line(n, 60) for n in values.get(k) or ()][:8] for k in ("missing", "added")}
+        answer["values"] = {**kept, **names, "first": values.get("first")}
+    answer["notes"] = [text.line(n, 300).replace(scratch, "") for n in result.get("notes") or ()][:8]
     if skipped:
         answer["not copied, for their size"] = [text.line(s, 120) for s in skipped[:8]]
     shown = difflib.unified_diff(before.splitlines(), after.splitlines(), f"a/{file}", f"b/{file}", lineterm="")

@@ -56,12 +56,12 @@ class Deferred:
         ):
             session.report.add_not_watched(self._unwatched or "gradients on the GPU")
 
-    def told(self, optimizer: Optimizer | None, late: dict[str, Any]) -> Verdict:
+    def verdict_of(self, optimizer: Optimizer | None, late: dict[str, Any]) -> Verdict:
         """One step of before; `optimizer` is None where it is gone. May raise NonFiniteError: out of the call that has
         just begun, which is not applied either."""
         session = self._session
         if late["norm_overflow"]:
-            clipped_away.tell(session.report, optimizer, late["step"])
+            clipped_away.advise_row(session.report, optimizer, late["step"])
         if late["kind"] == "scaler-skip":
             if optimizer is not None:
                 session.scaler_skips.skipped_once(optimizer)
@@ -90,14 +90,12 @@ class Deferred:
         alarm["gradients"] = {"bad": bad, "clean": max(0, len(names) - len(bad))}
         value = _native.loss_text(math.isnan(late["loss"]), False) if is_loss else _native.gradient_text(name)
         alarm["text"] = value + (
-            growth.beside_bad_loss(session.started_with, optimizer)
-            if alarm["harmless"] and optimizer is not None
-            else ""
+            growth.with_bad_loss(session.started_with, optimizer) if alarm["harmless"] and optimizer is not None else ""
         )
         session.report.begin(alarm)
         if session.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], session.allowed.is_any, False):
             # The program is beyond that step by now: only a second process comes to it again.
-            session.restart.run(alarm, incident.told_late(late["loss"], late["gradients"]), "late")
+            session.restart.run(alarm, incident.late_fingerprint(late["loss"], late["gradients"]), "late")
         ordinal = alarm.pop("optimizer_ordinal")
         session.report.add_alarm(alarm)
         action = session.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"])
@@ -114,7 +112,7 @@ class Deferred:
         if not late["left_out"] and not alarm["harmless"]:
             alarm["weights"] = "damaged"
             session.damage.mark(ordinal)
-        session.teller.tell(alarm)
+        session.console.print_alarm(alarm)
         if ends and not session.ending.has_begun:
             session.holds.release()
             raise NonFiniteError(one_line.message(session.report, alarm), report=alarm)

@@ -56,7 +56,7 @@ class Drops:
         step, expected = self.begun.pop(window["ordinal"], (window["step"], None))
         alarm = self._alarm(optimizer, window, step, row, is_norm, sinks)
         if session.config.on_alarm == "raise":
-            incident.passed_over(alarm, "--on-alarm raise runs no step again")
+            incident.note_failed_way(alarm, "--on-alarm raise runs no step again")
         elif not is_norm:
             self._explain(optimizer, alarm, sinks, expected)
         return self._decide(optimizer, alarm)
@@ -70,7 +70,7 @@ class Drops:
         if session.target is not None:
             session.target.row_dropped()
             return None
-        session.dropping.tell_checked(_native.dropped_checks())
+        session.dropping.note_checked(_native.dropped_checks())
         alarm = session.dropping.row_alarm(count)
         session.ending.begin_alarm(alarm)
         return self._decide(None, alarm)
@@ -141,7 +141,7 @@ class Drops:
             session.allowed.is_any,
             session.config.level == "trace",
         ):
-            incident.passed_over(alarm, "no second run was tried any more")
+            incident.note_failed_way(alarm, "no second run was tried any more")
         else:
             step = BadStep(session, optimizer, alarm, sinks, "dropped", expected=expected, is_dropped=True)
             climb(ladder.AFTERWARDS, step)
@@ -155,12 +155,12 @@ class Drops:
                 "allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"]
             )
             return True
-        goes_on = session.config.on_alarm == "warn"
-        alarm["action"] = "reported, the script drops the step" if goes_on else "stopped"
+        continues = session.config.on_alarm == "warn"
+        alarm["action"] = "reported, the script drops the step" if continues else "stopped"
         alarm.pop("optimizer_ordinal", None)
         session.report.add_alarm(alarm)
-        session.teller.tell(alarm)
-        if not goes_on:
+        session.console.print_alarm(alarm)
+        if not continues:
             _native.consume_losses(optimizer)
             raise NonFiniteError(one_line.message(session.report, alarm), report=alarm)
         return True
@@ -179,20 +179,20 @@ class Drops:
             f"loss was not: nothing was learned{by}",
         )
 
-    def at_end(self, told: bool) -> None:
+    def at_end(self, is_reported: bool) -> None:
         """Counts what is dropped and no step reported; then, as what ended the program, what the last backward has
         left."""
         session = self.session
         session.report.note_unapplied(_native.unapplied())
-        for _, _, step, _, untold, is_norm, _ in _native.open_drops():
-            session.dropping.tell(step, script_handled.NORM if is_norm else script_handled.GRADIENTS, untold)
-            told = told or untold > 0
+        for _, _, step, _, unreported, is_norm, _ in _native.open_drops():
+            session.dropping.note(step, script_handled.NORM if is_norm else script_handled.GRADIENTS, unreported)
+            is_reported = is_reported or unreported > 0
         for name, first, count, is_zeroed in _native.zero_rows():
             if count >= max(1, session.config.max_skips):
                 self._advise_zeros(name, first, count, is_zeroed)
-        if (alarm := session.dropping.at_end(told)) is not None:
+        if (alarm := session.dropping.at_end(is_reported)) is not None:
             session.report.add_alarm(alarm)
-            session.teller.tell(alarm)
+            session.console.print_alarm(alarm)
 
 
 def _is_search(window, row):

@@ -72,7 +72,7 @@ class Unvetoed:
         self._context, self._policy = context, policy
         self._second_runs, self._restart, self._in_place = second_runs, restart, in_place
 
-    def tell_applied(self, name: str, bad: Any, how: str) -> None:
+    def report_applied(self, name: str, bad: Any, how: str) -> None:
         """The alarm of a bad step that was applied where nobody could keep it from being. May raise NonFiniteError."""
         alarm = self._alarm(name, bad)
         alarm["weights"] = "damaged"
@@ -85,7 +85,7 @@ class Unvetoed:
         nothing is trained: then it is an advisory, and None is returned."""
         alarm = self._alarm(name, bad)
         if self._context.config.on_alarm == "raise":
-            incident.passed_over(alarm, "--on-alarm raise runs no step again")
+            incident.note_failed_way(alarm, "--on-alarm raise runs no step again")
         else:
             self._context.part(self._explain, alarm, bad)
         births = alarm["births"]
@@ -101,11 +101,11 @@ class Unvetoed:
         self._context.report.begin(alarm)
         return alarm
 
-    def tell_spoiled(self, alarm: Alarm) -> None:
+    def report_spoiled(self, alarm: Alarm) -> None:
         """Reports it, and ends the program where the policy says so. May raise NonFiniteError."""
         self._end(alarm, self._policy.on_alarm(0, alarm["step"], False), _native.action_text("warn"))
 
-    def tell_row(self, first: _Bad, row: int) -> None:
+    def report_row(self, first: _Bad, row: int) -> None:
         """The alarm of bad losses one after another whose gradients the script dropped. May raise NonFiniteError."""
         alarm = self._alarm(NAME, first)
         alarm["text"] = script_handled.row_text(row, "loss was not finite", first.step)
@@ -134,7 +134,7 @@ class Unvetoed:
         alarm.pop("optimizer_ordinal", None)
         alarm["action"] = "stopped" if action in ("stop", "raise") else reported
         self._context.report.add_alarm(alarm)
-        self._context.teller.tell(alarm)
+        self._context.console.print_alarm(alarm)
         if action in ("stop", "raise"):
             raise NonFiniteError(one_line.message(self._context.report, alarm), report=alarm)
 
@@ -144,7 +144,7 @@ class Functional:
         self._context, self._restart, self._unvetoed = context, restart, unvetoed
         self.bad: _Bad | None = None  # a bad loss of finite inputs; whether its gradients were used is not known yet
         self.first: _Bad | None = None
-        self.count = 0  # of those after which it went on with values that are finite
+        self.count = 0  # of those after which it continued with values that are finite
         self.row_begins: Any = None
         self.row = 0  # those one after another
         self.is_damaged = False
@@ -177,17 +177,17 @@ class Functional:
             alarm = self._unvetoed.spoiled(NAME, _Bad(_native.hand_calls(), root, inputs))
             if alarm is not None:
                 self.is_damaged = True
-                self._unvetoed.tell_spoiled(alarm)
+                self._unvetoed.report_spoiled(alarm)
             return
         if bad is not None and not sound and bad.shapes == [x.shape for x in inputs]:
             self.is_damaged = True
-            self._unvetoed.tell_applied(NAME, bad, "its gradients, taken by torch.func, went into the parameters")
+            self._unvetoed.report_applied(NAME, bad, "its gradients, taken by torch.func, went into the parameters")
             return
         if bad is not None and sound and bad.shapes == [x.shape for x in inputs]:
             self.first, self.count = self.first or bad, self.count + 1
             self.row_begins, self.row = self.row_begins or bad, self.row + 1
             if self.row == max(1, self._context.config.max_skips):
-                self._unvetoed.tell_row(self.row_begins, self.row)
+                self._unvetoed.report_row(self.row_begins, self.row)
         if root is None:
             self.row_begins, self.row = None, 0
         if sound and root is not None:

@@ -42,7 +42,7 @@ class Rebound:
         self.shapes: list[Any] = []  # of those leaves
         self.is_asked = False  # a second run has looked where leaves that are not finite came from
         self.is_damaged = False
-        self.told = False
+        self.is_reported = False
         self.waiting = []  # [a bad step of finite leaves, how many calls more it waits]
 
     def compare(self, before: Sequence[Any] | None, leaves: Sequence[Tensor]) -> None:
@@ -57,14 +57,14 @@ class Rebound:
             return  # what was applied before is in every loss that follows
         if not all(_native.is_finite(m.leaf) for m in bad.marks):
             if self.is_proven and not self.is_asked and self.shapes == sorted(m.leaf.shape for m in bad.marks):
-                self.is_asked = self.told = True
+                self.is_asked = self.is_reported = True
                 alarm = self._unvetoed.spoiled(self.name, bad)
                 if alarm is not None:
                     self.is_damaged = True
-                    self._unvetoed.tell_spoiled(alarm)
+                    self._unvetoed.report_spoiled(alarm)
             return
         if len(self.waiting) == KEPT:
-            self._tell(self.waiting.pop(0)[0], NOT_SEEN)
+            self._advise_unapplied(self.waiting.pop(0)[0], NOT_SEEN)
         self.waiting.append([bad, PATIENCE])
         _native.hand_watch(True)
 
@@ -74,27 +74,27 @@ class Rebound:
         for at, (bad, calls) in enumerate(waiting):
             old = [m.leaf for m in bad.marks]
             if _is_like(old, leaves) and not all(map(_native.is_finite, leaves)):
-                self.is_damaged = self.told = self.is_proven = True
-                self._unvetoed.tell_applied(
+                self.is_damaged = self.is_reported = self.is_proven = True
+                self._unvetoed.report_applied(
                     self.name,
                     bad,
                     "there is no optimizer, the program has made new parameters of its gradients",
                 )
                 return
             if _is_like(old, leaves) or any(x is y for x in old for y in leaves):
-                self._tell(bad, NEVER)
+                self._advise_unapplied(bad, NEVER)
             elif calls > 1:
                 self.waiting.append([bad, calls - 1])
             else:
-                self._tell(bad, NOT_SEEN)
+                self._advise_unapplied(bad, NOT_SEEN)
         if self.waiting:
             _native.hand_watch(True)
 
-    def _tell(self, bad: Any, text: str) -> None:
-        self.told = True
+    def _advise_unapplied(self, bad: Any, text: str) -> None:
+        self.is_reported = True
         _native.add_handled(1)
         self._report.advise("handled-by-script", bad.step, text)
 
     def finish(self) -> None:
         while self.waiting:
-            self._tell(self.waiting.pop(0)[0], NOT_SEEN)
+            self._advise_unapplied(self.waiting.pop(0)[0], NOT_SEEN)

@@ -89,6 +89,6 @@ class InitialState:
         self._context.damage.mark(window["ordinal"])
         return verdict
 
-    def told(self, optimizer: Optimizer, step: int) -> tuple[Verdict] | None:
+    def verdict_at(self, optimizer: Optimizer, step: int) -> tuple[Verdict] | None:
         """(what was decided of that step,) where it was by such an alarm, or None."""
         return (self._decided[optimizer][1],) if self._decided.get(optimizer, (None,))[0] == step else None

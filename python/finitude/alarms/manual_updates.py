@@ -211,7 +211,7 @@ class ByHand:
             return
         _native.hand_watch(False)
         # Zeros that are added through `.data` leave no mark, but an operator adds them. Where none was seen to write
-        # the leaves before (numpy has), a program that has written them so far is taken to go on to.
+        # the leaves before (numpy has), a program that has written them so far is taken to continue with.
         is_written = seen or any(m.is_written() for m in bad.marks)
         if not is_written and not self.is_proven:
             self.rebound.wait(bad)
@@ -297,7 +297,7 @@ class ByHand:
         elif action == "warn" or applied:
             alarm["weights"], self.is_damaged = "damaged", True
         session.report.add_alarm(alarm)
-        session.part(session.teller.tell, alarm)
+        session.part(session.console.print_alarm, alarm)
         if action in ("stop", "raise"):
             raise NonFiniteError(one_line.message(self.session.report, alarm), report=alarm)
 
@@ -321,7 +321,7 @@ class ByHand:
             self.session.report.note_steps_by_hand(_native.hand_calls())
             shapes = {*self.shapes, *self.functional.shapes, *self.rebound.shapes}
             self.session.part(left_parameters.look, self.session.report, shapes)
-        return proven or self.rebound.told
+        return proven or self.rebound.is_reported
 
     # -- finitude.step --------------------------------------------------------------------------
 

@@ -81,7 +81,7 @@ class NonfiniteWeights:
     def applied_before(self, optimizer: Optimizer, alarm: Alarm) -> None:
         """A step that began with weights which an applied one had ruined is bad for that, whatever a second run of it
         has met first."""
-        impossible_state.tell_alarm(alarm, optimizer)
+        impossible_state.add_to_alarm(alarm, optimizer)
         if alarm.get("optimizer_ordinal") not in self._context.damage or alarm["sink"]["kind"] not in (
             "loss",
             "gradient",
@@ -198,7 +198,7 @@ class NonfiniteWeights:
         return self._act(optimizer, alarm, found, where="earlier")
 
 
-def tell_writer(alarm: Alarm, found_at: int, found_in: str) -> None:
+def add_writer(alarm: Alarm, found_at: int, found_in: str) -> None:
     """Into such an alarm, found before step `found_at` was applied, what a second process saw of the write: found_in as
     restart.run returns it."""
     if alarm["step"] != found_at:

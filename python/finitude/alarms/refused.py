@@ -66,10 +66,10 @@ class RefusedValues:
         if raised.refused:
             seen = raised.refused[0]
             if not optimizers:
-                self._tell(error, raised.refused)
+                self._advise_seen(error, raised.refused)
                 return None
             alarm = self._context.alarms.of(optimizers[0], "loss", seen.name)
-            alarm["text"] = sinks_of.told_of(seen)
+            alarm["text"] = sinks_of.describe(seen)
             alarm["births"] = _made_at(seen)
             return optimizers[0], alarm, []
         if (
@@ -81,7 +81,7 @@ class RefusedValues:
             name = raised.handed[0].name if raised.handed else "a value"
             alarm = self._context.alarms.of(optimizers[0], "loss", name)
             alarm["text"] = (
-                sinks_of.told_of(raised.handed[0]) if raised.handed else "a value that has no name is not finite"
+                sinks_of.describe(raised.handed[0]) if raised.handed else "a value that has no name is not finite"
             )
             alarm["unproven"] = alarm["text"] if raised.handed else "no value was found that the exception is about"
             return (
@@ -89,17 +89,17 @@ class RefusedValues:
                 alarm,
                 [("loss", seen.name, seen.value) for seen in raised.handed if seen.is_tensor],
             )
-        self._tell(error, raised.handed + raised.around)
+        self._advise_seen(error, raised.handed + raised.around)
         return None
 
     def _is_traced(self):
         return self._context.config.level == "trace" or _native.has_traced_first_step()
 
-    def _tell(self, error: BaseException | None, around: Sequence[Any]) -> None:
+    def _advise_seen(self, error: BaseException | None, around: Sequence[Any]) -> None:
         """One line of what lay around."""
         if not around:
             return
-        named = [sinks_of.told_of(seen) for seen in around[:MOST_NAMED]]
+        named = [sinks_of.describe(seen) for seen in around[:MOST_NAMED]]
         more = f" and {len(around) - MOST_NAMED} more" if len(around) > MOST_NAMED else ""
         self._context.report.advise(
             SEEN,

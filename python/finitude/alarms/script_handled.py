@@ -63,8 +63,8 @@ class Dropping:
         session = self._session
         if session.target is not None or session.second_run.pending is not None or not isinstance(error, Exception):
             return
-        told = anomaly.found(error)
-        if told is None:
+        raised = anomaly.found(error)
+        if raised is None:
             if (
                 isinstance(error, NonFiniteError)
                 or _native.pending_bad_losses()
@@ -75,24 +75,24 @@ class Dropping:
             self._caught = _native.counters()["steps"], text + "; the script caught that"
             _native.wake_on_backward()
             return
-        if not all(_native.is_finite(r.detach()) for r in told[2]):
+        if not all(_native.is_finite(r.detach()) for r in raised[2]):
             return
         if (found := session.bad_windows.derivative(error)) is not None:
-            self._tell_caught()
+            self._note_caught()
             self._caught = found[1]["step"], found[1]["text"] + "; the script caught that"
             _native.wake_on_backward()
 
-    def _tell_caught(self):
+    def _note_caught(self):
         caught, self._caught = self._caught, None
         if caught is not None:
-            self.tell(*caught)
+            self.note(*caught)
 
     def backward_begins(self) -> bool:
         """Is it one of the second run? What the script has looked at and dropped by then is what a replay is to come
         to."""
         session = self._session
         if session.second_run.pending is None:
-            self._tell_caught()
+            self._note_caught()
         if session.second_run.pending is None or "advisory" not in session.second_run.pending["alarm"]:
             return False
         _native.wake_on_backward()
@@ -134,18 +134,19 @@ class Dropping:
         """Its capsule, where the current tape comes to a loss that is not finite, or a second process has written
         it."""
         losses = _native.window(optimizer)["losses"] if optimizer is not None else ()
-        told: Alarm = {**alarm, "text": alarm["advisory"]["text"], "action": "handled by the script"}
-        without_inner(told)
+        handled: Alarm = {**alarm, "text": alarm["advisory"]["text"], "action": "handled by the script"}
+        without_inner(handled)
         if recorded and (self.looked_at or any(loss["bad"] or loss["answered"] for loss in losses)):
-            alarm["capsule"] = self._session.capsules.write({**told, "optimizer_ordinal": alarm["optimizer_ordinal"]})
+            whole: Alarm = {**handled, "optimizer_ordinal": alarm["optimizer_ordinal"]}
+            alarm["capsule"] = self._session.capsules.write(whole)
         if alarm["capsule"]:
-            capsule_alarm.complete({**told, "capsule": alarm["capsule"]}, self._session.config.redact)
+            capsule_alarm.complete({**handled, "capsule": alarm["capsule"]}, self._session.config.redact)
 
-    def tell_checked(self, losses: list[dict[str, Any]]) -> int:
+    def note_checked(self, losses: list[dict[str, Any]]) -> int:
         """Losses that the script looked at before backward, and dropped, one after another. How many."""
         more = _native.more_checks() if losses else 0
         for loss in losses:
-            self.tell(loss["step"], GRADIENTS if loss["asked"] else CHECKED)
+            self.note(loss["step"], GRADIENTS if loss["asked"] else CHECKED)
         _native.add_handled(more)
         count = len(losses) + more
         if losses and count >= max(1, self._session.config.max_skips) and self.long_row is None:
@@ -155,36 +156,36 @@ class Dropping:
             self.long_row = {"loss": losses[0], "count": count, "advisory": advisory, "again": {}}
         return count
 
-    def at_end(self, told: bool) -> Alarm | None:
+    def at_end(self, is_reported: bool) -> Alarm | None:
         """The program ended with a bad step that it did not apply, as where it left its loop for that reason.
 
-        told: what is known of losses has been reported already, as of a program without an optimizer.
+        is_reported: what is known of losses has been reported already, as of a program without an optimizer.
         """
         session = self._session
         if not session.report.alarms:  # else it is what ended the program
-            self._tell_caught()
-        goes_on = session.config.on_alarm == "warn"
-        left = next((d for d in _native.open_drops() if d[6]), None) if goes_on or not session.report.alarms else None
+            self._note_caught()
+        continues = session.config.on_alarm == "warn"
+        left = next((d for d in _native.open_drops() if d[6]), None) if continues or not session.report.alarms else None
         if left is not None:
-            self.tell(left[2], "gradients that were not finite after backward were never applied")
-            told = True
+            self.note(left[2], "gradients that were not finite after backward were never applied")
+            is_reported = True
         watched = _native.counters()["optimizers"]
-        for _ in _native.pending_bad_losses() if not told else ():
-            self.tell(
+        for _ in _native.pending_bad_losses() if not is_reported else ():
+            self.note(
                 _native.counters()["steps"],
                 "a loss that was not finite was " + ("never applied" if watched else "not seen to be applied"),
             )
-            told = True
-        if not told and (goes_on or not session.report.alarms):
+            is_reported = True
+        if not is_reported and (continues or not session.report.alarms):
             waiting = _native.waiting_checks()
-            count = self.tell_checked(_native.dropped_checks() + waiting)
+            count = self.note_checked(_native.dropped_checks() + waiting)
             if waiting and count >= max(1, session.config.max_skips) and not session.report.alarms:
                 return {**self.row_alarm(count, session.ending.has_time), "action": "the program went on to its end"}
         self._explain()
         return self._of_long_row() if self.long_row is not None and not session.report.alarms else None
 
     def _of_long_row(self):
-        """The alarm of a program that has dropped so many steps, and then went on by itself. What is known of one of
+        """The alarm of a program that has dropped so many steps, and then continued by itself. What is known of one of
         them is in its advisory."""
         loss, advisory = self.long_row["loss"], self.long_row["advisory"]
         alarm = self._session.alarms.of_class(loss["optimizer"], loss["ordinal"], loss["step"], "loss", "loss")
@@ -208,13 +209,13 @@ class Dropping:
         what = "loss was not finite" if alarm["sink"]["kind"] == "loss" else "gradients were not finite"
         alarm["text"] = row_text(count, what, alarm["step"])
         if session.config.on_alarm == "raise" or ranks.several() or not may_run:
-            incident.passed_over(alarm, "it was not run again")
+            incident.note_failed_way(alarm, "it was not run again")
         else:
             climb(ladder.AFTERWARDS, BadStep(session, optimizer, alarm, sinks, is_dropped=True))
         without_inner(alarm)
         return alarm
 
-    def tell(self, step: int, text: str, times: int = 1) -> None:
+    def note(self, step: int, text: str, times: int = 1) -> None:
         for _ in range(times):
             _native.add_handled(1)
             self._session.report.advise("handled-by-script", step, text)

@@ -21,32 +21,32 @@ BY_SIZE = ("overflow", "learning-rate", "unknown")  # what too large a value loo
 class Unwritten:
     def __init__(self, config: Config, restart: Restart, started_with: StartMagnitudes):
         self._config, self._restart, self._started_with = config, restart, started_with
-        self._told = {}  # number of an optimizer -> (step of the alarm, its findings), or None: asked in vain
+        self._answers = {}  # number of an optimizer -> (step of the alarm, its findings), or None: asked in vain
 
     def asked(self, alarm: Alarm) -> None:
         """A second process has been asked already: what the optimizer began with was bad."""
-        self._told[alarm["optimizer_ordinal"]] = None
+        self._answers[alarm["optimizer_ordinal"]] = None
 
-    def tell(self, optimizer: Optimizer, alarm: Alarm) -> None:
+    def explain(self, optimizer: Optimizer, alarm: Alarm) -> None:
         """Into an alarm that has been run again."""
         ordinal, cause = alarm.get("optimizer_ordinal"), alarm["cause"]
         if optimizer is None or alarm["rerun"] == "not-run" or ranks.several():
             return
-        if ordinal in self._told:
-            if self._told[ordinal] and cause["class"] in BY_SIZE:
-                _follow(alarm, *self._told[ordinal])
+        if ordinal in self._answers:
+            if self._answers[ordinal] and cause["class"] in BY_SIZE:
+                _follow(alarm, *self._answers[ordinal])
             return
         suspects, by_chance = self._suspects(optimizer, alarm), _is_by_chance(alarm)
         if not self._is_in_doubt(alarm, suspects, by_chance) or not self._restart.is_possible():
             return
-        self._told[ordinal] = None
+        self._answers[ordinal] = None
         found = self._restart.asked_of_memory(alarm, suspects)
         if not found or not found.get("births"):
             return
         if not by_chance and found["births"][0]["name"] not in suspects:
             return
         if found["memory"] != "buffer":
-            self._told[ordinal] = alarm["step"], found
+            self._answers[ordinal] = alarm["step"], found
         if cause["class"] == "uninitialised-memory" and alarm["births"]:
             return
         first: Alarm = {**alarm, "births": []}
@@ -79,7 +79,7 @@ class Unwritten:
 
 
 def _is_by_chance(alarm):
-    """Did it come out otherwise when it was run again, with nothing else that explains it?"""
+    """Did its result differ when it was run again, with nothing else that explains it?"""
     is_open = alarm["cause"]["class"] in (*BY_SIZE, "uninitialised-memory")
     return alarm["rerun"] == "transient" or alarm["rerun"] == "order-dependent" and is_open
 

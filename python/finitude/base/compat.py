@@ -51,7 +51,7 @@ def _break_unless_forbidden(context):
 
 
 @functools.cache
-def pass_over(function: Callable[..., Any], instead: Callable[..., Any] | None = None) -> None:
+def skip_in_dynamo(function: Callable[..., Any], instead: Callable[..., Any] | None = None) -> None:
     """What torch.compile makes of finitude's function in a compiled step: a break of the graph, where it is called as
     ever; where the program forbids breaks (fullgraph), `instead` or nothing, and that step is not watched. Without this
     torch would warn on stderr, or end the program. Only once an optimizer has imported the compiler."""
@@ -140,7 +140,7 @@ def group_store() -> Any:
 
 
 def set_names(frame: FrameType, names: Mapping[str, Any], kinds: Container[type]) -> None:
-    """Binds names of a suspended generator's frame again. kinds: of values that `f_locals` may go on to hold before
+    """Binds names of a suspended generator's frame again. kinds: of values that `f_locals` may still hold before
     3.13, where it is a dict that lives as long as the frame."""
     held = frame.f_locals
     held.update(names)

@@ -176,7 +176,7 @@ def _has_place(path):
 
 def misspelt(environ: Mapping[str, str] = os.environ) -> list[str]:
     """A line for each variable that is no option's, and whose name is nearly that of one. Who started a watched program
-    was told."""
+    was warned."""
     known = {
         name.upper(): f"FINITUDE_{name.upper()}" for name in (*(field.name for field in OPTIONS), *OTHER_VARIABLES)
     }

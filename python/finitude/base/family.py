@@ -45,7 +45,7 @@ def _is_hook(entry):
 
 
 def withdraw(environ: MutableMapping[str, str]) -> None:
-    """Takes both variables' parts of ours out again."""
+    """Removes Finitude's parts of both variables."""
     environ.pop(VARIABLE, None)
     rest = [p for p in environ.get("PYTHONPATH", "").split(os.pathsep) if not _is_hook(p)]
     if any(rest):
@@ -67,8 +67,8 @@ def announce(environ: MutableMapping[str, str], directory: str, settings: Config
 def found(environ: Mapping[str, str] = os.environ) -> Family | None:
     """The family that this process was born into, or None."""
     try:
-        told = json.loads(environ.get(VARIABLE, "null"))
-        return told and Family(told["directory"], config.Config(**told["settings"]), told["orders"])
+        given = json.loads(environ.get(VARIABLE, "null"))
+        return given and Family(given["directory"], config.Config(**given["settings"]), given["orders"])
     except (ValueError, KeyError, TypeError):  # of another version of finitude
         return None
 

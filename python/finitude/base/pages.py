@@ -65,14 +65,14 @@ def write_html(path: str, text: str) -> bool:
         return False
 
 
-def tell(document: Document) -> None:
+def print_explained(document: Document) -> None:
     """The alarms that a second run of all ranks explained, as any other report on stderr; one is enough."""
     alarms = [a for a in document["alarms"] if a["rerun_by"] == "restart"]
     if not alarms:
         return
-    told = {**document, "alarms": alarms[:1], "advisories": []}
-    told.pop("trace", None)
+    shown = {**document, "alarms": alarms[:1], "advisories": []}
+    shown.pop("trace", None)
     try:
-        say.say(ask("terminal", report=told, colour=say.has_colour(), width=80, unicode=say.has_unicode()))
+        say.say(ask("terminal", report=shown, colour=say.has_colour(), width=80, unicode=say.has_unicode()))
     except (OSError, ValueError) as e:
         say.say(f"finitude: warning: the alarm of step {alarms[0]['step']} cannot be shown: {e}\n")

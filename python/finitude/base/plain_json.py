@@ -35,7 +35,7 @@ def text(value: str) -> str:
         pass
     try:
         return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    except UnicodeEncodeError:  # halves that stand for no byte
+    except UnicodeEncodeError:  # surrogates that represent no byte
         return value.encode("utf-8", "backslashreplace").decode()
 
 

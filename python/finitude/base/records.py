@@ -433,7 +433,7 @@ if TYPE_CHECKING:
         gradients: list[list[int]]  # [index, NaN, Inf] of each that is bad
 
     class Fingerprint(TypedDict, total=False):
-        """What a second run has to come to (incident.fingerprint, or incident.told_late: `late` alone)."""
+        """What a second run has to come to (incident.fingerprint, or incident.late_fingerprint: `late` alone)."""
 
         losses: list[int]  # their bits
         generator: int | None  # checksum of torch's state; None: not compared

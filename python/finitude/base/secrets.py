@@ -66,14 +66,14 @@ def _hides(name, value):
 
 
 def _plain(text):
-    for pattern, told in (
+    for pattern, replacement in (
         (_OF_URL, rf"\g<1>{MASK}@"),
         (_USER_OF_URL, rf"\g<1>{MASK}@"),
         (_TOKENS, MASK),
         (_HEADER, rf"\g<1>{MASK}"),
         (_BEARER, rf"\g<1> {MASK}"),
     ):
-        text = pattern.sub(told, text)
+        text = pattern.sub(replacement, text)
     return text
 
 
@@ -96,19 +96,19 @@ def masked_source(line: str) -> str:
 
 def masked_words(words: Sequence[str]) -> list[str]:
     """The words of a command line: also those that follow an option of such a name, up to the next option."""
-    told, hides, is_next = [], "", False
+    shown, hides, is_next = [], "", False
     for word in map(str, words):
         is_option = word.startswith("-") and not _SHORT.match(word)
         if hides and not is_option and (is_next or "=" not in word and "://" not in word):
             hides, is_next = hides if _hides(hides, word) else "", False  # a number, say: the option takes one word
-            told.append(MASK if hides else masked(word))
+            shown.append(MASK if hides else masked(word))
             continue
         name, eq, value = word.partition("=")
         is_hidden = eq and _hides(name.rpartition(".")[2] or name, value)
-        told.append(f"{name}={MASK}" if is_hidden else masked(word))
+        shown.append(f"{name}={MASK}" if is_hidden else masked(word))
         hides = name if is_option and not eq and is_secret(name) else ""
         is_next = bool(hides)
-    return told
+    return shown
 
 
 def masked_command(command: str) -> str:
@@ -117,12 +117,12 @@ def masked_command(command: str) -> str:
         words = shlex.split(command)
     except ValueError:  # a quotation without end
         return masked(command)
-    told = masked_words(words)
-    return command if told == words else shlex.join(told)
+    shown = masked_words(words)
+    return command if shown == words else shlex.join(shown)
 
 
 def hidden(document: Any) -> Any:
-    """A document without those that stand in the lines of the program that it shows."""
+    """A document without those in the lines of the program that it shows."""
     if isinstance(document, dict):
         return {
             key: _shown(value) if key in ("source", "diff") and isinstance(value, str) else hidden(value)

@@ -62,7 +62,7 @@ def is_of_package(path: str) -> bool:
 
 
 def filled(value: Any) -> Any:
-    """Findings in which the lines stand that the engine, which opens a path as it is written, did not find."""
+    """Findings with the lines that the engine, which opens a path as it is written, did not find."""
     if isinstance(value, list):
         return [filled(v) for v in value]
     if not isinstance(value, dict):

@@ -179,11 +179,11 @@ if TYPE_CHECKING:
         seeds: dict[str, Any]  # launch_command.Start.seeds
         threads: int
         compiled: bool
-        made: list[Any] | None  # optimizer_threads.Makers.told
+        made: list[Any] | None  # optimizer_threads.Makers.identity
         result: NotRequired[str]  # path of the file that it writes
         alarm: NotRequired[Alarm]
         capsule: NotRequired[str | None]  # path of the folder that it writes; None: none is wanted
-        capsule_told: NotRequired[str]  # the same as the report names it
+        capsule_in_report: NotRequired[str]  # the same as the report names it
         resumed: NotRequired[str]  # the checkpoint that the program continues from; "": it begins at its start
         decided: NotRequired[list[list[Any]]]  # Session.decided
         took: NotRequired[float]  # seconds of the first run up to the step, where it has continued since

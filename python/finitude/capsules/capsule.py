@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_OF_FIRST = 1 << 30  # bytes of the tape of a first step
 REPLAY_BELOW = 16 << 20  # bytes of inputs: a replay to check the capsule takes no longer than a step of such a size
 HURRIED_SECONDS = 5  # that a program which was asked to end waits for what is being written
-GOES_ON = ("skip", "warn", "rollback")  # policies under which the program trains on after an alarm
+CONTINUES = ("skip", "warn", "rollback")  # policies under which the program continues after an alarm
 PLAYER = os.path.join(os.path.dirname(_native.__file__), "finitude-replay")
 FINE = (
     "identical",
@@ -96,10 +96,10 @@ class Capsules:
         config: Config,
         report: Report,
         step_start: step_start_state.Remembering,
-        tell_alarm: Callable[[Alarm], None],
+        print_alarm: Callable[[Alarm], None],
     ):
-        """tell_alarm: prints what a person is to read of an alarm."""
-        self._config, self._report, self._step_start, self._tell_alarm = config, report, step_start, tell_alarm
+        """print_alarm: prints what a person is to read of an alarm."""
+        self._config, self._report, self._step_start, self._print_alarm = config, report, step_start, print_alarm
         self._being_written: dict[str, Alarm] = {}  # in the background, by folder
         self._with_start = set()  # of these folders: those that are to hold what `replay --with` puts in place
 
@@ -156,10 +156,10 @@ class Capsules:
             path = os.path.join(directory, f"{name}-{again}")
         return path
 
-    def write(self, alarm: Alarm, folder: str | None = None, beside: bool = False) -> str | None:
+    def write(self, alarm: Alarm, folder: str | None = None, in_background: bool = False) -> str | None:
         """Writes what was recorded. The path, or None, with the reason in the report's list of what was not watched.
-        beside: where its policy lets the program continue, it continues meanwhile; the alarm says that the capsule is
-        pending until `settle` or `finish` know the outcome."""
+        in_background: where its policy lets the program continue, it continues meanwhile; the alarm says that the
+        capsule is pending until `settle` or `finish` know the outcome."""
         self.settle()
         folder = folder or self.folder_for(alarm)
         start = step_start_state.forget()
@@ -176,7 +176,7 @@ class Capsules:
         text = json.dumps(about, allow_nan=False)
         what = folder, text, self.limit(), bool(self._config.redact), REPLAY_BELOW, _source_of, held
         runs = os.path.dirname(self._report.planned_directory()) if self._report.is_kept else ""
-        if beside and self._config.on_alarm in GOES_ON:
+        if in_background and self._config.on_alarm in CONTINUES:
             try:
                 why = _native.capsule_write_beside(
                     *what, PLAYER if os.access(PLAYER, os.X_OK) else "", runs, self._config.capsules
@@ -187,7 +187,7 @@ class Capsules:
                 alarm["action"] = "stopped"
                 alarm.pop("optimizer_ordinal", None)
                 self._report.add_alarm(alarm)
-                self._tell_alarm(alarm)
+                self._print_alarm(alarm)
                 raise
             if not why:
                 if held:
@@ -206,7 +206,7 @@ class Capsules:
         return folder
 
     def settle(self) -> None:
-        """What has come of the capsules that were written beside the program."""
+        """What has come of the capsules that were written in the background."""
         for done in _native.capsules_done() if self._being_written else ():
             _say_left_behind(done["left_behind"])
             alarm = self._being_written.pop(done["folder"], None)
@@ -231,14 +231,14 @@ class Capsules:
             say(f"finitude: {removed}\n")
 
     def _await(self, hurried):
-        began, told = time.monotonic(), False
+        began, is_said = time.monotonic(), False
         try:
             while not _native.capsules_wait(0.05):
                 waited = time.monotonic() - began
                 if hurried and waited > HURRIED_SECONDS:
                     break
-                if waited > 2 and not told:  # a small one takes less, with its replay
-                    told = True
+                if waited > 2 and not is_said:  # a small one takes less, with its replay
+                    is_said = True
                     steps = ", ".join(str(alarm["step"]) for alarm in self._being_written.values())
                     say(
                         f"finitude: finishing the capsule of step {steps}"
@@ -267,16 +267,16 @@ class Capsules:
 
     def _report_missing(self, alarm, why, replayed="", folder=None):
         """What of the step no capsule holds. folder: of one that is to hold what `replay --with` puts in place."""
-        limit_told = f"(--capsule-max {self._config.capsule_max})"
+        limit_text = f"(--capsule-max {self._config.capsule_max})"
         if why:
             self._report.add_not_watched(
-                f"a capsule of step {alarm['step']}: {why}" + (f" {limit_told}" if why.endswith(" MB") else "")
+                f"a capsule of step {alarm['step']}: {why}" + (f" {limit_text}" if why.endswith(" MB") else "")
             )
             return
         if folder is not None and not _has_start(folder):
             self._report.add_not_watched(
                 f"in the capsule of step {alarm['step']} what `replay --with` needs: it would grow too "
-                f"large by it {limit_told}"
+                f"large by it {limit_text}"
             )
         if not replayed.startswith(FINE):
             self._report.add_not_watched(

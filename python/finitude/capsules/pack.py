@@ -50,7 +50,7 @@ _scratch = []  # folders of `unpacked`
 
 
 def clear() -> None:
-    """Before a process ends that cannot go on: removes what was unpacked for it."""
+    """Before a process ends that cannot continue: removes what was unpacked for it."""
     for folder in _scratch:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -248,12 +248,12 @@ def unpacked(words: Sequence[str]) -> Iterator[tuple[list[str], Callable[[str], 
                 word = folder
             taken.append(word)
 
-        def told(text):
+        def with_packed_names(text):
             for folder, word in instead.items():
                 text = text.replace(folder, word)
             return text
 
-        yield taken, told
+        yield taken, with_packed_names
 
 
 def command(word: str, rest: Sequence[str]) -> int:

@@ -23,10 +23,10 @@ class Misfit(Exception):
     """What of the capsule has no place in the program, in words."""
 
 
-def _shape(tensor_or_told):
-    if isinstance(tensor_or_told, torch.Tensor):
-        return f"{str(tensor_or_told.dtype).removeprefix('torch.')} {list(tensor_or_told.shape)}"
-    return f"{tensor_or_told['dtype']} {list(tensor_or_told['shape'])}"
+def _shape(tensor_or_entry):
+    if isinstance(tensor_or_entry, torch.Tensor):
+        return f"{str(tensor_or_entry.dtype).removeprefix('torch.')} {list(tensor_or_entry.shape)}"
+    return f"{tensor_or_entry['dtype']} {list(tensor_or_entry['shape'])}"
 
 
 class Held:

@@ -107,9 +107,9 @@ def replay(rest):
 
     try:
         rest = libraries.imported(rest)
-        with pack.unpacked(rest) as (words, told):
+        with pack.unpacked(rest) as (words, with_packed_names):
             code, out, err, stopped = _native.replay_command(words)
-            out, err = told(out), told(err)
+            out, err = with_packed_names(out), with_packed_names(err)
     except pack.Refused as e:
         sys.stderr.write(f"finitude: {e}\n")
         return EXIT_INPUT
@@ -216,9 +216,9 @@ def diff(rest):
     try:
         for name, value in libraries_named:
             namespaces += (libraries.load if name == "--library" else libraries.import_)(value)
-        with pack.unpacked(paths) as (folders, told):
+        with pack.unpacked(paths) as (folders, with_packed_names):
             code, why, document = _native.compare(folders[0], folders[1], namespaces, threads, memory << 20)
-            why, document = told(why), told(document)
+            why, document = with_packed_names(why), with_packed_names(document)
     except pack.Refused as e:
         sys.stderr.write(f"finitude: {e}\n")
         return EXIT_INPUT

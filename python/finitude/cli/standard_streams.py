@@ -1,8 +1,8 @@
 """The standard streams of a word that prints, and Ctrl-C.
 
 Where standard output takes no more (a full disk, a closed descriptor) the word ends with one line that says so: half a
-report that is taken for a whole one, and a traceback of ours, are both of no use. What cannot be said on standard error
-is not said."""
+report that is taken for a whole one, and a traceback of Finitude, are both of no use. What cannot be said on standard
+error is not said."""
 
 from __future__ import annotations
 
@@ -117,16 +117,16 @@ def interruptible(cleared: Callable[[], Any]) -> Iterator[None]:
         signal.default_int_handler(number, frame)
 
     def listen():
-        while data := os.read(told, 64):
+        while data := os.read(reader, 64):
             if signal.SIGINT in data and not heard.wait(PATIENCE):
                 with contextlib.suppress(Exception):
                     cleared()
                 os._exit(128 + signal.SIGINT)
 
-    told, tell = os.pipe()
-    os.set_blocking(tell, False)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
     signal.signal(signal.SIGINT, hear)
-    woken = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    woken = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
     try:
@@ -134,6 +134,6 @@ def interruptible(cleared: Callable[[], Any]) -> Iterator[None]:
     finally:
         signal.set_wakeup_fd(woken)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.close(tell)
+        os.close(writer)
         listener.join()
-        os.close(told)
+        os.close(reader)

@@ -146,9 +146,9 @@ def _table(examination, width):
             lines.append(_wrapped("-> " + f.advice, 6, width))
     counts = {v: sum(1 for _, _, f in examination.findings if f.verdict == v) for v in registry.VERDICTS}
     checks = len({c.id for c in registry.all_checks() if c.looks_at in examination.looked_at})
-    told = ", ".join(f"{n} {v}" for v, n in counts.items() if n) or "nothing found"
+    counted = ", ".join(f"{n} {v}" for v, n in counts.items() if n) or "nothing found"
     short = "".join(f"; not seen: {one['what']}" for one in examination.not_looked_at if one["what"] != "source")
-    summary = f"{checks} checks of {' and '.join(examination.looked_at)}: {told}{short}"
+    summary = f"{checks} checks of {' and '.join(examination.looked_at)}: {counted}{short}"
     lines.append(_wrapped(summary, 0, width) if screen.is_terminal() else summary)
     return "\n".join(lines) + "\n"
 

@@ -164,7 +164,7 @@ def _look(target, is_module, arguments, steps, seconds, write, compared):
     with look:
         ended = script.run_program(target if is_module else os.path.abspath(target), is_module)
     if look.facts["ended"]:
-        return  # also where the script made an exception of its own out of ours
+        return  # also where the script made an exception of its own out of that of Finitude
     if ended.error is not None:
         import traceback
 

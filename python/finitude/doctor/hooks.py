@@ -97,7 +97,7 @@ def _watch_precision(look, over):
     """Who sets TF32 by its old names, and who by those of torch 2.9: what torch itself can be asked of raises where
     only the new are used."""
 
-    def told(name, age):
+    def reporting(name, age):
         def make(f):
             def setter(*a):
                 if a and a[-1] != "none":  # what a context manager of torch puts back
@@ -116,7 +116,7 @@ def _watch_precision(look, over):
         ("_set_fp32_precision_setter", "new"),
     ):
         if hasattr(torch._C, name):
-            over(torch._C, name, told(name, age))
+            over(torch._C, name, reporting(name, age))
 
 
 def _listed(parameters):
@@ -162,7 +162,7 @@ def _watch_clipping(look, over):
 def _watch_scaler(look, over):
     scaler = torch.amp.GradScaler
 
-    def told(what):
+    def reporting(what):
         def make(f):
             def method(self, *a, **k):
                 if not self._enabled:
@@ -180,4 +180,4 @@ def _watch_scaler(look, over):
         return make
 
     for name, what in (("scale", "scale"), ("unscale_", "unscale_"), ("step", "scaler.step"), ("update", "update")):
-        over(scaler, name, told(what))
+        over(scaler, name, reporting(what))

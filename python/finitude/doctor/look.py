@@ -125,7 +125,7 @@ class Look(TorchDispatchMode):
         try:
             f["matmul_precision"] = torch.get_float32_matmul_precision()
             f["tf32"] = {"matmul": torch.backends.cuda.matmul.allow_tf32, "cudnn": torch.backends.cudnn.allow_tf32}
-        except RuntimeError as e:  # torch refuses to tell where old and new settings are mixed
+        except RuntimeError as e:  # torch raises where old and new settings are mixed
             f["precision_error"] = str(e)[:500]
         f["deterministic"] = torch.are_deterministic_algorithms_enabled()
         f["fill_uninitialized"] = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
@@ -380,7 +380,7 @@ class Look(TorchDispatchMode):
                 self.facts[kind][i]["name"] = names.get(module, "")
 
     def _modes(self):
-        """Dispatch and function modes beside ours and those that torch has for its own use."""
+        """Dispatch and function modes other than those of Finitude and those that torch has for its own use."""
         stack = [*_get_current_dispatch_mode_stack(), *_get_current_function_mode_stack()]
         return [type(m).__name__ for m in stack if m is not self and type(m).__module__ != "torch.utils._device"]
 

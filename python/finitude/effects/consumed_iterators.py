@@ -1,8 +1,8 @@
 """What the program reads one thing after the other: files, readers, cursors, iterators that no name or loop holds.
 
-The rewind sets names and loops back, not where such an object stands: a second run would read what comes next, and meet
-the end of the data where the bad batch was the last. So a window that may have read from one is not run again in place.
-Where it is run again (a data set reads its file by index), each is put back to where the first run left it."""
+The rewind sets names and loops back, not the position of such an object: a second run would read what comes next, and
+meet the end of the data where the bad batch was the last. So a window that may have read from one is not run again in
+place. Where it is run again (a data set reads its file by index), each is put back to where the first run left it."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Drawn:
                 self._memory.append((it, content, it.tell()))
         try:
             position = it.tell()
-        except (OSError, ValueError):  # text that is iterated over does not tell
+        except (OSError, ValueError):  # text that is iterated over has no position
             self.once.append(name)
             return
         self._files.append((it, position, name))

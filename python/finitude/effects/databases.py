@@ -1,8 +1,8 @@
-"""What a second run in place would insert into databases that are open, update and commit is left out, as the first run
+"""What a second run in place would insert into databases that are open, update and commit is skipped, as the first run
 has done it.
 
-SQLite writes below Python, where nothing can stand in its way, but it asks before it compiles a statement: what it is
-told to ignore becomes a statement that does nothing. What was read is read as it is. A deletion cannot be ignored in
+SQLite writes below Python, where nothing can stop it, but it asks before it compiles a statement: what it is
+to ignore becomes a statement that does nothing. What was read is read as it is. A deletion cannot be ignored in
 that way and is made again. In the copy of the process (`fork_dry_run.py`) memory of a write-ahead log is shared with
 the process itself, and a journal has a name: the copy ends before it would write either."""
 

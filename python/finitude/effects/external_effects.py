@@ -31,8 +31,8 @@ _hooked = False
 
 
 def _hook(event, args):
-    if _listening and event in TOLD:
-        _listening[-1].tell(event, args)
+    if _listening and event in DESCRIPTIONS:
+        _listening[-1].note_event(event, args)
 
 
 def _command(args):
@@ -63,7 +63,7 @@ def _connected(address):
 
 
 # audit event: what is reported of it, made of its arguments
-TOLD = {
+DESCRIPTIONS = {
     "os.system": lambda command: f"ran {_command(command)}",
     "subprocess.Popen": lambda _, args, *__: f"ran {_command(args)}",
     "os.posix_spawn": lambda path, args, _: f"ran {_command(args)}",
@@ -122,7 +122,7 @@ class Outside:
                 self.done.append("counted by the profiler")
         self._patches.undo()
 
-    def tell(self, event: str, args: tuple[Any, ...]) -> None:
+    def note_event(self, event: str, args: tuple[Any, ...]) -> None:
         """Never raises: that would forbid what the program does."""
         if self._busy or not self._is_mine():
             return
@@ -140,7 +140,7 @@ class Outside:
                 if isinstance(args[0], (str, bytes, os.PathLike)) and args[0] not in ("", ":memory:"):
                     self._opened(args[0])
             else:
-                self._note(TOLD[event](*args))  # type: ignore[misc]  # the two that are None were handled above
+                self._note(DESCRIPTIONS[event](*args))  # type: ignore[misc]  # the two that are None were handled above
         except Exception:  # then it is not named
             pass
         finally:
@@ -163,7 +163,7 @@ def _is_profiled():
 
 
 def _changes(path, _, flags):
-    """Is a file of before opened to be written, that nothing stands for?"""
+    """Is a file of before opened to be written, that nothing replaces?"""
     folder = os.path.join(tempfile.gettempdir(), "finitude-")
     return (
         isinstance(path, (str, bytes, os.PathLike))

@@ -3,7 +3,7 @@ opens itself, and points given to a logger that sends them elsewhere.
 
 Of a text file that is open for writing, the descriptor leads nowhere for as long, and to a copy where it is read too.
 Below it there is nothing that counts what was written; a compressed stream or a database would be broken by that, so
-those are watched, and named if they were written twice. Open databases are told to leave out what is written
+those are watched, and named if they were written twice. Open databases skip what is written
 (`databases.py`). A file that the second run opens for writing is another file with the same content, which it also
 finds when it opens that name again (`paths.py`, as what is done to files by their names). All of it on the thread that
 trains alone. What is done outside of the process is named (`external_effects.py`)."""
@@ -86,7 +86,7 @@ def _identity(fd):
 
 def _states():
     """{(descriptor, its file): size and time} of the ordinary files that are open for writing. A database is as long as
-    before. Of none that we write ourselves beside the program."""
+    before. Of none that Finitude writes in the background."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -126,7 +126,7 @@ class HeldFiles:
                 positions = [(file, file.tell()) for file in files if file.readable()]
                 sink = self._copy_of(fd) if positions else os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
             except (OSError, ValueError):
-                continue  # such as text that is iterated over, which does not tell
+                continue  # such as text that is iterated over, which has no position
             copy, inherited, instead = os.dup(fd), os.get_inheritable(fd), _identity(sink)
             os.dup2(sink, fd, inheritable=False)
             os.close(sink)
@@ -143,10 +143,10 @@ class HeldFiles:
         self._databases = Databases(lambda: _me() == self._me)
 
     def _is_written(self, path):
-        """A file is opened to be written, in whatever way; those that stand for others are not looked at."""
+        """A file is opened to be written, in whatever way; those that replace others are not looked at."""
         path = self._paths.key(path)
-        is_told = path in self._not_held or self._paths.is_ours(path) or path.startswith(("/dev/", "/proc/"))
-        if not is_told and not os.path.isdir(path):  # which is how a file without a name is made, or a temporary one
+        is_noted = path in self._not_held or self._paths.is_ours(path) or path.startswith(("/dev/", "/proc/"))
+        if not is_noted and not os.path.isdir(path):  # which is how a file without a name is made, or a temporary one
             self._not_held[path] = _state(path)
 
     def _copy_of(self, fd):

@@ -5,8 +5,8 @@ A program can be put back to where the window began only as far as a snapshot kn
 that batches are taken out of, a count of steps that are left, a batch whose parts were popped) is as the first run left
 it, and a loop that asks for that may end, or raise, instead of coming to the step again. There is no way back from
 there: the training would be over. In the copy it costs nothing. Nor does what a run with other data would draw from
-objects that nothing sets back: the losses tell. What the copy changes dies with it; it has files of its own, and ends
-before it would reach another process."""
+objects that nothing sets back: the losses show it. What the copy changes dies with it; it has files of its own, and
+ends before it would reach another process."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 
     from ..base.types import Ledger, Optimizer
 
-BACK, OTHER, ASTRAY = "back", "other", "astray"  # besides APART and UNKNOWN
+BACK, OTHER, ASTRAY = "back", "other", "astray"  # besides EXCHANGES and UNKNOWN
 SHORTEST, LONGEST = 10.0, 60.0  # seconds that are waited, once if in vain
 _PR_SET_PDEATHSIG = 1
 
-_tell: Any = None  # in the copy: where what came of it is written
+_result_fd: Any = None  # in the copy: where what came of it is written
 _of: Any = None  # in the copy: the Rehearsal
 _forking: Any = None  # in the process itself, while it forks: (its number, what the copy is to know)
 _off = False  # one did not end, or none is wanted: no more is tried
@@ -57,10 +57,10 @@ _off = False  # one did not end, or none is wanted: no more is tried
 
 def is_under_way() -> bool:
     """Is this process the copy? What it knows is set in the copy alone: a fork may be refused, or be interrupted."""
-    global _tell, _of
-    if _forking is not None and _tell is None and os.getpid() != _forking[0]:
-        _, _tell, _of, paths.of_copy = _forking
-    return _tell is not None
+    global _result_fd, _of
+    if _forking is not None and _result_fd is None and os.getpid() != _forking[0]:
+        _, _result_fd, _of, paths.of_copy = _forking
+    return _result_fd is not None
 
 
 def off() -> None:
@@ -77,9 +77,9 @@ def came_back(optimizer: Optimizer, *_: Any) -> None:
 
 def end(outcome: str, why: str = "") -> NoReturn:
     """In the copy: that came of it. Does not return."""
-    global _tell
-    told, _tell = _tell, -1
-    if told == -1:  # met again on the way out
+    global _result_fd
+    fd, _result_fd = _result_fd, -1
+    if fd == -1:  # met again on the way out
         _exit(0)
     found = {"outcome": outcome, "why": why}
     try:
@@ -89,7 +89,7 @@ def end(outcome: str, why: str = "") -> NoReturn:
         _of.put_locks_back()
     finally:  # what is held is not let go of: files would be those of the process again
         try:
-            _write(told, json.dumps(found).encode())
+            _write(fd, json.dumps(found).encode())
         finally:  # the process itself may be gone
             _exit(0)
 
@@ -99,7 +99,7 @@ _exit, _write = os._exit, os.write  # a second run and the program may come to h
 
 class Rehearsal:
     """expected: the optimizers that may step next. losses: what each loss of the window was, or None where that does
-    not tell. blame() -> true where it is known why they come out otherwise. drawn() -> why the data is other than in
+    not show it. blame() -> true where it is known why they differ. drawn() -> why the data is other than in
     the first run, or ""; named() -> names that have other values. is_back() -> of a program without an optimizer, which
     is to come to a call of the engine: is it that call?"""
 
@@ -122,7 +122,7 @@ class Rehearsal:
             is_back,
         )
         self._blame, self._drawn, self._named = blame, drawn, named
-        self._seen, self._before = [], []  # losses; what stood in names before any gradient did
+        self._seen, self._before = [], []  # losses; what names held before any gradient did
         self._locks = []  # in the copy: (what all processes lock together, how often this one held it)
         self._took_gradients = False  # the program asked for some (`autograd.grad`), of which losses may be made
 
@@ -154,7 +154,7 @@ class Rehearsal:
                     with warnings.catch_warnings():
                         warnings.simplefilter(
                             "ignore"
-                        )  # of threads: what they hold is waited for no longer than told below
+                        )  # of threads: what they hold is waited for no longer than said below
                         child = os.fork()
                 except (
                     SystemExit,
@@ -237,7 +237,7 @@ class Rehearsal:
         here; so may be what has come to have a name since."""
         try:
             if self._blame():
-                return BACK, ""  # the second run itself is to tell
+                return BACK, ""  # the second run itself is to find out
             if self._took_gradients:
                 return (OTHER, why) if (why := self._drawn()) else (BACK, "")
             if (
@@ -311,7 +311,7 @@ def _read(reader, limit):
 
 
 def _own_files():
-    """The copy's files stand where they stood, and move alone; what it writes is its own."""
+    """The copy's files keep their positions, and move alone; what it writes is its own."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nowhere, number)
@@ -337,7 +337,7 @@ def _own_files():
             os.lseek(own, here, os.SEEK_SET)
             os.dup2(own, number)
             os.close(own)
-        except FileNotFoundError:  # it is in no folder, and memory of ours
+        except FileNotFoundError:  # it is in no folder, and memory of Finitude
             continue
 
 

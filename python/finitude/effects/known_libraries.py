@@ -56,19 +56,19 @@ HANDS_ON = (("_pickle", "Unpickler"), ("functools", "partial"))
 
 # What reaches another process, or waits for one, or for a thread that a forked copy does not have: (module, class,
 # methods, what a dry run in such a copy ends with) (fork_dry_run.py).
-APART, UNKNOWN = "apart", "unknown"  # it exchanges values with another process; the copy cannot say
+EXCHANGES, UNKNOWN = "exchanges", "unknown"  # it exchanges values with another process; the copy cannot say
 REACHES = (
     (
         "multiprocessing.connection",
         "_ConnectionBase",
         ("recv", "recv_bytes", "recv_bytes_into", "send", "send_bytes", "poll"),
-        APART,
+        EXCHANGES,
     ),
-    ("multiprocessing.synchronize", "Event", ("set", "clear", "wait"), APART),
-    ("multiprocessing.synchronize", "Condition", ("wait", "wait_for", "notify", "notify_all"), APART),
-    ("multiprocessing.process", "BaseProcess", ("start", "terminate", "kill", "join"), APART),
-    ("multiprocessing.pool", "Pool", ("_check_running", "terminate", "close"), APART),
+    ("multiprocessing.synchronize", "Event", ("set", "clear", "wait"), EXCHANGES),
+    ("multiprocessing.synchronize", "Condition", ("wait", "wait_for", "notify", "notify_all"), EXCHANGES),
+    ("multiprocessing.process", "BaseProcess", ("start", "terminate", "kill", "join"), EXCHANGES),
+    ("multiprocessing.pool", "Pool", ("_check_running", "terminate", "close"), EXCHANGES),
     ("torch.utils.data.dataloader", "_MultiProcessingDataLoaderIter", ("__init__", "_next_data", "_reset"), UNKNOWN),
     ("concurrent.futures.thread", "ThreadPoolExecutor", ("submit", "shutdown"), UNKNOWN),
-    ("concurrent.futures.process", "ProcessPoolExecutor", ("submit", "shutdown"), APART),
+    ("concurrent.futures.process", "ProcessPoolExecutor", ("submit", "shutdown"), EXCHANGES),
 )

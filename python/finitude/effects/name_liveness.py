@@ -43,7 +43,7 @@ def is_read(code, start, name):
     followed."""
     instructions = list(dis.get_instructions(code))
     at = {i.offset: n for n, i in enumerate(instructions)}
-    # A frame may be said to stand in the caches behind its instruction.
+    # A frame may be reported to be in the caches behind its instruction.
     todo, seen = [bisect.bisect_right([i.offset for i in instructions], start)], set()
     while todo:
         n = todo.pop()

@@ -1,7 +1,7 @@
 """What a second run writes into the program's own objects is taken back: counters, lists of metrics, queues, averages.
 
 Names, iterators, generators, buffers and gradients are put back by the rewind; an attribute such as `self.global_step`,
-a list that the loop appends to, a moving average kept by hand lie on the heap. Looked at only when a bad step is about
+a list that the loop appends to, a moving average of its own lie on the heap. Looked at only when a bad step is about
 to run again, so healthy steps pay nothing. Objects are copied one level deep each and put back in place, by identity.
 """
 

@@ -1,9 +1,9 @@
-"""What a second run in place does to files by their names, beside opening them: `os.mkdir`, `os.remove`, `os.rename`
+"""What a second run in place does to files by their names, besides opening them: `os.mkdir`, `os.remove`, `os.rename`
 and their like, `shutil.rmtree` and `move`, `os.open` and `os.write`, `torch.save`.
 
 The first run has done it, and the second would fail (what was renamed is not there any more, what was made is there
-already) or undo it. So what is done to a file of before is left out, and the names are answered for as if it had been
-done: in `others` are those that stand for another file, in `gone` those that the second run has taken away. What it
+already) or undo it. So what is done to a file of before is skipped, and the names are answered for as if it had been
+done: in `others` are those that replace another file, in `gone` those that the second run has taken away. What it
 makes again itself is made, and may be taken away again."""
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Paths:
         self._folder: str | None = None
         self._patches, self._busy, self._began, self._count = Patches(), False, 0, 0
 
-    # -- what names stand for ------------------------------------------------------------------
+    # -- what names refer to ------------------------------------------------------------------
 
     def folder(self) -> str:
         if self._folder is None:
@@ -234,7 +234,7 @@ class Paths:
         self._patches.undo()
 
     def close(self) -> list[str]:
-        """Returns what the second run made that is there still, beside what the first did."""
+        """Returns what the second run made that is there still, besides what the first did."""
         for fd, key, identity in self._fds:
             try:
                 found = os.fstat(fd)

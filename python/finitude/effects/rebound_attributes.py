@@ -1,7 +1,7 @@
 """Tensors that objects of the program hold in attributes, slots and containers, and which of them another one has taken
-the place of: an average that is kept by hand, `self.mean = 0.9 * self.mean + ...`.
+the place of: an average of its own, `self.mean = 0.9 * self.mean + ...`.
 
-What stood there when the step began is gone by then, and only an alarm asks: a healthy step pays nothing."""
+What was there when the step began is gone by then, and only an alarm asks: a healthy step pays nothing."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Bound:
                 self._held.append((f"{owner}.{key}" if owner else str(key), place, key, value))
 
     def give(self, left: Sequence[Left]) -> None:
-        """The second run begins with what is known to have stood there when the first did."""
+        """The second run begins with what is known to have been there when the first did."""
         here = {(place.owner(), key): (place, key, value) for _, place, key, value in self._held}
         for one in left:
             if one.where() in here and one.put():

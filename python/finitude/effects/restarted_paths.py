@@ -1,8 +1,8 @@
 """What a program that is run again from its start, in a second process, does to files of before: left as they are.
 
-For systems that overlay no directories. Beside `paths.py`, where the first run has done the same up to the moment, here
+For systems that overlay no directories. Unlike `paths.py`, where the first run has done the same up to the moment, here
 nothing of it is done: what the first process has made since it began is not there (`gone`), what else there was is as
-it was, and is copied when it is opened to be written. What is made under new names is made, told in a journal, and
+it was, and is copied when it is opened to be written. What is made under new names is made, recorded in a journal, and
 taken away by the first process afterwards. Only what Python's own functions do, in that process itself: databases but
 SQLite's, files that libraries of C open, and commands that read what it has written, see the files themselves."""
 

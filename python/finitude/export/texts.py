@@ -52,8 +52,8 @@ class Newest:
         self.metrics: dict[str, list[tuple[str, float, float | None]]] = {}
 
     def add(self, name: str, labels: dict[str, str], value: float, at: float | None = None) -> None:
-        told = ",".join(f"{key}={_label(text)}" for key, text in labels.items() if text)
-        self.metrics.setdefault(name, []).append((told, value, at))
+        labelled = ",".join(f"{key}={_label(text)}" for key, text in labels.items() if text)
+        self.metrics.setdefault(name, []).append((labelled, value, at))
 
     def text(self) -> str:
         lines = []

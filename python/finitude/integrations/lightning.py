@@ -28,7 +28,7 @@ def _make():
     from ._handle import Handle
 
     class Finitude(_callback_class()):  # type: ignore[misc]  # known as it runs
-        """Stops the step that went NaN or Inf, runs its training_step again and tells where the value was born.
+        """Stops the step that went NaN or Inf, runs its training_step again and reports where the value was born.
 
         options: on_alarm, level, report, runs, undo_mb, max_skips, as on the command line of `finitude run`. Its state
         is not part of a checkpoint."""

@@ -16,10 +16,10 @@ def _make():
     from ._handle import Handle
 
     class FinitudeCallback(TrainerCallback):
-        """Stops the step that went NaN or Inf, runs its training_step again and tells where the value was born.
+        """Stops the step that went NaN or Inf, runs its training_step again and reports where the value was born.
 
         options: on_alarm, level, report, runs, undo_mb, max_skips, as on the command line of `finitude run`. A Trainer
-        tells no callback that its training raised: then `close()`, or the end of the program, writes the report.
+        notifies no callback that its training raised: then `close()`, or the end of the program, writes the report.
         """
 
         def __init__(self, **options: Unpack[WatchOptions]):

@@ -1,7 +1,7 @@
 """A process that a watched program started. It is watched from its first optimizer or backward pass on, if it ever
 trains.
 
-Until then two functions of torch have a stand-in and nothing else is loaded: a DataLoader worker, a launcher's agent or
+Until then two functions of torch are replaced and nothing else is loaded: a DataLoader worker, a launcher's agent or
 a helper that only imports torch pays nothing. Its reports go below the directory of the run; the process that was
 started by `finitude run` makes one of them."""
 
@@ -242,7 +242,7 @@ class _Process:
 
     def watch_end(self) -> None:
         """SIGTERM is left alone: a rank that waits for the others inside torch could not answer it, and the one who
-        sent it would wait. What such a rank has to tell is written with each alarm; its steps are in its ring."""
+        sent it would wait. What such a rank has to report is written with each alarm; its steps are in its ring."""
         if not self._explains:
             watched.on_exit_without_unwinding(self._ending.end)
         if _made_by_multiprocessing():

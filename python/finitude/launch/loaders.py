@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Loaders:
-    """Which iterators of the program stand for which loader of the capsule, and how far each is."""
+    """Which iterators of the program replace which loader of the capsule, and how far each is."""
 
     def __init__(self, held: Held):
         self.held = held
@@ -42,12 +42,12 @@ class Loaders:
         if entry[2] is not iterator:
             entry[2:] = [iterator, 0]
         own = self.batches[entry[1]]
-        told = own[entry[3] % len(own)]
+        recorded = own[entry[3] % len(own)]
         entry[3] += 1
         # A loader that is asked ahead gives a batch before the step is at it.
-        drawn = own[max(0, entry[3] - 1 - told.get("ahead", 0)) % len(own)]["generators"]
+        drawn = own[max(0, entry[3] - 1 - recorded.get("ahead", 0)) % len(own)]["generators"]
         try:
-            return placing.fill(self.held, told["batch"], template), drawn
+            return placing.fill(self.held, recorded["batch"], template), drawn
         except Misfit as e:
             self.why = str(e)
             return None

@@ -184,7 +184,7 @@ class _Program:
         if members and restart_ranks.explain(
             members, start.plain, os.environ, session.config, session.report.seconds(), start.cwd
         ):
-            pages.tell(session.report.document())
+            pages.print_explained(session.report.document())
 
     def end_at_least(self) -> None:
         """The report, in the least form if need be: an internal failure is none of the program's."""

@@ -51,10 +51,11 @@ def bad_results(optimizer: Optimizer) -> list[Sink]:
 
 
 def without_backward(
-    about: dict[str, Any], told: dict[str, Any], optimizer: Optimizer, window: Window
+    about: dict[str, Any], recorded: dict[str, Any], optimizer: Optimizer, window: Window
 ) -> tuple[str, list[str]]:
     """(why this is no training step, or ""; notes on what it has less than the recorded one). A step without the
-    backward of the recorded one is finite for that reason, and no fix. told: the optimizer as the capsule has it."""
+    backward of the recorded one is finite for that reason, and no fix. recorded: the optimizer as the capsule
+    has it."""
     given = {
         n: p.grad
         for n, p in zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer))
@@ -64,8 +65,8 @@ def without_backward(
         return "none of its parameters was given a gradient", []
     # Capsules of earlier versions do not say how many there were: none where the program itself sets gradients.
     sink = alarm_in(about).get("sink")
-    wanted = told.get("backwards", 1 if isinstance(sink, dict) and sink.get("kind") == "loss" else 0)
-    # The first few parameters tell of a backward; others may be the only ones that it reaches.
+    wanted = recorded.get("backwards", 1 if isinstance(sink, dict) and sink.get("kind") == "loss" else 0)
+    # The first few parameters show a backward; others may be the only ones that it reaches.
     came = (
         window["backwards"]
         or window["losses"]
@@ -73,7 +74,7 @@ def without_backward(
     )
     if wanted and not came:
         return "no backward was called", []
-    missing = [n for n in told.get("gradients", ()) if n not in given]
+    missing = [n for n in recorded.get("gradients", ()) if n not in given]
     if missing:
         return "", [f"no gradient was given to {_names(missing)}, which had one in the recorded step"]
     fewer = window["backwards"] and window["backwards"] < wanted
@@ -97,8 +98,8 @@ def missing_inputs(inputs: Iterable[Any], there: Collection[bytes], unwritten: C
 
 
 def same_birth(before: FromFile | None, now: Birth | None) -> bool:
-    """Is it the same operation at the same place? Lines move as a program is changed; their text and the module tell as
-    well. before: of a capsule."""
+    """Is it the same operation at the same place? Lines move as a program is changed; their text and the module
+    show it as well. before: of a capsule."""
     if not before or not now or (before.get("op"), before.get("phase")) != (now.get("op"), now.get("phase")):
         return False
     if before.get("source") and before.get("source") == now.get("source"):

@@ -253,13 +253,13 @@ class Recorder(TorchDispatchMode):
 
 def _read(path):
     with open(path + ".calls", encoding="utf-8") as f:
-        told = json.load(f)
+        document = json.load(f)
     calls = []
-    for one in told["calls"]:
+    for one in document["calls"]:
         call = _Call(one["name"])
         call.outputs = one["outputs"]
         calls.append(call)
-    return calls, told["lost"], told["trouble"]
+    return calls, document["lost"], document["trouble"]
 
 
 def _untouched(about, whole):
@@ -300,7 +300,7 @@ class Held:
             [c.form() for c in self.b],
         )
         partner = dict(pairs)
-        told: dict[str, Any] = {
+        record: dict[str, Any] = {
             "kept": 0, "changed": 0, "missing": [], "added": [], "hidden": False, "first": None, "rounding": True,
             "largest": 0.0, "not_compared": self.lost, "trouble": self.trouble,
         }  # fmt: skip
@@ -308,15 +308,15 @@ class Held:
             for i, call in enumerate(self.a):
                 if (j := partner.get(i)) is None:
                     if any(o["rows"] is not None and self._has_untouched(a, o) for o in call.outputs):
-                        told["missing"].append(call.name)
+                        record["missing"].append(call.name)
                     continue
                 for x, y in zip(call.outputs, self.b[j].outputs):
-                    self._pair(told, call.name, x, y, a, b)
-                told["hidden"] = told["hidden"] or self._still_there(call, self.b[j], birth)
+                    self._pair(record, call.name, x, y, a, b)
+                record["hidden"] = record["hidden"] or self._still_there(call, self.b[j], birth)
         matched = set(partner.values())
-        told["added"] = sorted({c.name for j, c in enumerate(self.b) if j not in matched})[:16]
-        told["missing"] = [*dict.fromkeys(told["missing"])][:16]
-        return told
+        record["added"] = sorted({c.name for j, c in enumerate(self.b) if j not in matched})[:16]
+        record["missing"] = [*dict.fromkeys(record["missing"])][:16]
+        return record
 
     def _data(self, file, about):
         file.seek(about["at"])
@@ -329,27 +329,27 @@ class Held:
         mask = _untouched(about, whole)
         return whole.numel() > 0 and (mask is None or bool(mask.any()))
 
-    def _pair(self, told, name, x, y, a, b):
+    def _pair(self, record, name, x, y, a, b):
         if x["at"] < 0 or y["at"] < 0:
             return  # counted as lost
         before = self._data(a, x)
         mask = _untouched(x, before)
         count = before.numel() if mask is None else int(mask.sum())
         if x["sum"] == y["sum"] and not x["bad"]:
-            told["kept"] += count
+            record["kept"] += count
             return
         after = self._data(b, y)
         same = (_bits(before) == _bits(after)).all(1).reshape(before.shape)
         other = ~same if mask is None else ~same & mask
         changed = int(other.sum())
-        told["kept"] += count - changed
-        told["changed"] += changed
+        record["kept"] += count - changed
+        record["changed"] += changed
         if changed:
             relative, is_rounding = _distance(before, after, other)
-            told["rounding"] = told["rounding"] and is_rounding
-            told["largest"] = max(told["largest"], relative)
-            if told["first"] is None:
-                told["first"] = {"op": name, "shape": x["shape"], "values": changed, "relative": relative}
+            record["rounding"] = record["rounding"] and is_rounding
+            record["largest"] = max(record["largest"], relative)
+            if record["first"] is None:
+                record["first"] = {"op": name, "shape": x["shape"], "values": changed, "relative": relative}
 
     @staticmethod
     def _still_there(call, now, birth):

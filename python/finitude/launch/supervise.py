@@ -139,7 +139,7 @@ class Run:
             members, self.argv, self.environment, self.settings, time.monotonic() - self.began
         ):
             document = self.document(members)
-            pages.tell(document)
+            pages.print_explained(document)
             text, places = self._write(members, document)
         page = self._html(members, text)
         is_well = document["outcome"] == "clean" and not document["failures"]

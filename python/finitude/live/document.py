@@ -132,6 +132,6 @@ def still(run: str) -> dict[str, Any]:
 
 
 def in_script(document: Any) -> str:
-    """The JSON as it may stand in a script element."""
+    """The JSON as it may be in a script element."""
     text = json.dumps(document, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

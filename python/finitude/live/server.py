@@ -49,7 +49,7 @@ class Refused(Exception):
 
 
 class Stream:
-    """What one page follows, and how far it is. The id of a message names both: a page whose connection broke goes on
+    """What one page follows, and how far it is. The id of a message names both: a page whose connection broke continues
     from there, and gets everything again where a message was lost."""
 
     def __init__(self, found: dict[str, str]):

@@ -62,7 +62,7 @@ def _data_names(loop):
 
 def name_reader_on_the_way(found: Findings) -> None:
     """A birth that no operation made has the line that reads it first. Where that one only prints or checks it, the
-    first that leads on to the sink tells more."""
+    first that leads on to the sink says more."""
     births, path = found.get("births"), [p for p in found.get("path") or () if p.get("file")]
     if not births or not path or births[0].get("phase") not in ("data", "state") or births[0].get("op"):
         return

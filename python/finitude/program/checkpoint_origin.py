@@ -45,7 +45,7 @@ def was_loaded(optimizer: Optimizer) -> bool | None:
     return optimizer in _LINES if _watched else None
 
 
-def tell(found: Findings, optimizer: Optimizer) -> None:
+def add_to(found: Findings, optimizer: Optimizer) -> None:
     """Gives a birth in optimizer state that has no line the one that loaded it."""
     birth = found["births"][0] if found.get("births") else None
     if birth is None or optimizer not in _LINES or birth["file"] or birth["op"] or not birth.get("name"):

@@ -110,12 +110,12 @@ def look(error: BaseException | None, is_known: Callable[[Tensor], bool] = lambd
             innermost = False
     if speaks and not raised.refused:  # of what the innermost frames name, though the statement reads it under no name
         raised.refused = [seen for seen in raised.around if seen.is_tensor and seen.value.grad_fn is not None]
-    told = []
+    earlier = []
     for some in (raised.refused, raised.handed, raised.around):
         some[:] = [
-            seen for i, seen in enumerate(some) if not any(seen.value is other.value for other in told + some[:i])
+            seen for i, seen in enumerate(some) if not any(seen.value is other.value for other in earlier + some[:i])
         ]
-        told += some
+        earlier += some
     return raised
 
 
@@ -282,7 +282,7 @@ def _operands(frame, line, statement, checks, budget):
 
 def _named(frame, line, budget):
     """Tensors and arrays in the names of a frame. Numbers are not worth a word there, nor is -Inf, which
-    stands for "never"."""
+    means "never"."""
     found = []
     for name, value in optimizer_members.names_of(frame).items():
         if not name.startswith("__"):

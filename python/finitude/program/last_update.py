@@ -41,7 +41,7 @@ def _sgd(p, group, state, lr):
 
 LOST = 16  # units in the last place
 
-# What has to be set in a group for it, beside a state that has come into being.
+# What has to be set in a group for it, besides a state that has come into being.
 KNOWN = {
     torch.optim.Adam: (_adam, None),
     torch.optim.AdamW: (_adam, None),
@@ -81,11 +81,11 @@ def last(optimizer: Optimizer) -> str | list[tuple[str, Tensor, Tensor]]:
             state = optimizer.state.get(p)
             if state and p.is_complex():
                 return "the last update of complex parameters is not worked out"
-            told = p.detach()
+            value = p.detach()
             if state:
-                told = before(told, group, state, float(group["lr"]) * scaled).to(p.dtype)
+                value = before(value, group, state, float(group["lr"]) * scaled).to(p.dtype)
                 # Where the update was so large that rounding took what was there before: nothing, which is as near as
                 # one can say.
-                told = torch.where(told.abs() < LOST * torch.finfo(p.dtype).eps * p.abs(), 0, told)
-            found.append((names.get(id(p), ""), p.detach(), told))
+                value = torch.where(value.abs() < LOST * torch.finfo(p.dtype).eps * p.abs(), 0, value)
+            found.append((names.get(id(p), ""), p.detach(), value))
     return found

@@ -201,7 +201,7 @@ def normalisation_statistics(optimizer: Optimizer) -> list[tuple[str, Tensor, bo
 
 
 def others_run_user_code() -> bool:
-    """Does a thread beside this one run code of the program's own?"""
+    """Does a thread other than this one run code of the program's own?"""
     frames = sys._current_frames()
     del frames[threading.get_ident()]  # it would refer to itself, and keep all that its callers name
     frame: FrameType | None
@@ -339,7 +339,7 @@ def user_frames(frame: FrameType | None = None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _tell_apart(params, by_id, module_of):
+def _distinguish(params, by_id, module_of):
     """Of several modules that have parameters of the same name, each goes before its own by the variable that holds it,
     else by its class."""
     seen = collections.Counter(by_id[p] for p in params)
@@ -371,7 +371,7 @@ def names(optimizer: Optimizer) -> list[str]:
             if id(p) not in by_id:
                 by_id[id(p)] = name.replace("_orig_mod.", "")  # torch.compile's wrapper adds that
                 module_of[id(p)] = module
-    _tell_apart([id(p) for p in params if id(p) in by_id], by_id, module_of)
+    _distinguish([id(p) for p in params if id(p) in by_id], by_id, module_of)
     missing = [p for p in params if id(p) not in by_id]
     if missing:
         wanted = {id(p) for p in missing}

@@ -25,11 +25,11 @@ class Makers:
         self._counts[name] += 1
         return True
 
-    def told(self, ordinal: int) -> list[Any] | None:
+    def identity(self, ordinal: int) -> list[Any] | None:
         """For another process to know it by; None where the ordinal says it: all that were made come from the main
         thread."""
         main = threading.main_thread().name
         return self._made.get(ordinal) if any(name != main for name, _ in self._made.values()) else None
 
-    def is_same(self, ordinal: int, told: Any) -> bool:
-        return self._made.get(ordinal) == told
+    def is_same(self, ordinal: int, identity: Any) -> bool:
+        return self._made.get(ordinal) == identity

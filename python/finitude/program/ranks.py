@@ -76,7 +76,7 @@ def seen_by_all(parameters: Iterable[Tensor], by_everyone: bool = False) -> bool
 
 def may_do_alone(action: str, alarm: Alarm, all_see: Callable[[], bool]) -> str:
     """The action, or what this rank does instead: skipped on one rank only, a step would let its weights differ from
-    the others'. all_see: a function that tells whether all ranks see what is bad."""
+    the others'. all_see: a function: do all ranks see what is bad."""
     if action != "skip" or not several() or all_see():
         return action
     alarm["text"] += "; other ranks may not see it, so this one does not skip the step alone"

@@ -3,7 +3,7 @@ random.Random.
 
 What a step draws from them it draws again in a second run only if they are as they were when the window began: the
 engine takes the state of each that is known here with every window. Looked for where the program gets its optimizer,
-when one comes to stand in a name of the user's frames, and, to compare what two runs have drawn, at a bad step."""
+when one is bound to a name of the user's frames, and, to compare what two runs have drawn, at a bad step."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _flat(state, prefix=""):
 
 
 def _global():
-    """What the engine's own snapshot of random and numpy.random leaves out: the second of a pair of normal numbers, and
+    """What the engine's own snapshot of random and numpy.random lacks: the second of a pair of normal numbers, and
     numpy's whole generator where it is no Mersenne Twister."""
     found = [(random._inst, (), True)]
     numpy = sys.modules.get("numpy")
@@ -182,7 +182,7 @@ def _is_full(cell):
 
 
 def regions(it):
-    """((address, bytes), ...) of its state, or None where that is not known or did not stand the trial."""
+    """((address, bytes), ...) of its state, or None where that is not known or did not pass the trial."""
     try:
         if isinstance(it, random.Random):
             # struct RandomObject of CPython: int index, uint32 state[624], behind the object's header

@@ -81,7 +81,7 @@ def looked_at() -> list[Tensor]:
     return last
 
 
-def told_of(seen: Seen) -> str:
+def describe(seen: Seen) -> str:
     return f"{seen.name} holds {seen.words} at {os.path.basename(seen.file)}:{seen.line}"
 
 
@@ -204,7 +204,7 @@ class BadWindows:
         values = [
             seen.value for seen in refused if seen.is_tensor and (seen.file, seen.line) == (first.file, first.line)
         ]
-        return self._refused(frames, optimizers, first.name, values, told_of(first))
+        return self._refused(frames, optimizers, first.name, values, describe(first))
 
     def _refused(self, frames, optimizers, name, values, text):
         optimizer = _stepping(frames) or _owner(values, optimizers)
@@ -216,9 +216,9 @@ class BadWindows:
 
     def derivative(self, error: BaseException | None) -> BadWindow | None:
         """A gradient that torch's anomaly mode ended a backward pass at. It came to no parameter."""
-        if (told := anomaly.found(error)) is None:
+        if (anomalous := anomaly.found(error)) is None:
             return None
-        node, output, roots = told
+        node, output, roots = anomalous
         name, given = anomaly.name_of(node, output), anomaly.given(node, output)
         optimizers = watched_optimizers()
         optimizer = _owner(roots, optimizers) if optimizers else None

@@ -1,6 +1,6 @@
 """A copy in host memory of what a training is at one moment: parameters and buffers of every module, optimizers,
 schedulers, the GradScaler, generators. What it is put back into are the same tensors and objects, so names, hooks and
-graphs of the program's keep what they refer to. Where a loader stands is not part of it."""
+graphs of the program's keep what they refer to. The position of a loader is not part of it."""
 
 from __future__ import annotations
 

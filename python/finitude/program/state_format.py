@@ -61,7 +61,7 @@ class Tensors:
     """Tensors by name, to be written; what each is, for the text beside them."""
 
     def __init__(self):
-        self.files, self.told = [], {}
+        self.files, self.specs = [], {}
 
     def add(self, name: str, tensor: Tensor) -> str | None:
         """The name under which it is found again; None where it cannot be kept."""
@@ -76,8 +76,8 @@ class Tensors:
             return None
         if not _is_plain(local):
             name = f"ordered.{name}"  # the tape has what lies in memory, in the order in which it does
-        if name not in self.told:
-            self.told[name] = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
+        if name not in self.specs:
+            self.specs[name] = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
             self.files.append((name, word, plain))
         return name
 
@@ -93,7 +93,7 @@ class Tensors:
         ):
             return None
         _native.tape_name(tensor, kind, name)
-        self.told[f"{kind}.{name}"] = {"dtype": str(local.dtype).removeprefix("torch."), "shape": list(local.shape)}
+        self.specs[f"{kind}.{name}"] = {"dtype": str(local.dtype).removeprefix("torch."), "shape": list(local.shape)}
         return f"{kind}.{name}"
 
     def add_bytes(self, name: str, data: bytes) -> str | None:

@@ -194,7 +194,7 @@ def text_of(node: ast.AST) -> str:
 
 
 def resolved(node: Any, names: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The object that an operand stands for, as far as it can be followed without running code of the
+    """The object that an operand refers to, as far as it can be followed without running code of the
     program's: (object, the part of the expression that was followed), or (None, None)."""
     if isinstance(node, ast.Name):
         return (names[node.id], node) if node.id in names else (None, None)

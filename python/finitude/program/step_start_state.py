@@ -201,9 +201,9 @@ def _memory(tensor):
     return None
 
 
-def _began(other, optimizer, told, prefix, owned, tensors):
+def _began(other, optimizer, about, prefix, owned, tensors):
     """What another optimizer than the failed one had as the recorded step began, as far as its own steps within that
-    have changed it: it lies on the tape, which is given its names. The form is that of `told`, which has what it came
+    have changed it: it lies on the tape, which is given its names. The form is that of `about`, which has what it came
     to; None where not all of it is to be had. owned: memory of the failed one, which has names of its own there."""
 
     def then(kind, name, tensor, now):
@@ -216,16 +216,17 @@ def _began(other, optimizer, told, prefix, owned, tensors):
     try:
         parameters, state, trees = {}, {}, {}
         for name, p in zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer)):
-            parameters[name] = then("frozen", name, p, told["parameters"][name])
+            parameters[name] = then("frozen", name, p, about["parameters"][name])
             for key, value in other.state[p].items():
                 if isinstance(value, torch.Tensor):
                     state.setdefault(name, {})[str(key)] = then(
-                        "state", f"{name}.{key}", value, told["state"].get(name, {}).get(str(key))
+                        "state", f"{name}.{key}", value, about["state"].get(name, {}).get(str(key))
                     )
                 else:
                     trees.setdefault(name, {})[str(key)] = whole(value, "", None)
         buffers = {
-            name: then("buffer", name, b, told["buffers"].get(name)) for name, b in optimizer_members.buffers(optimizer)
+            name: then("buffer", name, b, about["buffers"].get(name))
+            for name, b in optimizer_members.buffers(optimizer)
         }
     except (NotKept, KeyError, RuntimeError, NotImplementedError):
         return None
@@ -264,7 +265,7 @@ def _optimizer(optimizer, mine, tensors):
             keep(name, str(key), value)
     buffers = {name: tensors.add(f"{prefix}buffer.{name}", b) for name, b in optimizer_members.buffers(optimizer)}
     window = _native.window(optimizer)
-    told = {
+    record = {
         "class": type(optimizer).__name__,
         "ordinal": window["ordinal"],
         "failed": mine,
@@ -278,16 +279,16 @@ def _optimizer(optimizer, mine, tensors):
         "gradients": gradients,
         "backwards": window["backwards"],
     }
-    return told
+    return record
 
 
-def _others_told(failed, told, first, tensors):
-    """What the steps of the other optimizers were within the recorded one. told: those of `_optimizer`, in order.
+def _add_other_steps(failed, described, first, tensors):
+    """What the steps of the other optimizers were within the recorded one. described: those of `_optimizer`, in order.
     first: its first batch, or None."""
     owned = {
         _memory(t) for t in (*optimizer_members.parameters(failed), *(b for _, b in optimizer_members.buffers(failed)))
     } - {None}
-    for optimizer, about in told:
+    for optimizer, about in described:
         other = _others.get(about["ordinal"])
         if other is None:
             continue
@@ -306,7 +307,7 @@ class Begun:
 
     def __init__(self, optimizer, units, scaler):
         """units: calls of a framework that the step consists of."""
-        self.tensors, self.told = Tensors(), False
+        self.tensors, self.is_taken = Tensors(), False
         batches = []
         found, ahead = _fetched()
         found = found or _given(units, optimizer_members.parameters(optimizer))
@@ -330,10 +331,10 @@ class Begun:
             [s] if isinstance(s, int) else list(s) if isinstance(s, tuple) else None for _, _, s, _, _ in known
         ]
         optimizers = [optimizer, *(o for o in sinks_of.watched_optimizers() if o is not optimizer)]
-        told = [_optimizer(o, o is optimizer, self.tensors) for o in optimizers]
-        _others_told(optimizer, [*zip(optimizers, told)][1:], found[0][1] if found else None, self.tensors)
+        described = [_optimizer(o, o is optimizer, self.tensors) for o in optimizers]
+        _add_other_steps(optimizer, [*zip(optimizers, described)][1:], found[0][1] if found else None, self.tensors)
         self.document: dict[str, Any] = {
-            "optimizers": told,
+            "optimizers": described,
             "batches": batches,
             "generators": self.tensors.add_bytes("generators.step", _generators.bytes())
             if _generators is not None
@@ -349,7 +350,7 @@ class Begun:
                 "scale": float(scaler.get_scale()),
                 "growth_tracker": scaler._get_growth_tracker(),
             }
-        self.document["tensors"] = self.tensors.told
+        self.document["tensors"] = self.tensors.specs
 
 
 _begun = None
@@ -391,17 +392,17 @@ class Remembering:
 def sample_counts() -> list[int]:
     """How many samples each batch of the step that has just been recorded is of; empty where its loader did not report
     all."""
-    told = [] if _begun is None or _begun.told else _begun.samples
-    lengths = [len(indices) for indices in told if isinstance(indices, list)]
-    return lengths if len(lengths) == len(told) else []
+    samples = [] if _begun is None or _begun.is_taken else _begun.samples
+    lengths = [len(indices) for indices in samples if isinstance(indices, list)]
+    return lengths if len(lengths) == len(samples) else []
 
 
 def take_samples() -> tuple[list[Any], list[Source]]:
     """Of each batch of the step that has just been recorded: the indices of its samples, or None; and (iterator of its
-    loader, batch, indices as the sampler gave them, generators before it). Told once."""
-    if _begun is None or _begun.told:
+    loader, batch, indices as the sampler gave them, generators before it). Given once."""
+    if _begun is None or _begun.is_taken:
         return [], []
-    _begun.told = True
+    _begun.is_taken = True
     return _begun.samples, _begun.sources
 
 

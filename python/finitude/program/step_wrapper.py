@@ -1,4 +1,4 @@
-"""How the step of an optimizer's class is held: whose has a stand-in for good, and what takes it out again."""
+"""How the step of an optimizer's class is held: whose is replaced for good, and what takes it out again."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def is_torchs(kind: Any) -> bool:
 
 @unseen
 def register(optimizer: Optimizer) -> None:
-    """Makes the engine know the optimizer; a class outside torch.optim gets its stand-in."""
-    compat.pass_over(_native.optimizer_pre_hook)
-    compat.pass_over(_native.check_after_step)
+    """Makes the engine know the optimizer; a class outside torch.optim gets its wrapper."""
+    compat.skip_in_dynamo(_native.optimizer_pre_hook)
+    compat.skip_in_dynamo(_native.check_after_step)
     for hook in hooks:
-        compat.pass_over(hook)
+        compat.skip_in_dynamo(hook)
     kind = type(optimizer)
     in_torch = is_torchs(kind)
     half = any(p.dtype in (torch.float16, torch.bfloat16) for p in optimizer_members.parameters(optimizer))
@@ -43,7 +43,7 @@ def register(optimizer: Optimizer) -> None:
     if getattr(cell.cell_contents, "__name__", "") != "finitude_guarded_step":
         _held.append((cell, cell.cell_contents))
         stand_in = _native.make_guarded_step(cell.cell_contents)
-        compat.pass_over(stand_in, cell.cell_contents)
+        compat.skip_in_dynamo(stand_in, cell.cell_contents)
         cell.cell_contents = stand_in
 
 

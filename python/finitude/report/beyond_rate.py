@@ -49,7 +49,7 @@ FOLLOWS = frozenset(
 )
 
 
-def tell(found: Findings, optimizer: Optimizer, start: Mapping[int, float], steps: AppliedSteps) -> None:
+def add_to(found: Findings, optimizer: Optimizer, start: Mapping[int, float], steps: AppliedSteps) -> None:
     """Into findings of what such weights led to. start: {id of a parameter: its magnitude before the first step};
     steps: (step, loss, largest gradient, learning rate) of the applied ones."""
     if not found.get("births") or found["cause"]["class"] not in FOLLOWS or isinstance(optimizer, OWN_STEP_SIZE):
@@ -75,9 +75,9 @@ def tell(found: Findings, optimizer: Optimizer, start: Mapping[int, float], step
         if of.by >= BEYOND * by_rate and not any(
             hyperparameters.makes_grow(optimizer, group) for group in optimizer.param_groups
         ):
-            _tell_outside(found, optimizer, of)
+            _explain_outside(found, optimizer, of)
     else:
-        _tell_arithmetic(found, optimizer, of)
+        _explain_arithmetic(found, optimizer, of)
 
 
 class _Moved(typing.NamedTuple):
@@ -95,7 +95,7 @@ class _Moved(typing.NamedTuple):
         return f"by {self.by:.3g} {in_steps}, where learning rate x gradient is {self.by_rate:.3g}"
 
 
-def _tell_outside(found, optimizer, of):
+def _explain_outside(found, optimizer, of):
     """An optimizer of torch's does not move weights so far: state that it was given does, or the program."""
     kind, largest = type(optimizer).__name__, max(gradient for _, _, gradient, _ in of.steps)
     state = {
@@ -142,7 +142,7 @@ def _replace(found, cause, text, fix):
     found["fix"] = fix
 
 
-def _tell_arithmetic(found, optimizer, of):
+def _explain_arithmetic(found, optimizer, of):
     """An optimizer of the program's or of another library: its own arithmetic."""
     name, parameter, kind = of.name, of.parameter, type(optimizer).__name__
     zero, small = _zero_state(optimizer, parameter), _small_state(optimizer, parameter)
@@ -169,10 +169,10 @@ def _tell_arithmetic(found, optimizer, of):
     _replace(found, "optimizer-arithmetic", text, {"text": fix, "verified": False, "file": file, "line": line})
 
 
-def _largest_rate(optimizer, told):
+def _largest_rate(optimizer, recorded):
     """How many times the rate in the ring of steps, which is that of the first group, the largest rate is."""
     rates = [abs(hyperparameters.number(group.get("lr")) or 0.0) for group in optimizer.param_groups]
-    return max([1.0, *(rate / abs(told) for rate in rates)]) if told else 1.0
+    return max([1.0, *(rate / abs(recorded) for rate in rates)]) if recorded else 1.0
 
 
 @torch.no_grad()

@@ -26,8 +26,8 @@ def complete(alarm: Alarm, redact: int) -> None:
         document = read(about, is_damaged=checked_json.is_damaged)
         if not isinstance(document, dict):
             raise ValueError
-        told = {**alarm, "capsule": None}  # wherever it lies
-        document["alarm"] = safe(secrets.hidden(without_sources(told) if redact else told))
+        final = {**alarm, "capsule": None}  # wherever it lies
+        document["alarm"] = safe(secrets.hidden(without_sources(final) if redact else final))
         try:
             with open(temporary, "wb") as f:
                 f.write(checked_json.text_of(document))
@@ -37,7 +37,7 @@ def complete(alarm: Alarm, redact: int) -> None:
                 os.unlink(temporary)
 
 
-NOT_TOLD = (
+REDACTED = (
     "source",
     "expression",
     "file",
@@ -56,13 +56,13 @@ RANGE = ("min", "max", "absmax", "mean", "sum_sq")
 FEWEST = 8  # as in src/record/reported_range.h
 
 
-def _gives_values_away(told):
+def _gives_values_away(stats):
     """Whether a range is of so few values that it is these, or may be of one magnitude: without a sum of squares nobody
-    can tell."""
-    if type(told.get("numel")) is not int:
+    can say."""
+    if type(stats.get("numel")) is not int:
         return False
-    values = told["numel"] - sum(told.get(key) or 0 for key in ("nan", "inf", "zero"))
-    low, high = told.get("min") or 0, told.get("max") or 0
+    values = stats["numel"] - sum(stats.get(key) or 0 for key in ("nan", "inf", "zero"))
+    low, high = stats.get("min") or 0, stats.get("max") or 0
     return values < FEWEST or low == high or low == -high or 0 in (low, high)
 
 
@@ -78,8 +78,8 @@ _LEFT_OUT = "(redacted)"
 def redacted(report: dict[str, Any]) -> dict[str, Any]:
     """What of a report one with --redact holds: no value, no text of a line, no argument of the program. Its places
     stay: the report lies beside the program that they are of."""
-    told = without_sources(report, PLACES)
-    return {**told, "command": []} if "command" in told else told
+    shown = without_sources(report, PLACES)
+    return {**shown, "command": []} if "command" in shown else shown
 
 
 def without_sources(value: Any, but: Container[str] = ()) -> Any:
@@ -89,7 +89,7 @@ def without_sources(value: Any, but: Container[str] = ()) -> Any:
         kept = {
             k: without_sources(v, but)
             for k, v in value.items()
-            if (k not in NOT_TOLD or k in but) and not (few and k in RANGE)
+            if (k not in REDACTED or k in but) and not (few and k in RANGE)
         }
         if isinstance(kept.get("loss"), float):
             kept["loss"] = None
@@ -119,8 +119,8 @@ def forget_removed(alarms: Iterable[Any]) -> str:
             and os.path.isdir(os.path.dirname(folder))
         ):
             alarm["capsule"] = None
-            told = "text" if "kind" in alarm else "rerun_text"  # an advisory has no second run
-            alarm[told] = f"{alarm.get(told) or ''}; its capsule was {REMOVED}".removeprefix("; ")
+            key = "text" if "kind" in alarm else "rerun_text"  # an advisory has no second run
+            alarm[key] = f"{alarm.get(key) or ''}; its capsule was {REMOVED}".removeprefix("; ")
             gone.append(str(alarm.get("step")))
     if not gone:
         return ""

@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from ..base.types import Optimizer, Window
     from .document import Report
 
-_told = (
+_last = (
     weakref.WeakKeyDictionary()
 )  # optimizer -> (the advisory, its first step, that step's norm, its last step, how often)
 
 
-def tell(report: Report, optimizer: Optimizer | None, step: int, window: Window | None = None) -> None:
+def advise_row(report: Report, optimizer: Optimizer | None, step: int, window: Window | None = None) -> None:
     """One advisory for all steps in a row that went so. window: what is known of the norm, None on a device."""
     none = None, step, "", step, 0
-    advisory, first, norm, last, times = _told.get(optimizer, none) if optimizer is not None else none
+    advisory, first, norm, last, times = _last.get(optimizer, none) if optimizer is not None else none
     if advisory is None or step != last + 1:
         before = len(report.advisories)
         report.advise("clipping", step, "", _cause(window), _births(window))
@@ -33,7 +33,7 @@ def tell(report: Report, optimizer: Optimizer | None, step: int, window: Window 
             else ""
         )
     if optimizer is not None:
-        _told[optimizer] = advisory, first, norm, step, times + 1
+        _last[optimizer] = advisory, first, norm, step, times + 1
     moves = (
         "nothing but momentum and weight decay moves a weight"
         if _moves_without_gradient(optimizer)

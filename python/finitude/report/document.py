@@ -72,7 +72,7 @@ class Report:
             self.listen(None)
 
     def listen(self, function: Callable[[dict[str, Any]], Any] | None) -> None:
-        """The command of --on-event, where there is one, and the function are told of each event from now on."""
+        """The command of --on-event, where there is one, and the function are called at each event from now on."""
         from .on_event import Listeners
 
         self.events.listeners = self.events.listeners or Listeners(self.config.on_event, self.complain)
@@ -87,7 +87,7 @@ class Report:
         """That alarm is being explained from here on. It is on disk by then: what explains it may end the process."""
         self.unexplained = alarm
         self._add_event("alarm", alarm, explained=False)
-        self.save(is_told=False)
+        self.save(is_shown=False)
 
     def forget_unexplained(self) -> None:
         """What is being explained is no alarm, or is reported by somebody else."""
@@ -345,13 +345,13 @@ class Report:
             self.complained.add(about or text)
             say.say(f"finitude: warning: {text}\n")
 
-    def save(self, is_told: bool = True) -> None:
-        """The report so far, whole, in place of the one before. is_told: a person hears of it at this moment."""
+    def save(self, is_shown: bool = True) -> None:
+        """The report so far, whole, in place of the one before. is_shown: a person hears of it at this moment."""
         count = len(self.alarms) + self.alarms_left_out
         now = time.monotonic()
         if not self.is_kept or os.getpid() != self.pid:
             return
-        if not is_told and count > FEW and now - self.saved_at < max(QUIET_SECONDS, 20 * self.save_took):
+        if not is_shown and count > FEW and now - self.saved_at < max(QUIET_SECONDS, 20 * self.save_took):
             return
         try:
             document = {**self.document(), "under_way": self._me()}

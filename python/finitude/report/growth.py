@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ..base.types import Alarm, AppliedSteps, Findings, Optimizer, StartMagnitudes, StepWarning
 
-TOLD_OF = frozenset(
+CAUSED_BY_GROWTH = frozenset(
     {
         "learning-rate",
         "exploding-gradient",
@@ -49,10 +49,10 @@ def note_onset(alarm: Alarm, optimizer: Optimizer | None, warnings: Sequence[Ste
     alarm["onset"] = json.loads(_native.onset(steps, json.dumps(safe(growths)), type(optimizer).__name__))
 
 
-def tell(found: Findings, steps: AppliedSteps) -> None:
+def add_to(found: Findings, steps: AppliedSteps) -> None:
     """Into the cause of a birth that numbers which grow lead to."""
     phase = found["births"][0]["phase"] if found.get("births") else None
-    if phase not in ("forward", "backward", "optimizer") or found["cause"]["class"] not in TOLD_OF:
+    if phase not in ("forward", "backward", "optimizer") or found["cause"]["class"] not in CAUSED_BY_GROWTH:
         return
     onsets = json.loads(_native.onsets(steps))
     if not onsets:
@@ -81,7 +81,7 @@ def _grown(started_with, optimizer):
     ), f"grown {above[worst]:.3g}-fold since step 0 ({names.get(worst, '')}: {start[worst]:.3g} to {now[worst]:.3g})"
 
 
-def beside_bad_loss(started_with: StartMagnitudes, optimizer: Optimizer) -> str:
+def with_bad_loss(started_with: StartMagnitudes, optimizer: Optimizer) -> str:
     """What is said of the weights where only the loss is bad."""
     gradients = [
         s["absmax"]
@@ -95,7 +95,7 @@ def beside_bad_loss(started_with: StartMagnitudes, optimizer: Optimizer) -> str:
     return "; gradients are finite" + ("" if _grown(started_with, optimizer)[1] else ", weights were not in danger")
 
 
-def tell_weights(started_with: StartMagnitudes, optimizer: Optimizer, alarm: Alarm) -> None:
+def add_weights(started_with: StartMagnitudes, optimizer: Optimizer, alarm: Alarm) -> None:
     """How far the weights have grown since the first step: that they are finite does not make them sound."""
     alarm["growth"], words = _grown(started_with, optimizer)
     if words and alarm["weights"] == "clean":

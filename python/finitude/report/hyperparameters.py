@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ..base.types import Findings, Fix, Optimizer
 
-NOT_TOLD = ("params", "param_names", "initial_lr")
+NO_SETTINGS = ("params", "param_names", "initial_lr")
 
 
 def number(value: Any) -> float | None:
@@ -35,7 +35,7 @@ def _settings(group):
     """[(name, number)]: of a tuple each member."""
     found = []
     for key, value in group.items():
-        if key in NOT_TOLD:
+        if key in NO_SETTINGS:
             continue
         if isinstance(value, (tuple, list)):
             found += [(f"{key}[{i}]", n) for i, v in enumerate(value) if (n := _number(v)) is not None]
@@ -101,10 +101,10 @@ def _growth(found: Findings, optimizer: Optimizer) -> None:
             f"; the highest rate is that of parameter group {rates.index(max(rates))}, {max(rates):g}"
         )
     for i, group in enumerate(optimizer.param_groups):
-        told = makes_grow(optimizer, group)
-        if told is None:
+        setting = makes_grow(optimizer, group)
+        if setting is None:
             continue
-        name, why, by_rate = told
+        name, why, by_rate = setting
         cause, of = found["cause"], f" of parameter group {i}" if count > 1 else ""
         cause["text"] += f"; {why}{of}"
         if not by_rate:
@@ -124,7 +124,7 @@ def _growth(found: Findings, optimizer: Optimizer) -> None:
         return
 
 
-def tell(found: Findings, optimizer: Optimizer) -> None:
+def add_to(found: Findings, optimizer: Optimizer) -> None:
     """Adds to the cause of a birth in the optimizer which group it was in, and how that is set; to that of weights that
     grew, which setting makes them grow."""
     if found.get("births") and found["cause"]["class"] == "learning-rate":
@@ -137,8 +137,8 @@ def tell(found: Findings, optimizer: Optimizer) -> None:
         return
     cause, settings, count = found["cause"], _settings(group), len(optimizer.param_groups)
     which = "" if count == 1 else f"parameter group {index} of {count}: "
-    told = ", ".join(f"{name} {value:g}" for name, value in settings[:12])
-    cause["text"] += f"; writes {birth['name']} ({which}{told})"
+    listed = ", ".join(f"{name} {value:g}" for name, value in settings[:12])
+    cause["text"] += f"; writes {birth['name']} ({which}{listed})"
     wrong = _impossible(settings)
     if wrong is not None and cause["class"] == "optimizer-arithmetic":
         name, value = wrong

@@ -152,7 +152,7 @@ def _text(one, optimizer):
     )
 
 
-def tell(found: Findings, optimizer: Optimizer, ops: Sequence[Operation] = ()) -> None:
+def add_to(found: Findings, optimizer: Optimizer, ops: Sequence[Operation] = ()) -> None:
     """Into the findings of a birth in the optimizer."""
     birth = found["births"][0] if found.get("births") else None
     if birth is None or birth["phase"] != "optimizer" or found["cause"]["class"] == "learning-rate":
@@ -222,11 +222,11 @@ def _fix(one, optimizer, writer):
     return earlier if was_loaded else f"{look_at}: its load_state_dict was not called"
 
 
-def tell_alarm(alarm: Alarm, optimizer: Optimizer | None) -> None:
+def add_to_alarm(alarm: Alarm, optimizer: Optimizer | None) -> None:
     """The value as it was before the step, where a second run saw it after."""
     if optimizer is None or (one := _seen.pop(optimizer, None)) is None:
         return
     if alarm["sink"]["kind"] in ("parameter", "state") and alarm["cause"]["class"] != "learning-rate":
-        told = alarm["cause"]["text"].partition(_CORRUPT)[2]  # by whom
-        text = one["text"] + told
+        by_whom = alarm["cause"]["text"].partition(_CORRUPT)[2]  # by whom
+        text = one["text"] + by_whom
         alarm["cause"] = {**alarm["cause"], "class": "corrupted-state", "confidence": "proven", "text": text}

@@ -79,13 +79,13 @@ def fingerprint(optimizer: Optimizer | None, began_with: Sequence[Sink] = ()) ->
     return found
 
 
-def told_late(loss: float, gradients: Iterable[Iterable[int]]) -> Fingerprint:
+def late_fingerprint(loss: float, gradients: Iterable[Iterable[int]]) -> Fingerprint:
     """What a device reported of a step that the program has left behind, in place of a fingerprint. gradients: [(index,
     NaN, Inf), ...]."""
     return {"late": {"loss": float(loss).hex(), "gradients": sorted(map(list, gradients))}}
 
 
-def is_as_told(optimizer: Optimizer, late: Late) -> bool:
+def is_as_reported(optimizer: Optimizer, late: Late) -> bool:
     """Is that also what the step holds that has just run?"""
     losses = [float(loss["value"]).hex() for loss in _native.window(optimizer)["losses"]]
     found = [
@@ -237,11 +237,11 @@ class Analysis:
         patch.add_diff(found)
         if optimizer is not None:
             steps = _native.ring_steps(_native.window(optimizer)["ordinal"])
-            beyond_rate.tell(found, optimizer, self._started_with.get(id(optimizer)) or {}, steps)
-            hyperparameters.tell(found, optimizer)
-            impossible_state.tell(found, optimizer, ops)
-            growth.tell(found, steps)
-        return ranks.not_from_here(samples.told(found))
+            beyond_rate.add_to(found, optimizer, self._started_with.get(id(optimizer)) or {}, steps)
+            hyperparameters.add_to(found, optimizer)
+            impossible_state.add_to(found, optimizer, ops)
+            growth.add_to(found, steps)
+        return ranks.not_from_here(samples.with_samples(found))
 
     def _facts(self, optimizer):
         if optimizer is None:
@@ -311,7 +311,7 @@ def take_over(alarm: Alarm, known: Alarm | Findings) -> None:
     alarm["fix"], alarm["path"] = known["fix"], known["path"]
 
 
-def passed_over(alarm: Alarm, why: str) -> None:
+def note_failed_way(alarm: Alarm, why: str) -> None:
     """A way to run the step again that did not serve, and why; once, where two of a kind came out the same."""
     if why in alarm["rerun_text"].split("; "):
         return

@@ -21,8 +21,8 @@ def begin(level: str, is_second_process: bool) -> None:
 
 
 def name(optimizer: Optimizer) -> None:
-    """Tells what memory the steps of that optimizer read and write, before the program lets go of it. The same names as
-    a bad step gets."""
+    """Reports what memory the steps of that optimizer read and write, before the program lets go of it. The same names
+    as a bad step gets."""
     if not _native.keeps_last_step():
         return
     _native.last_step_forget_gone()

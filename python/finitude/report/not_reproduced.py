@@ -1,5 +1,5 @@
-"""A bad value that did not come again when the same step was run again: which tensor held it, and whether its bits tell
-that the memory was something else before."""
+"""A bad value that did not come again when the same step was run again: which tensor held it, and whether its bits
+show that the memory was something else before."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _bound_at(frame, name):
     return {"file": file, "line": max(above)} if above else {"file": "", "line": 0}
 
 
-def tell(alarm: Alarm, noted: list[dict[str, Any]]) -> None:
+def add_to(alarm: Alarm, noted: list[dict[str, Any]]) -> None:
     """Into the cause of an alarm whose step came out finite when it was run again."""
     cause = alarm["cause"]
     if not noted or cause["class"] not in ("unknown", "corrupted-state"):

@@ -174,47 +174,47 @@ def _said(search, look, indices, guilty):
     place = search.trace.place
     field = "" if search.in_collate else _bad_place(search.trace.result, look)
     of = f" (in {field} of what the data set gives)" if field else ""
-    told = {"field": field, "op": search.trace.operator}
+    origin = {"field": field, "op": search.trace.operator}
     if place is not None:
-        told.update(file=os.path.abspath(place.file), line=place.line, function=place.function, source=place.source)
+        origin.update(file=os.path.abspath(place.file), line=place.line, function=place.function, source=place.source)
         at = f"{os.path.basename(place.file)}:{place.line} in {place.function}"
     if search.in_collate:
-        told["how"] = "made" if place is not None else "unknown"
-        told["text"] = (
+        origin["how"] = "made" if place is not None else "unknown"
+        origin["text"] = (
             f"every sample is finite as the data set gives it; {what} is made as the batch is put together"
             + (f", at {at}" if place is not None else "")
         )
     elif place is None:
-        told["how"] = "stored" if search.trace.complete and search.trace.count == 0 else "unknown"
-        told["text"] = f"{who} is {what} as the data set {'stores' if told['how'] == 'stored' else 'gives'} it{of}"
+        origin["how"] = "stored" if search.trace.complete and search.trace.count == 0 else "unknown"
+        origin["text"] = f"{who} is {what} as the data set {'stores' if origin['how'] == 'stored' else 'gives'} it{of}"
     elif place.how == "stored":
-        told["how"], inner = "stored", "" if isinstance(place.value, str) else _bad_place(place.value, look)
-        told["field"] = place.held_in + inner
-        told["text"] = f"{who} is {what} as it is stored: {place.held_in + inner}, read at {at}"
+        origin["how"], inner = "stored", "" if isinstance(place.value, str) else _bad_place(place.value, look)
+        origin["field"] = place.held_in + inner
+        origin["text"] = f"{who} is {what} as it is stored: {place.held_in + inner}, read at {at}"
     elif place.how == "read":
-        told["how"], told["text"] = "read", f"{who} comes out {what} of the call at {at}{of}"
+        origin["how"], origin["text"] = "read", f"{who} comes out {what} of the call at {at}{of}"
     elif search.infinite is not None:
-        first, told["op"] = search.infinite
-        told.update(file=os.path.abspath(first.file), line=first.line, function=first.function, source=first.source)
-        told["how"] = "made"
-        told["text"] = (
+        first, origin["op"] = search.infinite
+        origin.update(file=os.path.abspath(first.file), line=first.line, function=first.function, source=first.source)
+        origin["how"] = "made"
+        origin["text"] = (
             f"{who} is made infinite at {os.path.basename(first.file)}:{first.line} in "
             f"{first.function}, and of that {what} "
             f"at {at}{of}"
         )
     else:
-        told["how"], told["text"] = (
+        origin["how"], origin["text"] = (
             "made",
             f"{who} is made {what} at {at}{of}; "
             + ("what that line reads holds infinite values" if place.of_inf else "what that line reads is finite"),
         )
     if search.drew:
-        told["text"] += " (it draws random numbers" + (
+        origin["text"] += " (it draws random numbers" + (
             f", and came out so the {search.tries}{_ORDINALS.get(search.tries, 'th')} time it was taken)"
             if search.tries > 1
             else ")"
         )
-    return told
+    return origin
 
 
 def _look_for(birth, source):
@@ -253,16 +253,16 @@ def _look_for(birth, source):
         if known and len(rows) < len(indices) or single
         else None
     )
-    told = _said(search, look, indices, guilty)
-    if told is not None and type(guilty) is int and not search.in_collate:
-        told["sample"] = guilty
+    origin = _said(search, look, indices, guilty)
+    if origin is not None and type(guilty) is int and not search.in_collate:
+        origin["sample"] = guilty
     if rows is None and search.sample is not None and not single:
         rows = [i for i, index in enumerate(indices) if index == search.sample]
         rows = rows if len(rows) == 1 and len(indices) == 1 else None  # of the others it was not asked
-    return told, path, rows, indices
+    return origin, path, rows, indices
 
 
-def tell(found: Findings, sources: list[Source]) -> None:
+def add_to(found: Findings, sources: list[Source]) -> None:
     """Into the culprit's birth and cause, where it lies in the data."""
     birth = found["births"][0] if found.get("births") else None
     if birth is None or birth["phase"] != "data" or not sources:

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from ..base.types import Alarm, Findings
 
 
-def told(found: Findings) -> Findings:
+def with_samples(found: Findings) -> Findings:
     """The findings with what the data set shows of a birth in the data, and with the indices of the step's batches, one
     list for each that it used, in order."""
     batches, sources = step_start_state.take_samples()
-    sample_origin.tell(found, sources)
+    sample_origin.add_to(found, sources)
     if any(batches) and found.get("births"):
         found["samples"] = [_in_order(found, indices, source) for indices, source in zip(batches, sources)]
     return found

@@ -201,7 +201,7 @@ class Trace:
         now = self._bad_names(frame)
         new = [self._note(frame, name, state) for name in sorted(now - state.bad)]
         state.inside = [*state.inside, *new] if inside else []
-        if not _in_brackets(frame):  # there the next value is no repair of the last: what became of all of them tells
+        if not _in_brackets(frame):  # there the next value is no repair of the last: what became of all of them decides
             good = [n for n in self.noted if n.frame == state.number and n.name in state.bad - now]
             for one in [n for n in good if not self._is_handed_on(n, now)]:
                 self.noted = [n for n in self.noted if not one.began <= n.number <= one.number]
@@ -277,7 +277,7 @@ _UNKNOWN = object()
 
 
 def _value(node, frame):
-    """What a plain expression stands for, without running any code of the program's own; _UNKNOWN where that is not
+    """The value of a plain expression, without running any code of the program's own; _UNKNOWN where that is not
     known."""
     if isinstance(node, ast.Constant):
         return node.value

@@ -39,7 +39,7 @@ def trace_continues(config: Config) -> None:
         _native.trace_start()
 
 
-class Told:
+class RecentAlarms:
     """The last alarms, by the numbers under which the gradients of other optimizers know them."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Told:
         if in_place and self._second_runs.take_in_place():
             return True
         if self._config.on_alarm != "raise":
-            incident.passed_over(alarm, NO_MORE)
+            incident.note_failed_way(alarm, NO_MORE)
         return False
 
     def is_repeat(self, alarm):
@@ -88,14 +88,14 @@ class Told:
         is_asked = self._config.on_alarm != "raise" or alarm["sink"]["kind"] not in ("loss", "gradient")
         self._bad = not_reproduced.note(sinks) if is_asked else []  # nothing is run again, and no weights are bad
 
-    def tell(self, optimizer: Optimizer, alarm: Alarm) -> None:
+    def mark_reported(self, optimizer: Optimizer, alarm: Alarm) -> None:
         """Bad gradients of the same backward at other optimizers are not news any more."""
         self._count += 1
         self._alarms[self._count] = alarm
         self._alarms.pop(self._count - KEPT, None)
-        _native.tell_others(optimizer, self._count)
+        _native.mark_others_reported(optimizer, self._count)
         for other in sinks_of.watched_optimizers():
-            if other is optimizer or _native.told_of(other)[0] == self._count:
+            if other is optimizer or _native.reported_step(other)[0] == self._count:
                 self.known.note(tensor for _, _, tensor in sinks_of.of_optimizer(other))
         self.known.note_frames()
         self.known.carry(self._left)
@@ -154,7 +154,7 @@ class Told:
             )
             alarm["cause"] = {**alarm["cause"], "text": text}
         if self._bad:
-            not_reproduced.tell(alarm, self._bad)
+            not_reproduced.add_to(alarm, self._bad)
 
     def _hand_on(self, alarm):
         """A value that came in bad, and that was there before this step, is reported by the step that failed by it
@@ -207,7 +207,7 @@ class Told:
     def take_over(self, optimizer: Optimizer, alarm: Alarm) -> bool:
         """True: the bad gradients come from a backward that an alarm at another optimizer has explained already, and
         this one says so instead of being run again."""
-        number, is_explained = _native.told_of(optimizer)
+        number, is_explained = _native.reported_step(optimizer)
         first = self._alarms.get(number)
         # Several ranks run a step again together or not at all, and not all of them may know the loss.
         if first is None or not (is_explained or ranks.several()):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..program.grad_scaler import Scaling
     from ..program.rng_generators import Streams
     from ..program.sinks import BadWindows
-    from .alarm_correlation import Told
+    from .alarm_correlation import RecentAlarms
     from .under_way import SecondRun
 
 
@@ -56,7 +56,7 @@ class Needs:
     units: Units
     bad_windows: BadWindows
     second_run: SecondRun
-    told: Told
+    recent: RecentAlarms
     holds: Holds
     scaling: Scaling
     streams: Streams  # the program's own generators
@@ -133,10 +133,10 @@ class CallAgain:
 
     def explained(self, error: BaseException | None) -> BadWindow | None:
         """(optimizer, alarm, sinks) with its reason, where the program ends by what a unit raised; else None."""
-        told, chain = self._needs.units.explained, []
-        while told is not None and error is not None and error not in chain:
-            if error is told[0]:
-                return told[1]
+        explained, chain = self._needs.units.explained, []
+        while explained is not None and error is not None and error not in chain:
+            if error is explained[0]:
+                return explained[1]
             chain.append(error)
             error = error.__cause__ or error.__context__
         return None
@@ -193,7 +193,7 @@ class _SecondRun:
         if units.first is not None and units.first[0] == units.window:
             for buffer, copy in units.first[1]:
                 buffer.detach().copy_(copy)
-        self.ledger.second_run_begins(self.needs.told.left_before(self.alarm))
+        self.ledger.second_run_begins(self.needs.recent.left_before(self.alarm))
         if self.later_known:
             _native.watch_generators(self.log[0].known)
         for p, grad, _ in self.params:
@@ -288,7 +288,7 @@ class _SecondRun:
         twice."""
         self.units.end_again()
         *_, twice, lost, _ = in_any_case(
-            lambda: self.needs.told.leave(self.optimizer, self.alarm, self.ledger),
+            lambda: self.needs.recent.leave(self.optimizer, self.alarm, self.ledger),
             _native.trace_stop,
             _native.trace_clear,
             self._put_gradients_back,

@@ -61,11 +61,11 @@ class SecondCall:
         same = [found for sums, found in self._found if sums == self._expected["losses"]]
         if failed is not None or not same:
             _native.tape_clear()
-            incident.passed_over(alarm, f"closure: {failed or 'the loss came out with other bits'}")
+            incident.note_failed_way(alarm, f"closure: {failed or 'the loss came out with other bits'}")
             return False
         incident.apply(alarm, same[0])
         text = "the closure was called again; the loss came out with the same bits" + written_twice(twice)
         note_rerun(alarm, "closure", "persistent", True, text)
         if self._capsules.wanted():
-            alarm["capsule"] = self._capsules.write(alarm, beside=True)
+            alarm["capsule"] = self._capsules.write(alarm, in_background=True)
         return True

@@ -26,13 +26,13 @@ class Rest:
         report: Report,
         restart: Restart,
         decided: list[list[Any]],
-        tell: Callable[[Alarm], None],
+        print_alarm: Callable[[Alarm], None],
         explains: bool,
     ):
-        """decided: of skipped steps (SkippedSteps.decided). tell: reports an alarm to a person. explains: this process
-        explains a step of another one."""
+        """decided: of skipped steps (SkippedSteps.decided). print_alarm: reports an alarm to a person. explains: this
+        process explains a step of another one."""
         self._config, self._report, self._restart, self._decided = config, report, restart, decided
-        self._tell, self._explains = tell, explains
+        self._show_alarm, self._explains = print_alarm, explains
         self._first: Any = None
 
     def note(self, alarm: Alarm, expected: Fingerprint) -> None:
@@ -68,8 +68,8 @@ class Rest:
             return
         alarm["optimizer_ordinal"] = ordinal
         try:
-            self._report.save(is_told=False)
+            self._report.save(is_shown=False)
             if self._restart.run(alarm, expected, then=then) and alarm["births"]:
-                self._tell(alarm)
+                self._show_alarm(alarm)
         finally:
             without_inner(alarm)

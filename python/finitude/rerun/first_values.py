@@ -107,7 +107,7 @@ def compared(analysis: incident.Analysis, optimizer: Optimizer, order: Order) ->
         )
     births = order["alarm"]["births"] if "alarm" in order else []
     outputs = births[0]["outputs"] if births else []
-    return {**found, **_told(outputs, start, name, what, others, experiments)}
+    return {**found, **_explained(outputs, start, name, what, others, experiments)}
 
 
 def _all(optimizer):
@@ -151,19 +151,19 @@ def unwritten(analysis: incident.Analysis, optimizer: Optimizer, order: Order) -
             "confirms": True,
         }
     ]
-    # Of a step that comes out finite by chance, and of one that no value stands out in, that says nothing.
+    # Of a step that comes out finite by chance, and of one in which no value is conspicuous, that says nothing.
     was_bad = asked["step"] == 0 and name in asked["suspects"] and alarm["sink"]["kind"] in ("loss", "gradient")
     if is_well and was_bad:
         experiments.append(
             {"name": "step 0 with these bytes in it", "outcome": "loss and gradients finite", "confirms": True}
         )
-    told = _told([], start, name, what, [other for _, other, *_ in held[1:]], experiments)
+    explained = _explained([], start, name, what, [other for _, other, *_ in held[1:]], experiments)
     if len(experiments) == 1:
-        told["cause"]["confidence"] = "likely"
-    return {**found, **told, "memory": kind}
+        explained["cause"]["confidence"] = "likely"
+    return {**found, **explained, "memory": kind}
 
 
-def _told(outputs, start, name, what, others, experiments):
+def _explained(outputs, start, name, what, others, experiments):
     birth = {
         **(start["birth"] if start else incident.birth("memory")),
         "phase": "memory",

@@ -34,7 +34,7 @@ class Start:
             self.seeds["numpy"] = [kind, [int(k) for k in keys], position, has_gauss, cached]
 
     def input_again(self) -> int:
-        """The standard input of a second process: that of this one, opened again where it stood, or nothing to read."""
+        """The standard input of a second process: that of this one, opened at the same position, or nothing."""
         kind, file, here = self.stdin or (None, None, 0)
         if kind != "file":
             return subprocess.DEVNULL

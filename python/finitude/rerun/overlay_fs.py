@@ -1,4 +1,4 @@
-"""The files that a second process writes are kept apart from those of the first, and thrown away.
+"""The files that a second process writes are kept separate from those of the first, and thrown away.
 
 In a mount namespace of its own the directories that the program writes to are overlaid: it reads what is there, and
 what it writes, renames or removes lies in a scratch directory. Needs user namespaces and overlayfs, which some
@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ENVIRONMENT = "FINITUDE_APART"  # for the second process: the scratch directory
+ENVIRONMENT = "FINITUDE_OVERLAY"  # for the second process: the scratch directory
 _SYSTEM = ("/", "/dev", "/proc", "/sys", "/run")
 _MOST_FILES, _MOST_SECONDS = 20_000, 1.0
 _MOST_NAMES = 8
@@ -30,7 +30,7 @@ _held = None  # in a second process
 _HELD = "held-"  # below the scratch directory: what a second process holds itself
 
 
-class Apart:
+class Overlay:
     """What the second process is started with. scratch: a directory that is removed afterwards. stay: directories where
     what is written is written."""
 
@@ -53,7 +53,7 @@ class Apart:
         self.inside = [d for d in self.directories if not _is_below(scratch, d)]
         left_out = [*map(os.path.realpath, left_out), *self.stay]
         self.made = _made_since(self.inside, since, left_out) if fresh else []
-        self._told, self._before = os.path.join(scratch, "apart"), {}
+        self._list_file, self._before = os.path.join(scratch, "overlaid"), {}
         self._left_out = left_out
         with open(os.path.join(scratch, "plan"), "w", encoding="utf-8") as f:
             json.dump({"directories": self.directories, "made": self.made}, f)
@@ -80,11 +80,11 @@ class Apart:
                     os.rmdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
                 except OSError:
                     pass
-        with open(self._told, "w", encoding="utf-8", errors="surrogateescape") as f:
+        with open(self._list_file, "w", encoding="utf-8", errors="surrogateescape") as f:
             f.write("\n".join(done))
 
     def not_kept(self):
-        """The directories whose files could not be kept apart, after the child was started."""
+        """The directories whose files could not be overlaid, after the child was started."""
         done = _overlaid(self.scratch)
         return [d for d in self.directories if d not in done]
 
@@ -125,14 +125,14 @@ def written_below(directories: Sequence[str], held: bool = False) -> str:
 
 def _overlaid(scratch):
     try:
-        with open(os.path.join(scratch, "apart"), encoding="utf-8", errors="surrogateescape") as f:
+        with open(os.path.join(scratch, "overlaid"), encoding="utf-8", errors="surrogateescape") as f:
             return f.read().splitlines()
     except OSError:
         return []
 
 
 def hold_the_rest() -> None:
-    """In the second process: what the system does not keep apart, its own functions do, until `let_go`."""
+    """In the second process: what the system does not overlay, its own functions do, until `let_go`."""
     global _held
     scratch = os.environ.pop(ENVIRONMENT, None)
     if not scratch:

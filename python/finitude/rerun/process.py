@@ -17,8 +17,8 @@ import time
 
 from .. import _native
 from ..base.say import is_terminal, say
-from . import overlay_fs as kept_apart, restart_ranks
-from .overlay_fs import Apart, scratch_outside
+from . import overlay_fs, restart_ranks
+from .overlay_fs import Overlay, scratch_outside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..base.types import Alarm
     from .launch_command import Start
 
-TOLD_FROM = 3.0  # seconds: what is shorter is not worth a line
+NOTICE_S = 3.0  # seconds: what is shorter is not worth a line
 INTERRUPTED = "the second process was ended by Ctrl-C"
 _NEWEST = re.compile(r"\{newest:([^}]*)\}")
 
@@ -68,7 +68,7 @@ def _seconds(count):
     return f"{count:.0f} s" if count < 90 else f"{count / 60:.0f} min"
 
 
-class _Teller:
+class _Notice:
     """What a person sees meanwhile."""
 
     def __init__(self, step, took_first, ring, resumed):
@@ -76,15 +76,15 @@ class _Teller:
         self.said = self.shown = False
         self.terminal = is_terminal()
 
-    def tell(self, waited: float) -> None:
-        if not self.said and (waited > TOLD_FROM or self.took_first > TOLD_FROM):
+    def update(self, waited: float) -> None:
+        if not self.said and (waited > NOTICE_S or self.took_first > NOTICE_S):
             self.said = True
             how = f"from {self.resumed}, which takes at most" if self.resumed else "which takes about"
             say(
                 f"finitude: running the program again up to step {self.step} in a second process, {how} "
                 f"{_seconds(max(self.took_first, waited))} (Ctrl-C leaves this out) ...\n"
             )
-        if self.terminal and waited > TOLD_FROM:
+        if self.terminal and waited > NOTICE_S:
             self.shown = True
             say(f"\rfinitude: second process, {_seconds(waited)}{self._progress()}\x1b[K")
 
@@ -119,12 +119,12 @@ def run(
     lasted = time.monotonic() - start.monotonic
     took_first = lasted if took is None else took
     limit = max(120.0, 6 * took_first)
-    scratch = scratch_outside(*kept_apart.directories_of(start.cwd, command[1:]))
-    process, apart, stdin = None, None, start.input_again()
-    teller = _Teller(alarm["step"], took_first, os.path.join(directory, "steps.ring"), resumed)
+    scratch = scratch_outside(*overlay_fs.directories_of(start.cwd, command[1:]))
+    process, overlay, stdin = None, None, start.input_again()
+    notice = _Notice(alarm["step"], took_first, os.path.join(directory, "steps.ring"), resumed)
     try:
         try:
-            apart = Apart(
+            overlay = Overlay(
                 scratch,
                 start.cwd,
                 command[1:],
@@ -138,13 +138,13 @@ def run(
         with_us = restart_ranks.ends_with_us(signal.SIGKILL)
 
         def before_exec():
-            if apart is not None:
-                apart.before_exec()
+            if overlay is not None:
+                overlay.before_exec()
             with_us()
 
         try:
-            if apart is not None:
-                environment = {**environment, kept_apart.ENVIRONMENT: scratch}
+            if overlay is not None:
+                environment = {**environment, overlay_fs.ENVIRONMENT: scratch}
             process = subprocess.Popen(
                 command,
                 stdin=stdin,
@@ -157,30 +157,30 @@ def run(
             )
         except Exception as e:  # an audit hook of the program may raise anything
             return None, f"the second process could not be started: {getattr(e, 'strerror', None) or e}", ""
-        if apart is not None:
-            apart.began()
-        began = told = time.monotonic()
-        teller.tell(0)
+        if overlay is not None:
+            overlay.began()
+        began = updated = time.monotonic()
+        notice.update(0)
         while process.poll() is None:
             waited = time.monotonic() - began
             if waited > limit:
                 return None, f"the second process did not reach step {alarm['step']} within {limit:.0f} s", ""
-            if time.monotonic() - told > 0.5:
-                told = time.monotonic()
-                teller.tell(waited)
+            if time.monotonic() - updated > 0.5:
+                updated = time.monotonic()
+                notice.update(waited)
             time.sleep(0.02)
         _kill(process)  # it ends without a word to the processes that the program has started in it
-        return process.returncode, "", apart.ended() if apart is not None else kept_apart.written_below([start.cwd])
+        return process.returncode, "", overlay.ended() if overlay is not None else overlay_fs.written_below([start.cwd])
     except KeyboardInterrupt:
         return None, INTERRUPTED, ""
     finally:
-        teller.end()
+        notice.end()
         if stdin != subprocess.DEVNULL:
             os.close(stdin)
         if process is not None:
             _kill(process)
-        if apart is not None:
-            apart.clear()
+        if overlay is not None:
+            overlay.clear()
         shutil.rmtree(scratch, ignore_errors=True)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 LIMIT_S = 30.0  # how long the votes of the others are waited for
 PARTING_S = 10.0  # and, before this rank ends the program, that they have reported what they found
-STRAY_S = 30.0  # how long a second run may stand still when another rank has ended its own
+STRAY_S = 30.0  # how long a second run may make no progress when another rank has ended its own
 STALL_S = 180.0  # and all of them together
 _POLL_S = 0.005
 _WATCH_S = 0.25
@@ -74,7 +74,7 @@ class Ballot:
     def _all_say(self, ordinal, alarm):
         """Nothing makes sure of it (shards, gradients that the program itself exchanges): each rank that sees the bad
         step says so, and waits for the others. Those that see nothing bad do not come; they take the step, which their
-        ring tells."""
+        ring shows."""
         key = _key(ordinal, alarm)
         if key not in self._asked:
             store = compat.group_store()
@@ -86,12 +86,12 @@ class Ballot:
             ).cast("")
         return self._asked[key]
 
-    def has_told(self, vote: Vote | None) -> None:
+    def note_reported(self, vote: Vote | None) -> None:
         """This rank's alarm is in its report; what ends the program is an error of the operation that it waited in."""
         if vote is not None:
             self._context.report.save()
             try:
-                vote.told()
+                vote.report_done()
             except (RuntimeError, ValueError, OSError):
                 pass
 
@@ -101,13 +101,13 @@ class Ballot:
         output_suppression.let_go()
         if pending is not None:
             alarm = pending["alarm"]
-            incident.passed_over(alarm, why)
+            incident.note_failed_way(alarm, why)
             alarm["action"] = "stopped"
             without_inner(alarm)
             self._context.report.add_alarm(alarm)
-            self._context.teller.tell(alarm)
+            self._context.console.print_alarm(alarm)
         self._end()
-        self.has_told(vote)
+        self.note_reported(vote)
         os._exit(1)
 
 
@@ -158,7 +158,7 @@ class Vote:
         self.gone_by = None
         self.rank, self.size = ranks.world()
         self.goes = False
-        self.parted = ""  # why the ranks cannot go on together after their second run
+        self.parted = ""  # why the ranks cannot continue together after their second run
         self._watch: threading.Thread | None = None
 
     def cast(self, why: str, way: str = "") -> str:
@@ -224,14 +224,14 @@ class Vote:
     def part(self) -> None:
         """Waits until all have reported, for a limited time."""
         try:
-            self.told()
-            self._missing("told", PARTING_S)
+            self.report_done()
+            self._missing("reported", PARTING_S)
         except (RuntimeError, ValueError, OSError):
             pass
 
-    def told(self) -> None:
+    def report_done(self) -> None:
         """What this rank found is in its report: from now on it may be ended."""
-        self.store.set(self._of("told", self.rank), "")
+        self.store.set(self._of("reported", self.rank), "")
 
     # -- the second run -------------------------------------------------------------------------
 
@@ -242,12 +242,12 @@ class Vote:
         self._watch.start()
 
     def come_back(self, why: str) -> str:
-        """It has ended here, by `why` in another way than the first. Waits for the others, and returns "" if all go on
-        from it, else why none does."""
+        """It has ended here, by `why` in another way than the first. Waits for the others, and returns "" if all
+        continue from it, else why none does."""
         if self._watch is None or self._ended.is_set():
             return self.parted
         try:
-            self._tell_back(why)
+            self._note_back(why)
             while not self._decided() and not self._all_back():
                 time.sleep(_POLL_S)
             decided = self._end(_BACK)
@@ -266,11 +266,11 @@ class Vote:
             return
         self._ended.set()
         try:
-            self._tell_back(why)
+            self._note_back(why)
         except (RuntimeError, ValueError, OSError):
             pass
 
-    def _tell_back(self, why):
+    def _note_back(self, why):
         self.store.set(self._of("back", self.rank), why or "it came back")
 
     def _all_back(self):
@@ -284,7 +284,7 @@ class Vote:
         return self.store.compare_set(f"{self.key}/ended", "", text).decode()
 
     def _look(self) -> None:
-        """In a thread of its own, as the second run may stand in a collective operation."""
+        """In a thread of its own, as the second run may wait in a collective operation."""
         moved, seen = time.monotonic(), None
         try:
             while not self._ended.wait(_WATCH_S):
@@ -295,7 +295,7 @@ class Vote:
                 moved, seen = (moved if stands else now), at
                 decided = self._decided()
                 if not decided and now - moved > self._patience(at):
-                    decided = self._end(f"the second run came to a halt: {self._told(at)}")
+                    decided = self._end(f"the second run came to a halt: {self._positions(at)}")
                 if decided and decided != _BACK:
                     self._part(decided)
                     return
@@ -317,7 +317,7 @@ class Vote:
         return STRAY_S if any(what == "back" for what, _ in at.values()) else STALL_S
 
     @staticmethod
-    def _told(at: Mapping[int, tuple[str, str]]) -> str:
+    def _positions(at: Mapping[int, tuple[str, str]]) -> str:
         return ", ".join(
             f"rank {rank} {'stopped after ' + text + ' operations' if what == 'at' else 'has ended it (' + text + ')'}"
             for rank, (what, text) in sorted(at.items())

@@ -96,7 +96,7 @@ class Restart:
         if ranks.several():
             if session.member and start is not None and not (alarm["harmless"] and session.damage):
                 noted: Alarm = {**alarm}
-                incident.passed_over(noted, restart_ranks.TOGETHER)
+                incident.note_failed_way(noted, restart_ranks.TOGETHER)
                 left = self._leave_order(
                     noted,
                     {
@@ -106,7 +106,7 @@ class Restart:
                     },
                 )
                 if left and session.config.on_alarm == "stop":
-                    session.teller.explain_later(alarm)
+                    session.console.explain_later(alarm)
             return Refused(restart_ranks.TOGETHER)
         if start is None or start.command is None:
             why = (
@@ -250,7 +250,7 @@ class Restart:
         if directory is None or alarm["harmless"] and os.path.exists(os.path.join(directory, restart_ranks.ORDER)):
             return False
         if session.capsules.wanted() and "advisory" not in alarm and (folder := session.capsules.folder_for(alarm)):
-            order = {**order, "alarm": safe(alarm), "capsule": os.path.abspath(folder), "capsule_told": folder}
+            order = {**order, "alarm": safe(alarm), "capsule": os.path.abspath(folder), "capsule_in_report": folder}
         with open(os.path.join(directory, restart_ranks.ORDER), "w", encoding="utf-8") as f:
             json.dump(order, f)
         return True
@@ -274,5 +274,5 @@ def _order(start: Start, alarm: Alarm, expected: Fingerprint, where: Where, hand
         "seeds": start.seeds,
         "threads": torch.get_num_threads(),
         "compiled": compat.compiled_code_ran(),
-        "made": makers.told(alarm["optimizer_ordinal"]),
+        "made": makers.identity(alarm["optimizer_ordinal"]),
     }

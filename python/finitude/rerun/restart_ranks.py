@@ -1,7 +1,7 @@
 """The second run of a program of several ranks: all of it starts once more, and each rank that stopped is armed at its
 step.
 
-Only after the first run has ended: where an alarm ended it, and for one that it went on from where that does not take
+Only after the first run has ended: where an alarm ended it, and for one that it continued from where that does not take
 long."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..base import family, pages, plain_json
 from ..base.say import say
 from ..program import ranks
 from ..report import capsule_alarm
-from .overlay_fs import Apart, directories_of, scratch_outside, written_below
+from .overlay_fs import Overlay, directories_of, scratch_outside, written_below
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _order(read):
         not isinstance(read, dict)
         or type(read.get("step")) is not int
         or not isinstance(read.get("decided", []), list)
-        or not all(read.get(key) is None or isinstance(read[key], str) for key in ("capsule", "capsule_told"))
+        or not all(read.get(key) is None or isinstance(read[key], str) for key in ("capsule", "capsule_in_report"))
     ):
         raise ValueError("no order")
     return read
@@ -110,28 +110,28 @@ class _Wanted:
             found = _result(plain_json.read(self.result))
         except (OSError, ValueError):
             return False
-        told = (
+        explained = (
             {key: found["findings"][key] for key in ("births", "cause", "fix", "path")}
             if found["findings"].get("births")
             else {}
         )
-        if not _is_alarm({**self.alarm, **told, "step": found["step"]}):
+        if not _is_alarm({**self.alarm, **explained, "step": found["step"]}):
             return False
-        passed_over = "; ".join(t for t in self.alarm["rerun_text"].split("; ") if t and t not in TOGETHER.split("; "))
-        self.alarm.update(told)
+        earlier = "; ".join(t for t in self.alarm["rerun_text"].split("; ") if t and t not in TOGETHER.split("; "))
+        self.alarm.update(explained)
         self.alarm.update(
             step=found["step"],
             rerun=found["rerun"],
             rerun_by="restart",
             rerun_verified=found["verified"],
-            rerun_text="; ".join(t for t in (found["text"], files) if t) + (f" ({passed_over})" if passed_over else ""),
+            rerun_text="; ".join(t for t in (found["text"], files) if t) + (f" ({earlier})" if earlier else ""),
         )
         if (
             found.get("capsule")
             and self.order.get("capsule")
             and os.path.isfile(os.path.join(self.order["capsule"], "capsule.json"))
         ):
-            self.alarm["capsule"] = self.order["capsule_told"]
+            self.alarm["capsule"] = self.order["capsule_in_report"]
             if redact:
                 self.alarm["capsule_redacted"] = True
             capsule_alarm.complete(self.alarm, redact)
@@ -179,8 +179,8 @@ def _orders(members, directory):
 
 def _worth_it(wanted, settings, seconds):
     """Of those alarms, the ones for which the program is run again: those that ended it, and what other ranks saw at
-    the same step, which may be where it came from; else the last that it went on from, where its step was harmless or
-    left out and it does not take long."""
+    the same step, which may be where it came from; else the last that it continued from, where its step was harmless or
+    skipped and it does not take long."""
     ended = [
         one
         for one in wanted
@@ -236,9 +236,9 @@ def explain(
 def _run(wanted, command, environment, settings, directory, seconds, cwd):
     """(why the program, run again, did not come to every step that was asked for, what has to be said of its files)."""
     environment = {**environment, **fresh_memory(one.order for one in wanted)}
-    scratch, apart = scratch_outside(*directories_of(cwd, command[1:])), None
+    scratch, overlay = scratch_outside(*directories_of(cwd, command[1:])), None
     try:
-        apart = Apart(
+        overlay = Overlay(
             scratch,
             cwd,
             command[1:],
@@ -249,14 +249,14 @@ def _run(wanted, command, environment, settings, directory, seconds, cwd):
     except OSError:
         pass  # its files are written a second time then, which is said
     try:
-        why = _wait_for(wanted, command, environment, settings, directory, seconds, cwd, apart)
-        said = apart.ended() if apart is not None else written_below([cwd])
+        why = _wait_for(wanted, command, environment, settings, directory, seconds, cwd, overlay)
+        said = overlay.ended() if overlay is not None else written_below([cwd])
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return why, said
 
 
-def _wait_for(wanted, command, environment, settings, directory, seconds, cwd, apart):
+def _wait_for(wanted, command, environment, settings, directory, seconds, cwd, overlay):
     """Runs it until all that are wanted have reported. Why some have not."""
     family.announce(environment, "", settings, directory)
     step, limit = max(one.order["step"] for one in wanted), max(120.0, 6 * seconds)
@@ -267,8 +267,8 @@ def _wait_for(wanted, command, environment, settings, directory, seconds, cwd, a
     with_us = ends_with_us(signal.SIGTERM)
 
     def before_exec():
-        if apart is not None:
-            apart.before_exec()
+        if overlay is not None:
+            overlay.before_exec()
         with_us()
 
     try:
@@ -284,8 +284,8 @@ def _wait_for(wanted, command, environment, settings, directory, seconds, cwd, a
         )
     except (OSError, subprocess.SubprocessError) as e:
         return f"the program could not be started again: {getattr(e, 'strerror', None) or e}"
-    if apart is not None:
-        apart.began()
+    if overlay is not None:
+        overlay.began()
     began = time.monotonic()
     before = _on_sigterm(_interrupt)
     try:

@@ -35,7 +35,7 @@ SAME_BITS = "; loss and gradients came out with the same bits"
 OTHER_BITS = "loss or gradients came out with other bits"
 NOT_SO = {
     fork_dry_run.ASTRAY: ": the second run would not come back to this step",
-    known_libraries.APART: ": the step exchanges values with another process",
+    known_libraries.EXCHANGES: ": the step exchanges values with another process",
 }
 
 
@@ -108,19 +108,19 @@ def _begin(step, tries, down, losses):
         # Of a loss that a scaler scales or compiled code made, and of a way that begins in the middle of the window, it
         # is not known what it is to be.
         losses = losses or [loss["value"] for loss in _native.window(optimizer)["losses"]]
-        tells = not jumps and not over and session.scaling.scaler is None and not compat.compiled_code_ran()
-        tells_more = tells and session.restart.is_possible()
-        told = fork_dry_run.Rehearsal(
+        compares_losses = not jumps and not over and session.scaling.scaler is None and not compat.compiled_code_ran()
+        compares_data = compares_losses and session.restart.is_possible()
+        rehearsed = fork_dry_run.Rehearsal(
             [*(over or [optimizer]), *left_out],
             stepping,
             ledger,
-            losses if tells else None,
+            losses if compares_losses else None,
             lambda: ledger.ruined() or weights.changed(),
-            lambda: OTHER_NUMBERS if tells_more and drawn != rng_generators.sums() else "",
-            lambda: incident.other_values(named) if tells_more else (),
+            lambda: OTHER_NUMBERS if compares_data and drawn != rng_generators.sums() else "",
+            lambda: incident.other_values(named) if compares_data else (),
         ).hold(sys._getframe(), session.report.seconds() / max(1, _native.counters()["steps"]))
-        if told is not None:  # in the process itself
-            outcome, counted, other = told
+        if rehearsed is not None:  # in the process itself
+            outcome, counted, other = rehearsed
             if outcome in (fork_dry_run.ASTRAY, fork_dry_run.OTHER) and not down and (earlier := ledger.down(counted)):
                 return _begin(dataclasses.replace(step, expected=expected), tries, earlier, losses)
             if outcome == fork_dry_run.OTHER:
@@ -166,10 +166,10 @@ def _go_back(step, down, pending, params):
     """What _begin returns; the window's start has been put back."""
     session, optimizer, alarm, vote = step.session, step.optimizer, step.alarm, step.vote
     isolation, weights, way, over = pending["isolation"], pending["weights"], pending["way"], pending["jumped"]
-    isolation.ledger.second_run_begins(session.told.left_before(alarm))
-    # A program that is to go on must not meet a name that is gone; nor must a rank alone, while the others wait for it.
-    goes_on = session.config.on_alarm != "stop" or alarm.get("harmless") or "advisory" in alarm or vote is not None
-    read = name_liveness.will_read(sys._getframe(), _native.unset_names()) if goes_on else ()
+    isolation.ledger.second_run_begins(session.recent.left_before(alarm))
+    # A program that continues must not meet a name that is gone; nor must a rank alone, while the others wait for it.
+    continues = session.config.on_alarm != "stop" or alarm.get("harmless") or "advisory" in alarm or vote is not None
+    read = name_liveness.will_read(sys._getframe(), _native.unset_names()) if continues else ()
     why = f"{way}: {', '.join(read[:3])} would be read again, and nothing keeps the value" if read else ""
     if vote is not None:
         why = vote.cast(why, " ".join([way, *sorted(type(o).__name__ for o in over)]))

@@ -112,14 +112,14 @@ class InPlace:
     def apply(self, explained: Explained, alarm: Alarm) -> bool:
         """Into the alarm of that step. True: it is explained."""
         if explained.text and explained.found is None:
-            incident.passed_over(alarm, explained.text)
+            incident.note_failed_way(alarm, explained.text)
         if explained.found is None or not incident.apply(alarm, explained.found):
             _native.tape_clear()
             return False
         rerun: Rerun = "not-run" if explained.by == "trace" else "persistent"
         note_rerun(alarm, explained.by, rerun, explained.verified, explained.text)
         if self._on_tape is explained and self._capsules.wanted():
-            alarm["capsule"] = self._capsules.write(alarm, beside=True)
+            alarm["capsule"] = self._capsules.write(alarm, in_background=True)
         return True
 
 
@@ -171,7 +171,7 @@ class Again:
         trained = leaves + [t for t in ledger.tensors() if t.requires_grad]
         if any(t.device.type != "cpu" or t.is_shared() for t in trained):
             return None, "the parameters lie on a device or are shared with other processes"
-        told = fork_dry_run.Rehearsal(
+        rehearsed = fork_dry_run.Rehearsal(
             (),
             (),
             ledger,
@@ -181,8 +181,8 @@ class Again:
             tuple,
             lambda: _native.rewind_undo_obstacle() is None,
         ).hold(sys._getframe(), self._report.seconds() / max(1, _native.hand_calls()))
-        if told is not None:  # in the process itself
-            outcome, counted, other = told
+        if rehearsed is not None:  # in the process itself
+            outcome, counted, other = rehearsed
             if outcome in (fork_dry_run.ASTRAY, fork_dry_run.OTHER) and not down and (earlier := ledger.down(counted)):
                 self._counts_down = True
                 return self._begin(earlier)
@@ -219,7 +219,7 @@ class Again:
 
     def end(self, roots: Sequence[Any]) -> bool:
         """The second run has come to a call of the engine. False: it is not the one it was to come to, and the program
-        goes on there."""
+        continues there."""
         explained, expected = self.explained, self._bad.expected
         _native.trace_stop()
         sums = [_native.checksum(r) for r in roots if isinstance(r, torch.Tensor) and not _native.is_finite(r)][:1]

@@ -69,7 +69,7 @@ class Rewound:
             if may_count and not pending["counts_down"] and pending["vote"] is None
             else ()
         )
-        session.told.leave(optimizer, alarm, ledger)
+        session.recent.leave(optimizer, alarm, ledger)
         lost = isolation.put_objects_back()
         _put_weights_back(pending)
         pending["others"].put_back()
@@ -84,14 +84,14 @@ class Rewound:
         if why is None and (same or failed_again):
             found = session.analysis.findings(optimizer, sinks, in_place=in_place, bound=bound)
             why = carried_state.why(found.get("carried"))
-        told, shorter = f"{pending['way']} did not reproduce the step: {why}", pending.get("shorter")
+        failure, shorter = f"{pending['way']} did not reproduce the step: {why}", pending.get("shorter")
         brought = _brought_in(optimizer, pending, found) if why is None and same and not other else ""
-        earlier: Any = session.told.computed(brought) if brought else None
+        earlier: Any = session.recent.computed(brought) if brought else None
         if brought and earlier is None:
-            why = told = f"jump from where another optimizer stepped: {brought} was bad before that"
+            why = failure = f"jump from where another optimizer stepped: {brought} was bad before that"
             shorter = found
         if why is not None:
-            incident.passed_over(alarm, told)
+            incident.note_failed_way(alarm, failure)
             as_before = as_before_second_run(optimizer, pending)
             _native.trace_clear()
             _native.tape_clear()
@@ -102,11 +102,11 @@ class Rewound:
                     return "again"
             alarm["rerun_text"] += written_twice(twice) + not_put_back(lost)
             if as_before and shorter and (session.second_runs.in_place_only() or not session.restart.is_possible()):
-                return self._told_by_the_shorter(alarm, shorter)
+                return self._explained_by_the_shorter(alarm, shorter)
             trace_continues(session.config)
             return False
         _native.rewind_forget()
-        passed_over = alarm["rerun_text"]
+        earlier_ways = alarm["rerun_text"]
         together = "on all ranks together " if pending["vote"] is not None else ""
         back = (
             f"rewound over the step of {pending['over']}, which was undone and taken again, "
@@ -136,7 +136,7 @@ class Rewound:
                 p.grad = grad
         incident.apply(alarm, found)
         if brought:
-            session.told.follow(alarm, earlier)
+            session.recent.follow(alarm, earlier)
         trace_continues(session.config)
         text += (
             f"; it failed again, but {other}" if other else SAME_BITS if same else "; it failed again, with other bits"
@@ -148,8 +148,8 @@ class Rewound:
                 f"; {brought} is of the step of {earlier['optimizer']} that was skipped, as the alarm "
                 f"at step {earlier['step']} reports"
             )
-        if passed_over:
-            text += f" ({passed_over})"
+        if earlier_ways:
+            text += f" ({earlier_ways})"
         note_rerun(alarm, pending["way"], "persistent", same and not other, text + not_put_back(lost))
         return True
 
@@ -168,7 +168,7 @@ class Rewound:
         self._session.second_run.note_before(twice, shorter)
         return True
 
-    def _told_by_the_shorter(self, alarm, found):
+    def _explained_by_the_shorter(self, alarm, found):
         """No way goes back further: what the jump found, which has the same bits, is reported."""
         incident.apply(alarm, found)
         text = (
@@ -196,7 +196,7 @@ class Rewound:
         if pending["vote"] is not None:
             pending["vote"].leave(why)
             why = pending["vote"].parted or why
-        incident.passed_over(pending["alarm"], f"{pending['way']}: {why}" + written_twice(twice))
+        incident.note_failed_way(pending["alarm"], f"{pending['way']}: {why}" + written_twice(twice))
         return pending
 
 
@@ -245,6 +245,6 @@ def _other_data(pending):
 def _put_weights_back(pending):
     if damaged := pending["weights"].put_back():
         pending["alarm"]["weights"] = "damaged"
-        incident.passed_over(
+        incident.note_failed_way(
             pending["alarm"], f"{', '.join(damaged[:3])} are as the second run left them: too large to be copied"
         )

@@ -3,7 +3,7 @@ without the program's code. What is read of a step is held, or copied before it 
 begins.
 
 --tape-every N: one healthy step in N is recorded, as a template. Its operators are tried first on a bad step, on that
-step's own parameters, buffers, batch and random numbers; they stand for it only where its loss and gradients come out,
+step's own parameters, buffers, batch and random numbers; they represent it only where its loss and gradients come out,
 bit for bit."""
 
 from __future__ import annotations
@@ -128,30 +128,30 @@ def _play(step):
 
 def _conclude(step, found, how):
     session, alarm = step.session, step.alarm
-    told = found.pop("tape")
-    if told["why_not"]:
-        return told["why_not"]
-    order_dependent = told["verdict"] == "order-dependent"
-    if not (order_dependent and not told["bad_again"]):
+    played = found.pop("tape")
+    if played["why_not"]:
+        return played["why_not"]
+    order_dependent = played["verdict"] == "order-dependent"
+    if not (order_dependent and not played["bad_again"]):
         births = found.get("births")
         if not births and (step.is_dropped or not session.allowed.tensors):
             return "it does not show where the value was born"
         # What was there as the tape began, or was made by what is not on it, may have been computed in this step all
         # the same.
         if births and births[0]["phase"] == "memory" and not births[0]["op"]:
-            if told["refused"]:
-                return f"{', '.join(told['refused'][:3])} could not be recorded"
+            if played["refused"]:
+                return f"{', '.join(played['refused'][:3])} could not be recorded"
             if _native.counters()["optimizers"] > 1:
                 return "the value was there when it began"
         incident.apply(alarm, found)
     outcome = (
         "loss and gradients came out with the same bits"
-        if told["verified"]
+        if played["verified"]
         else "it failed again, with other bits"
-        if told["bad_again"]
+        if played["bad_again"]
         else "the step came out finite"
     )
-    note_rerun(alarm, WAY.name, told["verdict"], told["verified"], f"{how}; {outcome}")
+    note_rerun(alarm, WAY.name, played["verdict"], played["verified"], f"{how}; {outcome}")
     session.second_run.note_recorded()
     return ""
 

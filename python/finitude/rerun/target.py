@@ -348,8 +348,8 @@ class Target:
         overlay_fs.let_go()
         session.capsules.stop(optimizer, parameters=written_at is not None, sinks=sinks, raised=raised)
         expected = self.order["expected"]
-        if (told_late := expected.get("late")) is not None:
-            verified = optimizer is not None and incident.is_as_told(optimizer, told_late)
+        if (late := expected.get("late")) is not None:
+            verified = optimizer is not None and incident.is_as_reported(optimizer, late)
         else:
             verified = written_at is not None or incident.is_as_expected(incident.fingerprint(optimizer), expected)
         if self._ledger is not None:
@@ -360,7 +360,7 @@ class Target:
         if not verified and written_at is None and incident.is_elsewhere(self.order, optimizer, sinks):
             found = {"births": []}
         if optimizer is not None:
-            checkpoint_origin.tell(found, optimizer)
+            checkpoint_origin.add_to(found, optimizer)
         self._write(verified and not other, found, bool(found["births"]), written_at, other)
 
     def _write(
@@ -404,7 +404,7 @@ class Target:
         else:
             verdict, text = "transient", f"{way}; the step came out finite"
         not_watched = self.session.report.not_watched
-        told = not_watched[:]
+        before = not_watched[:]
         # Of a step that is looked at again for an advisory alone and has nothing to it, nothing is kept.
         nothing = verdict == "transient" or self.order.get("swallowed") and not found["births"]
         written = None if nothing else self._write_capsule(found, verdict, verified, text)
@@ -420,7 +420,7 @@ class Target:
                     "capsule": written,
                     "found_in": None if self.at_end else "window" if written_at is None else "written",
                     "seconds": time.monotonic() - self.began,
-                    "no_capsule": next((w for w in not_watched if w not in told), ""),
+                    "no_capsule": next((w for w in not_watched if w not in before), ""),
                 },
                 f,
             )

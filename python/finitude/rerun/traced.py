@@ -23,7 +23,7 @@ FOR_TAPE = call_again.WAY, rewind.WAY  # in place: that step, and no other, is r
 
 def is_possible(level: str, where: str) -> bool:
     """Is there a trace of steps, from while they ran the first time? where the bad value is: of those that came up
-    before the step, it tells nothing."""
+    before the step, it shows nothing."""
     return (level == "trace" or _native.has_traced_first_step()) and where not in ("earlier", "start")
 
 
@@ -37,7 +37,7 @@ def attempt(step: BadStep) -> Outcome | Refused:
 
 
 def _explain(step):
-    """The step was traced while it ran the first time. False: it was not, or the trace cannot tell."""
+    """The step was traced while it ran the first time. False: it was not, or the trace does not show it."""
     session, optimizer, alarm, sinks = step.session, step.optimizer, step.alarm, step.sinks
     is_first = _native.has_traced_first_step()
     if not _native.trace_on() or session.traced.is_used_up():

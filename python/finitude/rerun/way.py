@@ -68,7 +68,7 @@ def serves(outcome: Outcome | Refused, alarm: Alarm) -> bool:
     """Has the way served? Else its reason is noted in the alarm."""
     if isinstance(outcome, Refused):
         if outcome.reason:
-            incident.passed_over(alarm, outcome.reason)
+            incident.note_failed_way(alarm, outcome.reason)
         return False
     return True
 

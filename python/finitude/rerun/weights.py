@@ -1,5 +1,5 @@
-"""What optimizers own, as it stood when a step was stopped. A window begins where its optimizer stepped last, and what
-the program itself writes into parameters or optimizer state after that (decay by hand, noise, Lookahead) is in them
+"""What optimizers own, as it was when a step was stopped. A window begins where its optimizer stepped last, and what
+the program itself writes into parameters or optimizer state after that (its own decay, noise, Lookahead) is in them
 when the step is stopped: a second run from the start of the window begins with it, and writes it once more."""
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ def main(argv):
     family.stand_down()
     family.withdraw(os.environ)
     with open(order, encoding="utf-8") as f:
-        told = json.load(f)
-    settings = config.Config(**told["settings"], selftest=os.path.abspath(order))
+        document = json.load(f)
+    settings = config.Config(**document["settings"], selftest=os.path.abspath(order))
     target = targets.resolve(name, arguments, is_module)
     command = [sys.executable, "-m", "finitude.selftest", os.path.abspath(order), *argv[1:]]
     if target.kind == "command":

@@ -32,9 +32,9 @@ def _settings(folder):
     settings = config.load({})
     settings.on_alarm, settings.level, settings.capsules = "stop", "gate", 0
     settings.report, settings.runs = os.path.join(folder, "report.json"), os.path.join(folder, "runs")
-    told = vars(settings).copy()
-    told.pop("selftest")
-    return told
+    values = vars(settings).copy()
+    values.pop("selftest")
+    return values
 
 
 def run_child(arguments, folder, seconds):
@@ -100,23 +100,23 @@ class Program:
 
     def places(self) -> Any:
         folder = self._start()
-        told = _load(os.path.join(folder, "places.json"))
-        if not told:
+        places = _load(os.path.join(folder, "places.json"))
+        if not places:
             raise Cannot(
                 f"the program offers no place in step {self.options.at_step}: it ended before, or does not train "
                 f"(its last words: {_last_words(folder)})"
             )
-        return told
+        return places
 
     def inject(self, place, value, element):
         """{"place", "verdict", "differences", "report", ...} of one run."""
         folder = self._start(place=place, value=value, element=element)
-        told = [
+        injections = [
             t
             for name in sorted(os.listdir(folder))
             if name.startswith("injected-") and (t := _load(os.path.join(folder, name)))
         ]
-        first = min(told, key=lambda t: len(t["injected"]) == 0, default=None)
+        first = min(injections, key=lambda t: len(t["injected"]) == 0, default=None)
         put = first["injected"][0] if first else None
         report = _load(os.path.join(folder, "report.json"))
         word, different = verdict.judge(put, first["bad"] if first else [], report)
@@ -209,7 +209,7 @@ _SAYS = {
 }
 
 
-def _tell(number, count, result):
+def _print_result(number, count, result):
     text = (
         f"{number}/{count} {result['value']} at step {result['step']}, "
         f"{in_words(result['place'])}: {_SAYS[result['verdict']]}"
@@ -240,7 +240,7 @@ def _test(program, options):
         result = {**program.inject(place, options.value, random_element.random()), "step": options.at_step}
         results.append(result)
         if not options.json and not options.quiet:
-            _tell(number, len(chosen), result)
+            _print_result(number, len(chosen), result)
     counts = summary(results)
     if options.json:
         for result in results:

@@ -123,7 +123,7 @@ class Inside:
         self.injected.append({**place, **more})
         self.write()
 
-    # -- what torch and the engine tell ---------------------------------------------------------
+    # -- what torch and the engine report ---------------------------------------------------------
 
     def at_end_of_op(self, op, phase, node, node_key, makes, results, generation):
         """See inject_torch.h."""
@@ -239,20 +239,20 @@ class Inside:
             if self.written or ranks.world()[0] != self.order["rank"] or not self.listed:
                 return
             self.written = True
-            told: Any = [
+            document: Any = [
                 {**dict(zip(KEYS, key)), "steps": json.loads(steps), "count": count, "elements": elements}
                 for (key, steps), (count, elements) in self.listed.items()
             ]
             name = "places.json"
         else:
-            told = {"injected": self.injected, "bad": sorted(self.bad)}
+            document = {"injected": self.injected, "bad": sorted(self.bad)}
             if not self.injected:
                 return
             name = f"injected-{os.getpid()}.json"
         path = os.path.join(self.order["folder"], name)
         try:
             with open(path + ".tmp", "w", encoding="utf-8") as f:
-                json.dump(told, f)
+                json.dump(document, f)
             os.replace(path + ".tmp", path)
         except OSError:
             pass

@@ -24,10 +24,10 @@ def differences(put, alarm):
     birth = alarm["births"][0] if alarm["births"] else None
     if birth is None:
         return {"birth": ("one", "none")}
-    told = {}
+    found = {}
     steps = _steps_of(put, alarm)
     if alarm["step"] not in steps:
-        told["step"] = (min(steps, default=None), alarm["step"])
+        found["step"] = (min(steps, default=None), alarm["step"])
     pairs = {"phase": (put["phase"], birth["phase"])}
     if put["phase"] == "state":
         if (
@@ -42,8 +42,8 @@ def differences(put, alarm):
             pairs["line"] = (f"{put['file']}:{put['line']}", f"{birth['file']}:{birth['line']}")
         if put["phase"] in ("forward", "backward"):
             pairs["module"] = (put["module"], birth.get("module") or "")
-    told.update({what: pair for what, pair in pairs.items() if pair[0] != pair[1]})
-    return told
+    found.update({what: pair for what, pair in pairs.items() if pair[0] != pair[1]})
+    return found
 
 
 def judge(put: dict[str, Any] | None, seen_bad: Collection[str], report: Document | None) -> tuple[str, dict[str, Any]]:
@@ -60,5 +60,5 @@ def judge(put: dict[str, Any] | None, seen_bad: Collection[str], report: Documen
     ]
     if not alarms:
         return (MISSED if seen_bad else HARMLESS), {}
-    told = differences(put, alarms[0])
-    return (ELSEWHERE if told else FOUND), told
+    different = differences(put, alarms[0])
+    return (ELSEWHERE if different else FOUND), different

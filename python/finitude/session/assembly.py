@@ -34,7 +34,7 @@ from ..program import (
 from ..report import damage, incident, kept_step, new_alarms
 from ..report.document import Report
 from ..rerun import budgets, call_again, deferred_restart, first_step, rank_vote, rewind_manual, tape, traced, under_way
-from ..rerun.alarm_correlation import Told
+from ..rerun.alarm_correlation import RecentAlarms
 from ..rerun.restart import Restart
 from ..rerun.rewound import Rewound
 from . import (
@@ -88,7 +88,7 @@ class Parts:
 
         # The report, and what keeps an internal failure from the program.
         self.report = Report(config, script, command, is_kept=not explains)
-        self.teller = console.Teller(self.report)
+        self.console = console.Console(self.report)
         self.failures = failures.Failures(self.report, self.debug)
         self.part = self.failures.part
         self.store = run_store.RunStore(self.report, target, self.part)
@@ -107,7 +107,7 @@ class Parts:
         self.draws = batch_source.Draws()
         self.damage = damage.Damage()
         self.alarms = new_alarms.NewAlarms(config, self.scaling, self.allowed.tensors, self.damage)
-        self.context = context.Context(config, self.report, self.teller, self.part, target, self.alarms, self.damage)
+        self.context = context.Context(config, self.report, self.console, self.part, target, self.alarms, self.damage)
 
         # What a policy needs.
         self.policy = _native.PolicyMachine(
@@ -121,7 +121,7 @@ class Parts:
         self.step_start = step_start_state.Remembering(
             self.scaling, self.units.of_step, self.report.add_not_watched, self.debug
         )
-        self.capsules = capsule.Capsules(config, self.report, self.step_start, self.teller.tell)
+        self.capsules = capsule.Capsules(config, self.report, self.step_start, self.console.print_alarm)
         self.second_run = under_way.SecondRun()
         self.second_runs = under_way.SecondRuns(config.on_alarm)
         self.analysis = incident.Analysis(
@@ -136,9 +136,9 @@ class Parts:
         # The ways to run a step again.
         self.restart = Restart(self)
         self.rest = deferred_restart.Rest(
-            config, self.report, self.restart, self.skipped.decided, self.teller.tell, explains
+            config, self.report, self.restart, self.skipped.decided, self.console.print_alarm, explains
         )
-        self.told = Told(config, self.allowed, self.second_runs, self.damage, self.known, self.rest)
+        self.recent = RecentAlarms(config, self.allowed, self.second_runs, self.damage, self.known, self.rest)
         self.ballot = rank_vote.Ballot(self.context, self.second_run, is_member, self.ending.end)
         self.traced = traced.Traced(self.report.add_not_watched)
         self.tape_level = tape.TapeLevel(config, explains, self.report.add_not_watched)
@@ -158,7 +158,7 @@ class Parts:
                 self.units,
                 self.bad_windows,
                 self.second_run,
-                self.told,
+                self.recent,
                 self.holds,
                 self.scaling,
                 self.streams,

@@ -64,8 +64,8 @@ class _Once:
 
 
 class StepLeft(BaseException):
-    """Out of the closure of a vetoed step and out of that step, to its caller of ours. Not an Exception: steps catch
-    those."""
+    """Out of the closure of a vetoed step and out of that step, to its caller in Finitude. Not an Exception: steps
+    catch those."""
 
     def __init__(self, loss):
         super().__init__()
@@ -93,7 +93,7 @@ class _Unknown:
             _evaluates_first[optimizer] = False
             _native.enter_closure()
             try:
-                return self.units.apart(self.closure)
+                return self.units.isolated(self.closure)
             finally:
                 _native.leave_closure()
         if self.learns:
@@ -130,7 +130,7 @@ class _Searching:
         _native.enter_closure()
         try:
             # Points further along the line are other parameters: only the first evaluation can be called again.
-            result = self.units.call(self.closure) if self.first is None else self.units.apart(self.closure)
+            result = self.units.call(self.closure) if self.first is None else self.units.isolated(self.closure)
         finally:
             _native.leave_closure()
         if self.first is None:

@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from ..report.document import Report
 
 MOST_LINES = 10  # about alarms of one kind
+FURTHER = "; further ones are only counted"
 SOON = 10  # steps: what follows within them is the same divergence
 
 
-class Teller:
+class Console:
     def __init__(self, report: Report):
         self.report = report
         self.show: Any = None  # takes a report (document, text) instead of stderr, and says whether it did
         self.later: Alarm | None = None  # an alarm that a second run of all ranks is to explain once they have ended
-        self._told = {}  # what kind of alarm -> how often it was reported in one line
+        self._lines = {}  # what kind of alarm -> how often it was reported in one line
         self._births = {}  # place of a birth -> the step whose report had it
         self._divergence: Alarm | None = None  # the last one that was reported in full
 
@@ -36,10 +37,10 @@ class Teller:
     def show_with(self, show: Callable[[Document, str], bool]) -> None:
         self.show = show
 
-    def tell(self, alarm: Alarm, brief: bool = False) -> None:
+    def print_alarm(self, alarm: Alarm, brief: bool = False) -> None:
         """What of the alarm a person is to hear, once it is on disk."""
         text, document = self._words(alarm, brief)
-        self.report.save(is_told=bool(text))
+        self.report.save(is_shown=bool(text))
         if text and not (document and self.show is not None and self.show(document, text)):
             _say(text)
 
@@ -50,21 +51,21 @@ class Teller:
             return _line(alarm, f" ({alarm['rerun_text']})"), None
         if "repeat_of" in alarm and alarm["action"] != "stopped":
             key = alarm["optimizer"], alarm["repeat_of"]
-            self._told[key] = self._told.get(key, 0) + 1
-            if self._told[key] > MOST_LINES:
+            self._lines[key] = self._lines.get(key, 0) + 1
+            if self._lines[key] > MOST_LINES:
                 return "", None
             return _line(
                 alarm,
-                f"; as step {alarm['repeat_of']}" + "; further ones are only counted" * (self._told[key] == MOST_LINES),
+                f"; as step {alarm['repeat_of']}" + FURTHER * (self._lines[key] == MOST_LINES),
             ), None
         if "repeat_of" in alarm:
             return _line(alarm, f"; as step {alarm['repeat_of']}"), None
         what = (alarm["sink"]["kind"], alarm["harmless"], alarm["optimizer"])
-        if alarm["rerun_by"] == "none" and what in self._told and "stopped" not in alarm["action"]:
-            self._told[what] += 1
-            last = "; further ones are only counted" if self._told[what] == MOST_LINES else ""
-            return _line(alarm, last) if self._told[what] <= MOST_LINES else "", None
-        self._told.setdefault(what, 0)
+        if alarm["rerun_by"] == "none" and what in self._lines and "stopped" not in alarm["action"]:
+            self._lines[what] += 1
+            last = FURTHER if self._lines[what] == MOST_LINES else ""
+            return _line(alarm, last) if self._lines[what] <= MOST_LINES else "", None
+        self._lines.setdefault(what, 0)
         if alarm["births"] and "stopped" not in alarm["action"]:
             birth = alarm["births"][0]
             place = (

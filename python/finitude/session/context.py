@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..report.damage import Damage
     from ..report.document import Report
     from ..report.new_alarms import NewAlarms
-    from .console import Teller
+    from .console import Console
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Context:
 
     config: Config
     report: Report
-    teller: Teller
+    console: Console
     part: Callable[..., Any]  # the guard around each part (Failures.part)
     target: AnyTarget | None  # in a second process, the step that it explains
     alarms: NewAlarms

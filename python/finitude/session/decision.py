@@ -44,12 +44,12 @@ class Decision:
         if (session.report.unexplained or session.second_run.pending or session.hand.again) is not None:
             session.part(session.ending.unexplained, "the program continued")
         session.part(session.report.begin, alarm)
-        session.part(session.told.note_bad, alarm, sinks)
+        session.part(session.recent.note_bad, alarm, sinks)
         is_traced = session.config.on_alarm != "raise" and traced.is_possible(session.config.level, where)
         may_vote = rerun_wanted and where == "window" and session.config.level == "gate" and session.part(ranks.several)
         vote = session.part(session.ballot.vote_on, optimizer, alarm) if may_vote else None
         kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
-        if rerun_wanted and session.part(session.told.runs_again, alarm, kind, where, is_traced, vote):
+        if rerun_wanted and session.part(session.recent.runs_again, alarm, kind, where, is_traced, vote):
             found_at = alarm["step"]
             step = BadStep(session, optimizer, alarm, sinks, where, undone, loss, vote)
             outcome = session.part(climb, ladder.ALL, step, session.part)
@@ -59,7 +59,7 @@ class Decision:
                 incident.as_loaded_state(alarm)
                 session.unwritten.asked(alarm)
             elif where == "earlier":
-                nonfinite_weights.tell_writer(alarm, found_at, outcome.found_in if outcome is not None else "")
+                nonfinite_weights.add_writer(alarm, found_at, outcome.found_in if outcome is not None else "")
         elif vote:
             vote.cast("it runs no more steps again")
         return self.conclude(optimizer, alarm, where in ("written", "search"), undone)
@@ -101,8 +101,8 @@ class Decision:
         session.acting.begin(alarm, written, undone)
         session.part(session.weights.applied_before, optimizer, alarm)
         if alarm["rerun"] != "not-run":
-            session.part(session.unwritten.tell, optimizer, alarm)
-        session.part(growth.tell_weights, session.started_with, optimizer, alarm)
+            session.part(session.unwritten.explain, optimizer, alarm)
+        session.part(growth.add_weights, session.started_with, optimizer, alarm)
         session.part(growth.note_onset, alarm, optimizer, session.report.warnings)
         if session.saved.is_used:
             session.part(session.saved.note, alarm, session.report.run_directory)
@@ -115,10 +115,10 @@ class Decision:
             )
             return None
         if recorded:
-            alarm["capsule"] = session.part(session.capsules.write, alarm, beside=True)
+            alarm["capsule"] = session.part(session.capsules.write, alarm, in_background=True)
         alarm.pop("optimizer_ordinal", None)
-        session.part(session.told.point_back, ordinal, alarm)
-        session.part(session.told.tell, optimizer, alarm)
+        session.part(session.recent.point_back, ordinal, alarm)
+        session.part(session.recent.mark_reported, optimizer, alarm)
         session.report.add_alarm(alarm)
         call = alarm["step"] + session.scaling.skipped[ordinal]  # steps that a GradScaler skipped are in the row too
         action = session.policy.on_alarm(ordinal, call, alarm["harmless"])
@@ -145,24 +145,24 @@ class Decision:
         if undone or action in ("warn", "skip") or "action" not in alarm:
             alarm["action"] = _native.action_text(action, applied=written, undone=undone)
         session.part(
-            session.settled.tell,
+            session.settled.complete,
             optimizer,
             alarm,
             ordinal,
             action,
             action != "warn" and (undone or not written),
-            max(session.told.repeats.row(ordinal), session.policy.in_a_row(ordinal)),
+            max(session.recent.repeats.row(ordinal), session.policy.in_a_row(ordinal)),
             session.policy.beyond(ordinal),
         )
         if goes_back and action == "skip":
             session.part(session.rollback.go_back, optimizer, alarm, ordinal, vetoed=not written)
-        session.part(session.teller.tell, alarm, brief=alarm is session.told.follower)
+        session.part(session.console.print_alarm, alarm, brief=alarm is session.recent.follower)
         for inner in step_wrapper.inside(optimizer) if action != "warn" and not written else ():
             _native.close_window(inner)
         if action in ("stop", "raise"):
             if session.second_run.vote is not None:
                 session.part(rank_vote.part, session.second_run.vote)
-            session.part(session.told.repeats.stopped)
+            session.part(session.recent.repeats.stopped)
             session.part(session.holds.release)
             if undone or not written:
                 session.part(lambda: _native.put_back(batch_source.iterates_data()))

@@ -1,6 +1,6 @@
-"""What is done about a bad step where code of ours has failed, or gives way to the program: what the policy says, with
-what is known by then. Veto first: nothing here that the decision needs can fail, and what is more than that is tried,
-each thing alone."""
+"""What is done about a bad step where code of Finitude has failed, or gives way to the program: what the policy says,
+with what is known by then. Veto first: nothing here that the decision needs can fail, and what is more than that is
+tried, each thing alone."""
 
 from __future__ import annotations
 
@@ -225,11 +225,11 @@ class Fallback:
         if any(a is alarm for a in session.report.alarms):
             return
         if optimizer is not None:
-            session.part(session.told.tell, optimizer, alarm)
+            session.part(session.recent.mark_reported, optimizer, alarm)
         session.part(session.report.add_alarm, alarm)
         if not any(a is alarm for a in session.report.alarms) and not session.report.alarms_left_out:
             session.report.alarms.append(alarm)
-        if session.part(session.teller.tell, alarm, otherwise="failed") == "failed":
+        if session.part(session.console.print_alarm, alarm, otherwise="failed") == "failed":
             say(f"finitude: step {alarm['step']}: {alarm['text']}, {alarm['action']}\n")
 
 

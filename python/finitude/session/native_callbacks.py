@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 session: Any = None  # the Session of this process, or None
 _standing = optimizer_members.Standing()
-after_step = _native.check_after_step  # the hook that looks at what a step wrote: one object, see compat.pass_over
+after_step = _native.check_after_step  # the hook that looks at what a step wrote: one object, see compat.skip_in_dynamo
 ROOM = 1000  # calls more than the program's limit of recursion allows: it may step near its end
 EACH_STEP = (
     "on_hand_begin",
@@ -44,7 +44,7 @@ def _call(name, args):
 
 
 def _second_run_ends(error):
-    """A handler of a signal raised while the program runs a step again: the program goes on with that, and with its
+    """A handler of a signal raised while the program runs a step again: the program continues with that, and with its
     streams and files."""
     if session is not None and runs_again():
         session.part(

@@ -65,7 +65,7 @@ class Ending:
             return
         words = f"the script itself raised {type(error).__name__}"
         if (alarm := self.of_exception(error, words, "the script's own exception")) is not None:
-            self._tell(alarm)
+            self._add_and_print(alarm)
 
     def of_exception(self, error: BaseException | None, words: str, action: str) -> Alarm | None:
         """The alarm of a bad value that the exception is about, explained as far as it can be; None where nothing says
@@ -83,7 +83,7 @@ class Ending:
         again = session.config.on_alarm != "raise"
         if optimizer is None and alarm["sink"]["kind"] == "gradient":
             alarm["optimizer"], again = manual_updates.NAME, False
-            incident.passed_over(
+            incident.note_failed_way(
                 alarm, "a backward pass that ended by an exception is not run again where there is no optimizer"
             )
         if explained and session.units.recorded_at == _native.windows_closed():
@@ -113,8 +113,8 @@ class Ending:
             return None
         session.restart.run(alarm, pending["expected"])
         alarm["action"] = "stopped"
-        self._tell(alarm)
-        session.ballot.has_told(pending["vote"])
+        self._add_and_print(alarm)
+        session.ballot.note_reported(pending["vote"])
         return NonFiniteError(one_line.message(session.report, alarm), report=alarm)
 
     def begin_alarm(self, alarm: Alarm) -> None:
@@ -132,13 +132,13 @@ class Ending:
             alarm = session.rewound.abandon()["alarm"]
         if alarm is None:
             return False
-        incident.passed_over(alarm, f"{why} while the step was being explained")
+        incident.note_failed_way(alarm, f"{why} while the step was being explained")
         if "advisory" in alarm:
             session.dropping.end(alarm, False)
             session.report.forget_unexplained()
             return False
         alarm.setdefault("action", "stopped")
-        self._tell(alarm)
+        self._add_and_print(alarm)
         return True
 
     def forked(self) -> None:
@@ -195,10 +195,10 @@ class Ending:
         if self.has_time and not self.is_hurried:
             self._session.rest.explain()
 
-    def _tell(self, alarm: Alarm) -> None:
+    def _add_and_print(self, alarm: Alarm) -> None:
         without_inner(alarm)
         self._session.report.add_alarm(alarm)
-        self._session.teller.tell(alarm)
+        self._session.console.print_alarm(alarm)
 
 
 def _end_rehearsal():

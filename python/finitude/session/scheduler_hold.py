@@ -31,7 +31,7 @@ def _moving(optimizers):
 
 def _moves_each_step(target, applied):
     """By how often it has moved in so many steps; one that comes from a checkpoint has moved more often than this run
-    tells."""
+    shows."""
     moved = getattr(target, "n_averaged", None)
     if moved is None:
         moved = getattr(target, "last_epoch", None)
@@ -138,7 +138,7 @@ class Holds:
 
     def _clear(self, roots: Iterable[Any], known: Known) -> None:
         """A step of the program's own may end by clearing the gradients, as SAM's does: of one that was skipped they
-        still stand, for the program to read. Where it has not cleared them by the next backward that would add to them,
+        stay, for the program to read. Where it has not cleared them by the next backward that would add to them,
         they go."""
         leaves, waiting = {id(leaf) for leaf in optimizer_members.leaves_of(roots)}, []
         for of in self._clearing:

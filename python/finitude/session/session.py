@@ -127,7 +127,7 @@ class Session(Parts):
 
     def on_late(self, optimizer: Optimizer | None, late: dict[str, Any]) -> Verdict:
         """The verdict on an earlier step, for which the host did not wait. May raise NonFiniteError."""
-        return self.deferred.told(optimizer, late)
+        return self.deferred.verdict_of(optimizer, late)
 
     def on_closure(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -171,7 +171,7 @@ class Session(Parts):
         """In a notebook, reports are shown below the running cell, and each cell is a program of its own."""
         if notebook_cells.shell() is None:
             return
-        self.teller.show_with(notebook_cells.show)
+        self.console.show_with(notebook_cells.show)
 
         def new_cell(*_):
             self.second_runs.begin()

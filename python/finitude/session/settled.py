@@ -18,7 +18,7 @@ class Settled:
         """known: bad tensors of earlier alarms."""
         self._config, self._scaling, self._damage, self._known = config, scaling, damage, known
 
-    def tell(
+    def complete(
         self,
         optimizer: Optimizer | None,
         alarm: Alarm,
@@ -71,13 +71,13 @@ def _buffers(optimizer, alarm, goes_back):
 
 
 def _left(alarm, left):
-    """The same of what lies in places that each step re-binds, such as an average in an attribute: what stood there
+    """The same of what lies in places that each step re-binds, such as an average in an attribute: what was there
     before is gone."""
-    told = alarm.setdefault("buffers", [])
+    buffers = alarm.setdefault("buffers", [])
     for one in left:
         for tensor in one.tensors:
             s = _native.statistics(tensor)
-            if s and (s["nan"] or s["inf"]) and all(b["name"] != one.name for b in told):
-                told.append({"name": one.name, **{k: s[k] for k in ("nan", "inf", "numel")}, "put_back": False})
-    if not told:
+            if s and (s["nan"] or s["inf"]) and all(b["name"] != one.name for b in buffers):
+                buffers.append({"name": one.name, **{k: s[k] for k in ("nan", "inf", "numel")}, "put_back": False})
+    if not buffers:
         del alarm["buffers"]

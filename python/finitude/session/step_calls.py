@@ -62,7 +62,7 @@ class _Unit:
             self._remember(value, 3)
 
     def _remember(self, value, depth):
-        """Containers are copied, since a unit may take its batch apart; a tensor's version shows writes."""
+        """Containers are copied, since a unit may take parts out of its batch; a tensor's version shows writes."""
         if isinstance(value, torch.Tensor):
             if len(self.versions) < MAX_TENSORS and not value.is_inference():
                 self.versions.append((value, value._version))
@@ -191,7 +191,7 @@ class Units:
         self.again = None
         _native.end_again()
 
-    def apart(self, function: Callable[[], Any]) -> Any:
+    def isolated(self, function: Callable[[], Any]) -> Any:
         """Calls it; nothing in it is remembered."""
         before, self.running = self.running, self.running or function
         try:
@@ -241,7 +241,7 @@ class Units:
 
 
 def name_batch(values: Any, name: str = "batch", depth: int = 4) -> None:
-    """Tells the trace which storages a batch is made of."""
+    """Records in the trace which storages a batch is made of."""
     for key, value in values.items() if isinstance(values, dict) else enumerate(values):
         if isinstance(value, torch.Tensor):
             _native.trace_name(value, "batch", name if depth == 4 else f"{name}[{key}]")

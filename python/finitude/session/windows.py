@@ -40,18 +40,18 @@ class Windows:
             )
         session.part(session.draws.note)
         window = _native.window(optimizer)
-        if session.initial_state.is_any and (told := session.initial_state.told(optimizer, window["step"])) is not None:
-            return told[0]
+        if session.initial_state.is_any and (known := session.initial_state.verdict_at(optimizer, window["step"])):
+            return known[0]
         verdict = _native.window_verdict(optimizer, False)
         if checked:
-            session.part(session.dropping.tell_checked, checked)
+            session.part(session.dropping.note_checked, checked)
         if norms := session.part(_native.take_norm_drops, optimizer):
-            session.part(session.dropping.tell, window["step"], script_handled.NORM, norms)
+            session.part(session.dropping.note, window["step"], script_handled.NORM, norms)
         if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in session.damage:
             if found := nonfinite_state.sinks(optimizer, session.allowed.tensors):
                 return session.weights.found_late(optimizer, window, found)
         if verdict["norm_overflow"]:
-            clipped_away.tell(session.report, optimizer, window["step"], window)
+            clipped_away.advise_row(session.report, optimizer, window["step"], window)
         if verdict["kind"] != "alarm" and _native.buffers_turned_nan():
             if found := sinks_of.bad_buffers(optimizer):
                 alarm = session.alarms.of(optimizer, "buffer", found[0][1])
@@ -66,7 +66,7 @@ class Windows:
                 "again" if checked and not window["on_device"] and session.dropping.begin(optimizer, window) else None
             )
         if verdict["kind"] == "handled-by-script":
-            session.dropping.tell(window["step"], script_handled.GRADIENTS, verdict["times"])
+            session.dropping.note(window["step"], script_handled.GRADIENTS, verdict["times"])
             if not window["on_device"] and session.dropping.begin(optimizer, window):
                 return "again"
             _native.consume_losses(optimizer)
@@ -80,7 +80,7 @@ class Windows:
             _native.consume_losses(optimizer)
             return None
         if dropped := session.part(_native.take_drops, optimizer):  # before those that this alarm is of
-            session.part(session.dropping.tell, window["step"], script_handled.GRADIENTS, dropped)
+            session.part(session.dropping.note, window["step"], script_handled.GRADIENTS, dropped)
         bad = [i for i, m in enumerate(window["marks"]) if m >= sinks_of.BAD]
         losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
         names = optimizer_members.names(optimizer)
@@ -103,8 +103,8 @@ class Windows:
         value = (
             _native.loss_text(math.isnan(float(losses[0]["value"])), False) if losses else _native.gradient_text(name)
         )
-        alarm["text"] = value + (growth.beside_bad_loss(session.started_with, optimizer) if alarm["harmless"] else "")
+        alarm["text"] = value + (growth.with_bad_loss(session.started_with, optimizer) if alarm["harmless"] else "")
         _native.consume_losses(optimizer)
-        if not losses and not window["on_device"] and session.told.take_over(optimizer, alarm):
+        if not losses and not window["on_device"] and session.recent.take_over(optimizer, alarm):
             return session.decision.conclude(optimizer, alarm)
         return session.decision.act(optimizer, alarm, sinks)

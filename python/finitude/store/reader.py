@@ -226,7 +226,7 @@ class Largest:
         return (step - self.first) * self.columns // self.steps()
 
     def put(self, row: int, part: int, end: int, value: float) -> None:
-        """A point may be longer than a part: its value then stands in several."""
+        """A point may be longer than a part: its value is then in several."""
         own = self.values[row]
         for at in range(max(0, part), min(max(part, end) + 1, self.columns)):
             before = own[at]

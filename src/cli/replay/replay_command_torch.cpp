@@ -135,7 +135,7 @@ class Command {
 
   // A call without a deterministic kernel says so by failing.
   int report_failure(const Played& played) {
-    Reported reported = replay::tell({played}, tape_);
+    Reported reported = replay::report_runs({played}, tape_);
     if (options_.play.deterministic && played.why_not.find("deterministic") != std::string::npos)
       reported.code = kCannotHere;
     return say(reported);
@@ -159,7 +159,7 @@ class Command {
     std::vector<Played> runs{replay::play(tape_, options_.play, observers.get())};
     while (!replay::is_decided(runs)) runs.push_back(replay::play(tape_, options_.play));
     if (has_failed(runs[0])) return report_failure(runs[0]);
-    Reported reported = replay::tell(runs, tape_);
+    Reported reported = replay::report_runs(runs, tape_);
     if (!runs[0].identical()) reported.text += report_distances(tape_, runs[0]);
     if (elsewhere_) reported.text += report_ways(runs[0]);
     return std::max(say(reported), save(kept.outcomes));

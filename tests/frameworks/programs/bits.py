@@ -1,4 +1,4 @@
-"""What the programs here tell of the state they end in, so that runs can be compared bit by bit."""
+"""What the programs here print of the state they end in, so that runs can be compared bit by bit."""
 
 import hashlib
 

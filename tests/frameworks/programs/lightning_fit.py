@@ -144,7 +144,7 @@ class MakerFails(Adversarial):
     judge_fails = False
 
 
-class Told(pl.Callback):
+class Counter(pl.Callback):
     """What a user's callback sees and leaves behind."""
 
     def __init__(self, name):
@@ -201,10 +201,10 @@ def train(name, bad, mode):
     if options.get("plugins") == "scaler":
         options = {"plugins": [MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=256.0))]}
     os.makedirs(name, exist_ok=True)
-    model, told = kind(), Told(name)
+    model, counter = kind(), Counter(name)
     if SIZES.get(name, 1) > 1:  # a step left out gives back the numbers that its last batch drew, not those of all
         model.apply(without_dropout)
-    callbacks = [told, *options.get("callbacks", list)()]
+    callbacks = [counter, *options.get("callbacks", list)()]
     options = {key: value for key, value in options.items() if key != "callbacks"}
     if mode.startswith("callback"):
         from finitude.integrations.lightning import Finitude
@@ -232,7 +232,7 @@ def train(name, bad, mode):
         averaged = [
             digest(c._average_model) for c in callbacks if hasattr(c, "_average_model") and c._average_model is not None
         ]
-        print(name, "batches", told.batches, "backwards", told.backwards, flush=True)
+        print(name, "batches", counter.batches, "backwards", counter.backwards, flush=True)
         print(name, "rest", rest, *averaged, "weights", digest(model), flush=True)
 
 

@@ -92,7 +92,7 @@ class Overridden(InOrder):
         return loss
 
 
-class Told(TrainerCallback):
+class Counter(TrainerCallback):
     """What a user's callback sees and leaves behind."""
 
     def __init__(self, name):
@@ -131,7 +131,7 @@ def train(name, bad, mode):
     torch.set_num_threads(1)
     kind, options = CONFIGURATIONS[name]
     os.makedirs(name, exist_ok=True)
-    model, told = Classifier(), Told(name)
+    model, counter = Classifier(), Counter(name)
     if (
         options.get("gradient_accumulation_steps", 1) > 1
     ):  # a step left out gives back the numbers that its last batch drew
@@ -148,7 +148,7 @@ def train(name, bad, mode):
         remove_unused_columns=False,
         **{"save_strategy": "no", "report_to": [], **options},
     )
-    callbacks = [told]
+    callbacks = [counter]
     if mode.startswith("callback"):
         from finitude.integrations.transformers import FinitudeCallback
 
@@ -162,7 +162,7 @@ def train(name, bad, mode):
         trainer.train()
     finally:
         logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-        print(name, "steps", told.steps, "logged", len(logged), flush=True)
+        print(name, "steps", counter.steps, "logged", len(logged), flush=True)
         rest = digest_of_rest(model, [trainer.optimizer.optimizer], [trainer.lr_scheduler])
         print(name, "rest", rest, "weights", digest(model), flush=True)
 

@@ -171,7 +171,7 @@ export function Chart(props: ChartProps) {
   const { title, unit, lines, shown } = props;
   const [ref, width] = useWidth<HTMLDivElement>(800);
   const target = useRef<HTMLDivElement>(null);
-  const told = useRef<HTMLSpanElement>(null);
+  const reading = useRef<HTMLSpanElement>(null);
   const plot = useRef<uPlot | null>(null);
   const isLog = props.log && spansDecades(lines);
   const form = lines.map((line) => `${line.run} ${line.label}`).join("|");
@@ -185,7 +185,7 @@ export function Chart(props: ChartProps) {
       const data = made.data;
       const step = at === null ? undefined : data[0][at];
       const value = lines.map((_, i) => data[(lines.length > MOST_RANGES ? i : 3 * i) + 1]?.[at ?? 0]).find((v) => v !== null && v !== undefined);
-      if (told.current) told.current.textContent = step === undefined ? "" : `step ${grouped(step)}: ${real(value ?? null)}${unit}`;
+      if (reading.current) reading.current.textContent = step === undefined ? "" : `step ${grouped(step)}: ${real(value ?? null)}${unit}`;
     };
     const made = new uPlot(options(props, width, isLog, read), aligned(lines, isLog), target.current);
     plot.current = made;
@@ -203,7 +203,7 @@ export function Chart(props: ChartProps) {
     <figure class="chart" ref={ref}>
       <figcaption>
         <span class="title">{title}</span> <span class="soft">{isLog ? "log axis" : ""}</span>
-        <span class="read mono" ref={told} />
+        <span class="read mono" ref={reading} />
         <span class="spoken">newest: {words}</span>
       </figcaption>
       <div ref={target} role="img" aria-label={`${title}, newest ${words}${unit}`} />

@@ -71,7 +71,7 @@ function Picture({ map, values, shown, chosen, onChoose, label }: {
 }) {
   const [ref, width] = useWidth<HTMLDivElement>(800);
   const canvas = useRef<HTMLCanvasElement>(null);
-  const told = useRef<HTMLParagraphElement>(null);
+  const reading = useRef<HTMLParagraphElement>(null);
   const rows = map.names.length;
   const high = Math.min(MOST_HIGH, Math.max(rows * Math.max(1, Math.min(16, Math.floor(320 / rows))), 24));
   const range = useMemo(() => colourRange(values), [values]);
@@ -102,12 +102,12 @@ function Picture({ map, values, shown, chosen, onChoose, label }: {
     const [row, step] = place(event);
     const column = Math.floor(((step - map.first) / steps) * map.columns);
     const value = valueOf(values[row * map.columns + column], map);
-    if (told.current) told.current.textContent = `${map.names[row] ?? ""}, step ${grouped(Math.round(step))}: ${real(value)}`;
+    if (reading.current) reading.current.textContent = `${map.names[row] ?? ""}, step ${grouped(Math.round(step))}: ${real(value)}`;
   };
   const markAt = ((chosen + 0.5) / rows) * high;
   return (
     <div ref={ref} class="map">
-      <p class="read mono" ref={told}>
+      <p class="read mono" ref={reading}>
         {"\u00a0"}
       </p>
       <div class="rows">

@@ -14,14 +14,14 @@ it("stays within what there is", () => {
 
 it("follows a run that grows until somebody zooms", () => {
   const shown = new Shown({ low: 0, high: 10 });
-  let told = 0;
-  const end = shown.subscribe(() => ++told);
+  let calls = 0;
+  const end = shown.subscribe(() => ++calls);
   shown.grow({ low: 0, high: 20 });
-  expect([shown.range.high, told]).toEqual([20, 1]);
+  expect([shown.range.high, calls]).toEqual([20, 1]);
   shown.choose({ low: 1, high: 5 });
   shown.grow({ low: 0, high: 30 });
-  expect([shown.range, told]).toEqual([{ low: 1, high: 5 }, 2]);
+  expect([shown.range, calls]).toEqual([{ low: 1, high: 5 }, 2]);
   end();
   shown.choose(null);
-  expect([shown.range.high, told]).toEqual([30, 2]);
+  expect([shown.range.high, calls]).toEqual([30, 2]);
 });

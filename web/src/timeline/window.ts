@@ -1,4 +1,4 @@
-// The steps that all charts of the page show, and who is told of a change.
+// The steps that all charts of the page show, and who is notified of a change.
 import type { Extent } from "./data";
 
 export class Shown {
@@ -19,18 +19,18 @@ export class Shown {
   grow(whole: Extent) {
     if (whole.low === this.whole.low && whole.high === this.whole.high) return;
     this.whole = whole;
-    if (!this.chosen) this.tell();
+    if (!this.chosen) this.notify();
   }
 
   choose(range: Extent | null) {
     if (!range) {
       this.chosen = null;
-      return this.tell();
+      return this.notify();
     }
     const wide = Math.min(Math.max(range.high - range.low, 2), this.whole.high - this.whole.low);
     const low = Math.min(Math.max(range.low, this.whole.low), this.whole.high - wide);
     this.chosen = wide >= this.whole.high - this.whole.low ? null : { low, high: low + wide };
-    this.tell();
+    this.notify();
   }
 
   // By a share of what is shown.
@@ -51,7 +51,7 @@ export class Shown {
     return () => this.listeners.delete(listener);
   }
 
-  private tell() {
+  private notify() {
     for (const listener of this.listeners) listener();
   }
 }

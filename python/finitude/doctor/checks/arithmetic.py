@@ -120,10 +120,10 @@ def origin(run):
         birth, fix = run.birth(alarm), alarm.get("fix") or {}
         make = bad if alarm in run.alarms else warn
         given = [_given(s) for s in (birth.get("inputs") or [])[:4] if isinstance(s, dict)]
-        told = "; ".join(text for text, _ in given if text)
+        details = "; ".join(text for text, _ in given if text)
         yield make(
             f"step {alarm.get('step')}: {run.cause(alarm)} in {birth.get('op', '')} {birth.get('source', '')}: "
-            f"{(alarm.get('cause') or {}).get('text', '')}" + (f" (given {told})" if told else ""),
+            f"{(alarm.get('cause') or {}).get('text', '')}" + (f" (given {details})" if details else ""),
             fix.get("text") or REMEDIES.get(run.cause(alarm), ""),
             run.at(alarm),
             inputs=[one for _, one in given],

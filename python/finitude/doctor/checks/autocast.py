@@ -50,13 +50,13 @@ def _half_weights(steps):
         had, still = update.get("half_elements") or 0, update.get("half_unmoved") or 0
         lost = still / had if had else 0.0
         kinds = sorted({p["dtype"] for p in half})
-        told = f"; its first update left {100 * lost:.0f} % of the elements with a gradient as they were" if had else ""
+        kept = f"; its first update left {100 * lost:.0f} % of the elements with a gradient as they were" if had else ""
         make = bad if "float16" in kinds else warn if lost >= LOST else note
         yield make(
             f"{len(half)} of {len(step['parameters'])} parameters that {step['optimizer']} updates "
             f"are {' and '.join(kinds)}, "
             f"{half[0]['name']} among them: an update below one part in {PARTS[kinds[-1]]} is lost, "
-            f"and there is no float32 copy{told}",
+            f"and there is no float32 copy{kept}",
             "keep the model in float32 and compute in half precision by autocast",
             steps.at(step),
             parameters=[p["name"] for p in half][:20],

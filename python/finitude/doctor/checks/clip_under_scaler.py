@@ -79,7 +79,7 @@ def order_of_calls(steps):
     for e in steps.events:
         if finding := window.enter(e):
             make, text, advice, more = finding
-            yield make(f"{text} ({window.told()})", advice, steps.at(e), order=window.order, **more)
+            yield make(f"{text} ({window.calls()})", advice, steps.at(e), order=window.order, **more)
             return
 
 
@@ -93,7 +93,7 @@ class _Window:
     def _clear(self) -> None:
         self.scale, self.unscaled, self.stepped, self.order, self.has_backward = None, set(), set(), [], False
 
-    def told(self) -> str:
+    def calls(self) -> str:
         parts = self.order if len(self.order) <= SHOWN else ["...", *self.order[-SHOWN:]]
         return ", ".join(parts)
 
@@ -142,10 +142,10 @@ class _Window:
         if self.scale in (None, 1.0) or not owned or any(owned & u for u in self.unscaled):
             return None
         norm = number(e.get("norm"))
-        told = f": norm {norm:.3g} is {norm / self.scale:.3g} without the scale" if norm == norm else ""
+        unscaled = f": norm {norm:.3g} is {norm / self.scale:.3g} without the scale" if norm == norm else ""
         return (
             bad,
-            f"gradients are clipped while they are multiplied by the loss scale {self.scale:g}{told}",
+            f"gradients are clipped while they are multiplied by the loss scale {self.scale:g}{unscaled}",
             "scaler.unscale_(optimizer) once, before it is clipped",
             {"scale": self.scale, "norm": norm, "norm_without_scale": norm / self.scale},
         )

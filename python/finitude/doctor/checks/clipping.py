@@ -24,7 +24,7 @@ def as_called(steps):
     wrong; an Inf gradient that clipping turns to NaN and that is applied; clipping after the step or without gradients;
     with `--steps 20` and more, over 95 % of the steps clipped, with the coefficients and who makes the norm, or norms
     that spike while nothing clips."""
-    stepped, told, clips = set(), set(), []
+    stepped, reported, clips = set(), set(), []
     given, ruin = None, None
     for e in steps.events:
         if e["what"] == "before-clip":
@@ -34,14 +34,14 @@ def as_called(steps):
                 clips.append((e, given))
                 ruin = (e, given) if not given["finite"] and not math.isfinite(number(e["norm"])) else None
             for kind, finding in _one_call(steps, e, given, stepped):
-                if kind not in told:
-                    told.add(kind)
+                if kind not in reported:
+                    reported.add(kind)
                     yield finding
         elif e["what"] == "step":
             now = next(s for s in steps.steps if (s["ordinal"], s["step"]) == (e["ordinal"], e["step"]))
             stepped |= set(now["owned"])
-            if ruin and set(ruin[0]["owned"]) & set(now["owned"]) and "ruin" not in told:
-                told.add("ruin")
+            if ruin and set(ruin[0]["owned"]) & set(now["owned"]) and "ruin" not in reported:
+                reported.add("ruin")
                 who = ", ".join(ruin[1]["bad"][:3]) or "a gradient"
                 yield bad(
                     f"the norm was {ruin[0]['norm']} because {who} is not finite; clipping by it "

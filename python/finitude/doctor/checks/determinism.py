@@ -13,7 +13,7 @@ SEEDS = (
     "*set_random_seed",
     "*seed_all*",
 )
-# Generators beside torch's: what draws from them, what seeds them.
+# Generators other than torch's: what draws from them, what seeds them.
 OTHERS = {
     "numpy": (
         ("numpy.random.*",),
@@ -144,12 +144,12 @@ def _begins_to_differ(steps):
 def _first_operation(steps):
     """The first whose result differs, in the order of execution, and why. None: all that were compared agree."""
     for one, other in zip(steps.operations, steps.again.operations):
-        told = {**one, "of": " in backward" if one["backward"] else ""}
+        facts = {**one, "of": " in backward" if one["backward"] else ""}
         if one["op"] != other["op"]:
-            return {**told, "how": f"where the other run calls {other['op']}"}
+            return {**facts, "how": f"where the other run calls {other['op']}"}
         if one["made"] == other["made"]:
             continue  # what it is given may differ where it overwrites it
-        return {**told, "how": _why_differs(one, other)}
+        return {**facts, "how": _why_differs(one, other)}
     return None
 
 
@@ -222,7 +222,7 @@ def _replays(run):
     recorded, deterministic = run.replays.get("as recorded"), run.replays.get("deterministic")
     if recorded is None:
         return
-    told = {k: run.part(run.capsules[0], "flags").get(k) for k in SETTINGS}
+    settings = {k: run.part(run.capsules[0], "flags").get(k) for k in SETTINGS}
     other = f" With deterministic kernels: {deterministic.says}" if deterministic else ""
     if recorded.says.startswith("identical"):
         if deterministic and not deterministic.says.startswith("identical"):
@@ -231,10 +231,10 @@ def _replays(run):
                 "torch.use_deterministic_algorithms(True)",
                 None,
                 reproducible=True,
-                **told,
+                **settings,
             )
         else:
-            yield note(f"replayed twice: {recorded.says}", "", None, reproducible=True, **told)
+            yield note(f"replayed twice: {recorded.says}", "", None, reproducible=True, **settings)
     else:
         make = note if recorded.code == 0 else warn
         yield make(
@@ -243,5 +243,5 @@ def _replays(run):
             "--step-through shows the operations",
             None,
             reproducible=False,
-            **told,
+            **settings,
         )

@@ -15,15 +15,15 @@ def in_the_batch(steps):
     reports them."""
     yield from _labels(steps)
     ruined = steps.is_ruined()
-    told, names = set(), {}
+    reported, names = set(), {}
     for given in steps.inputs:
         # A batch is seen where a loader made it, which knows the samples, and where a module takes it, perhaps in
         # another dtype.
         kinds = {given["fingerprint"] or id(given), (given["nan"], given["inf"], given["numel"], tuple(given["rows"]))}
         if given["nan"] + given["inf"]:
-            if not kinds & told:
+            if not kinds & reported:
                 names.setdefault(given["name"], []).append(given)
-            told |= kinds
+            reported |= kinds
     for batches in names.values():
         yield _not_finite(steps, batches, ruined)
     for given in steps.inputs:

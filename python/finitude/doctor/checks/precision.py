@@ -82,9 +82,9 @@ def numerics_or_model(run):
                 **evidence,
             )
         elif dtypes and dtypes <= {"float32", "float64"} and run.cause(alarm) != "unknown":
-            told = f"; {how}, which makes it a matter of range" if healed else f"; {how}" if healed is False else ""
+            effect = f"; {how}, which makes it a matter of range" if healed else f"; {how}" if healed is False else ""
             yield note(
-                f"step {alarm['step']}: born in {born} ({run.cause(alarm)}){told}: the model or the "
+                f"step {alarm['step']}: born in {born} ({run.cause(alarm)}){effect}: the model or the "
                 "data, not half precision",
                 "",
                 run.at(alarm),

@@ -92,7 +92,7 @@ def in_capsules(run):
     seen = {}
     for capsule in run.capsules:
         flags = run.part(capsule, "flags")
-        # torch does not tell the old names where only the new ones are used.
+        # torch does not report the old names where only the new ones are used.
         if flags and not all(name in flags for name in OLD_NAMES) and not any(name in flags for name in NEW_NAMES):
             yield warn(
                 f"step {capsule.get('step')}: torch could not report whether TF32 was on, so this "
