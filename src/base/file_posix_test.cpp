@@ -71,7 +71,7 @@ TEST(File, ADeviceAndAFolderAreRefused) {
               testing::StartsWith("cannot be opened: No such file"));
 }
 
-TEST(File, LargerThanAllowedIsRefusedBeforeItIsRead) {
+TEST(File, TooLargeFilesAreRefusedUnread) {
   const Folder folder;
   std::ofstream(folder.at("sparse")).close();
   ASSERT_EQ(truncate(folder.at("sparse").c_str(), off_t{20} << 30), 0);

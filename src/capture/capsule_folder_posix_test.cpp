@@ -55,7 +55,7 @@ class CapsuleFolders : public ::testing::Test {
   fs::path root_;
 };
 
-TEST_F(CapsuleFolders, OfThoseWhoAreGoneAndOfNobodyElse) {
+TEST_F(CapsuleFolders, OnlyThoseOfGoneProcessesAreRemoved) {
   std::string own;
   ASSERT_EQ(make_partial((root_ / "run" / "step-000001").string(), &own).why(), "");
   pid_t dead = 0, alive = 0;

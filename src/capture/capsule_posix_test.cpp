@@ -55,7 +55,7 @@ class CapsuleProcesses : public ::testing::Test {
   fs::path root_;
 };
 
-TEST_F(CapsuleProcesses, KilledInTheMiddleLeavesNoneThatIsTakenForWhole) {
+TEST_F(CapsuleProcesses, KilledWriterLeavesNoSeeminglyWholeCapsule) {
   int whole = 0, parts = 0;
   for (int round = 0; round < 60; ++round) {
     const pid_t child = fork();
@@ -79,7 +79,7 @@ TEST_F(CapsuleProcesses, KilledInTheMiddleLeavesNoneThatIsTakenForWhole) {
   EXPECT_GT(parts, 0);  // else nothing was tried
 }
 
-TEST_F(CapsuleProcesses, OfSeveralThatWriteOneAtOnceOneHasIt) {
+TEST_F(CapsuleProcesses, OneOfSeveralSimultaneousWritersHasIt) {
   for (int round = 0; round < 10; ++round) {
     const fs::path folder = root_ / ("step-" + std::to_string(round));
     int gate[2];

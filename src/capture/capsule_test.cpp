@@ -162,7 +162,7 @@ TEST_F(Capsule, ADamagedOneIsReported) {
   EXPECT_TRUE(tape.storages[0].bytes.empty());
 }
 
-TEST_F(Capsule, AnyBitOfItsDescriptionThatChangesIsReported) {
+TEST_F(Capsule, EveryChangedBitOfTheDescriptionIsReported) {
   ASSERT_EQ(write_capsule(folder_, whole_tape(), {{"step", 1}, {"user", "somebody"}}, {}).why(), "");
   const std::string about = content("capsule.json");
   EXPECT_EQ(nlohmann::json::parse(about)["has_checksum"], true);
@@ -204,7 +204,7 @@ TEST_F(Capsule, TheStartOfTheStep) {
   EXPECT_NE(read_capsule(folder_, &about, &read, &bytes).why(), "");
 }
 
-TEST_F(Capsule, TheStartIsLeftOutWhereItIsTooLarge) {
+TEST_F(Capsule, TooLargeStartIsOmitted) {
   const std::string large(1 << 20, 'x');
   const std::vector<NamedTensor> start = {{"state.weight.exp_avg", "U8", {1 << 20}, large}};
   for (const bool redact : {false, true}) {

@@ -25,7 +25,7 @@ Tape table_of(std::size_t size, std::vector<ByteRange> parts) {
   return tape;
 }
 
-TEST(KeepParts, OfATableOnlyTheRowsThatAreReadAreKept) {
+TEST(KeepParts, OnlyReadRowsOfATableAreKept) {
   Tape tape = table_of(4096, {{64, 128}, {1024, 1030}});
   const std::string bytes = tape.storages[0].bytes;
   keep_parts(tape);
@@ -46,7 +46,7 @@ TEST(KeepParts, OfATableOnlyTheRowsThatAreReadAreKept) {
   EXPECT_EQ(again.storages[0].origin, Storage::kBlank);
 }
 
-TEST(KeepParts, WhatHasANameOrIsReadForTheMostPartStaysAsItIs) {
+TEST(KeepParts, NamedOrMostlyReadMemoryStaysWhole) {
   Tape weights = table_of(4096, {{0, 64}});
   weights.storages[0].kind = "parameter";
   weights.storages[0].name = "table";

@@ -73,7 +73,7 @@ TEST(Link, ViewsAndHostReadsAreLeftOut) {
   EXPECT_EQ(names(link(std::move(b.raw))), Names{"mul"});
 }
 
-TEST(Link, AWrapperIsLeftOutForWhatItCalls) {
+TEST(Link, WrapperIsReplacedByWhatItCalls) {
   RawBuilder b;
   const auto mm = b.op("mm"), cast = b.op("cast");
   const StorageId x = b.storage(8, "abcdefgh");
@@ -91,7 +91,7 @@ TEST(Link, AWrapperIsLeftOutForWhatItCalls) {
 }
 
 // An operator of a user's library asks for memory and fills it by a pointer, which nobody sees.
-TEST(Link, WhoFillsMemoryThatWasAskedForInsideMadeIt) {
+TEST(Link, MemoryAllocatedInsideIsMadeByItsFiller) {
   RawBuilder b;
   const auto own = b.op("my::soft"), empty = b.op("aten::empty_like"), zero = b.op("aten::zero_", 1),
              zeros = b.op("aten::zeros_like");
@@ -110,7 +110,7 @@ TEST(Link, WhoFillsMemoryThatWasAskedForInsideMadeIt) {
   EXPECT_EQ(names(link(std::move(b.raw))), (Names{"my::soft", "aten::empty_like", "aten::zero_", "aten::empty_like"}));
 }
 
-TEST(Link, WhatACallSavesBeforeItWritesComesFirst) {
+TEST(Link, ValuesSavedBeforeAWriteComeFirst) {
   RawBuilder b;
   const auto sin = b.op("sin_", 1), clone = b.op("clone");
   const StorageId x = b.storage(8, "abcdefgh");
@@ -122,7 +122,7 @@ TEST(Link, WhatACallSavesBeforeItWritesComesFirst) {
   EXPECT_EQ(names(link(std::move(b.raw))), (Names{"clone", "sin_"}));
 }
 
-TEST(Link, AHookThatReadsAResultBeforeTheCallCameBackComesAfter) {
+TEST(Link, HookReadingAnUnreturnedResultComesAfter) {
   RawBuilder b;
   const auto exp = b.op("exp"), mul = b.op("mul");
   const StorageId x = b.storage(8, "abcdefgh");
@@ -146,7 +146,7 @@ TEST(Link, InPlaceWritesInAListAreKept) {
   EXPECT_EQ(names(link(std::move(b.raw))), Names{"_foreach_add_"});
 }
 
-TEST(Link, MemoryThatNoOperatorWroteAndGeneratorsKeepTheirPlace) {
+TEST(Link, UnwrittenMemoryAndGeneratorsKeepTheirPlace) {
   RawBuilder b;
   const auto empty = b.op("empty"), mul = b.op("mul"), rand = b.op("rand");
   const auto making = b.start(empty, {int_value(2)});
@@ -190,7 +190,7 @@ TEST(Link, ThreadsDoNotMix) {
   EXPECT_EQ(names(link(std::move(b.raw))), (Names{"mul", "mul"}));
 }
 
-TEST(Link, ThreadsThatLeadToNoOutcomeAreLeftOut) {
+TEST(Link, ThreadsWithoutOutcomeAreOmitted) {
   RawBuilder b;
   const auto mul = b.op("mul"), load = b.op("load"), other = b.op("other");
   const StorageId w = b.storage(8, "abcdefgh");  // both models read it

@@ -83,7 +83,7 @@ TEST(StepStatistics, WithoutArgumentsAndPlacesWhereRedacted) {
   EXPECT_TRUE(read.stacks[read.ops[0].stack].frames.empty());
 }
 
-TEST(StepStatistics, RedactedRangesThatWouldBeValuesAreLeftOut) {
+TEST(StepStatistics, RedactedRangesThatRevealValuesAreOmitted) {
   sense::Health many;
   many.numel = 100;
   many.zero = 2;
@@ -122,7 +122,7 @@ TEST(StepStatistics, TheSameTensorIsStoredOnce) {
   EXPECT_LT(write_statistics(t, false).size(), before + 1000 * 48);
 }
 
-TEST(StepStatistics, OfAStepThatIsTooLargeTheFirstOps) {
+TEST(StepStatistics, TooLargeStepKeepsItsFirstOps) {
   Trace t = sample_trace();
   t.ops.erase(t.ops.begin() + 1, t.ops.end());
   t.ops[0].inputs.resize(2000, t.ops[0].inputs[0]);

@@ -255,7 +255,7 @@ TEST_F(Folder, ListIsNewestFirstAndOneLineEach) {
   EXPECT_THAT(got.out, Not(HasSubstr("\x1b")));
 }
 
-TEST_F(Folder, AReportOfARunThatWentOnSaysHowItStands) {
+TEST_F(Folder, ReportOfAContinuedRunSaysItsState) {
   nlohmann::json report = show::sample("loss_forward");
   report["alarms"][0]["capsule"] = (path_ / "run" / "step-000412").string();
   report["alarms"][0]["capsule_pending"] = true;
@@ -411,7 +411,7 @@ TEST_F(Folder, WithoutAPathTheNewestIsTaken) {
   EXPECT_EQ(ran({"newest", "capsule"}).out, runs + "/20260101-a/step-1000000" + '\0');
 }
 
-TEST_F(Folder, WithoutAPathAndARunItIsSaidWhatWasLookedAt) {
+TEST_F(Folder, WithoutPathOrRunItNamesSearchedPlaces) {
   use_runs(path_ / "none");
   for (const char* word : {"report", "dump", "diff"}) {
     const Ran got = ran({word});

@@ -71,7 +71,7 @@ TEST(Align, ShapesDistinguishCallsOfOneName) {
   EXPECT_EQ(align(a, b), (std::vector<Row>{{0, 0}, {kGap, 1}, {1, 2}, {2, 3}}));
 }
 
-TEST(Align, CallsOfOneNameGoTogetherWhereEveryShapeDiffers) {
+TEST(Align, CallsOfOneNamePairWhenShapesDiffer) {
   std::vector<Key> a, b;
   for (std::uint64_t i = 0; i < 40; ++i) a.push_back(key(i % 7, 8)), b.push_back(key(i % 7, 16));
   b.insert(b.begin() + 10, key(99, 16));

@@ -67,7 +67,7 @@ TEST(Judge, NothingDiffers) {
   EXPECT_EQ(j.same, 2u);
 }
 
-TEST(Judge, TheCallThatMakesItIsTheFirstAndTheRestFollows) {
+TEST(Judge, TheMakingCallIsFirstTheRestFollows) {
   const Judgement j = judged(Chain(1).call("aten::exp", 2).call("aten::sin", 3).call("aten::cos", 4).run,
                              Chain(1).call("aten::exp", 2).call("aten::sin", 3.5).call("aten::cos", 7).run);
   ASSERT_NE(j.first(), nullptr);
@@ -140,7 +140,7 @@ TEST(Judge, NumbersThatAreDrawnByOtherOperators) {
   EXPECT_EQ(judged(a, b).first()->kind, Root::kOperators);
 }
 
-TEST(Rows, CallsInAnotherOrderAndOfOtherValuesFindTheirOwn) {
+TEST(Rows, ReorderedCallsWithOtherValuesFindTheirOwn) {
   compare::Run a, b;
   const auto tensor = [](std::uint32_t storage, double value) {
     Tensor t;

@@ -30,7 +30,7 @@ Run chain(std::initializer_list<const char*> ops, bool backward) {
   return run;
 }
 
-TEST(Unanswered, AChainThatACallOfBothReadsIsAnswered) {
+TEST(Unanswered, ChainReadByACommonCallIsAnswered) {
   const compare::Run a = chain({"aten::exp", "aten::log"}, true),
                      b = chain({"aten::exp", "aten::clone", "aten::log"}, true);
   EXPECT_FALSE(unanswered(a, b, {{0, 0}, {kGap, 1}, {1, 2}}).any());
@@ -50,7 +50,7 @@ TEST(Unanswered, ALossOfOneSideIsNot) {
   EXPECT_EQ(unanswered(a, b, {{0, 0}, {kGap, 1}, {kGap, 2}}).rows.front(), 1u);
 }
 
-TEST(Unanswered, WhatIsOnlyLookedAtBesideATrainingStepIsNoOutcome) {
+TEST(Unanswered, ValuesOnlyReadBesideTrainingAreNoOutcome) {
   compare::Run a = chain({"aten::exp"}, true), b = chain({"aten::exp", "aten::norm"}, true);
   b.calls[1].of_gradient = false;
   EXPECT_FALSE(unanswered(a, b, {{0, 0}, {kGap, 1}}).any());

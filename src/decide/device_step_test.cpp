@@ -45,14 +45,14 @@ TEST(DeviceStep, ACaptureIsLeftAlone) {
   EXPECT_EQ(choose_way(step), Way::kOut);
 }
 
-TEST(DeviceStep, OnlyPoliciesThatLeaveHarmlessStepsOutCountTheLoss) {
+TEST(DeviceStep, OnlyPoliciesSkippingHarmlessStepsCountTheLoss) {
   for (const Policy policy : {Policy::kStop, Policy::kSkip, Policy::kWarn, Policy::kRaise, Policy::kRollback}) {
     PolicyMachine machine(policy, {10});
     EXPECT_EQ(counts_loss(policy), vetoes(machine.on_alarm(0, 0, true))) << name(policy);
   }
 }
 
-TEST(LateVerdict, AGradientIsAnAlarmAndItsStepWasLeftOut) {
+TEST(LateVerdict, GradientAlarmsAndItsStepWasSkipped) {
   LateFacts facts;
   facts.bad_tensors = 2;
   LateVerdict v = judge_late(facts);
@@ -68,7 +68,7 @@ TEST(LateVerdict, AGradientIsAnAlarmAndItsStepWasLeftOut) {
   EXPECT_FALSE(judge_late(facts).left_out) << "warn applies it";
 }
 
-TEST(LateVerdict, ABadLossAloneIsHarmlessAndLeftOutOnlyWhereItWasCounted) {
+TEST(LateVerdict, BadLossAloneIsSkippedOnlyWhereCounted) {
   LateFacts facts;
   facts.loss_bad = true;
   LateVerdict v = judge_late(facts);
@@ -79,7 +79,7 @@ TEST(LateVerdict, ABadLossAloneIsHarmlessAndLeftOutOnlyWhereItWasCounted) {
   EXPECT_TRUE(judge_late(facts).left_out);
 }
 
-TEST(LateVerdict, AScalersOwnSkipIsNormalUnlessTheLossIsBad) {
+TEST(LateVerdict, ScalerSkipIsNormalUnlessLossIsBad) {
   LateFacts facts;
   facts.foreign_flag = true;
   facts.bad_tensors = 5;
@@ -92,7 +92,7 @@ TEST(LateVerdict, AScalersOwnSkipIsNormalUnlessTheLossIsBad) {
   EXPECT_TRUE(v.left_out);
 }
 
-TEST(LateVerdict, AScalersFlagLeavesOutAStepThatIsOnlyWatched) {
+TEST(LateVerdict, ScalerFlagSkipsAStepOnlyWatched) {
   LateFacts facts;
   facts.way = Way::kWatch;
   facts.bad_tensors = 1;

@@ -46,7 +46,7 @@ struct GradientStreamTest : ::testing::Test {
   GradientStream stream{device};
 };
 
-TEST_F(GradientStreamTest, ABatchIsReadWhenItIsFullAndTheRestIsLeftToTheStep) {
+TEST_F(GradientStreamTest, FullBatchesAreReadAheadTheRestLater) {
   backward({5, 4, 3, 2});
   EXPECT_EQ(device.reads, (std::vector<std::vector<std::uint32_t>>{{5, 4, 3}}));
   EXPECT_TRUE(stream.stands(5, id(5)) && stream.stands(3, id(3)));
@@ -55,7 +55,7 @@ TEST_F(GradientStreamTest, ABatchIsReadWhenItIsFullAndTheRestIsLeftToTheStep) {
   EXPECT_EQ(device.joins, std::vector<Lane>{lane(0)});
 }
 
-TEST_F(GradientStreamTest, AWriteAReplacementAndANewStorageAreSeen) {
+TEST_F(GradientStreamTest, WritesReplacementsAndNewStoragesAreSeen) {
   backward({5, 4, 3});
   EXPECT_FALSE(stream.stands(5, id(5, 1)));
   EXPECT_FALSE(stream.stands(4, id(44)));
@@ -64,14 +64,14 @@ TEST_F(GradientStreamTest, AWriteAReplacementAndANewStorageAreSeen) {
   EXPECT_FALSE(stream.stands(3, moved));
 }
 
-TEST_F(GradientStreamTest, OnlyTheLastBackwardOfAWindowIsRead) {
+TEST_F(GradientStreamTest, OnlyTheLastBackwardIsRead) {
   stream.begin_backward(false);
   for (std::uint32_t g = 0; g < 9; ++g) stream.written(g, id(g), lane(0));
   stream.end_backward(lane(0));
   EXPECT_TRUE(device.reads.empty() && device.joins.empty());
 }
 
-TEST_F(GradientStreamTest, WrittenTwiceInABackwardIsLeftToTheStep) {
+TEST_F(GradientStreamTest, GradientsWrittenTwiceAreLeftToTheStep) {
   backward({5, 4, 5, 5, 3, 2});
   EXPECT_EQ(device.reads.size(), 1u);
   stream.begin_backward(true);
@@ -83,7 +83,7 @@ TEST_F(GradientStreamTest, WrittenTwiceInABackwardIsLeftToTheStep) {
   EXPECT_EQ(device.reads.back(), (std::vector<std::uint32_t>{4, 3}));
 }
 
-TEST_F(GradientStreamTest, EachLaneHasItsOwnBatchAndOneTooManyIsLeftToTheStep) {
+TEST_F(GradientStreamTest, LanesHaveOwnBatchesStepReadsTheExcess) {
   stream.begin_backward(true);
   for (std::uint32_t round = 0; round < 3; ++round) {
     for (int l = 0; l < 6; ++l) {
@@ -99,7 +99,7 @@ TEST_F(GradientStreamTest, EachLaneHasItsOwnBatchAndOneTooManyIsLeftToTheStep) {
   EXPECT_TRUE(device.held.empty());
 }
 
-TEST_F(GradientStreamTest, NoMoreThanOneBatchIsKeptOfALane) {
+TEST_F(GradientStreamTest, EachLaneKeepsAtMostOneBatch) {
   stream.begin_backward(true);
   for (std::uint32_t g = 0; g < 90; ++g) {
     stream.written(g, id(g), lane(0));
@@ -117,7 +117,7 @@ TEST_F(GradientStreamTest, MemoryThatIsGoneIsNotRead) {
   EXPECT_FALSE(stream.stands(4, id(4)));
 }
 
-TEST_F(GradientStreamTest, WhereOneReadFailsTheRestOfThatBackwardIsLeftToTheStep) {
+TEST_F(GradientStreamTest, AfterFailedReadTheStepReadsTheRest) {
   device.works = false;
   stream.begin_backward(true);
   for (const std::uint32_t g : {5u, 4u, 3u}) stream.written(g, id(g), lane(0));
@@ -132,7 +132,7 @@ TEST_F(GradientStreamTest, WhereOneReadFailsTheRestOfThatBackwardIsLeftToTheStep
   EXPECT_TRUE(stream.stands(5, id(5)));
 }
 
-TEST_F(GradientStreamTest, WhatIsOfNoUseIsTriedLessAndLess) {
+TEST_F(GradientStreamTest, UselessReadsAreTriedLessAndLess) {
   int tried = 0, window = 0;
   std::vector<int> at;
   for (; window < 200; ++window) {
@@ -300,7 +300,7 @@ Storage::~Storage() {
   world.free[pool].emplace_back(address, before);
 }
 
-TEST(GradientStreamOrder, EveryVerdictIsOfTheFinalBitsAndNoMemoryIsWrittenUnderARead) {
+TEST(GradientStreamOrder, VerdictsSeeFinalBitsReadsRaceNoWrites) {
   std::uint64_t standing = 0, scanned = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     World world;

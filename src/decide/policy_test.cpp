@@ -66,7 +66,7 @@ TEST(Policy, AGoodStepBetweenStartsTheCountAgain) {
   for (const std::uint64_t step : {1, 2, 4, 5, 7, 8}) EXPECT_EQ(machine.on_alarm(0, step, false), Action::kSkip);
 }
 
-TEST(Policy, ManyInARowLeadToTheNextPolicy) {
+TEST(Policy, ConsecutiveAlarmsLeadToTheNextPolicy) {
   PolicyMachine machine(Policy::kWarn, {.in_a_row = 2}, {Policy::kSkip, Policy::kRollback});
   const std::pair<std::uint64_t, Action> expected[] = {
       {5, Action::kApply}, {6, Action::kApply},    {6, Action::kApply},     {7, Action::kSkip},
@@ -86,7 +86,7 @@ TEST(Policy, TheFirstPolicyHoldsAgainAfterGoodSteps) {
   for (const auto& [step, action] : expected) EXPECT_EQ(machine.on_alarm(0, step, false), action) << step;
 }
 
-TEST(Policy, NoneFollowsWhereNoneInARowIsAllowed) {
+TEST(Policy, NoPolicyFollowsWhenNoRowIsAllowed) {
   PolicyMachine machine(Policy::kSkip, {.in_a_row = 0}, {Policy::kRollback});
   EXPECT_EQ(machine.on_alarm(0, 5, false), Action::kStop);
 }
@@ -176,7 +176,7 @@ TEST(SecondRuns, NoneUnderRaise) {
   EXPECT_EQ(runs.left(), 3u);
 }
 
-TEST(SecondRuns, WhereTheProgramGoesOnEachKindIsExplainedOnce) {
+TEST(SecondRuns, InContinuingProgramsEachKindIsExplainedOnce) {
   SecondRuns runs(Policy::kSkip);
   EXPECT_TRUE(runs.take(SinkKind::kLoss, false, false, false));
   EXPECT_FALSE(runs.take(SinkKind::kLoss, false, false, false));

@@ -71,7 +71,7 @@ TEST(Window, ClampingDoesNotHideIt) {
   expect_alarm(w.judged(), SinkKind::kGradient, false);
 }
 
-TEST(Window, ABadLossWithBadGradientsAlarmsAtTheLoss) {
+TEST(Window, BadLossWithBadGradientsAlarmsAtLoss) {
   Window w;
   w.bad_gradients(3).bad_loss(2).gradients_were_bad = true;
   const Verdict v = w.judged();
@@ -110,13 +110,13 @@ TEST(Window, ABadGradArgumentIsNamed) {
   EXPECT_EQ(report_word(SinkKind::kGradOutput), "gradient");
 }
 
-TEST(Window, AGradArgumentThatReachedNoGradientIsNothing) {
+TEST(Window, GradArgumentReachingNoGradientIsNothing) {
   Window w;
   w.losses[0].grad_bad = true;
   EXPECT_EQ(w.judged().kind, Kind::kNothing);
 }
 
-TEST(Window, WhatTheScriptPutRightIsCountedOncePerWindow) {
+TEST(Window, ScriptCorrectionsAreCountedOncePerWindow) {
   Window zeroed;  // zeroed, replaced or taken away at `step`
   zeroed.facts.laundered = 3;
   EXPECT_EQ(zeroed.judged().kind, Kind::kHandledByScript);
@@ -150,7 +150,7 @@ TEST(Window, OneHandledLossDoesNotExcuseAnother) {
   expect_alarm(w.judged(), SinkKind::kLoss, true);
 }
 
-TEST(Window, AnOverflowedNormOfFiniteGradientsIsAnAdvisory) {
+TEST(Window, OverflowedNormOfFiniteGradientsIsAdvisory) {
   Window w;
   w.facts.norm_overflow = true;
   EXPECT_EQ(w.judged().kind, Kind::kNothing);
@@ -162,7 +162,7 @@ TEST(Window, AnOverflowedNormOfFiniteGradientsIsAnAdvisory) {
   EXPECT_FALSE(w.judged().norm_overflow_advisory);
 }
 
-TEST(Window, ABufferCountsOnlyWhereNothingElseIsBad) {
+TEST(Window, BufferCountsOnlyWhenNothingElseIsBad) {
   Window w;
   w.facts.buffers_turned_nan = true;
   expect_alarm(w.judged(), SinkKind::kBuffer, false);

@@ -72,7 +72,7 @@ TEST(Explain, OneExperimentIsNotAProof) {
   EXPECT_EQ(b.explained().confidence, "likely");
 }
 
-TEST(Explain, AnOpThatWasNotCapturedIsNotRun) {
+TEST(Explain, UncapturedOpIsNotRun) {
   TraceBuilder b;
   const auto id = log_of_softmax(&b);
   b.born(id);
@@ -98,7 +98,7 @@ TEST(Explain, NoBirthAtAllIsUnknown) {
   EXPECT_EQ(b.explained().cause_class, "unknown");
 }
 
-TEST(Explain, RuleNamesAreDistinctAndTheSkeletonIsNotAmongThem) {
+TEST(Explain, RuleNamesAreDistinctAndExcludeTheSkeleton) {
   std::set<std::string> names;
   for (const auto& rule : rules()) EXPECT_TRUE(names.insert(rule->name()).second) << rule->name();
   EXPECT_EQ(names.count("skeleton"), 0u);
@@ -114,7 +114,7 @@ TEST(Explain, PlainNames) {
   EXPECT_EQ(plain_name(""), "");
 }
 
-TEST(Origin, ProducerIsTheLastWriterOfAnOverlappingSpanAndNoView) {
+TEST(Origin, ProducerIsTheLastOverlappingWriterNoView) {
   TraceBuilder b;
   auto whole = b.tensor({1, 2, 3, 4});
   const auto first = b.op("aten::mul", {}, {whole});
@@ -141,7 +141,7 @@ TEST(Origin, AnEnclosingOpIsNotItsChildsProducer) {
   EXPECT_EQ(producer(b.trace, inner, x), made);
 }
 
-TEST(Origin, ACopyThatAnOpBeginsItsResultWithIsNotItsProducer) {
+TEST(Origin, InitialCopyOfResultIsNotItsProducer) {
   const auto made = [](const char* around, bool whole) {
     TraceBuilder b;
     const auto bias = b.tensor({0, 0}), x = b.tensor({1, 2});
@@ -159,7 +159,7 @@ TEST(Origin, ACopyThatAnOpBeginsItsResultWithIsNotItsProducer) {
   EXPECT_FALSE(made("aten::_pad_packed_sequence", false));
 }
 
-TEST(Origin, ABadValueIsFollowedThroughCopiesToTheOpThatMadeIt) {
+TEST(Origin, BadValueIsFollowedThroughCopiesToMaker) {
   TraceBuilder b;
   const auto made = b.tensor({0, -kInf}), cast = b.tensor({0, -kInf});
   const auto log = b.op("aten::log", {{"self", b.tensor({1, 0})}}, {made});
@@ -178,7 +178,7 @@ TEST(Origin, AnInfinityInTheCallIsIntended) {
   EXPECT_TRUE(bad_origin(b.trace, reader, masked).intended);
 }
 
-TEST(Origin, APartialFiniteWriteIsNotTheSourceOfABadValue) {
+TEST(Origin, PartialFiniteWriteIsNoBadValueSource) {
   TraceBuilder b;
   auto whole = b.tensor({kInf, 1});
   const auto bad = b.op("aten::exp", {{"self", b.tensor({1000, 0})}}, {whole});
@@ -200,7 +200,7 @@ TEST(Origin, ExponentialsOverTheirSumAreASoftmax) {
   EXPECT_EQ(edge_origin(b.trace, log, e, 0).kind, EdgeKind::kUnderflow);
 }
 
-TEST(Origin, OneMinusASaturatedProbabilityIsFollowedToTheSigmoid) {
+TEST(Origin, SaturatedProbabilityIsFollowedToTheSigmoid) {
   TraceBuilder b;
   const auto h = b.tensor({1, 0.5}), rest = b.tensor({0, 0.5});
   const auto sigmoid = b.op("aten::sigmoid", {{"self", b.tensor({50, 0})}}, {h});
@@ -212,7 +212,7 @@ TEST(Origin, OneMinusASaturatedProbabilityIsFollowedToTheSigmoid) {
 }
 
 // mv makes its result and gives it to addmv_ with beta 0: zeros that lie there by chance are no origin.
-TEST(Origin, MemoryThatNobodyHasWrittenIsNoOriginOfZeros) {
+TEST(Origin, UnwrittenMemoryIsNoOriginOfZeros) {
   for (const double chance : {0.0, 7.0}) {
     TraceBuilder b;
     const auto x = b.tensor({-900, -800}), kernel = b.tensor({0, 0}), vector = b.tensor({1, 1});

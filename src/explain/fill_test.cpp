@@ -106,7 +106,7 @@ TEST(ByParts, FindsWhetherTheKernelMakesIt) {
   }
 }
 
-TEST(ByParts, OfWhatHasNoPlainFormNothingIsSaid) {
+TEST(ByParts, CallsWithoutPlainFormGetNoAnswer) {
   TraceBuilder b;
   b.born(b.op("aten::gelu", {{"self", b.tensor({1, 2})}}, {b.tensor({kNaN, 0.5})}));
   TableLab lab;

@@ -73,7 +73,7 @@ Finding with_edits(std::size_t count) {
 
 // Gradients that are averaged over ranks are on the tape as they were recorded, bad: no change of one rank reaches
 // them.
-TEST(Fix, WhatOtherRanksGaveIsNeitherHeldAgainstAFixNorVerified) {
+TEST(Fix, ValuesOfOtherRanksNeitherRefuteNorVerify) {
   StepTrial trial = ran();
   trial.given = {"gradient of weight", "gradient of bias"};
   EXPECT_FALSE(trial.verified());
@@ -88,7 +88,7 @@ TEST(Fix, WhatOtherRanksGaveIsNeitherHeldAgainstAFixNorVerified) {
       "as recorded");
 }
 
-TEST(Fix, AQuotientOfZerosGetsItsLimitWhereItHasOneThatIsNotZero) {
+TEST(Fix, QuotientOfZerosGetsItsNonzeroLimit) {
   const auto fix_of = [](double (*quotient)(double)) {
     Finding finding = with_edits(1);
     finding.beside.emplace();
@@ -108,7 +108,7 @@ TEST(Fix, AQuotientOfZerosGetsItsLimitWhereItHasOneThatIsNotZero) {
     EXPECT_EQ(fix_of(none).fix_tried, "edit 0");
 }
 
-TEST(Fix, TheTextSaysWhatWasTriedWhereItNamesAnotherWay) {
+TEST(Fix, TextNamingAnotherWaySaysWhatWasTried) {
   Finding finding = with_edits(2);
   finding.fix_text = "another function";
   finding.fix_is_no_edit = true;
@@ -169,7 +169,7 @@ TEST(Fix, FiniteIsNotEnough) {
   EXPECT_NE(finding.fix_outcome.find("1 became 2"), std::string::npos);
 }
 
-TEST(Fix, WhereTheReplayIsNotTheStepNothingIsTried) {
+TEST(Fix, NothingIsTriedWhenTheReplayDiffers) {
   Finding finding = with_edits(1);
   TableStep step;
   step.why_not = "other bits";
@@ -229,7 +229,7 @@ TEST(Fix, GuiltySamplesAreReported) {
   EXPECT_EQ(found->of_rows, 32);
 }
 
-TEST(Fix, RowsOfWhichALoaderPutSeveralForEachSampleAreNoSamples) {
+TEST(Fix, SeveralRowsPerSampleAreNoSamples) {
   Finding finding = with_edits(0);
   finding.loaded = {4};
   TableStep step;
@@ -246,7 +246,7 @@ TEST(Fix, RowsOfWhichALoaderPutSeveralForEachSampleAreNoSamples) {
   EXPECT_EQ(found->of_rows, 0);
 }
 
-TEST(Fix, WhatWasJudgedIsReportedWhereItWasTheBirthOnly) {
+TEST(Fix, BirthOnlyJudgementIsReported) {
   Finding finding = with_edits(0);
   TableStep step;
   step.rows.ran = step.rows.up_to_birth = step.rows.of_samples = true;
@@ -261,7 +261,7 @@ TEST(Fix, WhatWasJudgedIsReportedWhereItWasTheBirthOnly) {
   EXPECT_EQ(found->outcome, "what is born there is finite");
 }
 
-TEST(Fix, RowsOfAnInputThatNeedNotBeTheBatchAreNoSamples) {
+TEST(Fix, RowsOfPossibleNonBatchAreNoSamples) {
   Finding finding = with_edits(0);
   TableStep step;
   step.rows.ran = true;
@@ -281,7 +281,7 @@ TEST(Fix, RowsOfAnInputThatNeedNotBeTheBatchAreNoSamples) {
             finding.experiments.end());
 }
 
-TEST(Fix, SamplesThatAreNotAllKnownOrNotGuiltyAloneAreNotNamed) {
+TEST(Fix, UnknownOrJointlyGuiltySamplesAreNotNamed) {
   for (const int kind : {0, 1, 2}) {
     Finding finding = with_edits(0);
     TableStep step;
@@ -309,7 +309,7 @@ TEST(Fix, EarlierWeightsAreReportedAndJudgeNothing) {
   EXPECT_FALSE(last.predicted);
 }
 
-TEST(Fix, WhyEarlierWeightsAreNotKnownIsReportedWhereTheyMatter) {
+TEST(Fix, ReasonForUnknownEarlierWeightsIsReported) {
   for (const std::string cause : {"log-of-zero", "overflow"}) {
     Finding finding = with_edits(0);
     finding.cause_class = cause;
@@ -335,7 +335,7 @@ TEST(Fix, MemoryThatNobodyWroteComesFirst) {
 }
 
 // Two expressions of one line are two places: what is changed in one of them is not changed in the other.
-TEST(Fix, TwoExpressionsOfOneLineAreNotMendedTogether) {
+TEST(Fix, ExpressionsOfOneLineAreFixedSeparately) {
   TraceBuilder b;
   const auto call = b.op("aten::log", {{"self", b.tensor({1, 0})}}, {b.tensor({0, -kInf})});
   const auto other = b.op("aten::log", {{"self", b.tensor({1, 1e-20})}}, {b.tensor({0, -46})});
@@ -352,7 +352,7 @@ TEST(Fix, TwoExpressionsOfOneLineAreNotMendedTogether) {
 
 // A loop comes to the same expression again and again: the change of the line is tried first, then that of the calls
 // that went wrong.
-TEST(Fix, OfTheCallsOfOneExpressionThoseThatWentWrongAreTriedApart) {
+TEST(Fix, FailingCallsOfAnExpressionAreTriedSeparately) {
   for (const bool all : {true, false}) {
     TraceBuilder b;
     std::vector<record::OpId> calls;
@@ -382,7 +382,7 @@ TEST(Fix, OfTheCallsOfOneExpressionThoseThatWentWrongAreTriedApart) {
   }
 }
 
-TEST(Fix, ARuleNamesEditsOfAllCallsOfItsLine) {
+TEST(Fix, RuleNamesEditsOfAllItsCalls) {
   TraceBuilder b;
   const auto p = b.tensor({1, 0, 1e-20});
   const auto call = b.op("aten::log", {{"self", p}}, {b.tensor({0, -kInf, -46})});
@@ -416,7 +416,7 @@ TEST(Fix, ABackwardBirthIsMendedInForward) {
   EXPECT_EQ(finding.edits.back().kind, Edit::Kind::kLeaveOut);
 }
 
-TEST(Fix, AnArgumentThatTheCallDoesNotHaveIsPassedOver) {
+TEST(Fix, MissingArgumentIsSkipped) {
   TraceBuilder b;
   b.born(b.op("aten::neg", {{"self", b.tensor({1})}}, {b.tensor({kInf})}));
   const Evidence evidence = b.evidence();

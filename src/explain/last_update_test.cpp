@@ -29,7 +29,7 @@ Finding clamped(const std::string& cause) {
   return finding;
 }
 
-TEST(LastUpdate, OneThatIsOutOfProportionIsTheFirstLink) {
+TEST(LastUpdate, DisproportionateUpdateIsTheFirstLink) {
   record::Trace trace;
   StepHistory history;
   history.loss = {3};
@@ -74,7 +74,7 @@ TEST(LastUpdate, WeightsThatGrewTenfoldInFewSteps) {
   }
 }
 
-TEST(LastUpdate, WeightsThatGrewAThousandfoldWithdrawTheFixOfOneOperation) {
+TEST(LastUpdate, ThousandfoldGrownWeightsWithdrawTheOperationFix) {
   record::Trace trace;
   StepHistory history;
   history.loss.assign(30, 1);
@@ -88,7 +88,7 @@ TEST(LastUpdate, WeightsThatGrewAThousandfoldWithdrawTheFixOfOneOperation) {
   }
 }
 
-TEST(LastUpdate, GrownWeightsAreNotToBlameForWhatTheyDidNotMake) {
+TEST(LastUpdate, GrownWeightsAreNotBlamedForOtherValues) {
   for (const bool is_made_of_weights : {false, true}) {
     TraceBuilder b;
     b.history.loss.assign(30, 1);
@@ -105,7 +105,7 @@ TEST(LastUpdate, GrownWeightsAreNotToBlameForWhatTheyDidNotMake) {
   }
 }
 
-TEST(LastUpdate, WeightsThatAClosureMovedFarWithinTheFirstStep) {
+TEST(LastUpdate, ClosureMovedWeightsFarInFirstStep) {
   for (const auto& [now, is_updated] : {std::pair(5000.0, true), {0.3, true}, {5000.0, false}}) {
     TraceBuilder b;
     b.history.lr_now = 1000;
@@ -128,7 +128,7 @@ TEST(LastUpdate, WeightsThatAClosureMovedFarWithinTheFirstStep) {
   }
 }
 
-TEST(LearningRate, AnExponentialAfterFewStepsThatMovedTheWeightsFar) {
+TEST(LearningRate, ExponentialAfterFewLargeWeightMoves) {
   for (const double now : {60.0, 0.5}) {
     TraceBuilder b;
     b.history.loss = {3};

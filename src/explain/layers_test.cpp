@@ -26,7 +26,7 @@ std::string reported(const std::vector<double>& sizes, const std::string& stack)
   return b.explained().text;
 }
 
-TEST(Layers, TheFactorOfALayerAndWhichTheyAre) {
+TEST(Layers, LayersAreNamedWithTheirFactor) {
   const std::string text = reported({1, 60, 3600, 216000, 1.3e7, 1e15}, "Net.blocks.");
   EXPECT_NE(text.find("; the norm of the values grew x1e+03 a layer over 5 layers (Net.blocks.1 to Net.blocks.5), from "
                       "1.41421 to 1.414e+15"),
@@ -39,7 +39,7 @@ TEST(Layers, OneThatDoesMostOfItIsNamed) {
   EXPECT_NE(text.find("most of it in Net.3 (x2.0e+12)"), std::string::npos) << text;
 }
 
-TEST(Layers, IterationsOfALoopOverOneLineOrOneModule) {
+TEST(Layers, IterationsOverOneLineOrModule) {
   for (const std::string module : {"", "Net.cell"}) {
     TraceBuilder b;
     record::TensorUse at = b.tensor({1, 1});

@@ -27,7 +27,7 @@ Finding log_of_eigenvalues(double smallest, std::int64_t n) {
   return b.explained();
 }
 
-TEST(DegenerateLinalg, LogOfEigenvaluesThatAreZeroUpToRounding) {
+TEST(DegenerateLinalg, LogOfEigenvaluesThatAreNearlyZero) {
   for (const double smallest : {-1e-8, 0.0}) {
     const Finding f = log_of_eigenvalues(smallest, 2);
     EXPECT_EQ(f.cause_class, "degenerate-linalg") << smallest;
@@ -38,7 +38,7 @@ TEST(DegenerateLinalg, LogOfEigenvaluesThatAreZeroUpToRounding) {
   EXPECT_EQ(log_of_eigenvalues(-0.1, 5).cause_class, "log-of-negative");  // indefinite, not singular
 }
 
-TEST(DegenerateLinalg, LogOfADeterminantOrOfValuesThatWereScaled) {
+TEST(DegenerateLinalg, LogOfDeterminantOrScaledValues) {
   const auto log_of_det = [](double det) {
     B b;
     const auto matrix = B::shaped(b.tensor({1, 2, 2, 4}), {2, 2});
@@ -174,7 +174,7 @@ TEST(FullyMaskedSoftmax, WrittenByHand) {
   EXPECT_EQ(less_largest(twin, "aten::pow").cause_class, "infinity-minus-infinity");
 }
 
-TEST(ImpossibleEvent, TheScoreOfAForbiddenPathLessTheTotal) {
+TEST(ImpossibleEvent, ForbiddenPathScoreMinusTheTotal) {
   const auto loss = [](B& b, Origin origin, bool total) {
     const auto forbid = b.tensor({0, -kInf}, DType::kFloat32, origin, "crf.forbid"), scores = b.tensor({1, -kInf}),
                gold = b.tensor({-kInf});

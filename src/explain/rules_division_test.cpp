@@ -21,7 +21,7 @@ TEST(DivisionByZero, FloatsAndIntegersAlike) {
   EXPECT_NE(f.text.find("an integer zero"), std::string::npos) << f.text;
 }
 
-TEST(DivisionByZero, ANumberOfTheProgramIsNoTensorToMend) {
+TEST(DivisionByZero, ProgramNumberIsNoTensorToFix) {
   for (const bool integral : {true, false}) {
     B b;
     const auto zero = integral ? b.integer() : b.number(0);
@@ -49,7 +49,7 @@ TEST(DivisionByZero, TheAdviceIsWhatIsTriedFirst) {
   EXPECT_NE(both.fix_text.find("clamp the denominator"), std::string::npos) << both.fix_text;
 }
 
-TEST(DivisionByZero, AFactorOfTheDenominatorIsTheZeroNorm) {
+TEST(DivisionByZero, DenominatorFactorIsTheZeroNorm) {
   for (const bool one : {true, false}) {
     B b;
     const auto a = b.tensor({0, 5}), c = b.tensor({one ? 2.0 : 0.0, 3}), product = b.tensor({0, 15});
@@ -71,7 +71,7 @@ TEST(DivisionByZero, ANormalisationWithoutEpsilonGetsOne) {
   EXPECT_TRUE(f.fix_is_no_edit);
 }
 
-TEST(DivisionByZero, AWeightThatIsNormalisedHasAZeroRow) {
+TEST(DivisionByZero, NormalisedWeightHasAZeroRow) {
   const auto normalised = [](B& b, std::vector<double> norms) {
     b.born(b.op("aten::_weight_norm_interface", {{"v", b.tensor({0, 0, 3, 4})}, {"g", b.tensor({1, 1})}},
                 {b.tensor({kNaN, kNaN, 0.6, 0.8}), b.tensor(norms)}));

@@ -77,7 +77,7 @@ TEST(DivisionByZero, TheNormThatAFusedNormalisationHandsOut) {
   EXPECT_NE(g.text.find("a spread of zero"), std::string::npos) << g.text;
 }
 
-TEST(DivisionByZero, ARootIsASpreadOrANormOnlyByWhatItIsTakenOf) {
+TEST(DivisionByZero, OperandDecidesWhetherRootIsSpreadOrNorm) {
   const auto reported = [](const char* reduces, const char* squares) {
     B b;
     const auto all = b.tensor({0, 0}), one = b.tensor({0}), root = b.tensor({0});
@@ -110,7 +110,7 @@ TEST(DivisionByZero, WhatAMaskTookAwayHasNotUnderflowed) {
   }
 }
 
-TEST(DivisionByZero, AZeroThatWasAskedForHasNotUnderflowed) {
+TEST(DivisionByZero, RequestedZeroHasNotUnderflowed) {
   for (const double factor : {0.0, 1e-30}) {
     B b;
     const auto product = b.tensor({0, 0}), norm = b.tensor({0});

@@ -51,7 +51,7 @@ TEST(LogOfZero, IsFoundFromBackwardAlone) {
   EXPECT_FALSE(b.speaks("domain-edge"));
 }
 
-TEST(Underflow, AClampWhoseBoundTheFormatRoundsToZero) {
+TEST(Underflow, ClampBoundThatRoundsToZero) {
   for (const double bound : {1e-46, 0.0}) {
     B b;
     const auto norm = b.tensor({0, 2}), clamped = b.tensor({0, 2});
@@ -64,7 +64,7 @@ TEST(Underflow, AClampWhoseBoundTheFormatRoundsToZero) {
   }
 }
 
-TEST(Underflow, OfWhatIsRoundedToZeroAndDividedBy) {
+TEST(Underflow, DivisorThatRoundsToZero) {
   for (const char* op : {"aten::softplus", "aten::sigmoid", "aten::_softmax", "aten::pow"}) {
     B b;
     const auto small = b.tensor({1, 0}), ratio = b.tensor({1, kInf});
@@ -226,7 +226,7 @@ TEST(DomainEdge, RootAndPowerAtZeroInBackward) {
   EXPECT_EQ(power.explained().cause_class, "domain-edge");
 }
 
-TEST(DomainEdge, PoleInForwardButNotAGradientThatOverflowed) {
+TEST(DomainEdge, PoleInForwardButNoOverflowedGradient) {
   B b;
   b.born(b.op("aten::atanh", {{"self", b.tensor({1, 0})}}, {b.tensor({kInf, 0})}));
   EXPECT_EQ(b.explained().cause_class, "domain-edge");
@@ -333,7 +333,7 @@ TEST(LearningRate, OneStepOutOfProportionIsNoRate) {
   EXPECT_EQ(cause_of({3, 2, 2, 1}, {2, 2, 1, 4e3}, {.1, .1, .1, .1}), "learning-rate");
 }
 
-TEST(LearningRate, AJumpOfTheScheduleAndWhatGrewSince) {
+TEST(LearningRate, ScheduleJumpAndWhatGrewSince) {
   const auto cause_of = [](std::vector<double> rates, std::vector<double> losses) {
     B b;
     b.history.learning_rate = std::move(rates);

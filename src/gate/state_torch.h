@@ -44,7 +44,7 @@ struct LossNote {
 // Windows in a row whose gradients the script has dropped because they are not finite: see dropped_torch.h.
 struct DropRow {
   std::uint32_t length = 0;
-  std::uint32_t unreported = 0;      // of the window that is open: not counted in the report yet
+  std::uint32_t unreported = 0;  // of the window that is open: not counted in the report yet
   std::uint64_t last = 0;        // the backward that found the last one
   std::uint64_t applied_at = 0;  // the last backward before the last step that was applied
   bool is_norm = false;          // the last one had finite gradients, whose norm overflowed

@@ -158,7 +158,7 @@ TEST(Onset, IsOfWhatBeganToGrowFirst) {
   EXPECT_EQ(show::problem(report_of(40, {alarm})), "");
 }
 
-TEST(Onset, IsTheOneThatAWarningOfTheSameGrowthNamed) {
+TEST(Onset, IsThatOfTheWarningOfSameGrowth) {
   std::vector<AppliedStep> steps;
   for (std::uint64_t i = 0; i < 40; ++i) steps.push_back({i, i < 20 ? 1.0 : std::pow(2.0, double(i) - 19), 1, 0.1});
   const auto warned = [](const char* name, int since, int step) {
@@ -191,7 +191,7 @@ TEST(Onset, OfWeightsIsThatOfTheirWarning) {
   EXPECT_TRUE(onset_of({}, json::array(), "SGD").is_null());
 }
 
-TEST(ClosingLine, SaysHowLongTheRunTookInAUnitThatFits) {
+TEST(ClosingLine, SaysTheDurationInAFittingUnit) {
   json report = report_of(5);
   for (const auto& [seconds, words] : std::vector<std::pair<double, const char*>>{
            {9.96, " in 10 s,"}, {119.4, " in 119 s,"}, {4500, " in 75 min,"}, {18720, " in 5.2 h,"}}) {
@@ -202,7 +202,7 @@ TEST(ClosingLine, SaysHowLongTheRunTookInAUnitThatFits) {
   EXPECT_EQ(closing_line(report, 0), "finitude: 5 steps watched, 20 gradients scanned, all finite");
 }
 
-TEST_F(Folder, MembersAreRanksFirstAndSayWhatIsMissing) {
+TEST_F(Folder, MembersListRanksFirstAndWhatIsMissing) {
   put("rank-10/report.json", report_of(4, {}, 11).dump());
   put("rank-2/report.json", "no JSON");
   put("rank-2/killed.json", R"({"signal": "SIGKILL"})");

@@ -80,7 +80,7 @@ TEST(Dataflow, PartialWritesAreFollowedPieceByPiece) {
   EXPECT_EQ(found.births[1].op, high);
 }
 
-TEST(Dataflow, ColumnsThatAreNotDenseDoNotHideWhatLiesBetween) {
+TEST(Dataflow, SparseColumnsDoNotHideMemoryBetween) {
   TraceBuilder b;
   const Tensor x = b.storage(), m = b.storage(Origin::kUnknown, {3, 4}), loss = b.storage();
   b.op("aten::zeros").out(m);
@@ -114,7 +114,7 @@ TEST(Dataflow, AColumnWrittenTwiceHoldsTheSecondValue) {
   EXPECT_EQ(found.absorbed[0].op, first);
 }
 
-TEST(Dataflow, WhatWasThereBeforeCountsBesideWhatWasWritten) {
+TEST(Dataflow, EarlierContentCountsBesideWrites) {
   TraceBuilder b;
   const Tensor x = b.storage(Origin::kBatch, {8}), loss = b.storage();
   b.op("aten::isnan").in(x, kNanValue);
@@ -127,7 +127,7 @@ TEST(Dataflow, WhatWasThereBeforeCountsBesideWhatWasWritten) {
   EXPECT_EQ(found.births[1].op, log);
 }
 
-TEST(Dataflow, AKindOfValueIsExplainedByThatKindOnly) {
+TEST(Dataflow, ValueIsExplainedByItsKindOnly) {
   TraceBuilder b;
   const Tensor x = b.storage(), i = b.storage(), n = b.storage(), both = b.storage(Origin::kUnknown, {8}),
                out = b.storage();
@@ -181,7 +181,7 @@ TEST(Dataflow, EmptyThenReadIsAMemoryBirth) {
   EXPECT_EQ(birth.path, (std::vector<OpId>{clone, sum}));
 }
 
-TEST(Dataflow, GarbageUnderACopyThatOverflowsIsNotBlamed) {
+TEST(Dataflow, GarbageUnderOverflowingCopyIsNotBlamed) {
   TraceBuilder b;
   const Tensor x = b.storage(), e = b.storage();
   b.op("aten::empty").out(e, {.nan = 4}).alloc();
@@ -206,7 +206,7 @@ TEST(Dataflow, ACompositeParentIsNotBlamed) {
   EXPECT_EQ(only_birth(b.trace).op, div);
 }
 
-TEST(Dataflow, AKernelThatCallsOtherOpsStillWritesItsOwnOutput) {
+TEST(Dataflow, KernelCallingOtherOpsWritesItsOwnOutput) {
   TraceBuilder b;
   const Tensor x = b.storage(), y = b.storage();
   OpId norm;
@@ -223,7 +223,7 @@ TEST(Dataflow, AKernelThatCallsOtherOpsStillWritesItsOwnOutput) {
 
 // LAPACK fills the buffer, ops inside read it. What the memory held when it was allocated makes no
 // difference.
-TEST(Dataflow, AKernelThatReadsBackWhatItWroteItself) {
+TEST(Dataflow, KernelReadsBackItsOwnWrites) {
   for (const Values garbage : {kClean, Values{.nan = 2}}) {
     TraceBuilder b;
     const Tensor x = b.storage(), raw = b.storage(), y = b.storage(), loss = b.storage();
@@ -245,7 +245,7 @@ TEST(Dataflow, AKernelThatReadsBackWhatItWroteItself) {
 
 // Memory that NumPy shares with a tensor: forward read it finite, backward finds it bad, and no op wrote it. What
 // forward itself read bad in the end was in the batch; bytes that forward did not read may have been bad all along.
-TEST(Dataflow, WhatForwardFoundFiniteCameIntoMemoryAfterIt) {
+TEST(Dataflow, ValuesFiniteInForwardCameAfterIt) {
   enum class Between { kNothing, kBadRead, kOtherPart };
   for (const Between between : {Between::kNothing, Between::kBadRead, Between::kOtherPart}) {
     TraceBuilder b;
@@ -273,7 +273,7 @@ TEST(Dataflow, WhatForwardFoundFiniteCameIntoMemoryAfterIt) {
   }
 }
 
-TEST(Dataflow, AValueThatAppearsWithoutAWriteIsAMemoryBirth) {
+TEST(Dataflow, ValueWithoutAWriteIsAMemoryBirth) {
   TraceBuilder b;
   const Tensor x = b.storage(), y = b.storage(), z = b.storage();
   b.op("aten::relu").in(x).out(y);
@@ -310,7 +310,7 @@ TEST(Dataflow, ListOpsKeepTheirMembersApart) {
   EXPECT_EQ(found.absorbed[0].op, sqrt);
 }
 
-TEST(Dataflow, AWrittenInputWhoseNewValuesWereNotRecorded) {
+TEST(Dataflow, WrittenInputWithUnrecordedNewValues) {
   TraceBuilder b;
   const Tensor x = b.storage(), state = b.storage(Origin::kBuffer), y = b.storage(), z = b.storage();
   const OpId norm = b.op("mylib::update").in(x).inout(state, kClean, "running").out(y).end();
@@ -320,7 +320,7 @@ TEST(Dataflow, AWrittenInputWhoseNewValuesWereNotRecorded) {
   EXPECT_EQ(only_birth(b.trace).op, norm);
 }
 
-TEST(Dataflow, OpsThatNeverEndedDoNotDisturbTheOrder) {
+TEST(Dataflow, UnendedOpsDoNotDisturbTheOrder) {
   TraceBuilder b;
   const Tensor x = b.storage(), y = b.storage(), z = b.storage();
   const OpId log = b.op("aten::log").in(x).out(y, kNanValue).end();

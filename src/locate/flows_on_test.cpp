@@ -12,7 +12,7 @@ using testing::Tensor;
 using testing::TraceBuilder;
 
 // loss, alphas = _ctc_loss(x) inside ctc_loss, which gives the loss alone.
-TEST(FlowsOn, NotesThatOnlyTheOwnNodeReadsDoNot) {
+TEST(FlowsOn, NotesReadByTheirOwnNodeDoNot) {
   for (const bool read : {false, true}) {
     TraceBuilder b;
     const Tensor x = b.storage(), loss = b.storage(), alphas = b.storage(), gradient = b.storage(), other = b.storage();

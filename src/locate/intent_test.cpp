@@ -26,7 +26,7 @@ struct Masked : TraceBuilder {
   Masked(Values after = kMinusInfValue) { op("aten::masked_fill").in(scores).number(-INFINITY).out(masked, after); }
 };
 
-TEST(Intent, AMaskThatEndsInSoftmaxIsNoBirth) {
+TEST(Intent, MaskEndingInSoftmaxIsNoBirth) {
   Masked b;
   const Tensor p = b.storage(), loss = b.storage();
   b.op("aten::_softmax").in(b.masked, kMinusInfValue).out(p);
@@ -37,7 +37,7 @@ TEST(Intent, AMaskThatEndsInSoftmaxIsNoBirth) {
   EXPECT_TRUE(found.absorbed.empty());
 }
 
-TEST(Intent, AFullyMaskedRowIsBornInTheSoftmax) {
+TEST(Intent, FullyMaskedRowIsBornInSoftmax) {
   Masked b(kAllMinusInf);
   const Tensor p = b.storage(), loss = b.storage();
   OpId inner;
@@ -54,7 +54,7 @@ TEST(Intent, AFullyMaskedRowIsBornInTheSoftmax) {
   EXPECT_EQ(found.births[0].op, inner);
 }
 
-TEST(Intent, MaskedLogProbabilityTimesZeroIsBornInTheMul) {
+TEST(Intent, MaskedLogProbabilityTimesZeroIsMulBirth) {
   Masked b;
   const Tensor lp = b.storage(), p = b.storage(), m = b.storage(), loss = b.storage();
   b.op("aten::_log_softmax").in(b.masked, kMinusInfValue).out(lp, kMinusInfValue);
@@ -67,7 +67,7 @@ TEST(Intent, MaskedLogProbabilityTimesZeroIsBornInTheMul) {
   EXPECT_EQ(found.births[0].op, mul);
 }
 
-TEST(Intent, ASumThatMixesIntendedInfinitiesIntoTheLossIsTheBirth) {
+TEST(Intent, SumMixingIntendedInfinitiesIntoLossIsBirth) {
   Masked b;
   const Tensor lp = b.storage(), n = b.storage(), loss = b.storage(Origin::kUnknown, {1}),
                out = b.storage(Origin::kUnknown, {1});
@@ -146,7 +146,7 @@ TEST(Intent, MasksFromOutsideAndDataFromOutside) {
 }
 
 // A NaN is no mask: what computes with it only passes it on, and the caller that wrote it is the birth.
-TEST(Intent, ANanConstantIsIntendedWhileCopiedAndTheBirthWhenComputedWith) {
+TEST(Intent, NanConstantIsBirthOnlyWhenComputedWith) {
   TraceBuilder b;
   const Tensor h = b.storage(), s = b.storage(), shown = b.storage(), z = b.storage();
   const OpId full = b.op("aten::full").number(NAN, "fill_value").out(h, {.nan = 4}).end();
@@ -167,7 +167,7 @@ TEST(Intent, ANanConstantIsIntendedWhileCopiedAndTheBirthWhenComputedWith) {
 
 // From finite inputs and numbers an op gave NaN by selecting a constant of its own: a domain error, nobody's
 // intent.
-TEST(Intent, AnOpThatSelectsItsOwnNanConstantIsTheBirth) {
+TEST(Intent, OpSelectingItsOwnNanIsTheBirth) {
   TraceBuilder b;
   const Tensor w = b.storage(), nan = b.storage(), d = b.storage(), loss = b.storage();
   OpId logdet;
@@ -190,7 +190,7 @@ TEST(Intent, AnOpThatSelectsItsOwnNanConstantIsTheBirth) {
   EXPECT_EQ(found.births[0].op, logdet);
 }
 
-TEST(Intent, WhatAnOpComputedOnTheHostStemsFromWhatItHadRead) {
+TEST(Intent, HostResultStemsFromWhatTheOpRead) {
   TraceBuilder b;
   const Tensor x = b.storage(), m = b.storage(), v = b.storage(), loss = b.storage();
   const OpId mean = b.op("aten::mean").in(x).out(m, kNanValue).end();
@@ -207,7 +207,7 @@ TEST(Intent, WhatAnOpComputedOnTheHostStemsFromWhatItHadRead) {
   EXPECT_EQ(found.births[0].op, mean);
 }
 
-TEST(Intent, AMaximumOverWhatIsAllMaskedIsTheBirthThoughItFillsInItsResult) {
+TEST(Intent, MaximumOverFullyMaskedRowIsTheBirth) {
   Masked b{kAllMinusInf};
   const Tensor largest = b.storage(Origin::kUnknown, {1}), loss = b.storage(Origin::kUnknown, {1});
   constexpr Values kOne{.neg_inf = 1, .min = 0, .max = 0};
@@ -223,7 +223,7 @@ TEST(Intent, AMaximumOverWhatIsAllMaskedIsTheBirthThoughItFillsInItsResult) {
   EXPECT_EQ(found.births[0].op, id);
 }
 
-TEST(Intent, ACastThatTurnsIntendedInfinitiesIntoNanIsABirth) {
+TEST(Intent, CastOfIntendedInfinitiesToNanIsBirth) {
   Masked b;  // float8_e4m3fn has no infinity
   const Tensor narrow = b.storage(), p = b.storage(Origin::kUnknown, {1});
   const OpId cast = b.op("aten::_to_copy").in(b.masked, kMinusInfValue).out(narrow, kNanValue).end();
@@ -253,7 +253,7 @@ TEST(Intent, IntendedInfinitySavedForBackward) {
   EXPECT_EQ(found.births[0].forward, lse);
 }
 
-TEST(Intent, ANumberThatWentThroughTheHostKeepsItsCause) {
+TEST(Intent, NumberFromTheHostKeepsItsCause) {
   TraceBuilder b;
   const Tensor x = b.storage(), n = b.storage(), y = b.storage(), z = b.storage(), m = b.storage();
   const OpId norm = b.op("aten::linalg_vector_norm").in(x).out(n, kInfValue).end();

@@ -28,7 +28,7 @@ Located log_of_sum(TraceBuilder& b, bool given) {
   return locate(b.trace);
 }
 
-TEST(Labels, PartOfAnOperatorThatWasGivenBadValues) {
+TEST(Labels, PartOfAnOperatorGivenBadValues) {
   TraceBuilder b;
   const Located found = log_of_sum(b, true);
   ASSERT_EQ(found.births.size(), 1u);

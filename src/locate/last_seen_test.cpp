@@ -49,7 +49,7 @@ TEST(LastSeen, AMaskComesLast) {
   EXPECT_FALSE(sink_last_seen(&clean.trace));
 }
 
-TEST(LastSeen, MemoryThatIsWrittenBeforeItIsReadIsNoValue) {
+TEST(LastSeen, MemoryWrittenBeforeReadIsNoValue) {
   TraceBuilder b;
   const auto memory = b.storage();
   {

@@ -28,7 +28,7 @@ struct Builder : TraceBuilder {
 
 // An open bound: infinities alone, which the program chooses away on purpose; an activation that hides them
 // by chance says nothing of the sort.
-TEST(Meant, AnInfinityOfTheBatchThatIsChosenAwayIsBornWhereItDoesDamage) {
+TEST(Meant, DeselectedBatchInfinityIsBornAtTheDamage) {
   for (const std::string name : {"aten::where", "aten::tanh"}) {
     Builder b;
     const Tensor y = b.storage(Origin::kBatch), x = b.storage(), d = b.storage(), w = b.storage();
@@ -54,7 +54,7 @@ TEST(Meant, AnInfinityOfTheBatchThatIsChosenAwayIsBornWhereItDoesDamage) {
 }
 
 // An activation that hides them: only where the program asks whether its data is infinite does it know of them.
-TEST(Meant, AnInfinityThatTheProgramAsksForMayBeHiddenByAnActivation) {
+TEST(Meant, RequestedInfinityMayBeHiddenByAnActivation) {
   for (const std::string asks : {"aten::isinf", "aten::isfinite", "aten::abs"}) {
     Builder b;
     const Tensor y = b.storage(Origin::kBatch), x = b.storage(), d = b.storage(), w = b.storage(), c = b.storage();
@@ -76,7 +76,7 @@ TEST(Meant, AnInfinityThatTheProgramAsksForMayBeHiddenByAnActivation) {
 }
 
 // Backward multiplies by what forward kept, and that stays infinite for a while: it is no birth of its own there.
-TEST(Meant, AnInfinityThatIsChosenAwayInForwardMayTravelThroughBackward) {
+TEST(Meant, DeselectedForwardInfinityMayTravelThroughBackward) {
   Builder b;
   const Tensor y = b.storage(Origin::kBatch), x = b.storage(), d = b.storage(), w = b.storage();
   const Values infinite{.pos_inf = 1, .min = -1, .max = 0.7};
@@ -97,7 +97,7 @@ TEST(Meant, AnInfinityThatIsChosenAwayInForwardMayTravelThroughBackward) {
 }
 
 // A mask of zeros takes all of them out, or leaves one.
-TEST(Meant, AnInfinityOfTheBatchThatAMaskIsMultipliedOnIsBornInTheProduct) {
+TEST(Meant, MaskMultipliedBatchInfinityIsBornInProduct) {
   for (const bool all : {true, false}) {
     Builder b;
     const Tensor y = b.storage(Origin::kBatch), d = b.storage(), mask = b.storage(), product = b.storage(),
@@ -117,7 +117,7 @@ TEST(Meant, AnInfinityOfTheBatchThatAMaskIsMultipliedOnIsBornInTheProduct) {
 
 // x[3, 0] = inf, then a linear layer: an infinity over a part of other data. A mask of zeros with -Inf over a
 // part of it is one.
-TEST(Meant, AnInfinityThatIsTypedIntoDataIsBornThere) {
+TEST(Meant, InfinityWrittenIntoDataIsBornThere) {
   for (const bool mask : {false, true}) {
     Builder b;
     const Tensor x = b.storage(Origin::kUnknown, {4, 2}), w = b.storage(), y = b.storage(Origin::kUnknown, {4, 2});
@@ -137,7 +137,7 @@ TEST(Meant, AnInfinityThatIsTypedIntoDataIsBornThere) {
 }
 
 // h[h > 1] = inf within a module, then a sum: what the model computed has finite numbers beside it, a mask has none.
-TEST(Meant, AnInfinityThatIsTypedIntoWhatWasComputedIsBornThere) {
+TEST(Meant, InfinityWrittenIntoAResultIsBornThere) {
   for (const bool mask : {false, true}) {
     Builder b;
     const Tensor h = b.storage(Origin::kUnknown, {4, 2}), y = b.storage();

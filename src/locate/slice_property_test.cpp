@@ -171,7 +171,7 @@ TEST(SliceProperty, TwoHundredThousandOpsInAChain) {
   EXPECT_LT(seconds_to_locate(b.trace, born), 20.0);
 }
 
-TEST(SliceProperty, ABufferFilledSliceBySliceAndReadEachTime) {
+TEST(SliceProperty, BufferFilledBySlicesAndReadEachTime) {
   TraceBuilder b;
   constexpr int kSteps = 20'000;
   const Tensor x = b.storage(), buffer = b.storage(Origin::kUnknown, {2 * kSteps}), loss = b.storage();

@@ -30,7 +30,7 @@ struct Builder : TraceBuilder {
   }
 };
 
-TEST(Slice, LogOfZeroTimesZeroIsBornInTheLog) {
+TEST(Slice, LogOfZeroTimesZeroIsLogBirth) {
   Builder b;
   const Tensor p = b.storage(), y = b.storage(), l = b.storage(), m = b.storage(),
                loss = b.storage(Origin::kUnknown, {1});
@@ -47,7 +47,7 @@ TEST(Slice, LogOfZeroTimesZeroIsBornInTheLog) {
 }
 
 // As index_reduce_ does with "mean": its loop adds up into its own argument, then it calls div_ on that.
-TEST(Slice, WhatAKernelWritesIntoItsOwnArgumentAndReadsAgainIsItsWork) {
+TEST(Slice, KernelOwnsArgumentValuesItWritesAndRereads) {
   for (const bool comes_in : {true, false}) {
     Builder b;
     const Tensor x = b.storage(), count = b.storage(), mean = b.storage(), pooled = b.storage(), loss = b.storage();
@@ -73,7 +73,7 @@ TEST(Slice, WhatAKernelWritesIntoItsOwnArgumentAndReadsAgainIsItsWork) {
 }
 
 // As abs does with complex numbers: its kernel resizes memory that was handed out without a byte, and writes it.
-TEST(Slice, WhatAKernelWritesIntoMemoryOfNoBytesIsNoDataOfTheProgram) {
+TEST(Slice, WriteOfZeroBytesIsNoProgramData) {
   Builder b;
   const Tensor x = b.storage(), count = b.storage(), z = b.storage(), scratch = b.storage(), length = b.storage();
   const OpId div = b.binary("aten::div", x, kClean, count, kClean, z, kNanValue);
@@ -91,7 +91,7 @@ TEST(Slice, WhatAKernelWritesIntoMemoryOfNoBytesIsNoDataOfTheProgram) {
   EXPECT_EQ(found.births[0].op, div);
 }
 
-TEST(Slice, TheEarlierOfTwoBirthsIsFirstAndTheUnrelatedOneIsAbsorbed) {
+TEST(Slice, EarlierBirthIsFirstUnrelatedOneIsAbsorbed) {
   Builder b;
   const Tensor x = b.storage(), u = b.storage(), a = b.storage(), c = b.storage(), loss = b.storage();
   const OpId unrelated = b.unary("aten::sqrt", x, kClean, u, kNanValue);
@@ -107,7 +107,7 @@ TEST(Slice, TheEarlierOfTwoBirthsIsFirstAndTheUnrelatedOneIsAbsorbed) {
   EXPECT_EQ(found.absorbed[0].op, unrelated);
 }
 
-TEST(Slice, LossComesBeforeEarlierBirthsThatReachOnlyAGradient) {
+TEST(Slice, LossBirthPrecedesEarlierGradientBirths) {
   Builder b;
   const Tensor x = b.storage(), g = b.storage(), loss = b.storage();
   const OpId early = b.unary("aten::rsqrt", x, kClean, g, kInfValue);
@@ -123,7 +123,7 @@ TEST(Slice, LossComesBeforeEarlierBirthsThatReachOnlyAGradient) {
 }
 
 // where(h > 0, h, exp(h)): the forward Inf is dropped, the backward multiplies it by zero.
-TEST(Slice, AForwardValueHiddenByWhereIsBornAgainInBackward) {
+TEST(Slice, ForwardValueHiddenByWhereIsBackwardBirth) {
   Builder b;
   const Tensor h = b.storage(), c = b.storage(), e = b.storage(), w = b.storage(), loss = b.storage();
   const OpId exp = b.unary("aten::exp", h, kClean, e, kInfValue);
@@ -159,7 +159,7 @@ TEST(Slice, AForwardValueHiddenByWhereIsBornAgainInBackward) {
 }
 
 // zeros_like(e) is finite whatever e holds: it hides nothing.
-TEST(Slice, AnOpThatTakesOnlyTheShapeIsNoAbsorber) {
+TEST(Slice, OpReadingOnlyTheShapeIsNoAbsorber) {
   Builder b;
   const Tensor x = b.storage(), e = b.storage(), z = b.storage(), w = b.storage();
   b.unary("aten::exp", x, kClean, e, kInfValue);
@@ -172,7 +172,7 @@ TEST(Slice, AnOpThatTakesOnlyTheShapeIsNoAbsorber) {
 }
 
 // mean(h^2) overflows, its reciprocal root is 0. An infinity that where() skips is no such thing.
-TEST(Slice, OverflowsThatArithmeticTakesInAreReportedApartFromGuardedOnes) {
+TEST(Slice, ArithmeticOverflowsAreSeparateFromGuardedOnes) {
   Builder b;
   const Tensor h = b.storage(), p = b.storage(), r = b.storage(), e = b.storage(), w = b.storage();
   const OpId pow = b.unary("aten::pow", h, kClean, p, kInfValue);
@@ -189,7 +189,7 @@ TEST(Slice, OverflowsThatArithmeticTakesInAreReportedApartFromGuardedOnes) {
 }
 
 // Further down the gradient is bad already; other forward values that were hidden there add nothing.
-TEST(Slice, ABadGradientIsFollowedUpstreamNotIntoOtherSavedValues) {
+TEST(Slice, BadGradientIsFollowedUpstreamOnly) {
   Builder b;
   const Tensor x = b.storage(), a = b.storage(), c = b.storage(), d = b.storage();
   const OpId first = b.unary("aten::exp", x, kClean, a, kInfValue);
@@ -214,7 +214,7 @@ TEST(Slice, ABadGradientIsFollowedUpstreamNotIntoOtherSavedValues) {
   EXPECT_EQ(found.absorbed[0].op, first);
 }
 
-TEST(Slice, WithABadLossTheForwardBirthExplainsTheGradientsToo) {
+TEST(Slice, ForwardBirthOfBadLossExplainsGradients) {
   Builder b;
   const Tensor x = b.storage(), l = b.storage(), g = b.storage(), gx = b.storage();
   const OpId log = b.unary("aten::log", x, kClean, l, kNanValue);
@@ -249,7 +249,7 @@ TEST(Slice, BackwardBirthFromFiniteValues) {
 }
 
 // NaN labels: the loss selects them away, the backward multiplies by zero. What came in bad is the cause.
-TEST(Slice, ABatchThatWasMaskedTooLateIsADataBirth) {
+TEST(Slice, BatchMaskedTooLateIsADataBirth) {
   Builder b;
   const Tensor y = b.storage(Origin::kBatch), x = b.storage(), d = b.storage(), w = b.storage();
   const OpId sub = b.binary("aten::sub", x, kClean, y, kNanValue, d, kNanValue);
@@ -293,7 +293,7 @@ TEST(Slice, GradientAccumulationOverMicroBatches) {
   EXPECT_EQ(found.births[0].path.size(), 1u);
 }
 
-TEST(Slice, ASinkSeesOnlyWhatWasWrittenBeforeIt) {
+TEST(Slice, SinkSeesOnlyEarlierWrites) {
   Builder b;
   const Tensor x = b.storage(), g = b.storage();
   const OpId born = b.unary("aten::log", x, kClean, g, kNanValue);
@@ -322,7 +322,7 @@ TEST(Slice, OptimizerBirthFromANanLearningRate) {
   EXPECT_EQ(found.births[0].kind, "optimizer");
 }
 
-TEST(Slice, AnInfiniteCoefficientInTheOptimizerIsNobodysMask) {
+TEST(Slice, InfiniteOptimizerCoefficientIsNoMask) {
   Builder b;
   const Tensor p = b.storage(Origin::kParameter), g = b.storage(Origin::kGradient), u = b.storage();
   b.phase = Phase::kOptimizer;
@@ -405,7 +405,7 @@ TEST(Slice, LongPathsAreCutInTheMiddle) {
 }
 
 // f = log(x); h = linear(f); the bad rows of h are masked, and linear's weight gradient reads the saved -Inf.
-TEST(Slice, AHiddenForwardValueThatALaterOpSavedIsBornWhereItWasMade) {
+TEST(Slice, HiddenSavedForwardValueIsBornAtMaker) {
   Builder b;
   const Tensor x = b.storage(), f = b.storage(), h = b.storage(), m = b.storage(), g = b.storage(), gw = b.storage();
   const auto log = b.op("aten::log").in(x, kClean).out(f, kMinusInfValue).end();

@@ -33,7 +33,7 @@ struct Loaded : TraceBuilder {
   }
 };
 
-TEST(State, ACopyFromOutsideIntoStateIsTheBirth) {
+TEST(State, OutsideCopyIntoStateIsTheBirth) {
   for (const Origin to : {Origin::kParameter, Origin::kOptimizerState, Origin::kBuffer}) {
     Loaded b(Origin::kUnknown, to, kNanValue);
     const Located found = locate(b.trace);
@@ -44,7 +44,7 @@ TEST(State, ACopyFromOutsideIntoStateIsTheBirth) {
   }
 }
 
-TEST(State, WhatLooksLikeAMaskIsNoneInAParameterAndOneInABuffer) {
+TEST(State, MasksExistInBuffersNotInParameters) {
   for (const Origin to : {Origin::kParameter, Origin::kOptimizerState}) {
     Loaded b(Origin::kUnknown, to, kOneAndInf);
     const Located found = locate(b.trace);
@@ -55,7 +55,7 @@ TEST(State, WhatLooksLikeAMaskIsNoneInAParameterAndOneInABuffer) {
   for (const Birth& birth : locate(b.trace).births) EXPECT_NE(birth.op, b.copy);
 }
 
-TEST(State, ABufferThatItsModuleWritesInForwardKeepsTheOriginOfItsValues) {
+TEST(State, BufferWrittenInForwardKeepsItsOrigin) {
   Loaded b(Origin::kUnknown, Origin::kBuffer, kNanValue);
   b.trace.stacks.emplace_back().module = "Bank";
   b.trace.ops[b.copy].stack = 0;
@@ -94,7 +94,7 @@ TEST(State, ArithmeticBeforeTheWriteIsTheBirth) {
   EXPECT_EQ(found.births[0].kind, "forward");
 }
 
-TEST(State, ANumberFilledIntoAParameterIsItsBirth) {
+TEST(State, NumberFilledIntoParameterIsItsBirth) {
   TraceBuilder b;
   const Tensor state = b.storage(Origin::kParameter);
   const OpId fill = b.op("aten::fill_").inout(state, kClean).number(INFINITY).out(state, kInfValue).end();

@@ -163,7 +163,7 @@ TEST(BatchRows, TransposedAndBack) {
   EXPECT_TRUE(r.can_be_samples(h));  // h itself stays as it is
 }
 
-TEST(BatchRows, WhatAnOperatorAllocatesInItselfIsItsOwn) {
+TEST(BatchRows, MemoryAllocatedInAnOperatorIsItsOwn) {
   Rows r;
   const Tensor out = r.b.storage(Origin::kUnknown, {8, 8});
   {

@@ -23,7 +23,7 @@ TEST(NestedWrites, NameTheOperatorAroundThem) {
   EXPECT_FALSE(writes.has(span));
 }
 
-TEST(NestedWrites, OperatorsThatNeverEndedAreEndedByTheOnesAroundThem) {
+TEST(NestedWrites, UnendedOperatorsEndWithTheirEnclosingOnes) {
   int memory = 0;
   const Span span{&memory, 0, 16};
   NestedWrites writes;

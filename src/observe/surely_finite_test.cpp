@@ -53,7 +53,7 @@ TEST(SurelyFinite, TheStepsOfAnOptimizer) {
   EXPECT_TRUE(surely_finite("aten::copy_", {tensor("self", 0, 0), tensor("src", -5, 5)}, {}));
 }
 
-TEST(SurelyFinite, NothingIsProvenWhereOneThingMayBeWrong) {
+TEST(SurelyFinite, OneDoubtProvesNothing) {
   EXPECT_FALSE(
       surely_finite("aten::addcdiv_", {tensor("self", -1, 1), tensor("tensor1", -1, 1), tensor("tensor2", 0, 1)}, {}));
   EXPECT_FALSE(surely_finite("aten::addcdiv_",

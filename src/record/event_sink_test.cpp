@@ -82,7 +82,7 @@ TEST(EventSink, KeepsWhatItIsGivenInOrder) {
   EXPECT_EQ(t.sinks[0].micro_batch, 3u);
 }
 
-TEST(EventSink, AnInputLookedAtOnceMoreIsTakenAsItWasThen) {
+TEST(EventSink, RereadInputHasItsValueOfThen) {
   int a;
   EventSink sink;
   sink.start();
@@ -109,7 +109,7 @@ TEST(EventSink, AnInputLookedAtOnceMoreIsTakenAsItWasThen) {
   EXPECT_EQ(t.ops[0].inputs[0].health.nan, 0u);
 }
 
-TEST(EventSink, StacksAreKeptOnceAndInheritedButNotFromNodes) {
+TEST(EventSink, StacksAreSharedAndNotInheritedFromNodes) {
   EventSink sink;
   sink.start();
   const std::uint32_t here = sink.stack({{{"/a.py", 3, "f"}}, "M", ""});
@@ -171,7 +171,7 @@ TEST(EventSink, NamesStorages) {
   EXPECT_EQ(t.storages[1].origin, Origin::kConstant);
 }
 
-TEST(EventSink, ATokenOfAnotherTraceIsOfNoUse) {
+TEST(EventSink, TokenOfAnotherTraceIsRefused) {
   EventSink sink;
   sink.start();
   const auto old = sink.begin(op(sink, "old"));
@@ -190,7 +190,7 @@ TEST(EventSink, ATokenOfAnotherTraceIsOfNoUse) {
   EXPECT_EQ(t.ops[2].parent, kNone);
 }
 
-TEST(EventSink, PastTheNumberOfOpsItDropsAndCounts) {
+TEST(EventSink, PastItsLimitItDropsAndCounts) {
   EventSink sink({.ops = 3}, {});
   sink.start();
   std::vector<EventSink::Token> tokens;
@@ -292,7 +292,7 @@ void check(const Trace& trace) {
   EXPECT_TRUE(from_jsonl(to_jsonl(trace), &again, &error)) << error;
 }
 
-TEST(EventSink, AStackOfATraceThatIsGoneIsNoneOfTheNext) {
+TEST(EventSink, StackOfAGoneTraceIsNotReused) {
   EventSink sink({}, {});
   sink.start();
   BeginOp late = op(sink, "late");

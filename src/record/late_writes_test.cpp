@@ -86,7 +86,7 @@ TEST_F(LateWritesTest, AnOpThatCalledItHandsItOver) {
   EXPECT_EQ(nan_of(sink_.take(), 1), 4u);
 }
 
-TEST_F(LateWritesTest, AWaitHandsOnWhatTheCallThatItWaitedForWrote) {
+TEST_F(LateWritesTest, WaitPassesOnWhatItsCallWrote) {
   run("_c10d_functional::all_reduce", {part(0, 0, 16, 1)}, {part()});
   run("_c10d_functional::wait_tensor", {part()}, {part(4)});
   const Trace trace = sink_.take();
@@ -129,7 +129,7 @@ TEST_F(LateWritesTest, WhatIsReceivedIsAnInputOnly) {
   EXPECT_EQ(trace.ops[0].inputs[0].health.nan, 0u);
 }
 
-TEST_F(LateWritesTest, WhatLayInAReceivedTensorBeforeIsOfNoAccount) {
+TEST_F(LateWritesTest, EarlierContentOfReceivedTensorsDoesNotCount) {
   run("aten::empty_like", {}, {part(2)});
   run("c10d::recv_", {part(2)}, {});
   run("aten::mul", {part(4)}, {});
@@ -176,7 +176,7 @@ TEST_F(LateWritesTest, WhatABackendCopiesIsTheCollectives) {
 }
 
 // gloo's reduce_scatter: reduces a copy of what it was given, and hands over a part of that when it is waited for.
-TEST_F(LateWritesTest, NorIsWhatItCopiesWhenItIsWaitedForTheProgramsOwn) {
+TEST_F(LateWritesTest, CopiesMadeByWaitAreNoProgramWrites) {
   SeenTensor output = part(0, 0, 8);
   output.use.arg = "output_tensor";
   const auto call = begin_by_program("c10d::_reduce_scatter_base_", {output, part(0, 0, 16, 1)});
@@ -194,7 +194,7 @@ TEST_F(LateWritesTest, NorIsWhatItCopiesWhenItIsWaitedForTheProgramsOwn) {
 }
 
 // A bucket is filled with gradients by DDP, with no line of the program on the stack.
-TEST_F(LateWritesTest, WhatIsCopiedFromTheProgramsOwnIsNot) {
+TEST_F(LateWritesTest, CopiesFromProgramMemoryAreNot) {
   run_by_program("aten::log", {part(0, 0, 16, 1)}, {part(2, 0, 16, 1)});
   run("c10d::allreduce_", {part()}, {part()});
   SeenTensor target = part();
@@ -205,7 +205,7 @@ TEST_F(LateWritesTest, WhatIsCopiedFromTheProgramsOwnIsNot) {
   EXPECT_EQ(nan_of(trace, 2), 2u);
 }
 
-TEST_F(LateWritesTest, ThePartsOfABucketAreAddedToIt) {
+TEST_F(LateWritesTest, PartsOfABucketAreAddedToIt) {
   run("c10d::allreduce_", {part()}, {part()});
   run("aten::div", {part(0, 0, 8)}, {});
   run("aten::div", {part(2, 8, 16)}, {});

@@ -140,7 +140,7 @@ TEST_F(Ring, FallsBackToMemoryAndSaysWhy) {
   EXPECT_EQ(files(), 1u);  // nothing is left behind
 }
 
-TEST_F(Ring, FallsBackWhereTheFileMayNotBeThatLarge) {
+TEST_F(Ring, FallsBackWhereFileSizeIsLimited) {
   rlimit old{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
   const rlimit small{4096, old.rlim_max};

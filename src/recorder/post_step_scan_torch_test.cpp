@@ -53,7 +53,7 @@ TEST_F(RecorderTest, ACapsuleIsReadAndReplaysIdentically) {
   EXPECT_FALSE(replay_capsule(path + "-of-nobody").ok());
 }
 
-TEST_F(RecorderTest, ARedactedCapsuleHoldsNoValuesAndSaysSo) {
+TEST_F(RecorderTest, RedactedCapsuleHoldsNoValuesAndSaysSo) {
   AlwaysBad bad;
   RecorderOptions redacting = options();
   redacting.redact = true;
@@ -65,7 +65,7 @@ TEST_F(RecorderTest, ARedactedCapsuleHoldsNoValuesAndSaysSo) {
   EXPECT_FALSE(replay_capsule(alarm_of(recorder).capsule).ok());
 }
 
-TEST_F(RecorderTest, WhereTrainingGoesOnACapsuleIsWrittenBesideIt) {
+TEST_F(RecorderTest, CapsuleIsWrittenWhileTrainingContinues) {
   RecorderOptions skips = options();
   skips.on_alarm = OnAlarm::kSkip;
   std::string path, folder;
@@ -92,7 +92,7 @@ TEST_F(RecorderTest, WhereTrainingGoesOnACapsuleIsWrittenBesideIt) {
     EXPECT_EQ(entry.path().string().find(".partial-"), std::string::npos) << entry.path();
 }
 
-TEST_F(RecorderTest, WhatBecameOfOneThatCouldNotBeWrittenIsReported) {
+TEST_F(RecorderTest, FailedCapsuleWriteIsReported) {
   RecorderOptions skips = options();
   skips.on_alarm = OnAlarm::kSkip;
   std::string said;

@@ -51,7 +51,7 @@ TEST_F(RecorderTest, HealthyTrainingIsBitIdentical) {
   EXPECT_NE(said_.find("all finite"), std::string::npos);
 }
 
-TEST_F(RecorderTest, StopLeavesWeightsStateBuffersAndGeneratorsAsTheyWere) {
+TEST_F(RecorderTest, StopKeepsWeightsStateBuffersAndGenerators) {
   Net net;
   torch::optim::Adam adam(net.parameters(), torch::optim::AdamOptions(1e-2));
   Recorder recorder(options());
@@ -105,7 +105,7 @@ TEST_F(RecorderTest, StopLeavesWeightsStateBuffersAndGeneratorsAsTheyWere) {
   EXPECT_NE(said_.find("stopped before the optimizer"), std::string::npos) << said_;
 }
 
-TEST_F(RecorderTest, SkipIsAsIfTheLoopHadSaidContinue) {
+TEST_F(RecorderTest, SkipEqualsContinueInTheLoop) {
   std::vector<at::Tensor> weights[2], drawn[2];
   for (const bool watched : {false, true}) {
     torch::manual_seed(11);
@@ -141,7 +141,7 @@ TEST_F(RecorderTest, SkipStopsAfterTooManyInARow) {
   EXPECT_TRUE(at::equal(bad.w.detach(), at::ones({3})));
 }
 
-TEST_F(RecorderTest, WarnAppliesTheStepAsItWouldHaveBeen) {
+TEST_F(RecorderTest, WarnAppliesTheStepUnchanged) {
   AlwaysBad bad, plain;
   Recorder recorder(options(OnAlarm::kWarn));
   recorder.watch(bad.sgd, {{"w", bad.w}});
@@ -220,7 +220,7 @@ TEST_F(RecorderTest, OptimizersAreJudgedOnTheirOwn) {
   EXPECT_TRUE(alarm.capsule.ends_with("step-000001-optimizer-1")) << alarm.capsule;
 }
 
-TEST_F(RecorderTest, ABackwardBirthIsAtTheLineOfItsForward) {
+TEST_F(RecorderTest, BackwardBirthHasTheLineOfItsForward) {
   const at::Tensor w = at::zeros({3}).requires_grad_();
   torch::optim::SGD sgd(std::vector<at::Tensor>{w}, torch::optim::SGDOptions(0.1));
   Recorder recorder(options());
@@ -274,7 +274,7 @@ TEST_F(RecorderTest, BadDataIsReportedFromBadArithmetic) {
   EXPECT_EQ(alarm.births[0].rows, std::vector<std::int64_t>{2});
 }
 
-TEST_F(RecorderTest, WhatWasBadBeforeTheFirstStepIsState) {
+TEST_F(RecorderTest, ValuesBadBeforeFirstStepAreState) {
   const at::Tensor w = at::full({3}, NAN).requires_grad_();
   torch::optim::SGD sgd(std::vector<at::Tensor>{w}, torch::optim::SGDOptions(0.1));
   Recorder recorder(options());
@@ -309,7 +309,7 @@ TEST_F(RecorderTest, WhatTheOptimizerRuinsIsSeen) {
   EXPECT_EQ(alarm.births.at(0).phase, "optimizer");
 }
 
-TEST_F(RecorderTest, ASecondRunThatComesOutFiniteLeavesTheFirstOnesGradients) {
+TEST_F(RecorderTest, FiniteSecondRunKeepsTheFirstGradients) {
   const at::Tensor w = at::ones({3}).requires_grad_();
   torch::optim::SGD sgd(std::vector<at::Tensor>{w}, torch::optim::SGDOptions(0.1));
   Recorder recorder(options());
@@ -356,7 +356,7 @@ TEST_F(RecorderTest, GateJudgesWithoutAClosure) {
   EXPECT_TRUE(at::equal(bad.w.detach(), at::ones({3})));
 }
 
-TEST_F(RecorderTest, AnAlarmNamesTheStepSinceWhichTheLossGrew) {
+TEST_F(RecorderTest, AlarmNamesTheOnsetOfLossGrowth) {
   const at::Tensor w = at::ones({3}).requires_grad_();
   torch::optim::SGD sgd(std::vector<at::Tensor>{w}, torch::optim::SGDOptions(0.1));
   RecorderOptions raising = options(OnAlarm::kRaise);

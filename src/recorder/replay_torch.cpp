@@ -49,7 +49,8 @@ Result<Replay> replay_capsule(const std::string& path, const ReplayOptions& opti
   while (!replay::is_decided(runs)) runs.push_back(replay::play(tape, play));
   Replay result;
   result.verdict = word(replay::judge(runs));
-  result.text = replay::report_devices(tape, replay::map_devices(tape, ""), false) + replay::report_runs(runs, tape).text;
+  result.text =
+      replay::report_devices(tape, replay::map_devices(tape, ""), false) + replay::report_runs(runs, tape).text;
   result.calls = runs.front().calls;
   result.seconds = runs.front().seconds;
   for (const auto& outcome : runs.front().outcomes)

@@ -65,7 +65,8 @@ RunFacts facts_of(const std::vector<Loss>& losses, const at::Tensor& returned, c
   });
   for (const Buffer& buffer : buffers.live()) {
     facts.values.push_back(value_of("the buffer " + buffer.name, *buffer.tensor.unsafeGetTensorImpl()));
-    facts.values.back().is_distinctive &= buffers.is_written(buffer);  // one that the step leaves alone is the same in any
+    facts.values.back().is_distinctive &=
+        buffers.is_written(buffer);  // one that the step leaves alone is the same in any
   }
   generators.take(&facts.generators);
   facts.graph = graph_of(returned);

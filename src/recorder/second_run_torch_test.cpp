@@ -19,7 +19,7 @@ struct Two {
   torch::optim::SGD second{std::vector<at::Tensor>{b}, torch::optim::SGDOptions(0.1)};
 };
 
-TEST_F(RecorderTest, TheSecondRunAddsToNoGradientOfOthers) {
+TEST_F(RecorderTest, SecondRunAddsToNoOtherGradients) {
   for (const bool reported : {false, true}) {  // by Recorder::loss, or as what the closure returns
     Two two;
     Recorder recorder(options(OnAlarm::kSkip));
@@ -48,7 +48,7 @@ TEST_F(RecorderTest, TheSecondRunAddsToNoGradientOfOthers) {
   }
 }
 
-TEST_F(RecorderTest, ALeftOutStepLeavesTheBuffersOfOtherModelsAlone) {
+TEST_F(RecorderTest, SkippedStepKeepsBuffersOfOtherModels) {
   Net generator, discriminator;
   torch::optim::SGD first(generator.parameters(), torch::optim::SGDOptions(0.1));
   torch::optim::SGD second(discriminator.parameters(), torch::optim::SGDOptions(0.1));
@@ -86,7 +86,7 @@ TEST_F(RecorderTest, ALeftOutStepLeavesTheBuffersOfOtherModelsAlone) {
   EXPECT_EQ(report->alarms[1].sink_name, "optimizer 1: norm.running_mean");
 }
 
-TEST_F(RecorderTest, ABufferThatTurnsNaNBetweenStepsIsReportedOnce) {
+TEST_F(RecorderTest, BufferTurnedNaNBetweenStepsIsReportedOnce) {
   Net net;
   torch::optim::SGD sgd(net.parameters(), torch::optim::SGDOptions(0.01));
   Recorder recorder(options(OnAlarm::kSkip));
@@ -108,7 +108,7 @@ TEST_F(RecorderTest, ABufferThatTurnsNaNBetweenStepsIsReportedOnce) {
   }
 }
 
-TEST_F(RecorderTest, WhatAClosureThrowsForItsNaNIsAnAlarmOfItsOwn) {
+TEST_F(RecorderTest, ClosureThrowingForNaNIsAnAlarm) {
   AlwaysBad bad;
   Recorder recorder(options(OnAlarm::kSkip));
   recorder.watch(bad.sgd, {{"w", bad.w}});
@@ -133,7 +133,7 @@ TEST_F(RecorderTest, WhatAClosureThrowsForItsNaNIsAnAlarmOfItsOwn) {
   EXPECT_EQ(recorder.report()->alarms.size(), 1u);
 }
 
-TEST_F(RecorderTest, TheSameStepThatComesOutFiniteIsTransient) {
+TEST_F(RecorderTest, StepFiniteOnSecondRunIsTransient) {
   const at::Tensor w = at::ones({3}).requires_grad_(), v = at::ones({3}).requires_grad_(), x = at::randn({3});
   for (const bool same : {true, false}) {
     torch::optim::SGD sgd(std::vector<at::Tensor>{w, v}, torch::optim::SGDOptions(0.1));
@@ -181,7 +181,7 @@ TEST_F(RecorderTest, WhereNothingCanBeComparedNothingIsClaimed) {
   EXPECT_NE(alarm.cause.text.find("the input x held 3 NaN"), std::string::npos) << alarm.cause.text;
 }
 
-TEST_F(RecorderTest, AGradientThatWasBadBeforeTheClosureIsReportedAsThat) {
+TEST_F(RecorderTest, GradientBadBeforeTheClosureIsReportedSo) {
   const at::Tensor w = at::ones({3}).requires_grad_();
   torch::optim::SGD sgd(std::vector<at::Tensor>{w}, torch::optim::SGDOptions(0.1));
   Recorder recorder(options());
@@ -212,7 +212,7 @@ class Ruining : public torch::optim::SGD {
   int steps = 0;
 };
 
-TEST_F(RecorderTest, WhatWasWrittenBeforeTheStepIsReportedByWhoWroteIt) {
+TEST_F(RecorderTest, WriteBeforeTheStepIsReportedWithWriter) {
   for (const bool by_program : {false, true}) {
     const at::Tensor w = at::ones({2, 3}).requires_grad_(), v = at::ones({3}).requires_grad_();
     Ruining optimizer(std::vector<at::Tensor>{w, v}, torch::optim::SGDOptions(0.01));
@@ -251,7 +251,7 @@ TEST_F(RecorderTest, WhatWasWrittenBeforeTheStepIsReportedByWhoWroteIt) {
   }
 }
 
-TEST_F(RecorderTest, StateThatIsNaNBeforeTheFirstStepIsFoundBeforeItRuinsTheWeights) {
+TEST_F(RecorderTest, InitialNaNStateIsFoundBeforeWeightsSpoil) {
   const at::Tensor w = at::ones({3}).requires_grad_();
   torch::optim::Adam adam(std::vector<at::Tensor>{w}, torch::optim::AdamOptions(0.1));
   w.sum().backward();
@@ -278,7 +278,7 @@ TEST_F(RecorderTest, TwoScopesMayStandOnALine) {
   EXPECT_EQ(alarm_of(recorder).births.at(0).place.module, "outer.inner");
 }
 
-TEST_F(RecorderTest, TheLineOfALibraryIsFoundThatWasLoadedByARelativePath) {
+TEST_F(RecorderTest, LineInRelativelyLoadedLibraryIsFound) {
   const std::filesystem::path library = FINITUDE_TEST_LOADED, before = std::filesystem::current_path();
   std::filesystem::current_path(library.parent_path());
   void* const loaded = dlopen(("./" + library.filename().string()).c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -183,7 +183,7 @@ struct Worker {
   std::unique_ptr<torch::optim::SGD> sgd;
 };
 
-TEST_F(RecorderTest, ThreadsWithRecordersOfTheirOwnDoNotMix) {
+TEST_F(RecorderTest, ThreadsWithOwnRecordersDoNotMix) {
   constexpr int kSteps = 60, kBad = 20;
   RecorderOptions silent = options(OnAlarm::kSkip);
   silent.say = [](std::string_view) {};

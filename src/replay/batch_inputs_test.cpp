@@ -65,7 +65,7 @@ TEST(BatchInputs, AreGivenOrMadeOfNothing) {
   EXPECT_EQ(inputs[1].row_bytes, 4u);
 }
 
-TEST(BatchInputs, MemoryLikeAnotherTensorIsMadeOfNothingUntilSomethingComputedGoesIn) {
+TEST(BatchInputs, EmptyLikeHasNoInputsUntilWritten) {
   for (const bool computed : {false, true}) {
     Tape t = tape();
     t.entries.resize(3);
@@ -81,7 +81,7 @@ TEST(BatchInputs, MemoryLikeAnotherTensorIsMadeOfNothingUntilSomethingComputedGo
   }
 }
 
-TEST(BatchInputs, WhatBackwardMakesAndWhatHasNoRowsIsNone) {
+TEST(BatchInputs, BackwardResultsAndRowlessTensorsAreNone) {
   Tape t = tape();
   for (Entry& entry : t.entries) entry.of_backward = true;
   EXPECT_EQ(batch_inputs(t).at(5).size(), 1u);  // the given one
@@ -93,7 +93,7 @@ TEST(BatchInputs, WhatBackwardMakesAndWhatHasNoRowsIsNone) {
 }
 
 // A second process begins before its loader gives the batch: [3] and [3] are stacked to [2,3], which is then read.
-TEST(BatchInputs, ABatchThatTheStepItselfPutTogetherIsOne) {
+TEST(BatchInputs, BatchAssembledInTheStepIsOne) {
   Tape t;
   t.operators = {{"aten::stack", ""}, {"aten::mul", "Tensor"}};
   t.storages = {storage(Storage::kInput, 3), storage(Storage::kInput, 3), storage(Storage::kProduced, 6, "batch"),
@@ -110,7 +110,7 @@ TEST(BatchInputs, ABatchThatTheStepItselfPutTogetherIsOne) {
 }
 
 // x[order]: with one row of a permutation replaced, another sample is skipped.
-TEST(BatchInputs, AnIndexIsNoneBesideWhatALoaderGave) {
+TEST(BatchInputs, IndexIsNoneBesideALoaderBatch) {
   for (const bool loaded : {true, false}) {
     Tape t;
     t.operators = {{"aten::index", "Tensor"}};

@@ -70,7 +70,7 @@ TEST(CarriedRows, OfAWeightAreFeatures) {
   EXPECT_EQ(rows_reach(s.tape, {input(1, 16, 0)}, 5, 1), Reach::kNot);
 }
 
-TEST(CarriedRows, OfAVectorThatGoesIntoOneRowAreFeatures) {
+TEST(CarriedRows, ElementsOfARowVectorAreFeatures) {
   Steps s;
   for (const std::uint64_t n : {4, 48, 48, 48}) s.storage(n);
   s.call("aten::copy_", {tensor_value(1, {4}, 16), tensor_value(0, {4})}, {tensor_value(1, {4}, 16)});

@@ -20,7 +20,7 @@ Rows all(std::int64_t count) {
 bool has(const Rows& rows, std::int64_t row) { return std::find(rows.begin(), rows.end(), row) != rows.end(); }
 const auto kForever = [] { return true; };
 
-TEST(GuiltyRows, EachThatFailsAloneIsFoundInFewTries) {
+TEST(GuiltyRows, RowsFailingAloneAreFoundQuickly) {
   GuiltyRows out;
   int tries = 0;
   bisect([&](const Rows& kept) { return ++tries, has(kept, 17) || has(kept, 900); }, all(1024), 32, kForever, &out);

@@ -65,7 +65,7 @@ TEST(Verdict, NowThisNowThat) {
   EXPECT_EQ(reported(runs).code, 1);
 }
 
-TEST(Verdict, AHealthyStepWithOtherBitsIsNoClassOfFailure) {
+TEST(Verdict, HealthyStepWithOtherBitsIsNoFailure) {
   Played healthy = run(9, false, 2, false);
   healthy.outcomes[0].expected_flaws = {true, 0, 0};
   std::vector<Played> runs(3, healthy);
@@ -75,7 +75,7 @@ TEST(Verdict, AHealthyStepWithOtherBitsIsNoClassOfFailure) {
   EXPECT_EQ(reported(runs).code, 1);
 }
 
-TEST(Verdict, ATapeThatDoesNotSayWhatWasNonFinite) {
+TEST(Verdict, TapeThatNamesNothingNonFinite) {
   Played old = run(9, true, 2, false);
   for (PlayedOutcome& o : old.outcomes) o.expected_flaws = {};
   const std::vector<Played> runs(3, old);

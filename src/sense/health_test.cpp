@@ -23,7 +23,7 @@ TEST(Merge, IsTheHealthOfBothParts) {
   EXPECT_TRUE(same(merge(scan_floats(b), scan_floats(a)), scan_floats(both)));
 }
 
-TEST(Merge, APartWithoutFiniteValuesHasNoSayInTheRange) {
+TEST(Merge, PartsWithoutFiniteValuesDoNotAffectRange) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Health positive = scan_floats({3, 4}), negative = scan_floats({-3, -4});
   for (const Health& nothing : {Health(), scan_floats({nan, nan})}) {

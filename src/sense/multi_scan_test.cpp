@@ -73,7 +73,7 @@ TEST(MultiScan, EveryByteIsReadOnceWhateverTheAlignment) {
   }
 }
 
-TEST(MultiScan, EveryCodeOfEveryFormatMeansWhatTheReferenceSays) {
+TEST(MultiScan, EveryCodeOfEveryFormatMatchesTheReference) {
   std::mt19937_64 random(1);
   for (const DType dtype : kAllDTypes) {
     const std::uint32_t format = format_of(dtype);
@@ -118,7 +118,7 @@ TEST(MultiScan, OneBadLaneIsNoticedInEveryPlace) {
   }
 }
 
-TEST(MultiScan, ListsAgreeWithTheReferenceInAnyOrderOfBlocks) {
+TEST(MultiScan, ListsMatchReferenceInAnyBlockOrder) {
   std::mt19937_64 random(2);
   for (int round = 0; round < 60; ++round) {
     std::vector<Sample> samples;
@@ -184,7 +184,7 @@ TEST(MultiScan, ATensorOfManyChunks) {
 }
 
 // The reads stay inside the tensor: its neighbours are pages nobody may touch.
-TEST(MultiScan, AheadEveryBlockFindsItsTensorAndEachIsWrittenOnce) {
+TEST(MultiScan, AheadBlocksFindTensorsEachWrittenOnce) {
   std::mt19937_64 random(5);
   for (int round = 0; round < 200; ++round) {
     const auto count = static_cast<std::uint32_t>(1 + random() % FINITUDE_CUDA_AHEAD);

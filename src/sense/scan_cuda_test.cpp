@@ -274,7 +274,7 @@ TEST_F(CudaScan, OldResultsAreLostNotWrong) {
   EXPECT_EQ(finitude_cuda_poll(list_, ticket_ + 1, &summary), FINITUDE_CUDA_LOST) << "never given out";
 }
 
-TEST_F(CudaScan, WhatWasReadAheadTakesPartInTheScan) {
+TEST_F(CudaScan, ResultsReadAheadAreInTheScan) {
   for (int round = 0; round < 20; ++round) {
     std::vector<std::unique_ptr<Tensor>> tensors;
     std::vector<finitude_cuda_tensor> whole, mixed;
@@ -355,7 +355,7 @@ TEST_F(CudaScan, RefusesWhatItCannotScan) {
 }
 
 #ifdef FINITUDE_TEST_ON_GPU
-TEST_F(CudaScan, NothingReachesTheHostBeforeTheDeviceIsThere) {
+TEST_F(CudaScan, NothingReachesTheHostBeforeTheDevice) {
   Tensor gradient(DType::kFloat32, 64 << 20, 0, Mix::kOrdinary, random_);
   set({gradient.view()});
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);

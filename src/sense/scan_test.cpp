@@ -214,7 +214,7 @@ TEST_P(EveryIsa, LongMemoryWhereAskingAheadEnds) {
 INSTANTIATE_TEST_SUITE_P(DTypes, EveryIsa, ::testing::ValuesIn(kAllDTypes),
                          [](const auto& param) { return std::string(sense::info(param.param).name); });
 
-TEST(Isa, ScalarIsAlwaysThereAndEveryIsaHasItsOwnKernels) {
+TEST(Isa, ScalarAlwaysExistsEveryIsaHasKernels) {
   std::set<QuickKernel> quick;
   std::set<FullKernel> full;
   std::set<std::string> names;
@@ -246,7 +246,7 @@ TEST(Isa, WhatTheEnvironmentNamesIsInUse) {
   std::printf("kernels in use: %s\n", kernels().isa);
 }
 
-TEST(Isa, ChoosesByNameAndTakesTheBestForAnUnknownOne) {
+TEST(Isa, ChoosesByNameBestForUnknownNames) {
   for (const Kernels* table : available_kernels()) EXPECT_EQ(&choose_kernels(table->isa), table);
   EXPECT_EQ(&choose_kernels("SCALAR"), &scalar_kernels());
   EXPECT_EQ(&choose_kernels(""), available_kernels().front());

@@ -46,7 +46,7 @@ class SumOfSquares : public ::testing::TestWithParam<DType> {
   }
 };
 
-TEST_P(SumOfSquares, OneValueAmongZerosIsExactAtEveryExponent) {
+TEST_P(SumOfSquares, SingleValueIsExactAtEveryExponent) {
   for (int exponent = 1 - format_.bias; exponent <= format_.bias; ++exponent) {
     if (exponent > 0 && exponent != format_.bias) continue;
     std::vector<std::uint64_t> codes(kBlock, 0);
@@ -89,7 +89,7 @@ TEST_P(SumOfSquares, BlocksOfOneCode) {
   }
 }
 
-TEST_P(SumOfSquares, EveryFiniteCodeOfAShortFormatAndManyOfALongOne) {
+TEST_P(SumOfSquares, AllShortCodesAndManyLongOnes) {
   std::mt19937_64 random(6);
   std::vector<std::uint64_t> codes;
   for (std::uint64_t i = 0; i < 1u << 16; ++i) {

@@ -52,7 +52,7 @@ TEST(Analysis, WithoutALaboratoryThereAreNone) {
   EXPECT_FALSE(births[0]["inputs"][0].contains("exponents"));
 }
 
-TEST(Analysis, OneOfSeveralOperationsOfALineIsNamed) {
+TEST(Analysis, OneOfSeveralOperationsIsNamed) {
   const std::string file = testing::TempDir() + "finitude_analysis_test.py";
   std::ofstream(file) << "loss = (a / b + c / d).sum()\n";
   for (const bool has_two : {true, false}) {

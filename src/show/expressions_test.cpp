@@ -21,7 +21,7 @@ std::string divisor_of_line(const std::string& line, bool has_columns = true) {
   return divisor_of(b.trace, id);
 }
 
-TEST(Expressions, ADivisorIsAConstantOrWhatTheLineCallsIt) {
+TEST(Expressions, DivisorIsConstantOrNamedByTheLine) {
   for (const char* line : {"x / 0", "x /= 0", "(a / b) / 0.0", "f(x)/(0 if i > 5 else 1)", "x / (1 if a else 0.)"})
     EXPECT_EQ(divisor_of_line(line), kConstantZero) << line;
   EXPECT_EQ(divisor_of_line("x / n"), "n");

@@ -49,7 +49,7 @@ TEST(Columns, WideCharactersTakeTwo) {
   EXPECT_EQ(columns("\U0001F600"), 2);
 }
 
-TEST(Columns, PrefixNeverExceedsTheLimitNorSplitsACodePoint) {
+TEST(Columns, PrefixKeepsLimitAndWholeCodePoints) {
   EXPECT_EQ(prefix_within("\u4E2D\u6587", 3), 3u);
   EXPECT_EQ(prefix_within("\u4E2D\u6587", 4), 6u);
   EXPECT_EQ(prefix_within("abc", 2), 2u);

@@ -51,7 +51,7 @@ TEST(Problem, OutcomeAndAlarmsMustAgree) {
   EXPECT_NE(problem(changed("unwatched", "/reason", "")), "");
 }
 
-TEST(Problem, UnknownKeysAreAllowedAndLimitedAllTheSame) {
+TEST(Problem, UnknownKeysAreAllowedAndLimited) {
   EXPECT_EQ(problem(changed("clean", "/later", json{{"a", 1}})), "");
   EXPECT_EQ(problem(changed("clean", "/later", std::string((1 << 20) + 1, 'x'))), "a text above 1 MiB");
   EXPECT_EQ(problem(changed("clean", "/reason", std::string(1 << 20, 'x'))), "");

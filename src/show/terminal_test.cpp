@@ -47,7 +47,7 @@ TEST(Terminal, LossAlarmWithForwardBirth) {
   EXPECT_THAT(out, HasSubstr("capsule finitude-runs/2026-03-02T09-14-05/step-000412 finitude replay finitude-runs/"));
 }
 
-TEST(Terminal, ALineThatAFixNamesItselfIsNotSaidTwice) {
+TEST(Terminal, LineNamedByAFixIsPrintedOnce) {
   nlohmann::json report = sample("loss_forward");
   for (const char* named : {"take it out at model.py:86 first", "take it out (model.py:86)"}) {
     report["alarms"][0]["fix"]["text"] = named;
@@ -214,7 +214,7 @@ TEST(Terminal, AReplayCommandIsSafeToPaste) {
   EXPECT_THAT(joined(shown(report)), HasSubstr("finitude replay -- 'x'\\''; rm -rf ~; '\\'''"));
 }
 
-TEST(Terminal, AProgramWithoutPythonIsReportedOfItsOwnMeans) {
+TEST(Terminal, ProgramWithoutPythonGetsItsOwnAdvice) {
   json report = sample("loss_forward");
   report["alarms"][0]["capsule"] = "runs/step-3";
   report["alarms"][0]["policy"] = "stop";
@@ -230,7 +230,7 @@ TEST(Terminal, AProgramWithoutPythonIsReportedOfItsOwnMeans) {
   }
 }
 
-TEST(Terminal, AStepThatNothingRunsAgainIsForTheTape) {
+TEST(Terminal, StepNeverRunAgainSuggestsTheTape) {
   json report = sample("loss_forward");
   json& alarm = report["alarms"][0];
   alarm["policy"] = "stop";
@@ -309,7 +309,7 @@ TEST(Terminal, ManyOfEverythingStaysShort) {
   EXPECT_THAT(out, HasSubstr("(293 more)"));
 }
 
-TEST(Terminal, AnEmptyAlarmIsShownAsFarAsItGoes) {
+TEST(Terminal, EmptyAlarmIsShownAsFarAsPossible) {
   EXPECT_THAT(shown(json{{"schema", 1}, {"outcome", "alarm"}, {"alarms", json::array({json::object()})}}),
               StartsWith("finitude: step 0"));
   EXPECT_EQ(shown(json()), "finitude: not a report\n");

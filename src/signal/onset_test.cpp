@@ -57,7 +57,7 @@ TEST(Onset, GrowthBeginsWhereTheLevelEnds) {
   EXPECT_FALSE(growth->is_older);
 }
 
-TEST(Onset, ValuesBeforeANonFiniteOneDoNotCount) {
+TEST(Onset, ValuesBeforeANonFiniteDoNotCount) {
   std::vector<double> values = {1, 2, 4, 8, std::numeric_limits<double>::quiet_NaN()};
   for (int i = 0; i < 8; ++i) values.push_back(std::pow(3.0, i));
   const auto growth = growth_to_end(values);

@@ -46,7 +46,7 @@ TEST(StepWatch, SlowGrowthIsWarnedOfWithItsOnset) {
   EXPECT_THAT(in_words(first, "loss"), HasSubstr("the loss grew"));
 }
 
-TEST(StepWatch, GrowthTooSlowForTheLastStepsIsSeenInBlocks) {
+TEST(StepWatch, SlowGrowthIsSeenInBlocks) {
   Training run;
   for (std::uint64_t i = 0; i < 12000; ++i)
     run.step(i, std::pow(1.0008, i) * run.noise(0.2), std::pow(1.0008, i) * run.noise(0.2));
@@ -55,13 +55,13 @@ TEST(StepWatch, GrowthTooSlowForTheLastStepsIsSeenInBlocks) {
   EXPECT_NEAR(run.warnings.front().factor, 1.0008, 2e-4);
 }
 
-TEST(StepWatch, ALossThatFallsBelowZeroDoesNotGrow) {
+TEST(StepWatch, LossFallingBelowZeroDoesNotGrow) {
   Training run;
   for (std::uint64_t i = 0; i < 2000; ++i) run.step(i, 1 - 0.01 * static_cast<double>(i), run.noise(0.1));
   EXPECT_TRUE(run.warnings.empty());
 }
 
-TEST(StepWatch, SaidAgainWhenTenTimesWorseThenAHundred) {
+TEST(StepWatch, SaidAgainWhenTenfoldAndHundredfoldWorse) {
   Training run;
   for (std::uint64_t i = 0; i < 300; ++i) run.step(i, 1, std::pow(1.15, i > 50 ? static_cast<double>(i - 50) : 0));
   ASSERT_GT(run.warnings.size(), 3u);

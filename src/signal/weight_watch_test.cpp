@@ -52,13 +52,13 @@ TEST(WeightWatch, GrowthOfAllIsWidespread) {
   EXPECT_TRUE(found[0].is_widespread);
 }
 
-TEST(WeightWatch, WeightsThatGrowByTheSameAmountAreLearning) {
+TEST(WeightWatch, LinearWeightGrowthIsLearning) {
   EXPECT_TRUE(warnings_of(200, 3, [](std::uint64_t pass, std::size_t) {
                 return Weight{0.02f + 0.05f * static_cast<float>(pass)};
               }).empty());
 }
 
-TEST(WeightWatch, ATinyBiasThatGrowsToTheOthersIsWell) {
+TEST(WeightWatch, TinyBiasGrowingToOthersIsHealthy) {
   EXPECT_TRUE(warnings_of(60, 3, [](std::uint64_t pass, std::size_t i) {
                 return Weight{i == 0 ? std::min(1e-6f * grown(0.8, pass), 1.0f) : 0.5f};
               }).empty());

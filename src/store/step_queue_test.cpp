@@ -30,7 +30,7 @@ TEST(StoreQueue, RowsComeOutAsTheyWentIn) {
   }
 }
 
-TEST(StoreQueue, AFullOneLeavesRowsOutAndCountsThem) {
+TEST(StoreQueue, FullQueueDropsRowsAndCountsThem) {
   StepQueue queue(512);
   int pushed = 0;
   while (queue.push({})) ++pushed;
