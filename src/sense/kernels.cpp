@@ -16,6 +16,7 @@
 
 #if HWY_TARGET != HWY_SCALAR
 #include "sense/full_kernel-inl.h"
+#include "sense/norm_kernel-inl.h"
 #include "sense/quick_kernel-inl.h"
 #endif
 
@@ -30,7 +31,8 @@ constexpr Kernels kTable{
     HWY_STR(HWY_NAMESPACE) + 2, quick_kernel<std::int64_t>, quick_kernel<std::int32_t>,
     quick_kernel<std::int16_t>, quick_kernel<std::uint8_t>, quick_kernel<std::uint8_t, true>,
     full_kernel<Float64Lanes>,  full_kernel<Float32Lanes>,  full_kernel<Float16Lanes>,
-    full_kernel<BFloat16Lanes>,
+    full_kernel<BFloat16Lanes>, norm_kernel<Float64Lanes>,  norm_kernel<Float32Lanes>,
+    norm_kernel<Float16Lanes>,  norm_kernel<BFloat16Lanes>,
 };
 #endif
 

@@ -36,12 +36,15 @@ struct RawTotals {
 // Largest magnitude bits of n codes. May stop early at a block that holds one >= `stop`.
 using QuickKernel = std::uint64_t (*)(const void* data, std::size_t n, std::uint64_t stop) noexcept;
 using FullKernel = void (*)(const void* data, std::size_t n, RawTotals& totals) noexcept;
+// As a quick kernel, and *sum_sq is the sum of the squares, where none is >= `stop`. Standard rounding and no traps.
+using NormKernel = std::uint64_t (*)(const void* data, std::size_t n, std::uint64_t stop, double* sum_sq) noexcept;
 
 struct Kernels {
   const char* isa;
   QuickKernel quick64, quick32, quick16, quick8;
   QuickKernel quick8_fnuz;  // the code 0x80 counts as 0x80, every other as its magnitude
   FullKernel full_float64, full_float32, full_float16, full_bfloat16;
+  NormKernel norm_float64, norm_float32, norm_float16, norm_bfloat16;
 };
 
 // Plain C++, for machines without a vector unit we know and as the last fallback.

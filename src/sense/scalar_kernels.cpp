@@ -54,6 +54,19 @@ void full(const void* data, std::size_t n, RawTotals& totals) noexcept {
   }
 }
 
+template <typename U, const BitFormat& kFormat>
+std::uint64_t norm(const void* data, std::size_t n, std::uint64_t stop, double* sum_sq) noexcept {
+  const std::uint64_t most = quick<U>(data, n, stop);
+  if (most >= stop) return most;
+  double sum = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const double value = decode(load<U>(static_cast<const unsigned char*>(data), i), kFormat);
+    sum += value * value;
+  }
+  *sum_sq = sum;
+  return most;
+}
+
 constexpr Kernels kScalar{
     "scalar",
     quick<std::uint64_t>,
@@ -65,6 +78,10 @@ constexpr Kernels kScalar{
     full<std::uint32_t, kFloat32Format>,
     full<std::uint16_t, kFloat16Format>,
     full<std::uint16_t, kBFloat16Format>,
+    norm<std::uint64_t, kFloat64Format>,
+    norm<std::uint32_t, kFloat32Format>,
+    norm<std::uint16_t, kFloat16Format>,
+    norm<std::uint16_t, kBFloat16Format>,
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "finitude/scan.h"
 #include "sense/format.h"
+#include "sense/norm_scan.h"
 #include "sense/scan_with.h"
 
 namespace finitude::sense {
@@ -39,9 +40,14 @@ Health scan_piece(const void* data, std::size_t numel, DType dtype, Known<Health
   return full_scan_part(kernels(), data, numel, dtype, known.totals);
 }
 
+Squares scan_piece(const void* data, std::size_t numel, DType dtype, Known<Squares>&) noexcept {
+  return squares_with(kernels(), data, numel, dtype);
+}
+
 // A quick scan is over as soon as one thread has seen a non-finite value; a full one never is.
 bool is_enough(const Quick& quick) noexcept { return quick.bad; }
 bool is_enough(const Health&) noexcept { return false; }
+bool is_enough(const Squares& squares) noexcept { return squares.bad; }
 
 template <typename Result>
 void take_pieces(void* context) noexcept {
@@ -104,6 +110,18 @@ Health full_scan(const void* data, std::size_t numel, DType dtype, Threads threa
   Job<Health> job{static_cast<const unsigned char*>(data), numel, element_bytes, 0, 0, dtype};
   scan_shared(job, threads);
   Health all;
+  for (std::size_t i = 0; i < job.pieces; ++i) all = merge(all, job.results[i]);
+  return all;
+}
+
+Squares squares(const void* data, std::size_t numel, DType dtype, Threads threads) noexcept {
+  const auto alone = [&] { return squares_with(kernels(), data, numel, dtype); };
+  if (is_small(numel)) return alone();
+  const std::size_t element_bytes = element_bytes_of(dtype);
+  if (!is_worth_sharing(numel, element_bytes, threads)) return alone();
+  Job<Squares> job{static_cast<const unsigned char*>(data), numel, element_bytes, 0, 0, dtype};
+  scan_shared(job, threads);
+  Squares all;
   for (std::size_t i = 0; i < job.pieces; ++i) all = merge(all, job.results[i]);
   return all;
 }

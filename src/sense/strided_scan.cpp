@@ -4,6 +4,7 @@
 
 #include "finitude/scan.h"
 #include "sense/format.h"
+#include "sense/norm_scan.h"
 
 namespace finitude::sense {
 namespace {
@@ -172,6 +173,27 @@ Quick quick_scan_strided(const void* data, const std::int64_t* sizes, const std:
     return !quick.bad;
   });
   return quick;
+}
+
+Norm norm_scan_strided(const void* data, const std::int64_t* sizes, const std::int64_t* strides, int ndim, DType dtype,
+                       Threads threads) noexcept {
+  const Layout layout = coalesce(sizes, strides, ndim);
+  if (layout.empty || element_bytes(dtype) == 0) return {};
+  Squares all;
+  for_each_dense(data, layout, element_bytes(dtype), [&](const void* part, std::size_t count) {
+    all = merge(all, squares(part, count, dtype, threads));
+    return !all.bad;
+  });
+  const double scale = scale_of(all, dtype);
+  if (scale != 1) {
+    all = {};
+    for_each_dense(data, layout, element_bytes(dtype), [&](const void* part, std::size_t count) {
+      all = merge(all, squares_with(kernels(), part, count, dtype, scale));
+      return true;
+    });
+  }
+  all.sum_sq *= static_cast<double>(layout.repeats);
+  return norm_of(all, scale);
 }
 
 }  // namespace finitude::sense
