@@ -10,7 +10,8 @@ namespace {
 
 constexpr const char* kSchema = R"(
 CREATE TABLE info(key TEXT PRIMARY KEY, value TEXT);
-CREATE TABLE series(id INTEGER PRIMARY KEY, quantity TEXT NOT NULL, optimizer TEXT, parameter TEXT);
+CREATE TABLE series(id INTEGER PRIMARY KEY, quantity TEXT NOT NULL, optimizer TEXT, parameter TEXT,
+                    dtype TEXT);
 CREATE TABLE point(series INTEGER, step INTEGER, last_step INTEGER, time REAL,
                    first REAL, last REAL, min REAL, max REAL,
                    PRIMARY KEY(series, step)) WITHOUT ROWID;
@@ -67,7 +68,7 @@ Status Database::make(const std::string& path, const std::map<std::string, std::
             made->execute("PRAGMA journal_size_limit = 8388608") && made->execute("PRAGMA temp_store = MEMORY") &&
             made->execute("BEGIN IMMEDIATE") && made->execute(kSchema);
   ok = ok && made->prepare("INSERT OR REPLACE INTO info VALUES(?, ?)", &made->insert_info_) &&
-       made->prepare("INSERT INTO series VALUES(?, ?, ?, ?)", &made->insert_series_) &&
+       made->prepare("INSERT INTO series VALUES(?, ?, ?, ?, ?)", &made->insert_series_) &&
        made->prepare("INSERT OR REPLACE INTO point VALUES(?, ?, ?, ?, ?, ?, ?, ?)", &made->insert_point_) &&
        made->prepare(
            "SELECT step, last_step, time, first, last, min, max FROM point WHERE series = ? AND step < ? "
@@ -103,6 +104,7 @@ void Database::name(std::uint32_t optimizer, OptimizerNames names) {
   const int number = ++classes_[names.class_name];
   made.name = names.class_name + (number == 1 ? "" : " (" + std::to_string(number) + ")");
   made.parameters = std::move(names.parameters);
+  made.dtypes = std::move(names.dtypes);
   for (const char* quantity : kQuantityNames)
     made.whole.push_back({.series = Series(kOfOptimizer), .quantity = quantity, .optimizer = optimizer});
 }
@@ -141,6 +143,7 @@ void Database::add(const StepRow& row, double time) {
   for (std::size_t i = 0; i < std::size(values); ++i) add_value(optimizer.whole[i], row.step, time, values[i]);
   add_values(optimizer.gradients, "gradient_absmax", row, time, row.gradients);
   add_values(optimizer.weights, "weight_absmax", row, time, row.weights);
+  add_values(optimizer.norms, "gradient_norm", row, time, row.norms);
   optimizer.last_time = time;
   optimizer.has_stepped = true;
 }
@@ -156,6 +159,10 @@ bool Database::put_series(Kept& kept) {
     sqlite3_bind_null(statement, 4);
   else
     bind(statement, 4, at < optimizer.parameters.size() ? optimizer.parameters[at] : std::to_string(at));
+  if (kept.parameter < 0 || at >= optimizer.dtypes.size() || optimizer.dtypes[at].empty())
+    sqlite3_bind_null(statement, 5);
+  else
+    bind(statement, 5, optimizer.dtypes[at]);
   kept.is_new = false;
   return run(statement);
 }
@@ -203,7 +210,7 @@ bool Database::make_coarser(Kept& kept) {
 template <typename Do>
 bool Database::for_each_series(const Do& each) {
   for (auto& [unused, optimizer] : optimizers_) {
-    for (std::vector<Kept>* all : {&optimizer.whole, &optimizer.gradients, &optimizer.weights}) {
+    for (std::vector<Kept>* all : {&optimizer.whole, &optimizer.gradients, &optimizer.weights, &optimizer.norms}) {
       for (Kept& kept : *all)
         if (kept.is_changed && !each(kept)) return false;
     }

@@ -29,7 +29,8 @@ inline constexpr Interval kOfOptimizer{1, 0.05}, kOfParameter{32, 1.0};
 
 struct OptimizerNames {
   std::string class_name;
-  std::vector<std::string> parameters;  // in order; those of parameters that are added later are their numbers
+  std::vector<std::string> parameters;   // in order; those of parameters that are added later are their numbers
+  std::vector<std::string> dtypes = {};  // of the parameters, as torch names them ("float32"); may be shorter
 };
 
 class Database {
@@ -65,8 +66,8 @@ class Database {
   };
   struct Optimizer {
     std::string name;
-    std::vector<std::string> parameters;
-    std::vector<Kept> whole, gradients, weights;
+    std::vector<std::string> parameters, dtypes;
+    std::vector<Kept> whole, gradients, weights, norms;
     double last_time = 0;
     bool has_stepped = false;
   };

@@ -74,6 +74,22 @@ TEST_F(StoreDatabase, IsReadWhileItIsWritten) {
   EXPECT_EQ(ask("SELECT last" + loss + "2"), 1.0);
 }
 
+TEST_F(StoreDatabase, NormsOfParametersAndDtypesAreKept) {
+  database_->name(0, {"Adam", {"w", "b"}, {"float16"}});
+  const std::vector<float> largest = {0.5f, -1.0f, 3.0f}, norms = {2.5f, -1.0f, 4.0f};  // the second has no gradient
+  StepRow row = row_of(0, 1.0, largest);
+  row.norms = norms;
+  database_->add(row, 1);
+  ASSERT_TRUE(database_->commit().ok());
+  const std::string of = " FROM point JOIN series ON id = series WHERE quantity = 'gradient_norm' AND parameter = ";
+  EXPECT_EQ(ask("SELECT last" + of + "'w'"), 2.5);
+  EXPECT_EQ(ask("SELECT count(*)" + of + "'b'"), 0);
+  EXPECT_EQ(ask("SELECT last" + of + "'2'"), 4.0);
+  EXPECT_EQ(ask("SELECT count(*) FROM series WHERE dtype = 'float16' AND parameter = 'w'"), 2);
+  EXPECT_EQ(ask("SELECT count(*) FROM series WHERE dtype IS NULL AND parameter = '2'"), 2);
+  EXPECT_EQ(ask("SELECT count(*) FROM series WHERE dtype IS NOT NULL AND parameter IS NULL"), 0);
+}
+
 TEST_F(StoreDatabase, WhatIsNotFiniteIsNull) {
   database_->name(0, {"SGD", {}});
   database_->add(row_of(0, 1.0), 1);

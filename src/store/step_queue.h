@@ -23,6 +23,7 @@ struct StepRow {
          learning_rate = loss, loss_scale = loss;
   // Largest magnitudes of each parameter, in order; negative: none. Empty: not looked at in this step.
   std::span<const float> gradients, weights;
+  std::span<const float> norms = {};  // of each parameter's gradient, as many as `gradients`, or empty
 };
 
 class StepQueue {
@@ -31,7 +32,8 @@ class StepQueue {
 
   // By one thread at a time. False: there is no room.
   bool push(const StepRow& row) noexcept {
-    const std::size_t floats = row.gradients.size() + row.weights.size();
+    const bool has_norms = !row.norms.empty() && row.norms.size() == row.gradients.size();
+    const std::size_t floats = row.gradients.size() * (has_norms ? 2 : 1) + row.weights.size();
     const std::uint64_t needed = kHead + (floats + 1) / 2;
     const std::uint64_t head = head_.load(std::memory_order_relaxed);
     if (needed > words_.size() - (head - tail_.load(std::memory_order_acquire))) {
@@ -39,7 +41,7 @@ class StepQueue {
       return false;
     }
     const std::uint64_t words[kHead] = {row.step,
-                                        row.optimizer,
+                                        std::uint64_t{has_norms} << 32 | row.optimizer,
                                         std::uint64_t{row.gradients.size()} << 32 | row.weights.size(),
                                         row.time_ns,
                                         std::bit_cast<std::uint64_t>(row.loss),
@@ -49,7 +51,10 @@ class StepQueue {
                                         std::bit_cast<std::uint64_t>(row.loss_scale)};
     copy_in(head * 8, words, sizeof words);
     copy_in((head + kHead) * 8, row.gradients.data(), row.gradients.size_bytes());
-    copy_in((head + kHead) * 8 + row.gradients.size_bytes(), row.weights.data(), row.weights.size_bytes());
+    std::uint64_t at = (head + kHead) * 8 + row.gradients.size_bytes();
+    copy_in(at, row.weights.data(), row.weights.size_bytes());
+    at += row.weights.size_bytes();
+    if (has_norms) copy_in(at, row.norms.data(), row.norms.size_bytes());
     head_.store(head + needed, std::memory_order_release);
     return true;
   }
@@ -61,7 +66,8 @@ class StepQueue {
     std::uint64_t words[kHead];
     copy_out(tail * 8, words, sizeof words);
     const std::size_t gradients = words[2] >> 32, weights = words[2] & 0xffffffffu;
-    floats->resize(gradients + weights);
+    const std::size_t norms = (words[1] >> 32) != 0 ? gradients : 0;
+    floats->resize(gradients + weights + norms);
     copy_out((tail + kHead) * 8, floats->data(), floats->size() * sizeof(float));
     row->step = words[0];
     row->optimizer = static_cast<std::uint32_t>(words[1]);
@@ -72,7 +78,8 @@ class StepQueue {
     row->learning_rate = std::bit_cast<double>(words[7]);
     row->loss_scale = std::bit_cast<double>(words[8]);
     row->gradients = std::span(*floats).first(gradients);
-    row->weights = std::span(*floats).last(weights);
+    row->weights = std::span(*floats).subspan(gradients, weights);
+    row->norms = std::span(*floats).last(norms);
     tail_.store(tail + kHead + (floats->size() + 1) / 2, std::memory_order_release);
     return true;
   }

@@ -14,7 +14,8 @@ TEST(StoreQueue, RowsComeOutAsTheyWentIn) {
   for (std::uint64_t step = 0; step < 1000; ++step) {  // many times around
     given.assign(step % 7, static_cast<float>(step));
     const std::vector<float> weights(step % 4, -static_cast<float>(step));
-    ASSERT_TRUE(queue.push({step, 3, step * 2, 1.5, 2.5, 3.5, 4.5, 5.5, given, weights}));
+    const std::vector<float> norms(step % 3 == 0 ? given.size() : 0, 2.0f * static_cast<float>(step));
+    ASSERT_TRUE(queue.push({step, 3, step * 2, 1.5, 2.5, 3.5, 4.5, 5.5, given, weights, norms}));
     ASSERT_TRUE(queue.pop(&out, &floats));
     EXPECT_EQ(out.step, step);
     EXPECT_EQ(out.optimizer, 3u);
@@ -26,6 +27,7 @@ TEST(StoreQueue, RowsComeOutAsTheyWentIn) {
     EXPECT_EQ(out.loss_scale, 5.5);
     EXPECT_EQ(std::vector<float>(out.gradients.begin(), out.gradients.end()), given);
     EXPECT_EQ(std::vector<float>(out.weights.begin(), out.weights.end()), weights);
+    EXPECT_EQ(std::vector<float>(out.norms.begin(), out.norms.end()), norms);
     EXPECT_FALSE(queue.pop(&out, &floats));
   }
 }
