@@ -5,6 +5,10 @@
 namespace finitude::incident {
 namespace {
 
+std::string name_at(std::uint32_t parameter, const std::vector<std::string>& names) {
+  return parameter < names.size() ? names[parameter] : "parameter " + std::to_string(parameter);
+}
+
 // The name of the parameter that it is of; else the quantity.
 std::string name_of(const signal::Warning& warning, const std::vector<std::string>& names) {
   using signal::Quantity;
@@ -12,7 +16,7 @@ std::string name_of(const signal::Warning& warning, const std::vector<std::strin
       warning.what == signal::What::kGrowth && warning.of != Quantity::kWeight && warning.is_widespread;
   if (warning.parameter == signal::kNoParameter || is_of_all)
     return std::string(signal::word(warning.of == Quantity::kLoss ? Quantity::kLoss : Quantity::kGradient));
-  return warning.parameter < names.size() ? names[warning.parameter] : "parameter " + std::to_string(warning.parameter);
+  return name_at(warning.parameter, names);
 }
 
 // Calls each with the names between the commas, and says whether one of them returned true.
@@ -52,9 +56,10 @@ nlohmann::ordered_json to_json(const signal::Warning& warning, const std::vector
   one["step"] = warning.step;
   one["since"] = warning.since;
   one["optimizer"] = optimizer;
-  one["text"] = signal::in_words(warning, name);
+  one["text"] = signal::in_words(warning, name, name_at(warning.last_parameter, names));
   one["evidence"] = {
       {"from", warning.from}, {"to", warning.to}, {"factor_per_step", warning.factor}, {"learning_rate", warning.lr}};
+  if (warning.layers != 0) one["evidence"]["layers"] = warning.layers;
   one["horizon"] = warning.horizon ? nlohmann::ordered_json(*warning.horizon) : nlohmann::ordered_json();
   return one;
 }

@@ -184,7 +184,9 @@ const Shape kAdvisory{{{"kind", kText, true},
                        {"births", kArray, false, {}, &kBirth, 0, 10'000},
                        {"cause", kObject | kNull, false, {}, &kCause},
                        {"capsule", kTextOrNull}}};
-const Shape kWarning{{{"what", kText, true, "growth|spike|vanishing|scale|dead|clipping|norm|no-learning"},
+const Shape kWarning{{{"what", kText, true,
+                       "growth|spike|vanishing|scale|dead|clipping|norm|no-learning|headroom|"
+                       "vanishing-depth|exploding-depth"},
                       {"name", kText, true},
                       {"step", kCount, true},
                       {"since", kCount, true},

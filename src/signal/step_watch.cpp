@@ -90,8 +90,7 @@ bool StepWatch::is_noise(double log_loss) const noexcept {
 void StepWatch::look_at_growth(const Sample& sample) {
   const auto add = [&](const Rise& rise, bool of_loss) {
     said_growth_[of_loss].forget_if_below(rise.to);
-    report_growth(sample, of_loss, {rise.steps, rise.from, rise.to},
-                  {rise.per_step - 2 * rise.uncertainty, rise.per_step, rise.per_step + 2 * rise.uncertainty});
+    report_growth(sample, of_loss, {rise.steps, rise.from, rise.to}, rise.rates);
   };
   const std::optional<Rise> loss = is_usable(sample.loss) ? loss_.rise(kLossGrowthBoth) : std::nullopt;
   if (loss && loss->steps < positive_losses_ && !is_noise(loss->to)) {

@@ -121,10 +121,15 @@ std::optional<Rise> Trend::rise(double least, bool all) const noexcept {
     const double late = mean(line.last(quarter)) - mean(line.last(2 * quarter).first(quarter));
     if (late < kStillRising * fit->rise * static_cast<double>(quarter)) continue;
     // The standard error of the slope of m + 1 points with that scatter: s sqrt(12 / m^3).
-    const double error = noise * std::sqrt(12 / (values * values * values));
+    const double error = 2 * noise * std::sqrt(12 / (values * values * values)) + 0.1 * fit->rise;
     const auto steps = static_cast<double>(each);
-    return Rise{(line.size() - 1) * each,           fit->level, fit->level + grown, fit->rise / steps,
-                (error + 0.05 * fit->rise) / steps, k};
+    Rates rates{fit->rise - error, fit->rise, fit->rise + error};
+    if (const auto parts = rates_of(line)) {
+      rates.slowest = std::min(rates.slowest, parts->slowest);
+      rates.fastest = std::max(rates.fastest, parts->fastest);
+    }
+    rates = {rates.slowest / steps, rates.likely / steps, rates.fastest / steps};
+    return Rise{(line.size() - 1) * each, fit->level, fit->level + grown, fit->rise / steps, rates, k};
   }
   return std::nullopt;
 }

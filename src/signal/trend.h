@@ -8,6 +8,8 @@
 #include <optional>
 #include <span>
 
+#include "signal/horizon.h"
+
 namespace finitude::signal {
 
 inline constexpr std::size_t kLevels = 3;
@@ -34,7 +36,7 @@ struct Rise {
   std::uint64_t steps = 0;  // since the onset
   double from = 0, to = 0;  // logarithms
   double per_step = 0;      // of the line fitted, in logarithms
-  double uncertainty = 0;   // its standard error
+  Rates rates;              // per step, as they differ along the line
   std::size_t level = 0;    // on which it was found
 };
 

@@ -1,5 +1,6 @@
 #include "signal/warning.h"
 
+#include <cmath>
 #include <cstdio>
 
 #include <nlohmann/json.hpp>
@@ -11,6 +12,15 @@ std::string figure(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g", value);
   return text;
+}
+
+// Where the gradients of a first matrix are the smaller ones, they have vanished on the way to it.
+std::string depth_in_words(const Warning& w, const std::string& name, const std::string& last_name) {
+  const bool vanish = w.what == What::kVanishingDepth;
+  return "the gradients " + std::string(vanish ? "vanish" : "explode") + " over the depth: largest magnitude " +
+         figure(w.to) + " in " + last_name + ", " + figure(w.from) + " in " + name + "; by a factor of " +
+         figure(w.factor) + " a layer over " + std::to_string(w.layers) + " weight matrices, since step " +
+         std::to_string(w.since);
 }
 
 }  // namespace
@@ -33,6 +43,12 @@ std::string_view word(What what) noexcept {
       return "norm";
     case What::kNoLearning:
       return "no-learning";
+    case What::kHeadroom:
+      return "headroom";
+    case What::kVanishingDepth:
+      return "vanishing-depth";
+    case What::kExplodingDepth:
+      return "exploding-depth";
   }
   return "";
 }
@@ -56,6 +72,8 @@ std::string as_json(const std::vector<Warning>& warnings) {
                           {"since", w.since},     {"from", w.from},   {"to", w.to},
                           {"factor", w.factor},   {"lr", w.lr},       {"widespread", w.is_widespread}};
     one["parameter"] = w.parameter == kNoParameter ? nlohmann::json() : nlohmann::json(w.parameter);
+    one["last_parameter"] = w.last_parameter == kNoParameter ? nlohmann::json() : nlohmann::json(w.last_parameter);
+    one["layers"] = w.layers;
     one["horizon"] = w.horizon ? nlohmann::json(*w.horizon) : nlohmann::json();
     all.push_back(std::move(one));
   }
@@ -80,13 +98,15 @@ std::vector<Warning> from_json(const std::string& text) {
     w.lr = one.at("lr");
     w.is_widespread = one.at("widespread");
     if (!one.at("parameter").is_null()) w.parameter = one.at("parameter");
+    if (!one.at("last_parameter").is_null()) w.last_parameter = one.at("last_parameter");
+    w.layers = one.at("layers");
     if (!one.at("horizon").is_null()) w.horizon = one.at("horizon").get<std::array<std::uint64_t, 2>>();
     warnings.push_back(w);
   }
   return warnings;
 }
 
-std::string in_words(const Warning& w, const std::string& name) {
+std::string in_words(const Warning& w, const std::string& name, const std::string& last_name) {
   const std::string since = " since step " + std::to_string(w.since),
                     range = " (" + figure(w.from) + " to " + figure(w.to) + ")";
   const std::string rate = w.lr > 0 ? "; learning rate " + figure(w.lr) : "";
@@ -125,6 +145,15 @@ std::string in_words(const Warning& w, const std::string& name) {
       return "the norm of the gradients is " + figure(w.to) + ", above " + figure(w.from) + rate;
     case What::kNoLearning:
       return "no parameter has changed" + since + ", though gradients are not zero" + rate;
+    case What::kHeadroom:
+      return "the gradient of " + name + " reaches " + figure(w.to) + ", " + figure(std::log2(w.from / w.to)) +
+             " bits below the largest number of its dtype (" + figure(w.from) + ")" + rate +
+             (w.horizon ? "; it grows by " + figure(w.factor) + " a step: if it continues, it overflows in " +
+                              std::to_string((*w.horizon)[0]) + " to " + std::to_string((*w.horizon)[1]) + " steps"
+                        : std::string());
+    case What::kVanishingDepth:
+    case What::kExplodingDepth:
+      return depth_in_words(w, name, last_name);
   }
   return "";
 }

@@ -11,10 +11,24 @@
 
 namespace finitude::signal {
 
-enum class What : std::uint8_t { kGrowth, kSpike, kVanishing, kScale, kDead, kClipping, kNorm, kNoLearning };
-inline constexpr What kAllWhats[] = {What::kGrowth, What::kSpike,    What::kVanishing, What::kScale,
-                                     What::kDead,   What::kClipping, What::kNorm,      What::kNoLearning};
-// "growth", "spike", "vanishing", "scale", "dead", "clipping", "norm", "no-learning".
+enum class What : std::uint8_t {
+  kGrowth,
+  kSpike,
+  kVanishing,
+  kScale,
+  kDead,
+  kClipping,
+  kNorm,
+  kNoLearning,
+  kHeadroom,
+  kVanishingDepth,
+  kExplodingDepth
+};
+inline constexpr What kAllWhats[] = {What::kGrowth,   What::kSpike,          What::kVanishing,     What::kScale,
+                                     What::kDead,     What::kClipping,       What::kNorm,          What::kNoLearning,
+                                     What::kHeadroom, What::kVanishingDepth, What::kExplodingDepth};
+// "growth", "spike", "vanishing", "scale", "dead", "clipping", "norm", "no-learning", "headroom", "vanishing-depth",
+// "exploding-depth".
 std::string_view word(What what) noexcept;
 
 // Of growth: of what.
@@ -26,19 +40,25 @@ inline constexpr std::uint32_t kNoParameter = std::numeric_limits<std::uint32_t>
 struct Warning {
   What what = What::kGrowth;
   Quantity of = Quantity::kGradient;
-  std::uint32_t parameter = kNoParameter;  // index of the one concerned, or of the one that grew most
-  bool is_widespread = false;              // most of the others grew about as much
+  std::uint32_t parameter = kNoParameter;       // index of the one concerned, or of the one that grew most
+  std::uint32_t last_parameter = kNoParameter;  // of a depth: the last matrix, `parameter` is the first
+  std::uint32_t layers = 0;                     // of a depth: matrices
+  bool is_widespread = false;                   // most of the others grew about as much
   std::uint64_t step = 0, since = 0;
-  double from = 0, to = 0;  // of the quantity, or of the loss scale; of clipping and norm: the limit, and the norm
-  double factor = 1;        // per step; 1 where that says nothing
+  // Of the quantity, or of the loss scale; of clipping, norm and headroom: the limit, and the norm or magnitude; of a
+  // depth: of the gradients of the first and of the last matrix.
+  double from = 0, to = 0;
+  double factor = 1;  // per step, of a depth per layer; 1 where that says nothing
   double lr = 0;
   // Steps until the dtype's largest value is reached if it continues: at the earliest its square root, since squares of
-  // it overflow there. None: not in 100,000 steps.
+  // it overflow there; of headroom the largest value itself. None: not in 100,000 steps, or the growth is too unsteady
+  // for an interval of less than a factor of ten.
   std::optional<std::array<std::uint64_t, 2>> horizon;
 };
 
-// One sentence without the step, in which `name` is "loss", "gradients" or the name of a parameter.
-std::string in_words(const Warning& warning, const std::string& name);
+// One sentence without the step, in which `name` is "loss", "gradients" or the name of a parameter; last_name: of the
+// last one of a depth.
+std::string in_words(const Warning& warning, const std::string& name, const std::string& last_name = {});
 // A JSON array with the fields of each, "parameter" and "horizon" null where there is none; and back. from_json throws
 // nlohmann::json::exception for anything else.
 std::string as_json(const std::vector<Warning>& warnings);
