@@ -32,10 +32,15 @@ event in `events.jsonl` and an entry of `warnings` in the report.
 | `clipping` | `clip_grad_norm_` has cut the gradients to less than a tenth in each of 200 steps |
 | `norm` | the 2-norm of all gradients, before clipping, is above `--grad-warn` |
 | `no-learning` | no parameter has changed for 256 steps, though gradients and learning rate are not zero |
+| `headroom` | the largest gradient of a parameter is within 4 bits of the largest number of its dtype in four steps, or within 8 bits and on a course that overflows within 200 steps |
+| `vanishing-depth` | over the weight matrices (at least 6, in the order of the parameters) the gradients of the first ones are ten thousand times smaller than those of the last ones, along a line in logarithms, in six looks at every fourth step, after the first 64 steps |
+| `exploding-depth` | the same the other way round: the gradients of the first ones are ten thousand times larger |
 
 The text names the step of the onset, the factor per step, the learning rate, and the parameter whose gradient grew most,
 where one grew more than the others. For growth it estimates in how many steps values overflow: at the earliest when the
-square of the quantity does, at the latest when the quantity itself does, with twice the uncertainty of the rate.
+square of the quantity does, at the latest when the quantity itself does, with twice the uncertainty of the rate, and with
+its latest value, so that a growth that speeds up has a wide interval. Where the latest is more than ten times the earliest,
+no number is given. `headroom` estimates the steps until the gradient itself overflows, in the same way.
 
 A warning is repeated when its quantity has become ten times larger, then a hundred, then ten thousand times. `--warnings growth,dead` keeps only these,
 `--warnings off` none. A single step that explodes is not seen before it is there. Programs that link the C++ recorder have
@@ -123,6 +128,8 @@ def page(failing, healthy):
     steps = sum(result["steps"] for _, result in healthy)
     false = sum(len(result["warnings"]) for _, result in healthy)
     named = [right for *_, lead, right in failing if lead is not None]
+    forecasts = [(first["horizon"], lead) for _, _, first, lead, _ in failing if first and first["horizon"]]
+    held = sum(low <= lead <= high for (low, high), lead in forecasts)
     lines = [
         ABOUT,
         "## Measured",
@@ -134,6 +141,7 @@ def page(failing, healthy):
         f"- {len(warned)} of {len(failing)} trainings that fail slowly were warned of before the first value that is not finite.",
         f"- Lead: median {statistics.median(warned):.0f} steps; {sum(w >= IN_TIME for w in warned)} of {len(warned)} at least {IN_TIME}.",
         f"- The parameters named are those at which the failure begins, or none where it is in all alike: {sum(named)} of {len(named)}.",
+        f"- {len(forecasts)} of these warnings estimate when values overflow; {held} of these intervals hold the first alarm.",
         f"- {false} warnings in {steps:,} steps of {len(healthy)} healthy trainings.",
         "",
         "| training | first alarm at step | warned at | lead | first warning |",

@@ -148,7 +148,8 @@ void note_clipped(PyObject* list, bool finite, bool overflowed, double norm, dou
       GradMark& mark = owner->marks[index];
       if (finite) {
         mark.state = GradMark::kClean;
-        mark.absmax = norm;
+        mark.absmax = norm;  // a bound: this gradient was not read
+        mark.norm = -1;
       }
       any_owned = true;
       any_bad |= mark.state > GradMark::kClean;

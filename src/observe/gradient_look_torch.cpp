@@ -6,8 +6,19 @@
 
 #include "finitude/scan.h"
 #include "observe/tensor_view_torch.h"
+#include "observe/threads_torch.h"
+#include "sense/norm_scan.h"
 
 namespace finitude::observe {
+namespace {
+
+sense::Norm norm_of(const TensorView& v) noexcept {
+  if (v.contiguous) return sense::norm_scan(v.data, static_cast<std::size_t>(v.numel), v.dtype, torch_threads());
+  return sense::norm_scan_strided(v.data, v.sizes.data(), v.strides.data(), static_cast<int>(v.sizes.size()), v.dtype,
+                                  torch_threads());
+}
+
+}  // namespace
 
 std::uint32_t version_of(const c10::TensorImpl& impl) {
   return const_cast<c10::TensorImpl&>(impl).is_inference()
@@ -30,8 +41,9 @@ GradMark judge_gradient(const at::Tensor& grad) {
   } else if (!view_of(*impl, &v)) {
     return mark;
   }
-  const sense::Quick q = quick(v);
+  const sense::Norm q = norm_of(v);
   mark.absmax = q.absmax;
+  if (!q.bad && v.dtype != sense::DType::kOther) mark.norm = q.norm;
   if (q.bad) {
     mark.state = full(v).nan ? GradMark::kNaN : GradMark::kInfinite;
     if (v.contiguous) {

@@ -16,6 +16,7 @@ struct GradMark {
   std::uint32_t reported =
       0;  // an alarm reported of it, here or at another optimizer of the same backward: its number, from 1
   double absmax = 0;
+  double norm = -1;             // its 2-norm; negative: not known
   std::int64_t first_bad = -1;  // of a contiguous gradient
 };
 

@@ -1,29 +1,46 @@
 #include "standby/step_signals_torch.h"
 
 #include <c10/core/ScalarType.h>
+#include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/immortal.h"
+#include "gate/gradient_norm_torch.h"
 #include "gate/gradients_torch.h"
 #include "gate/param_groups_torch.h"
 #include "gate/state_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "pyhost/object_python.h"
+#include "signal/depth_watch.h"
+#include "signal/headroom_watch.h"
 #include "signal/step_watch.h"
 #include "signal/weight_watch.h"
 
 namespace finitude::bindings {
 namespace {
 
+// What the parameters of an optimizer are, in order.
+struct Shapes {
+  std::vector<double> limits;           // the largest finite number of its gradient's dtype; 0: it had none so far
+  std::vector<std::uint8_t> is_matrix;  // it has two dimensions or more
+  double narrowest = std::numeric_limits<double>::max();  // of the limits that are known
+};
+
 struct Watches {
   signal::StepWatch steps;
   signal::WeightWatch weights;
-  std::uint32_t passes = 0;  // over the weights, that have been looked at
-  std::vector<signal::Warning> of_weights;
+  signal::HeadroomWatch headroom;
+  signal::DepthWatch depth;
+  Shapes shapes;
+  std::uint32_t passes = 0;             // over the weights, that have been looked at
+  std::vector<signal::Warning> others;  // than those of `steps`
 };
 
 struct Signals {
@@ -50,12 +67,47 @@ double limit_of(const OptimizerEntry& entry) {
   return limit;
 }
 
+double limit_of(at::ScalarType type) {
+  switch (type) {
+    case at::ScalarType::Half:
+    case at::ScalarType::ComplexHalf:
+      return 65504.0;
+    case at::ScalarType::BFloat16:
+      return 3.3895313892515355e38;
+    case at::ScalarType::Float:
+    case at::ScalarType::ComplexFloat:
+      return static_cast<double>(std::numeric_limits<float>::max());
+    default:
+      return at::isFloatingType(type) || at::isComplexType(type) ? std::numeric_limits<double>::max() : 0;
+  }
+}
+
+// Looked up when the number of parameters changes; the dtype where a gradient comes for the first time. GIL held.
+void look_at_shapes(const OptimizerEntry& entry, Shapes* shapes) {
+  const std::size_t count = entry.marks.size();
+  if (shapes->limits.size() != count) {
+    *shapes = {std::vector<double>(count, 0.0), std::vector<std::uint8_t>(count, 0),
+               std::numeric_limits<double>::max()};
+    for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
+      if (index < count && THPVariable_Check(p)) shapes->is_matrix[index] = THPVariable_Unpack(p).dim() >= 2;
+    });
+    PyErr_Clear();
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const c10::TensorImpl* grad = entry.marks[i].grad;
+    if (grad == nullptr || shapes->limits[i] != 0) continue;
+    shapes->limits[i] = limit_of(grad->dtype().toScalarType());
+    if (shapes->limits[i] > 0) shapes->narrowest = std::min(shapes->narrowest, shapes->limits[i]);
+  }
+}
+
 // The 2-norm of all gradients, as far as it decides whether that is above the limit: clipping has computed it; else no
 // norm is larger than the largest element times the root of their number, and the gradients are read only where that
 // says nothing. Where gradients were clipped by another norm they are read as they are now.
 double norm_of(const OptimizerEntry& entry, double grad_absmax, double limit) {
   if (entry.clip_norm > 0) return entry.clip_norm;
   if (limit <= 0 || grad_absmax * std::sqrt(static_cast<double>(entry.elements)) <= limit) return 0;
+  if (const double norm = norm_of_marks(entry); norm >= 0) return norm;
   double squares = 0;
   for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
     const at::Tensor* grad = gradient_of(p);
@@ -73,8 +125,23 @@ bool look_at_weights(const OptimizerEntry& entry, const record::StepRecord& step
   weights.clear();
   for (const ReadWeight& one : entry.weights) weights.push_back({one.absmax, one.has_changed || step.grad_absmax == 0});
   for (signal::Warning& one : watches->weights.note(step.step, step.lr, weights))
-    watches->of_weights.push_back(std::move(one));
-  return !watches->of_weights.empty();
+    watches->others.push_back(std::move(one));
+  return !watches->others.empty();
+}
+
+bool look_at_parameters(const OptimizerEntry& entry, const record::StepRecord& step, std::span<const float> gradients,
+                        Watches* watches) {
+  // Where clipping has proved them finite no gradient was read, and each has the norm of all for its magnitude.
+  const auto is_unread = [](const GradMark& mark) { return mark.grad != nullptr && !(mark.norm >= 0); };
+  if (gradients.empty() || std::ranges::any_of(entry.marks, is_unread)) return false;
+  look_at_shapes(entry, &watches->shapes);
+  const Shapes& shapes = watches->shapes;
+  for (signal::Warning& one :
+       watches->headroom.note(step.step, step.lr, step.grad_absmax, shapes.narrowest, gradients, shapes.limits))
+    watches->others.push_back(std::move(one));
+  for (signal::Warning& one : watches->depth.note(step.step, step.lr, gradients, shapes.is_matrix))
+    watches->others.push_back(std::move(one));
+  return !watches->others.empty();
 }
 
 }  // namespace
@@ -87,8 +154,10 @@ bool watch_signals(const OptimizerEntry& entry, const record::StepRecord& step, 
     const double limit = limit_of(entry);
     found =
         s.watches
-            .try_emplace(entry.ordinal,
-                         Watches{signal::StepWatch(limit, s.norm_limit), signal::WeightWatch(limit), entry.passes, {}})
+            .try_emplace(
+                entry.ordinal,
+                Watches{
+                    signal::StepWatch(limit, s.norm_limit), signal::WeightWatch(limit), {}, {}, {}, entry.passes, {}})
             .first;
   }
   s.gradients.clear();
@@ -97,18 +166,19 @@ bool watch_signals(const OptimizerEntry& entry, const record::StepRecord& step, 
       s.gradients.push_back(mark.grad == nullptr ? -1.0f : static_cast<float>(mark.absmax));
   }
   const bool weights_have_news = look_at_weights(entry, step, &found->second);
+  const bool parameters_have_news = look_at_parameters(entry, step, s.gradients, &found->second);
   const bool steps_have_news =
       found->second.steps.note({step.step, step.loss, step.grad_absmax, step.lr, record::loss_scale(step.flags),
                                 norm_of(entry, step.grad_absmax, s.norm_limit), entry.clip_max},
                                s.gradients);
-  return weights_have_news || steps_have_news;
+  return weights_have_news || parameters_have_news || steps_have_news;
 }
 
 bool warn(OptimizerEntry& entry) {
   const auto found = (*the_signals).watches.find(entry.ordinal);
   if (found == (*the_signals).watches.end()) return true;
   std::vector<signal::Warning> all = found->second.steps.take();
-  for (signal::Warning& one : std::exchange(found->second.of_weights, {})) all.push_back(std::move(one));
+  for (signal::Warning& one : std::exchange(found->second.others, {})) all.push_back(std::move(one));
   const Object text = Object::take(PyUnicode_FromString(signal::as_json(all).c_str()));
   return text && call_cold("on_warning", entry.self, text.get());
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/immortal.h"
+#include "gate/gradient_norm_torch.h"
 #include "gate/state_torch.h"
 #include "store/writer_posix.h"
 
@@ -16,7 +17,7 @@ namespace {
 struct Store {
   std::unique_ptr<store::Writer> writer;
   std::unordered_map<std::uint32_t, std::uint32_t> passes;  // over the weights, that were stored, by ordinal
-  std::vector<float> gradients, weights;                    // of the step being stored
+  std::vector<float> gradients, weights, norms;             // of the step being stored
 };
 
 base::Immortal<Store> the_store;
@@ -45,8 +46,9 @@ std::string open_store(const std::string& path, const std::map<std::string, std:
   return store::Writer::open(path, info, &s.writer).why();
 }
 
-void name_in_store(std::uint32_t ordinal, const std::string& class_name, const std::vector<std::string>& parameters) {
-  if ((*the_store).writer) (*the_store).writer->name(ordinal, {class_name, parameters});
+void name_in_store(std::uint32_t ordinal, const std::string& class_name, const std::vector<std::string>& parameters,
+                   const std::vector<std::string>& dtypes) {
+  if ((*the_store).writer) (*the_store).writer->name(ordinal, {class_name, parameters, dtypes});
 }
 
 std::string close_store() {
@@ -73,16 +75,25 @@ void store_step(const OptimizerEntry& entry, const record::StepRecord& step, boo
   row.optimizer = step.optimizer;
   row.time_ns = step.time_ns;
   if (has_loss(entry, step)) row.loss = step.loss;
-  if (entry.clip_norm > 0) row.gradient_norm = entry.clip_norm;
+  if (entry.clip_norm > 0) {
+    row.gradient_norm = entry.clip_norm;
+  } else if (has_marks) {
+    if (const double norm = norm_of_marks(entry); norm >= 0) row.gradient_norm = norm;
+  }
   row.gradient_absmax = step.grad_absmax;
   row.learning_rate = step.lr;
   if (const float scale = record::loss_scale(step.flags); scale > 0) row.loss_scale = static_cast<double>(scale);
   s.gradients.clear();
+  s.norms.clear();
   if (has_marks) {
-    for (const GradMark& mark : entry.marks)
-      s.gradients.push_back(mark.grad == nullptr ? -1.0f : static_cast<float>(mark.absmax));
+    for (const GradMark& mark : entry.marks) {
+      const bool has_gradient = mark.grad != nullptr;
+      s.gradients.push_back(has_gradient ? static_cast<float>(mark.absmax) : -1.0f);
+      s.norms.push_back(has_gradient ? static_cast<float>(mark.norm) : -1.0f);
+    }
   }
   row.gradients = s.gradients;
+  row.norms = s.norms;
   s.weights.clear();
   std::uint32_t& passes = s.passes.try_emplace(entry.ordinal, entry.passes).first->second;
   if (passes != entry.passes) {

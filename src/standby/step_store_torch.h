@@ -14,8 +14,9 @@ struct OptimizerEntry;
 
 // Begins it, in place of the one before. info: its rows of that name. Returns why not, or "".
 std::string open_store(const std::string& path, const std::map<std::string, std::string>& info);
-// Before the first step of the optimizer with that ordinal. parameters: their names, in order.
-void name_in_store(std::uint32_t ordinal, const std::string& class_name, const std::vector<std::string>& parameters);
+// Before the first step of the optimizer with that ordinal. parameters: their names, in order; dtypes: theirs.
+void name_in_store(std::uint32_t ordinal, const std::string& class_name, const std::vector<std::string>& parameters,
+                   const std::vector<std::string>& dtypes);
 // Everything is on disk. Returns what could not be written, or "".
 std::string close_store();
 // In a child of a fork: it is the parent's.

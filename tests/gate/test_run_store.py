@@ -89,6 +89,40 @@ def test_what_the_program_printed_is_stored(tmp_path):
         assert db.execute("SELECT DISTINCT optimizer FROM series").fetchall() == [("SGD",)]
 
 
+NORMS = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.ModuleList([
+    torch.nn.Linear(4, 300).bfloat16(), torch.nn.Linear(7, 3).half(), torch.nn.Linear(5, 2).double(),
+    torch.nn.Linear(3, 2, dtype=torch.complex64), torch.nn.Conv2d(3, 5, 3).to(memory_format=torch.channels_last)])
+opt = torch.optim.SGD(model.parameters(), lr=0.0)
+for i in range(3):
+    opt.zero_grad()
+    sum(((i + 1) * p * torch.randn_like(p)).sum().abs().float() for p in model.parameters()).backward()
+    opt.step()
+    for name, p in model.named_parameters():
+        print(i, name, torch.view_as_real(p.grad.resolve_conj()).double().norm().item() if p.is_complex() else p.grad.double().norm().item())
+"""
+
+
+def test_norms_are_those_of_torch(tmp_path):
+    result = run(tmp_path, NORMS)
+    assert result.code == 0, result.text()
+    norms = {}
+    for step, name, norm in (line.split() for line in result.out.splitlines() if len(line.split()) == 3):
+        norms.setdefault(name, []).append(float(norm))
+    assert len(norms) == 10
+    with store_in(tmp_path) as db:
+        for name, of_it in norms.items():
+            (point,) = points(db, "gradient_norm", name)
+            assert point[:2] == (0, 2) and point[2:] == pytest.approx([of_it[0], of_it[-1], min(of_it), max(of_it)])
+        steps = points(db, "gradient_norm")
+        assert steps[0][2] == pytest.approx(math.hypot(*(of_it[0] for of_it in norms.values())))
+        dtypes = dict(db.execute("SELECT parameter, dtype FROM series WHERE parameter IS NOT NULL"))
+        assert dtypes["0.weight"] == "bfloat16" and dtypes["3.bias"] == "complex64" and len(dtypes) == 10
+        assert db.execute("SELECT count(*) FROM series WHERE parameter IS NULL AND dtype IS NOT NULL").fetchone() == (0,)
+
+
 def test_nothing_but_the_store_stays(tmp_path):
     run(tmp_path, program(3))
     left = [path.name for path in next(tmp_path.glob("finitude-runs/*")).iterdir() if "store" in path.name]

@@ -1,6 +1,7 @@
 """What is said of a training while its values are still finite: on stderr, in events.jsonl and in the report."""
 
 import json
+import math
 import pathlib
 
 import pytest
@@ -127,6 +128,49 @@ def test_gradients_clipped_to_nothing_are_noticed(tmp_path):
     )
     assert (found["what"], found["since"], found["step"]) == ("clipping", 0, 199), found
     assert found["evidence"]["from"] == pytest.approx(1e-3)
+
+
+def test_half_gradients_near_their_limit_are_noticed(tmp_path):
+    def loss(model, step):  # of the half layer the gradient grows by 1.03 a step, up to 32000
+        return (model[0].weight * (10 * 1.03**step)).sum().float() + model[1].weight.sum()
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8).half(), torch.nn.Linear(8, 4))
+    opt = torch.optim.SGD(model.parameters(), lr=0.0)
+    with finitude.watch(model, opt, runs=str(tmp_path), warnings="headroom") as watch:
+        for i in range(240):
+            opt.zero_grad()
+            loss(model, i).backward()
+            opt.step()
+        first, *_ = watch.report()["warnings"]
+    assert (first["what"], first["name"]) == ("headroom", "0.weight"), first
+    left = math.log(65504 / 10) / math.log(1.03) - first["step"]
+    assert first["horizon"][0] <= left + 1 and left - 1 <= first["horizon"][1] and left > 50, (first, left)
+    assert first["evidence"]["from"] == 65504 and "bits below the largest number of its dtype" in first["text"]
+
+
+@pytest.mark.parametrize(("gain", "kind"), [(0.02, "vanishing-depth"), (60.0, "exploding-depth"), (1.0, None)])
+def test_gradients_over_the_depth_are_noticed(tmp_path, gain, kind):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(8, 8, bias=False) for _ in range(8)]).double()
+    for layer in model:
+        torch.nn.init.orthogonal_(layer.weight, gain)
+    opt = torch.optim.SGD(model.parameters(), lr=0.0)
+    head = torch.randn(8, 8, dtype=torch.float64)
+    with finitude.watch(model, opt, runs=str(tmp_path), warnings="vanishing-depth,exploding-depth") as watch:
+        for i in range(130):
+            opt.zero_grad()
+            x = torch.randn(16, 8, dtype=torch.float64) if i else head
+            # Each layer is given inputs of magnitude 1, so that the gradients alone show the gain of the layers behind.
+            for layer in model:
+                x = layer(x / x.norm().detach())
+            x.sum().backward()
+            opt.step()
+        found = watch.report()["warnings"]
+    assert [w["what"] for w in found] == ([kind] if kind else []), found
+    if kind:
+        assert found[0]["name"] == "0.weight" and "7.weight" in found[0]["text"], found
+        assert found[0]["evidence"]["layers"] == 8
 
 
 @pytest.mark.parametrize("clip", [None, 0.5])

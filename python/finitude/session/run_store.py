@@ -60,7 +60,8 @@ class RunStore:
         """Its first step comes."""
         if self._is_open:
             names = [name if is_plain(name) else repr(name) for name in optimizer_members.names(optimizer)]
-            _native.name_in_store(_native.window(optimizer)["ordinal"], type(optimizer).__name__, names)
+            dtypes = [str(p.dtype).removeprefix("torch.") for p in optimizer_members.parameters(optimizer)]
+            _native.name_in_store(_native.window(optimizer)["ordinal"], type(optimizer).__name__, names, dtypes)
         self._report.note_hyper_parameters(optimizer)
 
     def end(self) -> None:
