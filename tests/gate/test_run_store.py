@@ -120,7 +120,9 @@ def test_norms_are_those_of_torch(tmp_path):
         assert steps[0][2] == pytest.approx(math.hypot(*(of_it[0] for of_it in norms.values())))
         dtypes = dict(db.execute("SELECT parameter, dtype FROM series WHERE parameter IS NOT NULL"))
         assert dtypes["0.weight"] == "bfloat16" and dtypes["3.bias"] == "complex64" and len(dtypes) == 10
-        assert db.execute("SELECT count(*) FROM series WHERE parameter IS NULL AND dtype IS NOT NULL").fetchone() == (0,)
+        assert db.execute("SELECT count(*) FROM series WHERE parameter IS NULL AND dtype IS NOT NULL").fetchone() == (
+            0,
+        )
 
 
 def test_nothing_but_the_store_stays(tmp_path):

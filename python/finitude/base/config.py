@@ -24,7 +24,19 @@ THEN = ("skip", "rollback", "stop", "raise")
 CHECKPOINTS = ("warn", "refuse", "off")
 LEVELS = ("gate", "tape", "trace")
 # Of a training whose values are still finite.
-WARNINGS = ("growth", "spike", "vanishing", "scale", "dead", "clipping", "norm", "no-learning", "headroom", "vanishing-depth", "exploding-depth")
+WARNINGS = (
+    "growth",
+    "spike",
+    "vanishing",
+    "scale",
+    "dead",
+    "clipping",
+    "norm",
+    "no-learning",
+    "headroom",
+    "vanishing-depth",
+    "exploding-depth",
+)
 
 MOST = 2**31 - 1  # of a whole number: the engine keeps it in 32 bits
 
