@@ -16,6 +16,7 @@
 #include "capture/testing.h"
 #include "capture/testing_trace.h"
 #include "cli/nearest.h"
+#include "cli/testing_posix.h"
 #include "record/ring_posix.h"
 #include "show/sample_reports.h"
 
@@ -27,40 +28,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-struct Ran {
-  int code;
-  std::string out, err;
-};
-
-Ran ran(const std::vector<std::string>& args) {
-  std::ostringstream out, err;
-  const int code = run("finitude-offline", args, out, err, {});
-  return {code, out.str(), err.str()};
-}
-
-std::string sample_path(const std::string& name) { return (show::samples_folder() / (name + ".json")).string(); }
-
-class Folder : public ::testing::Test {
- protected:
-  void SetUp() override {
-    const std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    path_ = fs::temp_directory_path() / ("finitude-cli-" + name + "-" + std::to_string(::getpid()));
-    fs::create_directories(path_);
-  }
-  void TearDown() override {
-    ::unsetenv("FINITUDE_RUNS");
-    fs::remove_all(path_);
-  }
-  // Commands without a path read the runs of this folder.
-  void use_runs(const fs::path& folder) { ::setenv("FINITUDE_RUNS", folder.c_str(), 1); }
-  std::string put(const std::string& name, const std::string& bytes) {
-    fs::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name, std::ios::binary) << bytes;
-    return (path_ / name).string();
-  }
-  fs::path path_;
-};
 
 TEST(Nearest, Distance) {
   EXPECT_EQ(edit_distance("report", "report"), 0);
@@ -297,7 +264,7 @@ TEST_F(Folder, ReportOfARunWithoutOne) {
   EXPECT_EQ(got.code, kDone);
   EXPECT_THAT(got.out, HasSubstr("12 steps were recorded, the last of them:\n  step 7   loss nan   "));
   EXPECT_THAT(got.out, HasSubstr("not applied\n"));
-  EXPECT_THAT(ran({"list", path_.string()}).out, StartsWith("run  killed         12 steps"));
+  EXPECT_THAT(ran({"list", path_.string()}).out, StartsWith("run  killed         12 steps  step 11\n"));
   put("several/rank-10/report.json", show::sample("clean").dump());
   put("several/rank-2/report.json", show::sample("loss_forward").dump());
   put("several/pid-x/report.json", "{}");

@@ -1,14 +1,17 @@
 // `list DIR`: the runs in a folder, the newest first, one line each or as JSON; also running and killed ones.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "cli/newest.h"
 #include "incident/run_folder.h"
+#include "record/ring_posix.h"
 #include "show/json_file.h"
 #include "show/printable.h"
 #include "show/show.h"
@@ -43,10 +46,11 @@ std::string reason_of(const json& report) {
   return reason.is_string() ? reason.get<std::string>() : std::string();
 }
 
-// One run. outcome: of its report, where it has ended; null: none is known. started, seconds: null where not known.
+// One run. outcome: of its report, where it has ended; null: none is known. Others: null where not known.
 struct Line {
   std::string state, reason;
   json outcome, started, seconds, last_good;
+  json step, loss;  // the newest ones, of a run that has not ended by itself
   std::uint64_t steps = 0;
   std::size_t alarms = 0, capsules = 0;
 };
@@ -60,6 +64,13 @@ std::string name_of(const std::string& folder) { return fs::path(folder).filenam
 std::string text_of(const std::string& folder, const Line& line, const Screen& screen) {
   const bool unicode = screen.unicode;
   std::string counts = line.alarms > 0 ? counted(line.alarms, "alarm") : "";
+  if (line.step.is_number()) {
+    char now[64];
+    std::snprintf(now, sizeof now, line.loss.is_number() ? "step %llu, loss %.4g" : "step %llu",
+                  static_cast<unsigned long long>(line.step.get<std::uint64_t>()),
+                  line.loss.is_number() ? line.loss.get<double>() : 0.0);
+    counts += (counts.empty() ? "" : ", ") + std::string(now);
+  }
   if (line.last_good.is_string())
     counts +=
         (counts.empty() ? "" : ", ") + ("last good " + show::printable(line.last_good.get<std::string>(), unicode));
@@ -77,9 +88,10 @@ std::string text_of(const std::string& folder, const Line& line, const Screen& s
 
 json json_of(const std::string& folder, const Line& line) {
   return {
-      {"run", name_of(folder)},  {"path", folder},          {"state", line.state},        {"outcome", line.outcome},
-      {"reason", line.reason},   {"steps", line.steps},     {"alarms", line.alarms},      {"capsules", line.capsules},
-      {"started", line.started}, {"seconds", line.seconds}, {"last_good", line.last_good}};
+      {"run", name_of(folder)},  {"path", folder},          {"state", line.state},         {"outcome", line.outcome},
+      {"reason", line.reason},   {"steps", line.steps},     {"alarms", line.alarms},       {"capsules", line.capsules},
+      {"started", line.started}, {"seconds", line.seconds}, {"last_good", line.last_good}, {"step", line.step},
+      {"loss", line.loss}};
 }
 
 // The last good checkpoint of a run that has not ended, from its events; null: there is none.
@@ -104,12 +116,31 @@ json last_good_so_far(const std::string& folder) {
   return good.empty() ? json() : json(good.back());
 }
 
+// Where a run that has not ended by itself is, as its ring says, or that of its first process with one.
+void put_newest_step(const std::string& folder, Line* line) {
+  std::vector<std::string> folders = member_folders(folder);
+  folders.insert(folders.begin(), folder);
+  const auto found = std::find_if(folders.begin(), folders.end(), [](const std::string& one) {
+    return incident::steps_in_ring(one + "/steps.ring") > 0;
+  });
+  record::RingContents ring;
+  std::string error;
+  if (found == folders.end() || !record::read_ring_file(*found + "/steps.ring", &ring, &error)) return;
+  const auto newest = std::max_element(ring.records.begin(), ring.records.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.time_ns, a.step) < std::pair(b.time_ns, b.step);
+  });
+  if (newest == ring.records.end()) return;
+  line->step = newest->step;
+  if (std::isfinite(newest->loss)) line->loss = newest->loss;
+}
+
 // Of a run that left no report.json that can be read.
 Line of_members(const std::string& folder) {
   Line line;
   line.steps = steps_of(folder);
   line.state = state_of(folder, nullptr);
   line.last_good = last_good_so_far(folder);
+  put_newest_step(folder, &line);
   std::error_code error;
   for (const std::string& member : member_folders(folder)) {
     json report;
@@ -137,6 +168,7 @@ Line of_report(const std::string& folder, const json& report) {
   if (const json started = report.value("started", json()); started.is_string()) line.started = started;
   if (line.state != "finished") {
     line.last_good = last_good_so_far(folder);
+    put_newest_step(folder, &line);
     line.steps = std::max(line.steps, steps_of(folder));
     return line;
   }

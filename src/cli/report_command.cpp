@@ -17,6 +17,8 @@
 #include "show/json_file.h"
 #include "show/printable.h"
 #include "show/show.h"
+#include "show/sparkline.h"
+#include "store/courses_posix.h"
 
 namespace finitude::cli {
 namespace {
@@ -49,6 +51,26 @@ std::string folder_of(const std::string& file) {
   return folder.empty() ? "." : folder;
 }
 
+// A table of the course of the run so far, of its first process that has a store; empty where it cannot be read.
+std::string course_of(const std::string& folder, const Screen& screen) {
+  std::vector<std::string> folders = member_folders(folder);
+  folders.insert(folders.begin(), folder);
+  const auto has_store = [](const std::string& one) { return is_file(one + "/store.sqlite"); };
+  const auto found = std::find_if(folders.begin(), folders.end(), has_store);
+  std::vector<store::Course> courses;
+  if (found == folders.end() ||
+      !store::read_courses(*found + "/store.sqlite", show::sparkline_columns(screen.width), &courses).ok())
+    return {};
+  const std::string table = show::course_table(courses, {screen.colour, screen.width, screen.unicode});
+  return table.empty() ? table : "\n" + table;
+}
+
+// The report of a run, in its folder; not a copy of it elsewhere.
+bool is_of_run(const std::string& file) {
+  std::error_code error;
+  return !show::is_capsule(file) && (fs::is_directory(file, error) || fs::path(file).filename() == "report.json");
+}
+
 int show_report(const ReportWords& words, const Console& console) {
   json report;
   const std::string& name = words.called.empty() ? words.file : words.called;
@@ -59,7 +81,8 @@ int show_report(const ReportWords& words, const Console& console) {
   if (name != words.file) replace(report, words.file, name);
   std::error_code error;
   const bool is_packed = capture::is_packed_capsule(words.file);
-  if (!is_packed) put_state(fs::is_directory(words.file, error) ? words.file : folder_of(words.file), &report);
+  const std::string folder = fs::is_directory(words.file, error) ? words.file : folder_of(words.file);
+  if (!is_packed) put_state(folder, &report);
   if (!words.html.empty()) {
     const std::string page = show::html(report);
     if (const Status status = base::write_whole(words.html, {page}); !status.ok()) {
@@ -73,6 +96,10 @@ int show_report(const ReportWords& words, const Console& console) {
     console.out << report.dump(2, ' ', true, json::error_handler_t::replace) << '\n';
   } else if (words.html.empty()) {
     console.out << show::terminal(report, {console.screen.colour, console.screen.width, console.screen.unicode});
+    // Of a run that has ended with an alarm the steps before it are in the report.
+    const bool has_ended = std::string(state_of(folder, &report)) == "finished";
+    if (!is_packed && is_of_run(words.file) && (report["alarms"].empty() || !has_ended))
+      console.out << course_of(folder, console.screen);
   }
   if (!show::is_capsule(words.file)) return kDone;
   const std::vector<std::string> damage =
@@ -119,6 +146,7 @@ int show_ring(const std::string& folder, const Console& console) {
   std::vector<std::string> capsules = capsule_folders(folder);
   capsules.resize(std::min(capsules.size(), kCapsulesShown));
   for (const std::string& capsule : capsules) console.out << "  capsule " << show::printable(capsule, unicode) << '\n';
+  console.out << course_of(folder, console.screen);
   return kDone;
 }
 
@@ -154,6 +182,7 @@ std::optional<int> without_report(const ReportWords& words, const Console& conso
   if (!is_file(folder + "/run.json")) return std::nullopt;
   console.out << show::printable(folder, console.screen.unicode) << ": "
               << state_sentence(folder, process_of(folder, nullptr)) << "; it took no step\n";
+  console.out << course_of(folder, console.screen);
   return kDone;
 }
 

@@ -11,6 +11,7 @@ import sysconfig
 import pytest
 
 import helpers
+import made_stores
 from finitude.cli import table
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
@@ -72,6 +73,16 @@ def test_each_takes_little_cpu_and_no_torch(tmp_path, words, most_cpu):
         if used < most_cpu:  # the least of several
             break
     assert min(times) < most_cpu, times
+
+
+def test_the_course_of_a_run_takes_little_cpu(tmp_path, most_cpu):
+    run = made_stores.run(tmp_path / "run", steps=4096, parameters=50)
+    command = [str(SCRIPTS / "finitude"), "report", str(run)]
+    times = [cpu_of(command, without_torch(tmp_path / "run"), tmp_path)[0]]
+    times += [cpu_of(command, helpers.environment(None), tmp_path)[0] for _ in range(4)]
+    assert min(times) < most_cpu, times
+    got = helpers.finitude(tmp_path, "report", str(run))
+    assert got.code == 0 and "steps 0 to 4095" in got.out and "learning rate" in got.out, got.text()
 
 
 def test_a_packed_capsule_is_read_without_torch(tmp_path):

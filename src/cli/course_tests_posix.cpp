@@ -1,0 +1,62 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/testing_posix.h"
+#include "record/ring_posix.h"
+#include "store/database.h"
+
+namespace finitude::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class Course : public Folder {};
+
+TEST_F(Course, ListSaysWhereARunIsThatHasNotEnded) {
+  put("run/run.json", "{}");
+  record::RingWriter ring((path_ / "run" / "steps.ring").string(), 8);
+  for (std::uint64_t step = 0; step < 12; ++step)
+    ring.push({.step = step, .flags = record::kStepApplied, .loss = 0.25, .time_ns = step});
+  EXPECT_THAT(ran({"list", path_.string()}).out, HasSubstr("12 steps  step 11, loss 0.25\n"));
+  const auto listed = nlohmann::json::parse(ran({"list", "--json", path_.string()}).out)[0];
+  EXPECT_EQ(listed["step"], 11);
+  EXPECT_EQ(listed["loss"], 0.25);
+}
+
+TEST_F(Course, ReportHasTheCourseOfARun) {
+  put("run/report.json", show::sample("clean").dump());
+  const std::string run = (path_ / "run").string();
+  const std::string without = ran({"report", run}).out;
+  std::unique_ptr<store::Database> database;
+  ASSERT_TRUE(store::Database::make(run + "/store.sqlite", {}, &database).ok());
+  database->name(0, {"AdamW", {}});
+  for (std::uint64_t step = 0; step < 50; ++step) {
+    store::StepRow row;
+    row.step = step;
+    row.loss = 5.0 - 0.1 * static_cast<double>(step);
+    row.learning_rate = 0.5;
+    database->add(row, static_cast<double>(step));
+  }
+  ASSERT_TRUE(database->close(0).ok());
+  const std::string with = ran({"report", run}).out;
+  EXPECT_THAT(with, StartsWith(without));
+  EXPECT_THAT(with, HasSubstr("\nsteps 0 to 49 "));
+  EXPECT_THAT(with, HasSubstr("          5        0.1        0.1          5\n"));
+  put("run/report.json", show::sample("loss_forward").dump());
+  EXPECT_THAT(ran({"report", run}).out, Not(HasSubstr("steps 0 to 49")));
+  fs::remove(run + "/report.json");
+  put("run/run.json", "{}");
+  EXPECT_THAT(ran({"report", run}).out, HasSubstr("steps 0 to 49"));
+  put("run/store.sqlite", "damaged");
+  EXPECT_EQ(ran({"report", run}).code, kDone);
+}
+
+}  // namespace
+}  // namespace finitude::cli
