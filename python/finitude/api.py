@@ -195,7 +195,8 @@ def watch(
         checkpoints: "warn", "refuse" or "off": what to do where a checkpoint that is written holds NaN, Inf or an
             impossible value; "refuse" raises NonFiniteError before the file is touched ("warn").
         on_event: a function that is called with each event (a dictionary, as in events.jsonl), in a thread of
-            Finitude's, after the event is on disk; or a command, which gets the event as JSON on standard input (none).
+            Finitude's, after the event is on disk; or a command, which gets the event as JSON on standard input, or
+            an address of http or https, to which it is sent (none).
         dump: "statistics" of each operator, "checksums" or "tensors" of each module, written to the folder of the run
             for chosen steps (none).
         dump_steps: which steps: "10", "10-20", "every=100", "next=3", with commas ("every=100").

@@ -131,6 +131,13 @@ def test_one_word_of_a_command_line(word, expected):
     assert secrets.masked_words([word]) == [expected]
 
 
+def test_the_address_of_events_is_masked():
+    address = "https://hooks.example.org/T0/abc"
+    assert secrets.masked_words(["--on-event", address, "train.py"]) == ["--on-event", "***", "train.py"]
+    assert secrets.masked_words([f"--on-event={address}"]) == ["--on-event=***"]
+    assert secrets.masked_words(["--on-event", "python notify.py"]) == ["--on-event", "python notify.py"]
+
+
 def test_a_command_as_one_text():
     assert secrets.masked_command("curl --token abcdefg http://h | sh") == "curl --token '***' http://h '|' sh"
     assert secrets.masked_command("a | b") == "a | b"

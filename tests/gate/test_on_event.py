@@ -1,7 +1,10 @@
 """--on-event and watch(on_event=): every event is delivered once it is on disk, and nothing that goes wrong there reaches the
 training. finitude.metrics(): the newest values."""
 
+import base64
+import http.server
 import json
+import socket
 import sys
 import textwrap
 import threading
@@ -10,7 +13,8 @@ import time
 import pytest
 
 import helpers
-from finitude.report import on_event
+from finitude.base import config
+from finitude.report import on_event, webhook
 
 TRAIN = """
 for i in range(4):
@@ -74,6 +78,81 @@ def test_failures_are_said_once():
         one.deliver(line(2))
         one.close()
         assert said == [says]
+
+
+class Hook(http.server.BaseHTTPRequestHandler):
+    """Answers with server.status, and keeps what was posted."""
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.posted.append((self.path, self.headers["Content-Type"], self.headers["Authorization"], body))
+        self.send_response(self.server.status)
+        self.send_header("Location", "/elsewhere")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def hook(monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hook) as server:
+        server.posted, server.status = [], 204
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.mark.fast
+def test_an_address_gets_the_event_posted(hook):
+    said = []
+    one = listeners(f"http://me:p%40ss@127.0.0.1:{hook.server_port}/T0/secret?x=1", said)
+    one.deliver(line(1))
+    one.deliver(line(2))
+    one.close()
+    path, kind, user, _ = hook.posted[0]
+    assert (path, kind, base64.b64decode(user.split()[1])) == ("/T0/secret?x=1", "application/json", b"me:p@ss")
+    assert [json.loads(body)["step"] for *_, body in hook.posted] == [1, 2] and said == []
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("status", [404, 302, 500])
+def test_an_address_that_refuses_is_said_once(hook, status):
+    said, hook.status = [], status
+    one = listeners(f"http://127.0.0.1:{hook.server_port}/T0/secret", said)
+    one.deliver(line(1))
+    one.deliver(line(2))
+    one.close()
+    assert said == [f"--on-event http://127.0.0.1:{hook.server_port}/*** answered {status}"]
+    assert [path for path, *_ in hook.posted] == ["/T0/secret"] * 2
+
+
+@pytest.mark.fast
+def test_an_address_that_never_answers_is_left(monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(webhook, "SECONDS", 0.1)
+    said = []
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}/secret"
+        begun = time.monotonic()
+        one = listeners(address, said)
+        one.deliver(line(1))
+        assert time.monotonic() - begun < 0.1
+        one.close()
+    assert len(said) == 1 and "did not answer" in said[0] and "secret" not in said[0]
+    one = listeners(address, said)
+    one.deliver(line(1))
+    one.close()
+    assert len(said) == 2 and "refused" in said[1] and "secret" not in said[1]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("value", ["https://", "http://:80/x", "https://host:port/"])
+def test_an_address_without_host_is_refused(value):
+    with pytest.raises(config.UsageError, match="an address with a host"):
+        config.load({"on_event": value}, environ={})
 
 
 @pytest.mark.fast

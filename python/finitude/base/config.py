@@ -74,7 +74,7 @@ class Config:
     warnings: str = "all"  # or off, or names of WARNINGS with commas between them
     grad_warn: float = 0.0  # a 2-norm of all gradients above it is warned of; 0: none is
     checkpoints: str = "warn"
-    on_event: str = ""  # a command that is started at each event, with the event on its standard input
+    on_event: str = ""  # a command that is started at each event, or an address that gets the event
     dump: str = ""  # or statistics, checksums, tensors: of the steps and parts that the next two name
     dump_steps: str = "every=100"  # base/dump_plan.py
     dump_only: str = ""
@@ -152,7 +152,24 @@ def _set(config, key, value, source):
             shlex.split(value)
         except ValueError as e:
             raise UsageError(f"{source}: {key} cannot be split into words: {e}") from None
+    if name == "on_event" and is_address(value) and not _names_a_host(value):
+        raise UsageError(f"{source}: {key} takes a command, or an address with a host: https://host/path")
     setattr(config, name, value)
+
+
+def is_address(on_event: str) -> bool:
+    """Is it an address to send events to, and no command?"""
+    return on_event.strip().lower().startswith(("https://", "http://")) and len(on_event.split()) == 1
+
+
+def _names_a_host(address):
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(address.strip())
+        return bool(parts.hostname) and (parts.port is None or parts.port > 0) and address.strip().isascii()
+    except ValueError:
+        return False
 
 
 def read_toml(path: str) -> dict[str, Any] | None:

@@ -34,6 +34,7 @@ _OF_URL = re.compile(
 _USER_OF_URL = re.compile(
     r"([A-Za-z][A-Za-z0-9+.-]{0,20}://)(?=[^\s/:@\"']{0,80}\d)[^\s/:@\"']{8,200}@"
 )  # a token in place of a user
+_HOOK = "--on-event"  # its address holds a token in its path
 _TOKENS = re.compile(r"\b(?:hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abps]-|AKIA|ya29\.)[A-Za-z0-9_.-]{10,}")
 # The header, to its end: a scheme and what follows it.
 _HEADER = re.compile(
@@ -60,6 +61,8 @@ def is_secret(name: str) -> bool:
 
 
 def _hides(name, value):
+    if name == _HOOK:
+        return value.lower().startswith(("http://", "https://"))
     if not is_secret(name) or not value:
         return False
     return not _SHORT.match(value) or not set(re.findall("[a-z]+", name.lower())).isdisjoint(_SECRET)
@@ -106,7 +109,7 @@ def masked_words(words: Sequence[str]) -> list[str]:
         name, eq, value = word.partition("=")
         is_hidden = eq and _hides(name.rpartition(".")[2] or name, value)
         shown.append(f"{name}={MASK}" if is_hidden else masked(word))
-        hides = name if is_option and not eq and is_secret(name) else ""
+        hides = name if is_option and not eq and (is_secret(name) or name == _HOOK) else ""
         is_next = bool(hides)
     return shown
 

@@ -132,9 +132,10 @@ options of run:
   --checkpoints warn|refuse|off   what to do where a checkpoint that the program
                   writes holds NaN, Inf or an impossible value. refuse: raise
                   NonFiniteError before the file is touched (warn)
-  --on-event CMD  start CMD at each warning, alarm, checkpoint and other event,
-                  with the event as JSON on its standard input; the training
-                  does not wait for it (docs/live.md)
+  --on-event CMD|URL   start CMD at each warning, alarm, checkpoint and other
+                  event, with the event as JSON on its standard input, or send
+                  that to an address (http, https); the training does not wait
+                  for it (docs/live.md)
   --dump statistics|checksums|tensors   write to dumps/ of the run folder,
                   for chosen steps: statistics of all that each operator reads
                   and writes; or checksums or values of what each module takes

@@ -1,5 +1,5 @@
-"""Passes each event on: to a command of --on-event, to a function of watch(on_event=...). A thread does it after
-the event is on disk, and the training never waits for it."""
+"""Passes each event on: to the command or address of --on-event, to a function of watch(on_event=...). A thread does it
+after the event is on disk, and the training never waits for it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import threading
 import time
 
 from ..base import family
+from ..base.config import is_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ class Listeners:
     """complain: says something once."""
 
     def __init__(self, command: str, complain: Callable[[str, str], None]):
-        self._words_of_command, self._complain = shlex.split(command) if command else [], complain
+        self._address = command.strip() if is_address(command) else ""
+        self._words_of_command = shlex.split(command) if command and not self._address else []
+        self._complain = complain
         self._listener: Callable[[dict[str, Any]], Any] | None = None
         self._waiting: queue.Queue[bytes] | None = None
         self._pid = 0
@@ -62,6 +65,8 @@ class Listeners:
         try:
             if self._words_of_command:
                 self._run_command(line, seconds)
+            if self._address:
+                self._post(line, seconds)
             if self._listener is not None:
                 self._listener(json.loads(line))
         except BaseException as e:  # of the user's function, which must not end the thread
@@ -89,6 +94,14 @@ class Listeners:
             return self._complain(f"--on-event {self._words_of_command[0]} cannot be started: {why}", "failed command")
         if done.returncode:
             self._complain(f"--on-event {self._words_of_command[0]} ended with {done.returncode}", "failed command")
+
+    def _post(self, line, seconds):
+        from . import webhook
+
+        try:
+            webhook.post(self._address, line, seconds)
+        except webhook.Failed as e:
+            self._complain(f"--on-event {webhook.shown(self._address)} {e}", "failed address")
 
     def close(self) -> None:
         """Waits up to END_SECONDS until all are delivered."""
