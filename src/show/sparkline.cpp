@@ -40,7 +40,8 @@ std::string number(double value) {
 // With the blanks before it; as many numbers as fit.
 bool has_numbers(int width) { return width >= kLabel + kLeastColumns + 4 * kNumber; }
 
-std::string row(const std::string& label, const std::string& chart, const std::vector<std::string>& numbers, int width) {
+std::string row(const std::string& label, const std::string& chart, const std::vector<std::string>& numbers,
+                int width) {
   const int room = static_cast<int>(sparkline_columns(width));
   std::string line = padded(cut(label, kLabel - 1), kLabel, false) + padded(chart, room, false);
   if (has_numbers(width)) {
@@ -123,7 +124,8 @@ std::string course_table(const std::vector<store::Course>& courses, const Termin
     if (rows.empty()) continue;
     const std::string steps = "steps " + std::to_string(first) + " to " + std::to_string(last);
     const std::string name = optimizers.size() > 1 ? printable(optimizer, within.unicode) : "";
-    table += row(name.empty() ? steps : name, name.empty() ? "" : cut(steps, static_cast<int>(sparkline_columns(within.width))),
+    table += row(name.empty() ? steps : name,
+                 name.empty() ? "" : cut(steps, static_cast<int>(sparkline_columns(within.width))),
                  {"first", "last", "min", "max"}, within.width) +
              rows;
     if (&optimizer - optimizers.data() + 1 == static_cast<std::ptrdiff_t>(kMostOptimizersShown)) break;

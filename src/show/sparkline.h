@@ -17,9 +17,9 @@ std::string sparkline(std::span<const double> values, bool is_log, bool unicode)
 // How many values a line of that width has room for.
 std::size_t sparkline_columns(int width);
 
-// Loss, norm of the gradients and learning rate of each optimizer (4 at most), a line each: chart, first and last value,
-// smallest and largest. Ends in a newline; empty where there is none of these. A chart whose values differ by a factor of
-// more than 100 is logarithmic and says so.
+// Loss, norm of the gradients and learning rate of each optimizer (4 at most), a line each: chart, first and last
+// value, smallest and largest. Ends in a newline; empty where there is none of these. A chart whose values differ by a
+// factor of more than 100 is logarithmic and says so.
 std::string course_table(const std::vector<store::Course>& courses, const TerminalOptions& options);
 
 }  // namespace finitude::show

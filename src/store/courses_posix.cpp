@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kBusyWaitMs = 500;
 constexpr int kStepsBetweenLooks = 1000;  // of SQLite's machine
-constexpr int kMostRows = 4096;             // of a series; the writer keeps half of that
+constexpr int kMostRows = 4096;           // of a series; the writer keeps half of that
 constexpr int kLongestValue = 1 << 20, kLongestName = 1000;
 constexpr off_t kMostFileBytes = off_t{4} << 30;
 constexpr std::int64_t kMostStep = std::int64_t{1} << 53;
@@ -60,7 +60,7 @@ std::string quoted(const std::string& path) {
 
 // SQLite opens the files beside the store, and would follow a link. *has_log: somebody may be writing.
 Status check_files(const std::string& path, bool* has_log) {
-  struct stat found{};
+  struct stat found {};
   if (stat(path.c_str(), &found) != 0) return {StatusCode::kUnreadable, "cannot be opened"};
   if (!S_ISREG(found.st_mode)) return {StatusCode::kUnreadable, "is no plain file"};
   if (found.st_size > kMostFileBytes) return {StatusCode::kTooLarge, "is too large"};
@@ -136,7 +136,8 @@ class Reader {
   Status check_schema() {
     const Query version = asked("PRAGMA user_version");
     if (!version || sqlite3_step(version.get()) != SQLITE_ROW) return failure();
-    if (sqlite3_column_int64(version.get(), 0) != kSchemaVersion) return {StatusCode::kUnsupported, "has another version"};
+    if (sqlite3_column_int64(version.get(), 0) != kSchemaVersion)
+      return {StatusCode::kUnsupported, "has another version"};
     const Query tables = asked(
         "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('series', 'point') "
         "AND upper(substr(sql, 1, 12)) = 'CREATE TABLE'");
@@ -154,9 +155,10 @@ class Reader {
   static std::string text(sqlite3_stmt* query, int column) {
     if (sqlite3_column_type(query, column) != SQLITE_TEXT) return {};
     const auto* bytes = reinterpret_cast<const char*>(sqlite3_column_text(query, column));
-    return bytes == nullptr ? std::string()
-                            : std::string(bytes, static_cast<std::size_t>(
-                                                     std::min(sqlite3_column_bytes(query, column), kLongestName)));
+    return bytes == nullptr
+               ? std::string()
+               : std::string(bytes,
+                             static_cast<std::size_t>(std::min(sqlite3_column_bytes(query, column), kLongestName)));
   }
 
   static bool step(sqlite3_stmt* query, int column, std::int64_t* value) {

@@ -120,8 +120,7 @@ TEST_F(Courses, DamagedFilesDoNoHarm) {
   std::mt19937 random(7);
   for (int i = 0; i < 200; ++i) {
     std::string bytes = whole;
-    for (int change = 0; change < 8; ++change)
-      bytes[random() % bytes.size()] = static_cast<char>(random());
+    for (int change = 0; change < 8; ++change) bytes[random() % bytes.size()] = static_cast<char>(random());
     if (i % 5 == 0) bytes.resize(random() % bytes.size());
     std::ofstream(path_, std::ios::binary | std::ios::trunc) << bytes;
     (void)read_courses(path_, 16, &courses_);

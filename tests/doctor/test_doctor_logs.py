@@ -9,6 +9,7 @@ import pytest
 
 import helpers
 import mutations
+from finitude.base.crc32c import masked_crc
 from finitude.doctor import after, log_files, tfevents
 from finitude.doctor.command import _logs_of
 
@@ -24,7 +25,7 @@ def names(answer):
 
 def record(data):
     head = struct.pack("<Q", len(data))
-    return head + struct.pack("<I", tfevents.masked_crc(head)) + data + struct.pack("<I", tfevents.masked_crc(data))
+    return head + struct.pack("<I", masked_crc(head)) + data + struct.pack("<I", masked_crc(data))
 
 
 def varint(value):
@@ -308,4 +309,4 @@ def test_bounds(tmp_path, monkeypatch):
 
 
 def test_checksums_are_those_of_the_format():
-    assert tfevents.masked_crc(b"123456789") == ((0xE3069283 >> 15 | 0xE3069283 << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    assert masked_crc(b"123456789") == ((0xE3069283 >> 15 | 0xE3069283 << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -26,6 +26,9 @@ PYTHON_LAYERS = (
     "program",
     "effects",
     "report",
+    "store",
+    "export",
+    "live",
     "capsules",
     "rerun",
     "alarms",
@@ -34,9 +37,6 @@ PYTHON_LAYERS = (
     "launch",
     "doctor",
     "agents",
-    "store",
-    "export",
-    "live",
     "cli",
 )
 PYTHON_GROUND = {"errors", "rules", "_native"}  # public or built, and below all folders

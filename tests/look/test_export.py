@@ -99,6 +99,28 @@ def test_mlflow_has_every_step(run):
     assert made.info.run_name == "run-1" and sorted(m.step for m in history) == list(range(50))
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_png_is_a_picture(tmp_path, ranks):
+    image = pytest.importorskip("matplotlib.image")
+    for rank in range(ranks):
+        made_stores.run(tmp_path / "run" / (f"rank-{rank}" if ranks > 1 else ""), steps=50, parameters=2)
+    export(tmp_path / "run", "--to", "png", "-o", "out.png")
+    pixels = image.imread(tmp_path / "out.png")
+    assert pixels.shape == (900, 1200, 4) and pixels.min() < 0.5 and not list(tmp_path.glob("*.tmp"))
+
+
+def test_png_marks_what_happened(run):
+    image = pytest.importorskip("matplotlib.image")
+    export(run, "--to", "png", "-o", "with.png")
+    (run / "events.jsonl").unlink()
+    export(run, "--to", "png", "-o", "without.png")
+    red = [
+        int(((p[..., 0] > 0.7) & (p[..., 1] < 0.3) & (p[..., 2] < 0.3)).sum())
+        for p in (image.imread(run.parent / f"{name}.png") for name in ("with", "without"))
+    ]
+    assert red[0] > 500 and red[1] == 0
+
+
 def test_a_missing_package_is_named(run, monkeypatch, capsys):
     def missing(*_):
         raise ModuleNotFoundError("no", name="pyarrow.parquet")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import sys
 
-from ..base import pages
 from . import offline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MOST_BYTES = 256 << 20
 EXIT_CANNOT = 4
 _FLAGS = ("--json", "--no-colour", "--no-color", "-q", "--quiet")
 
@@ -43,17 +41,10 @@ def write(rest: Sequence[str]) -> int:
 
 
 def _add_timeline(run, out):
-    from ..live import document, page
-    from ..store import reader, runs
+    from ..live import in_report
 
-    if not any(os.path.isfile(os.path.join(folder, reader.NAME)) for folder in runs.processes(run)):
-        return 0
     try:
-        with open(out, encoding="utf-8") as f:
-            text = f.read(MOST_BYTES + 1)
-        if len(text) > MOST_BYTES:
-            return 0
-        pages.write_whole(out, page.with_timeline(text, document.still(run)).encode())
+        in_report.add(run, out)
     except (OSError, UnicodeError) as e:
         sys.stderr.write(f"finitude: the timeline could not be put into {out}: {e}\n")
         return EXIT_CANNOT

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import struct
 
+from ..base.crc32c import masked_crc
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,29 +15,6 @@ if TYPE_CHECKING:
 MOST_RECORD = 1 << 20  # bytes; larger ones hold images and are skipped
 MOST_FIELDS = 10_000  # of a message
 _FLOAT, _DOUBLE = 1, 2  # DataType of a TensorProto
-_POLYNOMIAL = 0x82F63B78
-
-
-def _made_table():
-    """Of CRC-32C, the lowest bit first."""
-    table = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = byte >> 1 ^ (_POLYNOMIAL if byte & 1 else 0)
-        table.append(byte)
-    return table
-
-
-_TABLE = _made_table()
-
-
-def masked_crc(data: bytes) -> int:
-    """The checksum that follows the length and the data of a record."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 class Damaged(ValueError):

@@ -10,7 +10,7 @@ import sys
 from ..base import pages
 from ..base.say import printable
 from ..store import reader, runs
-from . import packages, points, tensorboard, texts
+from . import packages, picture, points, tensorboard, texts
 from .options import FORMATS, HELP
 
 TYPE_CHECKING = False
@@ -27,6 +27,7 @@ FILES = {  # with the package that writes it
     "tensorboard": (tensorboard.write, ""),
     "wandb": (packages.write_wandb, "wandb"),
     "mlflow": (packages.write_mlflow, "mlflow"),
+    "png": (picture.write, "matplotlib"),
 }
 
 

@@ -1,6 +1,6 @@
 """The options of `finitude export`; in a file without imports, so that completion stays fast."""
 
-FORMATS = ("csv", "jsonl", "parquet", "tensorboard", "wandb", "mlflow", "prometheus")
+FORMATS = ("csv", "jsonl", "parquet", "tensorboard", "wandb", "mlflow", "png", "prometheus")
 OPTIONS = ("--to", "--output", "--quiet")
 HELP = """usage: finitude export [RUN] --to FORMAT [-o PATH] [-q]
 Writes the series of a run (loss, norms, largest gradients and weights) in the
@@ -15,6 +15,8 @@ running; its steps so far are written.
                       wandb        needs wandb; an offline run in PATH, which
                                    `wandb sync` sends
                       mlflow       needs mlflow; PATH is a store of runs
+                      png          needs matplotlib; a picture of loss, norm
+                                   and learning rate with what happened
   -o, --output PATH   where it goes; standard output by default (csv, jsonl,
                       prometheus), else it has to be named
   -q, --quiet         no notes on stderr, only failures

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 
-from ..doctor.tfevents import masked_crc
+from ..base.crc32c import masked_crc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

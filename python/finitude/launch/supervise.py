@@ -163,7 +163,20 @@ class Run:
             with contextlib.suppress(OSError):
                 shutil.copyfile(os.path.join(members[0].directory, "report.html"), page)
                 return page
-        return page if pages.write_html(page, text) else ""
+        if not pages.write_html(page, text):
+            return ""
+        if not self.settings.redact:
+            _add_timeline(self.directory, page)
+        return page
+
+
+def _add_timeline(run, page):
+    from ..live import in_report
+
+    try:
+        in_report.add(run, page, is_ending=True)
+    except Exception as e:  # it costs the timeline alone
+        say.say(f"finitude: warning: {page} has no timeline: {type(e).__name__}\n")
 
 
 def main(settings: Config, target: Target, command: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import sys
+import time
 
 from ..store import events, reader, runs
 
@@ -38,11 +39,32 @@ def _short(value):
     return value if value is None else float(f"{value:.6g}")
 
 
+class TooMuch(Exception):
+    """Reading took longer than the limit."""
+
+
+class Limits:
+    """For a program that ends, and does not wait for its page. seconds: of this thread's CPU, for the series.
+    map_bytes: a larger store has no map, because that reads every point."""
+
+    def __init__(self, seconds: float, map_bytes: int):
+        self._until, self._map_bytes = time.thread_time() + seconds, map_bytes
+
+    def check(self) -> None:
+        """Raises TooMuch."""
+        if time.thread_time() > self._until:
+            raise TooMuch
+
+    def allows_maps(self, run: str) -> bool:
+        paths = [os.path.join(folder, reader.NAME) for folder in runs.processes(run)]
+        return sum(os.path.getsize(path) for path in paths if os.path.isfile(path)) <= self._map_bytes
+
+
 class Follower:
     """Knows what of a run was handed out, and hands out what came since."""
 
-    def __init__(self, run: str):
-        self.run = run
+    def __init__(self, run: str, limits: Limits | None = None):
+        self.run, self._limits = run, limits
         self._state = runs.State(run)
         self._sent: dict[str, Any] = {}
 
@@ -75,6 +97,8 @@ class Follower:
         whole = {s.id: s for s in every if s.parameter is None}
         new["parameters"] = sum(s.parameter is not None for s in every)
         for number, (width, last, count) in store.range(list(whole)).items():
+            if self._limits is not None:
+                self._limits.check()
             before = sent.get(number)
             if before == (width, last, count):
                 continue
@@ -126,9 +150,10 @@ def maps(run: str) -> list[dict[str, Any]]:
     return []
 
 
-def still(run: str) -> dict[str, Any]:
-    """All that the page shows of one run, for a page that needs no server."""
-    return {"live": False, "runs": [Follower(run).changes()], "maps": maps(run)}
+def still(run: str, limits: Limits | None = None) -> dict[str, Any]:
+    """All that the page shows of one run, for a page that needs no server. Raises TooMuch."""
+    has_maps = limits is None or limits.allows_maps(run)
+    return {"live": False, "runs": [Follower(run, limits).changes()], "maps": maps(run) if has_maps else []}
 
 
 def in_script(document: Any) -> str:

@@ -4,6 +4,7 @@ one that was still being explained."""
 from __future__ import annotations
 
 import contextlib
+import os
 
 from .. import _native
 from ..alarms import manual_updates
@@ -178,9 +179,19 @@ class Ending:
         written = session.part(session.report.write)
         if written is None:
             written = minimal.write_report(session.report, session.config)
+        elif not self.is_hurried:
+            session.part(self._add_timeline, written)
         if not session.member and not (session.config.quiet and session.report.is_clean()):
             with contextlib.suppress(KeyboardInterrupt):  # the program has ended: its exit code is kept
                 say(session.part(session.report.closing_line, written, otherwise=minimal.CLOSING) + "\n")
+
+    def _add_timeline(self, written: list[str]) -> None:
+        """Into the page of the run, after the store is closed. With --redact it stays without values."""
+        page = os.path.join(self._session.report.directory or "", "report.html")
+        if page in written and not self._session.config.redact:
+            from ..live import in_report
+
+            in_report.add(os.path.dirname(page), page, is_ending=True)
 
     def close(self) -> None:
         """The reports are written, whatever fails."""
