@@ -71,6 +71,29 @@ def test_charts_are_drawn_and_moved_in_time(alone):
     assert min(sorted(one["moves"])[-2] for one in found) < MOVE
 
 
+def test_an_alarm_has_a_strip_of_its_onset(alone):
+    (found,) = pages.look({"file": alone, "ask": ["text"]})
+    assert "Alarm at step 900" in found["text"] and "largest weight of layers.1.weight" in found["text"]
+    assert "good checkpoint at step 500, warning at step 640, onset at step 700, alarm at step 900" in found["text"]
+
+
+def test_runs_are_compared_by_their_settings(tmp_path):
+    shown = []
+    for name, rate, is_bad in (("a", 0.1, True), ("b", 0.001, False)):
+        folder = made_stores.store(tmp_path / name, steps=50, parameters=0)
+        started = {"torch": "2.13.0", "optimizers": [{"class": "AdamW", "groups": [{"lr": rate}]}]}
+        (folder / "run.json").write_text(json.dumps(started))
+        if is_bad:
+            made_stores.events(folder)
+        shown.append(document.Follower(str(folder)).changes())
+    path = tmp_path / "two.html"
+    path.write_text(page.filled(page.built(), "two", {"live": False, "runs": shown, "maps": []}))
+    (found,) = pages.look({"file": path, "ask": ["text", "axe", "overflow", "headings"]})
+    assert (found["errors"], found["axe"]) == ([], []) and found["overflow"] <= 0
+    assert ["H2", "What runs with an alarm share"] in found["headings"]
+    assert "AdamW lr" in found["text"] and "0.001" in found["text"] and "2.13.0" not in found["text"]
+
+
 def test_a_row_of_the_map_opens_its_parameter(alone):
     (found,) = pages.look({"file": alone, "ask": ["chosen", "shown"]})
     assert found["chosen"].startswith("layers.") and len(found["shown"]) == 5 + 2

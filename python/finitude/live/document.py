@@ -11,6 +11,7 @@ import sys
 import time
 
 from ..store import events, reader, runs
+from . import onset, settings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,10 +68,11 @@ class Follower:
         self.run, self._limits = run, limits
         self._state = runs.State(run)
         self._sent: dict[str, Any] = {}
+        self._settings: dict[str, str] = {}
 
     def changes(self) -> dict[str, Any]:
-        """{"name", "state", "processes"}: of each process the series and events that are new. A series with
-        "replace" is whole: it was not sent before, or became coarser."""
+        """{"name", "state", "processes"}, and "settings" where they have changed: of each process the series and events
+        that are new. A series with "replace" is whole: it was not sent before, or became coarser."""
         found = []
         for place, folder in enumerate(runs.processes(self.run)[:MOST_RANKS]):
             sent = self._sent.setdefault(folder, {"inode": 0, "series": {}, "offset": 0})
@@ -88,7 +90,11 @@ class Follower:
             except (OSError, reader.Unreadable) as e:
                 new["trouble"] = f"{reader.NAME}: {e}"
             found.append(new)
-        return {"name": os.path.basename(self.run), "state": self._state.now(), "processes": found}
+        changed: dict[str, Any] = {"name": os.path.basename(self.run), "state": self._state.now(), "processes": found}
+        now = next(filter(None, map(settings.of_run, [self.run, *runs.processes(self.run)[:1]])), {})
+        if now != self._settings:
+            self._settings = changed["settings"] = now
+        return changed
 
     def _add_series(self, store, sent, new):
         if not sent:
@@ -96,6 +102,8 @@ class Follower:
         every = store.series()
         whole = {s.id: s for s in every if s.parameter is None}
         new["parameters"] = sum(s.parameter is not None for s in every)
+        if made := onset.strips(store, every, new["events"]):
+            new["strips"] = made
         for number, (width, last, count) in store.range(list(whole)).items():
             if self._limits is not None:
                 self._limits.check()
@@ -153,7 +161,9 @@ def maps(run: str) -> list[dict[str, Any]]:
 def still(run: str, limits: Limits | None = None) -> dict[str, Any]:
     """All that the page shows of one run, for a page that needs no server. Raises TooMuch."""
     has_maps = limits is None or limits.allows_maps(run)
-    return {"live": False, "runs": [Follower(run, limits).changes()], "maps": maps(run) if has_maps else []}
+    shown = Follower(run, limits).changes()
+    shown.pop("settings", None)  # which compare runs
+    return {"live": False, "runs": [shown], "maps": maps(run) if has_maps else []}
 
 
 def in_script(document: Any) -> str:

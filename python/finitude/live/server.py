@@ -69,7 +69,11 @@ class Stream:
             new = one.changes()
             is_new = self._states.get(one.run) != new["state"]
             self._states[one.run] = new["state"]
-            if is_new or any(p["series"] or p["events"] or p.get("trouble") for p in new["processes"]):
+            if (
+                is_new
+                or "settings" in new
+                or any(p["series"] or p["events"] or p.get("trouble") for p in new["processes"])
+            ):
                 found.append(("run", new))
         return found
 

@@ -35,7 +35,20 @@ export interface Happened {
   time?: string;
 }
 
+// The quantity that grew before an alarm, from some steps before its onset on.
+export interface Strip {
+  step: number; // of the alarm
+  since: number;
+  from: number; // the first step that is shown
+  quantity: string;
+  name: string; // of a parameter; empty: of the optimizer
+  optimizer: string;
+  at: number[];
+  values: number[];
+}
+
 export interface WireProcess {
+  strips?: Strip[];
   key: string;
   series: WireSeries[];
   events: Happened[];
@@ -44,6 +57,7 @@ export interface WireProcess {
 }
 
 export interface WireRun {
+  settings?: Record<string, string>;
   name: string;
   state: string;
   processes: WireProcess[];
@@ -76,11 +90,14 @@ export interface Run {
   state: string;
   lines: Map<string, Line>;
   events: Happened[];
+  strips: Strip[];
+  settings: Record<string, string>;
   trouble: string;
 }
 
 const COLUMNS = ["step", "last_step", "last", "min", "max"] as const;
 const MOST_EVENTS = 20000;
+const MOST_STRIPS = 8;
 
 // The points from `added.step[0]` on take the place of those that were there.
 export function joined(before: Columns, added: Columns): Columns {
@@ -97,6 +114,7 @@ export function joined(before: Columns, added: Columns): Columns {
 export function applied(before: Run | undefined, wire: WireRun): Run {
   const lines = new Map(before?.lines);
   const events = [...(before?.events ?? [])];
+  const strips = new Map((before?.strips ?? []).map((one) => [one.step, one]));
   let trouble = "";
   for (const process of wire.processes) {
     if (process.trouble) trouble = process.trouble;
@@ -108,8 +126,17 @@ export function applied(before: Run | undefined, wire: WireRun): Run {
       lines.set(key, { ...pick(columns), run: wire.name, label, quantity: one.quantity });
     }
     for (const one of process.events) add(events, one);
+    for (const one of process.strips ?? []) strips.set(one.step, one);
   }
-  return { name: wire.name, state: wire.state, lines, events: events.slice(-MOST_EVENTS), trouble };
+  return {
+    name: wire.name,
+    state: wire.state,
+    lines,
+    events: events.slice(-MOST_EVENTS),
+    strips: [...strips.values()].slice(-MOST_STRIPS),
+    settings: wire.settings ?? before?.settings ?? {},
+    trouble,
+  };
 }
 
 const pick = ({ step, last_step, last, min, max }: Columns): Columns => ({ step, last_step, last, min, max });

@@ -4,7 +4,9 @@ import { Chart } from "./chart";
 import { extent, marks, type Line, type OptimizerMaps, type Run } from "./data";
 import { ofLine } from "./colours";
 import { Maps } from "./heat";
+import { Differences } from "./differences";
 import { Lane, List } from "./lane";
+import { Strips } from "./onset_strip";
 import { Shown } from "./window";
 
 const TITLES: [string, string, string, boolean][] = [
@@ -110,7 +112,11 @@ export function Timeline({ runs, maps, level }: { runs: Run[]; maps: OptimizerMa
       </div>
       <Heading>Parameters</Heading>
       {maps === null ? <p class="soft">The map is being read.</p> : <Maps maps={maps} shown={shown} scheme={scheme} />}
+      <Differences runs={runs} level={level} />
       <Heading>Events</Heading>
+      {runs.map((run) => (
+        <Strips key={run.name} strips={run.strips} events={run.events} />
+      ))}
       <List marks={happened} shown={shown} />
     </div>
   );
