@@ -19,8 +19,8 @@ _OF_PARAMETER = ("weight_absmax", "gradient_absmax")
 
 
 def strips(store: Store, every: list[Series], events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of alarms with an onset, the newest: {"step", "since", "from", "quantity", "name", "optimizer", "at": steps, "values"}.
-    Of a parameter it is the largest weight or gradient, whichever grew by more. Raises reader.Unreadable."""
+    """Of alarms with an onset, the newest: {"step", "since", "from", "quantity", "name", "optimizer", "at": steps,
+    "values"}. Of a parameter it is the largest weight or gradient, whichever grew by more. Raises reader.Unreadable."""
     found: list[dict[str, Any]] = []
     for event in reversed(events):
         if len(found) < MOST_STRIPS and event["kind"] == "alarm" and event.get("since") is not None:

@@ -8,10 +8,6 @@ from ..base import plain_json
 from ..base.say import printable
 from ..report.run_folder import STARTED
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 MOST_BYTES = 4 << 20
 MOST_ROWS = 600  # of a run
 MOST_TEXT = 80  # characters of a value
