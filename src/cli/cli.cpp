@@ -105,6 +105,7 @@ struct Words {
   DiffWords diff;
   ScanWords scan;
   ListWords list;
+  PolicyWords policy;
   NewestWords newest;
   std::string damage, incident;
   bool no_colour = false, quiet = false;
@@ -157,6 +158,25 @@ void describe(CLI::App& app, Words& words) {
                    wrapped("files of torch.save and safetensors, folders of DCP, or folders with any of these below"));
   scan->add_flag("--json", words.scan.json, "the whole outcome as JSON");
   quiet(scan, "only the exit code, failures, and --json where given");
+  CLI::App* policy = app.add_subcommand(
+      "policy", wrapped("say what other policies would have done about the alarms of a run, step by step"));
+  policy->add_option("RUN", words.policy.run, wrapped("the folder of the run; without one, the newest run"));
+  policy->add_option("--on-alarm", words.policy.on_alarm, wrapped("stop, skip, warn, raise or rollback (stop)"))
+      ->type_name("POLICY");
+  policy->add_option("--then", words.policy.then, wrapped("the policies that follow, with commas"))->type_name("NAMES");
+  policy->add_option("--max-skips", words.policy.max_skips, wrapped("bad steps in a row under one policy (10)"))
+      ->type_name("N");
+  policy->add_option("--max-bad", words.policy.max_bad, wrapped("bad steps in all; 0: no limit (0)"))->type_name("N");
+  policy
+      ->add_option("--max-bad-share", words.policy.max_bad_share,
+                   wrapped("share of bad steps of the last 100, or of W with P/W"))
+      ->type_name("P[/W]");
+  policy
+      ->add_option("--cool-down", words.policy.cool_down,
+                   wrapped("good steps after which the first policy holds again (100)"))
+      ->type_name("N");
+  policy->add_flag("--json", words.policy.json, "every decision as JSON");
+  quiet(policy, "no notes on stderr");
   CLI::App* newest = app.add_subcommand("newest", "what is read where no path is named")->group("");
   newest->add_option("KIND", words.newest.kind);
   newest->add_option("COUNT", words.newest.count);
@@ -165,7 +185,7 @@ void describe(CLI::App& app, Words& words) {
   damage->add_option("CAPSULE", words.damage);
   CLI::App* incident = app.add_subcommand("incident", "answer a question, read as JSON, about a run")->group("");
   incident->add_option("RUN", words.incident);
-  for (CLI::App* command : {report, dump, list, diff, scan, newest, damage, incident}) command->allow_extras();
+  for (CLI::App* command : {report, dump, list, diff, scan, policy, newest, damage, incident}) command->allow_extras();
 }
 
 int command(const CLI::App& chosen, const Words& words, Console console, const std::string& program) {
@@ -182,6 +202,7 @@ int command(const CLI::App& chosen, const Words& words, Console console, const s
   console.quiet = words.quiet;
   if (words.no_colour) console.screen.colour = false;
   if (name == "list") return list_command(words.list, console);
+  if (name == "policy") return policy_command(words.policy, console);
   if (name == "newest") return newest_command(words.newest, console);
   if (name == "incident") return incident_command(words.incident, console);
   if (name == "damage") return damage_command(words.damage, console);

@@ -1,6 +1,7 @@
 // One function per command, each in a file of its own; they take checked words and return an exit code.
 #pragma once
 
+#include <cstdint>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -47,6 +48,13 @@ struct ScanWords {
   bool json = false;
 };
 
+struct PolicyWords {
+  std::string run;  // empty: the newest
+  std::string on_alarm = "stop", then, max_bad_share;
+  std::uint32_t max_skips = 10, max_bad = 0, cool_down = 100;
+  bool json = false;
+};
+
 struct DiffWords {
   std::string a, b;
   bool json = false;
@@ -56,6 +64,7 @@ int report_command(const ReportWords& words, const Console& console);
 int dump_command(const DumpWords& words, const Console& console);
 int scan_command(const ScanWords& words, const Console& console);
 int list_command(const ListWords& words, const Console& console);
+int policy_command(const PolicyWords& words, const Console& console);
 int newest_command(const NewestWords& words, const Console& console);
 int diff_command(const DiffWords& words, const Console& console);
 // Of two checkpoints, which is_checkpoint says of each.

@@ -58,5 +58,44 @@ TEST_F(Course, ReportHasTheCourseOfARun) {
   EXPECT_EQ(ran({"report", run}).code, kDone);
 }
 
+std::string bad_step(int step, bool is_explained, bool is_harmless = false) {
+  nlohmann::json event = {{"kind", "alarm"}, {"step", step}, {"optimizer", "AdamW"}, {"explained", is_explained}};
+  if (is_explained) event["alarm"] = {{"step", step}, {"harmless", is_harmless}};
+  return event.dump() + "\n";
+}
+
+TEST_F(Course, PolicySaysWhatOthersWouldHaveDone) {
+  std::string events = "{\"kind\": \"start\"}\nnot JSON \"alarm\"\n";
+  for (const int step : {5, 6, 7, 8, 9, 400}) events += bad_step(step, false) + bad_step(step, true);
+  put("run/events.jsonl", events);
+  const std::string run = (path_ / "run").string();
+  const Ran got = ran({"policy", run, "--on-alarm", "skip", "--then", "rollback,raise", "--max-skips", "2"});
+  EXPECT_EQ(got.code, kDone) << got.err;
+  EXPECT_THAT(got.out,
+              StartsWith("step 5  AdamW  skip\nstep 6  AdamW  skip\nstep 7  AdamW  roll back  bad steps in a row"));
+  EXPECT_THAT(got.out, HasSubstr("step 9  AdamW  raise"));
+  EXPECT_THAT(got.out, HasSubstr("not reached: 1\n"));
+  const auto all = nlohmann::json::parse(ran({"policy", run, "--on-alarm", "warn", "--json"}).out);
+  EXPECT_EQ(all["decisions"].size(), 6u);
+  EXPECT_EQ(all["ends"], false);
+  EXPECT_EQ(all["decisions"][5]["action"], "apply");
+  EXPECT_THAT(ran({"policy", run, "--on-alarm=skip", "--max-bad", "3"}).out,
+              HasSubstr("step 8  AdamW  stop  bad steps: 4"));
+}
+
+TEST_F(Course, PolicyLeavesHarmlessStepsAlone) {
+  put("run/events.jsonl", bad_step(5, false) + bad_step(5, true, true));
+  EXPECT_THAT(ran({"policy", (path_ / "run").string()}).out, HasSubstr("step 5  AdamW  apply  (harmless)"));
+}
+
+TEST_F(Course, PolicyOfAReportAlone) {
+  put("run/report.json", show::sample("loss_forward").dump());
+  EXPECT_THAT(ran({"policy", (path_ / "run").string()}).out, HasSubstr("step 412  "));
+  EXPECT_EQ(ran({"policy", (path_ / "none").string()}).code, kUnreadable);
+  EXPECT_EQ(ran({"policy", (path_ / "run").string(), "--then", "perhaps"}).code, kUsage);
+  EXPECT_EQ(ran({"policy", (path_ / "run").string(), "--max-skips", "x"}).code, kUsage);
+  EXPECT_EQ(ran({"policy", (path_ / "run").string(), "--max-bad-share", "2"}).code, kUsage);
+}
+
 }  // namespace
 }  // namespace finitude::cli

@@ -61,8 +61,9 @@ std::string course_of(const std::string& folder, const Screen& screen) {
   if (found == folders.end() ||
       !store::read_courses(*found + "/store.sqlite", show::sparkline_columns(screen.width), &courses).ok())
     return {};
-  const std::string table = show::course_table(courses, {screen.colour, screen.width, screen.unicode});
-  return table.empty() ? table : "\n" + table;
+  std::string table = show::course_table(courses, {screen.colour, screen.width, screen.unicode});
+  if (!table.empty()) table.insert(0, 1, '\n');
+  return table;
 }
 
 // The report of a run, in its folder; not a copy of it elsewhere.

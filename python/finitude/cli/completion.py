@@ -55,6 +55,7 @@ def _described(options, flags):
     return kinds
 
 
+POLICY = ("--on-alarm", "--then", "--max-skips", "--max-bad", "--max-bad-share", "--cool-down")
 _SELFTEST = tuple(dict.fromkeys(re.findall(r"^  (?:-q, )?(--[a-z-]+)", SELFTEST, re.M)))
 TREE = {
     "run": _described(OPTIONS, FLAGS),
@@ -74,6 +75,7 @@ TREE = {
     "scan": _described(("--json", "--quiet"), ("--json", "--quiet")),
     "dump": _described(("--json", "--quiet"), ("--json", "--quiet")),
     "list": _described(("--json", "--quiet"), ("--json", "--quiet")),
+    "policy": _described((*POLICY, "--json", "--quiet"), ("--json", "--quiet")),
     "live": _described(LIVE, ("--quiet",)),
     "export": _described(EXPORT, ("--quiet",)),
     "mcp": _described(MCP, ("--skill",)),

@@ -12,6 +12,7 @@ WORDS = {
     "scan": "find NaN, Inf and impossible values in checkpoints",
     "dump": "print every op of a recorded step as JSON lines",
     "list": "list the runs, also running and killed ones",
+    "policy": "say what other policies would have done in a run",
     "live": "show a run in the browser while it trains",
     "export": "write the series of a run for another tool",
     "mcp": "serve runs and capsules to an agent (Model Context Protocol)",
@@ -45,6 +46,7 @@ HELP = """usage: finitude run [options] script.py [args]
        finitude doctor [options] script.py [args]
        finitude doctor [options] [RUN|CAPSULE|LOG]
        finitude selftest [options] script.py [args]
+       finitude policy [RUN] [--on-alarm P] [--then P,...] [--max-skips N] ...
        finitude live [RUN|DIR] [--port N]
        finitude export [RUN] --to FORMAT [-o PATH]
        finitude mcp [--root DIR]
@@ -61,7 +63,7 @@ finitude-runs (or of the folder that FINITUDE_RUNS names), `replay` and `pack`
 its newest capsule, `dump` and `diff` the newest recordings, `export` its newest
 run, and say which. `live` shows all runs of that folder.
 
-options of list, report, dump, diff, scan, replay, doctor and selftest:
+options of list, report, dump, diff, scan, policy, replay, doctor and selftest:
   --json          the outcome as JSON (`list`: one array; `dump` prints JSON
                   lines anyway)
   -q, --quiet     no notes on stderr, only failures. `replay`, `diff`, `scan`,
