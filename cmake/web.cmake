@@ -5,7 +5,7 @@ set(FINITUDE_WEB ON CACHE STRING "Build the page of a report where node is there
 function(finitude_embed_page target)
   set(out ${PROJECT_BINARY_DIR}/generated/built_page.inc)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/web/src/*)
-  list(APPEND sources ${PROJECT_SOURCE_DIR}/web/index.html ${PROJECT_SOURCE_DIR}/web/timeline.html
+  list(APPEND sources ${PROJECT_SOURCE_DIR}/web/head.html ${PROJECT_SOURCE_DIR}/web/index.html ${PROJECT_SOURCE_DIR}/web/timeline.html
     ${PROJECT_SOURCE_DIR}/web/package-lock.json
     ${PROJECT_SOURCE_DIR}/web/vite.config.ts ${PROJECT_SOURCE_DIR}/tools/web.sh ${PROJECT_SOURCE_DIR}/cmake/web_embed.cmake)
   add_custom_command(OUTPUT ${out} DEPENDS ${sources}

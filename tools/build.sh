@@ -6,7 +6,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 build_key() {
-  digest src include cmake python web/src web/index.html web/vite.config.ts web/package-lock.json CMakeLists.txt pyproject.toml VERSION \
+  digest src include cmake python web/src web/head.html web/index.html web/timeline.html web/vite.config.ts web/package-lock.json CMakeLists.txt pyproject.toml VERSION \
     tools/build.sh tools/web.sh
   "${CXX:-c++}" --version | head -1
   nvcc --version 2>/dev/null | tail -1

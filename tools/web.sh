@@ -21,7 +21,7 @@ packages() {
 }
 
 if [ "${1:-}" != packages ]; then
-  newer_than dist/page.html src index.html timeline.html vite.config.ts package-lock.json tsconfig.json || exit 0
+  newer_than dist/page.html src head.html index.html timeline.html vite.config.ts package-lock.json tsconfig.json || exit 0
 fi
 command -v node >/dev/null && command -v npm >/dev/null || refuse "node and npm are not here"
 node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)' ||

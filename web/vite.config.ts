@@ -17,6 +17,9 @@ const TIMELINE: Page = { source: "timeline.html", file: "timeline.html", marks: 
 
 const hash = (text: string) => `'sha256-${createHash("sha256").update(text, "utf8").digest("base64")}'`;
 
+// Of both pages.
+const HEAD = readFileSync("head.html", "utf8");
+
 // The file is cut into parts for a C++ compiler: a character of several bytes would be cut as well.
 const ascii = (code: string) =>
   code.replace(/[^\x00-\x7f]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
@@ -59,6 +62,7 @@ function oneFile(made: Page): Plugin {
       if (/[^\x00-\x7f]/.test(style)) this.error("the style is not ASCII");
       if (/<\/script|<!--/i.test(script)) this.error("the script would end early");
       page = page
+        .replace("<!--head-->\n", () => HEAD)
         .replace(/<script type="module"[^>]*><\/script>\s*/, "")
         .replace(/<link rel="stylesheet"[^>]*>\s*/, "")
         .replace("<!--policy-->", () => policy(script, style, made.connects))

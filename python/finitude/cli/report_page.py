@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from ..base import option_words
 from . import offline
 
 TYPE_CHECKING = False
@@ -17,17 +18,12 @@ _FLAGS = ("--json", "--no-colour", "--no-color", "-q", "--quiet")
 
 def write(rest: Sequence[str]) -> int:
     """As `report` does; without a store.sqlite the page stays as that program wrote it."""
-    path, out, words = "", "", list(rest)
-    while words:
-        word = words.pop(0)
-        name, eq, value = word.partition("=")
-        if name == "--html":
-            out = value if eq else words.pop(0) if words else ""
-        elif word.startswith("-") and word not in _FLAGS:
-            return offline.read("report", rest)  # which says what is wrong
-        elif not word.startswith("-"):
-            path = word
-    if not path and out:
+    try:
+        words = option_words.Words(rest, {"--html": "--html"}, {flag: flag for flag in _FLAGS})
+    except option_words.Wrong:
+        return offline.read("report", rest)  # which says what is wrong
+    path, out = (words.paths or [""])[-1], words.values.get("--html", "")
+    if not path:
         found, code = offline.newest("run", 1, any(word in _FLAGS[-2:] for word in rest))
         if not found:
             return code

@@ -7,7 +7,7 @@ import io
 import os
 import sys
 
-from ..base import pages
+from ..base import option_words, pages
 from ..base.say import printable
 from ..store import reader, runs
 from . import packages, picture, points, tensorboard, texts
@@ -31,34 +31,20 @@ FILES = {  # with the package that writes it
 }
 
 
-class _Usage(Exception):
-    pass
+_WITH_VALUE = {"--to": "--to", "-o": "--output", "--output": "--output"}
 
 
 def _parsed(rest):
     """(paths, format, output path or "", is quiet)"""
-    paths, form, output, quiet, words = [], "", "", False, list(rest)
-    while words:
-        word = words.pop(0)
-        name, eq, value = word.partition("=")
-        if name in ("--to", "-o", "--output"):
-            value = value if eq else words.pop(0) if words else ""
-            if not value:
-                raise _Usage(f"{name} needs a value")
-            form, output = (value, output) if name == "--to" else (form, value)
-        elif word in ("-q", "--quiet"):
-            quiet = True
-        elif word.startswith("-"):
-            raise _Usage(f"unknown option {word}")
-        else:
-            paths.append(word)
+    words = option_words.Words(rest, _WITH_VALUE, option_words.QUIET)
+    form, output = words.values.get("--to", ""), words.values.get("--output", "")
     if form not in FORMATS:
-        raise _Usage(f"--to takes {', '.join(FORMATS)}" + (f", not {form!r}" if form else ""))
-    if len(paths) > 1:
-        raise _Usage("one run at a time")
+        raise option_words.Wrong(f"--to takes {', '.join(FORMATS)}" + (f", not {form!r}" if form else ""))
+    if len(words.paths) > 1:
+        raise option_words.Wrong("one run at a time")
     if form in FILES and not output:
-        raise _Usage(f"--to {form} needs -o PATH")
-    return paths, form, output, quiet
+        raise option_words.Wrong(f"--to {form} needs -o PATH")
+    return words.paths, form, output, words.has("--quiet")
 
 
 def main(rest: Sequence[str], newest: Callable[[bool], tuple[list[str], int]]) -> int:
@@ -68,7 +54,7 @@ def main(rest: Sequence[str], newest: Callable[[bool], tuple[list[str], int]]) -
         return 0
     try:
         paths, form, output, quiet = _parsed(rest)
-    except _Usage as e:
+    except option_words.Wrong as e:
         sys.stderr.write(f"finitude export: {e}\n{HELP}")
         return EXIT_USAGE
     if not paths:

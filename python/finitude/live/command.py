@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from ..base import option_words
 from ..base.say import printable
 from .options import HELP
 
@@ -26,25 +27,17 @@ def main(rest: Sequence[str]) -> int:
     if any(word in ("-h", "--help") for word in rest):
         sys.stdout.write(HELP)
         return 0
-    paths, port, quiet, words = [], 0, False, list(rest)
-    while words:
-        word = words.pop(0)
-        name, eq, value = word.partition("=")
-        if name == "--port":
-            value = value if eq else words.pop(0) if words else ""
-            if not (value.isascii() and value.isdecimal()) or not 0 <= int(value) < 65536:
-                return _usage(f"--port takes a number below 65536, not {value!r}")
-            port = int(value)
-        elif word in ("-q", "--quiet"):
-            quiet = True
-        elif word.startswith("-"):
-            return _usage(f"unknown option {word}")
-        else:
-            paths.append(word)
+    try:
+        words = option_words.Words(rest, {"--port": "--port"}, option_words.QUIET)
+    except option_words.Wrong as e:
+        return _usage(e)
+    port, paths = words.values.get("--port", "0"), words.paths
+    if not (port.isascii() and port.isdecimal()) or not 0 <= int(port) < 65536:
+        return _usage(f"--port takes a number below 65536, not {port!r}")
     if len(paths) > 1:
         return _usage("one run, or one folder of runs")
     path = paths[0] if paths else os.environ.get("FINITUDE_RUNS") or DEFAULT
-    return _serve(path, port, quiet)
+    return _serve(path, int(port), words.has("--quiet"))
 
 
 def _serve(path, port, quiet):
