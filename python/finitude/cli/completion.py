@@ -21,7 +21,8 @@ CHOICES = {
     "--then": "skip rollback stop raise",
     "--level": "gate tape trace",
     "--stream-gradients": "auto on off",
-    "--warnings": "all off growth spike vanishing scale dead clipping norm no-learning headroom vanishing-depth exploding-depth",
+    "--warnings": "all off growth spike vanishing scale dead clipping norm no-learning headroom vanishing-depth "
+    "exploding-depth",
     "--checkpoints": "warn refuse off",
     "--dtype": "float32 float64 bfloat16",
     "--device": "cpu cuda",
