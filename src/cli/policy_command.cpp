@@ -102,8 +102,9 @@ int policy_command(const PolicyWords& words, const Console& console) {
   const auto first = decide::parse_policy(words.on_alarm);
   decide::Limits limits{.in_a_row = words.max_skips, .total = words.max_bad, .cool_down = words.cool_down};
   if (!first || !policies || (!words.max_bad_share.empty() && !decide::parse_share(words.max_bad_share, &limits))) {
-    console.complain("--on-alarm and --then take policies (stop, skip, warn, raise, rollback; --then with commas), "
-                     "--max-bad-share a share, or a share of a number of steps: 0.05 or 0.05/200");
+    console.complain(
+        "--on-alarm and --then take policies (stop, skip, warn, raise, rollback; --then with commas), "
+        "--max-bad-share a share, or a share of a number of steps: 0.05 or 0.05/200");
     return kUsage;
   }
   const std::string run = words.run.empty() ? take_newest(Wanted::kRun, console) : words.run;
@@ -130,19 +131,21 @@ int policy_command(const PolicyWords& words, const Console& console) {
                          {"action", word_of(action)},
                          {"why", why}});
     if (decisions.size() <= kShownDecisions || has_ended) {
-      table += "step " + std::to_string(one.step) + "  " + show::printable(one.optimizer, console.screen.unicode) + "  " +
-               word_of(action) + (one.harmless ? "  (harmless)" : "") + (why.empty() ? "" : "  " + why) + '\n';
+      table += "step " + std::to_string(one.step) + "  " + show::printable(one.optimizer, console.screen.unicode) +
+               "  " + word_of(action) + (one.harmless ? "  (harmless)" : "") + (why.empty() ? "" : "  " + why) + '\n';
     }
   }
   const std::size_t left = alarms.size() - decisions.size();
   if (words.json) {
-    const json document = {{"schema", 1}, {"run", run}, {"decisions", decisions}, {"ends", has_ended}, {"not_reached", left}};
+    const json document = {
+        {"schema", 1}, {"run", run}, {"decisions", decisions}, {"ends", has_ended}, {"not_reached", left}};
     console.out << document.dump(2, ' ', true, json::error_handler_t::replace) << '\n';
     return kDone;
   }
   console.out << table;
   if (decisions.size() > kShownDecisions)
-    console.out << "the first " << kShownDecisions << " of " << decisions.size() << " decisions are shown; --json has all\n";
+    console.out << "the first " << kShownDecisions << " of " << decisions.size()
+                << " decisions are shown; --json has all\n";
   if (has_ended) {
     console.out << "the run ends there; later alarms that are not reached: " << left << '\n';
   } else {

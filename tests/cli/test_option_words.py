@@ -17,7 +17,11 @@ def test_options_and_paths_in_any_order():
 @pytest.mark.fast
 @pytest.mark.parametrize(
     ("rest", "says"),
-    [(["--to"], "--to needs a value"), (["--output="], "--output needs a value"), (["--bogus"], "unknown option --bogus")],
+    [
+        (["--to"], "--to needs a value"),
+        (["--output="], "--output needs a value"),
+        (["--bogus"], "unknown option --bogus"),
+    ],
 )
 def test_wrong_words_are_named(rest, says):
     with pytest.raises(option_words.Wrong, match=says):
