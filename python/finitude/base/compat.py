@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 PYTHON_RANGE = ((3, 10), (3, 13))
 TORCH_RANGE = ((2, 7), (2, 13))
+# Whether frames that a second run put back to an earlier line may be traced line by line. From Python 3.12 on a trace
+# rewrites the code of a frame, which has not been tested there.
+TRACES_REWOUND_FRAMES = sys.version_info < (3, 12)
 ONLY_COMPILED = "it fails only when compiled, or with the random numbers that compiled code draws"
 
 

@@ -52,7 +52,7 @@ class Look:
         except Exception:
             return False
 
-    def _is_bad(self, value, depth):
+    def _is_bad(self, value: Any, depth: int) -> bool:
         if isinstance(value, (bool, int, str, bytes, type(None))):
             return False
         if isinstance(value, float):

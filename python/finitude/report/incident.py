@@ -12,7 +12,7 @@ from ..base import sources
 from ..base.plain_json import number, safe
 from ..effects import notebook_cells
 from ..program import batch_source, last_update, optimizer_members, ranks, step_start_state
-from . import beyond_rate, carried_state, growth, hyperparameters, impossible_state, patch, samples
+from . import beyond_rate, carried_state, growth, hyperparameters, impossible_state, patch, samples, value_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -197,6 +197,7 @@ class Analysis:
         """The findings of the trace that was just taken. swallowed: overflows that reached no sink count as births.
         in_place, bound: (name, tensor) of memory that a second run found as the first had left it, and that each run
         writes or re-binds; "carried" then names what of it may have had a part."""
+        lines = value_lines.end()
         _native.trace_stop()
         for kind, name, tensor in sinks or ():
             if tensor is not None and not _native.is_finite(tensor):
@@ -241,7 +242,9 @@ class Analysis:
             hyperparameters.add_to(found, optimizer)
             impossible_state.add_to(found, optimizer, ops)
             growth.add_to(found, steps)
-        return ranks.not_from_here(samples.with_samples(found))
+        found = samples.with_samples(found)
+        value_lines.add_to(found, lines)
+        return ranks.not_from_here(found)
 
     def _facts(self, optimizer):
         if optimizer is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import re
 import sys
 import types
@@ -23,7 +24,7 @@ from .bad_values import MAX_VALUES, Look, as_array, parts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Set
     from types import FrameType
     from typing import Any
 
@@ -237,7 +238,11 @@ class Trace:
         began = state.entered if _in_brackets(frame) else state.began
         self.noted.append(
             _Noted(
-                state.number, name, began, self.events, _place(frame, state.line, state.bad, state.infinite, self.look)
+                state.number,
+                name,
+                began,
+                self.events,
+                place_of(frame, state.line, state.bad, state.infinite, self.look),
             )
         )
         return self.noted[-1]
@@ -258,27 +263,42 @@ def _names(frame):
     return {k: v for k, v in frame.f_locals.items() if k not in around and k != "self"}
 
 
-def _statement(file, line):
-    """The innermost statement of that line, or None."""
-    text = "".join(sources.lines(file))
+@functools.lru_cache(maxsize=16)
+def _tree(text):
     try:
-        tree = ast.parse(text)
+        return ast.parse(text)
     except (SyntaxError, ValueError):
+        return None
+
+
+def statements_on(file: str, line: int) -> list[ast.stmt]:
+    """Those that have no other line."""
+    tree = _tree("".join(sources.lines(file)))
+    nodes = ast.walk(tree) if tree is not None else ()
+    return [n for n in nodes if isinstance(n, ast.stmt) and n.lineno == n.end_lineno == line]
+
+
+def statement_at(file: str, line: int) -> Any:
+    """The innermost statement of that line (ast), or None."""
+    tree = _tree("".join(sources.lines(file)))
+    if tree is None:
         return None
     found = [
         n
         for n in ast.walk(tree)
         if isinstance(n, (ast.stmt, ast.Lambda)) and n.lineno <= line <= (n.end_lineno or n.lineno)
     ]
+    found.reverse()  # of those on one line, the innermost
     return min(found, key=lambda n: ((n.end_lineno or n.lineno) - n.lineno, isinstance(n, ast.stmt)), default=None)
 
 
 _UNKNOWN = object()
+_PLAIN = (list, tuple, dict, torch.Tensor)  # an element of which may be taken
 
 
-def _value(node, frame):
-    """The value of a plain expression, without running any code of the program's own; _UNKNOWN where that is not
-    known."""
+def _value(node, frame, plain=_PLAIN):
+    """The value of a plain expression, without running any code of the program's own; _UNKNOWN where that is not known.
+    plain: what an element may be taken of."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
@@ -286,13 +306,13 @@ def _value(node, frame):
             frame = frame.f_back  # what it loops over is taken at its position
         return frame.f_locals.get(node.id, frame.f_globals.get(node.id, _UNKNOWN))
     if isinstance(node, (ast.Tuple, ast.List)):
-        items = [_value(n, frame) for n in node.elts]
+        items = [_value(n, frame, plain) for n in node.elts]
         return _UNKNOWN if any(i is _UNKNOWN for i in items) else tuple(items)
     if isinstance(node, ast.Slice):
-        ends = [None if n is None else _value(n, frame) for n in (node.lower, node.upper, node.step)]
+        ends = [None if n is None else _value(n, frame, plain) for n in (node.lower, node.upper, node.step)]
         return _UNKNOWN if any(e is _UNKNOWN for e in ends) else slice(*ends)
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.Mod, ast.FloorDiv)):
-        left, right = _value(node.left, frame), _value(node.right, frame)
+        left, right = _value(node.left, frame, plain), _value(node.right, frame, plain)
         if type(left) is not int or type(right) is not int or right == 0:
             return _UNKNOWN
         return {
@@ -303,7 +323,7 @@ def _value(node, frame):
             ast.FloorDiv: left // right,
         }[type(node.op)]
     if isinstance(node, ast.Attribute):
-        base = _value(node.value, frame)
+        base = _value(node.value, frame, plain)
         if base is _UNKNOWN:
             return _UNKNOWN
         if type(base).__module__.partition(".")[0] == "pandas" and node.attr in ("iloc", "loc", "values"):
@@ -311,13 +331,13 @@ def _value(node, frame):
         own = getattr(base, "__dict__", None)
         return own.get(node.attr, _UNKNOWN) if isinstance(own, dict) else _UNKNOWN
     if isinstance(node, ast.Subscript):
-        base, at = _value(node.value, frame), _value(node.slice, frame)
-        plain = type(base) in (list, tuple, dict, torch.Tensor) or type(base).__module__.partition(".")[0] in (
+        base, at = _value(node.value, frame, plain), _value(node.slice, frame, plain)
+        is_plain = type(base) in plain or type(base).__module__.partition(".")[0] in (
             "numpy",
             "pandas",
         )
         try:
-            return base[at] if plain and at is not _UNKNOWN else _UNKNOWN
+            return base[at] if is_plain and at is not _UNKNOWN else _UNKNOWN
         except Exception:
             return _UNKNOWN
     return _UNKNOWN
@@ -337,15 +357,15 @@ def _is_bad_text(value, look):
         return False
 
 
-def _sources(node, frame):
+def _sources(node, frame, plain):
     """(expression, value) of what the statement reads, the largest expressions that are known."""
-    value = _value(node, frame) if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) else _UNKNOWN
+    value = _value(node, frame, plain) if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) else _UNKNOWN
     if value is not _UNKNOWN:
         yield node, value
         return
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.stmt):
-            yield from _sources(child, frame)
+            yield from _sources(child, frame, plain)
 
 
 def _function(code):
@@ -357,10 +377,19 @@ def _function(code):
     return name
 
 
-def _place(frame, line, bad_before, infinite, look):
+def place_of(
+    frame: FrameType,
+    line: int,
+    bad_before: Set[str],
+    infinite: Set[str],
+    look: Look,
+    plain: tuple[type, ...] = _PLAIN,
+) -> Place:
+    """The statement at that line, which has run. bad_before: names of the frame that were bad as it began; infinite:
+    those of what is not finite, where NaN is looked for; plain: types of what an element may be taken of."""
     file, function = frame.f_code.co_filename, _function(frame.f_code)
     place = Place(file, line, function, sources.line(file, line)[:400], "made")
-    statement = _statement(file, line)
+    statement = statement_at(file, line)
     if statement is None:
         return place
     numbers = written_so = False
@@ -369,7 +398,7 @@ def _place(frame, line, bad_before, infinite, look):
     read = [
         n for field in ("value", "iter", "test", "body") if isinstance(n := getattr(statement, field, None), ast.expr)
     ]
-    for node, value in [found for n in read for found in _sources(n, frame)]:
+    for node, value in [found for n in read for found in _sources(n, frame, plain)]:
         root = node
         while isinstance(root, (ast.Attribute, ast.Subscript)):
             root = root.value

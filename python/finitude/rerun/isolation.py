@@ -10,6 +10,7 @@ from ..capsules import capsule
 from ..effects import output_suppression
 from ..effects.files import HeldFiles
 from ..effects.output_suppression import Quiet
+from ..report import value_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,14 +47,22 @@ class IsolatedRun:
         _native.trace_start()
         _native.gradients_are_sinks(dropped)
         capsules.begin(generators)
+        value_lines.begin()
 
     @staticmethod
     def drop_recording() -> None:
         """Nobody is going to ask what was recorded."""
-        in_any_case(_native.trace_stop, lambda: _native.gradients_are_sinks(False), capsule.drop, _native.trace_clear)
+        in_any_case(
+            value_lines.end,
+            _native.trace_stop,
+            lambda: _native.gradients_are_sinks(False),
+            capsule.drop,
+            _native.trace_clear,
+        )
 
     def end(self) -> list[str]:
         """Files, output and compiled code are the program's again. Names of what was written or done twice."""
+        value_lines.stop()
         twice, *_ = in_any_case(
             lambda: self._files.end() if self._files is not None else [],
             self._output.end if self._output is not None else lambda: None,
@@ -68,7 +77,7 @@ class IsolatedRun:
 
     def let_go(self) -> None:
         """After a failure of our code: what is held, by whomever, is let go of. May be called after `end`, too."""
-        in_any_case(output_suppression.let_go, self._end_eager)
+        in_any_case(value_lines.end, output_suppression.let_go, self._end_eager)
 
     def _end_eager(self):
         stance, self._stance = self._stance, None

@@ -24,7 +24,7 @@ from ..program import (
     sinks as sinks_of,
     step_start_state,
 )
-from ..report import impossible_state, incident
+from ..report import impossible_state, incident, value_lines
 from . import first_values, launch_command, overlay_fs
 
 TYPE_CHECKING = False
@@ -120,6 +120,7 @@ class Target:
             optimizer.register_step_post_hook(self._previous_step_is_over)
         if self.order["compiled"]:
             torch.compiler.set_stance("force_eager")
+        value_lines.begin(in_place=False)
 
     def _previous_step_is_over(self, *_):
         first, self.has_begun = not self.has_begun, True  # the hook stays: torch iterates over them while it is called
