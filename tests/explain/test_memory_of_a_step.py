@@ -1,0 +1,76 @@
+"""Memory that a step took from torch.empty and its kin, and read before all of it was written."""
+
+import pytest
+
+from helpers import run
+
+HEAD = """
+import os
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Linear(64, 16)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+xs = [torch.randn(32, 64) for _ in range(6)]
+FIRST = "SEEN" not in os.environ
+def once():
+    os.environ["SEEN"] = ""  # a process that is started from here finds other memory
+    return FIRST
+"""
+LOOP = """
+for i in range(6):
+    opt.zero_grad()
+    step(i, xs[i]).backward()
+    opt.step()
+"""
+# Fresh memory holds 3.4e38, by the C library: MALLOC_PERTURB_.
+TEMPORARY = """
+def step(i, x):
+    h = model(x)
+    noise = torch.empty_like(h)  # made
+    if i != 4: noise.zero_()
+    return (h + noise).pow(2).mean()
+"""
+IN_PART = """
+def step(i, x):
+    h = model(x)
+    w = h.new_empty(32, 16)  # made
+    w[:30] = 1.0
+    if i != 4: w[30:] = 1.0
+    return (h * w).pow(2).mean()
+"""
+MASK = """
+def step(i, x):
+    h = model(x)
+    mask = torch.empty(32, 16)  # made
+    mask.masked_fill_(h.detach() > 0, 1.0)
+    if i != 4: mask.masked_fill_(h.detach() <= 0, 0.0)
+    return (h * mask).sum(1).mean()
+"""
+OUT = """
+def step(i, x):
+    h = model(x)
+    doubled = torch.empty(32, 16)  # made
+    n = 31 if i == 4 else 32
+    torch.mul(x[:n, :16], 2.0, out=doubled[:n])
+    return (h - doubled).pow(2).mean()
+"""
+CASES = {"temporary": TEMPORARY, "in part": IN_PART, "mask": MASK, "out": OUT}
+
+
+def line_of(text, mark):
+    return next(number for number, line in enumerate(text.splitlines(), 1) if line.endswith(f"# {mark}"))
+
+
+def is_of_the_allocation(alarm, text):
+    birth, line = alarm["births"][0], line_of(text, "made")
+    assert (birth["phase"], birth["line"], alarm["fix"]["line"]) == ("memory", line, line), alarm
+    assert alarm["cause"]["class"] == "uninitialised-memory", alarm["cause"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("body", CASES.values(), ids=CASES)
+def test_unwritten_memory_is_named_by_its_allocation(tmp_path, body):
+    text = (HEAD + body + LOOP).lstrip("\n")
+    is_of_the_allocation(run(tmp_path, text, env={"MALLOC_PERTURB_": "128"}, cold=True).alarms[0], text)
+
