@@ -16,6 +16,7 @@ namespace {
 struct Drops {
   std::uint32_t limit = 0;                        // so many in a row are asked about; 0: none
   std::uint64_t unapplied = 0;                    // windows since the last step that was applied, of any optimizer
+  std::uint64_t by_scaler = 0;                    // of these, how many a GradScaler skipped
   std::uint64_t counted_at = 0, reported_at = 0;  // the last backward that counted there, and that counted a bad one
   std::uint64_t reported_loss =
       0;             // whose bad gradients were counted last: one optimizer may clear its own long after another
@@ -74,8 +75,9 @@ PyObject* watch_drops(PyObject*, PyObject* limit) {
   Py_RETURN_NONE;
 }
 
-// open_drops() -> [(ordinal, class, step, in a row, not reported yet, is the last one a norm, are gradients bad now)]
-// of all optimizers, also of those that are gone: a function that trained may have returned.
+// open_drops() -> [(ordinal, class, step, in a row, not reported yet, is the last one a norm, are gradients bad now,
+// has the norm of the open window overflowed)] of all optimizers, also of those that are gone: a function that trained
+// may have returned.
 PyObject* open_drops(PyObject*, PyObject*) {
   Object list = Object::take(PyList_New(0));
   for (const auto& entry : live().optimizers) {
@@ -85,17 +87,27 @@ PyObject* open_drops(PyObject*, PyObject*) {
       return mark.state > GradMark::kClean && mark.reported == 0;
     });
     const Object one = Object::take(
-        Py_BuildValue("(IsKIIOO)", static_cast<unsigned>(entry->ordinal), entry->class_name.c_str(),
+        Py_BuildValue("(IsKIIOOO)", static_cast<unsigned>(entry->ordinal), entry->class_name.c_str(),
                       static_cast<unsigned long long>(entry->step), static_cast<unsigned>(entry->drops.length),
                       static_cast<unsigned>(entry->drops.unreported), entry->drops.is_norm ? Py_True : Py_False,
-                      is_bad ? Py_True : Py_False));
+                      is_bad ? Py_True : Py_False, entry->norm_overflow && entry->backwards != 0 ? Py_True : Py_False));
     if (!one || PyList_Append(list.get(), one.get()) != 0) list = Object();
   }
   return list.release();
 }
 
-// unapplied() -> how many windows have ended without a step since the last that was applied.
-PyObject* unapplied(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(the_drops.unapplied); }
+// unapplied() -> (windows that have ended without a step since the last that was applied, how many of them a GradScaler
+// skipped). To be called at the end of the program. A window that is open by then ends the row that the script has
+// begun. Alone it does not count: a backward after the last step may be for anything.
+PyObject* unapplied(PyObject*, PyObject*) {
+  std::uint64_t count = the_drops.unapplied;
+  const bool is_open = std::any_of(live().optimizers.begin(), live().optimizers.end(), [](const auto& entry) {
+    return entry->backwards != 0 && entry->backwards >= entry->predicted;  // fewer: a part of a sum
+  });
+  if (count != the_drops.by_scaler && is_open) ++count;
+  return Py_BuildValue("(KK)", static_cast<unsigned long long>(count),
+                       static_cast<unsigned long long>(the_drops.by_scaler));
+}
 
 // take_norm_drops(optimizer) -> how many windows before the one that is open were dropped for a norm that overflowed,
 // once.
@@ -163,7 +175,7 @@ void note_learned(OptimizerEntry& entry, bool learns) {
   if (is_of_second_run()) return;
   if (!learns && entry.laundered) return lengthen(entry, Dropped::kBad);
   entry.drops.applied_at = live().backward_serial;
-  the_drops.unapplied = 0;
+  the_drops.unapplied = the_drops.by_scaler = 0;
   end_asked_row();
 }
 
@@ -171,7 +183,10 @@ bool is_long_row(std::uint64_t length) noexcept {
   return the_drops.limit != 0 && length >= the_drops.limit && !is_of_second_run();
 }
 
-void note_scaler_skip() noexcept { ++the_drops.unapplied; }
+void note_scaler_skip() noexcept {
+  ++the_drops.unapplied;
+  ++the_drops.by_scaler;
+}
 
 // Only notes that Python is to be asked: this runs inside a walk over all optimizers, in which no Python may run.
 // Python asks for what was dropped afterwards.

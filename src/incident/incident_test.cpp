@@ -141,6 +141,21 @@ TEST(ClosingLine, NamesWhatRuinedARunOfFiniteValues) {
   EXPECT_THAT(closing_line(report, 0), Not(HasSubstr("all finite")));
 }
 
+TEST(ClosingLine, CountsTheLastStepsThatChangedNothing) {
+  RunFacts facts;
+  facts.counters = {.optimizers = 1, .steps = 9, .gradients_scanned = 18};
+  facts.zero_gradients = 3;
+  json report = json(report_head(facts));
+  report["advisories"] = report["alarms"] = json::array();
+  EXPECT_EQ(closing_line(report, 0),
+            "finitude: 9 steps watched in 0.0 s, 18 gradients scanned, the last 3 steps had only zero gradients");
+  report["watched"]["zero_gradients"] = 1;
+  EXPECT_THAT(closing_line(report, 0), HasSubstr("the last step had only zero gradients"));
+  const json whole = merged(report_of(0), {{"rank-0", report, ""}});
+  EXPECT_EQ(show::problem(whole), "");
+  EXPECT_EQ(whole["watched"]["zero_gradients"], 1);
+}
+
 TEST(Onset, IsOfWhatBeganToGrowFirst) {
   std::vector<AppliedStep> steps;
   for (std::uint64_t i = 0; i < 40; ++i)

@@ -69,12 +69,14 @@ json watched_of(const json& own, const std::vector<Member>& members) {
   std::map<std::uint64_t, std::vector<const json*>> ranks;
   std::vector<const json*> others = {&own};
   std::uint64_t size = ranks_of(own), unapplied = count(own.at("watched"), "unapplied");
+  std::uint64_t zero = count(own.at("watched"), "zero_gradients");
   for (const Member& member : members) {
     if (member.report.is_null()) continue;
     const auto rank = rank_of(member);
     (rank ? ranks[*rank] : others).push_back(&member.report);
     size = std::max(size, ranks_of(member.report));
     unapplied = std::max(unapplied, count(member.report["watched"], "unapplied"));
+    zero = std::max(zero, count(member.report["watched"], "zero_gradients"));
   }
   auto total = counts_of(others);
   for (const char* key : kCounts) {
@@ -91,6 +93,7 @@ json watched_of(const json& own, const std::vector<Member>& members) {
   size = std::max<std::uint64_t>(size, ranks.size());
   if (size > 1) watched["ranks"] = size;
   if (unapplied != 0) watched["unapplied"] = unapplied;
+  if (zero != 0) watched["zero_gradients"] = zero;
   watched["not_watched"] = not_watched(own, members);
   return watched;
 }
@@ -109,9 +112,10 @@ std::string made_at(const json& alarm) {
   const json& birth = alarm["births"][0];
   const std::string file = text(birth, "file"), op = text(birth, "op");
   const std::uint64_t line = count(birth, "line");
-  if (op.empty() || file.empty() || line == 0)
+  if (file.empty() || line == 0 || (op.empty() && text(birth, "phase") != "data"))
     return ", whose " + text(alarm["sink"], "name") + " was not finite at this step";
-  return ", where " + op + " made it at " + file.substr(file.rfind('/') + 1) + ":" + std::to_string(line);
+  return ", where " + (op.empty() ? "it was made" : op + " made it") + " at " + file.substr(file.rfind('/') + 1) + ":" +
+         std::to_string(line);
 }
 
 // What came from another rank came from the one that has a birth of its own at the same step.

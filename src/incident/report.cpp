@@ -67,7 +67,8 @@ constexpr Ruined kRuined[] = {{"zero-gradients", "every gradient is zero"},
 
 // "all finite", or what is known where that is not so.
 void say_clean(const json& watched, const std::vector<const json*>& advisories, std::vector<std::string>* parts) {
-  bool bad_seen = count(watched, "unapplied") != 0 || count(watched, "handled_by_script") != 0;
+  bool bad_seen = count(watched, "unapplied") != 0 || count(watched, "handled_by_script") != 0 ||
+                  count(watched, "zero_gradients") != 0;
   const auto last = std::ranges::find_if(advisories, [](const json* a) { return (*a)["kind"] == kSeenAtTheEnd; });
   if (last != advisories.end()) {
     bad_seen = true;
@@ -109,6 +110,7 @@ nlohmann::ordered_json report_head(const RunFacts& facts) {
                                     {"handled_by_script", facts.counters.handled},
                                     {"not_watched", facts.not_watched}};
   if (facts.unapplied != 0) watched["unapplied"] = facts.unapplied;
+  if (facts.zero_gradients != 0) watched["zero_gradients"] = facts.zero_gradients;
   if (facts.ranks > 1) watched["ranks"] = facts.ranks;
   return {{"schema", 1},
           {"outcome", word},
@@ -140,6 +142,7 @@ RunFacts facts_of(const json& value) {
     take("first_alarm", &facts.first_alarm.emplace());
   take("failure", &facts.failure);
   take("unapplied", &facts.unapplied);
+  take("zero_gradients", &facts.zero_gradients);
   take("ranks", &facts.ranks);
   const json counters = value.value("counters", json::object());
   facts.counters = {count(counters, "optimizers"),     count(counters, "steps"),
@@ -154,6 +157,13 @@ json advisory(const std::string& kind, std::optional<std::uint64_t> step, const 
           {"text", text},
           {"births", json::array()},
           {"cause", nullptr}};
+}
+
+json zero_gradients_advisory(const ZeroRow& row) {
+  return advisory("zero-gradients", row.first,
+                  "every gradient of " + row.optimizer + " was exactly zero in the last " + std::to_string(row.count) +
+                      " steps, from step " + std::to_string(row.first) +
+                      " on, though the loss was not: nothing was learned, as after clipping by a norm that overflowed");
 }
 
 json unlisted_advisory(std::uint64_t count) {
@@ -208,6 +218,9 @@ std::string closing_line(const json& report, std::uint64_t unlisted) {
   if (!is_unwatched) {
     if (const auto unapplied = count(watched, "unapplied"); unapplied != 0)
       parts.push_back("the last " + std::to_string(unapplied) + " applied by no step");
+    if (const auto zero = count(watched, "zero_gradients"); zero != 0)
+      parts.push_back((zero == 1 ? "the last step" : "the last " + std::to_string(zero) + " steps") +
+                      " had only zero gradients");
     if (const std::size_t warnings = show::list(report, "warnings").size(); warnings != 0)
       parts.push_back(counted(warnings, "warning", "warnings"));
     if (!advisories.empty()) parts.push_back(counted(advisories.size(), "advisory", "advisories"));

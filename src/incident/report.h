@@ -32,6 +32,7 @@ struct RunFacts {
   std::optional<std::string> first_alarm;  // its text; none: there was no alarm
   std::string failure;                     // why nothing was watched; empty: it was
   std::uint64_t unapplied = 0;             // windows at the end that no step applied; 0: not worth a word
+  std::uint64_t zero_gradients = 0;        // applied steps at the end, in a row, with only zero gradients
   std::uint64_t ranks = 1;
 };
 
@@ -41,6 +42,15 @@ nlohmann::ordered_json report_head(const RunFacts& facts);
 
 // Facts out of JSON with the names of the members above. Throws nlohmann::json::exception where one has another type.
 RunFacts facts_of(const nlohmann::json& value);
+
+// The last steps of an optimizer, in a row, in which every gradient was exactly zero, though the loss was not.
+struct ZeroRow {
+  std::string optimizer;  // class
+  std::uint64_t first = 0, count = 0;
+};
+
+// Where there are so many of them that nothing is learned any more.
+nlohmann::json zero_gradients_advisory(const ZeroRow& row);
 
 nlohmann::json advisory(const std::string& kind, std::optional<std::uint64_t> step, const std::string& text);
 // That `count` alarms are not listed since a report holds no more.

@@ -63,7 +63,8 @@ void Document::not_watched(const std::string& what) {
   if (std::find(not_watched_.begin(), not_watched_.end(), what) == not_watched_.end()) not_watched_.push_back(what);
 }
 
-json Document::head(const incident::Counters& counters, std::optional<std::string> first_alarm) const {
+json Document::head(const incident::Counters& counters, std::optional<std::string> first_alarm,
+                    std::uint64_t zero_gradients) const {
   const std::chrono::duration<double> seconds = std::chrono::system_clock::now() - started_;
   incident::RunFacts facts;
   facts.finitude = finitude_;
@@ -75,15 +76,26 @@ json Document::head(const incident::Counters& counters, std::optional<std::strin
   facts.counters = counters;
   facts.not_watched = not_watched_;
   facts.first_alarm = std::move(first_alarm);
+  facts.zero_gradients = zero_gradients;
   return json(incident::report_head(facts));
 }
 
-json Document::whole(const incident::Counters& counters) const {
-  json document = head(counters, alarms_.empty() ? std::nullopt : std::optional(alarms_.front().text));
+json Document::whole(const incident::Counters& counters, const std::vector<incident::ZeroRow>& zero_rows,
+                     std::uint64_t many) const {
+  std::uint64_t few = 0;
+  json ruined = json::array();
+  for (const incident::ZeroRow& row : zero_rows) {
+    if (row.count < many)
+      few = std::max(few, row.count);
+    else if (ruined.size() < incident::kAdvisoriesOfAKind)
+      ruined.push_back(incident::zero_gradients_advisory(row));
+  }
+  json document = head(counters, alarms_.empty() ? std::nullopt : std::optional(alarms_.front().text), few);
   document["alarms"] = json::array();
   for (const Alarm& alarm : alarms_) document["alarms"].push_back(json(to_json(alarm)));
   document["warnings"] = warnings_;
   document["advisories"] = advisories_;
+  for (json& one : ruined) document["advisories"].push_back(std::move(one));
   if (unlisted_ != 0) document["advisories"].push_back(incident::unlisted_advisory(unlisted_));
   return document;
 }
@@ -95,9 +107,8 @@ json Document::of_alarm(const Alarm& alarm, const incident::Counters& counters) 
   return document;
 }
 
-std::string Document::closing_line(const incident::Counters& counters, const std::string& place,
-                                   const std::string& page) const {
-  const std::string line = incident::closing_line(whole(counters), unlisted_);
+std::string Document::closing_line(const json& whole, const std::string& place, const std::string& page) const {
+  const std::string line = incident::closing_line(whole, unlisted_);
   if (place.empty()) return line + ".\n";
   return line + ". Report: " + place + (page.empty() ? "" : ", page: " + page) + "\n";
 }

@@ -29,16 +29,20 @@ class Document {
   nlohmann::json warnings() const { return warnings_; }
   void not_watched(const std::string& what);  // each once
 
-  nlohmann::json whole(const incident::Counters& counters) const;
+  // zero_rows: of the end of the run; those of `many` steps are an advisory, shorter ones are counted.
+  nlohmann::json whole(const incident::Counters& counters, const std::vector<incident::ZeroRow>& zero_rows,
+                       std::uint64_t many) const;
   // With this alarm alone, as it is reported when it happens.
   nlohmann::json of_alarm(const incident::Alarm& alarm, const incident::Counters& counters) const;
-  // The line that a run ends with. place: of report.json, or empty; page: of report.html as seen from there, or empty.
-  std::string closing_line(const incident::Counters& counters, const std::string& place, const std::string& page) const;
+  // The line that a run ends with. whole: its report; place: of report.json, or empty; page: of report.html as seen
+  // from there, or empty.
+  std::string closing_line(const nlohmann::json& whole, const std::string& place, const std::string& page) const;
 
   const ThisProcess& process() const { return process_; }
 
  private:
-  nlohmann::json head(const incident::Counters& counters, std::optional<std::string> first_alarm) const;
+  nlohmann::json head(const incident::Counters& counters, std::optional<std::string> first_alarm,
+                      std::uint64_t zero_gradients = 0) const;
 
   const std::string finitude_, torch_;
   const ThisProcess process_;

@@ -117,7 +117,7 @@ Status Engine::write_reports() {
   settle_capsules();
   if (!has_folder() && !no_folder_.empty()) status = Status(StatusCode::kUnwritable, no_folder_);
   if (folder_.empty() && options_.report.empty()) return status;
-  const json document = document_.whole(counters_);
+  const json document = whole_report();
   const std::string text = printed(document);
   if (!folder_.empty()) {
     status = write_file(folder_ + "/report.json", text);
@@ -136,12 +136,12 @@ void Engine::report_unwritten(const Status& status) {
 
 json Engine::report() {
   safely([&] { settle_capsules(); });
-  return document_.whole(counters_);
+  return whole_report();
 }
 
 std::string Engine::text() {
   safely([&] { settle_capsules(); });
-  return show::terminal(document_.whole(counters_), {});
+  return show::terminal(whole_report(), {});
 }
 
 Status Engine::finish() {
@@ -156,7 +156,7 @@ Status Engine::finish() {
     const std::string place = !folder_.empty() ? folder_ + "/report.json" : options_.report;
     const std::string page = folder_.empty() || !status.ok() ? "" : "report.html";  // in the same folder
     const std::string relative = place.empty() ? "" : std::filesystem::relative(place, error).string();
-    say(document_.closing_line(counters_,
+    say(document_.closing_line(whole_report(),
                                !error && !relative.empty() && relative.size() < place.size() ? relative : place, page));
   });
   on_ = false;

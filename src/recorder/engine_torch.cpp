@@ -36,6 +36,10 @@ bool is_switched_on(const RecorderOptions& options) {
   return options.on && word != "0" && word != "off";
 }
 
+incident::ZeroRow zero_row_of(const Watched& watched) {
+  return {watched.class_name(), watched.steps - watched.zero_steps(), watched.zero_steps()};
+}
+
 // Holds while a step is open, whichever way it ends.
 class Inside {
  public:
@@ -91,6 +95,14 @@ Watched& Engine::of(torch::optim::Optimizer& optimizer) {
   return *watched_.back();
 }
 
+nlohmann::json Engine::whole_report() const {
+  std::vector<incident::ZeroRow> rows = ended_in_zeros_;
+  for (const auto& watched : watched_) {
+    if (watched->zero_steps() != 0) rows.push_back(zero_row_of(*watched));
+  }
+  return document_.whole(counters_, rows, std::max(1U, options_.max_skips));
+}
+
 void Engine::watch(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, const NamedTensors& buffers) {
   safely([&] {
     Watched& watched = of(optimizer);
@@ -105,7 +117,11 @@ void Engine::watch(const at::Generator& generator) {
 
 void Engine::forget(const torch::optim::Optimizer& optimizer) {
   for (const auto& watched : watched_) {
-    if (&watched->optimizer() == &optimizer) safely([&] { buffers_.forget(watched->ordinal()); });
+    if (&watched->optimizer() != &optimizer) continue;
+    safely([&] {
+      buffers_.forget(watched->ordinal());
+      if (watched->zero_steps() != 0) ended_in_zeros_.push_back(zero_row_of(*watched));
+    });
   }
   std::erase_if(watched_, [&](const auto& watched) { return &watched->optimizer() == &optimizer; });
 }
@@ -239,6 +255,9 @@ StepResult Engine::judged(torch::optim::Optimizer& optimizer, const Closure& clo
 }
 
 void Engine::keep(Watched& watched, std::uint64_t step, double loss) {
+  // A line search that has converged leaves zero gradients: that is its end, not a fault.
+  if (!searches(watched.optimizer()))
+    watched.count_zero_gradients(std::ranges::all_of(losses_, [](const Loss& one) { return one.value == 0; }));
   for (const signal::Warning& warning : watched.keep_history(step, loss)) {
     if (!incident::is_wanted(warning.what, options_.warnings)) continue;
     const auto entry = incident::to_json(warning, watched.names(), watched.class_name());

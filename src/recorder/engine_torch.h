@@ -88,6 +88,7 @@ class Engine {
   void settle_capsules();
   void say_left_behind(const std::vector<capture::LeftBehind>& left) const noexcept;
   void finish_capsules();
+  nlohmann::json whole_report() const;
   Status write_reports();
   void report_unwritten(const Status& status);  // once
   void say(const std::string& text) const noexcept;
@@ -101,6 +102,7 @@ class Engine {
   Generators generators_;
   Buffers buffers_;
   std::vector<std::unique_ptr<Watched>> watched_;
+  std::vector<incident::ZeroRow> ended_in_zeros_;  // of optimizers that are no longer watched
   std::uint32_t next_ordinal_ = 0;
   int warning_lines_ = 0;
   std::vector<Loss> losses_;                      // of the step that is open

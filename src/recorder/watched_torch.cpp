@@ -196,6 +196,16 @@ std::vector<signal::Warning> Watched::keep_history(std::uint64_t step, double lo
   return watch_->take();
 }
 
+void Watched::count_zero_gradients(bool is_loss_zero) {
+  const auto is_zero = [](const observe::GradMark& mark) {
+    return mark.grad == nullptr || (mark.state == observe::GradMark::kClean && mark.absmax == 0);
+  };
+  const bool has_any = std::ranges::any_of(marks_, [](const auto& mark) { return mark.grad != nullptr; });
+  const bool are_zero = has_any && unread_.empty() && std::ranges::all_of(marks_, is_zero);
+  had_gradient_ |= has_any && !are_zero;
+  zero_steps_ = are_zero && had_gradient_ && !is_loss_zero ? zero_steps_ + 1 : 0;
+}
+
 std::vector<std::string> Watched::names() const {
   std::vector<std::string> all;
   for_each([&](std::size_t index, const at::Tensor& p) { all.push_back(name_of(index, p)); });

@@ -90,6 +90,10 @@ class Watched {
 
   // Of a step that is applied. Returns what is to be warned of.
   std::vector<signal::Warning> keep_history(std::uint64_t step, double loss);
+  // Of a step that is applied. is_loss_zero: nothing is to be learned from it.
+  void count_zero_gradients(bool is_loss_zero);
+  // Applied steps in a row, up to now, in which every gradient was exactly zero, though an earlier one was not.
+  std::uint64_t zero_steps() const { return zero_steps_; }
   std::vector<std::string> names() const;  // of all parameters, in order
   explain::StepHistory history() const;    // the last steps
   // The last 4096 of the applied steps, oldest first.
@@ -118,6 +122,8 @@ class Watched {
   std::uint64_t read_ = 0;
   std::string unread_;
   std::size_t slice_ = 0;
+  std::uint64_t zero_steps_ = 0;
+  bool had_gradient_ = false;  // in some step it was not zero
   struct Seen {
     std::uint64_t finite_after = kNever;
     std::uint32_t version = 0;  // as the optimizer left it

@@ -203,6 +203,7 @@ const Shape kWatched{{{"optimizers", kCount, true},
                       {"handled_by_script", kCount, true},
                       {"ranks", kCount},
                       {"unapplied", kCount},
+                      {"zero_gradients", kCount},
                       {"not_watched", kArray, false, {}, nullptr, kText, 10'000}}};
 const Shape kTracedOp{{{"op", kText, true},
                        {"file", kTextOrNull},

@@ -225,21 +225,60 @@ def test_dropped_last_steps_are_not_called_all_finite(tmp_path, steps):
     assert "all finite" not in got.err and f"{steps - 3} bad steps handled by the script" in got.err, got.err
 
 
-def test_unapplied_finite_gradients_are_not_called_all_finite(tmp_path):
+@pytest.mark.parametrize("last", [34, 3])
+def test_unapplied_finite_gradients_are_not_called_all_finite(tmp_path, last):
     got = training(
         tmp_path,
-        """
+        f"""
         for i in range(40):
             opt.zero_grad()
             loss_of(batches[i % 6]).backward()
-            if i > 5: continue
+            if i >= {40 - last}: continue
             opt.step()
         """,
         "--on-alarm",
         "raise",
     )
     got.assert_no_alarm()
-    assert "all finite" not in got.err and "applied by no step" in got.err, got.err
+    assert "all finite" not in got.err and f"the last {last} applied by no step" in got.err, got.err
+
+
+def test_last_window_dropped_for_its_norm_counts(tmp_path):
+    got = training(
+        tmp_path,
+        """
+        for i in range(9):
+            opt.zero_grad()
+            (loss_of(batches[i % 6]) * (1e25 if i > 5 else 1)).backward()
+            if torch.isfinite(nn.utils.clip_grad_norm_(model.parameters(), 1.0)):
+                opt.step()
+        """,
+    )
+    got.assert_no_alarm()
+    assert got.watched["handled_by_script"] == 3 and "all finite" not in got.err, got.text()
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "loss_of(batches[0]).backward()",  # gradients to look at
+        "for x in batches[:3]: loss_of(x).backward()",  # a sum that the end of the data leaves open
+    ],
+)
+def test_a_last_backward_for_itself_is_finite(tmp_path, rest):
+    got = training(
+        tmp_path,
+        f"""
+        for i in range(6):
+            opt.zero_grad()
+            for x in batches[:4]: loss_of(x).backward()
+            opt.step()
+        opt.zero_grad()
+        {rest}
+        """,
+    )
+    got.assert_silent()
+    assert "all finite" in got.err, got.err
 
 
 def test_drops_count_after_their_optimizer_is_gone(tmp_path):

@@ -46,3 +46,10 @@ def test_a_run_that_stopped_learning_says_so(tmp_path, clip):
 def test_zeros_that_are_over_are_none(tmp_path):
     done = clipped(tmp_path, CLIP["in Python"], 2, 14)
     assert [a["kind"] for a in done.report["advisories"]] == [] and "all finite" in done.err, done.text()
+
+
+@pytest.mark.parametrize(("first", "words"), [(27, "the last 3 steps had only"), (29, "the last step had only")])
+def test_few_last_zeros_are_counted(tmp_path, first, words):
+    done = clipped(tmp_path, CLIP["in Python"], first, 30)
+    assert f"{words} zero gradients" in done.err and "all finite" not in done.err, done.text()
+    assert done.watched["zero_gradients"] == 30 - first

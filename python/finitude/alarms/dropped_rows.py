@@ -183,12 +183,16 @@ class Drops:
         """Counts what is dropped and no step reported; then, as what ended the program, what the last backward has
         left."""
         session = self.session
-        session.report.note_unapplied(_native.unapplied())
-        for _, _, step, _, unreported, is_norm, _ in _native.open_drops():
+        limit, zero_rows = max(1, session.config.max_skips), _native.zero_rows()
+        few = max((count for _, _, count, _ in zero_rows if count < limit), default=0)
+        unapplied, by_scaler = _native.unapplied()
+        session.report.note_last_steps(unapplied, by_scaler, few)
+        for _, _, step, _, unreported, is_norm, _, ends_in_norm in _native.open_drops():
+            is_norm, unreported = is_norm or ends_in_norm, unreported + ends_in_norm
             session.dropping.note(step, script_handled.NORM if is_norm else script_handled.GRADIENTS, unreported)
             is_reported = is_reported or unreported > 0
-        for name, first, count, is_zeroed in _native.zero_rows():
-            if count >= max(1, session.config.max_skips):
+        for name, first, count, is_zeroed in zero_rows:
+            if count >= limit:
                 self._advise_zeros(name, first, count, is_zeroed)
         if (alarm := session.dropping.at_end(is_reported)) is not None:
             session.report.add_alarm(alarm)

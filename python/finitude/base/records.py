@@ -301,6 +301,7 @@ if TYPE_CHECKING:
         handled_by_script: int
         not_watched: NotRequired[list[str]]  # what, and why
         unapplied: NotRequired[int]  # windows in a row at the end that no step applied
+        zero_gradients: NotRequired[int]  # applied steps in a row at the end with only zero gradients
         ranks: NotRequired[int]  # world size
 
     class Process(TypedDict):

@@ -58,6 +58,7 @@ class Report:
         self.unapplied: int | None = (
             None  # windows at the end, in a row, that no step applied; None: not at the end yet
         )
+        self.zero_steps = 0  # applied steps at the end, in a row, with only zero gradients, where there are few
         self.trace_ops: list[Operation] | None = None
         self.directory: str | None = None
         self._planned: str | None = None
@@ -109,9 +110,11 @@ class Report:
         """Of a program without an optimizer."""
         self.steps_by_hand = count
 
-    def note_unapplied(self, count: int) -> None:
-        """Windows at the end, in a row, that no step applied."""
-        self.unapplied = count
+    def note_last_steps(self, unapplied: int, by_scaler: int, zero: int) -> None:
+        """Of the end of the run. unapplied: windows in a row that no step applied, by_scaler of them skipped by a
+        GradScaler, which is said only where they are many. zero: applied steps in a row with only zero gradients."""
+        is_said = unapplied > by_scaler or unapplied >= max(1, self.config.max_skips)
+        self.unapplied, self.zero_steps = unapplied if is_said else 0, zero
 
     def make_at(self, place: Callable[[], str]) -> None:
         """place: makes the directory, where this process is one of several of a run."""
@@ -188,7 +191,6 @@ class Report:
         if off is not None and not self.failure:
             self.failure = f"internal failure of the gate: {off[0]}"
         alarms = self.alarms + self._under_way()
-        unapplied = self.unapplied or 0
         facts = {
             "finitude": _native.version,
             "torch": torch.__version__,
@@ -205,7 +207,8 @@ class Report:
             "not_watched": self.not_watched,
             "first_alarm": alarms[0].get("text", "") if alarms else None,
             "failure": self.failure,
-            "unapplied": unapplied if unapplied >= max(1, self.config.max_skips) else 0,
+            "unapplied": self.unapplied or 0,
+            "zero_gradients": self.zero_steps,
             "ranks": ranks.world()[1] if ranks.several() else 1,
         }
         document = {
