@@ -13,6 +13,7 @@
 #include "bindings/own_rules_python.h"
 #include "bindings/tape_python.h"
 #include "explain/explain.h"
+#include "explain/fill.h"
 #include "explain/made.h"
 #include "gate/script_nan_checks_torch.h"
 #include "gate/window_torch.h"
@@ -20,6 +21,7 @@
 #include "locate/script_nodes.h"
 #include "observe/tracer_torch.h"
 #include "pyhost/tensor_subclass_torch.h"
+#include "replay/fill_unwritten_torch.h"
 #include "replay/lab_torch.h"
 #include "replay/replay_values_torch.h"
 #include "replay/step_lab_torch.h"
@@ -186,15 +188,28 @@ json take_start(record::Trace* trace) {
   return reported;
 }
 
+// Of a step that was bad in its first run and is finite in this one: {births, cause, fix, path} where it depends on
+// memory that nobody had written, else null.
+json by_chance(const record::Trace& trace, const capture::Tape* tape, double seconds) {
+  if (tape == nullptr || !tape->gaps.empty()) return {};
+  const auto finding = explain::finding_of_chance(replay::fill_unwritten_of_finite(*tape, seconds), trace);
+  if (!finding) return {};
+  locate::Located located;
+  locate::Birth& birth = located.births.emplace_back();
+  birth.op = finding->born_in;
+  birth.kind = "memory";
+  return show::findings(trace, located, *finding);
+}
+
 // Locates and explains the trace taken so far. JSON: births, cause, fix, path, absorbed; ops if asked for.
 // swallowed: where nothing bad reached a sink, the overflows that arithmetic took in are the births.
 // seconds: the most that experiments with the whole step may take; 0: none are made. last_update: says what the
 // optimizer did last, where it is known; None: it is not. several_ranks: what exchanges values with the others is not
 // tried again. refused: the program ended by an exception about a value that no name is left for; without another sink,
 // the last that was seen is one. Of a sketch, the values are those of a replay of the tape: "tape" says how that came
-// out, and nothing else is said where it did not come to the step.
+// out, and nothing else is said where it did not come to the step. was_bad: the step failed in another run.
 std::string analyse(const std::string& history_json, std::size_t want_ops, bool swallowed, double seconds,
-                    const py::object& last_update, bool several_ranks, bool refused) {
+                    const py::object& last_update, bool several_ranks, bool refused, bool was_bad) {
   observe::Tracer& tracer = observe::Tracer::get();
   TemplateInHand* const hand = template_in_hand();
   const bool sketch = hand != nullptr || tracer.sketches(), is_own = hand == nullptr;
@@ -233,6 +248,12 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
       return &step.emplace(*recorded, trace, [&] { return ask_last_update(last_update); });
     };
     out = show::analysis(trace, history_from(history_json), &lab, options);
+    if (was_bad && out["births"].empty() && !sketch) {
+      if (json chance = by_chance(trace, recorded, seconds); !chance.is_null()) {
+        out.update(chance);
+        out["by_chance"] = true;
+      }
+    }
     if (sketch) out["tape"] = std::move(of_tape);
     if (!start.is_null()) out["start"] = std::move(start);
     put_statistics_in_hand(trace);
@@ -244,7 +265,8 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
 
 void define_analyse(py::module_& m) {
   m.def("analyse", &analyse, py::arg("history"), py::arg("want_ops"), py::arg("swallowed"), py::arg("seconds") = 0.0,
-        py::arg("last_update") = py::none(), py::arg("several_ranks") = false, py::arg("refused") = false);
+        py::arg("last_update") = py::none(), py::arg("several_ranks") = false, py::arg("refused") = false,
+        py::arg("was_bad") = false);
 }
 
 }  // namespace finitude::bindings

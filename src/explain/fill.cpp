@@ -46,22 +46,52 @@ void blame(Finding& finding, const replay::FillTrial& trial, const record::Trace
   finding.confidence = trial.nans.ran ? "proven" : "likely";  // one experiment is no proof
 }
 
+std::string filled_outcome(const replay::StepTrial& one) {
+  std::string outcome = one.bad.empty() ? "loss and gradients finite" : "not finite: " + one.bad.front();
+  if (one.bad.size() > 1) outcome += " and " + std::to_string(one.bad.size() - 1) + " more";
+  if (!one.difference.empty()) outcome += ", " + one.difference;
+  return outcome;
+}
+
+std::string filled_with(const replay::FillTrial& trial, const char* what) {
+  return "whole step, " + counted(trial.bytes, "byte") + " of " + trial.op + " that nobody had written filled with " +
+         what;
+}
+
 }  // namespace
 
 void judge_fill(Finding& finding, const replay::FillTrial& trial, const record::Trace* trace) {
   const bool decides = trial.zeros.ran && trial.zeros.bad.empty() && !(trial.nans.ran && trial.nans.bad.empty());
   if (decides) blame(finding, trial, trace);
-  const std::string memory =
-      "whole step, " + counted(trial.bytes, "byte") + " of " + trial.op + " that nobody had written filled with ";
   const auto add = [&](const char* what, const replay::StepTrial& one) {
-    if (!one.ran) return;
-    std::string outcome = one.bad.empty() ? "loss and gradients finite" : "not finite: " + one.bad.front();
-    if (one.bad.size() > 1) outcome += " and " + std::to_string(one.bad.size() - 1) + " more";
-    if (!one.difference.empty()) outcome += ", " + one.difference;
-    finding.experiments.push_back({memory + what, std::move(outcome), decides, decides});
+    if (one.ran) finding.experiments.push_back({filled_with(trial, what), filled_outcome(one), decides, decides});
   };
   add("0", trial.zeros);
   add("NaN", trial.nans);
+}
+
+std::optional<Finding> finding_of_chance(const replay::FillTrial& trial, const record::Trace& trace) {
+  if (!trial.nans.ran || trial.nans.bad.empty() || trial.made >= trace.ops.size()) return std::nullopt;
+  Finding finding;
+  finding.born_in = trial.made;
+  finding.cause_class = kClass;
+  finding.confidence = "likely";  // what the memory held in the first run is gone
+  finding.text =
+      trial.op +
+      " hands out memory with whatever it held before, and the step reads some of it that nothing has written";
+  finding.fix_text = "initialise all of it (torch.zeros, nn.init, copy_) before the first read";
+  if (const record::Frame* frame = line_of(trace, trial.made)) {
+    finding.fix_file = frame->file;
+    finding.fix_line = frame->line;
+  }
+  if (const record::OpId cut = cut_off_in(trace, trial.made); cut != record::kNone) {
+    finding.born_in = cut;
+    report_cut_off(trace, cut, trial.made, &finding);
+  }
+  finding.text += ": that holds something else in each run, and the step failed in one and not in the other";
+  finding.experiments.push_back({filled_with(trial, "NaN"), filled_outcome(trial.nans), true});
+  if (trial.zeros.ran) finding.experiments.push_back({filled_with(trial, "0"), filled_outcome(trial.zeros), true});
+  return finding;
 }
 
 }  // namespace finitude::explain

@@ -53,6 +53,21 @@ TEST(Fill, WhatNobodyWroteDecides) {
   EXPECT_TRUE(finding.experiments[2].predicted && finding.experiments[2].confirms);
 }
 
+TEST(Fill, AStepThatFailedOnceMayDependOnIt) {
+  const record::Trace trace = one_allocation();
+  const auto finding = finding_of_chance(filled(ran(), ran({"loss", "gradient of w"})), trace);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->cause_class, "uninitialised-memory");
+  EXPECT_EQ(finding->confidence, "likely");
+  EXPECT_EQ(finding->fix_line, 1);
+  EXPECT_EQ(finding->born_in, 0u);
+  EXPECT_NE(finding->fix_text, "");
+  ASSERT_EQ(finding->experiments.size(), 2u);
+  EXPECT_EQ(finding->experiments[0].outcome, "not finite: loss and 1 more");
+  EXPECT_FALSE(finding_of_chance(filled(ran(), ran()), trace));  // a mask hides it
+  EXPECT_FALSE(finding_of_chance(filled({}, {}), trace));
+}
+
 TEST(Fill, OneExperimentIsNoProof) {
   Finding finding = overflow();
   judge_fill(finding, filled(ran(), {}), nullptr);

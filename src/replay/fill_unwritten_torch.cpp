@@ -86,37 +86,72 @@ std::string name_of_maker(const Tape& tape, std::uint32_t made) {
   return "an allocation";
 }
 
-}  // namespace
+bool is_bad(const capture::Outcome& o) { return o.kind == "buffer" ? o.flaws.nan != 0 : !o.flaws.finite(); }
 
-FillTrial fill_unwritten(const Tape& tape, double seconds) {
-  const auto began = std::chrono::steady_clock::now();
-  const auto has_time = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() < seconds;
-  };
-  FillTrial trial;
-  // Nothing can be learned of a step whose results were fine.
-  const auto is_bad = [](const capture::Outcome& o) {
-    return o.kind == "buffer" ? o.flaws.nan != 0 : !o.flaws.finite();
-  };
-  if (std::none_of(tape.outcomes.begin(), tape.outcomes.end(), is_bad)) return trial;
+// Calls whose memory the step read unwritten; `bytes` of it.
+std::vector<std::uint32_t> makers_of(const Tape& tape, std::uint64_t* bytes) {
   std::vector<std::uint32_t> makers;
   for (const Entry& entry : tape.entries) {
     if (!is_unwritten(entry)) continue;
-    trial.bytes += entry.bytes.size();
+    *bytes += entry.bytes.size();
     if (std::find(makers.begin(), makers.end(), entry.traced) == makers.end()) makers.push_back(entry.traced);
   }
+  return makers;
+}
+
+class Budget {
+ public:
+  explicit Budget(double seconds) : seconds_(seconds) {}
+  bool is_left() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count() < seconds_;
+  }
+
+ private:
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  const double seconds_;
+};
+
+}  // namespace
+
+FillTrial fill_unwritten(const Tape& tape, double seconds) {
+  const Budget time(seconds);
+  FillTrial trial;
+  // Nothing can be learned of a step whose results were fine.
+  if (std::none_of(tape.outcomes.begin(), tape.outcomes.end(), is_bad)) return trial;
+  const std::vector<std::uint32_t> makers = makers_of(tape, &trial.bytes);
   if (makers.empty()) return trial;
   trial.made = makers.front();
   trial.zeros = play_filled(tape, 0, nullptr, std::nullopt);
   const std::vector<bool> floats = of_floats(tape);
   trial.nans = play_filled(tape, 0xff, &floats, std::nullopt);
   if (trial.zeros.ran && trial.zeros.bad.empty() && makers.size() > 1) {
-    for (std::size_t i = 0; i < std::min(makers.size(), kMostAlone) && has_time(); ++i) {
+    for (std::size_t i = 0; i < std::min(makers.size(), kMostAlone) && time.is_left(); ++i) {
       const StepTrial alone = play_filled(tape, 0, nullptr, makers[i]);
       if (!alone.ran || !alone.bad.empty()) continue;
       trial.made = makers[i];
       break;
     }
+  }
+  trial.op = name_of_maker(tape, trial.made);
+  return trial;
+}
+
+FillTrial fill_unwritten_of_finite(const Tape& tape, double seconds) {
+  const Budget time(seconds);
+  FillTrial trial;
+  if (std::any_of(tape.outcomes.begin(), tape.outcomes.end(), is_bad)) return trial;
+  const std::vector<std::uint32_t> makers = makers_of(tape, &trial.bytes);
+  if (makers.empty()) return trial;
+  trial.made = makers.front();
+  const std::vector<bool> floats = of_floats(tape);
+  trial.nans = play_filled(tape, 0xff, &floats, std::nullopt);
+  if (!trial.nans.ran || trial.nans.bad.empty()) return trial;
+  trial.zeros = play_filled(tape, 0, nullptr, std::nullopt);
+  for (std::size_t i = 0; makers.size() > 1 && i < std::min(makers.size(), kMostAlone) && time.is_left(); ++i) {
+    const StepTrial alone = play_filled(tape, 0xff, &floats, makers[i]);
+    if (!alone.ran || alone.bad.empty()) continue;
+    trial.made = makers[i];
+    break;
   }
   trial.op = name_of_maker(tape, trial.made);
   return trial;

@@ -11,4 +11,8 @@ namespace finitude::replay {
 // NaN goes only into memory of floating numbers.
 FillTrial fill_unwritten(const capture::Tape& tape, double seconds);
 
+// The same of a step whose results are finite: does it depend on such memory? Of several such calls, `made` is the
+// first whose memory alone, filled with NaN, makes the step fail, where one does.
+FillTrial fill_unwritten_of_finite(const capture::Tape& tape, double seconds);
+
 }  // namespace finitude::replay

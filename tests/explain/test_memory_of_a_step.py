@@ -12,10 +12,9 @@ torch.manual_seed(0)
 model = nn.Linear(64, 16)
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 xs = [torch.randn(32, 64) for _ in range(6)]
-FIRST = "SEEN" not in os.environ
 def once():
-    os.environ["SEEN"] = ""  # a process that is started from here finds other memory
-    return FIRST
+    seen, os.environ["SEEN"] = os.environ.get("SEEN"), "1"  # also in a process that is started from here
+    return seen is None
 """
 LOOP = """
 for i in range(6):
@@ -55,6 +54,16 @@ def step(i, x):
     torch.mul(x[:n, :16], 2.0, out=doubled[:n])
     return (h - doubled).pow(2).mean()
 """
+# It was NaN in the first run alone.
+BY_CHANCE = """
+def step(i, x):
+    h = model(x)
+    w = torch.empty(32, 16)  # made
+    if i == 4 and once(): w.numpy()[:] = float("nan")  # as what lay there before
+    if i != 4: w.fill_(1.0)
+    else: w[:16] = 1.0
+    return (h * w).pow(2).mean()
+"""
 CASES = {"temporary": TEMPORARY, "in part": IN_PART, "mask": MASK, "out": OUT}
 
 
@@ -74,3 +83,11 @@ def test_unwritten_memory_is_named_by_its_allocation(tmp_path, body):
     text = (HEAD + body + LOOP).lstrip("\n")
     is_of_the_allocation(run(tmp_path, text, env={"MALLOC_PERTURB_": "128"}, cold=True).alarms[0], text)
 
+
+@pytest.mark.slow
+def test_memory_that_is_finite_in_the_second_run(tmp_path):
+    text = (HEAD + BY_CHANCE + LOOP).lstrip("\n")
+    alarm = run(tmp_path, text, env={"MALLOC_PERTURB_": "60"}, cold=True).the_alarm()
+    assert alarm["rerun"] == "transient"
+    is_of_the_allocation(alarm, text)
+    assert any("filled with NaN" in e["name"] for e in alarm["cause"]["experiments"])

@@ -36,6 +36,8 @@ class Unwritten:
             if self._answers[ordinal] and cause["class"] in BY_SIZE:
                 _follow(alarm, *self._answers[ordinal])
             return
+        if alarm["rerun"] == "transient" and cause["class"] == "uninitialised-memory" and alarm["births"]:
+            return  # found within the step
         suspects, by_chance = self._suspects(optimizer, alarm), _is_by_chance(alarm)
         if not self._is_in_doubt(alarm, suspects, by_chance) or not self._restart.is_possible():
             return

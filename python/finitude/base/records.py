@@ -385,6 +385,7 @@ if TYPE_CHECKING:
         carried: list[str]  # names of memory that the second run found as the first had left it, and that had a part
         samples: list[Any]  # for each batch of the step: indices in the data set
         memory: str  # kind of what nobody had written (first_values.py)
+        by_chance: bool  # the step is finite in this run; memory that nobody had written decides
 
     class LossNote(TypedDict):
         """A loss of an open window (src/bindings/windows_torch.cpp)."""

@@ -193,10 +193,12 @@ class Analysis:
         swallowed: bool = False,
         in_place: Sequence[tuple[str, Tensor]] = (),
         bound: Sequence[tuple[str, Tensor]] = (),
+        was_bad: bool = False,
     ) -> Findings:
         """The findings of the trace that was just taken. swallowed: overflows that reached no sink count as births.
         in_place, bound: (name, tensor) of memory that a second run found as the first had left it, and that each run
-        writes or re-binds; "carried" then names what of it may have had a part."""
+        writes or re-binds; "carried" then names what of it may have had a part. was_bad: the first run of the step was
+        not finite; where this one is, memory that nobody wrote may be why."""
         lines = value_lines.end()
         _native.trace_stop()
         for kind, name, tensor in sinks or ():
@@ -221,6 +223,7 @@ class Analysis:
                 last,
                 ranks.several(),
                 self._is_without_tensor(),
+                was_bad,
             )
         )
         _native.trace_clear()

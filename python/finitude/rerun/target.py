@@ -357,12 +357,16 @@ class Target:
             names = {id(b): name for name, b in optimizer_members.buffers(optimizer)} if optimizer is not None else {}
             session.known.carry(self._ledger.left(names))
         other = incident.other_values(self.order["named"]) if verified and not self.order["compiled"] else []
-        found = session.analysis.findings(optimizer, sinks, swallowed=self.order["swallowed"])
-        if not verified and written_at is None and incident.is_elsewhere(self.order, optimizer, sinks):
+        looks_back = bool(self.order["swallowed"] or self.order["overflowed"])
+        found = session.analysis.findings(optimizer, sinks, swallowed=self.order["swallowed"], was_bad=not looks_back)
+        by_chance = found.pop("by_chance", False)
+        is_other = not verified and not by_chance and written_at is None
+        if is_other and incident.is_elsewhere(self.order, optimizer, sinks):
             found = {"births": []}
         if optimizer is not None:
             checkpoint_origin.add_to(found, optimizer)
-        self._write(verified and not other, found, bool(found["births"]), written_at, other)
+        failed_again = bool(found["births"]) and not by_chance
+        self._write(verified and not other, found, failed_again, written_at, other)
 
     def _write(
         self,
