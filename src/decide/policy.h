@@ -56,9 +56,9 @@ std::optional<std::vector<Policy>> parse_policies(std::string_view names);
 // after the last one the program is stopped. After limits.cool_down good steps the first holds again.
 class PolicyMachine {
  public:
-  PolicyMachine(Policy policy, const Limits& limits, std::vector<Policy> then = {}) : limits_(limits) {
-    policies_.push_back(policy);
-    policies_.insert(policies_.end(), then.begin(), then.end());
+  PolicyMachine(Policy policy, const Limits& limits, const std::vector<Policy>& then = {})
+      : policies_{policy}, limits_(limits) {
+    for (const Policy next : then) policies_.push_back(next);  // insert() warns of bounds in GCC 12
   }
 
   // An alarm of this optimizer (its ordinal) at this step (0-based calls of its `step`, vetoed ones counted).
