@@ -116,3 +116,32 @@ def run(folder, **more):
     events(folder)
     (pathlib.Path(folder) / "run.json").write_text(json.dumps({"schema": 1, "command": ["python", "train.py"]}))
     return pathlib.Path(folder)
+
+
+def varints(ids):
+    """As docs/store.md has the rows of a batch."""
+    data, before = bytearray(), 0
+    for one in ids:
+        rest = (one - before) << 1 ^ (one - before) >> 63
+        before = one
+        while rest >= 0x80:
+            data.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        data.append(rest)
+    return bytes(data)
+
+
+def batches(folder, steps, dataset=("Texts", 500), optimizer="AdamW"):
+    """steps: {step: (event or None, rows of each micro-batch ...)}"""
+    with opened(folder) as db:
+        db.executescript("""
+            CREATE TABLE IF NOT EXISTS dataset(id INTEGER PRIMARY KEY, class TEXT, length INTEGER);
+            CREATE TABLE IF NOT EXISTS batch(optimizer TEXT, step INTEGER, micro_batch INTEGER, dataset INTEGER,
+                epoch INTEGER, worker INTEGER, applied INTEGER, event TEXT, count INTEGER, ids BLOB,
+                PRIMARY KEY(optimizer, step, micro_batch)) WITHOUT ROWID;
+        """)
+        db.execute("INSERT OR REPLACE INTO dataset VALUES(1, ?, ?)", dataset)
+        for step, (what, *of_step) in steps.items():
+            for number, ids in enumerate(of_step):
+                row = (optimizer, step, number, 1, 2, 0, what != "alarm", what, len(ids), varints(ids))
+                db.execute("INSERT INTO batch VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)

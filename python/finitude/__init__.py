@@ -15,11 +15,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # for type checkers: what __getattr__ finds below
     from .api import allow, metrics, save, step, watch
     from .explain_value import explain
+    from .program.skip_rows import skip_rows
     from .rules import Cause, rule
 
     __version__: str
 
-__all__ = ["Cause", "NonFiniteError", "allow", "explain", "metrics", "rule", "save", "step", "watch", "__version__"]
+__all__ = [
+    "Cause",
+    "NonFiniteError",
+    "allow",
+    "explain",
+    "metrics",
+    "rule",
+    "save",
+    "skip_rows",
+    "step",
+    "watch",
+    "__version__",
+]
 
 
 def load_ipython_extension(ipython: object) -> None:
@@ -46,6 +59,10 @@ if not TYPE_CHECKING:
             from . import api
 
             return getattr(api, name)
+        if name == "skip_rows":
+            from .program import skip_rows
+
+            return skip_rows.skip_rows
         if name in ("rule", "Cause"):
             from . import rules
 

@@ -127,6 +127,7 @@ def watch(
     rollback_every: int | None = None,
     rollback_mb: int | None = None,
     rollback_lr: float | None = None,
+    skip_rows: TextPath | None = None,
     restart_args: str | None = None,
     capsules: int | None = None,
     capsule_max: int | None = None,
@@ -184,6 +185,7 @@ def watch(
             good copy at an alarm (0: no copies).
         rollback_mb: host memory in MB for two of these copies (0: a quarter of what is free).
         rollback_lr: the learning rate is that many times what it was, each time that training goes back (1.0).
+        skip_rows: file with rows that no DataLoader made from now on draws, of `finitude rows --skip-list` (none).
         restart_args: added to the program's arguments where `finitude run` starts it again to explain a step ("").
         capsules: number of capsules that a run keeps, the newest ones; 0: none (8).
         capsule_max: size in MB; a step that reads more gets no capsule (2048).
@@ -192,8 +194,9 @@ def watch(
         warnings: "all", "off", or names with commas of what to warn of while values are still finite: growth, spike,
             vanishing, scale, dead, clipping, norm, no-learning, headroom, vanishing-depth, exploding-depth ("all").
         grad_warn: a 2-norm of all gradients above it is warned of as "norm"; 0: none is (0).
-        checkpoints: "warn", "refuse" or "off": what to do where a checkpoint that is written holds NaN, Inf or an
-            impossible value; "refuse" raises NonFiniteError before the file is touched ("warn").
+        checkpoints: "warn", "refuse", "quarantine" or "off": what to do where a checkpoint that is written holds NaN, Inf or an
+            impossible value; "refuse" raises NonFiniteError before the file is touched, "quarantine" writes it into a
+            folder "quarantine" beside, and keeps the last good one ("warn").
         on_event: a function that is called with each event (a dictionary, as in events.jsonl), in a thread of
             Finitude's, after the event is on disk; or a command, which gets the event as JSON on standard input, or
             an address of http or https, to which it is sent (none).
@@ -233,6 +236,7 @@ def watch(
         "rollback_every": rollback_every,
         "rollback_mb": rollback_mb,
         "rollback_lr": rollback_lr,
+        "skip_rows": skip_rows,
         "restart_args": restart_args,
         "capsules": capsules,
         "capsule_max": capsule_max,

@@ -22,6 +22,7 @@ void define_signal(py::module_& m) {
   m.def("open_store", &open_store);
   m.def("close_store", &close_store);
   m.def("name_in_store", &name_in_store);
+  m.def("note_event_in_store", &note_event_in_store, py::arg("ordinal"), py::arg("step"), py::arg("event"));
   // (index of the last value before the growth, factor per value, may it have begun earlier) of what grew to the end of
   // the series, or None.
   m.def("growth_to_end", [](const std::vector<double>& values) -> py::object {

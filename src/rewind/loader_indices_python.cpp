@@ -82,17 +82,24 @@ bool fetches_here(PyObject* iterator) {
 // Removes the indices of the batch that was just given from {number of the task: indices}. Empty where batches come
 // in the order in which workers finish (in_order=False), as their task is then not known. _rcvd_idx already counts the
 // batch when the iterator returns it.
-Object take_task(PyObject* iterator, PyObject* tasks) {
+//
+// Workers get tasks in turn. One of a data set with indices takes part to the end.
+Object take_task(PyObject* iterator, PyObject* tasks, std::int32_t* worker) {
+  static PyObject* const workers = named("_num_workers");
   static PyObject* const received = named("_rcvd_idx");
   static PyObject* const in_order = named("_in_order");
   const Object number = own_attribute(iterator, received);
   if (!number || !PyLong_Check(number.get())) return Object();
-  const Object key = Object::take(PyLong_FromLongLong(PyLong_AsLongLong(number.get()) - 1));
+  const long long task = PyLong_AsLongLong(number.get()) - 1;
+  const Object key = Object::take(PyLong_FromLongLong(task));
   if (!key) return Object();
   const Object ordered = own_attribute(iterator, in_order);
   Object found;  // else they come as they are done
   if (ordered.get() != Py_False) found = Object::share(PyDict_GetItemWithError(tasks, key.get()));
   if (PyDict_DelItem(tasks, key.get()) != 0) PyErr_Clear();
+  const Object count = found ? own_attribute(iterator, workers) : Object();
+  if (const long long all = count && PyLong_Check(count.get()) ? PyLong_AsLongLong(count.get()) : 0; all > 0)
+    *worker = static_cast<std::int32_t>(task % all);
   return found;
 }
 
@@ -118,11 +125,11 @@ void keep_indices(PyObject* iterator, PyObject* index) {
   PyErr_Clear();
 }
 
-Object take_indices(PyObject* iterator) {
+Object take_indices(PyObject* iterator, std::int32_t* worker) {
   if (fetches_here(iterator)) return take_fetch(iterator);
   const Object kept = own_attribute(iterator, indices_key());
   if (!kept || !PyDict_CheckExact(kept.get())) return Object();
-  Object found = take_task(iterator, kept.get());
+  Object found = take_task(iterator, kept.get(), worker);
   PyErr_Clear();
   return found;
 }

@@ -4,6 +4,8 @@
 
 #include <Python.h>
 
+#include <cstdint>
+
 #include "pyhost/object_python.h"
 
 namespace finitude::bindings {
@@ -11,7 +13,8 @@ namespace finitude::bindings {
 // The iterator has drawn these indices for a batch. May throw std::bad_alloc.
 void keep_indices(PyObject* iterator, PyObject* index);
 
-// Of the batch that the iterator has just given. Empty: not known.
-Object take_indices(PyObject* iterator);
+// Of the batch that the iterator has just given. Empty: not known. *worker: that made it; -1: this process, or not
+// known.
+Object take_indices(PyObject* iterator, std::int32_t* worker);
 
 }  // namespace finitude::bindings

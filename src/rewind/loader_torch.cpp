@@ -17,6 +17,7 @@
 #include "pyhost/exception_barrier_torch.h"
 #include "pyhost/meter.h"
 #include "pyhost/saved_error_python.h"
+#include "rewind/loader_datasets_python.h"
 #include "rewind/loader_indices_python.h"
 #include "rewind/rewind_torch.h"
 
@@ -193,6 +194,7 @@ void LoaderLog::keep_last_of(std::vector<LoaderEvent>* old) {
   spare(std::move(earlier_.before));
   spare(std::move(earlier_.after));
   earlier_.owner = e.owner.get();
+  earlier_.place = e.place;
   earlier_.sum = e.sum;
   earlier_.size_bytes = e.size_bytes;
   earlier_.before = std::move(before);
@@ -270,6 +272,42 @@ std::vector<const LoaderEvent*> LoaderLog::batches_since(std::size_t position) c
   return found;
 }
 
+// A loader that is asked one batch ahead gave the first batch of this window in the one before, and its last one is of
+// the next window, unless the loader has come to its end.
+void LoaderLog::used_since(std::size_t position, std::vector<UsedBatch>* batches) const {
+  batches->clear();
+  const std::size_t first = std::max(position, base_) - base_;
+  const PyObject* ahead = nullptr;  // the iterator of the last batch, where that is fetched ahead
+  for (std::size_t i = first; i < events_.size(); ++i) {
+    const LoaderEvent& e = events_[i];
+    if (e.kind == LoaderEvent::kIter || !e.grad_mode) continue;
+    if (e.place.is_ahead && ahead != e.owner.get() && !begins_after(first, i)) add_one_before(first, i, batches);
+    ahead = e.kind == LoaderEvent::kNext && e.place.is_ahead ? e.owner.get() : nullptr;
+    if (e.kind == LoaderEvent::kNext) batches->push_back({e.indices.get(), e.place});
+  }
+  if (ahead != nullptr) batches->pop_back();
+}
+
+// Was the iterator of event i made, or begun again, at event `first` or later?
+bool LoaderLog::begins_after(std::size_t first, std::size_t i) const {
+  return std::any_of(events_.begin() + static_cast<std::ptrdiff_t>(first),
+                     events_.begin() + static_cast<std::ptrdiff_t>(i), [&](const LoaderEvent& e) {
+                       return (e.kind == LoaderEvent::kIter ? e.result : e.owner).get() == events_[i].owner.get();
+                     });
+}
+
+// The last batch before event `first` that the iterator of event i gave.
+void LoaderLog::add_one_before(std::size_t first, std::size_t i, std::vector<UsedBatch>* batches) const {
+  const PyObject* const iterator = events_[i].owner.get();
+  for (std::size_t k = first; k-- > 0;) {
+    const LoaderEvent& e = events_[k];
+    if (e.kind == LoaderEvent::kNext && e.grad_mode && e.owner.get() == iterator)
+      return batches->push_back({e.indices.get(), e.place});
+  }
+  if (earlier_.owner == iterator && earlier_.place.is_ahead)
+    batches->push_back({earlier_.indices.get(), earlier_.place});
+}
+
 bool is_unchanged(const LoaderEvent& event) { return sum_of(event.result.get()).sum == event.sum; }
 
 // Not during a second run: its events are those of the first, which are in the list already.
@@ -339,6 +377,7 @@ PyObject* LoaderLog::iter(PyObject* loader) {
     const Metered noted(Piece::kLoader);
     as_guest([&] {
       events_.push_back({LoaderEvent::kIter, Object::share(loader), Object::share(result), rng_now(), 0, 0});
+      note_dataset(loader, result);
     });
   }
   return result;
@@ -359,6 +398,7 @@ void LoaderLog::note_next(PyObject* iterator, PyObject* batch) {
   if (batch == nullptr) {
     events_.push_back(
         {LoaderEvent::kStop, Object::share(iterator), Object(), rng_now(), 0, 0, c10::GradMode::is_enabled()});
+    events_.back().place = place_of(iterator);
     return;
   }
   const BatchSum sum = sum_of(batch);
@@ -366,7 +406,8 @@ void LoaderLog::note_next(PyObject* iterator, PyObject* batch) {
                      sum.size_bytes, c10::GradMode::is_enabled()});
   size_bytes_ += sum.size_bytes;
   events_.back().content = copy_of_content(batch);
-  events_.back().indices = take_indices(iterator);
+  events_.back().place = place_of(iterator);
+  events_.back().indices = take_indices(iterator, &events_.back().place.worker);
   batch_given();
   if (observe::Tracer::get().on()) name_for_trace(batch);
   if (events_.back().grad_mode) listeners().training_batch_given();

@@ -13,6 +13,14 @@
 
 namespace finitude::bindings {
 
+// Which data set a batch is of, as loader_datasets_python.h numbers them.
+struct BatchPlace {
+  std::uint32_t dataset = 0;  // 0: not known
+  std::uint32_t epoch = 0;    // how often a loader of that data set was iterated before
+  std::int32_t worker = -1;   // that made it; -1: this process, or not known
+  bool is_ahead = false;      // it is fetched one batch before it is used
+};
+
 struct LoaderEvent {
   enum Kind { kIter, kNext, kStop } kind;
   Object owner;                     // the loader (kIter) or the iterator
@@ -23,6 +31,13 @@ struct LoaderEvent {
   bool grad_mode = true;            // when it was fetched: evaluation loops run without
   Object content;  // of a batch that is a dict or a list, a copy of it (not of what is in it): programs pop parts of it
   Object indices;  // a tuple or an int, the samples of the data set that the batch is made of; may be empty
+  BatchPlace place;
+};
+
+// A batch that a step has used. Borrowed, valid until the log moves on.
+struct UsedBatch {
+  PyObject* indices = nullptr;  // may be null
+  BatchPlace place;
 };
 
 // Where a batch came from: all borrowed, and valid until the log moves on.
@@ -50,6 +65,9 @@ class LoaderLog {
   // Batches for training that were given from there on. Valid until the next one is.
   std::vector<const LoaderEvent*> batches_since(std::size_t position) const;
   const std::vector<LoaderEvent>& events() const { return events_; }
+  // Batches for training that were used from there on, in order: those that were given, but for one that is fetched
+  // ahead.
+  void used_since(std::size_t position, std::vector<UsedBatch>* batches) const;
   // Of a batch of this window, or the last of the one before, known again by its values: a loader that is asked one
   // batch ahead gave this window's in the one before.
   bool origin_of(PyObject* batch, BatchOrigin* origin) const;
@@ -70,11 +88,14 @@ class LoaderLog {
   struct Earlier {
     const PyObject* owner = nullptr;  // an address: an event of this window holds it, or it is not looked for
     Object indices;
+    BatchPlace place;
     std::uint64_t sum = 0;
     std::size_t size_bytes = 0;
     std::unique_ptr<RngState> before, after;
   };
   void keep_last_of(std::vector<LoaderEvent>* old);
+  bool begins_after(std::size_t first, std::size_t i) const;
+  void add_one_before(std::size_t first, std::size_t i, std::vector<UsedBatch>* batches) const;
   Earlier earlier_;
   std::vector<LoaderEvent> events_;
   std::vector<std::unique_ptr<RngState>> spare_;

@@ -416,6 +416,12 @@ bool open_window(OpenWindow* window) noexcept {
   return start != nullptr;
 }
 
+std::size_t batches_before(const OptimizerEntry& entry) noexcept {
+  const WindowStart* const own = start_of(&entry);
+  const WindowStart* const start = own != nullptr && own->taken ? own : last_start();
+  return start != nullptr ? start->batches : 0;
+}
+
 void snapshot_window(OptimizerEntry& entry) {
   if (!live().keeps_window_start || second_run_under_way()) return;
   WindowStart& start = start_for(entry);
@@ -438,9 +444,7 @@ void snapshot_window(OptimizerEntry& entry) {
 }
 
 void snapshot_window_by_hand() { snapshot_window(nobody()); }
-
 void forget_window_by_hand() { forget_window_start_of(nobody()); }
-
 PyMethodDef* rewind_methods() { return rewind_table; }
 
 }  // namespace finitude::bindings

@@ -24,6 +24,8 @@ struct OpenWindow {
 };
 // False where nothing is kept of it.
 bool open_window(OpenWindow* window) noexcept;
+// Position in the loader log where the window of that optimizer began; 0: it is its first one.
+std::size_t batches_before(const OptimizerEntry& entry) noexcept;
 // The copies at the start of the window that began last, whoever's it is.
 BufferSnapshot& buffer_snapshot();
 // Does one of them hold a NaN now that it did not hold then?

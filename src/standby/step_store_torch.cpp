@@ -3,12 +3,17 @@
 #include <cstdlib>
 #include <limits>
 #include <memory>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
 #include "base/immortal.h"
 #include "gate/gradient_norm_torch.h"
 #include "gate/state_torch.h"
+#include "rewind/loader_datasets_python.h"
+#include "rewind/loader_torch.h"
+#include "rewind/rewind_torch.h"
+#include "store/batch_rows.h"
 #include "store/writer_posix.h"
 
 namespace finitude::bindings {
@@ -18,6 +23,11 @@ struct Store {
   std::unique_ptr<store::Writer> writer;
   std::unordered_map<std::uint32_t, std::uint32_t> passes;  // over the weights, that were stored, by ordinal
   std::vector<float> gradients, weights, norms;             // of the step being stored
+  std::vector<UsedBatch> used;                              // by it
+  std::vector<std::byte> ids;                               // of one of them
+  store::RowsWriter rows;                                   // of all
+  std::uint32_t named_datasets = 0;                         // whose names the writer has
+  bool keeps_rows = true;
 };
 
 base::Immortal<Store> the_store;
@@ -36,12 +46,71 @@ bool has_loss(const OptimizerEntry& entry, const record::StepRecord& step) {
   return false;
 }
 
+// A whole number of Python's or numpy's. A tensor is none: of a GPU it would be waited for.
+bool id_of(PyObject* object, std::int64_t* id) {
+  Object number;
+  if (!PyLong_Check(object)) {
+    if (std::string_view(Py_TYPE(object)->tp_name).substr(0, 6) != "numpy.") return false;
+    number = Object::take(PyNumber_Index(object));
+    object = number.get();
+  }
+  if (object != nullptr) *id = PyLong_AsLongLong(object);
+  const bool is_known = object != nullptr && (*id != -1 || PyErr_Occurred() == nullptr);
+  if (!is_known) PyErr_Clear();
+  return is_known;
+}
+
+// Rows that are no whole numbers are not stored: `count` is 0 then.
+store::BatchRows rows_of(const UsedBatch& batch, std::vector<std::byte>* ids) {
+  store::BatchRows rows{.dataset = batch.place.dataset, .epoch = batch.place.epoch, .worker = batch.place.worker};
+  ids->clear();
+  if (batch.indices == nullptr || rows.dataset == 0) return rows;
+  const bool is_one = !PyTuple_Check(batch.indices);
+  const Py_ssize_t count = is_one ? 1 : PyTuple_GET_SIZE(batch.indices);
+  std::int64_t before = 0, id = 0;
+  for (Py_ssize_t i = 0; i < count && i < static_cast<Py_ssize_t>(store::kMostIds); ++i, before = id) {
+    if (!id_of(is_one ? batch.indices : PyTuple_GET_ITEM(batch.indices, i), &id)) return rows;
+    store::append_id(id, before, ids);
+  }
+  rows.count = static_cast<std::uint32_t>(count);
+  rows.ids = *ids;
+  return rows;
+}
+
+void name_datasets(Store* s) {
+  const std::vector<Dataset>& known = known_datasets();
+  for (; s->named_datasets < known.size(); ++s->named_datasets) {
+    const Dataset& one = known[s->named_datasets];
+    s->writer->name(store::DatasetName{s->named_datasets + 1, one.class_name, one.length});
+  }
+}
+
+// In the window of the optimizer that is open.
+void add_batches(const OptimizerEntry& entry, store::StepRow* row) {
+  Store& s = *the_store;
+  if (!s.keeps_rows || loader_log().replaying()) return;
+  loader_log().used_since(batches_before(entry), &s.used);
+  s.rows.clear();
+  bool is_any = false;
+  for (const UsedBatch& batch : s.used) {
+    const store::BatchRows rows = rows_of(batch, &s.ids);
+    is_any = is_any || rows.count > 0;
+    s.rows.add(rows);
+  }
+  if (!is_any) return;
+  name_datasets(&s);
+  row->batches = s.rows.bytes();
+}
+
 }  // namespace
 
 std::string open_store(const std::string& path, const std::map<std::string, std::string>& info) {
   (void)close_store();
   Store& s = *the_store;
   s.passes.clear();
+  s.named_datasets = 0;
+  const auto rows = info.find("rows");
+  s.keeps_rows = rows == info.end() || rows->second != "off";
   close_at_exit();
   return store::Writer::open(path, info, &s.writer).why();
 }
@@ -101,8 +170,26 @@ void store_step(const OptimizerEntry& entry, const record::StepRecord& step, boo
     for (const ReadWeight& one : entry.weights) s.weights.push_back(one.absmax);
   }
   row.weights = s.weights;
+  add_batches(entry, &row);
   s.writer->push(row);
 } catch (...) {  // no memory: the step is not stored
+}
+
+void note_event_in_store(std::uint32_t ordinal, std::uint64_t step, const std::string& event) {
+  Store& s = *the_store;
+  if (!s.writer) return;
+  store::StepRow row;
+  row.step = step;
+  row.optimizer = ordinal;
+  row.is_applied = false;
+  row.event = event == "alarm"   ? store::StepEvent::kAlarm
+              : event == "spike" ? store::StepEvent::kSpike
+                                 : store::StepEvent::kWarning;
+  for (const auto& entry : live().optimizers) {
+    if (row.event == store::StepEvent::kAlarm && entry->ordinal == ordinal && entry->step == step)
+      add_batches(*entry, &row);
+  }
+  s.writer->push(row);
 }
 
 void forget_stored_passes_of(const OptimizerEntry& entry) { (*the_store).passes.erase(entry.ordinal); }

@@ -22,8 +22,11 @@ std::string close_store();
 // In a child of a fork: it is the parent's.
 void let_go_of_store();
 
-// Copies some floats; nothing is allocated in the steady state.
+// Copies some floats, and of which rows of a data set the step was made; nothing is allocated in the steady state.
 void store_step(const OptimizerEntry& entry, const record::StepRecord& step, bool has_marks) noexcept;
+// An event of a step: "alarm", "spike" or "warning". Its rows stay in the store; those of an alarm, which may not be
+// applied, are put there.
+void note_event_in_store(std::uint32_t ordinal, std::uint64_t step, const std::string& event);
 void forget_stored_passes_of(const OptimizerEntry& entry);
 
 }  // namespace finitude::bindings

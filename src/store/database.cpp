@@ -15,11 +15,16 @@ CREATE TABLE series(id INTEGER PRIMARY KEY, quantity TEXT NOT NULL, optimizer TE
 CREATE TABLE point(series INTEGER, step INTEGER, last_step INTEGER, time REAL,
                    first REAL, last REAL, min REAL, max REAL,
                    PRIMARY KEY(series, step)) WITHOUT ROWID;
+CREATE TABLE dataset(id INTEGER PRIMARY KEY, class TEXT, length INTEGER);
+CREATE TABLE batch(optimizer TEXT, step INTEGER, micro_batch INTEGER, dataset INTEGER, epoch INTEGER,
+                   worker INTEGER, applied INTEGER, event TEXT, count INTEGER, ids BLOB,
+                   PRIMARY KEY(optimizer, step, micro_batch)) WITHOUT ROWID;
 PRAGMA user_version = 1;
 )";
 static_assert(kSchemaVersion == 1);
 constexpr const char* kQuantityNames[] = {"loss",          "gradient_norm", "gradient_absmax",
                                           "learning_rate", "loss_scale",    "step_seconds"};
+constexpr const char* kEventNames[] = {nullptr, "warning", "spike", "alarm"};  // by StepEvent
 constexpr int kBusyMs = 5000;
 
 void bind(sqlite3_stmt* statement, int at, double value) {
@@ -75,6 +80,13 @@ Status Database::make(const std::string& path, const std::map<std::string, std::
            "ORDER BY step",
            &made->select_points_) &&
        made->prepare("DELETE FROM point WHERE series = ? AND step < ?", &made->delete_points_);
+  ok = ok && made->prepare("INSERT OR REPLACE INTO dataset VALUES(?, ?, ?)", &made->insert_dataset_) &&
+       made->prepare(
+           "INSERT INTO batch VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(optimizer, step, micro_batch) "
+           "DO UPDATE SET applied = max(applied, excluded.applied), event = coalesce(excluded.event, event)",
+           &made->insert_batch_) &&
+       made->prepare("UPDATE batch SET event = ? WHERE optimizer = ? AND step = ?", &made->mark_batch_) &&
+       made->prepare("DELETE FROM batch WHERE optimizer = ? AND step = ? AND event IS NULL", &made->delete_batch_);
   for (const auto& [key, value] : info) ok = ok && made->put_info(key, value);
   if (!ok || !made->execute("COMMIT")) return made->failure();
   *database = std::move(made);
@@ -136,6 +148,8 @@ void Database::add_values(std::vector<Kept>& all, const char* quantity, const St
 void Database::add(const StepRow& row, double time) {
   const auto found = optimizers_.find(row.optimizer);
   if (found == optimizers_.end()) return;
+  add_batches(row);
+  if (!row.is_applied) return;
   Optimizer& optimizer = found->second;
   const double seconds = optimizer.has_stepped ? time - optimizer.last_time : std::numeric_limits<double>::quiet_NaN();
   const double values[] = {row.loss,          row.gradient_norm, row.gradient_absmax,
@@ -146,6 +160,82 @@ void Database::add(const StepRow& row, double time) {
   add_values(optimizer.norms, "gradient_norm", row, time, row.norms);
   optimizer.last_time = time;
   optimizer.has_stepped = true;
+}
+
+void Database::add_batches(const StepRow& row) {
+  if (row.event != StepEvent::kNone && ++events_ > kMostEvents) return;
+  std::span<const std::byte> bytes = row.batches;
+  Batch batch{.optimizer = row.optimizer, .step = row.step, .is_applied = row.is_applied, .event = row.event};
+  // The event first: a step that is known already is only marked, and one that is new has it of its own.
+  if (row.event != StepEvent::kNone) batches_.push_back(batch);
+  for (; RowsWriter::take(&bytes, &batch.rows); ++batch.micro_batch) {
+    if (batch.rows.count == 0) continue;
+    batch.ids.assign(batch.rows.ids.begin(), batch.rows.ids.end());
+    batch.rows.ids = {};
+    waiting_bytes_ += batch.ids.size();
+    batches_.push_back(batch);
+  }
+}
+
+bool Database::put_batch(const Batch& batch) {
+  const std::string& optimizer = optimizers_[batch.optimizer].name;
+  const auto step = static_cast<sqlite3_int64>(batch.step);
+  const auto bind_event = [&](sqlite3_stmt* statement, int at) {
+    sqlite3_bind_text(statement, at, kEventNames[static_cast<std::size_t>(batch.event)], -1, SQLITE_STATIC);
+  };
+  if (batch.rows.count == 0) {
+    bind_event(mark_batch_.get(), 1);
+    bind(mark_batch_.get(), 2, optimizer);
+    sqlite3_bind_int64(mark_batch_.get(), 3, step);
+    return run(mark_batch_.get());
+  }
+  sqlite3_stmt* const statement = insert_batch_.get();
+  bind(statement, 1, optimizer);
+  sqlite3_bind_int64(statement, 2, step);
+  sqlite3_bind_int64(statement, 3, batch.micro_batch);
+  sqlite3_bind_int64(statement, 4, batch.rows.dataset);
+  sqlite3_bind_int64(statement, 5, batch.rows.epoch);
+  if (batch.rows.worker < 0)
+    sqlite3_bind_null(statement, 6);
+  else
+    sqlite3_bind_int(statement, 6, batch.rows.worker);
+  sqlite3_bind_int(statement, 7, batch.is_applied);
+  bind_event(statement, 8);
+  sqlite3_bind_int64(statement, 9, batch.rows.count);
+  sqlite3_bind_blob(statement, 10, batch.ids.data(), static_cast<int>(batch.ids.size()), SQLITE_STATIC);
+  return run(statement);
+}
+
+// Nothing here is changed but the file: a commit that fails is final, and a busy one has not come here.
+bool Database::put_batches() {
+  for (const DatasetName& dataset : datasets_) {
+    sqlite3_bind_int64(insert_dataset_.get(), 1, dataset.number);
+    bind(insert_dataset_.get(), 2, dataset.class_name);
+    if (dataset.length < 0)
+      sqlite3_bind_null(insert_dataset_.get(), 3);
+    else
+      sqlite3_bind_int64(insert_dataset_.get(), 3, dataset.length);
+    if (!run(insert_dataset_.get())) return false;
+  }
+  for (const Batch& batch : batches_) {
+    if (!put_batch(batch)) return false;
+    if (batch.rows.count == 0 || batch.event != StepEvent::kNone) continue;
+    if (kept_.empty() || kept_.back().optimizer != batch.optimizer || kept_.back().step != batch.step)
+      kept_.push_back({batch.optimizer, batch.step});
+    ++kept_.back().batches;
+    kept_.back().size_bytes += batch.ids.size();
+    ++kept_batches_;
+    kept_bytes_ += batch.ids.size();
+  }
+  for (; kept_batches_ > kMostBatches || kept_bytes_ > kMostBatchBytes; kept_.pop_front()) {
+    const Old& old = kept_.front();
+    bind(delete_batch_.get(), 1, optimizers_[old.optimizer].name);
+    sqlite3_bind_int64(delete_batch_.get(), 2, static_cast<sqlite3_int64>(old.step));
+    if (!run(delete_batch_.get())) return false;
+    kept_batches_ -= old.batches;
+    kept_bytes_ -= old.size_bytes;
+  }
+  return true;
 }
 
 bool Database::put_series(Kept& kept) {
@@ -219,6 +309,7 @@ bool Database::for_each_series(const Do& each) {
 }
 
 bool Database::write_all() {
+  if (!put_batches()) return false;
   if (!for_each_series([&](Kept& kept) { return !kept.is_new || put_series(kept); })) return false;
   for (const auto& [series, point] : waiting_)
     if (!put_point(series, point)) return false;
@@ -234,6 +325,9 @@ Status Database::commit() {
   if (code == SQLITE_BUSY) return {};
   if (code == SQLITE_OK && write_all() && execute("COMMIT")) {
     waiting_.clear();
+    datasets_.clear();
+    batches_.clear();
+    waiting_bytes_ = 0;
     return {};
   }
   Status status = failure();
@@ -251,6 +345,7 @@ Status Database::close(std::uint64_t rows_left_out) {
   insert_point_.reset();
   select_points_.reset();
   delete_points_.reset();
+  for (Statement* one : {&insert_dataset_, &insert_batch_, &mark_batch_, &delete_batch_}) one->reset();
   db_.reset();
   return status;
 }

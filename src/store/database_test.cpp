@@ -119,6 +119,85 @@ TEST_F(StoreDatabase, OptimizersOfOneClassAreDistinguished) {
   EXPECT_EQ(ask("SELECT last FROM point JOIN series ON id = series WHERE optimizer = 'Adam (2)'"), 2.0);
 }
 
+// So many rows of data set 1, from that one on.
+std::vector<std::byte> batch_of(std::int64_t first, std::uint32_t count, RowsWriter* rows) {
+  std::vector<std::byte> ids;
+  for (std::uint32_t i = 0; i < count; ++i) append_id(first + i, i == 0 ? 0 : first + i - 1, &ids);
+  rows->add({1, 2, 3, count, ids});
+  return {rows->bytes().begin(), rows->bytes().end()};
+}
+
+StepRow rows_of(std::uint64_t step, std::span<const std::byte> batches) {
+  StepRow row = row_of(step, 1.0);
+  row.batches = batches;
+  return row;
+}
+
+TEST_F(StoreDatabase, RowsOfMicroBatchesAreInTheFile) {
+  database_->name(0, {"SGD", {}});
+  database_->name({1, "Texts", 500});
+  RowsWriter rows;
+  (void)batch_of(7, 1, &rows);
+  rows.add({});  // is not known, and keeps its place
+  const auto bytes = batch_of(300, 2, &rows);
+  database_->add(rows_of(4, bytes), 1);
+  ASSERT_TRUE(database_->commit().ok());
+  EXPECT_EQ(ask("SELECT count(*) FROM batch WHERE optimizer = 'SGD' AND step = 4 AND applied = 1"), 2);
+  EXPECT_EQ(ask("SELECT hex(ids) = '0E' FROM batch WHERE micro_batch = 0"), 1);
+  EXPECT_EQ(ask("SELECT hex(ids) = 'D80402' AND count = 2 FROM batch WHERE micro_batch = 2"), 1);  // 600, then 2
+  EXPECT_EQ(ask("SELECT epoch = 2 AND worker = 3 AND event IS NULL FROM batch WHERE micro_batch = 2"), 1);
+  EXPECT_EQ(ask("SELECT length FROM dataset WHERE id = 1 AND class = 'Texts'"), 500);
+}
+
+TEST_F(StoreDatabase, ABadStepHasRowsAndNoPoint) {
+  database_->name(0, {"SGD", {}});
+  RowsWriter rows;
+  const auto bytes = batch_of(-3, 2, &rows);
+  StepRow bad = rows_of(0, bytes);
+  bad.is_applied = false;
+  bad.event = StepEvent::kAlarm;
+  database_->add(bad, 1);
+  ASSERT_TRUE(database_->commit().ok());
+  EXPECT_EQ(ask("SELECT count(*) FROM batch WHERE event = 'alarm' AND applied = 0"), 1);
+  EXPECT_EQ(ask("SELECT count(*) FROM point"), 0);
+  database_->add(rows_of(0, bad.batches), 2);  // it is applied all the same
+  ASSERT_TRUE(database_->commit().ok());
+  EXPECT_EQ(ask("SELECT count(*) FROM batch WHERE event = 'alarm' AND applied = 1"), 1);
+}
+
+TEST_F(StoreDatabase, AnEventMarksAStepThatIsThere) {
+  database_->name(0, {"SGD", {}});
+  RowsWriter rows;
+  const auto bytes = batch_of(0, 2, &rows);
+  database_->add(rows_of(0, bytes), 1);
+  database_->add(rows_of(1, bytes), 1);
+  StepRow event;
+  event.is_applied = false;
+  event.event = StepEvent::kSpike;
+  database_->add(event, 2);
+  ASSERT_TRUE(database_->commit().ok());
+  EXPECT_EQ(ask("SELECT count(*) FROM batch WHERE event = 'spike' AND step = 0"), 1);
+  EXPECT_EQ(ask("SELECT count(*) FROM batch WHERE event IS NULL AND step = 1"), 1);
+}
+
+TEST_F(StoreDatabase, OldRowsGoButForThoseOfEvents) {
+  database_->name(0, {"SGD", {}});
+  std::vector<std::byte> bytes;
+  for (std::uint64_t step = 0; step < 40; ++step) {
+    RowsWriter rows;
+    bytes = batch_of(std::int64_t{1} << 40, 1u << 20, &rows);  // 1 MB
+    StepRow row = rows_of(step, bytes);
+    if (step == 3) row.event = StepEvent::kAlarm;
+    database_->add(row, static_cast<double>(step));
+    if (database_->must_commit()) ASSERT_TRUE(database_->commit().ok());
+  }
+  ASSERT_TRUE(database_->commit().ok());
+  EXPECT_LE(ask("SELECT sum(length(ids)) FROM batch"), static_cast<double>(kMostBatchBytes + (3u << 20)));
+  EXPECT_EQ(ask("SELECT max(step) FROM batch"), 39);
+  EXPECT_EQ(ask("SELECT min(step) FROM batch"), 3);
+  EXPECT_GT(ask("SELECT min(step) FROM batch WHERE event IS NULL"), 8);
+}
+
 // steps * seconds: how long the training takes. Every step has a loss and so many gradients.
 void train(Database* database, std::uint64_t steps, std::size_t parameters, double seconds) {
   std::vector<float> values(parameters);

@@ -14,7 +14,10 @@
 
 namespace finitude::store {
 
-// An applied step of one optimizer. NaN: not known.
+// What is to be remembered of a step: its rows are kept then.
+enum class StepEvent : std::uint8_t { kNone, kWarning, kSpike, kAlarm };
+
+// A step of one optimizer. NaN: not known.
 struct StepRow {
   std::uint64_t step = 0;
   std::uint32_t optimizer = 0;  // its ordinal
@@ -24,6 +27,15 @@ struct StepRow {
   // Largest magnitudes of each parameter, in order; negative: none. Empty: not looked at in this step.
   std::span<const float> gradients, weights;
   std::span<const float> norms = {};  // of each parameter's gradient, as many as `gradients`, or empty
+  std::span<const std::byte> batches;  // of a RowsWriter
+  bool is_applied = true;              // false: no series has a value of it
+  StepEvent event = StepEvent::kNone;
+};
+
+// What the spans of a row point into that was taken out of the queue.
+struct StepMemory {
+  std::vector<float> floats;
+  std::vector<std::byte> bytes;
 };
 
 class StepQueue {
@@ -34,53 +46,64 @@ class StepQueue {
   bool push(const StepRow& row) noexcept {
     const bool has_norms = !row.norms.empty() && row.norms.size() == row.gradients.size();
     const std::size_t floats = row.gradients.size() * (has_norms ? 2 : 1) + row.weights.size();
-    const std::uint64_t needed = kHead + (floats + 1) / 2;
+    const std::uint64_t needed = kHead + (floats + 1) / 2 + (row.batches.size() + 7) / 8;
     const std::uint64_t head = head_.load(std::memory_order_relaxed);
     if (needed > words_.size() - (head - tail_.load(std::memory_order_acquire))) {
       left_out_.fetch_add(1, std::memory_order_relaxed);
       return false;
     }
     const std::uint64_t words[kHead] = {row.step,
-                                        std::uint64_t{has_norms} << 32 | row.optimizer,
+                                        row.optimizer | std::uint64_t{has_norms} << 32 |
+                                            std::uint64_t{row.is_applied} << 33 |
+                                            std::uint64_t{static_cast<std::uint8_t>(row.event)} << 40,
                                         std::uint64_t{row.gradients.size()} << 32 | row.weights.size(),
                                         row.time_ns,
                                         std::bit_cast<std::uint64_t>(row.loss),
                                         std::bit_cast<std::uint64_t>(row.gradient_norm),
                                         std::bit_cast<std::uint64_t>(row.gradient_absmax),
                                         std::bit_cast<std::uint64_t>(row.learning_rate),
-                                        std::bit_cast<std::uint64_t>(row.loss_scale)};
+                                        std::bit_cast<std::uint64_t>(row.loss_scale),
+                                        row.batches.size()};
     copy_in(head * 8, words, sizeof words);
     copy_in((head + kHead) * 8, row.gradients.data(), row.gradients.size_bytes());
     std::uint64_t at = (head + kHead) * 8 + row.gradients.size_bytes();
     copy_in(at, row.weights.data(), row.weights.size_bytes());
     at += row.weights.size_bytes();
     if (has_norms) copy_in(at, row.norms.data(), row.norms.size_bytes());
+    copy_in((head + kHead + (floats + 1) / 2) * 8, row.batches.data(), row.batches.size());
     head_.store(head + needed, std::memory_order_release);
     return true;
   }
 
-  // By one other thread. floats: memory that the row's spans point into. False: there is none.
-  bool pop(StepRow* row, std::vector<float>* floats) {
+  // By one other thread. memory: the row's spans point into it. False: there is none.
+  bool pop(StepRow* row, StepMemory* memory) {
     const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
     if (tail == head_.load(std::memory_order_acquire)) return false;
     std::uint64_t words[kHead];
     copy_out(tail * 8, words, sizeof words);
     const std::size_t gradients = words[2] >> 32, weights = words[2] & 0xffffffffu;
-    const std::size_t norms = (words[1] >> 32) != 0 ? gradients : 0;
-    floats->resize(gradients + weights + norms);
-    copy_out((tail + kHead) * 8, floats->data(), floats->size() * sizeof(float));
+    auto& [floats, bytes] = *memory;
+    const std::size_t norms = (words[1] >> 32 & 1) != 0 ? gradients : 0;
+    floats.resize(gradients + weights + norms);
+    bytes.resize(words[9]);
+    const std::uint64_t behind = tail + kHead + (floats.size() + 1) / 2;
+    copy_out((tail + kHead) * 8, floats.data(), floats.size() * sizeof(float));
+    copy_out(behind * 8, bytes.data(), bytes.size());
     row->step = words[0];
     row->optimizer = static_cast<std::uint32_t>(words[1]);
+    row->is_applied = (words[1] >> 33 & 1) != 0;
+    row->event = static_cast<StepEvent>(words[1] >> 40 & 0xff);
     row->time_ns = words[3];
     row->loss = std::bit_cast<double>(words[4]);
     row->gradient_norm = std::bit_cast<double>(words[5]);
     row->gradient_absmax = std::bit_cast<double>(words[6]);
     row->learning_rate = std::bit_cast<double>(words[7]);
     row->loss_scale = std::bit_cast<double>(words[8]);
-    row->gradients = std::span(*floats).first(gradients);
-    row->weights = std::span(*floats).subspan(gradients, weights);
-    row->norms = std::span(*floats).last(norms);
-    tail_.store(tail + kHead + (floats->size() + 1) / 2, std::memory_order_release);
+    row->gradients = std::span(floats).first(gradients);
+    row->weights = std::span(floats).subspan(gradients, weights);
+    row->norms = std::span(floats).last(norms);
+    row->batches = bytes;
+    tail_.store(behind + (bytes.size() + 7) / 8, std::memory_order_release);
     return true;
   }
 
@@ -91,7 +114,7 @@ class StepQueue {
   std::uint64_t left_out() const noexcept { return left_out_.load(std::memory_order_relaxed); }
 
  private:
-  static constexpr std::size_t kHead = 9;
+  static constexpr std::size_t kHead = 10;
 
   // At this byte of an endless queue, which wraps around in memory.
   void copy_in(std::uint64_t at, const void* from, std::size_t size) noexcept {

@@ -10,13 +10,14 @@ namespace {
 TEST(StoreQueue, RowsComeOutAsTheyWentIn) {
   StepQueue queue(512);
   StepRow out;
-  std::vector<float> floats, given;
+  StepMemory memory;
+  std::vector<float> given;
   for (std::uint64_t step = 0; step < 1000; ++step) {  // many times around
     given.assign(step % 7, static_cast<float>(step));
     const std::vector<float> weights(step % 4, -static_cast<float>(step));
     const std::vector<float> norms(step % 3 == 0 ? given.size() : 0, 2.0f * static_cast<float>(step));
     ASSERT_TRUE(queue.push({step, 3, step * 2, 1.5, 2.5, 3.5, 4.5, 5.5, given, weights, norms}));
-    ASSERT_TRUE(queue.pop(&out, &floats));
+    ASSERT_TRUE(queue.pop(&out, &memory));
     EXPECT_EQ(out.step, step);
     EXPECT_EQ(out.optimizer, 3u);
     EXPECT_EQ(out.time_ns, step * 2);
@@ -28,7 +29,29 @@ TEST(StoreQueue, RowsComeOutAsTheyWentIn) {
     EXPECT_EQ(std::vector<float>(out.gradients.begin(), out.gradients.end()), given);
     EXPECT_EQ(std::vector<float>(out.weights.begin(), out.weights.end()), weights);
     EXPECT_EQ(std::vector<float>(out.norms.begin(), out.norms.end()), norms);
-    EXPECT_FALSE(queue.pop(&out, &floats));
+    EXPECT_FALSE(queue.pop(&out, &memory));
+  }
+}
+
+TEST(StoreQueue, RowsOfBatchesComeOutToo) {
+  StepQueue queue(1024);
+  StepRow out, in;
+  StepMemory memory;
+  for (std::size_t size = 0; size < 300; ++size) {  // many times around
+    const std::vector<std::byte> bytes(size, static_cast<std::byte>(size));
+    const std::vector<float> gradients(size % 5, 1.0f);
+    in.gradients = gradients;
+    in.batches = bytes;
+    in.is_applied = size % 2 != 0;
+    in.event = static_cast<StepEvent>(size % 4);
+    in.optimizer = 7;
+    ASSERT_TRUE(queue.push(in));
+    ASSERT_TRUE(queue.pop(&out, &memory));
+    EXPECT_TRUE(std::ranges::equal(out.batches, bytes));
+    EXPECT_EQ(out.gradients.size(), gradients.size());
+    EXPECT_EQ(out.is_applied, in.is_applied);
+    EXPECT_EQ(out.event, in.event);
+    EXPECT_EQ(out.optimizer, 7u);
   }
 }
 
@@ -36,12 +59,12 @@ TEST(StoreQueue, FullQueueDropsRowsAndCountsThem) {
   StepQueue queue(512);
   int pushed = 0;
   while (queue.push({})) ++pushed;
-  EXPECT_EQ(pushed, 512 / 8 / 9);
+  EXPECT_EQ(pushed, 512 / 8 / 10);
   EXPECT_FALSE(queue.push({}));
   EXPECT_EQ(queue.left_out(), 2u);
   StepRow out;
-  std::vector<float> floats;
-  ASSERT_TRUE(queue.pop(&out, &floats));
+  StepMemory memory;
+  ASSERT_TRUE(queue.pop(&out, &memory));
   EXPECT_TRUE(queue.push({}));
 }
 
@@ -61,9 +84,9 @@ TEST(StoreQueue, TwoThreadsShareIt) {
     }
   });
   StepRow out;
-  std::vector<float> floats;
+  StepMemory memory;
   for (std::uint64_t step = 0; step < kRows;) {
-    if (!queue.pop(&out, &floats)) {
+    if (!queue.pop(&out, &memory)) {
       std::this_thread::yield();
       continue;
     }

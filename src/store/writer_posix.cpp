@@ -45,19 +45,28 @@ void Writer::name(std::uint32_t optimizer, OptimizerNames names) {
   names_.emplace_back(optimizer, std::move(names));
 }
 
+void Writer::name(DatasetName dataset) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  datasets_.push_back(std::move(dataset));
+}
+
 void Writer::take_names() {
   std::vector<std::pair<std::uint32_t, OptimizerNames>> names;
+  std::vector<DatasetName> datasets;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     names.swap(names_);
+    datasets.swap(datasets_);
   }
+  for (DatasetName& dataset : datasets) database_->name(std::move(dataset));
   for (auto& [optimizer, of_it] : names) database_->name(optimizer, std::move(of_it));
 }
 
 void Writer::take_rows() {
   StepRow row;
-  std::vector<float> floats;
-  while (!database_->must_commit() && queue_.pop(&row, &floats)) {
+  StepMemory memory;
+  take_names();
+  while (!database_->must_commit() && queue_.pop(&row, &memory)) {
     if (!database_->knows(row.optimizer)) take_names();  // they came before the row
     database_->add(row, clock_offset_ + static_cast<double>(row.time_ns) * 1e-9);
   }

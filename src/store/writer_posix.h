@@ -32,6 +32,8 @@ class Writer {
 
   // Before the first row of that optimizer. Any thread.
   void name(std::uint32_t optimizer, OptimizerNames names);
+  // Before the first row of a micro-batch of it. Any thread.
+  void name(DatasetName dataset);
   // By one thread at a time: a copy, without a lock, an allocation or a system call. On disk after half a second, where
   // a commit takes less than 25 ms.
   void push(const StepRow& row) noexcept { (void)queue_.push(row); }
@@ -56,6 +58,7 @@ class Writer {
   std::mutex mutex_;     // of what follows
   std::condition_variable ends_;
   std::vector<std::pair<std::uint32_t, OptimizerNames>> names_;
+  std::vector<DatasetName> datasets_;
   bool ending_ = false;
   Status status_;
   std::thread thread_;

@@ -2,12 +2,14 @@
 
 import json
 import pathlib
+import types
 
 import pytest
 import torch
 
 import helpers
 from finitude.report import saved_values
+from finitude.session import quarantine
 from helpers import run
 
 TRAINING = """
@@ -82,6 +84,88 @@ print(open("last.pt", "rb").read() == good)
     assert result.out == "NonFiniteError\nTrue\n", result.text()
     assert events_of(result) == [("last.pt", 1, "good", True), ("last.pt", 1, "bad", False)]
     assert result.report["checkpoints"]["last_good"] == {"checkpoint": str(tmp_path / "last.pt"), "step": 1}
+
+
+SAVES = {
+    "path": "save('last.pt')",
+    "beside, then renamed": "save('last.tmp'); os.replace('last.tmp', 'last.pt')",
+    "safetensors": "safetensors.torch.save_file(model.state_dict(), filename='last.pt')",
+}
+
+
+@pytest.mark.parametrize("saves", SAVES.values(), ids=SAVES)
+def test_quarantined_ones_replace_nothing(tmp_path, saves):
+    text = (
+        "import safetensors.torch\n"
+        + TRAINING
+        + f"step(); {saves}\n"
+        + """
+good = open("last.pt", "rb").read()
+with torch.no_grad():
+    model[2].bias.fill_(float("nan"))
+"""
+        + f"{saves}\nprint(open('last.pt', 'rb').read() == good)\n"
+    )
+    result = run(tmp_path, text, "--checkpoints", "quarantine")
+    assert result.out == "True\n", result.text()
+    assert [event[2:] for event in events_of(result)] == [("good", True), ("bad", True)]
+    assert "finitude: warning: the checkpoint" in result.err and "quarantine" in result.err
+    assert (tmp_path / "quarantine" / "last.pt").exists()
+
+
+def test_last_good_one_survives_rotation(tmp_path):
+    text = (
+        TRAINING
+        + """
+for i in range(6):
+    step()
+    if i == 2:
+        with torch.no_grad():
+            model[0].running = model[0].weight.fill_(float("nan"))
+    save(f"{i}.pt")
+    for old in range(i - 1):
+        if os.path.exists(f"{old}.pt"):
+            os.remove(f"{old}.pt")
+"""
+    )
+    result = run(tmp_path, text, "--checkpoints", "quarantine", "--on-alarm", "warn")
+    assert [one[2] for one in events_of(result)] == ["good"] * 2 + ["bad"] * 4, result.text()
+    assert not list(tmp_path.glob("[0-9].pt"))
+    last = result.report["checkpoints"]["last_good"]
+    assert last["step"] == 2 and last["checkpoint"].endswith("/last-good/step-2/1.pt")
+    assert torch.load(last["checkpoint"])["model"]["0.weight"].isfinite().all()
+    assert len(list(tmp_path.glob("finitude-runs/*/last-good/*"))) == 1
+
+
+def test_kept_links_are_not_written_over(tmp_path):
+    report = types.SimpleNamespace(run_directory=lambda: str(tmp_path / "run"), complain=pytest.fail)
+    kept, path = quarantine.Quarantine(report), tmp_path / "last.pt"
+    path.write_text("one")
+    kept.keep(str(path), 1, has_weights=True)
+    ours = pathlib.Path(kept.kept(str(path)))
+    assert ours.samefile(path)
+    kept.part_from(str(path))
+    path.write_text("two")  # by a save that is not good
+    assert ours.read_text() == "one"
+    kept.part_from(str(path))
+    assert path.read_text() == "two"
+    kept.keep(str(path), 2, has_weights=True)
+    assert not ours.exists() and pathlib.Path(kept.kept(str(path))).read_text() == "two"
+
+
+def test_files_of_one_checkpoint_are_kept_together(tmp_path):
+    report = types.SimpleNamespace(run_directory=lambda: str(tmp_path / "run"), complain=pytest.fail)
+    kept = quarantine.Quarantine(report)
+    for step in (1, 2):
+        folder = tmp_path / f"checkpoint-{step}"
+        (folder / "dcp").mkdir(parents=True)
+        for name in ("model.safetensors", "optimizer.pt", "dcp/part"):
+            (folder / name).write_text(f"{step}")
+        kept.keep(str(folder / "model.safetensors"), step, has_weights=True)
+        kept.keep(str(folder / "optimizer.pt"), step, has_weights=False)
+        kept.keep(str(folder / "dcp"), step, has_weights=True)
+    found = {str(p.relative_to(tmp_path / "run")) for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    assert found == {f"last-good/step-2/{name}" for name in ("model.safetensors", "optimizer.pt", "dcp/part")}
 
 
 def test_off_looks_at_nothing(tmp_path):

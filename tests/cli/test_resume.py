@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from finitude.base import config
+from finitude.base import config, skip_list
 from finitude.launch import resume
 from helpers import finitude, write_script
 
@@ -38,6 +38,10 @@ def resumed(folder, *options, bad=(5,), saved=(1, 3), command=COMMAND):
     return finitude(folder, "run", *options, "train.py", cold=True)
 
 
+def none(run):
+    return []
+
+
 def events(folder):
     lines = [p.read_text().splitlines() for p in sorted(pathlib.Path(folder).glob("finitude-runs/*/events.jsonl"))]
     return [e for e in map(json.loads, sum(lines, [])) if e["kind"] == "resume"]
@@ -66,7 +70,7 @@ def test_ends_without_alarm_pass_through(tmp_path, monkeypatch, code):
     monkeypatch.setattr(resume.supervise, "wait", lambda command, environment, directory, note: note(1) or code)
     left = []
     monkeypatch.setattr(resume.supervise, "leave", left.append)
-    resume.main(str(tmp_path), resume.Wanted("x {checkpoint}", None, [], ["x"]), False)
+    resume.main(str(tmp_path), resume.Wanted("x {checkpoint}", None, [], ["x"]), False, none, [])
     assert left == [code]
 
 
@@ -88,13 +92,59 @@ def test_alarm_is_followed_by_command_with_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr(resume.supervise, "wait", wait)
     monkeypatch.setattr(resume.supervise, "leave", lambda code: None)
     wanted = resume.Wanted("go {checkpoint} --skip={samples}", "2", ["--quiet"], ["train.py"])
-    resume.main(str(tmp_path), wanted, False)
+    resume.main(str(tmp_path), wanted, False, none, [])
     assert commands == [["--quiet", "train.py"], ["--quiet", "go", str(good), "--skip=3,7"]]
 
 
+def test_rows_of_bad_steps_are_skipped_from_then_on(tmp_path, monkeypatch):
+    good = tmp_path / "good.pt"
+    good.touch()
+    alarm = {"policy": "stop", "harmless": False, "step": 5, "births": [], "cause": None}
+    commands = []
+
+    def wait(command, environment, directory, note):
+        commands.append(command[4:])
+        folder = tmp_path / f"run-{len(commands)}"
+        folder.mkdir()
+        document = {"alarms": [alarm], "checkpoints": {"last_good": {"checkpoint": str(good), "step": 1}}}
+        (folder / "report.json").write_text(json.dumps(document if len(commands) < 3 else {"alarms": []}))
+        note(len(commands))
+        return 1
+
+    def rows(run):
+        number = int(run[-1])
+        if number == 2:
+            raise ValueError("it has no rows")
+        return [skip_list.Skipped("Texts", 9, [number])]
+
+    monkeypatch.setattr(resume.supervise, "wait", wait)
+    monkeypatch.setattr(resume.supervise, "leave", lambda code: None)
+    wanted = resume.Wanted("go {checkpoint} {rows}", "3", ["-q"], ["x"], skips_rows=True)
+    resume.main(str(tmp_path), wanted, False, rows, [skip_list.Skipped("Texts", 9, [7])])
+    files = [str(tmp_path / f"run-{number}" / "skip-rows.jsonl") for number in (1, 2)]
+    assert commands[1:] == [["-q", "--skip-rows", file, "go", str(good), file] for file in files]
+    assert [[one.ids for one in skip_list.read(file)] for file in files] == [[[1, 7]], [[1, 7]]]
+
+
 def test_words_of_resume_are_taken_out():
-    words = ["--restart-args", "--resume", "--resume", "a b", "-q", "--resume-times=2", "--runs=x", "--"]
-    assert resume.without(words, ("--quiet", "--redact")) == ["--restart-args", "--resume", "-q", "--runs=x", "--"]
+    words = [
+        "--restart-args",
+        "--resume",
+        "--resume",
+        "a b",
+        "-q",
+        "--resume-skip-rows",
+        "--resume-times=2",
+        "--runs=x",
+        "--",
+    ]
+    assert resume.without(words, ("--quiet", "--resume-skip-rows")) == [
+        "--restart-args",
+        "--resume",
+        "-q",
+        "--runs=x",
+        "--",
+    ]
 
 
 @pytest.mark.parametrize(

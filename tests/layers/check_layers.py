@@ -27,6 +27,7 @@ PYTHON_LAYERS = (
     "effects",
     "report",
     "store",
+    "rows",
     "export",
     "live",
     "capsules",

@@ -97,6 +97,7 @@ class Deferred:
             # The program is beyond that step by now: only a second process comes to it again.
             session.restart.run(alarm, incident.late_fingerprint(late["loss"], late["gradients"]), "late")
         ordinal = alarm.pop("optimizer_ordinal")
+        session.part(_native.note_event_in_store, ordinal, alarm["step"], "alarm")
         session.report.add_alarm(alarm)
         action = session.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"])
         parameters = optimizer_members.parameters(optimizer) if optimizer is not None else []

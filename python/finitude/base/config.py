@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 STREAM = ("auto", "on", "off")
 ON_ALARM = ("stop", "skip", "warn", "raise", "rollback")
 THEN = ("skip", "rollback", "stop", "raise")
-CHECKPOINTS = ("warn", "refuse", "off")
+CHECKPOINTS = ("warn", "refuse", "quarantine", "off")
 LEVELS = ("gate", "tape", "trace")
 # Of a training whose values are still finite.
 WARNINGS = (
@@ -81,6 +81,7 @@ class Config:
     dump_mb: int = 1024  # of all dumps of a process; 0: no limit
     dump_control: str = ""  # a TOML file that changes these while the training runs
     record_env: str = ""  # names of variables of the environment, with commas, for run.json
+    skip_rows: str = ""  # a skip list: rows that no loader draws
     selftest: str = ""  # an order of `finitude selftest`; nothing that a user sets reaches it
 
 
@@ -278,7 +279,7 @@ def load(
             _set(config, field.name, environ[name], f"environment variable {name}")
     for key, value in command_line.items():
         _set(config, key, value, "--" + key.replace("_", "-"))
-    for key in ("report", "runs", "dump_control"):  # where they are from here: the program may change its directory
+    for key in ("report", "runs", "dump_control", "skip_rows"):  # where they are: the program may change its directory
         if path := getattr(config, key):
             setattr(config, key, os.path.abspath(path))
     if config.report and not _has_place(config.report):

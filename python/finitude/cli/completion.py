@@ -8,6 +8,7 @@ from ..agents.options import OPTIONS as MCP
 from ..doctor.options import OPTIONS as DOCTOR
 from ..export.options import FORMATS, OPTIONS as EXPORT
 from ..live.options import OPTIONS as LIVE
+from ..rows.options import FLAGS as ROWS_FLAGS, OPTIONS as ROWS
 from ..selftest.options import HELP as SELFTEST, PHASES, VALUES
 from .table import FLAGS, OPTIONS, REPLAY_FLAGS, REPLAY_OPTIONS, WORDS
 
@@ -23,7 +24,7 @@ CHOICES = {
     "--stream-gradients": "auto on off",
     "--warnings": "all off growth spike vanishing scale dead clipping norm no-learning headroom vanishing-depth "
     "exploding-depth",
-    "--checkpoints": "warn refuse off",
+    "--checkpoints": "warn refuse quarantine off",
     "--dtype": "float32 float64 bfloat16",
     "--device": "cpu cuda",
     "--phase": " ".join(PHASES),
@@ -41,6 +42,8 @@ PATHS = (
     "--library",
     "--save-tensors",
     "--script",
+    "--skip-list",
+    "--skip-rows",
     "--keep",
     "--output",
 )
@@ -73,6 +76,7 @@ TREE = {
     "selftest": _described(_SELFTEST, ("--list", "--json", "--quiet")),
     "pack": {},
     "unpack": _described(("--max-mb",), ()),
+    "rows": _described(ROWS, ROWS_FLAGS),
     "scan": _described(("--json", "--quiet"), ("--json", "--quiet")),
     "dump": _described(("--json", "--quiet"), ("--json", "--quiet")),
     "list": _described(("--json", "--quiet"), ("--json", "--quiet")),

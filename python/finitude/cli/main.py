@@ -10,7 +10,7 @@ from . import standard_streams, without_python
 from .table import COMPLETION_HELP, FLAGS, HELP, OPTIONS, TEACHING, WORDS
 
 EXIT_USAGE, EXIT_CANNOT = 2, 4
-_OWN_HELP = ("run", "doctor", "selftest", "completion", "live", "export")  # shown without what answers the word
+_OWN_HELP = ("run", "doctor", "selftest", "completion", "live", "export", "rows")  # shown without what answers the word
 
 
 def _usage(text):
@@ -121,6 +121,8 @@ def _help(word):
         from ..live.options import HELP as text
     elif word == "export":
         from ..export.options import HELP as text
+    elif word == "rows":
+        from ..rows.options import HELP as text
     else:
         text = HELP if word == "run" else COMPLETION_HELP
     return text
@@ -179,6 +181,27 @@ def parse_run(rest):
     return options, config_file, False, rest[i], rest[i + 1 :]
 
 
+def _skipped(path):
+    """What a skip list says. Raises config.UsageError."""
+    from ..base import config, skip_list
+
+    try:
+        return skip_list.read(path) if path else []
+    except (OSError, skip_list.Unreadable) as e:
+        why = e.strerror if isinstance(e, OSError) else e
+        raise config.UsageError(f"--skip-rows: cannot read {path}: {why}") from None
+
+
+def _rows_of_run(run):
+    """Raises ValueError."""
+    from ..rows import found
+
+    try:
+        return found.skip_list_of(run)
+    except (OSError, found.NoRows) as e:
+        raise ValueError(str(e)) from None
+
+
 def _run(rest):
     from ..base import config, family
     from ..launch import targets
@@ -186,7 +209,9 @@ def _run(rest):
     try:
         options, config_file, is_module, target, arguments = parse_run(rest)
         again, times = options.pop("resume", None), options.pop("resume_times", None)
+        skips_rows = bool(options.pop("resume_skip_rows", 0))
         settings = config.load(options, config_file)
+        skipped = _skipped(settings.skip_rows)
     except config.UsageError as e:
         return _usage(str(e))
     for line in config.misspelt() + config.at_odds(settings):
@@ -196,10 +221,10 @@ def _run(rest):
 
         given = len(rest) - len(arguments) - (2 if is_module else 1)
         try:
-            wanted = resume.Wanted(again, times, resume.without(rest[:given], FLAGS), rest[given:])
+            wanted = resume.Wanted(again, times, resume.without(rest[:given], FLAGS), rest[given:], skips_rows)
         except config.UsageError as e:
             return _usage(str(e))
-        resume.main(settings.runs, wanted, bool(settings.redact))
+        resume.main(settings.runs, wanted, bool(settings.redact), _rows_of_run, skipped)
     # Where a watched program started us: this run is one of its own.
     family.stand_down()
     family.withdraw(os.environ)

@@ -251,6 +251,12 @@ def export(rest):
     return command.main(rest, lambda quiet: newest("run", 1, quiet))
 
 
+def rows(rest):
+    from ..rows import command
+
+    return command.main(rest, lambda quiet: newest("run", 1, quiet))
+
+
 def live(rest):
     from ..live import command
 

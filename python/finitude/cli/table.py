@@ -9,6 +9,7 @@ WORDS = {
     "selftest": "put a NaN into your own program and see whether it is found",
     "pack": "put a capsule into one file",
     "unpack": "make the folder of a packed capsule again",
+    "rows": "show the data-set rows of bad steps, and write a skip list",
     "scan": "find NaN, Inf and impossible values in checkpoints",
     "dump": "print every op of a recorded step as JSON lines",
     "list": "list the runs, also running and killed ones",
@@ -49,6 +50,7 @@ HELP = """usage: finitude run [options] script.py [args]
        finitude policy [RUN] [--on-alarm P] [--then P,...] [--max-skips N] ...
        finitude live [RUN|DIR] [--port N]
        finitude export [RUN] --to FORMAT [-o PATH]
+       finitude rows [RUN] [--step N] [--skip-list FILE]
        finitude mcp [--root DIR]
        finitude completion [bash|zsh|fish]
 
@@ -60,10 +62,10 @@ starts is watched as well if it trains; their reports are merged into one.
 
 Where no path is given, `report` and `doctor` take the newest run of
 finitude-runs (or of the folder that FINITUDE_RUNS names), `replay` and `pack`
-its newest capsule, `dump` and `diff` the newest recordings, `export` its newest
-run, and say which. `live` shows all runs of that folder.
+its newest capsule, `dump` and `diff` the newest recordings, `export` and `rows`
+its newest run, and say which. `live` shows all runs of that folder.
 
-options of list, report, dump, diff, scan, policy, replay, doctor and selftest:
+options of list, report, dump, diff, scan, rows, policy, replay, doctor and selftest:
   --json          the outcome as JSON (`list`: one array; `dump` prints JSON
                   lines anyway)
   -q, --quiet     no notes on stderr, only failures. `replay`, `diff`, `scan`,
@@ -112,8 +114,12 @@ options of run:
   --resume CMD    after a stop by an alarm run CMD, watched with the same
                   options; {checkpoint} in it is the newest good checkpoint of
                   the run, {samples} the samples that the alarm names, with
-                  commas: --resume "train.py --resume {checkpoint}"
+                  commas, {rows} a skip list of the rows of its bad steps:
+                  --resume "train.py --resume {checkpoint}"
   --resume-times N   how often at most (3)
+  --resume-skip-rows   run CMD with --skip-rows and that list
+  --skip-rows FILE   rows that no DataLoader with an index sampler draws: a skip
+                  list of `finitude rows --skip-list` (docs/rows.md)
   --restart-args ARGS   added to the program's arguments where it is started
                   again to explain a step, e.g. "--resume {newest:ckpt/*.pt}":
                   from the newest file that matches instead of from its start
@@ -131,9 +137,11 @@ options of run:
                   no-learning, headroom, vanishing-depth, exploding-depth
                   (all; docs/warnings.md)
   --grad-warn N   warn where the 2-norm of all gradients is above N (0: never)
-  --checkpoints warn|refuse|off   what to do where a checkpoint that the program
-                  writes holds NaN, Inf or an impossible value. refuse: raise
-                  NonFiniteError before the file is touched (warn)
+  --checkpoints warn|refuse|quarantine|off   what to do where a checkpoint that
+                  the program writes holds NaN, Inf or an impossible value.
+                  refuse: raise NonFiniteError before the file is touched;
+                  quarantine: write it into a folder `quarantine` beside, also
+                  one after growth began, and keep the last good one (warn)
   --on-event CMD|URL   start CMD at each warning, alarm, checkpoint and other
                   event, with the event as JSON on its standard input, or send
                   that to an address (http, https); the training does not wait
@@ -187,6 +195,8 @@ OPTIONS = (
     "--rollback-lr",
     "--resume",
     "--resume-times",
+    "--resume-skip-rows",
+    "--skip-rows",
     "--restart-args",
     "--capsules",
     "--capsule-max",
@@ -207,7 +217,7 @@ OPTIONS = (
     "--rules",
     "--config",
 )
-FLAGS = ("--redact", "--quiet")
+FLAGS = ("--redact", "--quiet", "--resume-skip-rows")
 REPLAY_OPTIONS = (
     "--threads",
     "--allow",

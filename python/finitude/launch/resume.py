@@ -5,23 +5,27 @@ run` of its own, with its own folder. Torch-free."""
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 
-from ..base import config, plain_json, secrets
+from ..base import config, plain_json, secrets, skip_list
 from ..base.say import say
-from ..report import events
+from ..report import events, named_samples
 from . import supervise
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
-OPTIONS = ("--resume", "--resume-times")
-CHECKPOINT, SAMPLES = "{checkpoint}", "{samples}"
+    RowsOfRun = Callable[[str], list[skip_list.Skipped]]
+
+OPTIONS = ("--resume", "--resume-times", "--resume-skip-rows")
+CHECKPOINT, SAMPLES, ROWS = "{checkpoint}", "{samples}", "{rows}"
+SKIP_LIST = "skip-rows.jsonl"
+_PLACES = re.compile("|".join(map(re.escape, (CHECKPOINT, SAMPLES, ROWS))))
 TIMES = 3
-MOST_SAMPLES = 1000  # on a command line
 
 
 def without(options: Sequence[str], flags: Sequence[str]) -> list[str]:
@@ -37,11 +41,19 @@ def without(options: Sequence[str], flags: Sequence[str]) -> list[str]:
 
 
 class Wanted:
-    """What the command line asks for. options: those of `run`, without these two. command: what the first run runs."""
+    """What the command line asks for. options: those of `run`, without those of this module. command: what the first
+    run runs. skips_rows: the rows of bad steps are skipped by the runs that follow."""
 
-    def __init__(self, template: str, times: str | None, options: Sequence[str], command: Sequence[str]):
+    def __init__(
+        self,
+        template: str,
+        times: str | None,
+        options: Sequence[str],
+        command: Sequence[str],
+        skips_rows: bool = False,
+    ):
         """Raises config.UsageError."""
-        self.options, self.command = list(options), list(command)
+        self.options, self.command, self.skips_rows = list(options), list(command), skips_rows
         try:
             self.template = shlex.split(template)
         except ValueError as e:
@@ -79,6 +91,21 @@ class _Ended:
         stops = last.get("policy") in ("stop", "raise") and not last.get("harmless")
         return last if stops or last.get("action") == "stopped" else None
 
+    def skip_list(self, before: list[skip_list.Skipped], of_run: RowsOfRun) -> tuple[list[skip_list.Skipped], str]:
+        """(what is skipped from here on, the file that says so). before: what was skipped until then."""
+        path = os.path.join(os.path.abspath(self.folder), SKIP_LIST)
+        try:
+            lists = skip_list.joined([*before, *of_run(self.folder)])
+        except ValueError as e:
+            say(f"finitude: --resume: no more rows are skipped: {e}\n")
+            lists = before
+        try:
+            skip_list.write(path, lists)
+        except OSError as e:
+            say(f"finitude: --resume: cannot write {path}: {e.strerror or e}\n")
+            return before, os.devnull
+        return lists, path
+
     def checkpoint(self) -> str:
         """The newest good one that is still there, or ""."""
         places = [self._report.get("checkpoints"), *reversed(self._report.get("alarms") or [])]
@@ -90,26 +117,15 @@ class _Ended:
         return ""
 
 
-def samples_of(alarm: dict[str, Any]) -> list[int]:
-    """The samples of the data set that the alarm names."""
-    cause = alarm.get("cause")
-    experiments = cause.get("experiments") if isinstance(cause, dict) else None
-    found: dict[int, None] = {}
-    for one in (*(alarm.get("births") or ()), *(experiments or ())):
-        for sample in (one.get("samples") if isinstance(one, dict) else None) or ():
-            if type(sample) is int and len(found) < MOST_SAMPLES:
-                found[sample] = None
-    return sorted(found)
-
-
-def main(runs: str, wanted: Wanted, redact: bool) -> None:
-    """Ends by SystemExit, or by the command's own signal. runs: where the runs have their folders."""
-    command, left = wanted.command, wanted.times
+def main(runs: str, wanted: Wanted, redact: bool, of_run: RowsOfRun, skipped: list[skip_list.Skipped]) -> None:
+    """Ends by SystemExit, or by the command's own signal. runs: where the runs have their folders. of_run: the rows to
+    skip of the run in a folder; raises ValueError. skipped: those that the first run skips already."""
+    command, left, options = wanted.command, wanted.times, wanted.options
     path = ""  # a run that stops before it has written one continues from where it began
     started: list[int] = []
     note = started.append
     while True:
-        code = supervise.wait(_run(wanted.options, command), dict(os.environ), runs, note)
+        code = supervise.wait(_run(options, command), dict(os.environ), runs, note)
         ended = _Ended(runs, started[-1])
         alarm = ended.alarm() if code > 0 else None
         if alarm is None:
@@ -122,8 +138,14 @@ def main(runs: str, wanted: Wanted, redact: bool) -> None:
             say(f"finitude: --resume: started again {wanted.times} times (--resume-times); no more\n")
             break
         left -= 1
-        samples = ",".join(map(str, samples_of(alarm)))
-        command = [word.replace(SAMPLES, samples).replace(CHECKPOINT, path) for word in wanted.template]
+        samples = ",".join(map(str, named_samples.of(alarm)))
+        rows = ""
+        if wanted.skips_rows or any(ROWS in word for word in wanted.template):
+            skipped, rows = ended.skip_list(skipped, of_run)
+        if wanted.skips_rows:
+            options = [*wanted.options, "--skip-rows", rows]
+        filled = {SAMPLES: samples, CHECKPOINT: path, ROWS: rows}
+        command = [_PLACES.sub(lambda found: filled[found[0]], word) for word in wanted.template]
         shown = shlex.join(secrets.masked_words(command))
         say(f"finitude: --resume, {wanted.times - left} of {wanted.times}: {shown}\n")
         note = _noted(ended.folder, alarm, path, shown, redact, started)

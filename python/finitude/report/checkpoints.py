@@ -15,25 +15,36 @@ MOST_KEPT = 1000  # good ones that are known by path; programs keep the newest f
 class Checkpoints:
     def __init__(self):
         self._good: list[tuple[str, int | None]] = []  # the newest last
+        self._kept: dict[str, str] = {}  # of the last good one: its path, where it is also
         self._counts = {GOOD: 0, BAD: 0, AFTER_ONSET: 0}
 
-    def add(self, path: str, step: int | None, verdict: str, is_written: bool, has_weights: bool) -> None:
-        """is_written: else it was refused, and what lies at the path is as it was. has_weights: else it is no
+    def add(
+        self,
+        path: str,
+        step: int | None,
+        verdict: str,
+        is_written: bool,
+        has_weights: bool,
+        kept: str | None = None,
+    ) -> None:
+        """kept: where it is also, also when the program has removed it. is_written: else it was refused, and what lies at the path is as it was. has_weights: else it is no
         checkpoint to return to, but a part of one."""
         self._counts[verdict] += 1
         if is_written:
             self._good = [one for one in self._good if one[0] != path][-MOST_KEPT:]
         if verdict == GOOD and has_weights:
             self._good.append((path, step))
+            self._kept = {path: kept} if kept else {}
 
     def last_good(self) -> dict[str, Any] | None:
         """The newest that is still there: programs remove old ones."""
-        while self._good and not os.path.exists(self._good[-1][0]):
+        while self._good:
+            path, step = self._good[-1]
+            for place in (path, self._kept.get(path)):
+                if place and os.path.exists(place):
+                    return {"checkpoint": place, "step": step}
             self._good.pop()
-        if not self._good:
-            return None
-        path, step = self._good[-1]
-        return {"checkpoint": path, "step": step}
+        return None
 
     def document(self) -> dict[str, Any]:
         """As the report has them."""

@@ -139,11 +139,18 @@ class Report:
         self._add_event("warning", warning, **{k: v for k, v in warning.items() if k not in EVENT})
 
     def note_checkpoint(
-        self, path: str, step: int | None, verdict: str, text: str, is_written: bool, has_weights: bool
+        self,
+        path: str,
+        step: int | None,
+        verdict: str,
+        text: str,
+        is_written: bool,
+        has_weights: bool,
+        kept: str | None = None,
     ) -> None:
-        """Counts it. A bad one is an advisory as well: no alarm need have come before it."""
+        """Counts it. A bad one is an advisory as well: no alarm need have come before it. kept: where it is also."""
         self._checkpoints = self._checkpoints or Checkpoints()
-        self._checkpoints.add(path, step, verdict, is_written, has_weights)
+        self._checkpoints.add(path, step, verdict, is_written, has_weights, kept)
         facts = {"path": path, "verdict": verdict, "written": is_written, "weights": has_weights}
         self._add_event("checkpoint", {"step": step, "text": text}, **facts)
         if verdict == "bad":

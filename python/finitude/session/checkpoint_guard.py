@@ -19,6 +19,7 @@ from ..program import optimizer_members
 from ..report.checkpoints import AFTER_ONSET, BAD, GOOD
 from ..report.saved_values import look
 from . import native_callbacks
+from .quarantine import Quarantine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,25 +39,33 @@ class CheckpointGuard:
         self._mode, self._report, self._in_guard = config.checkpoints, report, part
         self._quiet = bool(config.quiet)
         self._lines = 0
+        self.quarantine = Quarantine(report) if config.checkpoints == "quarantine" else None
 
     def is_on(self) -> bool:
         is_again = bool(output_suppression.HELD) or fork_dry_run.is_under_way()
         return self._mode != "off" and self._report.is_kept and not is_again
 
-    def save(self, write: Callable[[], Any], path: str, saved: Any) -> Any:
-        """Calls `write` and notes the file. NonFiniteError: it is bad and was refused; nothing has been written."""
+    def save(self, write: Callable[[str | None], Any], path: str, saved: Any, is_path: bool) -> Any:
+        """Calls `write` with None, or with another path in place of the program's, and notes the file. is_path: the
+        program gave a path, and can be given another one. NonFiniteError: it is bad and was refused; nothing has been
+        written."""
         path = os.path.abspath(path)
+        quarantine = self.quarantine if is_path else None
         step = self._in_guard(self._steps_before)
         looked = self._in_guard(self._values_of, saved)
         if looked is None or not looked.has_values:  # of a scheduler, say
-            return write()
+            return self._write_at(write, path, None)
         why = looked.why_bad
         if why and self._mode == "refuse":
             text = f"the checkpoint {path} was refused and not written: {why}"
             self._in_guard(self._note_one, path, step, BAD, text, is_written=False)
             raise NonFiniteError(f"finitude: {text}")
-        result = write()
         onset = self._in_guard(self._onset)
+        place = None
+        if quarantine is not None and (why or onset is not None):
+            place = self._in_guard(quarantine.place_for, path)
+        result = self._write_at(write, path, place)
+        path = place or path
         if why:
             verdict, text = BAD, f"the checkpoint {path} is bad: {why}"
         elif onset is not None:
@@ -64,8 +73,16 @@ class CheckpointGuard:
             text = f"the checkpoint {path} is finite, but was written after growth that began at step {onset}"
         else:
             verdict, text = GOOD, f"the checkpoint {path} holds finite values"
+        if quarantine is not None and verdict == GOOD:
+            self._in_guard(quarantine.keep, path, step, looked.has_weights)
         self._in_guard(self._note_one, path, step, verdict, text, has_weights=looked.has_weights)
         return result
+
+    def _write_at(self, write, path, place):
+        if self.quarantine is not None and place is None:
+            self.quarantine.forget(path)
+            self._in_guard(self.quarantine.part_from, path)
+        return write(place)
 
     def _steps_before(self):
         """Steps before it, of the optimizer that has taken most."""
@@ -82,7 +99,8 @@ class CheckpointGuard:
         return min((one["since"] for one in self._report.warnings if one["what"] == "growth"), default=None)
 
     def _note_one(self, path, step, verdict, text, is_written=True, has_weights=True):
-        self._report.note_checkpoint(path, step, verdict, text, is_written, has_weights)
+        kept = self.quarantine.kept(path) if self.quarantine is not None else None
+        self._report.note_checkpoint(path, step, verdict, text, is_written, has_weights, kept)
         if verdict == GOOD or not is_written:  # NonFiniteError says it
             return
         self._lines += 1
@@ -135,9 +153,18 @@ def _guarded(original, saved, path):
         file = _path_of(given.get(path), kwargs.get("storage_writer"))
         if file is None:
             return original(*args, **kwargs)
+
+        def write(place):
+            if place is None:
+                return original(*args, **kwargs)
+            if path in kwargs:
+                return original(*args, **{**kwargs, path: place})
+            return original(args[0], place, *args[2:], **kwargs)
+
+        is_path = isinstance(given.get(path), (str, os.PathLike)) and kwargs.get("storage_writer") is None
         _under_way.is_so = True
         try:
-            return guard.save(lambda: original(*args, **kwargs), file, given.get(saved))
+            return guard.save(write, file, given.get(saved), is_path)
         finally:
             _under_way.is_so = False
 

@@ -119,6 +119,7 @@ class Decision:
         alarm.pop("optimizer_ordinal", None)
         session.part(session.recent.point_back, ordinal, alarm)
         session.part(session.recent.mark_reported, optimizer, alarm)
+        session.part(_native.note_event_in_store, ordinal, alarm["step"], "alarm")
         session.report.add_alarm(alarm)
         call = alarm["step"] + session.scaling.skipped[ordinal]  # steps that a GradScaler skipped are in the row too
         action = session.policy.on_alarm(ordinal, call, alarm["harmless"])

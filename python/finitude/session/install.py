@@ -12,10 +12,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import dataloader
 
 from .. import _native
-from ..base import _places, compat, family
+from ..base import _places, compat, family, skip_list
 from ..base.patches import Patches
 from ..effects import channels, fork_dry_run
-from ..program import signals, step_wrapper
+from ..program import signals, skip_rows, step_wrapper
 from . import checkpoint_guard, native_callbacks, rollback, step_calls, step_dumps
 
 TYPE_CHECKING = False
@@ -87,6 +87,8 @@ def install(wait_for_training: Callable[..., Any] | None = None) -> None:
     _patches.set(dataloader.DataLoader, "__iter__", iter_method)
     _patches.set(iterator, "__next__", next_method)
     _patches.set(iterator, "_next_index", index_method)
+    _skip_rows()
+    _quarantine()
     _handles.append(register_optimizer_step_pre_hook(_native.optimizer_pre_hook))
     if native_callbacks.session is not None and native_callbacks.session.rollback.is_on:
         _handles.append(register_optimizer_step_pre_hook(rollback.before_step))
@@ -109,6 +111,27 @@ def install(wait_for_training: Callable[..., Any] | None = None) -> None:
     _native.watch_checks(True)
     _installed = True
     _native.set_on(True)
+
+
+def _skip_rows():
+    """With --skip-rows: loaders that the program makes from here on obey the list."""
+    session = native_callbacks.session
+    if session is None or not session.config.skip_rows:
+        return
+    lists = session.part(skip_list.read, session.config.skip_rows)
+    if lists is not None:
+        skips = skip_rows.SkipsRows(session.config.skip_rows, lists, bool(session.config.quiet or session.target))
+        skips.begin()
+        _patches.set(dataloader.DataLoader, "__init__", skips.wrapped(dataloader.DataLoader.__init__))
+
+
+def _quarantine():
+    """With --checkpoints quarantine: a checkpoint that is there is not renamed into the place of a good one."""
+    session = native_callbacks.session
+    quarantine = session.checkpoint_guard.quarantine if session is not None else None
+    if quarantine is not None:
+        for name in ("replace", "rename"):
+            _patches.set(os, name, quarantine.replaces(getattr(os, name)))
 
 
 def watch_imported() -> None:

@@ -51,6 +51,8 @@ class RunStore:
             "version": _native.version,
             "torch": torch.__version__,
         }
+        if self._report.config.redact:
+            info["rows"] = "off"
         why = _native.open_store(os.path.join(directory, NAME), {key: str(value) for key, value in info.items()})
         self._is_open = not why
         if why:

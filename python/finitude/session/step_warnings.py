@@ -33,8 +33,11 @@ class StepWarnings:
         """A step was applied, and the course of the training is worth a warning. warnings: a JSON array of the
         engine's."""
         names, kind = optimizer_members.names(optimizer), type(optimizer).__name__
+        ordinal = _native.window(optimizer)["ordinal"]
         for one in json.loads(_native.warning_entries(warnings, self._wanted, names, kind)):
             self._in_guard(self._add, one)
+            event = "spike" if one["what"] == "spike" else "warning"
+            self._in_guard(_native.note_event_in_store, ordinal, one["step"], event)
 
     def _add(self, warning: StepWarning):
         self._report.warn(warning)

@@ -7,6 +7,7 @@ import math
 import os
 
 from ..base import plain_file
+from ..report import named_samples
 from ..report.events import MAX_BYTES, NAME
 
 TYPE_CHECKING = False
@@ -65,6 +66,8 @@ def _of_alarm(alarm):
         line = births[0].get("line")
         found["op"], found["file"] = _text(births[0].get("op")), _text(births[0].get("file"))
         found["line"] = line if type(line) is int else 0
+    if samples := named_samples.of(alarm):
+        found["samples"] = samples
     return found
 
 

@@ -27,9 +27,13 @@ MOST_KEYS = 100  # of info
 MOST_TEXT = 1000  # characters of a name
 MOST_STEP = 2**53
 SECONDS = 20.0  # for one query
+MOST_DATASETS = 1000
+MOST_BATCHES = 500_000  # the writer keeps 100,000, and those of events
+MOST_IDS = 4096  # of a batch
 _LIMIT_LENGTH = 0  # SQLITE_LIMIT_LENGTH
 _MAGIC = b"SQLite format 3\0"
 _TABLES = ("info", "series", "point")
+_OF_ROWS = ("dataset", "batch")
 
 
 class Unreadable(ValueError):
@@ -60,6 +64,40 @@ class Point:
         self.time, self.first, self.last, self.min, self.max = map(_real, row[2:7])
         if self.last_step < self.step:
             raise Unreadable("a point ends before it begins")
+
+
+class Batch:
+    """A micro-batch of a step. ids: the first of its rows in the data set; count: of all of them."""
+
+    __slots__ = ("optimizer", "step", "micro_batch", "dataset", "epoch", "worker", "applied", "event", "count", "ids")
+
+    def __init__(self, row: Sequence[Any]):
+        """Raises Unreadable."""
+        self.optimizer, self.event = _text(row[0]) or "", _text(row[7])
+        self.step, self.micro_batch, self.dataset, self.epoch = map(_step, row[1:5])
+        self.worker = None if row[5] is None else _step(row[5])
+        self.applied, self.count = bool(_step(row[6])), _step(row[8])
+        self.ids = _ids(row[9])
+
+
+def _ids(data):
+    """Of varints: the differences of neighbours, zigzag."""
+    if not isinstance(data, bytes):
+        raise Unreadable("the rows of a batch are no bytes")
+    found, value, shift, last = [], 0, 0, 0
+    for byte in data:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte & 0x80:
+            if shift > 63:
+                raise Unreadable("the rows of a batch are damaged")
+            continue
+        last += (value >> 1) ^ -(value & 1)
+        found.append(last)
+        value = shift = 0
+        if len(found) > MOST_IDS:
+            raise Unreadable("a batch has more rows than are kept")
+    return found
 
 
 def _step(value):
@@ -190,6 +228,35 @@ class Store:
             if first and last and last[0][0] is not None:
                 found[one] = (first[0], _step(last[0][0]), _step(last[0][1]))
         return found
+
+    def has_batches(self) -> bool:
+        """Not in a store of an older version."""
+        query = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name IN (?, ?)"
+        found = {name: str(sql) for name, sql in self._rows(query, _OF_ROWS, 2)}
+        return set(found) == set(_OF_ROWS) and all(sql[:12].upper() == "CREATE TABLE" for sql in found.values())
+
+    def datasets(self) -> dict[int, tuple[str, int | None]]:
+        """{number: (class, length or None)}. Where has_batches()."""
+        rows = self._rows("SELECT id, class, length FROM dataset", (), MOST_DATASETS)
+        return {
+            number: (_text(name) or "?", length if type(length) is int and 0 <= length < MOST_STEP else None)
+            for number, name, length in rows
+            if type(number) is int
+        }
+
+    def first_and_last_batch(self) -> tuple[int | None, int | None]:
+        """Steps. Where has_batches()."""
+        ends = next(self._rows("SELECT min(step), max(step) FROM batch", (), 1), (None, None))
+        return (None, None) if ends[0] is None else (_step(ends[0]), _step(ends[1]))
+
+    def batches(self, where: str = "", values: Sequence[Any] = ()) -> Iterator[Batch]:
+        """In the order of steps. where: a condition of ours on the columns. Where has_batches()."""
+        query = (
+            "SELECT optimizer, step, micro_batch, dataset, epoch, worker, applied, event, count, ids FROM batch "
+            f"{where and 'WHERE ' + where} ORDER BY step, optimizer, micro_batch"
+        )
+        for row in self._rows(query, values, MOST_BATCHES):
+            yield Batch(row)
 
     def largest(self, quantity: str, optimizer: str, columns: int) -> Largest:
         """The largest value of each parameter in each of so many equal parts of the run."""
