@@ -194,9 +194,10 @@ def watch(
         warnings: "all", "off", or names with commas of what to warn of while values are still finite: growth, spike,
             vanishing, scale, dead, clipping, norm, no-learning, headroom, vanishing-depth, exploding-depth ("all").
         grad_warn: a 2-norm of all gradients above it is warned of as "norm"; 0: none is (0).
-        checkpoints: "warn", "refuse", "quarantine" or "off": what to do where a checkpoint that is written holds NaN, Inf or an
-            impossible value; "refuse" raises NonFiniteError before the file is touched, "quarantine" writes it into a
-            folder "quarantine" beside, and keeps the last good one ("warn").
+        checkpoints: "warn", "refuse", "quarantine" or "off": what to do where a checkpoint that is written holds NaN,
+            Inf or an impossible value ("warn").
+            "refuse": raise NonFiniteError before the file is touched.
+            "quarantine": write it into a folder "quarantine" beside, and keep the last good one.
         on_event: a function that is called with each event (a dictionary, as in events.jsonl), in a thread of
             Finitude's, after the event is on disk; or a command, which gets the event as JSON on standard input, or
             an address of http or https, to which it is sent (none).

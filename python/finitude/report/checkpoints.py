@@ -27,8 +27,8 @@ class Checkpoints:
         has_weights: bool,
         kept: str | None = None,
     ) -> None:
-        """kept: where it is also, also when the program has removed it. is_written: else it was refused, and what lies at the path is as it was. has_weights: else it is no
-        checkpoint to return to, but a part of one."""
+        """kept: where it is also, also when the program has removed it. is_written: else it was refused, and what lies
+        at the path is as it was. has_weights: else it is no checkpoint to return to, but a part of one."""
         self._counts[verdict] += 1
         if is_written:
             self._good = [one for one in self._good if one[0] != path][-MOST_KEPT:]
