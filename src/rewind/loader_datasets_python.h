@@ -1,5 +1,5 @@
-// Which data sets loaders are of. They are numbered from 1 as their loaders are iterated. With the GIL held; no error is
-// left.
+// Which data sets loaders are of. They are numbered from 1 as their loaders are iterated. With the GIL held; no error
+// is left.
 #pragma once
 
 #include <Python.h>
