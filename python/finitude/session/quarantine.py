@@ -23,7 +23,7 @@ class Quarantine:
         self._report = report
         self._moved: dict[str, str] = {}  # where the program wanted a file: where it is
         self._folder = ""  # of the files that are kept
-        self._of: tuple[str, int | None] | None = None  # folder and step of the kept checkpoint
+        self._kept_of: tuple[str, int | None] | None = None  # folder and step of the kept checkpoint
         self._kept: dict[str, str] = {}  # the program's file: ours
 
     # -- what is bad ------------------------------------------------------------------------------
@@ -69,13 +69,13 @@ class Quarantine:
         """A good one was written. Files of one folder and step belong together; the set begins with the weights, and
         the one before goes then."""
         of = os.path.dirname(path), step
-        if not has_weights and of != self._of:
+        if not has_weights and of != self._kept_of:
             return
         run = self._report.run_directory()
         if not run or os.path.islink(path):
             return
         folder = self._folder
-        if of != self._of:
+        if of != self._kept_of:
             folder = os.path.join(run, KEPT, f"step-{step}")
             if folder == self._folder:
                 folder += "-again"
@@ -91,8 +91,8 @@ class Quarantine:
             self._report.complain(f"--checkpoints quarantine keeps no link to {path}: {e.strerror or e}")
             return
         before, self._folder = self._folder, folder
-        if of != self._of:
-            self._of, self._kept = of, {}
+        if of != self._kept_of:
+            self._kept_of, self._kept = of, {}
             if before:
                 _remove(before)
         self._kept[path] = ours
