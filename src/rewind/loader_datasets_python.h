@@ -8,9 +8,15 @@
 #include <string>
 #include <vector>
 
-#include "rewind/loader_torch.h"
-
 namespace finitude::bindings {
+
+// Which data set a batch is of.
+struct BatchPlace {
+  std::uint32_t dataset = 0;  // 0: not known
+  std::uint32_t epoch = 0;    // how often a loader of that data set was iterated before
+  std::int32_t worker = -1;   // that made it; -1: this process, or not known
+  bool is_ahead = false;      // it is fetched one batch before it is used
+};
 
 struct Dataset {
   const PyObject* address = nullptr;  // not held: it is only compared

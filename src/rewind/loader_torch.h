@@ -9,17 +9,10 @@
 
 #include "base/immortal.h"
 #include "pyhost/object_python.h"
+#include "rewind/loader_datasets_python.h"
 #include "rewind/snapshot_torch.h"
 
 namespace finitude::bindings {
-
-// Which data set a batch is of, as loader_datasets_python.h numbers them.
-struct BatchPlace {
-  std::uint32_t dataset = 0;  // 0: not known
-  std::uint32_t epoch = 0;    // how often a loader of that data set was iterated before
-  std::int32_t worker = -1;   // that made it; -1: this process, or not known
-  bool is_ahead = false;      // it is fetched one batch before it is used
-};
 
 struct LoaderEvent {
   enum Kind { kIter, kNext, kStop } kind;
