@@ -62,7 +62,7 @@ if __name__ == "__main__":
     assert [rows for number in sorted(steps) for rows in steps[number][2]] == json.loads(result.out), result.text()
     assert {(event, applied) for event, applied, _ in steps.values()} == {(None, True)}
     assert [len(steps[number][2]) for number in sorted(steps)] == [1] * 12 + [2] * 3
-    assert [batch.epoch for batch in batches] == [0] * 6 + [1] * 6 + [3] * 6
+    assert [batch.epoch for batch in batches] == [0] * 6 + [1] * 6 + [0] * 6
     assert [batch.worker for batch in batches] == [0, 1] * 6 + [None] * 6
     assert list(process.datasets.values()) == [("Texts", 24), ("Texts", 24)]
 
