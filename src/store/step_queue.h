@@ -26,7 +26,7 @@ struct StepRow {
          learning_rate = loss, loss_scale = loss;
   // Largest magnitudes of each parameter, in order; negative: none. Empty: not looked at in this step.
   std::span<const float> gradients, weights;
-  std::span<const float> norms = {};  // of each parameter's gradient, as many as `gradients`, or empty
+  std::span<const float> norms = {};   // of each parameter's gradient, as many as `gradients`, or empty
   std::span<const std::byte> batches;  // of a RowsWriter
   bool is_applied = true;              // false: no series has a value of it
   StepEvent event = StepEvent::kNone;
