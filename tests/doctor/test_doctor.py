@@ -17,9 +17,9 @@ HEALTHY = (
 )
 
 
-def test_there_are_twenty_three_described_checks():
+def test_there_are_thirty_one_described_checks():
     checks = all_checks()
-    assert sorted({c.id for c in checks}, key=lambda i: int(i[1:])) == [f"P{i}" for i in range(1, 24)]
+    assert sorted({c.id for c in checks}, key=lambda i: int(i[1:])) == [f"P{i}" for i in range(1, 32)]
     assert all(c.text.endswith(".") for c in checks)
     assert len({(c.id, c.looks_at) for c in checks}) == len(checks)
 
@@ -34,6 +34,7 @@ def test_every_check_has_a_program_that_triggers_it():
     for name, kind in (
         ("source", "source"),
         ("steps", "steps"),
+        ("silent_faults", "steps"),
         ("runs", "run"),
         ("runs_in_depth", "run"),
         ("logs", "log"),

@@ -9,6 +9,8 @@ import weakref
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from . import wiring
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..base.types import DoctorLook
@@ -20,7 +22,8 @@ def install(look: DoctorLook) -> None:
         setattr(owner, name, functools.wraps(original)(make(original)))
         return getattr(owner, name)
 
-    over(torch.nn.Module, "__call__", lambda f: lambda m, *a, **k: look.call_module(f, m, a, k))
+    called = wiring.around(look)
+    over(torch.nn.Module, "__call__", lambda f: lambda m, *a, **k: called(f, m, a, k))
     over(torch.autograd, "_engine_run_backward", lambda f: lambda *a, **k: look.backward(f, a, k))
     _watch_clipping(look, over)
     _watch_scaler(look, over)
@@ -43,6 +46,15 @@ def install(look: DoctorLook) -> None:
 
     over(autocast, "__enter__", entered)
     over(autocast, "__exit__", left)
+
+    def made(f):
+        def __init__(self, *a, **k):
+            f(self, *a, **k)
+            look.looking(look.wiring.made, self)
+
+        return __init__
+
+    over(torch.optim.Optimizer, "__init__", made)
     register_optimizer_step_pre_hook(lambda o, a, k: look.looking(look.before_step, o))
     register_optimizer_step_post_hook(lambda o, a, k: look.looking(look.after_step, o))
 
@@ -57,6 +69,18 @@ def install(look: DoctorLook) -> None:
 
     _watch_loaders(look, over)
     _watch_precision(look, over)
+    _watch_seeds(look, over)
+
+
+def _watch_seeds(look, over):
+    def seeds(f):
+        def manual_seed(seed):
+            look.looking(look.batches.seeded, seed)
+            return f(seed)
+
+        return manual_seed
+
+    torch.manual_seed = over(torch.random, "manual_seed", seeds)
 
 
 def _watch_loaders(look, over):
@@ -77,7 +101,9 @@ def _watch_loaders(look, over):
         def __next__(self):
             batch = f(self)
             waiting = asked.get(self) if getattr(self, "_in_order", True) else None
-            look.looking(look.batch, batch, waiting.popleft() if waiting else ())
+            indices = waiting.popleft() if waiting else ()
+            look.looking(look.batch, batch, indices)
+            look.looking(look.batches.given, self, batch, indices)
             return batch
 
         return __next__
@@ -85,6 +111,7 @@ def _watch_loaders(look, over):
     def begins_anew(f):
         def _reset(self, *a, **k):
             asked.pop(self, None)
+            look.looking(look.batches.begins, self)
             return f(self, *a, **k)
 
         return _reset

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from ..base.plain_json import safe
 from ..errors import Reached
 from ..program import optimizer_members, torch_flags
-from . import measure, operations
+from . import batches, loss_operands, measure, operations, wiring
 from .measure import place, rms, statistics, tensors_of
 
 TYPE_CHECKING = False
@@ -81,10 +81,16 @@ class Look(TorchDispatchMode):
             "suspect": None,
             "steps_wanted": steps,
         }
+        self.wiring = wiring.Wiring(self.facts)
+        self.batches = batches.Batches(self.facts, self.wiring)
         os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self) -> None:
         self.busy = True
+
+    def is_elsewhere(self) -> bool:
+        """Is this an observer's own code, or another process?"""
+        return self.busy or os.getpid() != self.pid
 
     # -- helpers -------------------------------------------------------------------------------
 
@@ -113,10 +119,11 @@ class Look(TorchDispatchMode):
     def over(self, how: str, error: str = "") -> None:
         """Writes what was seen."""
         self.facts.update(ended=how, error=error[:2000], seconds=round(time.monotonic() - self.begin, 3))
-        try:
-            self._environment()
-        except Exception as e:
-            self.facts["trouble"].append(f"environment: {type(e).__name__}: {e}"[:300])
+        for end in (self.wiring.over, self._environment):  # also called by an observer: not through looking()
+            try:
+                end()
+            except Exception as e:
+                self.facts["trouble"].append(f"{end.__name__}: {type(e).__name__}: {e}"[:300])
         self.write(safe(self.facts))
 
     def _environment(self):
@@ -142,7 +149,7 @@ class Look(TorchDispatchMode):
     ) -> Any:
         thread = threading.get_ident()
         depth = self.depth.get(thread, 0)
-        if self.busy or not torch.is_grad_enabled() or os.getpid() != self.pid:
+        if not torch.is_grad_enabled() or self.is_elsewhere():
             return original(module, *args, **kwargs)
         if depth == 0:
             self.looking(self._root_called, module, args, kwargs, thread)
@@ -228,42 +235,41 @@ class Look(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func._schema.name if hasattr(func, "_schema") else ""
+        kwargs = kwargs or {}
+        if self.is_elsewhere():
+            return func(*args, **kwargs)
         watcher = operations.WATCHED.get(name)
-        if (
-            watcher is not None
-            and not self.busy
-            and self.backward_depth == 0
-            and torch.is_grad_enabled()
-            and os.getpid() == self.pid
-        ):
-            self.looking(watcher, self.facts, name, args, kwargs or {})
-        compared = (
-            self.compared
-            and not self.busy
-            and os.getpid() == self.pid
-            and len(self.facts["operations"]) < MAX_OPERATIONS
-        )
-        if not compared:
-            return func(*args, **(kwargs or {}))
+        if watcher is not None and self.backward_depth == 0 and torch.is_grad_enabled():
+            self.looking(watcher, self.facts, name, args, kwargs)
+        compared = self.compared and len(self.facts["operations"]) < MAX_OPERATIONS
         given = []
-        self.looking(lambda: given.extend(operations.bits((args, kwargs or {}))))
-        out = func(*args, **(kwargs or {}))
-        self.looking(operations.compared, self.facts, func, (args, kwargs or {}), given, out, self.backward_depth > 0)
+        if compared:
+            self.looking(lambda: given.extend(operations.bits((args, kwargs))))
+        out = func(*args, **kwargs)
+        if compared:
+            self.looking(operations.compared, self.facts, func, (args, kwargs), given, out, self.backward_depth > 0)
+        if self.backward_depth == 0 and not self.before:  # and not inside a step
+            self.looking(loss_operands.look, self.facts, self.wiring.flow, name, args)
+            self.looking(self.wiring.operation, name, args, kwargs, out, torch.is_grad_enabled())
         return out
 
     # -- backward, clipping, scaler, optimizer --------------------------------------------------
 
     def backward(self, original: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        if self.backward_depth == 0 and kwargs.get("accumulate_grad", True):  # torch.autograd.grad is no training step
+        outermost = self.backward_depth == 0 and kwargs.get("accumulate_grad", True)
+        if outermost:  # torch.autograd.grad is no training step
             self.looking(self._backward_begins, args)
         self.backward_depth += 1
         try:
             return original(*args, **kwargs)
         finally:
             self.backward_depth -= 1
+            if outermost:
+                self.looking(self.wiring.backward_ends)
 
     def _backward_begins(self, args):
         roots = args[0] if isinstance(args[0], (list, tuple)) else [args[0]]
+        self.wiring.backward_begins([r for r in roots if isinstance(r, torch.Tensor)])
         values = [float(r) for r in roots if isinstance(r, torch.Tensor) and r.numel() == 1]
         device = roots[0].device.type if roots and isinstance(roots[0], torch.Tensor) else "cpu"
         # The state that every node of this backward sees, however it was set.
@@ -364,6 +370,7 @@ class Look(TorchDispatchMode):
         }
         for name, p in list(zip(names, parameters))[:MAX_PARAMETERS]:
             found["parameters"].append(measure.parameter(name, p, scale))
+        self.wiring.before_step(parameters, found)
         self.event("step", ordinal=ordinal, step=step, owned=found["owned"][:64])
         self.facts["steps"].append(found)
         self.before[ordinal] = [
@@ -395,11 +402,11 @@ class Look(TorchDispatchMode):
         ordinal = self.ordinals.get(id(optimizer))
         if _is_inner_step(optimizer):
             return
-        if (before := self.before.pop(ordinal, None)) is None:
+        if ordinal is None or (before := self.before.pop(ordinal, None)) is None:
             return
         parameters = optimizer_members.parameters(optimizer)
         moved = size = 0.0
-        changed, bad, had, still, written = [], [], 0, 0, 0
+        changed, bad, kept, had, still, written = [], [], [], 0, 0, 0
         mine = [s for s in self.facts["steps"] if s["ordinal"] == ordinal][-1]
         for one, p, (was, version, gradient) in zip(mine["parameters"], parameters, before):
             now = p.detach()
@@ -408,6 +415,8 @@ class Look(TorchDispatchMode):
             written += p._version != version
             if bool(((now != was) & ~(now.isnan() & was.isnan())).any()):
                 changed.append(one["name"])
+            elif one["grad"] and one["grad"]["zero"] < one["grad"]["numel"]:
+                kept.append(one["name"])
             if not one["bad"] and (s := statistics(p)) and s["finite"] != s["numel"]:
                 bad.append(one["name"])
             if gradient is not None:
@@ -425,6 +434,7 @@ class Look(TorchDispatchMode):
             "changed": len(changed),
             "written": written,
             "bad": bad[:20],
+            "kept": kept[:MAX_TENSORS],
             "gradients_bad": still_bad,
             "half_elements": had,
             "half_unmoved": still,
@@ -432,6 +442,7 @@ class Look(TorchDispatchMode):
         self.facts["events"].append(
             {"what": "stepped", "file": "", "line": 0, "ordinal": ordinal, "step": mine["step"]}
         )
+        self.wiring.after_step(ordinal, parameters)
         if self.counts[ordinal] + 1 >= self.wanted:
             self.over("steps")
             raise Reached  # and not os._exit: what the script cleans up on its way out is cleaned up

@@ -76,7 +76,7 @@ def tensors_of(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str
             yield from tensors_of(item, f"{name}.{key}" if name else str(key), depth + 1)
 
 
-def has_memory(t):
+def has_memory(t: Tensor) -> bool:
     """Are there elements to read? Wrapped, fake, nested, sparse and meta tensors have none, or not here."""
     if t.layout != torch.strided or t.device.type == "meta" or t.is_nested:
         return False

@@ -14,6 +14,7 @@ from ..alarms import (
     functional,
     initial_state,
     manual_updates,
+    never_written,
     nonfinite_weights,
     refused,
     scaler_skips,
@@ -187,6 +188,7 @@ class Parts:
         self.dropping = script_handled.Dropping(self)
         self.deferred = deferred_verdict.Deferred(self)
         self.initial_state = initial_state.InitialState(self.context)
+        self.never_written = never_written.NeverWritten(self.report, self.part)
         self.unwritten = unwritten_memory.Unwritten(config, self.restart, self.started_with)
         self.weights = nonfinite_weights.NonfiniteWeights(
             self.context, self.allowed.tensors, self.analysis, self.restart, self.decision.act

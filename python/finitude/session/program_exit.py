@@ -164,6 +164,7 @@ class Ending:
         session.part(self._finish)
         session.part(session.tape_level.end)
         session.part(lambda: session.drops.at_end(session.hand.finish()))
+        session.part(session.never_written.at_end)
         session.part(unwatched.at_end, session.report, session.allowed.parts)
         if session.config.level == "trace" and session.report.trace_ops is None:
             session.report.note_trace(session.part(kept_step.ops, session.report))

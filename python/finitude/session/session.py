@@ -77,6 +77,7 @@ class Session(Parts):
         self._register(optimizer)  # again: groups may have been added since it was made
         self.part(self.store.name, optimizer)
         self.on_kept(optimizer)
+        self.part(self.never_written.note_start, optimizer)
         if self.target is not None:
             return self.target.begins(optimizer, bad)
         if not bad:

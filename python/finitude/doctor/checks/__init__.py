@@ -21,4 +21,12 @@ MODULES = (
     "gradient_profile",  # P18
     "determinism",  # P19
     "logs",  # P20 to P23
+    "gradients_arrive",  # P24
+    "parameters_owned",  # P25
+    "parameters_move",  # P26
+    "gradients_cleared",  # P27
+    "training_mode",  # P28
+    "loss_operands",  # P29
+    "data_repeats",  # P30
+    "tied_weights",  # P31
 )

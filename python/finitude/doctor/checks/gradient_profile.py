@@ -14,8 +14,8 @@ GROWTH, FEW = 1e3, 4  # of one layer's gradient, over so many steps at least
 def by_depth(steps):
     """Gradients that grow or vanish ten-thousandfold evenly from layer to layer, over at least six, with the layer
     where the ratio breaks; a layer whose gradient grows a thousandfold over four and more steps; gradients of an
-    optimizer that are all exactly zero while the loss is not, or those of some layers (a note; all of them over 20
-    steps a warning)."""
+    optimizer that are all exactly zero while the loss is not, or those of some layers (a note; over 20 steps a
+    warning for all of them, and where a ReLU or sigmoid is saturated throughout)."""
     for seen in steps.by_optimizer().values():
         last = seen[-1]
         grads = [p for p in last["parameters"] if p["grad"] and p["grad"]["numel"]]
@@ -56,12 +56,14 @@ def _dead_layers(steps, seen):
     )
     names = [p["name"] for p in seen[-1]["parameters"] if p["name"] in dead]
     if names:
-        yield note(
+        flat = steps.get("wiring", {}).get("dead", ()) if len(seen) >= ZEROS else ()
+        why = f"; {flat[0]['op']} is saturated in all of its elements in every call" if flat else ""
+        yield (warn if flat else note)(
             f"{len(names)} of {len(seen[-1]['parameters'])} parameters had a gradient of exactly "
             f"zero in all {len(seen)} steps: "
-            f"{', '.join(names[:4])}",
+            f"{', '.join(names[:4])}{why}",
             "not a fault where their part of the loss is off; else saturated or dead units, or underflow",
-            steps.at(seen[-1]),
+            steps.at(flat[0] if flat else seen[-1]),
             parameters=names[:20],
         )
 
