@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # for type checkers: what __getattr__ finds below
     from .api import allow, metrics, save, step, watch
     from .explain_value import explain
     from .program.skip_rows import skip_rows
+    from .program.seeding import seed_all
     from .rules import Cause, rule
 
     __version__: str
@@ -29,6 +30,7 @@ __all__ = [
     "rule",
     "save",
     "skip_rows",
+    "seed_all",
     "step",
     "watch",
     "__version__",
@@ -67,6 +69,10 @@ if not TYPE_CHECKING:
             from . import rules
 
             return getattr(rules, name)
+        if name == "seed_all":
+            from .program import seeding
+
+            return seeding.seed_all
         if name == "__version__":
             from importlib import metadata
 

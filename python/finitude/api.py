@@ -13,6 +13,7 @@ from .base import config
 from .base.say import say
 from .effects import notebook_cells
 from .launch import child
+from .program import seeding
 from .session import allowed, install, native_callbacks
 from .session.session import Session
 
@@ -143,6 +144,7 @@ def watch(
     dump_mb: int | None = None,
     dump_control: TextPath | None = None,
     record_env: str | None = None,
+    seed: int | str | None = None,
     redact: bool | None = None,
     quiet: bool | None = None,
     rules: str | list[str] | None = None,
@@ -208,6 +210,7 @@ def watch(
         dump_mb: size in MB of all dumps of a process; 0: no limit (1024).
         dump_control: a TOML file with dump, steps and only, read again when it changes while training runs (none).
         record_env: names with commas of further environment variables that run.json records (none).
+        seed: every generator is seeded with it as the watch begins (`finitude.seed_all`; none).
         quiet: True: nothing on stderr but alarms and failures (False).
         redact: True: reports and capsules hold no values, sources or environment (False).
         rules: files with rules of your own (finitude.rule), separated as in PATH, or a list of them (none).
@@ -253,6 +256,7 @@ def watch(
         "dump_mb": dump_mb,
         "dump_control": dump_control,
         "record_env": record_env,
+        "seed": seed,
         "redact": redact,
         "quiet": quiet,
         "rules": rules,
@@ -266,6 +270,8 @@ def watch(
     else:
         global _begun
         session, owner = Session(config.load(options)), True
+        if session.config.seed:
+            seeding.seed_all(int(session.config.seed))
         if _begun is None:
             atexit.register(_end)
         native_callbacks.session = _begun = session

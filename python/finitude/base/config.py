@@ -82,6 +82,7 @@ class Config:
     dump_control: str = ""  # a TOML file that changes these while the training runs
     record_env: str = ""  # names of variables of the environment, with commas, for run.json
     skip_rows: str = ""  # a skip list: rows that no loader draws
+    seed: str = ""  # of every generator, before the program begins; "": none
     selftest: str = ""  # an order of `finitude selftest`; nothing that a user sets reaches it
 
 
@@ -148,6 +149,8 @@ def _set(config, key, value, source):
         raise UsageError(
             f"{source}: {key} takes a share, or a share of a number of steps: 0.05 or 0.05/200, not {value!r}"
         )
+    if name == "seed" and value and not (re.fullmatch("[0-9]{1,20}", value) and int(value) < 2**64):
+        raise UsageError(f"{source}: {key} takes a whole number from 0 to 2**64 - 1, not {value!r}")
     if name in ("restart_args", "on_event"):
         try:
             shlex.split(value)

@@ -158,6 +158,8 @@ options of run:
                   when it changes while the training runs
   --record-env NAME,...   further variables of the environment that run.json
                   records
+  --seed N        seed Python's random, numpy and torch with N before the
+                  program begins, in each of its processes (finitude.seed_all)
   --redact        reports, capsules and their description without values,
                   sources and environment
   -q, --quiet     nothing on stderr but alarms and failures: no warnings, and no
@@ -212,6 +214,7 @@ OPTIONS = (
     "--dump-mb",
     "--dump-control",
     "--record-env",
+    "--seed",
     "--redact",
     "--quiet",
     "--rules",

@@ -37,6 +37,10 @@ class _Standin:
 
         self.forked = forked
         self.home = family.found()
+        if not forked and self.home is not None and self.home.settings.seed:
+            from ..program import seeding
+
+            seeding.seed_all(int(self.home.settings.seed))
         self.start = launch_command.Start(None)
         self.order, self.at_once = (
             None,

@@ -50,6 +50,8 @@ def _unwatched(settings, target, command, why):
 def main(settings: Config, is_module: bool, target: str, arguments: Sequence[str], command: Sequence[str]) -> None:
     """Runs it. Ends by SystemExit (or by the program's own signal); never returns."""
     sys.argv = [target if not is_module else "-m", *arguments]
+    if settings.seed:
+        _seed(int(settings.seed))
     session = _watch(settings, is_module, target, command)
     if not is_module:
         code = script.check_script(target)
@@ -72,6 +74,16 @@ def main(settings: Config, is_module: bool, target: str, arguments: Sequence[str
             session.failures.note(e)
             program.end_at_least()
     script.finish(ended)
+
+
+def _seed(number):
+    """Before the watch begins: a second run starts from the state that is noted there."""
+    from ..program import seeding
+
+    try:
+        seeding.seed_all(number)
+    except ImportError as e:
+        say(f"finitude: --seed: {e}\n")
 
 
 def _watch(settings, is_module, target, command):
