@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..agents.options import OPTIONS as MCP
-from ..doctor.options import OPTIONS as DOCTOR
+from ..doctor.options import OPTIONS as DOCTOR, VALUES as DOCTOR_VALUES
 from ..export.options import FORMATS, OPTIONS as EXPORT
 from ..live.options import OPTIONS as LIVE
 from ..rows.options import FLAGS as ROWS_FLAGS, OPTIONS as ROWS
@@ -72,7 +72,7 @@ TREE = {
         ("--json", "--quiet", "--no-colour", "--threads", "--allow", "--library", "--import", "--memory-mb"),
         ("--json", "--quiet", "--no-colour"),
     ),
-    "doctor": _described(DOCTOR, [option for option in DOCTOR if option not in ("--steps", "--seconds", "--rules")]),
+    "doctor": _described(DOCTOR, [option for option in DOCTOR if option not in DOCTOR_VALUES]),
     "selftest": _described(_SELFTEST, ("--list", "--json", "--quiet")),
     "pack": {},
     "unpack": _described(("--max-mb",), ()),

@@ -10,6 +10,7 @@ import sys
 from ..base import screen
 from ..report import run_folder
 from . import after, first_steps, log_files, registry, source
+from .checks import determinism
 from .facts import Steps
 from .options import UsageError, parse
 
@@ -55,6 +56,7 @@ class Examination:
     def __init__(self):
         self.findings, self.looked_at, self.not_looked_at, self.trouble = [], [], [], []
         self.logs = []
+        self.random = None  # of --random: its calls
 
     def look(self, kind: str, subject: Any) -> None:
         if kind not in self.looked_at:
@@ -101,6 +103,7 @@ def _document(options, examination):
         **({"logs": examination.logs} if examination.logs else {}),
         "checks": len({c.id for c in registry.all_checks()}),
         "trouble": examination.trouble,
+        **({"random": examination.random} if examination.random is not None else {}),
         "findings": [
             {
                 "check": c.id,
@@ -150,7 +153,24 @@ def _table(examination, width):
     short = "".join(f"; not seen: {one['what']}" for one in examination.not_looked_at if one["what"] != "source")
     summary = f"{checks} checks of {' and '.join(examination.looked_at)}: {counted}{short}"
     lines.append(_wrapped(summary, 0, width) if screen.is_terminal() else summary)
+    if examination.random is not None:
+        lines += [_cut(_clean(line), width) for line in _draws(examination.random)]
     return "\n".join(lines) + "\n"
+
+
+def _draws(calls):
+    """The table of --random, in the order of the first call."""
+    if not calls:
+        return ["random numbers: nothing draws any"]
+    lines = ["random numbers, in the order of their first call (step 0 with all before it):"]
+    for one in calls:
+        steps = ", ".join(f"{n} in step {step}" for step, n in list(one["by_step"].items())[:4])
+        more = f" and {len(one['by_step']) - 4} more steps" if len(one["by_step"]) > 4 else ""
+        file, line = one["at"]
+        place = f"   {os.path.relpath(file)}:{line}" if file else ""
+        where = " in backward" if one["backward"] else ""
+        lines.append(f"  {one['op']}{where}   {one['generator']}   {steps}{more}{place}")
+    return lines
 
 
 def _examine_script(options, examination):
@@ -162,7 +182,7 @@ def _examine_script(options, examination):
         return None
     try:
         seen, words = [], ""
-        for _ in range(2 if options.twice else 1):
+        for _ in range(options.repeat):
             facts, words = first_steps.run(
                 options.target,
                 options.module,
@@ -170,13 +190,16 @@ def _examine_script(options, examination):
                 options.steps,
                 options.seconds,
                 options.show_output,
-                options.twice,
+                options.repeat > 1,
+                options.random,
             )
             seen.append(facts)
     except first_steps.CannotRun as e:
         examination.not_looked_at.append({"what": "steps", "why": str(e)})
         return CANNOT
-    steps = Steps(seen[0], Steps(seen[1]) if options.twice else None)
+    others = [Steps(seen[0], Steps(other), len(seen)) for other in seen[1:]]
+    steps = next((s for s in others if not determinism.is_repeated(s)), others[-1] if others else Steps(seen[0]))
+    examination.random = steps.get("random")
     examination.look("steps", steps)
     examination.trouble += steps.trouble
     if steps.ended == "steps" or steps.steps and steps.ended == "finished":

@@ -45,11 +45,11 @@ def samples(given: dict[str, Any], rows: Iterable[int]) -> list[Any]:
 class Steps:
     """The first steps. `facts`: the document that doctor/look.py writes; the lists of it are attributes.
 
-    again: the facts of a second process that ran the same steps (--twice), or None.
+    again: the facts of another process that ran the same steps (--twice), or None. runs: how many did.
     """
 
-    def __init__(self, facts: dict[str, Any], again: Steps | None = None):
-        self.facts, self.again = facts, again
+    def __init__(self, facts: dict[str, Any], again: Steps | None = None, runs: int = 2):
+        self.facts, self.again, self.runs = facts, again, runs
 
     def __getattr__(self, name):
         try:

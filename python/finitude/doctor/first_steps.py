@@ -34,9 +34,10 @@ def run(
     seconds: float,
     show_output: bool = False,
     compared: bool = False,
+    draws: bool = False,
 ) -> tuple[dict[str, Any], str]:
     """(facts, last words of the script). Raises CannotRun where nothing was seen. compared: with another run, so that
-    each operation counts."""
+    each operation counts. draws: facts["random"] has who draws random numbers."""
     if not hasattr(os, "fork"):
         raise CannotRun("a process of its own for the script takes os.fork, which this system does not have")
     say.flush()
@@ -44,7 +45,7 @@ def run(
         facts, words = os.path.join(folder, "facts.json"), os.path.join(folder, "words")
         child = os.fork()
         if child == 0:
-            _live(target, is_module, arguments, steps, seconds, facts, None if show_output else words, compared)
+            _live(target, is_module, arguments, steps, seconds, facts, None if show_output else words, compared, draws)
         in_time = _wait(child, seconds + GRACE)
         return _read(facts, in_time), _tail(words)
 
@@ -98,7 +99,7 @@ def _tail(path):
 # -- in the process of the script -----------------------------------------------------------------
 
 
-def _live(target, is_module, arguments, steps, seconds, facts, words, compared):
+def _live(target, is_module, arguments, steps, seconds, facts, words, compared, draws):
     """Never returns: what the script would do at its end is not done."""
     code = 1
     try:
@@ -110,7 +111,7 @@ def _live(target, is_module, arguments, steps, seconds, facts, words, compared):
                 json.dump(document, f)
             os.replace(facts + ".new", facts)
 
-        _look(target, is_module, arguments, steps, seconds, write, compared)
+        _look(target, is_module, arguments, steps, seconds, write, compared, draws)
         code = 0
     except BaseException:
         import traceback
@@ -132,7 +133,7 @@ def _streams(words):
     os.close(target)
 
 
-def _look(target, is_module, arguments, steps, seconds, write, compared):
+def _look(target, is_module, arguments, steps, seconds, write, compared, draws):
     try:
         import torch  # noqa: F401
 
@@ -141,7 +142,7 @@ def _look(target, is_module, arguments, steps, seconds, write, compared):
         from ..launch import script
         from . import hooks, look as looks
 
-        look = looks.Look(steps, write, compared)
+        look = looks.Look(steps, write, compared, draws)
         hooks.install(look)
     except Exception as e:
         write(

@@ -9,7 +9,7 @@ import weakref
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from . import wiring
+from . import random_calls, wiring
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,12 +70,16 @@ def install(look: DoctorLook) -> None:
     _watch_loaders(look, over)
     _watch_precision(look, over)
     _watch_seeds(look, over)
+    if look.random is not None:
+        random_calls.watch(look)
 
 
 def _watch_seeds(look, over):
     def seeds(f):
         def manual_seed(seed):
             look.looking(look.batches.seeded, seed)
+            if look.random is not None:
+                look.looking(look.random.note, f"torch.manual_seed({seed})", "torch, all defaults")
             return f(seed)
 
         return manual_seed

@@ -7,7 +7,6 @@ observers where torch calls; measure.py and operations.py read off tensors and o
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 
@@ -18,39 +17,25 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from ..base.plain_json import safe
 from ..errors import Reached
 from ..program import optimizer_members, torch_flags
-from . import batches, loss_operands, measure, operations, wiring
+from . import batches, loss_operands, measure, operations, random_calls, wiring
 from .measure import place, rms, statistics, tensors_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import FrameType
     from typing import Any
 
     from ..base.types import Module, Optimizer, Tensor
 
 MAX_EVENTS, MAX_LAYERS, MAX_PARAMETERS, MAX_TENSORS = 20_000, 2_000, 5_000, 200
 MAX_OPERATIONS = 20_000
-_STEP_FILE = sys.modules["torch.optim.optimizer"].__file__
-
-
-def _is_inner_step(optimizer):
-    """Is it the step of a base class, called by that of a subclass? torch calls its hooks around both."""
-    frame: FrameType | None = sys._getframe(1)
-    around = 0
-    while frame is not None and around < 2:
-        code = frame.f_code
-        around += (
-            code.co_name == "wrapper" and code.co_filename == _STEP_FILE and frame.f_locals.get("self") is optimizer
-        )
-        frame = frame.f_back
-    return around > 1
 
 
 class Look(TorchDispatchMode):
-    """Looks on until `steps` steps of one optimizer are over. compared: with another run, operation by operation."""
+    """Looks on until `steps` steps of one optimizer are over. compared: with another run, operation by operation.
+    draws: and keeps who draws random numbers."""
 
-    def __init__(self, steps: int, write: Callable[[Any], Any], compared: bool = False):
+    def __init__(self, steps: int, write: Callable[[Any], Any], compared: bool = False, draws: bool = False):
         super().__init__()
         self.wanted, self.write, self.compared = steps, write, compared
         self.pid, self.begin = os.getpid(), time.monotonic()
@@ -83,6 +68,7 @@ class Look(TorchDispatchMode):
         }
         self.wiring = wiring.Wiring(self.facts)
         self.batches = batches.Batches(self.facts, self.wiring)
+        self.random = random_calls.RandomCalls(self.facts, lambda: self.wiring.steps) if draws else None
         os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self) -> None:
@@ -119,7 +105,10 @@ class Look(TorchDispatchMode):
     def over(self, how: str, error: str = "") -> None:
         """Writes what was seen."""
         self.facts.update(ended=how, error=error[:2000], seconds=round(time.monotonic() - self.begin, 3))
-        for end in (self.wiring.over, self._environment):  # also called by an observer: not through looking()
+        for end in (
+            self._environment,
+            *([self.random.over] if self.random else ()),
+        ):  # also called by an observer: not through looking()
             try:
                 end()
             except Exception as e:
@@ -248,6 +237,8 @@ class Look(TorchDispatchMode):
         out = func(*args, **kwargs)
         if compared:
             self.looking(operations.compared, self.facts, func, (args, kwargs), given, out, self.backward_depth > 0)
+        if self.random is not None:
+            self.looking(self.random.of_operation, func, args, kwargs, out, self.backward_depth > 0)
         if self.backward_depth == 0 and not self.before:  # and not inside a step
             self.looking(loss_operands.look, self.facts, self.wiring.flow, name, args)
             self.looking(self.wiring.operation, name, args, kwargs, out, torch.is_grad_enabled())
@@ -342,7 +333,7 @@ class Look(TorchDispatchMode):
     def before_step(self, optimizer: Optimizer) -> None:
         if self.facts["ended"]:  # the script has swallowed our exception
             os._exit(0)
-        if _is_inner_step(optimizer):
+        if measure.is_inner_step(optimizer):
             return
         ordinal = self.ordinals.setdefault(id(optimizer), len(self.ordinals))
         step = self.counts[ordinal] = self.counts.get(ordinal, -1) + 1
@@ -400,7 +391,7 @@ class Look(TorchDispatchMode):
 
     def after_step(self, optimizer: Optimizer) -> None:
         ordinal = self.ordinals.get(id(optimizer))
-        if _is_inner_step(optimizer):
+        if measure.is_inner_step(optimizer):
             return
         if ordinal is None or (before := self.before.pop(ordinal, None)) is None:
             return

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-    from ..base.types import Tensor
+    from ..base.types import Optimizer, Tensor
 
 HALF_NORMAL = 6.103515625e-05  # the smallest normal float16
 SAMPLE = 1 << 20  # elements of a gradient whose small values are counted
 HASHED = 1 << 20  # bytes of a batch that its fingerprint is made of
+_STEP_FILE = sys.modules["torch.optim.optimizer"].__file__
 FEW = 4  # values of a row below which it says nothing that they are all equal
 
 
@@ -34,6 +35,19 @@ def place() -> tuple[str, int]:
             return os.path.abspath(frame.f_code.co_filename), frame.f_lineno
         frame = frame.f_back
     return "", 0
+
+
+def is_inner_step(optimizer: Optimizer) -> bool:
+    """Is it the step of a base class, called by that of a subclass? torch calls its hooks around both."""
+    frame: FrameType | None = sys._getframe(1)
+    around = 0
+    while frame is not None and around < 2:
+        code = frame.f_code
+        around += (
+            code.co_name == "wrapper" and code.co_filename == _STEP_FILE and frame.f_locals.get("self") is optimizer
+        )
+        frame = frame.f_back
+    return around > 1
 
 
 def dtype(t: Tensor) -> str:

@@ -8,7 +8,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-OPTIONS = ("--json", "--quiet", "--static", "--steps", "--seconds", "--twice", "--rules", "--show-output", "--checks")
+OPTIONS = (
+    "--json",
+    "--quiet",
+    "--static",
+    "--steps",
+    "--seconds",
+    "--twice",
+    "--repeat",
+    "--random",
+    "--rules",
+    "--show-output",
+    "--checks",
+)
+VALUES = ("--steps", "--seconds", "--rules", "--repeat")
 HELP = """usage: finitude doctor [options] script.py [args]        before a run
        finitude doctor [options] -m module [args]
        finitude doctor [options] [RUN|CAPSULE]           of what a run left: its
@@ -31,6 +44,9 @@ options:
   --steps N         steps of one optimizer to look at (2)
   --seconds N       time for them (60); what was seen until then counts
   --twice           run the first steps twice and compare losses and gradients
+  --repeat N        the same N times
+  --random          list who draws random numbers in the first steps: operation
+                    or function, generator, line, and how often in each step
   --rules FILE      checks of your own, a Python file
                     (docs/recipes/add-a-check.md); may be given several times
   --show-output     show on stderr what the script prints in its first steps
@@ -48,6 +64,7 @@ class UsageError(Exception):
 class Options:
     def __init__(self):
         self.json = self.quiet = self.static = self.twice = self.show_output = self.checks = self.module = False
+        self.random, self.repeat = False, 1
         self.steps, self.seconds, self.rules, self.target, self.arguments = 2, 60.0, [], None, []
 
 
@@ -66,7 +83,7 @@ def parse(words: Sequence[str]) -> Options:
         if word not in OPTIONS:
             close = difflib.get_close_matches(word, OPTIONS, 1, 0.5)
             raise UsageError(f"unknown option {word}" + (f"; did you mean {close[0]}?" if close else ""))
-        if word not in ("--steps", "--seconds", "--rules"):
+        if word not in VALUES:
             if eq:
                 raise UsageError(f"{word} takes no value")
             setattr(options, name, True)
@@ -79,12 +96,14 @@ def parse(words: Sequence[str]) -> Options:
             options.rules.append(value)
             continue
         try:
-            number = int(value) if word == "--steps" else float(value)
+            number = int(value) if word in ("--steps", "--repeat") else float(value)
         except ValueError:
             number = 0
         if not 0 < number < 1e6:
             raise UsageError(f"{word} takes a number above 0, not {value!r}")
         setattr(options, name, number)
+    if options.twice:
+        options.repeat = max(2, options.repeat)
     if words:
         options.target, options.arguments = words[0], words[1:]
     elif options.module:

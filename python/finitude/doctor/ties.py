@@ -64,6 +64,8 @@ class Ties:
                     self.pairs.append((weakref.ref(one), weakref.ref(other), fact))
 
     def over(self) -> None:
+        """After a step: which pairs differ by now."""
+        self.facts["copies"] = []
         for one, other, fact in self.pairs[:MAX_FACTS]:
             a, b = one(), other()
             if a is not None and b is not None:

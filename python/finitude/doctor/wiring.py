@@ -223,12 +223,19 @@ class Wiring:
             if (leaf := self.leaves.get(id(p))) is not None:
                 leaf.stepped, leaf.carried, leaf.cleared, leaf.arrived = True, False, False, False
         self.flow.forget()
+        self._note_state()
 
-    def over(self) -> None:
-        """Parameters that get gradients and belong to nothing that changes them."""
+    def _note_state(self):
+        """After each step: at the end of a script what it made is gone."""
         self.ties.over()
+        self._note_unowned()
         self.facts["dead"] = [{"op": name, "at": at} for at, name in self.dead.items() if name]
+
+    def _note_unowned(self):
+        """Parameters that get gradients and belong to nothing that changes them."""
+        self.facts["unowned"] = []
         owned = {id(p) for o in self.optimizers for g in o.param_groups for p in g["params"]}
+        registered = {id(p) for m in self.models for p in m.parameters()}
         trained = {self.home[i] for i in owned if i in self.home}
         for key, leaf in self.leaves.items():
             p = leaf.weak()
@@ -237,7 +244,7 @@ class Wiring:
             if leaf.value and measure.fingerprint(p) == leaf.value and len(self.facts["unowned"]) < MAX_FACTS:
                 home = self.home.get(key)
                 self.facts["unowned"].append(
-                    {"name": self.names.get(key, ""), "shape": list(p.shape), "registered": home is not None}
+                    {"name": self.names.get(key, ""), "shape": list(p.shape), "registered": key in registered}
                     | {"beside_owned": home in trained, "arrived": leaf.arrived}
                 )
 

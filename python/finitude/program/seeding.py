@@ -11,10 +11,10 @@ MOST = 2**32  # numpy's legacy generator takes no larger seed
 def seed_all(seed: int) -> dict[str, int]:
     """Seeds Python's `random`, numpy's global generator and torch's default generators with one number.
 
-    torch's are those of the CPU and of every GPU; one that is not in use yet is seeded when it is. numpy is seeded if it
-    is installed, modulo 2**32. DataLoader workers need nothing more: each seeds `random`, numpy and torch from a number
-    that the process of the loader draws from `generator=`, or from torch's default generator. Not seeded: a Generator
-    that the program makes itself (`torch.Generator`, `numpy.random.default_rng()`), and the hash of strings
+    torch's are those of the CPU and of every GPU; one that is not in use yet is seeded when it is. numpy is seeded
+    where it is installed, modulo 2**32. DataLoader workers need nothing more: each seeds `random`, numpy and torch from
+    a number that the process of the loader draws from `generator=`, or from torch's default generator. Not seeded: a
+    Generator that the program makes itself (`torch.Generator`, `numpy.random.default_rng()`), and the hash of strings
     (PYTHONHASHSEED, which is read when Python starts).
 
     Args:

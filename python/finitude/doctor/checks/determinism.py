@@ -1,8 +1,14 @@
 """Can a step be computed again?"""
 
+from __future__ import annotations
+
 import ast
 
 from ..registry import check, note, warn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..facts import Steps
 
 SEEDS = (
     "*manual_seed",
@@ -86,9 +92,9 @@ def settings(source):
 
 @check("P19", "determinism", "steps")
 def twice(steps):
-    """Deterministic mode that fills uninitialised memory with NaN; with `--twice`, whether batches, outputs of layers,
-    loss and gradients of two runs of a seeded script have the same bits, and if not, which of them and which operation
-    is the first to differ."""
+    """Deterministic mode that fills uninitialised memory with NaN; with `--twice` and `--repeat N`, whether batches,
+    outputs of layers, loss and gradients of the runs of a seeded script have the same bits, and if not, which of them
+    and which operation is the first to differ."""
     if steps.get("deterministic") and steps.get("fill_uninitialized"):
         yield note(
             "deterministic mode fills uninitialised memory with NaN: one that shows may be of its making",
@@ -102,7 +108,7 @@ def twice(steps):
     if parts is None and begins is None:
         if steps.steps and len(steps.steps) == len(steps.again.steps):
             yield note(
-                f"two runs of {len(steps.steps)} steps have the same bits: batches, outputs of "
+                f"{_runs(steps)} of {len(steps.steps)} steps have the same bits: batches, outputs of "
                 f"{len(steps.layers)} layers, losses and "
                 "gradients",
                 "",
@@ -117,7 +123,7 @@ def twice(steps):
     step, what, names = parts or (None, "outputs of layers, not the losses", [])
     of = f" at step {step['step']} of {step['optimizer']}" if step else ""
     yield warn(
-        f"two runs differ{of}: {what}{where}",
+        f"{_runs(steps)} differ{of}: {what}{where}",
         "seed every generator (torch, numpy, random, loaders), then "
         "torch.use_deterministic_algorithms(True), which names the operations that have no deterministic kernel",
         steps.at(operation) if operation and operation["at"][0] else steps.at(step) if step else None,
@@ -128,6 +134,15 @@ def twice(steps):
         how=operation and operation["how"],
         **evidence,
     )
+
+
+def _runs(steps):
+    return "two runs" if steps.runs == 2 else f"{steps.runs} runs"
+
+
+def is_repeated(steps: Steps) -> bool:
+    """Do both runs have the same bits, as far as they are compared?"""
+    return _begins_to_differ(steps) is None and _first_step(steps) is None
 
 
 def _begins_to_differ(steps):

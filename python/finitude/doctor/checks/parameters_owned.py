@@ -7,13 +7,19 @@ from ..registry import check, note, warn
 
 @check("P25", "parameters-owned", "steps")
 def owned(steps):
-    """Parameters that get a gradient, belong to no optimizer, and do not change over two steps and more, in a model of
-    which other parts are trained, or that no module has registered (a list in place of a ModuleList). A network that is
-    given to no optimizer at all is a note: a fixed one with gradients that nobody uses."""
-    found = [p for p in steps.get("wiring", {}).get("unowned", ())]
+    """Parameters that get a gradient, belong to no optimizer, and do not change over two steps and more: where the
+    optimizer holds others that no loss reaches (a layer was replaced after it was made), or where no module has
+    registered them (a list in place of a ModuleList, a parameter that `to()` made a plain tensor). Else a note: a part,
+    or a network, that is fixed on purpose and has gradients that nobody uses."""
+    found = steps.get("wiring", {}).get("unowned", ())
     if not steps.steps:
         return
-    own = [p for p in found if p["beside_owned"] or not p["registered"]]
+    replaced = any(
+        seen and all(i < len(s["parameters"]) and _is_unreached(s["parameters"][i]) for s in seen)
+        for seen in steps.by_optimizer().values()
+        for i in range(len(seen[-1]["parameters"]))
+    )
+    own = [p for p in found if not p["registered"] or p["beside_owned"] and replaced]
     rest = [p for p in found if p not in own]
     for make, parameters in ((warn, own), (note, rest)):
         if parameters:
@@ -26,3 +32,7 @@ def owned(steps):
                 steps.at(steps.steps[-1]),
                 parameters=names[:20],
             )
+
+
+def _is_unreached(p):
+    return p.get("trains", False) and p.get("none", False) and not p["reached"]
