@@ -26,12 +26,14 @@ FLAT_NODES = frozenset(f"{n}Backward{i}" for n in ("Round", "Sign", "Floor", "Ce
 
 class Origin:
     """Of one storage. parameters: a bit for each leaf whose values are in it. tags: batches, permutations and modules
-    that it came through. cuts: (bits, operation, (file, line)), where autograd has no way on to these leaves."""
+    that it came through. made: the operation that did; operation, at: where the gradient of what is computed
+    from it would end. cuts: (bits, operation, (file, line)), where autograd has no way on to these leaves."""
 
-    __slots__ = ("weak", "parameters", "tags", "cuts", "operation", "at")
+    __slots__ = ("weak", "parameters", "tags", "cuts", "made", "operation", "at")
 
     def __init__(self, weak: Any, operation: str, at: tuple[str, int]):
-        self.weak, self.operation, self.at = weak, operation, at
+        self.weak, self.made = weak, operation
+        self.operation, self.at = operation, at
         self.parameters: int = 0
         self.tags: frozenset[Any] = frozenset()
         self.cuts: tuple[tuple[int, str, tuple[str, int]], ...] = ()

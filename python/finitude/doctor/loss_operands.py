@@ -39,7 +39,7 @@ def look(facts: dict[str, Any], flow: Flow, name: str, args: Sequence[Any]) -> N
     elif name == "aten::nll_loss_forward" and _are_probabilities(x, -1):
         found.append({"what": "no logarithm", "classes": x.shape[-1], "at": place()})
     elif name == "aten::binary_cross_entropy_with_logits" and x.requires_grad:
-        if (one := flow.of(x)) is not None and one.operation == "aten::sigmoid":
+        if (one := flow.of(x)) is not None and one.made == "aten::sigmoid":
             found.append({"what": "sigmoid twice", "classes": 1, "at": place()})
     elif name in ("aten::sub", "aten::mse_loss", "aten::l1_loss", "aten::smooth_l1_loss") and len(args) > 1:
         if isinstance(args[1], torch.Tensor) and (rows := _broadcast(x, args[1])):
