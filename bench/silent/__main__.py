@@ -1,7 +1,7 @@
 """python -m bench.silent [--steps N] [--out FILE] [--only WORD]
 
 Runs `finitude doctor` on thirty trainings with a silent fault and on healthy ones, and counts what is found and what is
-invented. Writes docs/silent-bugs.md below its line of dashes.
+invented. --out docs/silent-bugs.md writes that page below its line of dashes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def healthy_texts():
 def main(arguments):
     parser = argparse.ArgumentParser(prog="python -m bench.silent")
     parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--out", type=lambda path: pathlib.Path(path).resolve())
     parser.add_argument("--only", default="")
     options = parser.parse_args(arguments)
     import_once()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 
+from ..base.unseen import unseen
 from ..program import optimizer_members
 
 TYPE_CHECKING = False
@@ -30,6 +31,7 @@ class NeverWritten:
         self._report, self._guard = report, part
         self._begun: dict[int, tuple[Any, str, list[tuple[Any, str, int]]]] = {}
 
+    @unseen
     def note_start(self, optimizer: Optimizer) -> None:
         """Its first step comes."""
         named = zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer))
@@ -43,6 +45,7 @@ class NeverWritten:
         for key in list(self._begun):
             self._judge_writes(key)
 
+    @unseen
     def _judge_writes(self, key):
         _, optimizer, began = self._begun.pop(key, (None, "", []))
         now = [(name, p, p._version - version) for weak, name, version in began if (p := weak()) is not None]
