@@ -15,8 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # for type checkers: what __getattr__ finds below
     from .api import allow, metrics, save, step, watch
     from .explain_value import explain
-    from .program.skip_rows import skip_rows
     from .program.seeding import seed_all
+    from .program.skip_rows import skip_rows
     from .rules import Cause, rule
 
     __version__: str
