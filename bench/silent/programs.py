@@ -100,7 +100,7 @@ BUGS: dict[str, tuple[str, str]] = {
             "for i in range(24):\n    loss = loss_of(i)\n    loss.backward()\n    opt.zero_grad()\n    opt.step()\n",
         ),
     ),
-    "the loss is built anew from numbers": (
+    "the loss is rebuilt from numbers": (
         "P24",
         text_of(
             "model = mlp()\n" + SGD,

@@ -34,7 +34,7 @@ def tied(steps):
             yield warn(
                 f"{one['embedding']} and {one['layer']} were equal in all {one['numel']} elements before the "
                 f"first step and "
-                "are trained apart since",
+                "are trained separately since",
                 "assign the parameter itself, not a copy: head.weight = embedding.weight",
                 at,
                 parameters=[one["embedding"], one["layer"]],
