@@ -14,6 +14,7 @@ from finitude.cli.table import FLAGS, HELP, OPTIONS, REPLAY_OPTIONS, WORDS
 from finitude.doctor.options import OPTIONS as DOCTOR
 from finitude.export.options import OPTIONS as EXPORT
 from finitude.live.options import OPTIONS as LIVE
+from finitude.rows.options import OPTIONS as ROWS
 from finitude.selftest.options import HELP as SELFTEST
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -27,6 +28,7 @@ KNOWN = {
     "list": ("--json",),
     "scan": ("--json",),
     "policy": (*POLICY, "--json"),
+    "rows": (*ROWS, "-q"),
     "mcp": MCP,
     "live": LIVE,
     "export": (*EXPORT, "-o"),

@@ -65,10 +65,10 @@ def test_a_number_that_python_made_nan_is_data(tmp_path, factor):
         ),
     )
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["births"][0]["source"]) == (3, f"loss = {factor}"), got.text()
-    assert alarm["cause"]["class"] == "bad-data" and "a number that is NaN already" in alarm["cause"]["text"], (
-        got.text()
-    )
+    birth, text = alarm["births"][0], alarm["cause"]["text"]
+    assert (alarm["step"], birth["source"]) == (3, "share = float('nan') if i == 3 else 0.5"), got.text()
+    assert alarm["cause"]["class"] == "bad-data" and "writes NaN or Inf into share at train.py:7" in text, got.text()
+    assert "takes it in at train.py:8" in text, got.text()
 
 
 POOLED = """

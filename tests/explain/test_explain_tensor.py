@@ -142,7 +142,6 @@ def test_a_callable_needs_no_watch(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shown = finitude.explain(lambda: torch.sqrt(torch.zeros(2) - 1))
     assert shown.births[0]["op"] == "aten::sqrt" and shown.births[0]["source"].startswith("shown = "), str(shown)
-    assert finitude._native.counters()["optimizers"] == 0
     with pytest.raises(ZeroDivisionError):
         finitude.explain(lambda: 1 // 0)
     assert not finitude._native.trace_on() and not list(tmp_path.iterdir())

@@ -139,3 +139,21 @@ def test_the_report_names_that_line(tmp_path, body):
     birth, line = alarm["births"][0], line_of(text.lstrip("\n"), "made")
     assert (birth["phase"], birth["line"], alarm["cause"]["class"]) == ("data", line, "bad-data")
     assert f"train.py:{line}" in alarm["cause"]["text"] and alarm["fix"]["line"] == line
+
+
+@pytest.mark.parametrize("made, is_number", [("0 * BIG", False), ("BIG - BIG", False), ("BAD + 1", True)])
+def test_an_infinite_constant_makes_no_nan(tmp_path, made, is_number):
+    """A mask's fill is meant. What the arithmetic of the line makes of it is born there."""
+    text = f"""
+import torch
+BIG, BAD = float("inf"), float("nan")
+torch.manual_seed(0)
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for i in range(5):
+    loss = net(torch.ones(4, 3)).square().mean()
+    if i == 0: loss = loss * ({made})
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+    birth = run(tmp_path, text).the_alarm()["births"][0]
+    assert birth["source"].startswith("BIG, BAD =" if is_number else "if i == 0: loss = loss"), birth

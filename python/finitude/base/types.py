@@ -128,6 +128,7 @@ if TYPE_CHECKING:
         dump_mb: int | None
         dump_control: TextPath | None
         record_env: str | None
+        skip_rows: TextPath | None
         seed: int | str | None
         redact: bool | None
         quiet: bool | None

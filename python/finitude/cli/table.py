@@ -65,7 +65,8 @@ finitude-runs (or of the folder that FINITUDE_RUNS names), `replay` and `pack`
 its newest capsule, `dump` and `diff` the newest recordings, `export` and `rows`
 its newest run, and say which. `live` shows all runs of that folder.
 
-options of list, report, dump, diff, scan, rows, policy, replay, doctor and selftest:
+options of list, report, dump, diff, scan, rows, policy, replay, doctor and
+selftest:
   --json          the outcome as JSON (`list`: one array; `dump` prints JSON
                   lines anyway)
   -q, --quiet     no notes on stderr, only failures. `replay`, `diff`, `scan`,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import math
 import os
 import re
 import sys
@@ -101,7 +102,8 @@ class _Watch:
     def __init__(self, frame: FrameType | None):
         self.look, self.events, self.complete = _Look(), 0, True
         self.made: list[Made] = []
-        self.reads: dict[tuple[str, int], tuple[int, int, list[str]]] = {}  # statement -> frame, event, bad names
+        # statement -> frame, event, bad names; then those that are an infinite number
+        self.reads: dict[tuple[str, int], tuple[int, int, list[str], list[str]]] = {}
         self._running: dict[int, _Running] = {}  # by the address of a frame
         self._count = 0
         self._watched: list[FrameType] = []
@@ -172,7 +174,8 @@ class _Watch:
         running.before = self._bad_now(frame, frame.f_lineno)
         if running.before:
             at = (frame.f_code.co_filename, frame.f_lineno)
-            self.reads[at] = running.number, self.events, sorted(running.before)
+            infinite = {n for n in running.before if _is_infinite(frame.f_locals.get(n))}
+            self.reads[at] = running.number, self.events, sorted(running.before.keys() - infinite), sorted(infinite)
         return self._watch_event
 
     def _line_is_done(self, frame, running):
@@ -203,8 +206,9 @@ class _Watch:
                 found[f"self.{name}"] = id(held[name])
         return found
 
-    def maker(self, file: str, line: int) -> tuple[Made, str] | None:
-        """(where what that statement takes in became bad, the name that brought it), or None."""
+    def maker(self, file: str, line: int, is_nan: bool = False) -> tuple[Made, str] | None:
+        """(where what that statement takes in became bad, the name that brought it), or None. is_nan: what it takes in
+        is a NaN. An infinite number that it reads is no maker of that: the arithmetic is."""
         if not self.complete:
             return None
         first, last = _lines_of(file, line)
@@ -214,8 +218,8 @@ class _Watch:
             name = taken[-1].name if origin is taken[-1] else _root(taken[-1].place.held_in)
             return (origin, name) if origin is not None else None
         for at in range(last, first - 1, -1):  # it takes it in within an expression
-            frame, event, names = self.reads.get((file, at), (0, 0, []))
-            for name in names:
+            frame, event, names, infinite = self.reads.get((file, at), (0, 0, [], []))
+            for name in names if is_nan else names + infinite:
                 before = self._made_before(frame, name, event)
                 origin = self._origin(before) if before is not None else None
                 if origin is not None:
@@ -230,6 +234,8 @@ class _Watch:
         returned = [m for m in inside if not m.name]
         if inside and (found := self._origin((returned or inside)[-1], depth + 1)) is not None:
             return found
+        if isinstance(value_tracer.statement_at(made.place.file, made.place.line), (ast.For, ast.AsyncFor)):
+            return None  # an iterator gave it: what made it may not have run again
         if made.exchange is not None and made.exchange.sender == ranks.world()[0]:
             before = self._made_before(made.frame, made.exchange.given, made.began)  # its own
         elif made.exchange is not None or made.place.how != "stored":
@@ -295,6 +301,10 @@ def _number_of(call, position, frame):
 def _root(expression):
     found = _ROOT.match(expression)
     return found.group() if found else ""
+
+
+def _is_infinite(value):
+    return isinstance(value, float) and math.isinf(value)
 
 
 def _is_in(place, file, first, last):
@@ -369,10 +379,13 @@ def add_to(found: Findings, watch: _Watch | None) -> None:
     birth = found["births"][0] if found.get("births") else None
     if watch is None or birth is None or not _came_in(birth, found["cause"]):
         return
-    known = watch.maker(birth["file"], birth["line"])
+    known = watch.maker(birth["file"], birth["line"], "NaN already" in found["cause"]["text"])
     if known is None:
         return
     made, name = known
+    first, last = _lines_of(birth["file"], birth["line"])
+    if birth["phase"] == "forward" and made.exchange is None and _is_in(made.place, birth["file"], first, last):
+        return  # the operation is the better name of that line
     if made.exchange is not None:
         _add_received(found, birth, made, made.exchange)
     else:
@@ -412,10 +425,8 @@ def _add_made(found, birth, place, maker, name):
     else:
         text = f"{maker or name or 'it'} comes out not finite of the call at {at}"
     is_elsewhere = (place.file, place.line) != (birth["file"], birth["line"])
-    if cause["class"] in ("bad-data", "unknown"):
-        taken = (
-            f"; {by} takes it in at {os.path.basename(birth['file'])}:{birth['line']}" if by and is_elsewhere else ""
-        )
+    if is_elsewhere and cause["class"] in ("bad-data", "unknown"):
+        taken = f"; {by} takes it in at {os.path.basename(birth['file'])}:{birth['line']}" if by else ""
         cause["text"] = text + taken
     birth["datum"] = {
         "how": "made" if place.how == "made" else "read",
@@ -427,10 +438,10 @@ def _add_made(found, birth, place, maker, name):
         "source": place.source,
     }
     birth["phase"] = "data"
-    if fix and not fix["verified"] and not fix.get("diff") and cause["class"] == "bad-data":
+    if is_elsewhere and fix and not fix["verified"] and not fix.get("diff") and cause["class"] == "bad-data":
         fix.update({"file": os.path.abspath(place.file), "line": place.line})
         fix["text"] = (
-            "write a finite number at this line, or drop that sample"
+            "write a finite number at this line" + (", or drop that sample" if birth.get("rows") else "")
             if place.written_so
             else "guard this line: what has no spread, no data or no entry needs a value of its own"
         )

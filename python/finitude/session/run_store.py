@@ -8,6 +8,7 @@ import torch
 
 from .. import _native
 from ..base.plain_json import is_plain
+from ..base.unseen import unseen
 from ..program import optimizer_members, ranks
 
 TYPE_CHECKING = False
@@ -58,6 +59,7 @@ class RunStore:
         if why:
             self._report.complain(f"cannot write {NAME}: {why}")
 
+    @unseen
     def name(self, optimizer: Optimizer) -> None:
         """Its first step comes."""
         if self._is_open:
