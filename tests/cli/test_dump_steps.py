@@ -115,6 +115,11 @@ def test_the_size_of_all_dumps_is_bounded(tmp_path):
     assert got.err.count("--dump-mb 25 is reached") == 1, got.err
 
 
+def test_nothing_is_dumped_with_redact(tmp_path):
+    steps, got = dumped(tmp_path / "a", "--dump", "tensors", "--dump-steps", "0", "--redact")
+    assert not steps and got.err.count("--dump writes nothing with --redact") == 1, got.text()
+
+
 @pytest.mark.parametrize(
     "steps, has, has_not",
     [("10", [10], [9, 11]), ("3-5,every=10", [3, 5, 20], [6]), ("next", [0], [1]), ("next=2, 7", [1, 7], [2])],

@@ -238,6 +238,8 @@ def at_odds(config: Config) -> list[str]:
         lines.append(f"--then has no effect with --on-alarm {config.on_alarm}: it follows skip or rollback")
     if config.rollback_every and not rolls_back(config):
         lines.append("--rollback-every takes no copies without --on-alarm rollback (or --then rollback)")
+    if config.redact and (config.dump or config.dump_control):
+        lines.append("--dump writes nothing with --redact: statistics are values")
     if rolls_back(config) and not config.undo_mb and not config.rollback_every:
         lines.append(
             "--on-alarm rollback has no copies to go back to (--undo-mb 0, --rollback-every 0): a bad step is skipped, "

@@ -50,7 +50,7 @@ class StepDumps:
         self._plan = dump_plan.parse(config.dump, config.dump_steps, config.dump_only)
         self._control = config.dump_control
         self._read_at = 0  # time of the control file's last change that was read
-        self.is_on = bool(self._plan.kind or self._control) and not explains
+        self.is_on = bool(self._plan.kind or self._control) and not explains and not config.redact
         if self.is_on:
             step_wrapper.hooks += [before_step, after_step]
         self._keeps_trace = config.level == "trace"
@@ -123,10 +123,7 @@ class StepDumps:
         records = [record for record in found if self._plan.takes(record)]
         for unmatched in self._plan.unmatched(found) if not self._has_spoken else ():
             self._say_unmatched(unmatched, step, found)
-        values = calls.values if calls is not None else {}
-        if self._config.redact:
-            values = {}
-        self._write_dump(step, records, values)
+        self._write_dump(step, records, calls.values if calls is not None else {})
 
     def _operators(self):
         if self._keeps_trace:
