@@ -2,6 +2,7 @@
 // trains to the file. Plain data.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -42,7 +43,7 @@ class RowsWriter {
     static_assert(sizeof head == kHead);
     bytes_.resize(begin + kHead + batch.ids.size());
     std::memcpy(bytes_.data() + begin, head, kHead);
-    std::memcpy(bytes_.data() + begin + kHead, batch.ids.data(), batch.ids.size());
+    std::ranges::copy(batch.ids, bytes_.begin() + static_cast<std::ptrdiff_t>(begin + kHead));
   }
   std::span<const std::byte> bytes() const { return bytes_; }
 
