@@ -9,8 +9,6 @@ import os
 import re
 import shlex
 
-from . import dump_plan
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,6 +131,8 @@ def _set(config, key, value, source):
             if kind not in WARNINGS:
                 raise UsageError(f"{source}: {key} knows no {kind!r}{_nearest(kind, (*WARNINGS, 'all', 'off'))}")
     if name in ("dump", "dump_steps", "dump_only"):
+        from . import dump_plan  # processes that never train import this module
+
         try:
             if name == "dump":
                 dump_plan.check_kind(value)
