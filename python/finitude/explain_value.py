@@ -13,13 +13,13 @@ from . import _native
 from .api import watch
 from .base import secrets
 from .effects import notebook_cells
-from .program.tensor_stats import count_text
+from .program.tensor_stats import count_text, tensors_in
 from .report.explanation import Explanation
 from .session import native_callbacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any
 
     from .base.types import Tensor
@@ -78,7 +78,7 @@ def _of_call(call: Callable[[], Any]) -> Explanation:
     is_recording = session.config.level == "trace" and _native.trace_on()
     _native.trace_start()
     try:
-        value = next((t for t in _tensors(call(), MOST_DEPTH) if not _native.is_finite(t)), None)
+        value = next((t for t in tensors_in(call(), MOST_DEPTH) if not _native.is_finite(t)), None)
         return Explanation("", {}) if value is None else _of_trace(value, count_text(value))
     finally:
         if not is_recording:
@@ -98,17 +98,6 @@ def _of_trace(tensor: Tensor, holds: str) -> Explanation:
         )
     session.traced.use_up()
     return Explanation(holds, found)
-
-
-def _tensors(value: Any, depth: int) -> Iterator[Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict) and depth:
-        for item in value.values():
-            yield from _tensors(item, depth - 1)
-    elif isinstance(value, (list, tuple)) and depth:
-        for item in value:
-            yield from _tensors(item, depth - 1)
 
 
 def _what_to_type(is_run: bool) -> str:

@@ -18,7 +18,7 @@ struct BatchRows {
   std::uint32_t dataset = 0;  // its number
   std::uint32_t epoch = 0;    // how often a loader of that data set was iterated before
   std::int32_t worker = -1;   // that made it; -1: the process itself, or not known
-  std::uint32_t count = 0;    // of its rows, also of those whose ids are left out
+  std::uint32_t count = 0;    // of its rows, also of those without ids
   std::span<const std::byte> ids;
 };
 

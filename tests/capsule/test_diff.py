@@ -409,7 +409,7 @@ for i in range(3):
 
 
 def test_several_losses_of_one_step(tmp_path):
-    """Each stands for the one at its place, and where results part that is done of a call."""
+    """Each replaces the one at its place, and where results part that is done of a call."""
     sides = []
     for name, scale in (("a", 1.5), ("again", 1.5), ("b", 1.75)):
         (tmp_path / name).mkdir()

@@ -68,6 +68,26 @@ def test_a_filter_that_fits_nothing_is_named(tmp_path):
     assert got.err.count("--dump-only module=heat fits nothing in step 2; there are: Net.encoder.0, ") == 1, got.err
 
 
+def test_a_filter_of_modules_that_fits_nothing_is_named(tmp_path):
+    steps, got = dumped(tmp_path / "a", "--dump", "checksums", "--dump-steps", "2", "--dump-only", "module=heat")
+    assert steps == {2: []} and "module=heat fits nothing in step 2; there are: Net.encoder.0, " in got.err, got.err
+
+
+def test_a_watch_that_ends_within_a_dumped_step(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = torch.nn.Linear(3, 3)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    only = "micro-batch=1,phase=forward"
+    with finitude.watch(model, opt, dump="checksums", dump_steps="0-9", dump_only=only, runs="runs", quiet=True):
+        for _ in range(3):
+            model(torch.ones(2, 3)).sum().backward()
+        opt.step()
+        model(torch.ones(2, 3))
+    assert not torch.nn.modules.module._global_forward_hooks
+    (file,) = tmp_path.glob("runs/*/dumps/*.json")
+    assert [r["micro_batch"] for r in json.loads(file.read_text())["trace"]["ops"]] == [1]
+
+
 @pytest.mark.parametrize("kind", ["checksums", "tensors"])
 def test_modules_and_gradients(tmp_path, kind):
     plain = helpers.plain(tmp_path, helpers.write_script(tmp_path, TRAINS))

@@ -201,7 +201,7 @@ NOT_HELD = {
 
 @pytest.mark.parametrize("case", NOT_HELD)
 def test_what_cannot_be_held_is_named(tmp_path, case):
-    """What stands below a buffer of bytes may be a stream that counts what was written: it is left alone, and reported
+    """What is below a buffer of bytes may be a stream that counts what was written: it is left alone, and reported
     of."""
     got = helpers.run(tmp_path, text_of(*NOT_HELD[case], "f.close()"), "--on-alarm", "skip")
     alarm = got.the_alarm()

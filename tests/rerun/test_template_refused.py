@@ -1,4 +1,4 @@
-"""--tape-every N, where the recorded step does not stand for the bad one: it is passed over, and the reason reported."""
+"""--tape-every N, where the recorded step does not fit the bad one: it is skipped, and the reason reported."""
 
 import pytest
 

@@ -14,7 +14,7 @@ MOST_BYTES = 256 << 20  # of a page
 
 
 def add(run: str, path: str, is_ending: bool = False) -> bool:
-    """Puts it into the page at `path`. is_ending: a program waits, so the map of parameters or all is left out where
+    """Puts it into the page at `path`. is_ending: a program waits, so the map of parameters or all is omitted where
     that takes long. False, and the page stays as it is: the run has no store, or the page is one of tables. Raises
     OSError, UnicodeError."""
     limits = document.Limits(END_SECONDS, END_MAP_BYTES) if is_ending else None

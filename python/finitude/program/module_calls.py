@@ -8,6 +8,7 @@ import hashlib
 import torch
 from torch.nn.modules import module as torch_module
 
+from .. import _native
 from . import optimizer_members
 from .state_format import DTYPES
 from .tensor_stats import statistic
@@ -29,11 +30,13 @@ class ModuleCalls:
         """in_guard: calls what it is given, and notes an internal failure. takes: is a record wanted?"""
         self._in_guard, self._keeps_values, self._takes_record = in_guard, keeps_values, takes
         self.records: list[dict[str, Any]] = []
+        self.seen: list[dict[str, Any]] = []  # the same of all calls, wanted or not, without what they hold
         self.values: dict[str, Tensor] = {}
         self.bytes = 0
         self._running: list[tuple[Module, str]] = []  # modules whose forward runs
         self._counts: dict[str, int] = {}
         self._handles: list[Any] = []
+        self._backwards = _native.counters()["backward_calls"]  # before the step
 
     def begin(self) -> None:
         self._handles = [
@@ -50,7 +53,7 @@ class ModuleCalls:
         """Of the parameters of an optimizer, as they were when its step began."""
         for name, parameter in zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer)):
             if parameter.grad is not None:
-                self._add_record("", "parameter", "backward", [], [(f"{name}.grad", parameter.grad)], "")
+                self._add_record("", "parameter", "backward", 0, [], [(f"{name}.grad", parameter.grad)], "")
 
     # -- hooks ------------------------------------------------------------------------------------
 
@@ -83,20 +86,22 @@ class ModuleCalls:
         key = f"{name}#{number}" if number else name
         kind = type(module).__name__
         outputs = list(_named(output, "output"))
-        self._add_record(name, kind, "forward", list(_named(args, "input")), outputs, key)
+        micro_batch = _native.counters()["backward_calls"] - self._backwards
+        self._add_record(name, kind, "forward", micro_batch, list(_named(args, "input")), outputs, key)
         for arg, tensor in outputs:
             if tensor.requires_grad:
-                tensor.register_hook(self._on_gradient(name, kind, f"{arg}.grad", key))
+                tensor.register_hook(self._on_gradient(name, kind, micro_batch, f"{arg}.grad", key))
 
-    def _on_gradient(self, name, kind, arg, key):
+    def _on_gradient(self, name, kind, micro_batch, arg, key):
         def on_gradient(grad):  # has no reference to the tensor, and returns nothing: the gradient stays
-            self._in_guard(self._add_record, name, kind, "backward", [], [(arg, grad)], key)
+            self._in_guard(self._add_record, name, kind, "backward", micro_batch, [], [(arg, grad)], key)
 
         return on_gradient
 
-    def _add_record(self, name, kind, phase, inputs, outputs, key):
-        record = {"op": kind, "module": name, "phase": phase, "depth": 0, "file": "", "line": 0, "micro_batch": 0}
-        record.update(inputs=[], outputs=[])
+    def _add_record(self, name, kind, phase, micro_batch, inputs, outputs, key):
+        call = {"op": kind, "module": name, "phase": phase, "micro_batch": micro_batch}
+        record: dict[str, Any] = {**call, "depth": 0, "file": "", "line": 0, "inputs": [], "outputs": []}
+        self.seen.append(call)
         if not self._takes_record(record):
             return
         for which, tensors in (("inputs", inputs), ("outputs", outputs)):

@@ -40,7 +40,7 @@ class SkippingSampler(Sampler):
     def __init__(self, sampler: Any, ids: Iterable[int]):
         """ids: rows of the data set."""
         self.sampler, self.ids = sampler, frozenset(ids)
-        # It draws some rows of all, or one more than once: others come in place of those that are left out.
+        # It draws some rows of all, or one more than once: others come in place of those that are skipped.
         self._draws = bool(getattr(sampler, "replacement", False)) or (
             isinstance(sampler, RandomSampler) and sampler.num_samples != len(sampler.data_source)
         )
@@ -87,7 +87,7 @@ class _Sized:
 
 class DistributedSkippingSampler(Sampler):
     """Gives each rank its share of the rows that are left: as many to each, as DistributedSampler does of a data set
-    that has no others. Seed and epoch are those of the sampler that it stands for, when it is iterated."""
+    that has no others. Seed and epoch are those of the sampler that it replaces, when it is iterated."""
 
     def __init__(self, sampler: Any, ids: Iterable[int]):
         self.sampler = sampler

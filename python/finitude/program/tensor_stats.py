@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import torch
+
 from .. import _native
 from ..base.plain_json import number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
     from ..base.types import Statistics, Tensor
 
 
@@ -41,3 +46,15 @@ def listed(name: str, tensor: Tensor) -> list[Statistics]:
     """The same, for the outputs of a birth: none of a tensor without values to read."""
     s = statistic(name, tensor)
     return [] if s is None else [s]
+
+
+def tensors_in(value: Any, depth: int) -> Iterator[Tensor]:
+    """Those of tuples, lists and the values of dictionaries, that many containers deep."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict) and depth:
+        for item in value.values():
+            yield from tensors_in(item, depth - 1)
+    elif isinstance(value, (list, tuple)) and depth:
+        for item in value:
+            yield from tensors_in(item, depth - 1)

@@ -289,7 +289,7 @@ def _first_bad(items, look):
 
 
 def _number_of(call, position, frame):
-    """The rank that an argument stands for, None where that is not plain."""
+    """The rank that an argument names, None where that is not plain."""
     named = [k.value for k in call.keywords if k.arg == "src"]
     node = named[0] if named else call.args[position] if position < len(call.args) else ast.Constant(0)
     value = node.value if isinstance(node, ast.Constant) else None

@@ -18,6 +18,7 @@ from .. import _native
 from ..effects import fork_dry_run
 from ..errors import NonFiniteError
 from ..program import optimizer_members, ranks
+from ..program.tensor_stats import tensors_in
 from ..session import native_callbacks
 from .where import here
 
@@ -159,7 +160,7 @@ class Inside:
         return result, element, VALUES[self.order["value"]]
 
     def at_batch(self, batch):
-        tensors = [t for t in _tensors(batch) if t.is_floating_point() and t.numel()]
+        tensors = [t for t in tensors_in(batch, 4) if t.is_floating_point() and t.numel()]
         if not tensors:
             return
         at = here(2)
@@ -256,17 +257,6 @@ class Inside:
             os.replace(path + ".tmp", path)
         except OSError:
             pass
-
-
-def _tensors(value, depth=4):
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict) and depth:
-        for item in value.values():
-            yield from _tensors(item, depth - 1)
-    elif isinstance(value, (list, tuple)) and depth:
-        for item in value:
-            yield from _tensors(item, depth - 1)
 
 
 def _state(optimizer):

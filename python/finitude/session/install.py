@@ -175,6 +175,8 @@ def uninstall() -> None:
     _native.leave_devices()
     while _handles:
         _handles.pop().remove()
+    if native_callbacks.session is not None:
+        native_callbacks.session.dumps.close()  # its hooks of modules
     _patches.undo()
     channels.unwatch()
     step_wrapper.release()

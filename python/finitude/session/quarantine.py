@@ -107,7 +107,7 @@ def _absolute(path):
 
 
 def _files(path, ours):
-    """[(file of the program, its place of ours)] of a file, or of a folder with files."""
+    """[(file of the program, its place in the run folder)] of a file, or of a folder with files."""
     if not os.path.isdir(path):
         return [(path, ours)]
     found = []

@@ -88,6 +88,12 @@ class StepDumps:
         self._read_control(window["step"])
         self._begin_dump(window["step"])
 
+    def close(self) -> None:
+        """The watch ends; the step that is under way is not dumped."""
+        calls, self._under_record, self._calls, self.is_on = self._calls, None, None, False
+        if calls is not None:
+            calls.end()
+
     # -- one step ---------------------------------------------------------------------------------
 
     def _begin_dump(self, step):
@@ -119,8 +125,11 @@ class StepDumps:
         if self._alarms_so_far() != alarms:  # the step ran a second time, and what was recorded is of both
             say(f"finitude: step {step} is not dumped: it is an alarm, and the report has what was found\n")
             return
-        found = calls.records if calls is not None else self._operators()
-        records = [record for record in found if self._plan.takes(record)]
+        if calls is not None:
+            found, records = calls.seen, calls.records
+        else:
+            found = self._operators()
+            records = [record for record in found if self._plan.takes(record)]
         for unmatched in self._plan.unmatched(found) if not self._has_spoken else ():
             self._say_unmatched(unmatched, step, found)
         self._write_dump(step, records, calls.values if calls is not None else {})

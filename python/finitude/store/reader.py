@@ -250,7 +250,7 @@ class Store:
         return (None, None) if ends[0] is None else (_step(ends[0]), _step(ends[1]))
 
     def batches(self, where: str = "", values: Sequence[Any] = ()) -> Iterator[Batch]:
-        """In the order of steps. where: a condition of ours on the columns. Where has_batches()."""
+        """In the order of steps. where: a fixed condition on the columns. Where has_batches()."""
         query = (
             "SELECT optimizer, step, micro_batch, dataset, epoch, worker, applied, event, count, ids FROM batch "
             f"{where and 'WHERE ' + where} ORDER BY step, optimizer, micro_batch"

@@ -1,4 +1,4 @@
-"""No optimizer, a momentum kept by hand; the author marks where a step begins and ends."""
+"""No optimizer, a manual momentum; the author marks where a step begins and ends."""
 import torch
 
 import finitude

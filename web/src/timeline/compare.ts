@@ -1,4 +1,4 @@
-// What sets the runs with an alarm apart from those without. Pure.
+// In what runs with an alarm differ from those without. Pure.
 import type { Run } from "./data";
 
 export interface Difference {
