@@ -33,6 +33,7 @@ void blame(Finding& finding, const replay::FillTrial& trial, const record::Trace
     finding.fix_file.clear();
     finding.fix_line = 0;
     finding.edits.clear();  // they mend what the content went through
+    finding.handed_out_by = trial.made;
     if (const record::Frame* frame = trace != nullptr ? line_of(*trace, trial.made) : nullptr) {
       finding.fix_file = frame->file;
       finding.fix_line = frame->line;
@@ -40,6 +41,7 @@ void blame(Finding& finding, const replay::FillTrial& trial, const record::Trace
     if (const record::OpId cut = trace != nullptr ? cut_off_in(*trace, trial.made) : record::kNone;
         cut != record::kNone) {
       report_cut_off(*trace, cut, trial.made, &finding);
+      finding.handed_out_by = record::kNone;
       finding.text += "; with zeros there the step is finite";
     }
   }

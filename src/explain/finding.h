@@ -41,6 +41,8 @@ struct Finding {
   std::optional<replay::Beside> beside;  // 0 / 0 that may have a limit
   std::vector<std::int64_t> rows;        // of the birth
   record::OpId born_in = record::kNone;  // the op whose result is the birth, or the first that read it
+  // The call that handed out memory of which the step read a part that nobody had written, where that is the cause.
+  record::OpId handed_out_by = record::kNone;
   std::vector<std::int64_t> loaded;  // samples in the step's batches, as their loader counts them; empty: not reported
   // What came of it (try_on_step).
   bool fix_verified = false;

@@ -189,6 +189,25 @@ void add_exponents(const locate::Birth& culprit, explain::Lab* lab, nlohmann::js
   }
 }
 
+// Where memory that nobody had written decided, the call that handed it out comes before the operation that its content
+// was too much for.
+void begin_with_allocation(const record::Trace& trace, const explain::Finding& finding, nlohmann::json* out) {
+  nlohmann::json& births = (*out)["births"];
+  if (finding.handed_out_by >= trace.ops.size() || births.empty()) return;
+  const std::string phase = births[0].value("phase", "");
+  if (phase == "memory" || phase == "optimizer") return;
+  locate::Birth made;
+  made.op = finding.handed_out_by;
+  made.kind = "memory";
+  nlohmann::json first = birth(trace, made);
+  first["inputs"] = first["outputs"] = first["rows"] = nlohmann::json::array();  // what it held by chance
+  if (const nlohmann::json& fix = (*out)["fix"]; fix.is_object() && fix.value("line", 0) != 0) {
+    for (const char* key : {"file", "line"}) first[key] = fix[key];
+    first["source"] = source_line(fix["file"], fix["line"]);
+  }
+  if (first.value("line", 0) != 0) births.insert(births.begin(), std::move(first));
+}
+
 }  // namespace
 
 nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& history, explain::Lab* lab,
@@ -252,6 +271,7 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
     out["absorbed"].push_back(birth(trace, located.absorbed[i]));
   }
   if (options.ops != 0) out["ops"] = op_table(trace, options.ops);
+  begin_with_allocation(trace, finding, &out);
   return out;
 }
 

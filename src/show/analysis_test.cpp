@@ -52,6 +52,25 @@ TEST(Analysis, WithoutALaboratoryThereAreNone) {
   EXPECT_FALSE(births[0]["inputs"][0].contains("exponents"));
 }
 
+// The 0 is what the memory held that nobody wrote; after it the division is finite arithmetic with what it was given.
+TEST(Analysis, UnwrittenMemoryBeginsTheBirths) {
+  TraceBuilder b;
+  const auto x = b.tensor({1}), made = b.tensor({0}), out = b.tensor({INFINITY});
+  b.op("aten::empty", {}, {made});
+  b.op("aten::div", {{"self", x}, {"other", made}}, {out});
+  b.trace.sinks.push_back({"loss", "loss", out, record::kNone, 0});
+  AnalysisOptions options;
+  options.own_rules = [](const explain::Evidence&, explain::Finding* finding) {
+    finding->handed_out_by = 0;
+    return std::string();
+  };
+  const json births = analysis(b.trace, b.history, nullptr, options)["births"];
+  ASSERT_EQ(births.size(), 2u);
+  EXPECT_EQ(births[0]["phase"], "memory");
+  EXPECT_EQ(births[0]["op"], "aten::empty");
+  EXPECT_EQ(births[1]["op"], "aten::div");
+}
+
 TEST(Analysis, OneOfSeveralOperationsIsNamed) {
   const std::string file = testing::TempDir() + "finitude_analysis_test.py";
   std::ofstream(file) << "loss = (a / b + c / d).sum()\n";

@@ -27,6 +27,26 @@ GATHERED = """got = [None, None]
     scale = torch.tensor([g[0] for g in got])"""
 SENT = """dist.broadcast_object_list(mine, src=1)  # received
     scale = torch.tensor(mine)"""
+# Rank 1 makes the value, rank 0 receives it.
+GATHERED_AT_ONE = """got = [None, None] if rank == 0 else None
+    dist.gather_object(mine, got, dst=0)  # received
+    scale = torch.tensor([g[0] for g in got] if got else mine)"""
+SCATTERED = """got = [None]
+    dist.scatter_object_list(got, [mine, mine] if rank == 1 else None, src=1)  # received
+    scale = torch.tensor(got[0])"""
+POINT_TO_POINT = """got = [0.0]
+    if rank == 1:
+        dist.send_object_list(mine, dst=0)
+    else:
+        dist.recv_object_list(got, src=1)  # received
+    scale = torch.tensor(got if rank == 0 else mine)"""
+CALLS = {
+    "all_gather": GATHERED,
+    "broadcast": SENT,
+    "gather": GATHERED_AT_ONE,
+    "scatter": SCATTERED,
+    "recv": POINT_TO_POINT,
+}
 
 
 def line_of(text, mark):
@@ -34,7 +54,7 @@ def line_of(text, mark):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("call", [GATHERED, SENT], ids=["gathered", "broadcast"])
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_received_object_names_the_sender(tmp_path, call):
     text = LOOP.replace("CALL", call).lstrip("\n")
     got = torchrun(tmp_path, text)

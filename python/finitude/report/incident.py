@@ -237,7 +237,6 @@ class Analysis:
         for birth in found["births"]:
             if birth["phase"] == "state" and not birth["op"]:
                 birth["rows"] = []  # no samples
-        _begin_with_allocation(found)
         batch_source.name_reader_on_the_way(found)
         patch.add_diff(found)
         if optimizer is not None:
@@ -339,18 +338,6 @@ def birth(phase: Phase, op: str = "", file: str = "", line: int = 0) -> Birth:
         "outputs": [],
         "rows": [],
     }
-
-
-def _begin_with_allocation(found):
-    """Memory that nobody had written, and that held something finite: the operation that was too much for it comes
-    after the call that handed it out."""
-    cause, fix, births = found.get("cause"), found.get("fix"), found["births"]
-    if not births or births[0]["phase"] in ("memory", "optimizer") or cause["class"] != "uninitialised-memory":
-        return
-    op, _, rest = cause["text"].partition(" ")
-    if not fix or not fix["line"] or not rest.startswith("hands out memory"):
-        return
-    births.insert(0, birth("memory", op, fix["file"], fix["line"]))
 
 
 def cause(name: str, text: str, confidence: Confidence = "likely") -> Cause:

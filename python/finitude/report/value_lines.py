@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import math
 import os
-import re
 import sys
 
 import torch
@@ -20,7 +19,7 @@ from .. import _native
 from ..base import compat, sources
 from ..base.robust import in_any_case
 from ..program import ranks, signals
-from . import value_tracer
+from . import object_exchange, value_tracer
 from .bad_values import Look
 
 TYPE_CHECKING = False
@@ -32,10 +31,8 @@ if TYPE_CHECKING:
     from ..base.types import Findings, Tensor
 
 MOST_LINES, MOST_NUMBERS, MOST_NOTES = 20_000, 1 << 24, 1000
-_MOST_RANKS = 4096
 A_LOOK = 64  # costs as much as so many numbers
 TAKES_IN = ("aten::lift_fresh", "aten::from_file", "aten::_to_copy", "")
-_ROOT = re.compile(r"self\.\w+|\w+")
 _wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 _watch: _Watch | None = None  # while a step runs again
 
@@ -86,16 +83,7 @@ class Made:
     began: int
     number: int
     place: value_tracer.Place
-    exchange: Exchange | None = None
-
-
-@dataclasses.dataclass
-class Exchange:
-    """A call of torch.distributed that gives objects of one rank to others."""
-
-    function: str
-    sender: int | None  # rank; None: not known
-    given: str  # the name that this rank gave, or ""
+    exchange: object_exchange.Exchange | None = None
 
 
 class _Watch:
@@ -187,7 +175,7 @@ class _Watch:
         names = {n for n in running.before if not n.startswith("self.")}
         place = value_tracer.place_of(frame, running.line, names, set(), self.look, (list, tuple, dict))
         place.value = None  # of the program: not to be held
-        exchange = _exchange(frame, place, name, self.look) if name else None
+        exchange = object_exchange.at(frame, place, name, self.look) if name else None
         self.made.append(Made(running.number, name, running.began, self.events, place, exchange))
 
     def _bad_now(self, frame, line):
@@ -215,7 +203,7 @@ class _Watch:
         taken = [m for m in self.made if _is_in(m.place, file, first, last)]
         if taken:
             origin = self._origin(taken[-1])
-            name = taken[-1].name if origin is taken[-1] else _root(taken[-1].place.held_in)
+            name = taken[-1].name if origin is taken[-1] else object_exchange.root(taken[-1].place.held_in)
             return (origin, name) if origin is not None else None
         for at in range(last, first - 1, -1):  # it takes it in within an expression
             frame, event, names, infinite = self.reads.get((file, at), (0, 0, [], []))
@@ -237,70 +225,17 @@ class _Watch:
         if isinstance(value_tracer.statement_at(made.place.file, made.place.line), (ast.For, ast.AsyncFor)):
             return None  # an iterator gave it: what made it may not have run again
         if made.exchange is not None and made.exchange.sender == ranks.world()[0]:
-            before = self._made_before(made.frame, made.exchange.given, made.began)  # its own
+            own = (self._made_before(made.frame, name, made.began) for name in made.exchange.given)
+            before = max((m for m in own if m is not None), key=lambda m: m.number, default=None)
         elif made.exchange is not None or made.place.how != "stored":
             return made
         else:
-            before = self._made_before(made.frame, _root(made.place.held_in), made.began)
+            before = self._made_before(made.frame, object_exchange.root(made.place.held_in), made.began)
         return self._origin(before, depth + 1) if before is not None else None
 
     def _made_before(self, frame, name, event):
         earlier = [m for m in self.made if m.frame == frame and m.name == name and m.number <= event]
         return earlier[-1] if earlier else None
-
-
-# Position of the list that the call fills, of what this rank gives, and of the rank that sends; None: there is none
-_OBJECTS = {
-    "all_gather_object": (0, 1, None),
-    "gather_object": (1, 0, None),
-    "broadcast_object_list": (0, 0, 1),
-    "scatter_object_list": (0, 1, 2),
-    "recv_object_list": (0, None, 1),
-}
-
-
-def _exchange(frame, place, name, look):
-    """The Exchange by which a name became bad at that place, or None."""
-    for statement in _run_at(place.file, place.line):
-        for call in ast.walk(statement):
-            if not isinstance(call, ast.Call):
-                continue
-            function = getattr(call.func, "attr", getattr(call.func, "id", ""))
-            filled, given, source = _OBJECTS.get(function, (None, None, None))
-            if filled is None or _root_of(call, filled) != name:
-                continue
-            if any(k.arg in ("group", "group_src") for k in call.keywords):
-                sender = None  # ranks of a group have other numbers
-            elif source is None:
-                sender = _first_bad(frame.f_locals.get(name), look)
-            else:
-                sender = _number_of(call, source, frame)
-            return Exchange(function, sender, _root_of(call, given) if given is not None else "")
-    return None
-
-
-def _root_of(call, position):
-    return _root(ast.unparse(call.args[position])) if position < len(call.args) else ""
-
-
-def _first_bad(items, look):
-    items = items if isinstance(items, list) else []
-    return next((i for i, item in enumerate(items[:_MOST_RANKS]) if look.is_bad(item)), None)
-
-
-def _number_of(call, position, frame):
-    """The rank that an argument names, None where that is not plain."""
-    named = [k.value for k in call.keywords if k.arg == "src"]
-    node = named[0] if named else call.args[position] if position < len(call.args) else ast.Constant(0)
-    value = node.value if isinstance(node, ast.Constant) else None
-    if isinstance(node, ast.Name):
-        value = frame.f_locals.get(node.id, frame.f_globals.get(node.id))
-    return value if type(value) is int else None
-
-
-def _root(expression):
-    found = _ROOT.match(expression)
-    return found.group() if found else ""
 
 
 def _is_infinite(value):
@@ -330,19 +265,12 @@ def _is_of_script(frame):
 def _mentioned(file, line):
     """(names, attributes of self) of the statements that run at a line; of a compound one, of its head."""
     names, attributes = set(), set()
-    for node in (inner for n in _run_at(file, line) for inner in ast.walk(n)):
+    for node in (inner for n in value_tracer.run_at(file, line) for inner in ast.walk(n)):
         if isinstance(node, ast.Name):
             names.add(node.id)
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
             attributes.add(node.attr)
     return frozenset(names - {"self"}), frozenset(attributes)
-
-
-def _run_at(file, line):
-    statement = value_tracer.statement_at(file, line)
-    if statement is None or statement.lineno == statement.end_lineno:
-        return value_tracer.statements_on(file, line)  # there may be several on one line
-    return [n for n in ast.iter_child_nodes(statement) if not isinstance(n, (ast.stmt, ast.excepthandler))]
 
 
 def _lines_of(file: str, line: int) -> tuple[int, int]:

@@ -24,7 +24,7 @@ from .bad_values import MAX_VALUES, Look, as_array, parts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Set
+    from collections.abc import Callable, Sequence, Set
     from types import FrameType
     from typing import Any
 
@@ -434,3 +434,11 @@ class Untraced:
             self.result = call()
         except Exception as e:
             self.error = e
+
+
+def run_at(file: str, line: int) -> Sequence[ast.AST]:
+    """The statements that run at a line; of a compound one, the parts of its head."""
+    statement = statement_at(file, line)
+    if statement is None or statement.lineno == statement.end_lineno:
+        return statements_on(file, line)  # there may be several on one line
+    return [n for n in ast.iter_child_nodes(statement) if not isinstance(n, (ast.stmt, ast.excepthandler))]

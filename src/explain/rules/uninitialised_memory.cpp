@@ -43,8 +43,11 @@ class UninitialisedMemory : public Rule {
         "initialise it (torch.zeros, nn.init, copy_) before the first read");
     mend_at(s.trace, *made, &result);
     const auto id = static_cast<record::OpId>(made - s.trace.ops.data());
-    if (const record::OpId cut = cut_off_in(s.trace, id); cut != record::kNone)
+    result.handed_out_by = id;
+    if (const record::OpId cut = cut_off_in(s.trace, id); cut != record::kNone) {
       report_cut_off(s.trace, cut, id, &result);
+      result.handed_out_by = record::kNone;
+    }
     conclude(result, true);
     return result;
   }
