@@ -2,12 +2,14 @@
 own."""
 
 import http.server
+import os
 import sqlite3
 import threading
 
 import pytest
 
 import helpers
+from finitude.effects import files
 
 pytestmark = pytest.mark.slow
 
@@ -389,3 +391,17 @@ def test_restart_writes_nothing_where_first_process_wrote(tmp_path):
     assert (tmp_path / "before.txt").read_text() == "earlier\nbegan\n"
     assert sqlite3.connect(tmp_path / "steps.db").execute("select count(*) from step").fetchone() == (1,)
     assert sorted(p.name for p in (tmp_path / "made").iterdir()) == ["checkpoint"]
+
+
+def test_own_database_is_no_side_effect(tmp_path, monkeypatch):
+    """The store is written by a thread of Finitude's own while a step runs again."""
+    store = tmp_path / "store.sqlite"
+    monkeypatch.setattr(files, "_OWN", set())
+    files.note_own_database(str(store))
+    with open(store, "wb") as own, open(f"{store}-wal", "wb") as log, open(tmp_path / "other.bin", "wb") as other:
+        held = files.HeldFiles()
+        for file in (own, log, other):
+            file.write(b"row")
+            file.flush()
+        twice = held.end()
+    assert [os.path.basename(name) for name in twice] == ["other.bin"]

@@ -95,3 +95,29 @@ def test_nan_from_narrower_format_counts_as_arithmetic(kind, wide):
         )
         assert [not_reproduced.strange_bits(v.to(wide)) for v in made] == [""] * len(made)
     assert not_reproduced.strange_bits(torch.tensor([0x7FABCDEF]).to(torch.int32).view(torch.float32).to(wide)) != ""
+
+
+OTHER_PLACE = """
+import os, torch
+torch.manual_seed(0)
+first = not os.path.exists({mark!r})
+open({mark!r}, "a").close()
+net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+x = torch.randn(4, 3)
+loss = net(x).square().mean()
+if first:
+    loss.register_hook(lambda g: g * float("nan"))
+else:
+    loss = loss * float("nan")
+loss.backward()
+optimizer.step()
+"""
+
+
+def test_a_failure_at_another_value_is_not_called_finite(tmp_path):
+    """The first run had a bad gradient, the second a bad loss: its birth is not that of the alarm."""
+    got = ran(tmp_path, OTHER_PLACE)
+    alarm = got.the_alarm()
+    assert (alarm["rerun"], alarm["births"], alarm["capsule"]) == ("order-dependent", [], None), got.text()
+    assert "it failed again, but at the loss" in alarm["rerun_text"] and "finite" not in alarm["cause"]["text"]

@@ -36,7 +36,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
+_OWN: set[str] = set()  # databases that Finitude itself writes, in a thread of its own
 OF_CAPSULES = re.compile(r"/step-\d+[^/]*\.partial-[0-9a-f]+-\d+-\d+-\d+/[^/]+$")  # that are being written
+
+
+def note_own_database(path: str) -> None:
+    """A database of SQLite that Finitude itself writes while the program trains, in a thread of its own. It and the
+    files that SQLite has beside it are no side effect of the program."""
+    real = os.path.realpath(path)
+    _OWN.update((real, f"{real}-wal", f"{real}-shm", f"{real}-journal"))
 
 
 def logger_classes() -> tuple[type, ...]:
@@ -93,7 +101,8 @@ def _states():
             fd = int(name)
             if fd > 2 and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
                 what = os.fstat(fd)
-                if stat.S_ISREG(what.st_mode) and not OF_CAPSULES.search(os.readlink(f"/proc/self/fd/{fd}")):
+                path = os.readlink(f"/proc/self/fd/{fd}")
+                if stat.S_ISREG(what.st_mode) and not OF_CAPSULES.search(path) and path not in _OWN:
                     found[fd, what.st_dev, what.st_ino] = what.st_size, what.st_mtime_ns
         except OSError:
             continue

@@ -361,12 +361,13 @@ class Target:
         found = session.analysis.findings(optimizer, sinks, swallowed=self.order["swallowed"], was_bad=not looks_back)
         by_chance = found.pop("by_chance", False)
         is_other = not verified and not by_chance and written_at is None
-        if is_other and incident.is_elsewhere(self.order, optimizer, sinks):
+        elsewhere = is_other and bool(found["births"]) and incident.is_elsewhere(self.order, optimizer, sinks)
+        if elsewhere:
             found = {"births": []}
         if optimizer is not None:
             checkpoint_origin.add_to(found, optimizer)
         failed_again = bool(found["births"]) and not by_chance
-        self._write(verified and not other, found, failed_again, written_at, other)
+        self._write(verified and not other, found, failed_again, written_at, other, elsewhere=elsewhere)
 
     def _write(
         self,
@@ -376,9 +377,11 @@ class Target:
         written_at: int | None = None,
         other: Sequence[str] = (),
         in_memory: bool = False,
+        elsewhere: bool = False,
     ) -> NoReturn:
         """The result, and the end of this process. failed_again: something came out that is not finite. other: names of
-        other data than in the first run. in_memory: it began with memory that nobody had written."""
+        other data than in the first run. in_memory: it began with memory that nobody had written. elsewhere: what is
+        not finite now is the loss, where it was a gradient, or the other way round."""
         self.finished = True
         overlay_fs.let_go()
         if found["births"]:
@@ -401,6 +404,13 @@ class Target:
             verdict, text = "persistent", f"the program was {way}; {same}"
         elif other:
             verdict, text = "persistent", f"{way}; it failed again, on other data ({', '.join(other[:3])})"
+        elif elsewhere:
+            first = self.order["alarm"]["sink"]["kind"]
+            now = "a gradient" if first == "loss" else "the loss"
+            verdict, text = (
+                "order-dependent",
+                f"{way}; it failed again, but at {now}: another value than the first time",
+            )
         elif failed_again:
             verdict = "persistent" if self.order["compiled"] else "order-dependent"
             text = f"{way}; it failed again, with other bits"
@@ -411,7 +421,7 @@ class Target:
         not_watched = self.session.report.not_watched
         before = not_watched[:]
         # Of a step that is looked at again for an advisory alone and has nothing to it, nothing is kept.
-        nothing = verdict == "transient" or self.order.get("swallowed") and not found["births"]
+        nothing = verdict == "transient" or elsewhere or self.order.get("swallowed") and not found["births"]
         written = None if nothing else self._write_capsule(found, verdict, verified, text)
         temporary = self.order["result"] + ".tmp"
         with open(temporary, "w", encoding="utf-8") as f:

@@ -9,6 +9,7 @@ import torch
 from .. import _native
 from ..base.plain_json import is_plain
 from ..base.unseen import unseen
+from ..effects.files import note_own_database
 from ..program import optimizer_members, ranks
 
 TYPE_CHECKING = False
@@ -54,6 +55,7 @@ class RunStore:
         }
         if self._report.config.redact:
             info["rows"] = "off"
+        note_own_database(os.path.join(directory, NAME))
         why = _native.open_store(os.path.join(directory, NAME), {key: str(value) for key, value in info.items()})
         self._is_open = not why
         if why:
