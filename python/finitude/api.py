@@ -14,12 +14,12 @@ from .base.say import say
 from .effects import notebook_cells
 from .launch import child
 from .program import seeding
-from .session import allowed, install, native_callbacks
+from .session import allowed, install, native_callbacks, watched_tensors
 from .session.session import Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
     from typing import Any
 
@@ -148,6 +148,7 @@ def watch(
     redact: bool | None = None,
     quiet: bool | None = None,
     rules: str | list[str] | None = None,
+    tensors: Mapping[str, Tensor | Callable[[], Tensor]] | None = None,
 ) -> Watch:
     """Watches every optimizer of this process from now on, and returns the handle that ends it.
 
@@ -214,6 +215,9 @@ def watch(
         quiet: True: nothing on stderr but alarms and failures (False).
         redact: True: reports and capsules hold no values, sources or environment (False).
         rules: files with rules of your own (finitude.rule), separated as in PATH, or a list of them (none).
+        tensors: names and further tensors to look at in each step, such as averages in plain attributes: each is
+            treated as a persistent buffer, so NaN in it is an alarm. A function is called before each step
+            instead, and NaN in what it returns is an advisory. On a device none is looked at (none).
 
     Returns:
         A Watch. Under `finitude run`, or where another watch is on (`%load_ext finitude` begins one), a handle to that
@@ -262,6 +266,8 @@ def watch(
         "rules": rules,
     }
     options = {key: value for key, value in given.items() if value is not None}
+    if tensors is not None:
+        watched_tensors.check(tensors)
     child.begin()  # in a process that a watched program started
     if native_callbacks.session is not None:
         session, owner = native_callbacks.session, False
@@ -285,6 +291,8 @@ def watch(
         session.first_step.may_come(model is not None and not optimizer)
     if callable(on_event):
         session.report.listen(on_event)
+    if tensors and session.watched_tensors.add(tensors):
+        install.call_before_steps(watched_tensors.before_step)
     if isinstance(model, torch.nn.Module):
         _native.watch_buffers(list(model.buffers()))
     optimizers = optimizer if isinstance(optimizer, (list, tuple)) else [] if optimizer is None else [optimizer]

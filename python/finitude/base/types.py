@@ -8,7 +8,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, Literal, NoReturn, ParamSpec, Protocol, TypedDict, TypeVar
 
     from torch import Generator as Generator, Tensor as Tensor
@@ -133,6 +133,7 @@ if TYPE_CHECKING:
         redact: bool | None
         quiet: bool | None
         rules: str | list[str] | None
+        tensors: Mapping[str, Tensor | Callable[[], Tensor]] | None
 
     StartMagnitudes = dict[int, dict[int, float]]  # id(optimizer) -> id(parameter) -> magnitude before the first step
     Source = tuple[Any, Any, Any, Any]  # (iterator of a loader, batch, indices, generators before it)

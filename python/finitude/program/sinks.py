@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import torch
+from torch.utils.weak import TensorWeakRef
 
 from .. import _native
 from ..base.plain_json import number
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from .reported_tensors import Known
 
 BAD = 2  # GradMark::State: at least infinite
+
+named: dict[str, TensorWeakRef] = {}  # what `watch(tensors=)` was given; they live as long as the program wants
+
+
+def _named_tensors():
+    return [(name, tensor) for name, reference in named.items() if (tensor := reference()) is not None]
 
 
 def of_optimizer(optimizer: Optimizer) -> list[Sink]:
@@ -43,7 +50,7 @@ def bad_buffers(optimizer: Optimizer) -> list[Sink]:
     """Those that hold NaN. An infinity may be meant, and is none of a mean or variance."""
     return [
         ("buffer", n, b)
-        for n, b in optimizer_members.persistent_buffers(optimizer)
+        for n, b in optimizer_members.persistent_buffers(optimizer) + _named_tensors()
         if (found := _native.statistics(b)) and (found["nan"] or found["inf"] and optimizer_members.is_statistic(n))
     ]
 

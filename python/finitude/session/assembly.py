@@ -56,6 +56,7 @@ from . import (
     step_calls,
     step_dumps,
     step_warnings,
+    watched_tensors,
     windows,
 )
 
@@ -183,6 +184,7 @@ class Parts:
         self.settled = settled.Settled(config, self.scaling, self.damage, self.known)
         self.rollback = rollback.Rollback(config, self.report, self.holds, self.scaling, self.damage, explains)
         self.dumps = step_dumps.StepDumps(config, self.report, self.part, explains)
+        self.watched_tensors = watched_tensors.WatchedTensors(self.report, self.units)
         self.decision = decision.Decision(self)
         self.windows = windows.Windows(self)
         self.dropping = script_handled.Dropping(self)

@@ -15,7 +15,7 @@ from .. import _native
 from ..base import _places, compat, family, skip_list
 from ..base.patches import Patches
 from ..effects import channels, fork_dry_run
-from ..program import signals, skip_rows, step_wrapper
+from ..program import signals, sinks, skip_rows, step_wrapper
 from . import checkpoint_guard, native_callbacks, rollback, step_calls, step_dumps
 
 TYPE_CHECKING = False
@@ -113,6 +113,14 @@ def install(wait_for_training: Callable[..., Any] | None = None) -> None:
     _native.set_on(True)
 
 
+def call_before_steps(hook: Callable[..., None]) -> None:
+    """From now on until `uninstall`, before each step of any optimizer, after the gate. Once for each hook."""
+    if hook not in step_wrapper.hooks:
+        step_wrapper.hooks.append(hook)
+        compat.skip_in_dynamo(hook)
+        _handles.append(register_optimizer_step_pre_hook(hook))
+
+
 def _skip_rows():
     """With --skip-rows: loaders that the program makes from here on obey the list."""
     session = native_callbacks.session
@@ -179,5 +187,6 @@ def uninstall() -> None:
         native_callbacks.session.dumps.close()  # its hooks of modules
     _patches.undo()
     channels.unwatch()
+    sinks.named.clear()
     step_wrapper.release()
     _installed = False
