@@ -128,6 +128,7 @@ def watch(
     rollback_every: int | None = None,
     rollback_mb: int | None = None,
     rollback_lr: float | None = None,
+    rollback_skip_rows: bool | None = None,
     skip_rows: TextPath | None = None,
     restart_args: str | None = None,
     capsules: int | None = None,
@@ -188,6 +189,8 @@ def watch(
             good copy at an alarm (0: no copies).
         rollback_mb: host memory in MB for two of these copies (0: a quarter of what is free).
         rollback_lr: the learning rate is that many times what it was, each time that training goes back (1.0).
+        rollback_skip_rows: True: the rows of a step that training went back from are not drawn again, from the next
+            epoch on (False).
         skip_rows: file with rows that no DataLoader made from now on draws, of `finitude rows --skip-list` (none).
         restart_args: added to the program's arguments where `finitude run` starts it again to explain a step ("").
         capsules: number of capsules that a run keeps, the newest ones; 0: none (8).
@@ -244,6 +247,7 @@ def watch(
         "rollback_every": rollback_every,
         "rollback_mb": rollback_mb,
         "rollback_lr": rollback_lr,
+        "rollback_skip_rows": rollback_skip_rows,
         "skip_rows": skip_rows,
         "restart_args": restart_args,
         "capsules": capsules,

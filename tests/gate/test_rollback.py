@@ -193,3 +193,35 @@ def test_copies_change_nothing_in_healthy_run(tmp_path):
 def test_copies_need_the_policy(tmp_path):
     got = run(tmp_path, "print(1)", "--rollback-every", "5")
     assert "no copies without --on-alarm rollback" in got.err
+
+
+# Row 21 makes the loss of its batch bad in each epoch that draws it.
+ROWS = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+data = TensorDataset(torch.arange(32.0).view(32, 1) / 32, torch.arange(32))
+loader = DataLoader(data, batch_size=4, {loader})
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(4):
+    drawn = []
+    for x, rows in loader:
+        drawn += rows.tolist()
+        loss = (model(x) - x).pow(2) / (rows != 21).float().view(-1, 1)
+        optimizer.zero_grad()
+        loss.mean().backward()
+        optimizer.step()
+    print(len(drawn), 21 in drawn)
+"""
+
+
+@pytest.mark.parametrize("loader", ["", pytest.param("num_workers=1, persistent_workers=True", marks=pytest.mark.slow)])
+def test_rows_of_a_bad_step_are_skipped(tmp_path, loader):
+    text = ROWS.format(loader=loader)
+    options = "--on-alarm", "rollback", "--rollback-every", "2", "--rollback-skip-rows"
+    got = run(tmp_path, text, *options)
+    first, *later = got.out.splitlines()
+    assert got.code == 0 and first == "32 True" and len(got.alarms) == 1, got.text()
+    assert later in (["31 False"] * 3, ["28 False"] * 3), got.text()
+    assert "of TensorDataset are not drawn again" in got.alarms[0]["text"]

@@ -56,6 +56,7 @@ class Config:
     rollback_every: int = 0  # steps between two copies to go back to; 0: none
     rollback_mb: int = 0  # for these copies; 0: a quarter of what is free
     rollback_lr: float = 1.0  # times the learning rate, each time that training goes back to a copy
+    rollback_skip_rows: int = 0  # the rows of a step that training went back from are not drawn again
     max_skips: int = 10
     max_bad: int = 0  # bad steps of an optimizer in all; 0: no limit
     max_bad_share: str = ""  # P or P/W: of the last W steps, 100 where it is not said; "": no limit
@@ -238,6 +239,8 @@ def at_odds(config: Config) -> list[str]:
         lines.append(f"--then has no effect with --on-alarm {config.on_alarm}: it follows skip or rollback")
     if config.rollback_every and not rolls_back(config):
         lines.append("--rollback-every takes no copies without --on-alarm rollback (or --then rollback)")
+    if config.rollback_skip_rows and not (config.rollback_every and rolls_back(config)):
+        lines.append("--rollback-skip-rows has no effect without --on-alarm rollback and --rollback-every")
     if config.redact and (config.dump or config.dump_control):
         lines.append("--dump writes nothing with --redact: statistics are values")
     if rolls_back(config) and not config.undo_mb and not config.rollback_every:

@@ -113,6 +113,7 @@ if TYPE_CHECKING:
         rollback_every: int | None
         rollback_mb: int | None
         rollback_lr: float | None
+        rollback_skip_rows: bool | None
         restart_args: str | None
         capsules: int | None
         capsule_max: int | None

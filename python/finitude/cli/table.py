@@ -112,6 +112,9 @@ options of run:
                   what is free)
   --rollback-lr F   the learning rate is F times what it was, each time that
                   training goes back (1)
+  --rollback-skip-rows   from the next epoch on a DataLoader with an index
+                  sampler draws the rows no more that a step had which training
+                  went back from
   --resume CMD    after a stop by an alarm run CMD, watched with the same
                   options; {checkpoint} in it is the newest good checkpoint of
                   the run, {samples} the samples that the alarm names, with
@@ -196,6 +199,7 @@ OPTIONS = (
     "--rollback-every",
     "--rollback-mb",
     "--rollback-lr",
+    "--rollback-skip-rows",
     "--resume",
     "--resume-times",
     "--resume-skip-rows",
@@ -221,7 +225,7 @@ OPTIONS = (
     "--rules",
     "--config",
 )
-FLAGS = ("--redact", "--quiet", "--resume-skip-rows")
+FLAGS = ("--redact", "--quiet", "--resume-skip-rows", "--rollback-skip-rows")
 REPLAY_OPTIONS = (
     "--threads",
     "--allow",

@@ -15,7 +15,7 @@ from .. import _native
 from ..base.config import rolls_back
 from ..base.say import say
 from ..program import optimizer_members, ranks, state_copy, step_wrapper
-from . import native_callbacks
+from . import native_callbacks, rollback_rows
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Rollback:
         self._report, self._holds, self._scaling, self._damage = report, holds, scaling, damage
         self._every, self._most, self._max_returns = config.rollback_every, config.rollback_mb << 20, config.max_skips
         self._factor = config.rollback_lr
+        self._rows = rollback_rows.SkipsBadRows() if config.rollback_skip_rows else None
         self.is_on = bool(self._every) and rolls_back(config) and not explains
         step_wrapper.hooks[:] = [before_step, after_step] if self.is_on else []  # step_dumps.py adds its own
         self._first: int | None = None  # id of the optimizer that begins an iteration of the loop
@@ -170,6 +171,8 @@ class Rollback:
             holds.hold_scaler(scaler)
         if vetoed and optimizer is not None:
             holds.release_at_next_backward(optimizer_members.sharing(optimizer))
+        if self._rows is not None:
+            alarm["text"] += f"; {self._rows.skip(alarm)}"
         step = copy.steps.get(ordinal, 0) - 1
         text = f"training went back to the state after step {step}"
         if factor != 1:
