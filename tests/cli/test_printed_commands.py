@@ -10,6 +10,7 @@ import helpers
 from finitude.agents.options import OPTIONS as MCP
 from finitude.base import config
 from finitude.cli.completion import POLICY
+from finitude.cli.ctl_options import OPTIONS as CTL
 from finitude.cli.table import FLAGS, HELP, OPTIONS, REPLAY_OPTIONS, WORDS
 from finitude.doctor.options import OPTIONS as DOCTOR
 from finitude.export.options import OPTIONS as EXPORT
@@ -29,12 +30,13 @@ KNOWN = {
     "scan": ("--json",),
     "policy": (*POLICY, "--json"),
     "rows": (*ROWS, "-q"),
+    "ctl": CTL,
     "mcp": MCP,
     "live": LIVE,
     "export": (*EXPORT, "-o"),
     "diff": ("--json", "--threads", "--allow", "--library", "--import", "--memory-mb"),
 }
-QUIET = ("list", "report", "dump", "scan", "diff", "replay", "doctor", "selftest", "live", "export", "policy")
+QUIET = ("list", "report", "dump", "scan", "diff", "replay", "doctor", "selftest", "live", "export", "policy", "ctl")
 OPTION = r"(?:--?[a-z][a-z-]*|[A-Z][A-Z.|_]*|\[[^\]]*\]|[\w./*]+\.py)"
 COMMAND = re.compile(rf"(?<![\w./-])finitude ([a-z]+)((?:[ =]+{OPTION})*)")
 # What follows the name in sentences that name no command; another one is added here.

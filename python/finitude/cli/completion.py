@@ -10,6 +10,7 @@ from ..export.options import FORMATS, OPTIONS as EXPORT
 from ..live.options import OPTIONS as LIVE
 from ..rows.options import FLAGS as ROWS_FLAGS, OPTIONS as ROWS
 from ..selftest.options import HELP as SELFTEST, PHASES, VALUES
+from .ctl_options import OPTIONS as CTL
 from .table import FLAGS, OPTIONS, REPLAY_FLAGS, REPLAY_OPTIONS, WORDS
 
 TYPE_CHECKING = False
@@ -83,6 +84,7 @@ TREE = {
     "policy": _described((*POLICY, "--json", "--quiet"), ("--json", "--quiet")),
     "live": _described(LIVE, ("--quiet",)),
     "export": _described(EXPORT, ("--quiet",)),
+    "ctl": _described(CTL, CTL),
     "mcp": _described(MCP, ("--skill",)),
     "completion": {},
 }

@@ -10,7 +10,16 @@ from . import standard_streams, without_python
 from .table import COMPLETION_HELP, FLAGS, HELP, OPTIONS, TEACHING, WORDS
 
 EXIT_USAGE, EXIT_CANNOT = 2, 4
-_OWN_HELP = ("run", "doctor", "selftest", "completion", "live", "export", "rows")  # shown without what answers the word
+_OWN_HELP = (
+    "run",
+    "doctor",
+    "selftest",
+    "completion",
+    "live",
+    "export",
+    "rows",
+    "ctl",
+)  # shown without what answers the word
 
 
 def _usage(text):
@@ -121,6 +130,8 @@ def _help(word):
         from ..live.options import HELP as text
     elif word == "export":
         from ..export.options import HELP as text
+    elif word == "ctl":
+        from .ctl_options import HELP as text
     elif word == "rows":
         from ..rows.options import HELP as text
     else:

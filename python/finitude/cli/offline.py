@@ -257,6 +257,12 @@ def rows(rest):
     return command.main(rest, lambda quiet: newest("run", 1, quiet))
 
 
+def ctl(rest):
+    from . import ctl as command
+
+    return command.main(rest, lambda quiet: newest("run", 1, quiet))
+
+
 def live(rest):
     from ..live import command
 

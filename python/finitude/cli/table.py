@@ -16,6 +16,7 @@ WORDS = {
     "policy": "say what other policies would have done in a run",
     "live": "show a run in the browser while it trains",
     "export": "write the series of a run for another tool",
+    "ctl": "change settings of a run while it trains",
     "mcp": "serve runs and capsules to an agent (Model Context Protocol)",
     "completion": "print the completion of a shell: bash, zsh or fish",
 }
@@ -51,6 +52,7 @@ HELP = """usage: finitude run [options] script.py [args]
        finitude live [RUN|DIR] [--port N]
        finitude export [RUN] --to FORMAT [-o PATH]
        finitude rows [RUN] [--step N] [--skip-list FILE]
+       finitude ctl [RUN] [KEY=VALUE...]
        finitude mcp [--root DIR]
        finitude completion [bash|zsh|fish]
 
@@ -62,8 +64,8 @@ starts is watched as well if it trains; their reports are merged into one.
 
 Where no path is given, `report` and `doctor` take the newest run of
 finitude-runs (or of the folder that FINITUDE_RUNS names), `replay` and `pack`
-its newest capsule, `dump` and `diff` the newest recordings, `export` and `rows`
-its newest run, and say which. `live` shows all runs of that folder.
+its newest capsule, `dump` and `diff` the newest recordings, `export`, `rows`
+and `ctl` its newest run, and say which. `live` shows all runs of that folder.
 
 options of list, report, dump, diff, scan, rows, policy, replay, doctor and
 selftest:

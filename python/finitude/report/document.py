@@ -12,7 +12,7 @@ import time
 import torch
 
 from .. import _native
-from ..base import alive, family, pages, say, secrets
+from ..base import alive, control, family, pages, say, secrets
 from ..base.plain_json import is_plain, safe
 from ..program import ranks
 from . import capsule_alarm, merge, run_facts
@@ -302,6 +302,7 @@ class Report:
             "python": sys.version.split()[0],
             "on_alarm": self.config.on_alarm,
             "level": self.config.level,
+            "ctl": control.taken(self.config),
             "optimizers": [],
         }
         if self.config.redact:

@@ -62,6 +62,11 @@ class SecondRuns:
         """Counts from zero: a program begins, or a cell of a notebook, which is one by itself."""
         self._left = _native.SecondRuns(self._on_alarm)
 
+    def begin_with(self, on_alarm: OnAlarm) -> None:
+        """The same under another policy."""
+        self._on_alarm = on_alarm
+        self.begin()
+
     def take(self, kind: str, harmless: bool, allowed: bool, traced: bool) -> bool:
         """Is there one more, in any way? kind: of the sink. allowed: values may be declared as intended. traced: the
         step was recorded as it ran."""

@@ -44,6 +44,7 @@ from . import (
     closures,
     console,
     context,
+    control,
     decision,
     failures,
     minimal,
@@ -93,6 +94,7 @@ class Parts:
         self.console = console.Console(self.report)
         self.failures = failures.Failures(self.report, self.debug)
         self.part = self.failures.part
+        self.control = control.Control(config, self.report)
         self.store = run_store.RunStore(self.report, target, self.part)
         self.acting = minimal.ActedOn()
         self.fallback = minimal.Fallback(self)
@@ -112,9 +114,7 @@ class Parts:
         self.context = context.Context(config, self.report, self.console, self.part, target, self.alarms, self.damage)
 
         # What a policy needs.
-        self.policy = _native.PolicyMachine(
-            config.on_alarm, config.max_skips, config.max_bad, config.max_bad_share, config.then, config.cool_down
-        )
+        self.policy = control.machine(config)
         self.holds = scheduler_hold.Holds()
         self.skipped = skipped_steps.SkippedSteps(self.part, self.draws, self.holds, self.scaling)
 
@@ -176,14 +176,14 @@ class Parts:
         _native.set_device_policy(config.on_alarm)
         kept_step.begin(config.level, is_second_process=explains)
 
-        self.step_warnings = step_warnings.StepWarnings(config, self.report, self.part, explains)
+        self.step_warnings = step_warnings.StepWarnings(config, self.report, self.control, self.part, explains)
 
         self.checkpoint_guard = checkpoint_guard.CheckpointGuard(config, self.report, self.part)
 
         # What is decided of a bad step, and the kinds of alarms.
         self.settled = settled.Settled(config, self.scaling, self.damage, self.known)
         self.rollback = rollback.Rollback(config, self.report, self.holds, self.scaling, self.damage, explains)
-        self.dumps = step_dumps.StepDumps(config, self.report, self.part, explains)
+        self.dumps = step_dumps.StepDumps(config, self.report, self.control, self.part, explains)
         self.watched_tensors = watched_tensors.WatchedTensors(self.report, self.units)
         self.decision = decision.Decision(self)
         self.windows = windows.Windows(self)

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import os
+
 from .. import _native
 from ..alarms import nonfinite_weights
+from ..base import control
 from ..errors import NonFiniteError
 from ..program import batch_source, ranks, step_wrapper
 from ..report import growth, incident, one_line
@@ -41,6 +44,10 @@ class Decision:
         a search began with."""
         session = self._session
         session.acting.begin(alarm, where == "written", undone)
+        if session.report.directory and os.path.exists(os.path.join(session.report.directory, control.NAME)):
+            if (policy := session.part(session.control.new_policy)) is not None:
+                session.policy = policy
+                session.second_runs.begin_with(session.config.on_alarm)
         if (session.report.unexplained or session.second_run.pending or session.hand.again) is not None:
             session.part(session.ending.unexplained, "the program continued")
         session.part(session.report.begin, alarm)

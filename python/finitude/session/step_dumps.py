@@ -7,7 +7,7 @@ import json
 import os
 
 from .. import _native
-from ..base import dump_plan, pages
+from ..base import control, dump_plan, pages
 from ..base.config import UsageError, read_toml
 from ..base.say import say
 from ..program import ranks, step_wrapper
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ..base.types import Config, Optimizer
     from ..report.document import Report
+    from .control import Control
 
 MOST_NAMES = 8  # of what is there, where a filter fits nothing
 KEYS = ("dump", "steps", "only")  # of a control file
@@ -43,14 +44,18 @@ def after_step(optimizer: Optimizer, args: object, kwargs: object) -> None:
 
 
 class StepDumps:
-    def __init__(self, config: Config, report: Report, in_guard: Callable[..., Any], explains: bool):
-        """explains: this process explains a step of another one, and dumps nothing."""
+    def __init__(
+        self, config: Config, report: Report, run_control: Control, in_guard: Callable[..., Any], explains: bool
+    ):
+        """run_control: what `finitude ctl` asks for, where there is no --dump-control. explains: this process explains
+        a step of another one, and dumps nothing."""
         self._report, self._in_guard, self._config = report, in_guard, config
+        self._run_control, self._asked_before = run_control, ("", "", "", "")
         self._most = config.dump_mb << 20
         self._plan = dump_plan.parse(config.dump, config.dump_steps, config.dump_only)
         self._control = config.dump_control
         self._read_at = 0  # time of the control file's last change that was read
-        self.is_on = bool(self._plan.kind or self._control) and not explains and not config.redact
+        self.is_on = bool(config.dump or self._control) and not explains and not config.redact
         if self.is_on:
             step_wrapper.hooks += [before_step, after_step]
         self._keeps_trace = config.level == "trace"
@@ -182,6 +187,7 @@ class StepDumps:
 
     def _read_control(self, step):
         if not self._control:
+            self._read_run_control(step)
             return
         try:
             changed = os.stat(self._control).st_mtime_ns
@@ -198,6 +204,14 @@ class StepDumps:
             self._plan = dump_plan.parse(kind, steps, only, step)
         except (ValueError, UsageError, OSError) as e:
             say(f"finitude: {self._control} is not obeyed: {e}\n")
+
+    def _read_run_control(self, step):
+        asked = self._run_control.asked()
+        kind, steps, only = (asked.get(key, default) for key, default in zip(control.DUMP, self._defaults()))
+        wanted = kind, steps, only, asked.get(control.ASKED, "")
+        if wanted != self._asked_before and (asked or any(self._asked_before)):
+            self._plan = dump_plan.parse(kind, steps, only, step)
+        self._asked_before = wanted
 
     def _defaults(self):
         return self._config.dump or "off", self._config.dump_steps, self._config.dump_only

@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
     from ..base.types import Config, Optimizer, StepWarning
     from ..report.document import Report
+    from .control import Control
 
 MOST_LINES = 40  # on stderr; later ones are in the report and in events.jsonl
 
 
 class StepWarnings:
-    def __init__(self, config: Config, report: Report, part: Callable[..., Any], explains: bool):
+    def __init__(self, config: Config, report: Report, control: Control, part: Callable[..., Any], explains: bool):
         """part: calls its argument, and notes an internal failure. explains: this process explains a step of another
         one, and warns of nothing."""
-        self._report, self._in_guard = report, part
+        self._report, self._control, self._in_guard = report, control, part
         self._wanted = config.warnings or "off"
         self._lines = MOST_LINES if config.quiet else 0
         _native.set_signals(self._wanted != "off" and not explains, config.grad_warn)
@@ -34,7 +35,10 @@ class StepWarnings:
         engine's."""
         names, kind = optimizer_members.names(optimizer), type(optimizer).__name__
         ordinal = _native.window(optimizer)["ordinal"]
-        for one in json.loads(_native.warning_entries(warnings, self._wanted, names, kind)):
+        wanted = self._control.asked().get("warnings", self._wanted)
+        if wanted == "off":
+            return
+        for one in json.loads(_native.warning_entries(warnings, wanted, names, kind)):
             self._in_guard(self._add, one)
             event = "spike" if one["what"] == "spike" else "warning"
             self._in_guard(_native.note_event_in_store, ordinal, one["step"], event)

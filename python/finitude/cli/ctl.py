@@ -1,0 +1,102 @@
+"""`finitude ctl [RUN] KEY=VALUE...`: changes settings of a run that trains, by a file in its folder. Loads no torch."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import time
+
+from ..base import config, control, plain_json
+from ..base.say import printable
+from ..report import merge, run_folder
+from ..store import runs
+from .ctl_options import HELP, OPTIONS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 2, 3, 4
+
+
+def main(words: Sequence[str], newest: Callable[[bool], tuple[list[str], int]]) -> int:
+    """newest(is quiet): the path of the newest run, or none and the exit code."""
+    if any(word in ("-h", "--help") for word in words):
+        sys.stdout.write(HELP)
+        return 0
+    is_quiet = any(word in ("-q", "--quiet") for word in words)
+    left = [word for word in words if word not in ("-q", "--quiet")]
+    if option := next((word for word in left if word.startswith("-")), ""):
+        near = difflib.get_close_matches(option, OPTIONS, 1, 0.5)
+        return _usage(f"unknown option {option}" + (f"; did you mean {near[0]}?" if near else ""))
+    path = left.pop(0) if left and "=" not in left[0] else ""
+    if other := next((word for word in left if "=" not in word), ""):
+        return _usage(f"{other!r} is no KEY=VALUE")
+    settings = {key: value for key, _, value in (word.partition("=") for word in left)}
+    try:
+        control.checked({key: value for key, value in settings.items() if value or key not in control.KEYS})
+    except config.UsageError as e:
+        return _usage(str(e))
+    if not path:
+        paths, code = newest(is_quiet)
+        if not paths:
+            return code
+        path = paths[0]
+    run = next(iter(runs.found(path)), "")
+    if not run:
+        sys.stderr.write(f"finitude: {printable(path)}: it is no run and holds none\n")
+        return EXIT_INPUT
+    try:
+        return _change(run, settings) if settings else _show(run)
+    except (config.UsageError, control.NoReader) as e:
+        sys.stderr.write(f"finitude: {e}\n")
+    except OSError as e:
+        sys.stderr.write(f"finitude: {printable(run)}: {e.strerror or e}\n")
+    return EXIT_CANNOT
+
+
+def _usage(why):
+    sys.stderr.write(f"finitude ctl: {why}\n{HELP}")
+    return EXIT_USAGE
+
+
+def _folders(run):
+    """Of the run, and of each of its processes: every one reads its own file."""
+    return [run, *merge.member_folders(run)[: runs.MOST_PROCESSES]]
+
+
+def _show(run):
+    for folder in _folders(run):
+        if found := control.read(folder):
+            sys.stdout.write("".join(f"{key}={value}\n" for key, value in found.items() if key in control.KEYS))
+            break
+    return 0
+
+
+def _change(run, settings):
+    if runs.State(run).now() != "running":
+        sys.stderr.write(f"finitude: {printable(run)} does not run any more\n")
+        return EXIT_CANNOT
+    taken = set().union(*map(_taken, _folders(run)))
+    for key in settings:
+        if key not in taken:
+            needs = "--warnings off" if key in control.WARNINGS else "no --dump, with --dump-control or --redact"
+            sys.stderr.write(f"finitude: {key} cannot be changed: this run was started with {needs}\n")
+            return EXIT_CANNOT
+    if any(key in control.DUMP for key in settings):
+        settings = settings | {control.ASKED: str(time.time_ns())}
+    for folder in _folders(run):
+        if folder == run or os.path.isfile(os.path.join(folder, run_folder.STARTED)):
+            now = control.read(folder) | settings
+            control.write(folder, {key: value for key, value in now.items() if value})
+    return 0
+
+
+def _taken(folder):
+    try:
+        started = plain_json.read(os.path.join(folder, run_folder.STARTED))
+    except (OSError, ValueError):
+        return []
+    keys = started.get("ctl") if isinstance(started, dict) else None
+    return [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
