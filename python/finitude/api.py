@@ -14,7 +14,7 @@ from .base.say import say
 from .effects import notebook_cells
 from .launch import child
 from .program import seeding
-from .session import allowed, install, native_callbacks, watched_tensors
+from .session import allowed, chosen_action, install, native_callbacks, watched_tensors
 from .session.session import Session
 
 TYPE_CHECKING = False
@@ -114,7 +114,7 @@ def watch(
     model: Module | None = None,
     optimizer: Optimizer | Sequence[Optimizer] | None = None,
     *,
-    on_alarm: OnAlarm | None = None,
+    on_alarm: OnAlarm | Callable[[dict[str, Any]], str | None] | None = None,
     level: Level | None = None,
     tape_every: int | None = None,
     report: TextPath | None = None,
@@ -171,6 +171,8 @@ def watch(
             "warn": explain it and apply it.
             "raise": raise at once and explain nothing.
             "rollback": as "skip", and undo steps that the optimizer itself ruins (see `undo_mb`, `rollback_every`).
+            A function: called with the explained alarm (a dictionary, as in the report) before the optimizer writes;
+            returns one of these, or None for "skip". The limits of "skip" hold. It is not called with several ranks.
         level: what is recorded in healthy steps ("gate").
             "gate": nothing but the check.
             "tape": every operation without its values: a bad step is explained without running code again.
@@ -233,7 +235,7 @@ def watch(
         NonFiniteError: not from here, but from `optimizer.step()`, for a bad step that stops the program.
     """
     given = {
-        "on_alarm": on_alarm,
+        "on_alarm": "skip" if callable(on_alarm) else on_alarm,
         "level": level,
         "tape_every": tape_every,
         "report": report,
@@ -284,6 +286,8 @@ def watch(
             seeding.seed_all(int(session.config.seed))
         if _begun is None:
             atexit.register(_end)
+        if callable(on_alarm):
+            session.chosen_action = chosen_action.ChosenAction(on_alarm, session.report)
         native_callbacks.session = _begun = session
         _native.reset()
         _native.hand_reset()

@@ -99,7 +99,7 @@ if TYPE_CHECKING:
     class WatchOptions(TypedDict, total=False):
         """The keywords of finitude.watch, for functions that pass them on."""
 
-        on_alarm: OnAlarm | None
+        on_alarm: OnAlarm | Callable[[dict[str, Any]], str | None] | None
         level: Level | None
         tape_every: int | None
         report: TextPath | None

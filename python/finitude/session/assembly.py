@@ -41,6 +41,7 @@ from ..rerun.rewound import Rewound
 from . import (
     allowed,
     checkpoint_guard,
+    chosen_action,
     closures,
     console,
     context,
@@ -114,6 +115,7 @@ class Parts:
         self.context = context.Context(config, self.report, self.console, self.part, target, self.alarms, self.damage)
 
         # What a policy needs.
+        self.chosen_action: chosen_action.ChosenAction | None = None  # of the program: watch(on_alarm=function)
         self.policy = control.machine(config)
         self.holds = scheduler_hold.Holds()
         self.skipped = skipped_steps.SkippedSteps(self.part, self.draws, self.holds, self.scaling)

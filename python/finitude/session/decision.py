@@ -130,6 +130,8 @@ class Decision:
         session.report.add_alarm(alarm)
         call = alarm["step"] + session.scaling.skipped[ordinal]  # steps that a GradScaler skipped are in the row too
         action = session.policy.on_alarm(ordinal, call, alarm["harmless"])
+        if session.chosen_action is not None:
+            action = session.part(session.chosen_action.choose, alarm, action, otherwise=action)
         session.acting.note_action(action)
         decided = session.part(session.rollback.decide, alarm, ordinal) if action == "rollback" else None
         goes_back = decided == "back"
