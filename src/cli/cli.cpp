@@ -147,6 +147,12 @@ void describe(CLI::App& app, Words& words) {
                    wrapped("a report made with --level trace, a run's folder with one, or the folder of a capsule; "
                            "without A and B, the newest two recordings"));
   diff->add_option("B", words.diff.b, "the other");
+  diff->add_option("--map", words.diff.names, wrapped("names of modules in A and in B, a line for each: `A.* = B.*`"))
+      ->type_name("FILE");
+  diff->add_option("--noise", words.diff.noise, wrapped("a dump of a repeat of A: what they differ by is noise"))
+      ->type_name("DUMP")
+      ->expected(1)
+      ->take_all();
   diff->add_flag("--json", words.diff.json, "the whole outcome as JSON");
   no_colour(diff);
   quiet(diff, "only the exit code, failures, and --json where given");

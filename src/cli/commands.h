@@ -57,6 +57,8 @@ struct PolicyWords {
 
 struct DiffWords {
   std::string a, b;
+  std::string names;               // of dumps: the file of --map
+  std::vector<std::string> noise;  // of dumps: repeats of A
   bool json = false;
 };
 
@@ -70,6 +72,9 @@ int diff_command(const DiffWords& words, const Console& console);
 // Of two checkpoints, which is_checkpoint says of each.
 bool is_checkpoint(const std::string& path);
 int checkpoint_diff(const DiffWords& words, const Console& console);
+// Of two dumps that are compared by the names of their records, which is_dump says of one of them.
+bool is_dump(const std::string& path);
+int dump_diff(const DiffWords& words, const Console& console);
 int incident_command(const std::string& run, const Console& console);
 int damage_command(const std::string& folder, const Console& console);
 

@@ -1,5 +1,6 @@
-// `diff A B`: where two traced steps part; two checkpoints: checkpoint_diff.cpp. To compare the values of capsules they
-// are computed again, which needs torch: here the statistics of their traced runs are compared.
+// `diff A B`: where two traced steps part; two checkpoints: checkpoint_diff.cpp; two dumps: dump_diff.cpp. To compare
+// the values of capsules they are computed again, which needs torch: here the statistics of their traced runs are
+// compared.
 #include <algorithm>
 
 #include "cli/newest.h"
@@ -22,6 +23,11 @@ int diff_command(const DiffWords& given, const Console& console) {
     words.b = two[1];
   }
   if (is_checkpoint(words.a) && is_checkpoint(words.b)) return checkpoint_diff(words, console);
+  if (is_dump(words.a) || is_dump(words.b)) return dump_diff(words, console);
+  if (!words.names.empty() || !words.noise.empty()) {
+    console.complain("--map and --noise are for dumps of --dump checksums or tensors, and of msprobe");
+    return kUsage;
+  }
   const show::ComparedFiles found = show::compare_files(words.a, words.b, nullptr);
   if (!found.why.empty()) {
     console.complain(found.why);

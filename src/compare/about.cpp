@@ -120,7 +120,7 @@ std::vector<AboutDifference> about_differences(const json& a, const Settings& se
     const std::string x = at(a, known.key), y = at(b, known.key);
     if (x != y && both_report(a, b, known.key)) out.push_back({known.group, known.key, x, y});
   }
-  for (const char* name : {"flags", "seeds", "environment"}) {
+  for (const char* name : {"flags", "seeds", "environment", "packages"}) {
     if (both_report(a, b, name)) add_maps(name, part(a, name), part(b, name), &out);
   }
   if (const auto of_a = update_of(a), of_b = update_of(b); !of_a.empty() && !of_b.empty())

@@ -9,7 +9,8 @@
 namespace finitude::compare {
 
 struct AboutDifference {
-  std::string group;  // "settings", "versions", "machine", "program", "step", "flags", "seeds", "environment", "update"
+  // "settings", "versions", "machine", "program", "step", "flags", "seeds", "environment", "packages", "update"
+  std::string group;
   std::string key, a, b;  // texts; empty: not there
 };
 

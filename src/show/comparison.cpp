@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "show/about_lines.h"
 #include "show/layout.h"
 #include "show/words.h"
 
@@ -33,7 +34,7 @@ class Comparison {
     if (const Json& one = at(doc_, "one_non_finite"); one.is_object())
       line("NaN or Inf", {{"in one, first made by " + where(one)}});
     inputs();
-    about();
+    about_lines(list(doc_, "about"), kHang, &page_);
     reproduced();
     alignment();
     return page_.take();
@@ -248,16 +249,6 @@ class Comparison {
     if (all.size() > kShown) line("", {{"and " + std::to_string(all.size() - kShown) + " more", Tone::kDim}});
     if (all.empty() && count(in, "compared") != 0)
       line("inputs", {{"the " + grouped(count(in, "compared")) + " that both read are equal"}});
-  }
-
-  void about() {
-    const Json& all = list(doc_, "about");
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      const std::string a = text(all[i], "a"), b = text(all[i], "b");
-      const std::string seed = text(all[i], "group") == "seeds" ? "seed of " : "";
-      line(i == 0 ? "recorded" : "",
-           {{seed + text(all[i], "key") + ": " + (a.empty() ? "none" : a) + " against " + (b.empty() ? "none" : b)}});
-    }
   }
 
   void reproduced() {

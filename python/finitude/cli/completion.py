@@ -70,7 +70,10 @@ TREE = {
     ),
     "replay": _described(REPLAY_OPTIONS, REPLAY_FLAGS),
     "diff": _described(
-        ("--json", "--quiet", "--no-colour", "--threads", "--allow", "--library", "--import", "--memory-mb"),
+        (
+            *("--json", "--quiet", "--no-colour", "--threads", "--allow", "--library", "--import", "--memory-mb"),
+            *("--map", "--noise"),
+        ),
         ("--json", "--quiet", "--no-colour"),
     ),
     "doctor": _described(DOCTOR, [option for option in DOCTOR if option not in DOCTOR_VALUES]),

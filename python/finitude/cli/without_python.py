@@ -17,6 +17,7 @@ OLD_TORCH = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9"  # of torch.save before vers
 FOR_AGENT = "--for-agent"
 NO_COLOUR = ("--no-colour", "--no-color")
 QUIET = ("-q", "--quiet")
+WITH_VALUE = ("--map", "--noise")  # of `diff` of two dumps
 HELP = ("-h", "--help")
 VERSION = (["-V"], ["--version"])
 
@@ -24,11 +25,24 @@ VERSION = (["-V"], ["--version"])
 def is_answered(words: Sequence[str]) -> bool:
     """One of WORDS, or `diff` of two traces or checkpoints, the version, the help of `replay`. Tapes need torch."""
     if words[:1] == ["diff"]:
-        paths = [word for word in words[1:] if word not in ("--json", *NO_COLOUR, *QUIET)]
+        paths = _paths_of_diff(words[1:])
         return len(paths) == 2 and (all(map(_is_trace, paths)) or all(map(_is_checkpoint, paths)))
     if [*words] in VERSION or _is_help_of_replay(words):
         return True
     return bool(words) and words[0] in WORDS and not is_for_agent(words) and not is_page(words)
+
+
+def _paths_of_diff(words):
+    """Without the options that program has; one that it does not have counts as a path."""
+    paths, value_follows = [], False
+    for word in words:
+        if value_follows or word in ("--json", *NO_COLOUR, *QUIET) or word.startswith(("--map=", "--noise=")):
+            value_follows = False
+        elif word in WITH_VALUE:
+            value_follows = True
+        else:
+            paths.append(word)
+    return paths
 
 
 def is_for_agent(words: Sequence[str]) -> bool:

@@ -4,11 +4,14 @@ whole values. Global hooks of torch.nn are in place while that step runs, and at
 from __future__ import annotations
 
 import hashlib
+import sys
+from typing import NamedTuple
 
 import torch
 from torch.nn.modules import module as torch_module
 
 from .. import _native
+from ..base.plain_json import number
 from . import optimizer_members
 from .state_format import DTYPES
 from .tensor_stats import statistic
@@ -33,7 +36,7 @@ class ModuleCalls:
         self.seen: list[dict[str, Any]] = []  # the same of all calls, wanted or not, without what they hold
         self.values: dict[str, Tensor] = {}
         self.bytes = 0
-        self._running: list[tuple[Module, str]] = []  # modules whose forward runs
+        self._running: list[tuple[Module, str, tuple[str, int]]] = []  # modules whose forward runs; where it was called
         self._counts: dict[str, int] = {}
         self._handles: list[Any] = []
         self._backwards = _native.counters()["backward_calls"]  # before the step
@@ -41,7 +44,7 @@ class ModuleCalls:
     def begin(self) -> None:
         self._handles = [
             torch_module.register_module_forward_pre_hook(self._forward_begins),
-            torch_module.register_module_forward_hook(self._forward_ends, always_call=True),
+            torch_module.register_module_forward_hook(self._forward_ends, with_kwargs=True, always_call=True),
         ]
 
     def end(self) -> None:
@@ -53,7 +56,7 @@ class ModuleCalls:
         """Of the parameters of an optimizer, as they were when its step began."""
         for name, parameter in zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer)):
             if parameter.grad is not None:
-                self._add_record("", "parameter", "backward", 0, [], [(f"{name}.grad", parameter.grad)], "")
+                self._add_record(_Call("", "parameter", "backward", 0), [], [(f"{name}.grad", parameter.grad)], "")
 
     # -- hooks ------------------------------------------------------------------------------------
 
@@ -61,59 +64,95 @@ class ModuleCalls:
         if not torch.compiler.is_compiling():
             self._in_guard(self._open_one, module)
 
-    def _forward_ends(self, module, args, output):
+    def _forward_ends(self, module, args, kwargs, output):
         if not torch.compiler.is_compiling():
-            self._in_guard(self._close_one, module, args, output)
+            self._in_guard(self._close_one, module, args, kwargs, output)
 
     def _open_one(self, module):
-        self._running.append((module, self._path_of(module)))
+        self._running.append((module, self._path_of(module), _called_at()))
 
     def _path_of(self, module):
         if not self._running:
             return type(module).__name__
-        parent, name = self._running[-1]
+        parent, name, _ = self._running[-1]
         own = next((n for n, m in parent.named_modules() if m is module), type(module).__name__)
         return f"{name}.{own}"
 
-    def _close_one(self, module, args, output):
+    def _close_one(self, module, args, kwargs, output):
         while self._running:  # a forward that raised may have left its own
-            known, name = self._running.pop()
+            known, name, place = self._running.pop()
             if known is module:
                 break
         else:
             return
         number = self._counts[name] = self._counts.get(name, -1) + 1
         key = f"{name}#{number}" if number else name
-        kind = type(module).__name__
         outputs = list(_named(output, "output"))
         micro_batch = _native.counters()["backward_calls"] - self._backwards
-        self._add_record(name, kind, "forward", micro_batch, list(_named(args, "input")), outputs, key)
+        call = _Call(name, type(module).__name__, "forward", micro_batch, number, *place)
+        inputs = [*_named(args, "input"), *_named(kwargs, "input")]
+        self._add_record(call, inputs, outputs, key, module)
+        call = call._replace(phase="backward")
         for arg, tensor in outputs:
             if tensor.requires_grad:
-                tensor.register_hook(self._on_gradient(name, kind, micro_batch, f"{arg}.grad", key))
+                tensor.register_hook(self._on_gradient(call, f"{arg}.grad", key))
 
-    def _on_gradient(self, name, kind, micro_batch, arg, key):
+    def _on_gradient(self, call, arg, key):
         def on_gradient(grad):  # has no reference to the tensor, and returns nothing: the gradient stays
-            self._in_guard(self._add_record, name, kind, "backward", micro_batch, [], [(arg, grad)], key)
+            self._in_guard(self._add_record, call, [], [(arg, grad)], key)
 
         return on_gradient
 
-    def _add_record(self, name, kind, phase, micro_batch, inputs, outputs, key):
-        call = {"op": kind, "module": name, "phase": phase, "micro_batch": micro_batch}
-        record: dict[str, Any] = {**call, "depth": 0, "file": "", "line": 0, "inputs": [], "outputs": []}
-        self.seen.append(call)
+    def _add_record(self, call, inputs, outputs, key, module=None):
+        record: dict[str, Any] = {**call._asdict(), "depth": 0, "inputs": [], "outputs": []}
+        self.seen.append(call._asdict())
         if not self._takes_record(record):
             return
         for which, tensors in (("inputs", inputs), ("outputs", outputs)):
             for arg, tensor in tensors:
                 tensor = tensor.detach()
-                if not optimizer_members.has_memory(tensor) or (one := statistic(arg, tensor)) is None:
+                if (one := _statistics(arg, tensor)) is None:
                     continue
-                record[which].append({**one, "checksum": checksum(tensor)})
+                record[which].append(one)
                 if self._keeps_values and tensor.dtype in DTYPES:
                     self.values[f"{key}.{arg}" if key else arg] = tensor.cpu().clone()
                     self.bytes += tensor.numel() * tensor.element_size()
+        if module is not None:
+            record.update(_own_state(module))
         self.records.append(record)
+
+
+class _Call(NamedTuple):
+    """Keys of a record."""
+
+    module: str
+    op: str  # class of the module
+    phase: str
+    micro_batch: int
+    call: int = 0  # of this module within the step
+    file: str = ""  # of the user's code, that called it
+    line: int = 0
+
+
+def _called_at():
+    frame = next(optimizer_members.user_frames(sys._getframe(2)), None)
+    return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def _own_state(module):
+    """What its outcome depends on besides its inputs: parameters and buffers of its own, and settings."""
+    own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+    found: dict[str, Any] = {"parameters": [one for name, t in own if (one := _statistics(name, t.detach()))]}
+    if type(module).__module__.startswith("torch.nn."):  # extra_repr of a class of the program is its own code
+        mode = "training" if module.training else "evaluation"
+        found["settings"] = ", ".join(filter(None, (module.extra_repr(), mode)))
+    return found
+
+
+def _statistics(arg, tensor):
+    figures = _native.statistics(tensor) if optimizer_members.has_memory(tensor) else None
+    one = statistic(arg, tensor) if figures else None
+    return {**one, "sum_sq": number(figures["sum_sq"]), "checksum": checksum(tensor)} if figures and one else None
 
 
 def checksum(tensor: Tensor) -> str:

@@ -1,0 +1,46 @@
+// `diff A B` of two dumps by the names of their records.
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "show/dump_files.h"
+#include "show/json_file.h"
+#include "show/record_comparison.h"
+
+namespace finitude::cli {
+namespace {
+
+constexpr int kColumnsOfText = 100;  // where the output is no terminal
+
+}  // namespace
+
+bool is_dump(const std::string& path) {
+  std::error_code error;
+  if (show::is_msprobe(path)) return true;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  std::string bytes;  // a trace of operators has no checksums
+  return show::read_file(path, show::kMaxFile, bytes).empty() && bytes.starts_with('{') &&
+         bytes.find("\"checksum\"") != std::string::npos;
+}
+
+int dump_diff(const DiffWords& words, const Console& console) {
+  const auto a = show::read_dump(words.a), b = show::read_dump(words.b);
+  for (const auto& [path, read] : {std::pair(&words.a, &a), std::pair(&words.b, &b)}) {
+    if (read->ok()) continue;
+    console.complain(*path + " " + read->why());
+    return read->code() == StatusCode::kUnsupported ? kCannotHere : kUnreadable;
+  }
+  const show::ComparedDumps found = show::compare_dumps(*a, words.a, *b, words.b, words.names, words.noise);
+  if (!found.why.empty()) {
+    console.complain(found.why);
+  } else if (words.json) {
+    console.out << found.document.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) << '\n';
+  } else if (!console.quiet) {
+    const int width = console.screen.terminal ? console.screen.width : kColumnsOfText;
+    console.out << show::record_comparison(found.document, {console.screen.colour, width, console.screen.unicode});
+  }
+  return found.code;
+}
+
+}  // namespace finitude::cli

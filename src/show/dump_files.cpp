@@ -1,0 +1,147 @@
+#include "show/dump_files.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "compare/msprobe_records.h"
+#include "compare/record_document.h"
+#include "show/json_file.h"
+#include "show/run_about.h"
+
+namespace finitude::show {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::size_t kMostMapBytes = std::size_t{4} << 20;
+constexpr int kDeepestDump = 32;
+enum DumpCode { kAgree = 0, kDiverge = 1, kNotRead = 3, kNotHere = 4 };
+
+// msprobe's file, in the folder that was named or in one of its first subfolders (step0/rank/dump.json).
+std::string dump_json_of(const std::string& path) {
+  std::error_code error;
+  fs::path folder(path);
+  if (!fs::is_directory(folder, error))
+    return folder.filename() == "dump.json" || folder.extension() == ".json" ? path : "";
+  for (int depth = 0; depth < 3; ++depth) {
+    if (fs::is_regular_file(folder / "dump.json", error)) return (folder / "dump.json").string();
+    std::string first;
+    std::size_t entries = 0;
+    for (fs::directory_iterator at(folder, error), end; !error && at != end && ++entries < 10'000;
+         at.increment(error)) {
+      const std::string name = at->path().filename().string();
+      if (at->is_directory(error) && (first.empty() || name < first)) first = name;
+    }
+    if (first.empty()) return {};
+    folder /= first;
+  }
+  return {};
+}
+
+// In the order of its keys, which are the calls.
+std::string parse_in_order(const std::string& bytes, nlohmann::ordered_json& value) {
+  bool is_deep = false;
+  try {
+    value = nlohmann::ordered_json::parse(
+        bytes, [&](int depth, nlohmann::ordered_json::parse_event_t, nlohmann::ordered_json&) {
+          is_deep = is_deep || depth > kDeepestDump;
+          return !is_deep;
+        });
+  } catch (const nlohmann::json::exception&) {
+    return "is not JSON";
+  }
+  return is_deep ? "is nested deeper than 32" : "";
+}
+
+finitude::Result<DumpRead> read_msprobe(const std::string& file) {
+  DumpRead dump;
+  std::string bytes;
+  nlohmann::ordered_json document;
+  if (const std::string why = read_file(file, kMaxFile, bytes); !why.empty())
+    return Status(StatusCode::kUnreadable, why);
+  if (const std::string why = parse_in_order(bytes, document); !why.empty()) return Status(StatusCode::kCorrupt, why);
+  if (!compare::is_msprobe_dump(document)) return Status(StatusCode::kUnsupported, "is no dump of msprobe");
+  json stack;
+  std::error_code error;
+  const fs::path beside = fs::path(file).parent_path() / "stack.json";
+  if (fs::is_regular_file(beside, error) && read_file(beside.string(), kMaxFile, bytes).empty())
+    (void)parse_json(bytes, stack);
+  dump.records = compare::records_of_msprobe(document, stack);
+  dump.is_by_name = true;
+  return dump;
+}
+
+finitude::Result<compare::Dump> opened(const DumpRead& read) {
+  auto values = compare::DumpedValues::open(read.values);
+  if (!values.ok()) return Status(values.code(), values.why());
+  return compare::Dump{read.records, *values};
+}
+
+finitude::Result<compare::NameMap> read_names(const std::string& path) {
+  std::string bytes;
+  if (path.empty()) return compare::NameMap();
+  if (const std::string why = read_file(path, kMostMapBytes, bytes); !why.empty())
+    return Status(StatusCode::kUnreadable, why);
+  return compare::parse_name_map(bytes);
+}
+
+}  // namespace
+
+bool is_msprobe(const std::string& path) {
+  std::string bytes;
+  std::error_code error;
+  const std::string file = dump_json_of(path);
+  if (file.empty() || (fs::is_directory(path, error) && fs::exists(fs::path(path) / "run.json", error))) return false;
+  if (!read_file(file, kMaxFile, bytes).empty()) return false;
+  const std::string front = bytes.substr(0, 4096);
+  return front.find("\"schema\"") == std::string::npos && front.find("\"data\"") != std::string::npos &&
+         (front.find("\"task\"") != std::string::npos || front.find("\"level\"") != std::string::npos);
+}
+
+finitude::Result<DumpRead> read_dump(const std::string& path) {
+  if (is_msprobe(path)) return read_msprobe(dump_json_of(path));
+  DumpRead dump;
+  if (Status status = read_report_json(path, kMaxFile, dump.about); !status.ok()) return status;
+  if (!dump.about.contains("trace")) return Status(StatusCode::kUnsupported, "holds no trace");
+  dump.is_by_name = compare::has_module_records(dump.about["trace"]);
+  dump.records = compare::records_of_trace(dump.about["trace"]);
+  dump.about.erase("trace");
+  const json run = about_of_run(path);
+  for (const auto& [key, value] : run.items()) dump.about[key] = value;
+  if (path.ends_with(".json")) dump.values = path.substr(0, path.size() - 5) + ".safetensors";
+  return dump;
+}
+
+ComparedDumps compare_dumps(const DumpRead& a, const std::string& path_a, const DumpRead& b, const std::string& path_b,
+                            const std::string& names, const std::vector<std::string>& noise) {
+  const auto map = read_names(names);
+  if (!map.ok()) return {kNotRead, names + " " + map.why(), {}};
+  const auto in_a = opened(a), in_b = opened(b);
+  if (!in_a.ok()) return {kNotRead, a.values + " " + in_a.why(), {}};
+  if (!in_b.ok()) return {kNotRead, b.values + " " + in_b.why(), {}};
+  compare::LearnedNoise learned;
+  for (const std::string& path : noise) {
+    const auto read = read_dump(path);
+    if (!read.ok()) return {kNotRead, path + " " + read.why(), {}};
+    const auto repeat = opened(*read);
+    if (!repeat.ok()) return {kNotRead, path + " " + repeat.why(), {}};
+    compare::learn(*in_a, *repeat, &learned);
+  }
+  const auto rows = compare::match_records(a.records, b.records, *map);
+  const auto pairs = compare::measure_records(*in_a, *in_b, rows, learned);
+  const auto judgement = compare::judge_records(*in_a, *in_b, rows, pairs);
+  if (judgement.same + judgement.noise + judgement.differ == 0) {
+    return {kNotHere,
+            "there is nothing to compare: no record of " + path_a + " (" + std::to_string(a.records.size()) +
+                " records) corresponds to one of " + path_b + " (" + std::to_string(b.records.size()) + ")",
+            {}};
+  }
+  const auto about = compare::about_differences(a.about, {}, b.about, {});
+  ComparedDumps out;
+  out.document = compare::record_document({*in_a, *in_b, rows, pairs, about, path_a, path_b}, judgement);
+  out.code = out.document["verdict"] == "divergence" || out.document["verdict"] == "incomplete" ? kDiverge : kAgree;
+  return out;
+}
+
+}  // namespace finitude::show
