@@ -11,6 +11,7 @@
 #include "compare/trace_run.h"
 #include "show/capsule_ops.h"
 #include "show/json_file.h"
+#include "show/run_about.h"
 
 namespace finitude::show {
 namespace {
@@ -81,6 +82,10 @@ Recording read(const std::string& named) {
                                   "name the folder of a capsule"};
   }
   r.trace = r.about["trace"];
+  const json run = about_of_run(path);  // packages, environment, optimizers: a report has none of them
+  for (const auto& [key, value] : run.items()) {
+    if (!r.about.contains(key)) r.about[key] = value;
+  }
   return r;
 }
 

@@ -131,6 +131,37 @@ class Reader {
     return code == SQLITE_ROW || code == SQLITE_DONE ? Status() : failure();
   }
 
+  // Likewise of optimizers and parameters.
+  Status all_series(std::vector<std::pair<std::int64_t, PointSeries>>* found) {
+    const Query query =
+        asked("SELECT id, quantity, optimizer, parameter FROM series ORDER BY parameter IS NOT NULL, id LIMIT 4096");
+    int code = query ? SQLITE_ROW : SQLITE_ERROR;
+    while (query && found->size() < kMostSeries && (code = sqlite3_step(query.get())) == SQLITE_ROW) {
+      PointSeries one{text(query.get(), 1), text(query.get(), 2), text(query.get(), 3), {}};
+      if (sqlite3_column_type(query.get(), 0) == SQLITE_INTEGER && !one.quantity.empty())
+        found->emplace_back(sqlite3_column_int64(query.get(), 0), std::move(one));
+    }
+    return code == SQLITE_ROW || code == SQLITE_DONE ? Status() : failure();
+  }
+
+  // None where the store has no rows of data sets.
+  Status batches(std::vector<BatchContent>* found) {
+    const Query known = asked("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'batch'");
+    if (!known || sqlite3_step(known.get()) != SQLITE_ROW || sqlite3_column_int64(known.get(), 0) != 1) return {};
+    const Query query =
+        asked("SELECT optimizer, step, micro_batch, ids FROM batch ORDER BY step, optimizer, micro_batch LIMIT 100000");
+    int code = query ? SQLITE_ROW : SQLITE_ERROR;
+    while (query && found->size() < kMostBatches && (code = sqlite3_step(query.get())) == SQLITE_ROW) {
+      std::int64_t at = 0, micro_batch = 0;
+      if (!step(query.get(), 1, &at) || !step(query.get(), 2, &micro_batch)) continue;
+      const auto* bytes = static_cast<const char*>(sqlite3_column_blob(query.get(), 3));
+      if (bytes == nullptr) continue;
+      found->push_back({text(query.get(), 0), static_cast<std::uint64_t>(at), static_cast<std::uint64_t>(micro_batch),
+                        std::string(bytes, static_cast<std::size_t>(sqlite3_column_bytes(query.get(), 3)))});
+    }
+    return code == SQLITE_ROW || code == SQLITE_DONE ? Status() : failure();
+  }
+
  private:
   // A view or a virtual table of such a name would run what somebody else wrote.
   Status check_schema() {
@@ -229,6 +260,37 @@ Status read_courses(const std::string& path, std::size_t parts, std::vector<Cour
     if (put_values(rows, parts, &course)) courses->push_back(std::move(course));
   }
   return {};
+}
+
+Status read_points(const std::string& path, std::vector<PointSeries>* series, std::vector<BatchContent>* batches,
+                   std::chrono::milliseconds time_limit) {
+  series->clear();
+  batches->clear();
+  Reader reader(time_limit);
+  std::vector<std::pair<std::int64_t, PointSeries>> found;
+  if (Status status = reader.open(path); !status.ok()) return status;
+  if (Status status = reader.all_series(&found); !status.ok()) return status;
+  std::size_t points = 0;
+  for (auto& [id, one] : found) {
+    std::vector<Row> rows;
+    if (points >= kMostPointsRead) break;
+    if (Status status = reader.rows(id, &rows); !status.ok()) return status;
+    points += rows.size();
+    for (const Row& row : rows) {
+      Point point;
+      point.step = static_cast<std::uint64_t>(row.step);
+      point.last_step = static_cast<std::uint64_t>(row.last_step);
+      if (row.first && row.last && row.min && row.max) {
+        point.first = *row.first;
+        point.last = *row.last;
+        point.min = *row.min;
+        point.max = *row.max;
+      }
+      one.points.push_back(point);
+    }
+    if (!one.points.empty()) series->push_back(std::move(one));
+  }
+  return reader.batches(batches);
 }
 
 }  // namespace finitude::store

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "finitude/status.h"
+#include "store/series.h"
 
 namespace finitude::store {
 
@@ -26,5 +27,24 @@ struct Course {
 // where there are fewer steps. What takes longer than the limit is a failure.
 Status read_courses(const std::string& path, std::size_t parts, std::vector<Course>* courses,
                     std::chrono::milliseconds time_limit = std::chrono::seconds(2));
+
+inline constexpr std::size_t kMostSeries = 4096, kMostPointsRead = 2'000'000;
+
+// A series with its points, those without a value too; of an optimizer, or of one of its parameters.
+struct PointSeries {
+  std::string quantity, optimizer, parameter;  // parameter: empty: of the optimizer
+  std::vector<Point> points;                   // by step; `time` is not read
+};
+
+// What a micro-batch was made of.
+struct BatchContent {
+  std::string optimizer;
+  std::uint64_t step = 0, micro_batch = 0;
+  std::string ids;  // bytes as in the file
+};
+
+// All series, those of optimizers first; at most kMostSeries of them and kMostPointsRead points.
+Status read_points(const std::string& path, std::vector<PointSeries>* series, std::vector<BatchContent>* batches,
+                   std::chrono::milliseconds time_limit = std::chrono::seconds(10));
 
 }  // namespace finitude::store
