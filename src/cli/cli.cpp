@@ -131,7 +131,10 @@ void describe(CLI::App& app, Words& words) {
   dump->add_option("FILE", words.dump.file,
                    wrapped("a report made with --level trace, the folder of its run or of a capsule, or a file of "
                            "JSON lines to check; without one, the newest recording"));
-  dump->add_flag("--json", words.dump.json, "changes nothing: JSON lines are printed");
+  dump->add_flag("--growth", words.dump.growth,
+                 wrapped("a table instead: by how much each record makes its values larger, and where NaN or Inf is "
+                         "born, the worst first; then the tree of modules"));
+  dump->add_flag("--json", words.dump.json, "JSON lines, as without; of --growth one document");
   quiet(dump, "no note of which recording was taken");
   // For agents: the path below the folder that they see.
   report->add_option("--called", words.report.called)->group("");

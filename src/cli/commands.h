@@ -30,7 +30,8 @@ struct ReportWords {
 
 struct DumpWords {
   std::string file;
-  bool json = false;  // as it is anyway
+  bool json = false;    // as it is anyway; of `growth` one document
+  bool growth = false;  // a table of what grows in it
 };
 
 struct ListWords {

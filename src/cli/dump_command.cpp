@@ -8,6 +8,8 @@
 #include "cli/newest.h"
 #include "incident/run_folder.h"
 #include "show/capsule_ops.h"
+#include "show/dump_files.h"
+#include "show/growth_table.h"
 #include "show/json_file.h"
 
 namespace finitude::cli {
@@ -47,17 +49,46 @@ int pass_lines(const std::string& file, std::string_view bytes, const Console& c
   return kDone;
 }
 
+int put_growth(const std::vector<compare::Record>& records, const DumpWords& words, const Console& console) {
+  const nlohmann::json document = show::growth_document(records);
+  if (words.json) {
+    console.out << one_line(document);
+  } else if (!console.quiet) {
+    console.out << show::growth_table(document, {console.screen.colour, 0, console.screen.unicode});
+  }
+  return kDone;
+}
+
+int put_msprobe(const std::string& file, const DumpWords& words, const Console& console) {
+  const auto dump = show::read_dump(file);
+  if (!dump.ok()) {
+    console.complain(file + " " + dump.why());
+    return kUnreadable;
+  }
+  if (words.growth) return put_growth(dump->records, words, console);
+  for (const compare::Record& record : dump->records) console.out << one_line(show::record_line(record));
+  return kDone;
+}
+
+int put_ops(const nlohmann::json& trace, const DumpWords& words, const Console& console) {
+  if (words.growth) return put_growth(compare::records_of_trace(trace), words, console);
+  for (const nlohmann::json& op : trace["ops"]) console.out << one_line(op);
+  return kDone;
+}
+
 }  // namespace
 
 int dump_command(const DumpWords& words, const Console& console) {
   const std::string file = words.file.empty() ? take_newest(Wanted::kRecording, console) : words.file;
   if (file.empty()) return kUnreadable;
+  if (show::is_msprobe(file)) return put_msprobe(file, words, console);
   if (show::is_capsule(file)) {
     nlohmann::json about, ops;
     const std::string why = show::ops_of_capsule(file, about, ops);
+    if (why.empty()) return put_ops({{"ops", ops}}, words, console);
     for (const nlohmann::json& op : ops) console.out << one_line(op);
-    if (!why.empty()) console.complain(file + " " + why);
-    return why.empty() ? kDone : kUnreadable;
+    console.complain(file + " " + why);
+    return kUnreadable;
   }
   std::error_code error;
   const bool folder = std::filesystem::is_directory(file, error);
@@ -75,8 +106,7 @@ int dump_command(const DumpWords& words, const Console& console) {
     console.complain(file + " holds no trace: record one with `finitude run --level trace --report FILE ...`");
     return kUnreadable;
   }
-  for (const nlohmann::json& op : (*trace)["ops"]) console.out << one_line(op);
-  return kDone;
+  return put_ops(*trace, words, console);
 }
 
 }  // namespace finitude::cli

@@ -144,7 +144,7 @@ bool name_record(const std::string& name, Record* record) {
   if (read.ec != std::errc() || read.ptr != number.data() + number.size()) return false;
   record->phase = parts[phase];
   if (is_module) {
-    record->module = joined(parts, 1, parts.size() - 3);
+    record->path = record->module = joined(parts, 1, parts.size() - 3);
     record->op = parts[parts.size() - 3];
   } else {
     record->module = record->op = joined(parts, 1, parts.size() - 2);

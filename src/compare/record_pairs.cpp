@@ -4,6 +4,8 @@
 #include <cctype>
 #include <cmath>
 #include <filesystem>
+#include <map>
+#include <set>
 #include <utility>
 
 namespace finitude::compare {
@@ -12,6 +14,7 @@ namespace {
 constexpr std::uint64_t kMostValueBytes = std::uint64_t{1} << 30;
 constexpr double kMostRelative = 0.25;  // of the largest magnitude: beyond, no chain of roundings explains it
 constexpr double kMostOfInput = 0.05;   // likewise of what a record reads, to which many records may have added
+constexpr double kPassedOn = 8;         // by which code between records may make rounding larger
 constexpr double kOfRepeats = 4;        // what a further repeat may differ by, against those that were measured
 
 // "LayerNorm" -> "layer_norm", as operators are called.
@@ -138,6 +141,50 @@ std::string noise_key(const Record& record, const RecordValue& value) {
   return record.phase + "\n" + plain_name(record) + "\n" + std::to_string(record.call) + "\n" + value.arg;
 }
 
+double norm_of(const std::vector<RecordValue>& values) {
+  double squares = 0;
+  for (const RecordValue& value : values) squares += value.health.sum_sq;
+  return std::sqrt(squares);
+}
+
+double absmax_of(const std::vector<RecordValue>& values) {
+  double largest = 0;
+  for (const RecordValue& value : values) largest = std::max(largest, value.health.absmax);
+  return largest;
+}
+
+// What other records say of one.
+class Surroundings {
+ public:
+  explicit Surroundings(const std::vector<Record>& records) {
+    for (const Record& record : records) {
+      const std::string& name = record.module;
+      for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
+        holds_.insert(record.phase + "\n" + name.substr(0, dot));
+      double& size = (record.phase == "backward" ? gradients_ : inputs_)[plain_name(record)];
+      size = std::max(size, record.phase == "backward" ? norm_of(record.outputs) : absmax_of(record.inputs));
+    }
+  }
+
+  bool holds_others(const Record& record) const { return holds_.contains(record.phase + "\n" + record.module); }
+
+  // Of a gradient of a parameter the size of the sum that it is: its terms, gradients of what the module returned times
+  // what it read, may cancel. 0: not known.
+  double scale_of(const Record& record) const {
+    if (!record.is_parameter()) return 0;
+    std::string module = record.name();
+    if (module.ends_with(".grad")) module.resize(module.size() - 5);
+    module = module.substr(0, std::min(module.rfind('.'), module.size()));
+    const auto gradient = gradients_.find(module), input = inputs_.find(module);
+    if (gradient == gradients_.end()) return 0;
+    return gradient->second * std::max(1.0, input == inputs_.end() ? 0.0 : input->second);
+  }
+
+ private:
+  std::set<std::string> holds_;                       // phase and path of modules with modules in them
+  std::map<std::string, double> gradients_, inputs_;  // by plain name: norm, largest magnitude
+};
+
 Level worst_of(const std::vector<Measured>& all) {
   Level worst = Level::kUnknown;
   for (const Measured& m : all) worst = std::max(worst, m.level);
@@ -195,6 +242,8 @@ void learn(const Dump& run, const Dump& repeat, LearnedNoise* noise) {
 std::vector<RecordPair> measure_records(const Dump& a, const Dump& b, const std::vector<RecordRow>& rows,
                                         const LearnedNoise& noise) {
   std::vector<RecordPair> pairs(rows.size());
+  const Surroundings around(a.records);
+  double seen = 0;  // relative: what rounding has come to in the rows before
   for (std::size_t r = 0; r < rows.size(); ++r) {
     if (rows[r].a == kGap || rows[r].b == kGap) continue;
     const Record &ra = a.records[rows[r].a], &rb = b.records[rows[r].b];
@@ -210,24 +259,31 @@ std::vector<RecordPair> measure_records(const Dump& a, const Dump& b, const std:
     compare(ra.inputs, rb.inputs, &pair.inputs);
     compare(ra.parameters, rb.parameters, &pair.parameters);
     compare(ra.outputs, rb.outputs, &pair.outputs);
-    double in = 0;
+    // A gradient is what the whole of forward and backward came to; a module that of the modules in it.
+    const bool is_of_all = pair.inputs.empty() || around.holds_others(ra);
+    double in = is_of_all ? seen : 0;
     for (auto* part : {&pair.inputs, &pair.parameters}) {
       for (Measured& m : *part) {
-        const double relative = kRoundings * epsilon(m.distance.number) * std::sqrt(kMostTerms);
-        set_level(&m, std::min(relative, kMostOfInput) * m.distance.scale);
+        const double own = kRoundings * epsilon(m.distance.number) * std::sqrt(kMostTerms);
+        set_level(&m, std::min(std::max(own, kPassedOn * seen), kMostOfInput) * m.distance.scale);
         if (m.level == Level::kNoise) in = std::max(in, m.distance.relative());  // what is more has a cause
       }
     }
-    const Noise rounding = noise_of(call_of(ra), call_of(rb));
+    Noise rounding = noise_of(call_of(ra), call_of(rb));
+    if (is_of_all) rounding.terms = kMostTerms;
+    rounding.scale = std::max(rounding.scale, around.scale_of(ra));
+    double most = 0;
     for (Measured& m : pair.outputs) {
       const auto learned = noise.find(noise_key(ra, ra.outputs[m.a]));
-      double bound = rounding.bound(m.distance.scale) + kAmplified * in * m.distance.scale;
-      bound = std::min(bound, kMostRelative * std::max(m.distance.scale, rounding.scale));
+      const double scale = std::max(m.distance.scale, rounding.scale);
+      double bound = std::min(rounding.relative() + kAmplified * in, kMostRelative) * scale;
       if (learned != noise.end()) bound = std::max(bound, kOfRepeats * learned->second);
       set_level(&m, bound);
       pair.bound = std::max(pair.bound, bound);
       pair.has_other_dtype |= m.is_other_dtype;
+      if (m.level == Level::kNoise && scale > 0) most = std::max(most, m.distance.max_abs / scale);
     }
+    seen = std::max(seen, most);
     pair.in = worst_of(pair.inputs);
     pair.own = worst_of(pair.parameters);
     pair.out = worst_of(pair.outputs);

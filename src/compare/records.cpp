@@ -95,7 +95,8 @@ std::vector<Record> records_of_trace(const json& trace) {
     if (!of_modules && count_of(member(op, "depth")) != 0) continue;
     Record r;
     r.op = text_of(member(op, "op"));
-    r.module = of_modules ? text_of(member(op, "module")) : r.op;
+    r.path = text_of(member(op, "module"));
+    r.module = of_modules ? r.path : r.op;
     r.phase = text_of(member(op, "phase"));
     r.settings = text_of(member(op, "settings"));
     r.file = text_of(member(op, "file"));

@@ -29,6 +29,7 @@ struct RecordValue {
 
 struct Record {
   std::string module;  // path, "Net.head"; of an operator that is no module: its name
+  std::string path;    // of the module that an operator is called in
   std::string op;      // class of the module, "parameter", or the operator
   std::string phase;   // forward, backward, optimizer
   std::string settings, file;

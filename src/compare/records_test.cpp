@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "compare/msprobe_records.h"
+#include "compare/record_growth.h"
 #include "compare/record_judge.h"
 
 namespace finitude::compare {
@@ -162,6 +163,25 @@ TEST(Records, LearnedNoiseRaisesTheBound) {
   EXPECT_TRUE(compared(net(), b).judgement.has_root);
   const LearnedNoise noise = {{"forward\nhead\n0\noutput", 0.01}};
   EXPECT_EQ(compared(net(), b, "", noise).judgement.noise, 1U);
+}
+
+TEST(Records, GrowthIsRankedAndBirthsComeFirst) {
+  json ops = net(400);
+  ops[1]["outputs"][0]["nan"] = 1;
+  const auto records = records_of_trace({{"ops", ops}});
+  const auto growth = ranked_growth(records);
+  ASSERT_EQ(growth.size(), 4U);
+  EXPECT_TRUE(growth[0].is_born);
+  EXPECT_EQ(records[growth[0].record].module, "Net.n");
+  EXPECT_EQ(records[growth[1].record].module, "Net");
+  EXPECT_EQ(growth[1].ratio, 400);
+  EXPECT_EQ(records[growth[2].record].module, "Net.head");
+  const auto modules = module_growth(records, growth);
+  ASSERT_EQ(modules.size(), 4U);
+  EXPECT_EQ(modules[0].name, "Net");
+  EXPECT_EQ(modules[0].records, 4U);
+  EXPECT_TRUE(modules[2].is_broken);
+  EXPECT_EQ(modules[3].depth, 1U);
 }
 
 nlohmann::ordered_json probe(double max) {

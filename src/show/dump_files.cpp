@@ -1,8 +1,10 @@
 #include "show/dump_files.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
+#include "archive/file_posix.h"
 #include "compare/msprobe_records.h"
 #include "compare/record_document.h"
 #include "show/json_file.h"
@@ -16,6 +18,7 @@ using nlohmann::json;
 
 constexpr std::size_t kMostMapBytes = std::size_t{4} << 20;
 constexpr int kDeepestDump = 32;
+constexpr std::uint64_t kFrontBytes = 4096;  // in which a dump of msprobe shows what it is
 enum DumpCode { kAgree = 0, kDiverge = 1, kNotRead = 3, kNotHere = 4 };
 
 // msprobe's file, in the folder that was named or in one of its first subfolders (step0/rank/dump.json).
@@ -89,12 +92,13 @@ finitude::Result<compare::NameMap> read_names(const std::string& path) {
 }  // namespace
 
 bool is_msprobe(const std::string& path) {
-  std::string bytes;
   std::error_code error;
   const std::string file = dump_json_of(path);
   if (file.empty() || (fs::is_directory(path, error) && fs::exists(fs::path(path) / "run.json", error))) return false;
-  if (!read_file(file, kMaxFile, bytes).empty()) return false;
-  const std::string front = bytes.substr(0, 4096);
+  const auto opened = archive::File::open(file);
+  if (!opened.ok()) return false;
+  std::string front(static_cast<std::size_t>(std::min<std::uint64_t>((*opened)->bytes(), kFrontBytes)), '\0');
+  if (!(*opened)->read(0, front.data(), front.size()).ok()) return false;
   return front.find("\"schema\"") == std::string::npos && front.find("\"data\"") != std::string::npos &&
          (front.find("\"task\"") != std::string::npos || front.find("\"level\"") != std::string::npos);
 }

@@ -152,6 +152,27 @@ def test_a_dump_of_msprobe_compares_with_ours(dumps, tmp_path):
     assert code == 1 and document["divergence"]["a"]["name"] == "n"
 
 
+def test_growth_is_ranked_and_shown_as_a_tree(dumps, tmp_path):
+    folder = dumps["plain"].parent
+    document = json.loads(helpers.finitude(folder, "dump", "--growth", "--json", str(dumps["plain"])).out)
+    ratios = [one["growth"] for one in document["records"]]
+    assert ratios == sorted(ratios, reverse=True) and ratios[0] > 0
+    assert [(m["name"], m["depth"]) for m in document["modules"]] == [
+        ("Net", 0),
+        ("Net.a", 1),
+        ("Net.n", 1),
+        ("Net.head", 1),
+    ]
+    text = helpers.finitude(folder, "dump", "--growth", str(probe_of(dumps["plain"], tmp_path / "probe"))).out
+    assert "growth  record" in text and "n (LayerNorm) forward" in text and "largest  module" in text
+
+
+def test_a_dump_of_msprobe_is_printed_as_records(dumps, tmp_path):
+    probe = probe_of(dumps["plain"], tmp_path / "probe")
+    lines = [json.loads(line) for line in helpers.finitude(tmp_path, "dump", str(probe)).out.splitlines()]
+    assert [line["module"] for line in lines] == ["a", "n", "head"] and lines[0]["inputs"][0]["shape"] == [4, 8]
+
+
 def test_hostile_dumps_of_msprobe_are_refused(dumps, tmp_path):
     file = tmp_path / "dump.json"
     for text in ('{"task": "statistics", "data": ', '{"task": "x", "data": ' + "[" * 99 + "]" * 99 + "}"):

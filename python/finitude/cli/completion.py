@@ -82,7 +82,7 @@ TREE = {
     "unpack": _described(("--max-mb",), ()),
     "rows": _described(ROWS, ROWS_FLAGS),
     "scan": _described(("--json", "--quiet"), ("--json", "--quiet")),
-    "dump": _described(("--json", "--quiet"), ("--json", "--quiet")),
+    "dump": _described(("--growth", "--json", "--quiet"), ("--growth", "--json", "--quiet")),
     "list": _described(("--json", "--quiet"), ("--json", "--quiet")),
     "policy": _described((*POLICY, "--json", "--quiet"), ("--json", "--quiet")),
     "live": _described(LIVE, ("--quiet",)),
