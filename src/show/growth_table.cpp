@@ -45,7 +45,8 @@ std::string growth_text(const Json& one) {
 
 nlohmann::json growth_document(const std::vector<compare::Record>& records) {
   const std::vector<compare::Growth> growth = compare::ranked_growth(records);
-  Json document = {{"kind", "finitude growth"}, {"schema", 1}, {"records", Json::array()}, {"modules", Json::array()}};
+  Json document = {
+      {"kind", "finitude dump growth"}, {"schema", 1}, {"records", Json::array()}, {"modules", Json::array()}};
   for (const compare::Growth& one : growth) {
     if (document["records"].size() >= kMostInDocument) break;
     const compare::Record& record = records[one.record];
@@ -94,7 +95,8 @@ std::string growth_table(const nlohmann::json& document, const TerminalOptions& 
     row(one, name, rest);
   }
   if (records.size() > kShownRecords)
-    page.line("", Tone::kDim, {{"            and " + grouped(count(document, "count") - kShownRecords) + " more", Tone::kDim}}, 0);
+    page.line("", Tone::kDim,
+              {{"            and " + grouped(count(document, "count") - kShownRecords) + " more", Tone::kDim}}, 0);
   const Json& modules = list(document, "modules");
   if (modules.empty()) return page.take();
   page.blank();
@@ -103,12 +105,14 @@ std::string growth_table(const nlohmann::json& document, const TerminalOptions& 
     const Json& one = modules[i];
     const std::string name = text(one, "name");
     const std::size_t dot = name.rfind('.');
-    row(one, std::string(2 * std::min<std::size_t>(count(one, "depth"), 20), ' ') +
-                 (dot == std::string::npos ? name : name.substr(dot + 1)),
+    row(one,
+        std::string(2 * std::min<std::size_t>(count(one, "depth"), 20), ' ') +
+            (dot == std::string::npos ? name : name.substr(dot + 1)),
         "  up to " + number_text(real(at(one, "absmax_out"))));
   }
   if (modules.size() > kShownModules)
-    page.line("", Tone::kDim, {{"            and " + grouped(modules.size() - kShownModules) + " more", Tone::kDim}}, 0);
+    page.line("", Tone::kDim, {{"            and " + grouped(modules.size() - kShownModules) + " more", Tone::kDim}},
+              0);
   return page.take();
 }
 

@@ -64,9 +64,11 @@ class ModuleCalls:
         if not torch.compiler.is_compiling():
             self._in_guard(self._open_one, module)
 
-    def _forward_ends(self, module, args, kwargs, output):
+    def _forward_ends(self, module, args, *rest):
+        """rest: keyword arguments and result; of a forward that raised torch gives no keyword arguments."""
         if not torch.compiler.is_compiling():
-            self._in_guard(self._close_one, module, args, kwargs, output)
+            kwargs = rest[0] if len(rest) == 2 else {}
+            self._in_guard(self._close_one, module, args, kwargs, rest[-1])
 
     def _open_one(self, module):
         self._running.append((module, self._path_of(module), _called_at()))

@@ -11,7 +11,6 @@ import time
 import torch
 
 from .. import _native
-from ..base import compat
 from ..effects.object_snapshot import Ledger
 from ..errors import NonFiniteError
 from ..program import (
@@ -25,7 +24,7 @@ from ..program import (
     step_start_state,
 )
 from ..report import impossible_state, incident, value_lines
-from . import first_values, launch_command, overlay_fs
+from . import first_values, launch_command, overlay_fs, second_outcome
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -158,7 +157,7 @@ class Target:
                 sums == self.order["expected"]["losses"]
                 and _native.checksum(torch.get_rng_state()) == self.order["expected"]["generator"]
             )
-            self._write(same, found, bool(sums))
+            self._write(second_outcome.of(self.order, same, bool(sums)), found)
         return False
 
     def hand_ended(self) -> None:
@@ -189,12 +188,15 @@ class Target:
         or None."""
         session = self.session
         if self.order.get("memory") and self._is_mine(optimizer):
-            self._write(False, first_values.unwritten(session.analysis, optimizer, self.order), True, in_memory=True)
+            unwritten = first_values.unwritten(session.analysis, optimizer, self.order)
+            self._write(second_outcome.of_other_memory(self.order), unwritten)
         if (start := self.order["start"]) and self._is_mine(optimizer):
             if (found := first_values.compared(session.analysis, optimizer, self.order)) is not None:
-                self._write(False, found, True, in_memory=True)
+                self._write(second_outcome.of_other_memory(self.order), found)
             if bad is None or list(bad[:2]) != start[:2]:
-                self._write(False, {"births": []}, False)  # what it would fail at later is another matter
+                self._write(
+                    second_outcome.of(self.order, False, False), {"births": []}
+                )  # what it would fail at later is another matter
         if bad is None:
             return None
         return (
@@ -367,70 +369,30 @@ class Target:
         if optimizer is not None:
             checkpoint_origin.add_to(found, optimizer)
         failed_again = bool(found["births"]) and not by_chance
-        self._write(verified and not other, found, failed_again, written_at, other, elsewhere=elsewhere)
+        outcome = second_outcome.of(self.order, verified, failed_again, elsewhere, written_at, other)
+        self._write(outcome, found, written_at, has_capsule=not elsewhere)
 
     def _write(
-        self,
-        verified: bool,
-        found: Findings,
-        failed_again: bool,
-        written_at: int | None = None,
-        other: Sequence[str] = (),
-        in_memory: bool = False,
-        elsewhere: bool = False,
+        self, outcome: second_outcome.Outcome, found: Findings, written_at: int | None = None, has_capsule: bool = True
     ) -> NoReturn:
-        """The result, and the end of this process. failed_again: something came out that is not finite. other: names of
-        other data than in the first run. in_memory: it began with memory that nobody had written. elsewhere: what is
-        not finite now is the loss, where it was a gradient, or the other way round."""
+        """The result, and the end of this process."""
         self.finished = True
         overlay_fs.let_go()
         if found["births"]:
             batch_source.name_loop_line(found["births"][0])
-        where = "on all ranks" if self.order.get("ranks") else "in a second process"
-        way = f"run again from {self.order.get('resumed') or 'its start'} {where}" + (
-            ", this step eagerly" if self.order["compiled"] else ""
-        )
-        if in_memory:
-            verdict, text = "transient", f"the program was {way} up to its first step, with other bytes in fresh memory"
-        elif written_at is not None:
-            verdict, text = "persistent", f"the program was {way}; step {written_at} of the optimizer wrote it again"
-        elif verified:
-            same = "loss and gradients came out with the same bits"
-            if "late" in self.order["expected"]:
-                same, verified = (
-                    "loss came out with the same bits, gradients with as many values that are not finite",
-                    False,
-                )
-            verdict, text = "persistent", f"the program was {way}; {same}"
-        elif other:
-            verdict, text = "persistent", f"{way}; it failed again, on other data ({', '.join(other[:3])})"
-        elif elsewhere:
-            first = self.order["alarm"]["sink"]["kind"]
-            now = "a gradient" if first == "loss" else "the loss"
-            verdict, text = (
-                "order-dependent",
-                f"{way}; it failed again, but at {now}: another value than the first time",
-            )
-        elif failed_again:
-            verdict = "persistent" if self.order["compiled"] else "order-dependent"
-            text = f"{way}; it failed again, with other bits"
-        elif self.order["compiled"]:
-            verdict, text = "order-dependent", f"{way}; the step came out finite: {compat.ONLY_COMPILED}"
-        else:
-            verdict, text = "transient", f"{way}; the step came out finite"
         not_watched = self.session.report.not_watched
         before = not_watched[:]
         # Of a step that is looked at again for an advisory alone and has nothing to it, nothing is kept.
-        nothing = verdict == "transient" or elsewhere or self.order.get("swallowed") and not found["births"]
-        written = None if nothing else self._write_capsule(found, verdict, verified, text)
+        nothing = outcome.verdict == "transient" or self.order.get("swallowed") and not found["births"]
+        written = None if nothing or not has_capsule else self._write_capsule(found, outcome)
         temporary = self.order["result"] + ".tmp"
         with open(temporary, "w", encoding="utf-8") as f:
             json.dump(
                 {
                     "findings": found,
-                    "rerun": verdict,
-                    "verified": verified,
-                    "text": text,
+                    "rerun": outcome.verdict,
+                    "verified": outcome.same_bits,
+                    "text": outcome.text,
                     "step": self.order["step"] if written_at is None else written_at,
                     "capsule": written,
                     "found_in": None if self.at_end else "window" if written_at is None else "written",
@@ -442,7 +404,7 @@ class Target:
         os.replace(temporary, self.order["result"])
         os._exit(0)
 
-    def _write_capsule(self, found, verdict, verified, text):
+    def _write_capsule(self, found, outcome):
         folder = self.order.get("capsule")
         if not folder or not os.path.isdir(os.path.dirname(folder)):
             _native.tape_clear()
@@ -451,10 +413,10 @@ class Target:
             return None
         alarm: Alarm = {
             **self.order["alarm"],
-            "rerun": verdict,
+            "rerun": outcome.verdict,
             "rerun_by": "restart",
-            "rerun_verified": verified,
-            "rerun_text": text,
+            "rerun_verified": outcome.same_bits,
+            "rerun_text": outcome.text,
         }
         incident.apply(alarm, found)
         return self.session.capsules.write(alarm, folder)
