@@ -80,7 +80,7 @@ json pair(const RecordSides& s, std::size_t row) {
 
 json record_document(const RecordSides& s, const RecordJudgement& j) {
   json out = {{"kind", "finitude diff of dumps"}, {"schema", 1}, {"a", s.name_a}, {"b", s.name_b}};
-  const bool too_few = j.pairs * 2 < std::max(s.a.records.size(), s.b.records.size());
+  const bool too_few = j.pairs * 2 < std::min(s.a.records.size(), s.b.records.size());
   out["verdict"] = j.has_root ? "divergence" : too_few ? "incomplete" : j.noise != 0 ? "noise" : "same";
   out["divergence"] = json();
   if (j.has_root) {

@@ -9,8 +9,12 @@ namespace {
 
 constexpr std::size_t kDeepestModule = 64;
 
+// What was not read is not known to be finite.
 bool is_finite(const std::vector<RecordValue>& values) {
-  return std::all_of(values.begin(), values.end(), [](const RecordValue& v) { return v.health.ok(); });
+  return std::all_of(values.begin(), values.end(), [](const RecordValue& v) {
+    const bool is_empty = std::find(v.shape.begin(), v.shape.end(), 0) != v.shape.end();
+    return v.health.ok() && (v.health.numel != 0 || is_empty || !is_float(v.element.number));
+  });
 }
 
 double largest_of(const std::vector<RecordValue>& values) {
@@ -37,7 +41,9 @@ std::vector<Growth> ranked_growth(const std::vector<Record>& records) {
     growth.in = largest_of(read);
     growth.out = largest_of(record.outputs);
     growth.ratio = growth.in > 0 && std::isfinite(growth.out / growth.in) ? growth.out / growth.in : 0;
-    growth.is_broken = !is_finite(record.outputs);
+    growth.is_broken =
+        std::any_of(record.outputs.begin(), record.outputs.end(), [](const RecordValue& v) { return !v.health.ok(); });
+    if (growth.is_broken) growth.ratio = 0;  // of what is left of the values
     growth.is_born = growth.is_broken && !read.empty() && is_finite(read) && is_finite(record.parameters);
     all.push_back(growth);
   }

@@ -47,19 +47,21 @@ Call call_of(const Record& record) {
   return call;
 }
 
-// Of one sum over both tensors.
-std::optional<double> cosine_of(const std::string& a, Number of_a, const std::string& b, Number of_b,
-                                std::uint64_t reals) {
-  double product = 0, squares_a = 0, squares_b = 0;
+// Cosine and distance by the 2-norm, where both are finite and not zero.
+void measure_norms(const std::string& a, Number of_a, const std::string& b, Number of_b, std::uint64_t reals,
+                   Measured* m) {
+  double product = 0, squares_a = 0, squares_b = 0, squares = 0;
   for (std::uint64_t i = 0; i < reals; ++i) {
     const double x = decode(a.data(), of_a, i), y = decode(b.data(), of_b, i);
     product += x * y;
     squares_a += x * x;
     squares_b += y * y;
+    squares += (x - y) * (x - y);
   }
   const double length = std::sqrt(squares_a) * std::sqrt(squares_b);
-  if (!(length > 0) || !std::isfinite(length) || !std::isfinite(product)) return std::nullopt;
-  return product / length;
+  if (!(length > 0) || !std::isfinite(length) || !std::isfinite(product)) return;
+  m->cosine = product / length;
+  m->norm_distance = std::sqrt(squares / std::max(squares_a, squares_b));
 }
 
 std::uint64_t reals_of(const RecordValue& value) {
@@ -96,7 +98,7 @@ Measured measure(const RecordValue& va, const DumpedValues& in_a, const RecordVa
   if (in_a.read(va, &a) && in_b.read(vb, &b)) {
     m.distance = distance(a.data(), va.element.number, b.data(), vb.element.number, reals_of(va));
     if (is_float(va.element.number) && is_float(vb.element.number))
-      m.cosine = cosine_of(a, va.element.number, b, vb.element.number, reals_of(va));
+      measure_norms(a, va.element.number, b, vb.element.number, reals_of(va), &m);
   } else {
     m.distance = distance(va.health, va.element.number, vb.health, vb.element.number);
     if (has_checksums && !m.is_other_dtype) {  // the bits differ, whatever the statistics say
@@ -276,12 +278,18 @@ std::vector<RecordPair> measure_records(const Dump& a, const Dump& b, const std:
     for (Measured& m : pair.outputs) {
       const auto learned = noise.find(noise_key(ra, ra.outputs[m.a]));
       const double scale = std::max(m.distance.scale, rounding.scale);
-      double bound = std::min(rounding.relative() + kAmplified * in, kMostRelative) * scale;
+      const double relative = std::min(rounding.relative() + kAmplified * in, kMostRelative);
+      double bound = relative * scale;
       if (learned != noise.end()) bound = std::max(bound, kOfRepeats * learned->second);
       set_level(&m, bound);
+      // Where rounding came in, a value near 0 may have another sign, and a gradient of ReLU another value: few
+      // elements are far apart then.
+      const bool is_near = m.norm_distance && *m.norm_distance <= relative && !m.distance.broken();
+      if (m.level == Level::kDiffers && in > 0 && is_near) m.level = Level::kNoise;
       pair.bound = std::max(pair.bound, bound);
       pair.has_other_dtype |= m.is_other_dtype;
-      if (m.level == Level::kNoise && scale > 0) most = std::max(most, m.distance.max_abs / scale);
+      if (m.level == Level::kNoise && scale > 0)
+        most = std::max(most, std::min(m.distance.max_abs / scale, m.norm_distance.value_or(1)));
     }
     seen = std::max(seen, most);
     pair.in = worst_of(pair.inputs);

@@ -31,7 +31,8 @@ class DumpedValues {
 struct Measured {
   std::size_t a = 0, b = 0;  // index in that part of the record
   Distance distance;
-  std::optional<double> cosine;  // of values; none where one is all zero or not finite
+  std::optional<double> cosine;         // of values; none where one is all zero or not finite
+  std::optional<double> norm_distance;  // of values: 2-norm of the difference, relative to the larger 2-norm
   bool is_other_shape = false, is_other_dtype = false;
   Level level = Level::kUnknown;  // as rounding of one operation explains it
 };

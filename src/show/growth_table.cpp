@@ -45,8 +45,7 @@ std::string growth_text(const Json& one) {
 
 nlohmann::json growth_document(const std::vector<compare::Record>& records) {
   const std::vector<compare::Growth> growth = compare::ranked_growth(records);
-  Json document = {
-      {"kind", "finitude dump growth"}, {"schema", 1}, {"records", Json::array()}, {"modules", Json::array()}};
+  Json document = {{"kind", "growth of a dump"}, {"schema", 1}, {"records", Json::array()}, {"modules", Json::array()}};
   for (const compare::Growth& one : growth) {
     if (document["records"].size() >= kMostInDocument) break;
     const compare::Record& record = records[one.record];

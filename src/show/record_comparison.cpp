@@ -122,7 +122,9 @@ class RecordComparison {
     if (kind == "between") return "they diverge in the code" + of + " between recorded modules";
     if (kind == "gradient") return "the forward agrees; they diverge in the backward";
     if (kind == "optimizer") return "they diverge in what the optimizer computes";
-    return "they diverge in a module whose inputs, parameters and settings agree";
+    const bool knows_all = !text(at(d, "a"), "settings").empty() && !text(at(d, "b"), "settings").empty();
+    return knows_all ? "they diverge in a module whose inputs, parameters and settings agree"
+                     : "they diverge where the same is read: parameters and settings are not in both dumps";
   }
   static std::string first_explainer(const Json& d) {
     const Json& all = list(d, "explained_by");

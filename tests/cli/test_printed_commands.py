@@ -34,7 +34,8 @@ KNOWN = {
     "mcp": MCP,
     "live": LIVE,
     "export": (*EXPORT, "-o"),
-    "diff": ("--json", "--threads", "--allow", "--library", "--import", "--memory-mb"),
+    "diff": ("--json", "--threads", "--allow", "--library", "--import", "--memory-mb", "--map", "--noise"),
+    "dump": ("--growth", "--json"),
 }
 QUIET = ("list", "report", "dump", "scan", "diff", "replay", "doctor", "selftest", "live", "export", "policy", "ctl")
 OPTION = r"(?:--?[a-z][a-z-]*|[A-Z][A-Z.|_]*|\[[^\]]*\]|[\w./*]+\.py)"
