@@ -9,7 +9,7 @@ import zipfile
 
 import pytest
 
-from helpers import TRAINING, finitude, plain, run, without_closing_line, write_script
+from helpers import TRAINING, finitude, plain, run, training, without_closing_line, write_script
 
 
 def same_as_plain(folder, text, *args, name="train.py", options=(), env=None):
@@ -167,6 +167,8 @@ ENDS = {
     "an exit text": ("sys.exit('enough')", 1),
     "Ctrl-C": ("os.kill(os.getpid(), signal.SIGINT); __import__('time').sleep(5)", -signal.SIGINT),
     "SIGTERM": ("os.kill(os.getpid(), signal.SIGTERM); __import__('time').sleep(5)", -signal.SIGTERM),
+    "SIGHUP": ("os.kill(os.getpid(), signal.SIGHUP); __import__('time').sleep(5)", -signal.SIGHUP),
+    "SIGXCPU": ("os.kill(os.getpid(), signal.SIGXCPU); __import__('time').sleep(5)", -signal.SIGXCPU),
     "os._exit": ("os._exit(4)", 4),
     "nothing": ("pass", 0),
 }
@@ -384,3 +386,19 @@ def test_fresh_process_behaves_as_the_forked_ones(tmp_path):
     wanted = plain(tmp_path, "train.py", cold=True)
     assert (got.code, got.out, without_closing_line(got.err)) == (wanted.code, wanted.out, wanted.err)
     assert got.report["outcome"] == "unwatched" and sys.executable and os.path.isabs(got.report["script"])
+
+
+def test_a_run_of_bad_steps_is_counted_at_its_end(tmp_path):
+    """A scheduler ends the run while it skips."""
+    text = """
+import os, signal, time
+for i in range(6):
+    opt.zero_grad()
+    (loss_of(batches[i]) * (NAN if i > 2 else 1.0)).backward()
+    opt.step()
+    if i == 4: os.kill(os.getpid(), signal.SIGXCPU); time.sleep(5)
+"""
+    got = training(tmp_path, text, "--on-alarm", "skip", "--capsules", "0")
+    assert got.code == -signal.SIGXCPU and [a["step"] for a in got.alarms] == [3, 4], got.text()
+    assert "5 steps watched" in got.err and "2 alarms" in got.err, got.err
+    assert "under_way" not in got.report

@@ -116,10 +116,15 @@ def _watch(settings, is_module, target, command):
     elif settings.level == "trace":
         _native.set_trace_level(True)
         _native.trace_start()
-    _Program(session).on_sigterm()
+    _Program(session).on_signals()
     if target_step is None:
         watched.on_exit_without_unwinding(session.ending.end)
     return session
+
+
+# Time limits of schedulers and shells, and a terminal that is gone. SIGUSR1 and SIGUSR2 stay free: frameworks take them
+# for requeueing only where no handler is in place.
+ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 
 
 class _Program:
@@ -128,21 +133,22 @@ class _Program:
     def __init__(self, session):
         self._session = session
 
-    def on_sigterm(self) -> None:
-        """SIGTERM ends a program without unwinding; the report is written first, then it dies of the signal as it would
-        have."""
+    def on_signals(self) -> None:
+        """They end a program without unwinding, as at a time limit of a cluster; the report is written
+        first, then it dies of the signal as it would have."""
 
-        def handler(signum, frame):
+        def handler(number, frame):
             self._session.ending.hurry()
-            self._session.ending.end("SIGTERM ended the program")
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGTERM)
+            self._session.ending.end(f"{signal.Signals(number).name} ended the program")
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
 
         if ranks.several():
             return  # one that waits for the others inside torch could not answer: see _Process in child.py
         try:
-            if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-                signal.signal(signal.SIGTERM, handler)
+            for number in ENDS:
+                if signal.getsignal(number) == signal.SIG_DFL:
+                    signal.signal(number, handler)
         except ValueError:
             pass  # not the main thread
 
