@@ -40,6 +40,29 @@ def test_run_json_says_where_a_run_comes_from(tmp_path):
     assert (optimizer["class"], group["lr"], group["betas"], group["parameters"]) == ("AdamW", 0.125, [0.5, 0.75], 2)
 
 
+DATA = """
+from torch.utils.data import DataLoader, TensorDataset
+class Rows(TensorDataset):
+    def __getitem__(self, row):
+        print("row", row)
+        return super().__getitem__(row)
+    def __len__(self): return 6
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self): yield from range(3)
+train, other = DataLoader(Rows(torch.ones(6, 2)), batch_size=3, shuffle=True), DataLoader(Stream(), batch_size=2)
+model(torch.ones(2, 4)).sum().backward()
+torch.optim.SGD(model.parameters(), lr=0.1).step()
+"""
+
+
+def test_data_sets_are_named_without_reading_rows(tmp_path):
+    result = run(tmp_path, "import torch\nmodel = torch.nn.Linear(4, 2)" + DATA)
+    assert result.code == 0 and result.out == "", result.text()
+    rows = {"class": "Rows", "length": 6, "sampler": "RandomSampler", "batch_size": 3, "drop_last": False, "workers": 0}
+    found = {one["class"]: one for one in started(tmp_path)["data"]}
+    assert found["Rows"] == rows and (found["Stream"]["length"], found["Stream"]["batch_size"]) == (None, 2)
+
+
 def test_redacted_run_json_names_no_environment(tmp_path):
     result = run(tmp_path, TRAINS, "--redact")
     assert result.code == 0, result.text()

@@ -8,6 +8,8 @@ import os
 import re
 import sys
 
+from torch.utils.data import DataLoader
+
 from .. import _native
 from ..base import git, secrets
 
@@ -46,6 +48,7 @@ MOST_VARIABLES = 200
 MOST_TEXT = 500  # characters of a value
 MOST_KEYS = 40  # hyper-parameters of a group
 MOST_GROUPS = 20
+MOST_LOADERS = 20
 _DISTRIBUTION = re.compile(r"([A-Za-z0-9._]+)-([A-Za-z0-9.!+_]+)\.dist-info$")
 
 
@@ -81,6 +84,37 @@ def hyper_parameters(optimizer: Any) -> dict[str, Any]:
         kept = {key: _plain(value) for key, value in group.items() if key != "params" and _is_plain(value)}
         groups.append({**dict(list(kept.items())[:MOST_KEYS]), "parameters": len(group.get("params", ()))})
     return {"class": type(optimizer).__name__, "groups": groups}
+
+
+def data_sets() -> list[dict[str, Any]]:
+    """Of each DataLoader there is: class and length of its data set, class of its sampler, size of a batch, workers. No
+    row is read: that would be code of the program, and could draw random numbers."""
+    found = []
+    for loader in _native.instances((DataLoader,))[:MOST_LOADERS]:
+        facts = {
+            "class": type(loader.dataset).__name__,
+            "length": _length(loader),
+            "sampler": type(loader.sampler).__name__,
+            "batch_size": loader.batch_size,
+            "drop_last": loader.drop_last,
+            "workers": loader.num_workers,
+        }
+        if facts not in found:
+            found.append(facts)
+    return found
+
+
+def _length(loader):
+    """None where it is not known. A data set may open its files when it is asked: only where torch's sampler asks it as
+    well."""
+    dataset = loader.dataset
+    if all(getattr(loader.sampler, name, None) is not dataset for name in ("data_source", "dataset")):
+        return None
+    try:
+        length = len(dataset)
+    except Exception:  # of the program's code
+        return None
+    return length if type(length) is int else None
 
 
 def _is_plain(value):
