@@ -8,7 +8,7 @@ import torch
 
 import finitude
 import helpers
-from finitude.base import config, dump_plan
+from finitude.base import compat, config, dump_plan
 
 TRAINS = """
 import os, torch
@@ -86,6 +86,26 @@ def test_a_watch_that_ends_within_a_dumped_step(tmp_path, monkeypatch):
     assert not torch.nn.modules.module._global_forward_hooks
     (file,) = tmp_path.glob("runs/*/dumps/*.json")
     assert [r["micro_batch"] for r in json.loads(file.read_text())["trace"]["ops"]] == [1]
+
+
+@pytest.mark.parametrize("passes_kwargs", [True, False])
+def test_keyword_arguments_of_modules(tmp_path, monkeypatch, passes_kwargs):
+    if not passes_kwargs:  # as an older torch
+        monkeypatch.setattr(compat, "hooks_with_kwargs", dict)
+
+    class Scaled(torch.nn.Linear):
+        def forward(self, x, scale=None):
+            return super().forward(x) * scale
+
+    model = Scaled(3, 3)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    with finitude.watch(model, opt, dump="checksums", dump_steps="0", runs=str(tmp_path), quiet=True):
+        model(torch.ones(2, 3), scale=torch.ones(3)).sum().backward()
+        opt.step()
+    (file,) = tmp_path.glob("*/dumps/*.json")
+    record = json.loads(file.read_text())["trace"]["ops"][0]
+    assert [one["arg"] for one in record["inputs"]] == ["input", "input.scale"][: 1 + passes_kwargs]
+    assert [one["arg"] for one in record["parameters"]] == ["weight", "bias"] and "settings" not in record
 
 
 @pytest.mark.parametrize("kind", ["checksums", "tensors"])

@@ -105,6 +105,16 @@ def compiled_code_ran() -> bool:
     return utils is not None and utils.counters["stats"]["unique_graphs"] > 0
 
 
+def hooks_with_kwargs() -> dict[str, bool]:
+    """Options of torch.nn's global forward hook, so that it is called with keyword arguments where torch can do so."""
+    import inspect
+
+    from torch.nn.modules.module import register_module_forward_hook
+
+    known = inspect.signature(register_module_forward_hook).parameters
+    return {"with_kwargs": True} if "with_kwargs" in known else {}
+
+
 def run_eagerly() -> Any:
     """From here compiled code runs op by op, until `end_eager` is given what this returns. None: nothing was
     compiled."""

@@ -11,6 +11,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from .. import _native
+from ..base import compat
 from ..base.plain_json import number
 from . import optimizer_members
 from .state_format import DTYPES
@@ -44,7 +45,9 @@ class ModuleCalls:
     def begin(self) -> None:
         self._handles = [
             torch_module.register_module_forward_pre_hook(self._forward_begins),
-            torch_module.register_module_forward_hook(self._forward_ends, with_kwargs=True, always_call=True),
+            torch_module.register_module_forward_hook(
+                self._forward_ends, **compat.hooks_with_kwargs(), always_call=True
+            ),
         ]
 
     def end(self) -> None:
@@ -65,7 +68,7 @@ class ModuleCalls:
             self._in_guard(self._open_one, module)
 
     def _forward_ends(self, module, args, *rest):
-        """rest: keyword arguments and result; of a forward that raised torch gives no keyword arguments."""
+        """rest: keyword arguments and result. An older torch, and any where a forward raised, gives the result only."""
         if not torch.compiler.is_compiling():
             kwargs = rest[0] if len(rest) == 2 else {}
             self._in_guard(self._close_one, module, args, kwargs, rest[-1])
