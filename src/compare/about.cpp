@@ -100,7 +100,7 @@ std::map<std::string, std::string> update_of(const json& about) {
       }
     }
   }
-  for (const char* key : {"scaler", "schedulers"}) {
+  for (const char* key : {"scaler", "schedulers", "data_sets"}) {
     if (start.contains(key)) leaves(start[key], key, &out);
   }
   return out;

@@ -1,6 +1,7 @@
 #include "show/run_about.h"
 
 #include <filesystem>
+#include <utility>
 
 #include "show/json_file.h"
 
@@ -28,7 +29,9 @@ nlohmann::json about_of_run(const std::string& path) {
   for (const char* key : kKept) {
     if (run.contains(key) && !run[key].is_null()) about[key] = run[key];
   }
-  if (run.contains("optimizers")) about["start"] = {{"optimizers", run["optimizers"]}};
+  for (const auto& [key, as] : {std::pair("optimizers", "optimizers"), std::pair("data", "data_sets")}) {
+    if (run.contains(key)) about["start"][as] = run[key];
+  }
   return about;
 }
 

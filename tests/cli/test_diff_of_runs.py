@@ -48,10 +48,14 @@ def test_hyper_parameters_and_packages_are_named(runs):
     started["packages"]["numpy"] = "0.1"
     started["environment"]["OMP_NUM_THREADS"] = "7"
     file.write_text(json.dumps(started))
+    for name, size in (("plain", 4), ("rate", 8)):  # as where the program has a DataLoader
+        file = runs[name] / "run.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "data": [{"class": "Rows", "batch_size": size}]}))
     code, document = diff(runs, "plain", "rate")
     about = {(one["group"], one["key"]): (one["a"], one["b"]) for one in document["about"]}
     assert code == 1 and document["step"] == 0
     assert about["update", "optimizers[0].groups[0].lr"] == ("0.1", "0.2")
+    assert about["update", "data_sets[0].batch_size"] == ("4", "8")
     assert about["packages", "numpy"][1] == "0.1" and about["environment", "OMP_NUM_THREADS"][1] == "7"
     text = helpers.finitude(runs["plain"].parent, "diff", str(runs["plain"]), str(runs["rate"])).out
     assert text.index("package numpy") < text.index("they diverge at step 0: ") < text.index("learning_rate   step 0")
