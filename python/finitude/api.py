@@ -117,6 +117,7 @@ def watch(
     on_alarm: OnAlarm | Callable[[dict[str, Any]], str | None] | None = None,
     level: Level | None = None,
     tape_every: int | None = None,
+    verify: str | None = None,
     report: TextPath | None = None,
     runs: TextPath | None = None,
     max_skips: int | None = None,
@@ -178,6 +179,7 @@ def watch(
             "tape": every operation without its values: a bad step is explained without running code again.
             "trace": every operation with its values.
         tape_every: with level "gate", record one healthy step in that many as "tape" does (0: none).
+        verify: "every=N": compute one healthy step in N twice and compare the bits ("": none).
         report: file for the report as JSON, written with each alarm and at the end (none beside the one in `runs`).
         runs: directory for reports and capsules ("finitude-runs").
         max_skips: number of bad steps in a row before "skip" stops (10).
@@ -238,6 +240,7 @@ def watch(
         "on_alarm": "skip" if callable(on_alarm) else on_alarm,
         "level": level,
         "tape_every": tape_every,
+        "verify": verify,
         "report": report,
         "runs": runs,
         "max_skips": max_skips,

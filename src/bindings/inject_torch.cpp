@@ -84,13 +84,28 @@ std::uint64_t furthest_step() {
   return most;
 }
 
-// Raw memory, or an op that nobody observes and that changes no version counter.
-bool overwrite(const c10::TensorImpl& impl, std::int64_t element, double value) {
-  if (!can_hold(impl) || element < 0 || element >= impl.numel()) return false;
+std::int64_t place_of(const c10::TensorImpl& impl, std::int64_t element) {
   const auto sizes = impl.sizes();
   const auto strides = impl.strides();
   std::int64_t offset = 0, rest = element;
   for (std::size_t d = sizes.size(); d-- > 0; rest /= sizes[d]) offset += rest % sizes[d] * strides[d];
+  return offset;
+}
+
+// One bit of an element changes, as in a fault of a memory cell or of a unit of the processor. CPU only.
+bool flip(const c10::TensorImpl& impl, std::int64_t element, std::int64_t bit) {
+  if (!can_hold(impl) || !impl.is_cpu() || element < 0 || element >= impl.numel() || bit < 0) return false;
+  char* data = static_cast<char*>(impl.storage().mutable_data());
+  const auto item = static_cast<std::int64_t>(impl.itemsize());
+  if (data == nullptr || bit >= item * 8) return false;
+  data[(impl.storage_offset() + place_of(impl, element)) * item + bit / 8] ^= static_cast<char>(1 << (bit % 8));
+  return true;
+}
+
+// Raw memory, or an op that nobody observes and that changes no version counter.
+bool overwrite(const c10::TensorImpl& impl, std::int64_t element, double value) {
+  if (!can_hold(impl) || element < 0 || element >= impl.numel()) return false;
+  const std::int64_t offset = place_of(impl, element);
   if (impl.is_cpu()) {
     const at::ScalarType type = c10::typeMetaToScalarType(impl.dtype());
     char* data = static_cast<char*>(impl.storage().mutable_data());
@@ -194,6 +209,12 @@ void ask(const observe::OpInfo& info, const std::vector<std::uint64_t>& makes,
                                      node != nullptr ? py::object(py::str(node->node)) : py::object(py::none()),
                                      node != nullptr ? node->node_key : 0, makes, numels, runs.load());
     if (answer.is_none()) return;
+    if (py::isinstance<py::tuple>(answer) && py::len(answer) == 4) {
+      const auto [which, at, unused, bit] =
+          answer.cast<std::tuple<std::size_t, std::int64_t, py::object, std::int64_t>>();
+      if (which < results.size()) flip(*results[which], at, bit);
+      return;
+    }
     const auto [result, element, value] = answer.cast<std::tuple<std::size_t, std::int64_t, double>>();
     if (result < results.size()) overwrite(*results[result], element, value);
   } catch (std::exception& e) {
@@ -303,6 +324,9 @@ void define_inject(py::module_& m) {
   m.def("inject_start", &start);
   m.def("inject_stop", &stop);
   m.def("inject_steps", &steps);
+  m.def("inject_flip", [](py::handle t, std::int64_t element, std::int64_t bit) {
+    return THPVariable_Check(t.ptr()) && flip(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl(), element, bit);
+  });
   m.def("inject_write", [](py::handle t, std::int64_t element, double value) {
     return THPVariable_Check(t.ptr()) && overwrite(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl(), element, value);
   });

@@ -15,10 +15,12 @@ namespace finitude::bindings {
 //     its
 //       own that this very op has computed (a view, an op inside of this one did);
 //     - run: changes when a step is run again under the tracer.
-//     Its answer is None, or (result, element, value): that element is overwritten.
+//     Its answer is None, or (result, element, value): that element is overwritten; or (result, element, None, bit):
+//     that bit of it changes, where its memory is the CPU's.
 //     To be called before anything observes the step: observers then see the value as the op's own.
 // _native.inject_stop()
 // _native.inject_write(tensor, element, value)
+// _native.inject_flip(tensor, element, bit)
 // _native.inject_steps(): [(ordinal, class, steps taken)] of the watched optimizers.
 //
 // Nothing here runs unless inject_start was called. `decide` is called with the GIL, from whatever thread runs the op;

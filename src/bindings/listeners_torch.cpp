@@ -12,6 +12,7 @@
 #include "standby/step_store_torch.h"
 #include "standby/tape_level_torch.h"
 #include "standby/template_tape_torch.h"
+#include "standby/verified_step_torch.h"
 
 namespace finitude::bindings {
 
@@ -40,9 +41,10 @@ void connect_listeners() {
   l.applied = &note_applied;
   l.recorded = [](const OptimizerEntry& entry, const record::StepRecord& step, bool has_marks) {
     store_step(entry, step, has_marks);
-    return watch_signals(entry, step, has_marks);
+    const bool warns = watch_signals(entry, step, has_marks);
+    return verified_has_news() || warns;
   };
-  l.reports_news = &warn;
+  l.reports_news = [](OptimizerEntry& entry) { return report_verified(entry) && warn(entry); };
   l.records_next = &tape_follows;
   l.trace_ended = &end_traced_window;
   l.keeps_trace = &keeps_last_step;

@@ -10,6 +10,7 @@
 #include "standby/last_step_torch.h"
 #include "standby/tape_level_torch.h"
 #include "standby/template_tape_torch.h"
+#include "standby/verified_step_torch.h"
 
 namespace finitude::bindings {
 namespace {
@@ -47,7 +48,19 @@ void define_template_tape(py::module_& m) {
 }  // namespace
 
 void define_standby(py::module_& m) {
-  m.def("set_tape_level", &set_tape_level, py::arg("max_bytes"), py::arg("every") = 0);
+  m.def("set_tape_level", &set_tape_level, py::arg("max_bytes"), py::arg("every") = 0, py::arg("verifies") = false);
+  m.def("verified_counts", [] {
+    const VerifiedCounts counts = verified_counts();
+    py::dict d;
+    d["steps"] = counts.steps;
+    d["mismatches"] = counts.mismatches;
+    d["not_played"] = counts.not_played;
+    d["unjudged"] = counts.unjudged;
+    d["why_not"] = counts.why_not;
+    d["nondeterministic"] = counts.nondeterministic;
+    return d;
+  });
+  m.def("forget_verified_steps", &forget_verified_steps);
   m.def("tape_window_begins", &tape_window_begins);
   m.def("tape_level_lost", &tape_level_lost);
   m.def("tape_level_rests", &tape_level_rests);

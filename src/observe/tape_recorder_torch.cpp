@@ -66,8 +66,10 @@ struct TapeRecorder::Context : at::ObserverContext {
   record::OpId traced = record::kNone;
   const Op* op = nullptr;
   c10::SmallVector<TapeUse, 4> uses;
-  c10::SmallVector<std::int64_t, 1> drawn;  // generators that it may draw from
-  bool drops = false;                       // values, with a probability that is not zero
+  c10::SmallVector<std::int64_t, 1> drawn;              // generators that it may draw from
+  bool drops = false;                                   // values, with a probability that is not zero
+  std::size_t digest = kNoDigest;                       // in digests_
+  c10::SmallVector<const c10::TensorImpl*, 2> written;  // borrowed from the caller until the call ends
 };
 
 TapeRecorder& TapeRecorder::get() {
@@ -125,6 +127,7 @@ void TapeRecorder::restart() {
     full_ = too_large_ = lets_go_ = false;
     autocast_.clear();
     exchanges_.clear();
+    digests_.clear();
     begin_tape();
   }
   forget(known);
@@ -165,6 +168,7 @@ void TapeRecorder::clear() {
     full_ = too_large_ = lets_go_ = false;
     autocast_.clear();
     exchanges_.clear();
+    digests_.clear();
   }
   forget(known);  // what memory goes with them may call for the GIL
 }
@@ -364,6 +368,7 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunc
   const record::OpId traced = context->traced = Tracer::open_op();
   event.var(traced == record::kNone ? 0 : std::uint64_t{traced} + 1);
   event.raw(written.data(), written.size());
+  if (keeps_digests_ && !op.allocates) context->digest = begin_digest(op, traced, inputs, &context->written);
   open_ops.push_back({context->number, autocast_ahead()});
   return context;
 }
@@ -380,7 +385,7 @@ void TapeRecorder::end_op(const at::RecordFunction& fn, Context* context) {
   if (full_ || !on_) return;
   if (context->refused) return end_refused(fn, context);
   const Op& op = *context->op;
-  const auto& results = fn.outputs();
+  const c10::ArrayRef<c10::IValue> results = fn.outputs();
   thread_local std::string written;
   written.clear();
   capture::WireWriter out(&written);
@@ -416,6 +421,8 @@ void TapeRecorder::end_op(const at::RecordFunction& fn, Context* context) {
     }
   }
   if (!reported) refuse(op);
+  if (reported && context->digest != kNoDigest)
+    end_digest(context->digest, results.slice(results.size() - count), context->written);
   bool drew = context->drops || (op.random && op.dropout < 0 && context->drawn.empty());
   for (const std::int64_t number : context->drawn) {
     drew = drew || moved(number);

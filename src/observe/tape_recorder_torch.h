@@ -17,11 +17,14 @@
 #include <vector>
 
 #include "capture/raw_tape.h"
+#include "observe/call_digest_torch.h"
 #include "observe/tape_parts_torch.h"
 #include "observe/tape_places_torch.h"
 #include "observe/tape_values_torch.h"
 
 namespace finitude::observe {
+
+struct TapeOp;
 
 // One per process, leaked on purpose: callbacks may outlive main. Costs nothing while off (no callback is
 // installed). Callbacks never throw and call no operator. Storages are held weakly, so that memory is freed
@@ -54,6 +57,10 @@ class TapeRecorder {
   // Where the default generator of the CPU is now goes onto the tape, whether it has moved or not: the number of
   // that entry among those of generators.
   std::size_t note_random();
+  // What each call reads and makes is read for a digest, until it is set back. Every byte is read at least twice.
+  void keep_digests(bool on) { keeps_digests_ = on; }
+  std::vector<CallDigest> take_digests();      // in the order in which the calls began; before take()
+  bool writes(const c10::TensorImpl& tensor);  // did a recorded call write this tensor's memory?
   // Does the step read this tensor's memory, as it was before the step or as an operator on the tape made it?
   bool reads(const c10::TensorImpl& tensor);
   capture::RawTape take();
@@ -72,6 +79,7 @@ class TapeRecorder {
 
  private:
   static constexpr std::size_t kLarge = 65536;  // bytes of an input of which the parts are reported that are read
+  static constexpr std::size_t kNoDigest = static_cast<std::size_t>(-1);
   struct Op;
   struct Known {
     enum State : std::uint8_t {
@@ -117,6 +125,10 @@ class TapeRecorder {
   void fill(capture::StorageId id);
   void lose(capture::StorageId id);
   void handed_out(capture::StorageId id, record::OpId by);
+  std::size_t begin_digest(const TapeOp& op, record::OpId traced, c10::ArrayRef<c10::IValue> inputs,
+                           c10::SmallVectorImpl<const c10::TensorImpl*>* written);
+  void end_digest(std::size_t number, c10::ArrayRef<c10::IValue> results,
+                  const c10::SmallVectorImpl<const c10::TensorImpl*>& written);
   void exchange(const at::RecordFunction& fn);
   void refuse(const Op& op);
   std::unique_ptr<at::ObserverContext> start_refused(const Op& op, c10::ArrayRef<c10::IValue> inputs);
@@ -132,7 +144,7 @@ class TapeRecorder {
   void finish_inputs();
   capture::RawTape taken();
 
-  std::atomic<bool> on_ = false, full_ = false, paused_ = false, lets_go_ = false;
+  std::atomic<bool> on_ = false, full_ = false, keeps_digests_ = false, paused_ = false, lets_go_ = false;
   std::atomic<std::uint64_t> generation_ = 0;
   TapePlaces places_;
   at::CallbackHandle handle_ = 0;
@@ -150,7 +162,8 @@ class TapeRecorder {
   bool too_large_ = false, every_step_ = false;
   std::size_t drawn_bytes_ = 0, draws_left_out_ = 0;  // of what calls on a device drew
   std::map<std::string, std::size_t> exchanges_;      // calls of each collective operation
-  std::string autocast_;                              // the dtype that some call was to be cast to
+  std::vector<CallDigest> digests_;
+  std::string autocast_;  // the dtype that some call was to be cast to
 };
 
 }  // namespace finitude::observe

@@ -11,6 +11,7 @@
 #include "pyhost/places_torch.h"
 #include "rewind/snapshot_torch.h"
 #include "standby/template_tape_torch.h"
+#include "standby/verified_step_torch.h"
 
 namespace finitude::bindings {
 namespace {
@@ -25,6 +26,7 @@ struct TapeLevel {
   std::uint32_t carried = 0;    // steps that were applied since
   bool lost = false;            // switched off because of a device
   std::uint64_t every = 0;      // 0: each step is recorded, and there are no templates
+  bool verifies = false;        // what is recorded is verified, and becomes no template
   std::uint64_t steps = 0;      // that were applied
   std::size_t wanted = 0;       // templates of this round that are yet to be recorded: one of each optimizer
   bool step_under_way = false;  // and is not recorded
@@ -64,9 +66,10 @@ bool tape_records_template() noexcept {
 }
 
 // `lost` is reset only by a new limit, so that the reason remains after begin_tape() has switched the level off.
-void set_tape_level(std::size_t max_bytes, std::uint64_t every) noexcept {
+void set_tape_level(std::size_t max_bytes, std::uint64_t every, bool verifies) noexcept {
   level().max_bytes = max_bytes;
   level().every = every;
+  level().verifies = verifies && every != 0;
   level().steps = level().wanted = 0;
   if (max_bytes != 0) level().lost = false;
   if (max_bytes != 0) return;
@@ -80,6 +83,7 @@ void tape_level_rests() noexcept {
   observe::Tracer& tracer = observe::Tracer::get();
   if (!tracer.sketches() || !tracer.on()) return;
   observe::TapeRecorder::get().stop();
+  observe::TapeRecorder::get().keep_digests(false);
   observe::TapeRecorder::get().clear();
   tracer.stop();
   tracer.clear();
@@ -109,6 +113,7 @@ void begin_tape() {
   // Losses are known by serials: those after this one belong to the tape.
   l.since = live().next_serial;
   take_rng(&l.generators);
+  if (l.verifies) verified_step_begins();  // before anything is recorded
   pause(false);
   tracer.clear();
   tracer.start(&places(), /*sketch=*/true);  // before the recorder, which asks it for the op that has begun
@@ -130,7 +135,10 @@ void tape_window_begins() {
 void tape_step_is_good(const OptimizerEntry& entry) {
   TapeLevel& l = level();
   if (!tape_records_template()) return;
-  keep_template(entry, l.since);
+  if (l.verifies)
+    verify_recorded_step(entry, l.since);
+  else
+    keep_template(entry, l.since);
   if (l.wanted > 0) --l.wanted;
 }
 

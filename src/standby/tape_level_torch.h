@@ -12,9 +12,10 @@
 namespace finitude::bindings {
 
 // max_bytes: of what a step reads; a step that reads more has no tape. 0: off, and what is recorded is dropped. every:
-// not 0, one step in so many is recorded, and becomes a template where it is good (template_tape_torch.h). GIL held, as
+// not 0, one step in so many is recorded, and becomes a template where it is good (template_tape_torch.h), or is
+// verified (verified_step_torch.h). GIL held, as
 // for all below.
-void set_tape_level(std::size_t max_bytes, std::uint64_t every = 0) noexcept;
+void set_tape_level(std::size_t max_bytes, std::uint64_t every = 0, bool verifies = false) noexcept;
 
 // The tape of the open window is dropped and another one begins here. Nothing where a second run is under way.
 void tape_window_begins();

@@ -50,6 +50,7 @@ class Config:
     on_alarm: OnAlarm = "stop"
     level: Level = "gate"
     tape_every: int = 0
+    verify: str = ""  # every=N: one healthy step in N is computed twice; "": none
     report: str = ""
     runs: str = "finitude-runs"
     undo_mb: int = 0
@@ -152,6 +153,11 @@ def _set(config, key, value, source):
         )
     if name == "seed" and value and not (re.fullmatch("[0-9]{1,20}", value) and int(value) < 2**64):
         raise UsageError(f"{source}: {key} takes a whole number from 0 to 2**64 - 1, not {value!r}")
+    if name == "verify" and value:
+        every = re.fullmatch(r"(?:every=)?([0-9]{1,9})", value)
+        if every is None:
+            raise UsageError(f"{source}: {key} takes every=N, not {value!r}")
+        value = f"every={int(every[1])}" if int(every[1]) else ""
     if name in ("restart_args", "on_event"):
         try:
             shlex.split(value)
@@ -243,6 +249,8 @@ def at_odds(config: Config) -> list[str]:
         lines.append("--rollback-skip-rows has no effect without --on-alarm rollback and --rollback-every")
     if config.redact and (config.dump or config.dump_control):
         lines.append("--dump writes nothing with --redact: statistics are values")
+    if config.verify and (config.level != "gate" or config.tape_every):
+        lines.append("--verify computes no step twice with --tape-every, --level tape or --level trace")
     if rolls_back(config) and not config.undo_mb and not config.rollback_every:
         lines.append(
             "--on-alarm rollback has no copies to go back to (--undo-mb 0, --rollback-every 0): a bad step is skipped, "

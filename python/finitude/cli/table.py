@@ -94,6 +94,8 @@ options of run:
                   tape does, and try its operators first on a bad step; where
                   its bits do not come out, the step is run again as without
                   (0: none)
+  --verify every=N   compute one healthy step in N twice, and name the first
+                  operation whose bits differ (none; docs/verify.md)
   --report FILE   the report as JSON, written with each alarm, and at the end
                   always
   --runs DIR      where reports go (finitude-runs)
@@ -190,6 +192,7 @@ OPTIONS = (
     "--on-alarm",
     "--level",
     "--tape-every",
+    "--verify",
     "--report",
     "--runs",
     "--max-skips",

@@ -45,6 +45,7 @@ class FirstStep:
         if (
             config.level == "gate"
             and not config.tape_every
+            and not config.verify
             and not self._explains
             and not self._restart.is_possible()
             and not ranks.several()

@@ -4,7 +4,9 @@ begins.
 
 --tape-every N: one healthy step in N is recorded, as a template. Its operators are tried first on a bad step, on that
 step's own parameters, buffers, batch and random numbers; they represent it only where its loss and gradients come out,
-bit for bit."""
+bit for bit.
+
+--verify every=N: one healthy step in N is recorded, and played before it is applied (session/verified.py)."""
 
 from __future__ import annotations
 
@@ -26,12 +28,22 @@ LIMIT_MB = 2048  # of what a step reads, where no capsule may be written
 
 def _wanted(config):
     """Of each step (0), of one in so many, or none at all (None)."""
-    if config.on_alarm == "raise" or config.level == "trace":
+    if config.level == "trace":
+        return None
+    if _verifies(config):
+        return int(config.verify.partition("=")[2])
+    if config.on_alarm == "raise":
         return None
     return 0 if config.level == "tape" else config.tape_every or None
 
 
+def _verifies(config):
+    return bool(config.verify) and config.level == "gate" and not config.tape_every
+
+
 def _option(config):
+    if _verifies(config):
+        return f"--verify {config.verify}"
     return "--level tape" if config.level == "tape" else f"--tape-every {config.tape_every}"
 
 
@@ -50,7 +62,7 @@ class TapeLevel:
         if self.is_on or every is None or self._explains:
             return
         self.is_on = True
-        _native.set_tape_level((self._config.capsule_max or LIMIT_MB) << 20, every)
+        _native.set_tape_level((self._config.capsule_max or LIMIT_MB) << 20, every, _verifies(self._config))
         _native.tape_window_begins()
 
     def end(self) -> None:

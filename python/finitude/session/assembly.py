@@ -58,6 +58,7 @@ from . import (
     step_calls,
     step_dumps,
     step_warnings,
+    verified,
     watched_tensors,
     windows,
 )
@@ -179,6 +180,7 @@ class Parts:
         kept_step.begin(config.level, is_second_process=explains)
 
         self.step_warnings = step_warnings.StepWarnings(config, self.report, self.control, self.part, explains)
+        self.verified = verified.VerifiedSteps(config, self.report, self.part)
 
         self.checkpoint_guard = checkpoint_guard.CheckpointGuard(config, self.report, self.part)
 

@@ -174,6 +174,7 @@ def uninstall() -> None:
     global _installed
     _native.set_on(False)
     _native.set_tape_level(0)
+    _native.forget_verified_steps()
     _native.first_step_over()
     _native.trace_stop()
     _native.watch_checks(False)

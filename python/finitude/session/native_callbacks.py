@@ -29,6 +29,7 @@ EACH_STEP = (
     "on_created",
     "leave_out",
     "on_warning",
+    "on_verified",
 )  # what may be called in each healthy step
 
 
@@ -161,6 +162,7 @@ on_bad_backward = _guard("on_bad_backward")
 on_dropped = _guard("on_dropped")
 on_asked_row = _guard("on_asked_row")
 on_warning = _guard("on_warning")
+on_verified = _guard("on_verified")
 
 
 def on_closure(optimizer, args, kwargs):

@@ -163,6 +163,7 @@ class Ending:
             return
         session.part(self._finish)
         session.part(session.tape_level.end)
+        session.part(session.verified.end, session.config)
         session.part(lambda: session.drops.at_end(session.hand.finish()))
         session.part(session.never_written.at_end)
         session.part(unwatched.at_end, session.report, session.allowed.parts)

@@ -39,6 +39,7 @@ class Session(Parts):
     ):
         super().__init__(config, script, command, target, start, is_member)
         self.on_warning = self.step_warnings.add
+        self.on_verified = self.verified.add
         if target is not None:
             target.attach(self)
 
