@@ -117,6 +117,7 @@ def watch(
     on_alarm: OnAlarm | Callable[[dict[str, Any]], str | None] | None = None,
     level: Level | None = None,
     tape_every: int | None = None,
+    replicas_every: int | None = None,
     verify: str | None = None,
     report: TextPath | None = None,
     runs: TextPath | None = None,
@@ -179,6 +180,7 @@ def watch(
             "tape": every operation without its values: a bad step is explained without running code again.
             "trace": every operation with its values.
         tape_every: with level "gate", record one healthy step in that many as "tape" does (0: none).
+        replicas_every: steps between two comparisons of the bits of replicated parameters (0: none).
         verify: "every=N": compute one healthy step in N twice and compare the bits ("": none).
         report: file for the report as JSON, written with each alarm and at the end (none beside the one in `runs`).
         runs: directory for reports and capsules ("finitude-runs").
@@ -240,6 +242,7 @@ def watch(
         "on_alarm": "skip" if callable(on_alarm) else on_alarm,
         "level": level,
         "tape_every": tape_every,
+        "replicas_every": replicas_every,
         "verify": verify,
         "report": report,
         "runs": runs,

@@ -50,6 +50,7 @@ class Config:
     on_alarm: OnAlarm = "stop"
     level: Level = "gate"
     tape_every: int = 0
+    replicas_every: int = 0  # steps between two comparisons of replicated parameters; 0: none
     verify: str = ""  # every=N: one healthy step in N is computed twice; "": none
     report: str = ""
     runs: str = "finitude-runs"

@@ -102,6 +102,7 @@ if TYPE_CHECKING:
         on_alarm: OnAlarm | Callable[[dict[str, Any]], str | None] | None
         level: Level | None
         tape_every: int | None
+        replicas_every: int | None
         verify: str | None
         report: TextPath | None
         runs: TextPath | None

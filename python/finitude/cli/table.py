@@ -94,6 +94,8 @@ options of run:
                   tape does, and try its operators first on a bad step; where
                   its bits do not come out, the step is run again as without
                   (0: none)
+  --replicas-every N   every N steps compare the bits of parameters that ranks
+                  should have in common (0, none; docs/distributed.md)
   --verify every=N   compute one healthy step in N twice, and name the first
                   operation whose bits differ (none; docs/verify.md)
   --report FILE   the report as JSON, written with each alarm, and at the end
@@ -192,6 +194,7 @@ OPTIONS = (
     "--on-alarm",
     "--level",
     "--tape-every",
+    "--replicas-every",
     "--verify",
     "--report",
     "--runs",

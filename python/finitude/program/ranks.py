@@ -50,7 +50,8 @@ def several() -> bool:
     return world()[1] > 1
 
 
-def _parallel_models():
+def parallel_models() -> list[Any]:
+    """The DistributedDataParallel modules that there are."""
     module = sys.modules.get("torch.nn.parallel.distributed")
     kind = getattr(module, "DistributedDataParallel", None)
     if kind is None:
@@ -64,7 +65,7 @@ def seen_by_all(parameters: Iterable[Tensor], by_everyone: bool = False) -> bool
     """Is one of these parameters' gradients the same on every rank, because DistributedDataParallel averaged it?
     by_everyone: over all ranks of the run, not some of them."""
     wanted = {id(p) for p in parameters}
-    for model in _parallel_models():
+    for model in parallel_models():
         if by_everyone and model.process_group.size() != world()[1]:
             continue
         ignored = getattr(model, "parameters_to_ignore", ())

@@ -50,6 +50,7 @@ from . import (
     failures,
     minimal,
     program_exit,
+    rank_checks,
     rollback,
     run_store,
     scheduler_hold,
@@ -180,6 +181,7 @@ class Parts:
         kept_step.begin(config.level, is_second_process=explains)
 
         self.step_warnings = step_warnings.StepWarnings(config, self.report, self.control, self.part, explains)
+        self.rank_checks = rank_checks.RankChecks(config, self.report, explains)
         self.verified = verified.VerifiedSteps(config, self.report, self.part)
 
         self.checkpoint_guard = checkpoint_guard.CheckpointGuard(config, self.report, self.part)

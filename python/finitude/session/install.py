@@ -16,7 +16,7 @@ from ..base import _places, compat, family, skip_list
 from ..base.patches import Patches
 from ..effects import channels, fork_dry_run
 from ..program import signals, sinks, skip_rows, step_wrapper
-from . import checkpoint_guard, native_callbacks, rollback, step_calls, step_dumps
+from . import checkpoint_guard, native_callbacks, rank_checks, rollback, step_calls, step_dumps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ def install(wait_for_training: Callable[..., Any] | None = None) -> None:
     if native_callbacks.session is not None and native_callbacks.session.rollback.is_on:
         _handles.append(register_optimizer_step_pre_hook(rollback.before_step))
         _handles.append(register_optimizer_step_post_hook(rollback.after_step))
+    if native_callbacks.session is not None and native_callbacks.session.rank_checks.is_on:
+        call_before_steps(rank_checks.before_step)
     if native_callbacks.session is not None and native_callbacks.session.dumps.is_on:
         _handles.append(register_optimizer_step_pre_hook(step_dumps.before_step))
         _handles.append(register_optimizer_step_post_hook(step_dumps.after_step))

@@ -54,6 +54,7 @@ class Session(Parts):
         step_wrapper.register(optimizer)
         self.deferred.register(optimizer)
         self.tape_level.begin()
+        self.part(self.rank_checks.write_facts)
         from . import install
 
         install.watch_imported()
@@ -79,6 +80,7 @@ class Session(Parts):
         self.part(self.store.name, optimizer)
         self.on_kept(optimizer)
         self.part(self.never_written.note_start, optimizer)
+        self.part(self.rank_checks.compare_facts)
         if self.target is not None:
             return self.target.begins(optimizer, bad)
         if not bad:

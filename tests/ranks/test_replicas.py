@@ -1,0 +1,99 @@
+"""Parameters that ranks should have in common, and how the ranks were started."""
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from finitude.base import config
+from finitude.report.document import Report
+from finitude.session import rank_checks
+from process_support import torchrun
+
+LOOP = """
+import os
+import torch
+import torch.distributed as dist
+from torch import nn
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+if rank == 1:
+    os.environ["OMP_WAIT_POLICY"] = "active"
+torch.manual_seed(0)
+model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 2)))
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+for i in range(9):
+    opt.zero_grad()
+    model(torch.randn(16, 6)).pow(2).mean().backward()
+    opt.step()
+    if i == 4 and rank == 1 and CHANGE:
+        with torch.no_grad():
+            model.module[1].weight.view(torch.int32)[0, 0] ^= 1
+"""
+
+
+def advisories(got, kind):
+    return [a for a in got.report["advisories"] if a["kind"] == kind]
+
+
+@pytest.mark.slow
+def test_one_bit_of_a_replica_is_found(tmp_path):
+    got = torchrun(tmp_path, LOOP.replace("CHANGE", "True").lstrip("\n"), "--replicas-every", "3")
+    (found,) = advisories(got, "replicas-differ")
+    assert found["step"] == 6 and "1 of 4 replicated parameters of rank 1" in found["text"], got.text()
+    assert "module.1.weight" in found["text"] and "at step 3 all had the same" in found["text"], found
+    (start,) = advisories(got, "ranks-differ")
+    assert "OMP_WAIT_POLICY active against not set" in start["text"], start
+    assert got.code == 0 and not got.alarms
+
+
+@pytest.mark.slow
+def test_equal_replicas_have_no_advisory(tmp_path):
+    got = torchrun(tmp_path, LOOP.replace("CHANGE", "False").replace("rank == 1:", "False:"), "--replicas-every", "3")
+    assert not got.report["advisories"] and got.code == 0, got.text()
+
+
+@pytest.fixture
+def one_rank(monkeypatch, tmp_path):
+    """Makes the checks of rank N of two, which share a store."""
+    store = dist.HashStore()
+    monkeypatch.setattr(rank_checks.compat, "group_store", lambda: store)
+    monkeypatch.setattr(rank_checks.ranks, "world", lambda: (made.rank, 2))
+    monkeypatch.setattr(rank_checks.ranks, "several", lambda: True)
+    settings = config.load({"replicas-every": "1", "runs": str(tmp_path)}, environ={})
+
+    def made():
+        return rank_checks.RankChecks(settings, Report(settings, "train.py", []), explains=False)
+
+    made.rank = 0
+    return made
+
+
+def texts(checks):
+    return [a["text"] for a in checks._report.advisories]
+
+
+def test_facts_are_compared_once_both_are_there(one_rank, monkeypatch):
+    first, second = one_rank(), one_rank()
+    one_rank.rank = 1
+    second.compare_facts()  # rank 0 has written nothing yet: nothing is waited for
+    one_rank.rank = 0
+    first.write_facts()
+    one_rank.rank = 1
+    second._own_start["threads"] = 99
+    second.compare_facts()
+    second.compare_facts()
+    (text,) = texts(second)
+    assert f"threads 99 against {torch.get_num_threads()}" in text and not texts(first)
+
+
+def test_a_store_that_is_gone_is_no_failure(one_rank, monkeypatch):
+    class Gone:
+        def __getattr__(self, name):
+            raise RuntimeError("Connection reset by peer")
+
+    monkeypatch.setattr(rank_checks.compat, "group_store", Gone)
+    checks = one_rank()
+    checks.write_facts()
+    checks.compare_facts()
+    checks.at_end()
+    assert not texts(checks)
