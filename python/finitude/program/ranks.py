@@ -51,7 +51,7 @@ def several() -> bool:
 
 
 def parallel_models() -> list[Any]:
-    """The DistributedDataParallel modules that there are."""
+    """The models of DistributedDataParallel in this process."""
     module = sys.modules.get("torch.nn.parallel.distributed")
     kind = getattr(module, "DistributedDataParallel", None)
     if kind is None:
@@ -59,6 +59,12 @@ def parallel_models() -> list[Any]:
     from . import optimizer_members  # not before torch is there: launchers import this module too
 
     return optimizer_members.instances(kind)
+
+
+def was_reduced(model: Any) -> bool:
+    """Did the last backward of this DistributedDataParallel exchange its gradients? After a forward under no_sync it
+    does not, also where the block has ended by the step."""
+    return model.require_backward_grad_sync and getattr(model, "require_forward_param_sync", True)
 
 
 def seen_by_all(parameters: Iterable[Tensor], by_everyone: bool = False) -> bool:
@@ -70,7 +76,7 @@ def seen_by_all(parameters: Iterable[Tensor], by_everyone: bool = False) -> bool
             continue
         ignored = getattr(model, "parameters_to_ignore", ())
         for name, p in model.module.named_parameters():
-            if id(p) in wanted and name not in ignored and model.require_backward_grad_sync:
+            if id(p) in wanted and name not in ignored and was_reduced(model):
                 return True
     return False
 

@@ -67,9 +67,14 @@ class Ballot:
 
     def all_see(self, optimizer: Optimizer, ordinal: int, alarm: Alarm, written: bool) -> bool:
         """Is every rank in this alarm? written: the step has written what is bad."""
-        if ranks.seen_by_all(sinks_of.bad_parameters(optimizer, written)):
+        if self._asked.get(_key(ordinal, alarm)) or ranks.seen_by_all(sinks_of.bad_parameters(optimizer, written)):
             return True
         return not alarm["harmless"] and not _native.window(optimizer)["on_device"] and self._all_say(ordinal, alarm)
+
+    def note_all(self, alarm: Alarm) -> None:
+        """All ranks have said that they are in this alarm (session/agreement.py)."""
+        self._asked.clear()
+        self._asked[_key(alarm["optimizer_ordinal"], alarm)] = True
 
     def _all_say(self, ordinal, alarm):
         """Nothing makes sure of it (shards, gradients that the program itself exchanges): each rank that sees the bad

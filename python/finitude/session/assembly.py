@@ -39,6 +39,7 @@ from ..rerun.alarm_correlation import RecentAlarms
 from ..rerun.restart import Restart
 from ..rerun.rewound import Rewound
 from . import (
+    agreement,
     allowed,
     checkpoint_guard,
     chosen_action,
@@ -192,6 +193,7 @@ class Parts:
         self.dumps = step_dumps.StepDumps(config, self.report, self.control, self.part, explains)
         self.watched_tensors = watched_tensors.WatchedTensors(self.report, self.units)
         self.decision = decision.Decision(self)
+        self.agreement = agreement.Agreement(self.context, self.ballot, self.allowed, self.decision.act, explains)
         self.windows = windows.Windows(self)
         self.dropping = script_handled.Dropping(self)
         self.deferred = deferred_verdict.Deferred(self)

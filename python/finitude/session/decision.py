@@ -44,6 +44,8 @@ class Decision:
         a search began with."""
         session = self._session
         session.acting.begin(alarm, where == "written", undone)
+        if session.agreement.owed is not None:
+            session.part(session.agreement.say, optimizer, alarm)
         if session.report.directory and os.path.exists(os.path.join(session.report.directory, control.NAME)):
             if (policy := session.part(session.control.new_policy)) is not None:
                 session.policy = policy
@@ -106,6 +108,8 @@ class Decision:
         session = self._session
         ordinal = alarm.get("optimizer_ordinal", 0)
         session.acting.begin(alarm, written, undone)
+        if session.agreement.owed is not None:
+            session.part(session.agreement.say, optimizer, alarm)
         session.part(session.weights.applied_before, optimizer, alarm)
         if alarm["rerun"] != "not-run":
             session.part(session.unwritten.explain, optimizer, alarm)

@@ -15,8 +15,9 @@ from __future__ import annotations
 from .. import _native
 from ..alarms import initial_state
 from ..effects import notebook_cells
-from ..program import nonfinite_state, optimizer_members, step_wrapper
+from ..program import nonfinite_state, optimizer_members, ranks, step_wrapper
 from ..report import kept_step
+from . import agreement
 from .assembly import Parts
 
 TYPE_CHECKING = False
@@ -57,6 +58,8 @@ class Session(Parts):
         self.part(self.rank_checks.write_facts)
         from . import install
 
+        if self.part(ranks.several) and self.part(self.agreement.wants, optimizer):
+            install.hook_before_steps(agreement.before_step)
         install.watch_imported()
         found = [b for _, b in optimizer_members.buffers(optimizer)]
         _native.watch_buffers(found)

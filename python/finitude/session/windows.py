@@ -24,7 +24,12 @@ class Windows:
         self._session = session
 
     def judge(self, optimizer: Optimizer) -> Verdict:
-        """Something in the window before `step` is not finite. True: veto. None: apply. May raise NonFiniteError."""
+        """Something in the window before `step` is not finite, here or on another rank. True: veto. None: apply. May
+        raise NonFiniteError."""
+        agreement = self._session.agreement
+        return self._own(optimizer) if agreement.owed is None else agreement.settle(optimizer, self._own)
+
+    def _own(self, optimizer: Optimizer) -> Verdict:
         session = self._session
         if session.units.again is not None:
             session.units.leave_at(optimizer)

@@ -1,0 +1,128 @@
+"""A process group of Finitude's own, on which ranks that step together exchange a few integers before a step.
+
+It is made over the store through which the ranks met, without new_group: that is collective over all ranks, and one
+that is not watched would not call it. It is no group of torch.distributed's, so nothing that the program does with its
+groups sees it. Its operations are called on the object, past torch's dispatcher: no mode of the program hears them."""
+
+from __future__ import annotations
+
+import array
+import atexit
+import time
+from datetime import timedelta
+
+import torch
+
+from ..base import compat
+from ..base.unseen import unseen
+from . import optimizer_members, ranks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from ..base.types import Optimizer
+
+APPEAR_S = 30.0  # how long the other ranks are waited for where the group is made
+_POLL_S = 0.005
+
+
+class CannotAgree(Exception):
+    """Why the ranks have not decided together."""
+
+
+def _distributed():
+    import torch.distributed as distributed
+
+    return distributed
+
+
+def members(optimizer: Optimizer) -> tuple[int, ...]:
+    """The ranks that step this optimizer together, by how its parameters are sharded: those of the meshes of its
+    DTensors (FSDP2, HSDP, tensor and sequence parallel). Empty: it is not known that any do."""
+    found: set[int] = set()
+    for p in optimizer_members.parameters(optimizer):
+        mesh: Any = getattr(p, "device_mesh", None)
+        if mesh is not None and mesh.device_type == "cpu":
+            found.update(mesh.mesh.flatten().tolist())
+    return tuple(sorted(found)) if len(found) > 1 and ranks.world()[0] in found else ()
+
+
+def unreduced(optimizer: Optimizer) -> tuple[int, ...]:
+    """The ranks of a DistributedDataParallel whose gradients of this step were not exchanged (no_sync). Empty: they
+    were, or there is none."""
+    wanted = {id(p) for p in optimizer_members.parameters(optimizer)}
+    for model in ranks.parallel_models():
+        if model.training and not ranks.was_reduced(model) and any(id(p) in wanted for p in model.module.parameters()):
+            return tuple(_distributed().get_process_group_ranks(model.process_group))
+    return ()
+
+
+class SideGroup:
+    """Of some ranks, each of which makes it for the same step."""
+
+    @unseen
+    def __init__(self, of: Sequence[int]):
+        """Waits for the others for a limited time. Raises CannotAgree where not all come."""
+        store = compat.group_store()
+        rank, size = ranks.world()
+        name = "finitude/agreement/" + ("all" if len(of) == size else "-".join(map(str, of)))
+        self.size = len(of)
+        try:
+            self._meet(store, name, rank, of)
+            distributed = _distributed()
+            # The limit of the training's own operations: a rank that is late is no failure earlier than there.
+            limit = distributed.distributed_c10d._get_default_timeout("gloo")
+            default = distributed.distributed_c10d._get_default_group()
+            for device in default._device_types:
+                limit = default._get_backend(device).options._timeout
+            self._group: Any = distributed.ProcessGroupGloo(
+                distributed.PrefixStore(name + "/gloo", store), of.index(rank), len(of), timedelta(seconds=APPEAR_S)
+            )
+            self._group._set_default_timeout(limit)
+        except (RuntimeError, ValueError, OSError, AttributeError) as e:
+            raise CannotAgree(_first_line(e)) from e
+        self._values = array.array("q", (0, 0, 0))
+        self._tensor = torch.frombuffer(self._values, dtype=torch.int64)
+        atexit.register(self.close)  # its threads must not outlive the interpreter
+
+    def _meet(self, store, name, rank, of):
+        """All say that they are here, or none makes the group: it would wait in its constructor."""
+        if store is None:
+            raise CannotAgree("there is no store")
+        store.set(f"{name}/here/{rank}", "")
+        missing, limit = list(of), time.monotonic() + APPEAR_S
+        while missing and time.monotonic() < limit and not store.check([f"{name}/decided"]):
+            missing = [r for r in missing if not store.check([f"{name}/here/{r}"])]
+            if missing:
+                time.sleep(_POLL_S)
+        late = ", ".join(map(str, missing))
+        said = store.compare_set(
+            f"{name}/decided", "", f"rank {late} did not come within {APPEAR_S:.0f} s" if late else "go"
+        )
+        if said.decode() != "go":
+            raise CannotAgree(said.decode())
+
+    def most(self, value: int, key: int) -> int:
+        """The largest value of all ranks. key: of the step, which has to be the same on all. Raises CannotAgree.
+        Waits as long as a collective operation of the training."""
+        if self._group is None:
+            raise CannotAgree("the group has been closed")
+        values = self._values
+        values[0], values[1], values[2] = value, key, -key
+        try:
+            self._group.allreduce([self._tensor], _distributed().ReduceOp.MAX).wait()
+        except RuntimeError as e:
+            raise CannotAgree(_first_line(e)) from e
+        if values[1] != -values[2]:
+            raise CannotAgree("the ranks are not in the same step")
+        return values[0]
+
+    def close(self) -> None:
+        self._group = None
+
+
+def _first_line(error):
+    text = str(error)
+    return text.splitlines()[0] if text else type(error).__name__

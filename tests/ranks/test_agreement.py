@@ -1,0 +1,94 @@
+"""Ranks that step together skip a step that is bad on only one of them, on all of them."""
+
+import pytest
+import torch  # noqa: F401  its libraries
+
+from helpers import LIMIT, plain, write_script
+from process_support import cold, launcher
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = """
+import os, signal, sys, time, torch
+import torch.distributed as dist
+from torch import nn
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+class MLP(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(4, 8), nn.Linear(8, 4)
+    def forward(self, x):
+        return self.down(torch.relu(self.up(x)))
+MAKE
+opt = torch.optim.AdamW(model.parameters(), lr=0.05)
+torch.manual_seed(SEED)
+spoils, leaves_out = "spoil" in sys.argv, "leave" in sys.argv
+for step in range(8):
+    x, y = torch.randn(6, 4), torch.randint(0, 3, (6,))
+    opt.zero_grad()
+    STEP
+    if spoils and step == 5 and rank == 1:
+        local = next(model.parameters()).grad
+        getattr(local, "_local_tensor", local).view(-1)[0] = float("nan")
+    AT_STEP
+    if not (leaves_out and step == 5):
+        opt.step()
+local = [getattr(p, "_local_tensor", p).detach() for p in model.parameters()]
+text = torch.cat([p.flatten().double() for p in local]).numpy().tobytes().hex()
+sys.stdout.write(f"rank {rank} {text}\\n")  # at once: both ranks write here
+sys.stdout.flush()
+dist.destroy_process_group()
+time.sleep(0.3)  # else gloo may abort the interpreter (pytorch#179291)
+"""
+STEP = "nn.functional.cross_entropy(model(x), y).backward()"
+MESH = """
+from torch.distributed.device_mesh import init_device_mesh
+mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+"""
+FSDP2 = (
+    MESH
+    + """
+from torch.distributed.fsdp import fully_shard
+model = MLP()
+for part in (model.up, model.down, model):
+    fully_shard(part, mesh=mesh)
+"""
+)
+TENSOR_PARALLEL = (
+    MESH
+    + """
+from torch.distributed.tensor.parallel import parallelize_module, ColwiseParallel, RowwiseParallel
+model = parallelize_module(MLP(), mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+"""
+)
+DDP = "model = nn.parallel.DistributedDataParallel(MLP())"
+NO_SYNC = f"""with model.no_sync():
+        {STEP}"""
+# What makes the model, and what a step does.
+KINDS = {"fsdp2": (FSDP2, STEP), "tensor parallel": (TENSOR_PARALLEL, STEP), "no_sync": (DDP, NO_SYNC)}
+
+
+def write(folder, kind, at_step="pass"):
+    make, step = KINDS[kind]
+    text = PROGRAM.replace("MAKE", make).replace("AT_STEP", at_step).replace("STEP", step)
+    return write_script(folder, text.replace("SEED", "7" if kind == "tensor parallel" else "100 + rank"))
+
+
+def weights(text):
+    """{rank: its weights}"""
+    return dict(line.split()[1:] for line in text.splitlines() if line.startswith("rank "))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_ranks_skip_what_one_sees(tmp_path, kind):
+    """The weights are, bit for bit, those of a run in which no rank took that step."""
+    write(tmp_path, kind)
+    got = cold(tmp_path, "--on-alarm", "skip", *launcher(tmp_path, 2), "train.py", "spoil", limit=3 * LIMIT)
+    expected = plain(tmp_path, *launcher(tmp_path, 2)[1:], "train.py", "leave")
+    assert got.code == 0 and weights(got.out) == weights(expected.out) and len(weights(got.out)) == 2, got.text()
+    assert sorted((a["rank"], a["step"]) for a in got.alarms) == [(0, 5), (1, 5)], got.text()
+    other = next(a for a in got.alarms if a["rank"] == 0)
+    assert other["cause"]["class"] == "other-rank" and "rank 1" in other["text"], other
+    assert got.watched["steps"] == 8 and not got.watched.get("failures"), got.text()
