@@ -121,3 +121,17 @@ def test_a_failure_at_another_value_is_not_called_finite(tmp_path):
     alarm = got.the_alarm()
     assert (alarm["rerun"], alarm["births"], alarm["capsule"]) == ("order-dependent", [], None), got.text()
     assert "it failed again, but at the loss" in alarm["rerun_text"] and "finite" not in alarm["cause"]["text"]
+
+
+def test_a_single_number_is_no_unwritten_memory():
+    """It was computed: NaN keeps its bits through arithmetic."""
+    total = torch.full((), -2, dtype=torch.int32).view(torch.float32)
+    noted = [{**not_reproduced._held("norm", total), "file": "train.py", "line": 3}]
+    alarm = {
+        "rerun": "transient",
+        "births": [],
+        "cause": {"class": "unknown", "text": "", "confidence": "possible", "experiments": []},
+    }
+    not_reproduced.add_to(alarm, noted)
+    assert (alarm["cause"]["class"], alarm["births"], alarm["fix"]["line"]) == ("uninitialised-memory", [], 0)
+    assert "norm held 1 NaN" in alarm["cause"]["text"] and "computed from memory" in alarm["cause"]["text"]

@@ -39,10 +39,10 @@ FIX = "initialise it (torch.zeros, nn.init, copy_) before the first read"
 
 
 def note(sinks: Iterable[Sink]) -> list[dict[str, Any]]:
-    """What is bad now, before anything is run again: [{name, count, bits, file, line}], the sinks first, then data in
+    """What is bad now, before anything is run again: [{name, count, bits, is_single, file, line}], the sinks first, then data in
     the user's names."""
     found = [
-        {"name": name, "count": count_text(t), "bits": strange_bits(t), "file": "", "line": 0}
+        {**_held(name, t), "file": "", "line": 0}
         for kind, name, t in sinks or ()
         if kind in ("parameter", "state", "buffer") and t is not None
     ]
@@ -50,10 +50,17 @@ def note(sinks: Iterable[Sink]) -> list[dict[str, Any]]:
     for number, frame in enumerate(optimizer_members.user_frames()):
         for name, value in optimizer_members.names_of(frame).items() if number < MAX_FRAMES else ():
             if _is_bad_data(value, left):
-                found.append(
-                    {"name": name, "count": count_text(value), "bits": strange_bits(value), **_bound_at(frame, name)}
-                )
+                found.append({**_held(name, value), **_bound_at(frame, name)})
     return found
+
+
+def _held(name, tensor):
+    return {
+        "name": name,
+        "count": count_text(tensor),
+        "bits": strange_bits(tensor),
+        "is_single": tensor.numel() == 1,
+    }
 
 
 def _is_bad_data(value, left):
@@ -117,7 +124,9 @@ def add_to(alarm: Alarm, noted: list[dict[str, Any]]) -> None:
                 f"; or memory that nobody had written: no arithmetic makes the bits of its NaN ({noted[0]['bits']})"
             )
         return
-    held = next((n for n in noted if n["bits"]), noted[0])
+    # NaN keeps its bits through arithmetic. A single number is nearly always a result, and not the memory itself.
+    strange = sorted((n for n in noted if n["bits"]), key=lambda n: n["is_single"])
+    held = strange[0] if strange else noted[0]
     bits = f" with bits that no arithmetic makes ({held['bits']})" if held["bits"] else ""
     if cause["class"] == "corrupted-state":
         text = (
@@ -125,6 +134,14 @@ def add_to(alarm: Alarm, noted: list[dict[str, Any]]) -> None:
             "when the program was run again from its "
             "start: no checkpoint or initial value would be, memory that nobody had written is"
         )
+    elif bits and held["is_single"]:
+        text = (
+            f"the step came out finite when it was run again; the first time {held['name']} held {held['count']}{bits}: "
+            "it was computed from memory that nobody had written over"
+        )
+        alarm["cause"] = incident.cause("uninitialised-memory", text, "possible")
+        alarm["fix"] = {"text": FIX, "verified": False, "file": "", "line": 0}
+        return
     elif bits:
         text = (
             f"the step came out finite when it was run again; the first time {held['name']} held "
