@@ -39,8 +39,8 @@ FIX = "initialise it (torch.zeros, nn.init, copy_) before the first read"
 
 
 def note(sinks: Iterable[Sink]) -> list[dict[str, Any]]:
-    """What is bad now, before anything is run again: [{name, count, bits, is_single, file, line}], the sinks first, then data in
-    the user's names."""
+    """What is bad now, before anything is run again: [{name, count, bits, is_single, file, line}], the sinks first, then
+    data in the user's names."""
     found = [
         {**_held(name, t), "file": "", "line": 0}
         for kind, name, t in sinks or ()
@@ -136,8 +136,8 @@ def add_to(alarm: Alarm, noted: list[dict[str, Any]]) -> None:
         )
     elif bits and held["is_single"]:
         text = (
-            f"the step came out finite when it was run again; the first time {held['name']} held {held['count']}{bits}: "
-            "it was computed from memory that nobody had written over"
+            "the step came out finite when it was run again; the first time "
+            f"{held['name']} held {held['count']}{bits}: it was computed from memory that nobody had written over"
         )
         alarm["cause"] = incident.cause("uninitialised-memory", text, "possible")
         alarm["fix"] = {"text": FIX, "verified": False, "file": "", "line": 0}
