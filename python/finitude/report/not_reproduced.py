@@ -39,8 +39,8 @@ FIX = "initialise it (torch.zeros, nn.init, copy_) before the first read"
 
 
 def note(sinks: Iterable[Sink]) -> list[dict[str, Any]]:
-    """What is bad now, before anything is run again: [{name, count, bits, is_single, file, line}], the sinks first, then
-    data in the user's names."""
+    """What is bad now, before anything is run again: [{name, count, bits, is_single, file, line}], the sinks first,
+    then data in the user's names."""
     found = [
         {**_held(name, t), "file": "", "line": 0}
         for kind, name, t in sinks or ()
