@@ -81,7 +81,9 @@ def weights(text):
     return dict(line.split()[1:] for line in text.splitlines() if line.startswith("rank "))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=pytest.mark.thorough) if k == "tensor parallel" else k for k in KINDS]
+)
 def test_all_ranks_skip_what_one_sees(tmp_path, kind):
     """The weights are, bit for bit, those of a run in which no rank took that step."""
     write(tmp_path, kind)
@@ -92,3 +94,32 @@ def test_all_ranks_skip_what_one_sees(tmp_path, kind):
     other = next(a for a in got.alarms if a["rank"] == 0)
     assert other["cause"]["class"] == "other-rank" and "rank 1" in other["text"], other
     assert got.watched["steps"] == 8 and not got.watched.get("failures"), got.text()
+
+
+OWN = """
+    if rank == 0:
+        own.zero_grad(); lone(x).mean().backward(); own.step()"""
+
+
+def test_a_rank_with_its_own_optimizer_never_waits(tmp_path):
+    """Also that a healthy run computes what it does without Finitude."""
+    make = "\nlone = nn.Linear(4, 1)\nown = torch.optim.SGD(lone.parameters(), lr=0.1)"
+    script = write(tmp_path, "fsdp2", OWN)
+    text = script.read_text().replace("opt = torch", make + "\nopt = torch", 1)
+    script.write_text(text)
+    got = cold(tmp_path, "--on-alarm", "skip", *launcher(tmp_path, 2), "train.py", limit=3 * LIMIT)
+    got.assert_silent()
+    expected = plain(tmp_path, *launcher(tmp_path, 2)[1:], "train.py")
+    assert weights(got.out) == weights(expected.out) and len(weights(got.out)) == 2, got.text()
+    assert "agree" not in got.err and got.watched["steps"] == 16, got.text()
+
+
+def test_a_rank_killed_in_agreement_ends_all(tmp_path):
+    """The launcher ends nobody: the other rank ends by itself, at its next collective operation, and has said why."""
+    write(tmp_path, "fsdp2", "if step == 5 and rank == 1: os.kill(os.getpid(), signal.SIGKILL)")
+    words = launcher(tmp_path, 2)
+    starter = tmp_path / words[2]
+    starter.write_text(starter.read_text().replace("    p.terminate()", "    pass"))
+    got = cold(tmp_path, "--on-alarm", "skip", *words, "train.py", limit=LIMIT)
+    assert got.code != 0 and "ranks do not agree on steps any more" in got.err, got.text()
+    assert any("killed by SIGKILL" in a["text"] for a in got.advisories("killed")), got.text()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import atexit
 import time
+import weakref
 from datetime import timedelta
 
 import torch
@@ -49,14 +50,27 @@ def members(optimizer: Optimizer) -> tuple[int, ...]:
     return tuple(sorted(found)) if len(found) > 1 and ranks.world()[0] in found else ()
 
 
-def unreduced(optimizer: Optimizer) -> tuple[int, ...]:
-    """The ranks of a DistributedDataParallel whose gradients of this step were not exchanged (no_sync). Empty: they
-    were, or there is none."""
-    wanted = {id(p) for p in optimizer_members.parameters(optimizer)}
-    for model in ranks.parallel_models():
-        if model.training and not ranks.was_reduced(model) and any(id(p) in wanted for p in model.module.parameters()):
-            return tuple(_distributed().get_process_group_ranks(model.process_group))
-    return ()
+class Stepping:
+    """Who steps an optimizer together with this rank. Made once, as it looks for all models of the process."""
+
+    def __init__(self, optimizer: Optimizer):
+        wanted = {id(p) for p in optimizer_members.parameters(optimizer)}
+        self._always = members(optimizer)
+        self._models = [
+            weakref.ref(model)
+            for model in ranks.parallel_models()
+            if any(id(p) in wanted for p in model.module.parameters())
+        ]
+
+    def together(self) -> tuple[int, ...]:
+        """The ranks of this step: those that share a mesh, or a DistributedDataParallel whose last backward exchanged
+        no gradients (no_sync). Empty: none, or all have the same gradients."""
+        if self._always:
+            return self._always
+        for model in (r() for r in self._models):
+            if model is not None and model.training and not ranks.was_reduced(model):
+                return tuple(_distributed().get_process_group_ranks(model.process_group))
+        return ()
 
 
 class SideGroup:

@@ -1,7 +1,7 @@
 """One decision of all ranks that step together: before such a step is applied each says whether it is bad, by one MAX
 of three integers, and a rank that sees nothing bad itself skips the step that is bad on another.
 
-It is asked only where the ranks step together by construction (side_group.members, side_group.unreduced): a rank that
+It is asked only where the ranks step together by construction (side_group.Stepping): a rank that
 steps an optimizer of its own waits for nobody. Where DistributedDataParallel has averaged the gradients all ranks see
 the same ones, and nothing is exchanged.
 
@@ -47,7 +47,7 @@ class Agreement:
         self._context, self._ballot, self._allowed, self._act = context, ballot, allowed, act
         config = context.config
         self._is_on = not explains and config.level == "gate" and config.on_alarm in ("skip", "rollback")
-        self._members: dict[int, tuple[int, ...]] = {}  # ordinal of an optimizer -> ranks that always step it together
+        self._known: dict[int, side_group.Stepping | None] = {}  # by the optimizer's number, from its first step on
         self._groups: dict[tuple[int, ...], side_group.SideGroup] = {}
         self.owed: Optimizer | None = None  # about whose step nothing has been said yet
         self._asked_ranks: tuple[int, ...] = ()
@@ -58,8 +58,7 @@ class Agreement:
         """May steps of this optimizer be asked about? Called where it is made, and again at its first step."""
         if not self._is_on:
             return False
-        of = self._members[_native.window(optimizer)["ordinal"]] = side_group.members(optimizer)
-        return bool(of) or bool(ranks.parallel_models())
+        return bool(side_group.members(optimizer)) or bool(ranks.parallel_models())
 
     def begin_step(self, optimizer: Optimizer, has_closure: bool) -> None:
         if not self._is_on or has_closure or native_callbacks.runs_again() or not _native.is_registered(optimizer):
@@ -67,11 +66,16 @@ class Agreement:
         if _native.backward_under_way() or self._allowed.is_any:
             return
         window = _native.window(optimizer)
-        of = self._members.get(window["ordinal"]) or side_group.unreduced(optimizer)
-        # A plain GradScaler may skip on one rank only, which then does not come here.
-        if not of or window["on_device"] or optimizer_members.scaler_of(optimizer) is not None:
+        ordinal = window["ordinal"]
+        if ordinal not in self._known:
+            # A plain GradScaler may skip on one rank only, which then does not come here.
+            scaler = optimizer_members.scaler_of(optimizer)
+            self._known[ordinal] = side_group.Stepping(optimizer) if scaler is None else None
+        known = self._known[ordinal]
+        of = known.together() if known is not None else ()
+        if not of or window["on_device"]:
             return
-        self.owed, self._asked_ranks, self._key = optimizer, of, window["ordinal"] << 40 | window["step"]
+        self.owed, self._asked_ranks, self._key = optimizer, of, ordinal << 40 | window["step"]
         _native.enter_closure()  # the gate asks Python about this window whatever it finds
         self._is_forced = True
 
