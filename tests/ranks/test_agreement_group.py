@@ -15,6 +15,8 @@ def _rank(rank, port, behaviour, results):
     import torch.distributed as dist
 
     torch.set_num_threads(1)
+    if behaviour == "absent":
+        side_group.WAIT_S = 2.0
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     group = side_group.SideGroup((0, 1))
     results.put((rank, "first", group.most(rank * 5, 3)))
@@ -26,6 +28,8 @@ def _rank(rank, port, behaviour, results):
     elif behaviour == "killed" and rank == 1:
         time.sleep(0.3)
         os.kill(os.getpid(), signal.SIGKILL)
+    elif behaviour == "absent" and rank == 1:
+        time.sleep(6)  # in a collective operation of the next step
     else:
         begun = time.monotonic()
         try:
@@ -65,6 +69,13 @@ def test_a_killed_rank_ends_the_wait():
     assert (0, "first", 5) in found, found
     (why, seconds) = next((what, value) for rank, what, value in found if rank == 0 and what != "first")
     assert why not in ("second", "first") and seconds < 30, found
+
+
+@pytest.mark.slow
+def test_a_rank_that_leaves_the_step_out_is_not_waited_for_longer():
+    found = run("absent")
+    (seconds,) = (value for rank, what, value in found if rank == 0 and what not in ("first", "second"))
+    assert 1 < seconds < 5, found
 
 
 @pytest.mark.slow

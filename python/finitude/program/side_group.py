@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from ..base.types import Optimizer
 
 APPEAR_S = 30.0  # how long the other ranks are waited for where the group is made
+# And before a step. The last exchange of backward has just brought them together: one that does not come by then
+# has left the step out, or died.
+WAIT_S = 60.0
 _POLL_S = 0.005
 
 
@@ -86,15 +89,9 @@ class SideGroup:
         try:
             self._meet(store, name, rank, of)
             distributed = _distributed()
-            # The limit of the training's own operations: a rank that is late is no failure earlier than there.
-            limit = distributed.distributed_c10d._get_default_timeout("gloo")
-            default = distributed.distributed_c10d._get_default_group()
-            for device in default._device_types:
-                limit = default._get_backend(device).options._timeout
             self._group: Any = distributed.ProcessGroupGloo(
-                distributed.PrefixStore(name + "/gloo", store), of.index(rank), len(of), timedelta(seconds=APPEAR_S)
+                distributed.PrefixStore(name + "/gloo", store), of.index(rank), len(of), timedelta(seconds=WAIT_S)
             )
-            self._group._set_default_timeout(limit)
         except (RuntimeError, ValueError, OSError, AttributeError) as e:
             raise CannotAgree(_first_line(e)) from e
         self._values = array.array("q", (0, 0, 0))
@@ -120,7 +117,7 @@ class SideGroup:
 
     def most(self, value: int, key: int) -> int:
         """The largest value of all ranks. key: of the step, which has to be the same on all. Raises CannotAgree.
-        Waits as long as a collective operation of the training."""
+        Waits WAIT_S at most; after that there is no further exchange."""
         if self._group is None:
             raise CannotAgree("the group has been closed")
         values = self._values
