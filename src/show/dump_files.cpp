@@ -67,8 +67,8 @@ finitude::Result<DumpRead> read_msprobe(const std::string& file) {
   if (!compare::is_msprobe_dump(document)) return Status(StatusCode::kUnsupported, "is no dump of msprobe");
   json stack;
   std::error_code error;
-  const fs::path beside = fs::path(file).parent_path() / "stack.json";
-  if (fs::is_regular_file(beside, error) && read_file(beside.string(), kMaxFile, bytes).empty())
+  const fs::path stack_file = fs::path(file).parent_path() / "stack.json";
+  if (fs::is_regular_file(stack_file, error) && read_file(stack_file.string(), kMaxFile, bytes).empty())
     (void)parse_json(bytes, stack);
   dump.records = compare::records_of_msprobe(document, stack);
   dump.is_by_name = true;

@@ -62,7 +62,7 @@ class RecordComparison {
     return out;
   }
 
-  static std::string apart(const Json& m) {
+  static std::string distance_text(const Json& m) {
     if (m.contains("shape_a"))
       return text(m, "arg") + ": shape " + at(m, "shape_a").dump() + " against " + at(m, "shape_b").dump();
     std::string out = text(m, "arg") + ": ";
@@ -94,7 +94,7 @@ class RecordComparison {
   }
   static std::string worst(const Json& pair) {
     const Json& m = worst_of(pair, "outputs");
-    return m.is_null() ? "" : apart(m);
+    return m.is_null() ? "" : distance_text(m);
   }
 
   void verdict() {
@@ -136,9 +136,9 @@ class RecordComparison {
     put("first", {place(d)}, Tone::kBad);
     const bool by_input = kind == "data" || kind == "between" || kind == "calls";
     const Json& input = worst_of(d, "inputs");
-    if (by_input && !input.is_null()) put("", {"reads another " + apart(input)});
+    if (by_input && !input.is_null()) put("", {"reads another " + distance_text(input)});
     if (kind == "parameter") {
-      if (const Json& m = worst_of(d, "parameters"); !m.is_null()) put("", {"another " + apart(m)});
+      if (const Json& m = worst_of(d, "parameters"); !m.is_null()) put("", {"another " + distance_text(m)});
     }
     if (kind == "settings") {
       const Json& both = list(d, "explained_by");

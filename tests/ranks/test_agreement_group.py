@@ -33,7 +33,7 @@ def _rank(rank, port, behaviour, results):
     else:
         begun = time.monotonic()
         try:
-            results.put((rank, "second", group.most(0, 4 + (rank if behaviour == "apart" else 0))))
+            results.put((rank, "second", group.most(0, 4 + (rank if behaviour == "other step" else 0))))
         except side_group.CannotAgree as e:
             results.put((rank, str(e), time.monotonic() - begun))
     group.close()
@@ -80,7 +80,7 @@ def test_a_rank_that_leaves_the_step_out_is_not_waited_for_longer():
 
 @pytest.mark.slow
 def test_ranks_in_different_steps_do_not_agree():
-    found = run("apart")
+    found = run("other step")
     assert [what for _, what, _ in found if what != "first"] == ["the ranks are not in the same step"] * 2, found
 
 

@@ -42,7 +42,7 @@ OF_CAPSULES = re.compile(r"/step-\d+[^/]*\.partial-[0-9a-f]+-\d+-\d+-\d+/[^/]+$"
 
 def note_own_database(path: str) -> None:
     """A database of SQLite that Finitude itself writes while the program trains, in a thread of its own. It and the
-    files that SQLite has beside it are no side effect of the program."""
+    files that SQLite keeps next to it are no side effect of the program."""
     real = os.path.realpath(path)
     _OWN.update((real, f"{real}-wal", f"{real}-shm", f"{real}-journal"))
 

@@ -89,7 +89,7 @@ def install(wait_for_training: Callable[..., Any] | None = None) -> None:
     _patches.set(iterator, "_next_index", index_method)
     _skip_rows()
     _quarantine()
-    _handles.append(register_optimizer_step_pre_hook(_native.optimizer_pre_hook))  # the first: see hook_before_steps
+    _handles.append(register_optimizer_step_pre_hook(_native.optimizer_pre_hook))  # the first: see replace_gate_hook
     if native_callbacks.session is not None and native_callbacks.session.rollback.is_on:
         _handles.append(register_optimizer_step_pre_hook(rollback.before_step))
         _handles.append(register_optimizer_step_post_hook(rollback.after_step))
@@ -123,9 +123,9 @@ def call_before_steps(hook: Callable[..., None]) -> None:
         _handles.append(register_optimizer_step_pre_hook(hook))
 
 
-def hook_before_steps(hook: Callable[..., Any]) -> None:
+def replace_gate_hook(hook: Callable[..., Any]) -> None:
     """That hook, which calls the gate's own, is called in the place of it. The place is kept: torch may be going over
-    its hooks now, and those after it of ours rely on the order."""
+    its hooks now, and our hooks after it rely on the order."""
     compat.skip_in_dynamo(hook)
     handle: Any = _handles[0] if _handles else None
     hooks = handle.hooks_dict_ref() if handle is not None else None

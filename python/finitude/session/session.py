@@ -59,7 +59,7 @@ class Session(Parts):
         from . import install
 
         if self.part(ranks.several) and self.part(self.agreement.wants, optimizer):
-            install.hook_before_steps(agreement.before_step)
+            install.replace_gate_hook(agreement.before_step)
         install.watch_imported()
         found = [b for _, b in optimizer_members.buffers(optimizer)]
         _native.watch_buffers(found)
