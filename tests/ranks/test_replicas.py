@@ -97,3 +97,24 @@ def test_a_store_that_is_gone_is_no_failure(one_rank, monkeypatch):
     checks.compare_facts()
     checks.at_end()
     assert not texts(checks)
+
+
+def test_each_optimizer_has_rounds_of_its_own(one_rank, monkeypatch):
+    """The replicas of one agree, those of the other do not: its text says nothing of the first."""
+    held = {0: torch.zeros(3), 1: torch.ones(2)}
+    monkeypatch.setattr(rank_checks.replicas, "of_optimizer", lambda optimizer: {0: [("w", held[optimizer])]})
+    first, second = one_rank(), one_rank()
+
+    def rounds(checks, rank):
+        one_rank.rank = rank
+        for ordinal in held:
+            checks._digest(ordinal, ordinal, 4, rank_checks.compat.group_store())
+        checks._compare_waiting()
+
+    rounds(second, 1)  # rank 0 is late
+    assert not texts(second) and len(second._waiting) == 2
+    rounds(first, 0)
+    held[1] = held[1] + 1
+    rounds(second, 1)
+    (text,) = texts(second)
+    assert text.startswith("as step 4 begins, 1 of 1 replicated parameters of rank 1") and text.endswith(": w"), text

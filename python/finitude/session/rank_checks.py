@@ -73,7 +73,7 @@ def difference(first: dict[str, Any], mine: dict[str, Any]) -> list[str]:
 
 class _Round(NamedTuple):
     key: str
-    leader: int
+    pair: tuple[int, int]  # ordinal of the optimizer, rank of the leader
     step: int
     names: Sequence[str]
     digests: array.array[int]
@@ -86,10 +86,11 @@ class RankChecks:
         self._every = 0 if explains else config.replicas_every
         self._own_start: dict[str, Any] | None = None
         self._is_done = explains  # with the facts of the start
-        self._waiting: list[_Round] = []  # until the leader's digests are in the store
+        # Until the leader's digests are in the store; of a pair the newest.
+        self._waiting: dict[tuple[int, int], _Round] = {}
         self._sent_keys: dict[int, list[str]] = {}  # ordinal of an optimizer -> keys that this rank wrote
-        self._same_at: dict[int, int] = {}  # rank of a leader -> last step with the same bits
-        self._reported: set[int] = set()  # leaders whose replicas differ
+        self._same_at: dict[tuple[int, int], int] = {}  # pair -> last step with the same bits
+        self._reported: set[tuple[int, int]] = set()  # pairs whose replicas differ
         self.is_on = self._every > 0
 
     # -- how the ranks were started ------------------------------------------------------------
@@ -140,13 +141,14 @@ class RankChecks:
             here = [(name, t) for name, t in members if t.device.type == "cpu"]
             if len(here) < len(members):
                 self._report.add_not_watched("replicas on a device (--replicas-every)")
-            if not here or leader in self._reported:
+            pair = ordinal, leader
+            if not here or pair in self._reported:
                 continue
             names = [name for name, _ in here]
             digests = array.array("Q", (_native.checksum(t) for _, t in here))
             key = f"finitude/replicas/{ordinal}/{leader}/{step}"
             if leader != rank:
-                self._waiting.append(_Round(key, leader, step, names, digests))
+                self._waiting[pair] = _Round(key, pair, step, names, digests)
                 continue
             written = self._sent_keys.setdefault(ordinal, [])
             _in_store(lambda key=key, digests=digests: store.set(key, digests.tobytes().hex()))
@@ -157,29 +159,30 @@ class RankChecks:
     def _compare_waiting(self):
         if not self._waiting or (store := _store()) is None:
             return
-        left = []
-        for one in self._waiting:
+        for pair, one in list(self._waiting.items()):
             found = _in_store(lambda key=one.key: store.get(key) if store.check([key]) else None)
-            if found is None:
-                left.append(one)
-            else:
+            if found is not None:
+                del self._waiting[pair]
                 self._judge_round(one, array.array("Q", bytes.fromhex(found.decode())))
-        self._waiting = left[-4:]
 
     def _judge_round(self, one, first):
-        if len(first) != len(one.digests) or one.leader in self._reported:
+        leader = one.pair[1]
+        if len(first) != len(one.digests):
+            self._reported.add(one.pair)
+            text = f"rank {ranks.world()[0]} has {len(one.digests)} replicated parameters, rank {leader} {len(first)}"
+            self._report.advise(KIND_OF_REPLICAS, one.step, text)
             return
         other = [name for name, mine, its in zip(one.names, one.digests, first) if mine != its]
         if not other:
-            self._same_at[one.leader] = one.step
+            self._same_at[one.pair] = one.step
             return
-        self._reported.add(one.leader)
-        before = self._same_at.get(one.leader)
+        self._reported.add(one.pair)
+        before = self._same_at.get(one.pair)
         since = f"; at step {before} all had the same" if before is not None else ""
         more = f" and {len(other) - MOST_NAMED} more" if len(other) > MOST_NAMED else ""
         text = (
             f"as step {one.step} begins, {len(other)} of {len(one.names)} replicated parameters of rank "
-            f"{ranks.world()[0]} have other bits than on rank {one.leader}: "
+            f"{ranks.world()[0]} have other bits than on rank {leader}: "
             f"{', '.join(other[:MOST_NAMED])}{more}{since}"
         )
         self._report.advise(KIND_OF_REPLICAS, one.step, text)
