@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "base/immortal.h"
@@ -21,17 +22,18 @@ constexpr std::uint32_t kMaxCarried = 16;  // steps of other optimizers that one
 // The state of --level tape and of --tape-every. Tracer and recorder are one for the process and have other users as
 // well: they work for this one as long as the tracer takes a sketch (is_recording).
 struct TapeLevel {
-  std::size_t max_bytes = 0;    // 0: off
-  std::uint64_t since = 0;      // the last loss that was noted before the tape began
-  std::uint32_t carried = 0;    // steps that were applied since
-  bool lost = false;            // switched off because of a device
-  std::uint64_t every = 0;      // 0: each step is recorded, and there are no templates
-  bool verifies = false;        // what is recorded is verified, and becomes no template
-  std::uint64_t steps = 0;      // that were applied
-  std::size_t wanted = 0;       // templates of this round that are yet to be recorded: one of each optimizer
-  bool step_under_way = false;  // and is not recorded
-  bool is_over = false;         // a step inside backward was applied: the next tape begins when that ends
-  RngState generators;          // as the tape began with them
+  std::size_t max_bytes = 0;        // 0: off
+  std::uint64_t since = 0;          // the last loss that was noted before the tape began
+  std::uint32_t carried = 0;        // steps that were applied since
+  bool lost = false;                // switched off because of a device
+  std::uint64_t every = 0;          // 0: each step is recorded, and there are no templates
+  bool verifies = false;            // what is recorded is verified, and becomes no template
+  std::uint64_t steps = 0;          // that were applied
+  std::size_t wanted = 0;           // steps of this round that are yet to be recorded: one of each optimizer
+  std::set<std::uint32_t> stepped;  // ordinals of the optimizers that have stepped since the last round, of --verify
+  bool step_under_way = false;      // and is not recorded
+  bool is_over = false;             // a step inside backward was applied: the next tape begins when that ends
+  RngState generators;              // as the tape began with them
 };
 
 base::Immortal<TapeLevel> the_level;
@@ -150,8 +152,11 @@ bool tape_follows() noexcept {
   if (l.max_bytes == 0 || others_run()) return false;
   if (l.every == 0) return true;
   if (++l.steps % l.every == 1 % l.every) {  // the second step is the first: much is made in the first of all
-    l.wanted = 0;
-    for (const auto& entry : live().optimizers) l.wanted += is_alive(*entry);
+    l.wanted = l.stepped.size();
+    l.stepped.clear();
+    // A template is of use at any later step of its optimizer; a step that never comes is not waited for to be
+    // verified.
+    for (const auto& entry : live().optimizers) l.wanted += !l.verifies && is_alive(*entry);
     l.wanted = std::clamp<std::size_t>(l.wanted, 1, kMaxOfRound);
   }
   return l.wanted > 0;
@@ -160,6 +165,7 @@ bool tape_follows() noexcept {
 void tape_step_begins(const OptimizerEntry& entry, bool has_end) {
   TapeLevel& l = level();
   if (l.max_bytes == 0 || others_run()) return;
+  if (l.verifies) l.stepped.insert(entry.ordinal);
   if (in_backward()) {
     l.is_over = true;  // what follows in this backward belongs to the same step
   } else if (l.every == 0 && is_recording() && other_window_open(entry) && l.carried < kMaxCarried) {

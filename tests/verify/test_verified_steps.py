@@ -57,17 +57,17 @@ def flip(tensor, element=3):
 
 
 def test_flip_of_an_output_names_its_operation(tmp_path):
-    done = []
+    done, forwards = [], []
 
     def decide(name, phase, node, key, makes, numels, run):
-        if name != "aten::relu" or phase != "forward" or done:
+        if name != "aten::relu" or phase != "forward" or done or len(forwards) != 2:
             return None
         done.append(1)
         return 0, 3, None, BIT
 
-    _native.inject_start(decide, 2, 2)
+    _native.inject_start(decide, 0, 1 << 40)  # by forward passes: other tests may have left optimizers
     try:
-        (text,) = found(trained(tmp_path, Net())[0])
+        (text,) = found(trained(tmp_path, Net(between=forwards.append))[0])
     finally:
         _native.inject_stop()
     assert done and text.startswith("aten::relu at ") and "(transient)" in text, text
