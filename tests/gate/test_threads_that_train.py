@@ -11,6 +11,7 @@ import torch
 torch.manual_seed(0)
 nets = [torch.nn.Linear(3, 1) for _ in range(2)]
 sums, first = {}, threading.Event()
+sixth = threading.Event()
 def train(k):
     numbers = torch.Generator().manual_seed(k)
     opt = torch.optim.Adam(nets[k].parameters(), lr=0.01)
@@ -23,8 +24,12 @@ def train(k):
         loss.backward()
         if k == 1 and i == 0:
             first.wait()  # which of them is the first is no matter of luck
+        if k == 1 and i == 5:
+            sixth.wait()  # nor is it that they take turns
         opt.step()
         first.set()
+        if k == 0 and i == 5:
+            sixth.set()
     sums[k] = nets[k].weight.sum().item()
 threads = [threading.Thread(target=train, args=(k,)) for k in range(2)]
 for t in threads: t.start()
