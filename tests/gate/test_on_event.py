@@ -225,3 +225,16 @@ def test_watch_takes_a_function_and_metrics_are_known(tmp_path):
     keys = ["alarms", "gradient_absmax", "learning_rate", "loss", "skips", "step", "warnings"]
     assert lines[1] == f"True True {keys}"
     assert lines[2] == "['alarm', 'alarm', 'end'] alarm"
+
+
+def test_a_function_is_not_called_while_a_step_runs_again():
+    """What it changes would be put back with the other objects of the program."""
+    complaints, called, is_busy = [], [], [True]
+    listeners = on_event.Listeners("", lambda *words: complaints.append(words))
+    listeners.listen(called.append, lambda: is_busy[0])
+    listeners.deliver(b'{"kind": "alarm"}\n')
+    time.sleep(0.1)
+    assert not called
+    is_busy[0] = False
+    listeners.close()
+    assert called == [{"kind": "alarm"}] and not complaints

@@ -103,7 +103,7 @@ OWN = """
 
 def test_a_rank_with_its_own_optimizer_never_waits(tmp_path):
     """Also that a healthy run computes what it does without Finitude."""
-    make = "\nlone = nn.Linear(4, 1)\nown = torch.optim.SGD(lone.parameters(), lr=0.1)"
+    make = "\nlone = nn.Linear(4, 1)\nown = rank == 0 and torch.optim.SGD(lone.parameters(), lr=0.1)"
     script = write(tmp_path, "fsdp2", OWN)
     text = script.read_text().replace("opt = torch", make + "\nopt = torch", 1)
     script.write_text(text)

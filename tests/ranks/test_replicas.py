@@ -20,6 +20,7 @@ if rank == 1:
     os.environ["OMP_WAIT_POLICY"] = "active"
 torch.manual_seed(0)
 model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 2)))
+more = rank == 1 and torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.01)  # another numbering
 opt = torch.optim.SGD(model.parameters(), lr=0.01)
 for i in range(9):
     opt.zero_grad()

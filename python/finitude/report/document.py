@@ -78,7 +78,7 @@ class Report:
 
         self.events.listeners = self.events.listeners or Listeners(self.config.on_event, self.complain)
         if function is not None:
-            self.events.listeners.listen(function)
+            self.events.listeners.listen(function, lambda: self.unexplained is not None)
 
     def seconds(self) -> float:
         """Since the run began."""

@@ -32,12 +32,14 @@ class Listeners:
         self._words_of_command = shlex.split(command) if command and not self._address else []
         self._complain = complain
         self._listener: Callable[[dict[str, Any]], Any] | None = None
+        self._waits: Callable[[], bool] = lambda: False
         self._waiting: queue.Queue[bytes] | None = None
         self._pid = 0
 
-    def listen(self, function: Callable[[dict[str, Any]], Any]) -> None:
-        """It is called with each event from now on, in the thread of this object."""
-        self._listener = function
+    def listen(self, function: Callable[[dict[str, Any]], Any], waits: Callable[[], bool] = lambda: False) -> None:
+        """It is called with each event from now on, in the thread of this object; not while waits(): a step may run
+        again then, after which the objects of the program are as before it."""
+        self._listener, self._waits = function, waits
 
     def deliver(self, line: bytes) -> None:
         """Of the event on that line of events.jsonl. Does not wait, and raises nothing."""
@@ -58,7 +60,10 @@ class Listeners:
 
     def _deliver_each(self, waiting):
         while True:
-            self._deliver(waiting.get(), COMMAND_SECONDS)
+            line, until = waiting.get(), time.monotonic() + COMMAND_SECONDS
+            while self._waits() and time.monotonic() < until:
+                time.sleep(0.005)
+            self._deliver(line, COMMAND_SECONDS)
             waiting.task_done()
 
     def _deliver(self, line, seconds):

@@ -75,7 +75,8 @@ class Agreement:
         of = known.together() if known is not None else ()
         if not of or window["on_device"]:
             return
-        self.owed, self._asked_ranks, self._key = optimizer, of, ordinal << 40 | window["step"]
+        # Not the ordinal of the optimizer: a rank that has one more than the others numbers them otherwise.
+        self.owed, self._asked_ranks, self._key = optimizer, of, window["step"]
         _native.enter_closure()  # the gate asks Python about this window whatever it finds
         self._is_forced = True
 

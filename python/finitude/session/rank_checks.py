@@ -6,6 +6,7 @@ where it is there. Nothing waits for another rank, and no collective operation i
 from __future__ import annotations
 
 import array
+import hashlib
 import json
 import os
 import platform
@@ -88,6 +89,7 @@ class RankChecks:
         self._is_done = explains  # with the facts of the start
         # Until the leader's digests are in the store; of a pair the newest.
         self._waiting: dict[tuple[int, int], _Round] = {}
+        self._store_names: dict[tuple[int, int], str] = {}  # pair -> part of its keys
         self._sent_keys: dict[int, list[str]] = {}  # ordinal of an optimizer -> keys that this rank wrote
         self._same_at: dict[tuple[int, int], int] = {}  # pair -> last step with the same bits
         self._reported: set[tuple[int, int]] = set()  # pairs whose replicas differ
@@ -146,7 +148,7 @@ class RankChecks:
                 continue
             names = [name for name, _ in here]
             digests = array.array("Q", (_native.checksum(t) for _, t in here))
-            key = f"finitude/replicas/{ordinal}/{leader}/{step}"
+            key = f"finitude/replicas/{self._name_of(ordinal, leader, names)}/{step}"
             if leader != rank:
                 self._waiting[pair] = _Round(key, pair, step, names, digests)
                 continue
@@ -155,6 +157,16 @@ class RankChecks:
             written.append(key)
             if len(written) > 2:  # all have read it: they took part in the exchanges of a later step
                 _in_store(lambda old=written.pop(0): store.delete_key(old))
+
+    def _name_of(self, ordinal, leader, names):
+        """What the replicas of an optimizer are called in the store. Not by its ordinal: a rank that has one optimizer
+        more than the others numbers them otherwise. Of those with the same names, the order of their first steps."""
+        known = self._store_names.get((ordinal, leader))
+        if known is None:
+            whose = hashlib.blake2b("\n".join(names).encode(), digest_size=8).hexdigest()
+            number = sum(name.startswith(f"{whose}/{leader}/") for name in self._store_names.values())
+            known = self._store_names[ordinal, leader] = f"{whose}/{leader}/{number}"
+        return known
 
     def _compare_waiting(self):
         if not self._waiting or (store := _store()) is None:
