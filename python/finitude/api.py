@@ -211,8 +211,8 @@ def watch(
             "refuse": raise NonFiniteError before the file is touched.
             "quarantine": write it into a folder "quarantine" beside, and keep the last good one.
         on_event: a function that is called with each event (a dictionary, as in events.jsonl), in a thread of
-            Finitude's, after the event is on disk and not while a bad step is being explained; or a command, which gets the event as JSON on standard input, or
-            an address of http or https, to which it is sent (none).
+            Finitude's, after the event is on disk and not while a bad step is being explained; or a command, which
+            gets the event as JSON on standard input, or an address of http or https, to which it is sent (none).
         dump: "statistics" of each operator, "checksums" or "tensors" of each module, written to the folder of the run
             for chosen steps (none).
         dump_steps: which steps: "10", "10-20", "every=100", "next=3", with commas ("every=100").
