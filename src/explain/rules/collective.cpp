@@ -16,17 +16,24 @@ bool is_collective(const record::Op& op) {
   return false;
 }
 
+// Not the memory that the operation fills: what it held before has no part in it.
+bool is_given(const record::TensorUse& use) { return !use.arg.starts_with("output"); }
+
 class Collective : public Rule {
  public:
   const char* name() const override { return "collective"; }
 
   std::optional<Finding> judge(const Evidence& evidence) const override {
     const Scene s(evidence);
-    if (!s.op || !is_collective(*s.op) || bad_input(*s.op)) return std::nullopt;
+    if (!s.op || !is_collective(*s.op)) return std::nullopt;
+    const auto& inputs = s.op->inputs;
+    if (std::ranges::any_of(inputs, [](const auto& use) { return is_given(use) && !use.health.ok(); }))
+      return std::nullopt;
     const auto* bad = bad_output(*s.op);
     if (!bad) return std::nullopt;
     double largest = 0;
-    for (const auto& use : s.op->inputs) largest = std::max(largest, use.health.absmax);
+    for (const auto& use : inputs)
+      if (is_given(use)) largest = std::max(largest, use.health.absmax);
     const double limit = sense::info(bad->dtype).max_finite;
     // A sum of like values overflows only from values that are near the limit; NaN never comes of finite
     // ones.
