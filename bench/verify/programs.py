@@ -147,18 +147,25 @@ def flip_memory(name, optimizer_name, kind, one):
 
 
 def tried(count, seed):
-    """For each kind of place: how many bits changed, were found, and were named; and what was not."""
+    """For each kind of place: how many bits changed that left the step finite, were found, and were named; how many
+    made it NaN or Inf, which is an alarm without a second computation; and what was not named."""
+    import finitude
+
     one = random.Random(seed)
     places = {name: operations(name, "adamw") for name in MODELS}
-    table = {kind: [0, 0, 0] for kind in KINDS}
+    table = {kind: [0, 0, 0, 0] for kind in KINDS}
     missed = []
     for number in range(count):
         kind, name = KINDS[number % len(KINDS)], one.choice(list(MODELS))
         optimizer = one.choice(list(OPTIMIZERS)) if kind != "output" else "adamw"
-        if kind == "output":
-            advisories, expected = flip_output(name, optimizer, one.choice(places[name]), one)
-        else:
-            advisories, expected = flip_memory(name, optimizer, kind, one)
+        try:
+            if kind == "output":
+                advisories, expected = flip_output(name, optimizer, one.choice(places[name]), one)
+            else:
+                advisories, expected = flip_memory(name, optimizer, kind, one)
+        except finitude.NonFiniteError:
+            table[kind][3] += 1
+            continue
         if not expected:
             continue  # the layer did not run by its own call
         texts = [a["text"] for a in advisories if a["kind"] == "corrupted-step"]

@@ -1,19 +1,12 @@
 // `diff A B` of two dumps by the names of their records.
 #include <filesystem>
 
-#include <nlohmann/json.hpp>
-
-#include "cli/commands.h"
+#include "cli/comparison_output.h"
 #include "show/dump_files.h"
 #include "show/json_file.h"
 #include "show/record_comparison.h"
 
 namespace finitude::cli {
-namespace {
-
-constexpr int kColumnsOfText = 100;  // where the output is no terminal
-
-}  // namespace
 
 bool is_dump(const std::string& path) {
   std::error_code error;
@@ -32,15 +25,7 @@ int dump_diff(const DiffWords& words, const Console& console) {
     return read->code() == StatusCode::kUnsupported ? kCannotHere : kUnreadable;
   }
   const show::ComparedDumps found = show::compare_dumps(*a, words.a, *b, words.b, words.names, words.noise);
-  if (!found.why.empty()) {
-    console.complain(found.why);
-  } else if (words.json) {
-    console.out << found.document.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) << '\n';
-  } else if (!console.quiet) {
-    const int width = console.screen.terminal ? console.screen.width : kColumnsOfText;
-    console.out << show::record_comparison(found.document, {console.screen.colour, width, console.screen.unicode});
-  }
-  return found.code;
+  return give_comparison(found, words, console, show::record_comparison);
 }
 
 }  // namespace finitude::cli

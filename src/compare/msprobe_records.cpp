@@ -117,7 +117,7 @@ std::map<std::string, const json*> stacks_of(const json& stack) {
   return stacks;
 }
 
-// "File /home/me/train.py, line 12, in forward, ..." -> the first file that is no part of a package.
+// "File train.py, line 12, in forward, ..." -> the first file that is no part of a package.
 void set_line(const json& lines, Record* record) {
   for (const json& one : lines) {
     const std::string text = plain_text(one);

@@ -21,9 +21,7 @@ class RecordComparison {
     about_lines(list(doc_, "about"), kHangOfRecords, &page_);
     verdict();
     if (const Json& d = at(doc_, "divergence"); d.is_object()) first(d);
-    for (const Json& one : list(doc_, "further"))
-      if (++further_ <= kShownAlone) put("also", {place(one), worst(one)});
-    if (further_ > kShownAlone) put("", {"and " + grouped(further_ - kShownAlone) + " more"});
+    further();
     if (const Json& noise = at(doc_, "noise"); noise.is_object())
       put("noise", {"rounding differs from " + place(noise) + " on: " + worst(noise)});
     settings();
@@ -152,6 +150,14 @@ class RecordComparison {
     }
     if (!worst(d).empty()) put("", {worst(d) + "; rounding explains " + number_text(real(at(d, "bound")))});
   }
+  void further() {
+    std::size_t shown = 0;
+    for (const Json& one : list(doc_, "further")) {
+      if (++shown <= kShownAlone) put("also", {place(one), worst(one)});
+    }
+    if (shown > kShownAlone) put("", {"and " + grouped(shown - kShownAlone) + " more"});
+  }
+
   static std::string side_of(const Json& one) { return at(one, "a").is_object() ? "only in A: " : "only in B: "; }
 
   void settings() {
@@ -201,7 +207,6 @@ class RecordComparison {
 
   const Json& doc_;
   Layout page_;
-  std::size_t further_ = 0;
 };
 
 }  // namespace

@@ -5,25 +5,13 @@ import torch  # noqa: F401  its libraries
 
 from helpers import LIMIT, plain, write_script
 from process_support import cold, launcher
+from sharded_programs import BEGIN, END, FSDP2, TENSOR_PARALLEL
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = """
-import os, signal, sys, time, torch
-import torch.distributed as dist
-from torch import nn
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-torch.manual_seed(0)
-class MLP(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.up, self.down = nn.Linear(4, 8), nn.Linear(8, 4)
-    def forward(self, x):
-        return self.down(torch.relu(self.up(x)))
-MAKE
-opt = torch.optim.AdamW(model.parameters(), lr=0.05)
-torch.manual_seed(SEED)
+PROGRAM = (
+    BEGIN.replace("OUT", "4")
+    + """
 spoils, leaves_out = "spoil" in sys.argv, "leave" in sys.argv
 for step in range(8):
     x, y = torch.randn(6, 4), torch.randint(0, 3, (6,))
@@ -39,30 +27,10 @@ local = [getattr(p, "_local_tensor", p).detach() for p in model.parameters()]
 text = torch.cat([p.flatten().double() for p in local]).numpy().tobytes().hex()
 sys.stdout.write(f"rank {rank} {text}\\n")  # at once: both ranks write here
 sys.stdout.flush()
-dist.destroy_process_group()
-time.sleep(0.3)  # else gloo may abort the interpreter (pytorch#179291)
 """
+    + END
+)
 STEP = "nn.functional.cross_entropy(model(x), y).backward()"
-MESH = """
-from torch.distributed.device_mesh import init_device_mesh
-mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-"""
-FSDP2 = (
-    MESH
-    + """
-from torch.distributed.fsdp import fully_shard
-model = MLP()
-for part in (model.up, model.down, model):
-    fully_shard(part, mesh=mesh)
-"""
-)
-TENSOR_PARALLEL = (
-    MESH
-    + """
-from torch.distributed.tensor.parallel import parallelize_module, ColwiseParallel, RowwiseParallel
-model = parallelize_module(MLP(), mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
-"""
-)
 DDP = "model = nn.parallel.DistributedDataParallel(MLP())"
 NO_SYNC = f"""with model.no_sync():
         {STEP}"""

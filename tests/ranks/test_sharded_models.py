@@ -11,26 +11,14 @@ import torch  # noqa: F401  its libraries
 from finitude import _native
 from helpers import LIMIT, write_script
 from process_support import cold, launcher
+from sharded_programs import BEGIN, END, FSDP1, FSDP2, TENSOR_PARALLEL
 
 pytestmark = pytest.mark.slow
 PLAYER = pathlib.Path(_native.__file__).with_name("finitude-replay")
 
-PROGRAM = """
-import sys, time, torch
-import torch.distributed as dist
-from torch import nn
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-torch.manual_seed(0)
-class MLP(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.up, self.down = nn.Linear(4, 8), nn.Linear(8, 3)
-    def forward(self, x):
-        return self.down(torch.relu(self.up(x)))
-MAKE
-opt = torch.optim.AdamW(model.parameters(), lr=0.05)
-torch.manual_seed(SEED)
+PROGRAM = (
+    BEGIN.replace("OUT", "3")
+    + """
 for step in range(8):
     x, y = torch.randn(6, 4), torch.randint(0, 3, (6,))
     opt.zero_grad()
@@ -41,32 +29,8 @@ for step in range(8):
 local = [p.to_local() if hasattr(p, "to_local") else p for p in model.parameters()]
 sys.stdout.write(f"rank {rank} {all(bool(p.isfinite().all()) for p in local)}\\n")  # at once: both ranks write here
 sys.stdout.flush()
-dist.destroy_process_group()
-time.sleep(0.3)  # else gloo may abort the interpreter (pytorch#179291)
 """
-MESH = """
-from torch.distributed.device_mesh import init_device_mesh
-mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-"""
-FSDP2 = (
-    MESH
-    + """
-from torch.distributed.fsdp import fully_shard
-model = MLP()
-for part in (model.up, model.down, model):
-    fully_shard(part, mesh=mesh)
-"""
-)
-FSDP1 = """
-from torch.distributed.fsdp import FullyShardedDataParallel
-model = FullyShardedDataParallel(MLP(), device_id=torch.device("cpu"))
-"""
-TENSOR_PARALLEL = (
-    MESH
-    + """
-from torch.distributed.tensor.parallel import parallelize_module, ColwiseParallel, RowwiseParallel
-model = parallelize_module(MLP(), mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
-"""
+    + END
 )
 KINDS = {"fsdp2": FSDP2, "fsdp1": FSDP1, "tensor parallel": TENSOR_PARALLEL}
 

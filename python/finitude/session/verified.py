@@ -73,7 +73,7 @@ class VerifiedSteps:
     def __init__(self, config: Config, report: Report, part: Callable[..., Any]):
         """part: calls its argument, and notes an internal failure."""
         self._report, self._in_guard = report, part
-        self._lines = MOST_LINES if config.quiet else 0
+        self._lines_left = 0 if config.quiet else MOST_LINES
 
     def add(self, optimizer: Optimizer, found: str) -> None:
         """A step was verified, and is not what it is when it is computed again. found: a JSON array of the engine's."""
@@ -84,8 +84,8 @@ class VerifiedSteps:
     def _list(self, found, names):
         text = describe(found, names)
         self._report.advise(KIND, found["step"], text)
-        self._lines += 1
-        if self._lines <= MOST_LINES:
+        if self._lines_left > 0:
+            self._lines_left -= 1
             rank, size = ranks.world()
             say(f"{f'[rank {rank}] ' if size > 1 else ''}finitude: corrupted step {found['step']}: {text}\n")
 
