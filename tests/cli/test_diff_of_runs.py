@@ -69,3 +69,11 @@ def test_the_first_step_that_differs_is_named(runs):
     assert "learning_rate" not in first
     code, document = diff(runs, "plain", "later")
     assert {"learning_rate"} <= {one["quantity"] for one in document["series"]} and 4 <= document["step"] <= 5
+
+
+def test_a_map_of_names_is_for_dumps(runs, tmp_path):
+    names = tmp_path / "names.toml"
+    names.write_text("")
+    words = "diff", str(runs["plain"]), str(runs["rate"]), "--map", str(names)
+    got = helpers.finitude(runs["plain"].parent, *words)
+    assert got.code == 2 and "--map and --noise are for dumps" in got.err, got.text()
